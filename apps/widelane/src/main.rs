@@ -1,2 +1,47 @@
-//! Placeholder.
-fn main() {}
+//! `widelane`: the one binary. It parses arguments and prints; everything else lives in libraries.
+//!
+//! Each sub-command is one file here with its clap `Args` and a `run(args) -> Result<(), Failure>`.
+//! To add one: a module, a variant of [`Command`], an arm of the `match` in `main`, an example
+//! in `EXAMPLES`.
+//!
+//! Exit status: 0 it worked, 1 it failed, 2 it was called wrongly.
+
+#![forbid(unsafe_code)]
+
+mod failure;
+mod output;
+
+use clap::{Parser, Subcommand};
+use failure::Failure;
+use std::process::ExitCode;
+
+/// TLS handshakes whose expensive mathematics share the lanes of wide vector registers
+#[derive(Parser)]
+#[command(
+    name = "widelane",
+    version,
+    arg_required_else_help = true,
+    subcommand_required = true,
+    max_term_width = 100,
+    after_help = EXAMPLES
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result: Result<(), Failure> = match cli.command {};
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+const EXAMPLES: &str = "\
+Every command prints a table for people, or JSON for programs with --json.
+Exit status: 0 it worked, 1 it failed, 2 it was called wrongly.";

@@ -1,0 +1,51 @@
+//! Writing to the terminal or a pipe without ever panicking because the reader left.
+
+use crate::failure::Failure;
+use std::io::{self, Write};
+
+/// Writes `text` to standard output and flushes it.
+///
+/// Rust programs ignore SIGPIPE, and `println!` panics on the error they get in its place; a
+/// reader that has seen enough must end us quietly.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    write_all(io::stdout().lock(), text)
+}
+
+/// Writes `text` to standard error; when even that fails, there is nobody left to tell.
+pub(crate) fn complain(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+fn write_all(mut to: impl Write, text: &str) -> Result<(), Failure> {
+    match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::ReaderGone),
+        Err(error) => Err(Failure::Failed(format!(
+            "cannot write to standard output: {error}"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Broken(io::ErrorKind);
+
+    impl Write for Broken {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_left_is_no_failure_and_a_full_disk_is() {
+        let gone = write_all(Broken(io::ErrorKind::BrokenPipe), "x");
+        assert!(matches!(gone, Err(Failure::ReaderGone)));
+        let full = write_all(Broken(io::ErrorKind::StorageFull), "x");
+        assert!(matches!(full, Err(Failure::Failed(text)) if text.contains("standard output")));
+    }
+}
