@@ -1,1 +1,381 @@
-//! Placeholder.
+//! The policy of Widelane: which pass to run next, whether to wait for company, and when to refuse work.
+//!
+//! Every function here is pure and total: it looks at counts and sequence numbers, it knows no clock,
+//! thread, allocation or I/O, and it answers for every input. The engine and the simulator call
+//! exactly these functions, so what is simulated is what runs.
+//!
+//! It is *not* the mechanism. Queues, threads, wake-ups and counters live in `widelane-engine`.
+//!
+//! Start with [`next_pass`]: it carries the rule that the product stands on. A pass costs about the
+//! same whether it carries one job or fills every lane, so
+//!
+//! 1. a full pass runs at once, for no later job could ride along;
+//! 2. a partial pass runs when, and only when, its worker has nothing else to do. No timer is
+//!    involved: while a pass runs, the next one gathers;
+//! 3. a job that too many later ones have overtaken runs next, full pass or not.
+
+#![forbid(unsafe_code)]
+
+/// What waits for one operation at one place (a worker's gatherer, a set of queues, a group of threads).
+///
+/// Sequence numbers count jobs at that place. They only need to grow; which place counts how is the
+/// caller's affair as long as `oldest` and the `now` given to [`next_pass`] come from the same count.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Waiting {
+    /// Jobs that one pass of this operation takes. Zero is read as one.
+    pub lanes: usize,
+    /// Jobs that wait.
+    pub jobs: usize,
+    /// Sequence number of the job that has waited longest; meaningless while `jobs` is zero.
+    pub oldest: u64,
+}
+
+/// Whether the asking worker has anything else to run.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Idle {
+    /// It would park: waiting any longer for company wastes a core.
+    Yes,
+    /// It has other work, which may bring more jobs.
+    No,
+}
+
+/// One pass to run.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Pass {
+    /// Index of the operation in the slice that was asked about.
+    pub operation: usize,
+    /// Jobs to take, oldest first: at least one and at most the operation's lanes.
+    pub jobs: usize,
+}
+
+/// Whether a thread that submits in the blocking form runs a pass itself.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Lead {
+    /// It runs its job at once.
+    Now,
+    /// It waits until a finished leader hands over, or until another leader took its job along.
+    Wait,
+}
+
+/// Names the next pass, or `None` when nothing should run now.
+///
+/// Preference: overdue operations (more than [`BYPASS_LIMIT`] jobs came after their oldest one),
+/// then full passes, then, for an idle worker only, partial passes. Within each, the operation whose
+/// job has waited longest.
+///
+/// A free vector core and a free leader of the blocking form ask with [`Idle::Yes`].
+///
+/// Guarantees:
+/// * an idle worker gets a pass whenever anything waits;
+/// * a pass never exceeds its lanes, nor what waits;
+/// * however busy the worker, at most `BYPASS_LIMIT` jobs, plus one pass for each other operation,
+///   overtake any job.
+pub fn next_pass(waiting: &[Waiting], idle: Idle, now: u64) -> Option<Pass> {
+    let mut best: Option<(Urgency, u64, Pass)> = None;
+    for (operation, line) in waiting.iter().enumerate() {
+        let Some(urgency) = urgency(line, idle, now) else {
+            continue;
+        };
+        let earlier = match &best {
+            None => true,
+            Some((rank, oldest, _)) => (urgency, line.oldest) < (*rank, *oldest),
+        };
+        if earlier {
+            let jobs = line.jobs.min(line.lanes.max(1));
+            best = Some((urgency, line.oldest, Pass { operation, jobs }));
+        }
+    }
+    best.map(|(_, _, pass)| pass)
+}
+
+/// Decides whether a thread may run its own job at once.
+///
+/// `running` counts the passes that threads of the blocking form run now and `parallelism` how many
+/// may. More would only share cores out thinner, while a thread that waits fills a lane of the next
+/// pass for nothing. An operation with a single lane has nothing to gain from waiting.
+pub fn lead(running: usize, parallelism: usize, lanes: usize) -> Lead {
+    if lanes <= 1 || running < parallelism.max(1) {
+        Lead::Now
+    } else {
+        Lead::Wait
+    }
+}
+
+/// Decides whether another job may join `waiting` ones in a queue bounded by `limit`.
+pub fn admit(waiting: usize, limit: usize) -> bool {
+    waiting < limit
+}
+
+/// Decides whether a job that just arrived should wake a parked vector core.
+///
+/// `searching` cores are awake and looking for work. One of them will find the job, and calls for
+/// another core if it leaves something behind.
+pub fn wake(searching: usize, parked: usize) -> bool {
+    searching == 0 && parked > 0
+}
+
+/// Order matters: the more urgent comes first.
+#[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+enum Urgency {
+    Overdue,
+    Full,
+    Partial,
+}
+
+fn urgency(line: &Waiting, idle: Idle, now: u64) -> Option<Urgency> {
+    if line.jobs == 0 {
+        None
+    } else if now.saturating_sub(line.oldest) > BYPASS_LIMIT {
+        Some(Urgency::Overdue)
+    } else if line.jobs >= line.lanes.max(1) {
+        Some(Urgency::Full)
+    } else if idle == Idle::Yes {
+        Some(Urgency::Partial)
+    } else {
+        None
+    }
+}
+
+/// Jobs that may arrive after a waiting one before it runs even in a partial pass of a busy worker.
+///
+/// Eight full passes of RSA-2048: long enough to let a busy worker fill lanes, short enough
+/// (about two milliseconds of passes) that nobody notices.
+pub const BYPASS_LIMIT: u64 = 32;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn line(lanes: usize, jobs: usize, oldest: u64) -> Waiting {
+        Waiting {
+            lanes,
+            jobs,
+            oldest,
+        }
+    }
+
+    #[test]
+    fn partial_pass_waits_for_an_idle_worker() {
+        let waiting = [line(4, 3, 0)];
+        assert_eq!(next_pass(&waiting, Idle::No, 3), None);
+        let pass = Pass {
+            operation: 0,
+            jobs: 3,
+        };
+        assert_eq!(next_pass(&waiting, Idle::Yes, 3), Some(pass));
+    }
+
+    #[test]
+    fn full_pass_goes_before_an_older_partial_one() {
+        let waiting = [line(4, 1, 0), line(2, 5, 1)];
+        let pass = Pass {
+            operation: 1,
+            jobs: 2,
+        };
+        assert_eq!(next_pass(&waiting, Idle::Yes, 6), Some(pass));
+        assert_eq!(next_pass(&waiting, Idle::No, 6), Some(pass));
+    }
+
+    #[test]
+    fn overdue_job_goes_before_full_passes_and_needs_no_idle_worker() {
+        let waiting = [line(2, 5, 1), line(4, 1, 0)];
+        let full = Pass {
+            operation: 0,
+            jobs: 2,
+        };
+        assert_eq!(next_pass(&waiting, Idle::No, BYPASS_LIMIT), Some(full));
+        let overdue = Pass {
+            operation: 1,
+            jobs: 1,
+        };
+        assert_eq!(
+            next_pass(&waiting, Idle::No, BYPASS_LIMIT + 1),
+            Some(overdue)
+        );
+    }
+
+    #[test]
+    fn threads_lead_until_every_core_runs_a_pass() {
+        assert_eq!(lead(0, 2, 4), Lead::Now);
+        assert_eq!(lead(1, 2, 4), Lead::Now);
+        assert_eq!(lead(2, 2, 4), Lead::Wait);
+        assert_eq!(
+            lead(9, 2, 1),
+            Lead::Now,
+            "one lane: nothing to gain from waiting"
+        );
+        assert_eq!(
+            lead(0, 0, 4),
+            Lead::Now,
+            "an unknown parallelism still makes progress"
+        );
+    }
+
+    #[test]
+    fn a_parked_core_is_woken_unless_another_one_looks() {
+        assert!(wake(0, 1));
+        assert!(!wake(1, 1));
+        assert!(!wake(0, 0));
+    }
+
+    fn any_waiting() -> impl Strategy<Value = Vec<Waiting>> {
+        let line = (0usize..20, 0usize..40, any::<u64>());
+        vec(
+            line.prop_map(|(lanes, jobs, oldest)| Waiting {
+                lanes,
+                jobs,
+                oldest,
+            }),
+            0..8,
+        )
+    }
+
+    fn any_idle() -> impl Strategy<Value = Idle> {
+        prop_oneof![Just(Idle::Yes), Just(Idle::No)]
+    }
+
+    /// What a busy or idle worker meets: a job for one operation, or a moment to run a pass.
+    #[derive(Clone, Debug)]
+    enum Event {
+        Arrive(usize),
+        Turn(Idle),
+    }
+
+    fn any_event(operations: usize) -> impl Strategy<Value = Event> {
+        prop_oneof![
+            4 => (0..operations).prop_map(Event::Arrive),
+            1 => any_idle().prop_map(Event::Turn),
+        ]
+    }
+
+    /// A place that follows the policy, in the simplest possible form.
+    struct Place {
+        lanes: Vec<usize>,
+        queues: Vec<VecDeque<u64>>,
+        next: u64,
+    }
+
+    impl Place {
+        fn new(lanes: Vec<usize>) -> Self {
+            let queues = lanes.iter().map(|_| VecDeque::new()).collect();
+            Self {
+                lanes,
+                queues,
+                next: 0,
+            }
+        }
+
+        fn arrive(&mut self, operation: usize) {
+            self.queues[operation].push_back(self.next);
+            self.next += 1;
+        }
+
+        fn turn(&mut self, idle: Idle) -> Vec<u64> {
+            let waiting: Vec<Waiting> = (self.lanes.iter().zip(&self.queues))
+                .map(|(&lanes, queue)| {
+                    line(
+                        lanes,
+                        queue.len(),
+                        queue.front().copied().unwrap_or(u64::MAX),
+                    )
+                })
+                .collect();
+            match next_pass(&waiting, idle, self.next) {
+                None => Vec::new(),
+                Some(pass) => self.queues[pass.operation].drain(..pass.jobs).collect(),
+            }
+        }
+
+        fn waiting(&self) -> usize {
+            self.queues.iter().map(VecDeque::len).sum()
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn decisions_are_total_and_never_exceed_lanes(
+            waiting in any_waiting(), idle in any_idle(), now in any::<u64>(),
+        ) {
+            if let Some(pass) = next_pass(&waiting, idle, now) {
+                let line = waiting[pass.operation];
+                prop_assert!(pass.jobs >= 1);
+                prop_assert!(pass.jobs <= line.lanes.max(1));
+                prop_assert!(pass.jobs <= line.jobs);
+            }
+        }
+
+        #[test]
+        fn no_job_waits_while_its_worker_is_idle(waiting in any_waiting(), now in any::<u64>()) {
+            let anything = waiting.iter().any(|line| line.jobs > 0);
+            prop_assert_eq!(next_pass(&waiting, Idle::Yes, now).is_some(), anything);
+        }
+
+        #[test]
+        fn a_full_pass_never_waits(waiting in any_waiting(), now in any::<u64>()) {
+            if waiting.iter().any(|line| line.jobs > 0 && line.jobs >= line.lanes) {
+                prop_assert!(next_pass(&waiting, Idle::No, now).is_some());
+            }
+        }
+
+        #[test]
+        fn leading_and_admission_are_total(a in any::<usize>(), b in any::<usize>(), c in any::<usize>()) {
+            // A thread waits only when another one runs a pass, and so will hand over.
+            if lead(a, b, c) == Lead::Wait {
+                prop_assert!(a >= 1);
+            }
+            prop_assert_eq!(admit(a, b), a < b);
+            prop_assert_eq!(wake(a, b), a == 0 && b != 0);
+        }
+
+        /// A worker that is kept busy for ever must not leave a lonely job behind.
+        #[test]
+        fn overtaking_is_bounded(
+            lanes in vec(1usize..9, 1..5),
+            events in vec(any_event(4), 0..600),
+        ) {
+            let mut place = Place::new(lanes.clone());
+            // For each waiting job, how many later ones ran before it.
+            let mut overtaken = std::collections::BTreeMap::<u64, u64>::new();
+            let company: u64 = lanes.iter().map(|&lanes| lanes as u64 - 1).sum();
+            for event in events {
+                match event {
+                    Event::Arrive(operation) => {
+                        overtaken.insert(place.next, 0);
+                        place.arrive(operation % lanes.len());
+                        // Work is looked for after each arrival, as the engine's callers do.
+                        let ran = place.turn(Idle::No);
+                        note(&mut overtaken, &ran);
+                    }
+                    Event::Turn(idle) => {
+                        let ran = place.turn(idle);
+                        note(&mut overtaken, &ran);
+                    }
+                }
+                let worst = overtaken.values().max().copied().unwrap_or(0);
+                prop_assert!(worst <= BYPASS_LIMIT + company, "{worst} jobs overtook one");
+            }
+            let mut passes = 0;
+            while place.waiting() > 0 {
+                prop_assert!(!place.turn(Idle::Yes).is_empty());
+                passes += 1;
+                prop_assert!(passes <= 600);
+            }
+        }
+    }
+
+    fn note(overtaken: &mut std::collections::BTreeMap<u64, u64>, ran: &[u64]) {
+        for job in ran {
+            overtaken.remove(job);
+        }
+        for job in ran {
+            for (_, count) in overtaken.range_mut(..job) {
+                *count += 1;
+            }
+        }
+    }
+}
