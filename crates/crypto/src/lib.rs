@@ -1,1 +1,34 @@
-//! Placeholder.
+//! Cryptographic operations for many callers at once: keys, padding, blinding and result checks.
+//!
+//! What it is: the layer between arithmetic and protocols. It loads and checks keys, turns
+//! messages into the integers that the kernels work on, runs passes over several requests and
+//! releases a result only after it was verified. At present it holds one family, [`rsa`]
+//! signatures.
+//!
+//! What it is not: a scheduler. Which requests share a pass, and when it runs, is decided by
+//! `batching` and carried out by `engine`. Nor does it contain arithmetic for vector registers
+//! (`kernels`) or protocol code (`adapters`).
+//!
+//! Where to start: [`rsa::PrivateKey::from_der`] loads a key, [`rsa::SignRequest::new`] makes a
+//! request, [`rsa::sign_single`] answers it at once and [`rsa::Passes`] answers several together.
+//! [`Backend`] names the code that does the arithmetic.
+//!
+//! ```
+//! use widelane_crypto::rsa::{PrivateKey, Scheme, SignRequest, sign_single};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let pem = include_bytes!("../tests/data/rsa2048_a.pem");
+//! let key = PrivateKey::from_pem(pem)?;
+//! let request = SignRequest::new(&key, Scheme::PssSha256, b"message")?;
+//! let signature = sign_single(&request)?;
+//! assert_eq!(signature.len(), 256);
+//! # Ok(())
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod backend;
+pub mod rsa;
+
+pub use backend::{Backend, BackendUnavailable, ParseBackendError, Preference};

@@ -1,0 +1,162 @@
+//! Names of the code that can do the arithmetic, and the choice among them.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The code that does the arithmetic of a pass.
+///
+/// The spelling of [`Display`](fmt::Display) and [`FromStr`] is stable; programs, configuration
+/// files and records use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Backend {
+    /// One request after the other through aws-lc-rs; runs on every CPU. Spelt `aws-lc`.
+    AwsLc,
+    /// AVX-512 IFMA in 256-bit registers (ymm, four lanes). Spelt `avx512ifma-256`.
+    Avx512Ifma256,
+    /// AVX-512 IFMA in 512-bit registers (zmm, eight lanes). Spelt `avx512ifma`.
+    Avx512Ifma,
+}
+
+impl Backend {
+    /// Every backend, the most widely available first.
+    pub const ALL: [Self; 3] = [Self::AwsLc, Self::Avx512Ifma256, Self::Avx512Ifma];
+
+    /// Whether this backend runs here and now.
+    pub fn is_available(self) -> bool {
+        match self {
+            Self::AwsLc => true,
+            Self::Avx512Ifma256 | Self::Avx512Ifma => false,
+        }
+    }
+
+    /// The stable spelling.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AwsLc => "aws-lc",
+            Self::Avx512Ifma256 => "avx512ifma-256",
+            Self::Avx512Ifma => "avx512ifma",
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Backend {
+    type Err = ParseBackendError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|backend| backend.name() == text)
+            .ok_or_else(|| ParseBackendError(text.to_owned()))
+    }
+}
+
+/// What the operator asked for: the widest backend that runs here, or one in particular.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Preference {
+    /// The widest backend that this machine runs. Spelt `auto`.
+    #[default]
+    Auto,
+    /// Exactly this one, or an error. Spelt like the [`Backend`].
+    Exactly(Backend),
+}
+
+impl Preference {
+    /// Chooses the backend.
+    ///
+    /// # Errors
+    ///
+    /// When a backend was asked for by name and this machine cannot run it.
+    pub fn resolve(self) -> Result<Backend, BackendUnavailable> {
+        match self {
+            Self::Auto => Ok(Backend::ALL
+                .into_iter()
+                .rfind(|backend| backend.is_available())
+                .unwrap_or(Backend::AwsLc)),
+            Self::Exactly(backend) if backend.is_available() => Ok(backend),
+            Self::Exactly(backend) => Err(BackendUnavailable { backend }),
+        }
+    }
+}
+
+impl fmt::Display for Preference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.pad(AUTO),
+            Self::Exactly(backend) => backend.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Preference {
+    type Err = ParseBackendError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == AUTO {
+            return Ok(Self::Auto);
+        }
+        text.parse().map(Self::Exactly)
+    }
+}
+
+/// The backend asked for by name does not run on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the backend {backend} does not run here: the CPU or the operating system lacks AVX-512 IFMA, \
+     or WIDELANE_CPU_DISABLE switches it off; use auto or aws-lc"
+)]
+pub struct BackendUnavailable {
+    /// The backend that was asked for.
+    pub backend: Backend,
+}
+
+/// A text that names no backend.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown backend {0:?}; use auto, avx512ifma, avx512ifma-256 or aws-lc")]
+pub struct ParseBackendError(String);
+
+const AUTO: &str = "auto";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spelling_is_stable_and_round_trips() {
+        let spelt: Vec<String> = Backend::ALL.iter().map(Backend::to_string).collect();
+        assert_eq!(spelt, ["aws-lc", "avx512ifma-256", "avx512ifma"]);
+        for backend in Backend::ALL {
+            assert_eq!(backend.name().parse(), Ok(backend));
+            let preference = Preference::Exactly(backend);
+            assert_eq!(preference.to_string().parse(), Ok(preference));
+        }
+        assert_eq!("auto".parse(), Ok(Preference::Auto));
+        assert_eq!(Preference::default().to_string(), "auto");
+    }
+
+    #[test]
+    fn unknown_names_are_refused_with_the_choices() {
+        for text in ["", "AWS-LC", "avx512", "Auto", "aws-lc "] {
+            let error = text.parse::<Preference>().unwrap_err();
+            assert!(error.to_string().contains("avx512ifma-256"), "{error}");
+        }
+    }
+
+    #[test]
+    fn choice_is_always_available() {
+        assert!(Preference::Auto.resolve().unwrap().is_available());
+        assert_eq!(
+            Preference::Exactly(Backend::AwsLc).resolve(),
+            Ok(Backend::AwsLc)
+        );
+        for backend in Backend::ALL {
+            let resolved = Preference::Exactly(backend).resolve();
+            assert_eq!(resolved.is_ok(), backend.is_available());
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Set-up arithmetic on secret integers, constant-time through crypto-bigint.
+//!
+//! Integers cross module boundaries as little-endian limbs of 64 bits. Values that this module
+//! returns are wiped when dropped; crypto-bigint's own working memory inside an inversion or an
+//! exponentiation is not.
+
+use crypto_bigint::{BoxedUint, ConcatenatingMul, CtEq, CtLt, NonZero, Odd};
+use zeroize::Zeroizing;
+
+/// A secret integer as little-endian limbs; its length says nothing about its value.
+pub(crate) type Limbs = Zeroizing<Vec<u64>>;
+
+/// A secret integer in crypto-bigint's form.
+pub(super) type Secret = Zeroizing<BoxedUint>;
+
+/// The system's random generator failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RandomFailed;
+
+/// `2^exponent mod modulus`, as long as the modulus. `modulus` must be greater than 1.
+pub(crate) fn mod_pow2(exponent: usize, modulus: &[u64]) -> Limbs {
+    let mut power = vec![0u64; exponent / LIMB_BITS + 1];
+    power[exponent / LIMB_BITS] = 1 << (exponent % LIMB_BITS);
+    let remainder = rem(&integer(&power), &integer(modulus));
+    limbs(&remainder, modulus.len())
+}
+
+/// `value^-1 mod modulus`, as long as the modulus; `None` when they share a factor.
+///
+/// `modulus` must be odd and greater than 1; `value` may be of any length.
+pub(crate) fn invert_mod(value: &[u64], modulus: &[u64]) -> Option<Limbs> {
+    let inverse = invert(&integer(value), &integer(modulus))?;
+    Some(limbs(&inverse, modulus.len()))
+}
+
+/// A uniformly random integer in `1..bound`, as long as the bound, which must be greater than 1.
+pub(crate) fn random_below(bound: &[u64]) -> Result<Limbs, RandomFailed> {
+    let top = bound.iter().rposition(|&limb| limb != 0).unwrap_or(0);
+    let mask = u64::MAX >> bound[top].leading_zeros();
+    let limit = integer(bound);
+    let mut bytes = Zeroizing::new(vec![0u8; (top + 1) * LIMB_BYTES]);
+    // Each candidate is accepted with a probability above one half. Which candidates were thrown
+    // away says nothing about the one that was kept.
+    loop {
+        aws_lc_rs::rand::fill(&mut bytes).map_err(|_| RandomFailed)?;
+        let mut candidate: Limbs = Zeroizing::new(vec![0u64; bound.len()]);
+        for (limb, chunk) in candidate.iter_mut().zip(bytes.chunks_exact(LIMB_BYTES)) {
+            let mut word = [0u8; LIMB_BYTES];
+            word.copy_from_slice(chunk);
+            *limb = u64::from_le_bytes(word);
+        }
+        candidate[top] &= mask;
+        let value = integer(&candidate);
+        let accepted = value.is_nonzero() & value.ct_lt(&limit);
+        if accepted.to_bool() {
+            return Ok(candidate);
+        }
+    }
+}
+
+/// Reads little-endian limbs.
+pub(super) fn integer(limbs: &[u64]) -> Secret {
+    Zeroizing::new(BoxedUint::from_words(limbs.iter().copied()))
+}
+
+/// Reads big-endian bytes; the precision follows their number and nothing else.
+pub(super) fn integer_from_be_bytes(bytes: &[u8]) -> Secret {
+    let bits = bytes.len().max(1) * 8;
+    let bits = u32::try_from(bits).expect("callers bound the length by that of a modulus");
+    Zeroizing::new(BoxedUint::from_be_slice_truncated(bytes, bits))
+}
+
+/// Writes `length` little-endian limbs; what lies above them must be zero.
+pub(super) fn limbs(value: &BoxedUint, length: usize) -> Limbs {
+    let words = value.as_words();
+    let (low, high) = words.split_at(length.min(words.len()));
+    debug_assert!(high.iter().all(|&word| word == 0), "value too long");
+    let mut out = Vec::with_capacity(length);
+    out.extend_from_slice(low);
+    out.resize(length, 0);
+    Zeroizing::new(out)
+}
+
+/// Writes `length` big-endian bytes; what lies above them must be zero.
+pub(super) fn be_bytes(limbs: &[u64], length: usize) -> Zeroizing<Vec<u8>> {
+    let mut out = Zeroizing::new(vec![0u8; length]);
+    for (index, byte) in out.iter_mut().rev().enumerate() {
+        let limb = limbs.get(index / LIMB_BYTES).copied().unwrap_or(0);
+        *byte = (limb >> (8 * (index % LIMB_BYTES))) as u8;
+    }
+    out
+}
+
+/// `a * b` without loss.
+pub(super) fn mul(a: &BoxedUint, b: &BoxedUint) -> Secret {
+    Zeroizing::new(a.concatenating_mul(b))
+}
+
+/// `value mod modulus` at the modulus's precision. The modulus must not be zero.
+pub(super) fn rem(value: &BoxedUint, modulus: &BoxedUint) -> Secret {
+    let modulus: &NonZero<BoxedUint> = modulus
+        .as_nz_vartime()
+        .expect("callers pass a modulus greater than zero");
+    let (quotient, remainder) = value.div_rem(modulus);
+    drop(Zeroizing::new(quotient));
+    Zeroizing::new(remainder)
+}
+
+/// `value^-1 mod modulus`; `None` when they share a factor. The modulus must be odd.
+pub(super) fn invert(value: &BoxedUint, modulus: &BoxedUint) -> Option<Secret> {
+    let odd: &Odd<BoxedUint> = modulus
+        .as_odd_vartime()
+        .expect("callers pass an odd modulus");
+    rem(value, modulus)
+        .invert_odd_mod(odd)
+        .into_option()
+        .map(Zeroizing::new)
+}
+
+/// Whether two integers of any precision are equal, in constant time.
+pub(super) fn equal(a: &BoxedUint, b: &BoxedUint) -> bool {
+    a.ct_eq(b).to_bool()
+}
+
+/// Whether `a < b` for integers of any precision, in constant time.
+pub(super) fn less(a: &BoxedUint, b: &BoxedUint) -> bool {
+    a.ct_lt(b).to_bool()
+}
+
+const LIMB_BITS: usize = 64;
+const LIMB_BYTES: usize = 8;
