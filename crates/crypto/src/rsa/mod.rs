@@ -18,10 +18,14 @@
 //! | public exponent above 33 bits, which aws-lc-rs refuses | as above, by size | portable code of ours over crypto-bigint: correct, constant-time and slow |
 
 mod arithmetic;
+#[cfg(test)]
+mod chain;
 mod key;
 mod padding;
 mod portable;
 mod request;
+#[cfg(test)]
+mod vectors;
 
 pub use key::{KeyError, PrivateKey};
 pub use request::{Scheme, SignError, SignRequest, sign_single};

@@ -138,3 +138,128 @@ const SHA512_PREFIX: [u8; 19] = [
     0x30, 0x51, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x03, 0x05,
     0x00, 0x04, 0x40,
 ];
+
+/// Recovers the salt from an encoded message with a salt of this length. The caller learns whether
+/// it is right by encoding anew.
+#[cfg(test)]
+pub(super) fn pss_salt(hash: Hash, em: &[u8], salt_len: usize, modulus_bits: usize) -> Vec<u8> {
+    let em_len = (modulus_bits - 1).div_ceil(8);
+    let em = &em[em.len() - em_len..];
+    let (masked, tail) = em.split_at(em_len - hash.output_len() - 1);
+    let mut db = masked.to_vec();
+    xor_mgf1(hash, &tail[..hash.output_len()], &mut db);
+    db[db.len() - salt_len..].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rsa::chain::{keys, request};
+    use crate::rsa::{Scheme, Size, portable, sign_single, vectors};
+
+    const HASHES: [Hash; 3] = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
+
+    #[test]
+    fn encodings_are_those_of_published_signatures() {
+        for size in Size::ALL {
+            let bits = size.modulus_bits();
+            for group in vectors::pkcs1(bits) {
+                let hash = group.scheme.hash();
+                for vector in &group.vectors {
+                    let digest = digest::digest(hash.algorithm(), &vector.message);
+                    assert_eq!(
+                        emsa_pkcs1_v1_5(hash, digest.as_ref(), bits),
+                        portable::open(group.key.parts(), &vector.signature)
+                    );
+                }
+            }
+            let mut salt_lengths = Vec::new();
+            for (group, salt_len) in vectors::pss_any_salt(bits) {
+                let hash = group.scheme.hash();
+                for vector in &group.vectors {
+                    let digest = digest::digest(hash.algorithm(), &vector.message);
+                    assert_eq!(
+                        emsa_pss(hash, digest.as_ref(), &vector.salt, bits),
+                        portable::open(group.key.parts(), &vector.signature)
+                    );
+                }
+                salt_lengths.push(salt_len);
+            }
+            assert!(salt_lengths.contains(&32), "{size}: {salt_lengths:?}");
+        }
+    }
+
+    /// aws-lc-rs pads by itself; its padding opens to ours.
+    #[test]
+    fn encodings_are_those_of_aws_lc_rs() {
+        for size in Size::ALL {
+            let [key, ..] = keys(size);
+            for scheme in Scheme::ALL {
+                let hash = scheme.hash();
+                let digest = digest::digest(hash.algorithm(), b"message");
+                let signature = sign_single(&request(&key, scheme, b"message")).unwrap();
+                let opened = portable::open(key.parts(), &signature);
+                let bits = size.modulus_bits();
+                let ours = match scheme.padding() {
+                    Padding::Pkcs1 => emsa_pkcs1_v1_5(hash, digest.as_ref(), bits),
+                    Padding::Pss => {
+                        let salt = pss_salt(hash, &opened, hash.output_len(), bits);
+                        emsa_pss(hash, digest.as_ref(), &salt, bits)
+                    }
+                };
+                assert_eq!(ours, opened, "{size} {scheme:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn digest_info_is_der_of_the_algorithm() {
+        use pkcs8::ObjectIdentifier;
+        use pkcs8::der::asn1::{AnyRef, OctetStringRef};
+        use pkcs8::der::{Decode, Reader, SliceReader};
+        use pkcs8::spki::AlgorithmIdentifierRef;
+
+        let oids = [
+            "2.16.840.1.101.3.4.2.1",
+            "2.16.840.1.101.3.4.2.2",
+            "2.16.840.1.101.3.4.2.3",
+        ];
+        for (hash, oid) in HASHES.into_iter().zip(oids) {
+            let digest = vec![0xa5; hash.output_len()];
+            let em = emsa_pkcs1_v1_5(hash, &digest, 2048);
+            let end_of_ps = em.iter().skip(2).position(|byte| *byte == 0).unwrap() + 2;
+            assert_eq!(em[..2], [0, 1]);
+            assert!(em[2..end_of_ps].iter().all(|byte| *byte == 0xff));
+            let mut reader = SliceReader::new(&em[end_of_ps + 1..]).unwrap();
+            let (algorithm, value) = reader
+                .sequence(|inner| {
+                    let algorithm = AlgorithmIdentifierRef::decode(inner)?;
+                    pkcs8::der::Result::Ok((algorithm, <&OctetStringRef>::decode(inner)?))
+                })
+                .unwrap();
+            assert_eq!(algorithm.oid, ObjectIdentifier::new_unwrap(oid));
+            assert_eq!(algorithm.parameters, Some(AnyRef::NULL));
+            assert_eq!(value.as_bytes(), digest);
+        }
+    }
+
+    /// Lengths, the zero bits at the top and the salt, for moduli of any size.
+    #[test]
+    fn pss_fits_any_modulus() {
+        for hash in HASHES {
+            let digest = vec![0x3c; hash.output_len()];
+            for bits in 2048..2048 + 17 {
+                for seed in 0..8u8 {
+                    let salt = vec![seed; hash.output_len()];
+                    let em = emsa_pss(hash, &digest, &salt, bits);
+                    assert_eq!(em.len(), bits.div_ceil(8));
+                    assert_eq!(em.last(), Some(&0xbc));
+                    let used = em.iter().position(|byte| *byte != 0).unwrap();
+                    let top = (em.len() - used) * 8 - em[used].leading_zeros() as usize;
+                    assert!(top < bits, "{bits}: {top}");
+                    assert_eq!(pss_salt(hash, &em, salt.len(), bits), salt);
+                }
+            }
+        }
+    }
+}

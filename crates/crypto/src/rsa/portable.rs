@@ -47,13 +47,13 @@ pub(super) fn sign(parts: &Parts, encoded: &[u8]) -> Result<Vec<u8>, SignError> 
     Ok(be_bytes(&signature, encoded.len()).to_vec())
 }
 
-/// Whether `signature^e mod n` is the encoded message. Both are big-endian.
-pub(super) fn verify(parts: &Parts, encoded: &[u8], signature: &[u8]) -> bool {
-    let signature = rem(&integer_from_be_bytes(signature), &integer(&parts.n));
-    equal(
-        &raise_public(&signature, parts),
-        &integer_from_be_bytes(encoded),
-    )
+/// `signature^e mod n`: the padded message under a signature, both as big-endian bytes.
+pub(super) fn open(parts: &Parts, signature: &[u8]) -> Vec<u8> {
+    let n = integer(&parts.n);
+    let signature = rem(&integer_from_be_bytes(signature), &n);
+    let encoded = limbs(&raise_public(&signature, parts), parts.n.len());
+    let length = (n.bits_vartime() as usize).div_ceil(8);
+    be_bytes(&encoded, length).to_vec()
 }
 
 /// `base^e mod n`; the time depends on `n` and `e`, which are public.

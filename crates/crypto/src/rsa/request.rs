@@ -83,28 +83,30 @@ impl SignRequest {
     ///
     /// [`SignError::Random`] when no salt for PSS could be had.
     pub fn new(key: &PrivateKey, scheme: Scheme, message: &[u8]) -> Result<Self, SignError> {
+        let mut salt = [0u8; MAX_SALT];
+        let salt = match scheme.padding() {
+            Padding::Pss if key.signs_encoded() => &mut salt[..scheme.hash().output_len()],
+            Padding::Pss | Padding::Pkcs1 => &mut [],
+        };
+        aws_lc_rs::rand::fill(salt).map_err(|_| SignError::Random)?;
+        Ok(Self::with_salt(key, scheme, message, salt))
+    }
+
+    /// Hashes the message and pads it with this salt, which only PSS uses.
+    pub(super) fn with_salt(key: &PrivateKey, scheme: Scheme, message: &[u8], salt: &[u8]) -> Self {
         let hash = scheme.hash();
         let digest = digest::digest(hash.algorithm(), message);
         let bits = key.modulus_bits();
-        let encoded = if !key.signs_encoded() {
-            None
-        } else {
-            Some(match scheme.padding() {
-                Padding::Pkcs1 => emsa_pkcs1_v1_5(hash, digest.as_ref(), bits),
-                Padding::Pss => {
-                    let mut salt = [0u8; MAX_SALT];
-                    let salt = &mut salt[..hash.output_len()];
-                    aws_lc_rs::rand::fill(salt).map_err(|_| SignError::Random)?;
-                    emsa_pss(hash, digest.as_ref(), salt, bits)
-                }
-            })
-        };
-        Ok(Self {
+        let encoded = key.signs_encoded().then(|| match scheme.padding() {
+            Padding::Pkcs1 => emsa_pkcs1_v1_5(hash, digest.as_ref(), bits),
+            Padding::Pss => emsa_pss(hash, digest.as_ref(), salt, bits),
+        });
+        Self {
             key: key.clone(),
             scheme,
             digest,
             encoded: encoded.map(Vec::into_boxed_slice),
-        })
+        }
     }
 
     /// The size of the key if lanes can answer the request; see [`PrivateKey::accelerated`].
