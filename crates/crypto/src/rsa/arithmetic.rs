@@ -129,3 +129,102 @@ pub(super) fn less(a: &BoxedUint, b: &BoxedUint) -> bool {
 
 const LIMB_BITS: usize = 64;
 const LIMB_BYTES: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rsa::Size;
+    use crate::rsa::chain::keys;
+    use proptest::prelude::*;
+
+    /// An odd modulus greater than 1 of one to eight limbs.
+    fn odd_modulus() -> impl Strategy<Value = Vec<u64>> {
+        proptest::collection::vec(any::<u64>(), 1..9).prop_map(|mut limbs| {
+            limbs[0] |= 3;
+            limbs
+        })
+    }
+
+    proptest! {
+        /// Doubling `exponent` times gives the same.
+        #[test]
+        fn powers_of_two_are_repeated_doubling(modulus in odd_modulus(), exponent in 0usize..1200) {
+            let reduced = integer(&modulus);
+            let mut expected = rem(&BoxedUint::one(), &reduced);
+            for _ in 0..exponent {
+                let doubled = expected.concatenating_add(&*expected);
+                expected = rem(&doubled, &reduced);
+            }
+            let power = mod_pow2(exponent, &modulus);
+            prop_assert_eq!(&*power, &*limbs(&expected, modulus.len()));
+        }
+
+        #[test]
+        fn an_inverse_times_its_value_is_one(
+            value in proptest::collection::vec(any::<u64>(), 1..12),
+            modulus in odd_modulus(),
+        ) {
+            // Odd numbers drawn at random often share a small factor with others.
+            if let Some(inverse) = invert_mod(&value, &modulus) {
+                prop_assert_eq!(inverse.len(), modulus.len());
+                let product = mul(&integer(&inverse), &integer(&value));
+                prop_assert!(equal(&rem(&product, &integer(&modulus)), &BoxedUint::one()));
+                prop_assert!(less(&integer(&inverse), &integer(&modulus)));
+            }
+        }
+
+        #[test]
+        fn bytes_and_limbs_agree(limbs in proptest::collection::vec(any::<u64>(), 1..20)) {
+            let bytes = be_bytes(&limbs, limbs.len() * 8);
+            let value = integer_from_be_bytes(&bytes);
+            prop_assert!(equal(&value, &integer(&limbs)));
+            prop_assert_eq!(&*super::limbs(&value, limbs.len()), &limbs);
+        }
+
+        #[test]
+        fn random_stays_below_its_bound(bound in 2u64.., zeros in 0usize..3) {
+            let mut limbs = vec![0; zeros];
+            limbs.push(bound);
+            limbs.push(0);
+            let random = random_below(&limbs).unwrap();
+            prop_assert_eq!(random.len(), limbs.len());
+            prop_assert!(less(&integer(&random), &integer(&limbs)));
+            prop_assert!(random.iter().any(|limb| *limb != 0));
+        }
+    }
+
+    #[test]
+    fn what_has_no_inverse_gets_none() {
+        assert_eq!(invert_mod(&[6], &[9]), None);
+        assert_eq!(invert_mod(&[0], &[9]), None);
+        assert_eq!(invert_mod(&[9, 0], &[9]), None);
+        assert_eq!(invert_mod(&[2], &[9]).as_deref(), Some(&vec![5]));
+    }
+
+    /// A prime leaves nothing but zero without an inverse, and inverses undo themselves.
+    #[test]
+    fn every_random_has_an_inverse_modulo_a_prime() {
+        for size in Size::ALL {
+            let [key, ..] = keys(size);
+            let prime = &key.parts().p.prime;
+            let random = random_below(prime).unwrap();
+            let inverse = invert_mod(&random, prime).unwrap();
+            assert_eq!(invert_mod(&inverse, prime).unwrap(), random);
+        }
+    }
+
+    /// Every value below a small bound comes up, and no other.
+    #[test]
+    fn random_covers_its_range() {
+        let mut seen = [0u32; 6];
+        for _ in 0..1200 {
+            seen[usize::try_from(random_below(&[6]).unwrap()[0]).unwrap()] += 1;
+        }
+        assert_eq!(seen[0], 0);
+        // Each is expected 240 times; the standard deviation is 14.
+        assert!(
+            seen[1..].iter().all(|count| (100..=380).contains(count)),
+            "{seen:?}"
+        );
+    }
+}

@@ -25,8 +25,11 @@ pub(crate) struct Subject<'a> {
     /// How many vectors of each file and key to try, for subjects that are slow.
     pub(crate) vectors: usize,
     /// Answers up to `lanes` requests.
-    pub(crate) sign: &'a dyn Fn(&[SignRequest]) -> Vec<Result<Vec<u8>, SignError>>,
+    pub(crate) sign: &'a dyn Fn(&[SignRequest]) -> Vec<Outcome>,
 }
+
+/// What becomes of one request.
+pub(crate) type Outcome = Result<Vec<u8>, SignError>;
 
 /// Who pads the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +176,7 @@ impl Subject<'_> {
         }
     }
 
-    fn run(&self, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
+    fn run(&self, requests: &[SignRequest]) -> Vec<Outcome> {
         let results = (self.sign)(requests);
         assert_eq!(
             results.len(),
@@ -328,6 +331,37 @@ mod subjects {
             };
             subject.check(size);
         }
+    }
+
+    /// The chain is no use if it passes what is wrong.
+    #[test]
+    #[should_panic(expected = "refuses the signature")]
+    fn exchanged_results_are_noticed() {
+        let subject = Subject {
+            name: "exchanged",
+            lanes: 2,
+            pads: Pads::Subject,
+            vectors: 1,
+            sign: &|requests| requests.iter().rev().map(sign_single).collect(),
+        };
+        subject.fills_every_lane_position(Size::Rsa2048);
+    }
+
+    #[test]
+    #[should_panic(expected = "at 0")]
+    fn signatures_by_damaged_keys_are_noticed() {
+        let [good, ..] = keys(Size::Rsa2048);
+        let subject = Subject {
+            name: "unchecked",
+            lanes: 1,
+            pads: Pads::Subject,
+            vectors: 1,
+            sign: &|requests| {
+                let sign = |_| sign_single(&request(&good, Scheme::PssSha256, b"m"));
+                requests.iter().map(sign).collect()
+            },
+        };
+        subject.isolates_faults(Size::Rsa2048);
     }
 
     #[test]

@@ -574,3 +574,85 @@ const ENCRYPTED_PEM: [&[u8]; 2] = [
     b"-----BEGIN ENCRYPTED PRIVATE KEY-----",
     b"Proc-Type: 4,ENCRYPTED",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rsa::chain::{keys, odd_exponent_keys};
+    use crate::rsa::vectors;
+
+    /// The sizes that lanes rely on, whichever order the file had.
+    #[test]
+    fn parts_have_their_promised_shape() {
+        for size in Size::ALL {
+            let mut all = keys(size).to_vec();
+            all.extend(odd_exponent_keys(size));
+            for key in all {
+                let parts = key.parts();
+                let half = size.prime_bits() / 64;
+                assert_eq!(parts.n.len(), 2 * half);
+                assert!((1..=4).contains(&parts.e.len()));
+                assert_ne!(parts.e.last(), Some(&0));
+                for factor in [&parts.p, &parts.q] {
+                    assert_eq!(factor.prime.len(), half);
+                    assert_eq!(factor.exponent.len(), half);
+                    assert_eq!(factor.prime[half - 1] >> 63, 1);
+                }
+                assert_eq!(parts.q_inverse.len(), half);
+                assert!(parts.p.prime.iter().rev().gt(parts.q.prime.iter().rev()));
+            }
+        }
+    }
+
+    #[test]
+    fn secret_parts_are_wiped() {
+        fn wiped_on_drop<T: ZeroizeOnDrop>() {}
+        wiped_on_drop::<Parts>();
+        wiped_on_drop::<Factor>();
+        wiped_on_drop::<Limbs>();
+        wiped_on_drop::<Secret>();
+
+        let [mut key, ..] = keys(Size::Rsa2048);
+        key.corrupt(|parts| {
+            parts.zeroize();
+            let left = [
+                &parts.p.prime,
+                &parts.p.exponent,
+                &parts.q.prime,
+                &parts.q.exponent,
+                &parts.q_inverse,
+            ];
+            assert!(left.iter().all(|limbs| limbs.is_empty()));
+        });
+    }
+
+    /// Whoever made them, keys that sign and decrypt elsewhere load here.
+    #[test]
+    fn published_keys_are_accepted_if_large_enough() {
+        let mut sizes = Vec::new();
+        for (stated, der) in vectors::private_keys() {
+            match PrivateKey::from_pkcs8_der(&der) {
+                Ok(key) => {
+                    assert!(stated.abs_diff(key.modulus_bits()) <= 1, "{stated}");
+                    assert!(key.aws_lc().is_some());
+                    sizes.push(key.modulus_bits());
+                }
+                Err(KeyError::TooSmall { bits }) => assert!(bits < 2048 && stated < 2048),
+                Err(error) => panic!("{stated}: {error}"),
+            }
+        }
+        for size in [2048, 2688, 3072, 4096, 8192] {
+            assert!(sizes.contains(&size), "{size}");
+        }
+    }
+
+    #[test]
+    fn large_public_exponents_bypass_aws_lc_rs() {
+        let bypassed: Vec<usize> = odd_exponent_keys(Size::Rsa2048)
+            .iter()
+            .filter(|key| key.aws_lc().is_none())
+            .map(|key| key.parts().e.len())
+            .collect();
+        assert_eq!(bypassed, [1, 4]);
+    }
+}

@@ -1,0 +1,585 @@
+//! Loading of private keys: which are accepted, and what is said about the others.
+
+use aws_lc_rs::signature::{self, UnparsedPublicKey};
+use pkcs1::RsaPrivateKeyRef;
+use pkcs1::der::asn1::UintRef;
+use pkcs1::der::{Decode, Encode};
+use proptest::prelude::*;
+use rustls_pki_types::PrivateKeyDer;
+use rustls_pki_types::pem::PemObject;
+use widelane_crypto::rsa::{KeyError, PrivateKey, Scheme, SignRequest, Size, sign_single};
+
+macro_rules! data {
+    ($name:literal) => {
+        include_bytes!(concat!("data/", $name)).as_slice()
+    };
+}
+
+/// Name, PEM, bits, lane size, and whether aws-lc-rs takes the public exponent.
+type Sound = (&'static str, &'static [u8], usize, Option<Size>, bool);
+
+/// Every kind of sound key.
+const SOUND: &[Sound] = &[
+    ("a", data!("rsa2048_a.pem"), 2048, Some(Size::Rsa2048), true),
+    (
+        "a, PKCS#1",
+        data!("rsa2048_a_pkcs1.pem"),
+        2048,
+        Some(Size::Rsa2048),
+        true,
+    ),
+    (
+        "a, 3072",
+        data!("rsa3072_a.pem"),
+        3072,
+        Some(Size::Rsa3072),
+        true,
+    ),
+    (
+        "a, 4096",
+        data!("rsa4096_a.pem"),
+        4096,
+        Some(Size::Rsa4096),
+        true,
+    ),
+    (
+        "e = 3",
+        data!("rsa2048_e3.pem"),
+        2048,
+        Some(Size::Rsa2048),
+        true,
+    ),
+    (
+        "e = 3, 3072",
+        data!("rsa3072_e3.pem"),
+        3072,
+        Some(Size::Rsa3072),
+        true,
+    ),
+    (
+        "e = 2^31 - 1",
+        data!("rsa2048_e31bit.pem"),
+        2048,
+        Some(Size::Rsa2048),
+        true,
+    ),
+    (
+        "e of 33 bits",
+        data!("rsa2048_e33bit.pem"),
+        2048,
+        Some(Size::Rsa2048),
+        true,
+    ),
+    (
+        "e of 40 bits",
+        data!("rsa4096_e40bit.pem"),
+        4096,
+        Some(Size::Rsa4096),
+        false,
+    ),
+    (
+        "e of 64 bits",
+        data!("rsa2048_e64bit.pem"),
+        2048,
+        Some(Size::Rsa2048),
+        false,
+    ),
+    (
+        "e of 255 bits",
+        data!("rsa2048_e255bit.pem"),
+        2048,
+        Some(Size::Rsa2048),
+        false,
+    ),
+    (
+        "p < q",
+        data!("rsa2048_p_below_q.pem"),
+        2048,
+        Some(Size::Rsa2048),
+        true,
+    ),
+    (
+        "p of 1100 bits",
+        data!("rsa2048_unbalanced.pem"),
+        2048,
+        None,
+        true,
+    ),
+    ("2049", data!("rsa2049.pem"), 2049, None, true),
+    ("2056", data!("rsa2056.pem"), 2056, None, true),
+    ("2560", data!("rsa2560.pem"), 2560, None, true),
+    ("8192", data!("rsa8192.pem"), 8192, None, true),
+];
+
+#[test]
+fn sound_keys_are_accepted_and_sign() {
+    for &(name, pem, bits, size, aws_lc_verifies) in SOUND {
+        let key = PrivateKey::from_pem(pem).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(key.modulus_bits(), bits, "{name}");
+        assert_eq!(key.accelerated(), size, "{name}");
+        let public = key.public_key_info_der();
+        for scheme in Scheme::ALL {
+            let request = SignRequest::new(&key, scheme, name.as_bytes()).unwrap();
+            assert_eq!(request.size(), size, "{name}");
+            let signature = sign_single(&request).unwrap();
+            assert_eq!(signature.len(), bits.div_ceil(8), "{name}");
+            let verified = UnparsedPublicKey::new(verification(scheme), &public)
+                .verify(name.as_bytes(), &signature);
+            assert_eq!(verified.is_ok(), aws_lc_verifies, "{name} {scheme:?}");
+        }
+    }
+}
+
+#[test]
+fn every_encoding_gives_the_same_key() {
+    for (pkcs8, pkcs1) in [
+        (data!("rsa2048_a.pem"), data!("rsa2048_a_pkcs1.pem")),
+        (data!("rsa3072_a.pem"), data!("rsa3072_a_pkcs1.pem")),
+        (data!("rsa4096_a.pem"), data!("rsa4096_a_pkcs1.pem")),
+    ] {
+        let from_pem = PrivateKey::from_pem(pkcs8).unwrap();
+        let pkcs8 = PrivateKeyDer::from_pem_slice(pkcs8).unwrap();
+        let pkcs1 = PrivateKeyDer::from_pem_slice(pkcs1).unwrap();
+        for key in [
+            PrivateKey::from_pkcs8_der(pkcs8.secret_der()),
+            PrivateKey::from_pkcs1_der(pkcs1.secret_der()),
+            PrivateKey::from_der(&pkcs8),
+            PrivateKey::from_der(&pkcs1),
+        ] {
+            let key = key.unwrap();
+            assert_eq!(key.public_key_info_der(), from_pem.public_key_info_der());
+        }
+        assert!(PrivateKey::from_pkcs8_der(pkcs1.secret_der()).is_err());
+        assert!(PrivateKey::from_pkcs1_der(pkcs8.secret_der()).is_err());
+    }
+}
+
+/// Each kind of unusable key gets its own error, and the message says what to do.
+#[test]
+fn unusable_keys_are_refused_by_name() {
+    let not_rsa = |found: &str| KeyError::NotRsa {
+        found: found.to_owned(),
+    };
+    let cases: &[(&[u8], KeyError, &[&str])] = &[
+        (
+            data!("encrypted_pkcs8.pem"),
+            KeyError::Encrypted,
+            &["encrypted", "openssl pkey"],
+        ),
+        (
+            data!("encrypted_traditional.pem"),
+            KeyError::Encrypted,
+            &["encrypted", "openssl pkey"],
+        ),
+        (
+            data!("ec_p256.pem"),
+            not_rsa("an elliptic-curve key"),
+            &["elliptic-curve", "use an RSA key"],
+        ),
+        (
+            data!("ec_p256_sec1.pem"),
+            not_rsa("an elliptic-curve key (SEC 1)"),
+            &["elliptic-curve", "use an RSA key"],
+        ),
+        (
+            data!("ed25519.pem"),
+            not_rsa("an Ed25519 key"),
+            &["Ed25519", "use an RSA key"],
+        ),
+        (
+            data!("rsa2048_pss_oid.pem"),
+            KeyError::RestrictedToPss,
+            &["id-RSASSA-PSS", "rsaEncryption"],
+        ),
+        (
+            data!("rsa2048_three_primes.pem"),
+            KeyError::MultiPrime,
+            &["more than two primes", "with two"],
+        ),
+        (
+            data!("rsa1024.pem"),
+            KeyError::TooSmall { bits: 1024 },
+            &["too small", "1024 bits", "2048", "openssl genpkey"],
+        ),
+        (
+            data!("rsa2047.pem"),
+            KeyError::TooSmall { bits: 2047 },
+            &["too small", "2047 bits"],
+        ),
+        (
+            data!("rsa8200.pem"),
+            KeyError::TooLarge { bits: 8200 },
+            &["too large", "8200 bits", "8192"],
+        ),
+        (
+            data!("rsa2048_composite_p.pem"),
+            KeyError::TrialSignature,
+            &["wrong signatures", "not a prime"],
+        ),
+        (
+            data!("rsa2048_equal_primes.pem"),
+            KeyError::EqualPrimes,
+            &["inconsistent", "equal"],
+        ),
+        (b"", KeyError::NoKeyInPem, &["no private key", "BEGIN"]),
+        (
+            b"-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n",
+            KeyError::NoKeyInPem,
+            &["no private key"],
+        ),
+    ];
+    for (pem, expected, said) in cases {
+        let error = PrivateKey::from_pem(pem).unwrap_err();
+        assert_eq!(error, *expected);
+        for text in *said {
+            assert!(error.to_string().contains(text), "{error}: {text}");
+        }
+    }
+}
+
+#[test]
+fn an_encrypted_key_in_der_is_recognised() {
+    let der = data!("encrypted_pkcs8.der");
+    assert_eq!(
+        PrivateKey::from_pkcs8_der(der).unwrap_err(),
+        KeyError::Encrypted
+    );
+    assert_eq!(
+        PrivateKey::from_pkcs1_der(der).unwrap_err(),
+        KeyError::Encrypted
+    );
+}
+
+#[test]
+fn broken_pem_says_that_it_is_broken() {
+    let pem = data!("rsa2048_a.pem");
+    let cut = &pem[..pem.len() / 2];
+    let error = PrivateKey::from_pem(cut).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            KeyError::Malformed {
+                part: "the PEM text",
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+/// Every prefix, and anything after the end, is malformed and never panics.
+#[test]
+fn truncated_and_overlong_der_is_malformed() {
+    let pkcs8 = der(data!("rsa2048_a.pem"));
+    let pkcs1 = der(data!("rsa2048_a_pkcs1.pem"));
+    for length in 0..pkcs8.len() {
+        let error = PrivateKey::from_pkcs8_der(&pkcs8[..length]).unwrap_err();
+        assert!(
+            matches!(error, KeyError::Malformed { .. }),
+            "{length}: {error}"
+        );
+    }
+    for length in 0..pkcs1.len() {
+        let error = PrivateKey::from_pkcs1_der(&pkcs1[..length]).unwrap_err();
+        assert!(
+            matches!(error, KeyError::Malformed { .. }),
+            "{length}: {error}"
+        );
+    }
+    for mut long in [pkcs8, pkcs1] {
+        long.push(0);
+        let error = PrivateKey::from_pkcs8_der(&long).unwrap_err();
+        assert!(matches!(error, KeyError::Malformed { .. }), "{error}");
+        let error = PrivateKey::from_pkcs1_der(&long).unwrap_err();
+        assert!(matches!(error, KeyError::Malformed { .. }), "{error}");
+    }
+}
+
+/// Where the encoding went wrong is said.
+#[test]
+fn malformed_der_says_where() {
+    let mut der = der(data!("rsa2048_a.pem"));
+    der.truncate(700);
+    let text = PrivateKey::from_pkcs8_der(&der).unwrap_err().to_string();
+    assert!(text.starts_with("the PKCS#8 key is malformed:"), "{text}");
+    assert!(text.contains("byte"), "{text}");
+}
+
+/// No single flipped bit survives the checks: every one of them changes the encoding or breaks an
+/// equation.
+#[test]
+fn no_flipped_bit_is_accepted() {
+    for pem in [
+        data!("rsa2048_a.pem"),
+        data!("rsa2048_e3.pem"),
+        data!("rsa2048_p_below_q.pem"),
+    ] {
+        let pristine = PrivateKeyDer::from_pem_slice(pem).unwrap();
+        let load = |der: &[u8]| match &pristine {
+            PrivateKeyDer::Pkcs8(_) => PrivateKey::from_pkcs8_der(der),
+            _ => PrivateKey::from_pkcs1_der(der),
+        };
+        let mut der = pristine.secret_der().to_vec();
+        assert!(load(&der).is_ok());
+        for index in 0..der.len() {
+            // One bit a byte keeps the test short; which one changes from byte to byte.
+            let bit = 1 << (index * 5 % 8);
+            der[index] ^= bit;
+            let result = load(&der);
+            assert!(result.is_err(), "byte {index}, mask {bit:#x}");
+            der[index] ^= bit;
+        }
+    }
+}
+
+/// Each number of the key, changed alone, is found out by the check that is meant for it.
+#[test]
+fn each_wrong_number_is_named() {
+    let der = der(data!("rsa2048_a_pkcs1.pem"));
+    let change = |edit: &dyn Fn(&mut Numbers)| {
+        let mut numbers = Numbers::of(&der);
+        edit(&mut numbers);
+        PrivateKey::from_pkcs1_der(&numbers.to_der())
+            .map(|_| ())
+            .unwrap_err()
+    };
+    let flip = |number: &mut Vec<u8>| {
+        let middle = number.len() / 2;
+        number[middle] ^= 0x10;
+    };
+    let set = |number: &mut Vec<u8>, value: &[u8]| value.clone_into(number);
+    let even = |number: &mut Vec<u8>| *number.last_mut().unwrap() &= 0xfe;
+
+    assert_eq!(change(&|k| flip(&mut k.n)), KeyError::Product);
+    assert_eq!(change(&|k| flip(&mut k.p)), KeyError::Product);
+    assert_eq!(change(&|k| flip(&mut k.q)), KeyError::Product);
+    assert_eq!(change(&|k| even(&mut k.n)), KeyError::EvenModulus);
+    assert_eq!(change(&|k| even(&mut k.p)), KeyError::Product);
+    assert_eq!(change(&|k| set(&mut k.p, &[1])), KeyError::Product);
+    assert_eq!(change(&|k| set(&mut k.q, &[0])), KeyError::Product);
+    assert_eq!(change(&|k| k.p = k.n.clone()), KeyError::Product);
+    assert_eq!(change(&|k| k.p = vec![0x7f; 5000]), KeyError::Product);
+    assert_eq!(change(&|k| k.p = k.q.clone()), KeyError::EqualPrimes);
+    assert_eq!(change(&|k| even(&mut k.e)), KeyError::EvenExponent);
+    assert_eq!(change(&|k| set(&mut k.e, &[0])), KeyError::EvenExponent);
+    assert_eq!(change(&|k| set(&mut k.e, &[1])), KeyError::SmallExponent);
+    assert_eq!(change(&|k| set(&mut k.e, &[3])), KeyError::PrivateExponent);
+    assert_eq!(
+        change(&|k| set(&mut k.e, &[1; 33])),
+        KeyError::LargeExponent { bits: 257 }
+    );
+    assert_eq!(change(&|k| flip(&mut k.d)), KeyError::PrivateExponent);
+    assert_eq!(change(&|k| set(&mut k.d, &[0])), KeyError::PrivateExponent);
+    assert_eq!(
+        change(&|k| set(&mut k.d, &[0x5a; 4000])),
+        KeyError::PrivateExponent
+    );
+    assert_eq!(
+        change(&|k| flip(&mut k.dp)),
+        KeyError::PrimeExponent { which: 1 }
+    );
+    assert_eq!(
+        change(&|k| flip(&mut k.dq)),
+        KeyError::PrimeExponent { which: 2 }
+    );
+    assert_eq!(
+        change(&|k| set(&mut k.dq, &[0x33; 4000])),
+        KeyError::PrimeExponent { which: 2 }
+    );
+    assert_eq!(change(&|k| flip(&mut k.q_inv)), KeyError::Coefficient);
+    assert_eq!(change(&|k| set(&mut k.q_inv, &[0])), KeyError::Coefficient);
+    assert_eq!(
+        change(&|k| k.q_inv = vec![0x71; 4000]),
+        KeyError::Coefficient
+    );
+    // Exchanging the primes alone leaves the exponents behind; exchanging both leaves the
+    // coefficient.
+    let swap_primes = |k: &mut Numbers| std::mem::swap(&mut k.p, &mut k.q);
+    assert_eq!(change(&swap_primes), KeyError::PrimeExponent { which: 1 });
+    let swap_both = |k: &mut Numbers| {
+        std::mem::swap(&mut k.p, &mut k.q);
+        std::mem::swap(&mut k.dp, &mut k.dq);
+    };
+    assert_eq!(change(&swap_both), KeyError::Coefficient);
+}
+
+#[test]
+fn every_message_names_a_remedy() {
+    let remedies = ["make", "restore", "decrypt", "use ", "export", "needs"];
+    let errors = [
+        KeyError::Malformed {
+            part: "the key",
+            reason: "reason".to_owned(),
+        },
+        KeyError::NoKeyInPem,
+        KeyError::Encrypted,
+        KeyError::NotRsa {
+            found: "something".to_owned(),
+        },
+        KeyError::RestrictedToPss,
+        KeyError::MultiPrime,
+        KeyError::TooSmall { bits: 1 },
+        KeyError::TooLarge { bits: 1 },
+        KeyError::EvenModulus,
+        KeyError::EvenExponent,
+        KeyError::SmallExponent,
+        KeyError::LargeExponent { bits: 1 },
+        KeyError::EqualPrimes,
+        KeyError::Product,
+        KeyError::PrivateExponent,
+        KeyError::PrimeExponent { which: 1 },
+        KeyError::Coefficient,
+        KeyError::TrialSignature,
+    ];
+    for error in errors {
+        let text = error.to_string();
+        assert!(
+            remedies.iter().any(|remedy| text.contains(remedy)),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn debug_shows_the_size_and_nothing_else() {
+    let key = PrivateKey::from_pem(data!("rsa2048_a.pem")).unwrap();
+    assert_eq!(format!("{key:?}"), "PrivateKey { modulus_bits: 2048, .. }");
+    let request = SignRequest::new(&key, Scheme::PssSha256, b"m").unwrap();
+    assert_eq!(
+        format!("{request:?}"),
+        "SignRequest { key: PrivateKey { modulus_bits: 2048, .. }, scheme: PssSha256, .. }"
+    );
+}
+
+/// Keys, requests and passes cross threads.
+#[test]
+fn everything_is_send_and_sync() {
+    fn check<T: Send + Sync + 'static>() {}
+    check::<PrivateKey>();
+    check::<SignRequest>();
+    check::<widelane_crypto::rsa::Passes>();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// Arbitrary bytes are refused in peace.
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
+        prop_assert!(PrivateKey::from_pkcs8_der(&bytes).is_err());
+        prop_assert!(PrivateKey::from_pkcs1_der(&bytes).is_err());
+        prop_assert!(PrivateKey::from_pem(&bytes).is_err());
+    }
+
+    /// Arbitrary numbers in a well-formed structure are refused in peace.
+    #[test]
+    fn arbitrary_numbers_never_panic(
+        numbers in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 8),
+        large_modulus in any::<bool>(),
+        odd in any::<bool>(),
+    ) {
+        let mut numbers = Numbers::from_list(numbers);
+        if large_modulus {
+            numbers.n = vec![0xd5; 256];
+        }
+        if odd {
+            for number in [&mut numbers.e, &mut numbers.p, &mut numbers.q] {
+                number.push(1);
+            }
+        }
+        prop_assert!(PrivateKey::from_pkcs1_der(&numbers.to_der()).is_err());
+    }
+
+    /// Several damaged bytes at once: refused, or, should a change be without effect, the same
+    /// key.
+    #[test]
+    fn damaged_keys_are_refused(
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let pristine = der(data!("rsa2048_b.pem"));
+        let mut damaged = pristine.clone();
+        for (index, value) in changes {
+            damaged[index.index(pristine.len())] = value;
+        }
+        let accepted = PrivateKey::from_pkcs8_der(&damaged).is_ok();
+        prop_assert_eq!(accepted, damaged == pristine);
+    }
+}
+
+/// The numbers of a PKCS#1 key as big-endian bytes.
+struct Numbers {
+    n: Vec<u8>,
+    e: Vec<u8>,
+    d: Vec<u8>,
+    p: Vec<u8>,
+    q: Vec<u8>,
+    dp: Vec<u8>,
+    dq: Vec<u8>,
+    q_inv: Vec<u8>,
+}
+
+impl Numbers {
+    fn of(pkcs1: &[u8]) -> Self {
+        let key = RsaPrivateKeyRef::from_der(pkcs1).unwrap();
+        let numbers = [
+            key.modulus,
+            key.public_exponent,
+            key.private_exponent,
+            key.prime1,
+            key.prime2,
+            key.exponent1,
+            key.exponent2,
+            key.coefficient,
+        ];
+        Self::from_list(numbers.map(|number| number.as_bytes().to_vec()).to_vec())
+    }
+
+    fn from_list(numbers: Vec<Vec<u8>>) -> Self {
+        let [n, e, d, p, q, dp, dq, q_inv] = numbers.try_into().unwrap();
+        Self {
+            n,
+            e,
+            d,
+            p,
+            q,
+            dp,
+            dq,
+            q_inv,
+        }
+    }
+
+    fn to_der(&self) -> Vec<u8> {
+        let number = |bytes| UintRef::new(bytes).unwrap();
+        RsaPrivateKeyRef {
+            modulus: number(&self.n),
+            public_exponent: number(&self.e),
+            private_exponent: number(&self.d),
+            prime1: number(&self.p),
+            prime2: number(&self.q),
+            exponent1: number(&self.dp),
+            exponent2: number(&self.dq),
+            coefficient: number(&self.q_inv),
+            other_prime_infos: None,
+        }
+        .to_der()
+        .unwrap()
+    }
+}
+
+fn der(pem: &[u8]) -> Vec<u8> {
+    PrivateKeyDer::from_pem_slice(pem)
+        .unwrap()
+        .secret_der()
+        .to_vec()
+}
+
+fn verification(scheme: Scheme) -> &'static signature::RsaParameters {
+    match scheme {
+        Scheme::Pkcs1Sha256 => &signature::RSA_PKCS1_2048_8192_SHA256,
+        Scheme::Pkcs1Sha384 => &signature::RSA_PKCS1_2048_8192_SHA384,
+        Scheme::Pkcs1Sha512 => &signature::RSA_PKCS1_2048_8192_SHA512,
+        Scheme::PssSha256 => &signature::RSA_PSS_2048_8192_SHA256,
+        Scheme::PssSha384 => &signature::RSA_PSS_2048_8192_SHA384,
+        Scheme::PssSha512 => &signature::RSA_PSS_2048_8192_SHA512,
+    }
+}
