@@ -1,8 +1,9 @@
-//! The policy of Widelane: which pass to run next, whether to wait for company, and when to refuse work.
+//! The policy of Widelane: which pass to run next, whether to wait for company, and when to refuse
+//! work.
 //!
-//! Every function here is pure and total: it looks at counts and sequence numbers, it knows no clock,
-//! thread, allocation or I/O, and it answers for every input. The engine and the simulator call
-//! exactly these functions, so what is simulated is what runs.
+//! Every function here is pure and total: it looks at counts and sequence numbers, it knows no
+//! clock, thread, allocation or I/O, and it answers for every input. The engine and the simulator
+//! call exactly these functions, so what is simulated is what runs.
 //!
 //! It is *not* the mechanism. Queues, threads, wake-ups and counters live in `widelane-engine`.
 //!
@@ -16,10 +17,12 @@
 
 #![forbid(unsafe_code)]
 
-/// What waits for one operation at one place (a worker's gatherer, a set of queues, a group of threads).
+/// What waits for one operation at one place (a worker's gatherer, a set of queues, a group of
+/// threads).
 ///
 /// Sequence numbers count jobs at that place. They only need to grow; which place counts how is the
-/// caller's affair as long as `oldest` and the `now` given to [`next_pass`] come from the same count.
+/// caller's affair as long as `oldest` and the `now` given to [`next_pass`] come from the same
+/// count.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Waiting {
     /// Jobs that one pass of this operation takes. Zero is read as one.
@@ -60,8 +63,8 @@ pub enum Lead {
 /// Names the next pass, or `None` when nothing should run now.
 ///
 /// Preference: overdue operations (more than [`BYPASS_LIMIT`] jobs came after their oldest one),
-/// then full passes, then, for an idle worker only, partial passes. Within each, the operation whose
-/// job has waited longest.
+/// then full passes, then, for an idle worker only, partial passes. Within each, the operation
+/// whose job has waited longest.
 ///
 /// A free vector core and a free leader of the blocking form ask with [`Idle::Yes`].
 ///
@@ -323,7 +326,9 @@ mod tests {
         }
 
         #[test]
-        fn leading_and_admission_are_total(a in any::<usize>(), b in any::<usize>(), c in any::<usize>()) {
+        fn leading_and_admission_are_total(
+            a in any::<usize>(), b in any::<usize>(), c in any::<usize>(),
+        ) {
             // A thread waits only when another one runs a pass, and so will hand over.
             if lead(a, b, c) == Lead::Wait {
                 prop_assert!(a >= 1);

@@ -1,1 +1,45 @@
-//! Placeholder.
+//! The mechanism that fills lanes: jobs of many connections, run together in passes.
+//!
+//! A [`Request`] is handed in, a [`Ticket`] comes back; an [`Operation`] runs several requests at
+//! once. Which jobs run when and where is decided by `widelane-batching`; this crate asks and
+//! obeys.
+//!
+//! It is *not* cryptography, and it knows no sockets, timers or async runtime: a ticket is an
+//! ordinary future.
+//!
+//! Start with [`Engine`]. There are three ways in:
+//!
+//! * an event loop takes a [`Worker`], submits and goes on with its sockets; with
+//!   [`Placement::Inline`] it calls [`Worker::turn`] to run passes itself;
+//! * with [`Placement::VectorCores`] the same jobs run on pinned threads instead;
+//! * any other thread calls [`Engine::run`] and blocks, its job sharing a pass with those of
+//!   other threads that block at the same time.
+//!
+//! A job owns its input and its result slot, so whoever submitted it may vanish at any time: drop
+//! the ticket. `slot.rs` holds that protocol and all of this crate's unsafe code.
+
+#![deny(unsafe_code)]
+
+mod config;
+mod counters;
+mod engine;
+mod error;
+mod group;
+mod line;
+mod operation;
+mod queue;
+mod sleepers;
+#[allow(unsafe_code)]
+mod slot;
+mod sync;
+mod vector;
+mod worker;
+
+pub use config::{Config, Placement};
+pub use counters::OperationCounters;
+pub use engine::Engine;
+pub use error::{JobError, StartError, SubmitError};
+pub use operation::{Operation, Operations, Request};
+pub use slot::Ticket;
+pub use widelane_batching::Idle;
+pub use worker::Worker;

@@ -1,0 +1,128 @@
+//! What each operation did, counted.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// What one operation did since its engine started.
+///
+/// Each figure is exact; together they are a snapshot only of an engine at rest, because counting
+/// must not slow a pass down. At rest every accepted job is in exactly one of `jobs`, `cancelled`,
+/// `panicked` and `shut_down`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct OperationCounters {
+    /// The operation's name, such as `rsa2048-sign`.
+    pub name: &'static str,
+    /// Jobs that one pass takes.
+    pub lanes: usize,
+    /// Jobs that a pass answered.
+    pub jobs: u64,
+    /// Passes run, not counting those repeated one job at a time after a panic.
+    pub passes: u64,
+    /// Jobs that passes carried, panicking ones included; divided by `passes`, the mean fill.
+    pub lanes_filled: u64,
+    /// Passes by fill: `fills[k]` carried `k` jobs. Has `lanes + 1` entries, the first always zero.
+    pub fills: Vec<u64>,
+    /// Jobs refused because the queue was full.
+    pub rejected: u64,
+    /// Accepted jobs that were skipped because their ticket was dropped before they started.
+    pub cancelled: u64,
+    /// Jobs that made the operation panic.
+    pub panicked: u64,
+    /// Accepted jobs that the engine's, or their worker's, end overtook.
+    pub shut_down: u64,
+    /// Time from submission to the start of the pass, summed over the jobs that passes carried.
+    pub queued: Duration,
+    /// Time spent in passes.
+    pub kernel: Duration,
+}
+
+/// The live counters behind [`OperationCounters`].
+pub(crate) struct Counters {
+    fills: Box<[AtomicU64]>,
+    jobs: AtomicU64,
+    rejected: AtomicU64,
+    cancelled: AtomicU64,
+    panicked: AtomicU64,
+    shut_down: AtomicU64,
+    queued_ns: AtomicU64,
+    kernel_ns: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn new(lanes: usize) -> Self {
+        Self {
+            fills: (0..=lanes).map(|_| AtomicU64::new(0)).collect(),
+            jobs: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            cancelled: AtomicU64::new(0),
+            panicked: AtomicU64::new(0),
+            shut_down: AtomicU64::new(0),
+            queued_ns: AtomicU64::new(0),
+            kernel_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// A pass that carried `jobs`.
+    pub(crate) fn pass(&self, jobs: usize, queued: Duration, kernel: Duration) {
+        if let Some(fill) = self.fills.get(jobs) {
+            fill.fetch_add(1, Relaxed);
+        }
+        if !queued.is_zero() {
+            self.queued_ns.fetch_add(nanoseconds(queued), Relaxed);
+        }
+        self.kernel_ns.fetch_add(nanoseconds(kernel), Relaxed);
+    }
+
+    pub(crate) fn answered(&self, jobs: usize) {
+        add(&self.jobs, jobs);
+    }
+
+    pub(crate) fn rejected(&self) {
+        add(&self.rejected, 1);
+    }
+
+    pub(crate) fn cancelled(&self, jobs: usize) {
+        add(&self.cancelled, jobs);
+    }
+
+    pub(crate) fn panicked(&self) {
+        add(&self.panicked, 1);
+    }
+
+    pub(crate) fn shut_down(&self, jobs: usize) {
+        add(&self.shut_down, jobs);
+    }
+
+    pub(crate) fn snapshot(&self, name: &'static str) -> OperationCounters {
+        let fills: Vec<u64> = self.fills.iter().map(|fill| fill.load(Relaxed)).collect();
+        OperationCounters {
+            name,
+            lanes: fills.len() - 1,
+            jobs: self.jobs.load(Relaxed),
+            passes: fills.iter().sum(),
+            lanes_filled: fills
+                .iter()
+                .zip(0..)
+                .map(|(passes, jobs): (&u64, u64)| passes * jobs)
+                .sum(),
+            fills,
+            rejected: self.rejected.load(Relaxed),
+            cancelled: self.cancelled.load(Relaxed),
+            panicked: self.panicked.load(Relaxed),
+            shut_down: self.shut_down.load(Relaxed),
+            queued: Duration::from_nanos(self.queued_ns.load(Relaxed)),
+            kernel: Duration::from_nanos(self.kernel_ns.load(Relaxed)),
+        }
+    }
+}
+
+fn add(counter: &AtomicU64, jobs: usize) {
+    if jobs > 0 {
+        counter.fetch_add(jobs as u64, Relaxed);
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

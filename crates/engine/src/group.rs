@@ -1,0 +1,201 @@
+//! The blocking form: threads that submit run passes for one another (group commit).
+//!
+//! A thread that finds a free permit runs its own job at once. While every permit is taken, jobs
+//! gather. A leader runs exactly one pass; then it appoints the owner of a waiting job, whose pass
+//! takes that job and those behind it. So nobody works for others once its own job is done, and no
+//! thread exists for the purpose.
+//!
+//! What keeps two leaders from taking the same job: the appointed owners of an operation stand at
+//! least `lanes` places apart (each is chosen `appointed * lanes` places from the front), and each
+//! takes at most `lanes` jobs from its own place on. Taking a whole range moves everything behind
+//! it forward by the same amount, so the distances never shrink below `lanes`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use widelane_batching::{self as batching, Idle, Lead, Waiting};
+
+use crate::line::{AnyGatherer, AnyLine, Gatherer, Job, ReadyPass};
+use crate::operation::Route;
+use crate::sync::{AtomicBool, Mutex, Ordering, Parker, lock};
+use crate::{JobError, Request, Ticket};
+
+/// The threads that block in one engine, and the jobs they wait for.
+pub(crate) struct Group {
+    hall: Mutex<Hall>,
+    parallelism: usize,
+}
+
+impl Group {
+    /// A group of which `parallelism` threads may run passes at a time.
+    pub(crate) fn new(lines: &[Arc<dyn AnyLine>], parallelism: usize) -> Self {
+        let benches = lines.iter().map(|line| Bench {
+            lanes: line.lanes(),
+            gatherer: Arc::clone(line).gatherer(),
+            seats: VecDeque::new(),
+            appointed: 0,
+        });
+        let hall = Hall {
+            running: 0,
+            sequence: 0,
+            benches: benches.collect(),
+        };
+        Self {
+            hall: Mutex::new(hall),
+            parallelism,
+        }
+    }
+
+    /// Runs one job, in a pass of this thread or of another one.
+    pub(crate) fn run<R: Request>(
+        &self,
+        (index, line): &Route<R>,
+        request: R,
+        limit: usize,
+    ) -> Result<R::Output, JobError> {
+        let mut hall = lock(&self.hall);
+        if batching::lead(hall.running, self.parallelism, line.lanes()) == Lead::Now {
+            hall.running += 1;
+            drop(hall);
+            let _permit = Permit(self);
+            return line.run_alone(request);
+        }
+        if !batching::admit(hall.benches[*index].seats.len(), limit) {
+            drop(hall);
+            return Err(line.overloaded(limit).into());
+        }
+        let (ticket, job) = Job::new(request);
+        let seat = Arc::new(Seat {
+            appointed: AtomicBool::new(false),
+            parker: Parker::current(),
+        });
+        let sequence = hall.seat(*index, job, Arc::clone(&seat));
+        drop(hall);
+        self.sit(*index, sequence, &seat, ticket)
+    }
+
+    /// Waits for the job's result, and leads a pass if appointed to.
+    fn sit<T>(
+        &self,
+        index: usize,
+        sequence: u64,
+        seat: &Seat,
+        mut ticket: Ticket<T>,
+    ) -> Result<T, JobError> {
+        let waker = Waker::from(Arc::clone(&seat.parker));
+        loop {
+            if seat.appointed.load(Ordering::Acquire) {
+                let _permit = Permit(self);
+                let pass = lock(&self.hall).benches[index].take_from(sequence);
+                if let Some(pass) = pass {
+                    pass();
+                }
+                return ticket.wait();
+            }
+            if let Poll::Ready(result) = ticket.poll_with(&waker) {
+                return result;
+            }
+            seat.parker.park();
+        }
+    }
+
+    /// Gives a permit back, or straight on to a thread that waits.
+    fn hand_over(&self) {
+        let mut hall = lock(&self.hall);
+        hall.running -= 1;
+        let waiting: Vec<Waiting> = hall.benches.iter().map(Bench::unled).collect();
+        let Some(pass) = batching::next_pass(&waiting, Idle::Yes, hall.sequence) else {
+            return;
+        };
+        let lanes = waiting[pass.operation].lanes;
+        if batching::lead(hall.running, self.parallelism, lanes) == Lead::Wait {
+            return;
+        }
+        hall.running += 1;
+        let seat = hall.benches[pass.operation].appoint();
+        drop(hall);
+        seat.appointed.store(true, Ordering::Release);
+        seat.parker.unpark();
+    }
+}
+
+/// The right to run one pass. Dropping it hands over, even if the pass panicked.
+struct Permit<'a>(&'a Group);
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.0.hand_over();
+    }
+}
+
+struct Hall {
+    /// Permits taken.
+    running: usize,
+    sequence: u64,
+    /// Indexed as the engine's lines are.
+    benches: Vec<Bench>,
+}
+
+impl Hall {
+    /// Seats a job at the end of its operation's bench; returns its sequence number.
+    fn seat<R: Request>(&mut self, index: usize, job: Job<R>, seat: Arc<Seat>) -> u64 {
+        let sequence = self.sequence;
+        self.sequence += 1;
+        let bench = &mut self.benches[index];
+        let typed = bench.gatherer.as_any().downcast_mut::<Gatherer<R>>();
+        typed
+            .expect("benches are indexed as lines are")
+            .push(sequence, job);
+        bench.seats.push_back((sequence, seat));
+        sequence
+    }
+}
+
+/// The waiting jobs of one operation. `gatherer` and `seats` hold them in the same order; none
+/// is ever cancelled, because its thread sits until it ends.
+struct Bench {
+    lanes: usize,
+    gatherer: Box<dyn AnyGatherer>,
+    seats: VecDeque<(u64, Arc<Seat>)>,
+    /// Owners that were told to lead and have not taken their pass yet.
+    appointed: usize,
+}
+
+impl Bench {
+    /// The jobs that no appointed leader is going to take.
+    fn unled(&self) -> Waiting {
+        let led = self.appointed * self.lanes;
+        Waiting {
+            lanes: self.lanes,
+            jobs: self.seats.len().saturating_sub(led),
+            oldest: self.seats.get(led).map_or(0, |(sequence, _)| *sequence),
+        }
+    }
+
+    /// Chooses the owner of the oldest job that nobody is going to take; there must be one.
+    fn appoint(&mut self) -> Arc<Seat> {
+        let (_, seat) = &self.seats[self.appointed * self.lanes];
+        self.appointed += 1;
+        Arc::clone(seat)
+    }
+
+    /// Takes the pass of the appointed owner of job `sequence`: that job and those behind it.
+    fn take_from(&mut self, sequence: u64) -> Option<ReadyPass> {
+        self.appointed -= 1;
+        let place = self
+            .seats
+            .binary_search_by_key(&sequence, |(sequence, _)| *sequence)
+            .ok()?;
+        let jobs = self.lanes.min(self.seats.len() - place);
+        self.seats.drain(place..place + jobs);
+        self.gatherer.take(place, jobs)
+    }
+}
+
+/// Where a thread waits.
+struct Seat {
+    /// Set once, by the leader that hands over to this thread.
+    appointed: AtomicBool,
+    parker: Arc<Parker>,
+}

@@ -1,0 +1,131 @@
+//! The primitives that loom models, under one name for both builds.
+//!
+//! Counters stay on `std` atomics in both: nothing is ordered by them, and modelling them would
+//! only multiply the interleavings to explore.
+
+pub(crate) use imp::*;
+
+#[cfg(not(loom))]
+mod imp {
+    use std::cell;
+
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
+    pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
+    pub(crate) use std::thread;
+
+    /// [`std::cell::UnsafeCell`] with loom's interface.
+    pub(crate) struct UnsafeCell<T>(cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) const fn new(value: T) -> Self {
+            Self(cell::UnsafeCell::new(value))
+        }
+
+        #[inline(always)]
+        pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+            f(self.0.get())
+        }
+    }
+
+    /// A thread's place to sleep. A wake-up that comes first is kept; spurious ones are swallowed.
+    pub(crate) struct Parker {
+        woken: AtomicBool,
+        thread: thread::Thread,
+    }
+
+    impl Parker {
+        /// A new parker for the calling thread; only that thread may call [`park`](Self::park).
+        pub(crate) fn new() -> Self {
+            Self {
+                woken: AtomicBool::new(false),
+                thread: thread::current(),
+            }
+        }
+
+        /// The calling thread's own parker. Late wake-ups for earlier sleeps may reach it.
+        pub(crate) fn current() -> std::sync::Arc<Self> {
+            thread_local! {
+                static PARKER: std::sync::Arc<Parker> = std::sync::Arc::new(Parker::new());
+            }
+            PARKER.with(std::sync::Arc::clone)
+        }
+
+        pub(crate) fn park(&self) {
+            while !self.woken.swap(false, Ordering::Acquire) {
+                thread::park();
+            }
+        }
+
+        pub(crate) fn unpark(&self) {
+            self.woken.store(true, Ordering::Release);
+            self.thread.unpark();
+        }
+    }
+
+    pub(crate) fn spin_hint() {
+        std::hint::spin_loop();
+    }
+}
+
+#[cfg(loom)]
+mod imp {
+    pub(crate) use loom::cell::UnsafeCell;
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
+    pub(crate) use loom::sync::{Arc, Mutex, MutexGuard};
+    pub(crate) use loom::thread;
+
+    /// Loom lets `unpark` disturb a thread that is blocked on a mutex, so this one sleeps on a
+    /// condition variable.
+    pub(crate) struct Parker {
+        woken: Mutex<bool>,
+        changed: loom::sync::Condvar,
+    }
+
+    impl Parker {
+        pub(crate) fn new() -> Self {
+            Self {
+                woken: Mutex::new(false),
+                changed: loom::sync::Condvar::new(),
+            }
+        }
+
+        pub(crate) fn current() -> std::sync::Arc<Self> {
+            std::sync::Arc::new(Self::new())
+        }
+
+        pub(crate) fn park(&self) {
+            let mut woken = self.woken.lock().unwrap();
+            while !*woken {
+                woken = self.changed.wait(woken).unwrap();
+            }
+            *woken = false;
+        }
+
+        pub(crate) fn unpark(&self) {
+            *self.woken.lock().unwrap() = true;
+            self.changed.notify_one();
+        }
+    }
+
+    pub(crate) fn spin_hint() {
+        loom::thread::yield_now();
+    }
+}
+
+impl std::task::Wake for Parker {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.unpark();
+    }
+
+    fn wake_by_ref(self: &std::sync::Arc<Self>) {
+        self.unpark();
+    }
+}
+
+/// Locks, whatever happened to the last holder: every holder in this crate leaves the data whole
+/// before it calls foreign code.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}

@@ -1,0 +1,817 @@
+//! The engine as its callers see it, on toy operations: nothing here depends on a clock.
+#![cfg(not(loom))]
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Condvar, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+
+use widelane_engine::{
+    Config, Engine, Idle, JobError, Operation, OperationCounters, Operations, Placement, Request,
+    StartError, SubmitError, Worker,
+};
+
+#[test]
+fn a_partial_pass_runs_only_when_the_worker_is_idle() {
+    let engine = inline(toys());
+    let worker = engine.worker();
+    let tickets: Vec<_> = (0..3).map(|x| worker.submit(Square(x)).unwrap()).collect();
+    assert_eq!((worker.waiting(), worker.submitted()), (3, 3));
+    assert_eq!(worker.turn(Idle::No), 0);
+    assert_eq!(worker.turn(Idle::Yes), 3);
+    assert_eq!(worker.turn(Idle::Yes), 0);
+    assert_eq!(worker.waiting(), 0);
+    let squares: Vec<_> = tickets
+        .into_iter()
+        .map(|ticket| ticket.wait().unwrap())
+        .collect();
+    assert_eq!(squares, [0, 1, 4]);
+    let counters = of(&engine, "square");
+    assert_eq!(
+        (counters.jobs, counters.passes, counters.lanes_filled),
+        (3, 1, 3)
+    );
+    assert_eq!(counters.fills, [0, 0, 0, 1, 0]);
+}
+
+#[test]
+fn a_full_pass_runs_at_once_and_leaves_the_rest() {
+    let engine = inline(toys());
+    let worker = engine.worker();
+    let tickets: Vec<_> = (0..6).map(|x| worker.submit(Square(x)).unwrap()).collect();
+    assert_eq!(worker.turn(Idle::No), 4);
+    assert_eq!(worker.turn(Idle::No), 0);
+    assert!(tickets[3].is_done() && !tickets[4].is_done());
+    assert_eq!(worker.turn(Idle::Yes), 2);
+    assert!(tickets[5].is_done());
+}
+
+#[test]
+fn jobs_of_different_operations_do_not_share_a_pass() {
+    let engine = inline(toys());
+    let worker = engine.worker();
+    let small = worker.submit(Cube(2)).unwrap();
+    let large = worker.submit(Cube(1000)).unwrap();
+    let square = worker.submit(Square(5)).unwrap();
+    while worker.turn(Idle::Yes) > 0 {}
+    assert_eq!(small.wait(), Ok(8));
+    assert_eq!(large.wait(), Ok(1_000_000_000));
+    assert_eq!(square.wait(), Ok(25));
+    for name in ["small-cube", "large-cube", "square"] {
+        assert_eq!(
+            (of(&engine, name).jobs, of(&engine, name).passes),
+            (1, 1),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_ticket_is_a_future_that_is_woken_by_its_pass() {
+    let engine = inline(toys());
+    let worker = engine.worker();
+    let mut ticket = pin!(worker.submit(Square(9)).unwrap());
+    let wakes = Arc::new(Wakes::default());
+    let waker = Waker::from(Arc::clone(&wakes));
+    let mut context = Context::from_waker(&waker);
+    assert_eq!(ticket.as_mut().poll(&mut context), Poll::Pending);
+    // Another waker replaces the first, as when a future moves between tasks.
+    let later = Arc::new(Wakes::default());
+    let waker = Waker::from(Arc::clone(&later));
+    let mut context = Context::from_waker(&waker);
+    assert_eq!(ticket.as_mut().poll(&mut context), Poll::Pending);
+    assert_eq!(worker.turn(Idle::Yes), 1);
+    assert_eq!((wakes.count(), later.count()), (0, 1));
+    assert_eq!(ticket.as_mut().poll(&mut context), Poll::Ready(Ok(81)));
+}
+
+#[test]
+fn a_waker_that_panics_harms_no_other_job() {
+    struct Bomb;
+    impl Wake for Bomb {
+        fn wake(self: Arc<Self>) {
+            panic!("planted in a waker");
+        }
+    }
+
+    let engine = inline(toys());
+    let worker = engine.worker();
+    let mut first = pin!(worker.submit(Square(2)).unwrap());
+    let second = worker.submit(Square(3)).unwrap();
+    let waker = Waker::from(Arc::new(Bomb));
+    assert!(
+        first
+            .as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
+    assert_eq!(worker.turn(Idle::Yes), 2);
+    assert_eq!(second.wait(), Ok(9));
+    assert_eq!(first.try_take(), Some(Ok(4)));
+    assert_eq!(first.try_take(), None);
+}
+
+#[test]
+fn a_dropped_ticket_cancels_and_makes_room_in_the_pass() {
+    let engine = inline(toys());
+    let worker = engine.worker();
+    let mut tickets: Vec<_> = (0..5).map(|x| worker.submit(Square(x)).unwrap()).collect();
+    drop(tickets.drain(1..3));
+    // Three wanted jobs are no full pass, although five were submitted.
+    assert_eq!(worker.turn(Idle::No), 0);
+    assert_eq!(worker.waiting(), 3);
+    assert_eq!(worker.turn(Idle::Yes), 3);
+    let squares: Vec<_> = tickets
+        .into_iter()
+        .map(|ticket| ticket.wait().unwrap())
+        .collect();
+    assert_eq!(squares, [0, 9, 16]);
+    let counters = of(&engine, "square");
+    assert_eq!((counters.jobs, counters.cancelled), (3, 2));
+    assert_eq!(counters.fills, [0, 0, 0, 1, 0]);
+}
+
+#[test]
+fn only_the_guilty_job_suffers_from_a_panic() {
+    let engine = inline(toys());
+    let worker = engine.worker();
+    let tickets: Vec<_> = [1, POISON, 3, 4]
+        .map(|x| worker.submit(Square(x)).unwrap())
+        .into();
+    assert_eq!(worker.turn(Idle::No), 4);
+    let results: Vec<_> = tickets.into_iter().map(|ticket| ticket.wait()).collect();
+    let panicked = Err(JobError::Panicked {
+        operation: "square",
+    });
+    assert_eq!(results, [Ok(1), panicked, Ok(9), Ok(16)]);
+    let counters = of(&engine, "square");
+    assert_eq!(
+        (counters.jobs, counters.panicked, counters.passes),
+        (3, 1, 1)
+    );
+    assert_eq!(engine.run(Square(POISON)), panicked);
+    assert_eq!(engine.run(Square(7)), Ok(49), "the engine survives");
+}
+
+#[test]
+fn an_operation_that_loses_outputs_answers_nobody_wrongly() {
+    let engine = inline(Operations::new().with(Loser));
+    let worker = engine.worker();
+    let tickets: Vec<_> = (0..2).map(|_| worker.submit(Loss).unwrap()).collect();
+    while worker.turn(Idle::Yes) > 0 {}
+    for ticket in tickets {
+        assert_eq!(
+            ticket.wait(),
+            Err(JobError::Panicked { operation: "loser" })
+        );
+    }
+}
+
+#[test]
+fn a_full_queue_refuses_and_says_what_to_do() {
+    let config = Config {
+        queue_limit: 2,
+        ..Config::default()
+    };
+    let engine = Engine::start_with(config, toys()).unwrap();
+    let worker = engine.worker();
+    let kept: Vec<_> = (0..2).map(|x| worker.submit(Square(x)).unwrap()).collect();
+    let refused = worker.submit(Square(2)).unwrap_err();
+    assert_eq!(
+        refused,
+        SubmitError::Overloaded {
+            operation: "square",
+            limit: 2
+        }
+    );
+    let message = refused.to_string();
+    for part in ["square", "2 jobs", "`queue_limit`"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert!(
+        worker.submit(Cube(2)).is_ok(),
+        "another operation has a queue of its own"
+    );
+    assert_eq!(
+        (worker.waiting(), worker.submitted()),
+        (3, 3),
+        "a refused job leaves no trace"
+    );
+    while worker.turn(Idle::Yes) > 0 {}
+    assert!(kept.into_iter().all(|ticket| ticket.wait().is_ok()));
+    assert!(worker.submit(Square(3)).is_ok());
+    assert_eq!(of(&engine, "square").rejected, 1);
+}
+
+#[test]
+fn an_unknown_request_is_refused_by_name() {
+    let engine = inline(Operations::new().with(Squares));
+    let error = engine.worker().submit(Cube(1)).unwrap_err();
+    assert!(matches!(error, SubmitError::Unserved { .. }));
+    assert!(error.to_string().contains("Cube"), "{error}");
+    assert_eq!(engine.run(Cube(1)), Err(JobError::Refused(error)));
+}
+
+#[test]
+fn bad_configurations_do_not_start() {
+    let start = |config| Engine::start_with(config, toys()).map(drop);
+    let cpus = |cpus: &[usize]| Config {
+        placement: vector(cpus),
+        ..Config::default()
+    };
+    let error = start(Config {
+        queue_limit: 0,
+        ..Config::default()
+    });
+    assert!(matches!(error, Err(StartError::QueueLimitZero)));
+    assert!(matches!(start(cpus(&[])), Err(StartError::NoVectorCpus)));
+    assert!(matches!(
+        start(cpus(&[0, 0])),
+        Err(StartError::DuplicateCpu { cpu: 0 })
+    ));
+    for absent in [1023, 1 << 20] {
+        let error = start(cpus(&[0, absent])).unwrap_err();
+        assert!(
+            matches!(error, StartError::Pin { cpu, .. } if cpu == absent),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains("`vector_cpus`"), "{error}");
+    }
+    let twice = Operations::new().with(Squares).with(Squares);
+    let error = Engine::start_with(Config::default(), twice).map(drop);
+    assert!(matches!(
+        error,
+        Err(StartError::DuplicateOperation { name: "square" })
+    ));
+}
+
+#[test]
+fn shutdown_refuses_and_dropping_the_worker_ends_what_it_gathered() {
+    let engine = inline(toys());
+    let worker = engine.worker();
+    let run = worker.submit(Square(3)).unwrap();
+    engine.shutdown();
+    engine.shutdown();
+    assert_eq!(worker.submit(Square(4)).unwrap_err(), SubmitError::ShutDown);
+    assert_eq!(
+        engine.run(Square(4)),
+        Err(JobError::Refused(SubmitError::ShutDown))
+    );
+    assert_eq!(worker.turn(Idle::Yes), 1, "gathered jobs may still run");
+    assert_eq!(run.wait(), Ok(9));
+
+    let engine = inline(toys());
+    let worker = engine.worker();
+    let lost = worker.submit(Square(3)).unwrap();
+    drop(worker.submit(Square(4)).unwrap());
+    drop(worker);
+    assert_eq!(lost.wait(), Err(JobError::ShutDown));
+    let counters = of(&engine, "square");
+    assert_eq!((counters.shut_down, counters.cancelled), (1, 1));
+}
+
+#[test]
+fn blocked_threads_share_passes() {
+    let gate = Arc::new(Gate::default());
+    let engine = inline(Operations::new().with(Gated(Arc::clone(&gate))));
+    let cores = thread::available_parallelism().unwrap().get();
+    let submit = |x| {
+        let engine = engine.clone();
+        thread::spawn(move || engine.run(Pass(x)))
+    };
+    // One leader a core, each held inside its pass ...
+    let leaders: Vec<_> = (0..cores as u64).map(submit).collect();
+    gate.wait_until_inside(cores);
+    // ... while others gather. Their arrival is not visible from outside, so wait for what is: with
+    // the gate still shut nobody else may enter, and once it opens all must come out.
+    let others: Vec<_> = (100..100 + 8 * cores as u64).map(submit).collect();
+    gate.open();
+    for (thread, x) in leaders.into_iter().zip(0..) {
+        assert_eq!(thread.join().unwrap(), Ok(x + 1));
+    }
+    for (thread, x) in others.into_iter().zip(100..) {
+        assert_eq!(thread.join().unwrap(), Ok(x + 1));
+    }
+    let counters = of(&engine, "gated");
+    assert_eq!(counters.jobs, 9 * cores as u64);
+    assert!(
+        gate.most_inside() <= cores,
+        "more passes than cores at once"
+    );
+}
+
+#[test]
+fn many_threads_block_without_losing_a_job() {
+    let engine = inline(toys());
+    let threads: Vec<_> = (0..8u64)
+        .map(|thread| {
+            let engine = engine.clone();
+            thread::spawn(move || {
+                for i in 0..2_000 {
+                    let x = thread * 10_000 + i;
+                    match i % 3 {
+                        0 => assert_eq!(engine.run(Square(x)), Ok(x * x)),
+                        1 => assert_eq!(engine.run(Cube(i % 50)), Ok((i % 50).pow(3))),
+                        _ if i % 100 == 2 => assert!(engine.run(Square(POISON)).is_err()),
+                        _ => assert_eq!(engine.run(Cube(500)), Ok(125_000_000)),
+                    }
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    let all = engine.counters();
+    let answered: u64 = all.iter().map(|line| line.jobs).sum();
+    let panicked: u64 = all.iter().map(|line| line.panicked).sum();
+    assert_eq!(answered + panicked, 16_000);
+    assert!(panicked > 0);
+    for line in all {
+        assert_eq!(
+            line.lanes_filled,
+            line.jobs + line.panicked,
+            "{}",
+            line.name
+        );
+    }
+}
+
+#[test]
+fn vector_cores_serve_many_workers() {
+    let engine = on_vector_cores(&[0], 4096);
+    let workers = 4;
+    let start = Arc::new(Barrier::new(workers));
+    let threads: Vec<_> = (0..workers as u64)
+        .map(|number| {
+            let (engine, start) = (engine.clone(), Arc::clone(&start));
+            thread::spawn(move || {
+                let worker = engine.worker();
+                start.wait();
+                for round in 0..200u64 {
+                    let base = number * 1000 + round;
+                    let squares: Vec<_> = (0..5)
+                        .map(|i| (base + i, worker.submit(Square(base + i)).unwrap()))
+                        .collect();
+                    let cube = worker.submit(Cube(round)).unwrap();
+                    assert_eq!((worker.turn(Idle::Yes), worker.waiting()), (0, 0));
+                    for (x, ticket) in squares {
+                        assert_eq!(ticket.wait(), Ok(x * x));
+                    }
+                    assert_eq!(cube.wait(), Ok(round.pow(3)));
+                    assert_eq!(engine.run(Square(round)), Ok(round * round));
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    engine.shutdown();
+    let total: u64 = engine.counters().iter().map(|line| line.jobs).sum();
+    assert_eq!(total, 4 * 200 * 7);
+}
+
+#[test]
+fn vector_cores_are_pinned_where_told() {
+    struct Where;
+    struct Ask;
+    impl Request for Ask {
+        type Output = (usize, String);
+    }
+    impl Operation for Where {
+        type Request = Ask;
+        fn name(&self) -> &'static str {
+            "where"
+        }
+        fn lanes(&self) -> usize {
+            1
+        }
+        fn run(&self, _: &[Ask]) -> Vec<(usize, String)> {
+            let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+            assert_eq!(allowed.count(), 1);
+            let name = thread::current().name().unwrap_or_default().to_owned();
+            vec![(rustix::thread::sched_getcpu(), name)]
+        }
+    }
+
+    let config = Config {
+        placement: vector(&[0]),
+        ..Config::default()
+    };
+    let engine = Engine::start_with(config, Operations::new().with(Where)).unwrap();
+    assert_eq!(engine.run(Ask), Ok((0, "vector-0".to_owned())));
+}
+
+#[test]
+fn vector_cores_refuse_when_the_queue_is_full() {
+    let gate = Arc::new(Gate::default());
+    let config = Config {
+        placement: vector(&[0]),
+        queue_limit: 3,
+    };
+    let operations = Operations::new().with(Gated(Arc::clone(&gate)));
+    let engine = Engine::start_with(config, operations).unwrap();
+    let worker = engine.worker();
+    let running = worker.submit(Pass(0)).unwrap();
+    gate.wait_until_inside(1);
+    let queued: Vec<_> = (1..4).map(|x| worker.submit(Pass(x)).unwrap()).collect();
+    let refused = worker.submit(Pass(4)).unwrap_err();
+    assert_eq!(
+        refused,
+        SubmitError::Overloaded {
+            operation: "gated",
+            limit: 3
+        }
+    );
+    gate.open();
+    assert_eq!(running.wait(), Ok(1));
+    let results: Vec<_> = queued
+        .into_iter()
+        .map(|ticket| ticket.wait().unwrap())
+        .collect();
+    assert_eq!(results, [2, 3, 4]);
+    let counters = of(&engine, "gated");
+    assert_eq!(
+        (counters.jobs, counters.rejected, counters.passes),
+        (4, 1, 2)
+    );
+}
+
+#[test]
+fn a_vector_core_survives_panicking_jobs_wakers_and_drops() {
+    let engine = on_vector_cores(&[0], 64);
+    let worker = engine.worker();
+    for round in 0..50 {
+        let tickets: Vec<_> = [POISON, round, POISON]
+            .map(|x| worker.submit(Square(x)).unwrap())
+            .into();
+        let results: Vec<_> = tickets.into_iter().map(|ticket| ticket.wait()).collect();
+        assert_eq!(results[1], Ok(round * round));
+        assert!(results[0].is_err() && results[2].is_err());
+    }
+    assert_eq!(of(&engine, "square").panicked, 100);
+}
+
+#[test]
+fn shutdown_under_load_answers_every_job() {
+    for _ in 0..20 {
+        let engine = on_vector_cores(&[0], 64);
+        let (accepted, tickets) = mpsc::channel();
+        let threads: Vec<_> = (0..4u64)
+            .map(|thread| {
+                let (engine, accepted) = (engine.clone(), accepted.clone());
+                thread::spawn(move || {
+                    let worker = engine.worker();
+                    loop {
+                        match worker.submit(Square(thread)) {
+                            Ok(ticket) => accepted.send((thread, ticket)).unwrap(),
+                            Err(SubmitError::Overloaded { .. }) => thread::yield_now(),
+                            Err(SubmitError::ShutDown) => break,
+                            Err(other) => panic!("{other}"),
+                        }
+                    }
+                })
+            })
+            .collect();
+        drop(accepted);
+        let (thread, first) = tickets.recv().unwrap();
+        assert_eq!(first.wait(), Ok(thread * thread));
+        engine.shutdown();
+        let mut total = 1;
+        let mut answered = 1;
+        for (thread, ticket) in tickets {
+            total += 1;
+            match ticket.wait() {
+                Ok(square) => {
+                    assert_eq!(square, thread * thread);
+                    answered += 1;
+                }
+                Err(error) => assert_eq!(error, JobError::ShutDown),
+            }
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let counters = of(&engine, "square");
+        assert_eq!(counters.jobs, answered);
+        assert_eq!(counters.jobs + counters.shut_down, total);
+    }
+}
+
+#[test]
+fn a_storm_of_cancellations_leaves_the_counters_consistent() {
+    for placement in [Placement::Inline, vector(&[0])] {
+        let config = Config {
+            placement,
+            queue_limit: 32,
+        };
+        let engine = Engine::start_with(config, toys()).unwrap();
+        let wakes = Arc::new(Wakes::default());
+        let threads: Vec<_> = (0..4u64)
+            .map(|number| {
+                let (engine, wakes) = (engine.clone(), Arc::clone(&wakes));
+                thread::spawn(move || storm(&engine.worker(), number, &wakes))
+            })
+            .collect();
+        let mut accepted = 0;
+        let mut refused = 0;
+        for thread in threads {
+            let (yes, no) = thread.join().unwrap();
+            accepted += yes;
+            refused += no;
+        }
+        engine.shutdown();
+        let all = engine.counters();
+        let sum = |count: fn(&OperationCounters) -> u64| all.iter().map(count).sum::<u64>();
+        assert_eq!(sum(|line| line.rejected), refused);
+        let ended = sum(|line| line.jobs + line.cancelled + line.panicked + line.shut_down);
+        assert_eq!(ended, accepted);
+        assert_eq!(
+            sum(|line| line.lanes_filled),
+            sum(|line| line.jobs + line.panicked)
+        );
+    }
+}
+
+/// Submits, and drops tickets before, during and after their passes; returns how many jobs were
+/// accepted and refused.
+fn storm(worker: &Worker, number: u64, wakes: &Arc<Wakes>) -> (u64, u64) {
+    let waker = Waker::from(Arc::clone(wakes));
+    let mut context = Context::from_waker(&waker);
+    let (mut accepted, mut refused) = (0, 0);
+    let mut held = Vec::new();
+    let mut random = number + 1;
+    for _ in 0..5_000 {
+        // A linear congruential generator is enough to mix the cases.
+        random = random
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        let x = if random >> 40 & 63 == 0 {
+            POISON
+        } else {
+            number
+        };
+        match worker.submit(Square(x)) {
+            Ok(mut ticket) => {
+                accepted += 1;
+                if random >> 33 & 1 == 0 {
+                    let _ = pin!(&mut ticket).poll(&mut context);
+                }
+                if random >> 34 & 3 != 0 {
+                    held.push(ticket);
+                }
+            }
+            Err(SubmitError::Overloaded { .. }) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+        match random >> 36 & 7 {
+            0 => held.clear(),
+            1 => drop(worker.turn(Idle::Yes)),
+            2 => drop(held.pop()),
+            _ => drop(worker.turn(Idle::No)),
+        }
+    }
+    (accepted, refused)
+}
+
+#[test]
+fn the_last_handle_may_be_dropped_by_a_vector_core() {
+    struct Owner(#[allow(dead_code, reason = "kept to be dropped")] Option<Engine>);
+    impl Request for Owner {
+        type Output = ();
+    }
+    struct Keep;
+    impl Operation for Keep {
+        type Request = Owner;
+        fn name(&self) -> &'static str {
+            "keep"
+        }
+        fn lanes(&self) -> usize {
+            1
+        }
+        fn run(&self, requests: &[Owner]) -> Vec<()> {
+            requests.iter().map(|_| ()).collect()
+        }
+    }
+
+    let config = Config {
+        placement: vector(&[0]),
+        ..Config::default()
+    };
+    let engine = Engine::start_with(config, Operations::new().with(Keep)).unwrap();
+    let worker = engine.worker();
+    let ticket = worker.submit(Owner(Some(engine))).unwrap();
+    drop(worker);
+    assert_eq!(ticket.wait(), Ok(()));
+}
+
+// ---- toys ----
+
+/// Makes its operation panic.
+const POISON: u64 = u64::MAX;
+
+struct Square(u64);
+
+impl Request for Square {
+    type Output = u64;
+}
+
+struct Squares;
+
+impl Operation for Squares {
+    type Request = Square;
+
+    fn name(&self) -> &'static str {
+        "square"
+    }
+
+    fn lanes(&self) -> usize {
+        4
+    }
+
+    fn run(&self, requests: &[Square]) -> Vec<u64> {
+        assert!(
+            (1..=4).contains(&requests.len()),
+            "a pass of {} jobs",
+            requests.len()
+        );
+        requests
+            .iter()
+            .map(|Square(x)| {
+                assert_ne!(*x, POISON, "planted");
+                x * x
+            })
+            .collect()
+    }
+}
+
+/// Served by one of two operations, by its size.
+struct Cube(u64);
+
+impl Request for Cube {
+    type Output = u64;
+}
+
+struct Cubes {
+    large: bool,
+}
+
+impl Operation for Cubes {
+    type Request = Cube;
+
+    fn name(&self) -> &'static str {
+        if self.large {
+            "large-cube"
+        } else {
+            "small-cube"
+        }
+    }
+
+    fn lanes(&self) -> usize {
+        if self.large { 1 } else { 2 }
+    }
+
+    fn takes(&self, request: &Cube) -> bool {
+        self.large == (request.0 >= 100)
+    }
+
+    fn run(&self, requests: &[Cube]) -> Vec<u64> {
+        assert!(requests.iter().all(|request| self.takes(request)));
+        requests.iter().map(|Cube(x)| x.pow(3)).collect()
+    }
+}
+
+struct Loss;
+
+impl Request for Loss {
+    type Output = ();
+}
+
+struct Loser;
+
+impl Operation for Loser {
+    type Request = Loss;
+
+    fn name(&self) -> &'static str {
+        "loser"
+    }
+
+    fn lanes(&self) -> usize {
+        2
+    }
+
+    fn run(&self, _: &[Loss]) -> Vec<()> {
+        Vec::new()
+    }
+}
+
+/// Adds one, inside a pass that a test can hold.
+struct Pass(u64);
+
+impl Request for Pass {
+    type Output = u64;
+}
+
+struct Gated(Arc<Gate>);
+
+impl Operation for Gated {
+    type Request = Pass;
+
+    fn name(&self) -> &'static str {
+        "gated"
+    }
+
+    fn lanes(&self) -> usize {
+        4
+    }
+
+    fn run(&self, requests: &[Pass]) -> Vec<u64> {
+        self.0.pass();
+        requests.iter().map(|Pass(x)| x + 1).collect()
+    }
+}
+
+#[derive(Default)]
+struct Gate {
+    open: AtomicBool,
+    inside: Mutex<(usize, usize)>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn pass(&self) {
+        let mut inside = self.inside.lock().unwrap();
+        inside.0 += 1;
+        inside.1 = inside.1.max(inside.0);
+        self.changed.notify_all();
+        while !self.open.load(Ordering::SeqCst) {
+            inside = self.changed.wait(inside).unwrap();
+        }
+        inside.0 -= 1;
+    }
+
+    fn wait_until_inside(&self, passes: usize) {
+        let mut inside = self.inside.lock().unwrap();
+        while inside.0 < passes {
+            inside = self.changed.wait(inside).unwrap();
+        }
+    }
+
+    fn open(&self) {
+        let _inside = self.inside.lock().unwrap();
+        self.open.store(true, Ordering::SeqCst);
+        self.changed.notify_all();
+    }
+
+    fn most_inside(&self) -> usize {
+        self.inside.lock().unwrap().1
+    }
+}
+
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wakes {
+    fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn toys() -> Operations {
+    Operations::new()
+        .with(Squares)
+        .with(Cubes { large: false })
+        .with(Cubes { large: true })
+}
+
+fn inline(operations: Operations) -> Engine {
+    Engine::start_with(Config::default(), operations).unwrap()
+}
+
+fn on_vector_cores(cpus: &[usize], queue_limit: usize) -> Engine {
+    let config = Config {
+        placement: vector(cpus),
+        queue_limit,
+    };
+    Engine::start_with(config, toys()).unwrap()
+}
+
+fn vector(cpus: &[usize]) -> Placement {
+    Placement::VectorCores {
+        cpus: cpus.to_vec(),
+    }
+}
+
+fn of(engine: &Engine, name: &str) -> OperationCounters {
+    let mut counters = engine.counters().into_iter();
+    counters.find(|counters| counters.name == name).unwrap()
+}
