@@ -63,10 +63,11 @@ pub(super) fn integer(limbs: &[u64]) -> Secret {
     Zeroizing::new(BoxedUint::from_words(limbs.iter().copied()))
 }
 
-/// Reads big-endian bytes; the precision follows their number and nothing else.
-pub(super) fn integer_from_be_bytes(bytes: &[u8]) -> Secret {
-    let bits = bytes.len().max(1) * 8;
-    let bits = u32::try_from(bits).expect("callers bound the length by that of a modulus");
+/// Reads big-endian bytes as an integer of this precision, which must suffice: the time depends
+/// on it, and not on how many zero bytes the encoding left out.
+pub(super) fn integer_from_be_bytes(bytes: &[u8], bits: usize) -> Secret {
+    debug_assert!(bytes.len() * 8 < bits + 8, "precision too low");
+    let bits = u32::try_from(bits).expect("callers bound the precision by that of a modulus");
     Zeroizing::new(BoxedUint::from_be_slice_truncated(bytes, bits))
 }
 
@@ -176,7 +177,7 @@ mod tests {
         #[test]
         fn bytes_and_limbs_agree(limbs in proptest::collection::vec(any::<u64>(), 1..20)) {
             let bytes = be_bytes(&limbs, limbs.len() * 8);
-            let value = integer_from_be_bytes(&bytes);
+            let value = integer_from_be_bytes(&bytes, bytes.len() * 8);
             prop_assert!(equal(&value, &integer(&limbs)));
             prop_assert_eq!(&*super::limbs(&value, limbs.len()), &limbs);
         }

@@ -387,10 +387,10 @@ fn check(key: &RsaPrivateKeyRef<'_>) -> Result<Parts, KeyError> {
         return Err(KeyError::Product);
     }
 
-    let n = secret(key.modulus);
-    let e = secret(key.public_exponent);
-    let p = secret(key.prime1);
-    let q = secret(key.prime2);
+    let n = secret(key.modulus, modulus_bits);
+    let e = secret(key.public_exponent, MAX_EXPONENT_BITS);
+    let p = secret(key.prime1, bits(key.prime1));
+    let q = secret(key.prime2, bits(key.prime2));
     if equal(&p, &q) {
         return Err(KeyError::EqualPrimes);
     }
@@ -401,7 +401,7 @@ fn check(key: &RsaPrivateKeyRef<'_>) -> Result<Parts, KeyError> {
     if bits(key.private_exponent) > modulus_bits {
         return Err(KeyError::PrivateExponent);
     }
-    let d = secret(key.private_exponent);
+    let d = secret(key.private_exponent, modulus_bits);
     if !less(&d, &n) {
         return Err(KeyError::PrivateExponent);
     }
@@ -414,7 +414,7 @@ fn check(key: &RsaPrivateKeyRef<'_>) -> Result<Parts, KeyError> {
         if !equal(&rem(&mul(&exponent, &e), &order), &one) {
             return Err(KeyError::PrivateExponent);
         }
-        if bits(given) > modulus_bits || !equal(&secret(given), &exponent) {
+        if bits(given) > modulus_bits || !equal(&secret(given, modulus_bits), &exponent) {
             return Err(KeyError::PrimeExponent { which });
         }
         exponents.push(exponent);
@@ -423,7 +423,7 @@ fn check(key: &RsaPrivateKeyRef<'_>) -> Result<Parts, KeyError> {
     if bits(key.coefficient) > modulus_bits {
         return Err(KeyError::Coefficient);
     }
-    let coefficient = secret(key.coefficient);
+    let coefficient = secret(key.coefficient, modulus_bits);
     let reduced = less(&coefficient, &p);
     if !reduced || !equal(&rem(&mul(&coefficient, &q), &p), &one) {
         return Err(KeyError::Coefficient);
@@ -528,8 +528,8 @@ fn is_odd(integer: UintRef<'_>) -> bool {
     integer.as_bytes().last().is_some_and(|byte| byte & 1 == 1)
 }
 
-fn secret(integer: UintRef<'_>) -> Secret {
-    integer_from_be_bytes(integer.as_bytes())
+fn secret(integer: UintRef<'_>, precision: usize) -> Secret {
+    integer_from_be_bytes(integer.as_bytes(), precision)
 }
 
 /// The limbs of an integer whose number of bits is public.

@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 /// `encoded` is big-endian, as long as the modulus and less than it.
 pub(super) fn sign(parts: &Parts, encoded: &[u8]) -> Result<Vec<u8>, SignError> {
     let n = integer(&parts.n);
-    let message = integer_from_be_bytes(encoded);
+    let message = integer_from_be_bytes(encoded, encoded.len() * 8);
     // A random r is invertible unless it reveals a factor of n, which does not happen; should it
     // happen, another one serves.
     let (blind, unblind) = loop {
@@ -50,7 +50,7 @@ pub(super) fn sign(parts: &Parts, encoded: &[u8]) -> Result<Vec<u8>, SignError> 
 /// `signature^e mod n`: the padded message under a signature, both as big-endian bytes.
 pub(super) fn open(parts: &Parts, signature: &[u8]) -> Vec<u8> {
     let n = integer(&parts.n);
-    let signature = rem(&integer_from_be_bytes(signature), &n);
+    let signature = rem(&integer_from_be_bytes(signature, signature.len() * 8), &n);
     let encoded = limbs(&raise_public(&signature, parts), parts.n.len());
     let length = (n.bits_vartime() as usize).div_ceil(8);
     be_bytes(&encoded, length).to_vec()
