@@ -252,7 +252,8 @@ pub(crate) struct Factor {
 pub enum KeyError {
     /// The encoding is broken.
     #[error(
-        "{part} is malformed: {reason}; check that the file is complete, or export it again with `openssl pkey`"
+        "{part} is malformed: {reason}; check that the file is complete, or export it again \
+         with `openssl pkey`"
     )]
     Malformed {
         /// The structure that could not be read.
@@ -262,12 +263,14 @@ pub enum KeyError {
     },
     /// A PEM text holds no private key.
     #[error(
-        "the PEM text holds no private key; it needs a section `BEGIN PRIVATE KEY` or `BEGIN RSA PRIVATE KEY`"
+        "the PEM text holds no private key; it needs a section `BEGIN PRIVATE KEY` or `BEGIN \
+         RSA PRIVATE KEY`"
     )]
     NoKeyInPem,
     /// The key is protected by a passphrase.
     #[error(
-        "the private key is encrypted; decrypt it with `openssl pkey -in KEY -out DECRYPTED` and guard that file by its permissions"
+        "the private key is encrypted; decrypt it with `openssl pkey -in KEY -out DECRYPTED` \
+         and guard that file by its permissions"
     )]
     Encrypted,
     /// The key is for another algorithm.
@@ -278,7 +281,8 @@ pub enum KeyError {
     },
     /// The key is marked for PSS only.
     #[error(
-        "the RSA key is marked id-RSASSA-PSS, for PSS signatures only; use a key marked rsaEncryption, which can sign PSS as well"
+        "the RSA key is marked id-RSASSA-PSS, for PSS signatures only; use a key marked \
+         rsaEncryption, which can sign PSS as well"
     )]
     RestrictedToPss,
     /// The modulus has more than two prime factors.
@@ -286,7 +290,8 @@ pub enum KeyError {
     MultiPrime,
     /// The modulus is too short to be secure.
     #[error(
-        "the RSA key is too small: its modulus has {bits} bits and needs at least 2048; make a larger one with `openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048`"
+        "the RSA key is too small: its modulus has {bits} bits and needs at least 2048; make a \
+         larger one with `openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048`"
     )]
     TooSmall {
         /// Bits in its modulus.
@@ -294,7 +299,8 @@ pub enum KeyError {
     },
     /// The modulus is longer than any library would take.
     #[error(
-        "the RSA key is too large: its modulus has {bits} bits and may have at most 8192; make a smaller one"
+        "the RSA key is too large: its modulus has {bits} bits and may have at most 8192; make \
+         a smaller one"
     )]
     TooLarge {
         /// Bits in its modulus.
@@ -302,7 +308,8 @@ pub enum KeyError {
     },
     /// The modulus is even, so not a product of two odd primes.
     #[error(
-        "the RSA key is inconsistent: its modulus is even; restore it from a backup or make a new one"
+        "the RSA key is inconsistent: its modulus is even; restore it from a backup or make a \
+         new one"
     )]
     EvenModulus,
     /// The public exponent is even.
@@ -315,7 +322,8 @@ pub enum KeyError {
     SmallExponent,
     /// The public exponent is too long.
     #[error(
-        "the RSA key's public exponent has {bits} bits and may have at most 256; make a new key, usually with 65537"
+        "the RSA key's public exponent has {bits} bits and may have at most 256; make a new \
+         key, usually with 65537"
     )]
     LargeExponent {
         /// Bits in the exponent.
@@ -326,17 +334,20 @@ pub enum KeyError {
     EqualPrimes,
     /// The modulus is not the product of the primes.
     #[error(
-        "the RSA key is inconsistent: its modulus is not the product of its primes; restore it from a backup or make a new one"
+        "the RSA key is inconsistent: its modulus is not the product of its primes; restore it \
+         from a backup or make a new one"
     )]
     Product,
     /// The private exponent does not undo the public one.
     #[error(
-        "the RSA key is inconsistent: its private exponent does not belong to its public exponent; restore it from a backup or make a new one"
+        "the RSA key is inconsistent: its private exponent does not belong to its public \
+         exponent; restore it from a backup or make a new one"
     )]
     PrivateExponent,
     /// An exponent for one of the primes does not belong to the private exponent.
     #[error(
-        "the RSA key is inconsistent: its exponent{which} is not the private exponent modulo prime{which} - 1; restore it from a backup or make a new one"
+        "the RSA key is inconsistent: its exponent{which} is not the private exponent modulo \
+         prime{which} - 1; restore it from a backup or make a new one"
     )]
     PrimeExponent {
         /// Which one, as RFC 8017 numbers them: 1 or 2.
@@ -344,12 +355,14 @@ pub enum KeyError {
     },
     /// The coefficient is not the inverse of the second prime.
     #[error(
-        "the RSA key is inconsistent: its coefficient is not the inverse of prime2 modulo prime1; restore it from a backup or make a new one"
+        "the RSA key is inconsistent: its coefficient is not the inverse of prime2 modulo \
+         prime1; restore it from a backup or make a new one"
     )]
     Coefficient,
     /// A trial signature was wrong.
     #[error(
-        "the RSA key makes wrong signatures: prime1 or prime2 is not a prime, or this machine is faulty; make a new key"
+        "the RSA key makes wrong signatures: prime1 or prime2 is not a prime, or this machine \
+         is faulty; make a new key"
     )]
     TrialSignature,
 }

@@ -9,13 +9,11 @@
 //! compared before it is released: a fault in one request yields [`SignError::Fault`] for that
 //! request and leaves its neighbours alone.
 //!
-//! Which code signs:
-//!
-//! | key | [`Passes`] with a vector backend | [`sign_single`], and [`Backend::AwsLc`] |
-//! | --- | --- | --- |
-//! | 2048, 3072 or 4096 bits, both primes of half that size | lanes | aws-lc-rs |
-//! | any other size from 2048 to 8192 bits | not taken: [`PrivateKey::accelerated`] is `None` | aws-lc-rs |
-//! | public exponent above 33 bits, which aws-lc-rs refuses | as above, by size | portable code of ours over crypto-bigint: correct, constant-time and slow |
+//! Which code signs depends on the key. [`Passes`] with a vector backend take keys of 2048, 3072
+//! or 4096 bits both of whose primes have half that size. Everything else, and everything on
+//! [`Backend::AwsLc`], goes through [`sign_single`]: to aws-lc-rs, or, for public exponents of more
+//! than 33 bits, which that refuses, to portable code over crypto-bigint that is correct,
+//! constant-time and slow.
 
 mod arithmetic;
 #[cfg(test)]
