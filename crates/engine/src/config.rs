@@ -1,5 +1,8 @@
 //! How an engine is to run.
 
+#[cfg(not(loom))]
+use widelane_crypto::Preference;
+
 /// How an engine is to run. [`Config::default`] suits a process that has told us nothing: passes
 /// run on the threads that submit.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -10,6 +13,10 @@ pub struct Config {
     /// the vector cores, among the threads of the blocking form. More are refused with
     /// [`SubmitError::Overloaded`](crate::SubmitError::Overloaded).
     pub queue_limit: usize,
+    /// The code that does the arithmetic. [`Preference::Auto`] respects the environment variable
+    /// `WIDELANE_CPU_DISABLE`.
+    #[cfg(not(loom))]
+    pub backend: Preference,
 }
 
 impl Default for Config {
@@ -17,6 +24,8 @@ impl Default for Config {
         Self {
             placement: Placement::default(),
             queue_limit: DEFAULT_QUEUE_LIMIT,
+            #[cfg(not(loom))]
+            backend: Preference::default(),
         }
     }
 }

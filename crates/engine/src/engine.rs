@@ -23,7 +23,30 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts an engine that serves `operations`.
+    /// Starts an engine that serves [`Operations::standard`].
+    ///
+    /// # Errors
+    ///
+    /// When `config` cannot be met on this machine.
+    #[cfg(not(loom))]
+    pub fn start(config: Config) -> Result<Self, StartError> {
+        let operations = Operations::standard(config.backend)?;
+        Self::start_with(config, operations)
+    }
+
+    /// The engine of this process for whoever was given none: made with [`Config::default`] on
+    /// first use, and never shut down unless somebody does so by hand.
+    #[cfg(not(loom))]
+    pub fn global() -> &'static Self {
+        static GLOBAL: std::sync::LazyLock<Engine> = std::sync::LazyLock::new(|| {
+            // The default asks for nothing that could be missing: no CPU by number, no backend by
+            // name.
+            Engine::start(Config::default()).expect("the default configuration runs everywhere")
+        });
+        &GLOBAL
+    }
+
+    /// Starts an engine that serves `operations`; `config.backend` has no bearing on them.
     ///
     /// # Errors
     ///

@@ -4,6 +4,10 @@
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
+    /// The backend asked for by name does not run on this machine.
+    #[cfg(not(loom))]
+    #[error(transparent)]
+    Backend(#[from] widelane_crypto::BackendUnavailable),
     /// Two operations carry one name.
     #[error("two operations are called `{name}`; register each under a name of its own")]
     DuplicateOperation {

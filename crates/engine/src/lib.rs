@@ -4,7 +4,8 @@
 //! once. Which jobs run when and where is decided by `widelane-batching`; this crate asks and
 //! obeys.
 //!
-//! It is *not* cryptography, and it knows no sockets, timers or async runtime: a ticket is an
+//! It is *not* cryptography (it only registers that of `widelane-crypto`, see
+//! [`Operations::standard`]), and it knows no sockets, timers or async runtime: a ticket is an
 //! ordinary future.
 //!
 //! Start with [`Engine`]. There are three ways in:
@@ -27,6 +28,8 @@ mod error;
 mod group;
 mod line;
 mod operation;
+#[cfg(not(loom))]
+mod operations;
 mod queue;
 mod sleepers;
 #[allow(unsafe_code)]

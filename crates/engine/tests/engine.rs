@@ -411,6 +411,7 @@ fn vector_cores_refuse_when_the_queue_is_full() {
     let config = Config {
         placement: vector(&[0]),
         queue_limit: 3,
+        ..Config::default()
     };
     let operations = Operations::new().with(Gated(Arc::clone(&gate)));
     let engine = Engine::start_with(config, operations).unwrap();
@@ -507,6 +508,7 @@ fn a_storm_of_cancellations_leaves_the_counters_consistent() {
         let config = Config {
             placement,
             queue_limit: 32,
+            ..Config::default()
         };
         let engine = Engine::start_with(config, toys()).unwrap();
         let wakes = Arc::new(Wakes::default());
@@ -801,6 +803,7 @@ fn on_vector_cores(cpus: &[usize], queue_limit: usize) -> Engine {
     let config = Config {
         placement: vector(cpus),
         queue_limit,
+        ..Config::default()
     };
     Engine::start_with(config, toys()).unwrap()
 }
