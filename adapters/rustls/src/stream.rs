@@ -1,0 +1,340 @@
+//! TLS over an asynchronous socket: the handshake through a driver, then plain reads and writes.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io::{self, IoSlice, Read, Write};
+use std::mem::take;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use rustls::ServerConfig;
+use rustls::server::ServerConnection;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::driver::{Driver, HandshakeError};
+
+impl Driver {
+    /// Performs the server's side of a handshake over `io` and returns the stream for what follows.
+    ///
+    /// A flight of handshake messages costs one read and one write. There is no time limit in here:
+    /// wrap the future into a timeout. Dropping it gives up the connection and cancels its job.
+    ///
+    /// # Errors
+    ///
+    /// When the peer does not complete the handshake (an alert has been sent where TLS has one),
+    /// when the socket fails and when the engine has no room for another job.
+    pub async fn accept<IO>(
+        &self,
+        config: Arc<ServerConfig>,
+        io: IO,
+    ) -> Result<ServerStream<IO>, HandshakeError>
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+    {
+        let connection = ServerConnection::new(config).map_err(HandshakeError::Tls)?;
+        let mut stream = ServerStream {
+            io,
+            connection: Some(Box::new(connection)),
+            closing: false,
+            unread: Vec::new(),
+        };
+        stream.tls().set_buffer_limit(Some(UNSENT_LIMIT));
+        while stream.tls().is_handshaking() {
+            if poll_fn(|cx| stream.poll_read_tls(cx)).await? == 0 {
+                return Err(HandshakeError::Closed);
+            }
+            let connection = stream.connection.take().expect(HELD);
+            let (connection, result) = self.process(connection).await;
+            stream.connection = Some(connection);
+            if let Err(error) = result {
+                stream.send_alert().await;
+                return Err(error);
+            }
+            poll_fn(|cx| Pin::new(&mut stream).poll_flush(cx)).await?;
+        }
+        Ok(stream)
+    }
+}
+
+/// The server's end of an established TLS connection.
+///
+/// Reading and writing process TLS records on the caller's stack: after the handshake nothing signs
+/// any more.
+///
+/// - A read returns 0 bytes after the peer's `close_notify`. An end of the transport without one is
+///   [`UnexpectedEof`](io::ErrorKind::UnexpectedEof): what came before may be cut off.
+/// - Both directions close independently: [shutdown](tokio::io::AsyncWriteExt::shutdown) sends
+///   `close_notify` and closes the transport's writing side, and reading goes on; a peer that has
+///   closed its side can still be written to.
+/// - At most 64 KiB of unsent records are held; a write that finds them full waits. Flush after the
+///   last write of a burst, as with any buffered stream.
+///
+/// What the peers agreed upon is asked of [`ServerStream::connection`]: `server_name()`,
+/// `alpn_protocol()`, `protocol_version()`, `negotiated_cipher_suite()`, `handshake_kind()`,
+/// `peer_certificates()`.
+#[derive(Debug)]
+pub struct ServerStream<IO> {
+    io: IO,
+    /// Absent only while the driver has it, that is inside of `Driver::accept`.
+    connection: Option<Box<ServerConnection>>,
+    /// `close_notify` has been queued.
+    closing: bool,
+    /// Received, but the plaintext before it has to be read first.
+    unread: Vec<u8>,
+}
+
+impl<IO> ServerStream<IO> {
+    /// The TLS connection, for what was agreed upon in the handshake.
+    pub fn connection(&self) -> &ServerConnection {
+        self.connection.as_ref().expect(HELD)
+    }
+
+    /// The transport.
+    pub fn get_ref(&self) -> &IO {
+        &self.io
+    }
+
+    fn tls(&mut self) -> &mut ServerConnection {
+        self.connection.as_mut().expect(HELD)
+    }
+}
+
+impl<IO: AsyncRead + AsyncWrite + Unpin> ServerStream<IO> {
+    /// One read of the transport into the TLS connection.
+    fn poll_read_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let connection = self.connection.as_mut().expect(HELD);
+        or_pending(connection.read_tls(&mut Blocking {
+            io: &mut self.io,
+            cx,
+        }))
+    }
+
+    /// Takes in what has arrived, with one read of the transport at most. The inner result is that
+    /// of TLS.
+    ///
+    /// rustls reads 4 KiB at a time. A buffer that all streams of a thread share takes in a record
+    /// of full size in one system call.
+    fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Result<(), rustls::Error>>> {
+        let connection = self.connection.as_mut().expect(HELD);
+        if !self.unread.is_empty() {
+            let received = take(&mut self.unread);
+            return Poll::Ready(process(connection, &received, &mut self.unread));
+        }
+        let mut shared = RECEIVED.take();
+        shared.resize(RECEIVED_SIZE, 0);
+        let mut buf = ReadBuf::new(&mut shared);
+        let poll = Pin::new(&mut self.io).poll_read(cx, &mut buf);
+        let poll = poll.map(|read| match (read, buf.filled()) {
+            (Err(error), _) => Err(error),
+            (Ok(()), []) => connection.read_tls(&mut io::empty()).map(|_| Ok(())),
+            (Ok(()), received) => process(connection, received, &mut self.unread),
+        });
+        RECEIVED.set(shared);
+        poll
+    }
+
+    /// Writes until no record is left unsent.
+    fn poll_flush_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let connection = self.connection.as_mut().expect(HELD);
+        while connection.wants_write() {
+            let written = connection.write_tls(&mut Blocking {
+                io: &mut self.io,
+                cx,
+            });
+            if ready!(or_pending(written))? == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends a queued alert as far as the transport takes it at once; the connection has failed
+    /// either way.
+    async fn send_alert(&mut self) {
+        poll_fn(|cx| {
+            let _best_effort = self.poll_flush_tls(cx);
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    /// Hands plaintext over and sends what the transport takes at once.
+    fn poll_write_with(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut write: impl FnMut(&mut ServerConnection) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        if self.closing {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        loop {
+            let taken = write(self.tls())?;
+            match self.poll_flush_tls(cx) {
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                // Records that stay behind go out with the next write or flush.
+                _ if taken > 0 => return Poll::Ready(Ok(taken)),
+                Poll::Ready(Ok(())) => {}
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for ServerStream<IO> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if buf.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            match self.tls().reader().read(buf.initialize_unfilled()) {
+                Ok(read) => {
+                    buf.advance(read);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+            let processed = ready!(self.poll_receive(cx))?;
+            // Tickets, answers to key updates and alerts. What does not go out now goes out with
+            // the next write; its error shows there too.
+            let _best_effort = self.poll_flush_tls(cx);
+            processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        }
+    }
+}
+
+impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ServerStream<IO> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if buf.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        self.poll_write_with(cx, |connection| connection.writer().write(buf))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if bufs.iter().all(|buf| buf.is_empty()) {
+            return Poll::Ready(Ok(0));
+        }
+        self.poll_write_with(cx, |connection| connection.writer().write_vectored(bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_flush_tls(cx))?;
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.closing {
+            self.closing = true;
+            self.tls().send_close_notify();
+        }
+        ready!(self.poll_flush_tls(cx))?;
+        match ready!(Pin::new(&mut self.io).poll_shutdown(cx)) {
+            // The peer was faster.
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
+            result => Poll::Ready(result),
+        }
+    }
+}
+
+/// The transport as rustls sees it: synchronous, and "would block" instead of waiting.
+struct Blocking<'io, 'cx, 'waker, IO> {
+    io: &'io mut IO,
+    cx: &'cx mut Context<'waker>,
+}
+
+impl<IO: AsyncRead + Unpin> Read for Blocking<'_, '_, '_, IO> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let mut buf = ReadBuf::new(buf);
+        match Pin::new(&mut *self.io).poll_read(self.cx, &mut buf) {
+            Poll::Ready(Ok(())) => Ok(buf.filled().len()),
+            Poll::Ready(Err(error)) => Err(error),
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> Write for Blocking<'_, '_, '_, IO> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        or_would_block(Pin::new(&mut *self.io).poll_write(self.cx, buf))
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        or_would_block(Pin::new(&mut *self.io).poll_write_vectored(self.cx, bufs))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Processes `received` as far as there is room for its plaintext and leaves the rest in `unread`.
+fn process(
+    connection: &mut ServerConnection,
+    received: &[u8],
+    unread: &mut Vec<u8>,
+) -> io::Result<Result<(), rustls::Error>> {
+    let mut rest = received;
+    // Nothing is read any more after close_notify.
+    while !rest.is_empty() && connection.read_tls(&mut rest)? > 0 {
+        match connection.process_new_packets() {
+            Ok(state) if state.plaintext_bytes_to_read() < PLAINTEXT_LIMIT => {}
+            Ok(_) => {
+                unread.extend_from_slice(rest);
+                break;
+            }
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+    Ok(Ok(()))
+}
+
+fn or_pending<T>(result: io::Result<T>) -> Poll<io::Result<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+        result => Poll::Ready(result),
+    }
+}
+
+fn or_would_block<T>(poll: Poll<io::Result<T>>) -> io::Result<T> {
+    match poll {
+        Poll::Ready(result) => result,
+        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+    }
+}
+
+thread_local! {
+    /// Where the streams of this thread receive; in use only during one read.
+    static RECEIVED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// A record of full size, with some room for the start of the next.
+const RECEIVED_SIZE: usize = 18 * 1024;
+
+/// rustls reads no more once it holds more plaintext than this.
+const PLAINTEXT_LIMIT: usize = 16 * 1024;
+
+/// Records that may wait for the transport.
+const UNSENT_LIMIT: usize = 64 * 1024;
+
+const HELD: &str = "the driver gives the connection back before anything else uses it";

@@ -1,0 +1,599 @@
+//! Many handshakes on one thread: they share passes, and none harms another.
+
+mod common;
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+
+use common::*;
+use rustls::crypto::CryptoProvider;
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, Signer, SigningKey};
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    ClientConfig, HandshakeKind, RootCertStore, ServerConfig, SignatureAlgorithm, SignatureScheme,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::task::{JoinHandle, spawn_local, yield_now};
+use widelane_engine::{Config, Engine, Placement};
+use widelane_rustls::{Driver, HandshakeError, provider};
+
+#[test]
+fn handshakes_of_one_thread_share_passes() {
+    let identity = Identity::rsa(RSA_2048);
+    for count in [8, 64] {
+        for engine in [four_lanes(Config::default()), engine()] {
+            let config = server_config(provider(&engine), &identity, identity.pkcs8());
+            on_event_loop(&engine, async |driver| {
+                let connect = |_| connect(&driver, &config, client_config(&TLS13));
+                let pairs: Vec<_> = (0..count).map(connect).collect();
+                for pair in pairs {
+                    pair.complete().await;
+                }
+                assert_eq!(driver.stacks_in_use(), 0);
+            });
+            let (jobs, passes) = totals(&engine);
+            assert_eq!(jobs, count);
+            let lanes = engine.counters().iter().map(|one| one.lanes).max().unwrap();
+            if lanes > 1 {
+                assert!(passes <= jobs / 2, "{passes} passes for {jobs} jobs");
+            } else {
+                eprintln!("SKIP: shared passes of the real engine; this CPU has one lane");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_lone_handshake_waits_for_one_look_at_the_sockets() {
+    let engine = four_lanes(Config::default());
+    let identity = Identity::rsa(RSA_2048);
+    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    on_event_loop(&engine, async |driver| {
+        yield_now().await;
+        let looks = Rc::new(Cell::new(0));
+        let counting = spawn_local({
+            let looks = looks.clone();
+            async move {
+                loop {
+                    // Comes back whenever the sockets have been looked at.
+                    yield_now().await;
+                    looks.set(looks.get() + 1);
+                }
+            }
+        });
+        let pair = suspended(&driver, &config).await;
+        assert_eq!(totals(&engine).0, 0, "it waits for company");
+        let before = looks.get();
+        while driver.stacks_in_use() > 0 {
+            once_more().await;
+        }
+        assert!(looks.get() - before <= 1, "{} looks", looks.get() - before);
+        assert_eq!(totals(&engine).0, 1);
+        pair.complete().await;
+        counting.abort();
+    });
+}
+
+#[test]
+fn every_size_version_and_encoding_handshakes() {
+    let engine = engine();
+    for pem in [RSA_2048, RSA_2176, RSA_3072, RSA_4096] {
+        let identity = Identity::rsa(pem);
+        for key in [identity.pkcs8(), identity.pkcs1()] {
+            let config = server_config(provider(&engine), &identity, key);
+            for version in [&TLS12, &TLS13] {
+                on_event_loop(&engine, async |driver| {
+                    let pair = connect(&driver, &config, client_config(version));
+                    assert_eq!(pair.complete().await.version, version.version);
+                });
+            }
+        }
+    }
+    let (jobs, _) = totals(&engine);
+    assert_eq!(jobs, 4 * 2 * 2);
+}
+
+#[test]
+fn other_key_types_handshake_without_the_engine() {
+    let engine = engine();
+    for algorithm in [
+        &rcgen::PKCS_ECDSA_P256_SHA256,
+        &rcgen::PKCS_ECDSA_P384_SHA384,
+        &rcgen::PKCS_ED25519,
+    ] {
+        let identity = Identity::generate(algorithm);
+        let config = server_config(provider(&engine), &identity, identity.pkcs8());
+        for version in [&TLS12, &TLS13] {
+            on_event_loop(&engine, async |driver| {
+                connect(&driver, &config, client_config(version))
+                    .complete()
+                    .await;
+            });
+        }
+    }
+    assert_eq!(totals(&engine).0, 0);
+}
+
+#[test]
+fn handshakes_end_without_a_flusher() {
+    let engine = four_lanes(Config::default());
+    let identity = Identity::rsa(RSA_2048);
+    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    without_flusher(&engine, async |driver| {
+        connect(&driver, &config, client_config(&TLS13))
+            .complete()
+            .await;
+    });
+}
+
+#[test]
+fn the_end_of_the_flusher_leaves_nobody_waiting() {
+    let engine = four_lanes(Config::default());
+    let identity = Identity::rsa(RSA_2048);
+    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    without_flusher(&engine, async |driver| {
+        let flusher = spawn_local(driver.clone().flusher());
+        yield_now().await;
+        let pair = suspended(&driver, &config).await;
+        flusher.abort();
+        pair.complete().await;
+    });
+}
+
+#[test]
+fn vector_cores_serve_the_driver_too() {
+    let cpus = vec![an_allowed_cpu()];
+    let config = Config {
+        placement: Placement::VectorCores { cpus },
+        ..Config::default()
+    };
+    let engine = four_lanes(config);
+    let identity = Identity::rsa(RSA_2048);
+    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    on_event_loop(&engine, async |driver| {
+        let pairs = [(); 16].map(|()| connect(&driver, &config, client_config(&TLS13)));
+        for (number, pair) in pairs.into_iter().enumerate() {
+            if number % 4 == 0 {
+                // Vanishes while its job is on another thread, or before or after.
+                pair.server.abort();
+            } else {
+                pair.complete().await;
+            }
+        }
+        assert_eq!(driver.stacks_in_use(), 0);
+    });
+    engine.shutdown();
+    let ended: u64 = engine
+        .counters()
+        .iter()
+        .map(|one| one.jobs + one.cancelled)
+        .sum();
+    assert!((12..=16).contains(&ended), "{ended} jobs");
+}
+
+#[test]
+fn a_resumed_handshake_signs_nothing() {
+    let engine = engine();
+    let identity = Identity::rsa(RSA_2048);
+    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    for version in [&TLS12, &TLS13] {
+        let client = client_config(version);
+        let before = totals(&engine).0;
+        on_event_loop(&engine, async |driver| {
+            let first = connect(&driver, &config, client.clone()).complete().await;
+            assert_eq!(first.kind, HandshakeKind::Full);
+            let second = connect(&driver, &config, client.clone()).complete().await;
+            assert_eq!(second.kind, HandshakeKind::Resumed);
+        });
+        assert_eq!(totals(&engine).0, before + 1);
+    }
+}
+
+#[test]
+fn client_certificates_are_verified() {
+    let engine = engine();
+    let identity = Identity::rsa(RSA_4096);
+    let mut roots = RootCertStore::empty();
+    roots.add(identity.cert.clone()).unwrap();
+    let crypto = Arc::new(provider(&engine));
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crypto.clone()).build();
+    let config = ServerConfig::builder_with_provider(crypto.clone())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(verifier.unwrap())
+        .with_single_cert(vec![identity.cert.clone()], identity.pkcs8())
+        .unwrap();
+    let config = Arc::new(config);
+    // The client signs with our provider too, in the blocking form.
+    let client = ClientConfig::builder_with_provider(crypto)
+        .with_protocol_versions(&[&TLS13])
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(any_chain())
+        .with_client_auth_cert(vec![identity.cert.clone()], identity.pkcs8())
+        .unwrap();
+    let client = Arc::new(client);
+    on_event_loop(&engine, async |driver| {
+        let facts = connect(&driver, &config, client).complete().await;
+        assert_eq!(facts.client_certificates, 1);
+        let refused = connect(&driver, &config, client_config(&TLS13))
+            .server
+            .await
+            .unwrap();
+        assert!(
+            matches!(refused, Err(HandshakeError::Tls(_))),
+            "{refused:?}"
+        );
+    });
+    assert_eq!(totals(&engine).0, 3);
+}
+
+#[test]
+fn a_vanished_connection_leaves_nothing_behind() {
+    let engine = four_lanes(Config::default());
+    let identity = Identity::rsa(RSA_2048);
+    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    without_flusher(&engine, async |driver| {
+        let flusher = spawn_local(driver.clone().flusher());
+        yield_now().await;
+        // Before its first byte.
+        let (_io, server) = duplex(64 * 1024);
+        poll_once(driver.accept(config.clone(), server)).await;
+        assert_eq!(driver.stacks_in_use(), 0);
+
+        // In the middle of its ClientHello.
+        let (mut io, server) = duplex(64 * 1024);
+        let hello = client_hello();
+        io.write_all(&hello[..hello.len() / 2]).await.unwrap();
+        poll_once(driver.accept(config.clone(), server)).await;
+        assert_eq!(driver.stacks_in_use(), 0);
+
+        // While its signature is waited for.
+        for _ in 0..3 {
+            let (mut io, server) = duplex(64 * 1024);
+            io.write_all(&hello).await.unwrap();
+            {
+                let mut accept = pin!(driver.accept(config.clone(), server));
+                assert!(poll_fn(|cx| Poll::Ready(accept.as_mut().poll(cx).is_pending())).await);
+                assert_eq!(driver.stacks_in_use(), 1);
+            }
+            assert_eq!(driver.stacks_in_use(), 0);
+            assert_eq!(driver.stacks_pooled(), 1);
+        }
+
+        // After its signature, before the client's answer.
+        let (mut io, server) = duplex(64 * 1024);
+        io.write_all(&hello).await.unwrap();
+        let task = spawn_local({
+            let (driver, config) = (driver.clone(), config.clone());
+            async move { driver.accept(config, server).await.map(drop) }
+        });
+        assert!(io.read(&mut [0; 4096]).await.unwrap() > 0);
+        task.abort();
+        assert!(task.await.unwrap_err().is_cancelled());
+        assert_eq!(driver.stacks_in_use(), 0);
+
+        // When the peer closes.
+        let (mut io, server) = duplex(64 * 1024);
+        io.write_all(&hello).await.unwrap();
+        drop(io);
+        let closed = driver.accept(config.clone(), server).await.unwrap_err();
+        assert!(
+            matches!(closed, HandshakeError::Closed | HandshakeError::Io(_)),
+            "{closed:?}"
+        );
+
+        // The others go on.
+        connect(&driver, &config, client_config(&TLS13))
+            .complete()
+            .await;
+        assert_eq!(driver.stacks_in_use(), 0);
+        flusher.abort();
+    });
+    let counters = engine.counters();
+    assert_eq!(
+        counters
+            .iter()
+            .map(|counters| counters.cancelled)
+            .sum::<u64>(),
+        3
+    );
+}
+
+#[test]
+fn an_overloaded_engine_fails_the_handshake_and_says_so() {
+    let engine = four_lanes(Config {
+        queue_limit: 2,
+        ..Config::default()
+    });
+    let identity = Identity::rsa(RSA_4096);
+    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    on_event_loop(&engine, async |driver| {
+        let pairs: Vec<_> = (0..8)
+            .map(|_| connect(&driver, &config, client_config(&TLS13)))
+            .collect();
+        let (mut served, mut refused) = (0, 0);
+        for pair in pairs {
+            match pair.server.await.unwrap() {
+                Ok(_) => served += 1,
+                Err(HandshakeError::Overloaded) => refused += 1,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert_eq!(served + refused, 8);
+        assert!(served >= 2, "{served} served");
+        assert_eq!(
+            refused,
+            engine
+                .counters()
+                .iter()
+                .map(|one| one.rejected)
+                .sum::<u64>()
+        );
+        assert_eq!(driver.stacks_in_use(), 0);
+    });
+}
+
+#[test]
+fn an_engine_that_is_shut_down_fails_handshakes_and_says_so() {
+    let engine = engine();
+    let identity = Identity::rsa(RSA_2048);
+    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    engine.shutdown();
+    on_event_loop(&engine, async |driver| {
+        let error = connect(&driver, &config, client_config(&TLS13))
+            .server
+            .await
+            .unwrap();
+        assert!(matches!(error, Err(HandshakeError::ShutDown)), "{error:?}");
+    });
+}
+
+#[test]
+fn a_panic_kills_its_connection_only() {
+    let engine = four_lanes(Config::default());
+    let identity = Identity::rsa(RSA_2048);
+    let crypto = provider(&engine);
+    let key = CertifiedKey::from_der(vec![identity.cert.clone()], identity.pkcs8(), &crypto);
+    let resolver = Arc::new(Trap {
+        key: key.unwrap(),
+        after_signing: AtomicBool::new(false),
+    });
+    let config = ServerConfig::builder_with_provider(crypto.into())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_cert_resolver(resolver.clone());
+    let config = Arc::new(config);
+    on_event_loop(&engine, async |driver| {
+        for after_signing in [false, true] {
+            resolver
+                .after_signing
+                .store(after_signing, Ordering::Relaxed);
+            let name = "boom.test";
+            let before = connect(&driver, &config, client_config(&TLS13));
+            let dead = connect_to(&driver, &config, client_config(&TLS13), name);
+            let after = connect(&driver, &config, client_config(&TLS13));
+            assert!(dead.server.await.unwrap_err().is_panic());
+            before.complete().await;
+            after.complete().await;
+            assert_eq!(driver.stacks_in_use(), 0);
+        }
+    });
+}
+
+#[test]
+fn the_stack_is_several_times_what_a_handshake_needs() {
+    let engine = engine();
+    let identity = Identity::rsa(RSA_4096);
+    let mut roots = RootCertStore::empty();
+    roots.add(identity.cert.clone()).unwrap();
+    let crypto = Arc::new(provider(&engine));
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crypto.clone()).build();
+    let config = ServerConfig::builder_with_provider(crypto.clone())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(verifier.unwrap())
+        .with_single_cert(vec![identity.cert.clone()], identity.pkcs8())
+        .unwrap();
+    let config = Arc::new(config);
+    on_event_loop(&engine, async |driver| {
+        // Every key exchange in turn, with certificates on both sides.
+        for &group in &crypto.kx_groups {
+            let crypto = CryptoProvider {
+                kx_groups: vec![group],
+                ..crypto.as_ref().clone()
+            };
+            let client = ClientConfig::builder_with_provider(crypto.into())
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .dangerous()
+                .with_custom_certificate_verifier(any_chain())
+                .with_client_auth_cert(vec![identity.cert.clone()], identity.pkcs8())
+                .unwrap();
+            // Three at once: three stacks, at most one of which is next to other memory.
+            let client = Arc::new(client);
+            let pairs = [(); 3].map(|()| connect(&driver, &config, client.clone()));
+            for pair in pairs {
+                assert_eq!(pair.complete().await.client_certificates, 1);
+            }
+        }
+        let touched = touched_stack_kib();
+        eprintln!("handshakes touched {touched} of 256 KiB of stack");
+        assert!((4..=64).contains(&touched), "{touched} KiB");
+    });
+}
+
+/// What the peers agreed upon, asked of the server's side.
+#[derive(Debug)]
+struct Facts {
+    version: rustls::ProtocolVersion,
+    kind: HandshakeKind,
+    client_certificates: usize,
+}
+
+/// A server and a client on one thread, each a task.
+struct Pair {
+    server: JoinHandle<Result<Facts, HandshakeError>>,
+    client: JoinHandle<std::io::Result<()>>,
+}
+
+impl Pair {
+    async fn complete(self) -> Facts {
+        let facts = self.server.await.unwrap().unwrap();
+        self.client.await.unwrap().unwrap();
+        facts
+    }
+}
+
+fn connect(driver: &Rc<Driver>, server: &Arc<ServerConfig>, client: Arc<ClientConfig>) -> Pair {
+    connect_to(driver, server, client, "localhost")
+}
+
+fn connect_to(
+    driver: &Rc<Driver>,
+    server: &Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+    name: &'static str,
+) -> Pair {
+    let (mut near, far) = duplex(64 * 1024);
+    let client = spawn_local(async move {
+        let mut connection = common::client(&client, name);
+        handshake(&mut connection, &mut near).await?;
+        // Reads tickets, if any, until the server closes.
+        while receive(&mut connection, &mut near).await? > 0 {}
+        Ok(())
+    });
+    let (driver, config) = (driver.clone(), server.clone());
+    let server = spawn_local(async move {
+        let mut stream = driver.accept(config, far).await?;
+        let tls = stream.connection();
+        let facts = Facts {
+            version: tls.protocol_version().unwrap(),
+            kind: tls.handshake_kind().unwrap(),
+            client_certificates: tls.peer_certificates().map_or(0, |chain| chain.len()),
+        };
+        stream.shutdown().await?;
+        Ok(facts)
+    });
+    Pair { server, client }
+}
+
+/// A pair whose server waits for its signature.
+async fn suspended(driver: &Rc<Driver>, server: &Arc<ServerConfig>) -> Pair {
+    let pair = connect(driver, server, client_config(&TLS13));
+    let turns = Cell::new(0);
+    while driver.stacks_in_use() == 0 {
+        assert!(
+            turns.replace(turns.get() + 1) < 100,
+            "the server never suspended"
+        );
+        once_more().await;
+    }
+    pair
+}
+
+/// Lets every ready task run once, without a look at the sockets and so without the flusher.
+async fn once_more() {
+    let mut again = true;
+    poll_fn(|cx| {
+        if !std::mem::take(&mut again) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+fn client_hello() -> Vec<u8> {
+    let mut hello = Vec::new();
+    common::client(&client_config(&TLS13), "localhost")
+        .write_tls(&mut hello)
+        .unwrap();
+    hello
+}
+
+async fn poll_once<F: Future>(future: F) {
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        assert!(future.as_mut().poll(cx).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// The first CPU that this process may use.
+fn an_allowed_cpu() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
+        .unwrap();
+    let first = list.trim().split([',', '-']).next().unwrap();
+    first.parse().unwrap()
+}
+
+/// Jobs and passes of all operations.
+fn totals(engine: &Engine) -> (u64, u64) {
+    let counters = engine.counters();
+    counters.iter().fold((0, 0), |(jobs, passes), one| {
+        (jobs + one.jobs, passes + one.passes)
+    })
+}
+
+/// Panics in the middle of a handshake with `boom.test`.
+#[derive(Debug)]
+struct Trap {
+    key: CertifiedKey,
+    after_signing: AtomicBool,
+}
+
+impl ResolvesServerCert for Trap {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        if hello.server_name() != Some("boom.test") {
+            return Some(Arc::new(self.key.clone()));
+        }
+        assert!(
+            self.after_signing.load(Ordering::Relaxed),
+            "the trap in the resolver"
+        );
+        let key = Arc::new(TrapKey(self.key.key.clone()));
+        Some(Arc::new(CertifiedKey::new(self.key.cert.clone(), key)))
+    }
+}
+
+#[derive(Debug)]
+struct TrapKey(Arc<dyn SigningKey>);
+
+impl SigningKey for TrapKey {
+    fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
+        Some(Box::new(TrapSigner(self.0.choose_scheme(offered)?)))
+    }
+
+    fn algorithm(&self) -> SignatureAlgorithm {
+        self.0.algorithm()
+    }
+}
+
+#[derive(Debug)]
+struct TrapSigner(Box<dyn Signer>);
+
+impl Signer for TrapSigner {
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rustls::Error> {
+        let signature = self.0.sign(message)?;
+        panic!("the trap behind a signature of {} bytes", signature.len());
+    }
+
+    fn scheme(&self) -> SignatureScheme {
+        self.0.scheme()
+    }
+}
