@@ -8,8 +8,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use rustls::ServerConfig;
 use rustls::server::ServerConnection;
+use rustls::{ProtocolVersion, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::driver::{Driver, HandshakeError};
@@ -17,7 +17,8 @@ use crate::driver::{Driver, HandshakeError};
 impl Driver {
     /// Performs the server's side of a handshake over `io` and returns the stream for what follows.
     ///
-    /// A flight of handshake messages costs one read and one write. There is no time limit in here:
+    /// A flight of handshake messages costs one read and one write; the tickets of TLS 1.3 leave
+    /// with the first data, or when the stream is next read or flushed. There is no time limit in here:
     /// wrap the future into a timeout. Dropping it gives up the connection and cancels its job.
     ///
     /// # Errors
@@ -51,7 +52,9 @@ impl Driver {
                 stream.send_alert().await;
                 return Err(error);
             }
-            poll_fn(|cx| Pin::new(&mut stream).poll_flush(cx)).await?;
+            if stream.owes_a_flight() {
+                poll_fn(|cx| Pin::new(&mut stream).poll_flush(cx)).await?;
+            }
         }
         Ok(stream)
     }
@@ -93,6 +96,14 @@ impl<IO> ServerStream<IO> {
     /// The transport.
     pub fn get_ref(&self) -> &IO {
         &self.io
+    }
+
+    /// Whether the peer waits for what has been queued. After a handshake of TLS 1.3 that is tickets
+    /// only, which can go out together with the first data.
+    fn owes_a_flight(&self) -> bool {
+        let connection = self.connection();
+        connection.is_handshaking()
+            || connection.protocol_version() != Some(ProtocolVersion::TLSv1_3)
     }
 
     fn tls(&mut self) -> &mut ServerConnection {
@@ -202,11 +213,14 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for ServerStream<IO> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
-            let processed = ready!(self.poll_receive(cx))?;
-            // Tickets, answers to key updates and alerts. What does not go out now goes out with
-            // the next write; its error shows there too.
+            // Tickets and answers to key updates. What does not go out now goes out with the next
+            // write; its error shows there too.
             let _best_effort = self.poll_flush_tls(cx);
-            processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            if let Err(error) = ready!(self.poll_receive(cx))? {
+                // The alert.
+                let _best_effort = self.poll_flush_tls(cx);
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
+            }
         }
     }
 }

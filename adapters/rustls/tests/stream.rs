@@ -2,14 +2,19 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::io::{self, IoSlice, Read, Write};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use common::*;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConnection, ServerConfig};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{
+    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex,
+};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{spawn_local, yield_now};
 use widelane_engine::Engine;
@@ -43,6 +48,62 @@ fn data_flows_both_ways_and_ends_with_close_notify() {
             assert_eq!(server.read(&mut ping).await.unwrap(), 0);
         });
     }
+}
+
+#[test]
+fn a_flight_costs_one_read_and_one_write() {
+    let (engine, config) = server();
+    on_event_loop(&engine, async |driver| {
+        let (io, far) = duplex(64 * 1024);
+        let mut client = Client {
+            io,
+            tls: client(&client_config(&TLS13), "localhost"),
+        };
+        let calls = Rc::new(Calls::default());
+        let counted = Counted {
+            io: far,
+            calls: calls.clone(),
+        };
+        let serving = spawn_local(async move {
+            let mut stream = driver.accept(config, counted).await.unwrap();
+            let mut request = [0; 7];
+            stream.read_exact(&mut request).await.unwrap();
+            stream.write_all(b"answer").await.unwrap();
+            stream
+        });
+        client.flush().await;
+        while client.tls.is_handshaking() {
+            receive(&mut client.tls, &mut client.io).await.unwrap();
+        }
+        // The last message of the handshake and the request together.
+        client.send(b"request").await;
+        assert_eq!(client.receive(6).await.unwrap(), b"answer");
+        assert_eq!((calls.reads.get(), calls.writes.get()), (2, 2));
+
+        // The tickets came along.
+        assert_eq!(client.tls.tls13_tickets_received(), 2);
+        drop(serving.await.unwrap());
+    });
+}
+
+#[test]
+fn tickets_do_not_wait_for_data() {
+    let (engine, config) = server();
+    on_event_loop(&engine, async |driver| {
+        let (io, far) = duplex(64 * 1024);
+        let mut client = Client {
+            io,
+            tls: client(&client_config(&TLS13), "localhost"),
+        };
+        spawn_local(async move {
+            let mut stream = driver.accept(config, far).await.unwrap();
+            stream.read(&mut [0; 8]).await
+        });
+        handshake(&mut client.tls, &mut client.io).await.unwrap();
+        while client.tls.tls13_tickets_received() == 0 {
+            receive(&mut client.tls, &mut client.io).await.unwrap();
+        }
+    });
 }
 
 #[test]
@@ -219,6 +280,58 @@ impl Client<DuplexStream> {
             }
         }
         Ok(all)
+    }
+}
+
+/// Counts the calls that move bytes: each would be a system call.
+struct Counted {
+    io: DuplexStream,
+    calls: Rc<Calls>,
+}
+
+#[derive(Default)]
+struct Calls {
+    reads: Cell<usize>,
+    writes: Cell<usize>,
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
+        self.calls.reads.set(self.calls.reads.get() + 1);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.calls.writes.set(self.calls.writes.get() + 1);
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let all: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
+        self.poll_write(cx, &all)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
 
