@@ -38,7 +38,9 @@ fn works(key: &PrivateKey) {
     let public = UnparsedPublicKey::new(&RSA_PSS_2048_8192_SHA256, &spki);
     // aws-lc-rs refuses long public exponents; those signatures were checked when they were made.
     if public.parse().is_ok() {
-        public.verify(MESSAGE, &signature).expect("the signature of an accepted key verifies");
+        public
+            .verify(MESSAGE, &signature)
+            .expect("the signature of an accepted key verifies");
     }
 }
 
