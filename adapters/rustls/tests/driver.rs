@@ -308,6 +308,54 @@ fn a_vanished_connection_leaves_nothing_behind() {
 }
 
 #[test]
+fn neighbours_of_vanishing_connections_complete() {
+    let engine = four_lanes(Config::default());
+    let identity = Identity::rsa(RSA_2048);
+    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    on_event_loop(&engine, async |driver| {
+        let mut staying = Vec::new();
+        for number in 0..150_usize {
+            let pair = connect(
+                &driver,
+                &config,
+                client_config([&TLS12, &TLS13][number % 2]),
+            );
+            if number % 3 > 0 {
+                staying.push(pair);
+            } else {
+                // Lives for a varying number of steps, so that it goes at any stage.
+                spawn_local(async move {
+                    for _ in 0..number % 29 {
+                        once_more().await;
+                    }
+                    pair.server.abort();
+                    pair.client.abort();
+                });
+            }
+            if number % 5 == 0 {
+                once_more().await;
+            }
+        }
+        for pair in staying {
+            pair.complete().await;
+        }
+        yield_now().await;
+        assert_eq!(driver.stacks_in_use(), 0);
+    });
+    let ended: u64 = engine
+        .counters()
+        .iter()
+        .map(|one| one.jobs + one.cancelled)
+        .sum();
+    assert!((100..=150).contains(&ended), "{ended} jobs");
+    let cancelled: u64 = engine.counters().iter().map(|one| one.cancelled).sum();
+    assert!(
+        cancelled > 0,
+        "some went while their signature was waited for"
+    );
+}
+
+#[test]
 fn an_overloaded_engine_fails_the_handshake_and_says_so() {
     let engine = four_lanes(Config {
         queue_limit: 2,
