@@ -3,6 +3,7 @@
 use crate::output;
 use std::error::Error;
 use std::fmt::Write as _;
+use std::io;
 use std::process::ExitCode;
 
 /// Why a sub-command stopped, and with it the exit status.
@@ -34,12 +35,10 @@ impl Failure {
             Self::ReaderGone => ExitCode::SUCCESS,
         }
     }
-}
 
-/// Any library error is a failure of status 1. Causes that the message does not already
-/// contain are appended, so that nothing an error knows is lost on the way out.
-impl<E: Error> From<E> for Failure {
-    fn from(error: E) -> Self {
+    /// A library's error as a failure of status 1. Causes that its message does not already
+    /// contain are appended, so that nothing an error knows is lost on the way out.
+    pub(crate) fn from_error(error: &dyn Error) -> Self {
         let mut message = error.to_string();
         let mut cause = error.source();
         while let Some(inner) = cause {
@@ -53,6 +52,18 @@ impl<E: Error> From<E> for Failure {
     }
 }
 
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::from_error(&error)
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        Self::from_error(&error)
+    }
+}
+
 const STATUS_FAILED: u8 = 1;
 const STATUS_USAGE: u8 = 2;
 
@@ -60,7 +71,6 @@ const STATUS_USAGE: u8 = 2;
 mod tests {
     use super::*;
     use std::fmt;
-    use std::io;
 
     #[derive(Debug)]
     struct Outer {
@@ -82,7 +92,7 @@ mod tests {
 
     fn text(message: &'static str) -> String {
         let inner = io::Error::other("disk on fire");
-        match Failure::from(Outer { message, inner }) {
+        match Failure::from_error(&Outer { message, inner }) {
             Failure::Failed(text) => text,
             other => panic!("a library error is a failure, not {other:?}"),
         }

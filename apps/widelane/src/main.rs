@@ -9,7 +9,9 @@
 #![forbid(unsafe_code)]
 
 mod failure;
+mod load;
 mod output;
+mod values;
 
 use clap::{Parser, Subcommand};
 use failure::Failure;
@@ -31,11 +33,15 @@ struct Cli {
 }
 
 #[derive(Subcommand)]
-enum Command {}
+enum Command {
+    Load(load::Args),
+}
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let result: Result<(), Failure> = match cli.command {};
+    let result: Result<(), Failure> = match cli.command {
+        Command::Load(args) => load::run(args),
+    };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
@@ -43,5 +49,8 @@ fn main() -> ExitCode {
 }
 
 const EXAMPLES: &str = "\
+Examples:
+  widelane load 127.0.0.1:8443 --insecure --concurrency 32 --duration 10
+
 Every command prints a table for people, or JSON for programs with --json.
 Exit status: 0 it worked, 1 it failed, 2 it was called wrongly.";

@@ -1,0 +1,353 @@
+//! One connection, from `connect` to its end, over a nonblocking socket.
+//!
+//! | from        | to          | when                                                          |
+//! | ----------- | ----------- | ------------------------------------------------------------- |
+//! | Handshaking | Closing     | our last flight, with a close_notify, was written             |
+//! | Handshaking | Answering   | our last flight, with the request, was written                |
+//! | Handshaking | Held        | our last flight was written                                   |
+//! | Answering   | Closing     | the answer is complete and our close_notify was written       |
+//! | any         | (ended)     | the server closed or reset, or something failed               |
+//!
+//! It knows nothing of epoll and schedules: the worker tells it that its socket is ready, and
+//! it says what it waits for next.
+
+use crate::error::{Fault, Stage};
+use crate::http::Answer;
+use crate::plan::{After, Close};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+use rustls::client::ClientConnection;
+use rustls::{ClientConfig, HandshakeKind, ProtocolVersion};
+use rustls_pki_types::ServerName;
+use std::io::{self, IoSlice, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What all connections of a thread have in common.
+#[derive(Debug)]
+pub(crate) struct Recipe {
+    pub(crate) address: SocketAddr,
+    pub(crate) server_name: ServerName<'static>,
+    pub(crate) config: Arc<ClientConfig>,
+    pub(crate) after: After,
+    pub(crate) close: Close,
+    /// The bytes of the request, if `after` is one.
+    pub(crate) request: Vec<u8>,
+}
+
+/// A connection that has been started and has not ended.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    socket: OwnedFd,
+    tls: ClientConnection,
+    state: State,
+    /// When it was meant to start.
+    pub(crate) intended: Instant,
+    /// When the handshake was done.
+    pub(crate) done: Option<Instant>,
+    /// When the answer was complete.
+    pub(crate) answered: Option<Instant>,
+    /// The server did something that it only does once it has accepted our Finished.
+    confirmed: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Includes the TCP connect: the hello is written as soon as the socket takes it.
+    Handshaking {
+        connected: bool,
+    },
+    Answering(Answer),
+    Closing,
+    Held,
+}
+
+/// What became of a look at the socket.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Wait until it is readable, and writable too if said so.
+    Wait { writable: bool },
+    /// It is over.
+    Ended(Result<(), Fault>),
+}
+
+impl Connection {
+    /// Opens a socket, begins to connect and writes the hello if that is already possible, as
+    /// it is on loopback: one trip through epoll less.
+    pub(crate) fn start(recipe: &Recipe, intended: Instant) -> Result<(Self, Step), Fault> {
+        let family = match recipe.address {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let socket = rustix::net::socket_with(
+            family,
+            SocketType::STREAM,
+            SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+            Some(ipproto::TCP),
+        )
+        .map_err(|errno| Fault::from_errno(errno, Stage::Connect))?;
+        // A hello with a post-quantum share is longer than a packet; its tail must not wait for
+        // an acknowledgement.
+        sockopt::set_tcp_nodelay(&socket, true)
+            .map_err(|errno| Fault::from_errno(errno, Stage::Connect))?;
+        let connected = match rustix::net::connect(&socket, &recipe.address) {
+            Ok(()) => true,
+            Err(Errno::INPROGRESS) => false,
+            Err(errno) => return Err(Fault::from_errno(errno, Stage::Connect)),
+        };
+        let tls = ClientConnection::new(recipe.config.clone(), recipe.server_name.clone())
+            .map_err(Fault::from_tls)?;
+        let mut connection = Self {
+            socket,
+            tls,
+            state: State::Handshaking { connected },
+            intended,
+            done: None,
+            answered: None,
+            confirmed: false,
+        };
+        let step = match connection.flush() {
+            Ok(flushed) => Step::Wait { writable: !flushed },
+            Err(fault) => Step::Ended(Err(fault)),
+        };
+        Ok((connection, step))
+    }
+
+    /// Does what can be done now. `scratch` is shared by all connections of a thread.
+    pub(crate) fn ready(&mut self, recipe: &Recipe, scratch: &mut Scratch) -> Step {
+        match self.advance(recipe, scratch) {
+            Ok(Some(step)) => step,
+            Ok(None) => Step::Wait {
+                writable: self.tls.wants_write(),
+            },
+            Err(fault) => Step::Ended(Err(fault)),
+        }
+    }
+
+    /// What it is waiting for.
+    pub(crate) fn stage(&self) -> Stage {
+        match self.state {
+            State::Handshaking { connected: false } => Stage::Connect,
+            State::Handshaking { connected: true } => Stage::Handshake,
+            State::Answering(_) | State::Closing | State::Held => Stage::Answer,
+        }
+    }
+
+    /// Whether only the server's close is missing.
+    pub(crate) fn is_closing(&self) -> bool {
+        matches!(self.state, State::Closing)
+    }
+
+    /// Whether it is open and idle on purpose.
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self.state, State::Held)
+    }
+
+    pub(crate) fn tls(&self) -> &ClientConnection {
+        &self.tls
+    }
+
+    /// Gives the socket back to the system, with a reset if the recipe or the situation says
+    /// so. See [`Close`].
+    pub(crate) fn finish(self, close: Close) {
+        if close == Close::Reset {
+            // Fails only for sockets that are already gone.
+            let _ = sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO));
+        }
+    }
+
+    fn advance(&mut self, recipe: &Recipe, scratch: &mut Scratch) -> Result<Option<Step>, Fault> {
+        if !self.flush()? {
+            return Ok(Some(Step::Wait { writable: true }));
+        }
+        loop {
+            let read = match rustix::io::read(&self.socket, &mut *scratch.wire) {
+                Ok(0) => return self.end_of_stream().map(Some),
+                Ok(read) => read,
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR) => continue,
+                Err(errno) => return self.socket_failed(errno).map(Some),
+            };
+            self.take(&scratch.wire[..read], &mut scratch.plain)?;
+            self.progress(recipe)?;
+            // A short read emptied the socket; if more came since, epoll says so again.
+            if read < scratch.wire.len() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Hands bytes from the network to rustls, and what it deciphers to the answer.
+    fn take(&mut self, mut wire: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
+        if self.done.is_some() {
+            self.confirmed = true;
+        }
+        while !wire.is_empty() {
+            let taken = self.tls.read_tls(&mut wire).map_err(|_| {
+                Fault::Tls(rustls::Error::General("the receive buffer is full".into()))
+            })?;
+            if taken == 0 {
+                // After a close_notify rustls reads no more, and nothing more matters.
+                return Ok(());
+            }
+            let state = match self.tls.process_new_packets() {
+                Ok(state) => state,
+                Err(error) => {
+                    // There is an alert to send; whether it arrives is not our concern.
+                    let _ = self.flush();
+                    return Err(Fault::from_tls(error));
+                }
+            };
+            if state.plaintext_bytes_to_read() > 0 {
+                self.take_plain(plain)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_plain(&mut self, plain: &mut [u8]) -> Result<(), Fault> {
+        while let Ok(read @ 1..) = self.tls.reader().read(plain) {
+            // Nobody asked for what comes in other states.
+            if let State::Answering(answer) = &mut self.state
+                && self.answered.is_none()
+                && answer.feed(&plain[..read])?
+            {
+                self.answered = Some(Instant::now());
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the transitions that the table at the top allows.
+    fn progress(&mut self, recipe: &Recipe) -> Result<(), Fault> {
+        match self.state {
+            State::Handshaking { .. } if !self.tls.is_handshaking() => {
+                match recipe.after {
+                    After::Close => self.tls.send_close_notify(),
+                    After::Get(_) => {
+                        // rustls buffers it whole: no limit was set.
+                        let _ = self.tls.writer().write_all(&recipe.request);
+                    }
+                    After::Hold => {}
+                }
+                self.state = match recipe.after {
+                    After::Close => State::Closing,
+                    After::Get(_) => State::Answering(Answer::default()),
+                    After::Hold => State::Held,
+                };
+                self.flush()?;
+                self.done = Some(Instant::now());
+                // In a full handshake of TLS 1.2 the server's Finished is the last word.
+                self.confirmed = self.tls.protocol_version() == Some(ProtocolVersion::TLSv1_2)
+                    && self.tls.handshake_kind() == Some(HandshakeKind::Full);
+                Ok(())
+            }
+            State::Answering(_) if self.answered.is_some() => {
+                self.tls.send_close_notify();
+                self.state = State::Closing;
+                self.flush().map(drop)
+            }
+            _ => self.flush().map(drop),
+        }
+    }
+
+    fn end_of_stream(&mut self) -> Result<Step, Fault> {
+        match &self.state {
+            State::Handshaking { .. } => Err(Fault::Closed),
+            State::Answering(answer) => {
+                answer.end()?;
+                self.answered = Some(Instant::now());
+                Ok(Step::Ended(Ok(())))
+            }
+            State::Closing => Ok(Step::Ended(Ok(()))),
+            State::Held => Err(Fault::ClosedIdle),
+        }
+    }
+
+    fn socket_failed(&mut self, errno: Errno) -> Result<Step, Fault> {
+        match (&self.state, errno) {
+            // A server that closes without reading our close_notify resets; that is its way.
+            (State::Closing, Errno::CONNRESET | Errno::PIPE) if self.confirmed => {
+                Ok(Step::Ended(Ok(())))
+            }
+            (State::Closing, Errno::CONNRESET | Errno::PIPE) => Err(Fault::ResetUnconfirmed),
+            (State::Answering(_), Errno::CONNRESET) => Err(Fault::Truncated),
+            (State::Held, Errno::CONNRESET) => Err(Fault::ClosedIdle),
+            _ => Err(Fault::from_errno(errno, self.stage())),
+        }
+    }
+
+    /// Writes what rustls has to say; false if the socket does not take it all yet.
+    fn flush(&mut self) -> Result<bool, Fault> {
+        while self.tls.wants_write() {
+            match self.tls.write_tls(&mut Wire(self.socket.as_fd())) {
+                Ok(_) => {
+                    if let State::Handshaking { connected } = &mut self.state {
+                        *connected = true;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return self.write_failed(error),
+            }
+        }
+        Ok(true)
+    }
+
+    fn write_failed(&mut self, error: io::Error) -> Result<bool, Fault> {
+        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        match self.state {
+            // It may have sent an alert before it hung up: reading will tell.
+            State::Handshaking { connected: true } | State::Closing
+                if matches!(errno, Errno::PIPE | Errno::CONNRESET) =>
+            {
+                Ok(true)
+            }
+            _ => Err(Fault::from_errno(errno, self.stage())),
+        }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Buffers that one thread's connections share: each uses them only within one call.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    wire: Box<[u8]>,
+    plain: Box<[u8]>,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        Self {
+            wire: vec![0; SCRATCH].into_boxed_slice(),
+            plain: vec![0; SCRATCH].into_boxed_slice(),
+        }
+    }
+}
+
+/// A socket as rustls wants to write to it: a whole flight in one system call.
+struct Wire<'a>(BorrowedFd<'a>);
+
+impl Write for Wire<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(self.0, bytes)?)
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        Ok(rustix::io::writev(self.0, parts)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Room for the longest flight with a usual certificate chain in one read.
+const SCRATCH: usize = 32 * 1024;

@@ -1,0 +1,313 @@
+//! What can go wrong: with a run as a whole ([`LoadError`]) and with one connection ([`Fault`]).
+
+use rustix::io::Errno;
+use rustls::{AlertDescription, CertificateError};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why a run could not be made. Failures of single connections are counted in the report.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The caller: the target is no address, or its name does not resolve.
+    #[error("cannot use {target:?} as the target: {reason}")]
+    Target {
+        /// What was given.
+        target: String,
+        /// Why it will not do.
+        reason: String,
+    },
+    /// The caller: the plan contradicts itself.
+    #[error("{0}")]
+    Plan(String),
+    /// The operator: the file given as `--ca` cannot be used.
+    #[error("cannot use {} as --ca: {reason}", path.display())]
+    CaFile {
+        /// The file.
+        path: PathBuf,
+        /// Why it will not do.
+        reason: String,
+    },
+    /// The machine: no bundle of trusted certificates was found.
+    #[error(
+        "found no bundle of trusted certificates on this system; \
+         name one with --ca FILE, or skip the check with --insecure"
+    )]
+    NoSystemRoots,
+    /// The server, or the address: no connection was made.
+    #[error("cannot connect to {address}: {reason}")]
+    Connect {
+        /// Where to.
+        address: SocketAddr,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The server: its certificate is not trusted.
+    #[error(
+        "{address} shows a certificate that is not trusted as {server_name:?}: {reason}; name its \
+         issuer with --ca FILE, the name it is for with --server-name, or skip the check with \
+         --insecure"
+    )]
+    Certificate {
+        /// Whose.
+        address: SocketAddr,
+        /// The name that was expected.
+        server_name: String,
+        /// Why.
+        reason: String,
+    },
+    /// The server: the first handshake failed.
+    #[error("the first handshake with {address} failed: {reason}")]
+    Handshake {
+        /// With whom.
+        address: SocketAddr,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The machine: too few file descriptors for the connections asked for.
+    #[error(
+        "{needed} file descriptors are needed and this process may have {limit}; raise the limit \
+         (ulimit -Hn, LimitNOFILE=) or lower --concurrency"
+    )]
+    Descriptors {
+        /// How many the plan needs.
+        needed: u64,
+        /// The hard limit.
+        limit: u64,
+    },
+    /// The caller: a CPU that cannot be used.
+    #[error("cannot pin a thread to CPU {cpu} ({source}); see `nproc --all` and `taskset -p $$`")]
+    Cpu {
+        /// Its number.
+        cpu: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The machine: something the system refused.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Why one connection failed.
+#[derive(Clone, Debug)]
+pub(crate) enum Fault {
+    /// No TCP connection.
+    Connect(Errno),
+    /// No local port was left.
+    Ports,
+    /// No file descriptor was left.
+    Descriptors,
+    /// Reset during the handshake.
+    Reset,
+    /// Reset after our Finished with no sign that the server accepted it.
+    ResetUnconfirmed,
+    /// Closed by the server during the handshake.
+    Closed,
+    /// Closed by the server while it was to be held open.
+    ClosedIdle,
+    /// The server sent a fatal alert.
+    Alert(AlertDescription),
+    /// We refused the server's certificate.
+    Certificate(CertificateError),
+    /// The server broke the protocol, or offers nothing we may use.
+    Tls(rustls::Error),
+    /// It took longer than allowed; in which stage.
+    Timeout(Stage),
+    /// The answer had this HTTP status.
+    Http(u16),
+    /// The answer was no HTTP/1.1.
+    HttpMalformed,
+    /// The answer ended early.
+    Truncated,
+    /// Any other error of the socket.
+    Socket(Errno),
+}
+
+/// What a connection was waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Connect,
+    Handshake,
+    Answer,
+}
+
+impl Fault {
+    /// The name under which failures of this kind are counted.
+    pub(crate) fn kind(&self) -> String {
+        match self {
+            Self::Connect(errno) => format!("connect: {}", describe(*errno)),
+            Self::Ports => "connect: no local port left".into(),
+            Self::Descriptors => "connect: no file descriptor left".into(),
+            Self::Reset => "reset during the handshake".into(),
+            Self::ResetUnconfirmed => "reset after our Finished".into(),
+            Self::Closed => "closed during the handshake".into(),
+            Self::ClosedIdle => "closed while held open".into(),
+            Self::Alert(alert) => format!("tls alert: {}", alert_name(*alert)),
+            Self::Certificate(error) => format!("certificate: {error}"),
+            Self::Tls(error) => format!("tls: {error}"),
+            Self::Timeout(Stage::Connect) => "timeout: connect".into(),
+            Self::Timeout(Stage::Handshake) => "timeout: handshake".into(),
+            Self::Timeout(Stage::Answer) => "timeout: answer".into(),
+            Self::Http(status) => format!("http {status}"),
+            Self::HttpMalformed => "http: malformed answer".into(),
+            Self::Truncated => "http: answer cut short".into(),
+            Self::Socket(errno) => format!("socket: {}", describe(*errno)),
+        }
+    }
+
+    /// Sorts an error of a socket call made in `stage`.
+    pub(crate) fn from_errno(errno: Errno, stage: Stage) -> Self {
+        match (errno, stage) {
+            (Errno::ADDRNOTAVAIL, _) => Self::Ports,
+            (Errno::MFILE | Errno::NFILE, _) => Self::Descriptors,
+            (errno, Stage::Connect) => Self::Connect(errno),
+            (Errno::CONNRESET | Errno::PIPE, _) => Self::Reset,
+            // Written into a connection that never came about.
+            (Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH, _) => {
+                Self::Connect(errno)
+            }
+            (errno, _) => Self::Socket(errno),
+        }
+    }
+
+    /// Sorts an error of rustls.
+    pub(crate) fn from_tls(error: rustls::Error) -> Self {
+        match error {
+            rustls::Error::AlertReceived(alert) => Self::Alert(alert),
+            rustls::Error::InvalidCertificate(error) => Self::Certificate(error),
+            error => Self::Tls(error),
+        }
+    }
+
+    /// What to tell when already the first connection fails so; `None` if the run may go on.
+    pub(crate) fn into_load_error(
+        self,
+        address: SocketAddr,
+        server_name: &str,
+        timeout: Duration,
+    ) -> Option<LoadError> {
+        let seconds = timeout.as_secs_f64();
+        let connect = |reason: String| Some(LoadError::Connect { address, reason });
+        let handshake = |reason: String| Some(LoadError::Handshake { address, reason });
+        match self {
+            Self::Connect(Errno::CONNREFUSED) => connect(
+                "connection refused: nothing listens there; start the server, or check address \
+                 and port"
+                    .into(),
+            ),
+            Self::Connect(errno) => connect(describe(errno)),
+            Self::Ports => connect(
+                "no local port is left; see net.ipv4.ip_local_port_range, or wait for sockets in \
+                 TIME_WAIT (`ss -s`)"
+                    .into(),
+            ),
+            Self::Descriptors => connect("no file descriptor is left; see `ulimit -n`".into()),
+            Self::Timeout(Stage::Connect) => connect(format!(
+                "no answer in {seconds} s; check the address and firewalls, or raise --timeout"
+            )),
+            Self::Timeout(Stage::Handshake) => handshake(format!(
+                "it took longer than {seconds} s; is that a TLS server? Raise --timeout if so"
+            )),
+            Self::Certificate(error) => Some(LoadError::Certificate {
+                address,
+                server_name: server_name.to_owned(),
+                reason: error.to_string(),
+            }),
+            Self::Alert(alert) => handshake(format!(
+                "the server sent the alert {}{}",
+                alert_name(alert),
+                alert_remedy(alert)
+            )),
+            Self::Tls(error @ rustls::Error::InvalidMessage(_)) => handshake(format!(
+                "{error}; is that a TLS server, and not plain text or another protocol?"
+            )),
+            Self::Tls(error) => handshake(error.to_string()),
+            fault @ (Self::Reset | Self::ResetUnconfirmed | Self::Closed | Self::Socket(_)) => {
+                handshake(format!("{}; the server's log may say why", fault.kind()))
+            }
+            // The handshake worked: a run tells more than a refusal to make one.
+            Self::Timeout(Stage::Answer)
+            | Self::Http(_)
+            | Self::HttpMalformed
+            | Self::Truncated
+            | Self::ClosedIdle => None,
+        }
+    }
+}
+
+fn describe(errno: Errno) -> String {
+    // `io::Error` adds "(os error 111)", which tells people nothing.
+    let text = io::Error::from(errno).to_string();
+    let end = text.find(" (os error").unwrap_or(text.len());
+    text[..end].to_lowercase()
+}
+
+fn alert_name(alert: AlertDescription) -> String {
+    // The names of RFC 8446 are the snake case of rustls's.
+    let mut name = String::new();
+    for c in format!("{alert:?}").chars() {
+        if c.is_ascii_uppercase() && !name.is_empty() && !name.ends_with(char::is_uppercase) {
+            name.push('_');
+        }
+        name.push(c);
+    }
+    name.to_lowercase()
+}
+
+fn alert_remedy(alert: AlertDescription) -> &'static str {
+    match alert {
+        AlertDescription::ProtocolVersion => {
+            ": it does not speak the version offered; try another with --tls"
+        }
+        AlertDescription::HandshakeFailure | AlertDescription::InsufficientSecurity => {
+            ": it shares no group, cipher suite or signature algorithm with what was offered; \
+             try others with --group, --cipher, --sigalg or --tls"
+        }
+        AlertDescription::UnrecognisedName => {
+            ": it does not know the name asked for; name one it knows with --server-name"
+        }
+        AlertDescription::NoApplicationProtocol => {
+            ": it speaks none of the protocols offered with --alpn"
+        }
+        AlertDescription::CertificateRequired | AlertDescription::NoCertificate => {
+            ": it asks for a client certificate, which this generator cannot send"
+        }
+        _ => "; the server's log may say why",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alerts_have_their_standard_names() {
+        assert_eq!(
+            alert_name(AlertDescription::HandshakeFailure),
+            "handshake_failure"
+        );
+        assert_eq!(alert_name(AlertDescription::UnknownCA), "unknown_ca");
+        assert_eq!(alert_name(AlertDescription::BadRecordMac), "bad_record_mac");
+    }
+
+    #[test]
+    fn kinds_do_not_mix_stages() {
+        let refused = Fault::from_errno(Errno::CONNREFUSED, Stage::Connect);
+        assert_eq!(refused.kind(), "connect: connection refused");
+        let late = Fault::from_errno(Errno::CONNREFUSED, Stage::Handshake);
+        assert_eq!(late.kind(), "connect: connection refused");
+        let reset = Fault::from_errno(Errno::CONNRESET, Stage::Handshake);
+        assert_eq!(reset.kind(), "reset during the handshake");
+        assert_eq!(
+            Fault::from_errno(Errno::MFILE, Stage::Connect).kind(),
+            Fault::Descriptors.kind()
+        );
+    }
+}

@@ -1,0 +1,248 @@
+//! When the next connection starts: closed and open loops, without clocks or sockets.
+
+use crate::plan::{Arrivals, Plan, Spacing};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// The starts of one thread.
+#[derive(Debug)]
+pub(crate) enum Pace {
+    Closed(Closed),
+    Open(Open),
+}
+
+/// As many in flight as there are places; a place is free again when its connection ended.
+#[derive(Debug)]
+pub(crate) struct Closed {
+    ready: usize,
+    /// Places whose last connection failed, by when they may go on. A server that refuses
+    /// everything should cost some connections a second, not a core.
+    resting: VecDeque<Instant>,
+}
+
+/// By the clock, whatever becomes of the connections.
+#[derive(Debug)]
+pub(crate) struct Open {
+    next: Instant,
+    gaps: Gaps,
+}
+
+#[derive(Debug)]
+enum Gaps {
+    /// Start `k` is due at `origin + k * gap`: computed afresh, so that rounding never drifts.
+    Even {
+        origin: Instant,
+        gap: f64,
+        count: u64,
+    },
+    Poisson {
+        mean: f64,
+        random: Random,
+    },
+}
+
+impl Pace {
+    /// The starts of thread `index` of a plan whose clock starts at `origin`.
+    pub(crate) fn new(plan: &Plan, index: usize, origin: Instant) -> Self {
+        match plan.arrivals {
+            Arrivals::Concurrency(n) => Self::Closed(Closed {
+                ready: plan.share(n, index),
+                resting: VecDeque::new(),
+            }),
+            Arrivals::Rate {
+                per_second,
+                spacing,
+            } => {
+                // Threads take turns: with even gaps, thread i starts i/rate later.
+                let gap = plan.threads as f64 / per_second;
+                let first = origin + Duration::from_secs_f64(index as f64 / per_second);
+                Self::Open(match spacing {
+                    Spacing::Even => Open {
+                        next: first,
+                        gaps: Gaps::Even {
+                            origin: first,
+                            gap,
+                            count: 0,
+                        },
+                    },
+                    Spacing::Poisson => {
+                        let mut random = Random::seeded(index as u64);
+                        Open {
+                            next: origin + random.exponential(gap),
+                            gaps: Gaps::Poisson { mean: gap, random },
+                        }
+                    }
+                })
+            }
+        }
+    }
+
+    /// Takes the next start if it is due: the instant at which it was meant to happen.
+    pub(crate) fn take_due(&mut self, now: Instant) -> Option<Instant> {
+        match self {
+            Self::Closed(closed) => closed.take_due(now),
+            Self::Open(open) => open.take_due(now),
+        }
+    }
+
+    /// When the next start is due; `None`: not before a connection ends.
+    pub(crate) fn next_due(&self, now: Instant) -> Option<Instant> {
+        match self {
+            Self::Closed(closed) if closed.ready > 0 => Some(now),
+            Self::Closed(closed) => closed.resting.front().copied(),
+            Self::Open(open) => Some(open.next),
+        }
+    }
+
+    /// Tells that a connection ended.
+    pub(crate) fn ended(&mut self, now: Instant, failed: bool) {
+        if let Self::Closed(closed) = self {
+            if failed {
+                closed.resting.push_back(now + REST);
+            } else {
+                closed.ready += 1;
+            }
+        }
+    }
+}
+
+impl Closed {
+    fn take_due(&mut self, now: Instant) -> Option<Instant> {
+        while self.resting.front().is_some_and(|until| *until <= now) {
+            self.resting.pop_front();
+            self.ready += 1;
+        }
+        self.ready = self.ready.checked_sub(1)?;
+        Some(now)
+    }
+}
+
+impl Open {
+    fn take_due(&mut self, now: Instant) -> Option<Instant> {
+        if self.next > now {
+            return None;
+        }
+        let due = self.next;
+        self.next = match &mut self.gaps {
+            Gaps::Even { origin, gap, count } => {
+                *count += 1;
+                *origin + Duration::from_secs_f64(*count as f64 * *gap)
+            }
+            Gaps::Poisson { mean, random } => due + random.exponential(*mean),
+        };
+        Some(due)
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014). Arrival times need no better, and the same plan
+/// should give the same schedule every time.
+#[derive(Debug)]
+struct Random(u64);
+
+impl Random {
+    fn seeded(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// An exponentially distributed gap with this mean, in seconds.
+    fn exponential(&mut self, mean: f64) -> Duration {
+        // 53 random bits, in (0, 1]: the logarithm of zero is never asked for.
+        let uniform = ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64;
+        Duration::from_secs_f64(-uniform.ln() * mean)
+    }
+}
+
+/// How long a place rests after a failure.
+const REST: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(arrivals: Arrivals, threads: usize) -> Plan {
+        let mut plan = Plan::new("127.0.0.1:1").expect("an address");
+        plan.arrivals = arrivals;
+        plan.threads = threads;
+        plan
+    }
+
+    fn rate(per_second: f64, spacing: Spacing) -> Arrivals {
+        Arrivals::Rate {
+            per_second,
+            spacing,
+        }
+    }
+
+    #[test]
+    fn a_closed_loop_starts_one_for_each_that_ended() {
+        let now = Instant::now();
+        let mut pace = Pace::new(&plan(Arrivals::Concurrency(3), 2), 0, now);
+        assert_eq!(pace.take_due(now), Some(now));
+        assert_eq!(pace.take_due(now), Some(now));
+        assert_eq!(pace.take_due(now), None);
+        assert_eq!(pace.next_due(now), None);
+        pace.ended(now, false);
+        assert_eq!(pace.next_due(now), Some(now));
+        assert!(pace.take_due(now).is_some());
+        pace.ended(now, true);
+        assert_eq!(pace.take_due(now), None);
+        assert_eq!(pace.next_due(now), Some(now + REST));
+        assert!(pace.take_due(now + REST).is_some());
+    }
+
+    #[test]
+    fn an_open_loop_keeps_its_schedule_when_it_is_late() {
+        let origin = Instant::now();
+        let mut pace = Pace::new(&plan(rate(1000.0, Spacing::Even), 1), 0, origin);
+        let late = origin + Duration::from_millis(5);
+        let due: Vec<_> = std::iter::from_fn(|| pace.take_due(late)).collect();
+        let meant: Vec<_> = (0..6).map(|k| origin + Duration::from_millis(k)).collect();
+        assert_eq!(due, meant);
+        assert_eq!(pace.next_due(late), Some(origin + Duration::from_millis(6)));
+    }
+
+    #[test]
+    fn threads_share_an_even_schedule() {
+        let origin = Instant::now();
+        let plan = plan(rate(300.0, Spacing::Even), 3);
+        let end = origin + Duration::from_secs(1) - Duration::from_micros(1);
+        let mut due: Vec<_> = (0..3)
+            .flat_map(|index| {
+                let mut pace = Pace::new(&plan, index, origin);
+                std::iter::from_fn(move || pace.take_due(end)).collect::<Vec<_>>()
+            })
+            .collect();
+        due.sort();
+        assert_eq!(due.len(), 300);
+        for (k, at) in due.iter().enumerate() {
+            let meant = k as f64 / 300.0;
+            assert!((at.duration_since(origin).as_secs_f64() - meant).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn poisson_gaps_have_the_mean_and_spread_they_should() {
+        let origin = Instant::now();
+        let mut pace = Pace::new(&plan(rate(1000.0, Spacing::Poisson), 1), 0, origin);
+        let end = origin + Duration::from_secs(100);
+        let mut gaps = Vec::new();
+        let mut last = origin;
+        while let Some(due) = pace.take_due(end) {
+            gaps.push((due - last).as_secs_f64());
+            last = due;
+        }
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        assert!((0.00098..0.00102).contains(&mean), "{mean}");
+        // An exponential distribution's deviation equals its mean.
+        assert!((0.95..1.05).contains(&(variance.sqrt() / mean)));
+    }
+}

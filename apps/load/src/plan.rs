@@ -1,0 +1,263 @@
+//! What to do: the target, how load arrives, for how long.
+
+use crate::error::LoadError;
+use crate::offer::Offer;
+use rustls_pki_types::ServerName;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+/// Everything a run needs to know. [`Plan::new`] fills in defaults; the fields are public.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where to connect.
+    pub address: SocketAddr,
+    /// The name asked for (SNI) and, where certificates are checked, expected in them.
+    pub server_name: String,
+    /// How connections arrive.
+    pub arrivals: Arrivals,
+    /// How long to measure, after `warmup`.
+    pub duration: Duration,
+    /// How long to run before measuring: caches, tickets and clocks settle.
+    pub warmup: Duration,
+    /// Ends the run early when this many connections were started (warm-up included).
+    pub limit: Option<u64>,
+    /// Threads, each with its own loop and its share of the load.
+    pub threads: usize,
+    /// CPUs to pin the threads to, in turn; empty: wherever the system puts them.
+    pub cpus: Vec<usize>,
+    /// Most time one connection may take, from its start to the end of its handshake (and
+    /// answer).
+    pub timeout: Duration,
+    /// What the client offers in its hello, and whom it trusts.
+    pub offer: Offer,
+    /// What follows a handshake.
+    pub after: After,
+    /// How our side of a connection ends.
+    pub close: Close,
+    /// Whether one connection is tried first, so that a wrong address or an untrusted
+    /// certificate is an immediate error and not ten seconds of failures.
+    pub preflight: bool,
+    /// Most connections in flight at once in an open loop; starts wait (and are late) beyond.
+    pub max_in_flight: usize,
+}
+
+/// How connections arrive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Arrivals {
+    /// Closed loop: this many in flight, always.
+    Concurrency(usize),
+    /// Open loop: by the clock.
+    Rate {
+        /// Starts a second.
+        per_second: f64,
+        /// How they are spread.
+        spacing: Spacing,
+    },
+}
+
+/// The gaps between the starts of an open loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spacing {
+    /// All equal.
+    Even,
+    /// Exponentially distributed: independent arrivals, as from a large public.
+    Poisson,
+}
+
+/// What follows a handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum After {
+    /// Nothing: close.
+    Close,
+    /// One HTTP/1.1 GET for this path; the connection succeeds if a 2xx or 3xx arrives whole.
+    Get(String),
+    /// Keep the connection open and idle until the run ends.
+    Hold,
+}
+
+/// How our side of a connection ends, once the server has closed its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Close {
+    /// With a reset. The server has read everything and closed, so nothing can be lost, and
+    /// neither side is left with a socket in TIME_WAIT: 5,000 connections a second would keep
+    /// 300,000 of them.
+    Reset,
+    /// With a FIN, as browsers do. TIME_WAIT then sits with the server, which closed first.
+    Fin,
+}
+
+impl Plan {
+    /// A plan against `target` (`ADDR:PORT` or `NAME:PORT`): closed loop, 16 connections in
+    /// flight, one thread, ten seconds after one of warm-up.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError::Target`] if `target` is no address or its name does not resolve.
+    pub fn new(target: &str) -> Result<Self, LoadError> {
+        let wrong = |reason: String| LoadError::Target {
+            target: target.to_owned(),
+            reason,
+        };
+        let (host, _) = target
+            .rsplit_once(':')
+            .ok_or_else(|| wrong("it has no port; write ADDR:PORT, like 127.0.0.1:8443".into()))?;
+        let address = target
+            .to_socket_addrs()
+            .map_err(|error| wrong(error.to_string()))?
+            .next()
+            .ok_or_else(|| wrong("the name has no address".into()))?;
+        Ok(Self {
+            address,
+            server_name: host.trim_matches(['[', ']']).to_owned(),
+            arrivals: Arrivals::Concurrency(DEFAULT_CONCURRENCY),
+            duration: DEFAULT_DURATION,
+            warmup: DEFAULT_WARMUP,
+            limit: None,
+            threads: 1,
+            cpus: Vec::new(),
+            timeout: DEFAULT_TIMEOUT,
+            offer: Offer::default(),
+            after: After::Close,
+            close: Close::Reset,
+            preflight: true,
+            max_in_flight: DEFAULT_MAX_IN_FLIGHT,
+        })
+    }
+
+    /// Looks for contradictions before anything is started.
+    pub(crate) fn check(&self) -> Result<(), LoadError> {
+        let wrong = |text: String| Err(LoadError::Plan(text));
+        if self.threads == 0 {
+            return wrong("--threads 0 would do nothing; give at least 1".into());
+        }
+        if self.duration.is_zero() {
+            return wrong("--duration 0 would measure nothing; give at least 0.1".into());
+        }
+        if self.timeout.is_zero() {
+            return wrong("--timeout 0 would fail every connection; give at least 0.1".into());
+        }
+        match self.arrivals {
+            Arrivals::Concurrency(0) => {
+                return wrong("--concurrency 0 would do nothing; give at least 1".into());
+            }
+            Arrivals::Concurrency(n) if n < self.threads => {
+                return wrong(format!(
+                    "--concurrency {n} leaves some of --threads {} without a connection; \
+                     use --threads {n} or less",
+                    self.threads
+                ));
+            }
+            Arrivals::Rate { per_second, .. } if !(per_second.is_finite() && per_second > 0.0) => {
+                return wrong(format!(
+                    "--rate {per_second} is no number of starts a second; give one above 0"
+                ));
+            }
+            _ => {}
+        }
+        if self.max_in_flight < self.threads {
+            return wrong("the limit of connections in flight is below one a thread".into());
+        }
+        if let After::Get(path) = &self.after {
+            if !path.starts_with('/') || path.bytes().any(|b| b <= b' ' || b == 0x7f) {
+                return wrong(format!(
+                    "--get {path:?} is no path: it must begin with / and hold no blanks"
+                ));
+            }
+            if self.offer.alpn.iter().any(|name| name != "http/1.1") {
+                return wrong(
+                    "--get speaks HTTP/1.1 only; leave --alpn away or use --alpn http/1.1".into(),
+                );
+            }
+        }
+        self.server_name()?;
+        self.offer.check()
+    }
+
+    /// The server's name as rustls wants it.
+    pub(crate) fn server_name(&self) -> Result<ServerName<'static>, LoadError> {
+        ServerName::try_from(self.server_name.clone()).map_err(|_| {
+            LoadError::Plan(format!(
+                "{:?} is neither a DNS name nor an IP address; give one with --server-name",
+                self.server_name
+            ))
+        })
+    }
+
+    /// Most connections that may be in flight at once, over all threads.
+    pub(crate) fn most_in_flight(&self) -> usize {
+        match self.arrivals {
+            Arrivals::Concurrency(n) => n,
+            Arrivals::Rate { .. } => self.max_in_flight,
+        }
+    }
+
+    /// The part of `whole` that thread `index` takes.
+    pub(crate) fn share(&self, whole: usize, index: usize) -> usize {
+        whole / self.threads + usize::from(index < whole % self.threads)
+    }
+}
+
+const DEFAULT_CONCURRENCY: usize = 16;
+const DEFAULT_DURATION: Duration = Duration::from_secs(10);
+const DEFAULT_WARMUP: Duration = Duration::from_secs(1);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+const DEFAULT_MAX_IN_FLIGHT: usize = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(change: impl FnOnce(&mut Plan)) -> String {
+        let mut plan = Plan::new("127.0.0.1:1").expect("an address");
+        change(&mut plan);
+        match plan.check() {
+            Err(LoadError::Plan(text)) => text,
+            other => panic!("expected a refused plan, got {other:?}"),
+        }
+    }
+
+    #[test]
+    fn contradictions_name_the_option() {
+        assert!(refused(|p| p.threads = 0).contains("--threads"));
+        assert!(refused(|p| p.duration = Duration::ZERO).contains("--duration"));
+        assert!(refused(|p| p.arrivals = Arrivals::Concurrency(0)).contains("--concurrency"));
+        assert!(refused(|p| p.threads = 17).contains("--threads 16"));
+        let rate = |per_second| Arrivals::Rate {
+            per_second,
+            spacing: Spacing::Even,
+        };
+        assert!(refused(|p| p.arrivals = rate(f64::NAN)).contains("--rate"));
+        assert!(refused(|p| p.arrivals = rate(-1.0)).contains("--rate"));
+        assert!(refused(|p| p.after = After::Get("x".into())).contains("--get"));
+        assert!(refused(|p| p.after = After::Get("/a b".into())).contains("--get"));
+        assert!(refused(|p| p.server_name = "a b".into()).contains("--server-name"));
+        assert!(
+            refused(|p| {
+                p.after = After::Get("/".into());
+                p.offer.alpn = vec!["h2".into()];
+            })
+            .contains("HTTP/1.1")
+        );
+    }
+
+    #[test]
+    fn targets_without_port_or_address_are_named() {
+        for target in ["127.0.0.1", "127.0.0.1:x", ":", "a b:1"] {
+            let error = Plan::new(target).expect_err("no address").to_string();
+            assert!(error.contains(target), "{error}");
+        }
+        assert_eq!(Plan::new("[::1]:443").expect("IPv6").server_name, "::1");
+    }
+
+    #[test]
+    fn shares_add_up() {
+        let mut plan = Plan::new("127.0.0.1:1").expect("an address");
+        for threads in 1..6 {
+            plan.threads = threads;
+            for whole in 0..20 {
+                let sum: usize = (0..threads).map(|i| plan.share(whole, i)).sum();
+                assert_eq!(sum, whole);
+            }
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! What a run found: one serialisable object, and a table for people.
+
+use crate::offer::{group_name, suite_name, version_name};
+use crate::plan::{After, Arrivals, Plan, Spacing};
+use crate::tally::{Tally, Window};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What a run found. Everything is of the measured time, without the warm-up.
+///
+/// Latencies, counts and errors are of the connections that were meant to start in that time,
+/// however long they took; rates are of the handshakes that were done in it. What could not be
+/// measured is `None`, with the reason in `notes`.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// Where the connections went.
+    pub address: String,
+    /// The name they asked for.
+    pub server_name: String,
+    /// `closed` or `open`.
+    pub mode: &'static str,
+    /// Connections in flight, of a closed loop.
+    pub concurrency: Option<usize>,
+    /// Starts a second that were asked for, of an open loop.
+    pub rate: Option<f64>,
+    /// `even` or `poisson`, of an open loop.
+    pub spacing: Option<&'static str>,
+    /// Threads of the generator.
+    pub threads: usize,
+    /// Measured time in seconds.
+    pub duration_s: f64,
+    /// Whether the run was stopped before its time.
+    pub interrupted: bool,
+
+    /// Handshakes done in the measured time, a second.
+    pub handshakes_per_s: Option<f64>,
+    /// Connections started.
+    pub attempted: u64,
+    /// Of these, those that did what they should.
+    pub completed: u64,
+    /// Of these, those that failed.
+    pub errors: u64,
+    /// Of these, those still in flight when the run was stopped.
+    pub unfinished: u64,
+    /// The failures by kind.
+    pub errors_by_kind: BTreeMap<String, u64>,
+
+    /// Latency of a handshake in microseconds: from the start (in an open loop: from when it
+    /// was meant to start) to the last flight. Median.
+    pub p50_us: Option<f64>,
+    /// 90th percentile.
+    pub p90_us: Option<f64>,
+    /// 99th percentile.
+    pub p99_us: Option<f64>,
+    /// 99.9th percentile.
+    pub p999_us: Option<f64>,
+    /// Longest.
+    pub max_us: Option<f64>,
+    /// Mean.
+    pub mean_us: Option<f64>,
+    /// Likewise to the end of the answer, where one was asked for.
+    pub answer: Option<Percentiles>,
+
+    /// Completed handshakes that resumed a session.
+    pub resumed: u64,
+    /// Their share of the completed ones.
+    pub resumed_share: Option<f64>,
+    /// Completed handshakes that took another round trip since the server wanted another group.
+    pub hello_retries: u64,
+    /// What most completed handshakes agreed on: the protocol version, `1.2` or `1.3`.
+    pub version: Option<&'static str>,
+    /// The cipher suite.
+    pub cipher: Option<String>,
+    /// The key exchange group.
+    pub group: Option<String>,
+    /// Everything that was agreed on, most frequent first.
+    pub negotiated: Vec<Negotiated>,
+    /// Connections that the server did not close within a second of our close_notify.
+    pub unclosed: u64,
+
+    /// CPU time of the generator's threads in seconds.
+    pub cpu_s: f64,
+    /// The same for each handshake, in microseconds.
+    pub cpu_us_per_handshake: Option<f64>,
+    /// The share of its CPU that the busiest thread used. Near 1 the generator, not the
+    /// server, is the limit.
+    pub busiest_thread: Option<f64>,
+    /// How late connections were started, of an open loop. It is part of their latency.
+    pub lateness: Option<Percentiles>,
+    /// Connections that were due and never started, of an open loop.
+    pub not_started: u64,
+
+    /// What a reader must know to judge the figures.
+    pub notes: Vec<String>,
+}
+
+/// A distribution in microseconds.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Percentiles {
+    /// Median.
+    pub p50_us: f64,
+    /// 90th percentile.
+    pub p90_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
+    /// Longest.
+    pub max_us: f64,
+    /// Mean.
+    pub mean_us: f64,
+}
+
+/// One outcome of negotiation and how often it happened.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Negotiated {
+    /// `1.2` or `1.3`.
+    pub version: &'static str,
+    /// Cipher suite.
+    pub cipher: String,
+    /// Key exchange group; none where a TLS 1.2 session was resumed.
+    pub group: Option<String>,
+    /// Application protocol.
+    pub alpn: Option<String>,
+    /// Connections.
+    pub count: u64,
+}
+
+impl Report {
+    pub(crate) fn new(plan: &Plan, tally: &Tally, window: Window, interrupted: bool) -> Self {
+        let seconds = window
+            .to
+            .saturating_duration_since(window.from)
+            .as_secs_f64();
+        let per_second = |count: u64| (seconds > 0.0).then(|| count as f64 / seconds);
+        let (mode, concurrency, rate, spacing) = match plan.arrivals {
+            Arrivals::Concurrency(n) => ("closed", Some(n), None, None),
+            Arrivals::Rate {
+                per_second,
+                spacing,
+            } => {
+                let spacing = match spacing {
+                    Spacing::Even => "even",
+                    Spacing::Poisson => "poisson",
+                };
+                ("open", None, Some(per_second), Some(spacing))
+            }
+        };
+        let mut agreements = tally.negotiated.clone();
+        agreements.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let negotiated: Vec<_> = agreements
+            .iter()
+            .map(|(agreement, count)| Negotiated {
+                version: version_name(agreement.version),
+                cipher: suite_name(agreement.suite),
+                group: agreement.group.map(group_name),
+                alpn: agreement
+                    .alpn
+                    .as_deref()
+                    .map(|a| String::from_utf8_lossy(a).into_owned()),
+                count: *count,
+            })
+            .collect();
+        let latency = Percentiles::of(&tally.handshakes);
+        let pick = |value: fn(&Percentiles) -> f64| latency.as_ref().map(value);
+        let cpu_s = tally.cpu.as_secs_f64();
+        let mut report = Self {
+            address: plan.address.to_string(),
+            server_name: plan.server_name.clone(),
+            mode,
+            concurrency,
+            rate,
+            spacing,
+            threads: plan.threads,
+            duration_s: seconds,
+            interrupted,
+            handshakes_per_s: per_second(tally.done_in_window),
+            attempted: tally.attempted,
+            completed: tally.completed,
+            errors: tally.errors(),
+            unfinished: tally.unfinished,
+            errors_by_kind: tally.failed.clone(),
+            p50_us: pick(|p| p.p50_us),
+            p90_us: pick(|p| p.p90_us),
+            p99_us: pick(|p| p.p99_us),
+            p999_us: pick(|p| p.p999_us),
+            max_us: pick(|p| p.max_us),
+            mean_us: pick(|p| p.mean_us),
+            answer: Percentiles::of(&tally.answers),
+            resumed: tally.resumed,
+            resumed_share: (tally.completed > 0)
+                .then(|| tally.resumed as f64 / tally.completed as f64),
+            hello_retries: tally.hello_retries,
+            version: negotiated.first().map(|first| first.version),
+            cipher: negotiated.first().map(|first| first.cipher.clone()),
+            group: negotiated.first().and_then(|first| first.group.clone()),
+            negotiated,
+            unclosed: tally.unclosed,
+            cpu_s,
+            cpu_us_per_handshake: (tally.done_in_window > 0)
+                .then(|| cpu_s * 1e6 / tally.done_in_window as f64),
+            busiest_thread: (seconds > 0.0).then(|| tally.busiest.as_secs_f64() / seconds),
+            lateness: (mode == "open")
+                .then(|| Percentiles::of(&tally.lateness))
+                .flatten(),
+            not_started: tally.not_started,
+            notes: Vec::new(),
+        };
+        report.notes = report.notes_on(plan);
+        report
+    }
+
+    fn notes_on(&self, plan: &Plan) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.interrupted {
+            notes.push(format!(
+                "stopped early: {:.1} of {:.1} s were measured",
+                self.duration_s,
+                plan.duration.as_secs_f64()
+            ));
+        }
+        if self.completed == 0 {
+            notes.push(
+                "latencies n/a: no handshake that started in the measured time completed".into(),
+            );
+        }
+        if self.cpu_us_per_handshake.is_none() {
+            notes.push("CPU a handshake n/a: none was done in the measured time".into());
+        }
+        if self.answer.is_none() && matches!(plan.after, After::Get(_)) {
+            notes.push("answer latencies n/a: no answer was complete".into());
+        }
+        if self.mode == "closed" {
+            notes.push("lateness n/a: a closed loop has no schedule to be late for".into());
+        }
+        let late = self
+            .lateness
+            .as_ref()
+            .is_some_and(|lateness| lateness.p99_us > LATE_US);
+        if late || self.not_started > 0 {
+            notes.push(format!(
+                "the generator itself fell behind its schedule ({} connections never started): \
+                 the latencies contain its own lateness; use more --threads, other --cpus or a \
+                 lower --rate",
+                self.not_started
+            ));
+        }
+        if self.busiest_thread.is_some_and(|share| share > BUSY) {
+            notes.push(
+                "a thread of the generator used nearly all of its CPU: the server may be capable \
+                 of more; use more --threads or other --cpus"
+                    .into(),
+            );
+        }
+        if self.unclosed > 0 {
+            notes.push(format!(
+                "{} connections were not closed by the server within a second of our \
+                 close_notify, and kept their place until we reset them",
+                self.unclosed
+            ));
+        }
+        if self.hello_retries > 0 {
+            notes.push(format!(
+                "{} handshakes took a further round trip: the server wanted another group than \
+                 the first one offered (--group)",
+                self.hello_retries
+            ));
+        }
+        if plan.offer.resume && self.completed > 0 && self.resumed == 0 {
+            notes.push(
+                "no session was resumed: the server hands out no tickets, or takes none".into(),
+            );
+        }
+        notes
+    }
+}
+
+impl Percentiles {
+    fn of(histogram: &Histogram<u64>) -> Option<Self> {
+        let us = |nanoseconds: f64| (nanoseconds / 100.0).round() / 10.0;
+        let at = |quantile| us(histogram.value_at_quantile(quantile) as f64);
+        (!histogram.is_empty()).then(|| Self {
+            p50_us: at(0.5),
+            p90_us: at(0.9),
+            p99_us: at(0.99),
+            p999_us: at(0.999),
+            max_us: us(histogram.max() as f64),
+            mean_us: us(histogram.mean()),
+        })
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let load = match (self.concurrency, self.rate) {
+            (Some(n), _) => format!("closed loop, {n} in flight"),
+            (_, Some(rate)) => {
+                format!(
+                    "open loop, {rate} starts/s, {} gaps",
+                    self.spacing.unwrap_or("even")
+                )
+            }
+            _ => self.mode.to_owned(),
+        };
+        let threads = if self.threads == 1 {
+            "1 thread".into()
+        } else {
+            format!("{} threads", self.threads)
+        };
+        writeln!(
+            f,
+            "{} as {}: {load}, {threads}, {:.1} s",
+            self.address, self.server_name, self.duration_s
+        )?;
+        for agreed in &self.negotiated {
+            write!(f, "TLS {}, {}", agreed.version, agreed.cipher)?;
+            if let Some(group) = &agreed.group {
+                write!(f, ", {group}")?;
+            }
+            if let Some(alpn) = &agreed.alpn {
+                write!(f, ", {alpn}")?;
+            }
+            writeln!(f, ": {}", agreed.count)?;
+        }
+        writeln!(f)?;
+        writeln!(
+            f,
+            "{:<18}{:>12}",
+            "handshakes/s",
+            or_na(self.handshakes_per_s)
+        )?;
+        for (name, count) in [
+            ("attempted", self.attempted),
+            ("completed", self.completed),
+            ("resumed", self.resumed),
+            ("errors", self.errors),
+        ] {
+            writeln!(f, "{name:<18}{count:>12}")?;
+        }
+        for (kind, count) in &self.errors_by_kind {
+            writeln!(f, "{:<18}{count:>12}  {kind}", "")?;
+        }
+        for (name, count) in [
+            ("unfinished", self.unfinished),
+            ("never started", self.not_started),
+        ] {
+            if count > 0 {
+                writeln!(f, "{name:<18}{count:>12}")?;
+            }
+        }
+        writeln!(f)?;
+        write!(f, "{:<18}", "microseconds")?;
+        for name in ["p50", "p90", "p99", "p99.9", "max", "mean"] {
+            write!(f, "{name:>12}")?;
+        }
+        writeln!(f)?;
+        let handshake = [
+            self.p50_us,
+            self.p90_us,
+            self.p99_us,
+            self.p999_us,
+            self.max_us,
+            self.mean_us,
+        ];
+        row(f, "handshake", handshake)?;
+        for (name, percentiles) in [("answer", &self.answer), ("start lateness", &self.lateness)] {
+            if let Some(p) = percentiles {
+                let values = [p.p50_us, p.p90_us, p.p99_us, p.p999_us, p.max_us, p.mean_us];
+                row(f, name, values.map(Some))?;
+            }
+        }
+        writeln!(f)?;
+        writeln!(
+            f,
+            "generator: {} µs of CPU a handshake; its busiest thread used {} % of a CPU",
+            or_na(self.cpu_us_per_handshake),
+            self.busiest_thread
+                .map_or("n/a".into(), |share| format!("{:.0}", share * 100.0))
+        )?;
+        for note in &self.notes {
+            writeln!(f, "note: {note}")?;
+        }
+        Ok(())
+    }
+}
+
+fn row(f: &mut fmt::Formatter<'_>, name: &str, values: [Option<f64>; 6]) -> fmt::Result {
+    write!(f, "{name:<18}")?;
+    for value in values {
+        write!(f, "{:>12}", or_na(value))?;
+    }
+    writeln!(f)
+}
+
+fn or_na(value: Option<f64>) -> String {
+    value.map_or("n/a".into(), |value| format!("{value:.1}"))
+}
+
+/// Lateness of one start in a hundred by more than this is the generator's fault and is said.
+const LATE_US: f64 = 1000.0;
+/// A thread busier than this is taken for the limit.
+const BUSY: f64 = 0.95;

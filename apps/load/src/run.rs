@@ -1,0 +1,304 @@
+//! A run from beginning to end: limits, the trial connection, the threads, the sum.
+
+use crate::error::LoadError;
+use crate::pace::Pace;
+use crate::plan::{After, Arrivals, Plan};
+use crate::report::Report;
+use crate::tally::{Tally, Window};
+use crate::worker::Worker;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Runs `plan` to its end.
+///
+/// Raises the soft limit of file descriptors of this process if the plan needs it.
+///
+/// # Errors
+///
+/// A [`LoadError`] if the plan cannot be carried out, or if the trial connection
+/// ([`Plan::preflight`]) fails. Later failures of connections are counted, not returned.
+pub fn run(plan: &Plan) -> Result<Report, LoadError> {
+    run_watched(plan, &Watch::default())
+}
+
+/// Like [`run`]; `watch` tells how it goes, and can stop it early. What was measured until then
+/// is reported.
+///
+/// # Errors
+///
+/// As for [`run`].
+pub fn run_watched(plan: &Plan, watch: &Watch) -> Result<Report, LoadError> {
+    plan.check()?;
+    let plan = &with_descriptors(plan)?;
+    if plan.preflight {
+        preflight(plan, watch)?;
+    }
+    let (tally, window) = run_threads(plan, watch)?;
+    Ok(Report::new(plan, &tally, window, watch.is_stopped()))
+}
+
+/// A view of a run from another thread. Clones watch the same run.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    stopped: Arc<AtomicBool>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    started: AtomicU64,
+    completed: AtomicU64,
+    errors: AtomicU64,
+}
+
+/// How far a run has come, warm-up included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Connections started.
+    pub started: u64,
+    /// Connections that did what they should.
+    pub completed: u64,
+    /// Connections that failed.
+    pub errors: u64,
+}
+
+impl Watch {
+    /// Ends the run within a twentieth of a second.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody stopped the run.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// How far the run has come.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            started: self.counts.started.load(Ordering::Relaxed),
+            completed: self.counts.completed.load(Ordering::Relaxed),
+            errors: self.counts.errors.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn count_start(&self) {
+        self.counts.started.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_end(&self, failed: bool) {
+        let count = if failed {
+            &self.counts.errors
+        } else {
+            &self.counts.completed
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Stops together with `self` and counts for itself.
+    fn apart(&self) -> Self {
+        Self {
+            stopped: self.stopped.clone(),
+            counts: Arc::default(),
+        }
+    }
+}
+
+/// Makes sure that the connections get their descriptors, or says who withholds them.
+fn with_descriptors(plan: &Plan) -> Result<Plan, LoadError> {
+    let mut plan = plan.clone();
+    let limit = getrlimit(Resource::Nofile);
+    let hard = limit.maximum.unwrap_or(u64::MAX);
+    let spare = SPARE_DESCRIPTORS + plan.threads as u64;
+    if let Arrivals::Rate { .. } = plan.arrivals {
+        // A bound of ours, not a wish of the caller's: it yields to the system's.
+        let most = usize::try_from(hard.saturating_sub(spare)).unwrap_or(usize::MAX);
+        plan.max_in_flight = plan.max_in_flight.min(most).max(plan.threads);
+    }
+    let needed = plan.most_in_flight() as u64 + spare;
+    if needed > hard {
+        return Err(LoadError::Descriptors {
+            needed,
+            limit: hard,
+        });
+    }
+    if limit.current.is_some_and(|soft| soft < needed) {
+        let raised = Rlimit {
+            current: Some(needed),
+            maximum: limit.maximum,
+        };
+        setrlimit(Resource::Nofile, raised).map_err(|errno| LoadError::System {
+            what: "raise the limit of file descriptors",
+            source: errno.into(),
+        })?;
+    }
+    Ok(plan)
+}
+
+/// One connection before all others: what is wrong with it is wrong with all.
+fn preflight(plan: &Plan, watch: &Watch) -> Result<(), LoadError> {
+    let mut single = plan.clone();
+    single.arrivals = Arrivals::Concurrency(1);
+    single.threads = 1;
+    single.limit = Some(1);
+    single.duration = plan.timeout + PREFLIGHT_SPARE;
+    if single.after == After::Hold {
+        single.after = After::Close;
+    }
+    let from = Instant::now();
+    let window = Window {
+        from,
+        to: from + single.duration,
+    };
+    let worker = Worker::new(&single, 0, &watch.apart())?;
+    let (tally, _) = worker.run(Pace::new(&single, 0, from), window)?;
+    let error = tally
+        .first_fault
+        .and_then(|fault| fault.into_load_error(plan.address, &plan.server_name, plan.timeout));
+    error.map_or(Ok(()), Err)
+}
+
+fn run_threads(plan: &Plan, watch: &Watch) -> Result<(Tally, Window), LoadError> {
+    thread::scope(|scope| {
+        // Every thread sets itself up and reports; then all start by the same clock.
+        let (ready, readies) = mpsc::channel();
+        let mut threads = Vec::new();
+        for index in 0..plan.threads {
+            let ready = ready.clone();
+            let (start, started) = mpsc::sync_channel::<Instant>(1);
+            let body = move || {
+                let worker = pin(plan, index).and_then(|()| Worker::new(plan, index, watch));
+                let worker = match worker {
+                    Ok(worker) => worker,
+                    Err(error) => {
+                        let _ = ready.send(Err(error));
+                        return None;
+                    }
+                };
+                let _ = ready.send(Ok(()));
+                drop(ready);
+                // No instant comes if another thread could not be set up.
+                let origin = started.recv().ok()?;
+                let from = origin + plan.warmup;
+                let window = Window {
+                    from,
+                    to: from + plan.duration,
+                };
+                Some(worker.run(Pace::new(plan, index, origin), window))
+            };
+            let thread = thread::Builder::new()
+                .name(format!("load-{index}"))
+                .spawn_scoped(scope, body)
+                .map_err(|source| LoadError::System {
+                    what: "start a thread",
+                    source,
+                })?;
+            threads.push((start, thread));
+        }
+        drop(ready);
+        for outcome in readies {
+            outcome?;
+        }
+        let origin = Instant::now();
+        let threads: Vec<_> = threads
+            .into_iter()
+            .map(|(start, thread)| {
+                let _ = start.send(origin);
+                thread
+            })
+            .collect();
+
+        let mut sum = Tally::new();
+        let mut window: Option<Window> = None;
+        for thread in threads {
+            let outcome = thread.join().unwrap_or_else(|_| {
+                Some(Err(LoadError::System {
+                    what: "go on: a thread of the generator panicked",
+                    source: io::Error::other("see its message above"),
+                }))
+            });
+            let Some(outcome) = outcome else { continue };
+            let (tally, its) = outcome?;
+            sum.add(&tally);
+            window = Some(window.map_or(its, |sum| Window {
+                to: sum.to.max(its.to),
+                ..sum
+            }));
+        }
+        Ok((
+            sum,
+            window.unwrap_or(Window {
+                from: origin,
+                to: origin,
+            }),
+        ))
+    })
+}
+
+fn pin(plan: &Plan, index: usize) -> Result<(), LoadError> {
+    if !plan.cpus.is_empty() {
+        let cpu = plan.cpus[index % plan.cpus.len()];
+        let refused = |source| LoadError::Cpu { cpu, source };
+        if cpu >= CpuSet::MAX_CPU {
+            return Err(refused(io::ErrorKind::InvalidInput.into()));
+        }
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        sched_setaffinity(None, &set).map_err(|errno| refused(errno.into()))?;
+    }
+    // The default lets the kernel wake us 50 µs late, a handshake's worth. A refusal only
+    // costs punctuality, which is measured.
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    Ok(())
+}
+
+/// Standard streams, epoll, and whatever else the program has open.
+const SPARE_DESCRIPTORS: u64 = 64;
+/// What the trial connection may take on top of its timeout, for its close.
+const PREFLIGHT_SPARE: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_connections_for_the_system_are_an_error_that_says_so() {
+        let mut plan = Plan::new("127.0.0.1:1").expect("an address");
+        let Some(hard) = getrlimit(Resource::Nofile).maximum else {
+            eprintln!("SKIP: no limit of file descriptors here");
+            return;
+        };
+        plan.arrivals = Arrivals::Concurrency(hard as usize);
+        let error = with_descriptors(&plan)
+            .expect_err("beyond the limit")
+            .to_string();
+        assert!(
+            error.contains("ulimit") && error.contains("--concurrency"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn an_open_loop_bows_to_the_limit() {
+        let mut plan = Plan::new("127.0.0.1:1").expect("an address");
+        plan.arrivals = Arrivals::Rate {
+            per_second: 1.0,
+            spacing: crate::plan::Spacing::Even,
+        };
+        plan.max_in_flight = usize::MAX / 2;
+        let Some(hard) = getrlimit(Resource::Nofile).maximum else {
+            eprintln!("SKIP: no limit of file descriptors here");
+            return;
+        };
+        let most = with_descriptors(&plan).expect("bounded").max_in_flight;
+        assert!((most as u64) < hard);
+    }
+}

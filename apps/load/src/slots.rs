@@ -1,0 +1,121 @@
+//! Connections addressed by keys that go stale when a connection is gone.
+
+/// A table whose keys fit the 64 bits that epoll hands back with an event.
+#[derive(Debug)]
+pub(crate) struct Slots<T> {
+    slots: Vec<(u32, Option<T>)>,
+    free: Vec<u32>,
+}
+
+/// Names one value for as long as it lives; afterwards, nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    generation: u32,
+    index: u32,
+}
+
+impl Key {
+    pub(crate) fn to_u64(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    pub(crate) fn from_u64(key: u64) -> Self {
+        Self {
+            generation: (key >> 32) as u32,
+            index: key as u32,
+        }
+    }
+}
+
+impl<T> Slots<T> {
+    pub(crate) fn with_capacity(most: usize) -> Self {
+        Self {
+            slots: Vec::with_capacity(most),
+            free: Vec::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(crate) fn insert(&mut self, value: T) -> Key {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                let index = u32::try_from(self.slots.len()).expect("fewer than 2^32 connections");
+                self.slots.push((0, None));
+                index
+            }
+        };
+        let (generation, slot) = &mut self.slots[index as usize];
+        *slot = Some(value);
+        Key {
+            generation: *generation,
+            index,
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        match self.slots.get_mut(key.index as usize) {
+            Some((generation, slot)) if *generation == key.generation => slot.as_mut(),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+        let (generation, slot) = self.slots.get_mut(key.index as usize)?;
+        if *generation != key.generation {
+            return None;
+        }
+        let value = slot.take()?;
+        *generation = generation.wrapping_add(1);
+        self.free.push(key.index);
+        Some(value)
+    }
+
+    /// The keys of all values.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        (0u32..)
+            .zip(&self.slots)
+            .filter(|(_, (_, slot))| slot.is_some())
+            .map(|(index, (generation, _))| Key {
+                generation: *generation,
+                index,
+            })
+            .collect()
+    }
+
+    /// Empties the table.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> {
+        self.free.clear();
+        std::mem::take(&mut self.slots)
+            .into_iter()
+            .filter_map(|(_, slot)| slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_the_dead_name_nobody() {
+        let mut slots = Slots::with_capacity(2);
+        let a = slots.insert('a');
+        let b = slots.insert('b');
+        assert_eq!(slots.len(), 2);
+        assert_eq!(Key::from_u64(a.to_u64()), a);
+        assert_eq!(slots.remove(a), Some('a'));
+        assert_eq!(slots.remove(a), None);
+        let c = slots.insert('c');
+        assert_ne!(a, c);
+        assert_eq!(slots.get_mut(a), None);
+        assert_eq!(slots.get_mut(c), Some(&mut 'c'));
+        assert_eq!(slots.get_mut(b), Some(&mut 'b'));
+        assert_eq!(slots.len(), 2);
+        assert_eq!(slots.keys(), [c, b]);
+        assert_eq!(slots.drain().count(), 2);
+        assert_eq!(slots.len(), 0);
+    }
+}

@@ -1,0 +1,216 @@
+//! What one thread counts.
+
+use crate::connection::Connection;
+use crate::error::Fault;
+use hdrhistogram::Histogram;
+use rustls::{CipherSuite, HandshakeKind, NamedGroup, ProtocolVersion};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// The span of time that is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) from: Instant,
+    pub(crate) to: Instant,
+}
+
+impl Window {
+    pub(crate) fn contains(&self, at: Instant) -> bool {
+        self.from <= at && at < self.to
+    }
+}
+
+/// Counts of one thread, and the sum of several.
+///
+/// Two populations, on purpose: latencies and outcomes are of the connections that were meant
+/// to *start* in the window, however long they took; the rate is of the handshakes that were
+/// *done* in it, whenever they started.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    /// Connections meant to start in the window that did start.
+    pub(crate) attempted: u64,
+    pub(crate) completed: u64,
+    pub(crate) failed: BTreeMap<String, u64>,
+    /// The first failure, whether or not it was in the window.
+    pub(crate) first_fault: Option<Fault>,
+    pub(crate) resumed: u64,
+    pub(crate) hello_retries: u64,
+    /// Closed by us because the server did not.
+    pub(crate) unclosed: u64,
+    /// In flight when the run was stopped.
+    pub(crate) unfinished: u64,
+    /// Due in the window and never started: the generator could not keep up.
+    pub(crate) not_started: u64,
+    /// Handshakes done in the window.
+    pub(crate) done_in_window: u64,
+    /// Nanoseconds from the intended start to the end of the handshake.
+    pub(crate) handshakes: Histogram<u64>,
+    /// Nanoseconds from the intended start to the end of the answer.
+    pub(crate) answers: Histogram<u64>,
+    /// Nanoseconds from the intended start to the actual one.
+    pub(crate) lateness: Histogram<u64>,
+    pub(crate) negotiated: Vec<(Agreement, u64)>,
+    /// CPU time of the threads within the window, together and of the busiest.
+    pub(crate) cpu: Duration,
+    pub(crate) busiest: Duration,
+}
+
+/// What client and server agreed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Agreement {
+    pub(crate) version: ProtocolVersion,
+    pub(crate) suite: CipherSuite,
+    pub(crate) group: Option<NamedGroup>,
+    pub(crate) alpn: Option<Vec<u8>>,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        let histogram = || {
+            let mut histogram = Histogram::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS)
+                .expect("constant bounds are valid");
+            histogram.auto(true);
+            histogram
+        };
+        Self {
+            attempted: 0,
+            completed: 0,
+            failed: BTreeMap::new(),
+            first_fault: None,
+            resumed: 0,
+            hello_retries: 0,
+            unclosed: 0,
+            unfinished: 0,
+            not_started: 0,
+            done_in_window: 0,
+            handshakes: histogram(),
+            answers: histogram(),
+            lateness: histogram(),
+            negotiated: Vec::new(),
+            cpu: Duration::ZERO,
+            busiest: Duration::ZERO,
+        }
+    }
+
+    /// A start that was due at `intended` happened at `started`.
+    pub(crate) fn started(&mut self, window: Window, intended: Instant, started: Instant) {
+        if window.contains(intended) {
+            self.attempted += 1;
+            record(&mut self.lateness, started - intended);
+        }
+    }
+
+    /// A connection did what it should.
+    pub(crate) fn succeeded(&mut self, window: Window, connection: &Connection) {
+        let Some(done) = connection.done else { return };
+        if window.contains(done) {
+            self.done_in_window += 1;
+        }
+        if !window.contains(connection.intended) {
+            return;
+        }
+        self.completed += 1;
+        record(&mut self.handshakes, done - connection.intended);
+        if let Some(answered) = connection.answered {
+            record(&mut self.answers, answered - connection.intended);
+        }
+        match connection.tls().handshake_kind() {
+            Some(HandshakeKind::Resumed) => self.resumed += 1,
+            Some(HandshakeKind::FullWithHelloRetryRequest) => self.hello_retries += 1,
+            _ => {}
+        }
+        self.agreed(connection);
+    }
+
+    /// A connection meant to start at `intended` failed.
+    pub(crate) fn failed(&mut self, window: Window, intended: Instant, fault: Fault) {
+        if window.contains(intended) {
+            *self.failed.entry(fault.kind()).or_default() += 1;
+        }
+        self.first_fault.get_or_insert(fault);
+    }
+
+    pub(crate) fn errors(&self) -> u64 {
+        self.failed.values().sum()
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.attempted += other.attempted;
+        self.completed += other.completed;
+        for (kind, count) in &other.failed {
+            *self.failed.entry(kind.clone()).or_default() += count;
+        }
+        if self.first_fault.is_none() {
+            self.first_fault.clone_from(&other.first_fault);
+        }
+        self.resumed += other.resumed;
+        self.hello_retries += other.hello_retries;
+        self.unclosed += other.unclosed;
+        self.unfinished += other.unfinished;
+        self.not_started += other.not_started;
+        self.done_in_window += other.done_in_window;
+        for (ours, theirs) in [
+            (&mut self.handshakes, &other.handshakes),
+            (&mut self.answers, &other.answers),
+            (&mut self.lateness, &other.lateness),
+        ] {
+            ours.add(theirs)
+                .expect("an auto-resizing histogram takes everything");
+        }
+        for (agreement, count) in &other.negotiated {
+            self.count_agreement(agreement.clone(), *count);
+        }
+        self.cpu += other.cpu;
+        self.busiest = self.busiest.max(other.busiest);
+    }
+
+    fn agreed(&mut self, connection: &Connection) {
+        let tls = connection.tls();
+        let (Some(version), Some(suite)) = (tls.protocol_version(), tls.negotiated_cipher_suite())
+        else {
+            return;
+        };
+        let group = tls
+            .negotiated_key_exchange_group()
+            .map(|group| group.name());
+        // Nearly always the first: compared before anything is copied.
+        for (known, count) in &mut self.negotiated {
+            if known.version == version
+                && known.suite == suite.suite()
+                && known.group == group
+                && known.alpn.as_deref() == tls.alpn_protocol()
+            {
+                *count += 1;
+                return;
+            }
+        }
+        let agreement = Agreement {
+            version,
+            suite: suite.suite(),
+            group,
+            alpn: tls.alpn_protocol().map(<[u8]>::to_vec),
+        };
+        self.count_agreement(agreement, 1);
+    }
+
+    fn count_agreement(&mut self, agreement: Agreement, more: u64) {
+        match self
+            .negotiated
+            .iter_mut()
+            .find(|(known, _)| *known == agreement)
+        {
+            Some((_, count)) => *count += more,
+            None => self.negotiated.push((agreement, more)),
+        }
+    }
+}
+
+fn record(histogram: &mut Histogram<u64>, span: Duration) {
+    let nanoseconds = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+    histogram.saturating_record(nanoseconds.max(1));
+}
+
+/// Where histograms start out; they grow by themselves.
+const LONGEST_NS: u64 = 10_000_000_000;
+/// A percentile is right to one part in a thousand.
+const SIGNIFICANT_DIGITS: u8 = 3;

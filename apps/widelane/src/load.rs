@@ -1,0 +1,351 @@
+//! `widelane load`: arguments and output of the handshake load generator.
+
+use crate::failure::Failure;
+use crate::output;
+use crate::values::{self, Cpus};
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use widelane_load::{
+    After, Arrivals, Close, Group, LoadError, Plan, SignatureAlgorithm, Spacing, Suite, Trust,
+    Version, Watch,
+};
+
+/// Drive a TLS server with handshakes and measure rate and latency
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Where to connect
+    #[arg(value_name = "ADDR:PORT")]
+    target: String,
+
+    /// Closed loop: keep N connections in flight [default: 16]
+    #[arg(long, short, value_name = "N", help_heading = "Load")]
+    concurrency: Option<usize>,
+
+    /// Open loop: start R connections a second, whatever the server does; latencies count from
+    /// the intended start
+    #[arg(
+        long,
+        short,
+        value_name = "R",
+        conflicts_with = "concurrency",
+        help_heading = "Load"
+    )]
+    rate: Option<f64>,
+
+    /// Random (exponential) gaps between the starts of an open loop in place of even ones
+    #[arg(long, requires = "rate", help_heading = "Load")]
+    poisson: bool,
+
+    /// Measure for S seconds
+    #[arg(
+        long,
+        short,
+        value_name = "S",
+        default_value = "10",
+        value_parser = values::seconds,
+        help_heading = "Load"
+    )]
+    duration: Duration,
+
+    /// Run for S seconds before measuring
+    #[arg(
+        long,
+        value_name = "S",
+        default_value = "1",
+        value_parser = values::seconds,
+        help_heading = "Load"
+    )]
+    warmup: Duration,
+
+    /// End early after N connections, warm-up included
+    #[arg(long, value_name = "N", help_heading = "Load")]
+    count: Option<u64>,
+
+    /// Give up on a connection after S seconds
+    #[arg(
+        long,
+        value_name = "S",
+        default_value = "10",
+        value_parser = values::seconds,
+        help_heading = "Load"
+    )]
+    timeout: Duration,
+
+    /// Threads of the generator [default: one for each of --cpus, else 1]
+    #[arg(long, value_name = "N", help_heading = "Load")]
+    threads: Option<usize>,
+
+    /// Pin the threads to these CPUs, like 0,2-3
+    #[arg(long, value_name = "LIST", value_parser = values::cpus, help_heading = "Load")]
+    cpus: Option<Cpus>,
+
+    /// Do not try one connection before the run
+    #[arg(long, help_heading = "Load")]
+    no_preflight: bool,
+
+    /// Offer only this TLS version: 1.2 or 1.3 [default: both]
+    #[arg(long, value_name = "VERSION", help_heading = "Handshake")]
+    tls: Option<Version>,
+
+    /// Key exchange group: x25519, p256, p384, x25519mlkem768, … Several may be given; a key
+    /// share is sent for the first
+    #[arg(
+        long,
+        value_name = "G",
+        value_delimiter = ',',
+        default_value = "x25519",
+        help_heading = "Handshake"
+    )]
+    group: Vec<Group>,
+
+    /// Offer only these signature algorithms, like rsa_pss_rsae_sha256
+    #[arg(
+        long,
+        value_name = "ALG",
+        value_delimiter = ',',
+        help_heading = "Handshake"
+    )]
+    sigalg: Vec<SignatureAlgorithm>,
+
+    /// Offer only these cipher suites, like TLS_AES_128_GCM_SHA256
+    #[arg(
+        long,
+        value_name = "SUITE",
+        value_delimiter = ',',
+        help_heading = "Handshake"
+    )]
+    cipher: Vec<Suite>,
+
+    /// Offer these application protocols, like http/1.1
+    #[arg(
+        long,
+        value_name = "PROTOCOL",
+        value_delimiter = ',',
+        help_heading = "Handshake"
+    )]
+    alpn: Vec<String>,
+
+    /// Resume sessions with the server's tickets [default: every handshake is a full one]
+    #[arg(long, help_heading = "Handshake")]
+    resume: bool,
+
+    /// Name to ask for (SNI) and to expect in the certificate [default: from ADDR]
+    #[arg(long, value_name = "NAME", help_heading = "Handshake")]
+    server_name: Option<String>,
+
+    /// Check neither certificate nor signature: the cheapest client
+    #[arg(long, short = 'k', help_heading = "Handshake")]
+    insecure: bool,
+
+    /// Trust the certificates in this PEM file [default: the system's]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "insecure",
+        help_heading = "Handshake"
+    )]
+    ca: Option<PathBuf>,
+
+    /// GET this path over HTTP/1.1 after the handshake
+    #[arg(long, value_name = "PATH", help_heading = "Afterwards")]
+    get: Option<String>,
+
+    /// Keep connections open and idle until the end
+    #[arg(long, conflicts_with = "get", help_heading = "Afterwards")]
+    hold: bool,
+
+    /// Answer the server's close with a reset, which leaves no socket in TIME_WAIT on either
+    /// side, or with a fin
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "reset",
+        value_parser = ["reset", "fin"],
+        help_heading = "Afterwards"
+    )]
+    close: String,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it. Status 1 also if not one handshake completed.
+pub(crate) fn run(args: Args) -> Result<(), Failure> {
+    let json = args.json;
+    let plan = plan(args)?;
+    let watch = Watch::default();
+    stop_on_signals(&watch)?;
+    let finished = AtomicBool::new(false);
+    let report = thread::scope(|scope| {
+        let length = plan.warmup + plan.duration;
+        if length > PATIENCE_WITHOUT_PROGRESS && io::stderr().is_terminal() {
+            let (watch, finished) = (&watch, &finished);
+            scope.spawn(move || show_progress(length, watch, finished));
+        }
+        let report = widelane_load::run_watched(&plan, &watch);
+        finished.store(true, Ordering::Relaxed);
+        report
+    })?;
+    if json {
+        output::print(&format!("{}\n", serde_json::to_string(&report)?))?;
+    } else {
+        output::print(&report.to_string())?;
+    }
+    if report.completed == 0 && report.attempted > report.unfinished {
+        return Err(Failure::Failed(format!(
+            "not one of {} handshakes completed",
+            report.attempted
+        )));
+    }
+    Ok(())
+}
+
+fn plan(args: Args) -> Result<Plan, Failure> {
+    let mut plan = Plan::new(&args.target)?;
+    if let Some(name) = args.server_name {
+        plan.server_name = name;
+    }
+    let spacing = if args.poisson {
+        Spacing::Poisson
+    } else {
+        Spacing::Even
+    };
+    match (args.concurrency, args.rate) {
+        (Some(n), _) => plan.arrivals = Arrivals::Concurrency(n),
+        (None, Some(per_second)) => {
+            plan.arrivals = Arrivals::Rate {
+                per_second,
+                spacing,
+            }
+        }
+        (None, None) => {}
+    }
+    plan.duration = args.duration;
+    plan.warmup = args.warmup;
+    plan.limit = args.count;
+    plan.timeout = args.timeout;
+    plan.cpus = args.cpus.map_or_else(Vec::new, |cpus| cpus.0);
+    plan.threads = args.threads.unwrap_or(plan.cpus.len().max(1));
+    plan.preflight = !args.no_preflight;
+    plan.offer.version = args.tls;
+    plan.offer.groups = args.group;
+    plan.offer.signature_algorithms = args.sigalg;
+    plan.offer.suites = args.cipher;
+    plan.offer.alpn = args.alpn;
+    plan.offer.resume = args.resume;
+    plan.offer.trust = match args.ca {
+        _ if args.insecure => Trust::Nobody,
+        Some(file) => Trust::File(file),
+        None => Trust::System,
+    };
+    plan.after = match args.get {
+        Some(path) => After::Get(path),
+        None if args.hold => After::Hold,
+        None => After::Close,
+    };
+    plan.close = if args.close == "fin" {
+        Close::Fin
+    } else {
+        Close::Reset
+    };
+    Ok(plan)
+}
+
+/// The first Ctrl-C or SIGTERM ends the run and prints what was measured; a second one kills.
+fn stop_on_signals(watch: &Watch) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()?;
+    let watch = watch.clone();
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            runtime.block_on(async {
+                use tokio::signal::unix::{SignalKind, signal};
+                let interrupts = signal(SignalKind::interrupt());
+                let terminations = signal(SignalKind::terminate());
+                let (Ok(mut interrupts), Ok(mut terminations)) = (interrupts, terminations) else {
+                    // The default remains: a signal kills at once.
+                    return;
+                };
+                for attempt in 0.. {
+                    tokio::select! {
+                        _ = interrupts.recv() => {}
+                        _ = terminations.recv() => {}
+                    }
+                    if attempt > 0 {
+                        std::process::exit(STATUS_KILLED);
+                    }
+                    watch.stop();
+                }
+            });
+        })?;
+    Ok(())
+}
+
+fn show_progress(length: Duration, watch: &Watch, finished: &AtomicBool) {
+    let from = Instant::now();
+    let mut last = (from, watch.snapshot());
+    loop {
+        // Looks often, speaks rarely: nobody should wait for the progress line to end.
+        for _ in 0..20 {
+            thread::sleep(Duration::from_millis(50));
+            if finished.load(Ordering::Relaxed) {
+                output::complain(CLEAR_LINE);
+                return;
+            }
+        }
+        let now = Instant::now();
+        let snapshot = watch.snapshot();
+        let span = (now - last.0).as_secs_f64();
+        let rate = (snapshot.completed - last.1.completed) as f64 / span;
+        let elapsed = now - from;
+        let waiting = if elapsed > length {
+            ", waiting for the last ones"
+        } else {
+            ""
+        };
+        output::complain(&format!(
+            "{CLEAR_LINE}{:.0} of {:.0} s: {} completed, {rate:.0}/s, {} errors{waiting}",
+            elapsed.as_secs_f64().min(length.as_secs_f64()),
+            length.as_secs_f64(),
+            snapshot.completed,
+            snapshot.errors,
+        ));
+        last = (now, snapshot);
+    }
+}
+
+/// A contradictory plan is wrong usage; everything else went wrong while doing right.
+impl From<LoadError> for Failure {
+    fn from(error: LoadError) -> Self {
+        match error {
+            LoadError::Plan(_) | LoadError::Target { .. } => Self::Usage(error.to_string()),
+            error => Self::from_error(&error),
+        }
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  widelane load 127.0.0.1:8443 --insecure
+      capacity: full handshakes, 16 in flight, 10 s
+  widelane load 127.0.0.1:8443 --insecure --rate 1000 --duration 30 --json
+      latency at 1,000 starts a second, as one JSON object
+  widelane load example.test:443 --ca ca.pem --tls 1.2 --group p256 --cpus 1
+      TLS 1.2 with P-256, certificates checked, from CPU 1
+  widelane load 127.0.0.1:8443 --insecure --resume --get /
+      resumed sessions, each with one request
+
+Latencies and errors are of the connections meant to start in the measured time, handshakes/s
+of the handshakes done in it. Exit status 1 if no handshake completed.";
+
+const PATIENCE_WITHOUT_PROGRESS: Duration = Duration::from_secs(2);
+const CLEAR_LINE: &str = "\r\x1b[K";
+/// As shells report a process killed by SIGINT.
+const STATUS_KILLED: i32 = 130;
