@@ -268,7 +268,8 @@ fn alert_remedy(alert: AlertDescription) -> &'static str {
         }
         AlertDescription::HandshakeFailure | AlertDescription::InsufficientSecurity => {
             ": it shares no group, cipher suite or signature algorithm with what was offered; \
-             try others with --group, --cipher, --sigalg or --tls"
+             try others with --group (in TLS 1.2 it must include the curve of an ECDSA \
+             certificate), --cipher, --sigalg or --tls"
         }
         AlertDescription::UnrecognisedName => {
             ": it does not know the name asked for; name one it knows with --server-name"

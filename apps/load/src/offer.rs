@@ -19,14 +19,16 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What the client offers and whom it trusts. The default offers TLS 1.3 and 1.2, X25519 and
-/// rustls's cipher suites and signature algorithms, and trusts the system's bundle.
+/// What the client offers and whom it trusts. The default offers TLS 1.3 and 1.2, the groups
+/// X25519, P-256 and P-384 with a share for the first, and rustls's cipher suites and signature
+/// algorithms, and trusts the system's bundle.
 #[derive(Clone, Debug)]
 pub struct Offer {
     /// The one version offered; `None`: both.
     pub version: Option<Version>,
     /// Key exchange groups. A share is sent for the first, so a server that wants another
-    /// costs a round trip; nothing is generated in vain for the others.
+    /// costs a round trip; nothing is generated in vain for the others. In TLS 1.2 the curve of
+    /// an ECDSA certificate must be among them.
     pub groups: Vec<Group>,
     /// Signature algorithms, best first; empty: the default ones.
     pub signature_algorithms: Vec<SignatureAlgorithm>,
@@ -87,7 +89,9 @@ impl Default for Offer {
     fn default() -> Self {
         Self {
             version: None,
-            groups: vec![Group(kx_group::X25519)],
+            groups: [kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1]
+                .map(Group)
+                .into(),
             signature_algorithms: Vec::new(),
             suites: Vec::new(),
             alpn: Vec::new(),

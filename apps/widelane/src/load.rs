@@ -97,7 +97,7 @@ pub(crate) struct Args {
         long,
         value_name = "G",
         value_delimiter = ',',
-        default_value = "x25519",
+        default_value = "x25519,p256,p384",
         help_heading = "Handshake"
     )]
     group: Vec<Group>,
