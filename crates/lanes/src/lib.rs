@@ -1,1 +1,40 @@
-//! Placeholder.
+//! Kernels for vector registers, written once and run on three machines.
+//!
+//! A kernel is an ordinary Rust function over a [`Machine`]. Its source is in [`Kernel`]'s
+//! methods; the same source
+//!
+//! * computes, on [`Kernel::model`]: portable arithmetic, the oracle of every test;
+//! * is proved, by [`Kernel::prove`]: on intervals instead of numbers, no lane can overflow and
+//!   every digit meets its bound;
+//! * becomes machine code, by [`Kernel::assembly`]: recorded, given registers, printed for 512-bit
+//!   or 256-bit registers.
+//!
+//! No operation of a machine branches on a lane's value or forms an address from it, so that a
+//! kernel that can be written at all is constant time. [`Kernel::report`] says what the machine
+//! code costs, as computed from its instructions.
+//!
+//! This crate neither assembles nor calls what it prints: that is the business of
+//! `widelane-kernels`. Begin reading at `machine.rs`, then `montgomery.rs`.
+
+#![forbid(unsafe_code)]
+
+mod allocate;
+mod analysis;
+mod bounds;
+mod convert;
+mod kernel;
+mod machine;
+mod model;
+mod montgomery;
+mod print;
+mod trace;
+
+pub use analysis::{Licence, Report};
+pub use bounds::{Bounds, BoundsError, Interval, Proof};
+pub use kernel::{ArraySpec, Kernel};
+pub use machine::{Array, DIGIT_BITS, DIGIT_MASK, Machine};
+pub use model::Model;
+pub use print::Width;
+
+#[cfg(test)]
+mod tests;

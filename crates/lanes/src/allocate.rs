@@ -1,0 +1,445 @@
+//! Register allocation: names become registers, spill slots and memory operands.
+//!
+//! Kernels are straight lines of code, so the farthest-next-use rule (Belady 1966) is exact where
+//! it matters: a value is evicted when every other candidate is needed sooner. Loads and constants
+//! cost nothing to evict, as they can be read again, and are folded into the instruction that uses
+//! them when no register is to be had for longer.
+
+use crate::machine::Array;
+use crate::trace::{Name, Op};
+
+/// Vector registers of AVX-512, in either width.
+pub(crate) const VECTOR_REGISTERS: usize = 32;
+/// Mask registers that can mask: k0 cannot.
+const MASK_REGISTERS: usize = 7;
+
+/// A machine instruction after allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Instruction {
+    /// `to := memory`
+    Load { to: Register, from: Memory },
+    /// `memory := from`
+    Store { to: Memory, from: Register },
+    /// `to := 0`
+    Zero { to: Register },
+    /// `to := from`
+    Move { to: Register, from: Register },
+    /// `to := a op b`
+    Two {
+        op: TwoOp,
+        to: Register,
+        a: Register,
+        b: Operand,
+    },
+    /// `to := a op bits`
+    Shift {
+        op: ShiftOp,
+        to: Register,
+        a: Operand,
+        bits: u32,
+    },
+    /// `acc += half of a * b`
+    Madd {
+        high: bool,
+        acc: Register,
+        a: Register,
+        b: Operand,
+    },
+    /// `mask := a == b`
+    Eq {
+        mask: MaskRegister,
+        a: Register,
+        b: Operand,
+    },
+    /// `to := yes` in the lanes of `mask`
+    Select {
+        mask: MaskRegister,
+        to: Register,
+        yes: Operand,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TwoOp {
+    Add,
+    Sub,
+    And,
+    Or,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ShiftOp {
+    Left,
+    Right,
+    RightSigned,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Register(pub(crate) usize);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MaskRegister(pub(crate) usize);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operand {
+    Register(Register),
+    Memory(Memory),
+}
+
+/// Where a vector lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// A vector of one of the kernel's arrays.
+    Array(Array, usize),
+    /// A spill slot.
+    Slot(usize),
+    /// A 64-bit constant, broadcast.
+    Constant(u64),
+}
+
+/// A kernel in registers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Allocated {
+    pub(crate) instructions: Vec<Instruction>,
+    /// Spill slots used.
+    pub(crate) slots: usize,
+}
+
+/// Allocates registers for a trace.
+///
+/// # Panics
+///
+/// If the trace reads an array that it also writes: loads happen when first needed, and may happen
+/// again, so that no store may come between.
+pub(crate) fn allocate(ops: &[Op]) -> Allocated {
+    let loaded = |array| {
+        ops.iter()
+            .any(|op| matches!(op, Op::Load(from, _) if *from == array))
+    };
+    let mut allocator = Allocator::new(ops);
+    for (at, op) in ops.iter().enumerate() {
+        if let Op::Store(array, ..) = *op {
+            assert!(!loaded(array), "{array:?} is read and written");
+        }
+        allocator.step(at, *op);
+    }
+    Allocated {
+        instructions: allocator.out,
+        slots: allocator.slots,
+    }
+}
+
+struct Allocator<'a> {
+    ops: &'a [Op],
+    /// For each name the places that read it, last first; the end of the list is the next use.
+    uses: Vec<Vec<usize>>,
+    register_of: Vec<Option<Register>>,
+    slot_of: Vec<Option<usize>>,
+    mask_of: Vec<Option<MaskRegister>>,
+    holds: [Option<Name>; VECTOR_REGISTERS],
+    masks: [Option<Name>; MASK_REGISTERS],
+    free_slots: Vec<usize>,
+    /// Slots that the current operation is the last to read: free from the next one on, as the
+    /// instruction that reads them may come after a spill.
+    dying_slots: Vec<usize>,
+    slots: usize,
+    out: Vec<Instruction>,
+}
+
+impl<'a> Allocator<'a> {
+    fn new(ops: &'a [Op]) -> Self {
+        let mut uses = vec![Vec::new(); ops.len()];
+        for (at, op) in ops.iter().enumerate().rev() {
+            for name in op.reads() {
+                uses[name.0].push(at);
+            }
+        }
+        Self {
+            ops,
+            uses,
+            register_of: vec![None; ops.len()],
+            slot_of: vec![None; ops.len()],
+            mask_of: vec![None; ops.len()],
+            holds: [None; VECTOR_REGISTERS],
+            masks: [None; MASK_REGISTERS],
+            free_slots: Vec::new(),
+            dying_slots: Vec::new(),
+            slots: 0,
+            out: Vec::new(),
+        }
+    }
+
+    fn step(&mut self, at: usize, op: Op) {
+        self.free_slots.append(&mut self.dying_slots);
+        match op {
+            // Read when first needed.
+            Op::Splat(_) | Op::Load(..) => {}
+            Op::Store(array, index, value) => {
+                let from = self.in_register(value, &[]);
+                self.out.push(Instruction::Store {
+                    to: Memory::Array(array, index),
+                    from,
+                });
+                self.done(at, op);
+            }
+            Op::Add(a, b) => self.two(at, TwoOp::Add, a, b, true),
+            Op::Sub(a, b) => self.two(at, TwoOp::Sub, a, b, false),
+            Op::And(a, b) => self.two(at, TwoOp::And, a, b, true),
+            Op::Or(a, b) => self.two(at, TwoOp::Or, a, b, true),
+            Op::Shl(a, bits) => self.shift(at, ShiftOp::Left, a, bits),
+            Op::Shr(a, bits) => self.shift(at, ShiftOp::Right, a, bits),
+            Op::Sra(a, bits) => self.shift(at, ShiftOp::RightSigned, a, bits),
+            Op::MaddLo(acc, a, b) => self.madd(at, false, acc, a, b),
+            Op::MaddHi(acc, a, b) => self.madd(at, true, acc, a, b),
+            Op::Eq(a, b) => {
+                let a = self.in_register(a, &[]);
+                let b = self.operand(at, b, &[a]);
+                let free = self.masks.iter().position(Option::is_none);
+                let mask = MaskRegister(free.expect("a kernel keeps at most 7 masks alive"));
+                self.masks[mask.0] = Some(Name(at));
+                self.mask_of[at] = Some(mask);
+                self.out.push(Instruction::Eq { mask, a, b });
+                self.done(at, op);
+            }
+            Op::Select(mask, yes, no) => {
+                let mask = self.mask_of[mask.0].expect("the mask is alive until its last use");
+                let keep: Vec<_> = self.register_of[no.0].into_iter().collect();
+                let yes = self.operand(at, yes, &keep);
+                let to = self.overwritable(at, no, yes.register().as_slice());
+                self.out.push(Instruction::Select { mask, to, yes });
+                self.done(at, op);
+                self.define(at, to);
+            }
+        }
+    }
+
+    fn two(&mut self, at: usize, op: TwoOp, a: Name, b: Name, commutes: bool) {
+        // The register operand comes first; what would have to be read goes second if it may.
+        let swap = commutes && self.register_of[a.0].is_none() && self.register_of[b.0].is_some();
+        let (a, b) = if swap { (b, a) } else { (a, b) };
+        let keep: Vec<_> = self.register_of[b.0].into_iter().collect();
+        let first = self.in_register(a, &keep);
+        let second = self.operand(at, b, &[first]);
+        self.done(at, self.ops[at]);
+        let to = self.fresh(&[]);
+        self.out.push(Instruction::Two {
+            op,
+            to,
+            a: first,
+            b: second,
+        });
+        self.define(at, to);
+    }
+
+    fn shift(&mut self, at: usize, op: ShiftOp, a: Name, bits: u32) {
+        let a = self.operand(at, a, &[]);
+        self.done(at, self.ops[at]);
+        let to = self.fresh(&[]);
+        self.out.push(Instruction::Shift { op, to, a, bits });
+        self.define(at, to);
+    }
+
+    fn madd(&mut self, at: usize, high: bool, acc: Name, a: Name, b: Name) {
+        let swap = self.register_of[a.0].is_none() && self.register_of[b.0].is_some();
+        let (a, b) = if swap { (b, a) } else { (a, b) };
+        let in_registers = [acc, b].map(|name| self.register_of[name.0]);
+        let keep: Vec<_> = in_registers.into_iter().flatten().collect();
+        let first = self.in_register(a, &keep);
+        let keep: Vec<_> = [Some(first), self.register_of[acc.0]]
+            .into_iter()
+            .flatten()
+            .collect();
+        let second = self.operand(at, b, &keep);
+        let keep: Vec<_> = [Some(first), second.register()]
+            .into_iter()
+            .flatten()
+            .collect();
+        let to = self.overwritable(at, acc, &keep);
+        self.out.push(Instruction::Madd {
+            high,
+            acc: to,
+            a: first,
+            b: second,
+        });
+        self.done(at, self.ops[at]);
+        self.define(at, to);
+    }
+
+    /// A register that holds `name`; the registers in `keep` stay as they are.
+    fn in_register(&mut self, name: Name, keep: &[Register]) -> Register {
+        if let Some(register) = self.register_of[name.0] {
+            return register;
+        }
+        let to = self.fresh(keep);
+        match self.memory(name) {
+            Memory::Constant(0) => self.out.push(Instruction::Zero { to }),
+            from => self.out.push(Instruction::Load { to, from }),
+        }
+        self.hold(name, to);
+        to
+    }
+
+    /// `name` where it is cheapest: in its register, in a register from now on if it will be
+    /// wanted again before what would have to give way, else straight from memory.
+    fn operand(&mut self, at: usize, name: Name, keep: &[Register]) -> Operand {
+        if let Some(register) = self.register_of[name.0] {
+            return Operand::Register(register);
+        }
+        let again = self.next_use_after(name, at);
+        let worth = again < NEVER
+            && (self.holds.iter().any(Option::is_none)
+                || self.victim(keep).is_some_and(|victim| {
+                    let held = self.holds[victim.0].expect("a victim holds something");
+                    self.next_use_after(held, at) > again && self.is_free_to_evict(held)
+                }));
+        let memory = self.memory(name);
+        if worth || memory == Memory::Constant(0) {
+            Operand::Register(self.in_register(name, keep))
+        } else {
+            Operand::Memory(memory)
+        }
+    }
+
+    /// A register with the value of `name` that the instruction at `at` may overwrite.
+    fn overwritable(&mut self, at: usize, name: Name, keep: &[Register]) -> Register {
+        let again = self.next_use_after(name, at) < NEVER;
+        match self.register_of[name.0] {
+            Some(register) if !again => {
+                self.release(name);
+                register
+            }
+            Some(from) => {
+                let mut keep = keep.to_vec();
+                keep.push(from);
+                let to = self.fresh(&keep);
+                self.out.push(Instruction::Move { to, from });
+                to
+            }
+            None => {
+                let to = self.fresh(keep);
+                match self.memory(name) {
+                    Memory::Constant(0) => self.out.push(Instruction::Zero { to }),
+                    from => self.out.push(Instruction::Load { to, from }),
+                }
+                to
+            }
+        }
+    }
+
+    /// A register without a value, made free if need be by evicting what is needed last.
+    fn fresh(&mut self, keep: &[Register]) -> Register {
+        let free = |i: &usize| self.holds[*i].is_none() && !keep.contains(&Register(*i));
+        if let Some(free) = (0..VECTOR_REGISTERS).find(free) {
+            return Register(free);
+        }
+        let victim = self
+            .victim(keep)
+            .expect("an instruction keeps at most three registers");
+        let name = self.holds[victim.0].expect("a victim holds something");
+        if !self.is_free_to_evict(name) {
+            let slot = self.free_slots.pop().unwrap_or_else(|| {
+                self.slots += 1;
+                self.slots - 1
+            });
+            self.slot_of[name.0] = Some(slot);
+            self.out.push(Instruction::Store {
+                to: Memory::Slot(slot),
+                from: victim,
+            });
+        }
+        self.release(name);
+        victim
+    }
+
+    /// The register whose value is needed last. Of two needed almost as late, the one that can be
+    /// dropped without writing it to memory.
+    fn victim(&self, keep: &[Register]) -> Option<Register> {
+        (0..VECTOR_REGISTERS)
+            .map(Register)
+            .filter(|register| !keep.contains(register))
+            .filter_map(|register| Some((register, self.holds[register.0]?)))
+            .max_by_key(|(_, name)| {
+                let distance = self.next_use(*name);
+                if self.is_free_to_evict(*name) {
+                    distance
+                } else {
+                    distance.saturating_sub(8)
+                }
+            })
+            .map(|(register, _)| register)
+    }
+
+    /// Whether memory already has the value.
+    fn is_free_to_evict(&self, name: Name) -> bool {
+        matches!(self.ops[name.0], Op::Splat(_) | Op::Load(..)) || self.slot_of[name.0].is_some()
+    }
+
+    fn memory(&self, name: Name) -> Memory {
+        match (self.ops[name.0], self.slot_of[name.0]) {
+            (Op::Splat(value), _) => Memory::Constant(value),
+            (Op::Load(array, index), _) => Memory::Array(array, index),
+            (_, Some(slot)) => Memory::Slot(slot),
+            (op, None) => unreachable!("{op:?} is neither in a register nor in memory"),
+        }
+    }
+
+    fn next_use(&self, name: Name) -> usize {
+        self.uses[name.0].last().copied().unwrap_or(NEVER)
+    }
+
+    fn next_use_after(&self, name: Name, at: usize) -> usize {
+        self.uses[name.0]
+            .iter()
+            .rev()
+            .copied()
+            .find(|&place| place > at)
+            .unwrap_or(NEVER)
+    }
+
+    /// Strikes the uses of the operation at `at` off and frees what nothing reads any more.
+    fn done(&mut self, at: usize, op: Op) {
+        for name in op.reads() {
+            while self.uses[name.0].last() == Some(&at) {
+                self.uses[name.0].pop();
+            }
+            if self.uses[name.0].is_empty() {
+                self.release(name);
+                if let Some(slot) = self.slot_of[name.0].take() {
+                    self.dying_slots.push(slot);
+                }
+                if let Some(mask) = self.mask_of[name.0].take() {
+                    self.masks[mask.0] = None;
+                }
+            }
+        }
+    }
+
+    fn define(&mut self, at: usize, register: Register) {
+        if !self.uses[at].is_empty() {
+            self.hold(Name(at), register);
+        }
+    }
+
+    fn hold(&mut self, name: Name, register: Register) {
+        self.holds[register.0] = Some(name);
+        self.register_of[name.0] = Some(register);
+    }
+
+    fn release(&mut self, name: Name) {
+        if let Some(register) = self.register_of[name.0].take() {
+            self.holds[register.0] = None;
+        }
+    }
+}
+
+impl Operand {
+    fn register(self) -> Option<Register> {
+        match self {
+            Operand::Register(register) => Some(register),
+            Operand::Memory(_) => None,
+        }
+    }
+}
+
+/// Later than every place in a trace.
+const NEVER: usize = usize::MAX;

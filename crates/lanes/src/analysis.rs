@@ -1,0 +1,123 @@
+//! What a kernel will cost, computed from its instructions.
+
+use crate::allocate::{Allocated, Instruction, Memory, Operand};
+use crate::print::Width;
+
+/// Instruction mix, licence level and port bound of one kernel at one width.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// 52-bit multiply-adds.
+    pub multiply_adds: usize,
+    /// Other vector arithmetic: additions, shifts, logic, compares, masked moves.
+    pub simple: usize,
+    /// Reads of memory, those folded into arithmetic included.
+    pub loads: usize,
+    /// Writes to memory.
+    pub stores: usize,
+    /// Register moves and zeroings, which rename without an execution port.
+    pub moves: usize,
+    /// Writes and reads of spill slots among the stores and loads.
+    pub spills: usize,
+    /// Spill slots, in vectors.
+    pub slots: usize,
+    /// Instructions in all, without the return.
+    pub instructions: usize,
+    /// The licence that the instructions ask for.
+    pub licence: Licence,
+}
+
+/// The clock class of code, by Intel's schedule for server CPUs ("Crypto Processing with Intel
+/// AVX-512 on 3rd Gen Xeon Scalable Processors", 2021).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Licence {
+    /// LVL0: up to 256-bit registers without multiplications.
+    Level0,
+    /// LVL1: 256-bit multiplications, or 512-bit registers without them.
+    Level1,
+    /// LVL2: 512-bit multiplications.
+    Level2,
+}
+
+impl std::fmt::Display for Licence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Licence::Level0 => "LVL0",
+            Licence::Level1 => "LVL1",
+            Licence::Level2 => "LVL2",
+        })
+    }
+}
+
+impl Report {
+    pub(crate) fn new(width: Width, code: &Allocated) -> Self {
+        let mut report = Self {
+            multiply_adds: 0,
+            simple: 0,
+            loads: 0,
+            stores: 0,
+            moves: 0,
+            spills: 0,
+            slots: code.slots,
+            instructions: code.instructions.len(),
+            licence: Licence::Level0,
+        };
+        for instruction in &code.instructions {
+            report.count(instruction);
+        }
+        report.licence = match (width, report.multiply_adds > 0) {
+            (Width::Ymm, false) => Licence::Level0,
+            (Width::Ymm, true) | (Width::Zmm, false) => Licence::Level1,
+            (Width::Zmm, true) => Licence::Level2,
+        };
+        report
+    }
+
+    /// Cycles that the kernel takes at least where two multiply-adds, two loads and one store
+    /// start in a cycle and simple operations have ports of their own (Zen 5).
+    pub fn multiply_bound_cycles(&self) -> usize {
+        self.multiply_adds
+            .div_ceil(2)
+            .max(self.loads.div_ceil(2))
+            .max(self.stores)
+    }
+
+    /// Cycles that the kernel takes at least where all vector arithmetic shares two ports (Intel's
+    /// cores with 512-bit registers).
+    pub fn shared_bound_cycles(&self) -> usize {
+        let arithmetic = self.multiply_adds + self.simple;
+        arithmetic
+            .div_ceil(2)
+            .max(self.loads.div_ceil(2))
+            .max(self.stores)
+    }
+
+    fn count(&mut self, instruction: &Instruction) {
+        let operand = match *instruction {
+            Instruction::Load { from, .. } => Some(Operand::Memory(from)),
+            Instruction::Store { to, .. } => {
+                self.stores += 1;
+                self.spills += usize::from(matches!(to, Memory::Slot(_)));
+                None
+            }
+            Instruction::Zero { .. } | Instruction::Move { .. } => {
+                self.moves += 1;
+                None
+            }
+            Instruction::Madd { b, .. } => {
+                self.multiply_adds += 1;
+                Some(b)
+            }
+            Instruction::Two { b, .. }
+            | Instruction::Shift { a: b, .. }
+            | Instruction::Eq { b, .. }
+            | Instruction::Select { yes: b, .. } => {
+                self.simple += 1;
+                Some(b)
+            }
+        };
+        if let Some(Operand::Memory(memory)) = operand {
+            self.loads += 1;
+            self.spills += usize::from(matches!(memory, Memory::Slot(_)));
+        }
+    }
+}

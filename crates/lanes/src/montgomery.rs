@@ -1,0 +1,333 @@
+//! Kernel sources: Montgomery arithmetic on big numbers, one number a lane.
+//!
+//! A number of `d` digits in radix 2^52 is an array of `d` vectors, least significant digit
+//! first; lane `l` of the array is the number of problem `l`. With `R := 2^(52 d)` and `n` odd,
+//! `4 n < R`, the kernels compute in the redundant range `[0, 2 n)`: "almost" Montgomery, because
+//! the final subtraction of `n` is left out (Gueron, "Efficient software implementations of
+//! modular exponentiation", J. Cryptogr. Eng. 2 (2012), section 3).
+//!
+//! Products are formed by columns: column `k` collects what has weight 2^(52 k), unreduced, as a
+//! signed 64-bit lane. Blocks of ten digits are multiplied by the schoolbook; pairs of blocks by
+//! Karatsuba's identity in its subtractive form,
+//! `x0 y1 + x1 y0 = x0 y0 + x1 y1 - (x0 - x1)(y0 - y1)`, which saves one product of blocks in
+//! four and costs additions, which have execution ports of their own on some CPUs and break even
+//! on the others.
+
+use crate::machine::{DIGIT_BITS, DIGIT_MASK, Machine};
+
+/// Digits in a block: 20 columns of accumulators and 10 digits fit 32 registers.
+const BLOCK: usize = 10;
+
+/// `a b`, by columns.
+///
+/// In: digits below 2^52. Out: `a.len() + b.len()` columns, signed.
+pub(crate) fn product<M: Machine>(m: &mut M, a: &[M::V], b: &[M::V]) -> Vec<M::V> {
+    let (x, y) = (blocks(a), blocks(b));
+    let mut columns = Columns::new(a.len() + b.len());
+    let mut squares = Vec::new();
+    for i in 0..x.len() {
+        let p = block_product(m, x[i], y[i]);
+        columns.add(m, 2 * i * BLOCK, &p);
+        squares.push(p);
+    }
+    for (i, j) in pairs(x.len()) {
+        let at = (i + j) * BLOCK;
+        columns.add(m, at, &squares[i]);
+        columns.add(m, at, &squares[j]);
+        let d = difference(m, x[i], x[j]);
+        let e = difference(m, y[i], y[j]);
+        let p = block_product(m, &d.digits, &e.digits);
+        columns.sub(m, at, &p);
+        // -(d + s B)(e + u B) = -d e - (s e + u d) B - s u B^2 for signs s, u in {0, -1},
+        // B := 2^(52 BLOCK).
+        let masked = |m: &mut M, digits: &[M::V], sign| -> Vec<M::V> {
+            digits.iter().map(|&digit| m.and(digit, sign)).collect()
+        };
+        let cross = masked(m, &e.digits, d.sign);
+        columns.add(m, at + BLOCK, &cross);
+        let cross = masked(m, &d.digits, e.sign);
+        columns.add(m, at + BLOCK, &cross);
+        let both = m.and(d.sign, e.sign);
+        columns.add(m, at + 2 * BLOCK, &[both]);
+    }
+    columns.finish(m)
+}
+
+/// `a^2`, by columns.
+///
+/// In: digits below 2^52. Out: `2 a.len()` columns, signed.
+pub(crate) fn square<M: Machine>(m: &mut M, a: &[M::V]) -> Vec<M::V> {
+    let x = blocks(a);
+    let mut columns = Columns::new(2 * a.len());
+    let mut squares = Vec::new();
+    for (i, block) in x.iter().enumerate() {
+        let p = block_square(m, block);
+        columns.add(m, 2 * i * BLOCK, &p);
+        squares.push(p);
+    }
+    for (i, j) in pairs(x.len()) {
+        let at = (i + j) * BLOCK;
+        columns.add(m, at, &squares[i]);
+        columns.add(m, at, &squares[j]);
+        let d = difference(m, x[i], x[j]);
+        let p = block_square(m, &d.digits);
+        columns.sub(m, at, &p);
+        // -(d + s B)^2 = -d^2 - 2 s d B - s^2 B^2 for the sign s in {0, -1}.
+        let cross: Vec<_> = d.digits.iter().map(|&digit| m.and(digit, d.sign)).collect();
+        columns.add(m, at + BLOCK, &cross);
+        columns.add(m, at + BLOCK, &cross);
+        columns.add(m, at + 2 * BLOCK, &[d.sign]);
+    }
+    columns.finish(m)
+}
+
+/// Montgomery's reduction: `t / R mod n`, as digits of a number below `t / R + n`.
+///
+/// In: `2 d` columns `t` of a non-negative number, `d` digits of the odd modulus `n`,
+/// `k0 = -1/n mod 2^52`. Out: `d` digits.
+pub(crate) fn reduce<M: Machine>(m: &mut M, mut t: Vec<M::V>, n: &[M::V], k0: M::V) -> Vec<M::V> {
+    let d = n.len();
+    let ones = m.splat(DIGIT_MASK);
+    for block in (0..d).step_by(BLOCK) {
+        let rows = block..(block + BLOCK).min(d);
+        let mut factors = Vec::new();
+        for i in rows.clone() {
+            let q = m.mul_lo(t[i], k0);
+            // t[i] + lo(n[0] q) is a multiple of 2^52, so what it carries is t[i] / 2^52 rounded
+            // up: known before q is, and without a multiplication.
+            let up = m.add(t[i], ones);
+            let mut carry = m.sra(up, DIGIT_BITS);
+            carry = m.madd_hi(carry, n[0], q);
+            for (j, &digit) in n.iter().enumerate().take(near(d)).skip(1) {
+                t[i + j] = m.madd_lo(t[i + j], digit, q);
+                if j == 1 {
+                    t[i + 1] = m.add(t[i + 1], carry);
+                }
+                t[i + j + 1] = m.madd_hi(t[i + j + 1], digit, q);
+            }
+            factors.push(q);
+        }
+        for far in (near(d)..d).step_by(BLOCK) {
+            for (i, &q) in rows.clone().zip(&factors) {
+                for (j, &digit) in n.iter().enumerate().skip(far).take(BLOCK) {
+                    t[i + j] = m.madd_lo(t[i + j], digit, q);
+                    t[i + j + 1] = m.madd_hi(t[i + j + 1], digit, q);
+                }
+            }
+        }
+    }
+    propagate(m, &t[d..], "the reduced number is below 2 n < 2^(52 d)")
+}
+
+/// Columns of a non-negative number to digits below 2^52.
+///
+/// `why` tells why the number has no more digits than columns.
+pub(crate) fn propagate<M: Machine>(m: &mut M, t: &[M::V], why: &'static str) -> Vec<M::V> {
+    let ones = m.splat(DIGIT_MASK);
+    let mut digits = Vec::with_capacity(t.len());
+    let mut carry = None;
+    for (i, &column) in t.iter().enumerate() {
+        let column = match carry {
+            Some(carry) => m.add(column, carry),
+            None => column,
+        };
+        if i + 1 == t.len() {
+            digits.push(m.claim(column, DIGIT_BITS, why));
+        } else {
+            carry = Some(m.sra(column, DIGIT_BITS));
+            digits.push(m.and(column, ones));
+        }
+    }
+    digits
+}
+
+/// `(a - b) mod n` in `[0, n)`, for `a` and `b` in `[0, 2 n)`.
+pub(crate) fn subtract<M: Machine>(m: &mut M, a: &[M::V], b: &[M::V], n: &[M::V]) -> Vec<M::V> {
+    let ones = m.splat(DIGIT_MASK);
+    let columns: Vec<_> = (0..n.len())
+        .map(|i| {
+            let twice = m.add(n[i], n[i]);
+            let sum = m.add(a[i], twice);
+            m.sub(sum, b[i])
+        })
+        .collect();
+    let mut x = propagate(m, &columns, "a - b + 2 n is below 4 n < 2^(52 d)");
+    // From [0, 4 n) by subtracting 2 n, then n, each where it leaves no borrow.
+    for doubled in [true, false] {
+        let mut borrow = None;
+        let mut y = Vec::with_capacity(x.len());
+        for (&digit, &modulus) in x.iter().zip(n) {
+            let modulus = if doubled {
+                m.add(modulus, modulus)
+            } else {
+                modulus
+            };
+            let mut column = m.sub(digit, modulus);
+            if let Some(borrow) = borrow {
+                column = m.add(column, borrow);
+            }
+            borrow = Some(m.sra(column, DIGIT_BITS));
+            y.push(m.and(column, ones));
+        }
+        // The sign is 0 where x was large enough and all ones where it was not.
+        let sign = borrow.expect("a modulus has digits");
+        let zero = m.splat(0);
+        let keep = m.eq(sign, zero);
+        x = x
+            .iter()
+            .zip(&y)
+            .map(|(&x, &y)| m.select(keep, y, x))
+            .collect();
+    }
+    x
+}
+
+/// Entry `index` of a table of `entries` numbers, every one of which is read.
+pub(crate) fn lookup<M: Machine>(
+    m: &mut M,
+    entries: usize,
+    digits: usize,
+    index: M::V,
+    mut entry: impl FnMut(&mut M, usize, usize) -> M::V,
+) -> Vec<M::V> {
+    let mut result = Vec::with_capacity(digits);
+    let columns: Vec<usize> = (0..digits).collect();
+    // As many accumulators at a time as leave registers for the rest.
+    for part in columns.chunks(2 * BLOCK) {
+        let mut found: Vec<_> = part.iter().map(|&i| entry(m, 0, i)).collect();
+        for e in 1..entries {
+            let number = m.splat(e as u64);
+            let hit = m.eq(index, number);
+            for (found, &i) in found.iter_mut().zip(part) {
+                let candidate = entry(m, e, i);
+                *found = m.select(hit, candidate, *found);
+            }
+        }
+        result.extend(found);
+    }
+    result
+}
+
+/// Digits from the first of `n` that a row of the reduction takes at once: with two blocks all of
+/// them, which hides the latency from one quotient digit to the next; with more, one block, as
+/// more columns than that do not fit the registers.
+fn near(d: usize) -> usize {
+    if d <= 2 * BLOCK { d } else { BLOCK }
+}
+
+/// `x y` of two blocks by rows.
+fn block_product<M: Machine>(m: &mut M, x: &[M::V], y: &[M::V]) -> Vec<M::V> {
+    let zero = m.splat(0);
+    let mut c = vec![zero; x.len() + y.len()];
+    for (i, &x) in x.iter().enumerate() {
+        for (j, &y) in y.iter().enumerate() {
+            c[i + j] = m.madd_lo(c[i + j], x, y);
+            c[i + j + 1] = m.madd_hi(c[i + j + 1], x, y);
+        }
+    }
+    c
+}
+
+/// `x^2` of a block, in the order in which its digits become known: products of unlike digits
+/// first, doubled when their column is complete, then the squares.
+fn block_square<M: Machine>(m: &mut M, x: &[M::V]) -> Vec<M::V> {
+    let zero = m.splat(0);
+    let mut c = vec![zero; 2 * x.len()];
+    for j in 0..=x.len() {
+        if j < x.len() {
+            for i in 0..j {
+                c[i + j] = m.madd_lo(c[i + j], x[i], x[j]);
+                c[i + j + 1] = m.madd_hi(c[i + j + 1], x[i], x[j]);
+            }
+        }
+        // After step j column j is complete; after the last one all are.
+        let complete = if j < x.len() {
+            j..j + 1
+        } else {
+            x.len()..2 * x.len()
+        };
+        for k in complete {
+            // Columns 0 and 2 d - 1 have no product of unlike digits.
+            if k != 0 && k != 2 * x.len() - 1 {
+                c[k] = m.add(c[k], c[k]);
+            }
+            let digit = x[k / 2];
+            c[k] = if k % 2 == 0 {
+                m.madd_lo(c[k], digit, digit)
+            } else {
+                m.madd_hi(c[k], digit, digit)
+            };
+        }
+    }
+    c
+}
+
+/// `x - y = digits + sign 2^(52 len)`: digits below 2^52, the sign 0 or -1.
+struct Difference<V> {
+    digits: Vec<V>,
+    sign: V,
+}
+
+fn difference<M: Machine>(m: &mut M, x: &[M::V], y: &[M::V]) -> Difference<M::V> {
+    let ones = m.splat(DIGIT_MASK);
+    let mut sign = None;
+    let mut digits = Vec::with_capacity(x.len());
+    for (&x, &y) in x.iter().zip(y) {
+        let mut column = m.sub(x, y);
+        if let Some(borrow) = sign {
+            column = m.add(column, borrow);
+        }
+        sign = Some(m.sra(column, DIGIT_BITS));
+        digits.push(m.and(column, ones));
+    }
+    Difference {
+        digits,
+        sign: sign.expect("a block has digits"),
+    }
+}
+
+/// Columns under construction: what was never added to costs nothing.
+struct Columns<V> {
+    columns: Vec<Option<V>>,
+}
+
+impl<V: Copy> Columns<V> {
+    fn new(len: usize) -> Self {
+        Self {
+            columns: vec![None; len],
+        }
+    }
+
+    fn add<M: Machine<V = V>>(&mut self, m: &mut M, at: usize, values: &[V]) {
+        for (column, &value) in self.columns[at..].iter_mut().zip(values) {
+            *column = Some(match *column {
+                Some(sum) => m.add(sum, value),
+                None => value,
+            });
+        }
+    }
+
+    fn sub<M: Machine<V = V>>(&mut self, m: &mut M, at: usize, values: &[V]) {
+        for (column, &value) in self.columns[at..].iter_mut().zip(values) {
+            let sum = column.unwrap_or_else(|| m.splat(0));
+            *column = Some(m.sub(sum, value));
+        }
+    }
+
+    fn finish<M: Machine<V = V>>(self, m: &mut M) -> Vec<V> {
+        self.columns
+            .into_iter()
+            .map(|column| column.unwrap_or_else(|| m.splat(0)))
+            .collect()
+    }
+}
+
+/// The blocks of a number, the last one as short as it must be.
+fn blocks<V>(digits: &[V]) -> Vec<&[V]> {
+    digits.chunks(BLOCK).collect()
+}
+
+/// All `i < j < count`.
+fn pairs(count: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..count).flat_map(move |i| (i + 1..count).map(move |j| (i, j)))
+}
