@@ -1,0 +1,43 @@
+//! Traces every kernel into assembly, and writes the table by which the library finds them.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use widelane_lanes::{Kernel, Width};
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    let out = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
+    let mut assembly = String::from("    .text\n");
+    let mut declarations = String::from("unsafe extern \"sysv64\" {\n");
+    let mut rows = String::new();
+    let mut count = 0;
+    for kernel in Kernel::all() {
+        // A kernel whose bounds do not hold must not reach a program.
+        if let Err(error) = kernel.prove() {
+            panic!("{} is not proved: {error}", kernel.name());
+        }
+        for width in [Width::Ymm, Width::Zmm] {
+            let symbol = kernel.symbol(width);
+            assembly.push_str(&kernel.assembly(width));
+            let _ = writeln!(declarations, "    fn {symbol}({PARAMETERS});");
+            let slots = kernel.report(width).slots;
+            let _ = writeln!(
+                rows,
+                "    Row {{ kernel: Kernel::{kernel:?}, width: Width::{width:?}, \
+                 function: {symbol}, slots: {slots} }},"
+            );
+            count += 1;
+        }
+    }
+    declarations.push_str("}\n");
+    let table = format!("{declarations}\nstatic TABLE: [Row; {count}] = [\n{rows}];\n");
+    let write = |name: &str, text: &str| {
+        std::fs::write(Path::new(&out).join(name), text).expect("OUT_DIR is writable");
+    };
+    write("kernels.s", &assembly);
+    write("table.rs", &table);
+}
+
+const PARAMETERS: &str = "_: *mut u64, _: *const u64, _: *const u64, _: *const u64, \
+                          _: *const u64, _: *mut u64";

@@ -1,0 +1,105 @@
+//! Every assembled kernel against the model, in every lane, on random and on boundary values.
+
+use crate::assembled::Callable;
+use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+use widelane_lanes::{ArraySpec, DIGIT_MASK, Kernel};
+
+#[test]
+fn zmm_kernels_are_the_model() {
+    match Avx512Ifma::detect() {
+        Some(token) => compare(|kernel| Callable::<8>::zmm(token, kernel)),
+        None => eprintln!("SKIP: no AVX-512 IFMA"),
+    }
+}
+
+#[test]
+fn ymm_kernels_are_the_model() {
+    match Avx512IfmaVl::detect() {
+        Some(token) => compare(|kernel| Callable::<4>::ymm(token, kernel)),
+        None => eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL"),
+    }
+}
+
+fn compare<const L: usize>(callable: impl Fn(Kernel) -> Callable<L>) {
+    let mut random = Random(0x5eed);
+    for kernel in Kernel::all() {
+        let (wide, model) = (callable(kernel), Callable::<L>::model(kernel));
+        for round in 0..ROUNDS {
+            let specs = kernel.arrays();
+            let inputs = inputs(&specs[1..], round, &mut random);
+            let mut out = vec![[0; L]; specs[0].len];
+            let mut expected = out.clone();
+            let mut scratch = vec![[0; L]; wide.slots()];
+            wide.call_slices(&mut out, &inputs, &mut scratch);
+            model.call_slices(&mut expected, &inputs, &mut []);
+            assert!(
+                out == expected,
+                "{} differs from its model in round {round}",
+                kernel.name()
+            );
+        }
+    }
+}
+
+/// Inputs within the kernels' contract: `n` odd and `k0` its own, the other numbers below `2 n`
+/// or, where they have twice as many digits, below `R n`.
+fn inputs<const L: usize>(
+    specs: &[ArraySpec],
+    round: usize,
+    random: &mut Random,
+) -> Vec<Vec<[u64; L]>> {
+    let mut inputs: Vec<Vec<[u64; L]>> = specs
+        .iter()
+        .map(|spec| {
+            let vector = |_| std::array::from_fn(|_| random.value(round, spec.bits));
+            (0..spec.len).map(vector).collect()
+        })
+        .collect();
+    let place = |name| specs.iter().position(|spec| spec.name == name);
+    for (spec, input) in specs.iter().zip(&mut inputs) {
+        let top = input.len() - 1;
+        match spec.name {
+            "n" => {
+                input[0] = input[0].map(|digit| digit | 1);
+                input[top] = input[top].map(|digit| digit >> 18 | 1 << 34);
+            }
+            "a" | "b" | "c" => input[top] = input[top].map(|digit| digit >> 17),
+            "t" => input[top] = input[top].map(|digit| digit >> 18),
+            _ => {}
+        }
+    }
+    if let (Some(n), Some(k0)) = (place("n"), place("k0")) {
+        inputs[k0][0] = inputs[n][0].map(|n| {
+            let inverse = (0..5).fold(n, |x, _| {
+                x.wrapping_mul(2u64.wrapping_sub(n.wrapping_mul(x)))
+            });
+            inverse.wrapping_neg() & DIGIT_MASK
+        });
+    }
+    inputs
+}
+
+const ROUNDS: usize = 64;
+
+/// A pseudo-random generator (SplitMix64), so that failures repeat.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Below 2^`bits`; in three rounds of four mostly zeros and ones.
+    fn value(&mut self, round: usize, bits: u32) -> u64 {
+        let value = match (round % 4, self.next() % 4) {
+            (0, _) => self.next(),
+            (_, 0) => 0,
+            (_, 1) => self.next() >> (self.next() % 64),
+            _ => u64::MAX,
+        };
+        value & (u64::MAX >> (64 - bits))
+    }
+}
