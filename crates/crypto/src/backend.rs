@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 
 /// The code that does the arithmetic of a pass.
 ///
@@ -25,7 +26,8 @@ impl Backend {
     pub fn is_available(self) -> bool {
         match self {
             Self::AwsLc => true,
-            Self::Avx512Ifma256 | Self::Avx512Ifma => false,
+            Self::Avx512Ifma256 => Avx512IfmaVl::detect().is_some(),
+            Self::Avx512Ifma => Avx512Ifma::detect().is_some(),
         }
     }
 

@@ -25,6 +25,12 @@ pub(crate) fn mod_pow2(exponent: usize, modulus: &[u64]) -> Limbs {
     limbs(&remainder, modulus.len())
 }
 
+/// `a b mod modulus`, as long as the modulus, which must be greater than 1.
+pub(crate) fn mul_mod(a: &[u64], b: &[u64], modulus: &[u64]) -> Limbs {
+    let product = mul(&integer(a), &integer(b));
+    limbs(&rem(&product, &integer(modulus)), modulus.len())
+}
+
 /// `value^-1 mod modulus`, as long as the modulus; `None` when they share a factor.
 ///
 /// `modulus` must be odd and greater than 1; `value` may be of any length.

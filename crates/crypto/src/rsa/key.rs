@@ -4,6 +4,7 @@ use super::arithmetic::{
     Limbs, Secret, be_bytes, equal, integer_from_be_bytes, invert, less, limbs, mul, rem,
 };
 use super::padding::{Hash, emsa_pkcs1_v1_5};
+use super::pass::Prepared;
 use super::{Size, portable};
 use aws_lc_rs::digest;
 use aws_lc_rs::rsa::{KeyPairComponents, PublicKeyComponents};
@@ -17,7 +18,7 @@ use pkcs8::{ObjectIdentifier, PrivateKeyInfoRef};
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// An RSA private key that has passed every check of [`from_der`](Self::from_der).
@@ -142,6 +143,13 @@ impl PrivateKey {
         &self.inner.parts
     }
 
+    /// What lanes derive from the integers of an accelerated key, once.
+    pub(super) fn prepared(&self) -> &Prepared {
+        self.inner
+            .prepared
+            .get_or_init(|| Prepared::new(self.parts()))
+    }
+
     /// The same key inside aws-lc-rs; `None` if that refuses it.
     pub(super) fn aws_lc(&self) -> Option<&RsaKeyPair> {
         self.inner.aws_lc.as_ref()
@@ -186,6 +194,7 @@ impl PrivateKey {
                 public_key_info,
                 parts,
                 aws_lc,
+                prepared: OnceLock::new(),
             }),
         };
         key.try_out()?;
@@ -373,6 +382,7 @@ struct Inner {
     public_key_info: Vec<u8>,
     parts: Parts,
     aws_lc: Option<RsaKeyPair>,
+    prepared: OnceLock<Prepared>,
 }
 
 /// Checks sizes and arithmetic, and puts the larger prime first.

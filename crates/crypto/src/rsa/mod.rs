@@ -20,6 +20,7 @@ mod arithmetic;
 mod chain;
 mod key;
 mod padding;
+mod pass;
 mod portable;
 mod request;
 #[cfg(test)]
@@ -29,7 +30,9 @@ pub use key::{KeyError, PrivateKey};
 pub use request::{Scheme, SignError, SignRequest, sign_single};
 
 use crate::{Backend, BackendUnavailable, Preference};
+use pass::Pass;
 use std::fmt;
+use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 
 /// A modulus size for which there are kernels. Requests of one size share passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -77,7 +80,15 @@ impl fmt::Display for Size {
 /// The backend is chosen once, when the value is made.
 #[derive(Debug)]
 pub struct Passes {
-    backend: Backend,
+    lanes: Lanes,
+}
+
+/// The passes of the chosen backend, one for each [`Size`] in the order of [`Size::ALL`].
+#[derive(Debug)]
+enum Lanes {
+    Single,
+    Ymm([Pass<4>; 3]),
+    Zmm([Pass<8>; 3]),
 }
 
 impl Passes {
@@ -88,19 +99,36 @@ impl Passes {
     /// When a backend was asked for by name and this machine cannot run it.
     pub fn new(preference: Preference) -> Result<Self, BackendUnavailable> {
         let backend = preference.resolve()?;
-        Ok(Self { backend })
+        let missing = BackendUnavailable { backend };
+        let lanes = match backend {
+            Backend::AwsLc => Lanes::Single,
+            Backend::Avx512Ifma256 => {
+                let token = Avx512IfmaVl::detect().ok_or(missing)?;
+                Lanes::Ymm(Size::ALL.map(|size| Pass::ymm(token, size.prime_bits())))
+            }
+            Backend::Avx512Ifma => {
+                let token = Avx512Ifma::detect().ok_or(missing)?;
+                Lanes::Zmm(Size::ALL.map(|size| Pass::zmm(token, size.prime_bits())))
+            }
+        };
+        Ok(Self { lanes })
     }
 
     /// The backend that was chosen.
     pub fn backend(&self) -> Backend {
-        self.backend
+        match self.lanes {
+            Lanes::Single => Backend::AwsLc,
+            Lanes::Ymm(_) => Backend::Avx512Ifma256,
+            Lanes::Zmm(_) => Backend::Avx512Ifma,
+        }
     }
 
     /// Requests of this size that one pass takes; 1 where they run one by one.
     pub fn lanes(&self, size: Size) -> usize {
-        match (self.backend, size) {
-            (Backend::AwsLc, _) => 1,
-            (Backend::Avx512Ifma256 | Backend::Avx512Ifma, _) => 1,
+        match &self.lanes {
+            Lanes::Single => 1,
+            Lanes::Ymm(passes) => passes[size as usize].lanes(),
+            Lanes::Zmm(passes) => passes[size as usize].lanes(),
         }
     }
 
@@ -109,15 +137,72 @@ impl Passes {
     /// `requests` is best no longer than [`lanes`](Self::lanes); a longer slice takes several
     /// passes. A request of another size gets [`SignError::WrongSize`] and harms no neighbour.
     pub fn run(&self, size: Size, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
-        requests
-            .iter()
-            .map(|request| match request.size() {
-                Some(actual) if actual == size => sign_single(request),
-                _ => Err(SignError::WrongSize {
-                    expected: size,
-                    modulus_bits: request.modulus_bits(),
-                }),
-            })
-            .collect()
+        if requests.iter().all(|request| request.size() == Some(size)) {
+            return requests
+                .chunks(self.lanes(size))
+                .flat_map(|some| self.pass(size, some))
+                .collect();
+        }
+        let sign = |request: &SignRequest| match request.size() {
+            Some(actual) if actual == size => {
+                let mut results = self.pass(size, std::slice::from_ref(request));
+                results.pop().expect("one result for one request")
+            }
+            _ => Err(SignError::WrongSize {
+                expected: size,
+                modulus_bits: request.modulus_bits(),
+            }),
+        };
+        requests.iter().map(sign).collect()
+    }
+
+    /// Answers as many requests of this size as there are lanes.
+    fn pass(&self, size: Size, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
+        match &self.lanes {
+            Lanes::Single => requests.iter().map(sign_single).collect(),
+            Lanes::Ymm(passes) => passes[size as usize].run(requests),
+            Lanes::Zmm(passes) => passes[size as usize].run(requests),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::chain::{Pads, Subject};
+    use super::*;
+
+    fn check<const L: usize>(name: &str, vectors: usize, pass: impl Fn(usize) -> Pass<L>) {
+        for size in Size::ALL {
+            let pass = pass(size.prime_bits());
+            let subject = Subject {
+                name,
+                lanes: pass.lanes(),
+                pads: Pads::Request,
+                vectors,
+                sign: &|requests| pass.run(requests),
+            };
+            subject.check(size);
+        }
+    }
+
+    #[test]
+    fn model_passes_sign_like_the_standard() {
+        check("model", 1, Pass::<4>::model);
+    }
+
+    #[test]
+    fn zmm_passes_sign_like_the_standard() {
+        match Avx512Ifma::detect() {
+            Some(token) => check("zmm", usize::MAX, |bits| Pass::zmm(token, bits)),
+            None => eprintln!("SKIP: no AVX-512 IFMA"),
+        }
+    }
+
+    #[test]
+    fn ymm_passes_sign_like_the_standard() {
+        match Avx512IfmaVl::detect() {
+            Some(token) => check("ymm", usize::MAX, |bits| Pass::ymm(token, bits)),
+            None => eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL"),
+        }
     }
 }
