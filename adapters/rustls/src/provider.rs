@@ -34,18 +34,14 @@ use crate::suspend::{Cancelled, Frame};
 /// ```
 ///
 /// Threads that sign at the same time share passes; nothing waits for company. The engine starts no
-/// threads, and every call returns the same one.
-///
-/// # Panics
-///
-/// If the engine cannot start with its default configuration, that is if the environment forces a
-/// backend that this machine does not have.
+/// threads, and every call returns the same one. Where the CPU lacks the instructions, or the
+/// environment variable `WIDELANE_CPU_DISABLE=avx512ifma` switches them off, aws-lc-rs signs.
 pub fn default_provider() -> CryptoProvider {
     static KEYS: OnceLock<Keys> = OnceLock::new();
     with_keys(KEYS.get_or_init(|| {
         let engine = Engine::start(Config::default());
         Keys {
-            engine: engine.unwrap_or_else(|error| panic!("cannot start the engine: {error}")),
+            engine: engine.expect("the defaults ask for nothing that a machine may lack"),
         }
     }))
 }

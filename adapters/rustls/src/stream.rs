@@ -18,8 +18,10 @@ impl Driver {
     /// Performs the server's side of a handshake over `io` and returns the stream for what follows.
     ///
     /// A flight of handshake messages costs one read and one write; the tickets of TLS 1.3 leave
-    /// with the first data, or when the stream is next read or flushed. There is no time limit in here:
-    /// wrap the future into a timeout. Dropping it gives up the connection and cancels its job.
+    /// with the first data, or when the stream is next read or flushed.
+    ///
+    /// There is no time limit in here: wrap the future into a timeout. Dropping it gives up the
+    /// connection and cancels its job.
     ///
     /// # Errors
     ///
@@ -73,6 +75,8 @@ impl Driver {
 /// - At most 64 KiB of unsent records are held; a write that finds them full waits. Flush after the
 ///   last write of a burst, as with any buffered stream.
 ///
+/// Early data (0-RTT) is not read: leave `max_early_data_size` of the configuration at 0.
+///
 /// What the peers agreed upon is asked of [`ServerStream::connection`]: `server_name()`,
 /// `alpn_protocol()`, `protocol_version()`, `negotiated_cipher_suite()`, `handshake_kind()`,
 /// `peer_certificates()`.
@@ -98,8 +102,8 @@ impl<IO> ServerStream<IO> {
         &self.io
     }
 
-    /// Whether the peer waits for what has been queued. After a handshake of TLS 1.3 that is tickets
-    /// only, which can go out together with the first data.
+    /// Whether the peer waits for what has been queued. After a handshake of TLS 1.3 that is
+    /// tickets only, which can go out together with the first data.
     fn owes_a_flight(&self) -> bool {
         let connection = self.connection();
         connection.is_handshaking()
