@@ -24,7 +24,9 @@ use crate::suspend::{Stacks, Suspendable};
 /// other connections go on; when enough jobs have come together to fill the lanes of a pass, or
 /// nothing else is left to do, the pass runs and its handshakes go on.
 ///
-/// Stacks are taken from a pool for the time of a step only: an idle connection holds none.
+/// Stacks are taken from a pool for the time of a step only: an idle connection holds none. One has
+/// 256 KiB of address space and a guard page below; a handshake touches up to 32 KiB of it. The
+/// callbacks of a configuration (resolvers, verifiers) run there too.
 pub struct Driver {
     worker: Rc<Worker>,
     stacks: Rc<Stacks>,
