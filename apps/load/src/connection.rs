@@ -203,8 +203,24 @@ impl Connection {
             if state.plaintext_bytes_to_read() > 0 {
                 self.take_plain(plain)?;
             }
+            if state.peer_has_closed() {
+                self.peer_closed()?;
+            }
         }
         Ok(())
+    }
+
+    /// The server's close_notify ends its answer even if it leaves the connection open.
+    fn peer_closed(&mut self) -> Result<(), Fault> {
+        match &self.state {
+            State::Answering(answer) if self.answered.is_none() => {
+                answer.end()?;
+                self.answered = Some(Instant::now());
+                Ok(())
+            }
+            State::Held => Err(Fault::ClosedIdle),
+            _ => Ok(()),
+        }
     }
 
     fn take_plain(&mut self, plain: &mut [u8]) -> Result<(), Fault> {

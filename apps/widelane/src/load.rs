@@ -349,3 +349,105 @@ const PATIENCE_WITHOUT_PROGRESS: Duration = Duration::from_secs(2);
 const CLEAR_LINE: &str = "\r\x1b[K";
 /// As shells report a process killed by SIGINT.
 const STATUS_KILLED: i32 = 130;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(arguments: &str) -> Result<Args, clap::Error> {
+        let words = std::iter::once("load").chain(arguments.split_whitespace());
+        Cli::try_parse_from(words).map(|cli| cli.args)
+    }
+
+    fn planned(arguments: &str) -> Plan {
+        plan(parse(arguments).expect("good arguments")).unwrap_or_else(|f| panic!("{f:?}"))
+    }
+
+    #[test]
+    fn what_excludes_each_other_is_refused() {
+        for wrong in [
+            "127.0.0.1:1 --concurrency 1 --rate 1",
+            "127.0.0.1:1 --insecure --ca x.pem",
+            "127.0.0.1:1 --get / --hold",
+            "127.0.0.1:1 --poisson",
+            "127.0.0.1:1 --tls 1.1",
+            "127.0.0.1:1 --group x448",
+            "127.0.0.1:1 --close abruptly",
+            "127.0.0.1:1 --duration -1",
+            "127.0.0.1:1 --cpus one",
+            "",
+        ] {
+            let error = parse(wrong).expect_err(wrong);
+            assert_eq!(error.exit_code(), 2, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_contradictory_plan_is_wrong_usage() {
+        for wrong in [
+            "nowhere",
+            "127.0.0.1:1 --threads 0",
+            "127.0.0.1:1 --concurrency 2 --threads 3",
+            "127.0.0.1:1 --tls 1.2 --group x25519mlkem768",
+            "127.0.0.1:1 --rate 0",
+        ] {
+            let failure = run(parse(wrong).expect("clap lets it pass")).expect_err(wrong);
+            assert!(
+                matches!(failure, Failure::Usage(_)),
+                "{wrong:?}: {failure:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn arguments_become_a_plan() {
+        let plan = planned(
+            "127.0.0.1:8443 --rate 50 --poisson --duration 2.5 --warmup 0 --tls 1.2 \
+             --group p256,x25519 --sigalg ed25519 --cipher ECDHE-RSA-AES128-GCM-SHA256 --resume \
+             --get /x --server-name a.test --alpn http/1.1 --cpus 0-1 --timeout 3 -k --close fin \
+             --count 7 --no-preflight",
+        );
+        assert_eq!(
+            plan.arrivals,
+            Arrivals::Rate {
+                per_second: 50.0,
+                spacing: Spacing::Poisson
+            }
+        );
+        assert_eq!(plan.duration, Duration::from_millis(2500));
+        assert_eq!(
+            (plan.warmup, plan.timeout),
+            (Duration::ZERO, Duration::from_secs(3))
+        );
+        assert_eq!(plan.offer.version, Some(Version::Tls12));
+        let groups: Vec<_> = plan.offer.groups.iter().map(Group::to_string).collect();
+        assert_eq!(groups, ["p256", "x25519"]);
+        assert_eq!((plan.threads, plan.cpus), (2, vec![0, 1]));
+        assert_eq!(plan.after, After::Get("/x".into()));
+        assert_eq!(plan.server_name, "a.test");
+        assert_eq!(
+            (plan.close, plan.limit, plan.preflight),
+            (Close::Fin, Some(7), false)
+        );
+        assert_eq!(plan.offer.trust, Trust::Nobody);
+        assert!(plan.offer.resume);
+    }
+
+    #[test]
+    fn the_default_checks_certificates_and_runs_a_closed_loop() {
+        let plan = planned("127.0.0.1:8443");
+        assert_eq!(plan.arrivals, Arrivals::Concurrency(16));
+        assert_eq!(plan.offer.trust, Trust::System);
+        assert!(plan.preflight && !plan.offer.resume);
+        let plan = planned("127.0.0.1:8443 --ca x.pem --hold");
+        assert_eq!(plan.offer.trust, Trust::File("x.pem".into()));
+        assert_eq!(plan.after, After::Hold);
+    }
+}
