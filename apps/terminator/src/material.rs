@@ -1,0 +1,181 @@
+//! The files a configuration names, read into memory: certificates, keys and authorities.
+//!
+//! Reading is apart from understanding (`tls`), because files are read before root privileges are
+//! dropped and understood after the engine has started.
+
+use std::fmt;
+use std::path::Path;
+
+use rustls_pki_types::pem::{self, PemObject};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::config::{Certificate, Config, Fault, Listener};
+
+/// What one listener's files hold, in the order of its certificates.
+#[derive(Debug)]
+pub(crate) struct Material {
+    pub(crate) certificates: Vec<Pair>,
+    pub(crate) client_ca: Vec<CertificateDer<'static>>,
+}
+
+/// A chain with its key, not yet known to belong together.
+pub(crate) struct Pair {
+    pub(crate) chain: Vec<CertificateDer<'static>>,
+    pub(crate) key: PrivateKeyDer<'static>,
+    pub(crate) facts: Facts,
+}
+
+/// What the certificate says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// DNS names of the subjectAltName extension, or the common name when there is none.
+    pub(crate) names: Vec<String>,
+    /// Seconds since 1970.
+    pub(crate) not_after: i64,
+}
+
+/// Reads the files of every listener.
+pub(crate) fn read(config: &Config) -> Result<Vec<Material>, Fault> {
+    let listeners = config.listeners.iter().enumerate();
+    listeners
+        .map(|(index, listener)| read_listener(&format!("listener[{index}]"), listener))
+        .collect()
+}
+
+/// The common name of a certificate's subject, for logs and for the PROXY header.
+pub(crate) fn common_name(der: &[u8]) -> Option<String> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let name = certificate.subject().iter_common_name().next()?;
+    name.as_str().ok().map(str::to_owned)
+}
+
+/// What a certificate says about itself.
+pub(crate) fn facts(der: &[u8]) -> Option<Facts> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let mut names = Vec::new();
+    if let Ok(Some(extension)) = certificate.subject_alternative_name() {
+        for name in &extension.value.general_names {
+            if let GeneralName::DNSName(name) = name {
+                names.push((*name).to_owned());
+            }
+        }
+    }
+    if names.is_empty() {
+        let common = certificate.subject().iter_common_name().next();
+        names.extend(
+            common
+                .and_then(|name| name.as_str().ok())
+                .map(str::to_owned),
+        );
+    }
+    Some(Facts {
+        names,
+        not_after: certificate.validity().not_after.timestamp(),
+    })
+}
+
+impl fmt::Debug for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pair")
+            .field("facts", &self.facts)
+            .finish_non_exhaustive()
+    }
+}
+
+fn read_listener(key: &str, listener: &Listener) -> Result<Material, Fault> {
+    let mut certificates = Vec::new();
+    for (index, files) in listener.certificates.iter().enumerate() {
+        certificates.push(read_pair(&format!("{key}.certificate[{index}]"), files)?);
+    }
+    let client_ca = match &listener.client_ca {
+        Some(path) => read_chain(&format!("{key}.client_ca"), path)?,
+        None => Vec::new(),
+    };
+    Ok(Material {
+        certificates,
+        client_ca,
+    })
+}
+
+fn read_pair(key: &str, files: &Certificate) -> Result<Pair, Fault> {
+    let chain_key = format!("{key}.cert");
+    let chain = read_chain(&chain_key, &files.cert)?;
+    let facts = facts(&chain[0]).ok_or_else(|| {
+        Fault::new(
+            chain_key,
+            format!(
+                "the first certificate of {} is damaged",
+                files.cert.display()
+            ),
+            "put the server's own certificate (X.509, PEM) first",
+        )
+    })?;
+    Ok(Pair {
+        chain,
+        key: read_key(&format!("{key}.key"), &files.key)?,
+        facts,
+    })
+}
+
+fn read_chain(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Fault> {
+    let text = read_file(key, path)?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let remedy = "give a PEM file with `-----BEGIN CERTIFICATE-----` sections, the leaf first";
+    match chain {
+        Ok(chain) if chain.is_empty() => Err(Fault::new(
+            key,
+            format!("no certificate in {}", path.display()),
+            remedy,
+        )),
+        Ok(chain) => Ok(chain),
+        Err(error) => Err(Fault::new(
+            key,
+            format!("{} is not PEM: {error}", path.display()),
+            remedy,
+        )),
+    }
+}
+
+fn read_key(key: &str, path: &Path) -> Result<PrivateKeyDer<'static>, Fault> {
+    let text = read_file(key, path)?;
+    PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
+        let encrypted = [&b"BEGIN ENCRYPTED PRIVATE KEY"[..], b"Proc-Type: 4,ENCRYPTED"];
+        let encrypted = encrypted.iter().any(|mark| {
+            text.windows(mark.len()).any(|window| window == *mark)
+        });
+        let path = path.display();
+        match error {
+            _ if encrypted => Fault::new(
+                key,
+                format!("the key in {path} is encrypted"),
+                format!("store it decrypted: openssl pkey -in {path} -out plain.key"),
+            ),
+            pem::Error::NoItemsFound => Fault::new(
+                key,
+                format!("no private key in {path}"),
+                "give a PEM file with a `PRIVATE KEY`, `RSA PRIVATE KEY` or `EC PRIVATE KEY` section",
+            ),
+            error => Fault::new(key, format!("{path} is not PEM: {error}"), "give a PEM key file"),
+        }
+    })
+}
+
+fn read_file(key: &str, path: &Path) -> Result<Vec<u8>, Fault> {
+    std::fs::read(path).map_err(|error| {
+        let remedy = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => format!(
+                "let the user of this process read it ({}); note that a reload runs after root \
+                 privileges were dropped",
+                crate::privileges::current()
+            ),
+            _ => "correct the path".into(),
+        };
+        Fault::new(
+            key,
+            format!("cannot read {}: {error}", path.display()),
+            remedy,
+        )
+    })
+}

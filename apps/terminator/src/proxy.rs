@@ -1,0 +1,154 @@
+//! The PROXY protocol header, version 2, that tells the backend who is at the other end.
+//!
+//! Layout after the "PROXY protocol" specification (W. Tarreau), sections 2.2 and 2.2.1 to 2.2.8:
+//! signature, version and command, family, length, addresses, then type-length-value records.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// What the backend is told about one connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts<'a> {
+    pub(crate) client: SocketAddr,
+    pub(crate) server: SocketAddr,
+    /// The application protocol agreed on.
+    pub(crate) alpn: Option<&'a [u8]>,
+    /// The host name that the client asked for.
+    pub(crate) authority: Option<&'a str>,
+    /// `TLSv1.3` or `TLSv1.2`.
+    pub(crate) version: &'a str,
+    /// The cipher suite's name.
+    pub(crate) cipher: Option<&'a str>,
+    /// Whether the client showed a (good) certificate, and the common name in it.
+    pub(crate) certificate: Option<Option<&'a str>>,
+}
+
+/// The bytes to send before anything else.
+pub(crate) fn header(facts: &Facts<'_>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(160);
+    bytes.extend_from_slice(&SIGNATURE);
+    bytes.push(VERSION_2_PROXY);
+    match (
+        facts.client.ip().to_canonical(),
+        facts.server.ip().to_canonical(),
+    ) {
+        (IpAddr::V4(client), IpAddr::V4(server)) => {
+            bytes.extend_from_slice(&[TCP_OVER_IPV4, 0, 0]);
+            bytes.extend_from_slice(&client.octets());
+            bytes.extend_from_slice(&server.octets());
+        }
+        (client, server) => {
+            bytes.extend_from_slice(&[TCP_OVER_IPV6, 0, 0]);
+            bytes.extend_from_slice(&as_v6(client));
+            bytes.extend_from_slice(&as_v6(server));
+        }
+    }
+    bytes.extend_from_slice(&facts.client.port().to_be_bytes());
+    bytes.extend_from_slice(&facts.server.port().to_be_bytes());
+    if let Some(alpn) = facts.alpn {
+        record(&mut bytes, TYPE_ALPN, alpn);
+    }
+    if let Some(authority) = facts.authority {
+        record(&mut bytes, TYPE_AUTHORITY, authority.as_bytes());
+    }
+    record(&mut bytes, TYPE_SSL, &ssl(facts));
+    let length = u16::try_from(bytes.len() - FIXED_BYTES).unwrap_or(u16::MAX);
+    bytes[LENGTH_AT..FIXED_BYTES].copy_from_slice(&length.to_be_bytes());
+    bytes
+}
+
+/// The value of the record PP2_TYPE_SSL, itself with records inside.
+fn ssl(facts: &Facts<'_>) -> Vec<u8> {
+    let mut client = CLIENT_SSL;
+    if facts.certificate.is_some() {
+        client |= CLIENT_CERT_CONN | CLIENT_CERT_SESS;
+    }
+    // `verify` is zero if the client's certificate was verified. A bad one ends the handshake, so
+    // what is not zero here means that none was shown.
+    let verify = u32::from(facts.certificate.is_none());
+    let mut value = vec![client];
+    value.extend_from_slice(&verify.to_be_bytes());
+    record(&mut value, SUBTYPE_VERSION, facts.version.as_bytes());
+    if let Some(cipher) = facts.cipher {
+        record(&mut value, SUBTYPE_CIPHER, cipher.as_bytes());
+    }
+    if let Some(Some(name)) = facts.certificate {
+        record(&mut value, SUBTYPE_CN, name.as_bytes());
+    }
+    value
+}
+
+/// Appends a record. Values here are names: 255 bytes at most by their own standards, except a
+/// common name, which is cut so that the header always fits its length field.
+fn record(bytes: &mut Vec<u8>, kind: u8, value: &[u8]) {
+    let value = &value[..value.len().min(LONGEST_VALUE)];
+    bytes.push(kind);
+    bytes.extend_from_slice(&(value.len() as u16).to_be_bytes());
+    bytes.extend_from_slice(value);
+}
+
+fn as_v6(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
+const VERSION_2_PROXY: u8 = 0x21;
+const TCP_OVER_IPV4: u8 = 0x11;
+const TCP_OVER_IPV6: u8 = 0x21;
+const LENGTH_AT: usize = 14;
+const FIXED_BYTES: usize = 16;
+const LONGEST_VALUE: usize = 4096;
+const TYPE_ALPN: u8 = 0x01;
+const TYPE_AUTHORITY: u8 = 0x02;
+const TYPE_SSL: u8 = 0x20;
+const SUBTYPE_VERSION: u8 = 0x21;
+const SUBTYPE_CN: u8 = 0x22;
+const SUBTYPE_CIPHER: u8 = 0x23;
+const CLIENT_SSL: u8 = 0x01;
+const CLIENT_CERT_CONN: u8 = 0x02;
+const CLIENT_CERT_SESS: u8 = 0x04;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(client: &str, server: &str) -> Facts<'static> {
+        Facts {
+            client: client.parse().unwrap(),
+            server: server.parse().unwrap(),
+            alpn: Some(b"h2"),
+            authority: Some("a.example"),
+            version: "TLSv1.3",
+            cipher: None,
+            certificate: Some(Some("cn")),
+        }
+    }
+
+    #[test]
+    fn ipv4_byte_for_byte() {
+        let bytes = header(&facts("192.0.2.1:258", "[::ffff:192.0.2.2]:443"));
+        let mut expected = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x34".to_vec();
+        expected.extend_from_slice(&[192, 0, 2, 1, 192, 0, 2, 2, 1, 2, 1, 187]);
+        expected.extend_from_slice(b"\x01\x00\x02h2\x02\x00\x09a.example");
+        expected.extend_from_slice(b"\x20\x00\x14\x07\0\0\0\0\x21\x00\x07TLSv1.3\x22\x00\x02cn");
+        assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn ipv6_length_counts_all_that_follows() {
+        let bytes = header(&facts("[2001:db8::1]:1", "192.0.2.2:443"));
+        assert_eq!(bytes[13], TCP_OVER_IPV6);
+        let length = usize::from(u16::from_be_bytes([bytes[14], bytes[15]]));
+        assert_eq!(length, bytes.len() - 16);
+    }
+
+    #[test]
+    fn without_a_certificate_nothing_is_verified() {
+        let mut facts = facts("192.0.2.1:1", "192.0.2.2:2");
+        facts.certificate = None;
+        let value = ssl(&facts);
+        assert_eq!(value[..5], [CLIENT_SSL, 0, 0, 0, 1]);
+    }
+}

@@ -1,0 +1,208 @@
+//! The seam between connections and signatures: alone by AWS-LC, or batched by the engine.
+
+use std::fmt;
+use std::rc::Rc;
+
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+use rustls::ServerConnection;
+use rustls::crypto::CryptoProvider;
+use widelane_crypto::{Backend, Preference};
+use widelane_engine::{Engine, OperationCounters, StartError};
+use widelane_rustls::{Driver, HandshakeError};
+
+use crate::config::{Batching, Fault, Placement, SigningBackend};
+
+/// Where a server's signatures come from.
+pub(crate) enum SigningSource {
+    /// AWS-LC, one by one.
+    Plain,
+    /// The engine.
+    Batched {
+        /// Shut down when the server is dropped.
+        engine: Engine,
+        provider: CryptoProvider,
+    },
+}
+
+/// How a worker makes handshake progress.
+pub(crate) enum Signing {
+    /// Every signature where it is asked for.
+    Plain,
+    /// Handshakes suspend at their signature, which joins those of other connections.
+    Batched(Rc<Driver>),
+}
+
+/// Why processing did not succeed.
+#[derive(Debug)]
+pub(crate) enum ProcessFailure {
+    /// The engine's queue is full.
+    Overloaded,
+    /// No signature could be made.
+    Internal(String),
+    /// The peer's bytes.
+    Tls(rustls::Error),
+}
+
+impl SigningSource {
+    pub(crate) fn start(batching: &Batching) -> Result<Self, Fault> {
+        if !batching.enabled {
+            return Ok(Self::Plain);
+        }
+        let engine = Engine::start(widelane_engine::Config {
+            placement: match batching.placement {
+                Placement::Inline => widelane_engine::Placement::Inline,
+                Placement::VectorCores => {
+                    let cpus = batching.vector_cpus.0.clone();
+                    widelane_engine::Placement::VectorCores { cpus }
+                }
+            },
+            queue_limit: batching.queue,
+            backend: match batching.backend {
+                SigningBackend::Auto => Preference::Auto,
+                SigningBackend::Avx512ifma => Preference::Exactly(Backend::Avx512Ifma),
+                SigningBackend::Avx512ifma256 => Preference::Exactly(Backend::Avx512Ifma256),
+                SigningBackend::AwsLc => Preference::Exactly(Backend::AwsLc),
+            },
+        });
+        let engine = engine.map_err(|error| {
+            let key = match error {
+                StartError::Backend(_) => "batching.backend",
+                _ => "batching.vector_cpus",
+            };
+            Fault::new(key, error.to_string(), "or set batching.enabled = false")
+        })?;
+        let provider = widelane_rustls::provider(&engine);
+        Ok(Self::Batched { engine, provider })
+    }
+
+    /// What TLS configurations are built with.
+    pub(crate) fn provider(&self) -> CryptoProvider {
+        match self {
+            Self::Plain => rustls::crypto::aws_lc_rs::default_provider(),
+            Self::Batched { provider, .. } => provider.clone(),
+        }
+    }
+
+    /// The engine's counters for a scrape.
+    pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let enabled = ConstGauge::new(i64::from(!matches!(self, Self::Plain)));
+        enabled.encode(encoder.encode_descriptor(
+            "widelane_batching",
+            "1 if signatures are batched",
+            None,
+            MetricType::Gauge,
+        )?)?;
+        let Self::Batched { engine, .. } = self else {
+            return Ok(());
+        };
+        let operations = engine.counters();
+        for (name, help, value) in SERIES {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for operation in &operations {
+                family
+                    .encode_family(&[("operation", operation.name)])?
+                    .encode_counter::<NoLabelSet, _, u64>(&value(operation), None)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for SigningSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain => "Plain",
+            Self::Batched { .. } => "Batched",
+        })
+    }
+}
+
+impl Drop for SigningSource {
+    fn drop(&mut self) {
+        if let Self::Batched { engine, .. } = self {
+            engine.shutdown();
+        }
+    }
+}
+
+impl Signing {
+    /// For the calling thread, inside its event loop.
+    pub(crate) fn new(source: &SigningSource) -> Self {
+        match source {
+            SigningSource::Plain => Self::Plain,
+            SigningSource::Batched { engine, .. } => {
+                let driver = Driver::new(engine);
+                tokio::task::spawn_local(driver.clone().flusher());
+                Self::Batched(driver)
+            }
+        }
+    }
+
+    /// Processes whatever bytes `tls` has received. The connection comes back with an error too,
+    /// for its alert; if the future is dropped, it is dropped.
+    pub(crate) async fn process(
+        &self,
+        mut tls: Box<ServerConnection>,
+    ) -> (Box<ServerConnection>, Result<(), ProcessFailure>) {
+        match self {
+            Self::Plain => {
+                let result = tls.process_new_packets();
+                (tls, result.map(drop).map_err(ProcessFailure::Tls))
+            }
+            Self::Batched(driver) => {
+                let (tls, result) = driver.process(tls).await;
+                let result = result.map(drop).map_err(|error| match error {
+                    HandshakeError::Overloaded => ProcessFailure::Overloaded,
+                    HandshakeError::Tls(error @ rustls::Error::Other(_)) => {
+                        ProcessFailure::Internal(error.to_string())
+                    }
+                    HandshakeError::Tls(error) => ProcessFailure::Tls(error),
+                    error => ProcessFailure::Internal(error.to_string()),
+                });
+                (tls, result)
+            }
+        }
+    }
+}
+
+type Value = fn(&OperationCounters) -> u64;
+
+/// Prometheus wants times in seconds, but these are sums of nanoseconds and stay exact as integers.
+const SERIES: [(&str, &str, Value); 8] = [
+    ("widelane_engine_jobs", "Jobs answered by a pass", |one| {
+        one.jobs
+    }),
+    ("widelane_engine_passes", "Passes run", |one| one.passes),
+    (
+        "widelane_engine_lanes_filled",
+        "Jobs that passes carried; over passes: the mean fill",
+        |one| one.lanes_filled,
+    ),
+    (
+        "widelane_engine_queued_nanoseconds",
+        "Time jobs waited for their pass",
+        |one| u64::try_from(one.queued.as_nanos()).unwrap_or(u64::MAX),
+    ),
+    (
+        "widelane_engine_kernel_nanoseconds",
+        "Time spent in passes",
+        |one| u64::try_from(one.kernel.as_nanos()).unwrap_or(u64::MAX),
+    ),
+    (
+        "widelane_engine_rejected",
+        "Jobs refused because the queue was full",
+        |one| one.rejected,
+    ),
+    (
+        "widelane_engine_cancelled",
+        "Jobs whose connection went away first",
+        |one| one.cancelled,
+    ),
+    (
+        "widelane_engine_panicked",
+        "Jobs that made the operation panic (a bug)",
+        |one| one.panicked,
+    ),
+];

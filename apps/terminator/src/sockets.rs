@@ -1,0 +1,150 @@
+//! Listening sockets: one for each worker and address, or those that the service manager passed.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::config::Fault;
+
+/// Sockets passed by the service manager (`LISTEN_FDS`), by their address.
+#[derive(Debug, Default)]
+pub(crate) struct Inherited(HashMap<SocketAddr, Vec<TcpListener>>);
+
+impl Inherited {
+    /// Takes the sockets that the environment announces. Empty if there are none.
+    pub(crate) fn from_environment() -> Result<Self, Fault> {
+        let mut sockets: HashMap<_, Vec<_>> = HashMap::new();
+        let mut passed = listenfd::ListenFd::from_env();
+        for index in 0..passed.len() {
+            let fault = |error: io::Error| {
+                Fault::new(
+                    "listener",
+                    format!("socket {index} passed by the service manager is unusable: {error}"),
+                    "pass only ListenStream= sockets with a TCP address",
+                )
+            };
+            if let Some(socket) = passed.take_tcp_listener(index).map_err(fault)? {
+                let address = socket.local_addr().map_err(fault)?;
+                sockets.entry(address).or_default().push(socket);
+            }
+        }
+        Ok(Self(sockets))
+    }
+
+    /// Addresses passed and not taken.
+    pub(crate) fn left_over(&self) -> impl Iterator<Item = &SocketAddr> {
+        self.0.keys()
+    }
+}
+
+/// Sockets for one address, one for each worker, and the address that they really have.
+///
+/// Inherited sockets are shared out: with one socket all workers accept from it; with more (several
+/// `ListenStream=` lines and `ReusePort=yes`) every socket belongs to at least one worker.
+pub(crate) fn listen(
+    address: SocketAddr,
+    workers: usize,
+    inherited: &mut Inherited,
+) -> io::Result<(SocketAddr, Vec<Vec<TcpListener>>)> {
+    if let Some(passed) = inherited.0.remove(&address) {
+        return Ok((address, share_out(passed, workers)?));
+    }
+    let first = bind(address)?;
+    let bound = first.local_addr()?;
+    let mut sockets = vec![vec![first]];
+    while sockets.len() < workers {
+        sockets.push(vec![bind(bound)?]);
+    }
+    Ok((bound, sockets))
+}
+
+fn share_out(passed: Vec<TcpListener>, workers: usize) -> io::Result<Vec<Vec<TcpListener>>> {
+    let mut shares: Vec<Vec<TcpListener>> = Vec::new();
+    for worker in 0..workers {
+        let mine: Vec<&TcpListener> = if passed.len() >= workers {
+            passed.iter().skip(worker).step_by(workers).collect()
+        } else {
+            vec![&passed[worker % passed.len()]]
+        };
+        shares.push(
+            mine.into_iter()
+                .map(TcpListener::try_clone)
+                .collect::<io::Result<_>>()?,
+        );
+    }
+    for socket in &passed {
+        prepare(&socket2::SockRef::from(socket))?;
+    }
+    Ok(shares)
+}
+
+/// `SO_REUSEPORT` gives every worker a queue of its own, which the kernel fills by a hash of the
+/// client's address: no lock and no thundering herd between workers.
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    if address.is_ipv6() {
+        // `[::]` beside `0.0.0.0` must not collide.
+        socket.set_only_v6(true)?;
+    }
+    prepare(&(&socket).into())?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Accepted sockets inherit these from their listening socket, which saves a call for each.
+fn prepare(socket: &socket2::SockRef<'_>) -> io::Result<()> {
+    socket.set_tcp_nodelay(true)?;
+    socket.set_keepalive(true)?;
+    socket.set_nonblocking(true)
+}
+
+/// The kernel cuts it down to `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_worker_has_a_socket_on_the_same_port() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let (bound, sockets) = listen(any, 3, &mut Inherited::default()).unwrap();
+        assert_eq!(sockets.len(), 3);
+        assert!(
+            sockets
+                .iter()
+                .flatten()
+                .all(|one| one.local_addr().unwrap() == bound)
+        );
+    }
+
+    #[test]
+    fn passed_sockets_all_find_a_worker() {
+        for (passed, workers) in [(1, 3), (3, 3), (5, 2), (2, 3)] {
+            let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+            let sockets: Vec<_> = (0..passed).map(|_| bind(any).unwrap()).collect();
+            let mut expected: Vec<_> = sockets.iter().map(|s| s.local_addr().unwrap()).collect();
+            let shares = share_out(sockets, workers).unwrap();
+            assert_eq!(shares.len(), workers);
+            assert!(shares.iter().all(|share| !share.is_empty()));
+            let mut taken: Vec<_> = shares
+                .iter()
+                .flatten()
+                .map(|s| s.local_addr().unwrap())
+                .collect();
+            taken.sort();
+            taken.dedup();
+            expected.sort();
+            assert_eq!(taken, expected, "{passed} sockets, {workers} workers");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! One event-loop thread: accepts on its own sockets and runs its own connections to their end.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use tokio::net::TcpStream;
+use tokio::runtime::LocalOptions;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::spawn_local;
+
+use crate::connection::{self, SCRATCH_BYTES};
+use crate::server::{Admission, Shared, Slot};
+use crate::signing::Signing;
+use crate::stats::Stats;
+
+/// What the server asks of a worker.
+pub(crate) enum Command {
+    /// Accept from this socket.
+    Listen {
+        socket: TcpListener,
+        slot: Arc<Slot>,
+    },
+    /// Accept what waits at this slot's sockets, then close them.
+    Close { slot: Arc<Slot> },
+    /// Close all sockets in that way and end once the last connection has ended.
+    Drain,
+    /// End now.
+    Abort,
+}
+
+/// A running worker, seen from the server.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) commands: mpsc::UnboundedSender<Command>,
+    pub(crate) thread: JoinHandle<()>,
+}
+
+/// What the connections of one worker share, on its thread only.
+pub(crate) struct Local {
+    pub(crate) signing: Signing,
+    /// Bytes on their way from a backend to a client pass through here within one poll.
+    pub(crate) scratch: RefCell<Box<[u8]>>,
+    pub(crate) stats: Arc<Stats>,
+    live: Cell<usize>,
+    emptied: Notify,
+}
+
+/// Starts worker number `index` and waits until it is ready.
+pub(crate) fn start(index: usize, cpu: Option<usize>, shared: Arc<Shared>) -> io::Result<Worker> {
+    let (commands, inbox) = mpsc::unbounded_channel();
+    let (report, ready) = std::sync::mpsc::channel();
+    let name = format!("widelane-{index}");
+    let thread = std::thread::Builder::new().name(name).spawn(move || {
+        if let Some(cpu) = cpu {
+            pin(cpu);
+        }
+        // A local runtime: its tasks never leave this thread, and so need no lock to be woken.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build_local(LocalOptions::default());
+        match runtime {
+            Ok(runtime) => {
+                let _ = report.send(Ok(()));
+                runtime.block_on(run(index, shared, inbox));
+                // Dropping the runtime drops every connection that is left, and with it its sockets.
+            }
+            Err(error) => drop(report.send(Err(error))),
+        }
+    })?;
+    ready
+        .recv()
+        .unwrap_or_else(|_| Err(io::Error::other("the worker thread ended at once")))?;
+    Ok(Worker { commands, thread })
+}
+
+async fn run(index: usize, shared: Arc<Shared>, mut inbox: mpsc::UnboundedReceiver<Command>) {
+    let local = Rc::new(Local {
+        signing: Signing::new(&shared.signing),
+        scratch: RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()),
+        stats: shared.stats[index].clone(),
+        live: Cell::new(0),
+        emptied: Notify::new(),
+    });
+    let mut listening: HashMap<usize, Vec<oneshot::Sender<()>>> = HashMap::new();
+    while let Some(command) = inbox.recv().await {
+        match command {
+            Command::Listen { socket, slot } => {
+                let (closer, closing) = oneshot::channel();
+                let socket = match tokio::net::TcpListener::from_std(socket) {
+                    Ok(socket) => socket,
+                    Err(error) => {
+                        tracing::error!(%error, "cannot watch a listening socket");
+                        continue;
+                    }
+                };
+                listening.entry(slot.number).or_default().push(closer);
+                spawn_local(accept(
+                    socket,
+                    slot,
+                    shared.clone(),
+                    Alive::new(&local),
+                    closing,
+                ));
+            }
+            // Dropping the senders tells the accepting tasks.
+            Command::Close { slot } => drop(listening.remove(&slot.number)),
+            Command::Drain => break,
+            Command::Abort => return,
+        }
+    }
+    drop(listening);
+    while local.live.get() > 0 {
+        tokio::select! {
+            () = local.emptied.notified() => {}
+            command = inbox.recv() => if matches!(command, None | Some(Command::Abort)) { return },
+        }
+    }
+}
+
+/// Accepts until `closing` is dropped, and then whatever the kernel has queued already.
+async fn accept(
+    socket: tokio::net::TcpListener,
+    slot: Arc<Slot>,
+    shared: Arc<Shared>,
+    alive: Alive,
+    mut closing: oneshot::Receiver<()>,
+) {
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            _ = &mut closing => break,
+            accepted = socket.accept() => accepted,
+        };
+        match accepted {
+            Ok((client, peer)) => welcome(client, peer, &slot, &shared, &alive.0),
+            Err(error) => {
+                alive.0.stats.accept_errors.fetch_add(1, Relaxed);
+                if let Some(pause) = pause_after(&error) {
+                    tracing::warn!(%error, "cannot accept; is RLIMIT_NOFILE too low?");
+                    tokio::time::sleep(pause).await;
+                }
+            }
+        }
+    }
+    let Ok(socket) = socket.into_std() else {
+        return;
+    };
+    loop {
+        match socket.accept() {
+            Ok((client, peer)) => {
+                let client = client
+                    .set_nonblocking(true)
+                    .and_then(|()| TcpStream::from_std(client));
+                if let Ok(client) = client {
+                    welcome(client, peer, &slot, &shared, &alive.0);
+                }
+            }
+            Err(error)
+                if pause_after(&error).is_none() && error.kind() != io::ErrorKind::WouldBlock => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Starts a connection's task, or closes the connection at once if a limit is reached.
+fn welcome(
+    client: TcpStream,
+    peer: SocketAddr,
+    slot: &Slot,
+    shared: &Arc<Shared>,
+    local: &Rc<Local>,
+) {
+    local.stats.accepted.fetch_add(1, Relaxed);
+    let site = slot.site.load_full();
+    match Admission::ask(shared, &site) {
+        Ok(admission) => {
+            let alive = Alive::new(local);
+            spawn_local(async move {
+                connection::serve(client, peer, site, &alive.0, admission).await;
+            });
+        }
+        Err(refusal) => local.stats.refused(refusal),
+    }
+}
+
+/// How long to wait after a failed accept; `None` if only that one connection was lost.
+fn pause_after(error: &io::Error) -> Option<Duration> {
+    let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    let code = error.raw_os_error()?;
+    exhausted
+        .iter()
+        .any(|errno| errno.raw_os_error() == code)
+        .then_some(EXHAUSTED_PAUSE)
+}
+
+/// A task that keeps its worker from ending.
+struct Alive(Rc<Local>);
+
+impl Alive {
+    fn new(local: &Rc<Local>) -> Self {
+        local.live.set(local.live.get() + 1);
+        Self(local.clone())
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.live.set(self.0.live.get() - 1);
+        if self.0.live.get() == 0 {
+            self.0.emptied.notify_one();
+        }
+    }
+}
+
+fn pin(cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    if let Err(error) = sched_setaffinity(None, &set) {
+        tracing::warn!(cpu, %error, "cannot pin a worker; is this CPU online and allowed?");
+    }
+}
+
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
