@@ -11,6 +11,7 @@
 mod failure;
 mod load;
 mod output;
+mod serve;
 mod values;
 
 use clap::{Parser, Subcommand};
@@ -34,12 +35,14 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Serve(serve::Args),
     Load(load::Args),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result: Result<(), Failure> = match cli.command {
+        Command::Serve(args) => serve::run(args),
         Command::Load(args) => load::run(args),
     };
     match result {
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
 
 const EXAMPLES: &str = "\
 Examples:
+  widelane serve --demo
   widelane load 127.0.0.1:8443 --insecure --concurrency 32 --duration 10
 
 Every command prints a table for people, or JSON for programs with --json.

@@ -1,0 +1,230 @@
+//! `widelane serve`: the TLS terminator.
+
+use crate::failure::Failure;
+use crate::output;
+use clap::{Args as ClapArgs, ValueEnum};
+use std::error::Error;
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use tracing_subscriber::EnvFilter;
+use widelane_terminator::{
+    Backend, Certificate, Config, ConfigError, CpuList, Demo, Document, Listener, Placement, Server,
+};
+
+/// Terminate TLS in front of a backend
+///
+/// Accepts TLS 1.3 and 1.2, batches the RSA signatures of concurrent handshakes, and relays the
+/// decrypted bytes to a TCP or UNIX-socket backend.
+///
+/// SIGHUP reloads certificates and configuration without losing a connection; SIGTERM stops after
+/// live connections have ended. RUST_LOG=debug says more.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Address to listen on (repeatable) [default with --demo: 127.0.0.1:8443]
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Vec<SocketAddr>,
+    /// Certificate chain, PEM, leaf first (repeatable, each with its --key; chosen by host name)
+    #[arg(long, value_name = "FILE")]
+    cert: Vec<PathBuf>,
+    /// Private key of the certificate, PEM
+    #[arg(long, value_name = "FILE")]
+    key: Vec<PathBuf>,
+    /// Where the decrypted bytes go
+    #[arg(long, value_name = "ADDR:PORT|unix:PATH")]
+    backend: Option<Backend>,
+    /// Application protocol of the backend for ALPN, most wanted first (repeatable)
+    #[arg(long, value_name = "NAME")]
+    alpn: Vec<String>,
+    /// Tell the backend who connects (PROXY protocol version 2)
+    #[arg(long)]
+    proxy_protocol: bool,
+    /// Event-loop threads [default: one for each CPU of --cpus, or of the machine]
+    #[arg(long, value_name = "N")]
+    workers: Option<NonZeroUsize>,
+    /// Pin the workers to these CPUs, for example 0,2,4-7
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuList>,
+    /// Make RSA signatures of concurrent handshakes together [default: on]
+    #[arg(long, value_name = "on|off")]
+    batching: Option<Switch>,
+    /// Where batches run [default: inline]
+    #[arg(long, value_name = "inline|vector-cores")]
+    placement: Option<Place>,
+    /// CPUs of the vector cores
+    #[arg(long, value_name = "LIST")]
+    vector_cpus: Option<CpuList>,
+    /// Serve Prometheus metrics (/metrics) and /healthz here, plain HTTP
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
+    /// Read everything from a TOML file instead of flags; packaging/widelane.toml shows every key
+    #[arg(long, value_name = "FILE", conflicts_with_all = BY_FLAGS)]
+    config: Option<PathBuf>,
+    /// Check the configuration and the files that it names, and do not serve
+    #[arg(long)]
+    check: bool,
+    /// Serve a page of our own with a certificate made on the spot; needs nothing
+    #[arg(long, conflicts_with_all = ["cert", "key", "config"])]
+    demo: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Place {
+    Inline,
+    VectorCores,
+}
+
+pub(crate) fn run(args: Args) -> Result<(), Failure> {
+    start_log();
+    let demo = if args.demo {
+        Some(Demo::start().map_err(failed)?)
+    } else {
+        None
+    };
+    let source = match &args.config {
+        Some(path) => Source::File(path.clone()),
+        None => Source::Flags(Box::new(args.flags(demo.as_ref())?)),
+    };
+    let document = source.document().map_err(failed)?;
+    if args.check {
+        Server::check(&document).map_err(failed)?;
+        return output::print("The configuration can be served.\n");
+    }
+    let server = Server::start(&document).map_err(failed)?;
+    if demo.is_some() {
+        for address in server.addresses() {
+            output::complain(&format!("Try: curl -k https://{address}/\n"));
+        }
+    }
+    let drain = document.config().drain.timeout;
+    server.run(drain, || source.document()).map_err(failed)
+}
+
+fn failed(error: impl Error) -> Failure {
+    Failure::from_error(&error)
+}
+
+/// Where the configuration comes from, at the start and again at every reload.
+enum Source {
+    File(PathBuf),
+    /// Flags stay as they are, but the files that they name may have changed.
+    Flags(Box<Config>),
+}
+
+impl Source {
+    fn document(&self) -> Result<Document, ConfigError> {
+        match self {
+            Self::File(path) => Document::read(path),
+            Self::Flags(config) => Document::from_flags(Config::clone(config)),
+        }
+    }
+}
+
+impl Args {
+    fn flags(&self, demo: Option<&Demo>) -> Result<Config, Failure> {
+        let usage = |message: &str| Err(Failure::Usage(message.into()));
+        if self.cert.len() != self.key.len() {
+            return usage("every --cert needs its --key, in the same order");
+        }
+        let mut listen = self.listen.clone();
+        let mut listener = match (demo, &self.backend) {
+            (Some(demo), backend) => {
+                if listen.is_empty() {
+                    listen.push(DEMO_ADDRESS);
+                }
+                let mut listener = demo.listener(listen);
+                if let Some(backend) = backend {
+                    listener.backend = backend.clone();
+                    listener.alpn.clear();
+                }
+                listener
+            }
+            (None, Some(backend)) => Listener::new(listen, backend.clone()),
+            (None, None) => {
+                return usage(
+                    "nothing to serve: give --listen, --cert, --key and --backend, or --config, \
+                     or --demo",
+                );
+            }
+        };
+        if listener.listen.is_empty() {
+            return usage("nowhere to listen: give --listen, for example 0.0.0.0:443");
+        }
+        for (cert, key) in self.cert.iter().zip(&self.key) {
+            listener.certificates.push(Certificate::new(cert, key));
+        }
+        if listener.certificates.is_empty() {
+            return usage("no certificate: give --cert and --key, or --demo");
+        }
+        if !self.alpn.is_empty() {
+            listener.alpn = self.alpn.clone();
+        }
+        listener.proxy_protocol = self.proxy_protocol;
+        let mut config = Config::default();
+        config.workers = self.workers;
+        config.cpus = self.cpus.clone().unwrap_or_default();
+        config.batching.enabled = self.batching != Some(Switch::Off);
+        config.batching.vector_cpus = self.vector_cpus.clone().unwrap_or_default();
+        config.batching.placement = match self.placement {
+            Some(Place::VectorCores) => Placement::VectorCores,
+            _ => Placement::Inline,
+        };
+        if config.batching.placement == Placement::VectorCores
+            && config.batching.vector_cpus.0.is_empty()
+        {
+            return usage("--placement vector-cores needs --vector-cpus, for example 3");
+        }
+        config.metrics.listen = self.metrics;
+        config.listeners = vec![listener];
+        Ok(config)
+    }
+}
+
+/// Log lines go to standard error; under systemd that is the journal, which adds the time itself.
+fn start_log() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false);
+    // The only failure is a logger set before us, which nothing here does.
+    let _ = match std::env::var_os("JOURNAL_STREAM") {
+        Some(_) => log.without_time().with_ansi(false).try_init(),
+        None => log.with_ansi(std::io::stderr().is_terminal()).try_init(),
+    };
+}
+
+const DEMO_ADDRESS: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8443);
+
+/// The flags that a configuration file takes the place of.
+const BY_FLAGS: [&str; 12] = [
+    "listen",
+    "cert",
+    "key",
+    "backend",
+    "alpn",
+    "proxy_protocol",
+    "workers",
+    "cpus",
+    "batching",
+    "placement",
+    "vector_cpus",
+    "metrics",
+];
+
+const EXAMPLES: &str = "\
+Examples:
+  widelane serve --demo
+  widelane serve --listen 0.0.0.0:443 --cert site.pem --key site.key --backend 127.0.0.1:8080
+  widelane serve --listen [::]:443 --cert site.pem --key site.key --backend unix:/run/app.sock \\
+                 --cpus 0-2 --placement vector-cores --vector-cpus 3 --metrics 127.0.0.1:9464
+  widelane serve --config /etc/widelane.toml --check";
