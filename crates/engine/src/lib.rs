@@ -27,6 +27,8 @@ mod engine;
 mod error;
 mod group;
 mod line;
+#[cfg(all(loom, test))]
+mod models;
 mod operation;
 #[cfg(not(loom))]
 mod operations;

@@ -35,9 +35,9 @@ mod imp {
 
     use crate::sync::{AtomicUsize, Mutex, Ordering, lock};
 
-    /// Stands in for crossbeam's queue, which loom cannot look into. Its length is published on its
-    /// own, with no more ordering than crossbeam gives, so that a missing fence in the parking
-    /// protocol shows.
+    /// Stands in for crossbeam's queue, which loom cannot look into. Whether it is empty is read
+    /// without the lock, with no more ordering than crossbeam gives, so that a missing fence in the
+    /// parking protocol shows.
     pub(crate) struct Queue<T> {
         items: Mutex<VecDeque<T>>,
         len: AtomicUsize,
@@ -60,7 +60,6 @@ mod imp {
                 return Err(item);
             }
             items.push_back(item);
-            drop(items);
             self.len.fetch_add(1, Ordering::Release);
             Ok(())
         }
@@ -69,7 +68,8 @@ mod imp {
             if self.len() == 0 {
                 return None;
             }
-            let item = lock(&self.items).pop_front()?;
+            let mut items = lock(&self.items);
+            let item = items.pop_front()?;
             self.len.fetch_sub(1, Ordering::Relaxed);
             Some(item)
         }

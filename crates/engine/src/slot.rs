@@ -28,12 +28,11 @@
 
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use crate::JobError;
-use crate::sync::{Arc, AtomicU8, Ordering, Parker, UnsafeCell};
+use crate::sync::{Arc, AtomicU8, Ordering, Parker, UnsafeCell, contain};
 
 /// A claim to the result of one submitted job.
 ///
@@ -232,7 +231,7 @@ impl<T> Slot<T> {
             if let Some(waker) = waker {
                 // A waker is the caller's code. If it panics, the other jobs of the pass must still
                 // be answered.
-                let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+                contain(|| waker.wake());
             }
         }
     }

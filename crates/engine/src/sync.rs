@@ -122,6 +122,16 @@ impl std::task::Wake for Parker {
     }
 }
 
+/// Runs code that is not ours; a panic in it goes no further. In a model every panic is a finding.
+pub(crate) fn contain(foreign: impl FnOnce()) {
+    #[cfg(not(loom))]
+    drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(
+        foreign,
+    )));
+    #[cfg(loom)]
+    foreign();
+}
+
 /// Locks, whatever happened to the last holder: every holder in this crate leaves the data whole
 /// before it calls foreign code.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,6 +1,5 @@
 //! The threads behind `vector-cores`: each pinned to a CPU, fed by the queues of all workers.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use widelane_batching::{self as batching, Idle, Waiting};
@@ -8,7 +7,7 @@ use widelane_batching::{self as batching, Idle, Waiting};
 use crate::StartError;
 use crate::engine::Shared;
 use crate::line::{AnyLine, ReadyPass};
-use crate::sync::{Parker, spin_hint, thread};
+use crate::sync::{Parker, contain, spin_hint, thread};
 
 /// Starts a thread for CPU `cpu` and returns once it is pinned.
 #[cfg(not(loom))]
@@ -69,7 +68,9 @@ fn serve(shared: &Shared) {
             while let Some(pass) = next {
                 // What may panic is contained where it is called; this keeps the core alive if
                 // dropping a request or an unread output panics.
-                let _ = catch_unwind(AssertUnwindSafe(pass));
+                contain(|| {
+                    pass();
+                });
                 next = view.next_pass();
             }
             sleepers.start_searching();

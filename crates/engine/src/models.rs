@@ -1,0 +1,318 @@
+//! Loom models: every interleaving of the protocols that a scheduler could produce.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p widelane-engine --lib --release`
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Poll, Wake, Waker};
+
+use loom::thread;
+
+use crate::group::Group;
+use crate::operation::Registry;
+use crate::queue::Queue;
+use crate::sleepers::Sleepers;
+use crate::slot::Reply;
+use crate::sync::Parker;
+use crate::{
+    Config, Engine, Idle, JobError, Operation, Operations, Placement, Request, SubmitError, slot,
+};
+
+/// complete ∥ wait: no wake-up is lost and the output arrives whole.
+#[test]
+fn a_waiting_ticket_is_woken() {
+    loom::model(|| {
+        let (ticket, reply) = slot::pair();
+        let runner = thread::spawn(move || reply.complete(Ok(Box::new(7))));
+        assert_eq!(ticket.wait(), Ok(Box::new(7)));
+        runner.join().unwrap();
+    });
+}
+
+/// complete ∥ poll with one waker, then another: the last one stored is woken, or the poll sees the
+/// output.
+#[test]
+fn the_last_waker_counts() {
+    loom::model(|| {
+        let (mut ticket, reply) = slot::pair();
+        let runner = thread::spawn(move || reply.complete(Ok(7)));
+        let (first, last) = (Arc::new(Wakes::default()), Arc::new(Wakes::default()));
+        let mut done = ticket.poll_with(&Waker::from(Arc::clone(&first)));
+        if done.is_pending() {
+            done = ticket.poll_with(&Waker::from(Arc::clone(&last)));
+        }
+        runner.join().unwrap();
+        match done {
+            Poll::Ready(output) => {
+                assert_eq!(output, Ok(7));
+                assert_eq!(last.count(), 0);
+            }
+            Poll::Pending => {
+                assert_eq!((first.count(), last.count()), (0, 1));
+                assert_eq!(ticket.try_take(), Some(Ok(7)));
+            }
+        }
+        drop(ticket);
+        assert_eq!(
+            (Arc::strong_count(&first), Arc::strong_count(&last)),
+            (1, 1)
+        );
+    });
+}
+
+/// run ∥ poll and cancel: the pass skips the job or completes it; neither output nor waker leaks.
+#[test]
+fn a_dropped_ticket_and_its_pass_do_not_collide() {
+    loom::model(|| {
+        let (mut ticket, reply) = slot::pair();
+        let output = Arc::new(());
+        let produced = Arc::clone(&output);
+        let runner = thread::spawn(move || {
+            let wanted = reply.is_wanted();
+            if wanted {
+                reply.complete(Ok(produced));
+            }
+            wanted
+        });
+        let wakes = Arc::new(Wakes::default());
+        let polled = ticket.poll_with(&Waker::from(Arc::clone(&wakes)));
+        let got = polled.is_ready();
+        drop(polled);
+        drop(ticket);
+        let ran = runner.join().unwrap();
+        assert!(ran || !got, "an output without a run");
+        assert!(wakes.count() <= 1);
+        assert_eq!(
+            (Arc::strong_count(&output), Arc::strong_count(&wakes)),
+            (1, 1)
+        );
+    });
+}
+
+/// The duty to answer is dropped ∥ wait: the waiting thread learns of the shutdown.
+#[test]
+fn a_dropped_reply_ends_the_wait() {
+    loom::model(|| {
+        let (ticket, reply) = slot::pair::<u64>();
+        let owner = thread::spawn(move || drop(reply));
+        assert_eq!(ticket.wait(), Err(JobError::ShutDown));
+        owner.join().unwrap();
+    });
+}
+
+/// publish and notify ∥ look and sleep: two cores, two jobs, one producer; no job is left behind
+/// while a core sleeps.
+#[test]
+fn no_core_sleeps_over_a_job() {
+    struct Cores {
+        sleepers: Sleepers,
+        queue: Queue<Reply<u32>>,
+    }
+
+    /// Ends after one job, so that the other job depends on the other core.
+    fn core(cores: &Cores) {
+        let parker = Arc::new(Parker::new());
+        cores.sleepers.start_searching();
+        loop {
+            if let Some(reply) = cores.queue.pop() {
+                cores.sleepers.found(|| cores.queue.len() > 0);
+                return reply.complete(Ok(1));
+            }
+            cores.sleepers.sleep(&parker, || cores.queue.len() > 0);
+        }
+    }
+
+    bounded(2, || {
+        let cores = Arc::new(Cores {
+            sleepers: Sleepers::new(),
+            queue: Queue::new(2),
+        });
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let cores = Arc::clone(&cores);
+                thread::spawn(move || core(&cores))
+            })
+            .collect();
+        let tickets: Vec<_> = (0..2)
+            .map(|_| {
+                let (ticket, reply) = slot::pair();
+                assert!(cores.queue.push(reply).is_ok());
+                cores.sleepers.notify();
+                ticket
+            })
+            .collect();
+        // A job that was slept over would leave every thread blocked, which loom reports.
+        for ticket in tickets {
+            assert_eq!(ticket.wait(), Ok(1));
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+}
+
+/// submit, run on a vector core, wait, shut down.
+#[test]
+fn a_vector_core_answers() {
+    bounded(3, || {
+        let engine = on_a_vector_core();
+        let worker = engine.worker();
+        assert_eq!(worker.submit(Add(1)).unwrap().wait(), Ok(2));
+        drop(worker);
+        engine.shutdown();
+        assert_eq!(engine.counters()[0].jobs, 1);
+    });
+}
+
+/// submit ∥ shutdown: the job is refused, or accepted and answered; never neither.
+#[test]
+fn shutdown_leaves_no_job_unanswered() {
+    bounded(2, || {
+        let engine = on_a_vector_core();
+        let submitter = {
+            let engine = engine.clone();
+            thread::spawn(move || match engine.worker().submit(Add(1)) {
+                Ok(ticket) => Some(ticket.wait()),
+                Err(refusal) => {
+                    assert_eq!(refusal, SubmitError::ShutDown);
+                    None
+                }
+            })
+        };
+        engine.shutdown();
+        let answer = submitter.join().unwrap();
+        let counters = engine.counters().remove(0);
+        match answer {
+            None => assert_eq!((counters.jobs, counters.shut_down), (0, 0)),
+            Some(Ok(sum)) => assert_eq!((sum, counters.jobs, counters.shut_down), (2, 1, 0)),
+            Some(Err(error)) => {
+                assert_eq!(error, JobError::ShutDown);
+                assert_eq!((counters.jobs, counters.shut_down), (0, 1));
+            }
+        }
+    });
+}
+
+/// cancel ∥ run on a vector core: counted on exactly one side.
+#[test]
+fn a_cancelled_job_is_counted_once() {
+    bounded(3, || {
+        let engine = on_a_vector_core();
+        let worker = engine.worker();
+        drop(worker.submit(Add(1)).unwrap());
+        drop(worker);
+        engine.shutdown();
+        let counters = engine.counters().remove(0);
+        assert_eq!(counters.jobs + counters.cancelled + counters.shut_down, 1);
+    });
+}
+
+/// Three threads in the blocking form, one of which may run a pass: all are answered, whoever
+/// leads.
+#[test]
+fn leadership_is_handed_over() {
+    bounded(3, || {
+        let registry = Arc::new(adders().register(None).unwrap());
+        let group = Arc::new(Group::new(&registry.lines, 1));
+        let threads: Vec<_> = (0..2)
+            .map(|x| {
+                let (group, registry) = (Arc::clone(&group), Arc::clone(&registry));
+                thread::spawn(move || lead_or_follow(&group, &registry, x))
+            })
+            .collect();
+        lead_or_follow(&group, &registry, 10);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let counters = registry.lines[0].counters();
+        assert_eq!((counters.jobs, counters.lanes_filled), (3, 3));
+    });
+}
+
+fn lead_or_follow(group: &Group, registry: &Registry, x: u64) {
+    let route = registry.route(&Add(x)).unwrap();
+    assert_eq!(group.run(route, Add(x), 8), Ok(x + 1));
+}
+
+/// A worker is dropped on one thread while another waits for its job.
+#[test]
+fn a_dropped_worker_ends_the_wait() {
+    bounded(3, || {
+        let engine = Engine::start_with(Config::default(), adders()).unwrap();
+        let worker = engine.worker();
+        let (runs, ends) = (
+            worker.submit(Add(1)).unwrap(),
+            worker.submit(Add(2)).unwrap(),
+        );
+        let waiter = thread::spawn(move || (runs.wait(), ends.wait()));
+        // Two jobs fill a pass, the third does not.
+        let third = worker.submit(Add(3)).unwrap();
+        assert_eq!(worker.turn(Idle::No), 2);
+        drop(worker);
+        assert_eq!(waiter.join().unwrap(), (Ok(2), Ok(3)));
+        assert_eq!(third.wait(), Err(JobError::ShutDown));
+    });
+}
+
+/// Explores executions with at most so many preemptions, which is where bugs live and what is
+/// affordable with several threads.
+fn bounded(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(preemptions);
+    builder.check(model);
+}
+
+fn on_a_vector_core() -> Engine {
+    let placement = Placement::VectorCores { cpus: vec![0] };
+    Engine::start_with(
+        Config {
+            placement,
+            queue_limit: 4,
+        },
+        adders(),
+    )
+    .unwrap()
+}
+
+fn adders() -> Operations {
+    Operations::new().with(Adder)
+}
+
+struct Add(u64);
+
+impl Request for Add {
+    type Output = u64;
+}
+
+struct Adder;
+
+impl Operation for Adder {
+    type Request = Add;
+
+    fn name(&self) -> &'static str {
+        "add"
+    }
+
+    fn lanes(&self) -> usize {
+        2
+    }
+
+    fn run(&self, requests: &[Add]) -> Vec<u64> {
+        requests.iter().map(|Add(x)| x + 1).collect()
+    }
+}
+
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wakes {
+    fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
