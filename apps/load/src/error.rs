@@ -150,7 +150,7 @@ impl Fault {
             Self::Closed => "closed during the handshake".into(),
             Self::ClosedIdle => "closed while held open".into(),
             Self::Alert(alert) => format!("tls alert: {}", alert_name(*alert)),
-            Self::Certificate(error) => format!("certificate: {error}"),
+            Self::Certificate(error) => format!("certificate: {}", certificate_reason(error)),
             Self::Tls(error) => format!("tls: {error}"),
             Self::Timeout(Stage::Connect) => "timeout: connect".into(),
             Self::Timeout(Stage::Handshake) => "timeout: handshake".into(),
@@ -218,7 +218,7 @@ impl Fault {
             Self::Certificate(error) => Some(LoadError::Certificate {
                 address,
                 server_name: server_name.to_owned(),
-                reason: error.to_string(),
+                reason: certificate_reason(&error),
             }),
             Self::Alert(alert) => handshake(format!(
                 "the server sent the alert {}{}",
@@ -247,6 +247,27 @@ fn describe(errno: Errno) -> String {
     let text = io::Error::from(errno).to_string();
     let end = text.find(" (os error").unwrap_or(text.len());
     text[..end].to_lowercase()
+}
+
+fn certificate_reason(error: &CertificateError) -> String {
+    match error {
+        CertificateError::UnknownIssuer => "its issuer is unknown".into(),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "it has expired".into()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "it is not valid yet".into()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "it is for other names".into()
+        }
+        CertificateError::BadSignature => "a signature is wrong".into(),
+        // Nearly always what `openssl req -x509` makes, and webpki's words for it are its own.
+        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+            "it is a self-signed authority's own certificate".into()
+        }
+        other => other.to_string(),
+    }
 }
 
 fn alert_name(alert: AlertDescription) -> String {

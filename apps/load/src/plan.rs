@@ -136,6 +136,9 @@ impl Plan {
         if self.timeout.is_zero() {
             return wrong("--timeout 0 would fail every connection; give at least 0.1".into());
         }
+        if self.limit == Some(0) {
+            return wrong("--count 0 would do nothing; give at least 1".into());
+        }
         match self.arrivals {
             Arrivals::Concurrency(0) => {
                 return wrong("--concurrency 0 would do nothing; give at least 1".into());
@@ -221,6 +224,7 @@ mod tests {
         assert!(refused(|p| p.threads = 0).contains("--threads"));
         assert!(refused(|p| p.duration = Duration::ZERO).contains("--duration"));
         assert!(refused(|p| p.arrivals = Arrivals::Concurrency(0)).contains("--concurrency"));
+        assert!(refused(|p| p.limit = Some(0)).contains("--count"));
         assert!(refused(|p| p.threads = 17).contains("--threads 16"));
         let rate = |per_second| Arrivals::Rate {
             per_second,

@@ -88,6 +88,9 @@ pub struct Report {
     /// The share of its CPU that the busiest thread used. Near 1 the generator, not the
     /// server, is the limit.
     pub busiest_thread: Option<f64>,
+    /// The largest share of the time that a thread was ready to run and had no CPU. Well above
+    /// 0 other programs disturbed the measurement.
+    pub cpu_wait: Option<f64>,
     /// How late connections were started, of an open loop. It is part of their latency.
     pub lateness: Option<Percentiles>,
     /// Connections that were due and never started, of an open loop.
@@ -205,6 +208,10 @@ impl Report {
             cpu_us_per_handshake: (tally.done_in_window > 0)
                 .then(|| cpu_s * 1e6 / tally.done_in_window as f64),
             busiest_thread: (seconds > 0.0).then(|| tally.busiest.as_secs_f64() / seconds),
+            cpu_wait: tally
+                .waited
+                .filter(|_| seconds > 0.0)
+                .map(|waited| waited.as_secs_f64() / seconds),
             lateness: (mode == "open")
                 .then(|| Percentiles::of(&tally.lateness))
                 .flatten(),
@@ -236,7 +243,18 @@ impl Report {
             notes.push("answer latencies n/a: no answer was complete".into());
         }
         if self.mode == "closed" {
-            notes.push("lateness n/a: a closed loop has no schedule to be late for".into());
+            notes.push(format!("lateness n/a: {NO_SCHEDULE}"));
+        }
+        if self.cpu_wait.is_none() && self.duration_s > 0.0 {
+            notes.push("waiting for a CPU n/a: this kernel keeps no /proc/*/schedstat".into());
+        }
+        if let Some(share) = self.cpu_wait.filter(|share| *share > DISTURBED) {
+            notes.push(format!(
+                "a thread of the generator waited for a CPU for {:.0} % of the time: other \
+                 programs disturb it, and the figures are worse than the server's own; leave it \
+                 a CPU with --cpus",
+                share * 100.0
+            ));
         }
         let late = self
             .lateness
@@ -374,15 +392,20 @@ impl fmt::Display for Report {
                 row(f, name, values.map(Some))?;
             }
         }
+        if self.mode == "closed" {
+            writeln!(f, "{:<18}{:>12} ({NO_SCHEDULE})", "start lateness", "n/a")?;
+        }
         writeln!(f)?;
         writeln!(
             f,
-            "generator: {} µs of CPU a handshake; its busiest thread used {} % of a CPU",
+            "generator: {} µs of CPU a handshake; its busiest thread used {} of a CPU and one \
+             waited {} of the time for it",
             or_na(self.cpu_us_per_handshake),
-            self.busiest_thread
-                .map_or("n/a".into(), |share| format!("{:.0}", share * 100.0))
+            percent(self.busiest_thread),
+            percent(self.cpu_wait),
         )?;
-        for note in &self.notes {
+        // What the table says already need not be said again.
+        for note in self.notes.iter().filter(|note| !note.contains(NO_SCHEDULE)) {
             writeln!(f, "note: {note}")?;
         }
         Ok(())
@@ -401,7 +424,14 @@ fn or_na(value: Option<f64>) -> String {
     value.map_or("n/a".into(), |value| format!("{value:.1}"))
 }
 
+fn percent(share: Option<f64>) -> String {
+    share.map_or("n/a".into(), |share| format!("{:.0} %", share * 100.0))
+}
+
+const NO_SCHEDULE: &str = "a closed loop has no schedule to be late for";
 /// Lateness of one start in a hundred by more than this is the generator's fault and is said.
 const LATE_US: f64 = 1000.0;
 /// A thread busier than this is taken for the limit.
 const BUSY: f64 = 0.95;
+/// A thread that waits for a CPU longer than this is disturbed by others.
+const DISTURBED: f64 = 0.05;

@@ -53,6 +53,8 @@ pub(crate) struct Tally {
     /// CPU time of the threads within the window, together and of the busiest.
     pub(crate) cpu: Duration,
     pub(crate) busiest: Duration,
+    /// The longest that a thread was ready to run within the window and had no CPU.
+    pub(crate) waited: Option<Duration>,
 }
 
 /// What client and server agreed on.
@@ -89,6 +91,7 @@ impl Tally {
             negotiated: Vec::new(),
             cpu: Duration::ZERO,
             busiest: Duration::ZERO,
+            waited: None,
         }
     }
 
@@ -162,6 +165,7 @@ impl Tally {
         }
         self.cpu += other.cpu;
         self.busiest = self.busiest.max(other.busiest);
+        self.waited = self.waited.max(other.waited);
     }
 
     fn agreed(&mut self, connection: &Connection) {

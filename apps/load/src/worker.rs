@@ -92,7 +92,7 @@ impl Worker {
     ) -> Result<(Tally, Window), LoadError> {
         self.window = window;
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS_A_TURN);
-        let mut cpu = CpuMeter::default();
+        let mut meter = Meter::default();
         loop {
             let now = Instant::now();
             if self.watch.is_stopped() {
@@ -103,7 +103,7 @@ impl Worker {
                 // The last connection of a limited run ends the window.
                 self.window.to = self.window.to.min(now);
             }
-            cpu.look(now, self.window);
+            meter.look(now, self.window);
             if now < self.window.to {
                 self.start_due(&mut pace, now);
             } else {
@@ -133,7 +133,8 @@ impl Worker {
             }
         }
         self.wind_up(&mut pace);
-        (self.tally.cpu, self.tally.busiest) = cpu.spent(self.window);
+        (self.tally.cpu, self.tally.waited) = meter.spent();
+        self.tally.busiest = self.tally.cpu;
         Ok((self.tally, self.window))
     }
 
@@ -352,38 +353,63 @@ impl Worker {
     }
 }
 
-/// Reads this thread's CPU clock at both ends of the window.
+/// Reads this thread's clocks at both ends of the window.
 #[derive(Debug, Default)]
-struct CpuMeter {
-    from: Option<Duration>,
-    to: Option<Duration>,
+struct Meter {
+    from: Option<Reading>,
+    to: Option<Reading>,
 }
 
-impl CpuMeter {
+/// What a thread has had of its CPU so far.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    used: Duration,
+    /// Ready to run, without a CPU; `None` where the kernel keeps no such account.
+    waited: Option<Duration>,
+}
+
+impl Meter {
     fn look(&mut self, now: Instant, window: Window) {
         if self.from.is_none() && now >= window.from {
-            self.from = Some(thread_cpu_time());
+            self.from = Some(Reading::now());
         }
         if self.to.is_none() && now >= window.to {
-            self.to = Some(thread_cpu_time());
+            self.to = Some(Reading::now());
         }
     }
 
-    fn spent(self, window: Window) -> (Duration, Duration) {
-        if Instant::now() < window.from {
-            return (Duration::ZERO, Duration::ZERO);
-        }
-        let to = self.to.unwrap_or_else(thread_cpu_time);
-        let spent = self
-            .from
-            .map_or(Duration::ZERO, |from| to.saturating_sub(from));
-        (spent, spent)
+    /// CPU time used and waited for; nothing if the run was stopped before the window.
+    fn spent(self) -> (Duration, Option<Duration>) {
+        let Some(from) = self.from else {
+            return (Duration::ZERO, None);
+        };
+        let to = self.to.unwrap_or_else(Reading::now);
+        let waited = to
+            .waited
+            .zip(from.waited)
+            .map(|(to, from)| to.saturating_sub(from));
+        (to.used.saturating_sub(from.used), waited)
     }
 }
 
-fn thread_cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+impl Reading {
+    fn now() -> Self {
+        let used = clock_gettime(ClockId::ThreadCPUTime);
+        // Three numbers: nanoseconds on a CPU, nanoseconds waiting for one, time slices.
+        let waited = std::fs::read_to_string("/proc/thread-self/schedstat")
+            .ok()
+            .and_then(|text| {
+                text.split_ascii_whitespace()
+                    .nth(1)?
+                    .parse()
+                    .ok()
+                    .map(Duration::from_nanos)
+            });
+        Self {
+            used: Duration::new(used.tv_sec as u64, used.tv_nsec as u32),
+            waited,
+        }
+    }
 }
 
 fn interest(writable: bool) -> EventFlags {

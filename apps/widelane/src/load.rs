@@ -51,15 +51,9 @@ pub(crate) struct Args {
     )]
     duration: Duration,
 
-    /// Run for S seconds before measuring
-    #[arg(
-        long,
-        value_name = "S",
-        default_value = "1",
-        value_parser = values::seconds,
-        help_heading = "Load"
-    )]
-    warmup: Duration,
+    /// Run for S seconds before measuring [default: 1, or 0 with --count or --hold]
+    #[arg(long, value_name = "S", value_parser = values::seconds, help_heading = "Load")]
+    warmup: Option<Duration>,
 
     /// End early after N connections, warm-up included
     #[arg(long, value_name = "N", help_heading = "Load")]
@@ -226,7 +220,13 @@ fn plan(args: Args) -> Result<Plan, Failure> {
         (None, None) => {}
     }
     plan.duration = args.duration;
-    plan.warmup = args.warmup;
+    // A warm-up would swallow few connections, or the one start of those that are held.
+    let brief = args.count.is_some() || args.hold;
+    plan.warmup = match args.warmup {
+        Some(warmup) => warmup,
+        None if brief => Duration::ZERO,
+        None => plan.warmup,
+    };
     plan.limit = args.count;
     plan.timeout = args.timeout;
     plan.cpus = args.cpus.map_or_else(Vec::new, |cpus| cpus.0);
@@ -446,7 +446,9 @@ mod tests {
         assert_eq!(plan.arrivals, Arrivals::Concurrency(16));
         assert_eq!(plan.offer.trust, Trust::System);
         assert!(plan.preflight && !plan.offer.resume);
+        assert_eq!(plan.warmup, Duration::from_secs(1));
         let plan = planned("127.0.0.1:8443 --ca x.pem --hold");
+        assert_eq!(plan.warmup, Duration::ZERO);
         assert_eq!(plan.offer.trust, Trust::File("x.pem".into()));
         assert_eq!(plan.after, After::Hold);
     }
