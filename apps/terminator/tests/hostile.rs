@@ -1,0 +1,248 @@
+//! Clients that do not behave, and more of them than fit.
+
+mod common;
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::*;
+use widelane_terminator::{Config, Placement, Server};
+
+fn simple(files: &Files) -> Config {
+    config(vec![listener(
+        echo(),
+        vec![files.certificate(Kind::Rsa, &["a.example"])],
+    )])
+}
+
+fn raw(address: SocketAddr) -> TcpStream {
+    let socket = TcpStream::connect(address).expect("a connection");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    socket
+}
+
+/// All that the server sends until it closes; a reset counts as an end.
+fn last_words(socket: &mut TcpStream) -> Vec<u8> {
+    let mut words = Vec::new();
+    match socket.read_to_end(&mut words) {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
+        Err(error) => panic!("neither an end nor a reset: {error}"),
+    }
+    words
+}
+
+fn client_hello() -> Vec<u8> {
+    let name = "a.example".try_into().expect("a name");
+    let config = Wish::default().config();
+    let mut client = rustls::ClientConnection::new(config, name).expect("a client");
+    let mut bytes = Vec::new();
+    client.write_tls(&mut bytes).expect("in memory");
+    bytes
+}
+
+#[test]
+fn garbage_is_answered_by_an_alert_and_an_end() {
+    let files = Files::new();
+    let server = start(&simple(&files));
+    let hello = client_hello();
+    let mut wrong_version = hello.clone();
+    wrong_version[1] = 9;
+    let mut huge_record = hello.clone();
+    huge_record[3..5].copy_from_slice(&[0xff, 0xff]);
+    let cases: [&[u8]; 6] = [
+        b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n",
+        &[0xff; 600],
+        // An alert, application data and a handshake message that is no ClientHello.
+        b"\x15\x03\x03\x00\x02\x02\x28",
+        b"\x17\x03\x03\x00\x04abcd",
+        b"\x16\x03\x01\x00\x04\x14\0\0\0",
+        &huge_record,
+    ];
+    for garbage in cases {
+        let mut socket = raw(server.addresses()[0]);
+        socket.write_all(garbage).expect("sent");
+        let words = last_words(&mut socket);
+        // Record type 21 is an alert; some garbage gets none, but never anything else.
+        assert!(
+            words.is_empty() || words[0] == 21,
+            "{garbage:?} was answered by {words:?}"
+        );
+    }
+    eventually("nobody left", || server.connections() == 0);
+    let failed = metric(&server, FAILED_PROTOCOL) + metric(&server, FAILED_CLOSED);
+    assert_eq!(failed, cases.len() as u64);
+    assert!(metric(&server, FAILED_PROTOCOL) >= 4);
+    ping(&mut self::hello(&server)).expect("others are still served");
+}
+
+#[test]
+fn a_record_cut_short_ends_the_connection_without_a_word() {
+    let files = Files::new();
+    let server = start(&simple(&files));
+    let hello = client_hello();
+    for length in [1, 4, 5, 6, hello.len() / 2, hello.len() - 1] {
+        let mut socket = raw(server.addresses()[0]);
+        socket.write_all(&hello[..length]).expect("sent");
+        socket.shutdown(std::net::Shutdown::Write).expect("closed");
+        assert_eq!(last_words(&mut socket), b"", "after {length} bytes");
+    }
+    eventually("all counted", || metric(&server, FAILED_CLOSED) == 6);
+}
+
+#[test]
+fn broken_records_after_the_handshake_end_the_connection() {
+    let files = Files::new();
+    let server = start(&simple(&files));
+    let mut stream = hello(&server);
+    ping(&mut stream).expect("an answer");
+    stream
+        .sock
+        .write_all(b"\x17\x03\x03\x00\x20this is not encrypted with a key")
+        .expect("sent");
+    let words = last_words(&mut stream.sock);
+    assert_eq!(words.first(), Some(&23), "an encrypted alert: {words:?}");
+    eventually("counted", || {
+        metric(&server, r#"widelane_connections_ended_total{how="client"}"#) == 1
+    });
+}
+
+#[test]
+fn slow_handshakes_are_cut_off_and_swift_ones_are_not() {
+    let files = Files::new();
+    let mut config = simple(&files);
+    config.limits.handshake = Duration::from_millis(1500);
+    let server = start(&config);
+    let address = server.addresses()[0];
+    // One byte at a time, and not a byte at all.
+    let slow = std::thread::spawn(move || {
+        let mut socket = raw(address);
+        for byte in client_hello() {
+            if socket.write_all(&[byte]).is_err() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(40));
+        }
+        last_words(&mut socket)
+    });
+    let mut silent = raw(address);
+    while !slow.is_finished() {
+        ping(&mut hello(&server)).expect("others are served meanwhile");
+    }
+    assert!(slow.join().expect("no panic").is_empty());
+    assert!(last_words(&mut silent).is_empty());
+    eventually("counted", || metric(&server, FAILED_TIMEOUT) == 2);
+}
+
+#[test]
+fn connections_over_the_limit_are_refused_and_those_here_are_served() {
+    let files = Files::new();
+    let mut config = simple(&files);
+    config.limits.connections = Some(3);
+    let server = start(&config);
+    let mut here: Vec<Tls> = (0..3).map(|_| hello(&server)).collect();
+    for _ in 0..5 {
+        let refused = connect(
+            server.addresses()[0],
+            "a.example",
+            &Wish::default().config(),
+        );
+        assert!(refused.is_err(), "a fourth connection was served");
+    }
+    eventually("counted", || {
+        metric(&server, r#"widelane_refused_total{limit="connections"}"#) == 5
+    });
+    for stream in &mut here {
+        ping(stream).expect("still served");
+    }
+    drop(here.pop());
+    eventually("a place is free", || server.connections() == 2);
+    ping(&mut hello(&server)).expect("served in the free place");
+}
+
+#[test]
+fn handshakes_over_the_limit_are_refused() {
+    let files = Files::new();
+    let mut config = simple(&files);
+    config.limits.handshakes = 2;
+    let server = start(&config);
+    let mut established = hello(&server);
+    ping(&mut established).expect("an answer, so the server has finished as well");
+    let pending = [raw(server.addresses()[0]), raw(server.addresses()[0])];
+    eventually("both are inside their handshake", || {
+        metric(&server, "widelane_handshakes_pending") == 2
+    });
+    let refused = connect(
+        server.addresses()[0],
+        "a.example",
+        &Wish::default().config(),
+    );
+    assert!(refused.is_err(), "a third handshake was served");
+    assert_eq!(
+        metric(&server, r#"widelane_refused_total{limit="handshakes"}"#),
+        1
+    );
+    ping(&mut established).expect("finished handshakes do not count");
+    drop(pending);
+    eventually("both are gone", || {
+        metric(&server, "widelane_handshakes_pending") == 0
+    });
+    ping(&mut hello(&server)).expect("served again");
+}
+
+#[test]
+fn a_full_engine_queue_refuses_some_and_serves_the_others() {
+    let files = Files::new();
+    for placement in [Placement::Inline, Placement::VectorCores] {
+        let mut config = simple(&files);
+        config.workers = std::num::NonZeroUsize::new(1);
+        config.batching.queue = 1;
+        config.batching.placement = placement;
+        config.batching.vector_cpus = "0".parse().expect("a list");
+        let server = start(&config);
+        let address = server.addresses()[0];
+        let (served, refused) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let mut rounds = 0;
+        while refused.load(Ordering::Relaxed) == 0 {
+            rounds += 1;
+            assert!(rounds <= 50, "{placement:?}: no queue was ever full");
+            let clients: Vec<_> = (0..24)
+                .map(|_| {
+                    let (served, refused) = (served.clone(), refused.clone());
+                    std::thread::spawn(move || {
+                        let config = Wish::default().config();
+                        let counter = match connect(address, "a.example", &config) {
+                            Ok(_) => served,
+                            Err(_) => refused,
+                        };
+                        counter.fetch_add(1, Ordering::Relaxed);
+                    })
+                })
+                .collect();
+            for client in clients {
+                client.join().expect("no panic");
+            }
+        }
+        assert!(
+            served.load(Ordering::Relaxed) > 0,
+            "{placement:?}: nobody was served"
+        );
+        let refused = refused.load(Ordering::Relaxed) as u64;
+        eventually("refusals are counted as such", || {
+            metric(&server, r#"widelane_refused_total{limit="engine"}"#) == refused
+        });
+        ping(&mut hello(&server)).expect("served after the rush");
+    }
+}
+
+fn hello(server: &Server) -> Tls {
+    common::hello(server.addresses()[0]).expect("TLS")
+}
+
+const FAILED_PROTOCOL: &str =
+    r#"widelane_handshakes_total{result="protocol",version="",resumed=""}"#;
+const FAILED_CLOSED: &str = r#"widelane_handshakes_total{result="closed",version="",resumed=""}"#;
+const FAILED_TIMEOUT: &str = r#"widelane_handshakes_total{result="timeout",version="",resumed=""}"#;
