@@ -159,9 +159,8 @@ impl Connection {
     }
 
     fn advance(&mut self, recipe: &Recipe, scratch: &mut Scratch) -> Result<Option<Step>, Fault> {
-        if !self.flush()? {
-            return Ok(Some(Step::Wait { writable: true }));
-        }
+        // Reads even if it cannot write all: what has come must not wake us again and again.
+        self.flush()?;
         loop {
             let read = match rustix::io::read(&self.socket, &mut *scratch.wire) {
                 Ok(0) => return self.end_of_stream().map(Some),

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Identity, Server, answer, plan_for, shake, wait_for_close};
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -284,6 +284,34 @@ fn failures_are_told_apart() {
 }
 
 #[test]
+fn a_server_too_busy_to_accept_is_a_timeout_of_the_connect() {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, getsockname, listen, socket};
+    let new = || socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    let listener = new();
+    bind(
+        &listener,
+        &"127.0.0.1:0".parse::<SocketAddr>().expect("an address"),
+    )
+    .expect("a port");
+    // Room for one, which is taken; the kernel drops whoever comes next.
+    listen(&listener, 0).expect("a listener");
+    let address: SocketAddr = getsockname(&listener)
+        .expect("an address")
+        .try_into()
+        .expect("an IP address");
+    let first = new();
+    connect(&first, &address).expect("room for one");
+    let mut plan = plan_for(address);
+    plan.timeout = Duration::from_millis(100);
+    assert_eq!(failing(plan.clone()), "timeout: connect");
+    let text = run(&plan).expect_err("no answer").to_string();
+    assert!(
+        text.contains("no answer") && text.contains("--timeout"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_trusted_certificate_is_trusted_for_its_names_only() {
     let identity = Identity::new();
     let file = write_pem(&identity.pem);
@@ -434,6 +462,39 @@ fn servers_that_close_in_their_own_way_are_not_failures() {
             .iter()
             .any(|note| note.contains("not closed by the server"))
     );
+}
+
+#[test]
+fn no_port_of_ours_is_left_in_time_wait() {
+    for (close, leaves_some) in [(Close::Reset, false), (Close::Fin, true)] {
+        let server = Server::tls(Identity::new().config(&[]));
+        let address = server.address;
+        let mut plan = server.plan();
+        plan.limit = Some(20);
+        plan.close = close;
+        assert_eq!(run(&plan).expect("a run").completed, 20);
+        let (ours, theirs) = in_time_wait(address);
+        assert_eq!(ours, 0, "{close:?}: sockets of the client in TIME_WAIT");
+        assert_eq!(theirs > 0, leaves_some, "{close:?}: {theirs} of the server");
+    }
+}
+
+/// Sockets in TIME_WAIT whose peer, and who themselves, have this address.
+fn in_time_wait(server: SocketAddr) -> (usize, usize) {
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux");
+    let port = format!(":{:04X}", server.port());
+    let waiting: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>())
+        .filter(|columns| columns[3] == "06")
+        .collect();
+    let count = |column: usize| {
+        waiting
+            .iter()
+            .filter(|row| row[column].ends_with(&port))
+            .count()
+    };
+    (count(2), count(1))
 }
 
 #[test]
