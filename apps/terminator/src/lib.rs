@@ -21,6 +21,7 @@ mod privileges;
 mod proxy;
 mod resources;
 mod server;
+mod signals;
 mod signing;
 mod sockets;
 mod stats;
@@ -33,3 +34,4 @@ pub use config::{
 };
 pub use demo::{Demo, DemoError};
 pub use server::{Server, ServerError};
+pub use signals::Signals;

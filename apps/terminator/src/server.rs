@@ -9,8 +9,6 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use rustls::ServerConfig;
-use sd_notify::NotifyState;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{Backend, Config, ConfigError, Document, Fault, Limits};
 use crate::endpoint::Endpoint;
@@ -195,73 +193,6 @@ impl Server {
         left
     }
 
-    /// Serves until SIGTERM or SIGINT, then stops as [`Server::stop`] does; the same signal again
-    /// stops at once. SIGHUP takes the configuration that `reread` returns, or keeps the old one if
-    /// that is an error. Tells the service manager about all of this.
-    pub fn run(
-        mut self,
-        drain: Duration,
-        mut reread: impl FnMut() -> Result<Document, ConfigError>,
-    ) -> Result<(), ServerError> {
-        let machine = |source| ServerError::Machine {
-            doing: "watch for signals".into(),
-            source,
-            remedy: "raise the limit of descriptors",
-        };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(machine)?;
-        runtime.block_on(async {
-            let mut hangup = signal(SignalKind::hangup()).map_err(machine)?;
-            let mut terminate = signal(SignalKind::terminate()).map_err(machine)?;
-            let mut interrupt = signal(SignalKind::interrupt()).map_err(machine)?;
-            notify(&[NotifyState::Ready]);
-            let mut drain = drain;
-            loop {
-                tokio::select! {
-                    _ = terminate.recv() => break,
-                    _ = interrupt.recv() => break,
-                    _ = hangup.recv() => {
-                        if let Ok(now) = NotifyState::monotonic_usec_now() {
-                            notify(&[NotifyState::Reloading, now]);
-                        }
-                        match reread().map_err(ServerError::from).and_then(|document| {
-                            self.reload(&document)?;
-                            Ok(document)
-                        }) {
-                            Ok(document) => {
-                                drain = document.config().drain.timeout;
-                                tracing::info!("reloaded");
-                            }
-                            Err(error) => tracing::error!("kept the old configuration: {error}"),
-                        }
-                        notify(&[NotifyState::Ready]);
-                    }
-                }
-            }
-            notify(&[NotifyState::Stopping]);
-            tracing::info!(connections = self.connections(), "stopping");
-            self.begin_drain();
-            let deadline = tokio::time::sleep(drain);
-            tokio::pin!(deadline);
-            while !self.drained() {
-                tokio::select! {
-                    () = tokio::time::sleep(DRAIN_LOOK) => {}
-                    () = &mut deadline => break,
-                    _ = terminate.recv() => break,
-                    _ = interrupt.recv() => break,
-                }
-            }
-            match self.connections() {
-                0 => tracing::info!("stopped"),
-                left => tracing::warn!(connections = left, "stopped; these were cut off"),
-            }
-            self.abort();
-            Ok(())
-        })
-    }
-
     fn try_reload(&self, document: &Document) -> Result<(), ServerError> {
         let config = document.config();
         let locate = |fault| ServerError::Config(document.locate(fault));
@@ -303,20 +234,25 @@ impl Server {
         Ok(())
     }
 
-    fn begin_drain(&self) {
+    /// A configuration that could not even be read counts as well.
+    pub(crate) fn note_failed_reload(&self) {
+        self.shared.reloads_failed.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn begin_drain(&self) {
         self.shared.draining.store(true, Relaxed);
         for worker in &self.workers {
             let _ = worker.commands.send(Command::Drain);
         }
     }
 
-    fn drained(&self) -> bool {
+    pub(crate) fn drained(&self) -> bool {
         self.workers
             .iter()
             .all(|worker| worker.thread.is_finished())
     }
 
-    fn abort(&mut self) {
+    pub(crate) fn abort(&mut self) {
         for worker in &self.workers {
             let _ = worker.commands.send(Command::Abort);
         }
@@ -580,11 +516,5 @@ fn worker_count(config: &Config) -> usize {
         .get()
 }
 
-fn notify(state: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(state) {
-        tracing::debug!(%error, "the service manager was not told");
-    }
-}
-
 /// How often a stopping server looks whether it is done.
-const DRAIN_LOOK: Duration = Duration::from_millis(20);
+pub(crate) const DRAIN_LOOK: Duration = Duration::from_millis(20);

@@ -10,7 +10,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use tracing_subscriber::EnvFilter;
 use widelane_terminator::{
-    Backend, Certificate, Config, ConfigError, CpuList, Demo, Document, Listener, Placement, Server,
+    Backend, Certificate, Config, ConfigError, CpuList, Demo, Document, Listener, Placement,
+    Server, Signals,
 };
 
 /// Terminate TLS in front of a backend
@@ -84,6 +85,7 @@ enum Place {
 
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
     start_log();
+    let signals = Signals::catch().map_err(failed)?;
     let demo = if args.demo {
         Some(Demo::start().map_err(failed)?)
     } else {
@@ -105,7 +107,8 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         }
     }
     let drain = document.config().drain.timeout;
-    server.run(drain, || source.document()).map_err(failed)
+    signals.serve(server, drain, || source.document());
+    Ok(())
 }
 
 fn failed(error: impl Error) -> Failure {

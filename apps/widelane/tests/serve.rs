@@ -1,0 +1,511 @@
+//! `widelane serve` as a process: flags, files, signals, privileges, the service manager.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use tempfile::TempDir;
+
+type Tls = StreamOwned<ClientConnection, TcpStream>;
+
+#[test]
+fn the_demonstration_needs_nothing_and_leaves_nothing() {
+    let places = tempfile::tempdir().expect("a directory");
+    let mut command = widelane();
+    command.args([
+        "serve",
+        "--demo",
+        "--listen",
+        "127.0.0.1:0",
+        "--workers",
+        "1",
+    ]);
+    let mut server = Process::start(command.env("TMPDIR", places.path()));
+    let address = server.listening();
+    let made: Vec<PathBuf> = entries(places.path());
+    let [directory] = &made[..] else {
+        panic!("one directory, not {made:?}")
+    };
+    let mode = fs::metadata(directory)
+        .expect("metadata")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o700, "the key is for nobody else");
+    let mut stream = connect(address, &directory.join("cert.pem")).expect("TLS");
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .expect("sent");
+    let mut page = [0; 15];
+    stream.read_exact(&mut page).expect("a page");
+    assert_eq!(&page, b"HTTP/1.1 200 OK");
+    drop(stream);
+    server.signal(Signal::TERM);
+    assert!(server.wait().success());
+    assert!(entries(places.path()).is_empty());
+}
+
+#[test]
+fn wrong_usage_is_told_apart_from_failure() {
+    let site = Site::new();
+    for (arguments, status, message) in [
+        (&["serve"][..], 2, "nothing to serve"),
+        (&["serve", "--listen", "nowhere"], 2, "--listen"),
+        (&["serve", "--backend", "localhost:80"], 2, "127.0.0.1:8080"),
+        (
+            &["serve", "--demo", "--config", "x"],
+            2,
+            "cannot be used with",
+        ),
+        (&["serve", "--backend", "127.0.0.1:1"], 2, "give --listen"),
+        (
+            &["serve", "--demo", "--placement", "vector-cores"],
+            2,
+            "--vector-cpus",
+        ),
+        (
+            &["serve", "--config", "/nonexistent.toml"],
+            1,
+            "/nonexistent.toml: cannot read",
+        ),
+        (
+            &[
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--cert",
+                "/no.pem",
+                "--key",
+                "/no.key",
+                "--backend",
+                "127.0.0.1:1",
+            ],
+            1,
+            "command line: --cert: cannot read /no.pem",
+        ),
+    ] {
+        let output = widelane().args(arguments).output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {text}");
+        assert!(text.contains(message), "{arguments:?}: {text}");
+    }
+
+    let config = site.config("127.0.0.1:0", "");
+    let good = widelane()
+        .args(["serve", "--check", "--config"])
+        .arg(&config)
+        .output();
+    let good = good.expect("it runs");
+    assert!(
+        good.status.success(),
+        "{}",
+        String::from_utf8_lossy(&good.stderr)
+    );
+    for (from, to, message) in [
+        (
+            "backend",
+            "bakend",
+            "w.toml:4: listener[0].bakend: unknown field `bakend`",
+        ),
+        (
+            "127.0.0.1:9",
+            "example:9",
+            "w.toml:4: listener[0].backend: `example:9` is no backend",
+        ),
+        (
+            "a.key",
+            "b.key",
+            "w.toml:7: listener[0].certificate[0].key: cannot read",
+        ),
+        (
+            "a.key",
+            "a.pem",
+            "w.toml:7: listener[0].certificate[0].key: no private key in",
+        ),
+    ] {
+        let text = fs::read_to_string(&config)
+            .expect("readable")
+            .replace(from, to);
+        let bad = site.path("w.toml.d");
+        fs::create_dir_all(&bad).expect("a directory");
+        let bad = bad.join("w.toml");
+        fs::write(&bad, text).expect("written");
+        let output = widelane()
+            .args(["serve", "--check", "--config"])
+            .arg(&bad)
+            .output();
+        let output = output.expect("it runs");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains(message), "{text}");
+    }
+}
+
+#[test]
+fn hangup_takes_the_new_configuration_or_keeps_the_old_and_the_manager_is_told() {
+    let site = Site::new();
+    let notices = Notices::new(&site);
+    let config = site.config("127.0.0.1:0", "");
+    let mut command = widelane();
+    command
+        .args(["serve", "--config"])
+        .arg(&config)
+        .env("NOTIFY_SOCKET", &notices.path);
+    let mut server = Process::start(&mut command);
+    let address = server.listening();
+    assert_eq!(notices.next(), "READY=1");
+    connect(address, &site.path("a.pem")).expect("the first certificate");
+
+    site.certificate("b");
+    let text = fs::read_to_string(&config).expect("readable");
+    fs::write(
+        &config,
+        text.replace("a.pem", "b.pem").replace("a.key", "b.key"),
+    )
+    .expect("written");
+    server.signal(Signal::HUP);
+    assert!(notices.next().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert_eq!(notices.next(), "READY=1");
+    connect(address, &site.path("b.pem")).expect("the second certificate");
+
+    fs::write(&config, "[[listener]]\nlisten = 5\n").expect("written");
+    server.signal(Signal::HUP);
+    let line = server.line_with("kept the old configuration");
+    assert!(line.contains("w.toml:2: listener[0].listen"), "{line}");
+    assert!(notices.next().starts_with("RELOADING=1"));
+    assert_eq!(notices.next(), "READY=1");
+    connect(address, &site.path("b.pem")).expect("the second certificate, still");
+
+    server.signal(Signal::TERM);
+    assert_eq!(notices.next(), "STOPPING=1");
+    assert!(server.wait().success());
+}
+
+#[test]
+fn the_first_term_waits_for_live_connections_and_the_second_does_not() {
+    let site = Site::new();
+    let echo = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let backend = echo.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for client in echo.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || io::copy(&mut &client, &mut &client));
+        }
+    });
+    for patient in [true, false] {
+        let config = site.config("127.0.0.1:0", "");
+        let text = fs::read_to_string(&config).expect("readable");
+        fs::write(&config, text.replace("127.0.0.1:9", &backend.to_string())).expect("written");
+        let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&config));
+        let address = server.listening();
+        let mut live = connect(address, &site.path("a.pem")).expect("TLS");
+        let mut answer = [0; 4];
+        live.write_all(b"ping").expect("sent");
+        live.read_exact(&mut answer).expect("an answer");
+        server.signal(Signal::TERM);
+        server.line_with("stopping");
+        eventually("nobody listens", || TcpStream::connect(address).is_err());
+        live.write_all(b"ping").expect("sent");
+        live.read_exact(&mut answer)
+            .expect("the live connection is served");
+        if patient {
+            drop(live);
+            server.line_with("stopped");
+        } else {
+            server.signal(Signal::TERM);
+            server.line_with("cut off");
+            assert!(live.read_exact(&mut answer).is_err());
+        }
+        assert!(server.wait().success());
+    }
+}
+
+#[test]
+fn root_is_left_behind_by_every_thread() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIP: only root can drop root");
+        return;
+    }
+    let site = Site::new();
+    // The certificate is for everybody, the key for root only: it must be read before the drop.
+    fs::set_permissions(&site.directory, fs::Permissions::from_mode(0o755)).expect("allowed");
+    fs::set_permissions(site.path("a.key"), fs::Permissions::from_mode(0o600)).expect("allowed");
+    let config = site.config("127.0.0.1:0", "user = \"nobody\"\nworkers = 2\n");
+    let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&config));
+    let address = server.listening();
+    connect(address, &site.path("a.pem")).expect("the key was read");
+    let nobody = fs::read_to_string("/etc/passwd").expect("readable");
+    let nobody: Vec<&str> = nobody
+        .lines()
+        .find(|line| line.starts_with("nobody:"))
+        .expect("nobody")
+        .split(':')
+        .collect();
+    let mut threads = 0;
+    for task in entries(Path::new(&format!("/proc/{}/task", server.child.id()))) {
+        let status = fs::read_to_string(task.join("status")).expect("readable");
+        for (field, id) in [("Uid:", nobody[2]), ("Gid:", nobody[3])] {
+            let line = status
+                .lines()
+                .find(|line| line.starts_with(field))
+                .expect("the field");
+            let ids: Vec<&str> = line.split_whitespace().skip(1).collect();
+            assert_eq!(ids, [id; 4], "{status}");
+        }
+        let groups = status
+            .lines()
+            .find(|line| line.starts_with("Groups:"))
+            .expect("Groups");
+        assert!(
+            groups
+                .split_whitespace()
+                .skip(1)
+                .all(|group| group == nobody[3]),
+            "{groups}"
+        );
+        threads += 1;
+    }
+    assert!(threads >= 3, "two workers and the main thread");
+    server.signal(Signal::HUP);
+    let line = server.line_with("kept the old configuration");
+    assert!(line.contains("certificate[0].key: cannot read"), "{line}");
+    assert!(
+        line.contains("after root privileges were dropped"),
+        "{line}"
+    );
+    connect(address, &site.path("a.pem")).expect("still served");
+    server.signal(Signal::TERM);
+    assert!(server.wait().success());
+}
+
+#[test]
+fn sockets_of_the_service_manager_are_taken_over() {
+    let site = Site::new();
+    let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = socket.local_addr().expect("an address");
+    // Waits in the queue since before the server exists.
+    let early = TcpStream::connect(address).expect("a connection");
+    let config = site.config(&address.to_string(), "workers = 2\n");
+    // The protocol wants the socket as descriptor 3 and our process number in a variable.
+    let script = "exec 3<&0 0</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\"";
+    let mut command = Command::new("sh");
+    command
+        .args([
+            "-c",
+            script,
+            env!("CARGO_BIN_EXE_widelane"),
+            "serve",
+            "--config",
+        ])
+        .arg(&config);
+    command.stdin(Stdio::from(OwnedFd::from(socket)));
+    let mut server = Process::start(&mut command);
+    assert_eq!(server.listening(), address);
+    handshake(early, &site.path("a.pem")).expect("the one that waited");
+    for _ in 0..8 {
+        connect(address, &site.path("a.pem")).expect("all others");
+    }
+    server.signal(Signal::TERM);
+    assert!(server.wait().success());
+}
+
+fn widelane() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    command
+        .env_remove("NOTIFY_SOCKET")
+        .env_remove("RUST_LOG")
+        .env_remove("JOURNAL_STREAM");
+    command
+}
+
+/// A running server whose log is read line by line. Killed when dropped.
+struct Process {
+    child: Child,
+    log: Receiver<String>,
+}
+
+impl Process {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
+        let log = BufReader::new(child.stderr.take().expect("standard error"));
+        let (lines, receiver) = channel();
+        std::thread::spawn(move || {
+            for line in log.lines().map_while(Result::ok) {
+                if lines.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self {
+            child,
+            log: receiver,
+        }
+    }
+
+    fn line_with(&mut self, text: &str) -> String {
+        let mut seen = Vec::new();
+        while let Ok(line) = self.log.recv_timeout(PATIENCE) {
+            if line.contains(text) {
+                return line;
+            }
+            seen.push(line);
+        }
+        panic!("no line with {text:?} among {seen:#?}");
+    }
+
+    fn listening(&mut self) -> SocketAddr {
+        let line = self.line_with("listening");
+        let address = line
+            .split("address=")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next());
+        address
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_else(|| panic!("no address in {line}"))
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("a signal");
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        eventually("the process has ended", || {
+            status = self.child.try_wait().expect("a status");
+            status.is_some()
+        });
+        status.expect("just seen")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A directory with `a.pem`, `a.key` and a configuration.
+struct Site {
+    directory: TempDir,
+}
+
+impl Site {
+    fn new() -> Self {
+        let site = Self {
+            directory: tempfile::tempdir().expect("a directory"),
+        };
+        site.certificate("a");
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn certificate(&self, stem: &str) {
+        let made = rcgen::generate_simple_self_signed(["localhost".into()]).expect("a certificate");
+        fs::write(self.path(&format!("{stem}.pem")), made.cert.pem()).expect("written");
+        fs::write(
+            self.path(&format!("{stem}.key")),
+            made.signing_key.serialize_pem(),
+        )
+        .expect("written");
+    }
+
+    fn config(&self, listen: &str, top: &str) -> PathBuf {
+        let path = self.path("w.toml");
+        let text = format!(
+            "{top}\n[[listener]]\nlisten = [\"{listen}\"]\nbackend = \"127.0.0.1:9\"\n\
+             [[listener.certificate]]\ncert = {:?}\nkey = {:?}\n",
+            self.path("a.pem"),
+            self.path("a.key"),
+        );
+        fs::write(&path, text).expect("written");
+        path
+    }
+}
+
+impl AsRef<Path> for Site {
+    fn as_ref(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+/// What the service manager would read.
+struct Notices {
+    socket: UnixDatagram,
+    path: PathBuf,
+}
+
+impl Notices {
+    fn new(site: &Site) -> Self {
+        let path = site.path("notify");
+        let socket = UnixDatagram::bind(&path).expect("a socket");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        Self { socket, path }
+    }
+
+    fn next(&self) -> String {
+        let mut bytes = [0; 256];
+        let length = self.socket.recv(&mut bytes).expect("a notice");
+        String::from_utf8_lossy(&bytes[..length]).trim().to_owned()
+    }
+}
+
+fn connect(address: SocketAddr, trusted: &Path) -> io::Result<Tls> {
+    handshake(TcpStream::connect(address)?, trusted)
+}
+
+/// Succeeds only if the server shows the certificate in `trusted`.
+fn handshake(socket: TcpStream, trusted: &Path) -> io::Result<Tls> {
+    use rustls::pki_types::pem::PemObject;
+    static PROVIDER: LazyLock<Arc<rustls::crypto::CryptoProvider>> =
+        LazyLock::new(|| rustls::crypto::aws_lc_rs::default_provider().into());
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let trusted = rustls::pki_types::CertificateDer::from_pem_file(trusted).expect("PEM");
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted).expect("an authority");
+    let config = ClientConfig::builder_with_provider(PROVIDER.clone())
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = "localhost".try_into().expect("a name");
+    let client = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
+    let mut stream = StreamOwned::new(client, socket);
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock)?;
+    }
+    Ok(stream)
+}
+
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).expect("a directory");
+    entries
+        .map(|entry| entry.expect("an entry").path())
+        .collect()
+}
+
+/// Waits until something is so. Fails after a time that only a hanging program needs.
+fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+    let step = Duration::from_millis(10);
+    let mut left = PATIENCE;
+    while !so() {
+        assert!(!left.is_zero(), "never came true: {what}");
+        std::thread::sleep(step);
+        left = left.saturating_sub(step);
+    }
+}
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
