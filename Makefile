@@ -1,0 +1,28 @@
+# The ways in. Each target installs what it needs on Debian when it runs as root, and otherwise
+# says what to install.
+
+.PHONY: help build demo test bench
+
+help:
+	@echo 'make demo    twenty seconds: the terminator beside nginx, one table'
+	@echo 'make test    formatting, lints, all tests, models, documentation, licences'
+	@echo 'make bench   some minutes: the long comparison, with a record in lab/records'
+	@echo 'make build   target/release/widelane'
+
+build:
+	@.ci/setup build
+	cargo build --release --locked -p widelane
+
+demo:
+	@.ci/setup demo
+	cargo build --release --locked -p widelane -p widelane-handshakes
+	@.ci/compare demo $(ARGS)
+
+test:
+	@.ci/setup test
+	@.ci/test
+
+bench:
+	@.ci/setup demo
+	cargo build --release --locked -p widelane -p widelane-handshakes
+	@.ci/compare bench $(ARGS)
