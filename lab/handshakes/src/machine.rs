@@ -1,0 +1,134 @@
+//! What machine this is, for the record.
+
+use crate::stage::{Options, TrialError};
+use rustix::thread::{CpuSet, sched_getaffinity};
+use serde_json::{Value, json};
+use std::fs;
+use std::io;
+use std::process::Command;
+
+/// The CPUs that this process may use, in order.
+pub(crate) fn usable_cpus() -> io::Result<Vec<usize>> {
+    let allowed = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU)
+        .filter(|&cpu| allowed.is_set(cpu))
+        .collect())
+}
+
+/// The CPUs that share a core with `cpu`, itself included.
+pub(crate) fn siblings(cpu: usize) -> Vec<usize> {
+    let file = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+    let listed = fs::read_to_string(file).unwrap_or_default();
+    let mut cpus = vec![cpu];
+    for range in listed.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        if let (Ok(first), Ok(last)) = (first.parse(), last.parse::<usize>()) {
+            cpus.extend(first..=last);
+        }
+    }
+    cpus
+}
+
+/// The CPU's name as the kernel gives it.
+pub(crate) fn cpu_model() -> String {
+    let facts = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = facts
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"));
+    let name = name.and_then(|rest| rest.split_once(':'));
+    name.map_or("unknown CPU", |(_, name)| name.trim())
+        .to_owned()
+}
+
+/// Everything about machine and programs that a reader of the figures may ask for.
+pub(crate) fn describe(options: &Options) -> Result<Value, TrialError> {
+    let cpus = usable_cpus().map_err(|source| TrialError::Machine {
+        what: "cannot list the CPUs",
+        source,
+    })?;
+    let facts = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let ifma = facts.contains(" avx512ifma");
+    let system = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let system = system
+        .lines()
+        .find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    let nginx = options.nginx.as_ref().map(|nginx| said(nginx, &["-V"]));
+    let commit = answered("git", &["rev-parse", "HEAD"]);
+    let changes = answered("git", &["status", "--porcelain", "--untracked-files=no"]);
+    Ok(json!({
+        "cpu": cpu_model(),
+        "cpus": cpus.len(),
+        "avx512ifma": ifma,
+        "hypervisor": facts.contains(" hypervisor"),
+        "server_cpu": options.server_cpu,
+        "load_cpu": options.load_cpu,
+        "kernel": trimmed("/proc/sys/kernel/osrelease"),
+        "system": system.map(|name| name.trim_matches('"')),
+        "load_average_at_start": trimmed("/proc/loadavg"),
+        "widelane": said(&options.widelane, &["--version"]).lines().next(),
+        "nginx": nginx.as_ref().map(|all| all.lines().take(4).collect::<Vec<_>>()),
+        "openssl": said("openssl", &["version"]).lines().next(),
+        "rustc": said("rustc", &["--version"]).lines().next(),
+        "commit": commit,
+        "modified": commit.is_some().then_some(changes.as_deref() != Some("")),
+    }))
+}
+
+/// nginx and its library as one name, like `nginx 1.22.1 (OpenSSL 3.0.22)`.
+pub(crate) fn nginx_name(options: &Options) -> Option<String> {
+    let all = said(options.nginx.as_ref()?, &["-V"]);
+    let after = |mark: &str| {
+        let rest = all.split_once(mark)?.1;
+        rest.split_whitespace().next().map(str::to_owned)
+    };
+    let version = after("nginx version: nginx/")?;
+    // Where it was built with one version of the library and runs with another, the latter counts.
+    let library = after("running with OpenSSL ").or_else(|| after("built with OpenSSL "));
+    Some(match library {
+        Some(library) => format!("nginx {version} (OpenSSL {library})"),
+        None => format!("nginx {version}"),
+    })
+}
+
+/// Today and now, in UTC, as `date` says it.
+pub(crate) fn now(format: &str) -> String {
+    answered("date", &["-u", format]).unwrap_or_default()
+}
+
+/// What a program prints if it ends well.
+fn answered(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    output.status.success().then(|| printed.trim().to_owned())
+}
+
+/// What a program says on either output; nothing if it does not run.
+fn said(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    output.map_or_else(
+        |_| String::new(),
+        |output| {
+            let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+            text.push_str(&String::from_utf8_lossy(&output.stderr));
+            text
+        },
+    )
+}
+
+fn trimmed(file: &str) -> Option<String> {
+    let text = fs::read_to_string(file).ok()?;
+    Some(text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_is_its_own_sibling_and_usable_cpus_are_listed() {
+        let cpus = usable_cpus().expect("Linux");
+        for cpu in cpus {
+            assert!(siblings(cpu).contains(&cpu));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! `handshakes demo` and `handshakes bench`: what `make demo` and `make bench` run.
+//!
+//! Exit status: 0 it worked, 1 it failed, 2 it was called wrongly, 130 interrupted.
+
+#![forbid(unsafe_code)]
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use widelane_handshakes::{BenchPlan, DemoPlan, Options, Stage, TrialError, bench, demo};
+
+/// Full TLS handshakes of `widelane serve` beside nginx, on one core of this machine
+#[derive(Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+
+    /// The `widelane` program [default: the one beside this]
+    #[arg(long, global = true, value_name = "FILE")]
+    widelane: Option<PathBuf>,
+
+    /// The nginx to compare with [default: the installed one]
+    #[arg(long, global = true, value_name = "FILE")]
+    nginx: Option<PathBuf>,
+
+    /// CPU of the servers [default: the first]
+    #[arg(long, global = true, value_name = "N")]
+    server_cpu: Option<usize>,
+
+    /// CPU of the load [default: the first of another core]
+    #[arg(long, global = true, value_name = "N")]
+    load_cpu: Option<usize>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// About twenty seconds, one table
+    Demo {
+        /// Turns of each server
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+        rounds: u16,
+        /// Seconds of load in all
+        #[arg(long, default_value_t = 15.0)]
+        seconds: f64,
+    },
+    /// Several minutes: closed and open loop, memory, single operations; writes a record
+    Bench {
+        /// Folder of the record
+        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
+        records: PathBuf,
+        /// Turns of each server
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+        rounds: u16,
+        /// Seconds of each turn
+        #[arg(long, default_value_t = 3.0)]
+        seconds: f64,
+        /// Idle connections whose memory is measured, 0 for none
+        #[arg(long, default_value_t = 10_000)]
+        idle: usize,
+        /// Leave `widelane speed` out
+        #[arg(long)]
+        no_speed: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("handshakes: {error}");
+            ExitCode::from(match error {
+                TrialError::Interrupted => STATUS_INTERRUPTED,
+                _ => 1,
+            })
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<String, TrialError> {
+    let mut options = Options::find()?;
+    options.widelane = cli.widelane.unwrap_or(options.widelane);
+    options.nginx = cli.nginx.or(options.nginx);
+    options.server_cpu = cli.server_cpu.unwrap_or(options.server_cpu);
+    options.load_cpu = cli.load_cpu.unwrap_or(options.load_cpu);
+    let stage = Stage::set(options)?;
+    let progress = |text: &str| eprintln!("  {text}");
+    match cli.command {
+        Command::Demo { rounds, seconds } => {
+            let mut plan = DemoPlan::default();
+            plan.rounds = rounds.into();
+            plan.seconds = seconds;
+            Ok(format!("\n{}", demo(&stage, plan, progress)?))
+        }
+        Command::Bench {
+            records,
+            rounds,
+            seconds,
+            idle,
+            no_speed,
+        } => {
+            let command: Vec<_> = std::env::args().collect();
+            let mut plan = BenchPlan::new(records, command.join(" "));
+            plan.rounds = rounds.into();
+            plan.seconds = seconds;
+            plan.idle_connections = idle;
+            plan.speed = !no_speed;
+            let (record, summary) = bench(&stage, &plan, progress)?;
+            Ok(format!("\n{summary}\nRecord: {}\n", record.display()))
+        }
+    }
+}
+
+/// As shells report a program that Ctrl-C ended.
+const STATUS_INTERRUPTED: u8 = 130;

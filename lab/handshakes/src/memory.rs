@@ -1,0 +1,196 @@
+//! Memory of servers that hold idle connections.
+
+use crate::process::Server;
+use crate::servers::{self, Contender, Side};
+use crate::stage::{Drive, Stage, TrialError, raise_descriptors};
+use serde_json::{Value, json};
+use std::fs;
+use std::io;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Opens `connections` to a fresh server of `side`, lets them rest, and gives its memory before
+/// and with them.
+///
+/// It is the memory of the server's processes (proportional set size); what the kernel holds for
+/// sockets is not in it. The terminator holds a backend connection for each, nginx does not.
+pub(crate) fn idle(stage: &Stage, side: Side, connections: usize) -> Result<Value, TrialError> {
+    let wanted = (connections as u64) * 2 + SPARE_DESCRIPTORS;
+    let allowed = raise_descriptors(wanted);
+    if allowed < wanted {
+        return Ok(json!({
+            "side": side.id(),
+            "connections": connections,
+            "skipped": format!(
+                "{wanted} descriptors are needed and {allowed} allowed; run as root, or raise \
+                 the hard limit (ulimit -Hn)"
+            ),
+        }));
+    }
+    let backend = HoldingBackend::start(&stage.backend()).map_err(TrialError::Folder)?;
+    let mut contender = servers::start(stage, side)?;
+    // One handshake of each kind, so that what is set up once counts as before.
+    stage.drive(&mut contender, Drive::Closed(64), 0.5)?;
+    thread::sleep(SETTLE);
+    let family = contender.server.family();
+    let before = memory(&family);
+    let (seen, with) = {
+        let mut load = Command::new(&stage.options.widelane);
+        load.arg("load").arg(contender.address.to_string());
+        load.args(["--hold", "--insecure", "--tls", "1.3", "--group", "x25519"]);
+        load.args([
+            "--cipher",
+            "TLS_AES_128_GCM_SHA256",
+            "--json",
+            "--no-preflight",
+        ]);
+        load.args(["--concurrency", &connections.to_string()]);
+        load.args(["--warmup", "0.1", "--timeout", "60"]);
+        load.args(["--duration", &HOLD.as_secs().to_string()]);
+        let mut holder = Server::start("load", &mut load, stage.options.load_cpu, stage.folder())?;
+        let seen = wait_for_sockets(stage, &contender, &mut holder, connections)?;
+        thread::sleep(SETTLE);
+        (seen, memory(&family))
+    };
+    drop(contender);
+    drop(backend);
+    let each = |key: &str| -> Option<f64> {
+        let grown = with[key].as_f64()? - before[key].as_f64()?;
+        Some(grown * 1024.0 / seen as f64)
+    };
+    Ok(json!({
+        "side": side.id(),
+        "connections": seen,
+        "before": before,
+        "with": with,
+        "pss_bytes_each": each("pss_kib"),
+        "rss_bytes_each": each("rss_kib"),
+    }))
+}
+
+/// Waits until the server has a socket for each connection; gives how many it has at the end.
+fn wait_for_sockets(
+    stage: &Stage,
+    contender: &Contender,
+    holder: &mut Server,
+    connections: usize,
+) -> Result<usize, TrialError> {
+    let port = contender.address.port();
+    let all = stage.interrupt.wait_for(PATIENCE, || {
+        holder.alive()?;
+        // Reading the table of 20,000 sockets costs the load's CPU, not the server's.
+        thread::sleep(Duration::from_millis(250));
+        let open = established(port);
+        Ok((open >= connections).then_some(open))
+    })?;
+    Ok(all.unwrap_or_else(|| established(port)))
+}
+
+/// Connections that the local `port` has accepted and not closed.
+fn established(port: u16) -> usize {
+    let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+    let local = format!(":{port:04X}");
+    let rows = table.lines().skip(1).filter(|row| {
+        let mut fields = row.split_whitespace().skip(1);
+        let ours = fields.next().is_some_and(|field| field.ends_with(&local));
+        ours && fields.nth(1) == Some(ESTABLISHED)
+    });
+    rows.count()
+}
+
+/// Resident and proportional memory of some processes, summed, in KiB.
+fn memory(processes: &[u32]) -> Value {
+    let sum = |key: &str| -> u64 {
+        let each = processes.iter().filter_map(|process| {
+            let file = format!("/proc/{process}/smaps_rollup");
+            let text = fs::read_to_string(file).ok()?;
+            let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+            line.split_whitespace().next()?.parse::<u64>().ok()
+        });
+        each.sum()
+    };
+    json!({
+        "processes": processes.len(),
+        "pss_kib": sum("Pss:"),
+        "rss_kib": sum("Rss:"),
+        "anonymous_kib": sum("Anonymous:"),
+    })
+}
+
+/// A backend that accepts and says nothing.
+struct HoldingBackend {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HoldingBackend {
+    fn start(path: &Path) -> io::Result<Self> {
+        let _ = fs::remove_file(path);
+        let listener = UnixListener::bind(path)?;
+        listener.set_nonblocking(true)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = {
+            let stop = Arc::clone(&stop);
+            thread::spawn(move || hold(&listener, &stop))
+        };
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for HoldingBackend {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn hold(listener: &UnixListener, stop: &AtomicBool) {
+    let mut held: Vec<UnixStream> = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        match listener.accept() {
+            Ok((stream, _)) => held.push(stream),
+            Err(_) => thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+const SPARE_DESCRIPTORS: u64 = 2_000;
+/// Long enough to open the connections and to look at them; the holder is stopped before.
+const HOLD: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(60);
+const SETTLE: Duration = Duration::from_millis(1_500);
+/// As `/proc/net/tcp` writes that state.
+const ESTABLISHED: &str = "01";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn this_process_has_memory() {
+        let own = memory(&[std::process::id()]);
+        assert!(own["pss_kib"].as_u64().expect("a number") > 100, "{own}");
+    }
+
+    #[test]
+    fn accepted_connections_are_counted() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("an address");
+        let clients: Vec<_> = (0..3)
+            .map(|_| TcpStream::connect(address).expect("connects"))
+            .collect();
+        let _accepted: Vec<_> = (0..3).map(|_| listener.accept()).collect();
+        assert_eq!(established(address.port()), clients.len());
+    }
+}

@@ -1,0 +1,181 @@
+//! Child processes that cannot outlive us by accident.
+
+use crate::interrupt::Interrupt;
+use crate::stage::TrialError;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::fs::{self, File};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A server as a child process. Dropping it stops it.
+#[derive(Debug)]
+pub(crate) struct Server {
+    name: &'static str,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Starts `command` on `cpu`, with its output in a file of `folder`.
+    pub(crate) fn start(
+        name: &'static str,
+        command: &mut Command,
+        cpu: usize,
+        folder: &Path,
+    ) -> Result<Self, TrialError> {
+        let failed = |error: io::Error| TrialError::Start {
+            name,
+            reason: error.to_string(),
+        };
+        let log = folder.join(format!("{name}.log"));
+        let output = File::create(&log).map_err(failed)?;
+        command
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().map_err(failed)?)
+            .stderr(output);
+        let child = on_cpu(cpu, || command.spawn()).map_err(failed)?;
+        Ok(Self { name, child, log })
+    }
+
+    /// Waits until the server takes connections on `address`.
+    pub(crate) fn ready(
+        &mut self,
+        address: SocketAddr,
+        interrupt: &Interrupt,
+    ) -> Result<(), TrialError> {
+        let up = interrupt.wait_for(START_PATIENCE, || {
+            self.alive()?;
+            let connected = TcpStream::connect_timeout(&address, Duration::from_millis(200));
+            Ok(connected.ok().map(drop))
+        })?;
+        up.ok_or_else(|| self.failed("does not take connections"))
+    }
+
+    /// An error with what the server said, if it has ended.
+    pub(crate) fn alive(&mut self) -> Result<(), TrialError> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(self.failed(&format!("ended with {status}"))),
+            Err(error) => Err(self.failed(&error.to_string())),
+        }
+    }
+
+    /// Its process and all that descend from it.
+    pub(crate) fn family(&self) -> Vec<u32> {
+        let mut family = vec![self.child.id()];
+        let mut next = 0;
+        while let Some(&parent) = family.get(next) {
+            family.extend(children_of(parent));
+            next += 1;
+        }
+        family
+    }
+
+    fn failed(&self, what: &str) -> TrialError {
+        let said = fs::read_to_string(&self.log).unwrap_or_default();
+        let last: Vec<_> = said.lines().rev().take(LINES_OF_LOG).collect();
+        let last: Vec<_> = last.into_iter().rev().collect();
+        TrialError::Start {
+            name: self.name,
+            reason: format!("{what}; it said: {}", last.join("\n")),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        end(&mut self.child, STOP_PATIENCE);
+    }
+}
+
+/// Runs `command` on `cpu` to its end and gives what it printed.
+pub(crate) fn output(
+    command: &mut Command,
+    cpu: usize,
+    interrupt: &Interrupt,
+) -> Result<Vec<u8>, TrialError> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let failed = |reason: String| TrialError::Run {
+        command: name.clone(),
+        reason,
+    };
+    let unreadable = |error: io::Error| failed(error.to_string());
+    // Files, not pipes: nobody has to read while we wait.
+    let stdout = tempfile::NamedTempFile::new().map_err(unreadable)?;
+    let stderr = tempfile::NamedTempFile::new().map_err(unreadable)?;
+    command
+        .stdin(Stdio::null())
+        .stdout(stdout.reopen().map_err(unreadable)?)
+        .stderr(stderr.reopen().map_err(unreadable)?);
+    let child = on_cpu(cpu, || command.spawn()).map_err(unreadable)?;
+    let mut child = Ending(child);
+    let status = interrupt
+        .wait_for(RUN_PATIENCE, || child.0.try_wait().map_err(unreadable))?
+        .ok_or_else(|| failed("did not end".into()))?;
+    if !status.success() {
+        let said = fs::read_to_string(stderr.path()).unwrap_or_default();
+        return Err(failed(format!("{status}: {}", said.trim())));
+    }
+    fs::read(stdout.path()).map_err(unreadable)
+}
+
+/// Runs `spawn` while this thread is bound to `cpu`: a child starts with its parent's binding.
+fn on_cpu<T>(cpu: usize, spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let before = sched_getaffinity(None)?;
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    sched_setaffinity(None, &only)?;
+    let result = spawn();
+    sched_setaffinity(None, &before)?;
+    result
+}
+
+struct Ending(Child);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        end(&mut self.0, STOP_PATIENCE);
+    }
+}
+
+/// Asks politely, waits, then insists.
+fn end(child: &mut Child, patience: Duration) {
+    if matches!(child.try_wait(), Ok(Some(_))) {
+        return;
+    }
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    let deadline = Instant::now() + patience;
+    while Instant::now() < deadline {
+        if matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+fn children_of(pid: u32) -> Vec<u32> {
+    let path = format!("/proc/{pid}/task");
+    let tasks = fs::read_dir(path).into_iter().flatten().flatten();
+    tasks
+        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
+        .flat_map(|children| {
+            let ids = children.split_whitespace().filter_map(|id| id.parse().ok());
+            ids.collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+const START_PATIENCE: Duration = Duration::from_secs(15);
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// Longer than anything that is run here.
+const RUN_PATIENCE: Duration = Duration::from_secs(600);
+const LINES_OF_LOG: usize = 5;

@@ -1,0 +1,162 @@
+//! The servers that are compared, and how each is set up.
+//!
+//! Alike for all: the certificate, TLS 1.3 only, no tickets, one worker on the same CPU, no access
+//! log, descriptors for 10,000 connections. nginx answers requests itself (a `return` without a
+//! body) and the terminator has a backend, but a client that only shakes hands reaches neither.
+//! nginx runs from a configuration of its own in a temporary folder; an nginx that serves
+//! somebody on this machine is not touched.
+
+use crate::process::Server;
+use crate::stage::{Stage, TrialError};
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// One side of the comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// `widelane serve` with `--batching off`: AWS-LC makes each signature alone.
+    Alone,
+    /// `widelane serve` as it comes.
+    Batched,
+    /// nginx with its OpenSSL.
+    Nginx,
+}
+
+impl Side {
+    /// As records and files spell it.
+    pub(crate) fn id(self) -> &'static str {
+        match self {
+            Self::Alone => "widelane-off",
+            Self::Batched => "widelane-on",
+            Self::Nginx => "nginx",
+        }
+    }
+
+    /// As tables spell it.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Alone => "widelane, batching off",
+            Self::Batched => "widelane, batching on",
+            Self::Nginx => "nginx",
+        }
+    }
+}
+
+/// A running server of the comparison.
+#[derive(Debug)]
+pub(crate) struct Contender {
+    pub(crate) side: Side,
+    pub(crate) address: SocketAddr,
+    pub(crate) server: Server,
+}
+
+/// Starts `side` on the stage's server CPU and waits until it takes connections.
+pub(crate) fn start(stage: &Stage, side: Side) -> Result<Contender, TrialError> {
+    let folder = stage.folder().join(side.id());
+    let prepared = fs::create_dir_all(&folder).and_then(|()| free_address());
+    let address = prepared.map_err(TrialError::Folder)?;
+    let cpu = stage.options.server_cpu;
+    let mut command = match side {
+        Side::Alone | Side::Batched => widelane(stage, side, &folder, address)?,
+        Side::Nginx => nginx(stage, &folder, address)?,
+    };
+    let mut server = Server::start(side.id(), &mut command, cpu, &folder)?;
+    server.ready(address, &stage.interrupt)?;
+    Ok(Contender {
+        side,
+        address,
+        server,
+    })
+}
+
+fn widelane(
+    stage: &Stage,
+    side: Side,
+    folder: &Path,
+    address: SocketAddr,
+) -> Result<Command, TrialError> {
+    let configuration = format!(
+        r#"workers = 1
+cpus = "{cpu}"
+[batching]
+enabled = {batching}
+[limits]
+connections = {MOST_CONNECTIONS}
+handshakes = {MOST_CONNECTIONS}
+[[listener]]
+listen = ["{address}"]
+backend = "unix:{backend}"
+versions = ["1.3"]
+[listener.tickets]
+count = 0
+[[listener.certificate]]
+cert = "{certificate}"
+key = "{key}"
+"#,
+        cpu = stage.options.server_cpu,
+        batching = side == Side::Batched,
+        backend = stage.backend().display(),
+        certificate = stage.certificate().display(),
+        key = stage.key().display(),
+    );
+    let file = write(folder, "widelane.toml", &configuration)?;
+    let mut command = Command::new(&stage.options.widelane);
+    command.arg("serve").arg("--config").arg(file);
+    Ok(command)
+}
+
+fn nginx(stage: &Stage, folder: &Path, address: SocketAddr) -> Result<Command, TrialError> {
+    let binary = stage.options.nginx.as_ref().ok_or(TrialError::NoNginx)?;
+    let configuration = format!(
+        r#"daemon off;
+worker_processes 1;
+worker_rlimit_nofile {descriptors};
+pid {folder}/nginx.pid;
+error_log stderr error;
+events {{ worker_connections {descriptors}; }}
+http {{
+    access_log off;
+    client_header_timeout 600s;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    server {{
+        listen {address} ssl backlog=4096;
+        ssl_certificate {certificate};
+        ssl_certificate_key {key};
+        ssl_protocols TLSv1.3;
+        ssl_session_cache off;
+        ssl_session_tickets off;
+        return 204;
+    }}
+}}
+"#,
+        descriptors = 2 * MOST_CONNECTIONS,
+        folder = folder.display(),
+        certificate = stage.certificate().display(),
+        key = stage.key().display(),
+    );
+    let file = write(folder, "nginx.conf", &configuration)?;
+    let mut command = Command::new(binary);
+    command.arg("-e").arg("stderr").arg("-p").arg(folder);
+    command.arg("-c").arg(file);
+    Ok(command)
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> Result<PathBuf, TrialError> {
+    let file = folder.join(name);
+    fs::write(&file, text).map_err(TrialError::Folder)?;
+    Ok(file)
+}
+
+/// A loopback address that was free a moment ago.
+fn free_address() -> std::io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
+/// More than the largest number of idle connections that is measured.
+const MOST_CONNECTIONS: usize = 12_000;

@@ -1,0 +1,280 @@
+//! What every comparison needs: a folder, a certificate, CPUs, programs, and a way to drive load.
+
+use crate::interrupt::Interrupt;
+use crate::machine;
+use crate::process;
+use crate::servers::Contender;
+use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::Value;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// Which programs run on which CPUs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// The `widelane` binary.
+    pub widelane: PathBuf,
+    /// The `nginx` binary, if there is one to compare with.
+    pub nginx: Option<PathBuf>,
+    /// CPU of every server.
+    pub server_cpu: usize,
+    /// CPU of the load generator.
+    pub load_cpu: usize,
+    /// What a reader must know about this machine to judge the figures.
+    pub notes: Vec<String>,
+}
+
+/// Why a comparison stopped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrialError {
+    /// Somebody pressed Ctrl-C or sent SIGTERM or SIGHUP.
+    #[error("interrupted; everything that was started is stopped")]
+    Interrupted,
+    /// The temporary folder.
+    #[error("cannot write to the temporary folder: {0}; set TMPDIR to a writable one")]
+    Folder(#[source] io::Error),
+    /// The certificate.
+    #[error("cannot make the certificate: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// A server.
+    #[error("{name} did not start: {reason}")]
+    Start {
+        /// Which one.
+        name: &'static str,
+        /// What is known.
+        reason: String,
+    },
+    /// A program that should have printed figures.
+    #[error("{command} failed: {reason}")]
+    Run {
+        /// Which one.
+        command: String,
+        /// What is known.
+        reason: String,
+    },
+    /// Figures that cannot be read.
+    #[error("{command} printed something that is not JSON: {source}")]
+    Figures {
+        /// Which program.
+        command: String,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// No nginx to start.
+    #[error("nginx is not installed; install it or leave it out of the comparison")]
+    NoNginx,
+    /// The machine.
+    #[error("{what}: {source}")]
+    Machine {
+        /// What was tried.
+        what: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+/// What every comparison needs. Dropping it removes the folder.
+#[derive(Debug)]
+pub struct Stage {
+    pub(crate) options: Options,
+    pub(crate) interrupt: Interrupt,
+    folder: TempDir,
+}
+
+/// How `widelane load` is to drive a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Drive {
+    /// Closed loop with so many in flight.
+    Closed(usize),
+    /// Open loop with so many random starts a second.
+    Open(f64),
+}
+
+impl Options {
+    /// Finds programs and CPUs: `widelane` beside this program, nginx where it is usually
+    /// installed, the first CPU for the servers and one of another core for the load.
+    ///
+    /// # Errors
+    ///
+    /// [`TrialError::Machine`] if the system does not say which CPUs there are.
+    pub fn find() -> Result<Self, TrialError> {
+        let machine = |what| move |source| TrialError::Machine { what, source };
+        let me = std::env::current_exe().map_err(machine("cannot find this program's folder"))?;
+        let cpus = machine::usable_cpus().map_err(machine("cannot list the CPUs"))?;
+        let server_cpu = cpus.first().copied().unwrap_or(0);
+        let siblings = machine::siblings(server_cpu);
+        let other_core = cpus.iter().find(|cpu| !siblings.contains(cpu));
+        let other_thread = cpus.iter().find(|cpu| **cpu != server_cpu);
+        let mut notes = Vec::new();
+        let load_cpu = match (other_core, other_thread) {
+            (Some(&cpu), _) => cpu,
+            (None, Some(&cpu)) => {
+                notes.push(format!(
+                    "CPUs {server_cpu} and {cpu} share a core: load and server slow each other."
+                ));
+                cpu
+            }
+            (None, None) => {
+                notes.push(format!(
+                    "Only CPU {server_cpu} is usable: the load takes part of it from every \
+                     server, so all rates are too low and their ratios too close to 1."
+                ));
+                server_cpu
+            }
+        };
+        Ok(Self {
+            widelane: me.with_file_name("widelane"),
+            nginx: find_nginx(),
+            server_cpu,
+            load_cpu,
+            notes,
+        })
+    }
+}
+
+impl Stage {
+    /// Makes folder and certificate, and from here on turns Ctrl-C into an orderly end.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be made or found.
+    pub fn set(options: Options) -> Result<Self, TrialError> {
+        if !options.widelane.is_file() {
+            return Err(TrialError::Run {
+                command: options.widelane.display().to_string(),
+                reason: "there is no such program; `cargo build --release -p widelane`".into(),
+            });
+        }
+        let listen = |source| TrialError::Machine {
+            what: "cannot listen to signals",
+            source,
+        };
+        let interrupt = Interrupt::listen().map_err(listen)?;
+        let folder = tempfile::Builder::new();
+        let folder = { folder }
+            .prefix("widelane-handshakes-")
+            .tempdir()
+            .map_err(TrialError::Folder)?;
+        let stage = Self {
+            options,
+            interrupt,
+            folder,
+        };
+        stage.make_certificate()?;
+        Ok(stage)
+    }
+
+    /// Lets `server` be driven for `seconds` and gives what `widelane load` reports.
+    pub(crate) fn drive(
+        &self,
+        contender: &mut Contender,
+        drive: Drive,
+        seconds: f64,
+    ) -> Result<Value, TrialError> {
+        contender.server.alive()?;
+        let mut command = Command::new(&self.options.widelane);
+        command.arg("load").arg(contender.address.to_string());
+        match drive {
+            Drive::Closed(in_flight) => command.args(["--concurrency", &in_flight.to_string()]),
+            Drive::Open(rate) => command.args(["--rate", &format!("{rate:.0}"), "--poisson"]),
+        };
+        command.args(["--duration", &seconds.to_string(), "--warmup", WARMUP]);
+        command.args(["--cpus", &self.options.load_cpu.to_string()]);
+        command.args(OFFER);
+        self.figures(&mut command)
+    }
+
+    /// Runs a program that prints one JSON object.
+    pub(crate) fn figures(&self, command: &mut Command) -> Result<Value, TrialError> {
+        let printed = self.printed(command)?;
+        serde_json::from_slice(&printed).map_err(|source| TrialError::Figures {
+            command: command.get_program().to_string_lossy().into_owned(),
+            source,
+        })
+    }
+
+    /// Runs a program on the load's CPU and gives what it printed.
+    pub(crate) fn printed(&self, command: &mut Command) -> Result<Vec<u8>, TrialError> {
+        process::output(command, self.options.load_cpu, &self.interrupt)
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.folder().join("certificate.pem")
+    }
+
+    pub(crate) fn key(&self) -> PathBuf {
+        self.folder().join("key.pem")
+    }
+
+    /// The socket of the terminator's backend. Somebody listens there only where connections are
+    /// held open.
+    pub(crate) fn backend(&self) -> PathBuf {
+        self.folder().join("backend.sock")
+    }
+
+    fn make_certificate(&self) -> Result<(), TrialError> {
+        let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?;
+        let names = ["localhost".into(), "127.0.0.1".into()];
+        let certificate = CertificateParams::new(names)?.self_signed(&key)?;
+        fs::write(self.certificate(), certificate.pem())
+            .and_then(|()| fs::write(self.key(), key.serialize_pem()))
+            .map_err(TrialError::Folder)
+    }
+}
+
+/// Raises the limit of open descriptors for us and what we start, and gives what it is now.
+pub(crate) fn raise_descriptors(wanted: u64) -> u64 {
+    let now = getrlimit(Resource::Nofile);
+    let enough = now.current.is_none_or(|limit| limit >= wanted);
+    if !enough {
+        let most = now.maximum.map_or(wanted, |hard| hard.max(wanted));
+        let raised = Rlimit {
+            current: Some(wanted),
+            maximum: Some(most),
+        };
+        // Only root may go over the hard limit; others get what that allows.
+        if setrlimit(Resource::Nofile, raised).is_err() {
+            let allowed = Rlimit {
+                current: now.maximum,
+                maximum: now.maximum,
+            };
+            let _ = setrlimit(Resource::Nofile, allowed);
+        }
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+fn find_nginx() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/sbin", "/usr/local/sbin", "/usr/local/nginx/sbin"];
+    std::env::split_paths(&path)
+        .chain(usual.map(PathBuf::from))
+        .map(|folder| folder.join("nginx"))
+        .find(|file| file.is_file())
+}
+
+/// The same offer for every server: one suite, one group and one signature algorithm, so that no
+/// side's preferences decide.
+const OFFER: &[&str] = &[
+    "--insecure",
+    "--tls",
+    "1.3",
+    "--group",
+    "x25519",
+    "--cipher",
+    "TLS_AES_128_GCM_SHA256",
+    "--sigalg",
+    "rsa_pss_rsae_sha256",
+    "--json",
+];
+const WARMUP: &str = "0.3";
