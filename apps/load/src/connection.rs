@@ -67,10 +67,22 @@ enum State {
 /// What became of a look at the socket.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// Wait until it is readable, and writable too if said so.
-    Wait { writable: bool },
+    /// Wait for this.
+    Wait(Interest),
     /// It is over.
     Ended(Result<(), Fault>),
+}
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interest {
+    /// Something to read.
+    Read,
+    /// Something to read, or room to write.
+    ReadWrite,
+    /// The server's close. Its tickets come before that, and are read then: to wake up for
+    /// them alone, once a handshake, would cost more than to read them.
+    Close,
 }
 
 impl Connection {
@@ -109,19 +121,21 @@ impl Connection {
             confirmed: false,
         };
         let step = match connection.flush() {
-            Ok(flushed) => Step::Wait { writable: !flushed },
+            Ok(true) => Step::Wait(Interest::Read),
+            Ok(false) => Step::Wait(Interest::ReadWrite),
             Err(fault) => Step::Ended(Err(fault)),
         };
         Ok((connection, step))
     }
 
-    /// Does what can be done now. `scratch` is shared by all connections of a thread.
-    pub(crate) fn ready(&mut self, recipe: &Recipe, scratch: &mut Scratch) -> Step {
-        match self.advance(recipe, scratch) {
+    /// Does what can be done now. `closed` tells that the server has closed: behind what it
+    /// sent there is nothing more to come. `scratch` is shared by all connections of a thread.
+    pub(crate) fn ready(&mut self, recipe: &Recipe, closed: bool, scratch: &mut Scratch) -> Step {
+        match self.advance(recipe, closed, scratch) {
             Ok(Some(step)) => step,
-            Ok(None) => Step::Wait {
-                writable: self.tls.wants_write(),
-            },
+            Ok(None) if self.tls.wants_write() => Step::Wait(Interest::ReadWrite),
+            Ok(None) if self.is_closing() => Step::Wait(Interest::Close),
+            Ok(None) => Step::Wait(Interest::Read),
             Err(fault) => Step::Ended(Err(fault)),
         }
     }
@@ -158,9 +172,15 @@ impl Connection {
         }
     }
 
-    fn advance(&mut self, recipe: &Recipe, scratch: &mut Scratch) -> Result<Option<Step>, Fault> {
+    fn advance(
+        &mut self,
+        recipe: &Recipe,
+        closed: bool,
+        scratch: &mut Scratch,
+    ) -> Result<Option<Step>, Fault> {
         // Reads even if it cannot write all: what has come must not wake us again and again.
         self.flush()?;
+        let early = closed && matches!(self.state, State::Handshaking { .. });
         loop {
             let read = match rustix::io::read(&self.socket, &mut *scratch.wire) {
                 Ok(0) => return self.end_of_stream().map(Some),
@@ -173,7 +193,12 @@ impl Connection {
             self.progress(recipe)?;
             // A short read emptied the socket; if more came since, epoll says so again.
             if read < scratch.wire.len() {
-                return Ok(None);
+                return match closed {
+                    // It hung up before it can have read our Finished.
+                    true if early && !self.confirmed => Err(Fault::Closed),
+                    true => self.end_of_stream().map(Some),
+                    false => Ok(None),
+                };
             }
         }
     }

@@ -1,6 +1,6 @@
 //! One thread: an epoll loop over its share of the connections.
 
-use crate::connection::{Connection, Recipe, Scratch, Step};
+use crate::connection::{Connection, Interest, Recipe, Scratch, Step};
 use crate::error::{Fault, LoadError};
 use crate::pace::Pace;
 use crate::plan::{Close, Plan};
@@ -38,8 +38,8 @@ pub(crate) struct Worker {
 #[derive(Debug)]
 struct Entry {
     connection: Connection,
-    /// Whether epoll watches for writability too.
-    writable: bool,
+    /// What epoll watches for.
+    interest: Interest,
     /// Whether it has a place in `lingers`.
     lingering: bool,
 }
@@ -129,7 +129,7 @@ impl Worker {
                 }
             }
             for event in events.drain(..) {
-                self.look_at(&mut pace, Key::from_u64(event.data.u64()));
+                self.look_at(&mut pace, &event);
             }
         }
         self.wind_up(&mut pace);
@@ -163,10 +163,10 @@ impl Worker {
         self.tally.started(self.window, intended, started);
         self.watch.count_start();
         match Connection::start(&self.recipe, intended) {
-            Ok((connection, Step::Wait { writable })) => {
+            Ok((connection, Step::Wait(interest))) => {
                 let key = self.connections.insert(Entry {
                     connection,
-                    writable,
+                    interest,
                     lingering: false,
                 });
                 self.deadlines.push_back((started + self.timeout, key));
@@ -191,22 +191,29 @@ impl Worker {
             &self.epoll,
             &entry.connection,
             EventData::new_u64(key.to_u64()),
-            interest(entry.writable),
+            flags(entry.interest),
         )
     }
 
-    fn look_at(&mut self, pace: &mut Pace, key: Key) {
+    fn look_at(&mut self, pace: &mut Pace, event: &Event) {
+        let key = Key::from_u64(event.data.u64());
         // Its connection may have ended earlier in this turn.
         let Some(entry) = self.connections.get_mut(key) else {
             return;
         };
-        match entry.connection.ready(&self.recipe, &mut self.scratch) {
-            Step::Wait { writable } => {
-                if writable != entry.writable {
-                    entry.writable = writable;
+        // An error must be read for what it is; a close alone need not be read.
+        let happened = event.flags;
+        let closed = happened.contains(EventFlags::RDHUP) && !happened.contains(EventFlags::ERR);
+        match entry
+            .connection
+            .ready(&self.recipe, closed, &mut self.scratch)
+        {
+            Step::Wait(interest) => {
+                if interest != entry.interest {
+                    entry.interest = interest;
                     let data = EventData::new_u64(key.to_u64());
                     let changed =
-                        epoll::modify(&self.epoll, &entry.connection, data, interest(writable));
+                        epoll::modify(&self.epoll, &entry.connection, data, flags(interest));
                     if let Err(errno) = changed {
                         self.end(pace, key, Err(Fault::Socket(errno)));
                         return;
@@ -412,11 +419,11 @@ impl Reading {
     }
 }
 
-fn interest(writable: bool) -> EventFlags {
-    if writable {
-        EventFlags::IN | EventFlags::OUT
-    } else {
-        EventFlags::IN
+fn flags(interest: Interest) -> EventFlags {
+    match interest {
+        Interest::Read => EventFlags::IN | EventFlags::RDHUP,
+        Interest::ReadWrite => EventFlags::IN | EventFlags::RDHUP | EventFlags::OUT,
+        Interest::Close => EventFlags::RDHUP,
     }
 }
 

@@ -243,6 +243,26 @@ fn failures_are_told_apart() {
     });
     assert_eq!(failing(hangs_up.plan()), "closed during the handshake");
 
+    // Its whole flight, and then a close before our Finished can have come: not a handshake.
+    let config = Arc::new(identity.config(&[&rustls::version::TLS13]));
+    let leaves_early = Server::new(move |mut stream, _| {
+        let mut connection = rustls::ServerConnection::new(config.clone()).expect("a connection");
+        while !connection.wants_write() {
+            connection.read_tls(&mut stream).expect("a hello");
+            connection.process_new_packets().expect("a good one");
+        }
+        let mut flight = Vec::new();
+        while connection.wants_write() {
+            connection.write_tls(&mut flight).expect("memory");
+        }
+        let corked = rustix::net::sockopt::set_tcp_cork(&stream, true);
+        corked.expect("an option of Linux");
+        stream.write_all(&flight).expect("a client");
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        while matches!(stream.read(&mut [0; 4096]), Ok(1..)) {}
+    });
+    assert_eq!(failing(leaves_early.plan()), "closed during the handshake");
+
     let plain = Server::new(|mut stream, _| {
         let _ = stream.read(&mut [0; 4096]);
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
