@@ -38,6 +38,7 @@ impl Group {
         });
         let hall = Hall {
             running: 0,
+            seated: 0,
             sequence: 0,
             benches: benches.collect(),
         };
@@ -86,11 +87,10 @@ impl Group {
         let waker = Waker::from(Arc::clone(&seat.parker));
         loop {
             if seat.appointed.load(Ordering::Acquire) {
-                let _permit = Permit(self);
-                let pass = lock(&self.hall).benches[index].take_from(sequence);
-                if let Some(pass) = pass {
-                    pass();
-                }
+                let permit = Permit(self);
+                let pass = lock(&self.hall).take_from(index, sequence);
+                pass();
+                drop(permit);
                 return ticket.wait();
             }
             if let Poll::Ready(result) = ticket.poll_with(&waker) {
@@ -104,6 +104,9 @@ impl Group {
     fn hand_over(&self) {
         let mut hall = lock(&self.hall);
         hall.running -= 1;
+        if hall.seated == 0 {
+            return;
+        }
         let waiting: Vec<Waiting> = hall.benches.iter().map(Bench::unled).collect();
         let Some(pass) = batching::next_pass(&waiting, Idle::Yes, hall.sequence) else {
             return;
@@ -132,6 +135,8 @@ impl Drop for Permit<'_> {
 struct Hall {
     /// Permits taken.
     running: usize,
+    /// Jobs on all benches.
+    seated: usize,
     sequence: u64,
     /// Indexed as the engine's lines are.
     benches: Vec<Bench>,
@@ -148,7 +153,16 @@ impl Hall {
             .expect("benches are indexed as lines are")
             .push(sequence, job);
         bench.seats.push_back((sequence, seat));
+        self.seated += 1;
         sequence
+    }
+
+    fn take_from(&mut self, index: usize, sequence: u64) -> ReadyPass {
+        let bench = &mut self.benches[index];
+        let before = bench.seats.len();
+        let pass = bench.take_from(sequence);
+        self.seated -= before - bench.seats.len();
+        pass
     }
 }
 
@@ -181,12 +195,12 @@ impl Bench {
     }
 
     /// Takes the pass of the appointed owner of job `sequence`: that job and those behind it.
-    fn take_from(&mut self, sequence: u64) -> Option<ReadyPass> {
+    fn take_from(&mut self, sequence: u64) -> ReadyPass {
         self.appointed -= 1;
         let place = self
             .seats
-            .binary_search_by_key(&sequence, |(sequence, _)| *sequence)
-            .ok()?;
+            .binary_search_by_key(&sequence, |(sequence, _)| *sequence);
+        let place = place.expect("only its owner takes the job that an appointment rests on");
         let jobs = self.lanes.min(self.seats.len() - place);
         self.seats.drain(place..place + jobs);
         self.gatherer.take(place, jobs)
@@ -198,4 +212,115 @@ struct Seat {
     /// Set once, by the leader that hands over to this thread.
     appointed: AtomicBool,
     parker: Arc<Parker>,
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Operation, Operations};
+
+    /// What may happen to a bench, in any order that a scheduler could produce.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        /// A thread sits down.
+        Sit,
+        /// A leader hands over.
+        Appoint,
+        /// An appointed thread, counted from the front, wakes up and takes its pass.
+        Take(usize),
+    }
+
+    /// Every sequence of steps: whoever leads finds its own job, and every job is taken once.
+    #[test]
+    fn leaders_never_take_one_anothers_jobs() {
+        let mut explored = 0;
+        explore(&mut Vec::new(), 12, &mut explored);
+        assert!(explored > 1_000, "only {explored} sequences");
+    }
+
+    fn explore(steps: &mut Vec<Step>, depth: usize, explored: &mut usize) {
+        let (appointed, unled) = replay(steps);
+        *explored += 1;
+        if depth == 0 {
+            return;
+        }
+        let takes = (0..appointed).map(Step::Take);
+        let appoint = (unled > 0).then_some(Step::Appoint);
+        for step in takes.chain(appoint).chain([Step::Sit]) {
+            steps.push(step);
+            explore(steps, depth - 1, explored);
+            steps.pop();
+        }
+    }
+
+    /// Plays the steps from the start; returns how many leaders are still to take their pass, and
+    /// how many jobs nobody is going to take.
+    fn replay(steps: &[Step]) -> (usize, usize) {
+        let registry = Operations::new().with(Echo).register(None).unwrap();
+        let line = Arc::clone(&registry.lines[0]);
+        let mut group = Group::new(&[line], 1);
+        let hall = group.hall.get_mut().unwrap();
+        let mut tickets = Vec::new();
+        let mut leaders: Vec<(u64, Arc<Seat>)> = Vec::new();
+        for step in steps {
+            match *step {
+                Step::Sit => {
+                    let (ticket, job) = Job::new(Word(tickets.len()));
+                    tickets.push(ticket);
+                    let parker = Parker::current();
+                    let appointed = AtomicBool::new(false);
+                    hall.seat(0, job, Arc::new(Seat { appointed, parker }));
+                }
+                Step::Appoint => {
+                    let seat = hall.benches[0].appoint();
+                    let mut seats = hall.benches[0].seats.iter();
+                    let (sequence, _) = seats.find(|(_, other)| Arc::ptr_eq(other, &seat)).unwrap();
+                    assert!(
+                        leaders.iter().all(|(other, _)| other != sequence),
+                        "{steps:?}"
+                    );
+                    leaders.push((*sequence, seat));
+                }
+                Step::Take(leader) => {
+                    let (sequence, _) = leaders.remove(leader);
+                    assert!(
+                        (1..=2).contains(&hall.take_from(0, sequence)()),
+                        "{steps:?}"
+                    );
+                    assert!(tickets[sequence as usize].is_done(), "{steps:?}");
+                }
+            }
+        }
+        let seated = hall.benches[0].seats.len();
+        assert_eq!(hall.seated, seated);
+        assert_eq!(
+            tickets.iter().filter(|ticket| !ticket.is_done()).count(),
+            seated
+        );
+        (leaders.len(), hall.benches[0].unled().jobs)
+    }
+
+    struct Word(usize);
+
+    impl Request for Word {
+        type Output = usize;
+    }
+
+    struct Echo;
+
+    impl Operation for Echo {
+        type Request = Word;
+
+        fn name(&self) -> &'static str {
+            "echo"
+        }
+
+        fn lanes(&self) -> usize {
+            2
+        }
+
+        fn run(&self, requests: &[Word]) -> Vec<usize> {
+            requests.iter().map(|Word(word)| *word).collect()
+        }
+    }
 }

@@ -43,10 +43,41 @@ impl<R: Request> Job<R> {
 }
 
 /// The jobs that one pass carries.
-pub(crate) struct Batch<R: Request> {
+struct Batch<R: Request> {
     requests: Vec<R>,
     replies: Vec<Reply<R::Output>>,
-    since: Vec<Instant>,
+    /// When the first job was submitted.
+    since: Option<Instant>,
+    /// By how much later the others were, summed.
+    later: Duration,
+    /// Cancelled jobs met on the way. Dropping them runs foreign code, so it is left to the pass.
+    unwanted: Vec<Job<R>>,
+}
+
+impl<R: Request> Batch<R> {
+    fn new(capacity: usize) -> Self {
+        Self {
+            requests: Vec::with_capacity(capacity),
+            replies: Vec::with_capacity(capacity),
+            since: None,
+            later: Duration::ZERO,
+            unwanted: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, job: Job<R>) {
+        let since = *self.since.get_or_insert(job.since);
+        self.later += job.since.saturating_duration_since(since);
+        self.requests.push(job.request);
+        self.replies.push(job.reply);
+    }
+
+    /// How long the jobs have waited until `now`, summed.
+    fn queued(&self, now: Instant) -> Duration {
+        let jobs = u32::try_from(self.requests.len()).unwrap_or(u32::MAX);
+        let since = self.since.unwrap_or(now);
+        (now.saturating_duration_since(since) * jobs).saturating_sub(self.later)
+    }
 }
 
 impl<R: Request> Line<R> {
@@ -89,46 +120,19 @@ impl<R: Request> Line<R> {
         queue.push(job).map_err(|_refused| self.overloaded(limit))
     }
 
-    /// Collects up to `jobs` jobs that are still wanted from `next`, and drops the others.
-    pub(crate) fn collect(
-        &self,
-        jobs: usize,
-        mut next: impl FnMut() -> Option<Job<R>>,
-    ) -> Option<Batch<R>> {
-        let mut batch = Batch {
-            requests: Vec::with_capacity(jobs),
-            replies: Vec::with_capacity(jobs),
-            since: Vec::with_capacity(jobs),
-        };
-        let mut cancelled = 0;
-        while batch.requests.len() < jobs {
-            let Some(job) = next() else { break };
-            if job.reply.is_wanted() {
-                batch.requests.push(job.request);
-                batch.replies.push(job.reply);
-                batch.since.push(job.since);
-            } else {
-                cancelled += 1;
-            }
-        }
-        self.counters.cancelled(cancelled);
-        (!batch.requests.is_empty()).then_some(batch)
-    }
-
     /// Runs a pass and answers its jobs; returns how many there were.
-    pub(crate) fn run(&self, batch: Batch<R>) -> usize {
-        let Batch {
-            requests,
-            replies,
-            since,
-        } = batch;
-        let jobs = requests.len();
+    fn run(&self, batch: Batch<R>) -> usize {
+        self.counters.cancelled(batch.unwanted.len());
+        let jobs = batch.requests.len();
+        if jobs == 0 {
+            return 0;
+        }
         let started = Instant::now();
+        let queued = batch.queued(started);
+        let Batch {
+            requests, replies, ..
+        } = batch;
         let outputs = self.attempt(&requests);
-        let queued = since
-            .iter()
-            .map(|since| started.saturating_duration_since(*since))
-            .sum();
         self.counters.pass(jobs, queued, started.elapsed());
         match outputs {
             Some(outputs) => {
@@ -216,7 +220,8 @@ pub(crate) trait AnyLine: Send + Sync {
     fn gatherer(self: std::sync::Arc<Self>) -> Box<dyn AnyGatherer>;
     /// Jobs in the queue to the vector cores.
     fn queued(&self) -> usize;
-    /// Takes a pass of up to `jobs` jobs from the queue to the vector cores.
+    /// Takes a pass of up to `jobs` jobs from the queue to the vector cores. If all that were left
+    /// have been cancelled, the pass only clears them away.
     fn take_queued(self: std::sync::Arc<Self>, jobs: usize) -> Option<ReadyPass>;
     /// Answers what is left in the queue to the vector cores with [`JobError::ShutDown`].
     fn drain(&self);
@@ -247,8 +252,17 @@ impl<R: Request> AnyLine for Line<R> {
     }
 
     fn take_queued(self: std::sync::Arc<Self>, jobs: usize) -> Option<ReadyPass> {
-        let batch = self.collect(jobs, || self.queue.as_ref().and_then(Queue::pop))?;
-        Some(Box::new(move || self.run(batch)))
+        let queue = self.queue.as_ref()?;
+        let mut batch = Batch::new(jobs);
+        while batch.requests.len() < jobs {
+            match queue.pop() {
+                Some(job) if job.reply.is_wanted() => batch.add(job),
+                Some(job) => batch.unwanted.push(job),
+                None => break,
+            }
+        }
+        let found = batch.requests.len() + batch.unwanted.len() > 0;
+        found.then(|| Box::new(move || self.run(batch)) as ReadyPass)
     }
 
     fn drain(&self) {
@@ -284,15 +298,14 @@ pub(crate) trait AnyGatherer: Send {
     fn as_any(&mut self) -> &mut dyn Any;
     /// What the policy needs to know.
     fn waiting(&self) -> batching::Waiting;
-    /// Drops cancelled jobs among the next `jobs`, so that they do not count towards a full pass;
-    /// returns whether there were any.
-    fn prune(&mut self, jobs: usize) -> bool;
-    /// Takes a pass of the `jobs` jobs from place `first` on, to be run without the gatherer. It
-    /// may carry fewer, or be none at all, if jobs have just been cancelled.
-    fn take(&mut self, first: usize, jobs: usize) -> Option<ReadyPass>;
+    /// Removes cancelled jobs among the first `jobs`, so that they do not count towards a full
+    /// pass. They are the caller's to drop, which runs foreign code.
+    fn prune(&mut self, jobs: usize) -> Option<Box<dyn Any>>;
+    /// Takes a pass of the `jobs` jobs from place `first` on, to be run without the gatherer.
+    fn take(&mut self, first: usize, jobs: usize) -> ReadyPass;
 }
 
-/// A pass that only needs to be called; returns the number of jobs it answered.
+/// A pass that only needs to be called; returns the number of jobs it carried.
 pub(crate) type ReadyPass = Box<dyn FnOnce() -> usize>;
 
 impl<R: Request> AnyGatherer for Gatherer<R> {
@@ -308,25 +321,26 @@ impl<R: Request> AnyGatherer for Gatherer<R> {
         }
     }
 
-    fn prune(&mut self, jobs: usize) -> bool {
-        let before = self.jobs.len();
+    fn prune(&mut self, jobs: usize) -> Option<Box<dyn Any>> {
+        let mut unwanted = Vec::new();
         let mut index = 0;
         while index < jobs.min(self.jobs.len()) {
             if self.jobs[index].1.reply.is_wanted() {
                 index += 1;
             } else {
-                self.jobs.remove(index);
+                unwanted.extend(self.jobs.remove(index));
             }
         }
-        let cancelled = before - self.jobs.len();
-        self.line.counters.cancelled(cancelled);
-        cancelled > 0
+        self.line.counters.cancelled(unwanted.len());
+        (!unwanted.is_empty()).then(|| Box::new(unwanted) as Box<dyn Any>)
     }
 
-    fn take(&mut self, first: usize, jobs: usize) -> Option<ReadyPass> {
+    fn take(&mut self, first: usize, jobs: usize) -> ReadyPass {
+        let mut batch = Batch::new(jobs);
+        for (_, job) in self.jobs.drain(first..first + jobs) {
+            batch.add(job);
+        }
         let line = std::sync::Arc::clone(&self.line);
-        let mut taken = self.jobs.drain(first..first + jobs).map(|(_, job)| job);
-        let batch = line.collect(jobs, || taken.next())?;
-        Some(Box::new(move || line.run(batch)))
+        Box::new(move || line.run(batch))
     }
 }

@@ -123,21 +123,23 @@ impl Worker {
     }
 
     fn next_pass(&self, idle: Idle) -> Option<ReadyPass> {
+        // Outlives the borrow: whatever cancelled jobs own may submit as it is dropped.
+        let mut unwanted = Vec::new();
         let local = &mut *self.local.borrow_mut();
         loop {
             let pass = batching::next_pass(&local.waiting, idle, self.submitted.get())?;
             let gatherer = &mut local.gatherers[pass.operation];
             let pruned = gatherer.prune(pass.jobs);
-            let ready = if pruned {
-                None
-            } else {
-                gatherer.take(0, pass.jobs)
+            let ready = match pruned {
+                None => Some(gatherer.take(0, pass.jobs)),
+                Some(_) => None,
             };
             local.waiting[pass.operation] = gatherer.waiting();
             if ready.is_some() {
                 return ready;
             }
             // Cancelled jobs are out of the way: decide again by what is really there.
+            unwanted.extend(pruned);
         }
     }
 }
