@@ -165,9 +165,10 @@ async fn still_here(client: &mut TcpStream, tls: &mut ServerConnection) -> bool 
         Poll::Ready(Ok(_)) => tls.process_new_packets().is_err(),
     };
     if !gone && said_goodbye(tls) {
-        // An orderly close: the tickets may be what the client came for.
+        // An orderly close: the tickets may be what the client came for. The socket's own end comes
+        // with its being dropped.
         tls.send_close_notify();
-        say_goodbye(client, tls).await;
+        let _ = poll_once(|cx| poll_send(client, tls, cx)).await;
         return false;
     }
     !gone

@@ -1,0 +1,40 @@
+//! Reading a configuration from hostile text never panics; an error is one line that names the file;
+//! and what is accepted keeps the promises that the server relies on.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use std::path::Path;
+use widelane_terminator::{Backend, ClientAuth, CpuList, Document};
+
+fuzz_target!(|text: &str| {
+    // The values that flags take as well.
+    if let Ok(backend) = text.parse::<Backend>() {
+        assert_eq!(backend.to_string().parse(), Ok(backend));
+    }
+    if let Ok(CpuList(cpus)) = text.parse() {
+        assert!(cpus.len() <= 8192 && cpus.iter().all(|&cpu| cpu < 8192));
+    }
+    match Document::parse(Path::new("w.toml"), text.into()) {
+        Err(error) => {
+            let message = error.to_string();
+            assert!(message.starts_with("w.toml"), "{message}");
+            assert!(!message.contains('\n'), "{message}");
+        }
+        Ok(document) => {
+            let config = document.config();
+            assert!(!config.listeners.is_empty());
+            assert!(config.batching.queue > 0);
+            for listener in &config.listeners {
+                assert!(!listener.listen.is_empty());
+                assert!(!listener.certificates.is_empty());
+                assert!(!listener.versions.is_empty());
+                assert!(listener.alpn.iter().all(|name| (1..=255).contains(&name.len())));
+                assert_eq!(
+                    listener.client_auth == ClientAuth::None,
+                    listener.client_ca.is_none()
+                );
+            }
+        }
+    }
+});
