@@ -563,3 +563,19 @@ async fn poll_once<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Poll
 
 /// Bytes read from a backend at once, and so the most that waits for a slow client.
 pub(crate) const SCRATCH_BYTES: usize = 32 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The size of the future that an asynchronous function of five arguments returns.
+    fn size_of_future<A, B, C, D, E, F: Future>(_: impl FnOnce(A, B, C, D, E) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn an_idle_connection_costs_a_small_task() {
+        let size = size_of_future(serve);
+        assert!(size <= 1024, "{size} bytes a connection; what has grown?");
+    }
+}

@@ -27,6 +27,8 @@ pub struct Server {
     workers: Vec<Worker>,
     state: Mutex<State>,
     endpoint: Option<Endpoint>,
+    /// The configuration at the start, whose fixed parts stay in force.
+    started: Config,
 }
 
 /// Why a server did not start or a signal loop could not run.
@@ -105,6 +107,7 @@ impl Server {
                 next_slot: 0,
             }),
             endpoint: None,
+            started: config.clone(),
         };
         {
             let mut state = server.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -231,6 +234,9 @@ impl Server {
         }
         state.keys = keys;
         self.shared.note_certificates(&sites);
+        for key in fixed_keys_changed(&self.started, config) {
+            tracing::warn!("`{key}` has changed and stays as it was until the next start");
+        }
         Ok(())
     }
 
@@ -463,6 +469,22 @@ fn build_sites(
     Ok(sites)
 }
 
+/// The keys that a reload cannot change and that are different.
+fn fixed_keys_changed(before: &Config, after: &Config) -> Vec<&'static str> {
+    let same = [
+        ("workers", before.workers == after.workers),
+        ("cpus", before.cpus == after.cpus),
+        ("user", before.user == after.user),
+        ("group", before.group == after.group),
+        ("batching", before.batching == after.batching),
+        ("metrics", before.metrics == after.metrics),
+    ];
+    same.into_iter()
+        .filter(|(_, same)| !same)
+        .map(|(key, _)| key)
+        .collect()
+}
+
 /// Every address with its key, in order.
 fn places(config: &Config) -> Vec<(String, SocketAddr)> {
     let listeners = config.listeners.iter().enumerate();
@@ -518,3 +540,19 @@ fn worker_count(config: &Config) -> usize {
 
 /// How often a stopping server looks whether it is done.
 pub(crate) const DRAIN_LOOK: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fixed_keys_are_noticed() {
+        let before = Config::default();
+        let mut after = before.clone();
+        assert_eq!(fixed_keys_changed(&before, &after), [""; 0]);
+        after.limits.handshakes = 7;
+        after.workers = NonZeroUsize::new(7);
+        after.batching.queue = 7;
+        assert_eq!(fixed_keys_changed(&before, &after), ["workers", "batching"]);
+    }
+}
