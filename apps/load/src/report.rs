@@ -218,11 +218,11 @@ impl Report {
             not_started: tally.not_started,
             notes: Vec::new(),
         };
-        report.notes = report.notes_on(plan);
+        report.notes = report.notes_on(plan, tally);
         report
     }
 
-    fn notes_on(&self, plan: &Plan) -> Vec<String> {
+    fn notes_on(&self, plan: &Plan, tally: &Tally) -> Vec<String> {
         let mut notes = Vec::new();
         if self.interrupted {
             notes.push(format!(
@@ -231,10 +231,16 @@ impl Report {
                 plan.duration.as_secs_f64()
             ));
         }
-        if self.completed == 0 {
-            notes.push(
-                "latencies n/a: no handshake that started in the measured time completed".into(),
+        if self.attempted == 0 {
+            let before = tally.first_fault.as_ref().map_or_else(
+                || "those of the warm-up were still under way; is the server that slow?".into(),
+                |fault| format!("the first failure of the warm-up: {}", fault.kind()),
             );
+            notes.push(format!(
+                "latencies n/a: no connection started in the measured time ({before})"
+            ));
+        } else if self.completed == 0 {
+            notes.push("latencies n/a: not one handshake of the measured time completed".into());
         }
         if self.cpu_us_per_handshake.is_none() {
             notes.push("CPU a handshake n/a: none was done in the measured time".into());

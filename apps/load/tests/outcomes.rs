@@ -606,6 +606,31 @@ fn a_stalled_server_leaves_unfinished_connections_in_a_stopped_run() {
 }
 
 #[test]
+fn a_server_slower_than_the_warm_up_leaves_nothing_to_measure_and_the_report_says_so() {
+    let silent = Server::new(
+        |mut stream, _| {
+            while matches!(stream.read(&mut [0; 4096]), Ok(1..)) {}
+        },
+    );
+    let mut plan = silent.plan();
+    plan.preflight = false;
+    plan.warmup = Duration::from_millis(50);
+    plan.duration = Duration::from_millis(50);
+    plan.timeout = Duration::from_millis(500);
+    let report = run(&plan).expect("a run");
+    assert_eq!((report.attempted, report.completed), (0, 0));
+    let note = report
+        .notes
+        .iter()
+        .find(|note| note.starts_with("latencies n/a"));
+    assert!(
+        note.is_some_and(|note| note.contains("timeout: handshake")),
+        "{:?}",
+        report.notes
+    );
+}
+
+#[test]
 fn the_json_object_has_the_promised_members() {
     let server = Server::tls(Identity::new().config(&[]));
     let mut plan = server.plan();

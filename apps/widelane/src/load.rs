@@ -190,7 +190,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     } else {
         output::print(&report.to_string())?;
     }
-    if report.completed == 0 && report.attempted > report.unfinished {
+    if report.completed == 0 && !report.interrupted {
         return Err(Failure::Failed(format!(
             "not one of {} handshakes completed",
             report.attempted
