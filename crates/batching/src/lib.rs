@@ -51,10 +51,12 @@ pub struct Pass {
     pub jobs: usize,
 }
 
-/// Whether a thread that submits in the blocking form runs a pass itself.
+/// What a thread does that submits in the blocking form.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Lead {
-    /// It runs its job at once.
+    /// It runs its job at once and does not count as a leader: jobs of this operation never share.
+    Alone,
+    /// It runs its job at once, as one leader more.
     Now,
     /// It waits until a finished leader hands over, or until another leader took its job along.
     Wait,
@@ -93,11 +95,14 @@ pub fn next_pass(waiting: &[Waiting], idle: Idle, now: u64) -> Option<Pass> {
 
 /// Decides whether a thread may run its own job at once.
 ///
-/// `running` counts the passes that threads of the blocking form run now and `parallelism` how many
-/// may. More would only share cores out thinner, while a thread that waits fills a lane of the next
-/// pass for nothing. An operation with a single lane has nothing to gain from waiting.
-pub fn lead(running: usize, parallelism: usize, lanes: usize) -> Lead {
-    if lanes <= 1 || running < parallelism.max(1) {
+/// `leaders` counts the threads that answered [`Lead::Now`] and still run their pass, and
+/// `parallelism` how many may. More would only share cores out thinner, while a thread that waits
+/// fills a lane of the next pass for nothing. An operation with a single lane has nothing to gain
+/// from waiting; it is not counted, lest a stream of its jobs keep the others waiting for ever.
+pub fn lead(leaders: usize, parallelism: usize, lanes: usize) -> Lead {
+    if lanes <= 1 {
+        Lead::Alone
+    } else if leaders < parallelism.max(1) {
         Lead::Now
     } else {
         Lead::Wait
@@ -207,15 +212,11 @@ mod tests {
         assert_eq!(lead(0, 2, 4), Lead::Now);
         assert_eq!(lead(1, 2, 4), Lead::Now);
         assert_eq!(lead(2, 2, 4), Lead::Wait);
-        assert_eq!(
-            lead(9, 2, 1),
-            Lead::Now,
-            "one lane: nothing to gain from waiting"
-        );
+        assert_eq!(lead(9, 2, 1), Lead::Alone, "nothing to gain from waiting");
         assert_eq!(
             lead(0, 0, 4),
             Lead::Now,
-            "an unknown parallelism still makes progress"
+            "an unknown parallelism makes progress"
         );
     }
 

@@ -1,6 +1,7 @@
 //! The blocking form: threads that submit run passes for one another (group commit).
 //!
-//! A thread that finds a free permit runs its own job at once. While every permit is taken, jobs
+//! A thread that finds a free permit runs its own job at once, and so does one whose job could not
+//! share a pass anyway. While every permit is taken, jobs
 //! gather. A leader runs exactly one pass; then it appoints the owner of a waiting job, whose pass
 //! takes that job and those behind it. So nobody works for others once its own job is done, and no
 //! thread exists for the purpose.
@@ -37,7 +38,7 @@ impl Group {
             appointed: 0,
         });
         let hall = Hall {
-            running: 0,
+            leaders: 0,
             seated: 0,
             sequence: 0,
             benches: benches.collect(),
@@ -56,11 +57,18 @@ impl Group {
         limit: usize,
     ) -> Result<R::Output, JobError> {
         let mut hall = lock(&self.hall);
-        if batching::lead(hall.running, self.parallelism, line.lanes()) == Lead::Now {
-            hall.running += 1;
-            drop(hall);
-            let _permit = Permit(self);
-            return line.run_alone(request);
+        match batching::lead(hall.leaders, self.parallelism, line.lanes()) {
+            Lead::Alone => {
+                drop(hall);
+                return line.run_alone(request);
+            }
+            Lead::Now => {
+                hall.leaders += 1;
+                drop(hall);
+                let _permit = Permit(self);
+                return line.run_alone(request);
+            }
+            Lead::Wait => {}
         }
         if !batching::admit(hall.benches[*index].seats.len(), limit) {
             drop(hall);
@@ -103,7 +111,7 @@ impl Group {
     /// Gives a permit back, or straight on to a thread that waits.
     fn hand_over(&self) {
         let mut hall = lock(&self.hall);
-        hall.running -= 1;
+        hall.leaders -= 1;
         if hall.seated == 0 {
             return;
         }
@@ -112,10 +120,10 @@ impl Group {
             return;
         };
         let lanes = waiting[pass.operation].lanes;
-        if batching::lead(hall.running, self.parallelism, lanes) == Lead::Wait {
+        if batching::lead(hall.leaders, self.parallelism, lanes) == Lead::Wait {
             return;
         }
-        hall.running += 1;
+        hall.leaders += 1;
         let seat = hall.benches[pass.operation].appoint();
         drop(hall);
         seat.appointed.store(true, Ordering::Release);
@@ -134,7 +142,7 @@ impl Drop for Permit<'_> {
 
 struct Hall {
     /// Permits taken.
-    running: usize,
+    leaders: usize,
     /// Jobs on all benches.
     seated: usize,
     sequence: u64,

@@ -151,16 +151,18 @@ fn no_core_sleeps_over_a_job() {
     });
 }
 
-/// submit, run on a vector core, wait, shut down.
+/// submit, run on a vector core, wait, all of it twice, shut down: the core's books still balance
+/// when the second job comes.
 #[test]
 fn a_vector_core_answers() {
-    bounded(3, || {
+    bounded(2, || {
         let engine = on_a_vector_core();
         let worker = engine.worker();
         assert_eq!(worker.submit(Add(1)).unwrap().wait(), Ok(2));
+        assert_eq!(worker.submit(Add(2)).unwrap().wait(), Ok(3));
         drop(worker);
         engine.shutdown();
-        assert_eq!(engine.counters()[0].jobs, 1);
+        assert_eq!(engine.counters()[0].jobs, 2);
     });
 }
 

@@ -56,7 +56,7 @@ impl Sleepers {
 
     /// A searching core found work and is about to run it.
     pub(crate) fn found(&self, work_left: impl Fn() -> bool) {
-        self.searching.fetch_sub(1, Ordering::Relaxed);
+        self.stop_searching();
         fence(Ordering::SeqCst);
         if self.parked_count.load(Ordering::Relaxed) > 0 && work_left() {
             self.notify();
@@ -71,7 +71,7 @@ impl Sleepers {
             parked.push(Arc::clone(parker));
             self.parked_count.store(parked.len(), Ordering::Relaxed);
         }
-        self.searching.fetch_sub(1, Ordering::Relaxed);
+        self.stop_searching();
         fence(Ordering::SeqCst);
         if stay_awake() && self.withdraw(parker) {
             self.start_searching();
@@ -79,6 +79,11 @@ impl Sleepers {
         }
         // Whoever takes the core off the list counts it as searching, and unparks it.
         parker.park();
+    }
+
+    fn stop_searching(&self) {
+        let before = self.searching.fetch_sub(1, Ordering::Relaxed);
+        debug_assert_ne!(before, 0, "a core stopped searching that had not started");
     }
 
     /// Takes a core off the list again; false if somebody else did and is waking it.

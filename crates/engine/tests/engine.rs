@@ -275,7 +275,7 @@ fn shutdown_refuses_and_dropping_the_worker_ends_what_it_gathered() {
 #[test]
 fn blocked_threads_share_passes() {
     let gate = Arc::new(Gate::default());
-    let engine = inline(Operations::new().with(Gated(Arc::clone(&gate))));
+    let engine = inline(Operations::new().with(gated(&gate, 4)));
     let cores = thread::available_parallelism().unwrap().get();
     let submit = |x| {
         let engine = engine.clone();
@@ -300,6 +300,25 @@ fn blocked_threads_share_passes() {
         gate.most_inside() <= cores,
         "more passes than cores at once"
     );
+}
+
+#[test]
+fn jobs_that_cannot_share_keep_nobody_waiting() {
+    let gate = Arc::new(Gate::default());
+    let engine = inline(toys().with(gated(&gate, 1)));
+    let more_than_cores = thread::available_parallelism().unwrap().get() + 1;
+    let threads: Vec<_> = (0..more_than_cores as u64)
+        .map(|x| {
+            let engine = engine.clone();
+            thread::spawn(move || engine.run(Pass(x)))
+        })
+        .collect();
+    gate.wait_until_inside(more_than_cores);
+    assert_eq!(engine.run(Square(6)), Ok(36));
+    gate.open();
+    for (thread, x) in threads.into_iter().zip(0..) {
+        assert_eq!(thread.join().unwrap(), Ok(x + 1));
+    }
 }
 
 #[test]
@@ -413,7 +432,7 @@ fn vector_cores_refuse_when_the_queue_is_full() {
         queue_limit: 3,
         ..Config::default()
     };
-    let operations = Operations::new().with(Gated(Arc::clone(&gate)));
+    let operations = Operations::new().with(gated(&gate, 4));
     let engine = Engine::start_with(config, operations).unwrap();
     let worker = engine.worker();
     let running = worker.submit(Pass(0)).unwrap();
@@ -717,7 +736,10 @@ impl Request for Pass {
     type Output = u64;
 }
 
-struct Gated(Arc<Gate>);
+struct Gated {
+    gate: Arc<Gate>,
+    lanes: usize,
+}
 
 impl Operation for Gated {
     type Request = Pass;
@@ -727,11 +749,11 @@ impl Operation for Gated {
     }
 
     fn lanes(&self) -> usize {
-        4
+        self.lanes
     }
 
     fn run(&self, requests: &[Pass]) -> Vec<u64> {
-        self.0.pass();
+        self.gate.pass();
         requests.iter().map(|Pass(x)| x + 1).collect()
     }
 }
@@ -786,6 +808,11 @@ impl Wake for Wakes {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
+}
+
+fn gated(gate: &Arc<Gate>, lanes: usize) -> Gated {
+    let gate = Arc::clone(gate);
+    Gated { gate, lanes }
 }
 
 fn toys() -> Operations {
