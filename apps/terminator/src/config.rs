@@ -1,7 +1,7 @@
 //! What the operator wrote: the TOML file, its defaults and its errors.
 //!
-//! Everything here is text and plain values; files that the configuration names are opened elsewhere
-//! (`material`). A fault is reported as *file, line, key, what is wrong, what to do*.
+//! Everything here is text and plain values; files that the configuration names are opened
+//! elsewhere (`material`). A fault is reported as *file, line, key, what is wrong, what to do*.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,7 +14,8 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer};
 use toml::de::{DeTable, DeValue};
 
-/// A whole configuration. `Config::default()` listens nowhere; every other field has a usable value.
+/// A whole configuration. `Config::default()` listens nowhere; every other field has a usable
+/// value.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
@@ -108,8 +109,8 @@ pub struct Metrics {
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Live connections. One more is accepted and closed at once. `None`: as many as the process may
-    /// have descriptors for.
+    /// Live connections. One more is accepted and closed at once. `None`: as many as the process
+    /// may have descriptors for.
     pub connections: Option<usize>,
     /// Connections that have not finished their handshake. One more is accepted and closed at once.
     pub handshakes: usize,
@@ -245,7 +246,8 @@ pub struct ConfigError {
     remedy: String,
 }
 
-/// Something wrong at one key, not yet tied to a file. Keys are written `listener[0].certificate[1].key`.
+/// Something wrong at one key, not yet tied to a file. Keys are written
+/// `listener[0].certificate[1].key`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) key: String,
@@ -418,7 +420,9 @@ impl FromStr for Backend {
             };
         }
         text.parse().map(Self::Tcp).map_err(|_| {
-            format!("`{text}` is no backend; write `127.0.0.1:8080`, `[::1]:8080` or `unix:/run/app.sock`")
+            format!(
+                "`{text}` is no backend; write `127.0.0.1:8080`, `[::1]:8080` or `unix:/run/a.sock`"
+            )
         })
     }
 }

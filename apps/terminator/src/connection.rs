@@ -1,19 +1,20 @@
 //! The life of one connection: handshake, backend, relay.
 //!
-//! | stage     | ends with                                         | then                              |
-//! |-----------|---------------------------------------------------|-----------------------------------|
-//! | handshake | complete, and the client is still there           | backend                           |
-//! | handshake | complete, but the client has closed by then       | closed; the backend never hears   |
-//! | handshake | fatal alert, end of file, time limit, no signature | alert if one is due, closed       |
-//! | backend   | connected (PROXY header sent if configured)       | relay                             |
-//! | backend   | refused, time limit                               | close_notify, closed              |
-//! | relay     | both directions have ended                        | closed                            |
+//! | stage     | ends with                                      | then                            |
+//! |-----------|------------------------------------------------|---------------------------------|
+//! | handshake | complete, and the client is still there        | backend                         |
+//! | handshake | complete, but the client has closed by then    | closed; the backend never hears |
+//! | handshake | alert, end of file, time limit, no signature   | alert if one is due, closed     |
+//! | backend   | connected (PROXY header sent if configured)    | relay                           |
+//! | backend   | refused, time limit                            | close_notify, closed            |
+//! | relay     | both directions have ended                     | closed                          |
 //!
-//! Memory is bounded without buffers of our own: decrypted bytes wait inside rustls (at most one
-//! read's worth, 16 KiB) until the backend takes them, and nothing more is read from the client
-//! before. Encrypted bytes wait inside rustls (at most [`SCRATCH_BYTES`] and their framing) until the
-//! client takes them, and nothing more is read from the backend before. An idle connection holds no
-//! relay buffer: what is read from backends passes through one buffer of the worker.
+//! Memory is bounded. Towards the backend: what one read of the socket brought ([`SCRATCH_BYTES`]
+//! at most), of which rustls decrypts a piece at a time and the next one only when the backend has
+//! taken the last; nothing more is read from the client before. Towards the client: what one read
+//! from the backend brought (as many at most, and their framing), encrypted inside rustls; nothing
+//! more is read from the backend before the client has taken it. An idle connection holds neither:
+//! reads go through one buffer of the worker.
 
 use std::future::poll_fn;
 use std::io::{self, BufRead, IoSlice, Read, Write};
@@ -276,6 +277,7 @@ impl Session {
             backend,
             up: Up::Open,
             down: Down::Open,
+            unread: Unread::default(),
             moved: 0,
         };
         let mut idle = pin!(sleep(site.limits.idle));
@@ -304,10 +306,6 @@ impl Session {
         end
     }
 
-    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        poll_receive(&mut self.client, &mut self.tls, cx)
-    }
-
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         poll_send(&mut self.client, &mut self.tls, cx)
     }
@@ -319,6 +317,7 @@ struct Relay {
     backend: BackendStream,
     up: Up,
     down: Down,
+    unread: Unread,
     /// Bytes moved in either direction, to know whether the connection is idle.
     moved: u64,
 }
@@ -340,6 +339,36 @@ enum Down {
     /// The backend has sent its end of file; close_notify is on its way.
     Closing,
     Done,
+}
+
+/// Received bytes that rustls has not taken yet: it takes 4 KiB at a time, which would be a poor
+/// size for reads from a socket. Holds no memory when empty.
+#[derive(Default)]
+struct Unread {
+    bytes: Vec<u8>,
+    taken: usize,
+}
+
+impl Unread {
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    fn fill(&mut self, received: &[u8]) {
+        self.bytes.extend_from_slice(received);
+    }
+}
+
+impl Read for Unread {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let mut rest = &self.bytes[self.taken..];
+        let read = rest.read(bytes)?;
+        self.taken += read;
+        if self.taken == self.bytes.len() {
+            *self = Self::default();
+        }
+        Ok(read)
+    }
 }
 
 impl Relay {
@@ -393,16 +422,31 @@ impl Relay {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => return Poll::Ready(Err(End::Truncated)),
             }
-            match ready!(self.session.poll_receive(cx)) {
-                // The end of file shows as an error or as an end at the next look at the plaintext.
-                Ok(_) => {}
-                Err(_) => return Poll::Ready(Err(End::Client)),
+            // Nothing decrypted is left: on to the next piece of what was received.
+            if self.unread.is_empty() && ready!(self.poll_refill(cx, local)).is_err() {
+                return Poll::Ready(Err(End::Client));
             }
-            if self.session.tls.process_new_packets().is_err() {
+            let Session { tls, .. } = &mut self.session;
+            let processed = match tls.read_tls(&mut self.unread) {
+                // The end of file shows at the next look at the plaintext, as such or as an error.
+                Ok(_) => tls.process_new_packets().is_ok(),
+                Err(_) => false,
+            };
+            if !processed {
                 let _ = self.session.poll_send(cx);
                 return Poll::Ready(Err(End::Client));
             }
         }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Receives into `unread`; leaves it empty at the end of file.
+    fn poll_refill(&mut self, cx: &mut Context<'_>, local: &Local) -> Poll<io::Result<()>> {
+        let mut scratch = local.scratch.borrow_mut();
+        let mut buffer = ReadBuf::new(&mut scratch);
+        let client = Pin::new(&mut self.session.client);
+        ready!(client.poll_read(cx, &mut buffer))?;
+        self.unread.fill(buffer.filled());
         Poll::Ready(Ok(()))
     }
 
@@ -561,7 +605,7 @@ async fn poll_once<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Poll
     poll_fn(|cx| Poll::Ready(poll(cx))).await
 }
 
-/// Bytes read from a backend at once, and so the most that waits for a slow client.
+/// Bytes read at once, and so the most that waits for a slow reader.
 pub(crate) const SCRATCH_BYTES: usize = 32 * 1024;
 
 #[cfg(test)]

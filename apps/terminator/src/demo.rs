@@ -28,7 +28,7 @@ pub enum DemoError {
     #[error("cannot make a self-signed certificate: {0}")]
     Certificate(#[from] rcgen::Error),
     /// Files, sockets or threads.
-    #[error("cannot set up the demonstration: {0}; check that {dir} is writable", dir = std::env::temp_dir().display())]
+    #[error("cannot set up the demonstration: {0}; check that $TMPDIR (else /tmp) is writable")]
     Machine(#[from] io::Error),
 }
 

@@ -4,8 +4,8 @@
 //! handshakes whose RSA signatures are batched across connections; configured by a [`Document`]
 //! (TOML file or flags), reloadable without losing a connection.
 //!
-//! What it is not: an HTTP server or a load balancer. It does not look into the bytes that it relays,
-//! and every listener has exactly one backend.
+//! What it is not: an HTTP server or a load balancer. It does not look into the bytes that it
+//! relays, and every listener has exactly one backend.
 //!
 //! Where to start: [`Config`] for what can be said, [`Server::start`] for the order of events at
 //! start-up, `connection` for the life of one connection.

@@ -141,10 +141,13 @@ fn read_chain(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Fa
 fn read_key(key: &str, path: &Path) -> Result<PrivateKeyDer<'static>, Fault> {
     let text = read_file(key, path)?;
     PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
-        let encrypted = [&b"BEGIN ENCRYPTED PRIVATE KEY"[..], b"Proc-Type: 4,ENCRYPTED"];
-        let encrypted = encrypted.iter().any(|mark| {
-            text.windows(mark.len()).any(|window| window == *mark)
-        });
+        let encrypted = [
+            &b"BEGIN ENCRYPTED PRIVATE KEY"[..],
+            b"Proc-Type: 4,ENCRYPTED",
+        ];
+        let encrypted = encrypted
+            .iter()
+            .any(|mark| text.windows(mark.len()).any(|window| window == *mark));
         let path = path.display();
         match error {
             _ if encrypted => Fault::new(
@@ -155,9 +158,13 @@ fn read_key(key: &str, path: &Path) -> Result<PrivateKeyDer<'static>, Fault> {
             pem::Error::NoItemsFound => Fault::new(
                 key,
                 format!("no private key in {path}"),
-                "give a PEM file with a `PRIVATE KEY`, `RSA PRIVATE KEY` or `EC PRIVATE KEY` section",
+                "give a PEM file with a section (RSA, EC or no prefix) `PRIVATE KEY`",
             ),
-            error => Fault::new(key, format!("{path} is not PEM: {error}"), "give a PEM key file"),
+            error => Fault::new(
+                key,
+                format!("{path} is not PEM: {error}"),
+                "give a PEM key file",
+            ),
         }
     })
 }

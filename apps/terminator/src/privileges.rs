@@ -1,8 +1,8 @@
 //! Leaving root behind, and the other things that only the C library does for a whole process.
 //!
-//! The kernel keeps credentials for each thread; the C library's `setuid` family changes all threads
-//! of the process together, which raw system calls do not. The server drops privileges before it
-//! starts any thread all the same, so that nothing ever runs with half of them.
+//! The kernel keeps credentials for each thread; the C library's `setuid` family changes all
+//! threads of the process together, which raw system calls do not. The server drops privileges
+//! before it starts any thread all the same, so that nothing ever runs with half of them.
 
 #![allow(unsafe_code)]
 
@@ -70,8 +70,8 @@ pub(crate) fn lookup(config: &Config) -> Result<Option<Account>, Fault> {
     Ok(Some(Account { name, uid, gid }))
 }
 
-/// Becomes `account` for good: supplementary groups, group, user, in this order, and checks that the
-/// way back is closed.
+/// Becomes `account` for good: supplementary groups, group, user, in this order, and checks that
+/// the way back is closed.
 pub(crate) fn become_account(account: &Account) -> Result<(), Fault> {
     let failed = |call: &str, error: io::Error| {
         Fault::new(
@@ -83,7 +83,8 @@ pub(crate) fn become_account(account: &Account) -> Result<(), Fault> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    // SAFETY: `name` is a NUL-terminated string that outlives the call; initgroups keeps no pointer.
+    // SAFETY: `name` is a NUL-terminated string that outlives the call; initgroups keeps no
+    // pointer.
     check(unsafe { libc::initgroups(account.name.as_ptr(), account.gid) })
         .map_err(|error| failed("initgroups", error))?;
     // SAFETY: takes three plain integers.

@@ -45,9 +45,9 @@ impl Signals {
         })
     }
 
-    /// Lets `server` serve until SIGTERM or SIGINT, then stops it as [`Server::stop`] does after the
-    /// configuration's drain time; one of these signals again stops it at once. SIGHUP takes the
-    /// configuration that `reread` returns, or keeps the old one if that is an error. Tells the
+    /// Lets `server` serve until SIGTERM or SIGINT, then stops it as [`Server::stop`] does after
+    /// the configuration's drain time; one of these signals again stops it at once. SIGHUP takes
+    /// the configuration that `reread` returns, or keeps the old one if that is an error. Tells the
     /// service manager about all of this.
     pub fn serve(
         self,

@@ -72,7 +72,8 @@ pub(crate) fn start(index: usize, cpu: Option<usize>, shared: Arc<Shared>) -> io
             Ok(runtime) => {
                 let _ = report.send(Ok(()));
                 runtime.block_on(run(index, shared, inbox));
-                // Dropping the runtime drops every connection that is left, and with it its sockets.
+                // Dropping the runtime drops every connection that is left, and with it its
+                // sockets.
             }
             Err(error) => drop(report.send(Err(error))),
         }
