@@ -225,7 +225,7 @@ struct Seat {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::{Operation, Operations};
+    use crate::{Operation, Operations, SubmitError};
 
     /// What may happen to a bench, in any order that a scheduler could produce.
     #[derive(Clone, Copy, Debug)]
@@ -246,6 +246,50 @@ mod tests {
         assert!(explored > 1_000, "only {explored} sequences");
     }
 
+    #[test]
+    fn jobs_gather_while_a_pass_runs() {
+        let held = Arc::new(Mutex::new(()));
+        let echo = Echo {
+            lanes: 4,
+            held: Arc::clone(&held),
+        };
+        let registry = Operations::new().with(echo).register(None).unwrap();
+        let group = Group::new(&registry.lines, 1);
+        std::thread::scope(|scope| {
+            let hold = lock(&held);
+            for word in 0..9 {
+                let (group, registry) = (&group, &registry);
+                scope.spawn(move || {
+                    let route = registry.route(&Word(word)).unwrap();
+                    assert_eq!(group.run(route, Word(word), 8), Ok(word));
+                });
+            }
+            // One thread is inside its pass, the others have sat down.
+            while lock(&group.hall).seated < 8 {
+                std::thread::yield_now();
+            }
+            let route = registry.route(&Word(9)).unwrap();
+            let refused = JobError::Refused(line_is_full());
+            assert_eq!(group.run(route, Word(9), 8), Err(refused));
+            drop(hold);
+        });
+        let counters = registry.lines[0].counters();
+        assert_eq!(
+            counters.fills,
+            [0, 1, 0, 0, 2],
+            "one alone, then two full passes"
+        );
+        let hall = lock(&group.hall);
+        assert_eq!((hall.leaders, hall.seated), (0, 0));
+    }
+
+    fn line_is_full() -> SubmitError {
+        SubmitError::Overloaded {
+            operation: "echo",
+            limit: 8,
+        }
+    }
+
     fn explore(steps: &mut Vec<Step>, depth: usize, explored: &mut usize) {
         let (appointed, unled) = replay(steps);
         *explored += 1;
@@ -264,7 +308,11 @@ mod tests {
     /// Plays the steps from the start; returns how many leaders are still to take their pass, and
     /// how many jobs nobody is going to take.
     fn replay(steps: &[Step]) -> (usize, usize) {
-        let registry = Operations::new().with(Echo).register(None).unwrap();
+        let echo = Echo {
+            lanes: 2,
+            held: Arc::default(),
+        };
+        let registry = Operations::new().with(echo).register(None).unwrap();
         let line = Arc::clone(&registry.lines[0]);
         let mut group = Group::new(&[line], 1);
         let hall = group.hall.get_mut().unwrap();
@@ -314,7 +362,11 @@ mod tests {
         type Output = usize;
     }
 
-    struct Echo;
+    /// Waits, inside its passes, for a mutex that a test can hold.
+    struct Echo {
+        lanes: usize,
+        held: Arc<Mutex<()>>,
+    }
 
     impl Operation for Echo {
         type Request = Word;
@@ -324,10 +376,11 @@ mod tests {
         }
 
         fn lanes(&self) -> usize {
-            2
+            self.lanes
         }
 
         fn run(&self, requests: &[Word]) -> Vec<usize> {
+            let _held = lock(&self.held);
             requests.iter().map(|Word(word)| *word).collect()
         }
     }

@@ -29,8 +29,8 @@ fn a_waiting_ticket_is_woken() {
     });
 }
 
-/// complete ∥ poll with one waker, then another: the last one stored is woken, or the poll sees the
-/// output.
+/// complete ∥ poll with one waker, then another: the last one stored is woken, or the poll sees
+/// the output.
 #[test]
 fn the_last_waker_counts() {
     loom::model(|| {

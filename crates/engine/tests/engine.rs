@@ -69,6 +69,30 @@ fn jobs_of_different_operations_do_not_share_a_pass() {
 }
 
 #[test]
+fn a_worker_can_wait_for_its_own_jobs() {
+    for placement in [Placement::Inline, vector(&[0])] {
+        let config = Config {
+            placement,
+            ..Config::default()
+        };
+        let engine = Engine::start_with(config, toys()).unwrap();
+        let worker = engine.worker();
+        let first = worker.submit(Cube(3)).unwrap();
+        let second = worker.submit(Square(3)).unwrap();
+        assert_eq!(worker.wait(second), Ok(9));
+        assert_eq!(worker.wait(first), Ok(27));
+        // Somebody else's worker has the job: waiting means waiting for it.
+        let ticket = worker.submit(Square(4)).unwrap();
+        thread::scope(|scope| {
+            let other = engine.clone();
+            let waiting = scope.spawn(move || other.worker().wait(ticket));
+            worker.turn(Idle::Yes);
+            assert_eq!(waiting.join().unwrap(), Ok(16));
+        });
+    }
+}
+
+#[test]
 fn a_ticket_is_a_future_that_is_woken_by_its_pass() {
     let engine = inline(toys());
     let worker = engine.worker();
@@ -273,7 +297,7 @@ fn shutdown_refuses_and_dropping_the_worker_ends_what_it_gathered() {
 }
 
 #[test]
-fn blocked_threads_share_passes() {
+fn no_more_threads_lead_than_there_are_cores() {
     let gate = Arc::new(Gate::default());
     let engine = inline(Operations::new().with(gated(&gate, 4)));
     let cores = thread::available_parallelism().unwrap().get();
@@ -284,8 +308,7 @@ fn blocked_threads_share_passes() {
     // One leader a core, each held inside its pass ...
     let leaders: Vec<_> = (0..cores as u64).map(submit).collect();
     gate.wait_until_inside(cores);
-    // ... while others gather. Their arrival is not visible from outside, so wait for what is: with
-    // the gate still shut nobody else may enter, and once it opens all must come out.
+    // ... while others come. None may enter before the gate opens; then all must come out.
     let others: Vec<_> = (100..100 + 8 * cores as u64).map(submit).collect();
     gate.open();
     for (thread, x) in leaders.into_iter().zip(0..) {
