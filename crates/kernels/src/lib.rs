@@ -1,9 +1,10 @@
 //! The assembled kernels, and safe functions that call them.
 //!
 //! `build.rs` proves and prints every kernel of `widelane-lanes`; `assembled.rs` calls what it
-//! printed, and `arena.rs` holds the memory for it: the two files with `unsafe`. On top of that
-//! there is one safe file for each family of kernels, with the widths behind one type:
-//! [`Montgomery`] holds the kernels for numbers of one size, chosen once.
+//! printed, `arena.rs` holds the memory for it, and [`port_limit`] tells what there is to reach: the
+//! three files with `unsafe`. On top of that there is one safe file for each family of kernels,
+//! with the widths behind one type: [`Montgomery`] holds the kernels for numbers of one size,
+//! chosen once.
 //!
 //! There are no keys and no protocols here, and no choice of a backend: the caller brings the
 //! token that proves what the CPU can do.
@@ -15,6 +16,7 @@ mod assembled;
 #[cfg(test)]
 mod assembled_tests;
 mod montgomery;
+pub mod port_limit;
 
 pub use arena::Arena;
 pub use assembled::wipe_registers;

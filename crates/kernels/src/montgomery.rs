@@ -1,7 +1,7 @@
 //! Arithmetic modulo `L` numbers at once, each lane with a modulus of its own.
 
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_lanes::Kernel;
+use widelane_lanes::{Kernel, Width};
 
 use crate::assembled::Callable;
 
@@ -264,6 +264,17 @@ impl<const L: usize> Montgomery<L> {
             // The result lies in the space; `other` is the caller's array.
             other.copy_from_slice(current);
         }
+    }
+
+    /// Vector multiply-adds of one [`power`](Self::power), each on all lanes.
+    pub fn power_multiply_adds(&self) -> usize {
+        // Other than the code, their number does not depend on the width of registers.
+        let of = |kernel: Kernel| kernel.report(Width::Zmm).multiply_adds;
+        let windows = (64 * self.limbs() - 1) / self.window;
+        let entries = (1 << self.window) - 2;
+        let squares = windows * self.window + entries / 2;
+        let products = windows + entries / 2;
+        squares * of(Kernel::Ams(self.digits)) + products * of(Kernel::Amm(self.digits))
     }
 
     /// `out := table[index]` for each lane's own secret index; all entries are read.

@@ -1,0 +1,120 @@
+//! The most multiply-adds that a core can do: a loop of them that depend on nothing.
+//!
+//! What a kernel reaches is compared with this, measured on the same core in the same minute;
+//! clocks change, so that a rate alone says little.
+#![allow(unsafe_code)]
+
+use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+
+/// Runs `rounds` of the loop (0 counts as 1) on 512-bit registers and returns how many
+/// multiply-adds that was.
+pub fn zmm(_: Avx512Ifma, rounds: u32) -> u64 {
+    let rounds = u64::from(rounds.max(1));
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the token proves that the CPU has 512-bit registers and VPMADD52. The function takes
+    // a count above zero, touches no memory, and changes only its argument, rax, flags and vector
+    // registers, which its calling convention lets it.
+    unsafe {
+        widelane_port_limit_zmm(rounds);
+    }
+    rounds * MULTIPLY_ADDS
+}
+
+/// The same on 256-bit registers.
+pub fn ymm(_: Avx512IfmaVl, rounds: u32) -> u64 {
+    let rounds = u64::from(rounds.max(1));
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as in `zmm`; this token proves that the CPU has VPMADD52 on 256-bit registers.
+    unsafe {
+        widelane_port_limit_ymm(rounds);
+    }
+    rounds * MULTIPLY_ADDS
+}
+
+/// Multiply-adds in a round: four on each of 16 accumulators, which is twice what a CPU with two
+/// ports and a latency of four cycles needs to keep both busy.
+const MULTIPLY_ADDS: u64 = 64;
+
+#[cfg(target_arch = "x86_64")]
+unsafe extern "sysv64" {
+    fn widelane_port_limit_zmm(rounds: u64);
+    fn widelane_port_limit_ymm(rounds: u64);
+}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! port_limit {
+    ($symbol:literal, $register:literal) => {
+        core::arch::global_asm!(
+            "    .text",
+            "    .p2align 6",
+            concat!("    .globl ", $symbol),
+            concat!("    .hidden ", $symbol),
+            concat!("    .type ", $symbol, ", @function"),
+            concat!($symbol, ":"),
+            "    .cfi_startproc",
+            // Multiplicands with many ones: a multiplication of zeros draws less power, and a
+            // core may clock higher for it.
+            "    mov rax, 0x000b6db6db6db6db",
+            concat!("    vpbroadcastq ", $register, "16, rax"),
+            "    mov rax, 0x000d5ab56ad5ab57",
+            concat!("    vpbroadcastq ", $register, "17, rax"),
+            "    .irp i, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+            concat!(
+                "    vpxorq ",
+                $register,
+                "\\i, ",
+                $register,
+                "\\i, ",
+                $register,
+                "\\i"
+            ),
+            "    .endr",
+            "    .p2align 6",
+            "2:",
+            "    .rept 4",
+            "    .irp i, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+            concat!(
+                "    vpmadd52luq ",
+                $register,
+                "\\i, ",
+                $register,
+                "16, ",
+                $register,
+                "17"
+            ),
+            "    .endr",
+            "    .endr",
+            "    dec rdi",
+            "    jnz 2b",
+            "    vzeroupper",
+            "    ret",
+            "    .cfi_endproc",
+            concat!("    .size ", $symbol, ", . - ", $symbol),
+        );
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+port_limit!("widelane_port_limit_zmm", "zmm");
+#[cfg(target_arch = "x86_64")]
+port_limit!("widelane_port_limit_ymm", "ymm");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_count_is_of_whole_rounds() {
+        match Avx512Ifma::detect() {
+            Some(token) => {
+                assert_eq!(zmm(token, 0), MULTIPLY_ADDS);
+                assert_eq!(zmm(token, 3), 3 * MULTIPLY_ADDS);
+            }
+            None => eprintln!("SKIP: no AVX-512 IFMA"),
+        }
+        match Avx512IfmaVl::detect() {
+            Some(token) => assert_eq!(ymm(token, 3), 3 * MULTIPLY_ADDS),
+            None => eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL"),
+        }
+    }
+}
