@@ -1,1 +1,31 @@
-//! Placeholder.
+//! Operations a second on one core, batched and single, beside the peers.
+//!
+//! A [`Plan`] names operations and a CPU. [`run`] pins a thread to that CPU and measures every
+//! condition (an operation, a backend, a number of jobs in flight) in short slices, all conditions
+//! in turn, round after round, so that a change of clock or a noisy neighbour meets all of them
+//! alike. A condition's rate is the median over its slices, by CPU time, so that other programs on
+//! that CPU distort little; its spread are their quartiles; every slice is kept in the [`Row`]. The `openssl` program, where it is installed, is measured between
+//! the rounds, on the same CPU.
+//!
+//! The [operations] are a table: one more is one more entry in `operation.rs`.
+//!
+//! What it is not: a measurement of clocks and licences, or of whole handshakes.
+//!
+//! Where to start: [`Plan::new`], then [`run`]; the loop itself is in `run.rs`.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod multiply;
+mod openssl;
+mod operation;
+mod pin;
+mod report;
+mod rsa;
+mod run;
+mod statistics;
+
+pub use error::SpeedError;
+pub use operation::{Operation, operations};
+pub use report::{Report, Row};
+pub use run::{Plan, Progress, run};

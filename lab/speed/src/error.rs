@@ -1,0 +1,43 @@
+//! What can go wrong with a measurement.
+
+use std::io;
+
+/// Why nothing was measured.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpeedError {
+    /// The plan names an operation that does not exist.
+    #[error("there is no operation {name:?}; the operations are {known}")]
+    UnknownOperation {
+        /// What the plan names.
+        name: String,
+        /// The names that exist, separated by commas.
+        known: String,
+    },
+    /// The plan's CPU does not exist or this process may not use it.
+    #[error("this process may not run on CPU {cpu}, only on {allowed}; choose one of those")]
+    CpuNotAllowed {
+        /// What the plan names.
+        cpu: usize,
+        /// The CPUs in the process's affinity mask.
+        allowed: String,
+    },
+    /// The system refused to tell or to set the affinity of a thread.
+    #[error("cannot {what}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// An operation gave an error in place of a result, which makes its rate meaningless.
+    #[error("{operation} on {backend} failed while it was measured: {why}")]
+    Operation {
+        /// The operation.
+        operation: &'static str,
+        /// The backend.
+        backend: String,
+        /// The operation's own words.
+        why: String,
+    },
+}

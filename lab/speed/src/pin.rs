@@ -1,0 +1,91 @@
+//! One thread on one CPU.
+
+use crate::SpeedError;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::time::Duration;
+
+/// The CPU to measure on: the wanted one if this thread may use it, else the last that it may.
+pub(crate) fn choose(wanted: Option<usize>) -> Result<usize, SpeedError> {
+    let mask = sched_getaffinity(None).map_err(|error| SpeedError::System {
+        what: "read the CPUs that this process may run on",
+        source: error.into(),
+    })?;
+    let allowed: Vec<usize> = (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| mask.is_set(cpu))
+        .collect();
+    match wanted {
+        Some(cpu) if allowed.contains(&cpu) => Ok(cpu),
+        Some(cpu) => Err(SpeedError::CpuNotAllowed {
+            cpu,
+            allowed: list(&allowed),
+        }),
+        None => Ok(allowed.last().copied().unwrap_or(0)),
+    }
+}
+
+/// Keeps the calling thread, and the processes that it starts, on this CPU.
+pub(crate) fn pin(cpu: usize) -> Result<(), SpeedError> {
+    let mut mask = CpuSet::new();
+    mask.set(cpu);
+    sched_setaffinity(None, &mask).map_err(|error| SpeedError::System {
+        what: "pin a thread to a CPU",
+        source: error.into(),
+    })
+}
+
+/// CPU time of the calling thread.
+pub(crate) fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+/// The processor's name for itself.
+pub(crate) fn cpu_model() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+fn list(cpus: &[usize]) -> String {
+    let texts: Vec<String> = cpus.iter().map(usize::to_string).collect();
+    texts.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_the_last_cpu_allowed() {
+        let last = choose(None).unwrap();
+        assert_eq!(choose(Some(last)).unwrap(), last);
+    }
+
+    #[test]
+    fn a_cpu_that_does_not_exist_is_refused_with_the_choices() {
+        let error = choose(Some(CpuSet::MAX_CPU)).unwrap_err().to_string();
+        assert!(error.contains("only on"), "{error}");
+    }
+
+    #[test]
+    fn a_pinned_thread_may_use_one_cpu() {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let cpu = choose(None).unwrap();
+                pin(cpu).unwrap();
+                assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
+                assert_eq!(choose(None).unwrap(), cpu);
+            });
+        });
+    }
+
+    #[test]
+    fn work_costs_thread_time() {
+        let before = thread_time();
+        let mut x = 1u64;
+        while thread_time() == before {
+            x = std::hint::black_box(x.wrapping_mul(3));
+        }
+        assert!(thread_time() > before);
+    }
+}

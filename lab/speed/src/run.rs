@@ -1,0 +1,372 @@
+//! The measurement: conditions in turn, slice by slice.
+
+use crate::SpeedError;
+use crate::openssl::OpenSsl;
+use crate::operation::{Done, Operation, Subject, operations};
+use crate::pin;
+use crate::report::{Machine, Report, Series};
+use std::time::{Duration, Instant};
+
+/// What to measure, where and for how long.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    operations: Vec<&'static Operation>,
+    /// The CPU to measure on; without one, the last that this process may run on.
+    pub cpu: Option<usize>,
+    /// The time for each condition, not counting `openssl`.
+    pub span: Duration,
+    /// Whether to run the `openssl` program in between.
+    pub openssl: bool,
+    /// The command that asks for this, for the record.
+    pub command: String,
+}
+
+impl Plan {
+    /// Measures these operations, or all of them if none is named, and those that explain them.
+    ///
+    /// # Errors
+    ///
+    /// [`SpeedError::UnknownOperation`] for a name that is not in [`operations`].
+    pub fn new<S: AsRef<str>>(names: &[S]) -> Result<Self, SpeedError> {
+        let find = |name: &str| {
+            operations()
+                .iter()
+                .find(|operation| operation.name == name)
+                .ok_or_else(|| SpeedError::UnknownOperation {
+                    name: name.to_owned(),
+                    known: operations()
+                        .iter()
+                        .map(|o| o.name)
+                        .collect::<Vec<_>>()
+                        .join(", "),
+                })
+        };
+        let named = match names {
+            [] => operations().iter().collect(),
+            names => names
+                .iter()
+                .map(|name| find(name.as_ref()))
+                .collect::<Result<Vec<_>, _>>()?,
+        };
+        let wanted = |operation: &Operation| {
+            let is = |name: &str| name == operation.name;
+            named
+                .iter()
+                .any(|named| is(named.name) || named.beside.iter().any(|name| is(name)))
+        };
+        Ok(Self {
+            operations: operations()
+                .iter()
+                .filter(|operation| wanted(operation))
+                .collect(),
+            cpu: None,
+            span: Duration::from_secs(1),
+            openssl: true,
+            command: String::new(),
+        })
+    }
+
+    /// The operations, in the order of the output.
+    pub fn operations(&self) -> &[&'static Operation] {
+        &self.operations
+    }
+}
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Since the start.
+    pub elapsed: Duration,
+    /// Done, of 1.
+    pub share: f64,
+    /// What is being measured.
+    pub operation: &'static str,
+}
+
+/// Measures on a thread of its own, pinned to the plan's CPU. `progress` is called on that thread,
+/// between slices.
+///
+/// # Errors
+///
+/// When the CPU is not to be had or an operation gives an error.
+pub fn run(plan: &Plan, progress: impl FnMut(Progress) + Send) -> Result<Report, SpeedError> {
+    let cpu = pin::choose(plan.cpu)?;
+    std::thread::scope(|scope| {
+        let measured = scope.spawn(move || {
+            pin::pin(cpu)?;
+            measure(plan, cpu, progress)
+        });
+        measured
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// One line of the output in the making.
+struct Condition {
+    series: Series,
+    operation: &'static Operation,
+    how: How,
+}
+
+enum How {
+    /// Runs the subject of this number.
+    Here(usize),
+    /// Runs the `openssl` program.
+    OpenSsl,
+    /// Cannot be measured; the series says why.
+    Not,
+}
+
+fn measure(
+    plan: &Plan,
+    cpu: usize,
+    mut progress: impl FnMut(Progress),
+) -> Result<Report, SpeedError> {
+    let start = Instant::now();
+    let openssl = if plan.openssl {
+        OpenSsl::find()
+    } else {
+        Err("it was not asked for".to_owned())
+    };
+    let mut subjects = Vec::new();
+    let mut conditions = conditions(plan, &openssl, &mut subjects);
+
+    let rounds = plan.span.div_duration_f64(SLICE).ceil().max(1.0) as usize;
+    let visits = if plan.span < Duration::from_secs(1) {
+        1
+    } else {
+        (plan.span.as_secs_f64().ceil() as usize).clamp(OPENSSL_VISITS, rounds)
+    };
+    for round in 0..rounds {
+        // Spread over the run, and never in two neighbouring rounds without need.
+        let openssl_now = round * visits / rounds != (round + 1) * visits / rounds;
+        let count = conditions.len();
+        for step in 0..count {
+            // Back and forth, so that no condition always follows the same one.
+            let at = if round % 2 == 0 {
+                step
+            } else {
+                count - 1 - step
+            };
+            let Condition {
+                series,
+                operation,
+                how,
+            } = &mut conditions[at];
+            progress(Progress {
+                elapsed: start.elapsed(),
+                share: (round * count + step) as f64 / (rounds * count) as f64,
+                operation: operation.name,
+            });
+            match how {
+                How::Here(subject) => {
+                    let subject: &mut dyn Subject = &mut *subjects[*subject];
+                    slice(subject, series).map_err(|why| SpeedError::Operation {
+                        operation: operation.name,
+                        backend: series.backend.clone(),
+                        why,
+                    })?;
+                }
+                How::OpenSsl if openssl_now => {
+                    let (Ok(program), Some(peer)) = (&openssl, operation.openssl) else {
+                        continue;
+                    };
+                    match program.measure(peer) {
+                        Ok(measured) => {
+                            series.rates.push(measured.rate);
+                            series.cpu_shares.extend(measured.cpu_share);
+                        }
+                        Err(why) => {
+                            series.reason = Some(why);
+                            *how = How::Not;
+                        }
+                    }
+                }
+                How::OpenSsl | How::Not => {}
+            }
+        }
+    }
+    let machine = Machine {
+        cpu,
+        cpu_model: pin::cpu_model(),
+        command: plan.command.clone(),
+    };
+    let series = conditions.into_iter().map(|condition| condition.series);
+    Ok(Report::new(machine, series.collect()))
+}
+
+/// All conditions of the plan, with the subjects that they share.
+fn conditions(
+    plan: &Plan,
+    openssl: &Result<OpenSsl, String>,
+    subjects: &mut Vec<Box<dyn Subject>>,
+) -> Vec<Condition> {
+    let mut conditions = Vec::new();
+    for &operation in &plan.operations {
+        if operation.openssl.is_some() {
+            let mut series = Series::new(operation, OPENSSL, 1);
+            let how = match openssl {
+                Ok(program) => {
+                    series.version = Some(program.version.clone());
+                    How::OpenSsl
+                }
+                Err(why) => {
+                    series.reason = Some(why.clone());
+                    How::Not
+                }
+            };
+            conditions.push(Condition {
+                series,
+                operation,
+                how,
+            });
+        }
+        for &(backend, in_flight) in operation.conditions {
+            let prepared = (operation.prepare)(backend);
+            let how = prepared.map(|subject| {
+                subjects.push(subject);
+                subjects.len() - 1
+            });
+            for &in_flight in in_flight {
+                let mut series = Series::new(operation, backend.name(), in_flight);
+                let how = match &how {
+                    Ok(subject) => How::Here(*subject),
+                    Err(why) => {
+                        series.reason = Some(why.clone());
+                        How::Not
+                    }
+                };
+                conditions.push(Condition {
+                    series,
+                    operation,
+                    how,
+                });
+            }
+        }
+    }
+    conditions
+}
+
+/// Repeats the operation for the length of a slice and adds what it measures to the series.
+fn slice(subject: &mut dyn Subject, series: &mut Series) -> Result<(), String> {
+    // Whatever ran before has the caches and the branch predictors, and perhaps the clock.
+    subject.run(1)?;
+    let mut total = Done::default();
+    let (wall, cpu) = (Instant::now(), pin::thread_time());
+    let mut before = wall;
+    let spent = loop {
+        let done = subject.run(series.in_flight)?;
+        let now = Instant::now();
+        series.latencies.push((now - before).as_nanos() as f64);
+        total.operations += done.operations;
+        total.multiply_adds += done.multiply_adds;
+        before = now;
+        if now - wall >= SLICE {
+            break now - wall;
+        }
+    };
+    // Of CPU time, since others may have run on this CPU.
+    let worked = (pin::thread_time() - cpu).as_secs_f64();
+    series.rates.push(total.operations as f64 / worked);
+    if total.multiply_adds > 0 {
+        let rate = total.multiply_adds as f64 / (worked * 1e9);
+        series.multiply_adds_per_ns.push(rate);
+    }
+    series
+        .cpu_shares
+        .push((worked / spent.as_secs_f64()).min(1.0));
+    Ok(())
+}
+
+/// The peer's name in the output.
+pub(crate) const OPENSSL: &str = "openssl";
+
+/// Short enough that all conditions see the same neighbours, long enough for two of the slowest
+/// passes.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// Least visits to the `openssl` program, which measures for a second each time.
+const OPENSSL_VISITS: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use widelane_crypto::{Backend, Preference};
+
+    fn short(names: &[&str]) -> Plan {
+        let mut plan = Plan::new(names).unwrap();
+        plan.span = Duration::from_millis(1);
+        plan.openssl = false;
+        plan
+    }
+
+    #[test]
+    fn unknown_operations_are_refused_with_the_choices() {
+        let error = Plan::new(&["rsa2048-sign", "rsa1-sign"])
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("\"rsa1-sign\""), "{error}");
+        assert!(error.contains("rsa2048-sign, rsa3072-sign"), "{error}");
+    }
+
+    #[test]
+    fn without_names_the_plan_is_everything() {
+        let none: [&str; 0] = [];
+        assert_eq!(
+            Plan::new(&none).unwrap().operations().len(),
+            operations().len()
+        );
+    }
+
+    #[test]
+    fn what_explains_an_operation_is_measured_beside_it_once() {
+        let plan = Plan::new(&["rsa2048-sign", "power-1024"]).unwrap();
+        let names: Vec<_> = plan
+            .operations()
+            .iter()
+            .map(|operation| operation.name)
+            .collect();
+        assert_eq!(names, ["rsa2048-sign", "power-1024", "port-limit"]);
+    }
+
+    #[test]
+    fn every_condition_has_a_row_and_rows_without_figures_have_reasons() {
+        let report = run(&short(&["rsa2048-sign"]), |_| {}).unwrap();
+        let of = |backend: &str| {
+            let rows = report.rows().iter();
+            rows.filter(|row| row.operation == "rsa2048-sign" && row.backend == backend)
+                .map(|row| (row.in_flight, row.ops_per_s.is_some()))
+                .collect::<Vec<_>>()
+        };
+        for backend in Backend::ALL {
+            let here = Preference::Exactly(backend).resolve().is_ok();
+            assert_eq!(
+                of(backend.name()),
+                [1, 2, 4, 8, 16].map(|n| (n, here)),
+                "{backend}"
+            );
+        }
+        assert_eq!(of(OPENSSL), [(1, false)]);
+        for row in report.rows() {
+            assert_eq!(row.ops_per_s.is_none(), row.reason.is_some(), "{row:?}");
+            assert_eq!(row.ops_per_s.is_none(), row.samples.is_empty(), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn a_failing_operation_ends_the_run() {
+        struct Broken;
+        impl Subject for Broken {
+            fn run(&mut self, _: usize) -> Result<Done, String> {
+                Err("out of lanes".to_owned())
+            }
+        }
+        let mut series = Series::new(&operations()[0], "aws-lc", 1);
+        assert_eq!(
+            slice(&mut Broken, &mut series),
+            Err("out of lanes".to_owned())
+        );
+        assert!(series.rates.is_empty());
+    }
+}
