@@ -9,9 +9,11 @@
 #![forbid(unsafe_code)]
 
 mod failure;
+mod kernels;
 mod load;
 mod output;
 mod serve;
+mod speed;
 mod values;
 
 use clap::{Parser, Subcommand};
@@ -37,6 +39,8 @@ struct Cli {
 enum Command {
     Serve(serve::Args),
     Load(load::Args),
+    Speed(speed::Args),
+    Kernels(kernels::Args),
 }
 
 fn main() -> ExitCode {
@@ -44,6 +48,8 @@ fn main() -> ExitCode {
     let result: Result<(), Failure> = match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Load(args) => load::run(args),
+        Command::Speed(args) => speed::run(args),
+        Command::Kernels(args) => kernels::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -55,6 +61,8 @@ const EXAMPLES: &str = "\
 Examples:
   widelane serve --demo
   widelane load 127.0.0.1:8443 --insecure --concurrency 32 --duration 10
+  widelane speed rsa2048-sign
+  widelane kernels
 
 Every command prints a table for people, or JSON for programs with --json.
 Exit status: 0 it worked, 1 it failed, 2 it was called wrongly.";

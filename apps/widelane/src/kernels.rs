@@ -1,0 +1,219 @@
+//! `widelane kernels`: what the kernels consist of, and what is proved of them.
+
+use crate::failure::Failure;
+use crate::output;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use widelane_lanes::{Kernel, Proof, Report, Width};
+
+/// Print the vector kernels: instruction mix, licence level, port bounds and proof
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Print the assembly of a kernel, like amm52x20_mb8; without _mb8 or _mb4, of both widths
+    #[arg(long, value_name = "NAME", conflicts_with = "json")]
+    assembly: Option<String>,
+
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it.
+pub(crate) fn run(args: Args) -> Result<(), Failure> {
+    if let Some(name) = args.assembly {
+        return output::print(&assembly(&name)?);
+    }
+    let proved = Kernel::all()
+        .into_iter()
+        .map(|kernel| match kernel.prove() {
+            Ok(proof) => Ok((kernel, proof)),
+            Err(error) => Err(Failure::Failed(format!(
+                "{} is not proved: {error}",
+                kernel.name()
+            ))),
+        });
+    let proved = proved.collect::<Result<Vec<_>, _>>()?;
+    if args.json {
+        output::print(&lines(&proved)?)
+    } else {
+        output::print(&table(&proved))
+    }
+}
+
+/// One kernel at one width.
+#[derive(Serialize)]
+struct Line {
+    kernel: String,
+    symbol: String,
+    formula: &'static str,
+    lanes: usize,
+    instructions: usize,
+    multiply_adds: usize,
+    simple: usize,
+    loads: usize,
+    stores: usize,
+    moves: usize,
+    spills: usize,
+    spill_slots: usize,
+    licence: String,
+    multiply_bound_cycles: usize,
+    shared_bound_cycles: usize,
+    widest_bits: u32,
+    claims: Vec<Claim>,
+}
+
+/// What the proof takes on somebody's word.
+#[derive(Serialize)]
+struct Claim {
+    bits: u32,
+    why: &'static str,
+}
+
+fn lines(proved: &[(Kernel, Proof)]) -> Result<String, Failure> {
+    let mut lines = String::new();
+    for (kernel, proof) in proved {
+        for width in WIDTHS {
+            lines.push_str(&serde_json::to_string(&line(*kernel, width, proof))?);
+            lines.push('\n');
+        }
+    }
+    Ok(lines)
+}
+
+fn line(kernel: Kernel, width: Width, proof: &Proof) -> Line {
+    let report: Report = kernel.report(width);
+    Line {
+        kernel: kernel.name(),
+        symbol: kernel.symbol(width),
+        formula: kernel.formula(),
+        lanes: width.lanes(),
+        instructions: report.instructions,
+        multiply_adds: report.multiply_adds,
+        simple: report.simple,
+        loads: report.loads,
+        stores: report.stores,
+        moves: report.moves,
+        spills: report.spills,
+        spill_slots: report.slots,
+        licence: report.licence.to_string(),
+        multiply_bound_cycles: report.multiply_bound_cycles(),
+        shared_bound_cycles: report.shared_bound_cycles(),
+        widest_bits: proof.widest_bits,
+        claims: proof
+            .claims
+            .iter()
+            .map(|&(bits, why)| Claim { bits, why })
+            .collect(),
+    }
+}
+
+fn table(proved: &[(Kernel, Proof)]) -> String {
+    let mut text = format!(
+        "{:<24} {:>5} {:>5} {:>6} {:>6} {:>6} {:>6} {:>5} {:>6} {:>7} {:>8} {:>8} {:>6}\n",
+        "kernel",
+        "lanes",
+        "instr",
+        "madds",
+        "simple",
+        "loads",
+        "stores",
+        "moves",
+        "spills",
+        "licence",
+        "cycles/a",
+        "cycles/b",
+        "widest"
+    );
+    let mut claims = BTreeMap::<(&str, u32), Vec<String>>::new();
+    for (kernel, proof) in proved {
+        for width in WIDTHS {
+            let line = line(*kernel, width, proof);
+            let _ = writeln!(
+                text,
+                "{:<24} {:>5} {:>5} {:>6} {:>6} {:>6} {:>6} {:>5} {:>6} {:>7} {:>8} {:>8} {:>6}",
+                line.kernel,
+                line.lanes,
+                line.instructions,
+                line.multiply_adds,
+                line.simple,
+                line.loads,
+                line.stores,
+                line.moves,
+                line.spills,
+                line.licence,
+                line.multiply_bound_cycles,
+                line.shared_bound_cycles,
+                line.widest_bits,
+            );
+        }
+        for &(bits, why) in &proof.claims {
+            claims.entry((why, bits)).or_default().push(kernel.name());
+        }
+    }
+    text.push_str(LEGEND);
+    for ((why, bits), kernels) in claims {
+        let _ = writeln!(text, "  below 2^{bits}: {why}\n    {}", kernels.join(" "));
+    }
+    text
+}
+
+fn assembly(name: &str) -> Result<String, Failure> {
+    let bare = name.strip_prefix("widelane_").unwrap_or(name);
+    let mut text = String::new();
+    for kernel in Kernel::all() {
+        for width in WIDTHS {
+            let symbol = kernel.symbol(width);
+            let named = symbol.strip_prefix("widelane_").unwrap_or(&symbol);
+            if bare == named || bare == kernel.name() {
+                text.push_str(&kernel.assembly(width));
+            }
+        }
+    }
+    if text.is_empty() {
+        let names: Vec<_> = Kernel::all().into_iter().map(Kernel::name).collect();
+        return Err(Failure::Usage(format!(
+            "there is no kernel {name:?}; the kernels are {}",
+            names.join(", ")
+        )));
+    }
+    Ok(text)
+}
+
+const WIDTHS: [Width; 2] = [Width::Zmm, Width::Ymm];
+
+const LEGEND: &str = "
+cycles/a: least cycles where two multiply-adds start a cycle and other arithmetic has ports of its
+own; cycles/b: where all vector arithmetic shares two ports. widest: bits of the widest lane ever.
+Proved on intervals: no lane overflows, every multiplicand is a 52-bit digit, every array keeps its
+bound. The proofs take these on the word of the source:
+";
+
+const EXAMPLES: &str = "\
+Examples:
+  widelane kernels
+  widelane kernels --assembly amm52x20_mb8
+  widelane kernels --json";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_is_found_by_name_by_symbol_and_by_width() {
+        let both = assembly("ams52x20").unwrap();
+        assert!(both.contains("widelane_ams52x20_mb8:") && both.contains("widelane_ams52x20_mb4:"));
+        let one = assembly("widelane_ams52x20_mb4").unwrap();
+        assert!(one.contains("ymm") && !one.contains("zmm"));
+        assert_eq!(assembly("ams52x20_mb4").unwrap(), one);
+    }
+
+    #[test]
+    fn an_unknown_kernel_is_refused_with_the_choices() {
+        let Err(Failure::Usage(message)) = assembly("ams52x21") else {
+            panic!("there is no such kernel");
+        };
+        assert!(message.contains("ams52x20, "), "{message}");
+    }
+}

@@ -1,0 +1,129 @@
+//! `widelane speed`: arguments and output of the measurement of single operations.
+
+use crate::failure::Failure;
+use crate::output;
+use crate::values;
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+use widelane_speed::{Plan, Progress, SpeedError};
+
+/// Measure operations a second on one core, batched and single, beside openssl
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// What to measure, like rsa2048-sign [default: everything; see --list]
+    #[arg(value_name = "OPERATION")]
+    operations: Vec<String>,
+
+    /// Measure on this CPU [default: the last that this process may run on]
+    #[arg(long, value_name = "N")]
+    cpu: Option<usize>,
+
+    /// Measure each condition for S seconds
+    #[arg(long, short, value_name = "S", default_value = "1", value_parser = values::seconds)]
+    seconds: Duration,
+
+    /// Do not run the openssl program beside
+    #[arg(long)]
+    no_openssl: bool,
+
+    /// Print the operations and end
+    #[arg(long)]
+    list: bool,
+
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it.
+pub(crate) fn run(args: Args) -> Result<(), Failure> {
+    if args.list {
+        return output::print(&list());
+    }
+    let mut plan = Plan::new(&args.operations)?;
+    plan.cpu = args.cpu;
+    plan.span = args.seconds;
+    plan.openssl = !args.no_openssl;
+    plan.command = std::env::args().collect::<Vec<_>>().join(" ");
+    let mut told = Told::default();
+    let report = widelane_speed::run(&plan, |progress| told.tell(progress));
+    told.clear();
+    let report = report?;
+    if !args.json {
+        return output::print(&report.to_string());
+    }
+    let mut lines = String::new();
+    for row in report.rows() {
+        lines.push_str(&serde_json::to_string(row)?);
+        lines.push('\n');
+    }
+    output::print(&lines)
+}
+
+fn list() -> String {
+    widelane_speed::operations()
+        .iter()
+        .map(|operation| format!("{:<14} {}\n", operation.name, operation.what))
+        .collect()
+}
+
+/// The progress line, as it stands on the terminal.
+#[derive(Default)]
+struct Told {
+    last: Option<Duration>,
+}
+
+impl Told {
+    fn tell(&mut self, progress: Progress) {
+        let due = match self.last {
+            None => progress.elapsed > PATIENCE_WITHOUT_PROGRESS,
+            Some(last) => progress.elapsed - last > Duration::from_secs(1),
+        };
+        if !due || !io::stderr().is_terminal() {
+            return;
+        }
+        self.last = Some(progress.elapsed);
+        let elapsed = progress.elapsed.as_secs_f64();
+        output::complain(&format!(
+            "{CLEAR_LINE}{elapsed:.0} s, {:.0} % done: {}",
+            100.0 * progress.share,
+            progress.operation,
+        ));
+    }
+
+    fn clear(&self) {
+        if self.last.is_some() {
+            output::complain(CLEAR_LINE);
+        }
+    }
+}
+
+/// What the caller asked for amiss is wrong usage; everything else went wrong while doing right.
+impl From<SpeedError> for Failure {
+    fn from(error: SpeedError) -> Self {
+        match error {
+            SpeedError::UnknownOperation { .. } | SpeedError::CpuNotAllowed { .. } => {
+                Self::Usage(error.to_string())
+            }
+            error => Self::from_error(&error),
+        }
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  widelane speed rsa2048-sign
+      signatures a second with 1 to 16 in flight, by backend, beside openssl
+  widelane speed --cpu 3 --seconds 5 --json
+      everything, on CPU 3, as one JSON object a line
+  nice -n -10 widelane speed rsa4096-sign
+      ahead of most of what else runs on the CPU
+
+All conditions are measured in turn, in slices of 50 ms: ops/s (by CPU time) is the median of the
+slices, spread the distance of their quartiles. A job's latency (by the clock) is its wait until all
+that are in flight with it are done. power-... is the exponentiation kernel alone, beside the limit
+of the CPU's ports.";
+
+const PATIENCE_WITHOUT_PROGRESS: Duration = Duration::from_secs(2);
+const CLEAR_LINE: &str = "\r\x1b[K";
