@@ -190,18 +190,18 @@ impl Stage {
         self.figures(&mut command)
     }
 
-    /// Runs a program that prints one JSON object.
+    /// Runs a program that prints one JSON object, on the load's CPU.
     pub(crate) fn figures(&self, command: &mut Command) -> Result<Value, TrialError> {
-        let printed = self.printed(command)?;
+        let printed = process::output(command, self.options.load_cpu, &self.interrupt)?;
         serde_json::from_slice(&printed).map_err(|source| TrialError::Figures {
             command: command.get_program().to_string_lossy().into_owned(),
             source,
         })
     }
 
-    /// Runs a program on the load's CPU and gives what it printed.
+    /// Runs a program on the servers' CPU and gives what it printed.
     pub(crate) fn printed(&self, command: &mut Command) -> Result<Vec<u8>, TrialError> {
-        process::output(command, self.options.load_cpu, &self.interrupt)
+        process::output(command, self.options.server_cpu, &self.interrupt)
     }
 
     pub(crate) fn folder(&self) -> &Path {
