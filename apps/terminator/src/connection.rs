@@ -129,7 +129,7 @@ async fn handshake(
         let result;
         (tls, result) = local.signing.process(tls).await;
         if let Err(failure) = result {
-            // Overloaded or not: the client learns by an alert that this was not the network.
+            // An alert, if rustls knows one for this.
             say_goodbye(client, &mut tls).await;
             return Err(blame(failure));
         }
