@@ -39,5 +39,5 @@ fn main() {
     write("table.rs", &table);
 }
 
-const PARAMETERS: &str = "_: *mut u64, _: *const u64, _: *const u64, _: *const u64, \
-                          _: *const u64, _: *mut u64";
+const PARAMETERS: &str =
+    "_: *mut u64, _: *mut u64, _: *mut u64, _: *mut u64, _: *mut u64, _: *mut u64";

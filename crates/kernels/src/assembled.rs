@@ -8,9 +8,11 @@ use widelane_lanes::{Kernel, Width};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Callable<const L: usize> {
     kernel: Kernel,
-    /// Vectors of the kernel's arrays, the output first; unused places are zero.
+    /// Vectors of the kernel's arrays; unused places are zero.
     lens: [usize; MAX_ARRAYS],
     arrays: usize,
+    /// How many of them the kernel writes: they come first.
+    written: usize,
     code: Code,
 }
 
@@ -28,7 +30,7 @@ enum Code {
 
 #[cfg(target_arch = "x86_64")]
 type Function =
-    unsafe extern "sysv64" fn(*mut u64, *const u64, *const u64, *const u64, *const u64, *mut u64);
+    unsafe extern "sysv64" fn(*mut u64, *mut u64, *mut u64, *mut u64, *mut u64, *mut u64);
 
 impl Callable<8> {
     /// The kernel for 512-bit registers.
@@ -51,17 +53,24 @@ impl<const L: usize> Callable<L> {
     }
 
     fn new(kernel: Kernel, code: Code) -> Self {
-        let mut lens = [0; MAX_ARRAYS];
         let specs = kernel.arrays();
+        let mut lens = [0; MAX_ARRAYS];
         for (len, spec) in lens.iter_mut().zip(&specs) {
             *len = spec.len;
         }
+        let written = specs.iter().take_while(|spec| spec.written).count();
         Self {
             kernel,
             lens,
             arrays: specs.len(),
+            written,
             code,
         }
+    }
+
+    /// Which kernel it is.
+    pub(crate) fn kernel(&self) -> Kernel {
+        self.kernel
     }
 
     /// Vectors of scratch space that a call needs.
@@ -73,43 +82,50 @@ impl<const L: usize> Callable<L> {
         }
     }
 
-    /// Runs the kernel: `out` is written, `inputs` are read, `scratch` is left with intermediate
-    /// values.
+    /// Runs the kernel on the arrays that it writes and those that it only reads; `scratch` is left
+    /// with intermediate values.
     ///
     /// # Panics
     ///
     /// If an array has another length than the kernel's, or `scratch` is too short.
     #[inline]
-    pub(crate) fn call<const N: usize>(
+    pub(crate) fn call<const W: usize, const N: usize>(
         &self,
-        out: &mut [[u64; L]],
-        inputs: [&[[u64; L]]; N],
+        mut written: [&mut [[u64; L]]; W],
+        read: [&[[u64; L]]; N],
         scratch: &mut [[u64; L]],
     ) {
-        assert!(N + 1 == self.arrays && out.len() == self.lens[0] && scratch.len() >= self.slots());
-        for (input, &len) in inputs.iter().zip(&self.lens[1..]) {
-            assert_eq!(input.len(), len);
+        assert!(W == self.written && W + N == self.arrays && scratch.len() >= self.slots());
+        let lens = written
+            .iter()
+            .map(|array| array.len())
+            .chain(read.iter().map(|array| array.len()));
+        for (len, &wanted) in lens.zip(&self.lens) {
+            assert_eq!(len, wanted);
         }
         match self.code {
             #[cfg(target_arch = "x86_64")]
             Code::Assembled { function, .. } => {
-                let scratch = scratch.as_mut_ptr().cast::<u64>();
                 // The pointer to the scratch space comes after the arrays; what follows it is not
                 // looked at.
-                let input = |i: usize| match inputs.get(i) {
-                    Some(input) => input.as_ptr().cast::<u64>(),
-                    None => scratch.cast_const(),
-                };
-                let out = out.as_mut_ptr().cast::<u64>();
+                let mut pointers = [scratch.as_mut_ptr().cast::<u64>(); MAX_ARRAYS + 1];
+                for (pointer, array) in pointers.iter_mut().zip(&mut written) {
+                    *pointer = array.as_mut_ptr().cast();
+                }
+                for (pointer, array) in pointers[W..].iter_mut().zip(&read) {
+                    *pointer = array.as_ptr().cast::<u64>().cast_mut();
+                }
+                let [a, b, c, d, e, f] = pointers;
                 // SAFETY: the lengths of all arrays were compared with the kernel's above, and a
                 // kernel addresses nothing beyond them, as its indices are constants within
-                // `Kernel::arrays`; `out` and `scratch` are borrowed mutably, so that they overlap
-                // nothing. The function exists only for a token of its width, so that the CPU has
-                // its instructions. It keeps the System V calling convention: it changes vector
-                // and mask registers only, which that convention lets it.
-                unsafe { function(out, input(0), input(1), input(2), input(3), scratch) }
+                // `Kernel::arrays`; it writes `written` and `scratch` only, which are borrowed
+                // mutably, so that they overlap nothing. The function exists only for a token of
+                // its width, so that the CPU has its instructions. It keeps the System V calling
+                // convention: besides vector and mask registers it changes argument registers and
+                // rax, which that convention lets it.
+                unsafe { function(a, b, c, d, e, f) }
             }
-            Code::Model => self.kernel.model(out, &inputs),
+            Code::Model => self.kernel.model(&mut written, &read),
         }
     }
 }
@@ -117,18 +133,13 @@ impl<const L: usize> Callable<L> {
 #[cfg(test)]
 impl<const L: usize> Callable<L> {
     /// Runs a kernel of any number of arrays.
-    pub(crate) fn call_slices(
-        &self,
-        out: &mut [[u64; L]],
-        inputs: &[Vec<[u64; L]>],
-        scratch: &mut [[u64; L]],
-    ) {
-        match inputs {
-            [a] => self.call(out, [a], scratch),
-            [a, b] => self.call(out, [a, b], scratch),
-            [a, b, c] => self.call(out, [a, b, c], scratch),
-            [a, b, c, d] => self.call(out, [a, b, c, d], scratch),
-            _ => panic!("no kernel has {} inputs", inputs.len()),
+    pub(crate) fn call_slices(&self, arrays: &mut [Vec<[u64; L]>], scratch: &mut [[u64; L]]) {
+        match (self.written, arrays) {
+            (1, [out, a]) => self.call([out], [a], scratch),
+            (1, [out, a, b]) => self.call([out], [a, b], scratch),
+            (1, [out, a, b, c]) => self.call([out], [a, b, c], scratch),
+            (2, [x, y, a, b, c]) => self.call([x, y], [a, b, c], scratch),
+            (written, arrays) => panic!("no kernel writes {written} of {} arrays", arrays.len()),
         }
     }
 }

@@ -25,15 +25,12 @@ fn compare<const L: usize>(callable: impl Fn(Kernel) -> Callable<L>) {
     for kernel in Kernel::all() {
         let (wide, model) = (callable(kernel), Callable::<L>::model(kernel));
         for round in 0..ROUNDS {
-            let specs = kernel.arrays();
-            let inputs = inputs(&specs[1..], round, &mut random);
-            let mut out = vec![[0; L]; specs[0].len];
-            let mut expected = out.clone();
-            let mut scratch = vec![[0; L]; wide.slots()];
-            wide.call_slices(&mut out, &inputs, &mut scratch);
-            model.call_slices(&mut expected, &inputs, &mut []);
+            let arrays = inputs(&kernel.arrays(), round, &mut random);
+            let (mut found, mut expected) = (arrays.clone(), arrays);
+            wide.call_slices(&mut found, &mut vec![[0; L]; wide.slots()]);
+            model.call_slices(&mut expected, &mut []);
             assert!(
-                out == expected,
+                found == expected,
                 "{} differs from its model in round {round}",
                 kernel.name()
             );
@@ -41,7 +38,7 @@ fn compare<const L: usize>(callable: impl Fn(Kernel) -> Callable<L>) {
     }
 }
 
-/// Inputs within the kernels' contract: `n` odd and `k0` its own, the other numbers below `2 n`
+/// Arrays within the kernels' contract: `n` odd and `k0` its own, the other numbers below `2 n`
 /// or, where they have twice as many digits, below `R n`.
 fn inputs<const L: usize>(
     specs: &[ArraySpec],
@@ -55,26 +52,22 @@ fn inputs<const L: usize>(
             (0..spec.len).map(vector).collect()
         })
         .collect();
-    let place = |name| specs.iter().position(|spec| spec.name == name);
     for (spec, input) in specs.iter().zip(&mut inputs) {
         let top = input.len() - 1;
         match spec.name {
             "n" => {
                 input[0] = input[0].map(|digit| digit | 1);
-                input[top] = input[top].map(|digit| digit >> 18 | 1 << 34);
+                input[top - 1] = input[top - 1].map(|digit| digit >> 18 | 1 << 34);
+                input[top] = input[0].map(|n| {
+                    let newton = |x: u64, _| x.wrapping_mul(2u64.wrapping_sub(n.wrapping_mul(x)));
+                    (0..5).fold(n, newton).wrapping_neg() & DIGIT_MASK
+                });
             }
             "a" | "b" | "c" => input[top] = input[top].map(|digit| digit >> 17),
             "t" => input[top] = input[top].map(|digit| digit >> 18),
+            "index" => input[0] = input[0].map(|index| index % 32),
             _ => {}
         }
-    }
-    if let (Some(n), Some(k0)) = (place("n"), place("k0")) {
-        inputs[k0][0] = inputs[n][0].map(|n| {
-            let inverse = (0..5).fold(n, |x, _| {
-                x.wrapping_mul(2u64.wrapping_sub(n.wrapping_mul(x)))
-            });
-            inverse.wrapping_neg() & DIGIT_MASK
-        });
     }
     inputs
 }

@@ -17,7 +17,6 @@ use crate::assembled::Callable;
 #[derive(Clone, Copy, Debug)]
 pub struct Montgomery<const L: usize> {
     digits: usize,
-    window: usize,
     amm: Callable<L>,
     ams: Callable<L>,
     redc: Callable<L>,
@@ -31,10 +30,8 @@ pub struct Montgomery<const L: usize> {
 /// The moduli of a pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Moduli<'a, const L: usize> {
-    /// `n`, `digits` vectors.
+    /// `n`, then `-1/n mod 2^52`: `digits + 1` vectors.
     pub n: &'a [[u64; L]],
-    /// `-1/n mod 2^52`, one vector.
-    pub k0: &'a [[u64; L]],
     /// `R mod n`, the number one in Montgomery form, `digits` vectors.
     pub one: &'a [[u64; L]],
 }
@@ -44,10 +41,12 @@ pub struct Moduli<'a, const L: usize> {
 pub struct PowerSpace<'a, const L: usize> {
     /// [`Montgomery::table_len`] vectors.
     pub table: &'a mut [[u64; L]],
+    /// [`Montgomery::windows`] vectors.
+    pub indices: &'a mut [[u64; L]],
     /// `digits` vectors.
     pub entry: &'a mut [[u64; L]],
     /// `digits` vectors.
-    pub other: &'a mut [[u64; L]],
+    pub power: &'a mut [[u64; L]],
 }
 
 /// Sizes of modulus that there are kernels for, in bits.
@@ -79,16 +78,18 @@ impl<const L: usize> Montgomery<L> {
             "there are no kernels for {bits}-bit moduli"
         );
         let (digits, limbs) = (bits * 10 / 512, bits / 64);
-        let entries = Kernel::table_entries(digits);
+        let bits = Kernel::WINDOW_BITS;
         Self {
             digits,
-            window: entries.ilog2() as usize,
             amm: callable(Kernel::Amm(digits)),
             ams: callable(Kernel::Ams(digits)),
             redc: callable(Kernel::Redc(digits)),
             subtract: callable(Kernel::Subtract(digits)),
             mul_add: callable(Kernel::MulAdd(digits)),
-            select: callable(Kernel::Select { digits, entries }),
+            select: callable(Kernel::Select {
+                digits,
+                entries: 1 << bits,
+            }),
             to_digits: callable(Kernel::ToDigits {
                 digits: 2 * digits,
                 limbs: 2 * limbs,
@@ -112,29 +113,22 @@ impl<const L: usize> Montgomery<L> {
 
     /// Vectors of the table of [`power`](Self::power).
     pub fn table_len(&self) -> usize {
-        self.digits << self.window
+        self.digits << Kernel::WINDOW_BITS
     }
 
     /// Vectors of scratch space that every method needs.
     pub fn scratch_len(&self) -> usize {
-        let Self {
-            amm,
-            ams,
-            redc,
-            subtract,
-            mul_add,
-            select,
-            to_digits,
-            to_limbs,
-            ..
-        } = self;
-        [
-            amm, ams, redc, subtract, mul_add, select, to_digits, to_limbs,
-        ]
-        .map(Callable::slots)
-        .into_iter()
-        .max()
-        .unwrap_or(0)
+        let kernels = [
+            &self.amm,
+            &self.ams,
+            &self.redc,
+            &self.subtract,
+            &self.mul_add,
+            &self.select,
+            &self.to_digits,
+            &self.to_limbs,
+        ];
+        kernels.map(Callable::slots).into_iter().max().unwrap_or(0)
     }
 
     /// `out := a b / R mod n`.
@@ -147,7 +141,7 @@ impl<const L: usize> Montgomery<L> {
         moduli: Moduli<'_, L>,
         scratch: &mut [[u64; L]],
     ) {
-        self.amm.call(out, [a, b, moduli.n, moduli.k0], scratch);
+        self.amm.call([out], [a, b, moduli.n], scratch);
     }
 
     /// `out := a^2 / R mod n`.
@@ -159,7 +153,7 @@ impl<const L: usize> Montgomery<L> {
         moduli: Moduli<'_, L>,
         scratch: &mut [[u64; L]],
     ) {
-        self.ams.call(out, [a, moduli.n, moduli.k0], scratch);
+        self.ams.call([out], [a, moduli.n], scratch);
     }
 
     /// `out := t / R mod n` for `t` of twice as many digits, `t < R n`.
@@ -170,7 +164,7 @@ impl<const L: usize> Montgomery<L> {
         moduli: Moduli<'_, L>,
         scratch: &mut [[u64; L]],
     ) {
-        self.redc.call(out, [t, moduli.n, moduli.k0], scratch);
+        self.redc.call([out], [t, moduli.n], scratch);
     }
 
     /// `out := (a - b) mod n`, in `[0, n)`.
@@ -182,7 +176,7 @@ impl<const L: usize> Montgomery<L> {
         moduli: Moduli<'_, L>,
         scratch: &mut [[u64; L]],
     ) {
-        self.subtract.call(out, [a, b, moduli.n], scratch);
+        self.subtract.call([out], [a, b, moduli.n], scratch);
     }
 
     /// `out := a b + c`, of twice as many digits, for numbers below `R`.
@@ -194,23 +188,23 @@ impl<const L: usize> Montgomery<L> {
         c: &[[u64; L]],
         scratch: &mut [[u64; L]],
     ) {
-        self.mul_add.call(out, [a, b, c], scratch);
+        self.mul_add.call([out], [a, b, c], scratch);
     }
 
     /// `out := limbs`: numbers of `2 limbs` 64-bit limbs as `2 digits` digits.
     pub fn to_digits(&self, out: &mut [[u64; L]], limbs: &[[u64; L]], scratch: &mut [[u64; L]]) {
-        self.to_digits.call(out, [limbs], scratch);
+        self.to_digits.call([out], [limbs], scratch);
     }
 
     /// `out := digits`: numbers of `2 digits` digits as `2 limbs` 64-bit limbs.
     pub fn to_limbs(&self, out: &mut [[u64; L]], digits: &[[u64; L]], scratch: &mut [[u64; L]]) {
-        self.to_limbs.call(out, [digits], scratch);
+        self.to_limbs.call([out], [digits], scratch);
     }
 
     /// `out := base^exponent`, both in Montgomery form; `exponent` has [`limbs`](Self::limbs)
     /// vectors and is secret.
     ///
-    /// Fixed windows from the left: as many squarings as the exponent's window has bits, then one
+    /// Fixed windows from the left: as many squarings as a window has bits, then one
     /// multiplication by an entry of the table of powers, whichever it is (Menezes, van Oorschot,
     /// Vanstone, Handbook of Applied Cryptography, algorithm 14.109).
     pub fn power(
@@ -222,84 +216,81 @@ impl<const L: usize> Montgomery<L> {
         space: PowerSpace<'_, L>,
         scratch: &mut [[u64; L]],
     ) {
-        let d = self.digits;
+        let (d, bits) = (self.digits, Kernel::WINDOW_BITS);
         let PowerSpace {
             table,
+            indices,
             entry,
-            mut other,
+            power,
         } = space;
         assert_eq!(exponent.len(), self.limbs());
 
         // Table: base^0, base^1, ...
         table[..d].copy_from_slice(moduli.one);
         table[d..2 * d].copy_from_slice(base);
-        for i in 2..1 << self.window {
+        for i in 2..1 << bits {
             let (known, rest) = table.split_at_mut(i * d);
-            let half = &known[i / 2 * d..][..d];
             if i % 2 == 0 {
-                self.square(&mut rest[..d], half, moduli, scratch);
+                self.square(&mut rest[..d], &known[i / 2 * d..][..d], moduli, scratch);
             } else {
                 self.mul(&mut rest[..d], &known[(i - 1) * d..], base, moduli, scratch);
             }
         }
+        // All windows beforehand: a kernel that reads as a vector what has just been written lane
+        // by lane waits until that has reached the cache.
+        assert_eq!(indices.len(), self.windows());
+        for (window, index) in indices.iter_mut().enumerate() {
+            *index = digit(exponent, window * bits, bits);
+        }
 
-        let bits = 64 * self.limbs();
-        let mut at = (bits - 1) / self.window * self.window;
-        let mut current = out;
-        self.lookup(current, table, self.digit(exponent, at), scratch);
-        let mut swapped = false;
-        while at > 0 {
-            at -= self.window;
-            for _ in 0..self.window {
-                self.square(other, current, moduli, scratch);
-                std::mem::swap(&mut current, &mut other);
-                swapped = !swapped;
+        let (first, rest) = indices.split_last().expect("an exponent has windows");
+        // For the same reason the power is never copied: it goes to and fro.
+        let (mut from, mut to) = (power, &mut *out);
+        self.select
+            .call([&mut *from], [table, std::slice::from_ref(first)], scratch);
+        for index in rest.iter().rev() {
+            let index = std::slice::from_ref(index);
+            for _ in 0..bits {
+                self.square(to, from, moduli, scratch);
+                std::mem::swap(&mut from, &mut to);
             }
-            self.lookup(entry, table, self.digit(exponent, at), scratch);
-            self.mul(other, current, entry, moduli, scratch);
-            std::mem::swap(&mut current, &mut other);
-            swapped = !swapped;
+            self.select.call([&mut *entry], [table, index], scratch);
+            self.mul(to, from, entry, moduli, scratch);
+            std::mem::swap(&mut from, &mut to);
         }
-        if swapped {
-            // The result lies in the space; `other` is the caller's array.
-            other.copy_from_slice(current);
+        if rest.len() * (bits + 1) % 2 == 0 {
+            // The last result lies in the space, and `to` is the caller's array.
+            to.copy_from_slice(from);
         }
+    }
+
+    /// Windows of an exponent.
+    pub fn windows(&self) -> usize {
+        (64 * self.limbs()).div_ceil(Kernel::WINDOW_BITS)
     }
 
     /// Vector multiply-adds of one [`power`](Self::power), each on all lanes.
     pub fn power_multiply_adds(&self) -> usize {
         // Other than the code, their number does not depend on the width of registers.
-        let of = |kernel: Kernel| kernel.report(Width::Zmm).multiply_adds;
-        let windows = (64 * self.limbs() - 1) / self.window;
-        let entries = (1 << self.window) - 2;
-        let squares = windows * self.window + entries / 2;
-        let products = windows + entries / 2;
-        squares * of(Kernel::Ams(self.digits)) + products * of(Kernel::Amm(self.digits))
+        let count = |callable: &Callable<L>| callable.kernel().report(Width::Zmm).multiply_adds;
+        let bits = Kernel::WINDOW_BITS;
+        let table = (1 << bits) / 2 - 1;
+        table * (count(&self.ams) + count(&self.amm))
+            + (self.windows() - 1) * (bits * count(&self.ams) + count(&self.amm))
     }
+}
 
-    /// `out := table[index]` for each lane's own secret index; all entries are read.
-    pub fn lookup(
-        &self,
-        out: &mut [[u64; L]],
-        table: &[[u64; L]],
-        index: [u64; L],
-        scratch: &mut [[u64; L]],
-    ) {
-        self.select.call(out, [table, &[index]], scratch);
-    }
-
-    /// Each lane's window of the exponent at bit `at`.
-    fn digit(&self, exponent: &[[u64; L]], at: usize) -> [u64; L] {
-        let (limb, offset) = (at / 64, at % 64);
-        let mask = (1 << self.window) - 1;
-        std::array::from_fn(|l| {
-            let low = exponent[limb][l] >> offset;
-            let high = match exponent.get(limb + 1) {
-                // In two steps, as a shift by 64 is none.
-                Some(high) => high[l] << 1 << (63 - offset),
-                None => 0,
-            };
-            (low | high) & mask
-        })
-    }
+/// Each lane's window of `bits` bits of the exponent, from bit `at`.
+fn digit<const L: usize>(exponent: &[[u64; L]], at: usize, bits: usize) -> [u64; L] {
+    let (limb, offset) = (at / 64, at % 64);
+    let mask = (1 << bits) - 1;
+    std::array::from_fn(|l| {
+        let low = exponent[limb][l] >> offset;
+        let high = match exponent.get(limb + 1) {
+            // In two steps, as a shift by 64 is none.
+            Some(high) => high[l] << 1 << (63 - offset),
+            None => 0,
+        };
+        (low | high) & mask
+    })
 }

@@ -109,19 +109,20 @@ pub(crate) struct Allocated {
 ///
 /// # Panics
 ///
-/// If the trace reads an array that it also writes: loads happen when first needed, and may happen
-/// again, so that no store may come between.
+/// If the trace stores to an array from which it still wants to read: loads happen when first
+/// needed, and may happen again, so that no store may come between.
 pub(crate) fn allocate(ops: &[Op]) -> Allocated {
-    let loaded = |array| {
-        ops.iter()
-            .any(|op| matches!(op, Op::Load(from, _) if *from == array))
-    };
     let mut allocator = Allocator::new(ops);
     for (at, op) in ops.iter().enumerate() {
-        if let Op::Store(array, ..) = *op {
-            assert!(!loaded(array), "{array:?} is read and written");
-        }
         allocator.step(at, *op);
+        if let Op::Store(array, ..) = *op {
+            let late = |(name, op): (usize, &Op)| {
+                matches!(op, Op::Load(from, _) if *from == array)
+                    && !allocator.uses[name].is_empty()
+            };
+            let late = ops.iter().enumerate().any(late);
+            assert!(!late, "{array:?} is read after it is written");
+        }
     }
     Allocated {
         instructions: allocator.out,

@@ -20,7 +20,7 @@ pub struct Report {
     pub spills: usize,
     /// Spill slots, in vectors.
     pub slots: usize,
-    /// Instructions in all, without the return.
+    /// Vector instructions in all.
     pub instructions: usize,
     /// The licence that the instructions ask for.
     pub licence: Licence,

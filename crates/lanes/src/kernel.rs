@@ -1,31 +1,33 @@
 //! The kernels by name: their arrays, their bounds, and what can be done with them.
 
-use crate::allocate::allocate;
+use crate::allocate::{Allocated, allocate};
 use crate::analysis::Report;
 use crate::bounds::{Bounds, BoundsError, Proof};
 use crate::convert::{to_digits, to_limbs};
 use crate::machine::{Array, DIGIT_BITS, Machine};
 use crate::model::Model;
-use crate::montgomery::{lookup, product, propagate, reduce, square, subtract};
+use crate::montgomery::{BLOCK, Lookup, product, propagate, reduce, square, subtract};
 use crate::print::{Width, print};
+use crate::schedule::schedule;
 use crate::trace::Trace;
 
-/// A kernel: one straight line of code for one operation on numbers of one size.
+/// A kernel: straight code for one operation on numbers of one size.
 ///
 /// `d` is the number of 52-bit digits. `R := 2^(52 d)`, `n` is odd and `4 n < R`,
-/// `k0 := -1/n mod 2^52`. The first array is written and never read, the others are read and never
-/// written. All values are secret, in every lane.
+/// `k0 := -1/n mod 2^52`, which follows `n` as its last vector where the array has `d + 1`. Arrays
+/// do not overlap, and are listed with those first that the kernel writes. All values are secret,
+/// in every lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kernel {
-    /// `out := a b / R mod n`, all in `[0, 2 n)`. Almost-Montgomery multiplication. Arrays
-    /// `out[d] a[d] b[d] n[d] k0[1]`.
+    /// `out := a b / R mod n`, all in `[0, 2 n)`: almost-Montgomery multiplication. Arrays
+    /// `out[d] a[d] b[d] n[d + 1]`.
     Amm(usize),
-    /// `out := a^2 / R mod n`, in `[0, 2 n)`. Arrays `out[d] a[d] n[d] k0[1]`.
+    /// `out := a^2 / R mod n`, in `[0, 2 n)`. Arrays `out[d] a[d] n[d + 1]`.
     Ams(usize),
-    /// `out := t / R mod n`, in `[0, 2 n)`, for `t < R n`. Arrays `out[d] t[2 d] n[d] k0[1]`.
+    /// `out := t / R mod n`, in `[0, 2 n)`, for `t < R n`. Arrays `out[d] t[2 d] n[d + 1]`.
     Redc(usize),
     /// `out := (a - b) mod n`, in `[0, n)`, for `a` and `b` in `[0, 2 n)`. Arrays
-    /// `out[d] a[d] b[d] n[d]`.
+    /// `out[d] a[d] b[d] n[d + 1]`.
     Subtract(usize),
     /// `out := a b + c`, for a sum below `R^2`. Arrays `out[2 d] a[d] b[d] c[d]`.
     MulAdd(usize),
@@ -37,15 +39,14 @@ pub enum Kernel {
         /// Entries of the table.
         entries: usize,
     },
-    /// `out[d] := limbs[l]`, the same number in another radix, `l = ceil(d 52 / 64)` or what the
-    /// number needs. Arrays `out[d] limbs[l]`.
+    /// `out := limbs`, the same number in radix 2^52. Arrays `out[d] limbs[l]`.
     ToDigits {
         /// Digits written.
         digits: usize,
         /// 64-bit limbs read.
         limbs: usize,
     },
-    /// The way back. Arrays `out[l] digits[d]`.
+    /// `out := digits`, the same number in radix 2^64. Arrays `out[l] digits[d]`.
     ToLimbs {
         /// Digits read.
         digits: usize,
@@ -64,23 +65,31 @@ pub struct ArraySpec {
     /// Every lane is below 2^`bits`: promised by the caller where the kernel reads, kept by the
     /// kernel where it writes.
     pub bits: u32,
+    /// Whether the kernel writes it.
+    pub written: bool,
 }
 
 impl Kernel {
+    /// Bits of the windows in which exponents are read. With four, a table has 16 entries; 32 would
+    /// save a twentieth of the multiplications, and cost as much to read.
+    pub const WINDOW_BITS: usize = 4;
+
     /// Every kernel of the library.
     pub fn all() -> Vec<Kernel> {
         let mut all = Vec::new();
         // RSA-2048, 3072 and 4096: primes of 1024, 1536 and 2048 bits.
         for digits in [20, 30, 40] {
             let limbs = digits / 10 * 8;
-            let entries = Self::table_entries(digits);
             all.extend([
                 Kernel::Amm(digits),
                 Kernel::Ams(digits),
                 Kernel::Redc(digits),
                 Kernel::Subtract(digits),
                 Kernel::MulAdd(digits),
-                Kernel::Select { digits, entries },
+                Kernel::Select {
+                    digits,
+                    entries: 1 << Self::WINDOW_BITS,
+                },
                 Kernel::ToDigits {
                     digits: 2 * digits,
                     limbs: 2 * limbs,
@@ -92,14 +101,6 @@ impl Kernel {
             ]);
         }
         all
-    }
-
-    /// Entries of the table from which an exponentiation of numbers of `digits` digits selects.
-    ///
-    /// 32 save a twentieth of the multiplications over 16, and cost more than that to read when
-    /// the table no longer fits the first-level cache.
-    pub fn table_entries(digits: usize) -> usize {
-        if digits <= 20 { 32 } else { 16 }
     }
 
     /// Operation and shape, for example `amm52x20`.
@@ -137,124 +138,130 @@ impl Kernel {
 
     /// The kernel's arrays in the order of its argument list.
     pub fn arrays(self) -> Vec<ArraySpec> {
-        let out = |len, bits| ArraySpec {
-            name: "out",
+        let array = |name, len, bits| ArraySpec {
+            name,
             len,
             bits,
+            written: false,
         };
-        let read = |name, len, bits| ArraySpec { name, len, bits };
-        let digit = DIGIT_BITS;
+        let read = |name, len| array(name, len, DIGIT_BITS);
+        let written = |name, len, bits| ArraySpec {
+            written: true,
+            ..array(name, len, bits)
+        };
+        let out = |len| written("out", len, DIGIT_BITS);
         match self {
-            Kernel::Amm(d) => vec![
-                out(d, digit),
-                read("a", d, digit),
-                read("b", d, digit),
-                read("n", d, digit),
-                read("k0", 1, digit),
-            ],
-            Kernel::Ams(d) => vec![
-                out(d, digit),
-                read("a", d, digit),
-                read("n", d, digit),
-                read("k0", 1, digit),
-            ],
-            Kernel::Redc(d) => vec![
-                out(d, digit),
-                read("t", 2 * d, digit),
-                read("n", d, digit),
-                read("k0", 1, digit),
-            ],
-            Kernel::Subtract(d) => vec![
-                out(d, digit),
-                read("a", d, digit),
-                read("b", d, digit),
-                read("n", d, digit),
-            ],
-            Kernel::MulAdd(d) => vec![
-                out(2 * d, digit),
-                read("a", d, digit),
-                read("b", d, digit),
-                read("c", d, digit),
-            ],
-            Kernel::Select { digits, entries } => vec![
-                out(digits, digit),
-                read("table", entries * digits, digit),
-                read("index", 1, 64),
-            ],
+            Kernel::Amm(d) => vec![out(d), read("a", d), read("b", d), read("n", d + 1)],
+            Kernel::Ams(d) => vec![out(d), read("a", d), read("n", d + 1)],
+            Kernel::Redc(d) => vec![out(d), read("t", 2 * d), read("n", d + 1)],
+            Kernel::Subtract(d) => vec![out(d), read("a", d), read("b", d), read("n", d + 1)],
+            Kernel::MulAdd(d) => vec![out(2 * d), read("a", d), read("b", d), read("c", d)],
+            Kernel::Select { digits, entries } => {
+                vec![
+                    out(digits),
+                    read("table", entries * digits),
+                    array("index", 1, u64::BITS),
+                ]
+            }
             Kernel::ToDigits { digits, limbs } => {
-                vec![out(digits, digit), read("limbs", limbs, 64)]
+                vec![out(digits), array("limbs", limbs, u64::BITS)]
             }
             Kernel::ToLimbs { digits, limbs } => {
-                vec![out(limbs, 64), read("digits", digits, digit)]
+                vec![written("out", limbs, u64::BITS), read("digits", digits)]
             }
         }
     }
 
     /// The kernel's source, for any machine.
     fn run<M: Machine>(self, m: &mut M) {
-        let array = |m: &mut M, at: usize, len: usize| -> Vec<M::V> {
-            (0..len).map(|i| m.load(Array(at), i)).collect()
-        };
-        let result = match self {
+        match self {
             Kernel::Amm(d) => {
-                let (a, b, n) = (array(m, 1, d), array(m, 2, d), array(m, 3, d));
-                let k0 = m.load(Array(4), 0);
+                let (a, b) = (load(m, 1, d), load(m, 2, d));
                 let t = product(m, &a, &b);
-                reduce(m, t, &n, k0)
+                let (n, k0) = load_modulus(m, 3, d);
+                let out = reduce(m, t, &n, k0);
+                store(m, 0, &out);
             }
             Kernel::Ams(d) => {
-                let (a, n) = (array(m, 1, d), array(m, 2, d));
-                let k0 = m.load(Array(3), 0);
+                let a = load(m, 1, d);
                 let t = square(m, &a);
-                reduce(m, t, &n, k0)
+                let (n, k0) = load_modulus(m, 2, d);
+                let out = reduce(m, t, &n, k0);
+                store(m, 0, &out);
             }
             Kernel::Redc(d) => {
-                let (t, n) = (array(m, 1, 2 * d), array(m, 2, d));
-                let k0 = m.load(Array(3), 0);
-                reduce(m, t, &n, k0)
+                let t = load(m, 1, 2 * d);
+                let (n, k0) = load_modulus(m, 2, d);
+                let out = reduce(m, t, &n, k0);
+                store(m, 0, &out);
             }
             Kernel::Subtract(d) => {
-                let (a, b, n) = (array(m, 1, d), array(m, 2, d), array(m, 3, d));
-                subtract(m, &a, &b, &n)
+                let (a, b) = (load(m, 1, d), load(m, 2, d));
+                let (n, _) = load_modulus(m, 3, d);
+                let out = subtract(m, &a, &b, &n);
+                store(m, 0, &out);
             }
             Kernel::MulAdd(d) => {
-                let (a, b, c) = (array(m, 1, d), array(m, 2, d), array(m, 3, d));
+                let (a, b, c) = (load(m, 1, d), load(m, 2, d), load(m, 3, d));
                 let mut t = product(m, &a, &b);
                 for (t, &c) in t.iter_mut().zip(&c) {
                     *t = m.add(*t, c);
                 }
-                propagate(m, &t, "a b + c is below 2^(104 d)")
+                let out = propagate(m, &t, "a b + c is below 2^(104 d)");
+                store(m, 0, &out);
             }
             Kernel::Select { digits, entries } => {
                 let index = m.load(Array(2), 0);
-                lookup(m, entries, digits, index, |m, e, i| {
-                    m.load(Array(1), e * digits + i)
-                })
+                let mut out = Vec::with_capacity(digits);
+                // As many accumulators at a time as leave registers for the rest.
+                for from in (0..digits).step_by(2 * BLOCK) {
+                    let to = (from + 2 * BLOCK).min(digits);
+                    let entry = |m: &mut M, e: usize| -> Vec<M::V> {
+                        (from..to)
+                            .map(|i| m.load(Array(1), e * digits + i))
+                            .collect()
+                    };
+                    let first = entry(m, 0);
+                    let mut lookup = Lookup::new(index, first);
+                    while lookup.next() < entries {
+                        let digits = entry(m, lookup.next());
+                        lookup.step(m, &digits);
+                    }
+                    out.extend(lookup.finish());
+                }
+                store(m, 0, &out);
             }
             Kernel::ToDigits { digits, limbs } => {
-                let limbs = array(m, 1, limbs);
-                to_digits(m, &limbs, digits)
+                let limbs = load(m, 1, limbs);
+                let out = to_digits(m, &limbs, digits);
+                store(m, 0, &out);
             }
             Kernel::ToLimbs { digits, limbs } => {
-                let digits = array(m, 1, digits);
-                to_limbs(m, &digits, limbs)
+                let digits = load(m, 1, digits);
+                let out = to_limbs(m, &digits, limbs);
+                store(m, 0, &out);
             }
-        };
-        for (i, &value) in result.iter().enumerate() {
-            m.store(Array(0), i, value);
         }
     }
 
-    /// Runs the kernel in portable Rust on `L` lanes.
+    /// Runs the kernel in portable Rust on `L` lanes: on the arrays that it writes and those that
+    /// it only reads.
     ///
     /// # Panics
     ///
     /// If the arrays are not as [`arrays`](Self::arrays) says, or a claim of the source fails.
-    pub fn model<const L: usize>(self, out: &mut [[u64; L]], inputs: &[&[[u64; L]]]) {
-        let lens = std::iter::once(out.len()).chain(inputs.iter().map(|array| array.len()));
-        let wanted = self.arrays().into_iter().map(|spec| spec.len);
-        assert!(lens.eq(wanted), "{} has other arrays", self.name());
-        self.run(&mut Model::new(out, inputs));
+    pub fn model<const L: usize>(self, written: &mut [&mut [[u64; L]]], read: &[&[[u64; L]]]) {
+        let arrays = self.arrays();
+        let lens = written
+            .iter()
+            .map(|array| array.len())
+            .chain(read.iter().map(|array| array.len()));
+        assert!(
+            lens.eq(arrays.iter().map(|spec| spec.len)),
+            "{} has other arrays",
+            self.name()
+        );
+        self.run(&mut Model::new(written, read));
     }
 
     /// Proves that no lane overflows and that every array keeps its bound.
@@ -280,9 +287,24 @@ impl Kernel {
         Report::new(width, &self.allocated())
     }
 
-    fn allocated(self) -> crate::allocate::Allocated {
+    fn allocated(self) -> Allocated {
         let mut trace = Trace::default();
         self.run(&mut trace);
-        allocate(&trace.ops)
+        allocate(&schedule(&trace.ops))
+    }
+}
+
+fn load<M: Machine>(m: &mut M, array: usize, len: usize) -> Vec<M::V> {
+    (0..len).map(|i| m.load(Array(array), i)).collect()
+}
+
+/// `n` and `k0`.
+fn load_modulus<M: Machine>(m: &mut M, array: usize, digits: usize) -> (Vec<M::V>, M::V) {
+    (load(m, array, digits), m.load(Array(array), digits))
+}
+
+fn store<M: Machine>(m: &mut M, array: usize, values: &[M::V]) {
+    for (i, &value) in values.iter().enumerate() {
+        m.store(Array(array), i, value);
     }
 }

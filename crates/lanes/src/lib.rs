@@ -27,6 +27,7 @@ mod machine;
 mod model;
 mod montgomery;
 mod print;
+mod schedule;
 mod trace;
 
 pub use analysis::{Licence, Report};

@@ -3,19 +3,19 @@
 use crate::machine::{Array, DIGIT_BITS, DIGIT_MASK, Machine};
 
 /// Runs a kernel on `L` lanes in portable Rust. What it computes is what every other machine must.
-pub struct Model<'a, const L: usize> {
-    out: &'a mut [[u64; L]],
-    inputs: &'a [&'a [[u64; L]]],
+pub struct Model<'a, 'b, const L: usize> {
+    written: &'a mut [&'b mut [[u64; L]]],
+    read: &'a [&'a [[u64; L]]],
 }
 
-impl<'a, const L: usize> Model<'a, L> {
-    /// A machine over the kernel's arrays: the one it writes, then those it reads.
-    pub fn new(out: &'a mut [[u64; L]], inputs: &'a [&'a [[u64; L]]]) -> Self {
-        Self { out, inputs }
+impl<'a, 'b, const L: usize> Model<'a, 'b, L> {
+    /// A machine over the kernel's arrays, first those that it writes.
+    pub fn new(written: &'a mut [&'b mut [[u64; L]]], read: &'a [&'a [[u64; L]]]) -> Self {
+        Self { written, read }
     }
 }
 
-impl<const L: usize> Machine for Model<'_, L> {
+impl<const L: usize> Machine for Model<'_, '_, L> {
     type V = [u64; L];
     type M = [bool; L];
 
@@ -24,12 +24,18 @@ impl<const L: usize> Machine for Model<'_, L> {
     }
 
     fn load(&mut self, array: Array, index: usize) -> [u64; L] {
-        self.inputs[array.0 - 1][index]
+        match self.written.get(array.0) {
+            Some(written) => written[index],
+            None => self.read[array.0 - self.written.len()][index],
+        }
     }
 
     fn store(&mut self, array: Array, index: usize, value: [u64; L]) {
-        assert_eq!(array, Array(0), "only the first array is written");
-        self.out[index] = value;
+        let written = self
+            .written
+            .get_mut(array.0)
+            .expect("the kernel writes this array");
+        written[index] = value;
     }
 
     fn add(&mut self, a: [u64; L], b: [u64; L]) -> [u64; L] {

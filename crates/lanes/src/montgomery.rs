@@ -16,7 +16,7 @@
 use crate::machine::{DIGIT_BITS, DIGIT_MASK, Machine};
 
 /// Digits in a block: 20 columns of accumulators and 10 digits fit 32 registers.
-const BLOCK: usize = 10;
+pub(crate) const BLOCK: usize = 10;
 
 /// `a b`, by columns.
 ///
@@ -88,21 +88,31 @@ pub(crate) fn square<M: Machine>(m: &mut M, a: &[M::V]) -> Vec<M::V> {
 pub(crate) fn reduce<M: Machine>(m: &mut M, mut t: Vec<M::V>, n: &[M::V], k0: M::V) -> Vec<M::V> {
     let d = n.len();
     let ones = m.splat(DIGIT_MASK);
+    // The quotient digit of a row and what its column carries.
+    let quotient = |m: &mut M, column: M::V| {
+        // t[i] + lo(n[0] q) is a multiple of 2^52, so what it carries is t[i] / 2^52 rounded up:
+        // known before q is, and without a multiplication.
+        let up = m.add(column, ones);
+        (m.mul_lo(column, k0), m.sra(up, DIGIT_BITS))
+    };
+    let mut next = quotient(m, t[0]);
     for block in (0..d).step_by(BLOCK) {
         let rows = block..(block + BLOCK).min(d);
         let mut factors = Vec::new();
         for i in rows.clone() {
-            let q = m.mul_lo(t[i], k0);
-            // t[i] + lo(n[0] q) is a multiple of 2^52, so what it carries is t[i] / 2^52 rounded
-            // up: known before q is, and without a multiplication.
-            let up = m.add(t[i], ones);
-            let mut carry = m.sra(up, DIGIT_BITS);
-            carry = m.madd_hi(carry, n[0], q);
-            for (j, &digit) in n.iter().enumerate().take(near(d)).skip(1) {
+            let (q, carry) = next;
+            let carry = m.madd_hi(carry, n[0], q);
+            t[i + 1] = m.madd_lo(t[i + 1], n[1], q);
+            t[i + 1] = m.add(t[i + 1], carry);
+            // The column of the next row is complete, unless a block ends here. Its quotient digit
+            // takes several cycles, and CPUs start the oldest instruction that is ready: so it must
+            // be older than the rest of this row, or the next row would wait for it.
+            if i + 1 < rows.end || near(d) == d && i + 1 < d {
+                next = quotient(m, t[i + 1]);
+            }
+            t[i + 2] = m.madd_hi(t[i + 2], n[1], q);
+            for (j, &digit) in n.iter().enumerate().take(near(d)).skip(2) {
                 t[i + j] = m.madd_lo(t[i + j], digit, q);
-                if j == 1 {
-                    t[i + 1] = m.add(t[i + 1], carry);
-                }
                 t[i + j + 1] = m.madd_hi(t[i + j + 1], digit, q);
             }
             factors.push(q);
@@ -114,6 +124,9 @@ pub(crate) fn reduce<M: Machine>(m: &mut M, mut t: Vec<M::V>, n: &[M::V], k0: M:
                     t[i + j + 1] = m.madd_hi(t[i + j + 1], digit, q);
                 }
             }
+        }
+        if near(d) < d && rows.end < d {
+            next = quotient(m, t[rows.end]);
         }
     }
     propagate(m, &t[d..], "the reduced number is below 2 n < 2^(52 d)")
@@ -182,30 +195,42 @@ pub(crate) fn subtract<M: Machine>(m: &mut M, a: &[M::V], b: &[M::V], n: &[M::V]
     x
 }
 
-/// Entry `index` of a table of `entries` numbers, every one of which is read.
-pub(crate) fn lookup<M: Machine>(
-    m: &mut M,
-    entries: usize,
-    digits: usize,
-    index: M::V,
-    mut entry: impl FnMut(&mut M, usize, usize) -> M::V,
-) -> Vec<M::V> {
-    let mut result = Vec::with_capacity(digits);
-    let columns: Vec<usize> = (0..digits).collect();
-    // As many accumulators at a time as leave registers for the rest.
-    for part in columns.chunks(2 * BLOCK) {
-        let mut found: Vec<_> = part.iter().map(|&i| entry(m, 0, i)).collect();
-        for e in 1..entries {
-            let number = m.splat(e as u64);
-            let hit = m.eq(index, number);
-            for (found, &i) in found.iter_mut().zip(part) {
-                let candidate = entry(m, e, i);
-                *found = m.select(hit, candidate, *found);
-            }
+/// Some digits of entry `index` of a table, read from all its entries.
+pub(crate) struct Lookup<V> {
+    index: V,
+    found: Vec<V>,
+    next: usize,
+}
+
+impl<V: Copy> Lookup<V> {
+    /// Begins with the digits of entry 0.
+    pub(crate) fn new(index: V, first: Vec<V>) -> Self {
+        Self {
+            index,
+            found: first,
+            next: 1,
         }
-        result.extend(found);
     }
-    result
+
+    /// The entry that comes next.
+    pub(crate) fn next(&self) -> usize {
+        self.next
+    }
+
+    /// Goes on with the same digits of the next entry.
+    pub(crate) fn step<M: Machine<V = V>>(&mut self, m: &mut M, digits: &[V]) {
+        let number = m.splat(self.next as u64);
+        let hit = m.eq(self.index, number);
+        for (found, &digit) in self.found.iter_mut().zip(digits) {
+            *found = m.select(hit, digit, *found);
+        }
+        self.next += 1;
+    }
+
+    /// The digits, after the last entry.
+    pub(crate) fn finish(self) -> Vec<V> {
+        self.found
+    }
 }
 
 /// Digits from the first of `n` that a row of the reduction takes at once: with two blocks all of

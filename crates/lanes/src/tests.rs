@@ -3,7 +3,9 @@
 use crate::bounds::Bounds;
 use crate::machine::{Array, DIGIT_MASK, Machine};
 use crate::montgomery::{product, reduce};
-use crate::{Kernel, Licence, Width};
+use crypto_bigint::{BoxedUint, NonZero};
+
+use crate::{Kernel, Licence, Model, Width};
 
 #[test]
 fn every_kernel_is_proved() {
@@ -13,6 +15,69 @@ fn every_kernel_is_proved() {
             .unwrap_or_else(|error| panic!("{}: {error}", kernel.name()));
         assert!(proof.widest_bits <= 64, "{}: {proof:?}", kernel.name());
     }
+}
+
+#[test]
+fn the_model_multiplies_and_squares_modulo_n() {
+    for d in [20, 30, 40] {
+        for seed in 0..8 {
+            let n = number(d, seed);
+            let (a, b) = (number(d, 100 + seed), number(d, 200 + seed));
+            let [a, b] = [a, b].map(|mut x| {
+                // Below 2 n, as n has its highest bit in this place.
+                x[d - 1][0] >>= 1;
+                x
+            });
+            let mut modulus = n.clone();
+            let newton = |x: u64, _| x.wrapping_mul(2u64.wrapping_sub(n[0][0].wrapping_mul(x)));
+            modulus.push([(0..5).fold(n[0][0], newton).wrapping_neg() & DIGIT_MASK]);
+
+            let mut product = vec![[0; 1]; d];
+            Kernel::Amm(d).model(&mut [&mut product], &[&a, &b, &modulus]);
+            assert_montgomery(&product, &a, &b, &n);
+            let mut square = vec![[0; 1]; d];
+            Kernel::Ams(d).model(&mut [&mut square], &[&a, &modulus]);
+            assert_montgomery(&square, &a, &a, &n);
+        }
+    }
+}
+
+/// `out 2^(52 d) = a b mod n`, and `out < 2 n`.
+fn assert_montgomery(out: &[[u64; 1]], a: &[[u64; 1]], b: &[[u64; 1]], n: &[[u64; 1]]) {
+    let digits = n.len();
+    let [out, a, b, n] = [out, a, b, n].map(integer);
+    let one = BoxedUint::one_with_precision(n.bits_precision());
+    let r = one.shl(u32::try_from(52 * digits).expect("few digits"));
+    assert!(out < &n + &n);
+    let n = NonZero::new(n).expect("n is odd");
+    assert_eq!((&out * &r) % &n, (&a * &b) % &n);
+}
+
+/// A number of `d` digits whose highest digit is in [2^34, 2^35), odd.
+fn number(d: usize, seed: u64) -> Vec<[u64; 1]> {
+    let digit = |i: usize| {
+        // SplitMix64.
+        let z = (seed << 32 | i as u64)
+            .wrapping_add(1)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        [(z ^ (z >> 31)) & DIGIT_MASK]
+    };
+    let mut number: Vec<_> = (0..d).map(digit).collect();
+    number[0][0] |= 1;
+    number[d - 1][0] = number[d - 1][0] >> 18 | 1 << 34;
+    number
+}
+
+fn integer(digits: &[[u64; 1]]) -> BoxedUint {
+    let precision = 64 * 52 * 3;
+    digits
+        .iter()
+        .rev()
+        .fold(BoxedUint::zero_with_precision(precision), |sum, digit| {
+            sum.shl(52) + BoxedUint::from_words_with_precision([digit[0]], precision)
+        })
 }
 
 #[test]
@@ -57,13 +122,9 @@ fn a_planted_broken_promise_is_found() {
 
 #[test]
 fn the_model_checks_claims() {
-    let mut out = [[0; 2]];
-    let mut machine = crate::Model::new(&mut out, &[]);
-    machine.claim([1, DIGIT_MASK], 52, "both are digits");
-    let broken = std::panic::catch_unwind(move || {
-        let mut out = [[0; 2]];
-        crate::Model::new(&mut out, &[]).claim([1, DIGIT_MASK + 1], 52, "it is not");
-    });
+    let claim = |lane| Model::<1>::new(&mut [], &[]).claim([lane], 52, "it is a digit");
+    claim(DIGIT_MASK);
+    let broken = std::panic::catch_unwind(|| claim(DIGIT_MASK + 1));
     assert!(broken.is_err());
 }
 

@@ -49,6 +49,29 @@ impl Op {
     }
 }
 
+impl Op {
+    /// The same operation on other names.
+    pub(crate) fn map(self, name: impl Fn(Name) -> Name) -> Op {
+        let n = name;
+        match self {
+            Op::Splat(value) => Op::Splat(value),
+            Op::Load(array, index) => Op::Load(array, index),
+            Op::Store(array, index, a) => Op::Store(array, index, n(a)),
+            Op::Add(a, b) => Op::Add(n(a), n(b)),
+            Op::Sub(a, b) => Op::Sub(n(a), n(b)),
+            Op::And(a, b) => Op::And(n(a), n(b)),
+            Op::Or(a, b) => Op::Or(n(a), n(b)),
+            Op::Shl(a, bits) => Op::Shl(n(a), bits),
+            Op::Shr(a, bits) => Op::Shr(n(a), bits),
+            Op::Sra(a, bits) => Op::Sra(n(a), bits),
+            Op::MaddLo(acc, a, b) => Op::MaddLo(n(acc), n(a), n(b)),
+            Op::MaddHi(acc, a, b) => Op::MaddHi(n(acc), n(a), n(b)),
+            Op::Eq(a, b) => Op::Eq(n(a), n(b)),
+            Op::Select(mask, yes, no) => Op::Select(n(mask), n(yes), n(no)),
+        }
+    }
+}
+
 /// The names that an operation reads.
 pub(crate) struct Reads {
     names: [Name; 3],

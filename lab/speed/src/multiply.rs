@@ -63,7 +63,8 @@ struct Power<const L: usize> {
 impl<const L: usize> Power<L> {
     fn new(kernels: Montgomery<L>) -> Self {
         let (d, limbs) = (kernels.digits(), kernels.limbs());
-        let len = kernels.table_len() + kernels.scratch_len() + 6 * d + 1 + limbs;
+        let len =
+            kernels.table_len() + kernels.scratch_len() + kernels.windows() + 6 * d + 1 + limbs;
         let mut memory = Arena::new(len);
         // The time does not depend on the values, so any digits do that keep the kernel's bounds.
         let mut state = 0x5eed_u64;
@@ -92,13 +93,13 @@ impl<const L: usize> Subject for Power<L> {
         let space = PowerSpace {
             table: take(k.table_len()),
             entry: take(d),
-            other: take(d),
+            indices: take(k.windows()),
+            power: take(d),
         };
         let (scratch, out, base) = (take(k.scratch_len()), take(d), take(d));
         let moduli = Moduli {
-            n: take(d),
+            n: take(d + 1),
             one: take(d),
-            k0: take(1),
         };
         let exponent = take(k.limbs());
         k.power(out, base, exponent, moduli, space, scratch);

@@ -121,11 +121,7 @@ impl<const L: usize> Pass<L> {
             set(w.inverse, lane, &blinding.pairs[lane % 2].inverse);
         }
         let exponents = keys.map(|request| request.key().parts().e.as_slice());
-        let moduli = Moduli {
-            n: w.n,
-            k0: w.k0,
-            one: w.one,
-        };
+        let moduli = Moduli { n: w.n, one: w.one };
 
         // 0. A new r is plain and not yet raised to e.
         if blindings.iter().any(|blinding| blinding.uses == 0) {
@@ -170,7 +166,8 @@ impl<const L: usize> Pass<L> {
         let space = PowerSpace {
             table: w.table,
             entry: w.entry,
-            other: w.other,
+            indices: w.indices,
+            power: w.other,
         };
         k.power(w.b, w.a, w.exponent, moduli, space, w.scratch);
         k.mul(w.c, w.b, w.inverse, moduli, w.scratch);
@@ -253,9 +250,8 @@ pub(super) struct Prepared {
 
 /// A prime and its constants, `R := 2^(52 digits)`.
 struct Prime {
+    /// `n`, then `-1/n mod 2^52`.
     n: Digits,
-    /// `-1/n mod 2^52`.
-    k0: u64,
     /// `R mod n`.
     one: Digits,
     /// `R^2 mod n`.
@@ -329,16 +325,16 @@ impl Prime {
     fn new(factor: &Factor) -> Self {
         let count = digit_count(factor);
         let power = |k| digits(&mod_pow2(k * DIGIT * count, &factor.prime), count);
-        let n = digits(&factor.prime, count);
+        let mut n = digits(&factor.prime, count + 1);
+        n.truncate(count);
         // Newton's iteration doubles the correct bits of 1/n mod 2^64, from 3 at the start.
         let mut inverse = n[0];
         for _ in 0..5 {
             inverse = inverse.wrapping_mul(2u64.wrapping_sub(n[0].wrapping_mul(inverse)));
         }
-        let k0 = inverse.wrapping_neg() & DIGIT_MASK;
+        n.push(inverse.wrapping_neg() & DIGIT_MASK);
         Self {
             n,
-            k0,
             one: power(1),
             r2: power(2),
             r3: power(3),
@@ -360,18 +356,11 @@ impl std::fmt::Debug for Blinding {
     }
 }
 
-impl Drop for Prime {
-    fn drop(&mut self) {
-        self.k0.zeroize();
-    }
-}
-
 /// The memory of a pass, by name. Numbers have `digits` vectors unless said otherwise.
 struct Work<'a, const L: usize> {
     // Of the keys.
+    /// And `k0`: one more vector.
     n: &'a mut [[u64; L]],
-    /// One vector.
-    k0: &'a mut [[u64; L]],
     one: &'a mut [[u64; L]],
     r2: &'a mut [[u64; L]],
     r3: &'a mut [[u64; L]],
@@ -395,12 +384,15 @@ struct Work<'a, const L: usize> {
     /// As many vectors as a modulus has limbs.
     limbs: &'a mut [[u64; L]],
     table: &'a mut [[u64; L]],
+    /// As many vectors as an exponent has windows.
+    indices: &'a mut [[u64; L]],
     scratch: &'a mut [[u64; L]],
 }
 
 impl<'a, const L: usize> Work<'a, L> {
     fn len(k: &Montgomery<L>) -> usize {
-        NUMBERS * k.digits() + 3 * k.limbs() + 1 + k.table_len() + k.scratch_len()
+        let numbers = NUMBERS * k.digits() + 1 + 3 * k.limbs();
+        numbers + k.table_len() + k.scratch_len() + k.windows()
     }
 
     /// Divides the memory; the table comes first, on a page of its own.
@@ -415,8 +407,8 @@ impl<'a, const L: usize> Work<'a, L> {
         Self {
             table: take(k.table_len()),
             scratch: take(k.scratch_len()),
-            n: take(d),
-            k0: take(1),
+            indices: take(k.windows()),
+            n: take(d + 1),
             one: take(d),
             r2: take(d),
             r3: take(d),
@@ -441,7 +433,6 @@ impl<'a, const L: usize> Work<'a, L> {
     fn load_key(&mut self, lane: usize, prepared: &Prepared, parts: &Parts) {
         let prime = &prepared.primes[lane % 2];
         set(self.n, lane, &prime.n);
-        self.k0[0][lane] = prime.k0;
         set(self.one, lane, &prime.one);
         set(self.r2, lane, &prime.r2);
         set(self.r3, lane, &prime.r3);

@@ -1,0 +1,139 @@
+//! Scheduling: the order in which a trace's operations are printed.
+//!
+//! CPUs of this class start the oldest instruction that is ready. What a long chain waits for must
+//! therefore stand before work that could be done at any time, or the chain waits for that work.
+//! The schedule is a list schedule (Gibbons and Muchnick 1986) for a simple machine, taken from a
+//! window that moves over the source's order: the source decides how many values are alive at a
+//! time, the schedule what comes first among neighbours.
+
+use std::collections::HashMap;
+
+use crate::machine::Array;
+use crate::trace::{Name, Op};
+
+/// The same operations, those first that most others wait for.
+pub(crate) fn schedule(ops: &[Op]) -> Vec<Op> {
+    let users = users(ops);
+    let height = heights(ops, &users);
+    // Readers of an array that are not scheduled yet: its stores come after them.
+    let mut readers: HashMap<Array, usize> = HashMap::new();
+    for op in ops {
+        for array in op.reads().filter_map(|name| loaded(ops, name)) {
+            *readers.entry(array).or_default() += 1;
+        }
+    }
+
+    let mut ready_at: Vec<Option<usize>> = vec![None; ops.len()];
+    let mut order = Vec::with_capacity(ops.len());
+    let mut waiting: Vec<usize> = (0..ops.len()).collect();
+    // Reads of memory and constants take no place of their own: they happen where they are used.
+    waiting.retain(|&at| {
+        let free = matches!(ops[at], Op::Load(..) | Op::Splat(_));
+        if free {
+            ready_at[at] = Some(0);
+            order.push(at);
+        }
+        !free
+    });
+
+    let mut cycle = 0;
+    while !waiting.is_empty() {
+        let mut ports = PORTS;
+        loop {
+            let ready = |&(_, &at): &(usize, &usize)| {
+                let inputs = ops[at]
+                    .reads()
+                    .all(|name| ready_at[name.0].is_some_and(|ready| ready <= cycle));
+                let port = ports[port(ops[at])] > 0;
+                let free = match ops[at] {
+                    Op::Store(array, ..) => readers.get(&array).is_none_or(|&left| left == 0),
+                    _ => true,
+                };
+                inputs && port && free
+            };
+            let window = waiting.iter().enumerate().take(WINDOW);
+            // Of equally urgent ones the first in the source.
+            let best = window
+                .filter(ready)
+                .max_by_key(|&(place, &at)| (height[at], std::cmp::Reverse(place)))
+                .map(|(place, _)| place);
+            let Some(place) = best else { break };
+            let at = waiting.remove(place);
+            ports[port(ops[at])] -= 1;
+            ready_at[at] = Some(cycle + latency(ops[at]));
+            for array in ops[at].reads().filter_map(|name| loaded(ops, name)) {
+                *readers.get_mut(&array).expect("every reader was counted") -= 1;
+            }
+            order.push(at);
+        }
+        cycle += 1;
+    }
+    rename(ops, &order)
+}
+
+fn users(ops: &[Op]) -> Vec<Vec<usize>> {
+    let mut users = vec![Vec::new(); ops.len()];
+    for (at, op) in ops.iter().enumerate() {
+        for name in op.reads() {
+            users[name.0].push(at);
+        }
+    }
+    users
+}
+
+/// Cycles from each operation's start to the end of the trace, ports aside.
+fn heights(ops: &[Op], users: &[Vec<usize>]) -> Vec<usize> {
+    let mut height = vec![0; ops.len()];
+    for at in (0..ops.len()).rev() {
+        let after = users[at]
+            .iter()
+            .map(|&user| height[user])
+            .max()
+            .unwrap_or(0);
+        height[at] = after + latency(ops[at]);
+    }
+    height
+}
+
+/// The array that a name was read from.
+fn loaded(ops: &[Op], name: Name) -> Option<Array> {
+    match ops[name.0] {
+        Op::Load(array, _) => Some(array),
+        _ => None,
+    }
+}
+
+/// Puts operations in order; names are places, so that they change with it.
+fn rename(ops: &[Op], order: &[usize]) -> Vec<Op> {
+    let mut place = vec![Name(0); ops.len()];
+    for (to, &from) in order.iter().enumerate() {
+        place[from] = Name(to);
+    }
+    order
+        .iter()
+        .map(|&from| ops[from].map(|name| place[name.0]))
+        .collect()
+}
+
+fn port(op: Op) -> usize {
+    match op {
+        Op::MaddLo(..) | Op::MaddHi(..) => 0,
+        Op::Store(..) => 2,
+        _ => 1,
+    }
+}
+
+fn latency(op: Op) -> usize {
+    match op {
+        Op::Load(..) | Op::Splat(_) => 0,
+        Op::MaddLo(..) | Op::MaddHi(..) => 4,
+        Op::Eq(..) => 3,
+        _ => 1,
+    }
+}
+
+/// Operations that start in a cycle: multiply-adds, other arithmetic, stores.
+const PORTS: [usize; 3] = [2, 2, 1];
+/// Operations of the source that are looked at together. More would find more to do in parallel,
+/// and keep more values alive than there are registers.
+const WINDOW: usize = 16;
