@@ -851,6 +851,38 @@ key = "a.key"
     }
 
     #[test]
+    fn damaged_texts_get_one_line_that_names_the_file() {
+        let example = include_str!("../../../packaging/widelane.toml");
+        // Every key set, so that more than comments is damaged.
+        let text: String = example
+            .lines()
+            .map(|line| match line.strip_prefix("# ") {
+                Some(code) if code.contains(" = ") => code,
+                _ => line,
+            })
+            .filter(|line| !line.starts_with('#') && !line.is_empty())
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        let mut refused = 0;
+        for place in 0..text.len() {
+            for damaged in [
+                text[..place].to_owned(),
+                format!("{}{}", &text[..place], &text[place + 1..]),
+                format!("{}\n{}", &text[..place], &text[place..]),
+                format!("{}]{}", &text[..place], &text[place + 1..]),
+            ] {
+                if let Err(error) = Document::parse(Path::new("w.toml"), damaged) {
+                    let message = error.to_string();
+                    assert!(message.starts_with("w.toml"), "{message}");
+                    assert!(!message.contains('\n'), "{message}");
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused > text.len(), "{refused} of {} places", text.len());
+    }
+
+    #[test]
     fn cpu_lists() {
         assert_eq!("0,2, 4-6".parse(), Ok(CpuList(vec![0, 2, 4, 5, 6])));
         assert_eq!("".parse(), Ok(CpuList(vec![])));

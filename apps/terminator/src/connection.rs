@@ -23,6 +23,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use rustls::{ProtocolVersion, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -84,7 +85,7 @@ pub(crate) async fn serve(
     let end = match session.reach_backend(peer, &site).await {
         Ok(backend) => session.relay(backend, &site, local).await,
         Err(end) => {
-            tracing::warn!(%peer, backend = %site.backend, how = end.label(), "no backend");
+            complain(local, &site, end);
             session.tls.send_close_notify();
             say_goodbye(&mut session.client, &mut session.tls).await;
             end
@@ -92,6 +93,16 @@ pub(crate) async fn serve(
     };
     local.stats.ended(end);
     tracing::debug!(%peer, how = end.label(), "connection ended");
+}
+
+/// Says that a backend is missing, once in a while; the metrics count every time.
+fn complain(local: &Local, site: &Site, end: End) {
+    let now = std::time::Instant::now();
+    let before = local.complained.get();
+    if before.is_none_or(|before| now.duration_since(before) >= COMPLAINT_INTERVAL) {
+        local.complained.set(Some(now));
+        tracing::warn!(backend = %site.backend, how = end.label(), "a connection found no backend");
+    }
 }
 
 /// A client's socket and its TLS state, past the handshake.
@@ -543,7 +554,7 @@ impl BackendStream {
     /// Makes the coming close look broken instead of orderly, where the socket knows a difference.
     fn reset(&self) {
         if let Self::Tcp(stream) = self {
-            let _ = socket2::SockRef::from(stream).set_linger(Some(std::time::Duration::ZERO));
+            let _ = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO));
         }
     }
 }
@@ -607,6 +618,7 @@ async fn poll_once<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Poll
 
 /// Bytes read at once, and so the most that waits for a slow reader.
 pub(crate) const SCRATCH_BYTES: usize = 32 * 1024;
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

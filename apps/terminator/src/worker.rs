@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -50,6 +50,8 @@ pub(crate) struct Local {
     /// Bytes on their way from a backend to a client pass through here within one poll.
     pub(crate) scratch: RefCell<Box<[u8]>>,
     pub(crate) stats: Arc<Stats>,
+    /// When this worker last said that a backend is missing: an outage must not flood the log.
+    pub(crate) complained: Cell<Option<Instant>>,
     live: Cell<usize>,
     emptied: Notify,
 }
@@ -89,6 +91,7 @@ async fn run(index: usize, shared: Arc<Shared>, mut inbox: mpsc::UnboundedReceiv
         signing: Signing::new(&shared.signing),
         scratch: RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()),
         stats: shared.stats[index].clone(),
+        complained: Cell::new(None),
         live: Cell::new(0),
         emptied: Notify::new(),
     });
