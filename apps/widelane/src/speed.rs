@@ -121,9 +121,9 @@ Examples:
       ahead of most of what else runs on the CPU
 
 All conditions are measured in turn, in slices of 50 ms: ops/s (by CPU time) is the median of the
-slices, spread the distance of their quartiles. A job's latency (by the clock) is its wait until all
-that are in flight with it are done. power-... is the exponentiation kernel alone, beside the limit
-of the CPU's ports.";
+slices, spread the distance of their quartiles, placed the slowest of five sets of buffers at other
+addresses. A job's latency (by the clock) is its wait until all that are in flight with it are done.
+power-... is the exponentiation kernel alone, beside the limit of the CPU's ports.";
 
 const PATIENCE_WITHOUT_PROGRESS: Duration = Duration::from_secs(2);
 const CLEAR_LINE: &str = "\r\x1b[K";

@@ -50,6 +50,9 @@ pub struct Row {
     pub cpu_share: Option<f64>,
     /// Operations a second of every slice, in the order of measurement.
     pub samples: Vec<f64>,
+    /// The medians of parts of the run, each with newly made buffers at other addresses: alike, if
+    /// nothing depends on where they happen to lie. Empty for `openssl`.
+    pub ops_per_s_by_placement: Vec<f64>,
     /// Why there is no figure.
     pub reason: Option<String>,
     /// What the peer calls itself.
@@ -146,6 +149,8 @@ pub(crate) struct Series {
     pub(crate) in_flight: usize,
     /// Operations a second, by slice.
     pub(crate) rates: Vec<f64>,
+    /// Numbers of the slices at which buffers were made anew.
+    pub(crate) places: Vec<usize>,
     /// Nanoseconds for all jobs in flight together.
     pub(crate) latencies: Vec<f64>,
     /// By slice, where they are counted.
@@ -165,6 +170,7 @@ impl Series {
             backend: backend.to_owned(),
             in_flight,
             rates: Vec::new(),
+            places: Vec::new(),
             latencies: Vec::new(),
             multiply_adds_per_ns: Vec::new(),
             cpu_shares: Vec::new(),
@@ -187,7 +193,16 @@ impl Series {
         } else {
             latency(0.5)
         };
+        let ends = self
+            .places
+            .iter()
+            .skip(1)
+            .copied()
+            .chain([self.rates.len()]);
+        let places = self.places.iter().zip(ends);
+        let by_placement = places.filter_map(|(&from, to)| median(&self.rates[from..to]));
         Row {
+            ops_per_s_by_placement: by_placement.map(round).collect(),
             operation: self.operation,
             in_flight: self.in_flight,
             ops_per_s: ops_per_s.map(round),
@@ -222,8 +237,8 @@ fn table(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
     };
     writeln!(
         f,
-        "{:<28} {:>9} {:>12} {:>7} {:>11} {:>11} {left:>9} {right:>9}",
-        rows[0].operation, "in flight", "ops/s", "spread", "latency us", "p99 us",
+        "{:<28} {:>9} {:>12} {:>7} {:>7} {:>10} {:>10} {left:>9} {right:>8}",
+        rows[0].operation, "in flight", "ops/s", "spread", "placed", "latency us", "p99 us",
     )?;
     for row in rows {
         let name = match &row.version {
@@ -240,6 +255,13 @@ fn table(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
             (Some(q1), Some(q3)) => format!("{:.1}%", 100.0 * (q3 - q1) / rate),
             _ => NOT_MEASURED.to_owned(),
         };
+        let lowest = row.ops_per_s_by_placement.iter().copied().reduce(f64::min);
+        let placed = match lowest {
+            Some(lowest) if row.ops_per_s_by_placement.len() > 1 => {
+                format!("{:+.1}%", 100.0 * (lowest / rate - 1.0))
+            }
+            _ => NOT_MEASURED.to_owned(),
+        };
         let (left, right) = if counted {
             let share = row
                 .port_limit_share
@@ -253,7 +275,7 @@ fn table(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
         };
         writeln!(
             f,
-            "{:>12} {spread:>7} {:>11} {:>11} {left:>9} {right:>9}",
+            "{:>12} {spread:>7} {placed:>7} {:>10} {:>10} {left:>9} {right:>8}",
             format!("{rate:.0}"),
             number(row.latency_us, 1),
             number(row.latency_p99_us, 1),
@@ -295,6 +317,7 @@ mod tests {
             rates: rates.to_vec(),
             latencies: vec![1e6, 2e6, 3e6],
             cpu_shares: vec![1.0, 0.5, 0.4],
+            places: (0..rates.len().min(2)).collect(),
             ..Series::new(named(operation), backend, 1)
         };
         let counted = |operation, per_ns: f64| Series {
@@ -332,6 +355,7 @@ mod tests {
             (row.ops_per_s_q1, row.ops_per_s_q3),
             (Some(2500.0), Some(4500.0))
         );
+        assert_eq!(row.ops_per_s_by_placement, [5000.0, 2500.0]);
         assert_eq!(report.rows()[0].latency_us, Some(1000.0));
         assert_eq!(report.rows()[4].port_limit_share, Some(0.9));
         assert_eq!(report.rows()[5].latency_us, None);
@@ -359,7 +383,7 @@ mod tests {
         let text = report().to_string();
         assert!(text.starts_with("CPU 3: A CPU\n"), "{text}");
         assert!(text.contains("n/a (no AVX-512 VL)"), "{text}");
-        assert!(text.contains("90.0%"), "{text}");
+        assert!(text.contains("90.0%") && text.contains("-37.5%"), "{text}");
         assert!(text.contains("5 of 6 rows had less than 95 %"), "{text}");
         assert!(text.lines().all(|line| line.len() <= 120), "{text}");
     }

@@ -6,6 +6,7 @@ use crate::operation::{Done, Operation, Subject, operations};
 use crate::pin;
 use crate::report::{Machine, Report, Series};
 use std::time::{Duration, Instant};
+use widelane_crypto::Backend;
 
 /// What to measure, where and for how long.
 #[derive(Clone, Debug)]
@@ -130,7 +131,8 @@ fn measure(
         Err("it was not asked for".to_owned())
     };
     let mut subjects = Vec::new();
-    let mut conditions = conditions(plan, &openssl, &mut subjects);
+    let mut conditions = conditions(plan, &openssl, &mut subjects)?;
+    let mut earlier = Vec::new();
 
     let rounds = plan.span.div_duration_f64(SLICE).ceil().max(1.0) as usize;
     let visits = if plan.span < Duration::from_secs(1) {
@@ -138,7 +140,14 @@ fn measure(
     } else {
         (plan.span.as_secs_f64().ceil() as usize).clamp(OPENSSL_VISITS, rounds)
     };
+    let moves = rounds.div_ceil(PLACEMENTS);
     for round in 0..rounds {
+        if round > 0 && round % moves == 0 {
+            // The old ones stay, so that the new ones get other memory.
+            for prepared in &mut subjects {
+                earlier.push(prepared.again()?);
+            }
+        }
         // Spread over the run, and never in two neighbouring rounds without need.
         let openssl_now = round * visits / rounds != (round + 1) * visits / rounds;
         let count = conditions.len();
@@ -161,11 +170,15 @@ fn measure(
             });
             match how {
                 How::Here(subject) => {
-                    let subject: &mut dyn Subject = &mut *subjects[*subject];
-                    slice(subject, series).map_err(|why| SpeedError::Operation {
-                        operation: operation.name,
-                        backend: series.backend.clone(),
-                        why,
+                    if round % moves == 0 {
+                        series.places.push(series.rates.len());
+                    }
+                    slice(&mut *subjects[*subject].subject, series).map_err(|why| {
+                        SpeedError::Operation {
+                            operation: operation.name,
+                            backend: series.backend.clone(),
+                            why,
+                        }
                     })?;
                 }
                 How::OpenSsl if openssl_now => {
@@ -196,12 +209,47 @@ fn measure(
     Ok(Report::new(machine, series.collect()))
 }
 
+/// A subject, and how to make another one like it.
+struct Prepared {
+    operation: &'static Operation,
+    backend: Backend,
+    /// The most jobs in flight.
+    most: usize,
+    subject: Box<dyn Subject>,
+}
+
+impl Prepared {
+    /// Makes another one with memory of its own, and returns the one before.
+    fn again(&mut self) -> Result<Box<dyn Subject>, SpeedError> {
+        let subject = (self.operation.prepare)(self.backend).map_err(|why| self.failed(why))?;
+        let before = std::mem::replace(&mut self.subject, subject);
+        self.warm_up()?;
+        Ok(before)
+    }
+
+    /// Whatever a subject derives when it is first used is not what is measured.
+    fn warm_up(&mut self) -> Result<(), SpeedError> {
+        match self.subject.run(self.most) {
+            Ok(_) => Ok(()),
+            Err(why) => Err(self.failed(why)),
+        }
+    }
+
+    fn failed(&self, why: String) -> SpeedError {
+        SpeedError::Operation {
+            operation: self.operation.name,
+            backend: self.backend.to_string(),
+            why,
+        }
+    }
+}
+
 /// All conditions of the plan, with the subjects that they share.
 fn conditions(
     plan: &Plan,
     openssl: &Result<OpenSsl, String>,
-    subjects: &mut Vec<Box<dyn Subject>>,
-) -> Vec<Condition> {
+    subjects: &mut Vec<Prepared>,
+) -> Result<Vec<Condition>, SpeedError> {
     let mut conditions = Vec::new();
     for &operation in &plan.operations {
         if operation.openssl.is_some() {
@@ -223,11 +271,20 @@ fn conditions(
             });
         }
         for &(backend, in_flight) in operation.conditions {
-            let prepared = (operation.prepare)(backend);
-            let how = prepared.map(|subject| {
-                subjects.push(subject);
-                subjects.len() - 1
-            });
+            let how = match (operation.prepare)(backend) {
+                Ok(subject) => {
+                    let mut prepared = Prepared {
+                        operation,
+                        backend,
+                        most: in_flight.iter().copied().max().unwrap_or(1),
+                        subject,
+                    };
+                    prepared.warm_up()?;
+                    subjects.push(prepared);
+                    Ok(subjects.len() - 1)
+                }
+                Err(why) => Err(why),
+            };
             for &in_flight in in_flight {
                 let mut series = Series::new(operation, backend.name(), in_flight);
                 let how = match &how {
@@ -245,7 +302,7 @@ fn conditions(
             }
         }
     }
-    conditions
+    Ok(conditions)
 }
 
 /// Repeats the operation for the length of a slice and adds what it measures to the series.
@@ -286,13 +343,17 @@ pub(crate) const OPENSSL: &str = "openssl";
 /// passes.
 const SLICE: Duration = Duration::from_millis(50);
 
+/// How often the subjects are made anew in a run: a fast run must not owe it to where its buffers
+/// happened to lie.
+const PLACEMENTS: usize = 5;
+
 /// Least visits to the `openssl` program, which measures for a second each time.
 const OPENSSL_VISITS: usize = 3;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use widelane_crypto::{Backend, Preference};
+    use widelane_crypto::Preference;
 
     fn short(names: &[&str]) -> Plan {
         let mut plan = Plan::new(names).unwrap();
@@ -351,6 +412,18 @@ mod tests {
         for row in report.rows() {
             assert_eq!(row.ops_per_s.is_none(), row.reason.is_some(), "{row:?}");
             assert_eq!(row.ops_per_s.is_none(), row.samples.is_empty(), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn longer_runs_are_measured_in_several_places() {
+        let mut plan = short(&["port-limit"]);
+        plan.span = 2 * PLACEMENTS as u32 * SLICE;
+        for row in run(&plan, |_| {}).unwrap().rows() {
+            if row.ops_per_s.is_some() {
+                assert_eq!(row.samples.len(), 2 * PLACEMENTS);
+                assert_eq!(row.ops_per_s_by_placement.len(), PLACEMENTS);
+            }
         }
     }
 
