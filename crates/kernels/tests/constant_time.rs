@@ -134,7 +134,7 @@ fn is_padding(gap: &[u8], address: u64) -> bool {
         let mut decoder = Decoder::with_ip(64, gap, address, DecoderOptions::NONE);
         decoder.iter().all(|i| i.mnemonic() == Mnemonic::Nop)
     };
-    gap.len() < 64 && (gap.iter().all(|&byte| byte == 0 || byte == 0xcc) || nops())
+    gap.len() < PAGE && (gap.iter().all(|&byte| byte == 0 || byte == 0xcc) || nops())
 }
 
 /// Checks one function and returns the number of its instructions, or the first fault.
@@ -365,6 +365,9 @@ const CALLEE_SAVED: [Register; 7] = [
     Register::R14,
     Register::R15,
 ];
+
+/// Kernels begin on pages of their own.
+const PAGE: usize = 4096;
 
 const NOT_IN_THE_LIST: &str = "is not in the list";
 const PROGRAM_VARIABLE: &str = "WIDELANE_CONSTANT_TIME_BINARY";
