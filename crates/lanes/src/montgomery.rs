@@ -97,36 +97,48 @@ pub(crate) fn reduce<M: Machine>(m: &mut M, mut t: Vec<M::V>, n: &[M::V], k0: M:
     };
     let mut next = quotient(m, t[0]);
     for block in (0..d).step_by(BLOCK) {
-        let rows = block..(block + BLOCK).min(d);
         let mut factors = Vec::new();
-        for i in rows.clone() {
-            let (q, carry) = next;
-            let carry = m.madd_hi(carry, n[0], q);
-            t[i + 1] = m.madd_lo(t[i + 1], n[1], q);
+        // Rows in pairs, so that a digit of n is read once for four products.
+        for i in (block..block + BLOCK).step_by(2) {
+            // The column of each next row is completed first. Its quotient digit takes several
+            // cycles, and CPUs start the oldest instruction that is ready: so it must be older
+            // than the rest of this row, or the next row would wait for it.
+            let (q0, carry) = next;
+            let carry = m.madd_hi(carry, n[0], q0);
+            t[i + 1] = m.madd_lo(t[i + 1], n[1], q0);
             t[i + 1] = m.add(t[i + 1], carry);
-            // The column of the next row is complete, unless a block ends here. Its quotient digit
-            // takes several cycles, and CPUs start the oldest instruction that is ready: so it must
-            // be older than the rest of this row, or the next row would wait for it.
-            if i + 1 < rows.end || near(d) == d && i + 1 < d {
-                next = quotient(m, t[i + 1]);
+            let (q1, carry) = quotient(m, t[i + 1]);
+            t[i + 2] = m.madd_hi(t[i + 2], n[1], q0);
+            t[i + 2] = m.madd_lo(t[i + 2], n[2], q0);
+            let carry = m.madd_hi(carry, n[0], q1);
+            t[i + 2] = m.madd_lo(t[i + 2], n[1], q1);
+            t[i + 2] = m.add(t[i + 2], carry);
+            // At the end of a block the column still lacks what the far digits of n bring.
+            let complete = i + 2 < block + BLOCK || near(d) == d;
+            if complete && i + 2 < d {
+                next = quotient(m, t[i + 2]);
             }
-            t[i + 2] = m.madd_hi(t[i + 2], n[1], q);
+            t[i + 3] = m.madd_hi(t[i + 3], n[1], q1);
             for (j, &digit) in n.iter().enumerate().take(near(d)).skip(2) {
-                t[i + j] = m.madd_lo(t[i + j], digit, q);
-                t[i + j + 1] = m.madd_hi(t[i + j + 1], digit, q);
+                if j > 2 {
+                    t[i + j] = m.madd_lo(t[i + j], digit, q0);
+                }
+                t[i + j + 1] = m.madd_hi(t[i + j + 1], digit, q0);
+                t[i + j + 1] = m.madd_lo(t[i + j + 1], digit, q1);
+                t[i + j + 2] = m.madd_hi(t[i + j + 2], digit, q1);
             }
-            factors.push(q);
+            factors.extend([q0, q1]);
         }
         for far in (near(d)..d).step_by(BLOCK) {
-            for (i, &q) in rows.clone().zip(&factors) {
+            for (i, &q) in (block..).zip(&factors) {
                 for (j, &digit) in n.iter().enumerate().skip(far).take(BLOCK) {
                     t[i + j] = m.madd_lo(t[i + j], digit, q);
                     t[i + j + 1] = m.madd_hi(t[i + j + 1], digit, q);
                 }
             }
         }
-        if near(d) < d && rows.end < d {
-            next = quotient(m, t[rows.end]);
+        if near(d) < d && block + BLOCK < d {
+            next = quotient(m, t[block + BLOCK]);
         }
     }
     propagate(m, &t[d..], "the reduced number is below 2 n < 2^(52 d)")

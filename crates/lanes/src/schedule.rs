@@ -136,4 +136,4 @@ fn latency(op: Op) -> usize {
 const PORTS: [usize; 3] = [2, 2, 1];
 /// Operations of the source that are looked at together. More would find more to do in parallel,
 /// and keep more values alive than there are registers.
-const WINDOW: usize = 16;
+const WINDOW: usize = 32;
