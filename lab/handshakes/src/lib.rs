@@ -1,6 +1,6 @@
 //! Full TLS handshakes of `widelane serve` beside nginx, on one core of this machine.
 //!
-//! What `make demo` ([`demo`]) and `make bench` ([`bench`]) run. Both start the servers as child
+//! What `make demo` ([`demo()`]) and `make bench` ([`bench()`]) run. Both start the servers as child
 //! processes with the same certificate on the same CPU, drive them by `widelane load` from another
 //! CPU, take turns between the servers, and report medians over the rounds.
 //!
