@@ -65,7 +65,7 @@ fn inputs<const L: usize>(
             }
             "a" | "b" | "c" => input[top] = input[top].map(|digit| digit >> 17),
             "t" => input[top] = input[top].map(|digit| digit >> 18),
-            "index" => input[0] = input[0].map(|index| index % 32),
+            "index" => input[0] = input[0].map(|index| index % (1 << Kernel::WINDOW_BITS)),
             _ => {}
         }
     }

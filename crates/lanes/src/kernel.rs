@@ -71,7 +71,7 @@ pub struct ArraySpec {
 
 impl Kernel {
     /// Bits of the windows in which exponents are read. With four, a table has 16 entries; 32 would
-    /// save a twentieth of the multiplications, and cost as much to read.
+    /// save a thirtieth of the multiplications, and take up twice the cache.
     pub const WINDOW_BITS: usize = 4;
 
     /// Every kernel of the library.
