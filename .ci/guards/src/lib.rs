@@ -199,8 +199,6 @@ fn states(tokens: TokenStream, lint: &str) -> bool {
 pub const UNSAFE_ROOMS: &[&str] = &[
     "adapters/rustls/src/suspend.rs",
     "apps/terminator/src/privileges.rs",
-    "crates/cpu/",
-    "crates/engine/src/queue.rs",
     "crates/engine/src/slot.rs",
     "crates/kernels/",
 ];
