@@ -8,12 +8,13 @@ use rustls::sign::{Signer, SigningKey};
 use rustls::{Error, OtherError, SignatureAlgorithm, SignatureScheme};
 use rustls_pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer};
 use widelane_crypto::rsa::{self, KeyError, PrivateKey, Scheme, SignRequest};
-use widelane_engine::{Config, Engine, JobError, Request};
+use widelane_engine::{Engine, JobError, Request};
+use zeroize::Zeroize;
 
 use crate::suspend::{Cancelled, Frame};
 
 /// What [`aws_lc_rs::default_provider`] offers, with RSA signatures batched across connections by
-/// an engine of this process's own: a swap of one line.
+/// [`Engine::global`]: a swap of one line.
 ///
 /// ```
 /// # fn main() -> Result<(), rustls::Error> {
@@ -38,11 +39,8 @@ use crate::suspend::{Cancelled, Frame};
 /// environment variable `WIDELANE_CPU_DISABLE=avx512ifma` switches them off, aws-lc-rs signs.
 pub fn default_provider() -> CryptoProvider {
     static KEYS: OnceLock<Keys> = OnceLock::new();
-    with_keys(KEYS.get_or_init(|| {
-        let engine = Engine::start(Config::default());
-        Keys {
-            engine: engine.expect("the defaults ask for nothing that a machine may lack"),
-        }
+    with_keys(KEYS.get_or_init(|| Keys {
+        engine: Engine::global().clone(),
     }))
 }
 
@@ -85,8 +83,11 @@ struct Keys {
 }
 
 impl KeyProvider for Keys {
-    fn load_private_key(&self, der: PrivateKeyDer<'static>) -> Result<Arc<dyn SigningKey>, Error> {
-        match PrivateKey::from_der(&der) {
+    fn load_private_key(
+        &self,
+        mut der: PrivateKeyDer<'static>,
+    ) -> Result<Arc<dyn SigningKey>, Error> {
+        let loaded: Result<Arc<dyn SigningKey>, _> = match PrivateKey::from_der(&der) {
             Ok(key) => Ok(Arc::new(RsaKey {
                 public: key.public_key_info_der().into(),
                 key,
@@ -94,7 +95,10 @@ impl KeyProvider for Keys {
             })),
             Err(KeyError::NotRsa { .. }) => aws_lc_rs::sign::any_supported_type(&der),
             Err(error) => Err(Error::General(error.to_string())),
-        }
+        };
+        // rustls hands the bytes over and keeps none: this is their last owner.
+        der.zeroize();
+        loaded
     }
 }
 

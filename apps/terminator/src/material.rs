@@ -10,6 +10,7 @@ use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
+use zeroize::Zeroizing;
 
 use crate::config::{Certificate, Config, Fault, Listener};
 
@@ -139,7 +140,7 @@ fn read_chain(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Fa
 }
 
 fn read_key(key: &str, path: &Path) -> Result<PrivateKeyDer<'static>, Fault> {
-    let text = read_file(key, path)?;
+    let text = Zeroizing::new(read_file(key, path)?);
     PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
         let encrypted = [
             &b"BEGIN ENCRYPTED PRIVATE KEY"[..],
