@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use rustls::{ProtocolVersion, ServerConnection};
+use rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, Sleep, sleep, timeout};
@@ -267,6 +267,7 @@ impl Session {
         let certificate = self.tls.peer_certificates().and_then(<[_]>::first);
         let name = certificate.and_then(|der| crate::material::common_name(der));
         let suite = self.tls.negotiated_cipher_suite();
+        let cipher = suite.map(|suite| crate::tls::iana_name(suite.suite()));
         Ok(proxy::header(&proxy::Facts {
             client: peer,
             server: self.client.local_addr()?,
@@ -276,8 +277,9 @@ impl Session {
                 Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
                 _ => "TLSv1.3",
             },
-            cipher: suite.and_then(|suite| suite.suite().as_str()),
+            cipher: cipher.as_deref(),
             certificate: certificate.map(|_| name.as_deref()),
+            resumed: self.tls.handshake_kind() == Some(HandshakeKind::Resumed),
         }))
     }
 

@@ -20,6 +20,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) cipher: Option<&'a str>,
     /// Whether the client showed a (good) certificate, and the common name in it.
     pub(crate) certificate: Option<Option<&'a str>>,
+    /// Whether it did so in an earlier connection, whose session this one resumes.
+    pub(crate) resumed: bool,
 }
 
 /// The bytes to send before anything else.
@@ -60,7 +62,10 @@ pub(crate) fn header(facts: &Facts<'_>) -> Vec<u8> {
 fn ssl(facts: &Facts<'_>) -> Vec<u8> {
     let mut client = CLIENT_SSL;
     if facts.certificate.is_some() {
-        client |= CLIENT_CERT_CONN | CLIENT_CERT_SESS;
+        client |= CLIENT_CERT_SESS;
+        if !facts.resumed {
+            client |= CLIENT_CERT_CONN;
+        }
     }
     // `verify` is zero if the client's certificate was verified. A bad one ends the handshake, so
     // what is not zero here means that none was shown.
@@ -71,18 +76,23 @@ fn ssl(facts: &Facts<'_>) -> Vec<u8> {
     if let Some(cipher) = facts.cipher {
         record(&mut value, SUBTYPE_CIPHER, cipher.as_bytes());
     }
-    if let Some(Some(name)) = facts.certificate {
+    // What is longer breaks its standard, and the first half of a name may be somebody else's.
+    if let Some(Some(name)) = facts.certificate
+        && name.len() <= LONGEST_COMMON_NAME
+    {
         record(&mut value, SUBTYPE_CN, name.as_bytes());
     }
     value
 }
 
-/// Appends a record. Values here are names: 255 bytes at most by their own standards, except a
-/// common name, which is cut so that the header always fits its length field.
+/// Appends a record. Values here are names of 256 bytes at most, and one record of a few of them, so
+/// that the header always fits its length field.
 fn record(bytes: &mut Vec<u8>, kind: u8, value: &[u8]) {
-    let value = &value[..value.len().min(LONGEST_VALUE)];
+    let Ok(length) = u16::try_from(value.len()) else {
+        return;
+    };
     bytes.push(kind);
-    bytes.extend_from_slice(&(value.len() as u16).to_be_bytes());
+    bytes.extend_from_slice(&length.to_be_bytes());
     bytes.extend_from_slice(value);
 }
 
@@ -99,7 +109,8 @@ const TCP_OVER_IPV4: u8 = 0x11;
 const TCP_OVER_IPV6: u8 = 0x21;
 const LENGTH_AT: usize = 14;
 const FIXED_BYTES: usize = 16;
-const LONGEST_VALUE: usize = 4096;
+/// 64 characters (X.520, `ub-common-name`), each of four bytes at most.
+const LONGEST_COMMON_NAME: usize = 256;
 const TYPE_ALPN: u8 = 0x01;
 const TYPE_AUTHORITY: u8 = 0x02;
 const TYPE_SSL: u8 = 0x20;
@@ -123,6 +134,7 @@ mod tests {
             version: "TLSv1.3",
             cipher: None,
             certificate: Some(Some("cn")),
+            resumed: false,
         }
     }
 
@@ -142,6 +154,27 @@ mod tests {
         assert_eq!(bytes[13], TCP_OVER_IPV6);
         let length = usize::from(u16::from_be_bytes([bytes[14], bytes[15]]));
         assert_eq!(length, bytes.len() - 16);
+    }
+
+    #[test]
+    fn a_resumed_session_showed_its_certificate_before() {
+        let mut facts = facts("192.0.2.1:1", "192.0.2.2:2");
+        facts.resumed = true;
+        assert_eq!(
+            ssl(&facts)[..5],
+            [CLIENT_SSL | CLIENT_CERT_SESS, 0, 0, 0, 0]
+        );
+    }
+
+    #[test]
+    fn a_common_name_is_told_whole_or_not_at_all() {
+        let (longest, longer) = ("n".repeat(256), "n".repeat(257));
+        let mut facts = facts("192.0.2.1:1", "192.0.2.2:2");
+        facts.certificate = Some(Some(&longest));
+        let with_name = ssl(&facts);
+        assert!(with_name.ends_with(longest.as_bytes()));
+        facts.certificate = Some(Some(&longer));
+        assert_eq!(ssl(&facts)[..], with_name[..with_name.len() - 3 - 256]);
     }
 
     #[test]

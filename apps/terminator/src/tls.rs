@@ -212,7 +212,7 @@ fn pick<T: Copy>(
 }
 
 /// The registry's spelling; rustls writes `TLS13_` where the registry writes `TLS_`.
-fn iana_name(suite: CipherSuite) -> String {
+pub(crate) fn iana_name(suite: CipherSuite) -> String {
     let name = suite.as_str().unwrap_or("?");
     match name.strip_prefix("TLS13_") {
         Some(rest) => format!("TLS_{rest}"),

@@ -227,9 +227,14 @@ impl Drop for Alive {
 }
 
 fn pin(cpu: usize) {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    if let Err(error) = sched_setaffinity(None, &set) {
+    let pinned = if cpu < CpuSet::MAX_CPU {
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        sched_setaffinity(None, &set)
+    } else {
+        Err(Errno::INVAL)
+    };
+    if let Err(error) = pinned {
         tracing::warn!(cpu, %error, "cannot pin a worker; is this CPU online and allowed?");
     }
 }
