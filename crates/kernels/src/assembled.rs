@@ -144,11 +144,11 @@ impl<const L: usize> Callable<L> {
     }
 }
 
-/// Overwrites all vector registers, in which kernels leave secrets behind.
+/// Overwrites all vector and mask registers, in which kernels leave secrets behind.
 pub fn wipe_registers(_: Avx512Ifma) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the token proves that the CPU has 32 512-bit registers; the function changes vector
-    // registers only, which its calling convention lets it.
+    // SAFETY: the token proves that the CPU has 32 512-bit registers and the masks; the function
+    // changes those only, which its calling convention lets it.
     unsafe {
         widelane_wipe_registers();
     }
@@ -207,6 +207,10 @@ core::arch::global_asm!(
     "    vzeroall",
     "    .irp i, 16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
     "    vpxorq zmm\\i, zmm\\i, zmm\\i",
+    "    .endr",
+    // Which entry of a table was read shows in a mask. Clears all 64 bits.
+    "    .irp i, 0,1,2,3,4,5,6,7",
+    "    kxorw k\\i, k\\i, k\\i",
     "    .endr",
     "    ret",
     "    .size widelane_wipe_registers, . - widelane_wipe_registers",
