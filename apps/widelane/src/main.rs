@@ -64,5 +64,5 @@ Examples:
   widelane speed rsa2048-sign
   widelane kernels
 
-Every command prints a table for people, or JSON for programs with --json.
+What is measured is printed as a table for people, or as JSON for programs with --json.
 Exit status: 0 it worked, 1 it failed, 2 it was called wrongly.";

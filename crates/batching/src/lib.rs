@@ -2,8 +2,8 @@
 //! work.
 //!
 //! Every function here is pure and total: it looks at counts and sequence numbers, it knows no
-//! clock, thread, allocation or I/O, and it answers for every input. The engine and the simulator
-//! call exactly these functions, so what is simulated is what runs.
+//! clock, thread, allocation or I/O, and it answers for every input. The engine calls exactly these
+//! functions and decides nothing by itself, so what their tests show is what runs.
 //!
 //! It is *not* the mechanism. Queues, threads, wake-ups and counters live in `widelane-engine`.
 //!
