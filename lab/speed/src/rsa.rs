@@ -8,6 +8,9 @@ use widelane_crypto::{Backend, Preference};
 /// and padding; allocation included), passes over as many requests as there are lanes, in each of
 /// them blinding, exponentiations and the check with the public exponent.
 ///
+/// A request that comes alone on a vector backend is answered as in the engine as well: in lanes or
+/// by aws-lc-rs, by the passes' own few trials of both, which are part of what is measured.
+///
 /// On [`Backend::AwsLc`] a request is padded as well, though aws-lc-rs pads once more by itself:
 /// that is what the engine pays there, and below a hundredth of the signature.
 pub(crate) fn sign(size: Size, backend: Backend) -> Result<Box<dyn Subject>, String> {

@@ -7,18 +7,27 @@
 //!
 //! Every private operation is blinded, and its result is raised to the public exponent and
 //! compared before it is released: a fault in one request yields [`SignError::Fault`] for that
-//! request and leaves its neighbours alone.
+//! request ([`SignError::AwsLc`] where aws-lc-rs signs) and leaves its neighbours alone.
 //!
-//! Which code signs depends on the key. [`Passes`] with a vector backend take keys of 2048, 3072
-//! or 4096 bits both of whose primes have half that size. Everything else, and everything on
-//! [`Backend::AwsLc`], goes through [`sign_single`]: to aws-lc-rs, or, for public exponents of more
-//! than 33 bits, which that refuses, to portable code over crypto-bigint that is correct,
-//! constant-time and slow.
+//! Which code signs depends on the key and on the company it has:
+//!
+//! | request | signed by |
+//! | --- | --- |
+//! | 2048, 3072 or 4096 bits, both primes of half that size, on a vector backend | |
+//! | … with others of its size | lanes |
+//! | … by itself | lanes or aws-lc-rs, whichever is measured to be faster |
+//! | … by itself, and aws-lc-rs refuses the key | lanes |
+//! | every other key, and every key on [`Backend::AwsLc`] ([`sign_single`]) | |
+//! | … | aws-lc-rs |
+//! | … and aws-lc-rs refuses the key | portable code: correct, constant-time and slow |
+//!
+//! aws-lc-rs refuses public exponents of more than 33 bits.
 
 mod arithmetic;
 #[cfg(test)]
 mod chain;
 mod key;
+mod lone;
 mod padding;
 mod pass;
 mod portable;
@@ -30,6 +39,7 @@ pub use key::{KeyError, PrivateKey};
 pub use request::{Scheme, SignError, SignRequest, sign_single};
 
 use crate::{Backend, BackendUnavailable, Preference};
+use lone::{Lone, Way};
 use pass::Pass;
 use std::fmt;
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
@@ -77,10 +87,14 @@ impl fmt::Display for Size {
 
 /// Runs passes: several requests of one size, of any keys, together.
 ///
-/// The backend is chosen once, when the value is made.
+/// The backend is chosen once, when the value is made. A request that comes alone leaves most lanes
+/// of a vector backend idle; it takes them nevertheless, or aws-lc-rs, by what the first such
+/// requests, and a few of every 4096 after, have shown to be faster on this machine.
 #[derive(Debug)]
 pub struct Passes {
     lanes: Lanes,
+    /// One for each [`Size`] in the order of [`Size::ALL`].
+    lone: [Lone; 3],
 }
 
 /// The passes of the chosen backend, one for each [`Size`] in the order of [`Size::ALL`].
@@ -111,7 +125,8 @@ impl Passes {
                 Lanes::Zmm(Size::ALL.map(|size| Pass::zmm(token, size.prime_bits())))
             }
         };
-        Ok(Self { lanes })
+        let lone = Size::ALL.map(|_| Lone::new());
+        Ok(Self { lanes, lone })
     }
 
     /// The backend that was chosen.
@@ -130,6 +145,13 @@ impl Passes {
             Lanes::Ymm(passes) => passes[size as usize].lanes(),
             Lanes::Zmm(passes) => passes[size as usize].lanes(),
         }
+    }
+
+    /// Whether requests of this size that come alone go to the lanes of a vector backend; `None`
+    /// where there is no choice, or no measurement yet.
+    pub fn lone_in_lanes(&self, size: Size) -> Option<bool> {
+        let faster = self.lone[size as usize].faster()?;
+        Some(faster == Way::Lanes)
     }
 
     /// Answers every request, in order, exactly one result each.
@@ -158,10 +180,11 @@ impl Passes {
 
     /// Answers as many requests of this size as there are lanes.
     fn pass(&self, size: Size, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
+        let lone = &self.lone[size as usize];
         match &self.lanes {
             Lanes::Single => requests.iter().map(sign_single).collect(),
-            Lanes::Ymm(passes) => passes[size as usize].run(requests),
-            Lanes::Zmm(passes) => passes[size as usize].run(requests),
+            Lanes::Ymm(passes) => lone.run(requests, |some| passes[size as usize].run(some)),
+            Lanes::Zmm(passes) => lone.run(requests, |some| passes[size as usize].run(some)),
         }
     }
 }
