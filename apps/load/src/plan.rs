@@ -150,9 +150,12 @@ impl Plan {
                     self.threads
                 ));
             }
-            Arrivals::Rate { per_second, .. } if !(per_second.is_finite() && per_second > 0.0) => {
+            Arrivals::Rate { per_second, .. }
+                if !(per_second.is_finite() && per_second >= LOWEST_RATE) =>
+            {
                 return wrong(format!(
-                    "--rate {per_second} is no number of starts a second; give one above 0"
+                    "--rate {per_second} is no number of starts a second; \
+                     give {LOWEST_RATE} at least"
                 ));
             }
             _ => {}
@@ -206,6 +209,9 @@ const DEFAULT_WARMUP: Duration = Duration::from_secs(1);
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 const DEFAULT_MAX_IN_FLIGHT: usize = 10_000;
 
+/// A start in eleven days: times between starts stay far below what a clock can count.
+const LOWEST_RATE: f64 = 1e-6;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -232,6 +238,7 @@ mod tests {
         };
         assert!(refused(|p| p.arrivals = rate(f64::NAN)).contains("--rate"));
         assert!(refused(|p| p.arrivals = rate(-1.0)).contains("--rate"));
+        assert!(refused(|p| p.arrivals = rate(1e-300)).contains("--rate"));
         assert!(refused(|p| p.after = After::Get("x".into())).contains("--get"));
         assert!(refused(|p| p.after = After::Get("/a b".into())).contains("--get"));
         assert!(refused(|p| p.server_name = "a b".into()).contains("--server-name"));
