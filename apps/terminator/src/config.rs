@@ -62,7 +62,8 @@ pub struct Batching {
     pub placement: Placement,
     /// CPUs of the vector cores, for [`Placement::VectorCores`].
     pub vector_cpus: CpuList,
-    /// Jobs that may wait before new ones are refused.
+    /// Jobs of one key size that may wait, for each worker or for all vector cores together, before
+    /// new ones are refused.
     pub queue: usize,
     /// Which code signs.
     pub backend: SigningBackend,
