@@ -85,8 +85,8 @@ fn ssl(facts: &Facts<'_>) -> Vec<u8> {
     value
 }
 
-/// Appends a record. Values here are names of 256 bytes at most, and one record of a few of them, so
-/// that the header always fits its length field.
+/// Appends a record. Values here are names of 256 bytes at most, and one that holds a few of them,
+/// so that the header always fits its length field.
 fn record(bytes: &mut Vec<u8>, kind: u8, value: &[u8]) {
     let Ok(length) = u16::try_from(value.len()) else {
         return;
