@@ -275,17 +275,13 @@ impl<F: FnMut(&str)> Bench<'_, F> {
             let result = memory::idle(self.stage, side, self.plan.idle_connections)?;
             let mib = |state: &str| result[state]["pss_kib"].as_f64().map(|kib| kib / 1024.0);
             let one_digit = |value: Option<f64>| value.map_or("n/a".into(), |v| format!("{v:.1}"));
-            let row = match result["skipped"].as_str() {
-                Some(reason) => vec![self.name(side), format!("n/a: {reason}")],
-                None => vec![
-                    self.name(side),
-                    result["connections"].to_string(),
-                    one_digit(mib("before")),
-                    one_digit(mib("with")),
-                    whole(result["pss_bytes_each"].as_f64()),
-                ],
-            };
-            rows.push(row);
+            rows.push(vec![
+                self.name(side),
+                result["connections"].to_string(),
+                one_digit(mib("before")),
+                one_digit(mib("with")),
+                whole(result["pss_bytes_each"].as_f64()),
+            ]);
             self.record
                 .line(&json!({"kind": "memory", "result": result}))?;
         }

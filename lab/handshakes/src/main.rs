@@ -52,7 +52,7 @@ enum Command {
         /// Turns of each server
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
         rounds: u16,
-        /// Seconds of each turn
+        /// Seconds of each turn; those of the open loop take twice as long
         #[arg(long, default_value_t = 3.0)]
         seconds: f64,
         /// Idle connections whose memory is measured, 0 for none
@@ -106,6 +106,7 @@ fn run(cli: Cli) -> Result<String, TrialError> {
             let mut plan = BenchPlan::new(records, command.join(" "));
             plan.rounds = rounds.into();
             plan.seconds = seconds;
+            plan.open_seconds = 2.0 * seconds;
             plan.idle_connections = idle;
             plan.speed = !no_speed;
             let (record, summary) = bench(&stage, &plan, progress)?;

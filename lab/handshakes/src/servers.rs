@@ -112,10 +112,9 @@ fn nginx(stage: &Stage, folder: &Path, address: SocketAddr) -> Result<Command, T
     let configuration = format!(
         r#"daemon off;
 worker_processes 1;
-worker_rlimit_nofile {descriptors};
 pid {folder}/nginx.pid;
 error_log stderr error;
-events {{ worker_connections {descriptors}; }}
+events {{ worker_connections {MOST_CONNECTIONS}; }}
 http {{
     access_log off;
     client_header_timeout 600s;
@@ -135,7 +134,6 @@ http {{
     }}
 }}
 "#,
-        descriptors = 2 * MOST_CONNECTIONS,
         folder = folder.display(),
         certificate = stage.certificate().display(),
         key = stage.key().display(),
