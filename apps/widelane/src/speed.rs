@@ -123,8 +123,8 @@ Examples:
 All conditions are measured in turn, in slices of 50 ms: ops/s (by CPU time) is the median of the
 slices, spread the distance of their quartiles, placed the slowest of five sets of buffers at other
 addresses. A job's latency (by the clock) is its wait until all that are in flight with it are done.
-With 1 in flight a vector backend signs as it does in the engine: in lanes or through aws-lc,
-whichever a few trials on this machine found faster.
+With 1 in flight a vector backend signs in lanes here; a server that chooses its backend itself
+signs such a lone request through aws-lc where that is faster.
 power-... is the exponentiation kernel alone, beside the limit of the CPU's ports.";
 
 const PATIENCE_WITHOUT_PROGRESS: Duration = Duration::from_secs(2);

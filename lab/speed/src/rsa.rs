@@ -8,8 +8,8 @@ use widelane_crypto::{Backend, Preference};
 /// and padding; allocation included), passes over as many requests as there are lanes, in each of
 /// them blinding, exponentiations and the check with the public exponent.
 ///
-/// A request that comes alone on a vector backend is answered as in the engine as well: in lanes or
-/// by aws-lc-rs, by the passes' own few trials of both, which are part of what is measured.
+/// A request that comes alone on a vector backend is answered in lanes, as the backend is asked for
+/// by name; the engine, left to choose, takes aws-lc-rs where that is faster.
 ///
 /// On [`Backend::AwsLc`] a request is padded as well, though aws-lc-rs pads once more by itself:
 /// that is what the engine pays there, and below a hundredth of the signature.

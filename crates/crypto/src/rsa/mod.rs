@@ -15,7 +15,7 @@
 //! | --- | --- |
 //! | 2048, 3072 or 4096 bits, both primes of half that size, on a vector backend | |
 //! | … with others of its size | lanes |
-//! | … by itself | lanes or aws-lc-rs, whichever is measured to be faster |
+//! | … by itself | lanes or, unless the backend was asked for by name, aws-lc-rs, whichever is measured to be faster |
 //! | … by itself, and aws-lc-rs refuses the key | lanes |
 //! | every other key, and every key on [`Backend::AwsLc`] ([`sign_single`]) | |
 //! | … | aws-lc-rs |
@@ -89,12 +89,13 @@ impl fmt::Display for Size {
 ///
 /// The backend is chosen once, when the value is made. A request that comes alone leaves most lanes
 /// of a vector backend idle; it takes them nevertheless, or aws-lc-rs, by what the first such
-/// requests, and a few of every 4096 after, have shown to be faster on this machine.
+/// requests, and a few of every 4096 after, have shown to be faster on this machine. A backend that
+/// was asked for by name takes them always.
 #[derive(Debug)]
 pub struct Passes {
     lanes: Lanes,
-    /// One for each [`Size`] in the order of [`Size::ALL`].
-    lone: [Lone; 3],
+    /// One for each [`Size`] in the order of [`Size::ALL`], where there is a choice.
+    lone: Option<[Lone; 3]>,
 }
 
 /// The passes of the chosen backend, one for each [`Size`] in the order of [`Size::ALL`].
@@ -125,7 +126,8 @@ impl Passes {
                 Lanes::Zmm(Size::ALL.map(|size| Pass::zmm(token, size.prime_bits())))
             }
         };
-        let lone = Size::ALL.map(|_| Lone::new());
+        let free = preference == Preference::Auto && backend != Backend::AwsLc;
+        let lone = free.then(|| Size::ALL.map(|_| Lone::new()));
         Ok(Self { lanes, lone })
     }
 
@@ -150,7 +152,7 @@ impl Passes {
     /// Whether requests of this size that come alone go to the lanes of a vector backend; `None`
     /// where there is no choice, or no measurement yet.
     pub fn lone_in_lanes(&self, size: Size) -> Option<bool> {
-        let faster = self.lone[size as usize].faster()?;
+        let faster = self.lone.as_ref()?[size as usize].faster()?;
         Some(faster == Way::Lanes)
     }
 
@@ -180,11 +182,14 @@ impl Passes {
 
     /// Answers as many requests of this size as there are lanes.
     fn pass(&self, size: Size, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
-        let lone = &self.lone[size as usize];
-        match &self.lanes {
+        let in_lanes = |requests: &[SignRequest]| match &self.lanes {
             Lanes::Single => requests.iter().map(sign_single).collect(),
-            Lanes::Ymm(passes) => lone.run(requests, |some| passes[size as usize].run(some)),
-            Lanes::Zmm(passes) => lone.run(requests, |some| passes[size as usize].run(some)),
+            Lanes::Ymm(passes) => passes[size as usize].run(requests),
+            Lanes::Zmm(passes) => passes[size as usize].run(requests),
+        };
+        match &self.lone {
+            Some(lone) => lone[size as usize].run(requests, in_lanes),
+            None => in_lanes(requests),
         }
     }
 }
