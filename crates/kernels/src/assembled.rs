@@ -88,7 +88,8 @@ impl<const L: usize> Callable<L> {
     /// # Panics
     ///
     /// If an array has another length than the kernel's, or `scratch` is too short.
-    #[inline]
+    // Always: out of line, this code would compete with the kernels for the instruction cache.
+    #[inline(always)]
     pub(crate) fn call<const W: usize, const N: usize>(
         &self,
         mut written: [&mut [[u64; L]]; W],

@@ -74,7 +74,7 @@ impl Kernel {
     /// save a thirtieth of the multiplications, and take up twice the cache.
     pub const WINDOW_BITS: usize = 4;
 
-    /// Every kernel of the library.
+    /// Every kernel of the library. Those that an exponentiation runs all the time are neighbours.
     pub fn all() -> Vec<Kernel> {
         let mut all = Vec::new();
         // RSA-2048, 3072 and 4096: primes of 1024, 1536 and 2048 bits.
@@ -83,13 +83,13 @@ impl Kernel {
             all.extend([
                 Kernel::Amm(digits),
                 Kernel::Ams(digits),
-                Kernel::Redc(digits),
-                Kernel::Subtract(digits),
-                Kernel::MulAdd(digits),
                 Kernel::Select {
                     digits,
                     entries: 1 << Self::WINDOW_BITS,
                 },
+                Kernel::Redc(digits),
+                Kernel::Subtract(digits),
+                Kernel::MulAdd(digits),
                 Kernel::ToDigits {
                     digits: 2 * digits,
                     limbs: 2 * limbs,

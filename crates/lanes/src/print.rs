@@ -45,9 +45,7 @@ pub(crate) fn print(kernel: Kernel, width: Width, code: &Allocated) -> String {
         .map(|array| format!("{}[{}]", array.name, array.len))
         .collect();
     let _ = writeln!(out, "# {symbol}: {}; {}", kernel.formula(), names.join(" "));
-    // A page of its own: kernels fill most of the instruction cache, and where they begin would
-    // otherwise change from build to build how well they do.
-    let _ = writeln!(out, "    .p2align 12");
+    let _ = writeln!(out, "    .p2align 6");
     let _ = writeln!(out, "    .globl {symbol}");
     let _ = writeln!(out, "    .hidden {symbol}");
     let _ = writeln!(out, "    .type {symbol}, @function");

@@ -36,6 +36,11 @@ pub(crate) fn schedule(ops: &[Op]) -> Vec<Op> {
         !free
     });
 
+    let window = if ops.len() < LONG {
+        WINDOW
+    } else {
+        WINDOW_OF_LONG
+    };
     let mut cycle = 0;
     while !waiting.is_empty() {
         let mut ports = PORTS;
@@ -51,9 +56,9 @@ pub(crate) fn schedule(ops: &[Op]) -> Vec<Op> {
                 };
                 inputs && port && free
             };
-            let window = waiting.iter().enumerate().take(WINDOW);
+            let candidates = waiting.iter().enumerate().take(window);
             // Of equally urgent ones the first in the source.
-            let best = window
+            let best = candidates
                 .filter(ready)
                 .max_by_key(|&(place, &at)| (height[at], std::cmp::Reverse(place)))
                 .map(|(place, _)| place);
@@ -134,6 +139,9 @@ fn latency(op: Op) -> usize {
 
 /// Operations that start in a cycle: multiply-adds, other arithmetic, stores.
 const PORTS: [usize; 3] = [2, 2, 1];
-/// Operations of the source that are looked at together. More would find more to do in parallel,
-/// and keep more values alive than there are registers.
-const WINDOW: usize = 32;
+/// Operations of the source that are looked at together, and those of a long source: more would
+/// find more to do in parallel, and keep more values alive than there are registers.
+const WINDOW: usize = 48;
+const WINDOW_OF_LONG: usize = 32;
+/// Operations from which on a source is long, and short of registers anyhow.
+const LONG: usize = 2500;
