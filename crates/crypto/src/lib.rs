@@ -30,5 +30,7 @@
 
 mod backend;
 pub mod rsa;
+mod work;
 
 pub use backend::{Backend, BackendUnavailable, ParseBackendError, Preference};
+pub use work::Work;

@@ -32,11 +32,13 @@ mod padding;
 mod pass;
 mod portable;
 mod request;
+mod signing;
 #[cfg(test)]
 mod vectors;
 
 pub use key::{KeyError, PrivateKey};
 pub use request::{Scheme, SignError, SignRequest, sign_single};
+pub use signing::{OtherSigning, Signing};
 
 use crate::{Backend, BackendUnavailable, Preference};
 use lone::{Lone, Way};
