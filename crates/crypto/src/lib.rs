@@ -2,8 +2,8 @@
 //!
 //! What it is: the layer between arithmetic and protocols. It loads and checks keys, turns
 //! messages into the integers that the kernels work on, runs passes over several requests and
-//! releases a result only after it was verified. At present it holds one family, [`rsa`]
-//! signatures.
+//! releases a result only after it was verified. Families: [`rsa`] signatures, [`mlkem`] key
+//! encapsulation.
 //!
 //! What it is not: a scheduler. Which requests share a pass, and when it runs, is decided by
 //! `batching` and carried out by `engine`. Nor does it contain arithmetic for vector registers
@@ -28,9 +28,12 @@
 
 #![forbid(unsafe_code)]
 
+mod agreement;
 mod backend;
+pub mod mlkem;
 pub mod rsa;
 mod work;
 
+pub use agreement::{AgreeError, Shared};
 pub use backend::{Backend, BackendUnavailable, ParseBackendError, Preference};
 pub use work::Work;

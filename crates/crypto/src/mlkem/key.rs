@@ -1,0 +1,153 @@
+//! Decapsulation keys: their forms, and the check of what is loaded.
+
+use super::Size;
+use crate::AgreeError;
+use aws_lc_rs::{digest, kem};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use zeroize::Zeroizing;
+
+/// A decapsulation key.
+///
+/// Cloning copies a counted reference. The bytes are wiped when the last clone is dropped.
+/// [`Debug`](fmt::Debug) shows the size and nothing else.
+#[derive(Clone)]
+pub struct DecapsulationKey {
+    inner: Arc<Inner>,
+}
+
+impl DecapsulationKey {
+    /// Loads a key in expanded form: `dk` of FIPS 203, algorithm 16.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`], as the checks of FIPS 203, section 7.3, demand.
+    pub fn from_expanded(size: Size, expanded: &[u8]) -> Result<Self, KeyError> {
+        let wanted = size.decapsulation_key_len();
+        if expanded.len() != wanted {
+            return Err(KeyError::Length {
+                size,
+                wanted,
+                found: expanded.len(),
+            });
+        }
+        let parts = Parts::new(size, expanded);
+        let hash = digest::digest(&digest::SHA3_256, parts.encapsulation_key);
+        // Both are public.
+        if hash.as_ref() != parts.hash {
+            return Err(KeyError::Hash { size });
+        }
+        Ok(Self::trusted(size, expanded.to_vec()))
+    }
+
+    /// A key that has just been made, or checked.
+    pub(super) fn trusted(size: Size, expanded: Vec<u8>) -> Self {
+        let inner = Inner {
+            size,
+            expanded: Zeroizing::new(expanded),
+            aws_lc: OnceLock::new(),
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// A key that aws-lc-rs has made.
+    pub(super) fn from_aws_lc(
+        size: Size,
+        key: kem::DecapsulationKey,
+    ) -> Result<Self, aws_lc_rs::error::Unspecified> {
+        let this = Self::trusted(size, key.key_bytes()?.as_ref().to_vec());
+        // Nobody else has the key yet, so that this sets it.
+        let _ = this.inner.aws_lc.set(key);
+        Ok(this)
+    }
+
+    /// Its parameter set.
+    pub fn size(&self) -> Size {
+        self.inner.size
+    }
+
+    /// The key in expanded form.
+    pub fn expanded(&self) -> &[u8] {
+        &self.inner.expanded
+    }
+
+    /// The encapsulation key that belongs to it.
+    pub fn encapsulation_key(&self) -> &[u8] {
+        self.parts().encapsulation_key
+    }
+
+    pub(super) fn parts(&self) -> Parts<'_> {
+        Parts::new(self.size(), self.expanded())
+    }
+
+    /// The key as aws-lc-rs wants it, made when it is first used.
+    pub(super) fn aws_lc(&self) -> Result<&kem::DecapsulationKey, AgreeError> {
+        if let Some(key) = self.inner.aws_lc.get() {
+            return Ok(key);
+        }
+        let key = kem::DecapsulationKey::new(self.size().aws_lc(), self.expanded())
+            .map_err(|_| AgreeError::Failed)?;
+        Ok(self.inner.aws_lc.get_or_init(|| key))
+    }
+}
+
+impl fmt::Debug for DecapsulationKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DecapsulationKey")
+            .field("size", &self.size())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a decapsulation key was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// It has another length than the expanded form of this size.
+    #[error("a decapsulation key of {size} in expanded form has {wanted} bytes, this has {found}")]
+    Length {
+        /// The size that was asked for.
+        size: Size,
+        /// Bytes of a key of that size.
+        wanted: usize,
+        /// Bytes of this one.
+        found: usize,
+    },
+    /// The encapsulation key inside does not have the hash beside it.
+    #[error("the decapsulation key of {size} is damaged: its hash does not fit; restore the file")]
+    Hash {
+        /// The size of the key.
+        size: Size,
+    },
+}
+
+struct Inner {
+    size: Size,
+    expanded: Zeroizing<Vec<u8>>,
+    aws_lc: OnceLock<kem::DecapsulationKey>,
+}
+
+/// What an expanded key consists of (FIPS 203, algorithm 16, line 3).
+#[derive(Clone, Copy)]
+pub(super) struct Parts<'a> {
+    pub(super) encapsulation_key: &'a [u8],
+    /// `H(ek)`.
+    pub(super) hash: &'a [u8],
+}
+
+impl<'a> Parts<'a> {
+    /// # Panics
+    ///
+    /// If the key has another length than its size says.
+    fn new(size: Size, expanded: &'a [u8]) -> Self {
+        assert_eq!(expanded.len(), size.decapsulation_key_len());
+        let (_, rest) = expanded.split_at(384 * size.rank());
+        let (encapsulation_key, rest) = rest.split_at(size.encapsulation_key_len());
+        Self {
+            encapsulation_key,
+            hash: &rest[..32],
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The three requests, and their answers one by one, from aws-lc-rs.
+
+use super::{DecapsulationKey, Size};
+use crate::{AgreeError, Shared};
+use aws_lc_rs::kem;
+
+/// Make a key pair.
+///
+/// The answer is the decapsulation key and the bytes of the encapsulation key for the peer.
+#[derive(Clone, Copy, Debug)]
+pub struct Keygen {
+    /// Of the key.
+    pub size: Size,
+}
+
+/// Choose a secret for the owner of an encapsulation key.
+///
+/// The answer is the ciphertext for the peer, and the secret.
+#[derive(Clone, Debug)]
+pub struct Encapsulate {
+    /// Of the key.
+    pub size: Size,
+    /// The peer's encapsulation key, as received.
+    pub key: Vec<u8>,
+}
+
+/// Find the secret that a peer has chosen.
+#[derive(Clone, Debug)]
+pub struct Decapsulate {
+    /// One's own key.
+    pub key: DecapsulationKey,
+    /// The peer's ciphertext, as received.
+    pub ciphertext: Vec<u8>,
+}
+
+impl Keygen {
+    pub(super) fn alone(&self) -> Result<(DecapsulationKey, Vec<u8>), AgreeError> {
+        let key = kem::DecapsulationKey::generate(self.size.aws_lc())
+            .and_then(|key| DecapsulationKey::from_aws_lc(self.size, key))
+            .map_err(|_| AgreeError::Failed)?;
+        let public = key.encapsulation_key().to_vec();
+        Ok((key, public))
+    }
+}
+
+impl Encapsulate {
+    /// Whether the key has the right length; what else is wrong with it shows in the pass.
+    pub(super) fn check(&self) -> Result<(), AgreeError> {
+        if self.key.len() == self.size.encapsulation_key_len() {
+            Ok(())
+        } else {
+            Err(AgreeError::InvalidPeer(KEY_LENGTH))
+        }
+    }
+
+    pub(super) fn alone(&self) -> Result<(Vec<u8>, Shared), AgreeError> {
+        self.check()?;
+        let key = kem::EncapsulationKey::new(self.size.aws_lc(), &self.key)
+            .map_err(|_| AgreeError::Failed)?;
+        // Checks the key (FIPS 203, section 7.2); nothing else in it can fail.
+        let (ciphertext, shared) = key
+            .encapsulate()
+            .map_err(|_| AgreeError::InvalidPeer(KEY_MODULUS))?;
+        Ok((ciphertext.as_ref().to_vec(), Shared::new(shared.as_ref())))
+    }
+}
+
+impl Decapsulate {
+    /// Whether the ciphertext has the right length, all that can be wrong with it.
+    pub(super) fn check(&self) -> Result<(), AgreeError> {
+        if self.ciphertext.len() == self.key.size().ciphertext_len() {
+            Ok(())
+        } else {
+            Err(AgreeError::InvalidPeer(CIPHERTEXT_LENGTH))
+        }
+    }
+
+    pub(super) fn alone(&self) -> Result<Shared, AgreeError> {
+        self.check()?;
+        let shared = self
+            .key
+            .aws_lc()?
+            .decapsulate(kem::Ciphertext::from(self.ciphertext.as_slice()))
+            .map_err(|_| AgreeError::Failed)?;
+        Ok(Shared::new(shared.as_ref()))
+    }
+}
+
+const KEY_LENGTH: &str = "an ML-KEM encapsulation key of the wrong length";
+pub(super) const KEY_MODULUS: &str = "an ML-KEM encapsulation key with unreduced coefficients";
+const CIPHERTEXT_LENGTH: &str = "an ML-KEM ciphertext of the wrong length";
