@@ -25,15 +25,16 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     if let Some(name) = args.assembly {
         return output::print(&assembly(&name)?);
     }
-    let proved = Kernel::all()
+    let every = Kernel::all()
         .into_iter()
-        .map(|kernel| match kernel.prove() {
-            Ok(proof) => Ok((kernel, proof)),
-            Err(error) => Err(Failure::Failed(format!(
-                "{} is not proved: {error}",
-                kernel.name()
-            ))),
-        });
+        .flat_map(|kernel| WIDTHS.map(|width| (kernel, width)));
+    let proved = every.map(|(kernel, width)| match kernel.prove(width) {
+        Ok(proof) => Ok((kernel, width, proof)),
+        Err(error) => Err(Failure::Failed(format!(
+            "{} is not proved: {error}",
+            kernel.symbol(width)
+        ))),
+    });
     let proved = proved.collect::<Result<Vec<_>, _>>()?;
     if args.json {
         output::print(&lines(&proved)?)
@@ -51,6 +52,7 @@ struct Line {
     lanes: usize,
     instructions: usize,
     multiply_adds: usize,
+    multiplies: usize,
     simple: usize,
     loads: usize,
     stores: usize,
@@ -71,13 +73,11 @@ struct Claim {
     why: &'static str,
 }
 
-fn lines(proved: &[(Kernel, Proof)]) -> Result<String, Failure> {
+fn lines(proved: &[(Kernel, Width, Proof)]) -> Result<String, Failure> {
     let mut lines = String::new();
-    for (kernel, proof) in proved {
-        for width in WIDTHS {
-            lines.push_str(&serde_json::to_string(&line(*kernel, width, proof))?);
-            lines.push('\n');
-        }
+    for (kernel, width, proof) in proved {
+        lines.push_str(&serde_json::to_string(&line(*kernel, *width, proof))?);
+        lines.push('\n');
     }
     Ok(lines)
 }
@@ -91,6 +91,7 @@ fn line(kernel: Kernel, width: Width, proof: &Proof) -> Line {
         lanes: width.lanes(),
         instructions: report.instructions,
         multiply_adds: report.multiply_adds,
+        multiplies: report.multiplies,
         simple: report.simple,
         loads: report.loads,
         stores: report.stores,
@@ -109,13 +110,14 @@ fn line(kernel: Kernel, width: Width, proof: &Proof) -> Line {
     }
 }
 
-fn table(proved: &[(Kernel, Proof)]) -> String {
+fn table(proved: &[(Kernel, Width, Proof)]) -> String {
     let mut text = format!(
-        "{:<24} {:>5} {:>5} {:>6} {:>6} {:>6} {:>6} {:>5} {:>6} {:>7} {:>8} {:>8} {:>6}\n",
+        "{:<24} {:>5} {:>5} {:>6} {:>6} {:>6} {:>6} {:>6} {:>5} {:>6} {:>7} {:>8} {:>8} {:>6}\n",
         "kernel",
         "lanes",
         "instr",
         "madds",
+        "muls",
         "simple",
         "loads",
         "stores",
@@ -127,29 +129,31 @@ fn table(proved: &[(Kernel, Proof)]) -> String {
         "widest"
     );
     let mut claims = BTreeMap::<(&str, u32), Vec<String>>::new();
-    for (kernel, proof) in proved {
-        for width in WIDTHS {
-            let line = line(*kernel, width, proof);
-            let _ = writeln!(
-                text,
-                "{:<24} {:>5} {:>5} {:>6} {:>6} {:>6} {:>6} {:>5} {:>6} {:>7} {:>8} {:>8} {:>6}",
-                line.kernel,
-                line.lanes,
-                line.instructions,
-                line.multiply_adds,
-                line.simple,
-                line.loads,
-                line.stores,
-                line.moves,
-                line.spills,
-                line.licence,
-                line.multiply_bound_cycles,
-                line.shared_bound_cycles,
-                line.widest_bits,
-            );
-        }
+    for (kernel, width, proof) in proved {
+        let line = line(*kernel, *width, proof);
+        let _ = writeln!(
+            text,
+            "{:<24} {:>5} {:>5} {:>6} {:>6} {:>6} {:>6} {:>6} {:>5} {:>6} {:>7} {:>8} {:>8} {:>6}",
+            line.kernel,
+            line.lanes,
+            line.instructions,
+            line.multiply_adds,
+            line.multiplies,
+            line.simple,
+            line.loads,
+            line.stores,
+            line.moves,
+            line.spills,
+            line.licence,
+            line.multiply_bound_cycles,
+            line.shared_bound_cycles,
+            line.widest_bits,
+        );
         for &(bits, why) in &proof.claims {
-            claims.entry((why, bits)).or_default().push(kernel.name());
+            let kernels = claims.entry((why, bits)).or_default();
+            if !kernels.contains(&kernel.name()) {
+                kernels.push(kernel.name());
+            }
         }
     }
     text.push_str(LEGEND);
@@ -184,10 +188,10 @@ fn assembly(name: &str) -> Result<String, Failure> {
 const WIDTHS: [Width; 2] = [Width::Zmm, Width::Ymm];
 
 const LEGEND: &str = "
-cycles/a: least cycles where two multiply-adds start a cycle and other arithmetic has ports of its
-own; cycles/b: where all vector arithmetic shares two ports. widest: bits of the widest lane ever.
-Proved on intervals: no lane overflows, every multiplicand is a 52-bit digit, every array keeps its
-bound. The proofs take these on the word of the source:
+madds: 52-bit multiply-adds; muls: other multiplications. cycles/a: least cycles where two of them
+start a cycle and other arithmetic has ports of its own; cycles/b: where all vector arithmetic shares two ports. widest: bits of the widest lane ever.
+Proved on intervals: no lane overflows unless it is meant to, every multiplicand is a 52-bit digit,
+every array keeps its bound. The proofs take these on the word of the source:
 ";
 
 const EXAMPLES: &str = "\

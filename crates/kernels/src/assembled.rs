@@ -34,26 +34,28 @@ type Function =
 
 impl Callable<8> {
     /// The kernel for 512-bit registers.
-    pub(crate) fn zmm(_: Avx512Ifma, kernel: Kernel) -> Self {
+    pub(crate) fn zmm(_: Avx512Ifma, kernel: impl Into<Kernel>) -> Self {
+        let kernel = kernel.into();
         Self::new(kernel, assembled(kernel, Width::Zmm))
     }
 }
 
 impl Callable<4> {
     /// The kernel for 256-bit registers.
-    pub(crate) fn ymm(_: Avx512IfmaVl, kernel: Kernel) -> Self {
+    pub(crate) fn ymm(_: Avx512IfmaVl, kernel: impl Into<Kernel>) -> Self {
+        let kernel = kernel.into();
         Self::new(kernel, assembled(kernel, Width::Ymm))
     }
 }
 
 impl<const L: usize> Callable<L> {
     /// The kernel in portable Rust.
-    pub(crate) fn model(kernel: Kernel) -> Self {
-        Self::new(kernel, Code::Model)
+    pub(crate) fn model(kernel: impl Into<Kernel>) -> Self {
+        Self::new(kernel.into(), Code::Model)
     }
 
     fn new(kernel: Kernel, code: Code) -> Self {
-        let specs = kernel.arrays();
+        let specs = kernel.arrays(L);
         let mut lens = [0; MAX_ARRAYS];
         for (len, spec) in lens.iter_mut().zip(&specs) {
             *len = spec.len;
@@ -136,10 +138,18 @@ impl<const L: usize> Callable<L> {
     /// Runs a kernel of any number of arrays.
     pub(crate) fn call_slices(&self, arrays: &mut [Vec<[u64; L]>], scratch: &mut [[u64; L]]) {
         match (self.written, arrays) {
-            (1, [out, a]) => self.call([out], [a], scratch),
-            (1, [out, a, b]) => self.call([out], [a, b], scratch),
-            (1, [out, a, b, c]) => self.call([out], [a, b, c], scratch),
+            (1, [x]) => self.call([x], [], scratch),
+            (1, [x, a]) => self.call([x], [a], scratch),
+            (1, [x, a, b]) => self.call([x], [a, b], scratch),
+            (1, [x, a, b, c]) => self.call([x], [a, b, c], scratch),
+            (1, [x, a, b, c, d]) => self.call([x], [a, b, c, d], scratch),
+            (2, [x, y]) => self.call([x, y], [], scratch),
+            (2, [x, y, a]) => self.call([x, y], [a], scratch),
+            (2, [x, y, a, b]) => self.call([x, y], [a, b], scratch),
             (2, [x, y, a, b, c]) => self.call([x, y], [a, b, c], scratch),
+            (3, [x, y, z]) => self.call([x, y, z], [], scratch),
+            (3, [x, y, z, a]) => self.call([x, y, z], [a], scratch),
+            (3, [x, y, z, a, b]) => self.call([x, y, z], [a, b], scratch),
             (written, arrays) => panic!("no kernel writes {written} of {} arrays", arrays.len()),
         }
     }
@@ -157,9 +167,10 @@ pub fn wipe_registers(_: Avx512Ifma) {
 
 #[cfg(target_arch = "x86_64")]
 fn assembled(kernel: Kernel, width: Width) -> Code {
+    let symbol = kernel.symbol(width);
     let row = TABLE
         .iter()
-        .find(|row| row.kernel == kernel && row.width == width)
+        .find(|row| row.symbol == symbol)
         .expect("the build assembles every kernel of the library");
     Code::Assembled {
         function: row.function,
@@ -177,8 +188,7 @@ const MAX_ARRAYS: usize = 5;
 
 #[cfg(target_arch = "x86_64")]
 struct Row {
-    kernel: Kernel,
-    width: Width,
+    symbol: &'static str,
     function: Function,
     slots: usize,
 }

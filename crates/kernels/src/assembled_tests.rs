@@ -2,7 +2,7 @@
 
 use crate::assembled::Callable;
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_lanes::{ArraySpec, DIGIT_MASK, Kernel};
+use widelane_lanes::{ArraySpec, DIGIT_MASK, Holds, Kernel, Modular};
 
 #[test]
 fn zmm_kernels_are_the_model() {
@@ -25,7 +25,7 @@ fn compare<const L: usize>(callable: impl Fn(Kernel) -> Callable<L>) {
     for kernel in Kernel::all() {
         let (wide, model) = (callable(kernel), Callable::<L>::model(kernel));
         for round in 0..ROUNDS {
-            let arrays = inputs(&kernel.arrays(), round, &mut random);
+            let arrays = inputs(kernel, round, &mut random);
             let (mut found, mut expected) = (arrays.clone(), arrays);
             wide.call_slices(&mut found, &mut vec![[0; L]; wide.slots()]);
             model.call_slices(&mut expected, &mut []);
@@ -38,21 +38,26 @@ fn compare<const L: usize>(callable: impl Fn(Kernel) -> Callable<L>) {
     }
 }
 
-/// Arrays within the kernels' contract: `n` odd and `k0` its own, the other numbers below `2 n`
-/// or, where they have twice as many digits, below `R n`.
-fn inputs<const L: usize>(
-    specs: &[ArraySpec],
-    round: usize,
-    random: &mut Random,
-) -> Vec<Vec<[u64; L]>> {
+/// Arrays within the kernel's contract.
+fn inputs<const L: usize>(kernel: Kernel, round: usize, random: &mut Random) -> Vec<Vec<[u64; L]>> {
+    let specs = kernel.arrays(L);
     let mut inputs: Vec<Vec<[u64; L]>> = specs
         .iter()
         .map(|spec| {
-            let vector = |_| std::array::from_fn(|_| random.value(round, spec.bits));
+            let vector = |_| std::array::from_fn(|_| random.lane(round, spec.holds));
             (0..spec.len).map(vector).collect()
         })
         .collect();
-    for (spec, input) in specs.iter().zip(&mut inputs) {
+    match kernel {
+        Kernel::Modular(_) => modular(&specs, &mut inputs),
+    }
+    inputs
+}
+
+/// Makes `n` odd and `k0` its own, the other numbers below `2 n` or, where they have twice as many
+/// digits, below `R n`.
+fn modular<const L: usize>(specs: &[ArraySpec], inputs: &mut [Vec<[u64; L]>]) {
+    for (spec, input) in specs.iter().zip(inputs) {
         let top = input.len() - 1;
         match spec.name {
             "n" => {
@@ -65,11 +70,10 @@ fn inputs<const L: usize>(
             }
             "a" | "b" | "c" => input[top] = input[top].map(|digit| digit >> 17),
             "t" => input[top] = input[top].map(|digit| digit >> 18),
-            "index" => input[0] = input[0].map(|index| index % (1 << Kernel::WINDOW_BITS)),
+            "index" => input[0] = input[0].map(|index| index % (1 << Modular::WINDOW_BITS)),
             _ => {}
         }
     }
-    inputs
 }
 
 const ROUNDS: usize = 64;
@@ -83,6 +87,18 @@ impl Random {
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
+    }
+
+    /// What an array may hold.
+    fn lane(&mut self, round: usize, holds: Holds) -> u64 {
+        match holds {
+            Holds::Bits(bits) => self.value(round, bits),
+            Holds::Words16 { limit } => (0..64).step_by(16).fold(0, |lane, at| {
+                let word = self.value(round, 16) % (2 * u64::from(limit) + 1);
+                let word = word.wrapping_sub(limit.into()) & 0xffff;
+                lane | word << at
+            }),
+        }
     }
 
     /// Below 2^`bits`; in three rounds of four mostly zeros and ones.

@@ -1,7 +1,7 @@
 //! Arithmetic modulo `L` numbers at once, each lane with a modulus of its own.
 
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_lanes::{Kernel, Width};
+use widelane_lanes::{Modular, Width};
 
 use crate::assembled::Callable;
 
@@ -72,29 +72,29 @@ impl<const L: usize> Montgomery<L> {
         Self::new(bits, Callable::model)
     }
 
-    fn new(bits: usize, callable: impl Fn(Kernel) -> Callable<L>) -> Self {
+    fn new(bits: usize, callable: impl Fn(Modular) -> Callable<L>) -> Self {
         assert!(
             MODULUS_BITS.contains(&bits),
             "there are no kernels for {bits}-bit moduli"
         );
         let (digits, limbs) = (bits * 10 / 512, bits / 64);
-        let bits = Kernel::WINDOW_BITS;
+        let bits = Modular::WINDOW_BITS;
         Self {
             digits,
-            amm: callable(Kernel::Amm(digits)),
-            ams: callable(Kernel::Ams(digits)),
-            redc: callable(Kernel::Redc(digits)),
-            subtract: callable(Kernel::Subtract(digits)),
-            mul_add: callable(Kernel::MulAdd(digits)),
-            select: callable(Kernel::Select {
+            amm: callable(Modular::Amm(digits)),
+            ams: callable(Modular::Ams(digits)),
+            redc: callable(Modular::Redc(digits)),
+            subtract: callable(Modular::Subtract(digits)),
+            mul_add: callable(Modular::MulAdd(digits)),
+            select: callable(Modular::Select {
                 digits,
                 entries: 1 << bits,
             }),
-            to_digits: callable(Kernel::ToDigits {
+            to_digits: callable(Modular::ToDigits {
                 digits: 2 * digits,
                 limbs: 2 * limbs,
             }),
-            to_limbs: callable(Kernel::ToLimbs {
+            to_limbs: callable(Modular::ToLimbs {
                 digits: 2 * digits,
                 limbs: 2 * limbs,
             }),
@@ -113,7 +113,7 @@ impl<const L: usize> Montgomery<L> {
 
     /// Vectors of the table of [`power`](Self::power).
     pub fn table_len(&self) -> usize {
-        self.digits << Kernel::WINDOW_BITS
+        self.digits << Modular::WINDOW_BITS
     }
 
     /// Vectors of scratch space that every method needs.
@@ -216,7 +216,7 @@ impl<const L: usize> Montgomery<L> {
         space: PowerSpace<'_, L>,
         scratch: &mut [[u64; L]],
     ) {
-        let (d, bits) = (self.digits, Kernel::WINDOW_BITS);
+        let (d, bits) = (self.digits, Modular::WINDOW_BITS);
         let PowerSpace {
             table,
             indices,
@@ -266,14 +266,14 @@ impl<const L: usize> Montgomery<L> {
 
     /// Windows of an exponent.
     pub fn windows(&self) -> usize {
-        (64 * self.limbs()).div_ceil(Kernel::WINDOW_BITS)
+        (64 * self.limbs()).div_ceil(Modular::WINDOW_BITS)
     }
 
     /// Vector multiply-adds of one [`power`](Self::power), each on all lanes.
     pub fn power_multiply_adds(&self) -> usize {
         // Other than the code, their number does not depend on the width of registers.
         let count = |callable: &Callable<L>| callable.kernel().report(Width::Zmm).multiply_adds;
-        let bits = Kernel::WINDOW_BITS;
+        let bits = Modular::WINDOW_BITS;
         let table = (1 << bits) / 2 - 1;
         table * (count(&self.ams) + count(&self.amm))
             + (self.windows() - 1) * (bits * count(&self.ams) + count(&self.amm))

@@ -7,9 +7,10 @@
 //!
 //! The rules, for every function `widelane_*_mb4` and `widelane_*_mb8`:
 //!
-//! * Every instruction is in a list: vector loads, stores, additions, logic, shifts by constants,
-//!   multiply-adds, compares into masks, masked moves between registers or from memory, and
-//!   arithmetic on pointers and counters with constants. Their time depends on no operand
+//! * Every instruction is in a list: vector loads, stores, additions, logic, shifts and rotations by
+//!   constants, multiplications, permutations of registers, compares into masks, masked moves
+//!   between registers or from memory, and arithmetic on pointers and counters with constants. Their
+//!   time depends on no operand
 //!   (Intel, "Data Operand Independent Timing Instructions").
 //! * Nothing moves from vector or mask registers, or from memory, to general registers, and no
 //!   vector instruction of the list writes flags: general registers and flags are public.
@@ -299,10 +300,15 @@ fn vector(instruction: &Instruction) -> Result<(), String> {
             0
         }
         Vpaddq | Vpsubq | Vpandq | Vpandnq | Vporq | Vpxorq => 0,
-        Vpmadd52luq | Vpmadd52huq | Vpblendmq | Vpbroadcastq => 0,
+        Vpaddd | Vpsubd | Vpaddw | Vpsubw => 0,
+        Vpmadd52luq | Vpmadd52huq | Vpmuludq | Vpmullw | Vpmulhw => 0,
+        Vpblendmq | Vpbroadcastq => 0,
+        // Permutations within registers, whatever chooses: registers have no addresses.
+        Vpermq | Vpermt2q | Vpunpckldq | Vpunpckhdq | Vpunpcklqdq | Vpunpckhqdq => 0,
         Vpcmpeqq | Vptestmq | Vptestnmq => 0,
         // Shifts by a register are as good, but no kernel has a reason to.
         Vpsllq | Vpsrlq | Vpsraq | Vpternlogq | Vpcmpq | Vpcmpuq => 1,
+        Vprolq | Vprold | Vpsrld | Vpsllw | Vpsrlw | Vpsraw => 1,
         Vzeroupper => 0,
         _ => return Err(NOT_IN_THE_LIST.to_owned()),
     };

@@ -6,7 +6,7 @@
 //! them when no register is to be had for longer.
 
 use crate::machine::Array;
-use crate::trace::{Name, Op};
+use crate::trace::{CompareOp, Name, Op, ShiftOp, ThreeOp, TwoOp};
 
 /// Vector registers of AVX-512, in either width.
 pub(crate) const VECTOR_REGISTERS: usize = 32;
@@ -38,15 +38,16 @@ pub(crate) enum Instruction {
         a: Operand,
         bits: u32,
     },
-    /// `acc += half of a * b`
-    Madd {
-        high: bool,
+    /// `acc := op(acc, a, b)`
+    Three {
+        op: ThreeOp,
         acc: Register,
         a: Register,
         b: Operand,
     },
-    /// `mask := a == b`
-    Eq {
+    /// `mask := a op b`
+    Compare {
+        op: CompareOp,
         mask: MaskRegister,
         a: Register,
         b: Operand,
@@ -57,21 +58,6 @@ pub(crate) enum Instruction {
         to: Register,
         yes: Operand,
     },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TwoOp {
-    Add,
-    Sub,
-    And,
-    Or,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ShiftOp {
-    Left,
-    Right,
-    RightSigned,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +81,8 @@ pub(crate) enum Memory {
     Slot(usize),
     /// A 64-bit constant, broadcast.
     Constant(u64),
+    /// A constant for each lane.
+    Vector([u64; 8]),
 }
 
 /// A kernel in registers.
@@ -107,22 +95,12 @@ pub(crate) struct Allocated {
 
 /// Allocates registers for a trace.
 ///
-/// # Panics
-///
-/// If the trace stores to an array from which it still wants to read: loads happen when first
-/// needed, and may happen again, so that no store may come between.
+/// Loads happen when first needed, and may happen again: the trace stores to a vector in memory
+/// only when nothing will read what was there.
 pub(crate) fn allocate(ops: &[Op]) -> Allocated {
     let mut allocator = Allocator::new(ops);
     for (at, op) in ops.iter().enumerate() {
         allocator.step(at, *op);
-        if let Op::Store(array, ..) = *op {
-            let late = |(name, op): (usize, &Op)| {
-                matches!(op, Op::Load(from, _) if *from == array)
-                    && !allocator.uses[name].is_empty()
-            };
-            let late = ops.iter().enumerate().any(late);
-            assert!(!late, "{array:?} is read after it is written");
-        }
     }
     Allocated {
         instructions: allocator.out,
@@ -174,7 +152,7 @@ impl<'a> Allocator<'a> {
         self.free_slots.append(&mut self.dying_slots);
         match op {
             // Read when first needed.
-            Op::Splat(_) | Op::Load(..) => {}
+            Op::Splat(_) | Op::Vector(_) | Op::Load(..) => {}
             Op::Store(array, index, value) => {
                 let from = self.in_register(value, &[]);
                 self.out.push(Instruction::Store {
@@ -183,29 +161,29 @@ impl<'a> Allocator<'a> {
                 });
                 self.done(at, op);
             }
-            Op::Add(a, b) => self.two(at, TwoOp::Add, a, b, true),
-            Op::Sub(a, b) => self.two(at, TwoOp::Sub, a, b, false),
-            Op::And(a, b) => self.two(at, TwoOp::And, a, b, true),
-            Op::Or(a, b) => self.two(at, TwoOp::Or, a, b, true),
-            Op::Shl(a, bits) => self.shift(at, ShiftOp::Left, a, bits),
-            Op::Shr(a, bits) => self.shift(at, ShiftOp::Right, a, bits),
-            Op::Sra(a, bits) => self.shift(at, ShiftOp::RightSigned, a, bits),
-            Op::MaddLo(acc, a, b) => self.madd(at, false, acc, a, b),
-            Op::MaddHi(acc, a, b) => self.madd(at, true, acc, a, b),
-            Op::Eq(a, b) => {
-                let a = self.in_register(a, &[]);
-                let b = self.operand(at, b, &[a]);
+            Op::Two(op, a, b) => self.two(at, op, a, b),
+            Op::Shift(op, a, bits) => self.shift(at, op, a, bits),
+            Op::Three(op, acc, a, b) => self.three(at, op, acc, a, b),
+            Op::Compare(compare, a, b) => {
+                let keep: Vec<_> = self.register_of[b.0].into_iter().collect();
+                let a = self.in_register(a, &keep);
+                let b = self.operand(at, b, &[a], true);
                 let free = self.masks.iter().position(Option::is_none);
                 let mask = MaskRegister(free.expect("a kernel keeps at most 7 masks alive"));
                 self.masks[mask.0] = Some(Name(at));
                 self.mask_of[at] = Some(mask);
-                self.out.push(Instruction::Eq { mask, a, b });
+                self.out.push(Instruction::Compare {
+                    op: compare,
+                    mask,
+                    a,
+                    b,
+                });
                 self.done(at, op);
             }
             Op::Select(mask, yes, no) => {
                 let mask = self.mask_of[mask.0].expect("the mask is alive until its last use");
                 let keep: Vec<_> = self.register_of[no.0].into_iter().collect();
-                let yes = self.operand(at, yes, &keep);
+                let yes = self.operand(at, yes, &keep, true);
                 let to = self.overwritable(at, no, yes.register().as_slice());
                 self.out.push(Instruction::Select { mask, to, yes });
                 self.done(at, op);
@@ -214,13 +192,14 @@ impl<'a> Allocator<'a> {
         }
     }
 
-    fn two(&mut self, at: usize, op: TwoOp, a: Name, b: Name, commutes: bool) {
+    fn two(&mut self, at: usize, op: TwoOp, a: Name, b: Name) {
         // The register operand comes first; what would have to be read goes second if it may.
-        let swap = commutes && self.register_of[a.0].is_none() && self.register_of[b.0].is_some();
+        let swap =
+            op.commutes() && self.register_of[a.0].is_none() && self.register_of[b.0].is_some();
         let (a, b) = if swap { (b, a) } else { (a, b) };
         let keep: Vec<_> = self.register_of[b.0].into_iter().collect();
         let first = self.in_register(a, &keep);
-        let second = self.operand(at, b, &[first]);
+        let second = self.operand(at, b, &[first], op.broadcasts());
         self.done(at, self.ops[at]);
         let to = self.fresh(&[]);
         self.out.push(Instruction::Two {
@@ -233,16 +212,37 @@ impl<'a> Allocator<'a> {
     }
 
     fn shift(&mut self, at: usize, op: ShiftOp, a: Name, bits: u32) {
-        let a = self.operand(at, a, &[]);
+        let a = self.operand(at, a, &[], op.broadcasts());
         self.done(at, self.ops[at]);
         let to = self.fresh(&[]);
         self.out.push(Instruction::Shift { op, to, a, bits });
         self.define(at, to);
     }
 
-    fn madd(&mut self, at: usize, high: bool, acc: Name, a: Name, b: Name) {
-        let swap = self.register_of[a.0].is_none() && self.register_of[b.0].is_some();
-        let (a, b) = if swap { (b, a) } else { (a, b) };
+    fn three(&mut self, at: usize, mut op: ThreeOp, mut acc: Name, mut a: Name, mut b: Name) {
+        // Overwrites what is in a register and not read again, if the operation leaves a choice.
+        let dies = |this: &Self, name: Name| {
+            this.register_of[name.0].is_some() && this.next_use_after(name, at) == NEVER
+        };
+        for _ in 0..2 {
+            if dies(self, acc) {
+                break;
+            }
+            if dies(self, a)
+                && let Some(rotated) = op.rotated()
+            {
+                (op, acc, a) = (rotated, a, acc);
+            } else if let (true, Some(swapped)) = (op.rotated().is_some(), op.swapped()) {
+                (op, a, b) = (swapped, b, a);
+            }
+        }
+        // What would have to be read goes last if it may.
+        if self.register_of[a.0].is_none()
+            && self.register_of[b.0].is_some()
+            && let Some(swapped) = op.swapped()
+        {
+            (op, a, b) = (swapped, b, a);
+        }
         let in_registers = [acc, b].map(|name| self.register_of[name.0]);
         let keep: Vec<_> = in_registers.into_iter().flatten().collect();
         let first = self.in_register(a, &keep);
@@ -250,14 +250,14 @@ impl<'a> Allocator<'a> {
             .into_iter()
             .flatten()
             .collect();
-        let second = self.operand(at, b, &keep);
+        let second = self.operand(at, b, &keep, true);
         let keep: Vec<_> = [Some(first), second.register()]
             .into_iter()
             .flatten()
             .collect();
         let to = self.overwritable(at, acc, &keep);
-        self.out.push(Instruction::Madd {
-            high,
+        self.out.push(Instruction::Three {
+            op,
             acc: to,
             a: first,
             b: second,
@@ -281,8 +281,9 @@ impl<'a> Allocator<'a> {
     }
 
     /// `name` where it is cheapest: in its register, in a register from now on if it will be
-    /// wanted again before what would have to give way, else straight from memory.
-    fn operand(&mut self, at: usize, name: Name, keep: &[Register]) -> Operand {
+    /// wanted again before what would have to give way, else straight from memory. A constant comes
+    /// from memory only if the instruction `broadcasts` it.
+    fn operand(&mut self, at: usize, name: Name, keep: &[Register], broadcasts: bool) -> Operand {
         if let Some(register) = self.register_of[name.0] {
             return Operand::Register(register);
         }
@@ -294,7 +295,8 @@ impl<'a> Allocator<'a> {
                     self.next_use_after(held, at) > again && self.is_free_to_evict(held)
                 }));
         let memory = self.memory(name);
-        if worth || memory == Memory::Constant(0) {
+        let unfit = matches!(memory, Memory::Constant(value) if value == 0 || !broadcasts);
+        if worth || unfit {
             Operand::Register(self.in_register(name, keep))
         } else {
             Operand::Memory(memory)
@@ -372,12 +374,13 @@ impl<'a> Allocator<'a> {
 
     /// Whether memory already has the value.
     fn is_free_to_evict(&self, name: Name) -> bool {
-        matches!(self.ops[name.0], Op::Splat(_) | Op::Load(..)) || self.slot_of[name.0].is_some()
+        self.ops[name.0].is_read() || self.slot_of[name.0].is_some()
     }
 
     fn memory(&self, name: Name) -> Memory {
         match (self.ops[name.0], self.slot_of[name.0]) {
             (Op::Splat(value), _) => Memory::Constant(value),
+            (Op::Vector(values), _) => Memory::Vector(values),
             (Op::Load(array, index), _) => Memory::Array(array, index),
             (_, Some(slot)) => Memory::Slot(slot),
             (op, None) => unreachable!("{op:?} is neither in a register nor in memory"),

@@ -2,13 +2,16 @@
 
 use crate::allocate::{Allocated, Instruction, Memory, Operand};
 use crate::print::Width;
+use crate::trace::ThreeOp;
 
 /// Instruction mix, licence level and port bound of one kernel at one width.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// 52-bit multiply-adds.
     pub multiply_adds: usize,
-    /// Other vector arithmetic: additions, shifts, logic, compares, masked moves.
+    /// Other vector multiplications.
+    pub multiplies: usize,
+    /// Other vector arithmetic: additions, shifts, logic, compares, permutations, masked moves.
     pub simple: usize,
     /// Reads of memory, those folded into arithmetic included.
     pub loads: usize,
@@ -52,6 +55,7 @@ impl Report {
     pub(crate) fn new(width: Width, code: &Allocated) -> Self {
         let mut report = Self {
             multiply_adds: 0,
+            multiplies: 0,
             simple: 0,
             loads: 0,
             stores: 0,
@@ -64,7 +68,7 @@ impl Report {
         for instruction in &code.instructions {
             report.count(instruction);
         }
-        report.licence = match (width, report.multiply_adds > 0) {
+        report.licence = match (width, report.multiply_adds + report.multiplies > 0) {
             (Width::Ymm, false) => Licence::Level0,
             (Width::Ymm, true) | (Width::Zmm, false) => Licence::Level1,
             (Width::Zmm, true) => Licence::Level2,
@@ -72,10 +76,10 @@ impl Report {
         report
     }
 
-    /// Cycles that the kernel takes at least where two multiply-adds, two loads and one store
+    /// Cycles that the kernel takes at least where two multiplications, two loads and one store
     /// start in a cycle and simple operations have ports of their own (Zen 5).
     pub fn multiply_bound_cycles(&self) -> usize {
-        self.multiply_adds
+        (self.multiply_adds + self.multiplies)
             .div_ceil(2)
             .max(self.loads.div_ceil(2))
             .max(self.stores)
@@ -84,7 +88,7 @@ impl Report {
     /// Cycles that the kernel takes at least where all vector arithmetic shares two ports (Intel's
     /// cores with 512-bit registers).
     pub fn shared_bound_cycles(&self) -> usize {
-        let arithmetic = self.multiply_adds + self.simple;
+        let arithmetic = self.multiply_adds + self.multiplies + self.simple;
         arithmetic
             .div_ceil(2)
             .max(self.loads.div_ceil(2))
@@ -103,13 +107,22 @@ impl Report {
                 self.moves += 1;
                 None
             }
-            Instruction::Madd { b, .. } => {
+            Instruction::Three {
+                op: ThreeOp::MaddLo | ThreeOp::MaddHi,
+                b,
+                ..
+            } => {
                 self.multiply_adds += 1;
+                Some(b)
+            }
+            Instruction::Two { op, b, .. } if op.multiplies() => {
+                self.multiplies += 1;
                 Some(b)
             }
             Instruction::Two { b, .. }
             | Instruction::Shift { a: b, .. }
-            | Instruction::Eq { b, .. }
+            | Instruction::Three { b, .. }
+            | Instruction::Compare { b, .. }
             | Instruction::Select { yes: b, .. } => {
                 self.simple += 1;
                 Some(b)

@@ -6,14 +6,36 @@ use crate::machine::{Array, DIGIT_BITS, DIGIT_MASK, Machine};
 /// leaves 64 bits, a multiplicand wider than a digit, an array written beyond its stated bound.
 ///
 /// Lanes are integers in `[-2^63, 2^64)`: a kernel may read them as signed or as unsigned, and an
-/// interval that needs both readings at once is refused.
+/// interval that needs both readings at once is refused. The four 16-bit words of a lane are signed
+/// integers with one interval for all of them; each reading of a lane follows from the other as far
+/// as it can. Of 32-bit words, whose operations wrap on purpose, nothing is known.
 pub struct Bounds {
-    arrays: Vec<Vec<Interval>>,
-    bits: Vec<u32>,
+    lanes: usize,
+    arrays: Vec<Vec<Value>>,
+    holds: Vec<Holds>,
     fault: Option<BoundsError>,
     claims: Vec<(u32, &'static str)>,
     operations: usize,
     widest: i128,
+}
+
+/// What is known about a vector: its lanes, and the signed 16-bit words of its lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value {
+    lane: Interval,
+    word: Interval,
+}
+
+/// What a kernel's array holds, in every lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// A number below 2^bits.
+    Bits(u32),
+    /// Four signed 16-bit words, none of larger magnitude than `limit`.
+    Words16 {
+        /// At most 2^15 - 1.
+        limit: u16,
+    },
 }
 
 /// The integers from `low` to `high`, both included.
@@ -50,19 +72,15 @@ impl std::fmt::Display for BoundsError {
 impl std::error::Error for BoundsError {}
 
 impl Bounds {
-    /// A machine whose arrays have `lens` vectors, each lane below 2^`bits`, always.
-    pub(crate) fn new(lens: &[usize], bits: &[u32]) -> Self {
-        let below = |bits: u32| Interval {
-            low: 0,
-            high: (1 << bits) - 1,
-        };
+    /// A machine of so many lanes, with arrays of so many vectors.
+    pub(crate) fn new(lanes: usize, arrays: &[(usize, Holds)]) -> Self {
         Self {
-            arrays: lens
+            lanes,
+            arrays: arrays
                 .iter()
-                .zip(bits)
-                .map(|(&len, &bits)| vec![below(bits); len])
+                .map(|&(len, holds)| vec![Value::holding(holds); len])
                 .collect(),
-            bits: bits.to_vec(),
+            holds: arrays.iter().map(|&(_, holds)| holds).collect(),
             fault: None,
             claims: Vec::new(),
             operations: 0,
@@ -82,7 +100,7 @@ impl Bounds {
     }
 
     /// Counts the operation and checks that its result fits a lane.
-    fn result(&mut self, low: i128, high: i128) -> Interval {
+    fn lane(&mut self, low: i128, high: i128) -> Value {
         self.operations += 1;
         let fits_signed = low >= -(1 << 63) && high < 1 << 63;
         let fits_unsigned = low >= 0 && high < 1 << 64;
@@ -90,10 +108,51 @@ impl Bounds {
             self.fail(format!(
                 "a lane between {low:#x} and {high:#x} does not fit 64 bits"
             ));
-            return Interval { low: 0, high: 0 };
+            return Value::of_lane(Interval::exactly(0));
         }
         self.widest = self.widest.max(high).max(-low);
-        Interval { low, high }
+        Value::of_lane(Interval { low, high })
+    }
+
+    /// Counts the operation and checks that its result fits signed 16-bit words.
+    fn word(&mut self, low: i128, high: i128) -> Value {
+        self.operations += 1;
+        if low < WORD.low || high > WORD.high {
+            self.fail(format!(
+                "a word between {low:#x} and {high:#x} does not fit 16 bits"
+            ));
+            return Value::of_word(Interval::exactly(0));
+        }
+        Value::of_word(Interval { low, high })
+    }
+
+    /// Counts an operation about whose result nothing is known.
+    fn any(&mut self) -> Value {
+        self.operations += 1;
+        self.widest = self.widest.max(LANE.high);
+        Value::of_lane(LANE)
+    }
+
+    /// Counts an operation that works bit by bit, and maps zeros to zero if `keeps_zero`.
+    ///
+    /// Where every operand is the sign extension of its lowest bits, so is the result.
+    fn bitwise(&mut self, operands: &[Value], keeps_zero: bool) -> Value {
+        self.operations += 1;
+        let lane = |value: &Value| value.lane;
+        let word = |value: &Value| value.word;
+        let lane = Interval::bitwise(operands.iter().map(lane), keeps_zero).unwrap_or(LANE);
+        let word = Interval::bitwise(operands.iter().map(word), keeps_zero).unwrap_or(WORD);
+        self.widest = self.widest.max(lane.high).max(-lane.low);
+        Value { lane, word }
+    }
+
+    /// Counts an operation whose result is one of its operands in each lane.
+    fn either(&mut self, a: Value, b: Value) -> Value {
+        self.operations += 1;
+        Value {
+            lane: a.lane.hull(b.lane),
+            word: a.word.hull(b.word),
+        }
     }
 
     fn fail(&mut self, what: String) {
@@ -101,7 +160,7 @@ impl Bounds {
         self.fault.get_or_insert(BoundsError { operation, what });
     }
 
-    fn digit(&mut self, v: Interval) -> i128 {
+    fn digit(&mut self, Value { lane: v, .. }: Value) -> i128 {
         if v.low < 0 || v.high > i128::from(DIGIT_MASK) {
             self.fail(format!(
                 "a multiplicand between {:#x} and {:#x} is not a {DIGIT_BITS}-bit digit",
@@ -112,114 +171,397 @@ impl Bounds {
     }
 }
 
-impl Machine for Bounds {
-    type V = Interval;
-    type M = ();
-
-    fn splat(&mut self, value: u64) -> Interval {
-        Interval {
-            low: value.into(),
-            high: value.into(),
+impl Value {
+    /// What an array holds.
+    fn holding(holds: Holds) -> Self {
+        match holds {
+            Holds::Bits(bits) => Self::of_lane(Interval {
+                low: 0,
+                high: (1 << bits) - 1,
+            }),
+            Holds::Words16 { limit } => Self::of_word(Interval {
+                low: -i128::from(limit),
+                high: limit.into(),
+            }),
         }
     }
 
-    fn load(&mut self, array: Array, index: usize) -> Interval {
+    /// A lane, and what follows for its words.
+    fn of_lane(lane: Interval) -> Self {
+        let word = if lane.low == lane.high {
+            // A lane of either sign in two's complement.
+            let bits = lane.low as u64;
+            let words = (0..64)
+                .step_by(16)
+                .map(|at| Interval::exactly(((bits >> at) as i16).into()));
+            words.reduce(Interval::hull).unwrap_or(WORD)
+        } else if lane.low >= 0 && lane.high <= WORD.high {
+            lane.hull(Interval::exactly(0))
+        } else {
+            WORD
+        };
+        Self { lane, word }
+    }
+
+    /// Words, and what follows for their lane.
+    fn of_word(word: Interval) -> Self {
+        let lane = if word.low >= 0 {
+            Interval {
+                low: word.low * EVERY_WORD,
+                high: word.high * EVERY_WORD,
+            }
+        } else {
+            LANE
+        };
+        Self { lane, word }
+    }
+}
+
+impl Interval {
+    fn exactly(value: i128) -> Self {
+        Self {
+            low: value,
+            high: value,
+        }
+    }
+
+    /// The smallest interval with both.
+    fn hull(self, other: Self) -> Self {
+        Self {
+            low: self.low.min(other.low),
+            high: self.high.max(other.high),
+        }
+    }
+
+    /// Every product.
+    fn times(self, other: Self) -> Self {
+        let corners = [
+            self.low * other.low,
+            self.low * other.high,
+            self.high * other.low,
+            self.high * other.high,
+        ];
+        corners
+            .into_iter()
+            .map(Self::exactly)
+            .reduce(Self::hull)
+            .unwrap_or(self)
+    }
+
+    /// What any function of bits can make of signed numbers, if they fit the same signed bits.
+    fn bitwise(operands: impl Iterator<Item = Self>, keeps_zero: bool) -> Option<Self> {
+        let all = operands.reduce(Self::hull)?;
+        let magnitude = all.high.max(-all.low - 1).max(0);
+        let bits = 128 - magnitude.leading_zeros();
+        if all.low >= 0 && keeps_zero {
+            Some(Self {
+                low: 0,
+                high: (1 << bits) - 1,
+            })
+        } else if bits <= 63 {
+            Some(Self {
+                low: -(1 << bits),
+                high: (1 << bits) - 1,
+            })
+        } else {
+            None
+        }
+    }
+}
+
+impl Machine for Bounds {
+    type V = Value;
+    type M = ();
+
+    fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    fn splat(&mut self, value: u64) -> Value {
+        Value::of_lane(Interval::exactly(value.into()))
+    }
+
+    fn vector(&mut self, values: [u64; 8]) -> Value {
+        let values = values[..self.lanes].iter();
+        values
+            .map(|&value| Value::of_lane(Interval::exactly(value.into())))
+            .reduce(|a, b| Value {
+                lane: a.lane.hull(b.lane),
+                word: a.word.hull(b.word),
+            })
+            .unwrap_or(Value::of_lane(LANE))
+    }
+
+    fn load(&mut self, array: Array, index: usize) -> Value {
         self.arrays[array.0][index]
     }
 
-    fn store(&mut self, array: Array, index: usize, value: Interval) {
-        let bits = self.bits[array.0];
-        if value.low < 0 || value.high >> bits != 0 {
-            self.fail(format!(
-                "array {} vector {index} is promised below 2^{bits}, but may be {:#x} to {:#x}",
-                array.0, value.low, value.high
-            ));
+    fn store(&mut self, array: Array, index: usize, value: Value) {
+        match self.holds[array.0] {
+            Holds::Bits(bits) => {
+                let lane = value.lane;
+                if lane.low < 0 || lane.high >> bits != 0 {
+                    self.fail(format!(
+                        "array {} vector {index} is promised below 2^{bits}, but may be {:#x} to {:#x}",
+                        array.0, lane.low, lane.high
+                    ));
+                }
+            }
+            Holds::Words16 { limit } => {
+                let word = value.word;
+                if word.high.max(-word.low) > limit.into() {
+                    self.fail(format!(
+                        "array {} vector {index} is promised words up to {limit}, but may have {} \
+                         to {}",
+                        array.0, word.low, word.high
+                    ));
+                }
+            }
         }
         self.arrays[array.0][index] = value;
     }
 
-    fn add(&mut self, a: Interval, b: Interval) -> Interval {
-        self.result(a.low + b.low, a.high + b.high)
+    fn add(&mut self, a: Value, b: Value) -> Value {
+        self.lane(a.lane.low + b.lane.low, a.lane.high + b.lane.high)
     }
 
-    fn sub(&mut self, a: Interval, b: Interval) -> Interval {
-        self.result(a.low - b.high, a.high - b.low)
+    fn sub(&mut self, a: Value, b: Value) -> Value {
+        self.lane(a.lane.low - b.lane.high, a.lane.high - b.lane.low)
     }
 
-    fn and(&mut self, a: Interval, b: Interval) -> Interval {
+    fn and(&mut self, a: Value, b: Value) -> Value {
+        let either = self.bitwise(&[a, b], true);
         // A non-negative operand bounds the result; a negative one (a mask of ones) does not.
-        match (a.low >= 0, b.low >= 0) {
-            (true, true) => self.result(0, a.high.min(b.high)),
-            (true, false) => self.result(0, a.high),
-            (false, true) => self.result(0, b.high),
-            (false, false) => self.result(a.low.min(b.low), a.high.max(b.high).max(0)),
+        let bounded = |a: Interval, b: Interval, either: Interval| match (a.low >= 0, b.low >= 0) {
+            (true, true) => Interval {
+                low: 0,
+                high: a.high.min(b.high),
+            },
+            (true, false) => Interval { low: 0, ..a },
+            (false, true) => Interval { low: 0, ..b },
+            (false, false) => either,
+        };
+        Value {
+            lane: bounded(a.lane, b.lane, either.lane),
+            word: bounded(a.word, b.word, either.word),
         }
     }
 
-    fn or(&mut self, a: Interval, b: Interval) -> Interval {
-        if a.low < 0 || b.low < 0 {
-            self.fail("`or` of a lane that may be negative".to_owned());
-        }
-        let bits = 128 - (a.high | b.high).max(0).leading_zeros();
-        self.result(a.low.max(b.low).max(0), (1 << bits) - 1)
+    fn or(&mut self, a: Value, b: Value) -> Value {
+        self.bitwise(&[a, b], true)
     }
 
-    fn shl(&mut self, a: Interval, bits: u32) -> Interval {
+    fn xor(&mut self, a: Value, b: Value) -> Value {
+        self.bitwise(&[a, b], true)
+    }
+
+    fn ternary(&mut self, a: Value, b: Value, c: Value, table: u8) -> Value {
+        self.bitwise(&[a, b, c], table & 1 == 0)
+    }
+
+    fn shl(&mut self, Value { lane: a, word }: Value, bits: u32) -> Value {
         // Kernels also shift bits out on purpose, to take a limb apart: that is not an overflow.
-        if a.low >= 0 && a.high << bits < 1 << 64 {
-            self.result(a.low << bits, a.high << bits)
+        let shifted = if a.low >= 0 && a.high << bits < 1 << 64 {
+            self.lane(a.low << bits, a.high << bits)
         } else {
-            self.result(0, (1 << 64) - (1 << bits))
-        }
+            self.lane(0, (1 << 64) - (1 << bits))
+        };
+        shifted.or_words(word, bits)
     }
 
-    fn shr(&mut self, a: Interval, bits: u32) -> Interval {
+    fn shr(&mut self, Value { lane: a, word }: Value, bits: u32) -> Value {
         if a.low < 0 {
             self.fail("logical shift of a lane that may be negative".to_owned());
         }
-        self.result(a.low.max(0) >> bits, a.high.max(0) >> bits)
+        self.lane(a.low.max(0) >> bits, a.high.max(0) >> bits)
+            .or_words(word, bits)
     }
 
-    fn sra(&mut self, a: Interval, bits: u32) -> Interval {
+    fn sra(&mut self, Value { lane: a, .. }: Value, bits: u32) -> Value {
         if a.high >= 1 << 63 {
             self.fail("arithmetic shift of a lane that may exceed 2^63".to_owned());
         }
-        self.result(a.low >> bits, a.high >> bits)
+        self.lane(a.low >> bits, a.high >> bits)
     }
 
-    fn madd_lo(&mut self, acc: Interval, a: Interval, b: Interval) -> Interval {
+    fn rol(&mut self, Value { lane: a, word }: Value, bits: u32) -> Value {
+        let rotated = if a.low >= 0 && a.high << bits < 1 << 64 {
+            self.lane(a.low << bits, a.high << bits)
+        } else {
+            self.any()
+        };
+        match bits % 16 {
+            0 => Value { word, ..rotated },
+            _ => rotated,
+        }
+    }
+
+    fn add64(&mut self, _: Value, _: Value) -> Value {
+        self.any()
+    }
+
+    fn madd_lo(&mut self, acc: Value, a: Value, b: Value) -> Value {
         let most = (self.digit(a) * self.digit(b)).min(i128::from(DIGIT_MASK));
-        self.result(acc.low, acc.high + most)
+        self.lane(acc.lane.low, acc.lane.high + most)
     }
 
-    fn madd_hi(&mut self, acc: Interval, a: Interval, b: Interval) -> Interval {
+    fn madd_hi(&mut self, acc: Value, a: Value, b: Value) -> Value {
         let most = (self.digit(a) * self.digit(b)) >> DIGIT_BITS;
-        self.result(acc.low, acc.high + most)
+        self.lane(acc.lane.low, acc.lane.high + most)
     }
 
-    fn mul_lo(&mut self, _: Interval, b: Interval) -> Interval {
+    fn mul_lo(&mut self, _: Value, b: Value) -> Value {
         self.digit(b);
-        self.result(0, i128::from(DIGIT_MASK))
+        self.lane(0, i128::from(DIGIT_MASK))
     }
 
-    fn eq(&mut self, _: Interval, _: Interval) {}
-
-    fn select(&mut self, (): (), yes: Interval, no: Interval) -> Interval {
-        self.result(yes.low.min(no.low), yes.high.max(no.high))
+    fn mul32(&mut self, a: Value, b: Value) -> Value {
+        let low = |Value { lane, .. }: Value| match lane.low >= 0 {
+            true => lane.high.min(WORD32),
+            false => WORD32,
+        };
+        self.lane(0, low(a) * low(b))
     }
 
-    fn claim(&mut self, value: Interval, bits: u32, why: &'static str) -> Interval {
+    fn add32(&mut self, _: Value, _: Value) -> Value {
+        self.any()
+    }
+
+    fn sub32(&mut self, _: Value, _: Value) -> Value {
+        self.any()
+    }
+
+    fn rol32(&mut self, Value { word, .. }: Value, bits: u32) -> Value {
+        let rotated = self.any();
+        match bits % 16 {
+            0 => Value { word, ..rotated },
+            _ => rotated,
+        }
+    }
+
+    fn shr32(&mut self, _: Value, bits: u32) -> Value {
+        let most = WORD32 >> bits;
+        self.lane(0, most << 32 | most)
+    }
+
+    fn add16(&mut self, a: Value, b: Value) -> Value {
+        self.word(a.word.low + b.word.low, a.word.high + b.word.high)
+    }
+
+    fn sub16(&mut self, a: Value, b: Value) -> Value {
+        self.word(a.word.low - b.word.high, a.word.high - b.word.low)
+    }
+
+    fn mul_lo16(&mut self, a: Value, b: Value) -> Value {
+        // Wraps on purpose, but need not.
+        match a.word.times(b.word) {
+            Interval { low, high } if low >= WORD.low && high <= WORD.high => self.word(low, high),
+            _ => self.word(WORD.low, WORD.high),
+        }
+    }
+
+    fn mul_hi16(&mut self, a: Value, b: Value) -> Value {
+        let product = a.word.times(b.word);
+        self.word(product.low >> 16, product.high >> 16)
+    }
+
+    fn shl16(&mut self, a: Value, bits: u32) -> Value {
+        match a.word {
+            Interval { low, high } if low << bits >= WORD.low && high << bits <= WORD.high => {
+                self.word(low << bits, high << bits)
+            }
+            _ => self.word(WORD.low, WORD.high),
+        }
+    }
+
+    fn shr16(&mut self, a: Value, bits: u32) -> Value {
+        match a.word {
+            Interval { low, high } if low >= 0 => self.word(low >> bits, high >> bits),
+            _ if bits == 0 => self.word(WORD.low, WORD.high),
+            _ => self.word(0, 0xffff >> bits),
+        }
+    }
+
+    fn sra16(&mut self, a: Value, bits: u32) -> Value {
+        self.word(a.word.low >> bits, a.word.high >> bits)
+    }
+
+    fn pick(&mut self, table: Value, _: Value) -> Value {
+        self.either(table, table)
+    }
+
+    fn pick2(&mut self, low: Value, high: Value, _: Value) -> Value {
+        self.either(low, high)
+    }
+
+    fn unpack_low32(&mut self, a: Value, b: Value) -> Value {
+        let unpacked = self.any();
+        Value {
+            word: a.word.hull(b.word),
+            ..unpacked
+        }
+    }
+
+    fn unpack_high32(&mut self, a: Value, b: Value) -> Value {
+        self.unpack_low32(a, b)
+    }
+
+    fn unpack_low64(&mut self, a: Value, b: Value) -> Value {
+        self.either(a, b)
+    }
+
+    fn unpack_high64(&mut self, a: Value, b: Value) -> Value {
+        self.either(a, b)
+    }
+
+    fn eq(&mut self, _: Value, _: Value) {}
+
+    fn test(&mut self, _: Value, _: Value) {}
+
+    fn select(&mut self, (): (), yes: Value, no: Value) -> Value {
+        self.either(yes, no)
+    }
+
+    fn claim(&mut self, Value { lane, .. }: Value, bits: u32, why: &'static str) -> Value {
         if !self.claims.contains(&(bits, why)) {
             self.claims.push((bits, why));
         }
-        let low = value.low.max(0);
-        let high = value.high.min((1 << bits) - 1);
+        let low = lane.low.max(0);
+        let high = lane.high.min((1 << bits) - 1);
         if low > high {
             self.fail(format!("the claim `{why}` contradicts the interval"));
         }
-        Interval {
+        Value::of_lane(Interval {
             low,
             high: high.max(low),
+        })
+    }
+}
+
+impl Value {
+    /// After a shift of lanes by whole words, which brings zeros: the words of before, or zero.
+    fn or_words(self, word: Interval, bits: u32) -> Self {
+        match bits % 16 {
+            0 => Self {
+                word: word.hull(Interval::exactly(0)),
+                ..self
+            },
+            _ => self,
         }
     }
 }
+
+/// Every lane that there is, unsigned.
+const LANE: Interval = Interval {
+    low: 0,
+    high: u64::MAX as i128,
+};
+/// Every signed word of 16 bits.
+const WORD: Interval = Interval {
+    low: i16::MIN as i128,
+    high: i16::MAX as i128,
+};
+/// The largest word of 32 bits.
+const WORD32: i128 = u32::MAX as i128;
+/// 1 in each word of 16 bits.
+const EVERY_WORD: i128 = 0x0001_0001_0001_0001;

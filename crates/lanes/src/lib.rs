@@ -1,7 +1,7 @@
 //! Kernels for vector registers, written once and run on three machines.
 //!
-//! A kernel is an ordinary Rust function over a [`Machine`]. Its source is in [`Kernel`]'s
-//! methods; the same source
+//! A kernel is an ordinary Rust function over a [`Machine`]. Related kernels are a family, such as
+//! [`Modular`], and [`Kernel`] is any of them. The same source
 //!
 //! * computes, on [`Kernel::model`]: portable arithmetic, the oracle of every test;
 //! * is proved, by [`Kernel::prove`]: on intervals instead of numbers, no lane can overflow and
@@ -14,7 +14,8 @@
 //! code costs, as computed from its instructions.
 //!
 //! This crate neither assembles nor calls what it prints: that is the business of
-//! `widelane-kernels`. Begin reading at `machine.rs`, then `montgomery.rs`.
+//! `widelane-kernels`. Begin reading at `machine.rs`, then `modular.rs`
+//! and `montgomery.rs`; `kernel.rs` is where a new family is entered.
 
 #![forbid(unsafe_code)]
 
@@ -25,16 +26,18 @@ mod convert;
 mod kernel;
 mod machine;
 mod model;
+mod modular;
 mod montgomery;
 mod print;
 mod schedule;
 mod trace;
 
 pub use analysis::{Licence, Report};
-pub use bounds::{Bounds, BoundsError, Interval, Proof};
+pub use bounds::{Bounds, BoundsError, Holds, Interval, Proof, Value};
 pub use kernel::{ArraySpec, Kernel};
 pub use machine::{Array, DIGIT_BITS, DIGIT_MASK, Machine};
 pub use model::Model;
+pub use modular::Modular;
 pub use print::Width;
 
 #[cfg(test)]

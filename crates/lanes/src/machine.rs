@@ -2,21 +2,28 @@
 
 /// A machine of vectors whose lanes hold 64 bits each.
 ///
-/// A kernel is a function generic over its machine. It can add, shift, mask and multiply, and it
-/// can read and write its arrays at indices fixed in the source. It can do nothing else: no
+/// A kernel is a function generic over its machine. It can add, shift, mask, multiply and permute,
+/// and it can read and write its arrays at indices fixed in the source. It can do nothing else: no
 /// operation returns a lane's value to the kernel, so no branch and no address can follow from
 /// one. What can be written here is constant time.
 ///
 /// Arithmetic is modulo 2^64 in each lane. Kernels may treat lanes as signed (two's complement);
-/// [`Bounds`](crate::Bounds) proves that nothing wraps.
+/// [`Bounds`](crate::Bounds) proves that nothing wraps, except where wrapping is the purpose.
+/// Operations whose names end in 32 or 16 take a lane as two or four words, which keep to
+/// themselves.
 pub trait Machine {
     /// A vector: one 64-bit value in each lane.
     type V: Copy;
     /// A mask: one bit for each lane.
     type M: Copy;
 
+    /// Lanes of a vector: public, as it says how wide the registers are.
+    fn lanes(&self) -> usize;
+
     /// The same public constant in every lane.
     fn splat(&mut self, value: u64) -> Self::V;
+    /// A public constant for each lane, as many of them as there are lanes.
+    fn vector(&mut self, values: [u64; 8]) -> Self::V;
     /// Vector `index` of `array`.
     fn load(&mut self, array: Array, index: usize) -> Self::V;
     /// Writes vector `index` of `array`.
@@ -30,12 +37,22 @@ pub trait Machine {
     fn and(&mut self, a: Self::V, b: Self::V) -> Self::V;
     /// `a | b`.
     fn or(&mut self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a ^ b`.
+    fn xor(&mut self, a: Self::V, b: Self::V) -> Self::V;
+    /// Any function of three bits, bit by bit: where the bits of `a`, `b` and `c` are the number
+    /// `4 a + 2 b + c`, the result has that bit of `table` (VPTERNLOGQ).
+    fn ternary(&mut self, a: Self::V, b: Self::V, c: Self::V, table: u8) -> Self::V;
     /// `a << bits`, bits shifted out are lost.
     fn shl(&mut self, a: Self::V, bits: u32) -> Self::V;
     /// `a >> bits`, zeros shifted in.
     fn shr(&mut self, a: Self::V, bits: u32) -> Self::V;
     /// `a >> bits`, the sign shifted in: floor(a / 2^bits) of a signed lane.
     fn sra(&mut self, a: Self::V, bits: u32) -> Self::V;
+
+    /// `a` rotated to the left.
+    fn rol(&mut self, a: Self::V, bits: u32) -> Self::V;
+    /// `a + b mod 2^64`, where wrapping is the purpose.
+    fn add64(&mut self, a: Self::V, b: Self::V) -> Self::V;
 
     /// `acc + (a * b mod 2^52)` of two 52-bit digits (VPMADD52LUQ).
     fn madd_lo(&mut self, acc: Self::V, a: Self::V, b: Self::V) -> Self::V;
@@ -44,8 +61,53 @@ pub trait Machine {
     /// `(a mod 2^52) * b mod 2^52`: here, and only here, `a` may be wider than a digit.
     fn mul_lo(&mut self, a: Self::V, b: Self::V) -> Self::V;
 
+    /// `(a mod 2^32) (b mod 2^32)` (VPMULUDQ).
+    fn mul32(&mut self, a: Self::V, b: Self::V) -> Self::V;
+
+    /// `a + b` of 32-bit words, modulo 2^32.
+    fn add32(&mut self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a - b` of 32-bit words, modulo 2^32.
+    fn sub32(&mut self, a: Self::V, b: Self::V) -> Self::V;
+    /// 32-bit words rotated to the left.
+    fn rol32(&mut self, a: Self::V, bits: u32) -> Self::V;
+    /// 32-bit words shifted right, zeros shifted in.
+    fn shr32(&mut self, a: Self::V, bits: u32) -> Self::V;
+
+    /// `a + b` of 16-bit words, signed.
+    fn add16(&mut self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a - b` of 16-bit words, signed.
+    fn sub16(&mut self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a b mod 2^16` of 16-bit words, as a signed word (VPMULLW).
+    fn mul_lo16(&mut self, a: Self::V, b: Self::V) -> Self::V;
+    /// `floor(a b / 2^16)` of signed 16-bit words (VPMULHW).
+    fn mul_hi16(&mut self, a: Self::V, b: Self::V) -> Self::V;
+    /// 16-bit words shifted left, bits shifted out are lost.
+    fn shl16(&mut self, a: Self::V, bits: u32) -> Self::V;
+    /// 16-bit words shifted right, zeros shifted in.
+    fn shr16(&mut self, a: Self::V, bits: u32) -> Self::V;
+    /// 16-bit words shifted right, the sign shifted in.
+    fn sra16(&mut self, a: Self::V, bits: u32) -> Self::V;
+
+    /// Each lane chooses from the lanes of `table`: lane `l` is lane `index[l] mod lanes` of it
+    /// (VPERMQ). A table in a register has no addresses, so that the index may be secret.
+    fn pick(&mut self, table: Self::V, index: Self::V) -> Self::V;
+    /// The same with a table of two vectors: lane `l` is lane `index[l] mod (2 lanes)` of `low`
+    /// followed by `high` (VPERMT2Q).
+    fn pick2(&mut self, low: Self::V, high: Self::V, index: Self::V) -> Self::V;
+    /// Of each pair of lanes `(a0, a1)`, `(b0, b1)`: the 32-bit words of `a0` and `b0`, in turn
+    /// (VPUNPCKLDQ).
+    fn unpack_low32(&mut self, a: Self::V, b: Self::V) -> Self::V;
+    /// Of each pair of lanes: the 32-bit words of `a1` and `b1`, in turn (VPUNPCKHDQ).
+    fn unpack_high32(&mut self, a: Self::V, b: Self::V) -> Self::V;
+    /// Of each pair of lanes: `(a0, b0)` (VPUNPCKLQDQ).
+    fn unpack_low64(&mut self, a: Self::V, b: Self::V) -> Self::V;
+    /// Of each pair of lanes: `(a1, b1)` (VPUNPCKHQDQ).
+    fn unpack_high64(&mut self, a: Self::V, b: Self::V) -> Self::V;
+
     /// The lanes in which `a == b`.
     fn eq(&mut self, a: Self::V, b: Self::V) -> Self::M;
+    /// The lanes in which `a & b` is not zero.
+    fn test(&mut self, a: Self::V, b: Self::V) -> Self::M;
     /// `yes` in the lanes of `mask`, `no` in the others.
     fn select(&mut self, mask: Self::M, yes: Self::V, no: Self::V) -> Self::V;
 

@@ -19,8 +19,16 @@ impl<const L: usize> Machine for Model<'_, '_, L> {
     type V = [u64; L];
     type M = [bool; L];
 
+    fn lanes(&self) -> usize {
+        L
+    }
+
     fn splat(&mut self, value: u64) -> [u64; L] {
         [value; L]
+    }
+
+    fn vector(&mut self, values: [u64; 8]) -> [u64; L] {
+        lanes(|i| values[i])
     }
 
     fn load(&mut self, array: Array, index: usize) -> [u64; L] {
@@ -54,6 +62,20 @@ impl<const L: usize> Machine for Model<'_, '_, L> {
         lanes(|i| a[i] | b[i])
     }
 
+    fn xor(&mut self, a: [u64; L], b: [u64; L]) -> [u64; L] {
+        lanes(|i| a[i] ^ b[i])
+    }
+
+    fn ternary(&mut self, a: [u64; L], b: [u64; L], c: [u64; L], table: u8) -> [u64; L] {
+        let flip = |bit: u8, word: u64| if bit == 1 { word } else { !word };
+        lanes(|i| {
+            (0..8)
+                .filter(|row| table >> row & 1 == 1)
+                .map(|row| flip(row >> 2, a[i]) & flip(row >> 1 & 1, b[i]) & flip(row & 1, c[i]))
+                .fold(0, |sum, minterm| sum | minterm)
+        })
+    }
+
     fn shl(&mut self, a: [u64; L], bits: u32) -> [u64; L] {
         lanes(|i| a[i] << bits)
     }
@@ -64,6 +86,14 @@ impl<const L: usize> Machine for Model<'_, '_, L> {
 
     fn sra(&mut self, a: [u64; L], bits: u32) -> [u64; L] {
         lanes(|i| ((a[i] as i64) >> bits) as u64)
+    }
+
+    fn rol(&mut self, a: [u64; L], bits: u32) -> [u64; L] {
+        lanes(|i| a[i].rotate_left(bits))
+    }
+
+    fn add64(&mut self, a: [u64; L], b: [u64; L]) -> [u64; L] {
+        self.add(a, b)
     }
 
     fn madd_lo(&mut self, acc: [u64; L], a: [u64; L], b: [u64; L]) -> [u64; L] {
@@ -78,8 +108,88 @@ impl<const L: usize> Machine for Model<'_, '_, L> {
         lanes(|i| product(a[i], b[i]) as u64 & DIGIT_MASK)
     }
 
+    fn mul32(&mut self, a: [u64; L], b: [u64; L]) -> [u64; L] {
+        lanes(|i| u64::from(a[i] as u32) * u64::from(b[i] as u32))
+    }
+
+    fn add32(&mut self, a: [u64; L], b: [u64; L]) -> [u64; L] {
+        lanes(|i| words32(a[i], b[i], u32::wrapping_add))
+    }
+
+    fn sub32(&mut self, a: [u64; L], b: [u64; L]) -> [u64; L] {
+        lanes(|i| words32(a[i], b[i], u32::wrapping_sub))
+    }
+
+    fn rol32(&mut self, a: [u64; L], bits: u32) -> [u64; L] {
+        lanes(|i| words32(a[i], 0, |a, _| a.rotate_left(bits)))
+    }
+
+    fn shr32(&mut self, a: [u64; L], bits: u32) -> [u64; L] {
+        lanes(|i| words32(a[i], 0, |a, _| a >> bits))
+    }
+
+    fn add16(&mut self, a: [u64; L], b: [u64; L]) -> [u64; L] {
+        lanes(|i| words16(a[i], b[i], i16::wrapping_add))
+    }
+
+    fn sub16(&mut self, a: [u64; L], b: [u64; L]) -> [u64; L] {
+        lanes(|i| words16(a[i], b[i], i16::wrapping_sub))
+    }
+
+    fn mul_lo16(&mut self, a: [u64; L], b: [u64; L]) -> [u64; L] {
+        lanes(|i| words16(a[i], b[i], i16::wrapping_mul))
+    }
+
+    fn mul_hi16(&mut self, a: [u64; L], b: [u64; L]) -> [u64; L] {
+        let high = |a: i16, b: i16| ((i32::from(a) * i32::from(b)) >> 16) as i16;
+        lanes(|i| words16(a[i], b[i], high))
+    }
+
+    fn shl16(&mut self, a: [u64; L], bits: u32) -> [u64; L] {
+        lanes(|i| words16(a[i], 0, |a, _| a << bits))
+    }
+
+    fn shr16(&mut self, a: [u64; L], bits: u32) -> [u64; L] {
+        lanes(|i| words16(a[i], 0, |a, _| (a as u16 >> bits) as i16))
+    }
+
+    fn sra16(&mut self, a: [u64; L], bits: u32) -> [u64; L] {
+        lanes(|i| words16(a[i], 0, |a, _| a >> bits))
+    }
+
+    fn pick(&mut self, table: [u64; L], index: [u64; L]) -> [u64; L] {
+        lanes(|i| table[index[i] as usize % L])
+    }
+
+    fn pick2(&mut self, low: [u64; L], high: [u64; L], index: [u64; L]) -> [u64; L] {
+        lanes(|i| match index[i] as usize % (2 * L) {
+            at if at < L => low[at],
+            at => high[at - L],
+        })
+    }
+
+    fn unpack_low32(&mut self, a: [u64; L], b: [u64; L]) -> [u64; L] {
+        lanes(|i| interleaved(a[i & !1], b[i & !1], i))
+    }
+
+    fn unpack_high32(&mut self, a: [u64; L], b: [u64; L]) -> [u64; L] {
+        lanes(|i| interleaved(a[i | 1], b[i | 1], i))
+    }
+
+    fn unpack_low64(&mut self, a: [u64; L], b: [u64; L]) -> [u64; L] {
+        lanes(|i| if i % 2 == 0 { a[i] } else { b[i - 1] })
+    }
+
+    fn unpack_high64(&mut self, a: [u64; L], b: [u64; L]) -> [u64; L] {
+        lanes(|i| if i % 2 == 0 { a[i + 1] } else { b[i] })
+    }
+
     fn eq(&mut self, a: [u64; L], b: [u64; L]) -> [bool; L] {
         std::array::from_fn(|i| a[i] == b[i])
+    }
+
+    fn test(&mut self, a: [u64; L], b: [u64; L]) -> [bool; L] {
+        std::array::from_fn(|i| a[i] & b[i] != 0)
     }
 
     fn select(&mut self, mask: [bool; L], yes: [u64; L], no: [u64; L]) -> [u64; L] {
@@ -105,4 +215,24 @@ fn lanes<const L: usize>(lane: impl FnMut(usize) -> u64) -> [u64; L] {
 /// The product of two digits as the hardware forms it: of the low 52 bits of each.
 fn product(a: u64, b: u64) -> u128 {
     u128::from(a & DIGIT_MASK) * u128::from(b & DIGIT_MASK)
+}
+
+/// A lane as two words of 32 bits.
+fn words32(a: u64, b: u64, word: impl Fn(u32, u32) -> u32) -> u64 {
+    let high = word((a >> 32) as u32, (b >> 32) as u32);
+    u64::from(high) << 32 | u64::from(word(a as u32, b as u32))
+}
+
+/// A lane as four signed words of 16 bits.
+fn words16(a: u64, b: u64, word: impl Fn(i16, i16) -> i16) -> u64 {
+    (0..64).step_by(16).fold(0, |lane, at| {
+        let word = word((a >> at) as i16, (b >> at) as i16);
+        lane | u64::from(word as u16) << at
+    })
+}
+
+/// Lane `i` of the 32-bit words of `a` and `b` in turn: the low words in even lanes.
+fn interleaved(a: u64, b: u64, i: usize) -> u64 {
+    let word = |lane: u64| lane >> (i % 2 * 32) & u64::from(u32::MAX);
+    word(a) | word(b) << 32
 }

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::allocate::{
-    Allocated, Instruction, MaskRegister, Memory, Operand, Register, ShiftOp, TwoOp,
-};
+use crate::allocate::{Allocated, Instruction, MaskRegister, Memory, Operand, Register};
 use crate::kernel::Kernel;
+use crate::trace::{CompareOp, ShiftOp, ThreeOp, TwoOp};
 
 /// The registers that a kernel is printed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,7 +32,7 @@ impl Width {
 
 pub(crate) fn print(kernel: Kernel, width: Width, code: &Allocated) -> String {
     let symbol = kernel.symbol(width);
-    let arrays = kernel.arrays();
+    let arrays = kernel.arrays(width.lanes());
     let printer = Printer {
         width,
         symbol: &symbol,
@@ -58,13 +57,18 @@ pub(crate) fn print(kernel: Kernel, width: Width, code: &Allocated) -> String {
     let _ = writeln!(out, "    ret");
     let _ = writeln!(out, "    .cfi_endproc");
     let _ = writeln!(out, "    .size {symbol}, . - {symbol}");
-    let constants: BTreeSet<u64> = code.instructions.iter().filter_map(constant).collect();
+    let constants: BTreeSet<_> = code.instructions.iter().filter_map(constant).collect();
     if !constants.is_empty() {
         let _ = writeln!(out, "    .section .rodata");
-        let _ = writeln!(out, "    .p2align 3");
-        for value in constants {
-            let _ = writeln!(out, "{}:", printer.label(value));
-            let _ = writeln!(out, "    .quad {value:#x}");
+        let _ = writeln!(out, "    .p2align 6");
+        // Vectors first: each is as large as what the section is aligned to.
+        let (vectors, single): (Vec<_>, Vec<_>) =
+            constants.iter().partition(|values| values.len() > 1);
+        for values in vectors.into_iter().chain(single) {
+            let _ = writeln!(out, "{}:", printer.label(values));
+            for value in values {
+                let _ = writeln!(out, "    .quad {value:#x}");
+            }
         }
         let _ = writeln!(out, "    .text");
     }
@@ -107,6 +111,19 @@ impl Printer<'_> {
                     TwoOp::Sub => "vpsubq",
                     TwoOp::And => "vpandq",
                     TwoOp::Or => "vporq",
+                    TwoOp::Xor => "vpxorq",
+                    TwoOp::Mul32 => "vpmuludq",
+                    TwoOp::Add32 => "vpaddd",
+                    TwoOp::Sub32 => "vpsubd",
+                    TwoOp::Add16 => "vpaddw",
+                    TwoOp::Sub16 => "vpsubw",
+                    TwoOp::MulLo16 => "vpmullw",
+                    TwoOp::MulHi16 => "vpmulhw",
+                    TwoOp::Pick => "vpermq",
+                    TwoOp::UnpackLow32 => "vpunpckldq",
+                    TwoOp::UnpackHigh32 => "vpunpckhdq",
+                    TwoOp::UnpackLow64 => "vpunpcklqdq",
+                    TwoOp::UnpackHigh64 => "vpunpckhqdq",
                 };
                 let (to, a, b) = (self.register(to), self.register(a), self.operand(b));
                 format!("{mnemonic} {to}, {a}, {b}")
@@ -116,6 +133,12 @@ impl Printer<'_> {
                     ShiftOp::Left => "vpsllq",
                     ShiftOp::Right => "vpsrlq",
                     ShiftOp::RightSigned => "vpsraq",
+                    ShiftOp::Rotate => "vprolq",
+                    ShiftOp::Rotate32 => "vprold",
+                    ShiftOp::Right32 => "vpsrld",
+                    ShiftOp::Left16 => "vpsllw",
+                    ShiftOp::Right16 => "vpsrlw",
+                    ShiftOp::RightSigned16 => "vpsraw",
                 };
                 format!(
                     "{mnemonic} {}, {}, {bits}",
@@ -123,14 +146,22 @@ impl Printer<'_> {
                     self.operand(a)
                 )
             }
-            Instruction::Madd { high, acc, a, b } => {
-                let mnemonic = if high { "vpmadd52huq" } else { "vpmadd52luq" };
+            Instruction::Three { op, acc, a, b } => {
                 let (acc, a, b) = (self.register(acc), self.register(a), self.operand(b));
-                format!("{mnemonic} {acc}, {a}, {b}")
+                match op {
+                    ThreeOp::MaddLo => format!("vpmadd52luq {acc}, {a}, {b}"),
+                    ThreeOp::MaddHi => format!("vpmadd52huq {acc}, {a}, {b}"),
+                    ThreeOp::Pick2 => format!("vpermt2q {acc}, {a}, {b}"),
+                    ThreeOp::Ternary(table) => format!("vpternlogq {acc}, {a}, {b}, {table:#x}"),
+                }
             }
-            Instruction::Eq { mask, a, b } => {
+            Instruction::Compare { op, mask, a, b } => {
+                let mnemonic = match op {
+                    CompareOp::Eq => "vpcmpeqq",
+                    CompareOp::Test => "vptestmq",
+                };
                 let (a, b) = (self.register(a), self.operand(b));
-                format!("vpcmpeqq {}, {a}, {b}", self.mask(mask))
+                format!("{mnemonic} {}, {a}, {b}", self.mask(mask))
             }
             Instruction::Select {
                 mask,
@@ -139,6 +170,15 @@ impl Printer<'_> {
             } => {
                 let (to, yes) = (self.register(to), self.register(yes));
                 format!("vmovdqa64 {to} {{{}}}, {yes}", self.mask(mask))
+            }
+            Instruction::Select {
+                mask,
+                to,
+                yes: Operand::Memory(yes @ Memory::Constant(_)),
+            } => {
+                let (to, yes) = (self.register(to), self.address(yes));
+                let mask = self.mask(mask);
+                format!("vpbroadcastq {to} {{{mask}}}, qword ptr {yes}")
             }
             Instruction::Select {
                 mask,
@@ -189,20 +229,28 @@ impl Printer<'_> {
         let (base, index) = match memory {
             Memory::Array(array, index) => (ARGUMENTS[array.0], index),
             Memory::Slot(index) => (ARGUMENTS[self.slots], index),
-            Memory::Constant(value) => return format!("[rip + {}]", self.label(value)),
+            Memory::Constant(_) | Memory::Vector(_) => {
+                let values = constants_of(memory);
+                return format!("[rip + {}]", self.label(&values));
+            }
         };
         format!("[{base} + {}]", index * self.width.bytes())
     }
 
-    fn label(&self, value: u64) -> String {
-        format!(".L{}_{value:x}", self.symbol)
+    fn label(&self, values: &[u64]) -> String {
+        let mut label = format!(".L{}", self.symbol);
+        for value in values {
+            let _ = write!(label, "_{value:x}");
+        }
+        label
     }
 }
 
-fn constant(instruction: &Instruction) -> Option<u64> {
+/// The constants that an instruction reads from memory.
+fn constant(instruction: &Instruction) -> Option<Vec<u64>> {
     let memory = match *instruction {
-        Instruction::Load { from, .. } => from,
-        Instruction::Two {
+        Instruction::Load { from: memory, .. }
+        | Instruction::Two {
             b: Operand::Memory(memory),
             ..
         }
@@ -210,19 +258,29 @@ fn constant(instruction: &Instruction) -> Option<u64> {
             a: Operand::Memory(memory),
             ..
         }
-        | Instruction::Madd {
+        | Instruction::Three {
             b: Operand::Memory(memory),
             ..
         }
-        | Instruction::Eq {
+        | Instruction::Compare {
             b: Operand::Memory(memory),
+            ..
+        }
+        | Instruction::Select {
+            yes: Operand::Memory(memory),
             ..
         } => memory,
         _ => return None,
     };
+    let values = constants_of(memory);
+    (!values.is_empty()).then_some(values)
+}
+
+fn constants_of(memory: Memory) -> Vec<u64> {
     match memory {
-        Memory::Constant(value) => Some(value),
-        Memory::Array(..) | Memory::Slot(_) => None,
+        Memory::Constant(value) => vec![value],
+        Memory::Vector(values) => values.to_vec(),
+        Memory::Array(..) | Memory::Slot(_) => Vec::new(),
     }
 }
 

@@ -9,17 +9,17 @@
 use std::collections::HashMap;
 
 use crate::machine::Array;
-use crate::trace::{Name, Op};
+use crate::trace::{CompareOp, Name, Op, ThreeOp, TwoOp};
 
 /// The same operations, those first that most others wait for.
 pub(crate) fn schedule(ops: &[Op]) -> Vec<Op> {
     let users = users(ops);
     let height = heights(ops, &users);
-    // Readers of an array that are not scheduled yet: its stores come after them.
-    let mut readers: HashMap<Array, usize> = HashMap::new();
+    // Readers of a vector in memory that are not scheduled yet: stores to it come after them.
+    let mut readers: HashMap<(Array, usize), usize> = HashMap::new();
     for op in ops {
-        for array in op.reads().filter_map(|name| loaded(ops, name)) {
-            *readers.entry(array).or_default() += 1;
+        for place in op.reads().filter_map(|name| loaded(ops, name)) {
+            *readers.entry(place).or_default() += 1;
         }
     }
 
@@ -28,7 +28,7 @@ pub(crate) fn schedule(ops: &[Op]) -> Vec<Op> {
     let mut waiting: Vec<usize> = (0..ops.len()).collect();
     // Reads of memory and constants take no place of their own: they happen where they are used.
     waiting.retain(|&at| {
-        let free = matches!(ops[at], Op::Load(..) | Op::Splat(_));
+        let free = ops[at].is_read();
         if free {
             ready_at[at] = Some(0);
             order.push(at);
@@ -51,7 +51,9 @@ pub(crate) fn schedule(ops: &[Op]) -> Vec<Op> {
                     .all(|name| ready_at[name.0].is_some_and(|ready| ready <= cycle));
                 let port = ports[port(ops[at])] > 0;
                 let free = match ops[at] {
-                    Op::Store(array, ..) => readers.get(&array).is_none_or(|&left| left == 0),
+                    Op::Store(array, index, _) => {
+                        readers.get(&(array, index)).is_none_or(|&left| left == 0)
+                    }
                     _ => true,
                 };
                 inputs && port && free
@@ -66,8 +68,8 @@ pub(crate) fn schedule(ops: &[Op]) -> Vec<Op> {
             let at = waiting.remove(place);
             ports[port(ops[at])] -= 1;
             ready_at[at] = Some(cycle + latency(ops[at]));
-            for array in ops[at].reads().filter_map(|name| loaded(ops, name)) {
-                *readers.get_mut(&array).expect("every reader was counted") -= 1;
+            for place in ops[at].reads().filter_map(|name| loaded(ops, name)) {
+                *readers.get_mut(&place).expect("every reader was counted") -= 1;
             }
             order.push(at);
         }
@@ -100,10 +102,10 @@ fn heights(ops: &[Op], users: &[Vec<usize>]) -> Vec<usize> {
     height
 }
 
-/// The array that a name was read from.
-fn loaded(ops: &[Op], name: Name) -> Option<Array> {
+/// Where in memory a name was read from.
+fn loaded(ops: &[Op], name: Name) -> Option<(Array, usize)> {
     match ops[name.0] {
-        Op::Load(array, _) => Some(array),
+        Op::Load(array, index) => Some((array, index)),
         _ => None,
     }
 }
@@ -122,7 +124,8 @@ fn rename(ops: &[Op], order: &[usize]) -> Vec<Op> {
 
 fn port(op: Op) -> usize {
     match op {
-        Op::MaddLo(..) | Op::MaddHi(..) => 0,
+        Op::Three(ThreeOp::MaddLo | ThreeOp::MaddHi, ..) => 0,
+        Op::Two(op, ..) if op.multiplies() => 0,
         Op::Store(..) => 2,
         _ => 1,
     }
@@ -130,14 +133,16 @@ fn port(op: Op) -> usize {
 
 fn latency(op: Op) -> usize {
     match op {
-        Op::Load(..) | Op::Splat(_) => 0,
-        Op::MaddLo(..) | Op::MaddHi(..) => 4,
-        Op::Eq(..) => 3,
+        Op::Splat(_) | Op::Vector(_) | Op::Load(..) => 0,
+        Op::Three(ThreeOp::MaddLo | ThreeOp::MaddHi, ..) => 4,
+        Op::Three(ThreeOp::Pick2, ..) | Op::Two(TwoOp::Pick, ..) => 3,
+        Op::Two(op, ..) if op.multiplies() => 4,
+        Op::Compare(CompareOp::Eq | CompareOp::Test, ..) => 3,
         _ => 1,
     }
 }
 
-/// Operations that start in a cycle: multiply-adds, other arithmetic, stores.
+/// Operations that start in a cycle: multiplications, other arithmetic, stores.
 const PORTS: [usize; 3] = [2, 2, 1];
 /// Operations of the source that are looked at together, and those of a long source: more would
 /// find more to do in parallel, and keep more values alive than there are registers.

@@ -5,15 +5,17 @@ use crate::machine::{Array, DIGIT_MASK, Machine};
 use crate::montgomery::{product, reduce};
 use crypto_bigint::{BoxedUint, NonZero};
 
-use crate::{Kernel, Licence, Model, Width};
+use crate::{Holds, Kernel, Licence, Model, Modular, Width};
 
 #[test]
 fn every_kernel_is_proved() {
     for kernel in Kernel::all() {
-        let proof = kernel
-            .prove()
-            .unwrap_or_else(|error| panic!("{}: {error}", kernel.name()));
-        assert!(proof.widest_bits <= 64, "{}: {proof:?}", kernel.name());
+        for width in [Width::Ymm, Width::Zmm] {
+            let proof = kernel
+                .prove(width)
+                .unwrap_or_else(|error| panic!("{}: {error}", kernel.symbol(width)));
+            assert!(proof.widest_bits <= 64, "{}: {proof:?}", kernel.name());
+        }
     }
 }
 
@@ -33,10 +35,10 @@ fn the_model_multiplies_and_squares_modulo_n() {
             modulus.push([(0..5).fold(n[0][0], newton).wrapping_neg() & DIGIT_MASK]);
 
             let mut product = vec![[0; 1]; d];
-            Kernel::Amm(d).model(&mut [&mut product], &[&a, &b, &modulus]);
+            Kernel::from(Modular::Amm(d)).model(&mut [&mut product], &[&a, &b, &modulus]);
             assert_montgomery(&product, &a, &b, &n);
             let mut square = vec![[0; 1]; d];
-            Kernel::Ams(d).model(&mut [&mut square], &[&a, &modulus]);
+            Kernel::from(Modular::Ams(d)).model(&mut [&mut square], &[&a, &modulus]);
             assert_montgomery(&square, &a, &a, &n);
         }
     }
@@ -83,7 +85,7 @@ fn integer(digits: &[[u64; 1]]) -> BoxedUint {
 #[test]
 fn a_planted_overflow_is_found() {
     // Columns of 2^63 leave no room for a product.
-    let mut machine = Bounds::new(&[20, 20, 1], &[63, 52, 52]);
+    let mut machine = Bounds::new(8, &[below(20, 63), below(20, 52), below(1, 52)]);
     let t = (0..40).map(|i| machine.load(Array(0), i % 20)).collect();
     let n: Vec<_> = (0..20).map(|i| machine.load(Array(1), i)).collect();
     let k0 = machine.load(Array(2), 0);
@@ -94,7 +96,7 @@ fn a_planted_overflow_is_found() {
 
 #[test]
 fn a_planted_carry_out_of_a_lane_is_found() {
-    let mut machine = Bounds::new(&[1], &[64]);
+    let mut machine = Bounds::new(8, &[below(1, 64)]);
     let a = machine.load(Array(0), 0);
     machine.add(a, a);
     let error = machine.finish().unwrap_err();
@@ -103,7 +105,7 @@ fn a_planted_carry_out_of_a_lane_is_found() {
 
 #[test]
 fn a_planted_wide_digit_is_found() {
-    let mut machine = Bounds::new(&[20], &[53]);
+    let mut machine = Bounds::new(8, &[below(20, 53)]);
     let a: Vec<_> = (0..20).map(|i| machine.load(Array(0), i)).collect();
     product(&mut machine, &a, &a);
     let error = machine.finish().unwrap_err();
@@ -112,7 +114,7 @@ fn a_planted_wide_digit_is_found() {
 
 #[test]
 fn a_planted_broken_promise_is_found() {
-    let mut machine = Bounds::new(&[1, 1], &[52, 52]);
+    let mut machine = Bounds::new(8, &[below(1, 52), below(1, 52)]);
     let a = machine.load(Array(1), 0);
     let twice = machine.add(a, a);
     machine.store(Array(0), 0, twice);
@@ -130,16 +132,16 @@ fn the_model_checks_claims() {
 
 #[test]
 fn multiplications_in_wide_registers_ask_for_the_slowest_clock() {
-    let licence = |kernel: Kernel, width| kernel.report(width).licence;
-    assert_eq!(licence(Kernel::Amm(20), Width::Zmm), Licence::Level2);
-    assert_eq!(licence(Kernel::Amm(20), Width::Ymm), Licence::Level1);
-    assert_eq!(licence(Kernel::Subtract(20), Width::Zmm), Licence::Level1);
-    assert_eq!(licence(Kernel::Subtract(20), Width::Ymm), Licence::Level0);
+    let licence = |kernel: Modular, width| Kernel::from(kernel).report(width).licence;
+    assert_eq!(licence(Modular::Amm(20), Width::Zmm), Licence::Level2);
+    assert_eq!(licence(Modular::Amm(20), Width::Ymm), Licence::Level1);
+    assert_eq!(licence(Modular::Subtract(20), Width::Zmm), Licence::Level1);
+    assert_eq!(licence(Modular::Subtract(20), Width::Ymm), Licence::Level0);
 }
 
 #[test]
 fn assembly_names_itself_and_its_size() {
-    let text = Kernel::Ams(20).assembly(Width::Zmm);
+    let text = Kernel::from(Modular::Ams(20)).assembly(Width::Zmm);
     for line in [
         "    .type widelane_ams52x20_mb8, @function",
         "widelane_ams52x20_mb8:",
@@ -147,4 +149,54 @@ fn assembly_names_itself_and_its_size() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line}");
     }
+}
+
+#[test]
+fn a_planted_wrap_of_a_word_is_found() {
+    let holds = Holds::Words16 { limit: 20_000 };
+    let mut machine = Bounds::new(8, &[(1, holds)]);
+    let a = machine.load(Array(0), 0);
+    machine.add16(a, a);
+    let error = machine.finish().unwrap_err();
+    assert!(error.what.contains("does not fit 16 bits"), "{error}");
+}
+
+#[test]
+fn a_planted_broken_promise_of_words_is_found() {
+    let words = |limit| (1, Holds::Words16 { limit });
+    let mut machine = Bounds::new(8, &[words(1700), words(1664)]);
+    let a = machine.load(Array(0), 0);
+    machine.store(Array(1), 0, a);
+    let error = machine.finish().unwrap_err();
+    assert!(error.what.contains("promised words up to 1664"), "{error}");
+}
+
+#[test]
+fn words_are_followed_through_lanes() {
+    let mut machine = Bounds::new(8, &[(1, Holds::Words16 { limit: 3328 })]);
+    let a = machine.load(Array(0), 0);
+    // The sign of each word is a mask for what is added to it.
+    let sign = machine.sra16(a, 15);
+    let q = machine.splat(3329 * 0x0001_0001_0001_0001);
+    let masked = machine.and(sign, q);
+    let positive = machine.add16(a, masked);
+    let turned = machine.rol(positive, 32);
+    let twice = machine.add16(turned, positive);
+    machine.add16(twice, twice);
+    assert!(machine.finish().is_ok());
+}
+
+#[test]
+fn a_vector_written_before_it_is_read_is_found() {
+    let mut trace = crate::trace::Trace::new(8);
+    let a = trace.load(Array(0), 0);
+    trace.store(Array(0), 0, a);
+    trace.load(Array(0), 1);
+    let read = std::panic::AssertUnwindSafe(|| trace.load(Array(0), 0));
+    assert!(std::panic::catch_unwind(read).is_err());
+}
+
+/// An array of so many vectors below 2^bits.
+fn below(len: usize, bits: u32) -> (usize, Holds) {
+    (len, Holds::Bits(bits))
 }

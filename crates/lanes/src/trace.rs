@@ -1,11 +1,16 @@
 //! The recorder: a kernel run on names instead of numbers leaves its list of operations.
 
+use std::collections::{HashMap, HashSet};
+
 use crate::machine::{Array, Machine};
 
 /// Records what a kernel does, in the order in which its source does it.
-#[derive(Default)]
 pub(crate) struct Trace {
     pub(crate) ops: Vec<Op>,
+    lanes: usize,
+    /// One name a constant, so that it can stay in one register.
+    constants: HashMap<Op, Name>,
+    stored: HashSet<(Array, usize)>,
 }
 
 /// A vector or mask: the place of the operation that made it.
@@ -13,60 +18,171 @@ pub(crate) struct Trace {
 pub(crate) struct Name(pub(crate) usize);
 
 /// One recorded operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
     Splat(u64),
+    Vector([u64; 8]),
     Load(Array, usize),
     Store(Array, usize, Name),
-    Add(Name, Name),
-    Sub(Name, Name),
-    And(Name, Name),
-    Or(Name, Name),
-    Shl(Name, u32),
-    Shr(Name, u32),
-    Sra(Name, u32),
-    /// Accumulator, then the factors.
-    MaddLo(Name, Name, Name),
-    MaddHi(Name, Name, Name),
-    Eq(Name, Name),
+    Two(TwoOp, Name, Name),
+    Shift(ShiftOp, Name, u32),
+    /// The operand that the instruction overwrites, then the others.
+    Three(ThreeOp, Name, Name, Name),
+    Compare(CompareOp, Name, Name),
     /// Mask, yes, no.
     Select(Name, Name, Name),
 }
 
+/// Operations on two vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum TwoOp {
+    Add,
+    Sub,
+    And,
+    Or,
+    Xor,
+    Mul32,
+    Add32,
+    Sub32,
+    Add16,
+    Sub16,
+    MulLo16,
+    MulHi16,
+    /// Index, then table.
+    Pick,
+    UnpackLow32,
+    UnpackHigh32,
+    UnpackLow64,
+    UnpackHigh64,
+}
+
+/// Operations on a vector and a constant number of bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ShiftOp {
+    Left,
+    Right,
+    RightSigned,
+    Rotate,
+    Rotate32,
+    Right32,
+    Left16,
+    Right16,
+    RightSigned16,
+}
+
+/// Operations on three vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ThreeOp {
+    /// Accumulator, then the factors.
+    MaddLo,
+    MaddHi,
+    Ternary(u8),
+    /// Low half of the table, index, high half.
+    Pick2,
+}
+
+/// Comparisons of two vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum CompareOp {
+    Eq,
+    Test,
+}
+
+impl TwoOp {
+    /// Whether the operands may change places.
+    pub(crate) fn commutes(self) -> bool {
+        use TwoOp::*;
+        matches!(
+            self,
+            Add | And | Or | Xor | Mul32 | Add32 | Add16 | MulLo16 | MulHi16
+        )
+    }
+
+    /// Whether it multiplies, which decides about the licence.
+    pub(crate) fn multiplies(self) -> bool {
+        matches!(self, TwoOp::Mul32 | TwoOp::MulLo16 | TwoOp::MulHi16)
+    }
+
+    /// Whether the instruction can read one 64-bit constant for all lanes from memory.
+    pub(crate) fn broadcasts(self) -> bool {
+        use TwoOp::*;
+        matches!(
+            self,
+            Add | Sub | And | Or | Xor | Mul32 | Pick | UnpackLow64 | UnpackHigh64
+        )
+    }
+}
+
+impl ShiftOp {
+    /// Whether the instruction can read one 64-bit constant for all lanes from memory.
+    pub(crate) fn broadcasts(self) -> bool {
+        use ShiftOp::*;
+        matches!(self, Left | Right | RightSigned | Rotate)
+    }
+}
+
+impl ThreeOp {
+    /// The same operation when its last two operands change places.
+    pub(crate) fn swapped(self) -> Option<Self> {
+        match self {
+            ThreeOp::MaddLo | ThreeOp::MaddHi => Some(self),
+            // Rows are numbered 4 a + 2 b + c.
+            ThreeOp::Ternary(table) => Some(ThreeOp::Ternary(permuted(table, [0, 2, 1]))),
+            ThreeOp::Pick2 => None,
+        }
+    }
+
+    /// The same operation when the first operand changes places with the second.
+    pub(crate) fn rotated(self) -> Option<Self> {
+        match self {
+            ThreeOp::Ternary(table) => Some(ThreeOp::Ternary(permuted(table, [1, 0, 2]))),
+            ThreeOp::MaddLo | ThreeOp::MaddHi | ThreeOp::Pick2 => None,
+        }
+    }
+}
+
+/// The table of a ternary function whose operand `i` was operand `from[i]`.
+fn permuted(table: u8, from: [usize; 3]) -> u8 {
+    (0..8u8)
+        .filter(|row| {
+            let bit = |operand: usize| row >> (2 - operand) & 1;
+            let mut old = 0;
+            for (operand, &was) in from.iter().enumerate() {
+                old |= bit(operand) << (2 - was);
+            }
+            table >> old & 1 == 1
+        })
+        .fold(0, |sum, row| sum | 1 << row)
+}
+
 impl Op {
+    /// Whether it reads memory or a constant and computes nothing.
+    pub(crate) fn is_read(self) -> bool {
+        matches!(self, Op::Splat(_) | Op::Vector(_) | Op::Load(..))
+    }
+
     /// What the operation reads, the operand that it may overwrite first.
     pub(crate) fn reads(self) -> Reads {
         let (names, len) = match self {
-            Op::Splat(_) | Op::Load(..) => ([Name(0); 3], 0),
-            Op::Store(_, _, a) | Op::Shl(a, _) | Op::Shr(a, _) | Op::Sra(a, _) => ([a; 3], 1),
-            Op::Add(a, b) | Op::Sub(a, b) | Op::And(a, b) | Op::Or(a, b) | Op::Eq(a, b) => {
-                ([a, b, b], 2)
-            }
-            Op::MaddLo(acc, a, b) | Op::MaddHi(acc, a, b) => ([acc, a, b], 3),
+            Op::Splat(_) | Op::Vector(_) | Op::Load(..) => ([Name(0); 3], 0),
+            Op::Store(_, _, a) | Op::Shift(_, a, _) => ([a; 3], 1),
+            Op::Two(_, a, b) | Op::Compare(_, a, b) => ([a, b, b], 2),
+            Op::Three(_, acc, a, b) => ([acc, a, b], 3),
             Op::Select(mask, yes, no) => ([no, yes, mask], 3),
         };
         Reads { names, len, at: 0 }
     }
-}
 
-impl Op {
     /// The same operation on other names.
     pub(crate) fn map(self, name: impl Fn(Name) -> Name) -> Op {
         let n = name;
         match self {
-            Op::Splat(value) => Op::Splat(value),
-            Op::Load(array, index) => Op::Load(array, index),
+            Op::Splat(_) | Op::Vector(_) | Op::Load(..) => self,
             Op::Store(array, index, a) => Op::Store(array, index, n(a)),
-            Op::Add(a, b) => Op::Add(n(a), n(b)),
-            Op::Sub(a, b) => Op::Sub(n(a), n(b)),
-            Op::And(a, b) => Op::And(n(a), n(b)),
-            Op::Or(a, b) => Op::Or(n(a), n(b)),
-            Op::Shl(a, bits) => Op::Shl(n(a), bits),
-            Op::Shr(a, bits) => Op::Shr(n(a), bits),
-            Op::Sra(a, bits) => Op::Sra(n(a), bits),
-            Op::MaddLo(acc, a, b) => Op::MaddLo(n(acc), n(a), n(b)),
-            Op::MaddHi(acc, a, b) => Op::MaddHi(n(acc), n(a), n(b)),
-            Op::Eq(a, b) => Op::Eq(n(a), n(b)),
+            Op::Two(op, a, b) => Op::Two(op, n(a), n(b)),
+            Op::Shift(op, a, bits) => Op::Shift(op, n(a), bits),
+            Op::Three(op, acc, a, b) => Op::Three(op, n(acc), n(a), n(b)),
+            Op::Compare(op, a, b) => Op::Compare(op, n(a), n(b)),
             Op::Select(mask, yes, no) => Op::Select(n(mask), n(yes), n(no)),
         }
     }
@@ -90,75 +206,123 @@ impl Iterator for Reads {
 }
 
 impl Trace {
+    /// Nothing recorded yet, for vectors of so many lanes.
+    pub(crate) fn new(lanes: usize) -> Self {
+        Self {
+            ops: Vec::new(),
+            lanes,
+            constants: HashMap::new(),
+            stored: HashSet::new(),
+        }
+    }
+
     fn push(&mut self, op: Op) -> Name {
         self.ops.push(op);
         Name(self.ops.len() - 1)
     }
+
+    fn constant(&mut self, op: Op) -> Name {
+        match self.constants.get(&op) {
+            Some(&name) => name,
+            None => {
+                let name = self.push(op);
+                self.constants.insert(op, name);
+                name
+            }
+        }
+    }
+}
+
+/// The methods of a machine that only record their name.
+macro_rules! recorded {
+    ($($method:ident: $op:ident($kind:expr), $($operand:ident: $type:ty),* => $result:ty;)*) => {
+        $(fn $method(&mut self, $($operand: $type),*) -> $result {
+            self.push(Op::$op($kind, $($operand),*))
+        })*
+    };
 }
 
 impl Machine for Trace {
     type V = Name;
     type M = Name;
 
-    fn splat(&mut self, value: u64) -> Name {
-        // One name a constant, so that it can stay in one register.
-        match self.ops.iter().position(|op| *op == Op::Splat(value)) {
-            Some(at) => Name(at),
-            None => self.push(Op::Splat(value)),
-        }
+    fn lanes(&self) -> usize {
+        self.lanes
     }
 
+    fn splat(&mut self, value: u64) -> Name {
+        self.constant(Op::Splat(value))
+    }
+
+    fn vector(&mut self, values: [u64; 8]) -> Name {
+        self.constant(Op::Vector(values))
+    }
+
+    /// # Panics
+    ///
+    /// If the kernel has written this vector: loads happen when first needed, and may happen
+    /// again, so that no store may come between.
     fn load(&mut self, array: Array, index: usize) -> Name {
+        assert!(
+            !self.stored.contains(&(array, index)),
+            "vector {index} of {array:?} is read after it is written"
+        );
         self.push(Op::Load(array, index))
     }
 
     fn store(&mut self, array: Array, index: usize, value: Name) {
+        self.stored.insert((array, index));
         self.push(Op::Store(array, index, value));
     }
 
-    fn add(&mut self, a: Name, b: Name) -> Name {
-        self.push(Op::Add(a, b))
+    recorded! {
+        add: Two(TwoOp::Add), a: Name, b: Name => Name;
+        sub: Two(TwoOp::Sub), a: Name, b: Name => Name;
+        and: Two(TwoOp::And), a: Name, b: Name => Name;
+        or: Two(TwoOp::Or), a: Name, b: Name => Name;
+        xor: Two(TwoOp::Xor), a: Name, b: Name => Name;
+        shl: Shift(ShiftOp::Left), a: Name, bits: u32 => Name;
+        shr: Shift(ShiftOp::Right), a: Name, bits: u32 => Name;
+        sra: Shift(ShiftOp::RightSigned), a: Name, bits: u32 => Name;
+        rol: Shift(ShiftOp::Rotate), a: Name, bits: u32 => Name;
+        add64: Two(TwoOp::Add), a: Name, b: Name => Name;
+        madd_lo: Three(ThreeOp::MaddLo), acc: Name, a: Name, b: Name => Name;
+        madd_hi: Three(ThreeOp::MaddHi), acc: Name, a: Name, b: Name => Name;
+        mul32: Two(TwoOp::Mul32), a: Name, b: Name => Name;
+        add32: Two(TwoOp::Add32), a: Name, b: Name => Name;
+        sub32: Two(TwoOp::Sub32), a: Name, b: Name => Name;
+        rol32: Shift(ShiftOp::Rotate32), a: Name, bits: u32 => Name;
+        shr32: Shift(ShiftOp::Right32), a: Name, bits: u32 => Name;
+        add16: Two(TwoOp::Add16), a: Name, b: Name => Name;
+        sub16: Two(TwoOp::Sub16), a: Name, b: Name => Name;
+        mul_lo16: Two(TwoOp::MulLo16), a: Name, b: Name => Name;
+        mul_hi16: Two(TwoOp::MulHi16), a: Name, b: Name => Name;
+        shl16: Shift(ShiftOp::Left16), a: Name, bits: u32 => Name;
+        shr16: Shift(ShiftOp::Right16), a: Name, bits: u32 => Name;
+        sra16: Shift(ShiftOp::RightSigned16), a: Name, bits: u32 => Name;
+        unpack_low32: Two(TwoOp::UnpackLow32), a: Name, b: Name => Name;
+        unpack_high32: Two(TwoOp::UnpackHigh32), a: Name, b: Name => Name;
+        unpack_low64: Two(TwoOp::UnpackLow64), a: Name, b: Name => Name;
+        unpack_high64: Two(TwoOp::UnpackHigh64), a: Name, b: Name => Name;
+        eq: Compare(CompareOp::Eq), a: Name, b: Name => Name;
+        test: Compare(CompareOp::Test), a: Name, b: Name => Name;
     }
 
-    fn sub(&mut self, a: Name, b: Name) -> Name {
-        self.push(Op::Sub(a, b))
-    }
-
-    fn and(&mut self, a: Name, b: Name) -> Name {
-        self.push(Op::And(a, b))
-    }
-
-    fn or(&mut self, a: Name, b: Name) -> Name {
-        self.push(Op::Or(a, b))
-    }
-
-    fn shl(&mut self, a: Name, bits: u32) -> Name {
-        self.push(Op::Shl(a, bits))
-    }
-
-    fn shr(&mut self, a: Name, bits: u32) -> Name {
-        self.push(Op::Shr(a, bits))
-    }
-
-    fn sra(&mut self, a: Name, bits: u32) -> Name {
-        self.push(Op::Sra(a, bits))
-    }
-
-    fn madd_lo(&mut self, acc: Name, a: Name, b: Name) -> Name {
-        self.push(Op::MaddLo(acc, a, b))
-    }
-
-    fn madd_hi(&mut self, acc: Name, a: Name, b: Name) -> Name {
-        self.push(Op::MaddHi(acc, a, b))
+    fn ternary(&mut self, a: Name, b: Name, c: Name, table: u8) -> Name {
+        self.push(Op::Three(ThreeOp::Ternary(table), a, b, c))
     }
 
     fn mul_lo(&mut self, a: Name, b: Name) -> Name {
         let zero = self.splat(0);
-        self.push(Op::MaddLo(zero, a, b))
+        self.madd_lo(zero, a, b)
     }
 
-    fn eq(&mut self, a: Name, b: Name) -> Name {
-        self.push(Op::Eq(a, b))
+    fn pick(&mut self, table: Name, index: Name) -> Name {
+        self.push(Op::Two(TwoOp::Pick, index, table))
+    }
+
+    fn pick2(&mut self, low: Name, high: Name, index: Name) -> Name {
+        self.push(Op::Three(ThreeOp::Pick2, low, index, high))
     }
 
     fn select(&mut self, mask: Name, yes: Name, no: Name) -> Name {
