@@ -3,26 +3,29 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
+use std::ops::DerefMut;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use rustls::server::ServerConnection;
-use rustls::{IoState, OtherError};
+use rustls::{ClientConfig, ClientConnection, ConnectionCommon, IoState, OtherError};
+use rustls_pki_types::ServerName;
 use tokio::task::yield_now;
 use widelane_engine::{Engine, Idle, JobError, SubmitError, Worker};
 
-use crate::provider::SignFailure;
+use crate::jobs::Failure;
 use crate::suspend::{Stacks, Suspendable};
 
-/// Runs handshake steps so that one that waits for a private-key operation does not hold up its
-/// thread.
+/// Runs handshake steps so that one that waits for a public-key operation does not hold up its
+/// thread. For servers and for clients.
 ///
 /// One driver serves one event-loop thread: a single-threaded tokio runtime that can spawn local
 /// tasks ([`LocalRuntime`](tokio::runtime::LocalRuntime), or a
-/// [`LocalSet`](tokio::task::LocalSet)). Each step runs on a small stack of its own. When a signer
-/// of [`provider`](crate::provider) needs its private key, it submits a job and leaves that stack;
-/// other connections go on; when enough jobs have come together to fill the lanes of a pass, or
-/// nothing else is left to do, the pass runs and its handshakes go on.
+/// [`LocalSet`](tokio::task::LocalSet)), or a loop of your own (see [`Driver::turns`]). Each step
+/// runs on a small stack of its own. When [`provider`](crate::provider) is to agree on a key, to
+/// sign or to verify, it submits its jobs and leaves that stack; other connections go on; when
+/// enough jobs have come together to fill the lanes of a pass, or nothing else is left to do, the
+/// pass runs and its handshakes go on.
 ///
 /// Stacks are taken from a pool for the time of a step only: an idle connection holds none. One has
 /// 256 KiB of address space and a guard page below; a handshake touches up to 32 KiB of it. The
@@ -32,7 +35,10 @@ pub struct Driver {
     stacks: Rc<Stacks>,
     /// `Worker::submitted` when last looked at.
     seen: Cell<u64>,
-    flusher: RefCell<Flusher>,
+    /// How many promise to run what waits.
+    turning: Cell<usize>,
+    /// Whom to tell that a job waits which no full pass has taken along.
+    flusher: RefCell<Option<Waker>>,
 }
 
 impl Driver {
@@ -45,43 +51,67 @@ impl Driver {
             worker: Rc::new(engine.worker()),
             stacks: Rc::default(),
             seen: Cell::new(0),
+            turning: Cell::new(0),
             flusher: RefCell::default(),
         })
     }
 
-    /// Processes the TLS bytes that `connection` has read, like
-    /// [`process_new_packets`](rustls::ConnectionCommon::process_new_packets), and waits for the
-    /// private-key operations this needs.
+    /// Processes the TLS bytes that `connection`, a server's or a client's, has read, like
+    /// [`process_new_packets`](ConnectionCommon::process_new_packets), and waits for the
+    /// operations this needs.
     ///
     /// The connection is moved in and comes back with the result, also with an error, so that the
-    /// alert that rustls has queued can be sent. If the future is dropped meanwhile, the
-    /// connection is dropped, its job is cancelled and its stack goes back to the pool.
+    /// alert that rustls has queued can be sent. Do not send it with
+    /// [`HandshakeError::Overloaded`] and [`HandshakeError::ShutDown`]: rustls knows no better than
+    /// to blame the peer for a key exchange that did not take place.
+    ///
+    /// If the future is dropped meanwhile, the connection is dropped, its jobs are cancelled and
+    /// its stack goes back to the pool.
     ///
     /// # Panics
     ///
     /// A panic inside rustls, or inside a callback of its configuration, is passed on to the
     /// caller. The connection is gone; the driver and its other connections are unharmed.
-    pub async fn process(
+    pub async fn process<C, D>(
         &self,
-        mut connection: Box<ServerConnection>,
-    ) -> (Box<ServerConnection>, Result<IoState, HandshakeError>) {
+        mut connection: Box<C>,
+    ) -> (Box<C>, Result<IoState, HandshakeError>)
+    where
+        C: DerefMut<Target = ConnectionCommon<D>> + 'static,
+        D: 'static,
+    {
         let stack = match self.stacks.take() {
             Ok(stack) => stack,
             Err(error) => return (connection, Err(HandshakeError::NoStack(error))),
         };
-        let mut step = Suspendable::new(&self.stacks, stack, &self.worker, move || {
+        let step = Suspendable::new(&self.stacks, stack, &self.worker, move || {
             let result = connection.process_new_packets();
             (connection, result)
         });
-        let (connection, result) = poll_fn(|cx| {
-            let poll = step.resume(cx.waker());
-            if poll.is_pending() {
-                self.gather();
-            }
-            poll
-        })
-        .await;
+        let (connection, result) = self.finish(step).await;
         (connection, result.map_err(HandshakeError::from))
+    }
+
+    /// Starts a client's connection, like [`ClientConnection::new`], which generates the keys of
+    /// its ClientHello, and waits for that.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ClientConnection::new`], and when the engine does not take the jobs.
+    ///
+    /// # Panics
+    ///
+    /// As [`process`](Self::process) does.
+    pub async fn start_client(
+        &self,
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
+    ) -> Result<Box<ClientConnection>, HandshakeError> {
+        let stack = self.stacks.take().map_err(HandshakeError::NoStack)?;
+        let step = Suspendable::new(&self.stacks, stack, &self.worker, move || {
+            ClientConnection::new(config, name).map(Box::new)
+        });
+        Ok(self.finish(step).await?)
     }
 
     /// Runs passes that are not full when the thread has nothing else to do. Spawn it once, as a
@@ -92,9 +122,9 @@ impl Driver {
     /// timer: on a quiet server this costs one look at the sockets. Without a flusher each job
     /// is run at once, alone.
     pub async fn flusher(self: Rc<Self>) {
-        let flusher = Running::new(&self);
+        let turns = self.turns();
         loop {
-            flusher.work().await;
+            self.work().await;
             loop {
                 let seen = self.worker.submitted();
                 // Comes back only after all ready tasks have run and the I/O driver has been
@@ -104,7 +134,19 @@ impl Driver {
                     break;
                 }
             }
-            self.worker.turn(Idle::Yes);
+            turns.turn();
+        }
+    }
+
+    /// For event loops other than tokio's, in place of the [flusher](Self::flusher): as long as
+    /// what it returns lives, passes that are not full are left to [`Turns::turn`].
+    ///
+    /// The futures of a driver need no runtime: poll one with a waker that tells the loop to poll
+    /// it again.
+    pub fn turns(self: &Rc<Self>) -> Turns {
+        self.turning.set(self.turning.get() + 1);
+        Turns {
+            driver: Rc::clone(self),
         }
     }
 
@@ -118,23 +160,53 @@ impl Driver {
         self.stacks.free()
     }
 
+    /// Runs `step` to its end.
+    async fn finish<T>(&self, mut step: Suspendable<T>) -> T {
+        poll_fn(|cx| {
+            let poll = step.resume(cx.waker());
+            if poll.is_pending() {
+                self.gather();
+            }
+            poll
+        })
+        .await
+    }
+
     /// A step has suspended: runs full passes and tells the flusher about the rest.
     fn gather(&self) {
         let submitted = self.worker.submitted();
         if self.seen.replace(submitted) == submitted {
             return;
         }
-        if !self.flusher.borrow().running {
-            while self.worker.turn(Idle::Yes) > 0 {}
+        if self.turning.get() == 0 {
+            self.run_out();
             return;
         }
-        self.worker.turn(Idle::No);
+        // Jobs that were submitted together may have filled several.
+        while self.worker.turn(Idle::No) > 0 {}
         if self.worker.waiting() > 0 {
-            let waker = self.flusher.borrow_mut().waker.take();
+            let waker = self.flusher.borrow_mut().take();
             if let Some(waker) = waker {
                 waker.wake();
             }
         }
+    }
+
+    /// Waits until there is a job that no full pass has taken along.
+    async fn work(&self) {
+        poll_fn(|cx| {
+            if self.worker.waiting() > 0 {
+                return Poll::Ready(());
+            }
+            self.flusher.replace(Some(cx.waker().clone()));
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Runs everything that waits.
+    fn run_out(&self) {
+        while self.worker.turn(Idle::Yes) > 0 {}
     }
 }
 
@@ -147,14 +219,44 @@ impl std::fmt::Debug for Driver {
     }
 }
 
+/// The promise to run what waits at a [`Driver`], made by [`Driver::turns`]. When it is dropped,
+/// what still waits is run.
+///
+/// A loop that keeps it: handle every socket that is ready and poll every future that was woken;
+/// look at the sockets once more without waiting; if that brought nothing, [`turn`](Self::turn);
+/// wait at the sockets only when that returned 0 and no future was woken.
+#[derive(Debug)]
+pub struct Turns {
+    driver: Rc<Driver>,
+}
+
+impl Turns {
+    /// Runs one pass, full or not, and returns how many jobs it carried: 0 when nothing waits.
+    pub fn turn(&self) -> usize {
+        self.driver.worker.turn(Idle::Yes)
+    }
+}
+
+impl Drop for Turns {
+    fn drop(&mut self) {
+        let turning = &self.driver.turning;
+        turning.set(turning.get() - 1);
+        if turning.get() == 0 {
+            self.driver.flusher.take();
+            // Nobody else would.
+            self.driver.run_out();
+        }
+    }
+}
+
 /// Why a handshake did not come to its end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// More private-key operations wait than the engine accepts. The machine is at its limit: close
+    /// More operations of one kind wait than the engine accepts. The machine is at its limit: close
     /// the connection and accept fewer.
     #[error(
-        "the engine's queue of private-key operations is full; \
+        "the engine's queue of public-key operations is full; \
          accept fewer connections at once or raise its queue limit"
     )]
     Overloaded,
@@ -182,52 +284,15 @@ impl From<rustls::Error> for HandshakeError {
     fn from(error: rustls::Error) -> Self {
         if let rustls::Error::Other(OtherError(cause)) = &error {
             match cause.downcast_ref() {
-                Some(SignFailure::Job(JobError::Refused(SubmitError::Overloaded { .. }))) => {
+                Some(Failure::Job(JobError::Refused(SubmitError::Overloaded { .. }))) => {
                     return Self::Overloaded;
                 }
-                Some(SignFailure::Job(
+                Some(Failure::Job(
                     JobError::ShutDown | JobError::Refused(SubmitError::ShutDown),
                 )) => return Self::ShutDown,
                 _ => {}
             }
         }
         Self::Tls(error)
-    }
-}
-
-/// What the driver knows of its flusher.
-#[derive(Default)]
-struct Flusher {
-    running: bool,
-    waker: Option<Waker>,
-}
-
-/// The flusher's own end: as long as it lives, partly filled passes are its duty.
-struct Running<'a>(&'a Driver);
-
-impl<'a> Running<'a> {
-    fn new(driver: &'a Driver) -> Self {
-        driver.flusher.borrow_mut().running = true;
-        Self(driver)
-    }
-
-    /// Waits until there is a job that no full pass has taken along.
-    async fn work(&self) {
-        poll_fn(|cx| {
-            if self.0.worker.waiting() > 0 {
-                return Poll::Ready(());
-            }
-            self.0.flusher.borrow_mut().waker = Some(cx.waker().clone());
-            Poll::Pending
-        })
-        .await;
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        *self.0.flusher.borrow_mut() = Flusher::default();
-        // Nobody else would run what still waits.
-        while self.0.worker.turn(Idle::Yes) > 0 {}
     }
 }

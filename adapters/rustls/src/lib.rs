@@ -70,10 +70,12 @@
 #![deny(unsafe_code)]
 
 mod driver;
+mod jobs;
 mod provider;
+mod signing;
 mod stream;
 mod suspend;
 
-pub use driver::{Driver, HandshakeError};
+pub use driver::{Driver, HandshakeError, Turns};
 pub use provider::{default_provider, provider};
-pub use stream::ServerStream;
+pub use stream::{ClientStream, ServerStream, TlsStream};

@@ -4,12 +4,16 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::take;
+use std::ops::DerefMut;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use rustls::server::ServerConnection;
-use rustls::{ProtocolVersion, ServerConfig};
+use rustls::{
+    ClientConfig, ClientConnection, ConnectionCommon, ProtocolVersion, ServerConfig,
+    ServerConnection,
+};
+use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::driver::{Driver, HandshakeError};
@@ -36,36 +40,81 @@ impl Driver {
         IO: AsyncRead + AsyncWrite + Unpin,
     {
         let connection = ServerConnection::new(config).map_err(HandshakeError::Tls)?;
-        let mut stream = ServerStream {
-            io,
-            connection: Some(Box::new(connection)),
-            closing: false,
-            unread: Vec::new(),
-        };
-        stream.tls().set_buffer_limit(Some(UNSENT_LIMIT));
+        let mut stream = TlsStream::new(io, Box::new(connection));
         while stream.tls().is_handshaking() {
-            if poll_fn(|cx| stream.poll_read_tls(cx)).await? == 0 {
-                return Err(HandshakeError::Closed);
-            }
-            let connection = stream.connection.take().expect(HELD);
-            let (connection, result) = self.process(connection).await;
-            stream.connection = Some(connection);
-            if let Err(error) = result {
-                stream.send_alert().await;
-                return Err(error);
-            }
+            self.step(&mut stream).await?;
             if stream.owes_a_flight() {
                 poll_fn(|cx| Pin::new(&mut stream).poll_flush(cx)).await?;
             }
         }
         Ok(stream)
     }
+
+    /// Performs the client's side of a handshake with the server called `name` over `io` and
+    /// returns the stream for what follows.
+    ///
+    /// As with [`accept`](Self::accept), there is no time limit in here, and dropping the future
+    /// gives up the connection.
+    ///
+    /// # Errors
+    ///
+    /// As [`accept`](Self::accept), and when `config` allows no ClientHello.
+    pub async fn connect<IO>(
+        &self,
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
+        io: IO,
+    ) -> Result<ClientStream<IO>, HandshakeError>
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+    {
+        let connection = self.start_client(config, name).await?;
+        let mut stream = TlsStream::new(io, connection);
+        loop {
+            poll_fn(|cx| Pin::new(&mut stream).poll_flush(cx)).await?;
+            if !stream.tls().is_handshaking() {
+                return Ok(stream);
+            }
+            self.step(&mut stream).await?;
+        }
+    }
+
+    /// Reads once and processes what came.
+    async fn step<IO, C, D>(&self, stream: &mut TlsStream<IO, C>) -> Result<(), HandshakeError>
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+        C: DerefMut<Target = ConnectionCommon<D>> + 'static,
+        D: 'static,
+    {
+        if poll_fn(|cx| stream.poll_read_tls(cx)).await? == 0 {
+            return Err(HandshakeError::Closed);
+        }
+        let connection = stream.connection.take().expect(HELD);
+        let (connection, result) = self.process(connection).await;
+        stream.connection = Some(connection);
+        match result {
+            Ok(_) => Ok(()),
+            // Whatever alert rustls has queued, the peer is not to blame.
+            Err(error @ (HandshakeError::Overloaded | HandshakeError::ShutDown)) => Err(error),
+            Err(error) => {
+                stream.send_alert().await;
+                Err(error)
+            }
+        }
+    }
 }
 
-/// The server's end of an established TLS connection.
+/// The server's end of an established TLS connection, made by [`Driver::accept`].
+pub type ServerStream<IO> = TlsStream<IO, ServerConnection>;
+
+/// The client's end of an established TLS connection, made by [`Driver::connect`].
+pub type ClientStream<IO> = TlsStream<IO, ClientConnection>;
+
+/// One end of an established TLS connection, `C` saying which: see [`ServerStream`] and
+/// [`ClientStream`].
 ///
-/// Reading and writing process TLS records on the caller's stack: after the handshake nothing signs
-/// any more.
+/// Reading and writing process TLS records on the caller's stack: after the handshake there are no
+/// public-key operations any more.
 ///
 /// - A read returns 0 bytes after the peer's `close_notify`. An end of the transport without one is
 ///   [`UnexpectedEof`](io::ErrorKind::UnexpectedEof): what came before may be cut off.
@@ -77,23 +126,23 @@ impl Driver {
 ///
 /// Early data (0-RTT) is not read: leave `max_early_data_size` of the configuration at 0.
 ///
-/// What the peers agreed upon is asked of [`ServerStream::connection`]: `server_name()`,
-/// `alpn_protocol()`, `protocol_version()`, `negotiated_cipher_suite()`, `handshake_kind()`,
-/// `peer_certificates()`.
+/// What the peers agreed upon is asked of [`TlsStream::connection`]: `alpn_protocol()`,
+/// `protocol_version()`, `negotiated_cipher_suite()`, `negotiated_key_exchange_group()`,
+/// `handshake_kind()`, `peer_certificates()`, a server's `server_name()`.
 #[derive(Debug)]
-pub struct ServerStream<IO> {
+pub struct TlsStream<IO, C> {
     io: IO,
-    /// Absent only while the driver has it, that is inside of `Driver::accept`.
-    connection: Option<Box<ServerConnection>>,
+    /// Absent only while the driver has it, that is inside of a handshake.
+    connection: Option<Box<C>>,
     /// `close_notify` has been queued.
     closing: bool,
     /// Received, but the plaintext before it has to be read first.
     unread: Vec<u8>,
 }
 
-impl<IO> ServerStream<IO> {
+impl<IO, C> TlsStream<IO, C> {
     /// The TLS connection, for what was agreed upon in the handshake.
-    pub fn connection(&self) -> &ServerConnection {
+    pub fn connection(&self) -> &C {
         self.connection.as_ref().expect(HELD)
     }
 
@@ -102,6 +151,12 @@ impl<IO> ServerStream<IO> {
         &self.io
     }
 
+    fn tls(&mut self) -> &mut C {
+        self.connection.as_mut().expect(HELD)
+    }
+}
+
+impl<IO> ServerStream<IO> {
     /// Whether the peer waits for what has been queued. After a handshake of TLS 1.3 that is
     /// tickets only, which can go out together with the first data.
     fn owes_a_flight(&self) -> bool {
@@ -109,13 +164,23 @@ impl<IO> ServerStream<IO> {
         connection.is_handshaking()
             || connection.protocol_version() != Some(ProtocolVersion::TLSv1_3)
     }
-
-    fn tls(&mut self) -> &mut ServerConnection {
-        self.connection.as_mut().expect(HELD)
-    }
 }
 
-impl<IO: AsyncRead + AsyncWrite + Unpin> ServerStream<IO> {
+impl<IO, C, D> TlsStream<IO, C>
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+    C: DerefMut<Target = ConnectionCommon<D>>,
+{
+    fn new(io: IO, mut connection: Box<C>) -> Self {
+        connection.set_buffer_limit(Some(UNSENT_LIMIT));
+        Self {
+            io,
+            connection: Some(connection),
+            closing: false,
+            unread: Vec::new(),
+        }
+    }
+
     /// One read of the transport into the TLS connection.
     fn poll_read_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let connection = self.connection.as_mut().expect(HELD);
@@ -181,7 +246,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> ServerStream<IO> {
     fn poll_write_with(
         &mut self,
         cx: &mut Context<'_>,
-        mut write: impl FnMut(&mut ServerConnection) -> io::Result<usize>,
+        mut write: impl FnMut(&mut ConnectionCommon<D>) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         if self.closing {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
@@ -199,7 +264,11 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> ServerStream<IO> {
     }
 }
 
-impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for ServerStream<IO> {
+impl<IO, C, D> AsyncRead for TlsStream<IO, C>
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+    C: DerefMut<Target = ConnectionCommon<D>>,
+{
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -229,7 +298,11 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for ServerStream<IO> {
     }
 }
 
-impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ServerStream<IO> {
+impl<IO, C, D> AsyncWrite for TlsStream<IO, C>
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+    C: DerefMut<Target = ConnectionCommon<D>>,
+{
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -307,8 +380,8 @@ impl<IO: AsyncWrite + Unpin> Write for Blocking<'_, '_, '_, IO> {
 }
 
 /// Processes `received` as far as there is room for its plaintext and leaves the rest in `unread`.
-fn process(
-    connection: &mut ServerConnection,
+fn process<D>(
+    connection: &mut ConnectionCommon<D>,
     received: &[u8],
     unread: &mut Vec<u8>,
 ) -> io::Result<Result<(), rustls::Error>> {

@@ -1,8 +1,8 @@
 //! Code that waits in the middle of a synchronous call: guarded stacks, and the way off them.
 //!
-//! rustls calls a signer synchronously. A [`Suspendable`] runs such a call on a stack of its own;
-//! when the signer has to wait for its job it calls [`Frame::wait`], which leaves that stack and
-//! lets the thread do something else. Polling the `Suspendable` again goes on where it stopped.
+//! rustls calls its provider synchronously. A [`Suspendable`] runs such a call on a stack of its
+//! own; when the provider has to wait for its jobs it calls [`Frame::wait`], which leaves that stack
+//! and lets the thread do something else. Polling the `Suspendable` again goes on where it stopped.
 //!
 //! This is the only file of the crate with unsafe code. What it has to get right is one pointer:
 //! [`CURRENT`], the frame on whose stack this thread runs at this moment. The rules that make
@@ -173,7 +173,7 @@ impl Drop for Frame<'_> {
 /// The caller's stack is being cleared away: its connection has vanished or a panic passes through
 /// it.
 #[derive(Debug, thiserror::Error)]
-#[error("the connection was dropped while it waited for a private-key operation")]
+#[error("the connection was dropped while it waited for an operation")]
 pub(crate) struct Cancelled;
 
 /// Stacks of one thread: those in use are counted, those free are kept for the next call.

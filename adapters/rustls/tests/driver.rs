@@ -8,16 +8,17 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 
 use common::*;
 use rustls::crypto::CryptoProvider;
-use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert, ServerConnection, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, Signer, SigningKey};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
     ClientConfig, HandshakeKind, RootCertStore, ServerConfig, SignatureAlgorithm, SignatureScheme,
 };
+use rustls_pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::task::{JoinHandle, spawn_local, yield_now};
 use widelane_engine::{Config, Engine, Placement};
@@ -233,6 +234,65 @@ fn client_certificates_are_verified() {
         );
     });
     assert_eq!(totals(&engine).0, 3);
+}
+
+#[test]
+fn clients_go_through_the_driver_too() {
+    let engine = engine();
+    let identity = Identity::rsa(RSA_2048);
+    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    for version in [&TLS12, &TLS13] {
+        on_event_loop(&engine, async |driver| {
+            let (near, far) = duplex(64 * 1024);
+            let serving = spawn_local({
+                let (driver, config) = (driver.clone(), config.clone());
+                async move {
+                    let mut stream = driver.accept(config, far).await.unwrap();
+                    let mut word = [0; 4];
+                    stream.read_exact(&mut word).await.unwrap();
+                    stream.write_all(&word).await.unwrap();
+                    stream.shutdown().await.unwrap();
+                }
+            });
+            let name = ServerName::try_from("localhost").unwrap();
+            let client = client_config(version);
+            let mut stream = driver.connect(client, name, near).await.unwrap();
+            stream.write_all(b"ping").await.unwrap();
+            let mut echo = Vec::new();
+            stream.read_to_end(&mut echo).await.unwrap();
+            assert_eq!(echo, b"ping");
+            serving.await.unwrap();
+            assert_eq!(driver.stacks_in_use(), 0);
+        });
+    }
+}
+
+#[test]
+fn an_event_loop_of_ones_own_turns_by_hand() {
+    let engine = four_lanes(Config::default());
+    let identity = Identity::rsa(RSA_2048);
+    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    let driver = Driver::new(&engine);
+    let turns = driver.turns();
+    let mut hello = &client_hello()[..];
+    let mut tls = Box::new(ServerConnection::new(config).unwrap());
+    while !hello.is_empty() {
+        tls.read_tls(&mut hello).unwrap();
+    }
+    let mut step = Box::pin(driver.process(tls));
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut jobs = 0;
+    let (tls, result) = loop {
+        if let Poll::Ready(ended) = step.as_mut().poll(&mut cx) {
+            break ended;
+        }
+        // Nobody else runs it.
+        assert!(step.as_mut().poll(&mut cx).is_pending());
+        jobs += turns.turn();
+    };
+    assert!(result.is_ok() && tls.wants_write());
+    assert_eq!(jobs as u64, totals(&engine).0);
+    assert_eq!(turns.turn(), 0);
 }
 
 #[test]
