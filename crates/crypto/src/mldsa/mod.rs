@@ -1,0 +1,99 @@
+//! ML-DSA signatures (FIPS 204): signing, hedged, and verification, with an empty context as in
+//! TLS.
+//!
+//! A [`PrivateKey`] or [`PublicKey`] is parsed and checked once (RFC 9881). A [`SignRequest`] or
+//! [`VerifyRequest`] owns its message and a counted reference to its key. Each has a kind of work
+//! that answers it, of one size on one backend: [`Signing`], [`Verification`].
+
+mod key;
+mod request;
+mod work;
+
+pub use key::{KeyError, PrivateKey, PublicKey};
+pub use request::{SignError, SignRequest, VerifyError, VerifyRequest};
+pub use work::{Signing, Verification};
+
+use aws_lc_rs::signature as aws;
+use pkcs8::ObjectIdentifier;
+use std::fmt;
+
+/// The parameter sets of FIPS 204, section 4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Size {
+    /// ML-DSA-44, security category 2.
+    MlDsa44,
+    /// ML-DSA-65, security category 3.
+    MlDsa65,
+    /// ML-DSA-87, security category 5.
+    MlDsa87,
+}
+
+impl Size {
+    /// Every size, the smallest first.
+    pub const ALL: [Self; 3] = [Self::MlDsa44, Self::MlDsa65, Self::MlDsa87];
+
+    /// Bytes of a signature.
+    pub const fn signature_len(self) -> usize {
+        match self {
+            Self::MlDsa44 => 2420,
+            Self::MlDsa65 => 3309,
+            Self::MlDsa87 => 4627,
+        }
+    }
+
+    /// Bytes of a public key.
+    pub const fn public_key_len(self) -> usize {
+        match self {
+            Self::MlDsa44 => 1312,
+            Self::MlDsa65 => 1952,
+            Self::MlDsa87 => 2592,
+        }
+    }
+
+    /// Bytes of a private key in expanded form.
+    pub const fn expanded_key_len(self) -> usize {
+        match self {
+            Self::MlDsa44 => 2560,
+            Self::MlDsa65 => 4032,
+            Self::MlDsa87 => 4896,
+        }
+    }
+
+    /// The algorithm's identifier in keys and certificates (RFC 9881, section 2).
+    const fn oid(self) -> ObjectIdentifier {
+        ObjectIdentifier::new_unwrap(match self {
+            Self::MlDsa44 => "2.16.840.1.101.3.4.3.17",
+            Self::MlDsa65 => "2.16.840.1.101.3.4.3.18",
+            Self::MlDsa87 => "2.16.840.1.101.3.4.3.19",
+        })
+    }
+
+    fn aws_lc_signing(self) -> &'static aws::PqdsaSigningAlgorithm {
+        match self {
+            Self::MlDsa44 => &aws::ML_DSA_44_SIGNING,
+            Self::MlDsa65 => &aws::ML_DSA_65_SIGNING,
+            Self::MlDsa87 => &aws::ML_DSA_87_SIGNING,
+        }
+    }
+
+    fn aws_lc_verification(self) -> &'static aws::PqdsaVerificationAlgorithm {
+        match self {
+            Self::MlDsa44 => &aws::ML_DSA_44,
+            Self::MlDsa65 => &aws::ML_DSA_65,
+            Self::MlDsa87 => &aws::ML_DSA_87,
+        }
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::MlDsa44 => "ML-DSA-44",
+            Self::MlDsa65 => "ML-DSA-65",
+            Self::MlDsa87 => "ML-DSA-87",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
