@@ -50,6 +50,9 @@ pub enum AgreeError {
     /// The peer's share leads to the same secret whatever ours is (X25519: of low order).
     #[error("the peer's share is weak: anybody can tell the shared secret")]
     WeakPeer,
+    /// The caller's secret key is none.
+    #[error("the secret key is invalid: its length is wrong, or it is zero or too large")]
+    InvalidSecret,
     /// The operating system had no random bytes.
     #[error("no random bytes for the key agreement; see whether getrandom(2) works here")]
     Entropy,
