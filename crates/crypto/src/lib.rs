@@ -2,8 +2,8 @@
 //!
 //! What it is: the layer between arithmetic and protocols. It loads and checks keys, turns
 //! messages into the integers that the kernels work on, runs passes over several requests and
-//! releases a result only after it was verified. Families: [`rsa`], [`ecdsa`] and [`mldsa`]
-//! signatures, [`ecdh`] key agreement, [`mlkem`] key encapsulation.
+//! releases a result only after it was verified. Families: [`rsa`], [`ecdsa`], [`ed25519`] and
+//! [`mldsa`] signatures, [`ecdh`] and [`x25519`] key agreement, [`mlkem`] key encapsulation.
 //!
 //! What it is not: a scheduler. Which requests share a pass, and when it runs, is decided by
 //! `batching` and carried out by `engine`. Nor does it contain arithmetic for vector registers
@@ -32,11 +32,13 @@ mod agreement;
 mod backend;
 pub mod ecdh;
 pub mod ecdsa;
+pub mod ed25519;
 pub mod mldsa;
 pub mod mlkem;
 mod nist;
 pub mod rsa;
 mod work;
+pub mod x25519;
 
 pub use agreement::{AgreeError, Shared};
 pub use backend::{Backend, BackendUnavailable, ParseBackendError, Preference};

@@ -1,0 +1,20 @@
+//! Ed25519 signatures (RFC 8032, pure: without context and without prehash).
+//!
+//! A [`PrivateKey`] is parsed and checked once. A [`SignRequest`] owns the message and a counted
+//! reference to its key; [`Signing`] answers it. A [`VerifyRequest`] owns a [`PublicKey`], message
+//! and signature; [`Verification`] answers it. Signatures are deterministic, so that whoever makes
+//! them they are the same.
+//!
+//! Verification accepts and refuses exactly what aws-lc-rs does: keys and R in canonical form only,
+//! S below the order of the base point, and the equation without the cofactor (RFC 8032, section
+//! 5.1.7, its last sentence).
+
+mod key;
+mod request;
+#[cfg(test)]
+mod tests;
+mod work;
+
+pub use key::{KeyError, PrivateKey, PublicKey};
+pub use request::{SignError, SignRequest, VerifyError, VerifyRequest};
+pub use work::{Signing, Verification};

@@ -1,0 +1,99 @@
+//! Requests, and their answers one by one, from aws-lc-rs.
+
+use super::{PrivateKey, PublicKey};
+use aws_lc_rs::signature::{self, UnparsedPublicKey};
+use std::fmt;
+
+/// Sign a message.
+#[derive(Clone)]
+pub struct SignRequest {
+    key: PrivateKey,
+    message: Box<[u8]>,
+}
+
+/// Verify a signature.
+#[derive(Clone)]
+pub struct VerifyRequest {
+    key: PublicKey,
+    message: Box<[u8]>,
+    signature: Box<[u8]>,
+}
+
+impl SignRequest {
+    /// Copies the message.
+    pub fn new(key: &PrivateKey, message: &[u8]) -> Self {
+        Self {
+            key: key.clone(),
+            message: message.into(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn key(&self) -> &PrivateKey {
+        &self.key
+    }
+
+    #[cfg(test)]
+    pub(super) fn message(&self) -> &[u8] {
+        &self.message
+    }
+
+    pub(super) fn alone(&self) -> Result<Vec<u8>, SignError> {
+        let signature = self.key.aws_lc().try_sign(&self.message);
+        let signature = signature.map_err(|_| SignError::AwsLc)?;
+        Ok(signature.as_ref().to_vec())
+    }
+}
+
+impl VerifyRequest {
+    /// Copies message and signature, which may be of any length.
+    pub fn new(key: &PublicKey, message: &[u8], signature: &[u8]) -> Self {
+        Self {
+            key: *key,
+            message: message.into(),
+            signature: signature.into(),
+        }
+    }
+
+    pub(super) fn alone(&self) -> Result<(), VerifyError> {
+        UnparsedPublicKey::new(&signature::ED25519, self.key.as_bytes())
+            .verify(&self.message, &self.signature)
+            .map_err(|_| VerifyError)
+    }
+}
+
+impl fmt::Debug for SignRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SignRequest")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for VerifyRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VerifyRequest")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a request was not answered with a signature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SignError {
+    /// Computing twice gave two results, and both were withheld.
+    #[error(
+        "the signature failed its check and was withheld; \
+         if this repeats, the CPU or the memory of this machine is faulty"
+    )]
+    Fault,
+    /// aws-lc-rs gave no signature.
+    #[error("aws-lc-rs gave no signature; it may be out of memory")]
+    AwsLc,
+}
+
+/// The signature is not one of the message by this key, or the key is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the Ed25519 signature is not one of this message by this key")]
+pub struct VerifyError;

