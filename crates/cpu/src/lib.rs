@@ -10,14 +10,14 @@
 
 use std::sync::OnceLock;
 
-/// Proof that 512-bit registers and VPMADD52 may be used.
+/// Proof that 512-bit registers, VPMADD52 and arithmetic on 16-bit words may be used.
 ///
-/// CPUID names AVX512F and AVX512IFMA, and XCR0 says that the operating system saves all 32
-/// 512-bit registers and the masks.
+/// CPUID names AVX512F, AVX512BW and AVX512IFMA, and XCR0 says that the operating system saves all
+/// 32 512-bit registers and the masks. Every CPU with IFMA so far has BW.
 #[derive(Clone, Copy, Debug)]
 pub struct Avx512Ifma(());
 
-/// Proof that VPMADD52 may be used on 256-bit registers, all 32 of them: [`Avx512Ifma`] and
+/// Proof that the same may be used on 256-bit registers, all 32 of them: [`Avx512Ifma`] and
 /// AVX512VL.
 #[derive(Clone, Copy, Debug)]
 pub struct Avx512IfmaVl(());
@@ -106,6 +106,7 @@ fn disable(mut features: Features, list: &str) -> (Features, Vec<&str>) {
 fn hardware() -> Features {
     // The macro looks at CPUID and, for features with registers of their own, at XCR0.
     let ifma = std::arch::is_x86_feature_detected!("avx512f")
+        && std::arch::is_x86_feature_detected!("avx512bw")
         && std::arch::is_x86_feature_detected!("avx512ifma");
     Features {
         ifma,
