@@ -1,0 +1,191 @@
+//! `build-openssl FOLDER`: builds the `openssl` program of OpenSSL 3.5 once, and prints its path.
+//!
+//! For tests that need another implementation of the post-quantum groups and certificates than
+//! ours; distributions have it later. The sources come as a Rust package, the build wants perl,
+//! make and a C compiler and takes a few minutes of CPU time. Nothing is installed: FOLDER gets
+//! one program, linked against no library of OpenSSL, and the next call finds it there.
+//!
+//! It is not a way to get OpenSSL for production: what the tests do not use is left out, and the
+//! compiler is asked for little optimisation.
+
+#![forbid(unsafe_code)]
+
+use std::fs::{self, File};
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+/// Why there is no program.
+#[derive(Debug, thiserror::Error)]
+enum BuildError {
+    #[error("call it with one folder, for example target/openssl")]
+    Usage,
+    #[error("cannot write to {}: {source}", path.display())]
+    Folder { path: PathBuf, source: io::Error },
+    #[error("cannot run {program}: {source}; install it (Debian: apt-get install perl make gcc)")]
+    NoProgram {
+        program: &'static str,
+        source: io::Error,
+    },
+    #[error("{step} ended with {status}; see {}", log.display())]
+    Step {
+        step: &'static str,
+        status: std::process::ExitStatus,
+        log: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    let built = match (arguments.next(), arguments.next()) {
+        (Some(folder), None) => build(Path::new(&folder)),
+        _ => Err(BuildError::Usage),
+    };
+    match built {
+        Ok(program) => {
+            println!("{}", program.display());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("build-openssl: {error}");
+            ExitCode::from(if matches!(error, BuildError::Usage) {
+                2
+            } else {
+                1
+            })
+        }
+    }
+}
+
+/// The program in `folder`, built if it is not there yet.
+fn build(folder: &Path) -> Result<PathBuf, BuildError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| BuildError::Folder { path, source }
+    };
+    fs::create_dir_all(folder).map_err(failed(folder))?;
+    let folder = folder.canonicalize().map_err(failed(folder))?;
+    let program = folder.join(format!("openssl-{}", openssl_src::version()));
+    if program.is_file() {
+        return Ok(program);
+    }
+    let place = folder.join("build");
+    // What an interrupted build has left may be half written.
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir(&place).map_err(failed(&place))?;
+    let log = folder.join("build.log");
+    let output = File::create(&log).map_err(failed(&log))?;
+
+    let mut configure = Command::new("perl");
+    configure.arg(openssl_src::source_dir().join("Configure"));
+    configure.args(["linux-x86_64", "-O1"]).args(LEFT_OUT);
+    // No configuration of the machine's may change what a test sees.
+    configure.arg(format!("--openssldir={}", folder.join("etc").display()));
+    run(
+        "Configure",
+        "perl",
+        configure.current_dir(&place),
+        &output,
+        &log,
+    )?;
+
+    let jobs = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let mut make = Command::new("make");
+    make.arg(format!("-j{jobs}")).arg("build_programs");
+    // A make around this one must not lend its job slots.
+    make.env_remove("MAKEFLAGS").env_remove("MFLAGS");
+    run("make", "make", make.current_dir(&place), &output, &log)?;
+
+    // By a name that nobody looks for first, so that a found program is a whole one.
+    let partial = folder.join("openssl.partial");
+    fs::copy(place.join("apps/openssl"), &partial)
+        .and_then(|_| fs::rename(&partial, &program))
+        .map_err(failed(&program))?;
+    let _ = fs::remove_dir_all(&place);
+    Ok(program)
+}
+
+fn run(
+    step: &'static str,
+    program: &'static str,
+    command: &mut Command,
+    output: &File,
+    log: &Path,
+) -> Result<(), BuildError> {
+    let missing = |source| BuildError::NoProgram { program, source };
+    let both = output
+        .try_clone()
+        .and_then(|out| Ok((out, output.try_clone()?)));
+    let (out, err) = both.map_err(|source| BuildError::Folder {
+        path: log.to_owned(),
+        source,
+    })?;
+    command.stdin(Stdio::null()).stdout(out).stderr(err);
+    let status = command.status().map_err(missing)?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(BuildError::Step {
+        step,
+        status,
+        log: log.to_owned(),
+    })
+}
+
+/// What no test of ours speaks, and what would make it depend on the machine.
+const LEFT_OUT: &[&str] = &[
+    "no-shared",
+    "no-module",
+    "no-dso",
+    "no-engine",
+    "no-legacy",
+    "no-tests",
+    "no-docs",
+    "no-makedepend",
+    "no-zlib",
+    "no-comp",
+    "no-async",
+    "no-ui-console",
+    "no-http",
+    "no-quic",
+    "no-dtls",
+    "no-sctp",
+    "no-srtp",
+    "no-srp",
+    "no-psk",
+    "no-nextprotoneg",
+    "no-ssl3",
+    "no-tls1",
+    "no-tls1_1",
+    "no-cmp",
+    "no-cms",
+    "no-ct",
+    "no-ts",
+    "no-ocsp",
+    "no-rfc3779",
+    "no-gost",
+    "no-dsa",
+    "no-ec2m",
+    "no-slh-dsa",
+    "no-sm2",
+    "no-sm3",
+    "no-sm4",
+    "no-aria",
+    "no-bf",
+    "no-blake2",
+    "no-camellia",
+    "no-cast",
+    "no-des",
+    "no-idea",
+    "no-md4",
+    "no-mdc2",
+    "no-rc2",
+    "no-rc4",
+    "no-rmd160",
+    "no-scrypt",
+    "no-seed",
+    "no-siphash",
+    "no-siv",
+    "no-whirlpool",
+];
