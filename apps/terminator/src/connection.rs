@@ -194,7 +194,9 @@ fn blame(failure: ProcessFailure) -> HandshakeError {
             Failure::Internal
         }
         ProcessFailure::Tls(
-            rustls::Error::NoCertificatesPresented | rustls::Error::InvalidCertificate(_),
+            rustls::Error::NoCertificatesPresented
+            | rustls::Error::InvalidCertificate(_)
+            | rustls::Error::InvalidCertRevocationList(_),
         ) => Failure::Certificate,
         ProcessFailure::Tls(rustls::Error::AlertReceived(_)) => Failure::Closed,
         ProcessFailure::Tls(_) => Failure::Protocol,

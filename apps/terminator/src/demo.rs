@@ -1,4 +1,4 @@
-//! A server that needs nothing: a certificate made on the spot and one embedded page.
+//! A server that needs nothing: certificates made on the spot and one embedded page.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
+use rcgen::{CertificateParams, KeyPair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
 
 use crate::config::{Backend, Certificate, Listener};
 
-/// The certificate's files and the page's server. Both go when this is dropped.
+/// The certificates' files and the page's server. Both go when this is dropped.
 #[derive(Debug)]
 pub struct Demo {
     directory: PathBuf,
@@ -24,7 +24,7 @@ pub struct Demo {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DemoError {
-    /// The certificate.
+    /// A certificate.
     #[error("cannot make a self-signed certificate: {0}")]
     Certificate(#[from] rcgen::Error),
     /// Files, sockets or threads.
@@ -33,20 +33,23 @@ pub enum DemoError {
 }
 
 impl Demo {
-    /// Makes an RSA-2048 certificate for `localhost` and starts serving the page.
+    /// Makes a certificate of each kind for `localhost` and starts serving the page.
     pub fn start() -> Result<Self, DemoError> {
-        let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?;
-        let names = ["localhost".into(), "127.0.0.1".into(), "::1".into()];
-        let mut params = CertificateParams::new(names)?;
-        params
-            .distinguished_name
-            .push(rcgen::DnType::CommonName, "Widelane demonstration");
-        let certificate = params.self_signed(&key)?;
         let name = format!("widelane-demo-{}", std::process::id());
         let directory = std::env::temp_dir().join(&name);
         private_directory(&directory)?;
-        std::fs::write(directory.join("cert.pem"), certificate.pem())?;
-        std::fs::write(directory.join("key.pem"), key.serialize_pem())?;
+        for (kind, algorithm) in KINDS {
+            // RSA keys are of 2048 bits.
+            let key = KeyPair::generate_for(algorithm)?;
+            let names = ["localhost".into(), "127.0.0.1".into(), "::1".into()];
+            let mut params = CertificateParams::new(names)?;
+            params
+                .distinguished_name
+                .push(rcgen::DnType::CommonName, "Widelane demonstration");
+            let certificate = params.self_signed(&key)?;
+            std::fs::write(directory.join(format!("{kind}.pem")), certificate.pem())?;
+            std::fs::write(directory.join(format!("{kind}.key")), key.serialize_pem())?;
+        }
         let running = Some(serve_page(&name)?);
         Ok(Self {
             directory,
@@ -55,20 +58,19 @@ impl Demo {
         })
     }
 
-    /// A listener with the demonstration's certificate and page.
+    /// A listener with the demonstration's certificates and page.
     pub fn listener(&self, listen: Vec<SocketAddr>) -> Listener {
         let mut listener = Listener::new(listen, self.backend.clone());
         listener.alpn = vec!["http/1.1".into()];
-        listener.certificates = vec![self.certificate()];
+        listener.certificates = self.certificates();
         listener
     }
 
-    /// The demonstration's certificate, for a listener with another backend.
-    pub fn certificate(&self) -> Certificate {
-        Certificate::new(
-            self.directory.join("cert.pem"),
-            self.directory.join("key.pem"),
-        )
+    /// The demonstration's certificates, for a listener with another backend.
+    pub fn certificates(&self) -> Vec<Certificate> {
+        let file = |kind, ending| self.directory.join(format!("{kind}.{ending}"));
+        let pair = |(kind, _)| Certificate::new(file(kind, "pem"), file(kind, "key"));
+        KINDS.map(pair).into()
     }
 }
 
@@ -145,5 +147,13 @@ async fn answer(mut client: tokio::net::UnixStream) -> io::Result<()> {
     }
 }
 
+/// The names of the files, and what is in them.
+const KINDS: [(&str, &rcgen::SignatureAlgorithm); 5] = [
+    ("ecdsa-p256", &rcgen::PKCS_ECDSA_P256_SHA256),
+    ("ecdsa-p384", &rcgen::PKCS_ECDSA_P384_SHA384),
+    ("ed25519", &rcgen::PKCS_ED25519),
+    ("rsa", &rcgen::PKCS_RSA_SHA256),
+    ("ml-dsa-65", &rcgen::PKCS_ML_DSA_65),
+];
 const PAGE: &str = include_str!("demo.html");
 const LONGEST_REQUEST: usize = 16 * 1024;

@@ -29,8 +29,9 @@ mod tls;
 mod worker;
 
 pub use config::{
-    Backend, Batching, Certificate, ClientAuth, Config, ConfigError, CpuList, Document, Drain,
-    Limits, Listener, Metrics, Placement, SigningBackend, Tickets, TlsVersion,
+    Backend, Batching, Certificate, ClientAuth, ClientAuthMode, Config, ConfigError, CpuList,
+    Document, Drain, KeyKind, Limits, Listener, Metrics, Placement, SigningBackend, Tickets,
+    TlsVersion,
 };
 pub use demo::{Demo, DemoError};
 pub use server::{Server, ServerError};

@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::Path;
 
 use rustls_pki_types::pem::{self, PemObject};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use zeroize::Zeroizing;
@@ -19,6 +19,7 @@ use crate::config::{Certificate, Config, Fault, Listener};
 pub(crate) struct Material {
     pub(crate) certificates: Vec<Pair>,
     pub(crate) client_ca: Vec<CertificateDer<'static>>,
+    pub(crate) client_crl: Vec<CertificateRevocationListDer<'static>>,
 }
 
 /// A chain with its key, not yet known to belong together.
@@ -90,14 +91,18 @@ fn read_listener(key: &str, listener: &Listener) -> Result<Material, Fault> {
     for (index, files) in listener.certificates.iter().enumerate() {
         certificates.push(read_pair(&format!("{key}.certificate[{index}]"), files)?);
     }
-    let client_ca = match &listener.client_ca {
-        Some(path) => read_chain(&format!("{key}.client_ca"), path)?,
-        None => Vec::new(),
-    };
-    Ok(Material {
+    let mut material = Material {
         certificates,
-        client_ca,
-    })
+        client_ca: Vec::new(),
+        client_crl: Vec::new(),
+    };
+    if let Some(client_auth) = &listener.client_auth {
+        material.client_ca = read_chain(&format!("{key}.client_auth.ca"), &client_auth.ca)?;
+        if let Some(path) = &client_auth.crl {
+            material.client_crl = read_lists(&format!("{key}.client_auth.crl"), path)?;
+        }
+    }
+    Ok(material)
 }
 
 fn read_pair(key: &str, files: &Certificate) -> Result<Pair, Fault> {
@@ -121,16 +126,31 @@ fn read_pair(key: &str, files: &Certificate) -> Result<Pair, Fault> {
 }
 
 fn read_chain(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Fault> {
-    let text = read_file(key, path)?;
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let remedy = "give a PEM file with `-----BEGIN CERTIFICATE-----` sections, the leaf first";
-    match chain {
-        Ok(chain) if chain.is_empty() => Err(Fault::new(
+    read_sections(key, path, "certificate", remedy)
+}
+
+fn read_lists(key: &str, path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Fault> {
+    let remedy = "give a PEM file with `-----BEGIN X509 CRL-----` sections, one an authority";
+    read_sections(key, path, "revocation list", remedy)
+}
+
+/// All sections of one kind in a PEM file, at least one.
+fn read_sections<T: PemObject>(
+    key: &str,
+    path: &Path,
+    what: &str,
+    remedy: &str,
+) -> Result<Vec<T>, Fault> {
+    let text = read_file(key, path)?;
+    let sections: Result<Vec<_>, _> = T::pem_slice_iter(&text).collect();
+    match sections {
+        Ok(sections) if sections.is_empty() => Err(Fault::new(
             key,
-            format!("no certificate in {}", path.display()),
+            format!("no {what} in {}", path.display()),
             remedy,
         )),
-        Ok(chain) => Ok(chain),
+        Ok(sections) => Ok(sections),
         Err(error) => Err(Fault::new(
             key,
             format!("{} is not PEM: {error}", path.display()),

@@ -5,15 +5,20 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::crypto::CryptoProvider;
+use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
-    ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
+    ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, VerifierBuilderError,
+    WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
-use rustls::{CipherSuite, NamedGroup, RootCertStore, ServerConfig, SupportedProtocolVersion};
-use rustls_pki_types::CertificateDer;
+use rustls::{
+    CipherSuite, NamedGroup, RootCertStore, ServerConfig, SignatureAlgorithm, SignatureScheme,
+    SupportedProtocolVersion,
+};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
 
-use crate::config::{ClientAuth, Fault, Listener, TlsVersion};
+use crate::config::{ClientAuth, ClientAuthMode, Fault, KeyKind, Listener, TlsVersion};
 use crate::material::{Facts, Material};
 
 /// Ticket keys, kept over reloads so that clients can still resume.
@@ -26,8 +31,9 @@ pub(crate) struct TicketKeys(HashMap<TicketScope, Arc<dyn ProducesTickets>>);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct TicketScope {
     listener: String,
-    client_auth: ClientAuth,
+    client_auth: Option<ClientAuthMode>,
     client_ca: Vec<CertificateDer<'static>>,
+    client_crl: Vec<CertificateRevocationListDer<'static>>,
     rotation: Duration,
 }
 
@@ -64,14 +70,11 @@ pub(crate) fn build(
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&versions)
         .map_err(|error| fault("cipher_suites", error))?;
-    let builder = match listener.client_auth {
-        ClientAuth::None => builder.with_no_client_auth(),
-        mode => builder.with_client_cert_verifier(client_verifier(
-            key,
-            mode,
-            &material.client_ca,
-            &provider,
-        )?),
+    let builder = match &listener.client_auth {
+        None => builder.with_no_client_auth(),
+        Some(wanted) => {
+            builder.with_client_cert_verifier(client_verifier(key, wanted, &material, &provider)?)
+        }
     };
     let certificates = material
         .certificates
@@ -79,6 +82,7 @@ pub(crate) fn build(
         .map(|pair| pair.facts.clone())
         .collect();
     let client_ca = material.client_ca.clone();
+    let client_crl = material.client_crl.clone();
     let resolver = resolver(key, listener, material, &provider)?;
     let mut config = builder.with_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = listener
@@ -95,8 +99,9 @@ pub(crate) fn build(
     } else {
         let scope = TicketScope {
             listener: format!("{:?}", listener.listen),
-            client_auth: listener.client_auth,
+            client_auth: listener.client_auth.as_ref().map(|wanted| wanted.mode),
             client_ca,
+            client_crl,
             rotation: listener.tickets.rotation,
         };
         config.ticketer = keys
@@ -116,7 +121,7 @@ impl TicketKeys {
             return Ok(ticketer.clone());
         }
         let seconds = u32::try_from(scope.rotation.as_secs()).unwrap_or(u32::MAX);
-        let generate = || match rustls::crypto::aws_lc_rs::Ticketer::new() {
+        let generate = || match aws_lc_rs::Ticketer::new() {
             Ok(ticketer) => Ok(Box::new(Shared(ticketer)) as Box<dyn ProducesTickets>),
             Err(_) => Err(rustls::crypto::GetRandomFailed),
         };
@@ -178,8 +183,8 @@ fn restrict(
                 .sort_by_key(|group| group.name() != NamedGroup::X25519MLKEM768);
             provider.kx_groups
         }
-        names => pick(key, "groups", names, &provider.kx_groups, |group| {
-            group.name().as_str().unwrap_or("?").to_owned()
+        names => pick(key, "groups", names, &every_group(&provider), |group| {
+            group_name(group.name())
         })?,
     };
     provider.kx_groups = groups;
@@ -195,10 +200,14 @@ fn pick<T: Copy>(
     name: impl Fn(T) -> String,
 ) -> Result<Vec<T>, Fault> {
     let find = |(index, wanted): (usize, &String)| {
+        let written = OTHER_SPELLINGS
+            .iter()
+            .find(|(other, _)| other.eq_ignore_ascii_case(wanted))
+            .map_or(wanted.as_str(), |(_, name)| name);
         let found = known
             .iter()
             .copied()
-            .find(|item| name(*item).eq_ignore_ascii_case(wanted));
+            .find(|item| name(*item).eq_ignore_ascii_case(written));
         found.ok_or_else(|| {
             let names: Vec<_> = known.iter().map(|item| name(*item)).collect();
             Fault::new(
@@ -220,6 +229,32 @@ pub(crate) fn iana_name(suite: CipherSuite) -> String {
     }
 }
 
+/// The provider's groups, and those that exist besides and have to be asked for by name.
+fn every_group(provider: &CryptoProvider) -> Vec<&'static dyn SupportedKxGroup> {
+    let mut groups = provider.kx_groups.clone();
+    for &group in aws_lc_rs::ALL_KX_GROUPS {
+        if groups.iter().all(|known| known.name() != group.name()) {
+            groups.push(group);
+        }
+    }
+    groups
+}
+
+/// The registry's spelling.
+fn group_name(group: NamedGroup) -> String {
+    match group {
+        NamedGroup::secp256r1MLKEM768 => "SecP256r1MLKEM768".into(),
+        NamedGroup::Unknown(SECP384R1_MLKEM1024) => "SecP384r1MLKEM1024".into(),
+        group => group.as_str().unwrap_or("?").to_owned(),
+    }
+}
+
+fn is_tls13(suite: CipherSuite) -> bool {
+    suite
+        .as_str()
+        .is_some_and(|name| name.starts_with("TLS13_"))
+}
+
 fn suite_rank(suite: CipherSuite) -> u8 {
     let name = suite.as_str().unwrap_or("?");
     match () {
@@ -229,31 +264,42 @@ fn suite_rank(suite: CipherSuite) -> u8 {
     }
 }
 
+/// Signatures are verified by the provider, and so batched where it batches.
 fn client_verifier(
     key: &str,
-    mode: ClientAuth,
-    authorities: &[CertificateDer<'static>],
+    wanted: &ClientAuth,
+    material: &Material,
     provider: &Arc<CryptoProvider>,
-) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, Fault> {
+) -> Result<Arc<dyn ClientCertVerifier>, Fault> {
     let fault = |problem: String| {
         Fault::new(
-            format!("{key}.client_ca"),
+            format!("{key}.client_auth.ca"),
             problem,
             "give CA certificates (X.509 v3, PEM)",
         )
     };
     let mut roots = RootCertStore::empty();
-    for authority in authorities {
+    for authority in &material.client_ca {
         roots
             .add(authority.clone())
             .map_err(|error| fault(error.to_string()))?;
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
-    let builder = match mode {
-        ClientAuth::Optional => builder.allow_unauthenticated(),
-        _ => builder,
+    let builder = match wanted.mode {
+        ClientAuthMode::Optional => builder.allow_unauthenticated(),
+        ClientAuthMode::Required => builder,
     };
-    builder.build().map_err(|error| fault(error.to_string()))
+    let builder = builder
+        .with_crls(material.client_crl.iter().cloned())
+        .enforce_revocation_expiration();
+    builder.build().map_err(|error| match error {
+        VerifierBuilderError::InvalidCrl(error) => Fault::new(
+            format!("{key}.client_auth.crl"),
+            rustls::Error::from(error).to_string(),
+            "give whole version 2 lists (PEM), as `openssl ca -gencrl` makes them",
+        ),
+        error => fault(error.to_string()),
+    })
 }
 
 fn resolver(
@@ -262,7 +308,10 @@ fn resolver(
     material: Material,
     provider: &CryptoProvider,
 ) -> Result<BySni, Fault> {
-    let mut resolver = BySni::default();
+    let mut resolver = BySni {
+        tls13: listener.versions.contains(&TlsVersion::Tls13),
+        ..BySni::default()
+    };
     for (index, (files, pair)) in listener
         .certificates
         .iter()
@@ -274,16 +323,20 @@ fn resolver(
         let certified =
             CertifiedKey::from_der(pair.chain, pair.key, provider).map_err(|error| {
                 let (problem, remedy) = match error {
-                rustls::Error::InconsistentKeys(_) => (
-                    format!("the key in {path} does not belong to {}", files.cert.display()),
-                    "give the key that the certificate was made for".to_owned(),
-                ),
-                error => (
-                    format!("the key in {path} cannot be used: {error}"),
-                    "give an RSA (2048 to 8192 bits), ECDSA (P-256, P-384, P-521) or Ed25519 key"
-                        .to_owned(),
-                ),
-            };
+                    rustls::Error::InconsistentKeys(_) => (
+                        format!(
+                            "the key in {path} does not belong to {}",
+                            files.cert.display()
+                        ),
+                        "give the key that the certificate was made for".to_owned(),
+                    ),
+                    error => (
+                        format!("the key in {path} cannot be used: {error}"),
+                        "give an RSA (2048 to 8192 bits), ECDSA (P-256, P-384, P-521), Ed25519 or \
+                     ML-DSA key"
+                            .to_owned(),
+                    ),
+                };
                 Fault::new(format!("{key}.key"), problem, remedy)
             })?;
         let names = if files.names.is_empty() {
@@ -293,33 +346,66 @@ fn resolver(
         };
         resolver.add(names, Arc::new(certified));
     }
+    resolver.prefer(&listener.certificate_preference);
     Ok(resolver)
 }
 
 /// Chooses the certificate by the host name that the client asks for.
 ///
-/// An exact name wins over a wildcard; a wildcard stands for one label. Clients that name no host
-/// or an unknown one get the first certificate. Where several certificates share a name, the first
-/// whose key the client can verify is taken.
+/// An exact name wins over a wildcard; a wildcard stands for one label. Where several certificates
+/// are for that name, the operator's most wanted kind of key that the client can verify is taken.
+/// Clients that name no host or an unknown one get the first certificate or one of its companions,
+/// which share a name with it; or else any that they can verify.
 #[derive(Default)]
 struct BySni {
     exact: HashMap<String, Vec<Arc<CertifiedKey>>>,
     /// By what follows `*.`
     wildcard: HashMap<String, Vec<Arc<CertifiedKey>>>,
     default: Vec<Arc<CertifiedKey>>,
+    /// Names of the first certificate.
+    first: Vec<String>,
+    /// How many of `default` share one of them.
+    companions: usize,
+    /// Whether the listener speaks TLS 1.3.
+    tls13: bool,
 }
 
 impl BySni {
     fn add(&mut self, names: &[String], certified: Arc<CertifiedKey>) {
+        let names: Vec<_> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+        if self.default.is_empty() {
+            self.first.clone_from(&names);
+        }
+        let companion = self.default.is_empty() || names.iter().any(|n| self.first.contains(n));
         for name in names {
-            let name = name.to_ascii_lowercase();
             let entry = match name.strip_prefix("*.") {
                 Some(parent) => self.wildcard.entry(parent.to_owned()),
                 None => self.exact.entry(name),
             };
             entry.or_default().push(certified.clone());
         }
-        self.default.push(certified);
+        if companion {
+            self.default.insert(self.companions, certified);
+            self.companions += 1;
+        } else {
+            self.default.push(certified);
+        }
+    }
+
+    /// Brings the candidates for each name into the wanted order; those alike stay as written.
+    fn prefer(&mut self, kinds: &[KeyKind]) {
+        let sort = |candidates: &mut [Arc<CertifiedKey>]| {
+            candidates.sort_by_key(|certified| {
+                let kind = kind(certified);
+                let rank = kinds.iter().position(|wanted| kind == Some(*wanted));
+                rank.unwrap_or(kinds.len())
+            });
+        };
+        let named = self.exact.values_mut().chain(self.wildcard.values_mut());
+        named.for_each(|candidates| sort(candidates));
+        let (companions, others) = self.default.split_at_mut(self.companions);
+        sort(companions);
+        sort(others);
     }
 
     fn candidates(&self, name: Option<&str>) -> &[Arc<CertifiedKey>] {
@@ -340,15 +426,21 @@ impl BySni {
 
 impl ResolvesServerCert for BySni {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let candidates = self.candidates(hello.server_name());
-        match candidates {
-            [only] => Some(only.clone()),
-            several => several
-                .iter()
-                .find(|one| one.key.choose_scheme(hello.signature_schemes()).is_some())
-                .or(several.first())
-                .cloned(),
+        let several = match self.candidates(hello.server_name()) {
+            [only] => return Some(only.clone()),
+            several => several,
+        };
+        let mut offered = hello.signature_schemes().to_vec();
+        // TLS 1.2 has no ML-DSA, but clients name it there as well. The suites are all that rustls
+        // tells us about versions here.
+        if !self.tls13 || !hello.cipher_suites().iter().any(|suite| is_tls13(*suite)) {
+            offered.retain(|scheme| !ML_DSA.contains(scheme));
         }
+        several
+            .iter()
+            .find(|one| one.key.choose_scheme(&offered).is_some())
+            .or(several.first())
+            .cloned()
     }
 }
 
@@ -360,3 +452,31 @@ impl fmt::Debug for BySni {
             .finish_non_exhaustive()
     }
 }
+
+/// What kind of key it is. rustls has no name for the algorithm of ML-DSA, but knows its schemes.
+fn kind(certified: &CertifiedKey) -> Option<KeyKind> {
+    match certified.key.algorithm() {
+        SignatureAlgorithm::ECDSA => Some(KeyKind::Ecdsa),
+        SignatureAlgorithm::ED25519 => Some(KeyKind::Ed25519),
+        SignatureAlgorithm::RSA => Some(KeyKind::Rsa),
+        _ => certified.key.choose_scheme(&ML_DSA).map(|_| KeyKind::MlDsa),
+    }
+}
+
+const ML_DSA: [SignatureScheme; 3] = [
+    SignatureScheme::ML_DSA_44,
+    SignatureScheme::ML_DSA_65,
+    SignatureScheme::ML_DSA_87,
+];
+
+/// draft-ietf-tls-ecdhe-mlkem, which rustls has no name for.
+const SECP384R1_MLKEM1024: u16 = 0x11ed;
+
+/// Names that people know groups by, beside the registry's.
+const OTHER_SPELLINGS: [(&str, &str); 5] = [
+    ("P-256", "secp256r1"),
+    ("P256", "secp256r1"),
+    ("prime256v1", "secp256r1"),
+    ("P-384", "secp384r1"),
+    ("P384", "secp384r1"),
+];

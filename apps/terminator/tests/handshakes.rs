@@ -1,78 +1,15 @@
-//! Handshakes with other people's clients and ours: versions, certificates, ALPN, client
-//! certificates, resumption.
+//! Handshakes with curl and with clients of our own: versions, certificates, ALPN, client
+//! certificates, resumption. OpenSSL's clients are in `interop`.
 
 mod common;
 
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 
 use common::*;
 use rustls::{HandshakeKind, SignatureScheme};
-use widelane_terminator::{ClientAuth, Placement, Server};
-
-/// Batched inline, batched on a vector core, and not batched.
-fn modes(files: &Files) -> Vec<(&'static str, Server)> {
-    let mut servers = Vec::new();
-    for mode in ["inline", "vector-cores", "off"] {
-        let certificates = vec![
-            files.certificate(Kind::Rsa, &["a.example", "localhost"]),
-            files.certificate(Kind::Ecdsa, &["b.example", "*.b.example"]),
-            files.certificate(Kind::Ed25519, &["d.example"]),
-        ];
-        let mut config = config(vec![listener(echo(), certificates)]);
-        config.batching.enabled = mode != "off";
-        if mode == "vector-cores" {
-            config.batching.placement = Placement::VectorCores;
-            config.batching.vector_cpus = "0".parse().expect("a list");
-        }
-        servers.push((mode, start(&config)));
-    }
-    servers
-}
-
-#[test]
-fn openssl_s_client_with_both_versions_and_all_keys() {
-    if !installed("openssl") {
-        return;
-    }
-    let files = Files::new();
-    for (mode, server) in modes(&files) {
-        let address = server.addresses()[0];
-        for version in ["-tls1_2", "-tls1_3"] {
-            for (name, kind) in [
-                ("a.example", "RSA"),
-                ("b.example", "ECDSA"),
-                ("d.example", "ed25519"),
-            ] {
-                let mut client = Command::new("openssl")
-                    .args(["s_client", "-connect", &address.to_string(), version])
-                    .args(["-servername", name])
-                    .stdin(Stdio::piped())
-                    .stdout(Stdio::piped())
-                    .stderr(Stdio::piped())
-                    .spawn()
-                    .expect("openssl");
-                client
-                    .stdin
-                    .take()
-                    .expect("stdin")
-                    .write_all(b"Q\n")
-                    .expect("sent");
-                let output = client.wait_with_output().expect("an end");
-                let text = String::from_utf8_lossy(&output.stdout);
-                assert!(output.status.success(), "{mode} {version} {name}: {text}");
-                let line = text
-                    .lines()
-                    .find(|line| line.starts_with("Peer signature type:"));
-                assert!(
-                    line.is_some_and(|line| line.contains(kind)),
-                    "{mode} {name}: {line:?}"
-                );
-            }
-        }
-    }
-}
+use widelane_terminator::{ClientAuth, ClientAuthMode, KeyKind, Server};
 
 #[test]
 fn curl_with_both_versions() {
@@ -139,27 +76,101 @@ fn the_certificate_follows_the_host_name() {
 }
 
 #[test]
-fn several_keys_for_one_name_go_by_what_the_client_verifies() {
+fn several_keys_for_one_name_go_by_preference_and_by_what_the_client_verifies() {
     let files = Files::new();
-    let ecdsa = files.certificate(Kind::Ecdsa, &["a.example"]);
-    let rsa = files.certificate(Kind::Rsa, &["a.example"]);
-    let server = start(&config(vec![listener(
+    // Written in an order that nobody would want to decide.
+    let kinds = [
+        Kind::MlDsa65,
+        Kind::Rsa,
+        Kind::Ed25519,
+        Kind::EcdsaP384,
+        Kind::Ecdsa,
+    ];
+    let certificates = kinds.map(|kind| files.certificate(kind, &["a.example"]));
+    let [ml_dsa, rsa, ed25519, p384, p256] = &certificates;
+    let other = files.certificate(Kind::Ecdsa, &["b.example"]);
+    let mut one = listener(
         echo(),
-        vec![ecdsa.clone(), rsa.clone()],
-    )]));
-    for (scheme, expected) in [
-        (SignatureScheme::ECDSA_NISTP256_SHA256, &ecdsa),
-        (SignatureScheme::RSA_PSS_SHA256, &rsa),
-    ] {
+        [&certificates[..], std::slice::from_ref(&other)].concat(),
+    );
+    let server = start(&config(vec![one.clone()]));
+    let shown = |server: &Server, name: &str, schemes: &[SignatureScheme]| {
         let wish = Wish {
-            schemes: vec![scheme],
+            schemes: schemes.to_vec(),
             ..Wish::default()
         };
-        let stream = connect(server.addresses()[0], "a.example", &wish.config()).expect("TLS");
+        let stream = connect(server.addresses()[0], name, &wish.config()).expect("TLS");
+        stream.conn.peer_certificates().expect("a certificate")[0].clone()
+    };
+    // With and without a name that the server knows.
+    for name in ["a.example", "unknown.example", "127.0.0.1"] {
+        for (schemes, expected) in [
+            // What current browsers and OpenSSL offer first: of the same kind, as written.
+            (&Wish::default().schemes[..], p384),
+            (&[SignatureScheme::ECDSA_NISTP256_SHA256], p256),
+            (
+                &[SignatureScheme::ED25519, SignatureScheme::RSA_PSS_SHA256],
+                ed25519,
+            ),
+            (
+                &[SignatureScheme::ML_DSA_65, SignatureScheme::RSA_PSS_SHA256],
+                rsa,
+            ),
+            (&[SignatureScheme::ML_DSA_65], ml_dsa),
+        ] {
+            let shown = shown(&server, name, schemes);
+            assert_eq!(shown, leaf(expected), "{name} {schemes:?}");
+        }
+    }
+    one.certificate_preference = vec![KeyKind::MlDsa, KeyKind::Rsa];
+    server
+        .reload(&document(&config(vec![one])))
+        .expect("a reload");
+    for (schemes, expected) in [
+        (&Wish::default().schemes[..], ml_dsa),
+        (
+            &[SignatureScheme::ED25519, SignatureScheme::RSA_PSS_SHA256],
+            rsa,
+        ),
+        (&[SignatureScheme::ED25519], ed25519),
+    ] {
         assert_eq!(
-            stream.conn.peer_certificates().expect("a certificate")[0],
-            leaf(expected)
+            shown(&server, "a.example", schemes),
+            leaf(expected),
+            "{schemes:?}"
         );
+    }
+}
+
+#[test]
+fn no_common_signature_algorithm_is_an_alert() {
+    let files = Files::new();
+    let certificate = files.certificate(Kind::Ed25519, &["a.example"]);
+    let server = start(&config(vec![listener(echo(), vec![certificate])]));
+    let wish = Wish {
+        schemes: vec![SignatureScheme::RSA_PSS_SHA256],
+        ..Wish::default()
+    };
+    let refused = connect(server.addresses()[0], "a.example", &wish.config());
+    let error = refused.expect_err("no common algorithm").to_string();
+    assert!(error.contains("HandshakeFailure"), "{error}");
+}
+
+#[test]
+fn ml_dsa_is_left_to_tls_1_3() {
+    let files = Files::new();
+    let kinds = [Kind::MlDsa44, Kind::Ecdsa];
+    let [ml_dsa, ecdsa] = kinds.map(|kind| files.certificate(kind, &["a.example"]));
+    let mut one = listener(echo(), vec![ml_dsa.clone(), ecdsa.clone()]);
+    one.certificate_preference = vec![KeyKind::MlDsa];
+    let server = start(&config(vec![one]));
+    // As OpenSSL does it: no suites of a version that is not offered.
+    let mut tls12 = Wish::tls12();
+    tls12.suites.retain(|suite| suite.tls13().is_none());
+    for (wish, expected) in [(Wish::default(), &ml_dsa), (tls12, &ecdsa)] {
+        let stream = connect(server.addresses()[0], "a.example", &wish.config()).expect("TLS");
+        let shown = &stream.conn.peer_certificates().expect("a certificate")[0];
+        assert_eq!(*shown, leaf(expected));
     }
 }
 
@@ -198,12 +209,11 @@ fn client_certificates_none_optional_required() {
     let identity = Arc::new(identity);
     let stranger = Arc::new(Files::new().client_authority("stranger").1);
     for (mode, without, with, wrong) in [
-        (ClientAuth::Optional, true, true, false),
-        (ClientAuth::Required, false, true, false),
+        (ClientAuthMode::Optional, true, true, false),
+        (ClientAuthMode::Required, false, true, false),
     ] {
         let mut one = listener(echo(), vec![files.certificate(Kind::Rsa, &["a.example"])]);
-        one.client_auth = mode;
-        one.client_ca = Some(ca.clone());
+        one.client_auth = Some(ClientAuth::new(mode, &ca));
         let server = start(&config(vec![one]));
         for versions in [Wish::default().versions, Wish::tls12().versions] {
             for (identity, accepted) in [
@@ -232,6 +242,112 @@ fn client_certificates_none_optional_required() {
 }
 
 #[test]
+fn refused_client_certificates_get_their_alert() {
+    let files = Files::new();
+    let ca = files.path("ca.pem");
+    let authority = Authority::new("test authority", &ca);
+    let list = files.path("revoked.pem");
+    std::fs::write(&list, authority.revoke("the thief", 10)).expect("written");
+    let mut one = listener(echo(), vec![files.certificate(Kind::Ecdsa, &["a.example"])]);
+    let mut client_auth = ClientAuth::new(ClientAuthMode::Required, &ca);
+    client_auth.crl = Some(list.clone());
+    one.client_auth = Some(client_auth);
+    let config = config(vec![one]);
+    let server = start(&config);
+    let other = Authority::new("another authority", &files.path("other.pem"));
+    let identity = |authority: &Authority, name| Arc::new(authority.identity(Kind::Ecdsa, name));
+    let serve = |identity: Option<Arc<Identity>>| {
+        let wish = Wish {
+            identity,
+            ..Wish::default()
+        };
+        let stream = connect(server.addresses()[0], "a.example", &wish.config());
+        stream.and_then(|mut stream| ping(&mut stream))
+    };
+    let refusal = |identity| serve(identity).expect_err("refused").to_string();
+    serve(Some(identity(&authority, "somebody"))).expect("nobody has revoked it");
+    for (identity, alert) in [
+        (None, "CertificateRequired"),
+        (Some(identity(&other, "somebody")), "UnknownCA"),
+        (
+            Some(identity(&authority, "the thief")),
+            "CertificateRevoked",
+        ),
+    ] {
+        let error = refusal(identity);
+        assert!(error.contains(alert), "{alert}: {error}");
+    }
+
+    // A list past its date proves nothing any more, until a reload finds a newer one.
+    std::fs::write(&list, authority.revoke("the thief", -1)).expect("written");
+    server.reload(&document(&config)).expect("a reload");
+    refusal(Some(identity(&authority, "somebody")));
+    std::fs::write(&list, authority.revoke("nobody", 10)).expect("written");
+    server.reload(&document(&config)).expect("a reload");
+    serve(Some(identity(&authority, "the thief"))).expect("forgiven");
+    eventually("all counted", || metric(&server, REFUSED) == 4);
+
+    std::fs::write(&list, "nothing").expect("written");
+    let error = server
+        .reload(&document(&config))
+        .expect_err("no list in it");
+    let error = error.to_string();
+    assert!(
+        error.contains("client_auth.crl: no revocation list in"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_client_that_does_not_have_its_key_is_refused_and_its_neighbours_are_not() {
+    let files = Files::new();
+    let ca = files.path("ca.pem");
+    let authority = Authority::new("test authority", &ca);
+    let mut one = listener(echo(), vec![files.certificate(Kind::Ecdsa, &["a.example"])]);
+    one.client_auth = Some(ClientAuth::new(ClientAuthMode::Required, &ca));
+    let mut config = config(vec![one]);
+    // One worker, so that all are verified together.
+    config.workers = std::num::NonZeroUsize::new(1);
+    let server = start(&config);
+    let address = server.addresses()[0];
+    for kind in [
+        Kind::Rsa,
+        Kind::Ecdsa,
+        Kind::EcdsaP384,
+        Kind::Ed25519,
+        Kind::MlDsa65,
+    ] {
+        let good = Arc::new(authority.identity(kind, "good"));
+        let forged = Arc::new(Identity {
+            key: authority.identity(kind, "another key").key,
+            ..authority.identity(kind, "forged")
+        });
+        std::thread::scope(|scope| {
+            for index in 0..16 {
+                let bad = index % 3 == 0;
+                let identity = if bad { forged.clone() } else { good.clone() };
+                scope.spawn(move || {
+                    let wish = Wish {
+                        identity: Some(identity),
+                        ..Wish::default()
+                    };
+                    let served = connect(address, "a.example", &wish.config_with_any_key())
+                        .and_then(|mut stream| ping(&mut stream));
+                    match served {
+                        Ok(()) => assert!(!bad, "{kind:?}"),
+                        Err(error) => {
+                            let error = error.to_string();
+                            assert!(bad, "{kind:?}: {error}");
+                            assert!(error.contains("DecryptError"), "{kind:?}: {error}");
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
 fn sessions_resume_also_after_a_reload_but_not_under_another_client_policy() {
     let files = Files::new();
     let (ca, _) = files.client_authority("somebody");
@@ -251,16 +367,14 @@ fn sessions_resume_also_after_a_reload_but_not_under_another_client_policy() {
         server.reload(&document(&config)).expect("a reload");
         assert_eq!(kind(), Some(HandshakeKind::Resumed));
 
-        config.listeners[0].client_auth = ClientAuth::Optional;
-        config.listeners[0].client_ca = Some(ca.clone());
+        config.listeners[0].client_auth = Some(ClientAuth::new(ClientAuthMode::Optional, &ca));
         server.reload(&document(&config)).expect("a reload");
         assert_eq!(
             kind(),
             Some(HandshakeKind::Full),
             "a ticket of a laxer policy"
         );
-        config.listeners[0].client_auth = ClientAuth::None;
-        config.listeners[0].client_ca = None;
+        config.listeners[0].client_auth = None;
         server.reload(&document(&config)).expect("a reload");
     }
     assert_eq!(

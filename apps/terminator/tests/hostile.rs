@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::*;
+use rustls::NamedGroup;
+use rustls::crypto::aws_lc_rs::{self, kx_group};
+use rustls::crypto::{ActiveKeyExchange, SharedSecret, SupportedKxGroup};
 use widelane_crypto::{Backend, Preference};
 use widelane_terminator::{Config, Placement, Server};
 
@@ -78,6 +81,145 @@ fn garbage_is_answered_by_an_alert_and_an_end() {
     assert_eq!(failed, cases.len() as u64);
     assert!(metric(&server, FAILED_PROTOCOL) >= 4);
     ping(&mut self::hello(&server)).expect("others are still served");
+}
+
+/// What a client may send in place of a key share.
+#[derive(Debug)]
+struct Forged {
+    group: NamedGroup,
+    share: Vec<u8>,
+}
+
+impl SupportedKxGroup for Forged {
+    fn start(&self) -> Result<Box<dyn ActiveKeyExchange>, rustls::Error> {
+        Ok(Box::new(ForgedShare(self.group, self.share.clone())))
+    }
+
+    fn name(&self) -> NamedGroup {
+        self.group
+    }
+}
+
+struct ForgedShare(NamedGroup, Vec<u8>);
+
+impl ActiveKeyExchange for ForgedShare {
+    fn complete(self: Box<Self>, _: &[u8]) -> Result<SharedSecret, rustls::Error> {
+        Err(rustls::Error::General("the server went on".into()))
+    }
+
+    fn pub_key(&self) -> &[u8] {
+        &self.1
+    }
+
+    fn group(&self) -> NamedGroup {
+        self.0
+    }
+}
+
+/// Shares that every server must refuse (RFC 8446, section 4.2.8.2; RFC 7748, section 6.1; FIPS
+/// 203, section 7.2), by group.
+fn invalid_shares() -> Vec<Forged> {
+    let good =
+        |group: &'static dyn SupportedKxGroup| group.start().expect("a key").pub_key().to_vec();
+    let mut forged = Vec::new();
+    let mut add = |group: NamedGroup, shares: Vec<Vec<u8>>| {
+        forged.extend(shares.into_iter().map(|share| Forged { group, share }));
+    };
+    // The x coordinate of a point of order 8: like 0 and 1, it gives an all-zero secret.
+    let order_8 = vec![
+        0xe0, 0xeb, 0x7a, 0x7c, 0x3b, 0x41, 0xb8, 0xae, 0x16, 0x56, 0xe3, 0xfa, 0xf1, 0x9f, 0xc4,
+        0x6a, 0xda, 0x09, 0x8d, 0xeb, 0x9c, 0x32, 0xb1, 0xfd, 0x86, 0x62, 0x05, 0x16, 0x5f, 0x49,
+        0xb8, 0x00,
+    ];
+    let mut one = vec![0; 32];
+    one[0] = 1;
+    add(
+        NamedGroup::X25519,
+        vec![vec![0; 32], one, order_8, vec![7; 31], vec![7; 33]],
+    );
+    for group in [kx_group::SECP256R1, kx_group::SECP384R1] {
+        let share = good(group);
+        let mut off_the_curve = share.clone();
+        *off_the_curve.last_mut().expect("bytes") ^= 1;
+        let mut compressed = share[..1 + share.len() / 2].to_vec();
+        compressed[0] = 2;
+        let not_reduced = [&[4][..], &vec![0xff; share.len() - 1]].concat();
+        let short = share[..share.len() - 1].to_vec();
+        let infinity = vec![0];
+        add(
+            group.name(),
+            vec![off_the_curve, compressed, not_reduced, short, infinity],
+        );
+    }
+    for (group, key_at, point_at) in [
+        (kx_group::X25519MLKEM768, 0, 1184),
+        (kx_group::SECP256R1MLKEM768, 65, 0),
+    ] {
+        let share = good(group);
+        let mut coefficients = share.clone();
+        coefficients[key_at..key_at + 3].fill(0xff);
+        let mut point = share.clone();
+        let length = if point_at == 0 { 65 } else { 32 };
+        point[point_at..point_at + length].fill(0);
+        let long = [&share[..], &[0]].concat();
+        let short = share[..share.len() - 1].to_vec();
+        add(group.name(), vec![coefficients, point, long, short]);
+    }
+    forged
+}
+
+#[test]
+fn invalid_key_shares_are_an_illegal_parameter_and_neighbours_are_served() {
+    let files = Files::new();
+    for enabled in [true, false] {
+        let mut config = simple(&files);
+        // One worker, so that good and bad shares meet in its passes.
+        config.workers = std::num::NonZeroUsize::new(1);
+        config.batching.enabled = enabled;
+        config.listeners[0].groups = [
+            "X25519",
+            "secp256r1",
+            "secp384r1",
+            "X25519MLKEM768",
+            "SecP256r1MLKEM768",
+        ]
+        .map(str::to_owned)
+        .into();
+        let server = start(&config);
+        let address = server.addresses()[0];
+        let shares = invalid_shares();
+        let count = shares.len() as u64;
+        std::thread::scope(|scope| {
+            for forged in shares {
+                let good = aws_lc_rs::ALL_KX_GROUPS
+                    .iter()
+                    .copied()
+                    .find(|group| group.name() == forged.group)
+                    .expect("a known group");
+                scope.spawn(move || {
+                    let what = format!("{forged:?}");
+                    // rustls keeps groups for ever.
+                    let group: &'static Forged = Box::leak(Box::new(forged));
+                    let wish = Wish {
+                        groups: vec![group],
+                        ..Wish::default()
+                    };
+                    let refused = connect(address, "a.example", &wish.config());
+                    let error = refused.expect_err(&what).to_string();
+                    assert!(error.contains("IllegalParameter"), "{what}: {error}");
+                });
+                scope.spawn(move || {
+                    let wish = Wish {
+                        groups: vec![good],
+                        ..Wish::default()
+                    };
+                    let stream = connect(address, "a.example", &wish.config());
+                    ping(&mut stream.expect("TLS")).expect("an answer");
+                });
+            }
+        });
+        eventually("all counted", || metric(&server, FAILED_PROTOCOL) == count);
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use common::*;
-use widelane_terminator::{Backend, Config, Server};
+use widelane_terminator::{Backend, ClientAuth, ClientAuthMode, Config, Server};
 
 const MEGABYTES_8: usize = 8 << 20;
 
@@ -319,8 +319,7 @@ fn the_backend_is_told_who_connects() {
     let mut one = listener(backend, vec![files.certificate(Kind::Rsa, &["a.example"])]);
     one.proxy_protocol = true;
     one.alpn = vec!["h2".into()];
-    one.client_auth = widelane_terminator::ClientAuth::Optional;
-    one.client_ca = Some(ca);
+    one.client_auth = Some(ClientAuth::new(ClientAuthMode::Optional, ca));
     let server = start(&config(vec![one]));
     let identity = Arc::new(identity);
     for (wish, version, certificate) in [

@@ -8,20 +8,27 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair, RsaKeySize};
+use rcgen::{
+    CertificateParams, CertificateRevocationListParams, CertifiedIssuer, IsCa, KeyIdMethod,
+    KeyPair, KeyUsagePurpose, RevokedCertParams,
+};
+use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, SupportedKxGroup};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned,
-    SupportedProtocolVersion,
+    ClientConfig, ClientConnection, ConfigBuilder, DigitallySignedStruct, SignatureScheme,
+    StreamOwned, SupportedCipherSuite, SupportedProtocolVersion,
 };
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tempfile::TempDir;
+use time::OffsetDateTime;
 use widelane_terminator::{Backend, Certificate, Config, Document, Listener, Server};
 
 pub type Tls = StreamOwned<ClientConnection, TcpStream>;
@@ -31,7 +38,11 @@ pub type Tls = StreamOwned<ClientConnection, TcpStream>;
 pub enum Kind {
     Rsa,
     Ecdsa,
+    EcdsaP384,
     Ed25519,
+    MlDsa44,
+    MlDsa65,
+    MlDsa87,
 }
 
 /// A directory with files in PEM.
@@ -75,26 +86,66 @@ impl Files {
 
     /// An authority in `ca.pem`, and a client certificate from it.
     pub fn client_authority(&self, common_name: &str) -> (PathBuf, Identity) {
+        let authority = Authority::new("test authority", &self.path("ca.pem"));
+        let identity = authority.identity(Kind::Ecdsa, common_name);
+        (self.path("ca.pem"), identity)
+    }
+}
+
+/// An authority that signs client certificates.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Authority {
+    /// With its certificate in `file`.
+    pub fn new(name: &str, file: &Path) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params
             .distinguished_name
-            .push(rcgen::DnType::CommonName, "test authority");
-        let authority =
-            CertifiedIssuer::self_signed(params, key(Kind::Ecdsa)).expect("an authority");
+            .push(rcgen::DnType::CommonName, name);
+        let issuer = CertifiedIssuer::self_signed(params, key(Kind::Ecdsa)).expect("an authority");
+        std::fs::write(file, issuer.pem()).expect("written");
+        Self { issuer }
+    }
+
+    pub fn identity(&self, kind: Kind, common_name: &str) -> Identity {
         let mut params = CertificateParams::default();
         params
             .distinguished_name
             .push(rcgen::DnType::CommonName, common_name);
-        let key = key(Kind::Ecdsa);
-        let certificate = params.signed_by(&key, &authority).expect("a certificate");
-        let path = self.path("ca.pem");
-        std::fs::write(&path, authority.pem()).expect("written");
-        let identity = Identity {
+        params.serial_number = Some(common_name.as_bytes().to_vec().into());
+        let key = key(kind);
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        Identity {
             chain: vec![certificate.der().clone()],
             key: PrivateKeyDer::try_from(key.serialize_der()).expect("a key"),
+            pem: certificate.pem(),
+            key_pem: key.serialize_pem(),
+        }
+    }
+
+    /// A list in PEM that revokes the certificate of `common_name`, due for an update in `days`.
+    pub fn revoke(&self, common_name: &str, days: i64) -> String {
+        let now = OffsetDateTime::now_utc();
+        let revoked = RevokedCertParams {
+            serial_number: common_name.as_bytes().to_vec().into(),
+            revocation_time: now - time::Duration::days(10),
+            reason_code: None,
+            invalidity_date: None,
         };
-        (path, identity)
+        let list = CertificateRevocationListParams {
+            this_update: now - time::Duration::days(10),
+            next_update: now + time::Duration::days(days),
+            crl_number: vec![1].into(),
+            issuing_distribution_point: None,
+            revoked_certs: vec![revoked],
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = list.signed_by(&self.issuer).expect("a list");
+        list.pem().expect("PEM")
     }
 }
 
@@ -102,16 +153,36 @@ impl Files {
 pub struct Identity {
     pub chain: Vec<CertificateDer<'static>>,
     pub key: PrivateKeyDer<'static>,
+    pub pem: String,
+    pub key_pem: String,
 }
 
 fn key(kind: Kind) -> KeyPair {
+    let key = KeyPair::generate_for(match kind {
+        // Of 2048 bits.
+        Kind::Rsa => &rcgen::PKCS_RSA_SHA256,
+        Kind::Ecdsa => &rcgen::PKCS_ECDSA_P256_SHA256,
+        Kind::EcdsaP384 => &rcgen::PKCS_ECDSA_P384_SHA384,
+        Kind::Ed25519 => &rcgen::PKCS_ED25519,
+        Kind::MlDsa44 => &rcgen::PKCS_ML_DSA_44,
+        Kind::MlDsa65 => &rcgen::PKCS_ML_DSA_65,
+        Kind::MlDsa87 => &rcgen::PKCS_ML_DSA_87,
+    })
+    .expect("a key");
     match kind {
-        Kind::Rsa => KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, RsaKeySize::_2048),
-        Kind::Ecdsa => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256),
-        Kind::Ed25519 => KeyPair::generate_for(&rcgen::PKCS_ED25519),
+        Kind::Ed25519 => {
+            // OpenSSL 3.0 reads version 1 only (RFC 8410, section 7): without the public key.
+            let seed = &key.serialize_der()[ED25519_VERSION_1.len()..][..32];
+            let version_1 = [&ED25519_VERSION_1[..], seed].concat();
+            KeyPair::try_from(version_1).expect("the same key")
+        }
+        _ => key,
     }
-    .expect("a key")
 }
+
+/// What stands before the seed in a key of version 1; as long as in version 2.
+const ED25519_VERSION_1: [u8; 16] =
+    *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
 
 /// The first certificate of a file.
 pub fn leaf(certificate: &Certificate) -> CertificateDer<'static> {
@@ -172,6 +243,8 @@ pub struct Wish {
     pub alpn: Vec<Vec<u8>>,
     pub schemes: Vec<SignatureScheme>,
     pub identity: Option<Arc<Identity>>,
+    pub groups: Vec<&'static dyn SupportedKxGroup>,
+    pub suites: Vec<SupportedCipherSuite>,
 }
 
 impl Default for Wish {
@@ -183,6 +256,8 @@ impl Default for Wish {
                 .signature_verification_algorithms
                 .supported_schemes(),
             identity: None,
+            groups: provider().kx_groups,
+            suites: provider().cipher_suites,
         }
     }
 }
@@ -196,11 +271,7 @@ impl Wish {
     }
 
     pub fn config(&self) -> Arc<ClientConfig> {
-        let builder = ClientConfig::builder_with_provider(provider().into())
-            .with_protocol_versions(&self.versions)
-            .expect("versions")
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anyone(self.schemes.clone())));
+        let builder = self.builder();
         let mut config = match &self.identity {
             Some(identity) => builder
                 .with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())
@@ -209,6 +280,32 @@ impl Wish {
         };
         config.alpn_protocols = self.alpn.clone();
         Arc::new(config)
+    }
+
+    /// For an identity whose key need not belong to its certificate.
+    pub fn config_with_any_key(&self) -> Arc<ClientConfig> {
+        let identity = self.identity.as_ref().expect("an identity");
+        let key = identity.key.clone_key();
+        let key = provider()
+            .key_provider
+            .load_private_key(key)
+            .expect("a key");
+        let certified = CertifiedKey::new(identity.chain.clone(), key);
+        let resolver = Arc::new(SingleCertAndKey::from(certified));
+        Arc::new(self.builder().with_client_cert_resolver(resolver))
+    }
+
+    fn builder(&self) -> ConfigBuilder<ClientConfig, WantsClientCert> {
+        let provider = CryptoProvider {
+            kx_groups: self.groups.clone(),
+            cipher_suites: self.suites.clone(),
+            ..provider()
+        };
+        ClientConfig::builder_with_provider(provider.into())
+            .with_protocol_versions(&self.versions)
+            .expect("versions")
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anyone(self.schemes.clone())))
     }
 }
 
@@ -313,7 +410,7 @@ pub fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("/proc").count()
 }
 
-pub fn provider() -> rustls::crypto::CryptoProvider {
+pub fn provider() -> CryptoProvider {
     rustls::crypto::aws_lc_rs::default_provider()
 }
 
