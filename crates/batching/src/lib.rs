@@ -1,5 +1,5 @@
-//! The policy of Widelane: which pass to run next, whether to wait for company, and when to refuse
-//! work.
+//! The policy of Widelane: which pass to run next, whether a pass is worth it, whether to wait for
+//! company, and when to refuse work.
 //!
 //! Every function here is pure and total: it looks at counts and sequence numbers, it knows no
 //! clock, thread, allocation or I/O, and it answers for every input. The engine calls exactly these
@@ -13,9 +13,17 @@
 //! 1. a full pass runs at once, for no later job could ride along;
 //! 2. a partial pass runs when, and only when, its worker has nothing else to do. No timer is
 //!    involved: while a pass runs, the next one gathers;
-//! 3. a job that too many later ones have overtaken runs next, full pass or not.
+//! 3. a job that too many later ones have overtaken runs next, full pass or not;
+//! 4. where jobs are too few to be worth a pass, the oldest runs alone, and the others go on
+//!    waiting for company while it does.
+//!
+//! [`Costs`] says how many are worth a pass, from what passes and single jobs cost on a machine.
 
 #![forbid(unsafe_code)]
+
+mod costs;
+
+pub use costs::{Costs, NEVER, Split};
 
 /// What waits for one operation at one place (a worker's gatherer, a set of queues, a group of
 /// threads).
@@ -27,6 +35,8 @@
 pub struct Waiting {
     /// Jobs that one pass of this operation takes. Zero is read as one.
     pub lanes: usize,
+    /// The fewest jobs that are worth a pass, as [`Costs::worth`] says; fewer run one by one.
+    pub worth: usize,
     /// Jobs that wait.
     pub jobs: usize,
     /// Sequence number of the job that has waited longest; meaningless while `jobs` is zero.
@@ -47,7 +57,8 @@ pub enum Idle {
 pub struct Pass {
     /// Index of the operation in the slice that was asked about.
     pub operation: usize,
-    /// Jobs to take, oldest first: at least one and at most the operation's lanes.
+    /// Jobs to take, oldest first: at least one and at most the operation's lanes. If they are not
+    /// [worth](Waiting::worth) a pass, there is one, which runs alone.
     pub jobs: usize,
 }
 
@@ -66,7 +77,8 @@ pub enum Lead {
 ///
 /// Preference: overdue operations (more than [`BYPASS_LIMIT`] jobs came after their oldest one),
 /// then full passes, then, for an idle worker only, partial passes. Within each, the operation
-/// whose job has waited longest.
+/// whose job has waited longest. Jobs whose company could never be worth a pass count as full ones,
+/// each by itself.
 ///
 /// A free vector core and a free leader of the blocking form ask with [`Idle::Yes`].
 ///
@@ -86,7 +98,10 @@ pub fn next_pass(waiting: &[Waiting], idle: Idle, now: u64) -> Option<Pass> {
             Some((rank, oldest, _)) => (urgency, line.oldest) < (*rank, *oldest),
         };
         if earlier {
-            let jobs = line.jobs.min(line.lanes.max(1));
+            let jobs = match line.jobs.min(line.lanes.max(1)) {
+                worth_it if worth_it >= line.worth => worth_it,
+                _ => 1,
+            };
             best = Some((urgency, line.oldest, Pass { operation, jobs }));
         }
     }
@@ -97,10 +112,11 @@ pub fn next_pass(waiting: &[Waiting], idle: Idle, now: u64) -> Option<Pass> {
 ///
 /// `leaders` counts the threads that answered [`Lead::Now`] and still run their pass, and
 /// `parallelism` how many may. More would only share cores out thinner, while a thread that waits
-/// fills a lane of the next pass for nothing. An operation with a single lane has nothing to gain
-/// from waiting; it is not counted, lest a stream of its jobs keep the others waiting for ever.
-pub fn lead(leaders: usize, parallelism: usize, lanes: usize) -> Lead {
-    if lanes <= 1 {
+/// fills a lane of the next pass for nothing. An operation with a single lane, or one for which no
+/// pass is worth it, has nothing to gain from waiting; it is not counted, lest a stream of its jobs
+/// keep the others waiting for ever.
+pub fn lead(leaders: usize, parallelism: usize, lanes: usize, worth: usize) -> Lead {
+    if company(lanes, worth) == 1 {
         Lead::Alone
     } else if leaders < parallelism.max(1) {
         Lead::Now
@@ -135,12 +151,20 @@ fn urgency(line: &Waiting, idle: Idle, now: u64) -> Option<Urgency> {
         None
     } else if now.saturating_sub(line.oldest) > BYPASS_LIMIT {
         Some(Urgency::Overdue)
-    } else if line.jobs >= line.lanes.max(1) {
+    } else if line.jobs >= company(line.lanes, line.worth) {
         Some(Urgency::Full)
     } else if idle == Idle::Yes {
         Some(Urgency::Partial)
     } else {
         None
+    }
+}
+
+/// Jobs for which it makes sense to wait, the first included.
+fn company(lanes: usize, worth: usize) -> usize {
+    match lanes.max(1) {
+        lanes if worth <= lanes => lanes,
+        _ => 1,
     }
 }
 
@@ -162,6 +186,7 @@ mod tests {
     fn line(lanes: usize, jobs: usize, oldest: u64) -> Waiting {
         Waiting {
             lanes,
+            worth: 1,
             jobs,
             oldest,
         }
@@ -208,13 +233,48 @@ mod tests {
     }
 
     #[test]
+    fn jobs_too_few_for_a_pass_run_one_at_a_time_on_an_idle_worker() {
+        let few = |jobs| Waiting {
+            worth: 3,
+            ..line(8, jobs, 0)
+        };
+        let pass = |jobs| Pass { operation: 0, jobs };
+        assert_eq!(next_pass(&[few(2)], Idle::No, 2), None);
+        assert_eq!(next_pass(&[few(2)], Idle::Yes, 2), Some(pass(1)));
+        assert_eq!(next_pass(&[few(3)], Idle::Yes, 3), Some(pass(3)));
+        assert_eq!(next_pass(&[few(9)], Idle::No, 9), Some(pass(8)));
+        let overdue = BYPASS_LIMIT + 1;
+        assert_eq!(next_pass(&[few(2)], Idle::No, overdue), Some(pass(1)));
+    }
+
+    #[test]
+    fn nothing_waits_for_passes_that_are_never_worth_it() {
+        for worth in [9, NEVER] {
+            let waiting = [Waiting {
+                worth,
+                ..line(8, 5, 0)
+            }];
+            let pass = Pass {
+                operation: 0,
+                jobs: 1,
+            };
+            assert_eq!(next_pass(&waiting, Idle::No, 5), Some(pass));
+        }
+    }
+
+    #[test]
     fn threads_lead_until_every_core_runs_a_pass() {
-        assert_eq!(lead(0, 2, 4), Lead::Now);
-        assert_eq!(lead(1, 2, 4), Lead::Now);
-        assert_eq!(lead(2, 2, 4), Lead::Wait);
-        assert_eq!(lead(9, 2, 1), Lead::Alone, "nothing to gain from waiting");
+        assert_eq!(lead(0, 2, 4, 1), Lead::Now);
+        assert_eq!(lead(1, 2, 4, 4), Lead::Now);
+        assert_eq!(lead(2, 2, 4, 4), Lead::Wait);
         assert_eq!(
-            lead(0, 0, 4),
+            lead(9, 2, 1, 1),
+            Lead::Alone,
+            "nothing to gain from waiting"
+        );
+        assert_eq!(lead(9, 2, 4, 5), Lead::Alone, "no pass is worth it");
+        assert_eq!(
+            lead(0, 0, 4, 1),
             Lead::Now,
             "an unknown parallelism makes progress"
         );
@@ -228,15 +288,20 @@ mod tests {
     }
 
     fn any_waiting() -> impl Strategy<Value = Vec<Waiting>> {
-        let line = (0usize..20, 0usize..40, any::<u64>());
+        let line = (0usize..20, any_worth(), 0usize..40, any::<u64>());
         vec(
-            line.prop_map(|(lanes, jobs, oldest)| Waiting {
+            line.prop_map(|(lanes, worth, jobs, oldest)| Waiting {
                 lanes,
+                worth,
                 jobs,
                 oldest,
             }),
             0..8,
         )
+    }
+
+    fn any_worth() -> impl Strategy<Value = usize> {
+        prop_oneof![4 => 0usize..10, 1 => Just(NEVER)]
     }
 
     fn any_idle() -> impl Strategy<Value = Idle> {
@@ -259,16 +324,17 @@ mod tests {
 
     /// A place that follows the policy, in the simplest possible form.
     struct Place {
-        lanes: Vec<usize>,
+        /// Lanes, and how many jobs are worth a pass.
+        lines: Vec<(usize, usize)>,
         queues: Vec<VecDeque<u64>>,
         next: u64,
     }
 
     impl Place {
-        fn new(lanes: Vec<usize>) -> Self {
-            let queues = lanes.iter().map(|_| VecDeque::new()).collect();
+        fn new(lines: Vec<(usize, usize)>) -> Self {
+            let queues = lines.iter().map(|_| VecDeque::new()).collect();
             Self {
-                lanes,
+                lines,
                 queues,
                 next: 0,
             }
@@ -280,13 +346,12 @@ mod tests {
         }
 
         fn turn(&mut self, idle: Idle) -> Vec<u64> {
-            let waiting: Vec<Waiting> = (self.lanes.iter().zip(&self.queues))
-                .map(|(&lanes, queue)| {
-                    line(
-                        lanes,
-                        queue.len(),
-                        queue.front().copied().unwrap_or(u64::MAX),
-                    )
+            let waiting: Vec<Waiting> = (self.lines.iter().zip(&self.queues))
+                .map(|(&(lanes, worth), queue)| Waiting {
+                    lanes,
+                    worth,
+                    jobs: queue.len(),
+                    oldest: queue.front().copied().unwrap_or(u64::MAX),
                 })
                 .collect();
             match next_pass(&waiting, idle, self.next) {
@@ -310,6 +375,7 @@ mod tests {
                 prop_assert!(pass.jobs >= 1);
                 prop_assert!(pass.jobs <= line.lanes.max(1));
                 prop_assert!(pass.jobs <= line.jobs);
+                prop_assert!(pass.jobs >= line.worth || pass.jobs == 1);
             }
         }
 
@@ -328,10 +394,10 @@ mod tests {
 
         #[test]
         fn leading_and_admission_are_total(
-            a in any::<usize>(), b in any::<usize>(), c in any::<usize>(),
+            a in any::<usize>(), b in any::<usize>(), c in any::<usize>(), d in any::<usize>(),
         ) {
             // A thread waits only when another one runs a pass, and so will hand over.
-            if lead(a, b, c) == Lead::Wait {
+            if lead(a, b, c, d) == Lead::Wait {
                 prop_assert!(a >= 1);
             }
             prop_assert_eq!(admit(a, b), a < b);
@@ -341,18 +407,18 @@ mod tests {
         /// A worker that is kept busy for ever must not leave a lonely job behind.
         #[test]
         fn overtaking_is_bounded(
-            lanes in vec(1usize..9, 1..5),
+            lines in vec((1usize..9, any_worth()), 1..5),
             events in vec(any_event(4), 0..600),
         ) {
-            let mut place = Place::new(lanes.clone());
+            let mut place = Place::new(lines.clone());
             // For each waiting job, how many later ones ran before it.
             let mut overtaken = std::collections::BTreeMap::<u64, u64>::new();
-            let company: u64 = lanes.iter().map(|&lanes| lanes as u64 - 1).sum();
+            let company: u64 = lines.iter().map(|&(lanes, _)| lanes as u64 - 1).sum();
             for event in events {
                 match event {
                     Event::Arrive(operation) => {
                         overtaken.insert(place.next, 0);
-                        place.arrive(operation % lanes.len());
+                        place.arrive(operation % lines.len());
                         // Work is looked for after each arrival, as the engine's callers do.
                         let ran = place.turn(Idle::No);
                         note(&mut overtaken, &ran);

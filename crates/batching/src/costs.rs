@@ -1,0 +1,194 @@
+//! The cost model: a pass, or one job at a time.
+
+/// What answers to the jobs of one operation cost, in any one unit of time.
+///
+/// A pass of `k` jobs costs `first + (k - 1) * further`. Were arithmetic all, `further` would be
+/// nothing; hashing, parsing and copying are done job by job.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Costs {
+    /// Jobs that one pass takes. Zero is read as one.
+    pub lanes: usize,
+    /// A pass with a single job.
+    pub first: u64,
+    /// What each further job adds to a pass. More than `first` is read as `first`: company costs
+    /// no more than a pass of one's own.
+    pub further: u64,
+    /// A job without lanes.
+    pub alone: u64,
+}
+
+/// How to answer several jobs.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Split {
+    /// Jobs for passes, each of which takes as many as it can.
+    pub in_lanes: usize,
+    /// Jobs to be answered one by one.
+    pub alone: usize,
+}
+
+impl Costs {
+    /// The fewest jobs for which a pass is cheaper than one at a time; [`NEVER`] if none is. What
+    /// holds for so many holds for more, up to a full pass.
+    pub fn worth(&self) -> usize {
+        let saved = self.alone.saturating_sub(self.further());
+        let once = self.first - self.further();
+        if saved == 0 {
+            return NEVER;
+        }
+        // The least k with `once + k * further < k * alone`.
+        match usize::try_from(once / saved) {
+            Ok(jobs) if jobs < self.lanes.max(1) => jobs + 1,
+            _ => NEVER,
+        }
+    }
+
+    /// The cheapest way to answer `jobs`: no other number and filling of passes, with the rest one
+    /// by one, costs less.
+    pub fn split(&self, jobs: usize) -> Split {
+        let (lanes, worth) = (self.lanes.max(1), self.worth());
+        let rest = jobs % lanes;
+        let in_lanes = match worth {
+            NEVER => 0,
+            _ if rest >= worth => jobs,
+            _ => jobs - rest,
+        };
+        Split {
+            in_lanes,
+            alone: jobs - in_lanes,
+        }
+    }
+
+    /// What one pass of `jobs` costs; nothing if there are none.
+    pub fn pass(&self, jobs: usize) -> u64 {
+        match jobs as u64 {
+            0 => 0,
+            jobs => (jobs - 1)
+                .saturating_mul(self.further())
+                .saturating_add(self.first),
+        }
+    }
+
+    /// What a split costs.
+    pub fn total(&self, split: Split) -> u64 {
+        let lanes = self.lanes.max(1);
+        let full = ((split.in_lanes / lanes) as u64).saturating_mul(self.pass(lanes));
+        let last = self.pass(split.in_lanes % lanes);
+        let alone = (split.alone as u64).saturating_mul(self.alone);
+        full.saturating_add(last).saturating_add(alone)
+    }
+
+    fn further(&self) -> u64 {
+        self.further.min(self.first)
+    }
+}
+
+/// As the fewest jobs that are worth a pass: passes are not worth it, however full.
+pub const NEVER: usize = usize::MAX;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const fn costs(first: u64, further: u64, alone: u64) -> Costs {
+        Costs {
+            lanes: 8,
+            first,
+            further,
+            alone,
+        }
+    }
+
+    #[test]
+    fn nine_jobs_are_a_full_pass_and_one_alone() {
+        let some = costs(100, 0, 60);
+        assert_eq!(some.worth(), 2);
+        let split = |in_lanes, alone| Split { in_lanes, alone };
+        assert_eq!(some.split(0), split(0, 0));
+        assert_eq!(some.split(1), split(0, 1));
+        assert_eq!(some.split(2), split(2, 0));
+        assert_eq!(some.split(9), split(8, 1));
+        assert_eq!(some.total(some.split(9)), 160);
+        assert_eq!(some.split(10), split(10, 0));
+        assert_eq!(some.total(some.split(10)), 200);
+    }
+
+    #[test]
+    fn what_costs_the_same_is_done_alone() {
+        assert_eq!(costs(60, 0, 60).worth(), 2);
+        assert_eq!(costs(59, 0, 60).worth(), 1);
+        assert_eq!(costs(480, 0, 60).worth(), NEVER);
+        assert_eq!(costs(479, 0, 60).worth(), 8);
+    }
+
+    #[test]
+    fn company_that_costs_as_much_as_a_job_alone_is_no_gain() {
+        assert_eq!(costs(50, 60, 60).worth(), 1, "the first is cheap enough");
+        assert_eq!(costs(60, 60, 60).worth(), NEVER);
+        assert_eq!(costs(61, 59, 60).worth(), 3);
+    }
+
+    #[test]
+    fn free_and_endless_costs_are_answered_too() {
+        assert_eq!(costs(0, 0, 0).worth(), NEVER);
+        assert_eq!(costs(0, 0, 1).worth(), 1);
+        assert_eq!(costs(u64::MAX, 0, u64::MAX).worth(), 2);
+        assert_eq!(costs(u64::MAX, u64::MAX, 1).worth(), NEVER);
+        assert_eq!(costs(u64::MAX, 0, 1).worth(), NEVER);
+    }
+
+    fn any_costs() -> impl Strategy<Value = Costs> {
+        (0usize..18, 0u64..500, 0u64..120, 0u64..120).prop_map(|(lanes, first, further, alone)| {
+            Costs {
+                lanes,
+                first,
+                further,
+                alone,
+            }
+        })
+    }
+
+    /// The least cost of every number of jobs up to `most`, by trying everything.
+    fn cheapest(costs: &Costs, most: usize) -> Vec<u64> {
+        let mut best = vec![0];
+        for jobs in 1..=most {
+            let passes = (1..=costs.lanes.max(1).min(jobs))
+                .map(|filled| best[jobs - filled] + costs.pass(filled));
+            let alone = best[jobs - 1] + costs.alone;
+            best.push(passes.chain([alone]).min().unwrap_or(alone));
+        }
+        best
+    }
+
+    proptest! {
+        #[test]
+        fn no_other_split_is_cheaper(costs in any_costs()) {
+            for (jobs, &least) in cheapest(&costs, 40).iter().enumerate() {
+                let split = costs.split(jobs);
+                prop_assert_eq!(split.in_lanes + split.alone, jobs);
+                prop_assert_eq!(costs.total(split), least, "{} jobs", jobs);
+            }
+        }
+
+        #[test]
+        fn from_worth_on_a_pass_is_cheaper(costs in any_costs()) {
+            for jobs in 1..=costs.lanes.max(1) {
+                let cheaper = costs.pass(jobs) < jobs as u64 * costs.alone;
+                prop_assert_eq!(jobs >= costs.worth(), cheaper, "{} jobs", jobs);
+            }
+        }
+
+        #[test]
+        fn every_cost_has_an_answer(
+            lanes in any::<usize>(), first in any::<u64>(), further in any::<u64>(),
+            alone in any::<u64>(), jobs in any::<usize>(),
+        ) {
+            let costs = Costs { lanes, first, further, alone };
+            let split = costs.split(jobs);
+            prop_assert_eq!(split.in_lanes + split.alone, jobs);
+            let alone = Split { in_lanes: 0, alone: jobs };
+            prop_assert!(costs.total(split) <= costs.total(alone));
+        }
+    }
+}
