@@ -83,6 +83,7 @@ impl Server {
         }
         // Nothing above started a thread; everything below may.
         let signing = SigningSource::start(&config.batching).map_err(locate)?;
+        signing.calibrate();
         let shared = Arc::new(Shared::new(workers, signing));
         let mut keys = TicketKeys::default();
         let sites = build_sites(config, material, &shared, &TicketKeys::default(), &mut keys)

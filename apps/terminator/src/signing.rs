@@ -77,6 +77,13 @@ impl SigningSource {
         Ok(Self::Batched { engine, provider })
     }
 
+    /// Finds out what passes cost here, where that is not known.
+    pub(crate) fn calibrate(&self) {
+        if let Self::Batched { engine, .. } = self {
+            engine.calibrate();
+        }
+    }
+
     /// What TLS configurations are built with.
     pub(crate) fn provider(&self) -> CryptoProvider {
         match self {
@@ -170,10 +177,13 @@ impl Signing {
 type Value = fn(&OperationCounters) -> u64;
 
 /// Prometheus wants times in seconds, but these are sums of nanoseconds and stay exact as integers.
-const SERIES: [(&str, &str, Value); 8] = [
-    ("widelane_engine_jobs", "Jobs answered by a pass", |one| {
-        one.jobs
-    }),
+const SERIES: [(&str, &str, Value); 9] = [
+    ("widelane_engine_jobs", "Jobs answered", |one| one.jobs),
+    (
+        "widelane_engine_alone",
+        "Jobs that ran one by one, cheaper than a pass",
+        |one| one.alone,
+    ),
     ("widelane_engine_passes", "Passes run", |one| one.passes),
     (
         "widelane_engine_lanes_filled",
@@ -182,12 +192,12 @@ const SERIES: [(&str, &str, Value); 8] = [
     ),
     (
         "widelane_engine_queued_nanoseconds",
-        "Time jobs waited for their pass",
+        "Time jobs waited before they ran",
         |one| u64::try_from(one.queued.as_nanos()).unwrap_or(u64::MAX),
     ),
     (
         "widelane_engine_kernel_nanoseconds",
-        "Time spent in passes",
+        "Time spent running jobs, in passes and one by one",
         |one| u64::try_from(one.kernel.as_nanos()).unwrap_or(u64::MAX),
     ),
     (

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use tracing_subscriber::EnvFilter;
+use widelane_engine::calibration;
 use widelane_terminator::{
     Backend, Certificate, Config, ConfigError, CpuList, Demo, Document, Listener, Placement,
     Server, Signals,
@@ -100,6 +101,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         Server::check(&document).map_err(failed)?;
         return output::print("The configuration can be served.\n");
     }
+    calibration::keep_in(&calibration::default_file());
     let server = Server::start(&document).map_err(failed)?;
     if demo.is_some() {
         for address in server.addresses() {

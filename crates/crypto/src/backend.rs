@@ -6,8 +6,7 @@ use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 
 /// The code that does the arithmetic of a pass.
 ///
-/// A vector backend leaves to aws-lc-rs what has no lanes, and what comes alone where that is
-/// measured to be faster.
+/// Whoever runs passes on a vector backend may leave to aws-lc-rs what is too little for one.
 ///
 /// The spelling of [`Display`](fmt::Display) and [`FromStr`] is stable; programs, configuration
 /// files and records use it.

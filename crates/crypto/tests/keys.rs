@@ -457,7 +457,7 @@ fn everything_is_send_and_sync() {
     fn check<T: Send + Sync + 'static>() {}
     check::<PrivateKey>();
     check::<SignRequest>();
-    check::<widelane_crypto::rsa::Passes>();
+    check::<widelane_crypto::rsa::Signing>();
 }
 
 proptest! {

@@ -15,8 +15,10 @@ pub struct OperationCounters {
     pub name: &'static str,
     /// Jobs that one pass takes.
     pub lanes: usize,
-    /// Jobs that a pass answered.
+    /// Jobs answered.
     pub jobs: u64,
+    /// Jobs that ran one by one, since that was cheaper than a pass; panicking ones included.
+    pub alone: u64,
     /// Passes run, not counting those repeated one job at a time after a panic.
     pub passes: u64,
     /// Jobs that passes carried, panicking ones included; divided by `passes`, the mean fill.
@@ -31,9 +33,9 @@ pub struct OperationCounters {
     pub panicked: u64,
     /// Accepted jobs that the engine's, or their worker's, end overtook.
     pub shut_down: u64,
-    /// Time from submission to the start of the pass, summed over the jobs that passes carried.
+    /// Time from submission to the start, summed over the jobs that ran.
     pub queued: Duration,
-    /// Time spent in passes.
+    /// Time spent running jobs, in passes and one by one.
     pub kernel: Duration,
 }
 
@@ -41,6 +43,7 @@ pub struct OperationCounters {
 pub(crate) struct Counters {
     fills: Box<[AtomicU64]>,
     jobs: AtomicU64,
+    alone: AtomicU64,
     rejected: AtomicU64,
     cancelled: AtomicU64,
     panicked: AtomicU64,
@@ -54,6 +57,7 @@ impl Counters {
         Self {
             fills: (0..=lanes).map(|_| AtomicU64::new(0)).collect(),
             jobs: AtomicU64::new(0),
+            alone: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             cancelled: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
@@ -64,14 +68,24 @@ impl Counters {
     }
 
     /// A pass that carried `jobs`.
-    pub(crate) fn pass(&self, jobs: usize, queued: Duration, kernel: Duration) {
+    pub(crate) fn pass(&self, jobs: usize, kernel: Duration) {
         if let Some(fill) = self.fills.get(jobs) {
             fill.fetch_add(1, Relaxed);
         }
+        self.kernel_ns.fetch_add(nanoseconds(kernel), Relaxed);
+    }
+
+    /// A job that ran by itself.
+    pub(crate) fn alone(&self, kernel: Duration) {
+        self.alone.fetch_add(1, Relaxed);
+        self.kernel_ns.fetch_add(nanoseconds(kernel), Relaxed);
+    }
+
+    /// How long jobs that run now have waited.
+    pub(crate) fn queued(&self, queued: Duration) {
         if !queued.is_zero() {
             self.queued_ns.fetch_add(nanoseconds(queued), Relaxed);
         }
-        self.kernel_ns.fetch_add(nanoseconds(kernel), Relaxed);
     }
 
     pub(crate) fn answered(&self, jobs: usize) {
@@ -100,6 +114,7 @@ impl Counters {
             name,
             lanes: fills.len() - 1,
             jobs: self.jobs.load(Relaxed),
+            alone: self.alone.load(Relaxed),
             passes: fills.iter().sum(),
             lanes_filled: fills
                 .iter()

@@ -82,6 +82,18 @@ impl Engine {
         })
     }
 
+    /// Finds out now what passes and single requests cost, where that is not known: a tenth of a
+    /// second or two for all [standard operations](Operations::standard), nothing the next time.
+    ///
+    /// For servers, before they listen. Without this, each operation is measured beside its first
+    /// requests, on a thread of its own. See [`calibration`](crate::calibration) for a file that
+    /// makes it once a machine instead of once a process.
+    pub fn calibrate(&self) {
+        for line in &self.core.shared.registry.lines {
+            line.calibrate();
+        }
+    }
+
     /// A new worker, for one event-loop thread.
     pub fn worker(&self) -> Worker {
         Worker::new(self.clone())

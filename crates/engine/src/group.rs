@@ -57,16 +57,16 @@ impl Group {
         limit: usize,
     ) -> Result<R::Output, JobError> {
         let mut hall = lock(&self.hall);
-        match batching::lead(hall.leaders, self.parallelism, line.lanes()) {
+        match batching::lead(hall.leaders, self.parallelism, line.lanes(), line.worth()) {
             Lead::Alone => {
                 drop(hall);
-                return line.run_alone(request);
+                return line.run_one(&request);
             }
             Lead::Now => {
                 hall.leaders += 1;
                 drop(hall);
                 let _permit = Permit(self);
-                return line.run_alone(request);
+                return line.run_one(&request);
             }
             Lead::Wait => {}
         }
@@ -119,8 +119,8 @@ impl Group {
         let Some(pass) = batching::next_pass(&waiting, Idle::Yes, hall.sequence) else {
             return;
         };
-        let lanes = waiting[pass.operation].lanes;
-        if batching::lead(hall.leaders, self.parallelism, lanes) == Lead::Wait {
+        let Waiting { lanes, worth, .. } = waiting[pass.operation];
+        if batching::lead(hall.leaders, self.parallelism, lanes, worth) == Lead::Wait {
             return;
         }
         hall.leaders += 1;
@@ -190,6 +190,7 @@ impl Bench {
         let led = self.appointed * self.lanes;
         Waiting {
             lanes: self.lanes,
+            worth: self.gatherer.waiting().worth,
             jobs: self.seats.len().saturating_sub(led),
             oldest: self.seats.get(led).map_or(0, |(sequence, _)| *sequence),
         }

@@ -21,6 +21,10 @@
 
 #![deny(unsafe_code)]
 
+#[cfg(not(loom))]
+mod batched;
+#[cfg(not(loom))]
+pub mod calibration;
 mod config;
 mod counters;
 mod engine;
@@ -40,11 +44,15 @@ mod sync;
 mod vector;
 mod worker;
 
+#[cfg(not(loom))]
+pub use batched::Batched;
 pub use config::{Config, Placement};
 pub use counters::OperationCounters;
 pub use engine::Engine;
 pub use error::{JobError, StartError, SubmitError};
 pub use operation::{Operation, Operations, Request};
+#[cfg(not(loom))]
+pub use operations::{Visitor, for_each_work};
 pub use slot::Ticket;
 pub use widelane_batching::Idle;
 pub use worker::Worker;

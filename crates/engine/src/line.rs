@@ -120,7 +120,12 @@ impl<R: Request> Line<R> {
         queue.push(job).map_err(|_refused| self.overloaded(limit))
     }
 
-    /// Runs a pass and answers its jobs; returns how many there were.
+    /// The fewest jobs that are worth a pass, for the moment.
+    pub(crate) fn worth(&self) -> usize {
+        self.operation.worth()
+    }
+
+    /// Answers jobs in a pass, or one by one if they are not worth it; returns how many there were.
     fn run(&self, batch: Batch<R>) -> usize {
         self.counters.cancelled(batch.unwanted.len());
         let jobs = batch.requests.len();
@@ -128,12 +133,18 @@ impl<R: Request> Line<R> {
             return 0;
         }
         let started = Instant::now();
-        let queued = batch.queued(started);
+        self.counters.queued(batch.queued(started));
         let Batch {
             requests, replies, ..
         } = batch;
+        if !self.is_worth_a_pass(&requests) {
+            for (reply, request) in replies.into_iter().zip(&requests) {
+                reply.complete(self.run_one(request));
+            }
+            return jobs;
+        }
         let outputs = self.attempt(&requests);
-        self.counters.pass(jobs, queued, started.elapsed());
+        self.counters.pass(jobs, started.elapsed());
         match outputs {
             Some(outputs) => {
                 self.counters.answered(jobs);
@@ -157,12 +168,25 @@ impl<R: Request> Line<R> {
         jobs
     }
 
-    /// Runs one job on the spot.
-    pub(crate) fn run_alone(&self, request: R) -> Result<R::Output, JobError> {
+    /// Runs one job on the spot, whichever way is cheaper.
+    pub(crate) fn run_one(&self, request: &R) -> Result<R::Output, JobError> {
         let started = Instant::now();
-        let output = self.attempt_one(&request);
-        self.counters.pass(1, Duration::ZERO, started.elapsed());
+        let output = if self.is_worth_a_pass(std::slice::from_ref(request)) {
+            let output = self.attempt_one(request);
+            self.counters.pass(1, started.elapsed());
+            output
+        } else {
+            let run = AssertUnwindSafe(|| self.operation.run_alone(request));
+            let output = catch_unwind(run).ok();
+            self.counters.alone(started.elapsed());
+            output
+        };
         self.judge(output)
+    }
+
+    fn is_worth_a_pass(&self, requests: &[R]) -> bool {
+        let needs_lanes = |request| self.operation.needs_lanes(request);
+        requests.len() >= self.worth() || requests.iter().any(needs_lanes)
     }
 
     /// Counts a job that is about to be dropped without having run.
@@ -215,6 +239,8 @@ impl<R: Request> Line<R> {
 pub(crate) trait AnyLine: Send + Sync {
     fn name(&self) -> &'static str;
     fn lanes(&self) -> usize;
+    fn worth(&self) -> usize;
+    fn calibrate(&self);
     fn counters(&self) -> OperationCounters;
     /// An empty gatherer for this operation.
     fn gatherer(self: std::sync::Arc<Self>) -> Box<dyn AnyGatherer>;
@@ -234,6 +260,14 @@ impl<R: Request> AnyLine for Line<R> {
 
     fn lanes(&self) -> usize {
         self.lanes
+    }
+
+    fn worth(&self) -> usize {
+        self.worth()
+    }
+
+    fn calibrate(&self) {
+        self.operation.calibrate();
     }
 
     fn counters(&self) -> OperationCounters {
@@ -316,6 +350,7 @@ impl<R: Request> AnyGatherer for Gatherer<R> {
     fn waiting(&self) -> batching::Waiting {
         batching::Waiting {
             lanes: self.line.lanes,
+            worth: self.line.worth(),
             jobs: self.jobs.len(),
             oldest: self.jobs.front().map_or(0, |(sequence, _)| *sequence),
         }

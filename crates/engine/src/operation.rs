@@ -33,12 +33,33 @@ pub trait Operation: Send + Sync + 'static {
         true
     }
 
+    /// The fewest requests that are worth a pass: fewer are cheaper one by one, with
+    /// [`run_alone`](Self::run_alone). More than the lanes: no pass is worth it. Asked often; the
+    /// answer may change while an engine runs.
+    fn worth(&self) -> usize {
+        1
+    }
+
+    /// Finds out now what [`worth`](Self::worth) depends on, unless that is known.
+    fn calibrate(&self) {}
+
+    /// Whether this request runs in a pass even if that carries nothing else.
+    fn needs_lanes(&self, _request: &Self::Request) -> bool {
+        false
+    }
+
     /// Runs one pass: at least one and at most [`lanes`](Self::lanes) requests, exactly one output
     /// for each, in order.
     ///
     /// Runs on an ordinary thread stack. Requests are borrowed because a pass that panics is run
     /// again, one request at a time, to find out whose fault it was.
     fn run(&self, requests: &[Self::Request]) -> Vec<<Self::Request as Request>::Output>;
+
+    /// Runs one request without lanes: as long as there are fewer than [`worth`](Self::worth).
+    fn run_alone(&self, request: &Self::Request) -> <Self::Request as Request>::Output {
+        let mut outputs = self.run(std::slice::from_ref(request));
+        outputs.pop().expect("one output a request")
+    }
 }
 
 /// The operations that an engine is to serve.
@@ -88,9 +109,13 @@ impl Operations {
 
     /// Adds `operation` after those already there.
     pub fn with<O: Operation>(mut self, operation: O) -> Self {
+        self.add(operation);
+        self
+    }
+
+    pub(crate) fn add<O: Operation>(&mut self, operation: O) {
         self.registrations
             .push(Box::new(|registry| registry.add(operation)));
-        self
     }
 
     /// Makes the lines; each gets a queue of `queue_capacity` if vector cores are to share it.

@@ -1,83 +1,118 @@
-//! The operations that come with the house. A new one is an [`Operation`] and a line in
-//! [`Operations::standard`].
+//! The operations that come with the house: one list, [`for_each_work`], and the types of their
+//! requests. A new one is a line in each.
 
-use std::sync::Arc;
+use widelane_crypto::{Backend, BackendUnavailable, Preference, Work};
+use widelane_crypto::{ecdh, ecdsa, ed25519, mldsa, mlkem, rsa, x25519};
 
-use widelane_crypto::Preference;
-use widelane_crypto::rsa::{Passes, SignError, SignRequest, Size, sign_single};
-
-use crate::{Operation, Operations, Request, StartError};
+use crate::{Batched, Operations, Request, StartError};
 
 impl Operations {
-    /// Everything that `widelane-crypto` does, with the preferred backend.
+    /// Everything that `widelane-crypto` does, with the preferred backend. One that is asked for by
+    /// name gets every request; of [`Preference::Auto`], requests that are too few to be worth a
+    /// pass go through aws-lc-rs one by one.
     ///
     /// # Errors
     ///
     /// When a backend was asked for by name and this machine cannot run it.
-    pub fn standard(backend: Preference) -> Result<Self, StartError> {
-        let passes = Arc::new(Passes::new(backend)?);
-        tracing::debug!(backend = %passes.backend(), "RSA signatures");
-        let rsa = |size| RsaSign {
-            size,
-            passes: Arc::clone(&passes),
+    pub fn standard(preference: Preference) -> Result<Self, StartError> {
+        let backend = preference.resolve()?;
+        tracing::debug!(%backend, "standard operations");
+        let mut registration = Registration {
+            operations: Self::new(),
+            free: (preference == Preference::Auto).then_some(backend),
         };
-        Ok(Self::new()
-            .with(rsa(Size::Rsa2048))
-            .with(rsa(Size::Rsa3072))
-            .with(rsa(Size::Rsa4096))
-            .with(RsaSignOther))
+        for_each_work(backend, &mut registration)?;
+        Ok(registration.operations)
     }
 }
 
-impl Request for SignRequest {
-    type Output = Result<Vec<u8>, SignError>;
+/// What to do with every work of `widelane-crypto`; for [`for_each_work`].
+pub trait Visitor {
+    /// Takes one.
+    fn visit<W: Work>(&mut self, work: W)
+    where
+        W::Request: Request<Output = W::Output>;
 }
 
-/// RSA signatures with keys of one size.
-struct RsaSign {
-    size: Size,
-    passes: Arc<Passes>,
+/// Makes every work of `widelane-crypto` on this backend. The first that
+/// [takes](Work::takes) a request is the one for it.
+///
+/// # Errors
+///
+/// When this machine cannot run the backend.
+pub fn for_each_work(
+    backend: Backend,
+    visitor: &mut impl Visitor,
+) -> Result<(), BackendUnavailable> {
+    for size in rsa::Size::ALL {
+        visitor.visit(rsa::Signing::new(backend, size)?);
+    }
+    visitor.visit(rsa::OtherSigning);
+    for curve in ecdsa::Curve::ALL {
+        visitor.visit(ecdsa::Signing::new(backend, curve)?);
+        visitor.visit(ecdsa::Verification::new(backend, curve)?);
+    }
+    visitor.visit(ed25519::Signing::new(backend)?);
+    visitor.visit(ed25519::Verification::new(backend)?);
+    visitor.visit(x25519::Keygen::new(backend)?);
+    visitor.visit(x25519::Derivation::new(backend)?);
+    for curve in ecdh::Curve::ALL {
+        visitor.visit(ecdh::Keygen::new(backend, curve)?);
+        visitor.visit(ecdh::Derivation::new(backend, curve)?);
+    }
+    for size in mlkem::Size::ALL {
+        visitor.visit(mlkem::KeyGeneration::new(backend, size)?);
+        visitor.visit(mlkem::Encapsulation::new(backend, size)?);
+        visitor.visit(mlkem::Decapsulation::new(backend, size)?);
+    }
+    for size in mldsa::Size::ALL {
+        visitor.visit(mldsa::Signing::new(size, backend)?);
+        visitor.visit(mldsa::Verification::new(size, backend)?);
+    }
+    Ok(())
 }
 
-impl Operation for RsaSign {
-    type Request = SignRequest;
-
-    fn name(&self) -> &'static str {
-        match self.size {
-            Size::Rsa2048 => "rsa2048-sign",
-            Size::Rsa3072 => "rsa3072-sign",
-            Size::Rsa4096 => "rsa4096-sign",
+/// Each request, and a work that says what its output is.
+macro_rules! requests {
+    ($($request:ty => $work:ty,)*) => { $(
+        impl Request for $request {
+            type Output = <$work as Work>::Output;
         }
-    }
-
-    fn lanes(&self) -> usize {
-        self.passes.lanes(self.size)
-    }
-
-    fn takes(&self, request: &SignRequest) -> bool {
-        request.size() == Some(self.size)
-    }
-
-    fn run(&self, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
-        self.passes.run(self.size, requests)
-    }
+    )* };
 }
 
-/// RSA signatures with keys for which there are no lanes.
-struct RsaSignOther;
+requests! {
+    rsa::SignRequest => rsa::Signing,
+    ecdsa::SignRequest => ecdsa::Signing,
+    ecdsa::VerifyRequest => ecdsa::Verification,
+    ed25519::SignRequest => ed25519::Signing,
+    ed25519::VerifyRequest => ed25519::Verification,
+    x25519::Public => x25519::Keygen,
+    x25519::Derive => x25519::Derivation,
+    ecdh::Public => ecdh::Keygen,
+    ecdh::Derive => ecdh::Derivation,
+    mlkem::Keygen => mlkem::KeyGeneration,
+    mlkem::Encapsulate => mlkem::Encapsulation,
+    mlkem::Decapsulate => mlkem::Decapsulation,
+    mldsa::SignRequest => mldsa::Signing,
+    mldsa::VerifyRequest => mldsa::Verification,
+}
 
-impl Operation for RsaSignOther {
-    type Request = SignRequest;
+struct Registration {
+    operations: Operations,
+    /// The backend, if it is left to us when it is used.
+    free: Option<Backend>,
+}
 
-    fn name(&self) -> &'static str {
-        "rsa-sign"
-    }
-
-    fn lanes(&self) -> usize {
-        1
-    }
-
-    fn run(&self, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
-        requests.iter().map(sign_single).collect()
+impl Visitor for Registration {
+    fn visit<W: Work>(&mut self, work: W)
+    where
+        W::Request: Request<Output = W::Output>,
+    {
+        let batched = match self.free {
+            Some(backend) => Batched::cheapest(work, backend),
+            None => Batched::always(work),
+        };
+        self.operations.add(batched);
     }
 }

@@ -112,6 +112,7 @@ impl<'a> View<'a> {
     fn new(lines: &'a [Arc<dyn AnyLine>]) -> Self {
         let waiting = |line: &Arc<dyn AnyLine>| Waiting {
             lanes: line.lanes(),
+            worth: line.worth(),
             jobs: 0,
             oldest: 0,
         };
@@ -131,6 +132,7 @@ impl<'a> View<'a> {
                     waiting.oldest = self.ran;
                 }
                 waiting.jobs = jobs;
+                waiting.worth = line.worth();
             }
             let pass = batching::next_pass(&self.waiting, Idle::Yes, self.ran)?;
             // Served: what is left counts as newly seen.

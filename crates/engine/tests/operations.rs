@@ -3,9 +3,11 @@
 #![cfg(not(loom))]
 
 use aws_lc_rs::signature::{self, RsaParameters, UnparsedPublicKey};
-use widelane_crypto::rsa::{Passes, PrivateKey, Scheme, SignRequest};
-use widelane_crypto::{Backend, Preference};
-use widelane_engine::{Config, Engine, Idle, Placement};
+use widelane_crypto::rsa::{PrivateKey, Scheme, SignRequest, Signing};
+use widelane_crypto::{Backend, Preference, Work};
+use widelane_engine::{
+    Config, Engine, Idle, OperationCounters, Placement, Request, Visitor, for_each_work,
+};
 
 /// The keys of `widelane-crypto`'s own tests.
 macro_rules! key {
@@ -17,7 +19,6 @@ macro_rules! key {
 #[test]
 fn every_size_signs_in_passes_of_its_own() {
     for backend in available_backends() {
-        let passes = Passes::new(Preference::Exactly(backend)).unwrap();
         let engine = start(backend, Placement::Inline);
         let worker = engine.worker();
         let mut signed = Vec::new();
@@ -35,17 +36,102 @@ fn every_size_signs_in_passes_of_its_own() {
             let signature = ticket.wait().unwrap().unwrap();
             verify(&key, scheme, &message, &signature);
         }
-        for ((key, name), counters) in keys().iter().zip(engine.counters()) {
-            let lanes = key.accelerated().map_or(1, |size| passes.lanes(size));
-            assert_eq!((counters.name, counters.lanes), (*name, lanes), "{backend}");
-            let all = 2 * Scheme::ALL.len();
-            assert_eq!(counters.jobs, all as u64, "{backend} {name}");
+        for (key, name) in keys() {
+            let lanes = key
+                .accelerated()
+                .map_or(1, |size| Signing::new(backend, size).unwrap().lanes());
+            let counters = of(&engine, name);
+            assert_eq!(counters.lanes, lanes, "{backend} {name}");
+            let all = 2 * Scheme::ALL.len() as u64;
+            let (passes, alone) = match lanes as u64 {
+                1 => (0, all),
+                lanes => (all.div_ceil(lanes), 0),
+            };
             assert_eq!(
-                counters.passes,
-                all.div_ceil(lanes) as u64,
+                (counters.jobs, counters.passes, counters.alone),
+                (all, passes, alone),
                 "{backend} {name}"
             );
         }
+    }
+}
+
+/// Whatever is registered finds its own requests, and answers them: in lanes where there are some
+/// and the backend was asked for by name.
+#[test]
+fn every_operation_serves_its_specimens() {
+    struct Specimens<'a> {
+        engine: &'a Engine,
+        backend: Backend,
+        names: Vec<&'static str>,
+    }
+
+    impl Visitor for Specimens<'_> {
+        fn visit<W: Work>(&mut self, work: W)
+        where
+            W::Request: Request<Output = W::Output>,
+        {
+            let worker = self.engine.worker();
+            let count = work.lanes() + 1;
+            let tickets: Vec<_> = (0..count)
+                .map(|_| worker.submit(work.specimen()).unwrap())
+                .collect();
+            while worker.turn(Idle::Yes) > 0 {}
+            for ticket in tickets {
+                assert!(ticket.wait().is_ok(), "{}", work.name());
+            }
+            let counters = of(self.engine, work.name());
+            let (passes, alone) = if work.lanes() > 1 { (2, 0) } else { (0, 2) };
+            assert_eq!(
+                (counters.jobs, counters.passes, counters.alone),
+                (count as u64, passes, alone),
+                "{} on {}",
+                work.name(),
+                self.backend
+            );
+            self.names.push(work.name());
+        }
+    }
+
+    for backend in available_backends() {
+        let engine = start(backend, Placement::Inline);
+        let mut specimens = Specimens {
+            engine: &engine,
+            backend,
+            names: Vec::new(),
+        };
+        for_each_work(backend, &mut specimens).unwrap();
+        let registered: Vec<_> = engine.counters().iter().map(|one| one.name).collect();
+        assert_eq!(specimens.names, registered);
+    }
+}
+
+/// Left to choose, it takes the lanes or not, but answers, and counts how.
+#[test]
+fn the_choice_is_made_and_counted() {
+    let engine = Engine::start(Config::default()).unwrap();
+    engine.calibrate();
+    let worker = engine.worker();
+    let (key, name) = keys().swap_remove(0);
+    for fill in 1..=8 {
+        let sign = |message: u8| SignRequest::new(&key, Scheme::Pkcs1Sha256, &[message]).unwrap();
+        let tickets: Vec<_> = (0..fill)
+            .map(|message| (message, worker.submit(sign(message)).unwrap()))
+            .collect();
+        while worker.turn(Idle::Yes) > 0 {}
+        for (message, ticket) in tickets {
+            let signature = ticket.wait().unwrap().unwrap();
+            verify(&key, Scheme::Pkcs1Sha256, &[message], &signature);
+        }
+    }
+    let counters = of(&engine, name);
+    assert_eq!(counters.jobs, 36);
+    assert_eq!(counters.lanes_filled + counters.alone, 36);
+    if counters.lanes == 1 {
+        eprintln!("SKIP: no AVX-512 IFMA, so that there is no choice");
+    } else {
+        // Whatever the machine, a pass for four beats four signatures one by one.
+        assert!(counters.fills[4] >= 5, "{counters:?}");
     }
 }
 
@@ -92,6 +178,11 @@ fn the_global_engine_is_one_engine() {
     verify(&key, Scheme::Pkcs1Sha256, b"hello", &signature);
     let counters = Engine::global().counters();
     assert_eq!((counters[0].name, counters[0].jobs), (name, 1));
+}
+
+fn of(engine: &Engine, name: &str) -> OperationCounters {
+    let counters = engine.counters();
+    counters.into_iter().find(|one| one.name == name).unwrap()
 }
 
 fn keys() -> Vec<(PrivateKey, &'static str)> {

@@ -1,8 +1,8 @@
 //! Signatures with RSA, from the request to the checked signature.
 
 use crate::operation::{Done, Subject};
-use widelane_crypto::rsa::{Passes, PrivateKey, Scheme, SignRequest, Size};
-use widelane_crypto::{Backend, Preference};
+use widelane_crypto::rsa::{PrivateKey, Scheme, SignRequest, Signing, Size};
+use widelane_crypto::{Backend, Work};
 
 /// PSS signatures with SHA-256, made as the engine makes them: a request a signature (hash, salt
 /// and padding; allocation included), passes over as many requests as there are lanes, in each of
@@ -14,7 +14,7 @@ use widelane_crypto::{Backend, Preference};
 /// On [`Backend::AwsLc`] a request is padded as well, though aws-lc-rs pads once more by itself:
 /// that is what the engine pays there, and below a hundredth of the signature.
 pub(crate) fn sign(size: Size, backend: Backend) -> Result<Box<dyn Subject>, String> {
-    let passes = Passes::new(Preference::Exactly(backend)).map_err(|_| why_not(backend))?;
+    let signing = Signing::new(backend, size).map_err(|_| why_not(backend))?;
     let pems: [&[u8]; 2] = match size {
         Size::Rsa2048 => [
             include_bytes!("../data/rsa2048_a.pem"),
@@ -33,7 +33,7 @@ pub(crate) fn sign(size: Size, backend: Backend) -> Result<Box<dyn Subject>, Str
         .into_iter()
         .map(|pem| PrivateKey::from_pem(pem).map_err(|error| error.to_string()))
         .collect::<Result<_, _>>()?;
-    Ok(Box::new(Sign { passes, size, keys }))
+    Ok(Box::new(Sign { signing, keys }))
 }
 
 /// Why a vector backend cannot run here.
@@ -47,8 +47,7 @@ pub(crate) fn why_not(backend: Backend) -> String {
 }
 
 struct Sign {
-    passes: Passes,
-    size: Size,
+    signing: Signing,
     /// Neighbouring requests have different keys.
     keys: Vec<PrivateKey>,
 }
@@ -63,7 +62,7 @@ impl Subject for Sign {
             .map(|key| SignRequest::new(key, Scheme::PssSha256, MESSAGE))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| error.to_string())?;
-        for result in self.passes.run(self.size, &requests) {
+        for result in self.signing.pass(&requests) {
             std::hint::black_box(result.map_err(|error| error.to_string())?);
         }
         Ok(Done {

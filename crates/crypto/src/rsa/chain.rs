@@ -295,20 +295,20 @@ fn pems(size: Size) -> [&'static [u8]; 4] {
 
 mod subjects {
     use super::*;
-    use crate::rsa::{Passes, portable, sign_single};
-    use crate::{Backend, Preference};
+    use crate::rsa::{Signing, portable, sign_single};
+    use crate::{Backend, Work};
 
     #[test]
     fn aws_lc_passes() {
-        let passes = Passes::new(Preference::Exactly(Backend::AwsLc)).unwrap();
         for size in Size::ALL {
-            assert_eq!(passes.lanes(size), 1);
+            let signing = Signing::new(Backend::AwsLc, size).unwrap();
+            assert_eq!(signing.lanes(), 1);
             let subject = Subject {
                 name: "aws-lc",
                 lanes: 3,
                 pads: Pads::Subject,
                 vectors: usize::MAX,
-                sign: &|requests| passes.run(size, requests),
+                sign: &|requests| signing.pass(requests),
             };
             subject.check(size);
         }
@@ -379,11 +379,11 @@ mod subjects {
 
     #[test]
     fn a_request_of_another_size_harms_no_neighbour() {
-        let passes = Passes::new(Preference::Exactly(Backend::AwsLc)).unwrap();
+        let signing = Signing::new(Backend::AwsLc, Size::Rsa2048).unwrap();
         let [ours, ..] = keys(Size::Rsa2048);
         let [longer, ..] = keys(Size::Rsa3072);
         let requests = [&ours, &longer, &ours].map(|key| request(key, Scheme::PssSha384, b"m"));
-        let results = passes.run(Size::Rsa2048, &requests);
+        let results = signing.pass(&requests);
         assert!(results[0].is_ok() && results[2].is_ok());
         assert_eq!(
             results[1],

@@ -292,14 +292,6 @@ impl Prepared {
         }
     }
 
-    /// Makes sure that there are blinding values for the next signature.
-    pub(super) fn warm(&self, parts: &Parts) {
-        // Without random bytes the signature itself will fail and say so.
-        if let Ok(blinding) = self.blinding(parts) {
-            self.give_back(blinding);
-        }
-    }
-
     /// Blinding values for one signature; whoever takes them has them alone.
     fn blinding(&self, parts: &Parts) -> Result<Blinding, RandomFailed> {
         if let Some(blinding) = lock(&self.blindings).pop() {

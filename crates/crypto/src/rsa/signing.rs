@@ -33,7 +33,7 @@ impl Signing {
     /// # Errors
     ///
     /// When this machine cannot run the backend.
-    pub fn new(size: Size, backend: Backend) -> Result<Self, BackendUnavailable> {
+    pub fn new(backend: Backend, size: Size) -> Result<Self, BackendUnavailable> {
         let missing = BackendUnavailable { backend };
         let bits = size.prime_bits();
         let lanes = match backend {
@@ -174,7 +174,7 @@ mod tests {
             .filter(|backend| backend.is_available());
         for backend in backends {
             for size in Size::ALL {
-                let signing = Signing::new(size, backend).unwrap();
+                let signing = Signing::new(backend, size).unwrap();
                 let requests: Vec<_> = (0..3).map(|_| signing.specimen()).collect();
                 assert!(requests.iter().all(|request| signing.takes(request)));
                 let mut results = signing.pass(&requests);
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn only_what_aws_lc_refuses_needs_lanes() {
-        let signing = Signing::new(Size::Rsa2048, Backend::AwsLc).unwrap();
+        let signing = Signing::new(Backend::AwsLc, Size::Rsa2048).unwrap();
         let needs = |key: &PrivateKey| {
             let request = SignRequest::new(key, Scheme::PssSha256, b"m").unwrap();
             assert_eq!(signing.needs_lanes(&request), key.aws_lc().is_none());

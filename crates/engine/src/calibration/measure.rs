@@ -1,0 +1,70 @@
+//! The measurement itself: few trials, by turns.
+
+use std::time::Duration;
+
+use widelane_batching::Costs;
+use widelane_crypto::Work;
+
+/// Measures what answers to specimens cost, in nanoseconds of this thread's CPU time.
+///
+/// The two ways and the two fillings take turns, so that a change of clock meets all of them. The
+/// median of the trials counts and not the fastest: some signatures (ML-DSA) take as many attempts
+/// as chance wants, and the luckiest says little about the next.
+pub(super) fn costs<W: Work>(work: &W) -> Costs {
+    let lanes = work.lanes();
+    let specimens: Vec<W::Request> = (0..lanes).map(|_| work.specimen()).collect();
+    let one = &specimens[..1];
+    let mut trials = [const { Vec::new() }; 3];
+    let mut spent = 0;
+    // What is derived when it is first used is not what answers cost: the first round is for that.
+    for round in 0..=MOST_ROUNDS {
+        let taken = [
+            time(|| work.pass(one)),
+            time(|| work.alone(&specimens[0])),
+            time(|| work.pass(&specimens)),
+        ];
+        if round == 0 {
+            continue;
+        }
+        for (trials, taken) in trials.iter_mut().zip(taken) {
+            trials.push(taken);
+        }
+        spent += taken.iter().sum::<u64>();
+        if round >= LEAST_ROUNDS && spent >= SPAN.as_nanos() as u64 {
+            break;
+        }
+    }
+    let [first, alone, full] = trials.map(median);
+    let further = full.saturating_sub(first) / (lanes.max(2) as u64 - 1);
+    Costs {
+        lanes,
+        first,
+        further: further.min(first),
+        alone,
+    }
+}
+
+fn time<T>(answer: impl FnOnce() -> T) -> u64 {
+    let before = thread_time();
+    std::hint::black_box(answer());
+    let taken = thread_time().saturating_sub(before).as_nanos();
+    u64::try_from(taken).unwrap_or(u64::MAX).max(1)
+}
+
+/// CPU time that this thread has had: what others do on the CPU does not count.
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+fn median(mut trials: Vec<u64>) -> u64 {
+    trials.sort_unstable();
+    trials[trials.len() / 2]
+}
+
+/// The slowest operation, RSA-4096, takes ten milliseconds a round.
+const LEAST_ROUNDS: usize = 5;
+const MOST_ROUNDS: usize = 24;
+
+/// All operations together take about a tenth of a second.
+const SPAN: Duration = Duration::from_millis(2);
