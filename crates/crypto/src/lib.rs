@@ -42,4 +42,4 @@ pub mod x25519;
 
 pub use agreement::{AgreeError, Shared};
 pub use backend::{Backend, BackendUnavailable, ParseBackendError, Preference};
-pub use work::Work;
+pub use work::{Outcome, Work};

@@ -1,5 +1,7 @@
 //! The one interface of all operations whose requests can share passes.
 
+use std::error::Error;
+
 /// One kind of request that can share passes: one operation, one size, one
 /// [`Backend`](crate::Backend), chosen when the value is made.
 ///
@@ -10,8 +12,8 @@
 pub trait Work: Send + Sync + 'static {
     /// What is answered: owns copies of its input and counted references to its keys.
     type Request: Send + 'static;
-    /// The answer, usually a `Result`.
-    type Output: Send + 'static;
+    /// The answer: a `Result`.
+    type Output: Outcome + Send + 'static;
 
     /// How the operation is spelt everywhere, like `x25519-derive`.
     fn name(&self) -> &'static str;
@@ -41,4 +43,16 @@ pub trait Work: Send + Sync + 'static {
     /// A request of the usual kind, for measuring what answers cost. Its keys may be known to
     /// everybody.
     fn specimen(&self) -> Self::Request;
+}
+
+/// An answer of which can be told whether it is one, for whoever knows no more than [`Work`].
+pub trait Outcome {
+    /// Why there is none.
+    fn failure(&self) -> Option<&(dyn Error + 'static)>;
+}
+
+impl<T, E: Error + 'static> Outcome for Result<T, E> {
+    fn failure(&self) -> Option<&(dyn Error + 'static)> {
+        self.as_ref().err().map(|error| error as _)
+    }
 }

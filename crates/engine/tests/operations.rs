@@ -4,7 +4,7 @@
 
 use aws_lc_rs::signature::{self, RsaParameters, UnparsedPublicKey};
 use widelane_crypto::rsa::{PrivateKey, Scheme, SignRequest, Signing};
-use widelane_crypto::{Backend, Preference, Work};
+use widelane_crypto::{Backend, Outcome, Preference, Work};
 use widelane_engine::{
     Config, Engine, Idle, OperationCounters, Placement, Request, Visitor, for_each_work,
 };
@@ -78,7 +78,9 @@ fn every_operation_serves_its_specimens() {
                 .collect();
             while worker.turn(Idle::Yes) > 0 {}
             for ticket in tickets {
-                assert!(ticket.wait().is_ok(), "{}", work.name());
+                let output = ticket.wait().unwrap();
+                let failure = output.failure().map(ToString::to_string);
+                assert_eq!(failure, None, "{}", work.name());
             }
             let counters = of(self.engine, work.name());
             let (passes, alone) = if work.lanes() > 1 { (2, 0) } else { (0, 2) };

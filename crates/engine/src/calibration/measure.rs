@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use widelane_batching::Costs;
-use widelane_crypto::Work;
+use widelane_crypto::{Outcome, Work};
 
 /// Measures what answers to specimens cost, in nanoseconds of this thread's CPU time.
+///
+/// `None` if answers fail: that may be quick, and is no reason to prefer its way.
 ///
 /// The two ways and the two fillings take turns, so that a change of clock meets all of them. The
 /// median of the trials counts and not the fastest: some signatures (ML-DSA) take as many attempts
 /// as chance wants, and the luckiest says little about the next.
-pub(super) fn costs<W: Work>(work: &W) -> Costs {
+pub(super) fn costs<W: Work>(work: &W) -> Option<Costs> {
     let lanes = work.lanes();
     let specimens: Vec<W::Request> = (0..lanes).map(|_| work.specimen()).collect();
     let one = &specimens[..1];
@@ -19,9 +21,9 @@ pub(super) fn costs<W: Work>(work: &W) -> Costs {
     // What is derived when it is first used is not what answers cost: the first round is for that.
     for round in 0..=MOST_ROUNDS {
         let taken = [
-            time(|| work.pass(one)),
-            time(|| work.alone(&specimens[0])),
-            time(|| work.pass(&specimens)),
+            time(|| work.pass(one))?,
+            time(|| vec![work.alone(&specimens[0])])?,
+            time(|| work.pass(&specimens))?,
         ];
         if round == 0 {
             continue;
@@ -36,19 +38,24 @@ pub(super) fn costs<W: Work>(work: &W) -> Costs {
     }
     let [first, alone, full] = trials.map(median);
     let further = full.saturating_sub(first) / (lanes.max(2) as u64 - 1);
-    Costs {
+    Some(Costs {
         lanes,
         first,
         further: further.min(first),
         alone,
-    }
+    })
 }
 
-fn time<T>(answer: impl FnOnce() -> T) -> u64 {
+/// How long the answers take; `None` if one fails.
+fn time<O: Outcome>(answer: impl FnOnce() -> Vec<O>) -> Option<u64> {
     let before = thread_time();
-    std::hint::black_box(answer());
+    let outputs = std::hint::black_box(answer());
     let taken = thread_time().saturating_sub(before).as_nanos();
-    u64::try_from(taken).unwrap_or(u64::MAX).max(1)
+    if let Some(error) = outputs.iter().find_map(Outcome::failure) {
+        tracing::debug!(error, "a specimen failed");
+        return None;
+    }
+    Some(u64::try_from(taken).unwrap_or(u64::MAX).max(1))
 }
 
 /// CPU time that this thread has had: what others do on the CPU does not count.

@@ -165,9 +165,13 @@ impl Price {
         }
         let measured =
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| measure::costs(work)));
-        let Ok(costs) = measured else {
-            tracing::error!(operation = self.name, "it panicked while it was measured");
-            return;
+        let costs = match measured {
+            Ok(Some(costs)) => costs,
+            Ok(None) => return,
+            Err(_) => {
+                tracing::error!(operation = self.name, "it panicked while it was measured");
+                return;
+            }
         };
         self.learn(Entry::new(self.name, self.backend, costs));
         tracing::debug!(operation = self.name, backend = %self.backend, ?costs, "measured");
@@ -211,10 +215,11 @@ mod tests {
     use super::*;
     use widelane_batching::{Costs, NEVER};
 
-    /// Answers with who answered; panics if it is told to.
+    /// Answers; panics or fails if it is told to.
     struct Toy {
         lanes: usize,
         panics: bool,
+        fails: bool,
         passes: AtomicUsize,
         alone: AtomicUsize,
     }
@@ -224,6 +229,7 @@ mod tests {
             Self {
                 lanes,
                 panics: false,
+                fails: false,
                 passes: AtomicUsize::new(0),
                 alone: AtomicUsize::new(0),
             }
@@ -236,7 +242,7 @@ mod tests {
 
     impl Work for Toy {
         type Request = ();
-        type Output = ();
+        type Output = Result<(), std::fmt::Error>;
 
         fn name(&self) -> &'static str {
             "toy"
@@ -246,15 +252,20 @@ mod tests {
             self.lanes
         }
 
-        fn pass(&self, requests: &[()]) -> Vec<()> {
+        fn pass(&self, requests: &[()]) -> Vec<Self::Output> {
             assert!(!self.panics, "a toy that panics");
             assert!((1..=self.lanes).contains(&requests.len()));
             self.passes.fetch_add(1, Ordering::Relaxed);
-            requests.to_vec()
+            requests.iter().map(|()| Ok(())).collect()
         }
 
-        fn alone(&self, (): &()) {
+        fn alone(&self, (): &()) -> Self::Output {
             self.alone.fetch_add(1, Ordering::Relaxed);
+            if self.fails {
+                Err(std::fmt::Error)
+            } else {
+                Ok(())
+            }
         }
 
         fn specimen(&self) {}
@@ -399,14 +410,17 @@ mod tests {
     }
 
     #[test]
-    fn a_work_that_panics_stays_a_guess() {
+    fn a_work_that_panics_or_fails_stays_a_guess() {
         let table = Arc::<Table>::default();
         let price = price(&table);
-        price.measure(&Toy {
-            panics: true,
-            ..Toy::new(8)
-        });
-        assert_eq!((price.is_known(), price.worth()), (false, GUESS));
+        for panics in [true, false] {
+            price.measure(&Toy {
+                panics,
+                fails: !panics,
+                ..Toy::new(8)
+            });
+            assert_eq!((price.is_known(), price.worth()), (false, GUESS));
+        }
         price.measure(&Toy::new(8));
         assert!(price.is_known());
     }
