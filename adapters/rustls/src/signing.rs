@@ -7,7 +7,7 @@ use rustls::crypto::{KeyProvider, aws_lc_rs};
 use rustls::sign::{Signer, SigningKey};
 use rustls::{Error, SignatureAlgorithm, SignatureScheme};
 use rustls_pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer};
-use widelane_crypto::rsa;
+use widelane_crypto::{ecdsa, ed25519, mldsa, rsa};
 use widelane_engine::Engine;
 use zeroize::Zeroize;
 
@@ -27,19 +27,32 @@ impl Keys {
     }
 
     fn load(&self, der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, Error> {
-        match rsa::PrivateKey::from_der(der) {
-            Ok(key) => Ok(self.wrap(key)),
-            Err(rsa::KeyError::NotRsa { .. }) => aws_lc_rs::sign::any_supported_type(der),
-            Err(error) => Err(Error::General(error.to_string())),
+        let kinds = [
+            Self::load_as::<rsa::PrivateKey>,
+            Self::load_as::<ecdsa::PrivateKey>,
+            Self::load_as::<ed25519::PrivateKey>,
+            Self::load_as::<mldsa::PrivateKey>,
+        ];
+        for load_as in kinds {
+            if let Some(key) = load_as(self, der)? {
+                return Ok(key);
+            }
         }
+        aws_lc_rs::sign::any_supported_type(der)
     }
 
-    fn wrap<K: PrivateKey>(&self, key: K) -> Arc<dyn SigningKey> {
-        Arc::new(Key {
+    fn load_as<K: PrivateKey>(
+        &self,
+        der: &PrivateKeyDer<'_>,
+    ) -> Result<Option<Arc<dyn SigningKey>>, Error> {
+        let Some(key) = K::load(der)? else {
+            return Ok(None);
+        };
+        Ok(Some(Arc::new(Key {
             public: key.public_key_info_der().into(),
             key,
             engine: self.engine.clone(),
-        })
+        })))
     }
 }
 
@@ -63,6 +76,9 @@ impl fmt::Debug for Keys {
 
 /// A private key as TLS sees it. Clones share one key.
 trait PrivateKey: Clone + fmt::Debug + Send + Sync + 'static {
+    /// Loads a key; `None` if it is of another kind.
+    fn load(der: &PrivateKeyDer<'_>) -> Result<Option<Self>, Error>;
+
     fn algorithm(&self) -> SignatureAlgorithm;
 
     /// What it can sign with, best first. TLS 1.3 allows fewer than 1.2; rustls offers what the
@@ -81,6 +97,13 @@ trait PrivateKey: Clone + fmt::Debug + Send + Sync + 'static {
 }
 
 impl PrivateKey for rsa::PrivateKey {
+    fn load(der: &PrivateKeyDer<'_>) -> Result<Option<Self>, Error> {
+        match Self::from_der(der) {
+            Err(rsa::KeyError::NotRsa { .. }) => Ok(None),
+            loaded => loaded.map(Some).map_err(told),
+        }
+    }
+
     fn algorithm(&self) -> SignatureAlgorithm {
         SignatureAlgorithm::RSA
     }
@@ -119,6 +142,112 @@ impl PrivateKey for rsa::PrivateKey {
         let request = rsa::SignRequest::new(self, scheme, message).map_err(Failure::operation)?;
         run(engine, request)?.map_err(Failure::operation)
     }
+}
+
+impl PrivateKey for ecdsa::PrivateKey {
+    fn load(der: &PrivateKeyDer<'_>) -> Result<Option<Self>, Error> {
+        match Self::from_der(der) {
+            Err(ecdsa::KeyError::NotEc { .. } | ecdsa::KeyError::OtherCurve { .. }) => Ok(None),
+            loaded => loaded.map(Some).map_err(told),
+        }
+    }
+
+    fn algorithm(&self) -> SignatureAlgorithm {
+        SignatureAlgorithm::ECDSA
+    }
+
+    fn schemes(&self) -> &'static [SignatureScheme] {
+        match self.curve() {
+            ecdsa::Curve::P256 => &[SignatureScheme::ECDSA_NISTP256_SHA256],
+            ecdsa::Curve::P384 => &[SignatureScheme::ECDSA_NISTP384_SHA384],
+        }
+    }
+
+    fn public_key_info_der(&self) -> Vec<u8> {
+        self.public_key_info_der()
+    }
+
+    fn sign(
+        &self,
+        engine: &Engine,
+        _: SignatureScheme,
+        message: &[u8],
+    ) -> Result<Vec<u8>, Failure> {
+        let request = ecdsa::SignRequest::new(self, message);
+        run(engine, request)?.map_err(Failure::operation)
+    }
+}
+
+impl PrivateKey for ed25519::PrivateKey {
+    fn load(der: &PrivateKeyDer<'_>) -> Result<Option<Self>, Error> {
+        match Self::from_der(der) {
+            Err(ed25519::KeyError::NotEd25519 { .. }) => Ok(None),
+            loaded => loaded.map(Some).map_err(told),
+        }
+    }
+
+    fn algorithm(&self) -> SignatureAlgorithm {
+        SignatureAlgorithm::ED25519
+    }
+
+    fn schemes(&self) -> &'static [SignatureScheme] {
+        &[SignatureScheme::ED25519]
+    }
+
+    fn public_key_info_der(&self) -> Vec<u8> {
+        self.public_key_info_der()
+    }
+
+    fn sign(
+        &self,
+        engine: &Engine,
+        _: SignatureScheme,
+        message: &[u8],
+    ) -> Result<Vec<u8>, Failure> {
+        let request = ed25519::SignRequest::new(self, message);
+        run(engine, request)?.map_err(Failure::operation)
+    }
+}
+
+impl PrivateKey for mldsa::PrivateKey {
+    fn load(der: &PrivateKeyDer<'_>) -> Result<Option<Self>, Error> {
+        match Self::from_der(der) {
+            Err(mldsa::KeyError::NotMlDsa { .. }) => Ok(None),
+            loaded => loaded.map(Some).map_err(told),
+        }
+    }
+
+    /// The numbers of TLS 1.2, which has none for it; so it is for TLS 1.3 only.
+    fn algorithm(&self) -> SignatureAlgorithm {
+        SignatureAlgorithm::Unknown(0)
+    }
+
+    fn schemes(&self) -> &'static [SignatureScheme] {
+        match self.size() {
+            mldsa::Size::MlDsa44 => &[SignatureScheme::ML_DSA_44],
+            mldsa::Size::MlDsa65 => &[SignatureScheme::ML_DSA_65],
+            mldsa::Size::MlDsa87 => &[SignatureScheme::ML_DSA_87],
+        }
+    }
+
+    fn public_key_info_der(&self) -> Vec<u8> {
+        self.public_key_info_der()
+    }
+
+    fn sign(
+        &self,
+        engine: &Engine,
+        _: SignatureScheme,
+        message: &[u8],
+    ) -> Result<Vec<u8>, Failure> {
+        let request = mldsa::SignRequest::new(self, message);
+        run(engine, request)?.map_err(Failure::operation)
+    }
+}
+
+/// Why a key was not loaded, as rustls can carry it.
+fn told(error: impl fmt::Display) -> Error {
+    Error::General(error.to_string())
 }
 
 /// A private key and the engine that uses it.
