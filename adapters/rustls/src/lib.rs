@@ -1,20 +1,23 @@
-//! rustls with private-key operations batched across connections.
+//! rustls with public-key operations batched across connections.
 //!
 //! What it is, in two steps:
 //!
 //! 1. [`default_provider`] and [`provider`]: a rustls 0.23
-//!    [`CryptoProvider`](rustls::crypto::CryptoProvider). It is aws-lc-rs except for RSA private
-//!    keys, whose signatures run in the lanes of wide vector registers, several a pass. Any rustls
-//!    program can use it by changing one line; threads that sign at the same time share passes.
-//! 2. [`Driver`]: for programs in which one thread serves many connections. There a blocking
-//!    signature leaves nobody to share a pass with, so the driver runs each handshake step on a
-//!    small stack of its own and suspends it while its signature is gathered with those of other
-//!    connections. [`Driver::accept`] makes a [`ServerStream`] out of a socket.
+//!    [`CryptoProvider`](rustls::crypto::CryptoProvider). It is aws-lc-rs except for public-key
+//!    operations, which run in the lanes of wide vector registers, several a pass: key exchange on
+//!    X25519, P-256, P-384 and with ML-KEM, signatures by RSA, ECDSA, Ed25519 and ML-DSA keys, and
+//!    the verification of all of these but RSA. Any rustls program can use it by changing one line;
+//!    threads that do the same at the same time share passes.
+//! 2. [`Driver`]: for programs in which one thread serves many connections, or makes them. There an
+//!    operation that blocks leaves nobody to share a pass with, so the driver runs each handshake
+//!    step on a small stack of its own and suspends it while its jobs are gathered with those of
+//!    other connections. [`Driver::accept`] makes a [`ServerStream`] out of a socket, and
+//!    [`Driver::connect`] a [`ClientStream`].
 //!
 //! What it is not: a TLS implementation (that is rustls), a scheduler (`widelane-engine`) or
-//! arithmetic (`widelane-crypto`). ECDSA and Ed25519 keys, key exchange, certificate verification
-//! and records are aws-lc-rs's, and so is RSA on a CPU without the instructions and for unusual key
-//! sizes.
+//! arithmetic (`widelane-crypto`). Records and hashes are aws-lc-rs's, and so is every operation on
+//! a CPU without the instructions, with unusual keys (P-521, RSA of uncommon size) and wherever it
+//! is the faster way.
 //!
 //! Where to start:
 //!
@@ -70,12 +73,15 @@
 #![deny(unsafe_code)]
 
 mod driver;
+mod groups;
 mod jobs;
 mod provider;
 mod signing;
 mod stream;
 mod suspend;
+mod verify;
 
 pub use driver::{Driver, HandshakeError, Turns};
+pub use groups::kx_groups;
 pub use provider::{default_provider, provider};
 pub use stream::{ClientStream, ServerStream, TlsStream};

@@ -1,14 +1,16 @@
-//! The rustls provider: aws-lc-rs, with RSA private keys that sign in passes.
+//! The rustls provider: aws-lc-rs, with public-key operations in passes.
 
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use widelane_engine::Engine;
 
+use crate::groups::{OFFERED, kx_groups};
 use crate::signing::Keys;
+use crate::verify;
 
-/// What [`aws_lc_rs::default_provider`] offers, with RSA signatures batched across connections by
-/// [`Engine::global`]: a swap of one line.
+/// What [`aws_lc_rs::default_provider`] offers and more, with public-key operations batched across
+/// connections by [`Engine::global`]: a swap of one line.
 ///
 /// ```
 /// # fn main() -> Result<(), rustls::Error> {
@@ -28,27 +30,35 @@ use crate::signing::Keys;
 /// widelane_rustls::default_provider().install_default().expect("installed once");
 /// ```
 ///
-/// Threads that sign at the same time share passes; nothing waits for company. The engine starts no
-/// threads, and every call returns the same one. Where the CPU lacks the instructions, or the
-/// environment variable `WIDELANE_CPU_DISABLE=avx512ifma` switches them off, aws-lc-rs signs.
+/// Threads that agree on keys, sign or verify at the same time share passes; nothing waits for
+/// company. The engine starts no threads, and every call returns the same one. Where the CPU lacks
+/// the instructions, or the environment variable `WIDELANE_CPU_DISABLE=avx512ifma` switches them
+/// off, aws-lc-rs does everything.
 pub fn default_provider() -> CryptoProvider {
-    static KEYS: OnceLock<Keys> = OnceLock::new();
-    with_keys(KEYS.get_or_init(|| Keys::new(Engine::global())))
+    static PROVIDER: LazyLock<CryptoProvider> = LazyLock::new(|| provider(Engine::global()));
+    PROVIDER.clone()
 }
 
 /// The same with an engine that the caller has configured. Give the same engine to
 /// [`Driver::new`](crate::Driver::new).
 ///
-/// rustls keeps key loaders for ever (`&'static`), so each call leaks a few bytes and one handle of
-/// `engine`: call it once an engine and clone what it returns. [`Engine::shutdown`] still ends the
-/// engine; signing fails from then on.
+/// The key exchange groups are, best first, X25519MLKEM768, X25519, secp256r1, secp384r1,
+/// SecP256r1MLKEM768 and SecP384r1MLKEM1024; see [`kx_groups`] for others.
+///
+/// rustls keeps what a provider consists of for ever (`&'static`), so each call leaks a few
+/// kilobytes and some handles of `engine`: call it once an engine and clone what it returns.
+/// [`Engine::shutdown`] still ends the engine; handshakes fail from then on.
 pub fn provider(engine: &Engine) -> CryptoProvider {
-    with_keys(Box::leak(Box::new(Keys::new(engine))))
-}
-
-fn with_keys(keys: &'static Keys) -> CryptoProvider {
+    let theirs = aws_lc_rs::default_provider();
+    let mut kx_groups = kx_groups(engine);
+    kx_groups.truncate(OFFERED);
     CryptoProvider {
-        key_provider: keys,
-        ..aws_lc_rs::default_provider()
+        kx_groups,
+        signature_verification_algorithms: verify::in_passes(
+            theirs.signature_verification_algorithms,
+            engine,
+        ),
+        key_provider: Box::leak(Box::new(Keys::new(engine))),
+        ..theirs
     }
 }

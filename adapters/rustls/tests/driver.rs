@@ -12,24 +12,21 @@ use std::task::{Context, Poll, Waker};
 
 use common::*;
 use rustls::crypto::CryptoProvider;
-use rustls::server::{ClientHello, ResolvesServerCert, ServerConnection, WebPkiClientVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert, ServerConnection};
 use rustls::sign::{CertifiedKey, Signer, SigningKey};
 use rustls::version::{TLS12, TLS13};
-use rustls::{
-    ClientConfig, HandshakeKind, RootCertStore, ServerConfig, SignatureAlgorithm, SignatureScheme,
-};
-use rustls_pki_types::ServerName;
+use rustls::{HandshakeKind, ServerConfig, SignatureAlgorithm, SignatureScheme};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-use tokio::task::{JoinHandle, spawn_local, yield_now};
-use widelane_engine::{Config, Engine, Placement};
-use widelane_rustls::{Driver, HandshakeError, provider};
+use tokio::task::{spawn_local, yield_now};
+use widelane_engine::{Config, Placement};
+use widelane_rustls::{Driver, HandshakeError, kx_groups, provider};
 
 #[test]
 fn handshakes_of_one_thread_share_passes() {
     let identity = Identity::rsa(RSA_2048);
     for count in [8, 64] {
         for engine in [four_lanes(Config::default()), engine()] {
-            let config = server_config(provider(&engine), &identity, identity.pkcs8());
+            let config = server_config(only_signing(&engine), &identity);
             on_event_loop(&engine, async |driver| {
                 let connect = |_| connect(&driver, &config, client_config(&TLS13));
                 let pairs: Vec<_> = (0..count).map(connect).collect();
@@ -53,8 +50,7 @@ fn handshakes_of_one_thread_share_passes() {
 #[test]
 fn a_lone_handshake_waits_for_one_look_at_the_sockets() {
     let engine = four_lanes(Config::default());
-    let identity = Identity::rsa(RSA_2048);
-    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    let config = signing_server(&engine, RSA_2048);
     on_event_loop(&engine, async |driver| {
         yield_now().await;
         let looks = Rc::new(Cell::new(0));
@@ -87,7 +83,7 @@ fn every_size_version_and_encoding_handshakes() {
     for pem in [RSA_2048, RSA_2176, RSA_3072, RSA_4096] {
         let identity = Identity::rsa(pem);
         for key in [identity.pkcs8(), identity.pkcs1()] {
-            let config = server_config(provider(&engine), &identity, key);
+            let config = server_config_with(only_signing(&engine), &identity, key);
             for version in [&TLS12, &TLS13] {
                 on_event_loop(&engine, async |driver| {
                     let pair = connect(&driver, &config, client_config(version));
@@ -101,31 +97,9 @@ fn every_size_version_and_encoding_handshakes() {
 }
 
 #[test]
-fn other_key_types_handshake_without_the_engine() {
-    let engine = engine();
-    for algorithm in [
-        &rcgen::PKCS_ECDSA_P256_SHA256,
-        &rcgen::PKCS_ECDSA_P384_SHA384,
-        &rcgen::PKCS_ED25519,
-    ] {
-        let identity = Identity::generate(algorithm);
-        let config = server_config(provider(&engine), &identity, identity.pkcs8());
-        for version in [&TLS12, &TLS13] {
-            on_event_loop(&engine, async |driver| {
-                connect(&driver, &config, client_config(version))
-                    .complete()
-                    .await;
-            });
-        }
-    }
-    assert_eq!(totals(&engine).0, 0);
-}
-
-#[test]
 fn handshakes_end_without_a_flusher() {
     let engine = four_lanes(Config::default());
-    let identity = Identity::rsa(RSA_2048);
-    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    let config = signing_server(&engine, RSA_2048);
     without_flusher(&engine, async |driver| {
         connect(&driver, &config, client_config(&TLS13))
             .complete()
@@ -136,8 +110,7 @@ fn handshakes_end_without_a_flusher() {
 #[test]
 fn the_end_of_the_flusher_leaves_nobody_waiting() {
     let engine = four_lanes(Config::default());
-    let identity = Identity::rsa(RSA_2048);
-    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    let config = signing_server(&engine, RSA_2048);
     without_flusher(&engine, async |driver| {
         let flusher = spawn_local(driver.clone().flusher());
         yield_now().await;
@@ -155,8 +128,7 @@ fn vector_cores_serve_the_driver_too() {
         ..Config::default()
     };
     let engine = four_lanes(config);
-    let identity = Identity::rsa(RSA_2048);
-    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    let config = signing_server(&engine, RSA_2048);
     on_event_loop(&engine, async |driver| {
         let pairs = [(); 16].map(|()| connect(&driver, &config, client_config(&TLS13)));
         for (number, pair) in pairs.into_iter().enumerate() {
@@ -181,8 +153,7 @@ fn vector_cores_serve_the_driver_too() {
 #[test]
 fn a_resumed_handshake_signs_nothing() {
     let engine = engine();
-    let identity = Identity::rsa(RSA_2048);
-    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    let config = signing_server(&engine, RSA_2048);
     for version in [&TLS12, &TLS13] {
         let client = client_config(version);
         let before = totals(&engine).0;
@@ -197,81 +168,9 @@ fn a_resumed_handshake_signs_nothing() {
 }
 
 #[test]
-fn client_certificates_are_verified() {
-    let engine = engine();
-    let identity = Identity::rsa(RSA_4096);
-    let mut roots = RootCertStore::empty();
-    roots.add(identity.cert.clone()).unwrap();
-    let crypto = Arc::new(provider(&engine));
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crypto.clone()).build();
-    let config = ServerConfig::builder_with_provider(crypto.clone())
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_client_cert_verifier(verifier.unwrap())
-        .with_single_cert(vec![identity.cert.clone()], identity.pkcs8())
-        .unwrap();
-    let config = Arc::new(config);
-    // The client signs with our provider too, in the blocking form.
-    let client = ClientConfig::builder_with_provider(crypto)
-        .with_protocol_versions(&[&TLS13])
-        .unwrap()
-        .dangerous()
-        .with_custom_certificate_verifier(any_chain())
-        .with_client_auth_cert(vec![identity.cert.clone()], identity.pkcs8())
-        .unwrap();
-    let client = Arc::new(client);
-    on_event_loop(&engine, async |driver| {
-        let facts = connect(&driver, &config, client).complete().await;
-        assert_eq!(facts.client_certificates, 1);
-        let refused = connect(&driver, &config, client_config(&TLS13))
-            .server
-            .await
-            .unwrap();
-        assert!(
-            matches!(refused, Err(HandshakeError::Tls(_))),
-            "{refused:?}"
-        );
-    });
-    assert_eq!(totals(&engine).0, 3);
-}
-
-#[test]
-fn clients_go_through_the_driver_too() {
-    let engine = engine();
-    let identity = Identity::rsa(RSA_2048);
-    let config = server_config(provider(&engine), &identity, identity.pkcs8());
-    for version in [&TLS12, &TLS13] {
-        on_event_loop(&engine, async |driver| {
-            let (near, far) = duplex(64 * 1024);
-            let serving = spawn_local({
-                let (driver, config) = (driver.clone(), config.clone());
-                async move {
-                    let mut stream = driver.accept(config, far).await.unwrap();
-                    let mut word = [0; 4];
-                    stream.read_exact(&mut word).await.unwrap();
-                    stream.write_all(&word).await.unwrap();
-                    stream.shutdown().await.unwrap();
-                }
-            });
-            let name = ServerName::try_from("localhost").unwrap();
-            let client = client_config(version);
-            let mut stream = driver.connect(client, name, near).await.unwrap();
-            stream.write_all(b"ping").await.unwrap();
-            let mut echo = Vec::new();
-            stream.read_to_end(&mut echo).await.unwrap();
-            assert_eq!(echo, b"ping");
-            serving.await.unwrap();
-            assert_eq!(driver.stacks_in_use(), 0);
-        });
-    }
-}
-
-#[test]
 fn an_event_loop_of_ones_own_turns_by_hand() {
     let engine = four_lanes(Config::default());
-    let identity = Identity::rsa(RSA_2048);
-    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    let config = signing_server(&engine, RSA_2048);
     let driver = Driver::new(&engine);
     let turns = driver.turns();
     let mut hello = &client_hello()[..];
@@ -298,8 +197,7 @@ fn an_event_loop_of_ones_own_turns_by_hand() {
 #[test]
 fn a_vanished_connection_leaves_nothing_behind() {
     let engine = four_lanes(Config::default());
-    let identity = Identity::rsa(RSA_2048);
-    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    let config = signing_server(&engine, RSA_2048);
     without_flusher(&engine, async |driver| {
         let flusher = spawn_local(driver.clone().flusher());
         yield_now().await;
@@ -370,8 +268,7 @@ fn a_vanished_connection_leaves_nothing_behind() {
 #[test]
 fn neighbours_of_vanishing_connections_complete() {
     let engine = four_lanes(Config::default());
-    let identity = Identity::rsa(RSA_2048);
-    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    let config = signing_server(&engine, RSA_2048);
     on_event_loop(&engine, async |driver| {
         let mut staying = Vec::new();
         for number in 0..150_usize {
@@ -421,8 +318,7 @@ fn an_overloaded_engine_fails_the_handshake_and_says_so() {
         queue_limit: 2,
         ..Config::default()
     });
-    let identity = Identity::rsa(RSA_4096);
-    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    let config = signing_server(&engine, RSA_4096);
     on_event_loop(&engine, async |driver| {
         let pairs: Vec<_> = (0..8)
             .map(|_| connect(&driver, &config, client_config(&TLS13)))
@@ -452,8 +348,7 @@ fn an_overloaded_engine_fails_the_handshake_and_says_so() {
 #[test]
 fn an_engine_that_is_shut_down_fails_handshakes_and_says_so() {
     let engine = engine();
-    let identity = Identity::rsa(RSA_2048);
-    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    let config = signing_server(&engine, RSA_2048);
     engine.shutdown();
     on_event_loop(&engine, async |driver| {
         let error = connect(&driver, &config, client_config(&TLS13))
@@ -468,7 +363,7 @@ fn an_engine_that_is_shut_down_fails_handshakes_and_says_so() {
 fn a_panic_kills_its_connection_only() {
     let engine = four_lanes(Config::default());
     let identity = Identity::rsa(RSA_2048);
-    let crypto = provider(&engine);
+    let crypto = only_signing(&engine);
     let key = CertifiedKey::from_der(vec![identity.cert.clone()], identity.pkcs8(), &crypto);
     let resolver = Arc::new(Trap {
         key: key.unwrap(),
@@ -500,99 +395,34 @@ fn a_panic_kills_its_connection_only() {
 #[test]
 fn the_stack_is_several_times_what_a_handshake_needs() {
     let engine = engine();
-    let identity = Identity::rsa(RSA_4096);
-    let mut roots = RootCertStore::empty();
-    roots.add(identity.cert.clone()).unwrap();
-    let crypto = Arc::new(provider(&engine));
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crypto.clone()).build();
-    let config = ServerConfig::builder_with_provider(crypto.clone())
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_client_cert_verifier(verifier.unwrap())
-        .with_single_cert(vec![identity.cert.clone()], identity.pkcs8())
-        .unwrap();
-    let config = Arc::new(config);
     on_event_loop(&engine, async |driver| {
-        // Every key exchange in turn, with certificates on both sides.
-        for &group in &crypto.kx_groups {
-            let crypto = CryptoProvider {
-                kx_groups: vec![group],
-                ..crypto.as_ref().clone()
-            };
-            let client = ClientConfig::builder_with_provider(crypto.into())
-                .with_safe_default_protocol_versions()
-                .unwrap()
-                .dangerous()
-                .with_custom_certificate_verifier(any_chain())
-                .with_client_auth_cert(vec![identity.cert.clone()], identity.pkcs8())
-                .unwrap();
-            // Three at once: three stacks, at most one of which is next to other memory.
-            let client = Arc::new(client);
-            let pairs = [(); 3].map(|()| connect(&driver, &config, client.clone()));
-            for pair in pairs {
-                assert_eq!(pair.complete().await.client_certificates, 1);
+        // Every key exchange and every signature in turn, with certificates on both sides.
+        for (_, identity) in Identity::each() {
+            let config = mutual_server_config(
+                CryptoProvider {
+                    kx_groups: kx_groups(&engine),
+                    ..provider(&engine)
+                },
+                &identity,
+                &identity,
+            );
+            for group in kx_groups(&engine) {
+                let crypto = CryptoProvider {
+                    kx_groups: vec![group],
+                    ..provider(&engine)
+                };
+                let client = checking_client_config(crypto, &TLS13, &identity, Some(&identity));
+                // Three at once: three stacks, at most one of which is next to other memory.
+                let pairs = [(); 3].map(|()| connect(&driver, &config, client.clone()));
+                for pair in pairs {
+                    assert_eq!(pair.complete().await.client_certificates, 1);
+                }
             }
         }
         let touched = touched_stack_kib();
         eprintln!("handshakes touched {touched} of 256 KiB of stack");
         assert!((4..=64).contains(&touched), "{touched} KiB");
     });
-}
-
-/// What the peers agreed upon, asked of the server's side.
-#[derive(Debug)]
-struct Facts {
-    version: rustls::ProtocolVersion,
-    kind: HandshakeKind,
-    client_certificates: usize,
-}
-
-/// A server and a client on one thread, each a task.
-struct Pair {
-    server: JoinHandle<Result<Facts, HandshakeError>>,
-    client: JoinHandle<std::io::Result<()>>,
-}
-
-impl Pair {
-    async fn complete(self) -> Facts {
-        let facts = self.server.await.unwrap().unwrap();
-        self.client.await.unwrap().unwrap();
-        facts
-    }
-}
-
-fn connect(driver: &Rc<Driver>, server: &Arc<ServerConfig>, client: Arc<ClientConfig>) -> Pair {
-    connect_to(driver, server, client, "localhost")
-}
-
-fn connect_to(
-    driver: &Rc<Driver>,
-    server: &Arc<ServerConfig>,
-    client: Arc<ClientConfig>,
-    name: &'static str,
-) -> Pair {
-    let (mut near, far) = duplex(64 * 1024);
-    let client = spawn_local(async move {
-        let mut connection = common::client(&client, name);
-        handshake(&mut connection, &mut near).await?;
-        // Reads tickets, if any, until the server closes.
-        while receive(&mut connection, &mut near).await? > 0 {}
-        Ok(())
-    });
-    let (driver, config) = (driver.clone(), server.clone());
-    let server = spawn_local(async move {
-        let mut stream = driver.accept(config, far).await?;
-        let tls = stream.connection();
-        let facts = Facts {
-            version: tls.protocol_version().unwrap(),
-            kind: tls.handshake_kind().unwrap(),
-            client_certificates: tls.peer_certificates().map_or(0, |chain| chain.len()),
-        };
-        stream.shutdown().await?;
-        Ok(facts)
-    });
-    Pair { server, client }
 }
 
 /// A pair whose server waits for its signature.
@@ -624,7 +454,7 @@ async fn once_more() {
 
 fn client_hello() -> Vec<u8> {
     let mut hello = Vec::new();
-    common::client(&client_config(&TLS13), "localhost")
+    client(&client_config(&TLS13), "localhost")
         .write_tls(&mut hello)
         .unwrap();
     hello
@@ -648,14 +478,6 @@ fn an_allowed_cpu() -> usize {
         .unwrap();
     let first = list.trim().split([',', '-']).next().unwrap();
     first.parse().unwrap()
-}
-
-/// Jobs and passes of all operations.
-fn totals(engine: &Engine) -> (u64, u64) {
-    let counters = engine.counters();
-    counters.iter().fold((0, 0), |(jobs, passes), one| {
-        (jobs + one.jobs, passes + one.passes)
-    })
 }
 
 /// Panics in the middle of a handshake with `boom.test`.

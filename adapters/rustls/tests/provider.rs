@@ -10,7 +10,10 @@ use rustls::crypto::aws_lc_rs;
 use rustls::server::ServerConnection;
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
-use rustls::{Error, InconsistentKeys, ServerConfig, SignatureAlgorithm, SignatureScheme};
+use rustls::{
+    ClientConfig, Error, InconsistentKeys, NamedGroup, ServerConfig, SignatureAlgorithm,
+    SignatureScheme,
+};
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use widelane_engine::Engine;
 use widelane_rustls::{default_provider, provider};
@@ -19,7 +22,7 @@ use widelane_rustls::{default_provider, provider};
 fn threads_sign_at_the_same_time() {
     let engine = engine();
     let identity = Identity::rsa(RSA_2048);
-    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    let config = server_config(only_signing(&engine), &identity);
     thread::scope(|scope| {
         for version in [&TLS12, &TLS13].into_iter().cycle().take(8) {
             let config = config.clone();
@@ -33,7 +36,7 @@ fn threads_sign_at_the_same_time() {
 #[test]
 fn the_default_provider_is_a_swap_of_one_line() {
     let identity = Identity::rsa(RSA_3072);
-    let config = server_config(default_provider(), &identity, identity.pkcs8());
+    let config = server_config(default_provider(), &identity);
     blocking_handshake(&config, &TLS13);
     blocking_handshake(&config, &TLS12);
     let (ours, theirs) = (default_provider(), aws_lc_rs::default_provider());
@@ -41,10 +44,40 @@ fn the_default_provider_is_a_swap_of_one_line() {
         format!("{:?}", ours.cipher_suites),
         format!("{:?}", theirs.cipher_suites)
     );
-    assert_eq!(
-        format!("{:?}", ours.kx_groups),
-        format!("{:?}", theirs.kx_groups)
-    );
+    let names = ours.kx_groups.iter().map(|group| group.name());
+    let names: Vec<_> = names.collect();
+    assert_eq!(names[0], NamedGroup::X25519MLKEM768);
+    for group in theirs.kx_groups {
+        assert!(names.contains(&group.name()), "{group:?}");
+    }
+}
+
+#[test]
+fn blocking_handshakes_do_everything_through_the_engine() {
+    let engine = engine();
+    let identity = Identity::generate(&rcgen::PKCS_ECDSA_P384_SHA384);
+    let config = server_config(provider(&engine), &identity);
+    let client = checking_client_config(provider(&engine), &TLS13, &identity, None);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..4).for_each(|_| handshake_of(&config, &client)));
+        }
+    });
+    for (operation, sides) in [
+        ("x25519-keygen", 2),
+        ("x25519-derive", 2),
+        ("mlkem768-keygen", 1),
+        ("mlkem768-encaps", 1),
+        ("mlkem768-decaps", 1),
+        ("p384-ecdsa-sign", 1),
+        ("p384-ecdsa-verify", 2),
+    ] {
+        assert_eq!(
+            counted(&engine, operation).jobs,
+            8 * 4 * sides,
+            "{operation}"
+        );
+    }
 }
 
 #[test]
@@ -132,13 +165,17 @@ fn an_engine_that_is_shut_down_signs_no_more() {
     assert!(error.contains("shut down"), "{error}");
 }
 
-/// A handshake in memory, both sides on the calling thread.
 fn blocking_handshake(
     config: &Arc<ServerConfig>,
     version: &'static rustls::SupportedProtocolVersion,
 ) {
+    handshake_of(config, &client_config(version));
+}
+
+/// A handshake in memory, both sides on the calling thread.
+fn handshake_of(config: &Arc<ServerConfig>, client_config: &Arc<ClientConfig>) {
     let mut server = ServerConnection::new(config.clone()).unwrap();
-    let mut client = client(&client_config(version), "localhost");
+    let mut client = client(client_config, "localhost");
     while client.is_handshaking() || server.is_handshaking() {
         let mut flight = Vec::new();
         while client.wants_write() {

@@ -18,7 +18,7 @@ use tokio::io::{
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{spawn_local, yield_now};
 use widelane_engine::Engine;
-use widelane_rustls::{Driver, HandshakeError, ServerStream, provider};
+use widelane_rustls::{Driver, HandshakeError, ServerStream};
 
 #[test]
 fn data_flows_both_ways_and_ends_with_close_notify() {
@@ -337,8 +337,7 @@ impl AsyncWrite for Counted {
 
 fn server() -> (Engine, Arc<ServerConfig>) {
     let engine = engine();
-    let identity = Identity::rsa(RSA_2048);
-    let config = server_config(provider(&engine), &identity, identity.pkcs8());
+    let config = rsa_server(&engine, RSA_2048);
     (engine, config)
 }
 

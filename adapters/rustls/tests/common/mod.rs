@@ -1,4 +1,4 @@
-//! What the tests share: keys, certificates, configurations, a client, an event loop.
+//! What the tests share: keys, certificates, configurations, connections, an event loop.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::future::Future;
@@ -7,22 +7,26 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rcgen::{CertificateParams, KeyPair, SignatureAlgorithm};
+use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::server::WebPkiClientVerifier;
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, Error, ServerConfig, SignatureScheme,
-    SupportedProtocolVersion,
+    ClientConfig, ClientConnection, DigitallySignedStruct, Error, HandshakeKind, NamedGroup,
+    ProtocolVersion, RootCertStore, ServerConfig, SignatureScheme, SupportedProtocolVersion,
 };
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{
     CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime,
 };
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, duplex};
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::task::spawn_local;
-use widelane_crypto::rsa::{SignError, SignRequest, Size, sign_single};
-use widelane_engine::{Config, Engine, Operation, Operations};
-use widelane_rustls::Driver;
+use tokio::task::{JoinHandle, spawn_local};
+use widelane_crypto::{Backend, Work};
+use widelane_engine::{
+    Config, Engine, Operation, OperationCounters, Operations, Request, Visitor, for_each_work,
+};
+use widelane_rustls::{Driver, HandshakeError, provider};
 
 pub(crate) const RSA_1024: &str = include_str!("../data/test-rsa1024.pem");
 pub(crate) const RSA_2048: &str = include_str!("../data/test-rsa2048.pem");
@@ -45,6 +49,19 @@ impl Identity {
         Self::new(KeyPair::generate_for(algorithm).unwrap())
     }
 
+    /// One of each kind that has lanes, RSA with 2048 bits, and their names in counters.
+    pub(crate) fn each() -> [(&'static str, Self); 7] {
+        [
+            ("rsa2048", Self::rsa(RSA_2048)),
+            ("p256-ecdsa", Self::generate(&rcgen::PKCS_ECDSA_P256_SHA256)),
+            ("p384-ecdsa", Self::generate(&rcgen::PKCS_ECDSA_P384_SHA384)),
+            ("ed25519", Self::generate(&rcgen::PKCS_ED25519)),
+            ("mldsa44", Self::generate(&rcgen::PKCS_ML_DSA_44)),
+            ("mldsa65", Self::generate(&rcgen::PKCS_ML_DSA_65)),
+            ("mldsa87", Self::generate(&rcgen::PKCS_ML_DSA_87)),
+        ]
+    }
+
     fn new(key: KeyPair) -> Self {
         let params = CertificateParams::new(["localhost".to_string()]).unwrap();
         let cert = params.self_signed(&key).unwrap();
@@ -52,6 +69,13 @@ impl Identity {
             cert: cert.der().clone(),
             key: PrivatePkcs8KeyDer::from(key.serialize_der()),
         }
+    }
+
+    /// Trust in this certificate and no other.
+    pub(crate) fn as_root(&self) -> Arc<RootCertStore> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.cert.clone()).unwrap();
+        Arc::new(roots)
     }
 
     pub(crate) fn pkcs8(&self) -> PrivateKeyDer<'static> {
@@ -71,12 +95,39 @@ pub(crate) fn pkcs8(pem: &str) -> PrivateKeyDer<'static> {
         .into()
 }
 
-pub(crate) fn server_config(
-    provider: CryptoProvider,
+/// What the peers of ours are made of.
+pub(crate) fn theirs() -> CryptoProvider {
+    aws_lc_rs::default_provider()
+}
+
+/// A provider of which only the private keys go through `engine`: exactly one job a handshake.
+pub(crate) fn only_signing(engine: &Engine) -> CryptoProvider {
+    CryptoProvider {
+        key_provider: provider(engine).key_provider,
+        ..theirs()
+    }
+}
+
+/// A server with an RSA key, which does everything through `engine`.
+pub(crate) fn rsa_server(engine: &Engine, pem: &str) -> Arc<ServerConfig> {
+    server_config(provider(engine), &Identity::rsa(pem))
+}
+
+/// A server with an RSA key, which signs through `engine` and does nothing else there.
+pub(crate) fn signing_server(engine: &Engine, pem: &str) -> Arc<ServerConfig> {
+    server_config(only_signing(engine), &Identity::rsa(pem))
+}
+
+pub(crate) fn server_config(crypto: CryptoProvider, identity: &Identity) -> Arc<ServerConfig> {
+    server_config_with(crypto, identity, identity.pkcs8())
+}
+
+pub(crate) fn server_config_with(
+    crypto: CryptoProvider,
     identity: &Identity,
     key: PrivateKeyDer<'static>,
 ) -> Arc<ServerConfig> {
-    let config = ServerConfig::builder_with_provider(provider.into())
+    let config = ServerConfig::builder_with_provider(crypto.into())
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
@@ -85,10 +136,27 @@ pub(crate) fn server_config(
     Arc::new(config)
 }
 
+/// A server that wants certificates from its clients, and accepts that of `client`.
+pub(crate) fn mutual_server_config(
+    crypto: CryptoProvider,
+    identity: &Identity,
+    client: &Identity,
+) -> Arc<ServerConfig> {
+    let crypto = Arc::new(crypto);
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(client.as_root(), crypto.clone()).build();
+    let config = ServerConfig::builder_with_provider(crypto)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(verifier.unwrap())
+        .with_single_cert(vec![identity.cert.clone()], identity.pkcs8())
+        .unwrap();
+    Arc::new(config)
+}
+
 /// A client that checks signatures but no certificate chains.
 pub(crate) fn client_config(version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
+    let config = ClientConfig::builder_with_provider(theirs().into())
         .with_protocol_versions(&[version])
         .unwrap()
         .dangerous()
@@ -99,6 +167,27 @@ pub(crate) fn client_config(version: &'static SupportedProtocolVersion) -> Arc<C
 
 pub(crate) fn client(config: &Arc<ClientConfig>, name: &'static str) -> ClientConnection {
     ClientConnection::new(config.clone(), ServerName::try_from(name).unwrap()).unwrap()
+}
+
+/// A client that checks everything, trusts `server` and shows the certificate of `own`. Its
+/// handshakes are full ones.
+pub(crate) fn checking_client_config(
+    crypto: CryptoProvider,
+    version: &'static SupportedProtocolVersion,
+    server: &Identity,
+    own: Option<&Identity>,
+) -> Arc<ClientConfig> {
+    let builder = ClientConfig::builder_with_provider(crypto.into())
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .with_root_certificates(server.as_root());
+    let config = match own {
+        Some(own) => builder.with_client_auth_cert(vec![own.cert.clone()], own.pkcs8()),
+        None => Ok(builder.with_no_client_auth()),
+    };
+    let mut config = config.unwrap();
+    config.resumption = Resumption::disabled();
+    Arc::new(config)
 }
 
 /// Exchanges messages until the client has what it needs to send data.
@@ -146,37 +235,62 @@ where
     }
 }
 
-/// An engine whose RSA passes take four jobs on any CPU: the tests of gathering need lanes, not
-/// speed.
+/// An engine that does what every other does, in passes of four jobs on any CPU: the tests of
+/// gathering need lanes, not speed.
 pub(crate) fn four_lanes(config: Config) -> Engine {
-    let operations = Size::ALL.into_iter().map(FourLanes);
-    Engine::start_with(config, operations.fold(Operations::new(), Operations::with)).unwrap()
+    let mut operations = Gathering(Operations::new());
+    for_each_work(Backend::AwsLc, &mut operations).unwrap();
+    Engine::start_with(config, operations.0).unwrap()
 }
 
-struct FourLanes(Size);
+struct Gathering(Operations);
 
-impl Operation for FourLanes {
-    type Request = SignRequest;
+impl Visitor for Gathering {
+    fn visit<W: Work>(&mut self, work: W)
+    where
+        W::Request: Request<Output = W::Output>,
+    {
+        self.0 = std::mem::take(&mut self.0).with(FourLanes(work));
+    }
+}
+
+struct FourLanes<W>(W);
+
+impl<W: Work> Operation for FourLanes<W>
+where
+    W::Request: Request<Output = W::Output>,
+{
+    type Request = W::Request;
 
     fn name(&self) -> &'static str {
-        match self.0 {
-            Size::Rsa2048 => "test-rsa2048-sign",
-            Size::Rsa3072 => "test-rsa3072-sign",
-            Size::Rsa4096 => "test-rsa4096-sign",
-        }
+        self.0.name()
     }
 
     fn lanes(&self) -> usize {
         4
     }
 
-    fn takes(&self, request: &SignRequest) -> bool {
-        request.size() == Some(self.0)
+    fn takes(&self, request: &W::Request) -> bool {
+        self.0.takes(request)
     }
 
-    fn run(&self, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
-        requests.iter().map(sign_single).collect()
+    fn run(&self, requests: &[W::Request]) -> Vec<W::Output> {
+        requests.iter().map(|one| self.0.alone(one)).collect()
     }
+}
+
+/// What the engine did of one operation.
+pub(crate) fn counted(engine: &Engine, operation: &str) -> OperationCounters {
+    let mut counters = engine.counters().into_iter();
+    counters.find(|one| one.name == operation).unwrap()
+}
+
+/// Jobs and passes of all operations.
+pub(crate) fn totals(engine: &Engine) -> (u64, u64) {
+    let counters = engine.counters();
+    counters.iter().fold((0, 0), |(jobs, passes), one| {
+        (jobs + one.jobs, passes + one.passes)
+    })
 }
 
 /// The engine as programs get it.
@@ -206,21 +320,96 @@ pub(crate) fn without_flusher<F: Future>(
     runtime.block_on(async { test(Driver::new(engine)).await })
 }
 
+/// What the peers agreed upon, asked of the server's side.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) version: ProtocolVersion,
+    pub(crate) kind: HandshakeKind,
+    pub(crate) group: Option<NamedGroup>,
+    pub(crate) client_certificates: usize,
+}
+
+/// A server and a client on one thread, each a task.
+pub(crate) struct Pair {
+    pub(crate) server: JoinHandle<Result<Facts, HandshakeError>>,
+    pub(crate) client: JoinHandle<Result<(), HandshakeError>>,
+}
+
+impl Pair {
+    pub(crate) async fn complete(self) -> Facts {
+        let facts = self.server.await.unwrap().unwrap();
+        self.client.await.unwrap().unwrap();
+        facts
+    }
+
+    /// What became of both ends.
+    pub(crate) async fn ends(self) -> (Result<Facts, HandshakeError>, Result<(), HandshakeError>) {
+        (self.server.await.unwrap(), self.client.await.unwrap())
+    }
+}
+
+/// Connects both ends, through one driver, until the server closes.
+pub(crate) fn connect(
+    driver: &Rc<Driver>,
+    server: &Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+) -> Pair {
+    connect_to(driver, server, client, "localhost")
+}
+
+pub(crate) fn connect_to(
+    driver: &Rc<Driver>,
+    server: &Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+    name: &'static str,
+) -> Pair {
+    let (near, far) = duplex(64 * 1024);
+    let name = ServerName::try_from(name).unwrap();
+    let connecting = driver.clone();
+    let client = spawn_local(async move {
+        let mut stream = connecting.connect(client, name, near).await?;
+        // Takes the tickets too, if any.
+        stream.read_to_end(&mut Vec::new()).await?;
+        Ok(())
+    });
+    let (driver, config) = (driver.clone(), server.clone());
+    let server = spawn_local(async move {
+        let mut stream = driver.accept(config, far).await?;
+        let tls = stream.connection();
+        let facts = Facts {
+            version: tls.protocol_version().unwrap(),
+            kind: tls.handshake_kind().unwrap(),
+            group: tls
+                .negotiated_key_exchange_group()
+                .map(|group| group.name()),
+            client_certificates: tls.peer_certificates().map_or(0, |chain| chain.len()),
+        };
+        stream.shutdown().await?;
+        Ok(facts)
+    });
+    Pair { server, client }
+}
+
 pub(crate) fn any_chain() -> Arc<dyn ServerCertVerifier> {
-    Arc::new(AnyChain(Arc::new(aws_lc_rs::default_provider())))
+    Arc::new(AnyChain(theirs()))
 }
 
 /// Memory that the pooled stacks of this process have touched, the largest of them, in KiB.
 pub(crate) fn touched_stack_kib() -> usize {
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut largest = 0;
+    let mut is_anonymous = false;
     let mut is_stack = false;
     for line in maps.lines() {
         let mut words = line.split_ascii_whitespace();
         match words.next() {
-            Some("Size:") => is_stack = words.next() == Some("256"),
+            Some("Size:") => is_stack = is_anonymous && words.next() == Some("256"),
             Some("Rss:") if is_stack => {
                 largest = largest.max(words.next().unwrap().parse().unwrap());
+            }
+            Some(range) if !range.ends_with(':') => {
+                // Of a file, its name would follow.
+                is_anonymous = words.eq(["rw-p", "00000000", "00:00", "0"]);
             }
             _ => {}
         }
@@ -229,7 +418,7 @@ pub(crate) fn touched_stack_kib() -> usize {
 }
 
 #[derive(Debug)]
-struct AnyChain(Arc<CryptoProvider>);
+struct AnyChain(CryptoProvider);
 
 impl ServerCertVerifier for AnyChain {
     fn verify_server_cert(
