@@ -221,6 +221,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &[LANES, CPU, KERNELS, CRYPTO, BATCHING, ENGINE, RUSTLS],
     ),
     ("widelane-handshakes", &[]),
+    ("widelane-scan", &[LANES, CPU]),
     ("widelane-guards", &[]),
     (
         "widelane",
@@ -235,6 +236,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "widelane-terminator",
             "widelane-load",
             "widelane-speed",
+            "widelane-scan",
         ],
     ),
 ];

@@ -12,6 +12,7 @@ mod failure;
 mod kernels;
 mod load;
 mod output;
+mod scan;
 mod serve;
 mod speed;
 mod values;
@@ -41,6 +42,7 @@ enum Command {
     Load(load::Args),
     Speed(speed::Args),
     Kernels(kernels::Args),
+    Scan(scan::Args),
 }
 
 fn main() -> ExitCode {
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Command::Load(args) => load::run(args),
         Command::Speed(args) => speed::run(args),
         Command::Kernels(args) => kernels::run(args),
+        Command::Scan(args) => scan::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -63,6 +66,7 @@ Examples:
   widelane load 127.0.0.1:8443 --insecure --concurrency 32 --duration 10
   widelane speed rsa2048-sign
   widelane kernels
+  widelane scan /usr/lib/x86_64-linux-gnu/libcrypto.so.3
 
 What is measured is printed as a table for people, or as JSON for programs with --json.
 Exit status: 0 it worked, 1 it failed, 2 it was called wrongly.";

@@ -1,0 +1,275 @@
+//! `widelane scan`: wide code in a program, a library or a running process.
+
+use crate::failure::Failure;
+use crate::output;
+use clap::ValueEnum;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use widelane_scan::{
+    Class, Function, Generation, Image, Level, ScanError, scan_file, scan_process,
+};
+
+/// Find functions with wide vector code, and the clock that they ask for
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// An ELF program or library, or the number of a running process
+    #[arg(value_name = "FILE|PID")]
+    target: PathBuf,
+
+    /// Show at least functions of this class
+    #[arg(long, value_enum, value_name = "CLASS", default_value = "light512")]
+    from: From,
+
+    /// Show at most this many functions of a file; 0 shows all
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    limit: usize,
+
+    /// Licence levels as on this generation of processors: skylake, cascade-lake, ice-lake,
+    /// sapphire-rapids, emerald-rapids, granite-rapids, zen4, zen5
+    #[arg(long, value_name = "NAME", default_value = "ice-lake", value_parser = generation)]
+    generation: Generation,
+
+    /// Print a JSON object a line for each function
+    #[arg(long)]
+    json: bool,
+}
+
+/// The lightest class that is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum From {
+    /// Any use of 256-bit registers
+    Light256,
+    /// 256-bit multiplications and floating-point arithmetic
+    Heavy256,
+    /// Any use of 512-bit registers
+    Light512,
+    /// 512-bit multiplications and floating-point arithmetic
+    Heavy512,
+}
+
+impl From {
+    fn class(self) -> Class {
+        match self {
+            Self::Light256 => Class::Light256,
+            Self::Heavy256 => Class::Heavy256,
+            Self::Light512 => Class::Light512,
+            Self::Heavy512 => Class::Heavy512,
+        }
+    }
+}
+
+/// Runs it.
+pub(crate) fn run(args: Args) -> Result<(), Failure> {
+    let (images, skipped) = scan(&args.target)?;
+    for error in skipped {
+        output::complain(&format!("widelane: skipped: {error}\n"));
+    }
+    if args.json {
+        output::print(&lines(&images, &args)?)
+    } else {
+        output::print(&tables(&images, &args))
+    }
+}
+
+/// A target of digits alone is a process, unless there is a file of that name.
+fn scan(target: &Path) -> Result<(Vec<Image>, Vec<ScanError>), Failure> {
+    let failed = |error: ScanError| Failure::Failed(error.to_string());
+    let number = target.to_str().and_then(|text| text.parse().ok());
+    match number {
+        Some(pid) if !target.exists() => {
+            let process = scan_process(pid).map_err(failed)?;
+            Ok((process.images, process.skipped))
+        }
+        _ => Ok((vec![scan_file(target).map_err(failed)?], Vec::new())),
+    }
+}
+
+/// One function, for programs.
+#[derive(Serialize)]
+struct Line<'a> {
+    file: &'a Path,
+    function: Option<&'a str>,
+    near: Option<&'a str>,
+    address: String,
+    bytes: u64,
+    class: &'static str,
+    level: Option<&'static str>,
+    scalar: u64,
+    vector128: u64,
+    light256: u64,
+    heavy256: u64,
+    light512: u64,
+    heavy512: u64,
+    digit_products: u64,
+}
+
+fn lines(images: &[Image], args: &Args) -> Result<String, Failure> {
+    let mut text = String::new();
+    for image in images {
+        for function in shown(image, args) {
+            let [scalar, vector128, light256, heavy256, light512, heavy512] = function.counts;
+            let line = Line {
+                file: &image.path,
+                function: function.name.as_deref(),
+                near: function.near.as_deref(),
+                address: format!("{:#x}", function.address),
+                bytes: function.size,
+                class: class_name(function.class()),
+                level: function.level(args.generation).map(level_name),
+                scalar,
+                vector128,
+                light256,
+                heavy256,
+                light512,
+                heavy512,
+                digit_products: function.digit_products,
+            };
+            text.push_str(&serde_json::to_string(&line)?);
+            text.push('\n');
+        }
+    }
+    Ok(text)
+}
+
+fn tables(images: &[Image], args: &Args) -> String {
+    let mut text = String::new();
+    for image in images {
+        let wide = wide(image, args).count();
+        let _ = writeln!(
+            text,
+            "{}: {wide} of {} functions have code of class {} or heavier{}",
+            image.path.display(),
+            image.examined,
+            class_name(args.from.class()),
+            if image.symbols {
+                ""
+            } else {
+                " (no local symbols)"
+            },
+        );
+        if wide == 0 {
+            continue;
+        }
+        let _ = writeln!(
+            text,
+            "{:>10} {:>7} {:<9} {:<5} {:>9} {:>9} {:>9} {:>9}  function",
+            "address", "bytes", "class", "level", "256", "256 heavy", "512", "512 heavy"
+        );
+        for function in shown(image, args) {
+            let [_, _, light256, heavy256, light512, heavy512] = function.counts;
+            let _ = writeln!(
+                text,
+                "{:>10x} {:>7} {:<9} {:<5} {:>9} {:>9} {:>9} {:>9}  {}",
+                function.address,
+                function.size,
+                class_name(function.class()),
+                function.level(args.generation).map_or("n/a", level_name),
+                light256,
+                heavy256,
+                light512,
+                heavy512,
+                title(function),
+            );
+        }
+        let left_out = wide - shown(image, args).count();
+        if left_out > 0 {
+            let _ = writeln!(text, "… and {left_out} more; --limit 0 shows all");
+        }
+    }
+    let _ = write!(
+        text,
+        "level: the licence that dense code of the class asks for on {}; n/a: nothing is published",
+        args.generation
+    );
+    text.push_str(".\nWhat is there need not run: libraries choose among such functions by CPU.\n");
+    text
+}
+
+/// Functions that are heavy enough.
+fn wide<'a>(image: &'a Image, args: &Args) -> impl Iterator<Item = &'a Function> {
+    let from = args.from.class();
+    let wide = move |function: &&Function| function.class() >= from;
+    image.functions.iter().filter(wide)
+}
+
+/// Those of them that are shown.
+fn shown<'a>(image: &'a Image, args: &Args) -> impl Iterator<Item = &'a Function> {
+    let most = if args.limit == 0 || args.json {
+        usize::MAX
+    } else {
+        args.limit
+    };
+    wide(image, args).take(most)
+}
+
+fn title(function: &Function) -> String {
+    let mut title = match (&function.name, &function.near) {
+        (Some(name), _) => name.clone(),
+        (None, Some(near)) => format!("(beside the label \"{near}\")"),
+        (None, None) => "(no name)".to_owned(),
+    };
+    if function.digit_products > 0 {
+        let _ = write!(title, " (VPMADD52 {} times)", function.digit_products);
+    }
+    title
+}
+
+fn class_name(class: Class) -> &'static str {
+    match class {
+        Class::Scalar => "scalar",
+        Class::Vector128 => "vector128",
+        Class::Light256 => "light256",
+        Class::Heavy256 => "heavy256",
+        Class::Light512 => "light512",
+        Class::Heavy512 => "heavy512",
+    }
+}
+
+fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::L0 => "LVL0",
+        Level::L1 => "LVL1",
+        Level::L2 => "LVL2",
+    }
+}
+
+fn generation(text: &str) -> Result<Generation, String> {
+    let names = || Generation::ALL.map(|(_, name)| name).join(", ");
+    let unknown = |()| format!("no generation of that name; there are {}", names());
+    text.parse().map_err(unknown)
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  widelane scan /usr/lib/x86_64-linux-gnu/libcrypto.so.3
+  widelane scan --from light256 /usr/bin/openssl
+  widelane scan $(pidof -s nginx)
+  widelane scan --json /usr/sbin/nginx
+
+A function without a symbol is shown with the text nearest to it among the code, if that looks like
+the label of a module: a hint, not a name.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_a_process_and_anything_else_a_file() {
+        let own = std::process::id().to_string();
+        let (images, _) = scan(Path::new(&own)).unwrap();
+        let exe = std::env::current_exe().unwrap();
+        assert!(images.iter().any(|image| image.path == exe));
+        let Err(Failure::Failed(message)) = scan(Path::new("no/such/file")) else {
+            panic!("there is no such file");
+        };
+        assert!(message.contains("no/such/file"), "{message}");
+    }
+
+    #[test]
+    fn an_unknown_generation_is_refused_with_the_choices() {
+        assert_eq!(generation("zen5"), Ok(Generation::Zen5));
+        assert!(generation("zen9").unwrap_err().contains("ice-lake, "));
+    }
+}

@@ -1,0 +1,407 @@
+//! Functions of an ELF file and the classes of their instructions.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use gimli::{BaseAddresses, CieOrFde, EhFrame, EndianSlice, LittleEndian, UnwindSection};
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
+use object::{Architecture, Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
+use widelane_cpu::licence::{Class, Generation, Level};
+
+use crate::classify::class;
+
+/// What was found in one file.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// The file.
+    pub path: PathBuf,
+    /// Functions with wide code, the heaviest first.
+    pub functions: Vec<Function>,
+    /// Functions looked at.
+    pub examined: usize,
+    /// Instructions looked at.
+    pub instructions: u64,
+    /// Whether function bounds are from symbols (else from `.eh_frame`, or of whole sections).
+    pub symbols: bool,
+}
+
+/// A function with wide code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Its name, where a symbol has it.
+    pub name: Option<String>,
+    /// The label of the nearest text among the code, where there is no name: a hint.
+    pub near: Option<String>,
+    /// Its address in the file.
+    pub address: u64,
+    /// Its length in bytes.
+    pub size: u64,
+    /// Instructions by [`Class`], in the order of [`Class::ALL`].
+    pub counts: [u64; 6],
+    /// Multiply-adds of 52-bit digits (VPMADD52) among them: a mark of public-key arithmetic.
+    pub digit_products: u64,
+}
+
+impl Function {
+    /// The heaviest class in it.
+    pub fn class(&self) -> Class {
+        let classes = Class::ALL.into_iter().zip(self.counts);
+        let present = classes.filter(|&(_, count)| count > 0);
+        present
+            .map(|(class, _)| class)
+            .max()
+            .unwrap_or(Class::Scalar)
+    }
+
+    /// The licence level that its heaviest instructions ask for if they are many, on processors of
+    /// a generation; `None` where nothing is published.
+    pub fn level(&self, generation: Generation) -> Option<Level> {
+        generation.level(self.class())
+    }
+}
+
+/// Why a file could not be scanned.
+#[derive(Debug, thiserror::Error)]
+pub enum ScanError {
+    /// It could not be read.
+    #[error("cannot read {}: {cause}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+    /// It is no ELF file for x86-64, or a damaged one.
+    #[error("{} is not an x86-64 ELF program or library: {why}", path.display())]
+    NotElf {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// There is no such process.
+    #[error("there is no process {pid}")]
+    NoProcess {
+        /// Its number.
+        pid: u32,
+    },
+    /// The process belongs to somebody else.
+    #[error("process {pid} belongs to another user: run as that user or as root")]
+    NotAllowed {
+        /// Its number.
+        pid: u32,
+    },
+}
+
+/// Scans a program or library.
+///
+/// # Errors
+///
+/// When the file cannot be read, or is not a whole ELF file for x86-64.
+pub fn scan_file(path: &Path) -> Result<Image, ScanError> {
+    let read = |cause| ScanError::Read {
+        path: path.to_owned(),
+        cause,
+    };
+    let data = fs::read(path).map_err(read)?;
+    scan_bytes(path, &data)
+}
+
+/// Scans the contents of a file; `path` is for messages.
+///
+/// # Errors
+///
+/// When they are not a whole ELF file for x86-64.
+pub fn scan_bytes(path: &Path, data: &[u8]) -> Result<Image, ScanError> {
+    let not_elf = |why: String| ScanError::NotElf {
+        path: path.to_owned(),
+        why,
+    };
+    if data.get(..4) != Some(b"\x7fELF") {
+        return Err(not_elf("it does not begin with the ELF mark".to_owned()));
+    }
+    let file = object::File::parse(data).map_err(|error| not_elf(error.to_string()))?;
+    if file.architecture() != Architecture::X86_64 {
+        return Err(not_elf(format!("it is for {:?}", file.architecture())));
+    }
+    let mut codes = Vec::new();
+    for section in file.sections().filter(|s| s.kind() == SectionKind::Text) {
+        let bytes = section
+            .data()
+            .map_err(|_| not_elf("it is truncated: a section lies beyond its end".to_owned()))?;
+        codes.push(Code {
+            address: section.address(),
+            bytes,
+        });
+    }
+    if codes.is_empty() {
+        return Err(not_elf("it has no code".to_owned()));
+    }
+
+    let (bounds, symbols) = functions(&file, &codes);
+    let mut image = Image {
+        path: path.to_owned(),
+        functions: Vec::new(),
+        examined: bounds.len(),
+        instructions: 0,
+        symbols,
+    };
+    for (address, bound) in bounds {
+        let Some(bytes) = codes.iter().find_map(|code| code.part(address, bound.size)) else {
+            continue;
+        };
+        let (counts, digit_products) = count(address, bytes);
+        image.instructions += counts.iter().sum::<u64>();
+        if counts[Class::Light256 as usize..].iter().any(|&n| n > 0) {
+            let near = match bound.name {
+                None => label(&codes, address),
+                Some(_) => None,
+            };
+            image.functions.push(Function {
+                name: bound.name,
+                near,
+                address,
+                size: bound.size,
+                counts,
+                digit_products,
+            });
+        }
+    }
+    image.functions.sort_by_key(|function| {
+        let class = function.class();
+        let many = function.counts[class as usize];
+        std::cmp::Reverse((class, many, std::cmp::Reverse(function.address)))
+    });
+    Ok(image)
+}
+
+/// A section of code.
+struct Code<'a> {
+    address: u64,
+    bytes: &'a [u8],
+}
+
+impl<'a> Code<'a> {
+    /// The bytes of a function, if they lie in this section.
+    fn part(&self, address: u64, size: u64) -> Option<&'a [u8]> {
+        let from = usize::try_from(address.checked_sub(self.address)?).ok()?;
+        let to = from.checked_add(usize::try_from(size).ok()?)?;
+        self.bytes.get(from..to)
+    }
+}
+
+/// A function's size, and its name if a symbol has one.
+struct Bound {
+    size: u64,
+    name: Option<String>,
+}
+
+/// Every function by address, and whether local symbols gave them.
+fn functions(file: &object::File<'_>, codes: &[Code<'_>]) -> (BTreeMap<u64, Bound>, bool) {
+    let mut bounds = BTreeMap::new();
+    let mut symbols = false;
+    let exported = file.dynamic_symbols().map(|symbol| (symbol, false));
+    for (symbol, local) in exported.chain(file.symbols().map(|symbol| (symbol, true))) {
+        let named = symbol.name().ok().filter(|name| !name.is_empty());
+        if symbol.kind() == SymbolKind::Text && symbol.size() > 0 && symbol.is_definition() {
+            symbols |= local;
+            bounds.insert(
+                symbol.address(),
+                Bound {
+                    size: symbol.size(),
+                    name: named.map(demangled),
+                },
+            );
+        }
+    }
+    for (address, size) in frames(file) {
+        bounds.entry(address).or_insert(Bound { size, name: None });
+    }
+    if bounds.is_empty() {
+        // Nothing delimits functions: each section is one.
+        for code in codes {
+            let size = code.bytes.len() as u64;
+            bounds.insert(code.address, Bound { size, name: None });
+        }
+    }
+    (bounds, symbols)
+}
+
+/// What `.eh_frame` delimits. Damaged entries end the list.
+fn frames(file: &object::File<'_>) -> Vec<(u64, u64)> {
+    let Some(section) = file.section_by_name(".eh_frame") else {
+        return Vec::new();
+    };
+    let Ok(data) = section.data() else {
+        return Vec::new();
+    };
+    let eh_frame = EhFrame::from(EndianSlice::new(data, LittleEndian));
+    let mut bases = BaseAddresses::default().set_eh_frame(section.address());
+    if let Some(text) = file.section_by_name(".text") {
+        bases = bases.set_text(text.address());
+    }
+    let mut found = Vec::new();
+    let mut entries = eh_frame.entries(&bases);
+    while let Ok(Some(entry)) = entries.next() {
+        if let CieOrFde::Fde(partial) = entry
+            && let Ok(fde) = partial.parse(EhFrame::cie_from_offset)
+            && fde.len() > 0
+        {
+            found.push((fde.initial_address(), fde.len()));
+        }
+    }
+    found
+}
+
+/// Instructions of a function by class, and multiply-adds of 52-bit digits.
+fn count(address: u64, bytes: &[u8]) -> ([u64; 6], u64) {
+    let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
+    let mut instruction = Instruction::default();
+    let (mut counts, mut digit_products) = ([0; 6], 0);
+    while decoder.can_decode() {
+        decoder.decode_out(&mut instruction);
+        if !instruction.is_invalid() {
+            counts[class(&instruction) as usize] += 1;
+            let product = matches!(
+                instruction.mnemonic(),
+                Mnemonic::Vpmadd52luq | Mnemonic::Vpmadd52huq
+            );
+            digit_products += u64::from(product);
+        }
+    }
+    (counts, digit_products)
+}
+
+/// The text among the code that is nearest to an address, up to its first comma.
+///
+/// Assembly modules of cryptographic libraries name themselves in the section of their code, before
+/// or after it.
+fn label(codes: &[Code<'_>], address: u64) -> Option<String> {
+    let code = codes.iter().find(|code| code.part(address, 1).is_some())?;
+    let at = usize::try_from(address - code.address).ok()?;
+    let from = at.saturating_sub(NEAR);
+    let window = &code.bytes[from..code.bytes.len().min(at + NEAR)];
+    let mut best: Option<(usize, &[u8])> = None;
+    for mark in MARKS {
+        let hits = window.windows(mark.len()).enumerate();
+        for (hit, _) in hits.filter(|(_, bytes)| *bytes == mark) {
+            let distance = (from + hit).abs_diff(at);
+            let printable = |byte: &&u8| byte.is_ascii_graphic() || **byte == b' ';
+            let before = window[..hit].iter().rev().take_while(printable).count();
+            if best.is_none_or(|(known, _)| distance < known) {
+                best = Some((distance, &window[hit - before..hit]));
+            }
+        }
+    }
+    let text = String::from_utf8_lossy(best?.1).into_owned();
+    let text = text.trim_end_matches([',', ' ']).to_owned();
+    (!text.is_empty()).then_some(text)
+}
+
+/// Rust symbols as their source spells them, without the hash.
+fn demangled(name: &str) -> String {
+    format!("{:#}", rustc_demangle::demangle(name))
+}
+
+/// Farther away than this, a label says nothing.
+const NEAR: usize = 24 << 10;
+/// What follows the name of a module in its label.
+const MARKS: [&[u8]; 2] = [b"for x86_64", b"for Intel"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use object::write::{Object as Writer, Symbol, SymbolSection};
+    use object::{BinaryFormat, Endianness, SymbolFlags, SymbolScope};
+
+    /// An object file with these functions.
+    fn file(functions: &[(&str, &[u8])]) -> Vec<u8> {
+        let mut writer = Writer::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+        let text = writer.section_id(object::write::StandardSection::Text);
+        for (name, code) in functions {
+            let value = writer.append_section_data(text, code, 16);
+            writer.add_symbol(Symbol {
+                name: name.as_bytes().to_vec(),
+                value,
+                size: code.len() as u64,
+                kind: SymbolKind::Text,
+                scope: SymbolScope::Linkage,
+                weak: false,
+                section: SymbolSection::Section(text),
+                flags: SymbolFlags::None,
+            });
+        }
+        writer.write().expect("a small object can be written")
+    }
+
+    // vpmadd52luq zmm0, zmm1, zmm2; vpaddq zmm0, zmm1, zmm2; vpaddq ymm0, ymm1, ymm2; ret
+    const MADD: [u8; 6] = [0x62, 0xf2, 0xf5, 0x48, 0xb4, 0xc2];
+    const WIDE: [u8; 6] = [0x62, 0xf1, 0xf5, 0x48, 0xd4, 0xc2];
+    const HALF: [u8; 4] = [0xc5, 0xf5, 0xd4, 0xc2];
+    const RET: [u8; 1] = [0xc3];
+
+    #[test]
+    fn the_heaviest_come_first_and_narrow_code_not_at_all() {
+        let light = [&WIDE[..], &WIDE, &HALF, &RET].concat();
+        let heavy = [&MADD[..], &WIDE, &RET].concat();
+        let data = file(&[
+            ("light", &light),
+            ("narrow", &RET),
+            ("heavy", &heavy),
+            ("half", &[&HALF[..], &RET].concat()),
+        ]);
+        let image = scan_bytes(Path::new("test"), &data).unwrap();
+        assert!(image.symbols && image.examined == 4 && image.instructions == 10);
+        let found: Vec<_> = image
+            .functions
+            .iter()
+            .map(|f| (f.name.as_deref().unwrap_or(""), f.class(), f.counts))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("heavy", Class::Heavy512, [1, 0, 0, 0, 1, 1]),
+                ("light", Class::Light512, [1, 0, 1, 0, 2, 0]),
+                ("half", Class::Light256, [1, 0, 1, 0, 0, 0]),
+            ]
+        );
+        assert_eq!(
+            image.functions[0].level(Generation::IceLake),
+            Some(Level::L2)
+        );
+        assert_eq!(image.functions[0].level(Generation::Zen5), Some(Level::L0));
+    }
+
+    #[test]
+    fn files_that_are_no_programs_are_refused_with_the_reason() {
+        let whole = file(&[("light", &[&WIDE[..], &RET].concat())]);
+        let why = |data: &[u8]| {
+            let error = scan_bytes(Path::new("culprit"), data)
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains("culprit"), "{error}");
+            error
+        };
+        assert!(why(b"#!/bin/sh\n").contains("ELF mark"));
+        assert!(why(b"").contains("ELF mark"));
+        why(&whole[..70]);
+        let mut arm = whole.clone();
+        arm[18] = 0xb7;
+        assert!(why(&arm).contains("Aarch64"));
+        // Wherever it is cut, it is refused or scanned in part, and never a panic.
+        for length in 0..whole.len() {
+            let _ = scan_bytes(Path::new("cut"), &whole[..length]);
+        }
+    }
+
+    #[test]
+    fn a_nameless_function_has_the_label_beside_it() {
+        let codes = [Code {
+            address: 0x1000,
+            bytes: b"\0\x90ChaCha20 for x86_64, by somebody\0\x90\x90",
+        }];
+        assert_eq!(label(&codes, 0x1001).as_deref(), Some("ChaCha20"));
+        assert_eq!(label(&codes, 0x2000), None);
+    }
+}
