@@ -61,9 +61,7 @@ impl Driver {
     /// operations this needs.
     ///
     /// The connection is moved in and comes back with the result, also with an error, so that the
-    /// alert that rustls has queued can be sent. Do not send it with
-    /// [`HandshakeError::Overloaded`] and [`HandshakeError::ShutDown`]: rustls knows no better than
-    /// to blame the peer for a key exchange that did not take place.
+    /// alert that rustls has queued can be sent. There is none where the engine is to blame.
     ///
     /// If the future is dropped meanwhile, the connection is dropped, its jobs are cancelled and
     /// its stack goes back to the pool.
@@ -88,8 +86,13 @@ impl Driver {
             let result = connection.process_new_packets();
             (connection, result)
         });
-        let (connection, result) = self.finish(step).await;
-        (connection, result.map_err(HandshakeError::from))
+        let (mut connection, result) = self.finish(step).await;
+        let result = result.map_err(HandshakeError::from);
+        if let Err(HandshakeError::Overloaded | HandshakeError::ShutDown) = result {
+            // rustls blames the peer for every key exchange that does not take place.
+            discard_queued(&mut connection);
+        }
+        (connection, result)
     }
 
     /// Starts a client's connection, like [`ClientConnection::new`], which generates the keys of
@@ -295,4 +298,9 @@ impl From<rustls::Error> for HandshakeError {
         }
         Self::Tls(error)
     }
+}
+
+/// Drops what rustls wants to send.
+fn discard_queued<D>(connection: &mut ConnectionCommon<D>) {
+    while connection.wants_write() && connection.write_tls(&mut io::sink()).is_ok_and(|n| n > 0) {}
 }

@@ -92,15 +92,11 @@ impl Driver {
         let connection = stream.connection.take().expect(HELD);
         let (connection, result) = self.process(connection).await;
         stream.connection = Some(connection);
-        match result {
-            Ok(_) => Ok(()),
-            // Whatever alert rustls has queued, the peer is not to blame.
-            Err(error @ (HandshakeError::Overloaded | HandshakeError::ShutDown)) => Err(error),
-            Err(error) => {
-                stream.send_alert().await;
-                Err(error)
-            }
+        if let Err(error) = result {
+            stream.send_alert().await;
+            return Err(error);
         }
+        Ok(())
     }
 }
 

@@ -11,6 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Wake, Waker};
 
 use common::*;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::Index;
 use rustls::crypto::{
     ActiveKeyExchange, CompletedKeyExchange, CryptoProvider, SharedSecret, SupportedKxGroup,
     aws_lc_rs,
@@ -21,7 +25,7 @@ use rustls::{
     AlertDescription, ClientConfig, Error, HandshakeKind, NamedGroup, PeerMisbehaved,
     ProtocolVersion, ServerConfig, ServerConnection,
 };
-use widelane_engine::Config;
+use widelane_engine::{Config, Engine};
 use widelane_rustls::{Driver, HandshakeError, kx_groups, provider};
 
 #[test]
@@ -173,22 +177,12 @@ fn a_hello_retry_request_costs_one_more_round() {
 #[test]
 fn the_jobs_of_one_exchange_are_submitted_together() {
     let engine = four_lanes(Config::default());
-    let identity = Identity::generate(&rcgen::PKCS_ECDSA_P256_SHA256);
-    let config = server_config(provider(&engine), &identity);
-    let hybrid = client_of(theirs(), &their_groups()[..1], &identity);
-    let mut tls = Box::new(ServerConnection::new(config).unwrap());
-    let mut hello = Vec::new();
-    client(&hybrid, "localhost").write_tls(&mut hello).unwrap();
-    let mut hello = &hello[..];
-    while !hello.is_empty() {
-        tls.read_tls(&mut hello).unwrap();
-    }
     let driver = Driver::new(&engine);
     let turns = driver.turns();
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(woken.clone());
     let mut cx = Context::from_waker(&waker);
-    let mut step = Box::pin(driver.process(tls));
+    let mut step = Box::pin(driver.process(with_hello(&engine)));
     assert!(step.as_mut().poll(&mut cx).is_pending());
     // Three passes of one job each, and one wake-up.
     for left in [2, 1, 0] {
@@ -203,6 +197,29 @@ fn the_jobs_of_one_exchange_are_submitted_together() {
     assert!(step.as_mut().poll(&mut cx).is_pending(), "the signature");
     assert_eq!(turns.turn(), 1);
     assert!(step.as_mut().poll(&mut cx).is_ready());
+}
+
+#[test]
+fn a_vanished_connection_takes_all_its_jobs_along() {
+    let engine = four_lanes(Config::default());
+    let driver = Driver::new(&engine);
+    let turns = driver.turns();
+    let mut cx = Context::from_waker(Waker::noop());
+    for done in 0..3 {
+        let mut step = Box::pin(driver.process(with_hello(&engine)));
+        assert!(step.as_mut().poll(&mut cx).is_pending());
+        let before = totals(&engine).0;
+        for _ in 0..done {
+            assert_eq!(turns.turn(), 1);
+        }
+        drop(step);
+        assert_eq!(turns.turn(), 0);
+        assert_eq!(totals(&engine).0, before + done);
+        assert_eq!(driver.stacks_in_use(), 0);
+    }
+    let counters = engine.counters();
+    let cancelled: u64 = counters.iter().map(|one| one.cancelled).sum();
+    assert_eq!(cancelled, 3 + 2 + 1);
 }
 
 #[test]
@@ -296,6 +313,36 @@ fn bad_shares_of_servers_are_refused_beside_good_ones() {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever a client sends, aws-lc-rs agrees on whether it is a share, and on its length.
+    #[test]
+    fn shares_are_judged_as_by_aws_lc(
+        changes in vec((any::<Index>(), any::<u8>()), 0..3),
+        length in option::of(0usize..2000),
+    ) {
+        for (ours, theirs) in kx_groups(Engine::global()).into_iter().zip(their_groups()) {
+            let mut share = theirs.start().unwrap().pub_key().to_vec();
+            share.resize(length.unwrap_or(share.len()), 0);
+            for (place, value) in &changes {
+                if !share.is_empty() {
+                    let place = place.index(share.len());
+                    share[place] = *value;
+                }
+            }
+            // Which takes no other lengths.
+            let splits = ours.name() != NamedGroup::Unknown(0x11ed) || share.len() == 97 + 1568;
+            let expected = match splits {
+                true => theirs.start_and_complete(&share).map(|done| done.pub_key.len()),
+                false => Err(INVALID),
+            };
+            let found = ours.start_and_complete(&share).map(|done| done.pub_key.len());
+            prop_assert_eq!(found, expected, "{:?}", ours);
+        }
+    }
+}
+
 #[test]
 fn a_ciphertext_for_another_key_ends_in_different_secrets() {
     let engine = engine();
@@ -343,10 +390,24 @@ fn a_full_engine_blames_nobody() {
     });
 }
 
+/// A server's connection that has read a ClientHello for X25519MLKEM768.
+fn with_hello(engine: &Engine) -> Box<ServerConnection> {
+    let identity = Identity::generate(&rcgen::PKCS_ECDSA_P256_SHA256);
+    let config = server_config(provider(engine), &identity);
+    let mut tls = Box::new(ServerConnection::new(config).unwrap());
+    let mut hello = Vec::new();
+    let hybrid = client_of(theirs(), &their_groups()[..1], &identity);
+    client(&hybrid, "localhost").write_tls(&mut hello).unwrap();
+    let mut hello = &hello[..];
+    while !hello.is_empty() {
+        tls.read_tls(&mut hello).unwrap();
+    }
+    tls
+}
+
 /// `sufferer` has refused its peer's share and said so.
 #[track_caller]
 fn assert_blamed(sufferer: Result<(), HandshakeError>, culprit: Result<(), HandshakeError>) {
-    const INVALID: Error = Error::PeerMisbehaved(PeerMisbehaved::InvalidKeyShare);
     const ALERT: Error = Error::AlertReceived(AlertDescription::IllegalParameter);
     assert!(
         matches!(&sufferer, Err(HandshakeError::Tls(error)) if *error == INVALID),
@@ -594,6 +655,8 @@ impl ActiveKeyExchange for ActiveSecP384r1MlKem1024 {
         NamedGroup::Unknown(0x11ed)
     }
 }
+
+const INVALID: Error = Error::PeerMisbehaved(PeerMisbehaved::InvalidKeyShare);
 
 /// A task that counts.
 #[derive(Default)]
