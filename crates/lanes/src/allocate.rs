@@ -77,6 +77,8 @@ pub(crate) enum Operand {
 pub(crate) enum Memory {
     /// A vector of one of the kernel's arrays.
     Array(Array, usize),
+    /// A 64-bit word of one of the kernel's arrays, broadcast.
+    Word(Array, usize),
     /// A spill slot.
     Slot(usize),
     /// A 64-bit constant, broadcast.
@@ -152,7 +154,7 @@ impl<'a> Allocator<'a> {
         self.free_slots.append(&mut self.dying_slots);
         match op {
             // Read when first needed.
-            Op::Splat(_) | Op::Vector(_) | Op::Load(..) => {}
+            Op::Splat(_) | Op::Vector(_) | Op::Load(..) | Op::Broadcast(..) => {}
             Op::Store(array, index, value) => {
                 let from = self.in_register(value, &[]);
                 self.out.push(Instruction::Store {
@@ -295,7 +297,11 @@ impl<'a> Allocator<'a> {
                     self.next_use_after(held, at) > again && self.is_free_to_evict(held)
                 }));
         let memory = self.memory(name);
-        let unfit = matches!(memory, Memory::Constant(value) if value == 0 || !broadcasts);
+        let unfit = match memory {
+            Memory::Constant(0) => true,
+            Memory::Constant(_) | Memory::Word(..) => !broadcasts,
+            _ => false,
+        };
         if worth || unfit {
             Operand::Register(self.in_register(name, keep))
         } else {
@@ -382,6 +388,7 @@ impl<'a> Allocator<'a> {
             (Op::Splat(value), _) => Memory::Constant(value),
             (Op::Vector(values), _) => Memory::Vector(values),
             (Op::Load(array, index), _) => Memory::Array(array, index),
+            (Op::Broadcast(array, index), _) => Memory::Word(array, index),
             (_, Some(slot)) => Memory::Slot(slot),
             (op, None) => unreachable!("{op:?} is neither in a register nor in memory"),
         }

@@ -296,6 +296,10 @@ impl Machine for Bounds {
         self.arrays[array.0][index]
     }
 
+    fn broadcast(&mut self, array: Array, index: usize) -> Value {
+        self.arrays[array.0][index / self.lanes]
+    }
+
     fn store(&mut self, array: Array, index: usize, value: Value) {
         match self.holds[array.0] {
             Holds::Bits(bits) => {

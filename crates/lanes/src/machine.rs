@@ -26,6 +26,9 @@ pub trait Machine {
     fn vector(&mut self, values: [u64; 8]) -> Self::V;
     /// Vector `index` of `array`.
     fn load(&mut self, array: Array, index: usize) -> Self::V;
+    /// The 64-bit word `index` of `array`, counted from its first vector's first lane, in every
+    /// lane. An array that is read so holds one thing for all lanes, and is not written.
+    fn broadcast(&mut self, array: Array, index: usize) -> Self::V;
     /// Writes vector `index` of `array`.
     fn store(&mut self, array: Array, index: usize, value: Self::V);
 

@@ -38,6 +38,11 @@ impl<const L: usize> Machine for Model<'_, '_, L> {
         }
     }
 
+    fn broadcast(&mut self, array: Array, index: usize) -> [u64; L] {
+        let read = self.read[array.0 - self.written.len()];
+        [read[index / L][index % L]; L]
+    }
+
     fn store(&mut self, array: Array, index: usize, value: [u64; L]) {
         let written = self
             .written

@@ -87,7 +87,7 @@ impl Printer<'_> {
         match *instruction {
             Instruction::Load {
                 to,
-                from: from @ Memory::Constant(_),
+                from: from @ (Memory::Constant(_) | Memory::Word(..)),
             } => {
                 let from = self.address(from);
                 format!("vpbroadcastq {}, qword ptr {from}", self.register(to))
@@ -174,7 +174,7 @@ impl Printer<'_> {
             Instruction::Select {
                 mask,
                 to,
-                yes: Operand::Memory(yes @ Memory::Constant(_)),
+                yes: Operand::Memory(yes @ (Memory::Constant(_) | Memory::Word(..))),
             } => {
                 let (to, yes) = (self.register(to), self.address(yes));
                 let mask = self.mask(mask);
@@ -206,7 +206,7 @@ impl Printer<'_> {
     fn operand(&self, operand: Operand) -> String {
         match operand {
             Operand::Register(register) => self.register(register),
-            Operand::Memory(memory @ Memory::Constant(_)) => {
+            Operand::Memory(memory @ (Memory::Constant(_) | Memory::Word(..))) => {
                 format!(
                     "qword ptr {}{{1to{}}}",
                     self.address(memory),
@@ -228,6 +228,9 @@ impl Printer<'_> {
     fn address(&self, memory: Memory) -> String {
         let (base, index) = match memory {
             Memory::Array(array, index) => (ARGUMENTS[array.0], index),
+            Memory::Word(array, index) => {
+                return format!("[{} + {}]", ARGUMENTS[array.0], index * 8);
+            }
             Memory::Slot(index) => (ARGUMENTS[self.slots], index),
             Memory::Constant(_) | Memory::Vector(_) => {
                 let values = constants_of(memory);
@@ -280,7 +283,7 @@ fn constants_of(memory: Memory) -> Vec<u64> {
     match memory {
         Memory::Constant(value) => vec![value],
         Memory::Vector(values) => values.to_vec(),
-        Memory::Array(..) | Memory::Slot(_) => Vec::new(),
+        Memory::Array(..) | Memory::Word(..) | Memory::Slot(_) => Vec::new(),
     }
 }
 

@@ -133,7 +133,7 @@ fn port(op: Op) -> usize {
 
 fn latency(op: Op) -> usize {
     match op {
-        Op::Splat(_) | Op::Vector(_) | Op::Load(..) => 0,
+        Op::Splat(_) | Op::Vector(_) | Op::Load(..) | Op::Broadcast(..) => 0,
         Op::Three(ThreeOp::MaddLo | ThreeOp::MaddHi, ..) => 4,
         Op::Three(ThreeOp::Pick2, ..) | Op::Two(TwoOp::Pick, ..) => 3,
         Op::Two(op, ..) if op.multiplies() => 4,

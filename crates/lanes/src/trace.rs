@@ -23,6 +23,7 @@ pub(crate) enum Op {
     Splat(u64),
     Vector([u64; 8]),
     Load(Array, usize),
+    Broadcast(Array, usize),
     Store(Array, usize, Name),
     Two(TwoOp, Name, Name),
     Shift(ShiftOp, Name, u32),
@@ -158,13 +159,16 @@ fn permuted(table: u8, from: [usize; 3]) -> u8 {
 impl Op {
     /// Whether it reads memory or a constant and computes nothing.
     pub(crate) fn is_read(self) -> bool {
-        matches!(self, Op::Splat(_) | Op::Vector(_) | Op::Load(..))
+        matches!(
+            self,
+            Op::Splat(_) | Op::Vector(_) | Op::Load(..) | Op::Broadcast(..)
+        )
     }
 
     /// What the operation reads, the operand that it may overwrite first.
     pub(crate) fn reads(self) -> Reads {
         let (names, len) = match self {
-            Op::Splat(_) | Op::Vector(_) | Op::Load(..) => ([Name(0); 3], 0),
+            Op::Splat(_) | Op::Vector(_) | Op::Load(..) | Op::Broadcast(..) => ([Name(0); 3], 0),
             Op::Store(_, _, a) | Op::Shift(_, a, _) => ([a; 3], 1),
             Op::Two(_, a, b) | Op::Compare(_, a, b) => ([a, b, b], 2),
             Op::Three(_, acc, a, b) => ([acc, a, b], 3),
@@ -177,7 +181,7 @@ impl Op {
     pub(crate) fn map(self, name: impl Fn(Name) -> Name) -> Op {
         let n = name;
         match self {
-            Op::Splat(_) | Op::Vector(_) | Op::Load(..) => self,
+            Op::Splat(_) | Op::Vector(_) | Op::Load(..) | Op::Broadcast(..) => self,
             Op::Store(array, index, a) => Op::Store(array, index, n(a)),
             Op::Two(op, a, b) => Op::Two(op, n(a), n(b)),
             Op::Shift(op, a, bits) => Op::Shift(op, n(a), bits),
@@ -268,6 +272,10 @@ impl Machine for Trace {
             "vector {index} of {array:?} is read after it is written"
         );
         self.push(Op::Load(array, index))
+    }
+
+    fn broadcast(&mut self, array: Array, index: usize) -> Name {
+        self.push(Op::Broadcast(array, index))
     }
 
     fn store(&mut self, array: Array, index: usize, value: Name) {
