@@ -2,7 +2,7 @@
 
 use crate::assembled::Callable;
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_lanes::{ArraySpec, DIGIT_MASK, Holds, Kernel, Modular};
+use widelane_lanes::{ArraySpec, DIGIT_MASK, Holds, Kernel, MlDsa, Modular};
 
 #[test]
 fn zmm_kernels_are_the_model() {
@@ -50,6 +50,7 @@ fn inputs<const L: usize>(kernel: Kernel, round: usize, random: &mut Random) -> 
         .collect();
     match kernel {
         Kernel::Modular(_) => modular(&specs, &mut inputs),
+        Kernel::MlDsa(kernel) => mldsa(kernel, &specs, &mut inputs),
     }
     inputs
 }
@@ -72,6 +73,20 @@ fn modular<const L: usize>(specs: &[ArraySpec], inputs: &mut [Vec<[u64; L]>]) {
             "t" => input[top] = input[top].map(|digit| digit >> 18),
             "index" => input[0] = input[0].map(|index| index % (1 << Modular::WINDOW_BITS)),
             _ => {}
+        }
+    }
+}
+
+/// Makes the constants of a transform its own, as each stands beside its quotient.
+fn mldsa<const L: usize>(kernel: MlDsa, specs: &[ArraySpec], inputs: &mut [Vec<[u64; L]>]) {
+    let constants = match kernel {
+        MlDsa::InverseNear => MlDsa::inverse_zetas(),
+        _ => MlDsa::zetas(),
+    };
+    for (spec, input) in specs.iter().zip(inputs) {
+        if spec.name == "zetas" {
+            let lanes = input.as_flattened_mut();
+            lanes.copy_from_slice(&constants[..lanes.len()]);
         }
     }
 }

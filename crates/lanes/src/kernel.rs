@@ -4,6 +4,7 @@ use crate::allocate::{Allocated, allocate};
 use crate::analysis::Report;
 use crate::bounds::{Bounds, BoundsError, Holds, Proof};
 use crate::machine::{Array, Machine};
+use crate::mldsa::MlDsa;
 use crate::model::Model;
 use crate::modular::Modular;
 use crate::print::{Width, print};
@@ -81,6 +82,8 @@ macro_rules! families {
 families! {
     /// Montgomery arithmetic on big numbers, for RSA.
     Modular,
+    /// ML-DSA.
+    MlDsa,
 }
 
 /// One of a kernel's arrays.
