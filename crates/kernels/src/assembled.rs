@@ -16,6 +16,20 @@ pub(crate) struct Callable<const L: usize> {
     code: Code,
 }
 
+/// An array that a kernel writes. Of bytes, eight are a lane, the lowest first.
+#[derive(Debug)]
+pub(crate) enum Written<'a, const L: usize> {
+    Lanes(&'a mut [[u64; L]]),
+    Bytes(&'a mut [u8]),
+}
+
+/// An array that a kernel only reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Read<'a, const L: usize> {
+    Lanes(&'a [[u64; L]]),
+    Bytes(&'a [u8]),
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Code {
     /// An assembled function and the spill slots that it needs. The token of its width has been
@@ -129,6 +143,111 @@ impl<const L: usize> Callable<L> {
                 unsafe { function(a, b, c, d, e, f) }
             }
             Code::Model => self.kernel.model(&mut written, &read),
+        }
+    }
+
+    /// The same on arrays that may be bytes at any address.
+    ///
+    /// # Panics
+    ///
+    /// As [`call`](Self::call).
+    #[inline(always)]
+    pub(crate) fn call_on_bytes<const W: usize, const N: usize>(
+        &self,
+        mut written: [Written<'_, L>; W],
+        read: [Read<'_, L>; N],
+        scratch: &mut [[u64; L]],
+    ) {
+        assert!(W == self.written && W + N == self.arrays && scratch.len() >= self.slots());
+        let lens = written
+            .iter()
+            .map(Written::bytes)
+            .chain(read.iter().map(Read::bytes));
+        for (len, &wanted) in lens.zip(&self.lens) {
+            assert_eq!(len, wanted * 8 * L);
+        }
+        match self.code {
+            #[cfg(target_arch = "x86_64")]
+            Code::Assembled { function, .. } => {
+                let mut pointers = [scratch.as_mut_ptr().cast::<u64>(); MAX_ARRAYS + 1];
+                for (pointer, array) in pointers.iter_mut().zip(&mut written) {
+                    *pointer = match array {
+                        Written::Lanes(lanes) => lanes.as_mut_ptr().cast(),
+                        Written::Bytes(bytes) => bytes.as_mut_ptr().cast(),
+                    };
+                }
+                for (pointer, array) in pointers[W..].iter_mut().zip(&read) {
+                    *pointer = match array {
+                        Read::Lanes(lanes) => lanes.as_ptr().cast::<u64>().cast_mut(),
+                        Read::Bytes(bytes) => bytes.as_ptr().cast::<u64>().cast_mut(),
+                    };
+                }
+                let [a, b, c, d, e, f] = pointers;
+                // SAFETY: as in `call`, with lengths in bytes; and no instruction of a kernel needs
+                // an address to be aligned: vectors move by VMOVDQU64, and other instructions with
+                // EVEX prefixes take operands from anywhere.
+                unsafe { function(a, b, c, d, e, f) }
+            }
+            Code::Model => {
+                let mut copies = written.each_ref().map(Written::lanes);
+                let read = read.map(Read::lanes);
+                self.kernel.model(
+                    &mut copies.each_mut().map(Vec::as_mut_slice),
+                    &read.each_ref().map(Vec::as_slice),
+                );
+                for (array, copy) in written.iter_mut().zip(&copies) {
+                    array.set(copy);
+                }
+            }
+        }
+    }
+}
+
+impl<const L: usize> Written<'_, L> {
+    fn as_read(&self) -> Read<'_, L> {
+        match self {
+            Written::Lanes(lanes) => Read::Lanes(lanes),
+            Written::Bytes(bytes) => Read::Bytes(bytes),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.as_read().bytes()
+    }
+
+    fn lanes(&self) -> Vec<[u64; L]> {
+        self.as_read().lanes()
+    }
+
+    fn set(&mut self, from: &[[u64; L]]) {
+        match self {
+            Written::Lanes(lanes) => lanes.copy_from_slice(from),
+            Written::Bytes(bytes) => {
+                let (words, _) = bytes.as_chunks_mut();
+                for (word, lane) in words.iter_mut().zip(from.as_flattened()) {
+                    *word = lane.to_le_bytes();
+                }
+            }
+        }
+    }
+}
+
+impl<const L: usize> Read<'_, L> {
+    fn bytes(&self) -> usize {
+        match self {
+            Read::Lanes(lanes) => size_of_val(*lanes),
+            Read::Bytes(bytes) => bytes.len(),
+        }
+    }
+
+    fn lanes(self) -> Vec<[u64; L]> {
+        match self {
+            Read::Lanes(lanes) => lanes.to_vec(),
+            Read::Bytes(bytes) => {
+                let (words, _) = bytes.as_chunks();
+                let lanes: Vec<_> = words.iter().copied().map(u64::from_le_bytes).collect();
+                lanes.as_chunks().0.to_vec()
+            }
         }
     }
 }

@@ -15,9 +15,11 @@ mod arena;
 mod assembled;
 #[cfg(test)]
 mod assembled_tests;
+mod chacha20poly1305;
 mod montgomery;
 pub mod port_limit;
 
 pub use arena::Arena;
 pub use assembled::wipe_registers;
+pub use chacha20poly1305::{ChaCha20Poly1305, PARAMETERS, Sums};
 pub use montgomery::{MODULUS_BITS, Moduli, Montgomery, PowerSpace};

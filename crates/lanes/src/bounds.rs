@@ -233,6 +233,18 @@ impl Interval {
         }
     }
 
+    /// What is left of it when every bit that `mask` lacks is taken away.
+    fn within(self, mask: Self) -> Self {
+        match (mask.low >= 0, self.low >= 0) {
+            (true, true) => Self {
+                low: 0,
+                high: self.high.min(mask.high),
+            },
+            (true, false) => Self { low: 0, ..mask },
+            (false, _) => self,
+        }
+    }
+
     /// Every product.
     fn times(self, other: Self) -> Self {
         let corners = [
@@ -360,7 +372,15 @@ impl Machine for Bounds {
     }
 
     fn ternary(&mut self, a: Value, b: Value, c: Value, table: u8) -> Value {
-        self.bitwise(&[a, b, c], table & 1 == 0)
+        let mut value = self.bitwise(&[a, b, c], table & 1 == 0);
+        // An operand without whose bits there are none in the result, like a mask, bounds it.
+        for (operand, without) in [(a, 0x0f), (b, 0x33), (c, 0x55)] {
+            if table & without == 0 {
+                value.lane = value.lane.within(operand.lane);
+                value.word = value.word.within(operand.word);
+            }
+        }
+        value
     }
 
     fn shl(&mut self, Value { lane: a, word }: Value, bits: u32) -> Value {

@@ -3,6 +3,7 @@
 use crate::allocate::{Allocated, allocate};
 use crate::analysis::Report;
 use crate::bounds::{Bounds, BoundsError, Holds, Proof};
+use crate::chacha20poly1305::ChaCha20Poly1305;
 use crate::machine::{Array, Machine};
 use crate::mldsa::MlDsa;
 use crate::model::Model;
@@ -84,6 +85,8 @@ families! {
     Modular,
     /// ML-DSA.
     MlDsa,
+    /// ChaCha20-Poly1305, for records.
+    ChaCha20Poly1305,
 }
 
 /// One of a kernel's arrays.

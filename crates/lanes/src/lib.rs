@@ -22,6 +22,8 @@
 mod allocate;
 mod analysis;
 mod bounds;
+mod chacha20;
+mod chacha20poly1305;
 mod convert;
 mod kernel;
 mod machine;
@@ -29,17 +31,20 @@ mod mldsa;
 mod model;
 mod modular;
 mod montgomery;
+mod poly1305;
 mod print;
 mod schedule;
 mod trace;
 
 pub use analysis::{Licence, Report};
 pub use bounds::{Bounds, BoundsError, Holds, Interval, Proof, Value};
+pub use chacha20poly1305::ChaCha20Poly1305;
 pub use kernel::{ArraySpec, Kernel};
 pub use machine::{Array, DIGIT_BITS, DIGIT_MASK, Machine};
 pub use mldsa::{Half, MlDsa};
 pub use model::Model;
 pub use modular::Modular;
+pub use poly1305::Multiplier;
 pub use print::Width;
 
 #[cfg(test)]

@@ -1,0 +1,283 @@
+//! Kernel sources: Poly1305, as many blocks at a time as a vector has lanes.
+//!
+//! Poly1305 (RFC 8439, section 2.5) is a polynomial in `r` modulo `p := 2^130 - 5`, whose
+//! coefficients are the message's blocks. With `L` lanes, each sums every `L`th block by Horner's
+//! rule in `r^L` (Goll and Gueron, "Vectorization of Poly1305 message authentication code", ITNG
+//! 2015, section IV); the caller multiplies each lane by the power of `r` that it lacks and adds
+//! the lanes up.
+//!
+//! Numbers modulo `p` are limbs whose carries may be late, so that the highest and the lowest can
+//! be carried at the same time. What leaves the highest limb comes back at the lowest, multiplied
+//! by 5, as `2^130 = 5`.
+
+use crate::machine::{Array, Machine};
+
+/// The instruction that multiplies, and so the size of limbs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Multiplier {
+    /// 52-bit multiply-adds (VPMADD52): limbs of 44, 44 and 42 bits.
+    Madd52,
+    /// 32-bit multiplications (VPMULUDQ): five limbs of 26 bits.
+    Mul32,
+}
+
+impl Multiplier {
+    /// Bits of a limb. The highest has what is left of 130.
+    pub const fn limb_bits(self) -> u32 {
+        match self {
+            Multiplier::Madd52 => 44,
+            Multiplier::Mul32 => 26,
+        }
+    }
+
+    /// Limbs of a number.
+    pub const fn limbs(self) -> usize {
+        130usize.div_ceil(self.limb_bits() as usize)
+    }
+
+    /// Every limb that a kernel writes is below 2^bits: 13 or one more than there are in a limb.
+    pub const fn sum_bits(self) -> u32 {
+        match self {
+            Multiplier::Madd52 => 45,
+            Multiplier::Mul32 => 27,
+        }
+    }
+
+    /// Vectors of a power of `r`: its limbs, then those from the second on times
+    /// [`fold`](Self::fold), each in every lane.
+    pub const fn power_len(self) -> usize {
+        2 * self.limbs() - 1
+    }
+
+    /// What a product of limbs is multiplied by that has the weight of a limb beyond the highest.
+    pub const fn fold(self) -> u64 {
+        5 << (self.limb_bits() * self.limbs() as u32 - 130)
+    }
+
+    /// Every vector of a power of `r` is below 2^bits.
+    pub const fn power_bits(self) -> u32 {
+        match self {
+            Multiplier::Madd52 => 49,
+            Multiplier::Mul32 => 29,
+        }
+    }
+
+    fn highest_bits(self) -> u32 {
+        130 - self.limb_bits() * (self.limbs() as u32 - 1)
+    }
+}
+
+/// The sums under way: one of `L` interleaved polynomials in each lane.
+pub(crate) struct Sums<V> {
+    multiplier: Multiplier,
+    array: Array,
+    limbs: Vec<V>,
+    /// What is added to the next blocks: to the caller's first ones what the caller says, to all
+    /// others 2^128 (section 2.5: "add one bit beyond the number of octets").
+    addend: Vec<Option<V>>,
+    power: Vec<V>,
+}
+
+impl<V: Copy> Sums<V> {
+    /// `array` has the limbs of the sums and those of the first addend, `power` those of `r^L`.
+    pub(crate) fn new<M: Machine<V = V>>(
+        m: &mut M,
+        multiplier: Multiplier,
+        array: Array,
+        power: Array,
+    ) -> Self {
+        let limbs = multiplier.limbs();
+        Self {
+            multiplier,
+            array,
+            limbs: (0..limbs).map(|i| m.load(array, i)).collect(),
+            addend: (limbs..2 * limbs).map(|i| Some(m.load(array, i))).collect(),
+            power: (0..multiplier.power_len())
+                .map(|i| m.load(power, i))
+                .collect(),
+        }
+    }
+
+    /// `sums := sums r^L + blocks`, the unreduced columns, for the blocks in vectors `2 index` and
+    /// `2 index + 1` of `data`: even lanes take those of the first vector in order, odd lanes those
+    /// of the second.
+    pub(crate) fn multiply<M: Machine<V = V>>(
+        &mut self,
+        m: &mut M,
+        data: Array,
+        index: usize,
+    ) -> Columns<V> {
+        let (a, b) = (m.load(data, 2 * index), m.load(data, 2 * index + 1));
+        let (low, high) = (m.unpack_low64(a, b), m.unpack_high64(a, b));
+        let blocks = self.split(m, low, high);
+        match self.multiplier {
+            Multiplier::Madd52 => self.madd(m, &blocks),
+            Multiplier::Mul32 => self.mul(m, &blocks),
+        }
+    }
+
+    /// Carries columns to limbs.
+    pub(crate) fn carry<M: Machine<V = V>>(&mut self, m: &mut M, columns: Columns<V>) {
+        self.limbs = match self.multiplier {
+            Multiplier::Madd52 => self.carry_in_order(m, &columns),
+            Multiplier::Mul32 => self.carry_in_two_chains(m, columns.low),
+        };
+    }
+
+    /// Writes the sums, and the addend of every block but the first ones.
+    pub(crate) fn finish<M: Machine<V = V>>(mut self, m: &mut M) {
+        let zero = m.splat(0);
+        self.constant_addend(m);
+        let addend = self.addend.iter().map(|limb| limb.unwrap_or(zero));
+        for (i, limb) in self.limbs.iter().copied().chain(addend).enumerate() {
+            m.store(self.array, i, limb);
+        }
+    }
+
+    /// The limbs of blocks, with the addend.
+    fn split<M: Machine<V = V>>(&mut self, m: &mut M, low: V, high: V) -> Vec<V> {
+        let bits = self.multiplier.limb_bits();
+        let ones = m.splat((1 << bits) - 1);
+        let blocks: Vec<_> = (0..self.limbs.len() as u32)
+            .map(|i| {
+                let at = bits * i;
+                let limb = if at + bits <= 64 {
+                    shr(m, low, at)
+                } else if at < 64 {
+                    let (low, high) = (m.shr(low, at), m.shl(high, 64 - at));
+                    return m.ternary(low, high, ones, A_OR_B_AND_C);
+                } else {
+                    m.shr(high, at - 64)
+                };
+                if at + bits < 128 {
+                    m.and(limb, ones)
+                } else {
+                    limb
+                }
+            })
+            .collect();
+        let sums = blocks
+            .into_iter()
+            .zip(&self.addend)
+            .map(|(limb, addend)| match *addend {
+                Some(addend) => m.add(limb, addend),
+                None => limb,
+            })
+            .collect();
+        self.constant_addend(m);
+        sums
+    }
+
+    fn constant_addend<M: Machine<V = V>>(&mut self, m: &mut M) {
+        let highest = self.limbs.len() - 1;
+        let bit = m.splat(1 << (128 - self.multiplier.limb_bits() * highest as u32));
+        self.addend.fill(None);
+        self.addend[highest] = Some(bit);
+    }
+
+    /// The vector of the power for limb `i` of a sum in column `k`: a product beyond the highest
+    /// column comes back, folded.
+    fn factor(&self, i: usize, k: usize) -> V {
+        let limbs = self.limbs.len();
+        if i <= k {
+            self.power[k - i]
+        } else {
+            self.power[limbs - 1 + limbs + k - i]
+        }
+    }
+
+    fn madd<M: Machine<V = V>>(&self, m: &mut M, blocks: &[V]) -> Columns<V> {
+        let zero = m.splat(0);
+        let (mut low, mut high) = (blocks.to_vec(), vec![zero; blocks.len()]);
+        // The lowest limb is the last to be known.
+        for i in [2, 1, 0] {
+            for k in 0..3 {
+                low[k] = m.madd_lo(low[k], self.limbs[i], self.factor(i, k));
+                high[k] = m.madd_hi(high[k], self.limbs[i], self.factor(i, k));
+            }
+        }
+        Columns { low, high }
+    }
+
+    fn mul<M: Machine<V = V>>(&self, m: &mut M, blocks: &[V]) -> Columns<V> {
+        let mut low = blocks.to_vec();
+        for i in [2, 3, 4, 0, 1] {
+            for (k, column) in low.iter_mut().enumerate() {
+                let product = m.mul32(self.limbs[i], self.factor(i, k));
+                *column = m.add(*column, product);
+            }
+        }
+        Columns {
+            low,
+            high: Vec::new(),
+        }
+    }
+
+    fn carry_in_order<M: Machine<V = V>>(&self, m: &mut M, columns: &Columns<V>) -> Vec<V> {
+        let bits = self.multiplier.limb_bits();
+        let mut limbs = Vec::with_capacity(3);
+        let mut carry = None;
+        for k in 0..3 {
+            let bits = if k == 2 {
+                self.multiplier.highest_bits()
+            } else {
+                bits
+            };
+            let mut column = columns.low[k];
+            if let Some(carry) = carry {
+                column = m.add(column, carry);
+            }
+            let ones = m.splat((1 << bits) - 1);
+            limbs.push(m.and(column, ones));
+            // The high halves have the weight of 2^52 in their column.
+            let low = m.shr(column, bits);
+            let high = m.shl(columns.high[k], 52 - bits);
+            carry = Some(m.add(low, high));
+        }
+        if let Some(carry) = carry {
+            let carry = times_5(m, carry);
+            limbs[0] = m.add(limbs[0], carry);
+        }
+        step(m, &mut limbs, 0, bits);
+        limbs
+    }
+
+    fn carry_in_two_chains<M: Machine<V = V>>(&self, m: &mut M, mut limbs: Vec<V>) -> Vec<V> {
+        let bits = self.multiplier.limb_bits();
+        // From 3 by way of the highest to 1, and beside it from 0 to 4.
+        for k in [3, 0, 4, 1, 0, 2, 3] {
+            step(m, &mut limbs, k, bits);
+        }
+        limbs
+    }
+}
+
+/// A product before its carries: for 52-bit multiply-adds the low halves and the high ones.
+pub(crate) struct Columns<V> {
+    low: Vec<V>,
+    high: Vec<V>,
+}
+
+/// Carries what limb `k` has beyond `bits` to the next one.
+fn step<M: Machine>(m: &mut M, limbs: &mut [M::V], k: usize, bits: u32) {
+    let ones = m.splat((1 << bits) - 1);
+    let mut carry = m.shr(limbs[k], bits);
+    limbs[k] = m.and(limbs[k], ones);
+    let next = (k + 1) % limbs.len();
+    if next == 0 {
+        carry = times_5(m, carry);
+    }
+    limbs[next] = m.add(limbs[next], carry);
+}
+
+fn times_5<M: Machine>(m: &mut M, a: M::V) -> M::V {
+    let four = m.shl(a, 2);
+    m.add(four, a)
+}
+
+fn shr<M: Machine>(m: &mut M, a: M::V, bits: u32) -> M::V {
+    if bits == 0 { a } else { m.shr(a, bits) }
+}
+
+/// The table of `(a | b) & c`.
+const A_OR_B_AND_C: u8 = 0xa8;
