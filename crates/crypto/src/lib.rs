@@ -30,6 +30,7 @@
 
 mod agreement;
 mod backend;
+pub mod chacha20poly1305;
 pub mod ecdh;
 pub mod ecdsa;
 pub mod ed25519;

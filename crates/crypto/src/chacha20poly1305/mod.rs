@@ -1,0 +1,361 @@
+//! ChaCha20-Poly1305 (RFC 8439) in registers of a chosen width.
+//!
+//! Wide registers and multiplications in them can lower the clock of a whole core, for a cipher
+//! that itself is faster with them. So there are four [`Form`]s, which ask for different licences
+//! of the CPU, and which of them runs is the operator's [`Choice`]. Unlike the other operations,
+//! all lanes work on one message: there is nothing to gather.
+//!
+//! ```
+//! use widelane_crypto::chacha20poly1305::{Choice, Cipher};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let key = Cipher::new(Choice::Auto)?.key(&[7; 32]);
+//! let mut record = b"plaintext".to_vec();
+//! let tag = key.seal_in_place(&[0; 12], b"header", &mut record)?;
+//! record.extend_from_slice(&tag);
+//! let opened = key.open_in_place(&[0; 12], b"header", &mut record)?;
+//! assert_eq!(opened, b"plaintext");
+//! # Ok(())
+//! # }
+//! ```
+
+mod poly1305;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use aws_lc_rs::aead;
+use std::fmt;
+use std::str::FromStr;
+use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+use widelane_kernels::ChaCha20Poly1305 as Kernels;
+use widelane_lanes::{Licence, Multiplier};
+use zeroize::Zeroizing;
+
+use record::{Record, TAG};
+
+/// The code that does the arithmetic.
+///
+/// The spelling of [`Display`](fmt::Display) and [`FromStr`] is stable; programs, configuration
+/// files and records use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Form {
+    /// aws-lc-rs; runs on every CPU. Spelt `aws-lc`.
+    AwsLc,
+    /// 256-bit registers without multiplications in them, Poly1305 in 64-bit ones: the form that
+    /// keeps the clock. Spelt `256-light`.
+    Ymm256Light,
+    /// 256-bit registers, Poly1305 with 52-bit multiply-adds. Spelt `256`.
+    Ymm256,
+    /// 512-bit registers, Poly1305 with ordinary multiplications. Spelt `512`.
+    Zmm512,
+    /// 512-bit registers, Poly1305 with 52-bit multiply-adds. Spelt `512-ifma`.
+    Zmm512Ifma,
+}
+
+/// What the operator asked for: the widest form that runs here, or one in particular.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Choice {
+    /// The widest form that this machine runs. Spelt `auto`.
+    #[default]
+    Auto,
+    /// Exactly this one, or an error. Spelt like the [`Form`].
+    Exactly(Form),
+}
+
+/// The code of one form, found to run here.
+#[derive(Clone, Copy, Debug)]
+pub struct Cipher {
+    code: Code,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Code {
+    AwsLc,
+    Ymm(Form, Record<4>),
+    Zmm(Form, Record<8>),
+}
+
+/// A key, and the code that uses it. Zeroised when dropped.
+pub struct Key {
+    inner: Inner,
+}
+
+enum Inner {
+    AwsLc(aead::LessSafeKey),
+    Ymm(Form, Record<4>, Zeroizing<[u32; 8]>),
+    Zmm(Form, Record<8>, Zeroizing<[u32; 8]>),
+}
+
+/// Bytes of a nonce.
+pub const NONCE_LEN: usize = 12;
+/// Bytes of a tag.
+pub const TAG_LEN: usize = TAG;
+
+impl Form {
+    /// Every form, the most widely available first.
+    pub const ALL: [Self; 5] = [
+        Self::AwsLc,
+        Self::Ymm256Light,
+        Self::Ymm256,
+        Self::Zmm512,
+        Self::Zmm512Ifma,
+    ];
+
+    /// Whether this form runs here and now.
+    pub fn is_available(self) -> bool {
+        match self {
+            Self::AwsLc => true,
+            Self::Ymm256Light | Self::Ymm256 => Avx512IfmaVl::detect().is_some(),
+            Self::Zmm512 | Self::Zmm512Ifma => Avx512Ifma::detect().is_some(),
+        }
+    }
+
+    /// The stable spelling.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AwsLc => "aws-lc",
+            Self::Ymm256Light => "256-light",
+            Self::Ymm256 => "256",
+            Self::Zmm512 => "512",
+            Self::Zmm512Ifma => "512-ifma",
+        }
+    }
+
+    /// The licence that the form asks for, as computed from its instructions; of aws-lc-rs it is
+    /// not known.
+    pub fn licence(self) -> Option<Licence> {
+        match self {
+            Self::AwsLc => None,
+            Self::Ymm256Light | Self::Ymm256 => {
+                Some(Kernels::<4>::model(self.multiplier()).licence())
+            }
+            Self::Zmm512 | Self::Zmm512Ifma => {
+                Some(Kernels::<8>::model(self.multiplier()).licence())
+            }
+        }
+    }
+
+    /// How lanes make Poly1305's sums, if they do.
+    fn multiplier(self) -> Option<Multiplier> {
+        match self {
+            Self::AwsLc | Self::Ymm256Light => None,
+            Self::Zmm512 => Some(Multiplier::Mul32),
+            // With the same licence as ordinary multiplications.
+            Self::Ymm256 | Self::Zmm512Ifma => Some(Multiplier::Madd52),
+        }
+    }
+}
+
+impl Cipher {
+    /// Chooses the form.
+    ///
+    /// # Errors
+    ///
+    /// When a form was asked for by name and this machine cannot run it.
+    pub fn new(choice: Choice) -> Result<Self, FormUnavailable> {
+        let form = match choice {
+            Choice::Auto => Form::ALL
+                .into_iter()
+                .rfind(|form| form.is_available())
+                .unwrap_or(Form::AwsLc),
+            Choice::Exactly(form) => form,
+        };
+        let unavailable = FormUnavailable { form };
+        let code = match form {
+            Form::AwsLc => Code::AwsLc,
+            Form::Ymm256Light | Form::Ymm256 => {
+                let token = Avx512IfmaVl::detect().ok_or(unavailable)?;
+                Code::Ymm(form, Record::new(Kernels::ymm(token, form.multiplier())))
+            }
+            Form::Zmm512 | Form::Zmm512Ifma => {
+                let token = Avx512Ifma::detect().ok_or(unavailable)?;
+                Code::Zmm(form, Record::new(Kernels::zmm(token, form.multiplier())))
+            }
+        };
+        Ok(Self { code })
+    }
+
+    /// The form that was chosen.
+    pub fn form(&self) -> Form {
+        match self.code {
+            Code::AwsLc => Form::AwsLc,
+            Code::Ymm(form, _) | Code::Zmm(form, _) => form,
+        }
+    }
+
+    /// A key for this code.
+    pub fn key(&self, key: &[u8; 32]) -> Key {
+        let words = || {
+            let (words, _) = key.as_chunks();
+            Zeroizing::new(std::array::from_fn(|i| u32::from_le_bytes(words[i])))
+        };
+        let inner = match self.code {
+            Code::AwsLc => {
+                let key = aead::UnboundKey::new(&aead::CHACHA20_POLY1305, key);
+                Inner::AwsLc(aead::LessSafeKey::new(key.expect("its keys have 32 bytes")))
+            }
+            Code::Ymm(form, record) => Inner::Ymm(form, record, words()),
+            Code::Zmm(form, record) => Inner::Zmm(form, record, words()),
+        };
+        Key { inner }
+    }
+}
+
+impl Key {
+    /// The code that uses the key.
+    pub fn form(&self) -> Form {
+        match self.inner {
+            Inner::AwsLc(_) => Form::AwsLc,
+            Inner::Ymm(form, ..) | Inner::Zmm(form, ..) => form,
+        }
+    }
+
+    /// Encrypts `text` in place and gives the tag of it and of `aad`.
+    ///
+    /// A nonce must never be used twice with the same key.
+    ///
+    /// # Errors
+    ///
+    /// If `text` is longer than [`MAX_LEN`].
+    pub fn seal_in_place(
+        &self,
+        nonce: &[u8; NONCE_LEN],
+        aad: &[u8],
+        text: &mut [u8],
+    ) -> Result<[u8; TAG_LEN], SealError> {
+        let len = text.len();
+        if len as u64 > MAX_LEN {
+            return Err(SealError::TooLong { len });
+        }
+        match &self.inner {
+            Inner::AwsLc(key) => {
+                let nonce = aead::Nonce::assume_unique_for_key(*nonce);
+                let tag = key
+                    .seal_in_place_separate_tag(nonce, aead::Aad::from(aad), text)
+                    .map_err(|_| SealError::TooLong { len })?;
+                let mut bytes = [0; TAG_LEN];
+                bytes.copy_from_slice(tag.as_ref());
+                Ok(bytes)
+            }
+            Inner::Ymm(_, record, key) => Ok(record.seal(key, nonce, aad, text)),
+            Inner::Zmm(_, record, key) => Ok(record.seal(key, nonce, aad, text)),
+        }
+    }
+
+    /// Decrypts in place what is a ciphertext followed by its tag, and gives the plaintext.
+    ///
+    /// # Errors
+    ///
+    /// If the tag is not that of the ciphertext and of `aad`; nothing is left then of what was
+    /// decrypted. Or if there is no room for a tag, or more than [`MAX_LEN`] bytes before it.
+    pub fn open_in_place<'a>(
+        &self,
+        nonce: &[u8; NONCE_LEN],
+        aad: &[u8],
+        sealed: &'a mut [u8],
+    ) -> Result<&'a mut [u8], OpenError> {
+        let len = sealed.len().checked_sub(TAG_LEN).ok_or(OpenError)?;
+        if len as u64 > MAX_LEN {
+            return Err(OpenError);
+        }
+        if let Inner::AwsLc(key) = &self.inner {
+            let nonce = aead::Nonce::assume_unique_for_key(*nonce);
+            return key
+                .open_in_place(nonce, aead::Aad::from(aad), sealed)
+                .map_err(|_| OpenError);
+        }
+        let (text, tag) = sealed.split_last_chunk_mut().ok_or(OpenError)?;
+        let genuine = match &self.inner {
+            Inner::Ymm(_, record, key) => record.open(key, nonce, aad, text, tag),
+            Inner::Zmm(_, record, key) => record.open(key, nonce, aad, text, tag),
+            Inner::AwsLc(_) => unreachable!("answered above"),
+        };
+        if genuine { Ok(text) } else { Err(OpenError) }
+    }
+}
+
+/// Bytes of the longest text: what 2^32 - 1 blocks encrypt (RFC 8439, section 2.8).
+pub const MAX_LEN: u64 = (u32::MAX as u64) * 64;
+
+/// No ciphertext.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SealError {
+    /// The counter of blocks does not reach so far.
+    #[error("a text of {len} bytes is too long; the cipher takes {MAX_LEN}: send it in pieces")]
+    TooLong {
+        /// Bytes of the text.
+        len: usize,
+    },
+}
+
+/// The tag is wrong or missing: this is not what the owner of the key sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the record is not authentic")]
+pub struct OpenError;
+
+/// The form asked for by name does not run on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the form {form} of ChaCha20-Poly1305 does not run here: the CPU or the operating system lacks \
+     AVX-512 IFMA, or WIDELANE_CPU_DISABLE switches it off; use auto or aws-lc"
+)]
+pub struct FormUnavailable {
+    /// The form that was asked for.
+    pub form: Form,
+}
+
+/// A text that names no form.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "unknown form {0:?} of ChaCha20-Poly1305; use auto, 512-ifma, 512, 256, 256-light or aws-lc"
+)]
+pub struct ParseFormError(String);
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let form = self.form();
+        f.debug_struct("Key")
+            .field("form", &form)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Form {
+    type Err = ParseFormError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|form| form.name() == text)
+            .ok_or_else(|| ParseFormError(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.pad(AUTO),
+            Self::Exactly(form) => form.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Choice {
+    type Err = ParseFormError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == AUTO {
+            return Ok(Self::Auto);
+        }
+        text.parse().map(Self::Exactly)
+    }
+}
+
+const AUTO: &str = "auto";
