@@ -4,6 +4,7 @@
 //! messages into the integers that the kernels work on, runs passes over several requests and
 //! releases a result only after it was verified. Families: [`rsa`], [`ecdsa`], [`ed25519`] and
 //! [`mldsa`] signatures, [`ecdh`] and [`x25519`] key agreement, [`mlkem`] key encapsulation.
+//! And [`chacha20poly1305`], the cipher, whose lanes all work on one message.
 //!
 //! What it is not: a scheduler. Which requests share a pass, and when it runs, is decided by
 //! `batching` and carried out by `engine`. Nor does it contain arithmetic for vector registers
