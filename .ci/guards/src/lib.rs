@@ -197,6 +197,7 @@ pub const UNSAFE_ROOMS: &[&str] = &[
     "crates/kernels/src/arena.rs",
     "crates/kernels/src/assembled.rs",
     "crates/kernels/src/port_limit.rs",
+    "tools/frequency/src/spin.rs",
 ];
 
 /// Every crate of ours with those of ours it may depend on.
@@ -221,6 +222,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &[LANES, CPU, KERNELS, CRYPTO, BATCHING, ENGINE, RUSTLS],
     ),
     ("widelane-handshakes", &[]),
+    ("widelane-frequency", &[LANES, CPU]),
     ("widelane-scan", &[LANES, CPU]),
     ("widelane-guards", &[]),
     (
@@ -236,6 +238,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "widelane-terminator",
             "widelane-load",
             "widelane-speed",
+            "widelane-frequency",
             "widelane-scan",
         ],
     ),

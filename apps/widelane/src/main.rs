@@ -8,10 +8,12 @@
 
 #![forbid(unsafe_code)]
 
+mod advise;
 mod failure;
 mod kernels;
 mod load;
 mod output;
+mod probe;
 mod scan;
 mod serve;
 mod speed;
@@ -42,6 +44,8 @@ enum Command {
     Load(load::Args),
     Speed(speed::Args),
     Kernels(kernels::Args),
+    Probe(probe::Args),
+    Advise(advise::Args),
     Scan(scan::Args),
 }
 
@@ -52,6 +56,8 @@ fn main() -> ExitCode {
         Command::Load(args) => load::run(args),
         Command::Speed(args) => speed::run(args),
         Command::Kernels(args) => kernels::run(args),
+        Command::Probe(args) => probe::run(args),
+        Command::Advise(args) => advise::run(args),
         Command::Scan(args) => scan::run(args),
     };
     match result {
@@ -66,6 +72,7 @@ Examples:
   widelane load 127.0.0.1:8443 --insecure --concurrency 32 --duration 10
   widelane speed rsa2048-sign
   widelane kernels
+  widelane probe --quick && widelane advise
   widelane scan /usr/lib/x86_64-linux-gnu/libcrypto.so.3
 
 What is measured is printed as a table for people, or as JSON for programs with --json.

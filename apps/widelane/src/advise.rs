@@ -1,0 +1,108 @@
+//! `widelane advise`: what follows from the profile of this machine, or from published figures.
+
+use crate::failure::Failure;
+use crate::output;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use widelane_cpu::licence::{turbo, turbo_of};
+use widelane_frequency::{Advice, Machine, Placement, Profile, Stale, Subject, advise};
+
+/// Say what follows for this machine, or for a model that is known from published figures
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// A processor of the data file, like "Gold 6130" [default: this machine, by its profile]
+    #[arg(value_name = "MODEL")]
+    model: Option<String>,
+
+    /// The profile [default: where `widelane probe` keeps it]
+    #[arg(long, value_name = "FILE", conflicts_with = "model")]
+    profile: Option<PathBuf>,
+
+    /// Print JSON, an object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it.
+pub(crate) fn run(args: Args) -> Result<(), Failure> {
+    let advice = match &args.model {
+        Some(model) => published(model)?,
+        None => vec![measured(args.profile)?],
+    };
+    let mut text = String::new();
+    for advice in &advice {
+        if args.json {
+            text.push_str(&serde_json::to_string(advice)?);
+            text.push('\n');
+        } else {
+            text.push_str(&words(advice));
+        }
+    }
+    output::print(&text)
+}
+
+fn published(model: &str) -> Result<Vec<Advice>, Failure> {
+    let rows = turbo_of(model);
+    if rows.is_empty() {
+        let mut known: Vec<_> = turbo().iter().map(|row| row.cpu).collect();
+        known.dedup();
+        return Err(Failure::Usage(format!(
+            "no published figures for {model:?}; there are some for {}",
+            known.join(", ")
+        )));
+    }
+    Ok(rows
+        .into_iter()
+        .map(|row| advise(Subject::Published(row)))
+        .collect())
+}
+
+fn measured(path: Option<PathBuf>) -> Result<Advice, Failure> {
+    let missing = "there is no state directory for this user; name the profile with --profile";
+    let path = path.or_else(Profile::default_path);
+    let path = path.ok_or_else(|| Failure::Failed(missing.to_owned()))?;
+    let profile = Profile::load(&path).map_err(|error| {
+        Failure::Failed(format!(
+            "{error}; measure this machine first with `widelane probe`"
+        ))
+    })?;
+    match profile.stale(&Machine::here()) {
+        None => Ok(advise(Subject::Measured(&profile))),
+        Some(Stale::Machine) => Err(Failure::Failed(format!(
+            "{} is of another machine ({}, microcode {}, {} CPUs): measure this one with `widelane probe`",
+            path.display(),
+            profile.machine.name,
+            profile.machine.microcode,
+            profile.machine.cpus
+        ))),
+        Some(Stale::Format) => Err(Failure::Failed(format!(
+            "{} is of another version: measure again with `widelane probe`",
+            path.display()
+        ))),
+    }
+}
+
+fn words(advice: &Advice) -> String {
+    let mut text = format!("{} ({})\n", advice.machine, advice.basis);
+    for line in &advice.words {
+        let _ = writeln!(text, "  {line}");
+    }
+    let placement = match advice.placement {
+        Placement::Inline => "inline",
+        Placement::VectorCores => "vector-cores",
+    };
+    let _ = writeln!(
+        text,
+        "  placement {placement}; registers of {} bits for kernels that multiply, of {} for others\n",
+        advice.heavy_width, advice.light_width
+    );
+    text
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  widelane probe && widelane advise
+  widelane advise \"Gold 6130\"
+      what would happen there
+  widelane advise --json";

@@ -1,0 +1,236 @@
+//! `widelane probe`: what wide code does to the clock of this machine.
+
+use crate::failure::Failure;
+use crate::output;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Instant;
+use widelane_frequency::{Distribution, Machine, Penalty, Profile, picture, probe};
+
+/// Measure what wide code does to the clock of this machine
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Measure for two seconds in place of half a minute: wider intervals
+    #[arg(long)]
+    quick: bool,
+
+    /// Keep the profile in this file [default: widelane/profile.json in /var/lib for root, else in
+    /// the user's state directory]
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Draw the clocks into this SVG file
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
+
+    /// Show the profile that is kept, if it is of this machine; measure only if not
+    #[arg(long)]
+    cached: bool,
+
+    /// Print the profile as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it.
+pub(crate) fn run(args: Args) -> Result<(), Failure> {
+    let path = args.output.clone().or_else(Profile::default_path);
+    let kept = match &path {
+        Some(path) if args.cached => Profile::load(path).ok(),
+        _ => None,
+    };
+    let profile = match kept.filter(|profile| profile.stale(&Machine::here()).is_none()) {
+        Some(profile) => profile,
+        None => {
+            let profile = measure(args.quick);
+            keep(&profile, path, args.output.is_some())?;
+            profile
+        }
+    };
+    if let Some(path) = &args.picture {
+        std::fs::write(path, picture(&profile)).map_err(|error| {
+            Failure::Failed(format!("cannot write {}: {error}", path.display()))
+        })?;
+    }
+    if args.json {
+        output::print(&format!("{}\n", serde_json::to_string(&profile)?))
+    } else {
+        output::print(&table(&profile))
+    }
+}
+
+fn measure(quick: bool) -> Profile {
+    let started = Instant::now();
+    let progress = |what: &str, done: f64| {
+        if io::stderr().is_terminal() && started.elapsed().as_secs() >= 2 {
+            let _ = write!(io::stderr(), "\r{what}: {:3.0} %\x1b[K", 100.0 * done);
+        }
+    };
+    let profile = probe(quick, &progress);
+    if io::stderr().is_terminal() {
+        let _ = write!(io::stderr(), "\r\x1b[K");
+    }
+    profile
+}
+
+/// Keeps the profile. A place that nobody named may be out of reach: that is said and no failure.
+fn keep(profile: &Profile, path: Option<PathBuf>, named: bool) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    match profile.save(&path) {
+        Ok(()) => Ok(()),
+        Err(error) if named => Err(Failure::Failed(format!("cannot keep the profile: {error}"))),
+        Err(error) => {
+            output::complain(&format!(
+                "widelane: the profile is not kept: {error}; name a file with --output\n"
+            ));
+            Ok(())
+        }
+    }
+}
+
+fn table(profile: &Profile) -> String {
+    let mut text = String::new();
+    let machine = &profile.machine;
+    let _ = writeln!(
+        text,
+        "{}{}, microcode {}, time-stamp counter {:.4} GHz{}\n",
+        machine.name,
+        if machine.virtual_machine {
+            " (virtual machine)"
+        } else {
+            ""
+        },
+        machine.microcode,
+        profile.tsc_ghz,
+        if profile.quick {
+            "; measured in a hurry"
+        } else {
+            ""
+        },
+    );
+    let _ = writeln!(
+        text,
+        "{:<10} {:>6} {:>7} {:>15} {:>10} {:>15} {:>9}",
+        "class", "cores", "GHz", "95 %", "of scalar", "95 %", "vanished"
+    );
+    for clock in &profile.clocks {
+        let _ = writeln!(
+            text,
+            "{:<10} {:>6} {:>7.3} {:>15} {:>9.1}% {:>15} {:>8.1}%",
+            clock.class,
+            clock.cores,
+            clock.ghz.value,
+            format!("{:.3}–{:.3}", clock.ghz.low, clock.ghz.high),
+            100.0 * clock.of_scalar.value,
+            format!(
+                "{:.1}–{:.1}%",
+                100.0 * clock.of_scalar.low,
+                100.0 * clock.of_scalar.high
+            ),
+            100.0 * clock.vanished.value,
+        );
+    }
+    let _ = writeln!(
+        text,
+        "\n{:<10} {:>20} {:>20} {:>12} {:>20}",
+        "edges", "work lost, µs", "of scalar code, µs", "clock after", "until it is back, µs"
+    );
+    for edge in &profile.transitions {
+        let _ = writeln!(
+            text,
+            "{:<10} {:>20} {:>20} {:>11.1}% {:>20}",
+            edge.class,
+            spread(&edge.stall_us),
+            spread(&edge.control_us),
+            100.0 * edge.after,
+            edge.tail_us
+                .as_ref()
+                .map_or("n/a (not lower)".to_owned(), spread),
+        );
+    }
+    match &profile.hand_over {
+        Some(ways) => {
+            let _ = writeln!(text, "\nhand-over to another core, µs     p50 (p5–p95)");
+            for (way, ns) in [
+                ("to a core that spins", &ways.spinning_ns),
+                ("to a thread that sleeps", &ways.sleeping_ns),
+                ("call of a pool, there and back", &ways.pool_call_ns),
+                ("migration, there and back", &ways.migration_ns),
+            ] {
+                let us = |ns: f64| ns / 1e3;
+                let _ = writeln!(
+                    text,
+                    "  {way:<31} {:.2} ({:.2}–{:.2})",
+                    us(ns.p50),
+                    us(ns.p5),
+                    us(ns.p95)
+                );
+            }
+        }
+        None => {
+            text.push_str("\nhand-over to another core: n/a: this process may use one CPU only\n")
+        }
+    }
+    text.push_str("\ncounters\n");
+    for counter in &profile.counters {
+        let read: Vec<_> = counter
+            .ghz
+            .iter()
+            .map(|(class, ghz)| format!("{class} {ghz:.3} GHz"))
+            .collect();
+        let said = counter
+            .why_not
+            .as_ref()
+            .map_or(read.join(", "), |why| format!("n/a: {why}"));
+        let _ = writeln!(text, "  {}: {said}", counter.name);
+    }
+    let _ = writeln!(text, "\n{}", verdict(&profile.penalty()));
+    text
+}
+
+fn spread(distribution: &Distribution) -> String {
+    format!(
+        "{:.1} ({:.1}–{:.1})",
+        distribution.p50, distribution.p5, distribution.p95
+    )
+}
+
+fn verdict(penalty: &Penalty) -> String {
+    match penalty {
+        Penalty::None { at_most } => format!(
+            "No penalty: wide code costs no clock here that could be told from noise (at most {:.1} %).",
+            100.0 * at_most
+        ),
+        Penalty::Some(depths) => {
+            let deepest = depths.iter().map(|depth| {
+                format!(
+                    "{} on {} cores: {:.1} % ({:.1} to {:.1})",
+                    depth.class,
+                    depth.cores,
+                    100.0 * depth.depth.value,
+                    100.0 * depth.depth.low,
+                    100.0 * depth.depth.high
+                )
+            });
+            format!(
+                "Penalty: wide code costs clock here.\n  {}",
+                deepest.collect::<Vec<_>>().join("\n  ")
+            )
+        }
+        Penalty::Unknown => "Nothing could be measured about wide code here.".to_owned(),
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  widelane probe
+  widelane probe --quick --picture clocks.svg
+  widelane probe --cached --json
+  taskset -c 2,3 widelane probe
+      only CPUs 2 and 3
+
+The clock is that of a chain of multiplications with wide code in its shadow, timed by the time-stamp
+counter: no counters and no rights are needed. vanished: the share of the time in which the core was
+taken away, by the hypervisor, interrupts or other programs. Measure on a machine that is quiet.";

@@ -1,0 +1,229 @@
+//! The clock by class of code, on one and on more cores.
+//!
+//! Each condition (a class, a number of active cores) is measured in many short slots, in rounds
+//! through all conditions: what a neighbour or the temperature does to the clock falls on all of
+//! them alike, and what differs between conditions of one round is the code's doing.
+
+use crate::estimate::{Estimate, median};
+use crate::machine::pin;
+use crate::spin::{ROUND_CYCLES, runs, spin, ticks};
+use serde::{Deserialize, Serialize};
+use std::sync::Barrier;
+use std::time::Duration;
+use widelane_cpu::licence::Class;
+
+/// What was found for one class on a number of cores at once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Clock {
+    /// The class, as [`class_name`] spells it.
+    pub class: String,
+    /// Cores that ran it at once.
+    pub cores: usize,
+    /// The clock in GHz while the code ran.
+    pub ghz: Estimate,
+    /// The same as a share of that of scalar code in the same round, on as many cores.
+    pub of_scalar: Estimate,
+    /// The share of the time in which the cores were taken away: by the hypervisor, by interrupts,
+    /// by other programs.
+    pub vanished: Estimate,
+}
+
+/// How long to measure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Schedule {
+    pub(crate) rounds: usize,
+    /// Before each slot, until the clock has forgotten the condition before.
+    pub(crate) settle: Duration,
+    pub(crate) slot: Duration,
+}
+
+/// The spelling of a class in profiles and tables.
+pub fn class_name(class: Class) -> &'static str {
+    match class {
+        Class::Scalar => "scalar",
+        Class::Vector128 => "128",
+        Class::Light256 => "256-light",
+        Class::Heavy256 => "256-heavy",
+        Class::Light512 => "512-light",
+        Class::Heavy512 => "512-heavy",
+    }
+}
+
+/// Measures every class that runs here on one, two, four … and all of `cpus` at once, and calls
+/// `progress` with the share that is done.
+pub(crate) fn clocks(
+    cpus: &[usize],
+    hertz: f64,
+    schedule: Schedule,
+    progress: &(dyn Fn(f64) + Sync),
+) -> Vec<Clock> {
+    let classes: Vec<_> = Class::ALL
+        .into_iter()
+        .filter(|&class| runs(class))
+        .collect();
+    let conditions: Vec<_> = counts(cpus.len())
+        .into_iter()
+        .flat_map(|cores| classes.iter().map(move |&class| (class, cores)))
+        .collect();
+    let slots = measure(cpus, hertz, schedule, &conditions, progress);
+
+    let mut found = Vec::new();
+    for (at, &(class, cores)) in conditions.iter().enumerate() {
+        let scalar = conditions
+            .iter()
+            .position(|&other| other == (Class::Scalar, cores));
+        let rounds = || (0..schedule.rounds).filter_map(|round| Some((round, slots[at][round]?)));
+        let ghz: Vec<_> = rounds().map(|(_, slot)| slot.ghz).collect();
+        let vanished: Vec<_> = rounds().map(|(_, slot)| slot.vanished).collect();
+        let ratio = |(round, slot): (usize, Slot)| Some(slot.ghz / slots[scalar?][round]?.ghz);
+        let ratios: Vec<_> = rounds().filter_map(ratio).collect();
+        if let (Some(ghz), Some(of_scalar), Some(vanished)) =
+            (Estimate::of(&ghz), Estimate::of(&ratios), share(&vanished))
+        {
+            found.push(Clock {
+                class: class_name(class).to_owned(),
+                cores,
+                ghz,
+                of_scalar,
+                vanished,
+            });
+        }
+    }
+    found
+}
+
+/// What one slot showed.
+#[derive(Clone, Copy)]
+struct Slot {
+    ghz: f64,
+    vanished: f64,
+}
+
+/// Every condition's slots, by round.
+fn measure(
+    cpus: &[usize],
+    hertz: f64,
+    schedule: Schedule,
+    conditions: &[(Class, usize)],
+    progress: &(dyn Fn(f64) + Sync),
+) -> Vec<Vec<Option<Slot>>> {
+    let barrier = Barrier::new(cpus.len());
+    // By thread, then in the order of time.
+    let by_thread: Vec<Vec<Option<Slot>>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = cpus
+            .iter()
+            .enumerate()
+            .map(|(place, &cpu)| {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    // Where a CPU went away meanwhile, its slots are missing.
+                    let here = pin(cpu).is_ok();
+                    let mut slots = Vec::new();
+                    for round in 0..schedule.rounds {
+                        for &(class, cores) in conditions {
+                            barrier.wait();
+                            let part = here && place < cores;
+                            slots.push(part.then(|| slot(class, hertz, schedule)).flatten());
+                        }
+                        if place == 0 {
+                            progress((round + 1) as f64 / schedule.rounds as f64);
+                        }
+                    }
+                    slots
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_default())
+            .collect()
+    });
+    let merged = |condition: usize, round: usize| {
+        let at = round * conditions.len() + condition;
+        let slots = by_thread.iter().filter_map(|slots| *slots.get(at)?);
+        let (ghz, vanished): (Vec<_>, Vec<_>) = slots.map(|s| (s.ghz, s.vanished)).unzip();
+        Some(Slot {
+            ghz: median(&ghz)?,
+            vanished: vanished.iter().sum::<f64>() / vanished.len() as f64,
+        })
+    };
+    let rounds = |condition| (0..schedule.rounds).map(|r| merged(condition, r)).collect();
+    (0..conditions.len()).map(rounds).collect()
+}
+
+/// One slot on one core.
+fn slot(class: Class, hertz: f64, schedule: Schedule) -> Option<Slot> {
+    let span = |time: Duration| (time.as_secs_f64() * hertz) as u64;
+    let settled = ticks() + span(schedule.settle);
+    while ticks() < settled {
+        spin(class, WINDOW);
+    }
+    let start = ticks();
+    let end = start + span(schedule.slot);
+    let mut windows = Vec::new();
+    let mut now = start;
+    while now < end {
+        windows.push(spin(class, WINDOW) as f64);
+        now = ticks();
+    }
+    // A window without interruption is the rule; its time is the clock's.
+    let usual = median(&windows)?;
+    let cycles = (WINDOW * ROUND_CYCLES) as f64;
+    let undisturbed = usual * windows.len() as f64;
+    Some(Slot {
+        ghz: cycles / usual * hertz / 1e9,
+        vanished: (1.0 - undisturbed / (now - start) as f64).max(0.0),
+    })
+}
+
+/// A mean share of time over the rounds, with the interval of the mean: what takes a core away
+/// comes seldom and long, so that the median of few slots would not see it.
+fn share(samples: &[f64]) -> Option<Estimate> {
+    let n = samples.len() as f64;
+    let value = samples.iter().sum::<f64>() / n;
+    let variance = samples.iter().map(|x| (x - value).powi(2)).sum::<f64>() / (n - 1.0);
+    let spread = 1.96 * (variance / n).sqrt();
+    (samples.len() >= crate::estimate::FEWEST).then_some(Estimate {
+        value,
+        low: (value - spread - RESOLUTION).max(0.0),
+        high: value + spread + RESOLUTION,
+    })
+}
+
+/// One, two, four … and all.
+fn counts(all: usize) -> Vec<usize> {
+    let mut counts: Vec<_> = std::iter::successors(Some(1), |n| Some(2 * n))
+        .take_while(|&n| n < all)
+        .collect();
+    if all > 0 {
+        counts.push(all);
+    }
+    counts
+}
+
+/// Rounds of the chain in a window: some ten microseconds, short beside what interrupts a core and
+/// long beside the reading of the counter.
+const WINDOW: u64 = 1500;
+/// What the reading of the counter between windows takes away by itself.
+const RESOLUTION: f64 = 0.005;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_are_doubled_until_all_are_active() {
+        assert_eq!(counts(1), [1]);
+        assert_eq!(counts(2), [1, 2]);
+        assert_eq!(counts(6), [1, 2, 4, 6]);
+        assert_eq!(counts(8), [1, 2, 4, 8]);
+        assert!(counts(0).is_empty());
+    }
+
+    #[test]
+    fn shares_of_time_are_means() {
+        let share = share(&[0.0, 0.0, 0.0, 0.8, 0.0, 0.0, 0.0, 0.8]).unwrap();
+        assert!((share.value - 0.2).abs() < 1e-9);
+        assert!(share.low < 0.2 && share.high > 0.2 && share.low >= 0.0);
+    }
+}

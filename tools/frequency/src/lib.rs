@@ -1,0 +1,32 @@
+//! What wide code does to the clock of this machine: measured, kept as a profile, turned into advice.
+//!
+//! [`probe`] measures, without counters if need be: the clock by class of code on one and on more
+//! cores, the edges of wide code, what hand-over to another core costs. [`Profile`] keeps the
+//! result and knows when it is stale. [`advise`] says what follows from it, or from what is published
+//! about another machine. [`picture`] draws it.
+//!
+//! What could not be measured is missing in the profile, with the reason where there is one. Nothing
+//! is guessed.
+
+#![deny(unsafe_code)]
+
+mod advice;
+mod clocks;
+mod counters;
+mod estimate;
+mod handover;
+mod machine;
+mod picture;
+mod profile;
+mod spin;
+mod transitions;
+
+pub use advice::{Advice, Placement, Subject, advise};
+pub use clocks::{Clock, class_name};
+pub use counters::Counter;
+pub use estimate::{Distribution, Estimate};
+pub use handover::HandOver;
+pub use machine::Machine;
+pub use picture::picture;
+pub use profile::{Depth, Penalty, Profile, ProfileError, Stale, probe};
+pub use transitions::Transition;

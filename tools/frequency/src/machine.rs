@@ -1,0 +1,137 @@
+//! Which machine this is, and which of its CPUs may be used.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::time::{Duration, Instant};
+
+use crate::spin::ticks;
+
+/// What a profile depends on: on another processor or microcode it is stale.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// `GenuineIntel`, `AuthenticAMD` and so on.
+    pub vendor: String,
+    /// Family, as CPUID counts it with its extension.
+    pub family: u32,
+    /// Model, likewise.
+    pub model: u32,
+    /// Stepping.
+    pub stepping: u32,
+    /// The name for people.
+    pub name: String,
+    /// The version of the microcode.
+    pub microcode: String,
+    /// CPUs that are online.
+    pub cpus: usize,
+    /// Whether it is a guest of a hypervisor.
+    pub virtual_machine: bool,
+}
+
+impl Machine {
+    /// This machine, as `/proc/cpuinfo` describes its first CPU.
+    pub fn here() -> Self {
+        Self::from_cpuinfo(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
+    }
+
+    fn from_cpuinfo(text: &str) -> Self {
+        let value = |name: &str| {
+            let line = text.lines().find_map(|line| {
+                let (key, value) = line.split_once(':')?;
+                (key.trim() == name).then(|| value.trim().to_owned())
+            });
+            line.unwrap_or_default()
+        };
+        let number = |name| value(name).parse().unwrap_or(0);
+        Self {
+            vendor: value("vendor_id"),
+            family: number("cpu family"),
+            model: number("model"),
+            stepping: number("stepping"),
+            name: value("model name"),
+            microcode: value("microcode"),
+            cpus: text
+                .lines()
+                .filter(|line| line.starts_with("processor"))
+                .count(),
+            virtual_machine: value("flags").split(' ').any(|flag| flag == "hypervisor"),
+        }
+    }
+}
+
+/// The CPUs that this process may use, in ascending order.
+pub(crate) fn allowed_cpus() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| set.is_set(cpu))
+        .collect()
+}
+
+/// Keeps the calling thread on one CPU.
+pub(crate) fn pin(cpu: usize) -> std::io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// The other hyperthreads of a CPU's core.
+pub(crate) fn siblings(cpu: usize) -> Vec<usize> {
+    let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+    let list = fs::read_to_string(path).unwrap_or_default();
+    parse_list(list.trim())
+        .into_iter()
+        .filter(|&other| other != cpu)
+        .collect()
+}
+
+/// `0,2-3` as the kernel writes lists of CPUs.
+fn parse_list(list: &str) -> Vec<usize> {
+    let mut cpus = Vec::new();
+    for part in list.split(',') {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(from), Ok(to)) = (from.trim().parse::<usize>(), to.trim().parse::<usize>()) {
+            cpus.extend(from..=to.min(from + CpuSet::MAX_CPU));
+        }
+    }
+    cpus
+}
+
+/// Ticks of the time-stamp counter a second, against the system's clock.
+pub(crate) fn ticks_per_second() -> f64 {
+    // Which of the two clocks is read first alternates, so that the time for it cancels out.
+    let (tick, start) = (ticks(), Instant::now());
+    while start.elapsed() < CALIBRATION {
+        std::hint::spin_loop();
+    }
+    let (elapsed, end) = (start.elapsed(), ticks());
+    (end - tick) as f64 / elapsed.as_secs_f64()
+}
+
+const CALIBRATION: Duration = Duration::from_millis(40);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_read_from_what_the_kernel_says() {
+        let text = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 85\n\
+            model name\t: Intel(R) Xeon(R) Gold 6130 CPU @ 2.10GHz\nstepping\t: 4\n\
+            microcode\t: 0x2007006\nflags\t\t: fpu hypervisor avx512f\n\nprocessor\t: 1\n";
+        let machine = Machine::from_cpuinfo(text);
+        assert_eq!(
+            (machine.family, machine.model, machine.stepping),
+            (6, 85, 4)
+        );
+        assert_eq!((machine.cpus, machine.virtual_machine), (2, true));
+        assert!(machine.name.contains("6130") && machine.microcode == "0x2007006");
+        assert_eq!(Machine::from_cpuinfo("").cpus, 0);
+    }
+
+    #[test]
+    fn lists_of_cpus_are_read() {
+        assert_eq!(parse_list("0,2-4"), [0, 2, 3, 4]);
+        assert_eq!(parse_list("7"), [7]);
+        assert!(parse_list("").is_empty() && parse_list("x-y").is_empty());
+    }
+}
