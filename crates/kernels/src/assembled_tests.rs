@@ -52,6 +52,7 @@ fn inputs<const L: usize>(kernel: Kernel, round: usize, random: &mut Random) -> 
         Kernel::Modular(_) => modular(&specs, &mut inputs),
         Kernel::MlDsa(kernel) => mldsa(kernel, &specs, &mut inputs),
         Kernel::ChaCha20Poly1305(_) => {}
+        Kernel::Keccak(_) => {}
     }
     inputs
 }

@@ -4,7 +4,7 @@
 //! printed, `arena.rs` holds the memory for it, and [`port_limit`] tells what there is to reach: the
 //! three files with `unsafe`. On top of that there is one safe file for each family of kernels,
 //! with the widths behind one type: [`Montgomery`] holds the kernels for numbers of one size,
-//! chosen once.
+//! [`Keccak`] those of a hash function, chosen once.
 //!
 //! There are no keys and no protocols here, and no choice of a backend: the caller brings the
 //! token that proves what the CPU can do.
@@ -16,10 +16,12 @@ mod assembled;
 #[cfg(test)]
 mod assembled_tests;
 mod chacha20poly1305;
+mod keccak;
 mod montgomery;
 pub mod port_limit;
 
 pub use arena::Arena;
 pub use assembled::wipe_registers;
 pub use chacha20poly1305::{ChaCha20Poly1305, PARAMETERS, Sums};
+pub use keccak::{Keccak, Sponge};
 pub use montgomery::{MODULUS_BITS, Moduli, Montgomery, PowerSpace};

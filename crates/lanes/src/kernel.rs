@@ -4,6 +4,7 @@ use crate::allocate::{Allocated, allocate};
 use crate::analysis::Report;
 use crate::bounds::{Bounds, BoundsError, Holds, Proof};
 use crate::chacha20poly1305::ChaCha20Poly1305;
+use crate::keccak::Keccak;
 use crate::machine::{Array, Machine};
 use crate::mldsa::MlDsa;
 use crate::model::Model;
@@ -87,6 +88,8 @@ families! {
     MlDsa,
     /// ChaCha20-Poly1305, for records.
     ChaCha20Poly1305,
+    /// Keccak, for SHA-3 and SHAKE.
+    Keccak,
 }
 
 /// One of a kernel's arrays.
