@@ -11,7 +11,7 @@ use widelane_speed::{Plan, Progress, SpeedError};
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// What to measure, like rsa2048-sign [default: everything; see --list]
+    /// What to measure, like x25519-derive, or a group, like mlkem [default: all; see --list]
     #[arg(value_name = "OPERATION")]
     operations: Vec<String>,
 
@@ -64,7 +64,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
 fn list() -> String {
     widelane_speed::operations()
         .iter()
-        .map(|operation| format!("{:<14} {}\n", operation.name, operation.what))
+        .map(|operation| format!("{:<18} {}\n", operation.name, operation.what))
         .collect()
 }
 
@@ -113,18 +113,24 @@ impl From<SpeedError> for Failure {
 
 const EXAMPLES: &str = "\
 Examples:
-  widelane speed rsa2048-sign
-      signatures a second with 1 to 16 in flight, by backend, beside openssl
+  widelane speed x25519-derive
+      shared secrets a second with 1 to 16 in flight, by backend, beside openssl
+  widelane speed mlkem768 p256
+      all operations with ML-KEM-768, beside libcrux, and all with P-256
+  widelane speed sign --seconds 0.2
+      every signature, quickly
   widelane speed --cpu 3 --seconds 5 --json
-      everything, on CPU 3, as one JSON object a line
+      everything, on CPU 3, as one JSON object a line; this takes an hour
   nice -n -10 widelane speed rsa4096-sign
       ahead of most of what else runs on the CPU
+
+A group is what names begin with, or have as a part between dashes.
 
 All conditions are measured in turn, in slices of 50 ms: ops/s (by CPU time) is the median of the
 slices, spread the distance of their quartiles, placed the slowest of five sets of buffers at other
 addresses. A job's latency (by the clock) is its wait until all that are in flight with it are done.
-With 1 in flight a vector backend signs in lanes here; a server that chooses its backend itself
-signs such a lone request through aws-lc where that is faster.
+With 1 in flight a vector backend answers in lanes here. auto is the engine of a server that may
+choose: it has measured what is worth a pass, and the cost of handing requests to it is included.
 power-... is the exponentiation kernel alone, beside the limit of the CPU's ports.";
 
 const PATIENCE_WITHOUT_PROGRESS: Duration = Duration::from_secs(2);

@@ -61,7 +61,8 @@ fn without_kernels_and_openssl_speed_says_why_and_measures_the_rest() {
         .unwrap();
     for row in objects(&output) {
         let measured = row["ops_per_s"].is_number();
-        assert_eq!(measured, row["backend"] == "aws-lc", "{row}");
+        let needs_nothing = row["backend"] == "aws-lc" || row["backend"] == "auto";
+        assert_eq!(measured, needs_nothing, "{row}");
         if !measured {
             assert!(row["latency_us"].is_null(), "{row}");
             let reason = row["reason"].as_str().unwrap();
@@ -103,7 +104,7 @@ fn wrong_usage_of_speed_has_status_2_and_names_the_choices() {
 fn speed_lists_its_operations() {
     let output = widelane(&["speed", "--list"]).output().unwrap();
     let text = str::from_utf8(&output.stdout).unwrap();
-    for name in ["rsa2048-sign", "rsa3072-sign", "rsa4096-sign", "port-limit"] {
+    for name in ["rsa2048-sign", "x25519-derive", "mldsa65-verify", "port-limit"] {
         assert!(text.lines().any(|line| line.starts_with(name)), "{text}");
     }
 }

@@ -4,10 +4,11 @@
 //! condition (an operation, a backend, a number of jobs in flight) in short slices, all conditions
 //! in turn, round after round, so that a change of clock or a noisy neighbour meets all of them
 //! alike. A condition's rate is the median over its slices, by CPU time, so that other programs on
-//! that CPU distort little; its spread are their quartiles; every slice is kept in the [`Row`]. The `openssl` program, where it is installed, is measured between
-//! the rounds, on the same CPU.
+//! that CPU distort little; its spread are their quartiles; every slice is kept in the [`Row`]. The
+//! `openssl` program, where it is installed, is measured between the rounds, on the same CPU.
 //!
-//! The [operations] are a table: one more is one more entry in `operation.rs`.
+//! The [operations] are those of the engine, on every backend and as the engine itself chooses, and
+//! some that explain them. What is new in the engine is here too; `operation.rs` describes it.
 //!
 //! What it is not: a measurement of clocks and licences, or of whole handshakes.
 //!
@@ -16,14 +17,15 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod libcrux;
 mod multiply;
 mod openssl;
 mod operation;
 mod pin;
 mod report;
-mod rsa;
 mod run;
 mod statistics;
+mod works;
 
 pub use error::SpeedError;
 pub use operation::{Operation, operations};

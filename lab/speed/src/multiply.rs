@@ -1,7 +1,7 @@
 //! The exponentiation kernels, and the limit that the CPU's ports set them.
 
 use crate::operation::{Done, Subject};
-use crate::rsa::why_not;
+use crate::works::why_not;
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 use widelane_crypto::Backend;
 use widelane_kernels::{Arena, Moduli, Montgomery, PowerSpace, port_limit};

@@ -1,5 +1,6 @@
 //! What was measured: rows for programs, a table for people.
 
+use crate::libcrux::LIBCRUX;
 use crate::operation::Operation;
 use crate::run::OPENSSL;
 use crate::statistics::{median, quantile};
@@ -21,7 +22,8 @@ pub struct Report {
 pub struct Row {
     /// The operation's name.
     pub operation: &'static str,
-    /// `avx512ifma`, `avx512ifma-256`, `aws-lc` or `openssl`.
+    /// `avx512ifma`, `avx512ifma-256`, `aws-lc`, `auto` (the engine, which chooses among them),
+    /// `openssl` or `libcrux`.
     pub backend: String,
     /// Jobs that wait together.
     pub in_flight: usize,
@@ -42,6 +44,8 @@ pub struct Row {
     pub times_openssl: Option<f64>,
     /// `ops_per_s` as a multiple of that of `aws-lc` with one job in flight in the same run.
     pub times_aws_lc: Option<f64>,
+    /// `ops_per_s` as a multiple of that of `libcrux` in the same run.
+    pub times_libcrux: Option<f64>,
     /// Vector multiply-adds (VPMADD52 of any width) a nanosecond.
     pub multiply_adds_per_ns: Option<f64>,
     /// The same as a share of what the ports can do, measured in the same run.
@@ -90,12 +94,14 @@ impl Report {
             .map(|row| {
                 let times = |peer| Some(row.ops_per_s? / rate(row.operation, peer)?);
                 let share = || Some(row.multiply_adds_per_ns? / limit(&row.backend)?);
-                (times(OPENSSL), times(Backend::AwsLc.name()), share())
+                let aws_lc = times(Backend::AwsLc.name());
+                (times(OPENSSL), aws_lc, times(LIBCRUX), share())
             })
             .collect();
-        for (row, (openssl, aws_lc, share)) in rows.iter_mut().zip(ratios) {
+        for (row, (openssl, aws_lc, libcrux, share)) in rows.iter_mut().zip(ratios) {
             row.times_openssl = openssl;
             row.times_aws_lc = aws_lc;
+            row.times_libcrux = libcrux;
             row.port_limit_share = share;
         }
         Self { rows }
@@ -212,6 +218,7 @@ impl Series {
             ops_per_s_q3: quantile(&self.rates, 0.75).map(round),
             times_openssl: None,
             times_aws_lc: None,
+            times_libcrux: None,
             multiply_adds_per_ns: median(&self.multiply_adds_per_ns),
             port_limit_share: None,
             cpu_share: median(&self.cpu_shares),
@@ -230,8 +237,11 @@ impl Series {
 /// The rows of one operation.
 fn table(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
     let counted = rows.iter().any(|row| row.multiply_adds_per_ns.is_some());
+    let libcrux = rows.iter().any(|row| row.backend == LIBCRUX);
     let (left, right) = if counted {
         ("madds/ns", "of limit")
+    } else if libcrux {
+        ("x libcrux", "x aws-lc")
     } else {
         ("x openssl", "x aws-lc")
     };
@@ -270,6 +280,8 @@ fn table(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
                 number(row.multiply_adds_per_ns, 2),
                 share.unwrap_or_else(|| NOT_MEASURED.to_owned()),
             )
+        } else if libcrux {
+            (number(row.times_libcrux, 2), number(row.times_aws_lc, 2))
         } else {
             (number(row.times_openssl, 2), number(row.times_aws_lc, 2))
         };

@@ -2,11 +2,10 @@
 
 use crate::SpeedError;
 use crate::openssl::OpenSsl;
-use crate::operation::{Done, Operation, Subject, operations};
+use crate::operation::{Contender, Done, Operation, Subject, named, operations};
 use crate::pin;
 use crate::report::{Machine, Report, Series};
 use std::time::{Duration, Instant};
-use widelane_crypto::Backend;
 
 /// What to measure, where and for how long.
 #[derive(Clone, Debug)]
@@ -23,32 +22,30 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Measures these operations, or all of them if none is named, and those that explain them.
+    /// Measures these operations or groups of operations, or everything if none is named, and what
+    /// explains them. A group is what names begin with, or have as a part between dashes, like
+    /// `mlkem` or `sign`; `all` is everything.
     ///
     /// # Errors
     ///
-    /// [`SpeedError::UnknownOperation`] for a name that is not in [`operations`].
+    /// [`SpeedError::UnknownOperation`] for a name that stands for nothing in [`operations`].
     pub fn new<S: AsRef<str>>(names: &[S]) -> Result<Self, SpeedError> {
-        let find = |name: &str| {
-            operations()
-                .iter()
-                .find(|operation| operation.name == name)
-                .ok_or_else(|| SpeedError::UnknownOperation {
-                    name: name.to_owned(),
-                    known: operations()
-                        .iter()
-                        .map(|o| o.name)
-                        .collect::<Vec<_>>()
-                        .join(", "),
-                })
-        };
-        let named = match names {
+        let mut named = match names {
             [] => operations().iter().collect(),
-            names => names
-                .iter()
-                .map(|name| find(name.as_ref()))
-                .collect::<Result<Vec<_>, _>>()?,
+            _ => Vec::new(),
         };
+        for name in names {
+            let name = name.as_ref();
+            let meant = self::named(name);
+            if meant.is_empty() {
+                let known: Vec<_> = operations().iter().map(|o| o.name).collect();
+                return Err(SpeedError::UnknownOperation {
+                    name: name.to_owned(),
+                    known: known.join(", "),
+                });
+            }
+            named.extend(meant);
+        }
         let wanted = |operation: &Operation| {
             let is = |name: &str| name == operation.name;
             named
@@ -212,16 +209,14 @@ fn measure(
 /// A subject, and how to make another one like it.
 struct Prepared {
     operation: &'static Operation,
-    backend: Backend,
-    /// The most jobs in flight.
-    most: usize,
+    contender: &'static Contender,
     subject: Box<dyn Subject>,
 }
 
 impl Prepared {
     /// Makes another one with memory of its own, and returns the one before.
     fn again(&mut self) -> Result<Box<dyn Subject>, SpeedError> {
-        let subject = (self.operation.prepare)(self.backend).map_err(|why| self.failed(why))?;
+        let subject = (self.contender.prepare)().map_err(|why| self.failed(why))?;
         let before = std::mem::replace(&mut self.subject, subject);
         self.warm_up()?;
         Ok(before)
@@ -229,7 +224,9 @@ impl Prepared {
 
     /// Whatever a subject derives when it is first used is not what is measured.
     fn warm_up(&mut self) -> Result<(), SpeedError> {
-        match self.subject.run(self.most) {
+        let most = self.contender.in_flight.iter().copied().max().unwrap_or(1);
+        self.subject.ready(most, 1);
+        match self.subject.run(most) {
             Ok(_) => Ok(()),
             Err(why) => Err(self.failed(why)),
         }
@@ -238,7 +235,7 @@ impl Prepared {
     fn failed(&self, why: String) -> SpeedError {
         SpeedError::Operation {
             operation: self.operation.name,
-            backend: self.backend.to_string(),
+            backend: self.contender.name.to_owned(),
             why,
         }
     }
@@ -270,13 +267,12 @@ fn conditions(
                 how,
             });
         }
-        for &(backend, in_flight) in operation.conditions {
-            let how = match (operation.prepare)(backend) {
+        for contender in &operation.contenders {
+            let how = match (contender.prepare)() {
                 Ok(subject) => {
                     let mut prepared = Prepared {
                         operation,
-                        backend,
-                        most: in_flight.iter().copied().max().unwrap_or(1),
+                        contender,
                         subject,
                     };
                     prepared.warm_up()?;
@@ -285,8 +281,8 @@ fn conditions(
                 }
                 Err(why) => Err(why),
             };
-            for &in_flight in in_flight {
-                let mut series = Series::new(operation, backend.name(), in_flight);
+            for &in_flight in contender.in_flight {
+                let mut series = Series::new(operation, contender.name, in_flight);
                 let how = match &how {
                     Ok(subject) => How::Here(*subject),
                     Err(why) => {
@@ -308,23 +304,34 @@ fn conditions(
 /// Repeats the operation for the length of a slice and adds what it measures to the series.
 fn slice(subject: &mut dyn Subject, series: &mut Series) -> Result<(), String> {
     // Whatever ran before has the caches and the branch predictors, and perhaps the clock.
+    subject.ready(1, 1);
     subject.run(1)?;
     let mut total = Done::default();
-    let (wall, cpu) = (Instant::now(), pin::thread_time());
-    let mut before = wall;
-    let spent = loop {
-        let done = subject.run(series.in_flight)?;
-        let now = Instant::now();
-        series.latencies.push((now - before).as_nanos() as f64);
-        total.operations += done.operations;
-        total.multiply_adds += done.multiply_adds;
-        before = now;
-        if now - wall >= SLICE {
-            break now - wall;
+    let (mut spent, mut worked) = (Duration::ZERO, Duration::ZERO);
+    let mut runs = 1;
+    let start = Instant::now();
+    // What makes runs ready may take longer than the runs.
+    while spent < SLICE && start.elapsed() < 3 * SLICE {
+        subject.ready(series.in_flight, runs);
+        let (wall, cpu) = (Instant::now(), pin::thread_time());
+        let mut before = wall;
+        for _ in 0..runs {
+            let done = subject.run(series.in_flight)?;
+            let now = Instant::now();
+            series.latencies.push((now - before).as_nanos() as f64);
+            total.operations += done.operations;
+            total.multiply_adds += done.multiply_adds;
+            before = now;
         }
-    };
-    // Of CPU time, since others may have run on this CPU.
-    let worked = (pin::thread_time() - cpu).as_secs_f64();
+        // Of CPU time, since others may have run on this CPU.
+        worked += pin::thread_time().saturating_sub(cpu);
+        spent += before - wall;
+        // So many that looking at the clocks costs nothing.
+        if before - wall < STRETCH {
+            runs = (2 * runs).min(MOST_RUNS);
+        }
+    }
+    let worked = worked.as_secs_f64();
     series.rates.push(total.operations as f64 / worked);
     if total.multiply_adds > 0 {
         let rate = total.multiply_adds as f64 / (worked * 1e9);
@@ -343,6 +350,12 @@ pub(crate) const OPENSSL: &str = "openssl";
 /// passes.
 const SLICE: Duration = Duration::from_millis(50);
 
+/// Runs between two looks at the clocks take about this long.
+const STRETCH: Duration = Duration::from_millis(1);
+
+/// As many requests as are made ready at most, in a few megabytes.
+const MOST_RUNS: usize = 128;
+
 /// How often the subjects are made anew in a run: a fast run must not owe it to where its buffers
 /// happened to lie.
 const PLACEMENTS: usize = 5;
@@ -353,7 +366,7 @@ const OPENSSL_VISITS: usize = 3;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use widelane_crypto::Preference;
+    use widelane_crypto::{Backend, Preference};
 
     fn short(names: &[&str]) -> Plan {
         let mut plan = Plan::new(names).unwrap();
@@ -382,7 +395,7 @@ mod tests {
 
     #[test]
     fn what_explains_an_operation_is_measured_beside_it_once() {
-        let plan = Plan::new(&["rsa2048-sign", "power-1024"]).unwrap();
+        let plan = Plan::new(&["rsa2048-sign", "power-1024", "rsa2048"]).unwrap();
         let names: Vec<_> = plan
             .operations()
             .iter()
@@ -408,6 +421,7 @@ mod tests {
                 "{backend}"
             );
         }
+        assert_eq!(of("auto"), [(1, true), (8, true)]);
         assert_eq!(of(OPENSSL), [(1, false)]);
         for row in report.rows() {
             assert_eq!(row.ops_per_s.is_none(), row.reason.is_some(), "{row:?}");

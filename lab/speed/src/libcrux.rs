@@ -1,0 +1,84 @@
+//! libcrux-ml-kem as a peer: ML-KEM in formally verified Rust, with AVX2.
+
+use crate::operation::{Done, Subject};
+use libcrux_ml_kem::{mlkem512, mlkem768, mlkem1024};
+use std::hint::black_box;
+
+/// The peer's name in the output.
+pub(crate) const LIBCRUX: &str = "libcrux";
+
+/// The same operation in libcrux-ml-kem, if it is one of ML-KEM.
+pub(crate) fn peer(name: &str) -> Option<fn() -> Box<dyn Subject>> {
+    macro_rules! size {
+        ($module:ident) => {
+            Size {
+                keygen: || single(|seed| _ = black_box($module::generate_key_pair(double(seed)))),
+                encaps: || {
+                    let pair = $module::generate_key_pair([7; 64]);
+                    single(move |seed| _ = black_box($module::encapsulate(pair.public_key(), seed)))
+                },
+                decaps: || {
+                    let pair = $module::generate_key_pair([7; 64]);
+                    let (ciphertext, _) = $module::encapsulate(pair.public_key(), [9; 32]);
+                    single(move |_| {
+                        _ = black_box($module::decapsulate(pair.private_key(), &ciphertext));
+                    })
+                },
+            }
+        };
+    }
+
+    let (size, operation) = name.split_once('-')?;
+    let size = match size {
+        "mlkem512" => size!(mlkem512),
+        "mlkem768" => size!(mlkem768),
+        "mlkem1024" => size!(mlkem1024),
+        _ => return None,
+    };
+    match operation {
+        "keygen" => Some(size.keygen),
+        "encaps" => Some(size.encaps),
+        "decaps" => Some(size.decaps),
+        _ => None,
+    }
+}
+
+/// What makes the three operations of one parameter set.
+struct Size {
+    keygen: fn() -> Box<dyn Subject>,
+    encaps: fn() -> Box<dyn Subject>,
+    decaps: fn() -> Box<dyn Subject>,
+}
+
+/// Operations one after the other, each with other randomness.
+struct Single<F> {
+    operation: F,
+    count: u64,
+}
+
+fn single<F: FnMut([u8; 32]) + 'static>(operation: F) -> Box<dyn Subject> {
+    Box::new(Single {
+        operation,
+        count: 0,
+    })
+}
+
+impl<F: FnMut([u8; 32])> Subject for Single<F> {
+    fn run(&mut self, in_flight: usize) -> Result<Done, String> {
+        for _ in 0..in_flight {
+            self.count += 1;
+            // The time does not depend on it, so that it need not be random.
+            let mut seed = [0x5a; 32];
+            seed[..8].copy_from_slice(&self.count.to_le_bytes());
+            (self.operation)(black_box(seed));
+        }
+        Ok(Done::operations(in_flight))
+    }
+}
+
+fn double(seed: [u8; 32]) -> [u8; 64] {
+    let mut both = [0; 64];
+    both[..32].copy_from_slice(&seed);
+    both[32..].copy_from_slice(&seed);
+    both
+}

@@ -1,0 +1,184 @@
+//! Whatever implements [`Work`], measured: passes on a backend, or the engine's own choice.
+
+use crate::operation::{Done, Subject};
+use std::sync::OnceLock;
+use widelane_crypto::{Backend, Outcome, Work};
+use widelane_engine::{Config, Engine, Idle, Request, Visitor, Worker, for_each_work};
+
+/// The names of all works, in the engine's order.
+pub(crate) fn names() -> Vec<&'static str> {
+    struct Names(Vec<&'static str>);
+
+    impl Visitor for Names {
+        fn visit<W: Work>(&mut self, work: W)
+        where
+            W::Request: Request<Output = W::Output>,
+        {
+            self.0.push(work.name());
+        }
+    }
+
+    let mut names = Names(Vec::new());
+    // This backend runs everywhere.
+    let visited = for_each_work(Backend::AwsLc, &mut names);
+    visited.map_or_else(|_| Vec::new(), |()| names.0)
+}
+
+/// Passes over requests that are there already. One that comes alone goes through the lanes as
+/// well, since the backend is asked for by name.
+pub(crate) fn passes(name: &str, backend: Backend) -> Result<Box<dyn Subject>, String> {
+    struct Search<'a> {
+        name: &'a str,
+        backend: Backend,
+        found: Option<Result<Box<dyn Subject>, String>>,
+    }
+
+    impl Visitor for Search<'_> {
+        fn visit<W: Work>(&mut self, work: W)
+        where
+            W::Request: Request<Output = W::Output>,
+        {
+            if work.name() != self.name {
+                return;
+            }
+            self.found = Some(if self.backend != Backend::AwsLc && work.lanes() == 1 {
+                Err(format!("{} has no lanes on {}", self.name, self.backend))
+            } else {
+                let requests = (0..RING).map(|_| work.specimen()).collect();
+                Ok(Box::new(Passes {
+                    work,
+                    requests,
+                    next: 0,
+                }))
+            });
+        }
+    }
+
+    let mut search = Search {
+        name,
+        backend,
+        found: None,
+    };
+    for_each_work(backend, &mut search).map_err(|_| why_not(backend))?;
+    search
+        .found
+        .unwrap_or_else(|| Err(format!("there is no work {name:?}")))
+}
+
+/// Requests submitted to an engine that chooses by itself, and awaited: what its users pay.
+pub(crate) fn engine(name: &str) -> Result<Box<dyn Subject>, String> {
+    struct Search<'a> {
+        name: &'a str,
+        engine: &'a Engine,
+        found: Option<Box<dyn Subject>>,
+    }
+
+    impl Visitor for Search<'_> {
+        fn visit<W: Work>(&mut self, work: W)
+        where
+            W::Request: Request<Output = W::Output>,
+        {
+            if work.name() == self.name {
+                self.found = Some(Box::new(Chosen {
+                    work,
+                    worker: self.engine.worker(),
+                    stock: Vec::new(),
+                }));
+            }
+        }
+    }
+
+    // It calibrates once a process, on the CPU that everything is measured on.
+    static ENGINE: OnceLock<Result<Engine, String>> = OnceLock::new();
+    let start = || {
+        let engine = Engine::start(Config::default()).map_err(|error| error.to_string())?;
+        engine.calibrate();
+        Ok(engine)
+    };
+    let engine = ENGINE.get_or_init(start).as_ref().map_err(String::clone)?;
+    let mut search = Search {
+        name,
+        engine,
+        found: None,
+    };
+    // Its requests are the same on every backend, and this one runs everywhere.
+    for_each_work(Backend::AwsLc, &mut search).map_err(|error| error.to_string())?;
+    search
+        .found
+        .ok_or_else(|| format!("there is no work {name:?}"))
+}
+
+/// Why a vector backend cannot run here.
+pub(crate) fn why_not(backend: Backend) -> String {
+    widelane_cpu::why_not().unwrap_or_else(|| {
+        format!(
+            "{backend} needs AVX-512 VL, which this CPU does not offer or {} disables",
+            widelane_cpu::DISABLE_VARIABLE
+        )
+    })
+}
+
+struct Passes<W: Work> {
+    work: W,
+    /// Used in turn, so that neighbours in time differ.
+    requests: Vec<W::Request>,
+    next: usize,
+}
+
+impl<W: Work> Subject for Passes<W> {
+    fn run(&mut self, in_flight: usize) -> Result<Done, String> {
+        if self.next + in_flight > self.requests.len() {
+            self.next = 0;
+        }
+        let requests = &self.requests[self.next..self.next + in_flight];
+        self.next += in_flight;
+        for output in self.work.pass(requests) {
+            check(&output)?;
+            std::hint::black_box(output);
+        }
+        Ok(Done::operations(in_flight))
+    }
+}
+
+struct Chosen<W: Work> {
+    work: W,
+    worker: Worker,
+    /// Requests for runs to come: an engine consumes them.
+    stock: Vec<W::Request>,
+}
+
+impl<W: Work> Subject for Chosen<W>
+where
+    W::Request: Request<Output = W::Output>,
+{
+    fn ready(&mut self, in_flight: usize, runs: usize) {
+        self.stock
+            .resize_with(in_flight * runs, || self.work.specimen());
+    }
+
+    fn run(&mut self, in_flight: usize) -> Result<Done, String> {
+        let rest = self.stock.len().checked_sub(in_flight);
+        let rest = rest.ok_or("more runs than it was made ready for")?;
+        let submit = |request| self.worker.submit(request);
+        let tickets: Result<Vec<_>, _> = self.stock.drain(rest..).map(submit).collect();
+        let tickets = tickets.map_err(|error| error.to_string())?;
+        while self.worker.turn(Idle::Yes) > 0 {}
+        for ticket in tickets {
+            let output = ticket.wait().map_err(|error| error.to_string())?;
+            check(&output)?;
+            std::hint::black_box(output);
+        }
+        Ok(Done::operations(in_flight))
+    }
+}
+
+/// A failure may be quick, and is no answer.
+fn check(output: &impl Outcome) -> Result<(), String> {
+    match output.failure() {
+        None => Ok(()),
+        Some(error) => Err(error.to_string()),
+    }
+}
+
+/// Twice the most in flight.
+const RING: usize = 32;
