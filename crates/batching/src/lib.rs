@@ -170,9 +170,10 @@ fn company(lanes: usize, worth: usize) -> usize {
 
 /// Jobs that may arrive after a waiting one before it runs even in a partial pass of a busy worker.
 ///
-/// Eight full passes of RSA-2048: long enough to let a busy worker fill lanes, short enough
-/// (about two milliseconds of passes) that nobody notices.
-pub const BYPASS_LIMIT: u64 = 32;
+/// A handshake is four to six jobs of as many operations, so its signature sees this many others
+/// arrive before seven more have come to fill a pass of eight lanes, with certificates of two kinds
+/// on the server too. As time it is one to five milliseconds of passes, which nobody notices.
+pub const BYPASS_LIMIT: u64 = 64;
 
 #[cfg(test)]
 mod tests {
