@@ -61,9 +61,6 @@ pub fn kx_groups(engine: &Engine) -> Vec<&'static dyn SupportedKxGroup> {
     ]
 }
 
-/// How many of [`kx_groups`] a provider offers.
-pub(crate) const OFFERED: usize = 6;
-
 fn leak(group: impl SupportedKxGroup + 'static) -> &'static dyn SupportedKxGroup {
     Box::leak(Box::new(group))
 }
@@ -228,6 +225,12 @@ impl<C: Curve> SupportedKxGroup for Plain<C> {
     }
 }
 
+impl<C: Curve> fmt::Debug for Plain<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name().fmt(f)
+    }
+}
+
 /// A client's key of [`Plain`].
 struct ActivePlain<C: Curve> {
     engine: Engine,
@@ -317,6 +320,12 @@ impl<C: Curve> SupportedKxGroup for Hybrid<C> {
 
     fn usable_for_version(&self, version: ProtocolVersion) -> bool {
         version == ProtocolVersion::TLSv1_3
+    }
+}
+
+impl<C: Curve> fmt::Debug for Hybrid<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name().fmt(f)
     }
 }
 
@@ -460,6 +469,12 @@ impl SupportedKxGroup for Kem {
     }
 }
 
+impl fmt::Debug for Kem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name().fmt(f)
+    }
+}
+
 /// A client's key of [`Kem`].
 struct ActiveKem {
     engine: Engine,
@@ -491,18 +506,6 @@ impl ActiveKeyExchange for ActiveKem {
     }
 }
 
-macro_rules! debug_as_name {
-    ($($group:ty: $($curve:ident)?),+) => {
-        $(impl$(<$curve: Curve>)? fmt::Debug for $group {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.name().fmt(f)
-            }
-        })+
-    };
-}
-
-debug_as_name!(Plain<C>: C, Hybrid<C>: C, Kem:);
-
 /// The secret shared with a peer on a curve.
 fn derive<C: Curve>(
     engine: &Engine,
@@ -523,3 +526,6 @@ fn refused(error: AgreeError) -> Error {
 }
 
 const INVALID_SHARE: Error = Error::PeerMisbehaved(PeerMisbehaved::InvalidKeyShare);
+
+/// How many of [`kx_groups`] a provider offers.
+pub(crate) const OFFERED: usize = 6;
