@@ -444,12 +444,11 @@ fn build_sites(
     keys: &TicketKeys,
     next: &mut TicketKeys,
 ) -> Result<Vec<Arc<Site>>, Fault> {
-    let provider = shared.signing.provider();
     let most_connections = resources::connection_limit(&config.limits);
     let mut sites = Vec::new();
     for (index, (listener, material)) in config.listeners.iter().zip(material).enumerate() {
         let key = format!("listener[{index}]");
-        let built = tls::build(&key, listener, material, &provider, keys, next)?;
+        let built = tls::build(&key, listener, material, &shared.signing, keys, next)?;
         let files = listener
             .certificates
             .iter()

@@ -1,36 +1,36 @@
-//! The seam between connections and signatures: alone by AWS-LC, or batched by the engine.
+//! The seam between connections and public-key operations: alone by AWS-LC, or batched by the
+//! engine.
 
 use std::fmt;
 use std::rc::Rc;
+use std::sync::LazyLock;
 
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use rustls::ServerConnection;
-use rustls::crypto::CryptoProvider;
+use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
 use widelane_crypto::{Backend, Preference};
 use widelane_engine::{Engine, OperationCounters, StartError};
 use widelane_rustls::{Driver, HandshakeError};
 
 use crate::config::{Batching, Fault, Placement, SigningBackend};
 
-/// Where a server's signatures come from.
-pub(crate) enum SigningSource {
-    /// AWS-LC, one by one.
-    Plain,
-    /// The engine.
-    Batched {
-        /// Shut down when the server is dropped.
-        engine: Engine,
-        provider: CryptoProvider,
-    },
+/// Where a server's public-key operations are done.
+pub(crate) struct SigningSource {
+    /// What TLS configurations are built with.
+    pub(crate) provider: CryptoProvider,
+    /// Every key exchange group there is, those that have to be asked for by name as well.
+    pub(crate) groups: Vec<&'static dyn SupportedKxGroup>,
+    /// Shut down when the server is dropped. `None`: AWS-LC, one by one.
+    engine: Option<Engine>,
 }
 
 /// How a worker makes handshake progress.
 pub(crate) enum Signing {
-    /// Every signature where it is asked for.
+    /// Every operation where it is asked for.
     Plain,
-    /// Handshakes suspend at their signature, which joins those of other connections.
+    /// Handshakes suspend at their operations, which join those of other connections.
     Batched(Rc<Driver>),
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum Signing {
 pub(crate) enum ProcessFailure {
     /// The engine's queue is full.
     Overloaded,
-    /// No signature could be made.
+    /// An operation failed, and not by the peer's fault.
     Internal(String),
     /// The peer's bytes.
     Tls(rustls::Error),
@@ -48,7 +48,7 @@ pub(crate) enum ProcessFailure {
 impl SigningSource {
     pub(crate) fn start(batching: &Batching) -> Result<Self, Fault> {
         if !batching.enabled {
-            return Ok(Self::Plain);
+            return Ok(Self::plain());
         }
         let engine = Engine::start(widelane_engine::Config {
             placement: match batching.placement {
@@ -73,35 +73,47 @@ impl SigningSource {
             };
             Fault::new(key, error.to_string(), "or set batching.enabled = false")
         })?;
-        let provider = widelane_rustls::provider(&engine);
-        Ok(Self::Batched { engine, provider })
+        Ok(Self {
+            provider: widelane_rustls::provider(&engine),
+            groups: widelane_rustls::kx_groups(&engine),
+            engine: Some(engine),
+        })
+    }
+
+    fn plain() -> Self {
+        // rustls keeps groups for ever: made once, for what AWS-LC has no group for.
+        static OURS: LazyLock<Vec<&'static dyn SupportedKxGroup>> =
+            LazyLock::new(|| widelane_rustls::kx_groups(Engine::global()));
+        let mut groups = aws_lc_rs::ALL_KX_GROUPS.to_vec();
+        for &group in OURS.iter() {
+            if groups.iter().all(|known| known.name() != group.name()) {
+                groups.push(group);
+            }
+        }
+        Self {
+            provider: aws_lc_rs::default_provider(),
+            groups,
+            engine: None,
+        }
     }
 
     /// Finds out what passes cost here, where that is not known.
     pub(crate) fn calibrate(&self) {
-        if let Self::Batched { engine, .. } = self {
+        if let Some(engine) = &self.engine {
             engine.calibrate();
-        }
-    }
-
-    /// What TLS configurations are built with.
-    pub(crate) fn provider(&self) -> CryptoProvider {
-        match self {
-            Self::Plain => rustls::crypto::aws_lc_rs::default_provider(),
-            Self::Batched { provider, .. } => provider.clone(),
         }
     }
 
     /// The engine's counters for a scrape.
     pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let enabled = ConstGauge::new(i64::from(!matches!(self, Self::Plain)));
+        let enabled = ConstGauge::new(i64::from(self.engine.is_some()));
         enabled.encode(encoder.encode_descriptor(
             "widelane_batching",
-            "1 if signatures are batched",
+            "1 if public-key operations are batched",
             None,
             MetricType::Gauge,
         )?)?;
-        let Self::Batched { engine, .. } = self else {
+        let Some(engine) = &self.engine else {
             return Ok(());
         };
         let operations = engine.counters();
@@ -119,16 +131,15 @@ impl SigningSource {
 
 impl fmt::Debug for SigningSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Plain => "Plain",
-            Self::Batched { .. } => "Batched",
-        })
+        f.debug_struct("SigningSource")
+            .field("batched", &self.engine.is_some())
+            .finish_non_exhaustive()
     }
 }
 
 impl Drop for SigningSource {
     fn drop(&mut self) {
-        if let Self::Batched { engine, .. } = self {
+        if let Some(engine) = &self.engine {
             engine.shutdown();
         }
     }
@@ -137,9 +148,9 @@ impl Drop for SigningSource {
 impl Signing {
     /// For the calling thread, inside its event loop.
     pub(crate) fn new(source: &SigningSource) -> Self {
-        match source {
-            SigningSource::Plain => Self::Plain,
-            SigningSource::Batched { engine, .. } => {
+        match &source.engine {
+            None => Self::Plain,
+            Some(engine) => {
                 let driver = Driver::new(engine);
                 tokio::task::spawn_local(driver.clone().flusher());
                 Self::Batched(driver)

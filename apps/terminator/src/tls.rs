@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, VerifierBuilderError,
@@ -20,6 +20,7 @@ use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
 
 use crate::config::{ClientAuth, ClientAuthMode, Fault, KeyKind, Listener, TlsVersion};
 use crate::material::{Facts, Material};
+use crate::signing::SigningSource;
 
 /// Ticket keys, kept over reloads so that clients can still resume.
 ///
@@ -50,11 +51,11 @@ pub(crate) fn build(
     key: &str,
     listener: &Listener,
     material: Material,
-    provider: &CryptoProvider,
+    signing: &SigningSource,
     keys: &TicketKeys,
     next: &mut TicketKeys,
 ) -> Result<Built, Fault> {
-    let provider = Arc::new(restrict(key, listener, provider)?);
+    let provider = Arc::new(restrict(key, listener, signing)?);
     let fault = |name: &str, error: rustls::Error| {
         let remedy = "allow at least one suite and one group for each version";
         Fault::new(format!("{key}.{name}"), error.to_string(), remedy)
@@ -157,9 +158,9 @@ impl ProducesTickets for Shared {
 fn restrict(
     key: &str,
     listener: &Listener,
-    provider: &CryptoProvider,
+    signing: &SigningSource,
 ) -> Result<CryptoProvider, Fault> {
-    let mut provider = provider.clone();
+    let mut provider = signing.provider.clone();
     let suites = match &listener.cipher_suites[..] {
         [] => {
             provider
@@ -183,7 +184,7 @@ fn restrict(
                 .sort_by_key(|group| group.name() != NamedGroup::X25519MLKEM768);
             provider.kx_groups
         }
-        names => pick(key, "groups", names, &every_group(&provider), |group| {
+        names => pick(key, "groups", names, &signing.groups, |group| {
             group_name(group.name())
         })?,
     };
@@ -227,17 +228,6 @@ pub(crate) fn iana_name(suite: CipherSuite) -> String {
         Some(rest) => format!("TLS_{rest}"),
         None => name.to_owned(),
     }
-}
-
-/// The provider's groups, and those that exist besides and have to be asked for by name.
-fn every_group(provider: &CryptoProvider) -> Vec<&'static dyn SupportedKxGroup> {
-    let mut groups = provider.kx_groups.clone();
-    for &group in aws_lc_rs::ALL_KX_GROUPS {
-        if groups.iter().all(|known| known.name() != group.name()) {
-            groups.push(group);
-        }
-    }
-    groups
 }
 
 /// The registry's spelling.
