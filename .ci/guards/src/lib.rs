@@ -216,7 +216,10 @@ pub const EDGES: &[(&str, &[&str])] = &[
         "widelane-terminator",
         &[LANES, CPU, KERNELS, CRYPTO, BATCHING, ENGINE, RUSTLS],
     ),
-    ("widelane-load", &[]),
+    (
+        "widelane-load",
+        &[LANES, CPU, KERNELS, CRYPTO, BATCHING, ENGINE, RUSTLS],
+    ),
     (
         "widelane-speed",
         &[LANES, CPU, KERNELS, CRYPTO, BATCHING, ENGINE, RUSTLS],

@@ -8,21 +8,24 @@
 //! | Answering   | Closing     | the answer is complete and our close_notify was written       |
 //! | any         | (ended)     | the server closed or reset, or something failed               |
 //!
-//! It knows nothing of epoll and schedules: the worker tells it that its socket is ready, and
-//! it says what it waits for next.
+//! It knows nothing of epoll and schedules: the worker tells it that its socket is ready, or that
+//! a step that was away may go on, and it says what it waits for next.
 
 use crate::error::{Fault, Stage};
 use crate::http::Answer;
+use crate::lanes::Lane;
 use crate::plan::{After, Close};
+use crate::tls::Tls;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 use rustls::client::ClientConnection;
-use rustls::{ClientConfig, HandshakeKind, ProtocolVersion};
+use rustls::{ClientConfig, HandshakeKind, IoState, ProtocolVersion, SignatureScheme};
 use rustls_pki_types::ServerName;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 /// What all connections of a thread have in common.
@@ -41,8 +44,10 @@ pub(crate) struct Recipe {
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: OwnedFd,
-    tls: ClientConnection,
+    tls: Tls,
     state: State,
+    /// Read from the socket and not taken by TLS yet, while that is away.
+    unread: Vec<u8>,
     /// When it was meant to start.
     pub(crate) intended: Instant,
     /// When the handshake was done.
@@ -51,6 +56,8 @@ pub(crate) struct Connection {
     pub(crate) answered: Option<Instant>,
     /// The server did something that it only does once it has accepted our Finished.
     confirmed: bool,
+    /// The server hung up before it can have read our Finished.
+    early: bool,
 }
 
 #[derive(Debug)]
@@ -69,6 +76,8 @@ enum State {
 pub(crate) enum Step {
     /// Wait for this.
     Wait(Interest),
+    /// Wait until the engine has run its jobs.
+    Suspended,
     /// It is over.
     Ended(Result<(), Fault>),
 }
@@ -88,7 +97,11 @@ pub(crate) enum Interest {
 impl Connection {
     /// Opens a socket, begins to connect and writes the hello if that is already possible, as
     /// it is on loopback: one trip through epoll less.
-    pub(crate) fn start(recipe: &Recipe, intended: Instant) -> Result<(Self, Step), Fault> {
+    pub(crate) fn start(
+        recipe: &Recipe,
+        intended: Instant,
+        lane: Option<Lane<'_>>,
+    ) -> Result<(Self, Step), Fault> {
         let family = match recipe.address {
             SocketAddr::V4(_) => AddressFamily::INET,
             SocketAddr::V6(_) => AddressFamily::INET6,
@@ -109,35 +122,58 @@ impl Connection {
             Err(Errno::INPROGRESS) => false,
             Err(errno) => return Err(Fault::from_errno(errno, Stage::Connect)),
         };
-        let tls = ClientConnection::new(recipe.config.clone(), recipe.server_name.clone())
-            .map_err(Fault::from_tls)?;
+        let tls = Tls::start(&recipe.config, &recipe.server_name, lane)?;
         let mut connection = Self {
             socket,
             tls,
             state: State::Handshaking { connected },
+            unread: Vec::new(),
             intended,
             done: None,
             answered: None,
             confirmed: false,
+            early: false,
         };
-        let step = match connection.flush() {
-            Ok(true) => Step::Wait(Interest::Read),
-            Ok(false) => Step::Wait(Interest::ReadWrite),
-            Err(fault) => Step::Ended(Err(fault)),
+        let step = if connection.is_away() {
+            Step::Suspended
+        } else {
+            let flushed = connection.flush().map(|_| None);
+            connection.next(flushed)
         };
         Ok((connection, step))
     }
 
     /// Does what can be done now. `closed` tells that the server has closed: behind what it
     /// sent there is nothing more to come. `scratch` is shared by all connections of a thread.
-    pub(crate) fn ready(&mut self, recipe: &Recipe, closed: bool, scratch: &mut Scratch) -> Step {
-        match self.advance(recipe, closed, scratch) {
-            Ok(Some(step)) => step,
-            Ok(None) if self.tls.wants_write() => Step::Wait(Interest::ReadWrite),
-            Ok(None) if self.is_closing() => Step::Wait(Interest::Close),
-            Ok(None) => Step::Wait(Interest::Read),
-            Err(fault) => Step::Ended(Err(fault)),
+    ///
+    /// While a step is away it reads nothing: what has come can wait.
+    pub(crate) fn ready(
+        &mut self,
+        recipe: &Recipe,
+        closed: bool,
+        scratch: &mut Scratch,
+        lane: Option<Lane<'_>>,
+    ) -> Step {
+        self.early |= closed && matches!(self.state, State::Handshaking { .. });
+        if self.is_away() {
+            return Step::Suspended;
         }
+        let advanced = self.advance(recipe, closed, scratch, lane);
+        self.next(advanced)
+    }
+
+    /// Goes on with the step that is away.
+    pub(crate) fn resume(
+        &mut self,
+        recipe: &Recipe,
+        scratch: &mut Scratch,
+        lane: Lane<'_>,
+    ) -> Step {
+        let Poll::Ready(returned) = self.tls.poll(lane) else {
+            return Step::Suspended;
+        };
+        let gone_on = self.go_on(returned, recipe, scratch, lane);
+        self.next(gone_on)
     }
 
     /// What it is waiting for.
@@ -159,8 +195,19 @@ impl Connection {
         matches!(self.state, State::Held)
     }
 
-    pub(crate) fn tls(&self) -> &ClientConnection {
-        &self.tls
+    /// Whether it waits for the engine.
+    pub(crate) fn is_away(&self) -> bool {
+        self.tls.is_away()
+    }
+
+    /// What was agreed on, once the handshake is done.
+    pub(crate) fn tls(&self) -> Option<&ClientConnection> {
+        self.tls.get()
+    }
+
+    /// What the server has signed its handshake with.
+    pub(crate) fn signature(&self) -> Option<SignatureScheme> {
+        self.tls.signature
     }
 
     /// Gives the socket back to the system, with a reset if the recipe or the situation says
@@ -172,15 +219,26 @@ impl Connection {
         }
     }
 
+    /// What to wait for after `advanced`.
+    fn next(&mut self, advanced: Result<Option<Step>, Fault>) -> Step {
+        match advanced {
+            Ok(Some(step)) => step,
+            Ok(None) if self.tls.here().wants_write() => Step::Wait(Interest::ReadWrite),
+            Ok(None) if self.is_closing() => Step::Wait(Interest::Close),
+            Ok(None) => Step::Wait(Interest::Read),
+            Err(fault) => Step::Ended(Err(fault)),
+        }
+    }
+
     fn advance(
         &mut self,
         recipe: &Recipe,
         closed: bool,
         scratch: &mut Scratch,
+        lane: Option<Lane<'_>>,
     ) -> Result<Option<Step>, Fault> {
         // Reads even if it cannot write all: what has come must not wake us again and again.
         self.flush()?;
-        let early = closed && matches!(self.state, State::Handshaking { .. });
         loop {
             let read = match rustix::io::read(&self.socket, &mut *scratch.wire) {
                 Ok(0) => return self.end_of_stream().map(Some),
@@ -189,13 +247,18 @@ impl Connection {
                 Err(Errno::INTR) => continue,
                 Err(errno) => return self.socket_failed(errno).map(Some),
             };
-            self.take(&scratch.wire[..read], &mut scratch.plain)?;
+            if self
+                .take(&scratch.wire[..read], &mut scratch.plain, lane)?
+                .is_pending()
+            {
+                return Ok(Some(Step::Suspended));
+            }
             self.progress(recipe)?;
             // A short read emptied the socket; if more came since, epoll says so again.
             if read < scratch.wire.len() {
                 return match closed {
                     // It hung up before it can have read our Finished.
-                    true if early && !self.confirmed => Err(Fault::Closed),
+                    true if self.early && !self.confirmed => Err(Fault::Closed),
                     true => self.end_of_stream().map(Some),
                     false => Ok(None),
                 };
@@ -203,33 +266,84 @@ impl Connection {
         }
     }
 
-    /// Hands bytes from the network to rustls, and what it deciphers to the answer.
-    fn take(&mut self, mut wire: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
+    /// After a step that was away.
+    fn go_on(
+        &mut self,
+        returned: Result<Option<IoState>, Fault>,
+        recipe: &Recipe,
+        scratch: &mut Scratch,
+        lane: Lane<'_>,
+    ) -> Result<Option<Step>, Fault> {
+        let returned = match returned {
+            // The hello.
+            Ok(None) => return self.flush().map(|_| None),
+            Ok(Some(state)) => Ok(state),
+            Err(fault) => Err(fault),
+        };
+        self.processed(returned, &mut scratch.plain)?;
+        let unread = std::mem::take(&mut self.unread);
+        if self
+            .take(&unread, &mut scratch.plain, Some(lane))?
+            .is_pending()
+        {
+            return Ok(Some(Step::Suspended));
+        }
+        self.progress(recipe)?;
+        if self.done.is_some() && self.early && !self.confirmed {
+            return Err(Fault::Closed);
+        }
+        // What may have come since, epoll says again.
+        Ok(None)
+    }
+
+    /// Hands bytes from the network to rustls, and what it deciphers to the answer. Keeps what is
+    /// left while a step is away.
+    fn take(
+        &mut self,
+        mut wire: &[u8],
+        plain: &mut [u8],
+        lane: Option<Lane<'_>>,
+    ) -> Result<Poll<()>, Fault> {
         if self.done.is_some() {
             self.confirmed = true;
         }
         while !wire.is_empty() {
-            let taken = self.tls.read_tls(&mut wire).map_err(|_| {
+            let taken = self.tls.here().read_tls(&mut wire).map_err(|_| {
                 Fault::Tls(rustls::Error::General("the receive buffer is full".into()))
             })?;
             if taken == 0 {
                 // After a close_notify rustls reads no more, and nothing more matters.
-                return Ok(());
+                break;
             }
-            let state = match self.tls.process_new_packets() {
-                Ok(state) => state,
-                Err(error) => {
-                    // There is an alert to send; whether it arrives is not our concern.
-                    let _ = self.flush();
-                    return Err(Fault::from_tls(error));
+            match self.tls.process(lane) {
+                Poll::Ready(state) => self.processed(state, plain)?,
+                Poll::Pending => {
+                    self.unread.extend_from_slice(wire);
+                    return Ok(Poll::Pending);
                 }
-            };
-            if state.plaintext_bytes_to_read() > 0 {
-                self.take_plain(plain)?;
             }
-            if state.peer_has_closed() {
-                self.peer_closed()?;
+        }
+        Ok(Poll::Ready(()))
+    }
+
+    /// What follows from one step of rustls.
+    fn processed(&mut self, state: Result<IoState, Fault>, plain: &mut [u8]) -> Result<(), Fault> {
+        let state = match state {
+            Ok(state) => state,
+            Err(fault) => {
+                // There is an alert to send, if there is a connection at all; whether it arrives
+                // is not our concern.
+                if self.tls.get().is_some() {
+                    let _ = self.flush();
+                }
+                return Err(fault);
             }
+        };
+        if state.plaintext_bytes_to_read() > 0 {
+            self.take_plain(plain)?;
+        }
+        if state.peer_has_closed() {
+            self.peer_closed()?;
         }
         Ok(())
     }
@@ -248,7 +362,7 @@ impl Connection {
     }
 
     fn take_plain(&mut self, plain: &mut [u8]) -> Result<(), Fault> {
-        while let Ok(read @ 1..) = self.tls.reader().read(plain) {
+        while let Ok(read @ 1..) = self.tls.here().reader().read(plain) {
             // Nobody asked for what comes in other states.
             if let State::Answering(answer) = &mut self.state
                 && self.answered.is_none()
@@ -263,12 +377,13 @@ impl Connection {
     /// Takes the transitions that the table at the top allows.
     fn progress(&mut self, recipe: &Recipe) -> Result<(), Fault> {
         match self.state {
-            State::Handshaking { .. } if !self.tls.is_handshaking() => {
+            State::Handshaking { .. } if !self.tls.here().is_handshaking() => {
+                let tls = self.tls.here();
                 match recipe.after {
-                    After::Close => self.tls.send_close_notify(),
+                    After::Close => tls.send_close_notify(),
                     After::Get(_) => {
                         // rustls buffers it whole: no limit was set.
-                        let _ = self.tls.writer().write_all(&recipe.request);
+                        let _ = tls.writer().write_all(&recipe.request);
                     }
                     After::Hold => {}
                 }
@@ -280,12 +395,13 @@ impl Connection {
                 self.flush()?;
                 self.done = Some(Instant::now());
                 // In a full handshake of TLS 1.2 the server's Finished is the last word.
-                self.confirmed = self.tls.protocol_version() == Some(ProtocolVersion::TLSv1_2)
-                    && self.tls.handshake_kind() == Some(HandshakeKind::Full);
+                let tls = self.tls.here();
+                self.confirmed = tls.protocol_version() == Some(ProtocolVersion::TLSv1_2)
+                    && tls.handshake_kind() == Some(HandshakeKind::Full);
                 Ok(())
             }
             State::Answering(_) if self.answered.is_some() => {
-                self.tls.send_close_notify();
+                self.tls.here().send_close_notify();
                 self.state = State::Closing;
                 self.flush().map(drop)
             }
@@ -321,8 +437,8 @@ impl Connection {
 
     /// Writes what rustls has to say; false if the socket does not take it all yet.
     fn flush(&mut self) -> Result<bool, Fault> {
-        while self.tls.wants_write() {
-            match self.tls.write_tls(&mut Wire(self.socket.as_fd())) {
+        while self.tls.here().wants_write() {
+            match self.tls.here().write_tls(&mut Wire(self.socket.as_fd())) {
                 Ok(_) => {
                     if let State::Handshaking { connected } = &mut self.state {
                         *connected = true;

@@ -30,6 +30,14 @@ pub enum LoadError {
         /// Why it will not do.
         reason: String,
     },
+    /// The operator: a file given as `--certificate` or `--key` cannot be used.
+    #[error("cannot use {} as the client's certificate or key: {reason}", path.display())]
+    Identity {
+        /// The file.
+        path: PathBuf,
+        /// Why it will not do.
+        reason: String,
+    },
     /// The machine: no bundle of trusted certificates was found.
     #[error(
         "found no bundle of trusted certificates on this system; \
@@ -299,7 +307,14 @@ fn alert_remedy(alert: AlertDescription) -> &'static str {
             ": it speaks none of the protocols offered with --alpn"
         }
         AlertDescription::CertificateRequired | AlertDescription::NoCertificate => {
-            ": it asks for a client certificate, which this generator cannot send"
+            ": it asks for a client certificate; give one with --certificate and --key"
+        }
+        AlertDescription::UnknownCA
+        | AlertDescription::BadCertificate
+        | AlertDescription::CertificateRevoked
+        | AlertDescription::CertificateExpired
+        | AlertDescription::CertificateUnknown => {
+            ": it does not take the client certificate given with --certificate"
         }
         _ => "; the server's log may say why",
     }

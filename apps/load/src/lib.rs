@@ -38,6 +38,7 @@
 mod connection;
 mod error;
 mod http;
+mod lanes;
 mod offer;
 mod pace;
 mod plan;
@@ -46,10 +47,11 @@ mod run;
 mod slots;
 mod tally;
 mod tickets;
+mod tls;
 mod worker;
 
 pub use error::LoadError;
-pub use offer::{Group, Offer, SignatureAlgorithm, Suite, Trust, UnknownName, Version};
+pub use offer::{Group, Identity, Offer, SignatureAlgorithm, Suite, Trust, UnknownName, Version};
 pub use plan::{After, Arrivals, Close, Plan, Spacing};
 pub use report::{Negotiated, Percentiles, Report};
 pub use run::{Snapshot, Watch, run, run_watched};

@@ -1,23 +1,26 @@
 //! What the client offers in its hello and whom it trusts, and from that a rustls configuration.
 
 use crate::error::LoadError;
+use crate::lanes::Batching;
 use crate::tickets::Tickets;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::aws_lc_rs::{self, cipher_suite, kx_group};
+use rustls::client::{Resumption, WantsClientCert, WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::aws_lc_rs::{self, cipher_suite};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::server::ParsedCertificate;
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error as TlsError, NamedGroup,
-    ProtocolVersion, RootCertStore, SignatureScheme, SupportedCipherSuite,
+    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error as TlsError,
+    NamedGroup, ProtocolVersion, RootCertStore, SignatureScheme, SupportedCipherSuite,
     SupportedProtocolVersion,
 };
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use std::cell::Cell;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+use widelane_engine::Engine;
 
 /// What the client offers and whom it trusts. The default offers TLS 1.3 and 1.2, the groups
 /// X25519, P-256 and P-384 with a share for the first, and rustls's cipher suites and signature
@@ -38,6 +41,8 @@ pub struct Offer {
     pub alpn: Vec<String>,
     /// Whom to trust.
     pub trust: Trust,
+    /// What to show to servers that ask for a client's certificate.
+    pub identity: Option<Identity>,
     /// Whether to resume sessions with the tickets that servers hand out. Otherwise every
     /// handshake is a full one.
     pub resume: bool,
@@ -55,6 +60,15 @@ pub enum Trust {
     Nobody,
 }
 
+/// A client's certificate and its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// PEM file of the chain, the client's own certificate first.
+    pub certificate: PathBuf,
+    /// PEM file of the private key.
+    pub key: PathBuf,
+}
+
 /// A protocol version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
@@ -65,8 +79,8 @@ pub enum Version {
 }
 
 /// A key exchange group.
-#[derive(Clone, Copy)]
-pub struct Group(&'static dyn SupportedKxGroup);
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Group(NamedGroup);
 
 /// A signature algorithm of a server's certificate and handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,13 +103,18 @@ impl Default for Offer {
     fn default() -> Self {
         Self {
             version: None,
-            groups: [kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1]
-                .map(Group)
-                .into(),
+            groups: [
+                NamedGroup::X25519,
+                NamedGroup::secp256r1,
+                NamedGroup::secp384r1,
+            ]
+            .map(Group)
+            .into(),
             signature_algorithms: Vec::new(),
             suites: Vec::new(),
             alpn: Vec::new(),
             trust: Trust::System,
+            identity: None,
             resume: false,
         }
     }
@@ -122,7 +141,7 @@ impl Offer {
             if let Some(group) = self
                 .groups
                 .iter()
-                .find(|g| !g.0.usable_for_version(protocol))
+                .find(|g| !g.of(&[]).is_some_and(|g| g.usable_for_version(protocol)))
             {
                 return wrong(format!(
                     "--group {group} cannot be used with --tls {version}"
@@ -140,8 +159,12 @@ impl Offer {
     }
 
     /// The configuration for one thread; `in_flight` bounds the tickets worth keeping.
-    pub(crate) fn client_config(&self, in_flight: usize) -> Result<Arc<ClientConfig>, LoadError> {
-        let provider = Arc::new(self.provider());
+    pub(crate) fn client_config(
+        &self,
+        in_flight: usize,
+        batching: Option<&Batching>,
+    ) -> Result<Arc<ClientConfig>, LoadError> {
+        let provider = Arc::new(self.provider(batching));
         let schemes = if self.signature_algorithms.is_empty() {
             provider
                 .signature_verification_algorithms
@@ -181,12 +204,15 @@ impl Offer {
                     .any(|s| s.version().version == v.version)
             })
             .collect();
-        let mut config = ClientConfig::builder_with_provider(provider)
+        let config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&versions)
             .map_err(|error| LoadError::Plan(error.to_string()))?
             .dangerous()
-            .with_custom_certificate_verifier(verifier)
-            .with_no_client_auth();
+            .with_custom_certificate_verifier(verifier);
+        let mut config = match &self.identity {
+            Some(identity) => identity.shown_by(config)?,
+            None => config.with_no_client_auth(),
+        };
         config.resumption = if self.resume {
             Resumption::store(Arc::new(Tickets::new(TICKETS_EACH * in_flight)))
         } else {
@@ -200,13 +226,52 @@ impl Offer {
         Ok(Arc::new(config))
     }
 
-    fn provider(&self) -> CryptoProvider {
-        let mut provider = aws_lc_rs::default_provider();
-        provider.kx_groups = self.groups.iter().map(|group| group.0).collect();
+    fn provider(&self, batching: Option<&Batching>) -> CryptoProvider {
+        let mut provider = match batching {
+            Some(batching) => batching.provider.clone(),
+            None => aws_lc_rs::default_provider(),
+        };
+        let groups = self.groups.iter();
+        provider.kx_groups = groups
+            .filter_map(|group| group.of(&provider.kx_groups))
+            .collect();
         if !self.suites.is_empty() {
             provider.cipher_suites = self.suites.iter().map(|suite| suite.0).collect();
         }
         provider
+    }
+}
+
+impl Identity {
+    /// Completes a configuration in which the client shows this certificate if asked for one.
+    fn shown_by(
+        &self,
+        builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+    ) -> Result<ClientConfig, LoadError> {
+        let wrong = |path: &Path, reason: String| LoadError::Identity {
+            path: path.to_owned(),
+            reason,
+        };
+        let read = |path: &Path| std::fs::read(path).map_err(|e| wrong(path, e.to_string()));
+        let chain: Vec<CertificateDer<'static>> =
+            CertificateDer::pem_slice_iter(&read(&self.certificate)?)
+                .collect::<Result<_, _>>()
+                .map_err(|error| wrong(&self.certificate, format!("it is no PEM: {error}")))?;
+        if chain.is_empty() {
+            let reason = "it holds no certificate (no line `-----BEGIN CERTIFICATE-----`)";
+            return Err(wrong(&self.certificate, reason.into()));
+        }
+        let key = PrivateKeyDer::from_pem_slice(&read(&self.key)?)
+            .map_err(|error| wrong(&self.key, format!("it holds no private key: {error}")))?;
+        builder
+            .with_client_auth_cert(chain, key)
+            .map_err(|error| match error {
+                TlsError::InconsistentKeys(_) => wrong(
+                    &self.key,
+                    format!("it does not belong to {}", self.certificate.display()),
+                ),
+                error => wrong(&self.key, error.to_string()),
+            })
     }
 }
 
@@ -286,8 +351,9 @@ impl ServerCertVerifier for AcceptAll {
         &self,
         _message: &[u8],
         _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
+        dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
+        SIGNATURE.set(Some(dss.scheme));
         Ok(HandshakeSignatureValid::assertion())
     }
 
@@ -295,8 +361,9 @@ impl ServerCertVerifier for AcceptAll {
         &self,
         _message: &[u8],
         _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
+        dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
+        SIGNATURE.set(Some(dss.scheme));
         Ok(HandshakeSignatureValid::assertion())
     }
 
@@ -317,6 +384,7 @@ struct Restricted {
 impl Restricted {
     fn offered(&self, dss: &DigitallySignedStruct) -> Result<(), TlsError> {
         if self.schemes.contains(&dss.scheme) {
+            SIGNATURE.set(Some(dss.scheme));
             return Ok(());
         }
         Err(TlsError::InvalidCertificate(CertificateError::BadSignature))
@@ -405,9 +473,33 @@ impl FromStr for Version {
     }
 }
 
+impl Group {
+    fn every() -> impl Iterator<Item = Self> {
+        let stock = aws_lc_rs::ALL_KX_GROUPS.iter().map(|group| group.name());
+        stock.chain([SECP384R1MLKEM1024]).map(Self)
+    }
+
+    /// Its implementation: one of `preferred` if it is among them.
+    fn of(
+        self,
+        preferred: &[&'static dyn SupportedKxGroup],
+    ) -> Option<&'static dyn SupportedKxGroup> {
+        // rustls keeps groups for ever: made once, for what only we have.
+        static OURS: LazyLock<Vec<&'static dyn SupportedKxGroup>> =
+            LazyLock::new(|| widelane_rustls::kx_groups(Engine::global()));
+        let find = |groups: &[&'static dyn SupportedKxGroup]| {
+            let found = groups.iter().find(|group| group.name() == self.0);
+            found.copied()
+        };
+        find(preferred)
+            .or_else(|| find(aws_lc_rs::ALL_KX_GROUPS))
+            .or_else(|| find(&OURS))
+    }
+}
+
 impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&group_name(self.0.name()))
+        f.write_str(&group_name(self.0))
     }
 }
 
@@ -416,14 +508,6 @@ impl fmt::Debug for Group {
         fmt::Display::fmt(self, f)
     }
 }
-
-impl PartialEq for Group {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.name() == other.0.name()
-    }
-}
-
-impl Eq for Group {}
 
 impl FromStr for Group {
     type Err = UnknownName;
@@ -435,22 +519,15 @@ impl FromStr for Group {
             "secp384r1" | "p-384" => "p384",
             other => other,
         };
-        let known = || aws_lc_rs::ALL_KX_GROUPS.iter().copied().map(Group);
-        known()
+        Self::every()
             .find(|group| group.to_string() == wanted)
-            .ok_or_else(|| UnknownName::new("group", name, known()))
+            .ok_or_else(|| UnknownName::new("group", name, Self::every()))
     }
 }
 
 impl fmt::Display for SignatureAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match SIGNATURE_ALGORITHMS
-            .iter()
-            .find(|(_, scheme)| *scheme == self.0)
-        {
-            Some((name, _)) => f.write_str(name),
-            None => write!(f, "{:?}", self.0),
-        }
+        f.write_str(&signature_name(self.0))
     }
 }
 
@@ -522,14 +599,37 @@ pub(crate) fn group_name(group: NamedGroup) -> String {
     match group {
         NamedGroup::secp256r1 => "p256".into(),
         NamedGroup::secp384r1 => "p384".into(),
+        SECP384R1MLKEM1024 => "secp384r1mlkem1024".into(),
         other => format!("{other:?}").to_ascii_lowercase(),
     }
+}
+
+/// The spelling of `--sigalg`.
+pub(crate) fn signature_name(scheme: SignatureScheme) -> String {
+    let known = SIGNATURE_ALGORITHMS
+        .iter()
+        .find(|(_, known)| *known == scheme);
+    known.map_or_else(|| format!("{scheme:?}"), |(name, _)| (*name).to_owned())
+}
+
+/// The algorithm of the signature that a verifier of this thread has been asked about since the
+/// last call, if any.
+pub(crate) fn take_signature() -> Option<SignatureScheme> {
+    SIGNATURE.take()
+}
+
+thread_local! {
+    // rustls tells a verifier, and nobody else.
+    static SIGNATURE: Cell<Option<SignatureScheme>> = const { Cell::new(None) };
 }
 
 /// The name IANA registers; rustls marks those of TLS 1.3.
 pub(crate) fn suite_name(suite: rustls::CipherSuite) -> String {
     format!("{suite:?}").replacen("TLS13_", "TLS_", 1)
 }
+
+/// draft-ietf-tls-ecdhe-mlkem; rustls has no name for it.
+const SECP384R1MLKEM1024: NamedGroup = NamedGroup::Unknown(0x11ed);
 
 /// Two tickets are what most servers hand out for a connection.
 const TICKETS_EACH: usize = 2;
@@ -542,7 +642,7 @@ const SYSTEM_BUNDLES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-const SIGNATURE_ALGORITHMS: [(&str, SignatureScheme); 10] = [
+const SIGNATURE_ALGORITHMS: [(&str, SignatureScheme); 13] = [
     ("rsa_pss_rsae_sha256", SignatureScheme::RSA_PSS_SHA256),
     ("rsa_pss_rsae_sha384", SignatureScheme::RSA_PSS_SHA384),
     ("rsa_pss_rsae_sha512", SignatureScheme::RSA_PSS_SHA512),
@@ -562,6 +662,9 @@ const SIGNATURE_ALGORITHMS: [(&str, SignatureScheme); 10] = [
         SignatureScheme::ECDSA_NISTP521_SHA512,
     ),
     ("ed25519", SignatureScheme::ED25519),
+    ("mldsa44", SignatureScheme::ML_DSA_44),
+    ("mldsa65", SignatureScheme::ML_DSA_65),
+    ("mldsa87", SignatureScheme::ML_DSA_87),
 ];
 
 /// The other spelling of TLS 1.2's suites that people know.
@@ -598,8 +701,9 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for group in aws_lc_rs::ALL_KX_GROUPS.iter().copied().map(Group) {
+        for group in Group::every() {
             assert_eq!(group.to_string().parse(), Ok(group));
+            assert!(group.of(&[]).is_some(), "{group}");
         }
         for suite in aws_lc_rs::ALL_CIPHER_SUITES.iter().copied().map(Suite) {
             assert_eq!(suite.to_string().parse(), Ok(suite));
@@ -670,6 +774,6 @@ mod tests {
             trust: Trust::Nobody,
             ..Offer::default()
         };
-        assert!(offer.client_config(1).is_ok());
+        assert!(offer.client_config(1, None).is_ok());
     }
 }

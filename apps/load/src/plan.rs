@@ -37,6 +37,9 @@ pub struct Plan {
     /// Whether one connection is tried first, so that a wrong address or an untrusted
     /// certificate is an immediate error and not ten seconds of failures.
     pub preflight: bool,
+    /// Whether the generator runs its own public-key operations several a pass. It does so only
+    /// with more than one connection in flight a thread.
+    pub batching: bool,
     /// Most connections in flight at once in an open loop; starts wait (and are late) beyond.
     pub max_in_flight: usize,
 }
@@ -120,6 +123,7 @@ impl Plan {
             after: After::Close,
             close: Close::Reset,
             preflight: true,
+            batching: true,
             max_in_flight: DEFAULT_MAX_IN_FLIGHT,
         })
     }
@@ -195,6 +199,11 @@ impl Plan {
             Arrivals::Concurrency(n) => n,
             Arrivals::Rate { .. } => self.max_in_flight,
         }
+    }
+
+    /// Whether there is anything to batch.
+    pub(crate) fn batches(&self) -> bool {
+        self.batching && self.most_in_flight() > self.threads
     }
 
     /// The part of `whole` that thread `index` takes.

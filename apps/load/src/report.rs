@@ -1,6 +1,6 @@
 //! What a run found: one serialisable object, and a table for people.
 
-use crate::offer::{group_name, suite_name, version_name};
+use crate::offer::{group_name, signature_name, suite_name, version_name};
 use crate::plan::{After, Arrivals, Plan, Spacing};
 use crate::tally::{Tally, Window};
 use hdrhistogram::Histogram;
@@ -30,6 +30,8 @@ pub struct Report {
     pub spacing: Option<&'static str>,
     /// Threads of the generator.
     pub threads: usize,
+    /// Whether the generator's own public-key operations ran several a pass.
+    pub batching: bool,
     /// Measured time in seconds.
     pub duration_s: f64,
     /// Whether the run was stopped before its time.
@@ -76,6 +78,8 @@ pub struct Report {
     pub cipher: Option<String>,
     /// The key exchange group.
     pub group: Option<String>,
+    /// The algorithm of the server's signature.
+    pub signature: Option<String>,
     /// Everything that was agreed on, most frequent first.
     pub negotiated: Vec<Negotiated>,
     /// Connections that the server did not close within a second of our close_notify.
@@ -128,6 +132,8 @@ pub struct Negotiated {
     pub cipher: String,
     /// Key exchange group; none where a TLS 1.2 session was resumed.
     pub group: Option<String>,
+    /// Algorithm of the server's signature; none where a session was resumed.
+    pub signature: Option<String>,
     /// Application protocol.
     pub alpn: Option<String>,
     /// Connections.
@@ -162,6 +168,7 @@ impl Report {
                 version: version_name(agreement.version),
                 cipher: suite_name(agreement.suite),
                 group: agreement.group.map(group_name),
+                signature: agreement.signature.map(signature_name),
                 alpn: agreement
                     .alpn
                     .as_deref()
@@ -180,6 +187,7 @@ impl Report {
             rate,
             spacing,
             threads: plan.threads,
+            batching: plan.batches(),
             duration_s: seconds,
             interrupted,
             handshakes_per_s: per_second(tally.done_in_window),
@@ -202,6 +210,7 @@ impl Report {
             version: negotiated.first().map(|first| first.version),
             cipher: negotiated.first().map(|first| first.cipher.clone()),
             group: negotiated.first().and_then(|first| first.group.clone()),
+            signature: negotiated.first().and_then(|first| first.signature.clone()),
             negotiated,
             unclosed: tally.unclosed,
             cpu_s,
@@ -346,8 +355,8 @@ impl fmt::Display for Report {
             if let Some(group) = &agreed.group {
                 write!(f, ", {group}")?;
             }
-            if let Some(alpn) = &agreed.alpn {
-                write!(f, ", {alpn}")?;
+            for name in [&agreed.signature, &agreed.alpn].into_iter().flatten() {
+                write!(f, ", {name}")?;
             }
             writeln!(f, ": {}", agreed.count)?;
         }

@@ -1,6 +1,7 @@
 //! A run from beginning to end: limits, the trial connection, the threads, the sum.
 
 use crate::error::LoadError;
+use crate::lanes::Batching;
 use crate::pace::Pace;
 use crate::plan::{After, Arrivals, Plan};
 use crate::report::Report;
@@ -36,10 +37,14 @@ pub fn run(plan: &Plan) -> Result<Report, LoadError> {
 pub fn run_watched(plan: &Plan, watch: &Watch) -> Result<Report, LoadError> {
     plan.check()?;
     let plan = &with_descriptors(plan)?;
+    let batching = match plan.batches() {
+        true => Some(Batching::start(plan.most_in_flight())?),
+        false => None,
+    };
     if plan.preflight {
         preflight(plan, watch)?;
     }
-    let (tally, window) = run_threads(plan, watch)?;
+    let (tally, window) = run_threads(plan, batching.as_ref(), watch)?;
     Ok(Report::new(plan, &tally, window, watch.is_stopped()))
 }
 
@@ -158,7 +163,7 @@ fn preflight(plan: &Plan, watch: &Watch) -> Result<(), LoadError> {
         from,
         to: from + single.duration,
     };
-    let worker = Worker::new(&single, 0, &watch.apart())?;
+    let worker = Worker::new(&single, 0, None, &watch.apart())?;
     let (tally, _) = worker.run(Pace::new(&single, 0, from), window)?;
     let error = tally
         .first_fault
@@ -166,7 +171,11 @@ fn preflight(plan: &Plan, watch: &Watch) -> Result<(), LoadError> {
     error.map_or(Ok(()), Err)
 }
 
-fn run_threads(plan: &Plan, watch: &Watch) -> Result<(Tally, Window), LoadError> {
+fn run_threads(
+    plan: &Plan,
+    batching: Option<&Batching>,
+    watch: &Watch,
+) -> Result<(Tally, Window), LoadError> {
     thread::scope(|scope| {
         // Every thread sets itself up and reports; then all start by the same clock.
         let (ready, readies) = mpsc::channel();
@@ -175,7 +184,8 @@ fn run_threads(plan: &Plan, watch: &Watch) -> Result<(Tally, Window), LoadError>
             let ready = ready.clone();
             let (start, started) = mpsc::sync_channel::<Instant>(1);
             let body = move || {
-                let worker = pin(plan, index).and_then(|()| Worker::new(plan, index, watch));
+                let worker =
+                    pin(plan, index).and_then(|()| Worker::new(plan, index, batching, watch));
                 let worker = match worker {
                     Ok(worker) => worker,
                     Err(error) => {

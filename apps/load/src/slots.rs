@@ -19,6 +19,11 @@ impl Key {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
+    /// Its place in the table; others have had it before, and will after.
+    pub(crate) fn index(self) -> usize {
+        self.index as usize
+    }
+
     pub(crate) fn from_u64(key: u64) -> Self {
         Self {
             generation: (key >> 32) as u32,
@@ -40,20 +45,32 @@ impl<T> Slots<T> {
     }
 
     pub(crate) fn insert(&mut self, value: T) -> Key {
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None => {
-                let index = u32::try_from(self.slots.len()).expect("fewer than 2^32 connections");
-                self.slots.push((0, None));
-                index
-            }
-        };
-        let (generation, slot) = &mut self.slots[index as usize];
-        *slot = Some(value);
+        let key = self.vacant();
+        if self.free.pop().is_none() {
+            self.slots.push((0, None));
+        }
+        self.slots[key.index()].1 = Some(value);
+        key
+    }
+
+    /// The key that the next value will get.
+    pub(crate) fn vacant(&self) -> Key {
+        let next = || u32::try_from(self.slots.len()).expect("fewer than 2^32 connections");
+        let index = self.free.last().copied().unwrap_or_else(next);
+        let generation = self.slots.get(index as usize);
         Key {
-            generation: *generation,
+            generation: generation.map_or(0, |(generation, _)| *generation),
             index,
         }
+    }
+
+    /// The key of whatever is at this place.
+    pub(crate) fn key_at(&self, index: usize) -> Option<Key> {
+        let (generation, slot) = self.slots.get(index)?;
+        slot.as_ref().map(|_| Key {
+            generation: *generation,
+            index: index as u32,
+        })
     }
 
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
@@ -108,7 +125,11 @@ mod tests {
         assert_eq!(Key::from_u64(a.to_u64()), a);
         assert_eq!(slots.remove(a), Some('a'));
         assert_eq!(slots.remove(a), None);
+        let vacant = slots.vacant();
+        assert_eq!(slots.key_at(vacant.index()), None);
         let c = slots.insert('c');
+        assert_eq!(c, vacant);
+        assert_eq!(slots.key_at(c.index()), Some(c));
         assert_ne!(a, c);
         assert_eq!(slots.get_mut(a), None);
         assert_eq!(slots.get_mut(c), Some(&mut 'c'));

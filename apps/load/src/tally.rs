@@ -3,7 +3,7 @@
 use crate::connection::Connection;
 use crate::error::Fault;
 use hdrhistogram::Histogram;
-use rustls::{CipherSuite, HandshakeKind, NamedGroup, ProtocolVersion};
+use rustls::{CipherSuite, HandshakeKind, NamedGroup, ProtocolVersion, SignatureScheme};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -63,6 +63,8 @@ pub(crate) struct Agreement {
     pub(crate) version: ProtocolVersion,
     pub(crate) suite: CipherSuite,
     pub(crate) group: Option<NamedGroup>,
+    /// Of the server; none where a session was resumed.
+    pub(crate) signature: Option<SignatureScheme>,
     pub(crate) alpn: Option<Vec<u8>>,
 }
 
@@ -117,7 +119,7 @@ impl Tally {
         if let Some(answered) = connection.answered {
             record(&mut self.answers, answered - connection.intended);
         }
-        match connection.tls().handshake_kind() {
+        match connection.tls().and_then(|tls| tls.handshake_kind()) {
             Some(HandshakeKind::Resumed) => self.resumed += 1,
             Some(HandshakeKind::FullWithHelloRetryRequest) => self.hello_retries += 1,
             _ => {}
@@ -169,11 +171,12 @@ impl Tally {
     }
 
     fn agreed(&mut self, connection: &Connection) {
-        let tls = connection.tls();
+        let Some(tls) = connection.tls() else { return };
         let (Some(version), Some(suite)) = (tls.protocol_version(), tls.negotiated_cipher_suite())
         else {
             return;
         };
+        let signature = connection.signature();
         let group = tls
             .negotiated_key_exchange_group()
             .map(|group| group.name());
@@ -182,6 +185,7 @@ impl Tally {
             if known.version == version
                 && known.suite == suite.suite()
                 && known.group == group
+                && known.signature == signature
                 && known.alpn.as_deref() == tls.alpn_protocol()
             {
                 *count += 1;
@@ -192,6 +196,7 @@ impl Tally {
             version,
             suite: suite.suite(),
             group,
+            signature,
             alpn: tls.alpn_protocol().map(<[u8]>::to_vec),
         };
         self.count_agreement(agreement, 1);

@@ -2,6 +2,7 @@
 
 use crate::connection::{Connection, Interest, Recipe, Scratch, Step};
 use crate::error::{Fault, LoadError};
+use crate::lanes::{Batching, Lanes};
 use crate::pace::Pace;
 use crate::plan::{Close, Plan};
 use crate::run::Watch;
@@ -32,6 +33,10 @@ pub(crate) struct Worker {
     window: Window,
     tally: Tally,
     scratch: Scratch,
+    /// None where each connection's operations run alone.
+    lanes: Option<Lanes>,
+    /// Slots whose connections may go on, while that is looked at.
+    woken: Vec<usize>,
     watch: Watch,
 }
 
@@ -46,7 +51,12 @@ struct Entry {
 
 impl Worker {
     /// Sets up thread `index` of a plan.
-    pub(crate) fn new(plan: &Plan, index: usize, watch: &Watch) -> Result<Self, LoadError> {
+    pub(crate) fn new(
+        plan: &Plan,
+        index: usize,
+        batching: Option<&Batching>,
+        watch: &Watch,
+    ) -> Result<Self, LoadError> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|errno| LoadError::System {
             what: "create an epoll instance",
             source: errno.into(),
@@ -66,7 +76,7 @@ impl Worker {
             recipe: Recipe {
                 address: plan.address,
                 server_name: plan.server_name()?,
-                config: plan.offer.client_config(most)?,
+                config: plan.offer.client_config(most, batching)?,
                 after: plan.after.clone(),
                 close: plan.close,
                 request,
@@ -80,6 +90,8 @@ impl Worker {
             window: Window { from: now, to: now },
             tally: Tally::new(),
             scratch: Scratch::new(),
+            lanes: batching.map(Lanes::new),
+            woken: Vec::new(),
             watch: watch.clone(),
         })
     }
@@ -113,7 +125,12 @@ impl Worker {
                 }
             }
             self.expire(&mut pace, now);
-            let wait = self.patience(&pace, now);
+            let busy = self.lanes.as_ref().is_some_and(Lanes::is_busy);
+            let wait = if busy {
+                LOOK
+            } else {
+                self.patience(&pace, now)
+            };
             match epoll::wait(
                 &self.epoll,
                 rustix::buffer::spare_capacity(&mut events),
@@ -128,8 +145,15 @@ impl Worker {
                     });
                 }
             }
+            let mut progress = false;
             for event in events.drain(..) {
-                self.look_at(&mut pace, &event);
+                progress |= self.look_at(&mut pace, &event);
+            }
+            progress |= self.resume_woken(&mut pace);
+            // Only when there is nothing else to do, so that passes are full under load.
+            if busy && !progress {
+                self.lanes.iter().for_each(Lanes::turn);
+                self.resume_woken(&mut pace);
             }
         }
         self.wind_up(&mut pace);
@@ -162,8 +186,15 @@ impl Worker {
         };
         self.tally.started(self.window, intended, started);
         self.watch.count_start();
-        match Connection::start(&self.recipe, intended) {
-            Ok((connection, Step::Wait(interest))) => {
+        let key = self.connections.vacant();
+        let lane = self.lanes.as_mut().map(|lanes| lanes.lane(key));
+        match Connection::start(&self.recipe, intended, lane) {
+            Ok((connection, Step::Ended(outcome))) => self.judge(pace, connection, outcome),
+            Ok((connection, step)) => {
+                let interest = match step {
+                    Step::Wait(interest) => interest,
+                    _ => Interest::Read,
+                };
                 let key = self.connections.insert(Entry {
                     connection,
                     interest,
@@ -174,7 +205,6 @@ impl Worker {
                     self.end(pace, key, Err(Fault::Socket(errno)));
                 }
             }
-            Ok((connection, Step::Ended(outcome))) => self.judge(pace, connection, outcome),
             Err(fault) => {
                 self.watch.count_end(true);
                 self.tally.failed(self.window, intended, fault);
@@ -195,19 +225,60 @@ impl Worker {
         )
     }
 
-    fn look_at(&mut self, pace: &mut Pace, event: &Event) {
+    /// Does what a socket is ready for; says whether that was anything.
+    fn look_at(&mut self, pace: &mut Pace, event: &Event) -> bool {
         let key = Key::from_u64(event.data.u64());
         // Its connection may have ended earlier in this turn.
         let Some(entry) = self.connections.get_mut(key) else {
-            return;
+            return true;
         };
         // An error must be read for what it is; a close alone need not be read.
         let happened = event.flags;
         let closed = happened.contains(EventFlags::RDHUP) && !happened.contains(EventFlags::ERR);
-        match entry
+        let was_away = entry.connection.is_away();
+        let lane = self.lanes.as_mut().map(|lanes| lanes.lane(key));
+        let step = entry
             .connection
-            .ready(&self.recipe, closed, &mut self.scratch)
-        {
+            .ready(&self.recipe, closed, &mut self.scratch, lane);
+        self.follow(pace, key, step);
+        !was_away
+    }
+
+    /// Goes on with the connections that the engine has answered; says whether there were any.
+    fn resume_woken(&mut self, pace: &mut Pace) -> bool {
+        let Some(lanes) = &mut self.lanes else {
+            return false;
+        };
+        let mut woken = std::mem::take(&mut self.woken);
+        lanes.take_woken(&mut woken);
+        let any = !woken.is_empty();
+        for index in woken.drain(..) {
+            let Some(key) = self.connections.key_at(index) else {
+                continue;
+            };
+            let (Some(entry), Some(lanes)) = (self.connections.get_mut(key), &mut self.lanes)
+            else {
+                continue;
+            };
+            if entry.connection.is_away() {
+                let lane = lanes.lane(key);
+                let step = entry
+                    .connection
+                    .resume(&self.recipe, &mut self.scratch, lane);
+                self.follow(pace, key, step);
+            }
+        }
+        self.woken = woken;
+        any
+    }
+
+    /// Does as a connection says.
+    fn follow(&mut self, pace: &mut Pace, key: Key, step: Step) {
+        let Some(entry) = self.connections.get_mut(key) else {
+            return;
+        };
+        match step {
+            Step::Suspended => {}
             Step::Wait(interest) => {
                 if interest != entry.interest {
                     entry.interest = interest;
@@ -427,6 +498,11 @@ fn flags(interest: Interest) -> EventFlags {
     }
 }
 
+/// Whether there is anything at the sockets.
+const LOOK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
 /// Stops are noticed this soon.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
 /// How long a server may take to close after our close_notify before we do.

@@ -5,6 +5,7 @@ mod common;
 use common::{Identity, Server, answer, plan_for, shake, wait_for_close};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -93,7 +94,7 @@ fn poisson_arrivals_are_an_open_loop_too() {
 
 #[test]
 fn groups_and_versions_are_what_was_asked_for() {
-    let server = Server::tls(Identity::new().config(&[]));
+    let server = Server::tls(Identity::new().config_for_every_group());
     for (tls, group, suite, seen_suite) in [
         ("1.3", "x25519", None, "TLS_AES_256_GCM_SHA384"),
         (
@@ -109,6 +110,7 @@ fn groups_and_versions_are_what_was_asked_for() {
             "TLS_CHACHA20_POLY1305_SHA256",
         ),
         ("1.3", "x25519mlkem768", None, "TLS_AES_256_GCM_SHA384"),
+        ("1.3", "secp256r1mlkem768", None, "TLS_AES_256_GCM_SHA384"),
         (
             "1.2",
             "p256",
@@ -116,20 +118,88 @@ fn groups_and_versions_are_what_was_asked_for() {
             "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
         ),
     ] {
-        let mut plan = server.plan();
-        plan.limit = Some(3);
-        plan.offer.version = Some(tls.parse().expect("a version"));
-        plan.offer.groups = vec![group.parse().expect("a group")];
-        plan.offer.suites = suite
-            .into_iter()
-            .map(|s| s.parse().expect("a suite"))
-            .collect();
-        let report = run(&plan).expect("a run");
-        assert_eq!(report.completed, 3);
-        assert_eq!(report.version, Some(tls));
-        assert_eq!(report.group.as_deref(), Some(group));
-        assert_eq!(report.cipher.as_deref(), Some(seen_suite));
+        for (batching, concurrency) in [(true, 16), (false, 16), (true, 1)] {
+            let mut plan = server.plan();
+            plan.limit = Some(20);
+            plan.batching = batching;
+            plan.arrivals = Arrivals::Concurrency(concurrency);
+            plan.offer.version = Some(tls.parse().expect("a version"));
+            plan.offer.groups = vec![group.parse().expect("a group")];
+            plan.offer.suites = suite
+                .into_iter()
+                .map(|s| s.parse().expect("a suite"))
+                .collect();
+            let report = run(&plan).expect("a run");
+            assert_eq!(report.completed, 20, "{report}");
+            assert_eq!(report.batching, batching && concurrency > 1);
+            assert_eq!(report.version, Some(tls));
+            assert_eq!(report.group.as_deref(), Some(group));
+            assert_eq!(report.cipher.as_deref(), Some(seen_suite));
+            let signature = report.signature.as_deref();
+            assert_eq!(signature, Some("ecdsa_secp256r1_sha256"));
+        }
     }
+}
+
+#[test]
+fn a_client_certificate_is_shown_to_servers_that_ask() {
+    let identity = Identity::new();
+    let certificate = write_pem(&identity.pem);
+    let key = write_pem(&identity.key_pem);
+    let server = Server::tls(identity.config_for_clients_with_certificates());
+    for concurrency in [1, 16] {
+        let mut plan = server.plan();
+        plan.limit = Some(32);
+        plan.arrivals = Arrivals::Concurrency(concurrency);
+        plan.offer.identity = Some(widelane_load::Identity {
+            certificate: certificate.path().to_owned(),
+            key: key.path().to_owned(),
+        });
+        let report = run(&plan).expect("a run");
+        assert_eq!((report.completed, report.errors), (32, 0), "{report}");
+    }
+
+    let other = write_pem(&Identity::new().key_pem);
+    for (certificate, key, reason) in [
+        (certificate.path(), other.path(), "does not belong to"),
+        (key.path(), key.path(), "holds no certificate"),
+        (
+            certificate.path(),
+            certificate.path(),
+            "holds no private key",
+        ),
+        (Path::new("/nowhere"), key.path(), "No such file"),
+    ] {
+        let mut plan = server.plan();
+        plan.offer.identity = Some(widelane_load::Identity {
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
+        });
+        let error = run(&plan).expect_err(reason).to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn a_wait_for_the_engine_loses_no_byte_and_no_close() {
+    // Flights larger than rustls takes at once, and a server that hangs up in the middle.
+    let identity = Identity::with_long_chain(24);
+    let server = Server::tls(identity.config(&[]));
+    let mut plan = server.plan();
+    plan.limit = Some(64);
+    plan.arrivals = Arrivals::Concurrency(32);
+    let report = run(&plan).expect("a run");
+    assert_eq!((report.completed, report.errors), (64, 0), "{report}");
+
+    let server = Server::new(|mut stream, _| {
+        let _ = stream.read(&mut [0; 16 * 1024]);
+    });
+    let mut plan = server.plan();
+    plan.preflight = false;
+    plan.limit = Some(64);
+    plan.arrivals = Arrivals::Concurrency(32);
+    let report = run(&plan).expect("a run");
+    assert_eq!((report.completed, report.errors), (0, 64), "{report}");
 }
 
 #[test]

@@ -2,15 +2,15 @@
 
 use crate::failure::Failure;
 use crate::output;
-use crate::values::{self, Cpus};
+use crate::values::{self, Cpus, Switch};
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use widelane_load::{
-    After, Arrivals, Close, Group, LoadError, Plan, SignatureAlgorithm, Spacing, Suite, Trust,
-    Version, Watch,
+    After, Arrivals, Close, Group, Identity, LoadError, Plan, SignatureAlgorithm, Spacing, Suite,
+    Trust, Version, Watch,
 };
 
 /// Drive a TLS server with handshakes and measure rate and latency
@@ -76,6 +76,10 @@ pub(crate) struct Args {
     /// Pin the threads to these CPUs, like 0,2-3
     #[arg(long, value_name = "LIST", value_parser = values::cpus, help_heading = "Load")]
     cpus: Option<Cpus>,
+
+    /// Run the generator's own public-key operations several a pass [default: on]
+    #[arg(long, value_name = "on|off", help_heading = "Load")]
+    batching: Option<Switch>,
 
     /// Do not try one connection before the run
     #[arg(long, help_heading = "Load")]
@@ -143,6 +147,24 @@ pub(crate) struct Args {
         help_heading = "Handshake"
     )]
     ca: Option<PathBuf>,
+
+    /// Show this certificate to servers that ask for one (PEM, leaf first)
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "key",
+        help_heading = "Handshake"
+    )]
+    certificate: Option<PathBuf>,
+
+    /// Private key of --certificate (PEM)
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "certificate",
+        help_heading = "Handshake"
+    )]
+    key: Option<PathBuf>,
 
     /// GET this path over HTTP/1.1 after the handshake
     #[arg(long, value_name = "PATH", help_heading = "Afterwards")]
@@ -232,6 +254,7 @@ fn plan(args: Args) -> Result<Plan, Failure> {
     plan.cpus = args.cpus.map_or_else(Vec::new, |cpus| cpus.0);
     plan.threads = args.threads.unwrap_or(plan.cpus.len().max(1));
     plan.preflight = !args.no_preflight;
+    plan.batching = args.batching != Some(Switch::Off);
     plan.offer.version = args.tls;
     plan.offer.groups = args.group;
     plan.offer.signature_algorithms = args.sigalg;
@@ -243,6 +266,10 @@ fn plan(args: Args) -> Result<Plan, Failure> {
         Some(file) => Trust::File(file),
         None => Trust::System,
     };
+    plan.offer.identity = args
+        .certificate
+        .zip(args.key)
+        .map(|(certificate, key)| Identity { certificate, key });
     plan.after = match args.get {
         Some(path) => After::Get(path),
         None if args.hold => After::Hold,
@@ -376,6 +403,7 @@ mod tests {
             "127.0.0.1:1 --concurrency 1 --rate 1",
             "127.0.0.1:1 --insecure --ca x.pem",
             "127.0.0.1:1 --get / --hold",
+            "127.0.0.1:1 --certificate x.pem",
             "127.0.0.1:1 --poisson",
             "127.0.0.1:1 --tls 1.1",
             "127.0.0.1:1 --group x448",

@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::output;
+use crate::values::Switch;
 use clap::{Args as ClapArgs, ValueEnum};
 use std::error::Error;
 use std::io::IsTerminal;
@@ -70,12 +71,6 @@ pub(crate) struct Args {
     /// Serve a page of our own with a certificate made on the spot; needs nothing
     #[arg(long, conflicts_with_all = ["cert", "key", "config"])]
     demo: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Switch {
-    On,
-    Off,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

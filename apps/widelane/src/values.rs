@@ -6,6 +6,13 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cpus(pub(crate) Vec<usize>);
 
+/// Whether something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Switch {
+    On,
+    Off,
+}
+
 /// Reads a [`Cpus`].
 pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
     let number = |text: &str| {

@@ -1,5 +1,6 @@
 //! TLS servers on a thread, well-behaved and otherwise.
 
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -15,7 +16,10 @@ use widelane_load::{Plan, Trust};
 pub(crate) struct Identity {
     pub(crate) certificate: CertificateDer<'static>,
     pub(crate) pem: String,
+    pub(crate) key_pem: String,
     key: PrivatePkcs8KeyDer<'static>,
+    /// How often the certificate stands in its chain: nonsense, but of a length.
+    repeated: usize,
 }
 
 impl Identity {
@@ -25,7 +29,16 @@ impl Identity {
         Self {
             certificate: made.cert.der().clone(),
             pem: made.cert.pem(),
+            key_pem: made.signing_key.serialize_pem(),
             key: made.signing_key.serialize_der().into(),
+            repeated: 1,
+        }
+    }
+
+    pub(crate) fn with_long_chain(repeated: usize) -> Self {
+        Self {
+            repeated,
+            ..Self::new()
         }
     }
 
@@ -37,6 +50,20 @@ impl Identity {
             versions
         };
         self.builder(versions)
+            .with_no_client_auth()
+            .with_single_cert(vec![self.certificate.clone(); self.repeated], self.key())
+            .expect("a usable key")
+    }
+
+    /// For both versions, and with every group that rustls knows.
+    pub(crate) fn config_for_every_group(&self) -> ServerConfig {
+        let provider = CryptoProvider {
+            kx_groups: aws_lc_rs::ALL_KX_GROUPS.to_vec(),
+            ..aws_lc_rs::default_provider()
+        };
+        ServerConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(rustls::ALL_VERSIONS)
+            .expect("known versions")
             .with_no_client_auth()
             .with_single_cert(vec![self.certificate.clone()], self.key())
             .expect("a usable key")
