@@ -17,6 +17,7 @@ mod assembled;
 mod assembled_tests;
 mod chacha20poly1305;
 mod keccak;
+mod mldsa;
 mod montgomery;
 pub mod port_limit;
 
@@ -24,4 +25,5 @@ pub use arena::Arena;
 pub use assembled::wipe_registers;
 pub use chacha20poly1305::{ChaCha20Poly1305, PARAMETERS, Sums};
 pub use keccak::{Keccak, Sponge};
+pub use mldsa::MlDsa;
 pub use montgomery::{MODULUS_BITS, Moduli, Montgomery, PowerSpace};

@@ -43,7 +43,7 @@ pub use chacha20poly1305::ChaCha20Poly1305;
 pub use keccak::Keccak;
 pub use kernel::{ArraySpec, Kernel};
 pub use machine::{Array, DIGIT_BITS, DIGIT_MASK, Machine};
-pub use mldsa::{Half, MlDsa};
+pub use mldsa::{Half, MlDsa, MlDsaShape};
 pub use model::Model;
 pub use modular::Modular;
 pub use poly1305::Multiplier;

@@ -125,6 +125,53 @@ pub enum MlDsa {
     HighKey,
 }
 
+/// What kernels need to know of a parameter set (FIPS 204, section 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MlDsaShape {
+    /// `k`: polynomials of the public vector.
+    pub rows: usize,
+    /// `l`: polynomials of the first secret vector.
+    pub columns: usize,
+    /// 1 and the bits of `gamma1 - 1`: of a coefficient of the mask or of the response.
+    pub bits: u32,
+    /// `m`, the number of high parts.
+    pub parts: u64,
+    /// `tau eta`.
+    pub beta: u64,
+}
+
+impl MlDsaShape {
+    /// ML-DSA-44, 65 and 87.
+    pub const ALL: [Self; 3] = [
+        Self {
+            rows: 4,
+            columns: 4,
+            bits: 18,
+            parts: 44,
+            beta: 39 * 2,
+        },
+        Self {
+            rows: 6,
+            columns: 5,
+            bits: 20,
+            parts: 16,
+            beta: 49 * 4,
+        },
+        Self {
+            rows: 8,
+            columns: 7,
+            bits: 20,
+            parts: 16,
+            beta: 60 * 2,
+        },
+    ];
+
+    /// Bits of a high part.
+    pub const fn high_bits(self) -> u32 {
+        high_bits(self.parts)
+    }
+}
+
 /// A half of a polynomial with two products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Half {
@@ -172,13 +219,14 @@ impl MlDsa {
             Self::InverseFar,
             Self::Scale,
         ];
-        // Rows, columns, bits of the mask, high parts, beta of the three sizes.
-        let sizes = [
-            (4, 4, 18, 44, 39 * 2),
-            (6, 5, 20, 16, 49 * 4),
-            (8, 7, 20, 16, 60 * 2),
-        ];
-        for (rows, columns, bits, m, beta) in sizes {
+        for shape in MlDsaShape::ALL {
+            let MlDsaShape {
+                rows,
+                columns,
+                bits,
+                parts: m,
+                beta,
+            } = shape;
             all.extend([
                 Self::Product { rows, columns },
                 Self::Respond {
@@ -930,7 +978,7 @@ fn gamma2(parts: u64) -> u64 {
 }
 
 /// Bits of a high part, of which there are `parts`.
-fn high_bits(parts: u64) -> u32 {
+const fn high_bits(parts: u64) -> u32 {
     (parts - 1).ilog2() + 1
 }
 

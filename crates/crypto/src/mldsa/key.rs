@@ -1,6 +1,7 @@
 //! Private and public keys: their encodings (RFC 9881) and checks.
 
 use super::Size;
+use super::lanes::Prepared;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::encoding::AsRawBytes;
 use aws_lc_rs::signature::{KeyPair, ParsedPublicKey, PqdsaKeyPair};
@@ -10,7 +11,7 @@ use pkcs8::spki::{AlgorithmIdentifierRef, SubjectPublicKeyInfo, SubjectPublicKey
 use pkcs8::{ObjectIdentifier, PrivateKeyInfoRef};
 use rustls_pki_types::PrivateKeyDer;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use zeroize::Zeroizing;
 
 /// An ML-DSA private key that has passed every check of [`from_pkcs8_der`](Self::from_pkcs8_der).
@@ -27,6 +28,8 @@ struct Private {
     aws_lc: PqdsaKeyPair,
     /// The expanded form (FIPS 204, algorithm 24).
     expanded: Zeroizing<Vec<u8>>,
+    /// What passes derive from it, once.
+    prepared: OnceLock<Prepared>,
 }
 
 impl PrivateKey {
@@ -140,6 +143,21 @@ impl PrivateKey {
         &self.inner.aws_lc
     }
 
+    /// The expanded form of the key.
+    pub(super) fn expanded(&self) -> &[u8] {
+        &self.inner.expanded
+    }
+
+    /// What passes need of the key, from `prepare` the first time.
+    pub(super) fn prepared(&self, prepare: impl FnOnce() -> Prepared) -> &Prepared {
+        self.inner.prepared.get_or_init(prepare)
+    }
+
+    /// Whether both are clones of one key.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     fn from_aws_lc(size: Size, pair: PqdsaKeyPair) -> Result<Self, KeyError> {
         let public = PublicKey::from_bytes(size, pair.public_key().as_ref())?;
         let raw = pair
@@ -152,6 +170,7 @@ impl PrivateKey {
                 public,
                 aws_lc: pair,
                 expanded,
+                prepared: OnceLock::new(),
             }),
         })
     }

@@ -6,7 +6,10 @@
 //! that answers it, of one size on one backend: [`Signing`], [`Verification`].
 
 mod key;
+mod lanes;
 mod request;
+mod sign;
+mod verify;
 mod work;
 
 pub use key::{KeyError, PrivateKey, PublicKey};
@@ -16,6 +19,7 @@ pub use work::{Signing, Verification};
 use aws_lc_rs::signature as aws;
 use pkcs8::ObjectIdentifier;
 use std::fmt;
+use widelane_lanes::MlDsaShape;
 
 /// The parameter sets of FIPS 204, section 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -57,6 +61,68 @@ impl Size {
             Self::MlDsa65 => 4032,
             Self::MlDsa87 => 4896,
         }
+    }
+
+    /// Bytes of `c~`.
+    const fn challenge_len(self) -> usize {
+        match self {
+            Self::MlDsa44 => 32,
+            Self::MlDsa65 => 48,
+            Self::MlDsa87 => 64,
+        }
+    }
+
+    /// Coefficients of the challenge that are not zero.
+    const fn tau(self) -> usize {
+        match self {
+            Self::MlDsa44 => 39,
+            Self::MlDsa65 => 49,
+            Self::MlDsa87 => 60,
+        }
+    }
+
+    /// The largest coefficient of the secret vectors.
+    const fn eta(self) -> u64 {
+        match self {
+            Self::MlDsa44 | Self::MlDsa87 => 2,
+            Self::MlDsa65 => 4,
+        }
+    }
+
+    /// Bits of a coefficient of the secret vectors.
+    const fn short_bits(self) -> usize {
+        match self {
+            Self::MlDsa44 | Self::MlDsa87 => 3,
+            Self::MlDsa65 => 4,
+        }
+    }
+
+    /// Bytes of a polynomial of the secret vectors.
+    const fn short_len(self) -> usize {
+        32 * self.short_bits()
+    }
+
+    /// Hints that a signature may have.
+    const fn omega(self) -> usize {
+        match self {
+            Self::MlDsa44 => 80,
+            Self::MlDsa65 => 55,
+            Self::MlDsa87 => 75,
+        }
+    }
+
+    const fn shape(self) -> MlDsaShape {
+        MlDsaShape::ALL[self as usize]
+    }
+
+    /// 64-bit words of a polynomial of the response.
+    const fn response_words(self) -> usize {
+        4 * self.shape().bits as usize
+    }
+
+    /// 64-bit words of a polynomial of high parts.
+    const fn high_words(self) -> usize {
+        4 * self.shape().high_bits() as usize
     }
 
     /// The algorithm's identifier in keys and certificates (RFC 9881, section 2).

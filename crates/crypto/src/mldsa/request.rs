@@ -1,6 +1,8 @@
 //! Requests, their answer one by one, and how they fail.
 
 use super::key::{PrivateKey, PublicKey};
+use super::sign::Job;
+use super::verify::Claim;
 use std::fmt;
 
 /// One signature to be made: owns its message and a counted reference to its key.
@@ -26,6 +28,15 @@ impl SignRequest {
         &self.key
     }
 
+    /// What lanes sign: with these random bytes.
+    pub(super) fn job(&self, random: [u8; 32]) -> Job<'_> {
+        Job {
+            key: &self.key,
+            message: Message::plain(&self.message),
+            random,
+        }
+    }
+
     /// Signs through aws-lc-rs.
     pub(super) fn sign_alone(&self) -> Result<Vec<u8>, SignError> {
         let mut signature = vec![0; self.key.size().signature_len()];
@@ -48,12 +59,58 @@ impl fmt::Debug for SignRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignError {
+    /// The system's random generator failed.
+    #[error("the system's random generator failed; check that getrandom(2) is allowed here")]
+    Random,
+    /// The signature was not valid under the public key and was withheld.
+    #[error(
+        "the signature failed its check with the public key and was withheld; \
+         if this repeats, the CPU or the memory of this machine is faulty"
+    )]
+    Fault,
+    /// More attempts failed than ever should.
+    #[error(
+        "hundreds of attempts at a signature failed, where a few are usual; \
+         the CPU or the memory of this machine is faulty"
+    )]
+    Attempts,
     /// aws-lc-rs gave no signature.
     #[error(
         "aws-lc-rs gave no signature, for want of memory or of random bytes; \
          if this repeats, the memory of this machine is too small or faulty"
     )]
     AwsLc,
+}
+
+/// What is signed.
+#[derive(Clone, Copy)]
+pub(super) enum Message<'a> {
+    /// A message and its context, of at most 255 bytes.
+    Text { context: &'a [u8], text: &'a [u8] },
+    /// The message representative `mu` itself.
+    #[cfg(test)]
+    Representative(&'a [u8; 64]),
+}
+
+impl<'a> Message<'a> {
+    /// A message with an empty context.
+    pub(super) fn plain(text: &'a [u8]) -> Self {
+        Self::Text { context: &[], text }
+    }
+
+    /// What stands in front of the context (FIPS 204, algorithm 2, step 10).
+    pub(super) fn prefix(self) -> [u8; 2] {
+        [0, self.parts().0.len() as u8]
+    }
+
+    /// Context and text.
+    pub(super) fn parts(self) -> (&'a [u8], &'a [u8]) {
+        match self {
+            Self::Text { context, text } => (context, text),
+            #[cfg(test)]
+            Self::Representative(_) => (&[], &[]),
+        }
+    }
 }
 
 /// One signature to be verified: owns the message and the signature.
@@ -78,6 +135,15 @@ impl VerifyRequest {
     /// The key.
     pub fn key(&self) -> &PublicKey {
         &self.key
+    }
+
+    /// What lanes verify.
+    pub(super) fn claim(&self) -> Claim<'_> {
+        Claim {
+            key: &self.key,
+            message: Message::plain(&self.message),
+            signature: &self.signature,
+        }
     }
 
     /// Verifies through aws-lc-rs.

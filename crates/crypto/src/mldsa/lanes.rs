@@ -1,0 +1,517 @@
+//! What signing and verification in lanes have in common: memory, hashing, sampling, and what is
+//! derived from keys.
+
+use super::Size;
+use super::key::{PrivateKey, PublicKey};
+use super::request::Message;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+use widelane_kernels::{Arena, Keccak, MlDsa, Sponge, wipe_registers};
+use widelane_lanes::{MlDsa as Constants, MlDsaShape};
+use zeroize::Zeroizing;
+
+/// The kernels for one size in one width, and memory for them.
+#[derive(Debug)]
+pub(super) struct Lanes<const L: usize> {
+    pub(super) size: Size,
+    pub(super) shape: MlDsaShape,
+    pub(super) kernels: MlDsa<L>,
+    pub(super) keccak: Keccak<L>,
+    /// What products in pairs are raised by, transformed.
+    pub(super) offset: Vec<u64>,
+    /// Present where the kernels run in vector registers, to wipe those.
+    registers: Option<Avx512Ifma>,
+    /// Memory of passes that are not running.
+    arenas: Mutex<Vec<Arena<L>>>,
+}
+
+impl Lanes<8> {
+    pub(super) fn zmm(token: Avx512Ifma, size: Size) -> Self {
+        let kernels = MlDsa::zmm(token, size.shape());
+        Self::new(size, kernels, Keccak::zmm(token), Some(token))
+    }
+}
+
+impl Lanes<4> {
+    pub(super) fn ymm(token: Avx512IfmaVl, size: Size) -> Self {
+        let kernels = MlDsa::ymm(token, size.shape());
+        Self::new(size, kernels, Keccak::ymm(token), Some(token.zmm()))
+    }
+}
+
+impl<const L: usize> Lanes<L> {
+    /// The same in portable Rust: the oracle, and far too slow for anything else.
+    #[cfg(test)]
+    pub(super) fn model(size: Size) -> Self {
+        Self::new(size, MlDsa::model(size.shape()), Keccak::model(), None)
+    }
+
+    fn new(
+        size: Size,
+        kernels: MlDsa<L>,
+        keccak: Keccak<L>,
+        registers: Option<Avx512Ifma>,
+    ) -> Self {
+        let mut lanes = Self {
+            size,
+            shape: size.shape(),
+            kernels,
+            keccak,
+            offset: Vec::new(),
+            registers,
+            arenas: Mutex::default(),
+        };
+        lanes.offset = lanes.with_space(|space| {
+            let offset = Constants::PAIR_OFFSET * (1 + (1 << Constants::PAIR_BITS));
+            space.plain.fill([offset; L]);
+            lanes.transform(space, 1).to_vec()
+        });
+        lanes
+    }
+
+    /// Runs something that needs the memory of a pass, and wipes what it leaves.
+    pub(super) fn with_space<R>(&self, run: impl FnOnce(&mut Space<'_, L>) -> R) -> R {
+        let pool = || self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
+        let pooled = pool().pop();
+        let mut arena = pooled.unwrap_or_else(|| Arena::new(Space::len(self)));
+        let result = run(&mut Space::new(self, arena.vectors()));
+        arena.wipe();
+        if let Some(token) = self.registers {
+            wipe_registers(token);
+        }
+        pool().push(arena);
+        result
+    }
+
+    /// `mu := H(tr || M')` (FIPS 204, algorithm 7, step 6), of each lane's own hash of the public
+    /// key and message.
+    pub(super) fn representatives(
+        &self,
+        space: &mut Space<'_, L>,
+        hashes: [&[u8]; L],
+        messages: [Message<'_>; L],
+    ) -> [[u64; 8]; L] {
+        let prefixes = messages.map(|message| message.prefix());
+        let parts: [[&[u8]; 4]; L] = std::array::from_fn(|lane| {
+            let (context, text) = messages[lane].parts();
+            [hashes[lane], &prefixes[lane], context, text]
+        });
+        self.shake256(space, parts.each_ref().map(|parts| parts.as_slice()));
+        std::array::from_fn(|lane| match messages[lane] {
+            #[cfg(test)]
+            Message::Representative(mu) => {
+                let mut words = [0; MU_WORDS];
+                set(words.as_chunks_mut::<1>().0, 0, mu);
+                words
+            }
+            _ => column(space.state, lane),
+        })
+    }
+
+    /// The first block of SHAKE256 of each lane's message, into `space.state`.
+    pub(super) fn shake256(&self, space: &mut Space<'_, L>, messages: [&[&[u8]]; L]) {
+        let block = &mut space.block[..2 * RATE];
+        self.keccak.absorb(
+            Sponge::Shake256,
+            space.state,
+            messages,
+            block,
+            space.scratch,
+        );
+    }
+
+    /// The first words of `H(mu || w1)`, both of which are in `space.message`, into `space.state`
+    /// (algorithm 7, step 15).
+    pub(super) fn hash_commitment(&self, space: &mut Space<'_, L>) {
+        let block = &mut space.block[..RATE];
+        self.keccak.absorb_words(
+            Sponge::Shake256,
+            space.state,
+            space.message,
+            block,
+            space.scratch,
+        );
+    }
+
+    /// `c := SampleInBall(c~)` (algorithm 29), transformed, as the last polynomial of
+    /// `space.transformed`. `c~` is in the first words of `space.state`.
+    ///
+    /// Time and addresses depend on `c~`. Where it does not become part of a signature, it is a
+    /// hash of the high part of a commitment `A y` that nobody gets to know: a number that has
+    /// nothing to do with the key, as far as the hash is a random oracle.
+    pub(super) fn challenge(&self, space: &mut Space<'_, L>) {
+        let len = self.size.challenge_len() / 8;
+        space.state[len..].fill([0; L]);
+        Sponge::Shake256.pad(&mut space.state[..RATE], len);
+        self.keccak.permute(space.state, space.scratch);
+        let (c, tau) = (&mut *space.plain, self.size.tau());
+        c.fill([0; L]);
+        // Steps 3 to 5: signs, and what coefficient comes next in each lane.
+        let signs = space.state[0];
+        let mut next = [Constants::N - tau; L];
+        let mut from = 8;
+        while next.iter().any(|&next| next < Constants::N) {
+            if from == 0 {
+                self.keccak.permute(space.state, space.scratch);
+            }
+            for lane in 0..L {
+                let words = space.state[..RATE].iter();
+                let bytes = words.flat_map(|word| word[lane].to_le_bytes());
+                // Steps 6 to 13.
+                for j in bytes.skip(from).map(usize::from) {
+                    let i = next[lane];
+                    if i < Constants::N && j <= i {
+                        c[i][lane] = c[j][lane];
+                        let sign = signs[lane] >> (i + tau - Constants::N) & 1;
+                        c[j][lane] = 1 + sign * (Constants::Q - 2);
+                        next[lane] = i + 1;
+                    }
+                }
+            }
+            from = 0;
+        }
+        let out = &mut space.transformed[self.shape.columns * Constants::N..];
+        self.kernels
+            .ntt(out, space.plain, space.space, space.scratch);
+    }
+
+    /// Entries of matrices, each lane's of its own `(row, column)` and seed, into polynomial `at`
+    /// of `space.low` (algorithms 32 and 30). All this is public.
+    pub(super) fn expand(
+        &self,
+        space: &mut Space<'_, L>,
+        at: usize,
+        seeds: [&[u8]; L],
+        entries: [(usize, usize); L],
+    ) {
+        for (lane, (seed, (row, column))) in seeds.into_iter().zip(entries).enumerate() {
+            let indices = [column as u8, row as u8];
+            Sponge::Shake128.start(space.state, lane, &[seed, &indices]);
+        }
+        for block in space.words[..UNIFORM_BLOCKS * RATE_128].chunks_exact_mut(RATE_128) {
+            self.keccak.permute(space.state, space.scratch);
+            block.copy_from_slice(&space.state[..RATE_128]);
+        }
+        let out = polynomial_mut(space.low, at);
+        let bad = &mut space.bad[..1];
+        bad.fill([0; L]);
+        let candidates = &space.words[..Constants::N * 3 / 8];
+        self.kernels.uniform(bad, out, candidates, space.scratch);
+        // One coefficient in a thousand is out of range: such lanes are sampled again, one by one.
+        let mut more = Vec::new();
+        for lane in (0..L).filter(|&lane| bad[0][lane] != 0) {
+            let words = &space.words[..UNIFORM_BLOCKS * RATE_128];
+            while !resample(out, lane, words.iter().chain(&more)) {
+                self.keccak.permute(space.state, space.scratch);
+                more.extend_from_slice(&space.state[..RATE_128]);
+            }
+        }
+    }
+
+    /// `-2^13 t1` of each lane's `row` and public key, transformed and reduced below 2^24, into
+    /// polynomial `at` of `space.low`.
+    pub(super) fn high_key(
+        &self,
+        space: &mut Space<'_, L>,
+        at: usize,
+        keys: [&PublicKey; L],
+        rows: [usize; L],
+    ) {
+        for (lane, (key, row)) in keys.into_iter().zip(rows).enumerate() {
+            let bytes = &key.as_bytes()[SEED_LEN + HIGH_LEN * row..][..HIGH_LEN];
+            set(space.words, lane, bytes);
+        }
+        let words = &space.words[..HIGH_LEN / 8];
+        self.kernels.high_key(space.plain, words, space.scratch);
+        self.transform_reduced(space, at);
+    }
+
+    /// What passes need of a key, for all its signatures.
+    pub(super) fn prepare(&self, key: &PrivateKey) -> Prepared {
+        self.with_space(|space| {
+            let MlDsaShape { rows, columns, .. } = self.shape;
+            let mut matrix = vec![0; self.kernels.matrix_len()];
+            let mut place = |(row, column): (usize, usize), polynomial: &[u64]| {
+                for (j, &word) in polynomial.iter().enumerate() {
+                    matrix[self.kernels.matrix_at(row, column, j)] = word;
+                }
+            };
+            let seed = &key.public_key().as_bytes()[..SEED_LEN];
+            let entries: Vec<_> = (0..rows * columns)
+                .map(|i| (i / columns, i % columns))
+                .collect();
+            for entries in entries.chunks(L) {
+                let spread = std::array::from_fn(|lane| entries[lane.min(entries.len() - 1)]);
+                self.expand(space, 0, [seed; L], spread);
+                for (lane, &entry) in entries.iter().enumerate() {
+                    place(entry, &column::<{ Constants::N }, L>(space.low, lane));
+                }
+            }
+            let indices: Vec<usize> = (0..rows).collect();
+            for some in indices.chunks(L) {
+                let spread = std::array::from_fn(|lane| some[lane.min(some.len() - 1)]);
+                self.high_key(space, 0, [key.public_key(); L], spread);
+                let words = canonical(space.low, some.len());
+                for (&row, polynomial) in some.iter().zip(words.chunks_exact(Constants::N)) {
+                    place((row, columns), polynomial);
+                }
+            }
+
+            let (short, t0) =
+                key.expanded()[SHORT_AT..].split_at((rows + columns) * self.size.short_len());
+            let bits = self.size.short_bits();
+            // The coefficient of the first or, negated, of the second secret vector, plus 2^3.
+            let short = |polynomial: usize, j: usize| {
+                let Some(bytes) = short.chunks_exact(self.size.short_len()).nth(polynomial) else {
+                    return SHORT_RAISE;
+                };
+                let (field, eta) = (field(bytes, j, bits), self.size.eta());
+                match polynomial < columns {
+                    true => SHORT_RAISE + eta - field,
+                    false => SHORT_RAISE + field - eta,
+                }
+            };
+            let raise = Constants::Q - SHORT_RAISE * (1 + (1 << Constants::PAIR_BITS));
+            let pairs = self.transform_all(space, (rows + columns).div_ceil(2), |pair, j| {
+                raise + short(2 * pair, j) + (short(2 * pair + 1, j) << Constants::PAIR_BITS)
+            });
+            let t0 = match self.size {
+                Size::MlDsa44 => self.transform_all(space, rows, |row, j| {
+                    let bytes = &t0[LOW_LEN * row..][..LOW_LEN];
+                    Constants::Q + (1 << (LOW_BITS - 1)) - field(bytes, j, LOW_BITS)
+                }),
+                _ => Zeroizing::default(),
+            };
+            Prepared { matrix, pairs, t0 }
+        })
+    }
+
+    /// Transforms so many secret polynomials given by their coefficients, below 2^24.
+    fn transform_all(
+        &self,
+        space: &mut Space<'_, L>,
+        count: usize,
+        coefficient: impl Fn(usize, usize) -> u64,
+    ) -> Zeroizing<Vec<u64>> {
+        let mut all = Zeroizing::new(Vec::with_capacity(count * Constants::N));
+        for from in (0..count).step_by(L) {
+            for (j, vector) in space.plain.iter_mut().enumerate() {
+                *vector = std::array::from_fn(|lane| coefficient((from + lane).min(count - 1), j));
+            }
+            all.extend_from_slice(&self.transform(space, L.min(count - from)));
+        }
+        all
+    }
+
+    /// The transform of `space.plain`, below `q`, of the first so many lanes.
+    fn transform(&self, space: &mut Space<'_, L>, lanes: usize) -> Zeroizing<Vec<u64>> {
+        self.transform_reduced(space, 0);
+        canonical(space.low, lanes)
+    }
+
+    /// The transform of `space.plain`, below 2^24, into polynomial `at` of `space.low`.
+    fn transform_reduced(&self, space: &mut Space<'_, L>, at: usize) {
+        let transformed = polynomial_mut(space.product, 0);
+        self.kernels
+            .ntt(transformed, space.plain, space.space, space.scratch);
+        let (one, zero) = ([1; Constants::N], [0; Constants::N]);
+        let out = polynomial_mut(space.low, at);
+        self.kernels
+            .scale(out, transformed, &one, &zero, space.scratch);
+    }
+}
+
+/// What is derived from a private key when it first signs in lanes. Polynomials are transformed,
+/// in words below `q`.
+pub(super) struct Prepared {
+    /// The matrix, and `-2^13 t1` as its last column.
+    pub(super) matrix: Vec<u64>,
+    /// `s1` and `-s2` in one row, two polynomials in one: `a + 2^10 b`.
+    pub(super) pairs: Zeroizing<Vec<u64>>,
+    /// `t0`, where `c t0` can be too large: only ML-DSA-44 has `gamma2 < 2^12 tau`.
+    pub(super) t0: Zeroizing<Vec<u64>>,
+}
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared").finish_non_exhaustive()
+    }
+}
+
+/// The memory of a pass, by name.
+pub(super) struct Space<'a, const L: usize> {
+    /// As many polynomials as the matrix has columns: the mask, or the response.
+    pub(super) vector: &'a mut [[u64; L]],
+    /// The same transformed, and the challenge.
+    pub(super) transformed: &'a mut [[u64; L]],
+    /// As many polynomials as the matrix has rows: what it was multiplied with.
+    pub(super) product: &'a mut [[u64; L]],
+    /// As many polynomials: low parts. In verification a row of the matrix and of the key.
+    pub(super) low: &'a mut [[u64; L]],
+    /// One polynomial.
+    pub(super) plain: &'a mut [[u64; L]],
+    /// One polynomial, for transforms.
+    pub(super) space: &'a mut [[u64; L]],
+    /// A state of Keccak.
+    pub(super) state: &'a mut [[u64; L]],
+    /// Two blocks of Keccak.
+    pub(super) block: &'a mut [[u64; L]],
+    /// Keccak's output, before it becomes a polynomial.
+    pub(super) words: &'a mut [[u64; L]],
+    /// `mu`, and the packed high part of the commitment.
+    pub(super) message: &'a mut [[u64; L]],
+    /// The packed response.
+    pub(super) response: &'a mut [[u64; L]],
+    /// A bit for each coefficient of the commitment.
+    pub(super) hints: &'a mut [[u64; L]],
+    /// Lanes that failed, for two reasons.
+    pub(super) bad: &'a mut [[u64; L]],
+    pub(super) scratch: &'a mut [[u64; L]],
+}
+
+impl<'a, const L: usize> Space<'a, L> {
+    fn lens(lanes: &Lanes<L>) -> [usize; 14] {
+        let MlDsaShape { rows, columns, .. } = lanes.shape;
+        let n = Constants::N;
+        let scratch = lanes.kernels.scratch_len();
+        [
+            n * columns,
+            n * (columns + 1),
+            n * rows,
+            n * rows.max(columns + 1),
+            n,
+            n,
+            Keccak::<L>::STATE,
+            2 * RATE,
+            UNIFORM_BLOCKS * RATE_128,
+            MU_WORDS + rows * lanes.size.high_words(),
+            columns * lanes.size.response_words(),
+            rows * HINT_WORDS,
+            2,
+            scratch.max(lanes.keccak.scratch_len()),
+        ]
+    }
+
+    fn len(lanes: &Lanes<L>) -> usize {
+        Self::lens(lanes).iter().sum()
+    }
+
+    fn new(lanes: &Lanes<L>, mut vectors: &'a mut [[u64; L]]) -> Self {
+        let mut parts = Self::lens(lanes).into_iter();
+        let mut next = || {
+            let len = parts.next().expect("as many lengths as parts");
+            vectors
+                .split_off_mut(..len)
+                .expect("the arena has the length of all parts")
+        };
+        Self {
+            vector: next(),
+            transformed: next(),
+            product: next(),
+            low: next(),
+            plain: next(),
+            space: next(),
+            state: next(),
+            block: next(),
+            words: next(),
+            message: next(),
+            response: next(),
+            hints: next(),
+            bad: next(),
+            scratch: next(),
+        }
+    }
+}
+
+/// Polynomial `at` of several.
+pub(super) fn polynomial<const L: usize>(all: &[[u64; L]], at: usize) -> &[[u64; L]] {
+    &all[at * Constants::N..][..Constants::N]
+}
+
+/// Polynomial `at` of several.
+pub(super) fn polynomial_mut<const L: usize>(all: &mut [[u64; L]], at: usize) -> &mut [[u64; L]] {
+    &mut all[at * Constants::N..][..Constants::N]
+}
+
+/// The first `N` numbers of a lane.
+pub(super) fn column<const N: usize, const L: usize>(
+    vectors: &[[u64; L]],
+    lane: usize,
+) -> [u64; N] {
+    std::array::from_fn(|i| vectors[i][lane])
+}
+
+/// Puts bytes into a lane, as little-endian words.
+pub(super) fn set<const L: usize>(vectors: &mut [[u64; L]], lane: usize, bytes: &[u8]) {
+    for (vector, word) in vectors.iter_mut().zip(bytes.as_chunks().0) {
+        vector[lane] = u64::from_le_bytes(*word);
+    }
+}
+
+/// Field `j` of packed fields of so many bits, at most 24.
+fn field(bytes: &[u8], j: usize, bits: usize) -> u64 {
+    let (byte, at) = (j * bits / 8, j * bits % 8);
+    let some = bytes.iter().skip(byte).take(4).enumerate();
+    let word = some.fold(0, |word, (i, &byte)| word | u64::from(byte) << (8 * i));
+    word >> at & ((1 << bits) - 1)
+}
+
+/// Polynomials of the first so many lanes of the first polynomial, which is below `2 q`, reduced.
+fn canonical<const L: usize>(polynomial: &[[u64; L]], lanes: usize) -> Zeroizing<Vec<u64>> {
+    let reduce = |word: u64| {
+        let less = word.wrapping_sub(Constants::Q);
+        // The highest bit says whether that was too much.
+        less.wrapping_add(Constants::Q & (less >> 63).wrapping_neg())
+    };
+    let of_lane = |lane| {
+        polynomial[..Constants::N]
+            .iter()
+            .map(move |v| reduce(v[lane]))
+    };
+    let mut all = Zeroizing::new(Vec::with_capacity(lanes * Constants::N));
+    all.extend((0..lanes).flat_map(of_lane));
+    all
+}
+
+/// Rejection sampling of one lane, from the start (algorithm 30); false if there is too little.
+fn resample<'a, const L: usize>(
+    out: &mut [[u64; L]],
+    lane: usize,
+    words: impl Iterator<Item = &'a [u64; L]>,
+) -> bool {
+    let mut out = out.iter_mut();
+    let bytes: Vec<u8> = words.flat_map(|word| word[lane].to_le_bytes()).collect();
+    let values = bytes.as_chunks().0.iter().map(|&[a, b, c]| {
+        // Steps 5 and 6: CoeffFromThreeBytes (algorithm 14).
+        u64::from(a) | u64::from(b) << 8 | u64::from(c & 0x7f) << 16
+    });
+    for value in values.filter(|&value| value < Constants::Q) {
+        match out.next() {
+            Some(vector) => vector[lane] = value,
+            None => return true,
+        }
+    }
+    out.len() == 0
+}
+
+/// Bytes of the seed of a matrix.
+pub(super) const SEED_LEN: usize = 32;
+/// Words of `mu`.
+pub(super) const MU_WORDS: usize = 8;
+/// Words with a hint for each coefficient of a polynomial.
+pub(super) const HINT_WORDS: usize = Constants::N / 64;
+/// Words of a block of SHAKE256 and of SHAKE128.
+pub(super) const RATE: usize = Sponge::Shake256.rate();
+const RATE_128: usize = Sponge::Shake128.rate();
+/// Blocks that hold 256 candidates for coefficients, and some more.
+const UNIFORM_BLOCKS: usize = 5;
+/// Bytes of a polynomial of `t1`.
+const HIGH_LEN: usize = 320;
+/// Bits of a coefficient of `t0`, and bytes of a polynomial.
+const LOW_BITS: usize = 13;
+const LOW_LEN: usize = LOW_BITS * Constants::N / 8;
+/// Where the secret vectors begin in an expanded key, after the seed, `K` and `tr` (algorithm 24).
+const SHORT_AT: usize = 128;
+/// What makes a coefficient of a secret vector positive.
+const SHORT_RAISE: u64 = 8;

@@ -1,0 +1,400 @@
+//! The arithmetic of ML-DSA (FIPS 204) for `L` signatures at once, one a lane.
+
+use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+use widelane_lanes::{Half, MlDsa as Source, MlDsaShape};
+
+use crate::assembled::Callable;
+
+/// The kernels for one parameter set, in one width.
+///
+/// A polynomial is an array of 256 vectors, lane `l` of which belongs to signature `l`; a vector of
+/// polynomials is one array of them all. Coefficients are non-negative numbers modulo `q`: plain
+/// ones, before a transform, below 2^24; transformed ones below 2^27; after
+/// [`inverse`](Self::inverse) at most `q`. Fields of several bits are packed into 64-bit words, one
+/// polynomial after the other. Constants that are the same in all lanes are slices of words.
+///
+/// `bad` is one vector, which comes out not zero in the lanes where a check fails or had failed.
+///
+/// Every method is constant time in all lanes' values, and panics when an array has another length
+/// than it says.
+#[derive(Clone, Debug)]
+pub struct MlDsa<const L: usize> {
+    shape: MlDsaShape,
+    ntt_far: Callable<L>,
+    ntt_near: Callable<L>,
+    inverse_near: Callable<L>,
+    inverse_far: Callable<L>,
+    /// Without and with the public key as a column of the matrix.
+    products: [Callable<L>; 2],
+    row: Callable<L>,
+    scale: Callable<L>,
+    mask: Callable<L>,
+    response: Callable<L>,
+    respond: [Callable<L>; 2],
+    decompose: Callable<L>,
+    low: [Callable<L>; 2],
+    make_hint: Callable<L>,
+    use_hint: Callable<L>,
+    norm: Callable<L>,
+    uniform: Callable<L>,
+    high_key: Callable<L>,
+    zetas: Vec<u64>,
+    inverse_zetas: Vec<u64>,
+}
+
+impl MlDsa<8> {
+    /// Kernels for 512-bit registers.
+    pub fn zmm(token: Avx512Ifma, shape: MlDsaShape) -> Self {
+        Self::new(shape, |kernel| Callable::zmm(token, kernel))
+    }
+}
+
+impl MlDsa<4> {
+    /// Kernels for 256-bit registers.
+    pub fn ymm(token: Avx512IfmaVl, shape: MlDsaShape) -> Self {
+        Self::new(shape, |kernel| Callable::ymm(token, kernel))
+    }
+}
+
+impl<const L: usize> MlDsa<L> {
+    /// Coefficients of a polynomial.
+    pub const N: usize = Source::N;
+
+    /// Kernels in portable Rust, for tests.
+    pub fn model(shape: MlDsaShape) -> Self {
+        Self::new(shape, Callable::model)
+    }
+
+    fn new(shape: MlDsaShape, callable: impl Fn(Source) -> Callable<L>) -> Self {
+        let MlDsaShape {
+            rows,
+            columns,
+            bits,
+            parts: m,
+            beta,
+        } = shape;
+        let halves = [Half::Low, Half::High];
+        Self {
+            shape,
+            ntt_far: callable(Source::NttFar),
+            ntt_near: callable(Source::NttNear),
+            inverse_near: callable(Source::InverseNear),
+            inverse_far: callable(Source::InverseFar),
+            products: [columns, columns + 1]
+                .map(|columns| callable(Source::Product { rows, columns })),
+            row: callable(Source::Row {
+                columns: columns + 1,
+            }),
+            scale: callable(Source::Scale),
+            mask: callable(Source::Mask { bits }),
+            response: callable(Source::Response { bits, beta }),
+            respond: halves.map(|half| callable(Source::Respond { bits, beta, half })),
+            decompose: callable(Source::Decompose { m }),
+            low: halves.map(|half| callable(Source::Low { m, beta, half })),
+            make_hint: callable(Source::MakeHint { m }),
+            use_hint: callable(Source::UseHint { m }),
+            norm: callable(Source::Norm { m: 44 }),
+            uniform: callable(Source::Uniform),
+            high_key: callable(Source::HighKey),
+            zetas: Source::zetas(),
+            inverse_zetas: Source::inverse_zetas(),
+        }
+    }
+
+    /// The parameter set.
+    pub fn shape(&self) -> MlDsaShape {
+        self.shape
+    }
+
+    /// Vectors of scratch space that every method needs.
+    pub fn scratch_len(&self) -> usize {
+        let single = [
+            &self.ntt_far,
+            &self.ntt_near,
+            &self.inverse_near,
+            &self.inverse_far,
+            &self.row,
+            &self.scale,
+            &self.mask,
+            &self.response,
+            &self.decompose,
+            &self.make_hint,
+            &self.use_hint,
+            &self.norm,
+            &self.uniform,
+            &self.high_key,
+        ];
+        let pairs = [&self.products, &self.respond, &self.low];
+        let all = single.into_iter().chain(pairs.into_iter().flatten());
+        all.map(Callable::slots).max().unwrap_or(0)
+    }
+
+    /// Words of [`matrix`](Self::product): the matrix and the public key.
+    pub fn matrix_len(&self) -> usize {
+        Self::N * self.shape.rows * (self.shape.columns + 1)
+    }
+
+    /// Where in a matrix the coefficient `j` of `row` and `column` stands; the public key is the
+    /// last column.
+    pub fn matrix_at(&self, row: usize, column: usize, j: usize) -> usize {
+        let MlDsaShape { rows, columns, .. } = self.shape;
+        let (slice, j) = (j / Source::SLICE, j % Source::SLICE);
+        ((slice * (columns + 1) + column) * rows + row) * Source::SLICE + j
+    }
+
+    /// `out := NTT(x)` of a plain polynomial (algorithm 41). `space` is a polynomial too.
+    #[inline]
+    pub fn ntt(
+        &self,
+        out: &mut [[u64; L]],
+        x: &[[u64; L]],
+        space: &mut [[u64; L]],
+        scratch: &mut [[u64; L]],
+    ) {
+        for at in columns() {
+            let far = at..at + Source::FAR;
+            self.ntt_far
+                .call([&mut space[far.clone()]], [&x[far]], scratch);
+        }
+        let chunks = chunks(out).zip(space.chunks_exact(Source::CHUNK));
+        for ((out, x), zetas) in chunks.zip(self.zetas.chunks_exact(Source::ZETAS)) {
+            self.ntt_near.call([out], [x, of_all(zetas)], scratch);
+        }
+    }
+
+    /// `out := NTT^-1(x)` of reduced coefficients, below 2^24 (algorithm 42). `space` is a
+    /// polynomial too.
+    #[inline]
+    pub fn inverse(
+        &self,
+        out: &mut [[u64; L]],
+        x: &[[u64; L]],
+        space: &mut [[u64; L]],
+        scratch: &mut [[u64; L]],
+    ) {
+        let chunks = chunks(space).zip(x.chunks_exact(Source::CHUNK));
+        for ((near, x), zetas) in chunks.zip(self.inverse_zetas.chunks_exact(Source::ZETAS)) {
+            self.inverse_near.call([near], [x, of_all(zetas)], scratch);
+        }
+        for at in columns() {
+            let far = at..at + Source::FAR;
+            self.inverse_far
+                .call([&mut out[far.clone()]], [&space[far]], scratch);
+        }
+    }
+
+    /// `out := matrix vector`, transformed and then reduced below 2^24.
+    ///
+    /// `vector` has as many polynomials as the matrix columns, or one more, with which the public
+    /// key is multiplied; the matrix is [`matrix_len`](Self::matrix_len) words below `q`, in the
+    /// order of [`matrix_at`](Self::matrix_at).
+    #[inline]
+    pub fn product(
+        &self,
+        out: &mut [[u64; L]],
+        matrix: &[u64],
+        vector: &[[u64; L]],
+        scratch: &mut [[u64; L]],
+    ) {
+        let MlDsaShape { rows, columns, .. } = self.shape;
+        let used = vector.len() / Self::N;
+        let kernel = &self.products[used - columns];
+        let out_len = (rows - 1) * Self::N + Source::SLICE;
+        let vector_len = (used - 1) * Self::N + Source::SLICE;
+        let slices = matrix.chunks_exact(rows * (columns + 1) * Source::SLICE);
+        for (matrix, at) in slices.zip((0..Self::N).step_by(Source::SLICE)) {
+            let matrix = of_all(&matrix[..rows * used * Source::SLICE]);
+            let (out, vector) = (&mut out[at..][..out_len], &vector[at..][..vector_len]);
+            kernel.call([out], [matrix, vector], scratch);
+        }
+    }
+
+    /// `out := row vector`, where both have one polynomial more than the matrix columns: those of
+    /// `row` below 2^24.
+    #[inline]
+    pub fn row(
+        &self,
+        out: &mut [[u64; L]],
+        row: &[[u64; L]],
+        vector: &[[u64; L]],
+        scratch: &mut [[u64; L]],
+    ) {
+        let len = self.shape.columns * Self::N + Source::SLICE;
+        let slices = out.chunks_exact_mut(Source::SLICE);
+        for (out, at) in slices.zip((0..Self::N).step_by(Source::SLICE)) {
+            let (row, vector) = (&row[at..][..len], &vector[at..][..len]);
+            self.row.call([out], [row, vector], scratch);
+        }
+    }
+
+    /// `out := factor x + addend`, reduced below 2^24, of transformed polynomials; `factor` and
+    /// `addend` are below `q`.
+    #[inline]
+    pub fn scale(
+        &self,
+        out: &mut [[u64; L]],
+        x: &[[u64; L]],
+        factor: &[u64],
+        addend: &[u64],
+        scratch: &mut [[u64; L]],
+    ) {
+        let constants = factor
+            .chunks_exact(Source::CHUNK)
+            .zip(addend.chunks_exact(Source::CHUNK));
+        let chunks = chunks(out).zip(x.chunks_exact(Source::CHUNK));
+        for ((out, x), (factor, addend)) in chunks.zip(constants) {
+            let inputs = [x, of_all(factor), of_all(addend)];
+            self.scale.call([out], inputs, scratch);
+        }
+    }
+
+    /// A polynomial of the mask from its packed fields (algorithm 34, step 4).
+    pub fn mask(&self, out: &mut [[u64; L]], words: &[[u64; L]], scratch: &mut [[u64; L]]) {
+        for (out, words) in chunks(out).zip(words.chunks_exact(packed(self.shape.bits))) {
+            self.mask.call([out], [words], scratch);
+        }
+    }
+
+    /// A polynomial of the response from its packed fields, and whether it is small enough
+    /// (algorithm 8, step 13).
+    pub fn response(
+        &self,
+        bad: &mut [[u64; L]],
+        out: &mut [[u64; L]],
+        words: &[[u64; L]],
+        scratch: &mut [[u64; L]],
+    ) {
+        for (out, words) in chunks(out).zip(words.chunks_exact(packed(self.shape.bits))) {
+            self.response.call([bad, out], [words], scratch);
+        }
+    }
+
+    /// The response `mask + c s` in packed fields, and whether it is small enough (algorithm 7,
+    /// steps 20 and 23); `c s` is in one half of `pair`.
+    pub fn respond(
+        &self,
+        bad: &mut [[u64; L]],
+        words: &mut [[u64; L]],
+        mask: &[[u64; L]],
+        (pair, half): (&[[u64; L]], Half),
+        scratch: &mut [[u64; L]],
+    ) {
+        let kernel = &self.respond[half as usize];
+        let inputs = mask
+            .chunks_exact(Source::CHUNK)
+            .zip(pair.chunks_exact(Source::CHUNK));
+        let words = words.chunks_exact_mut(packed(self.shape.bits));
+        for (words, (mask, pair)) in words.zip(inputs) {
+            kernel.call([bad, words], [mask, pair], scratch);
+        }
+    }
+
+    /// The high part in packed fields, and the low part raised by `gamma2` (algorithm 36).
+    pub fn decompose(
+        &self,
+        words: &mut [[u64; L]],
+        low: &mut [[u64; L]],
+        x: &[[u64; L]],
+        scratch: &mut [[u64; L]],
+    ) {
+        let words = words.chunks_exact_mut(packed(self.shape.high_bits()));
+        let inputs = x.chunks_exact(Source::CHUNK);
+        for ((words, low), x) in words.zip(chunks(low)).zip(inputs) {
+            self.decompose.call([words, low], [x], scratch);
+        }
+    }
+
+    /// Whether `low + c s` is small enough (algorithm 7, step 23); `c s` is in one half of `pair`.
+    pub fn low(
+        &self,
+        bad: &mut [[u64; L]],
+        low: &[[u64; L]],
+        (pair, half): (&[[u64; L]], Half),
+        scratch: &mut [[u64; L]],
+    ) {
+        let kernel = &self.low[half as usize];
+        let pair = pair.chunks_exact(Source::CHUNK);
+        for (low, pair) in low.chunks_exact(Source::CHUNK).zip(pair) {
+            kernel.call([&mut *bad], [low, pair], scratch);
+        }
+    }
+
+    /// Hints, one bit a coefficient, where the high part of `x` is not that of `words`, and whether
+    /// they lead to it (algorithms 39 and 40).
+    pub fn make_hint(
+        &self,
+        bad: &mut [[u64; L]],
+        hints: &mut [[u64; L]],
+        x: &[[u64; L]],
+        words: &[[u64; L]],
+        scratch: &mut [[u64; L]],
+    ) {
+        let words = words.chunks_exact(packed(self.shape.high_bits()));
+        let inputs = x.chunks_exact(Source::CHUNK).zip(words);
+        for (hints, (x, words)) in hints.chunks_exact_mut(1).zip(inputs) {
+            self.make_hint.call([&mut *bad, hints], [x, words], scratch);
+        }
+    }
+
+    /// The high part of `x` in packed fields, as hints correct it (algorithm 40).
+    pub fn use_hint(
+        &self,
+        words: &mut [[u64; L]],
+        hints: &[[u64; L]],
+        x: &[[u64; L]],
+        scratch: &mut [[u64; L]],
+    ) {
+        let words = words.chunks_exact_mut(packed(self.shape.high_bits()));
+        let inputs = hints.chunks_exact(1).zip(x.chunks_exact(Source::CHUNK));
+        for (words, (hints, x)) in words.zip(inputs) {
+            self.use_hint.call([words], [hints, x], scratch);
+        }
+    }
+
+    /// Whether a polynomial is below `gamma2` of ML-DSA-44 in magnitude (algorithm 7, step 28).
+    pub fn norm44(&self, bad: &mut [[u64; L]], x: &[[u64; L]], scratch: &mut [[u64; L]]) {
+        for x in x.chunks_exact(Source::CHUNK) {
+            self.norm.call([&mut *bad], [x], scratch);
+        }
+    }
+
+    /// 256 candidates for uniform coefficients, from 96 words, and whether one of them is not
+    /// below `q` (algorithm 14).
+    pub fn uniform(
+        &self,
+        bad: &mut [[u64; L]],
+        out: &mut [[u64; L]],
+        words: &[[u64; L]],
+        scratch: &mut [[u64; L]],
+    ) {
+        for (out, words) in chunks(out).zip(words.chunks_exact(packed(24))) {
+            self.uniform.call([bad, out], [words], scratch);
+        }
+    }
+
+    /// `-2^13 t1` from the 40 words of a polynomial `t1` of a public key.
+    pub fn high_key(&self, out: &mut [[u64; L]], words: &[[u64; L]], scratch: &mut [[u64; L]]) {
+        for (out, words) in chunks(out).zip(words.chunks_exact(packed(10))) {
+            self.high_key.call([out], [words], scratch);
+        }
+    }
+}
+
+fn chunks<const L: usize>(polynomial: &mut [[u64; L]]) -> impl Iterator<Item = &mut [[u64; L]]> {
+    polynomial.chunks_exact_mut(Source::CHUNK)
+}
+
+/// Where the far layers of a transform begin.
+fn columns() -> impl Iterator<Item = usize> {
+    (0..Source::N - Source::FAR + Source::COLUMNS).step_by(Source::COLUMNS)
+}
+
+/// Words that are the same in all lanes, as a kernel takes them.
+fn of_all<const L: usize>(words: &[u64]) -> &[[u64; L]] {
+    words.as_chunks().0
+}
+
+/// Words of the fields of a chunk.
+fn packed(bits: u32) -> usize {
+    Source::CHUNK * bits as usize / 64
+}
