@@ -1,9 +1,10 @@
-//! Traces every kernel into assembly, and writes the table by which the library finds them.
+//! Traces every kernel into assembly, and writes the table by which the library finds them, and
+//! tables of numbers.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-use widelane_lanes::{Kernel, Width};
+use widelane_lanes::{Curve25519, Kernel, Width};
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -40,6 +41,7 @@ fn main() {
     };
     write("kernels.s", &assembly);
     write("table.rs", &table);
+    write("base25519.rs", &format!("{:?}", Curve25519::base_tables()));
 }
 
 const PARAMETERS: &str =

@@ -53,6 +53,7 @@ fn inputs<const L: usize>(kernel: Kernel, round: usize, random: &mut Random) -> 
         Kernel::MlDsa(kernel) => mldsa(kernel, &specs, &mut inputs),
         Kernel::ChaCha20Poly1305(_) => {}
         Kernel::Keccak(_) => {}
+        Kernel::Curve25519(_) => {}
     }
     inputs
 }

@@ -16,6 +16,7 @@ mod assembled;
 #[cfg(test)]
 mod assembled_tests;
 mod chacha20poly1305;
+mod curve25519;
 mod keccak;
 mod mldsa;
 mod montgomery;
@@ -24,6 +25,7 @@ pub mod port_limit;
 pub use arena::Arena;
 pub use assembled::wipe_registers;
 pub use chacha20poly1305::{ChaCha20Poly1305, PARAMETERS, Sums};
+pub use curve25519::Curve25519;
 pub use keccak::{Keccak, Sponge};
 pub use mldsa::MlDsa;
 pub use montgomery::{MODULUS_BITS, Moduli, Montgomery, PowerSpace};

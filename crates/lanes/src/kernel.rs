@@ -4,6 +4,7 @@ use crate::allocate::{Allocated, allocate};
 use crate::analysis::Report;
 use crate::bounds::{Bounds, BoundsError, Holds, Proof};
 use crate::chacha20poly1305::ChaCha20Poly1305;
+use crate::curve25519::Curve25519;
 use crate::keccak::Keccak;
 use crate::machine::{Array, Machine};
 use crate::mldsa::MlDsa;
@@ -90,6 +91,8 @@ families! {
     ChaCha20Poly1305,
     /// Keccak, for SHA-3 and SHAKE.
     Keccak,
+    /// X25519 and Ed25519.
+    Curve25519,
 }
 
 /// One of a kernel's arrays.
