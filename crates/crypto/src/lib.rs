@@ -35,6 +35,7 @@ pub mod chacha20poly1305;
 pub mod ecdh;
 pub mod ecdsa;
 pub mod ed25519;
+mod lanes25519;
 pub mod mldsa;
 pub mod mlkem;
 mod nist;

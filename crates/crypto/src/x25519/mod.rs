@@ -8,6 +8,7 @@
 //! numbers from the prime on are reduced (RFC 7748, section 5). A share of low order, which leads
 //! to the all-zero secret, is refused (section 6.1).
 
+mod pass;
 mod request;
 #[cfg(test)]
 mod tests;

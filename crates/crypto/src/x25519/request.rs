@@ -18,8 +18,8 @@ pub struct Secret {
 
 struct Inner {
     bytes: Zeroizing<[u8; 32]>,
-    /// The same key inside aws-lc-rs, made when first needed: that takes as long as a public share.
-    aws_lc: OnceLock<Option<PrivateKey>>,
+    /// The same key inside aws-lc-rs, once one is made: that takes as long as a public share.
+    aws_lc: OnceLock<PrivateKey>,
 }
 
 impl Secret {
@@ -51,10 +51,10 @@ impl Secret {
         }
     }
 
-    fn aws_lc(&self) -> Result<&PrivateKey, AgreeError> {
-        let load = || PrivateKey::from_private_key(&agreement::X25519, self.bytes()).ok();
-        let key = self.inner.aws_lc.get_or_init(load);
-        key.as_ref().ok_or(AgreeError::Failed)
+    /// The key inside aws-lc-rs, which computes its public share.
+    fn to_aws_lc(&self) -> Result<PrivateKey, AgreeError> {
+        PrivateKey::from_private_key(&agreement::X25519, self.bytes())
+            .map_err(|_| AgreeError::Failed)
     }
 }
 
@@ -82,15 +82,24 @@ pub struct Derive {
 
 impl Public {
     pub(super) fn alone(&self) -> Result<[u8; 32], AgreeError> {
-        let public = self.secret.aws_lc()?.compute_public_key();
-        let public = public.map_err(|_| AgreeError::Failed)?;
+        let key = self.secret.to_aws_lc()?;
+        let public = key.compute_public_key().map_err(|_| AgreeError::Failed)?;
+        // The share is computed anew each time; the key is kept for a derivation.
+        let _ = self.secret.inner.aws_lc.set(key);
         public.as_ref().try_into().map_err(|_| AgreeError::Failed)
     }
 }
 
 impl Derive {
     pub(super) fn alone(&self) -> Result<Shared, AgreeError> {
-        let key = self.secret.aws_lc()?;
+        let aws_lc = &self.secret.inner.aws_lc;
+        let key = match aws_lc.get() {
+            Some(key) => key,
+            None => {
+                let key = self.secret.to_aws_lc()?;
+                aws_lc.get_or_init(|| key)
+            }
+        };
         let peer = UnparsedPublicKey::new(&agreement::X25519, self.peer);
         // aws-lc-rs fails on shares of low order, and says no more than that it failed.
         agreement::agree(key, peer, AgreeError::WeakPeer, |shared| {

@@ -1,15 +1,17 @@
 //! The two operations as kinds of work, each on one backend.
 
+use super::pass;
 use super::{Derive, Public, Secret};
-use crate::{AgreeError, Backend, BackendUnavailable, Preference, Shared, Work};
+use crate::lanes25519::Lanes;
+use crate::{AgreeError, Backend, BackendUnavailable, Shared, Work};
 
 /// Public shares of secrets, `x25519-keygen`.
 #[derive(Debug)]
-pub struct Keygen(());
+pub struct Keygen(Lanes);
 
 /// Secrets shared with peers, `x25519-derive`.
 #[derive(Debug)]
-pub struct Derivation(());
+pub struct Derivation(Lanes);
 
 impl Keygen {
     /// The operation on a backend.
@@ -18,8 +20,7 @@ impl Keygen {
     ///
     /// When this machine cannot run the backend.
     pub fn new(backend: Backend) -> Result<Self, BackendUnavailable> {
-        Preference::Exactly(backend).resolve()?;
-        Ok(Self(()))
+        Lanes::new(backend).map(Self)
     }
 }
 
@@ -30,8 +31,7 @@ impl Derivation {
     ///
     /// When this machine cannot run the backend.
     pub fn new(backend: Backend) -> Result<Self, BackendUnavailable> {
-        Preference::Exactly(backend).resolve()?;
-        Ok(Self(()))
+        Lanes::new(backend).map(Self)
     }
 }
 
@@ -44,11 +44,15 @@ impl Work for Keygen {
     }
 
     fn lanes(&self) -> usize {
-        1
+        self.0.count()
     }
 
     fn pass(&self, requests: &[Public]) -> Vec<Self::Output> {
-        requests.iter().map(Public::alone).collect()
+        match &self.0 {
+            Lanes::Single => requests.iter().map(Public::alone).collect(),
+            Lanes::Ymm(lanes) => pass::public(lanes, requests),
+            Lanes::Zmm(lanes) => pass::public(lanes, requests),
+        }
     }
 
     fn alone(&self, request: &Public) -> Self::Output {
@@ -71,11 +75,15 @@ impl Work for Derivation {
     }
 
     fn lanes(&self) -> usize {
-        1
+        self.0.count()
     }
 
     fn pass(&self, requests: &[Derive]) -> Vec<Self::Output> {
-        requests.iter().map(Derive::alone).collect()
+        match &self.0 {
+            Lanes::Single => requests.iter().map(Derive::alone).collect(),
+            Lanes::Ymm(lanes) => pass::derive(lanes, requests),
+            Lanes::Zmm(lanes) => pass::derive(lanes, requests),
+        }
     }
 
     fn alone(&self, request: &Derive) -> Self::Output {
