@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod chacha20poly1305;
 mod error;
 mod libcrux;
 mod multiply;

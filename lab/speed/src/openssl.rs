@@ -14,8 +14,8 @@ pub(crate) struct OpenSsl {
 /// What `openssl speed` calls an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
-    /// Its argument, like `rsa2048`.
-    pub(crate) algorithm: &'static str,
+    /// Its arguments, like `rsa2048`.
+    pub(crate) arguments: &'static [&'static str],
     /// How the line of machine-readable output begins that counts the operation, like `+R1` for
     /// signatures with RSA.
     pub(crate) line: &'static str,
@@ -53,12 +53,16 @@ impl OpenSsl {
 
     /// Measures for one second, on the CPU that the calling thread is pinned to.
     ///
-    /// The program is ended once it has said the count; it would go on to measure the public
-    /// operations, which nobody asked for.
+    /// The program is ended once it has said the count; it might go on to measure what nobody asked
+    /// for.
     pub(crate) fn measure(&self, peer: Peer) -> Result<Measured, String> {
-        let arguments = ["speed", "-elapsed", "-seconds", "1", "-mr", peer.algorithm];
+        let arguments = [
+            &["speed", "-elapsed", "-seconds", "1", "-mr"],
+            peer.arguments,
+        ]
+        .concat();
         let mut child = Command::new(PROGRAM)
-            .args(arguments)
+            .args(&arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -117,7 +121,7 @@ fn parse(line: &str) -> Option<f64> {
 const PROGRAM: &str = "openssl";
 
 /// What a measurement's announcement begins with.
-const ANNOUNCEMENT: &str = "+DTP:";
+const ANNOUNCEMENT: &str = "+DT";
 
 #[cfg(test)]
 mod tests {

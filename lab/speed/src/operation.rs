@@ -1,5 +1,6 @@
 //! The operations that can be measured: those of the engine, and what explains them.
 
+use crate::chacha20poly1305;
 use crate::libcrux::{self, LIBCRUX};
 use crate::multiply::{self, PORT_LIMIT};
 use crate::openssl::Peer;
@@ -18,6 +19,8 @@ pub struct Operation {
     pub(crate) beside: &'static [&'static str],
     /// The same in `openssl speed`.
     pub(crate) openssl: Option<Peer>,
+    /// Bytes that one operation encrypts, if that is what it does.
+    pub(crate) bytes: Option<usize>,
     /// Who does it here.
     pub(crate) contenders: Vec<Contender>,
 }
@@ -76,7 +79,10 @@ impl std::fmt::Debug for Contender {
 pub fn operations() -> &'static [Operation] {
     static OPERATIONS: LazyLock<Vec<Operation>> = LazyLock::new(|| {
         let works = works::names().into_iter().map(work);
-        works.chain(kernels()).collect()
+        works
+            .chain(chacha20poly1305::operations())
+            .chain(kernels())
+            .collect()
     });
     &OPERATIONS
 }
@@ -132,6 +138,7 @@ fn work(name: &'static str) -> Operation {
         what,
         beside,
         openssl,
+        bytes: None,
         contenders,
     }
 }
@@ -140,63 +147,67 @@ type Description = (&'static str, &'static [&'static str], Option<Peer>);
 
 /// What to say of an operation of the engine, what explains it, and what it is to `openssl`.
 fn describe(name: &str) -> Description {
-    let openssl = |algorithm, line| Some(Peer { algorithm, line });
+    let openssl = |arguments, line| Some(Peer { arguments, line });
     match name {
         "rsa2048-sign" => (
             "RSA-2048 signature, PSS with SHA-256, blinded and checked",
             &[PORT_LIMIT, "power-1024"],
-            openssl("rsa2048", "+R1:"),
+            openssl(&["rsa2048"], "+R1:"),
         ),
         "rsa3072-sign" => (
             "RSA-3072 signature, PSS with SHA-256, blinded and checked",
             &[PORT_LIMIT, "power-1536"],
-            openssl("rsa3072", "+R1:"),
+            openssl(&["rsa3072"], "+R1:"),
         ),
         "rsa4096-sign" => (
             "RSA-4096 signature, PSS with SHA-256, blinded and checked",
             &[PORT_LIMIT, "power-2048"],
-            openssl("rsa4096", "+R1:"),
+            openssl(&["rsa4096"], "+R1:"),
         ),
         "rsa-sign" => ("RSA signature of another size: 2560 bits", &[], None),
         "p256-ecdsa-sign" => (
             "ECDSA signature with P-256 and SHA-256",
             &[],
-            openssl("ecdsap256", "+R5:"),
+            openssl(&["ecdsap256"], "+R5:"),
         ),
         "p256-ecdsa-verify" => (
             "check of an ECDSA signature with P-256",
             &[],
-            openssl("ecdsap256", "+R6:"),
+            openssl(&["ecdsap256"], "+R6:"),
         ),
         "p384-ecdsa-sign" => (
             "ECDSA signature with P-384 and SHA-384",
             &[],
-            openssl("ecdsap384", "+R5:"),
+            openssl(&["ecdsap384"], "+R5:"),
         ),
         "p384-ecdsa-verify" => (
             "check of an ECDSA signature with P-384",
             &[],
-            openssl("ecdsap384", "+R6:"),
+            openssl(&["ecdsap384"], "+R6:"),
         ),
-        "ed25519-sign" => ("Ed25519 signature", &[], openssl("ed25519", "+R8:")),
+        "ed25519-sign" => ("Ed25519 signature", &[], openssl(&["ed25519"], "+R8:")),
         "ed25519-verify" => (
             "check of an Ed25519 signature",
             &[],
-            openssl("ed25519", "+R9:"),
+            openssl(&["ed25519"], "+R9:"),
         ),
         "x25519-keygen" => ("X25519 public key of a new secret", &[], None),
-        "x25519-derive" => ("X25519 shared secret", &[], openssl("ecdhx25519", "+R7:")),
+        "x25519-derive" => (
+            "X25519 shared secret",
+            &[],
+            openssl(&["ecdhx25519"], "+R7:"),
+        ),
         "p256-keygen" => ("P-256 public key of a new secret", &[], None),
         "p256-ecdh" => (
             "ECDH shared secret with P-256, the peer's point validated",
             &[],
-            openssl("ecdhp256", "+R7:"),
+            openssl(&["ecdhp256"], "+R7:"),
         ),
         "p384-keygen" => ("P-384 public key of a new secret", &[], None),
         "p384-ecdh" => (
             "ECDH shared secret with P-384, the peer's point validated",
             &[],
-            openssl("ecdhp384", "+R7:"),
+            openssl(&["ecdhp384"], "+R7:"),
         ),
         "mlkem512-keygen" => ("ML-KEM-512 key pair", &[], None),
         "mlkem512-encaps" => ("ML-KEM-512 encapsulation, the key checked", &[], None),
@@ -224,6 +235,7 @@ fn kernels() -> impl Iterator<Item = Operation> {
         what,
         beside: &[PORT_LIMIT],
         openssl: None,
+        bytes: None,
         contenders: [(Backend::Avx512Ifma, &[8]), (Backend::Avx512Ifma256, &[4])]
             .map(|(backend, full)| Contender {
                 name: backend.name(),
@@ -237,6 +249,7 @@ fn kernels() -> impl Iterator<Item = Operation> {
         what: "independent vector multiply-adds (VPMADD52): the most that the ports can do",
         beside: &[],
         openssl: None,
+        bytes: None,
         contenders: [Backend::Avx512Ifma, Backend::Avx512Ifma256]
             .map(|backend| Contender {
                 name: backend.name(),
@@ -310,10 +323,8 @@ mod tests {
     fn every_operation_runs_on_every_contender_that_is_here() {
         for operation in operations() {
             for contender in &operation.contenders {
-                let backend = contender.name.parse::<Backend>();
                 match (contender.prepare)() {
                     Ok(mut subject) => {
-                        assert!(backend.is_err() || backend.is_ok_and(Backend::is_available));
                         for &in_flight in &contender.in_flight[..1] {
                             subject.ready(in_flight, 2);
                             for _ in 0..2 {
@@ -323,7 +334,10 @@ mod tests {
                         }
                     }
                     Err(why) => {
-                        assert!(backend.is_ok_and(|backend| backend != Backend::AwsLc));
+                        assert!(
+                            !["aws-lc", AUTO, LIBCRUX].contains(&contender.name),
+                            "{why}"
+                        );
                         eprintln!("SKIP: {} on {}: {why}", operation.name, contender.name);
                     }
                 }

@@ -23,13 +23,15 @@ pub struct Row {
     /// The operation's name.
     pub operation: &'static str,
     /// `avx512ifma`, `avx512ifma-256`, `aws-lc`, `auto` (the engine, which chooses among them),
-    /// `openssl` or `libcrux`.
+    /// `openssl` or `libcrux`; for ChaCha20-Poly1305, the form instead of a vector backend.
     pub backend: String,
     /// Jobs that wait together.
     pub in_flight: usize,
     /// Operations a second of the CPU's time: the median of the slices. The same as of wall-clock
     /// time as long as nothing else runs on the CPU; see `cpu_share`.
     pub ops_per_s: Option<f64>,
+    /// The same in bytes, for operations that encrypt some, in 10^9 a second.
+    pub gigabytes_per_s: Option<f64>,
     /// Microseconds that a job waits from its submission to its result when so many are in flight:
     /// the median, of wall-clock time. That is one pass where the jobs fit one, and several where they do not. For
     /// `openssl`, computed from its rate.
@@ -151,6 +153,8 @@ pub(crate) struct Machine {
 #[derive(Debug)]
 pub(crate) struct Series {
     operation: &'static str,
+    /// That one operation encrypts.
+    bytes: Option<usize>,
     pub(crate) backend: String,
     pub(crate) in_flight: usize,
     /// Operations a second, by slice.
@@ -173,6 +177,7 @@ impl Series {
     pub(crate) fn new(operation: &Operation, backend: &str, in_flight: usize) -> Self {
         Self {
             operation: operation.name,
+            bytes: operation.bytes,
             backend: backend.to_owned(),
             in_flight,
             rates: Vec::new(),
@@ -212,6 +217,9 @@ impl Series {
             operation: self.operation,
             in_flight: self.in_flight,
             ops_per_s: ops_per_s.map(round),
+            gigabytes_per_s: self
+                .bytes
+                .and_then(|bytes| Some(ops_per_s? * bytes as f64 / 1e9)),
             latency_us: latency_us.map(round),
             latency_p99_us: latency(0.99).map(round),
             ops_per_s_q1: quantile(&self.rates, 0.25).map(round),
@@ -245,10 +253,12 @@ fn table(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
     } else {
         ("x openssl", "x aws-lc")
     };
+    let encrypted = rows.iter().any(|row| row.gigabytes_per_s.is_some());
+    let last = if encrypted { "GB/s" } else { "p99 us" };
     writeln!(
         f,
-        "{:<28} {:>9} {:>12} {:>7} {:>7} {:>10} {:>10} {left:>9} {right:>8}",
-        rows[0].operation, "in flight", "ops/s", "spread", "placed", "latency us", "p99 us",
+        "{:<28} {:>9} {:>12} {:>7} {:>7} {:>10} {last:>10} {left:>9} {right:>8}",
+        rows[0].operation, "in flight", "ops/s", "spread", "placed", "latency us",
     )?;
     for row in rows {
         let name = match &row.version {
@@ -290,7 +300,11 @@ fn table(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
             "{:>12} {spread:>7} {placed:>7} {:>10} {:>10} {left:>9} {right:>8}",
             format!("{rate:.0}"),
             number(row.latency_us, 1),
-            number(row.latency_p99_us, 1),
+            if encrypted {
+                number(row.gigabytes_per_s, 2)
+            } else {
+                number(row.latency_p99_us, 1)
+            },
         )?;
     }
     Ok(())

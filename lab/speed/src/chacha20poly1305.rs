@@ -1,0 +1,80 @@
+//! Records sealed with ChaCha20-Poly1305, in every form.
+
+use crate::openssl::Peer;
+use crate::operation::{Contender, Done, Operation, Subject};
+use widelane_crypto::chacha20poly1305::{Choice, Cipher, Form, Key};
+
+/// Seals of full and of short records, the form as the backend.
+pub(crate) fn operations() -> impl Iterator<Item = Operation> {
+    [
+        operation(
+            "chacha20poly1305-16k",
+            "seal of a full TLS record of 16 KiB with ChaCha20-Poly1305",
+            16 * 1024,
+            &["-bytes", "16384", "-evp", "chacha20-poly1305"],
+        ),
+        operation(
+            "chacha20poly1305-1k",
+            "seal of a TLS record of 1 KiB with ChaCha20-Poly1305",
+            1024,
+            &["-bytes", "1024", "-evp", "chacha20-poly1305"],
+        ),
+    ]
+    .into_iter()
+}
+
+fn operation(
+    name: &'static str,
+    what: &'static str,
+    bytes: usize,
+    openssl: &'static [&'static str],
+) -> Operation {
+    // The widest first, like other operations; what everybody has is the last.
+    let contenders = Form::ALL.into_iter().rev().map(|form| Contender {
+        name: form.name(),
+        in_flight: &[1],
+        prepare: Box::new(move || {
+            let cipher = Cipher::new(Choice::Exactly(form)).map_err(|error| error.to_string())?;
+            Ok(Box::new(Seal {
+                key: cipher.key(&[0x5a; 32]),
+                record: vec![0; bytes],
+                count: 0,
+            }))
+        }),
+    });
+    Operation {
+        name,
+        what,
+        beside: &[],
+        openssl: Some(Peer {
+            arguments: openssl,
+            line: "+R:",
+        }),
+        bytes: Some(bytes),
+        contenders: contenders.collect(),
+    }
+}
+
+struct Seal {
+    key: Key,
+    /// Sealed over and over in its place.
+    record: Vec<u8>,
+    count: u64,
+}
+
+impl Subject for Seal {
+    fn run(&mut self, _: usize) -> Result<Done, String> {
+        self.count += 1;
+        let mut nonce = [0; 12];
+        nonce[4..].copy_from_slice(&self.count.to_be_bytes());
+        let tag = self
+            .key
+            .seal_in_place(&nonce, HEADER, &mut self.record)
+            .map_err(|error| error.to_string())?;
+        std::hint::black_box(tag);
+        Ok(Done::operations(1))
+    }
+}
+
+/// As long as that of a TLS 1.3 record (RFC 8446, section 5.2).
+const HEADER: &[u8] = &[23, 3, 3, 0x40, 0x11];
