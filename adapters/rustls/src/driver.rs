@@ -166,33 +166,41 @@ impl Driver {
     /// Runs `step` to its end.
     async fn finish<T>(&self, mut step: Suspendable<T>) -> T {
         poll_fn(|cx| {
-            let poll = step.resume(cx.waker());
-            if poll.is_pending() {
-                self.gather();
+            loop {
+                let poll = step.resume(cx.waker());
+                // A pass that ran at once may have been what it waits for. Where jobs have nothing
+                // to gain from company that is so each time, and no step stays suspended.
+                if poll.is_ready() || !self.gather() {
+                    return poll;
+                }
             }
-            poll
         })
         .await
     }
 
-    /// A step has suspended: runs full passes and tells the flusher about the rest.
-    fn gather(&self) {
+    /// A step has suspended: runs full passes and tells the flusher about the rest. Returns whether
+    /// any ran.
+    fn gather(&self) -> bool {
         let submitted = self.worker.submitted();
         if self.seen.replace(submitted) == submitted {
-            return;
+            return false;
         }
         if self.turning.get() == 0 {
             self.run_out();
-            return;
+            return true;
         }
         // Jobs that were submitted together may have filled several.
-        while self.worker.turn(Idle::No) > 0 {}
+        let mut ran = false;
+        while self.worker.turn(Idle::No) > 0 {
+            ran = true;
+        }
         if self.worker.waiting() > 0 {
             let waker = self.flusher.borrow_mut().take();
             if let Some(waker) = waker {
                 waker.wake();
             }
         }
+        ran
     }
 
     /// Waits until there is a job that no full pass has taken along.
