@@ -4,7 +4,7 @@
 .PHONY: help build demo test bench
 
 help:
-	@echo 'make demo    twenty seconds: the terminator beside nginx, one table'
+	@echo 'make demo    half a minute: the terminator beside nginx, a table for each kind of handshake'
 	@echo 'make test    formatting, lints, all tests, models, documentation, licences'
 	@echo 'make bench   some minutes: the long comparison, with a record in lab/records'
 	@echo 'make build   target/release/widelane'

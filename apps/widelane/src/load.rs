@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use widelane_engine::calibration;
 use widelane_load::{
     After, Arrivals, Close, Group, Identity, LoadError, Plan, SignatureAlgorithm, Spacing, Suite,
     Trust, Version, Watch,
@@ -194,6 +195,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let json = args.json;
     let plan = plan(args)?;
+    calibration::keep_in(&calibration::default_file());
     let watch = Watch::default();
     stop_on_signals(&watch)?;
     let finished = AtomicBool::new(false);

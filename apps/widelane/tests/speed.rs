@@ -104,7 +104,12 @@ fn wrong_usage_of_speed_has_status_2_and_names_the_choices() {
 fn speed_lists_its_operations() {
     let output = widelane(&["speed", "--list"]).output().unwrap();
     let text = str::from_utf8(&output.stdout).unwrap();
-    for name in ["rsa2048-sign", "x25519-derive", "mldsa65-verify", "port-limit"] {
+    for name in [
+        "rsa2048-sign",
+        "x25519-derive",
+        "mldsa65-verify",
+        "port-limit",
+    ] {
         assert!(text.lines().any(|line| line.starts_with(name)), "{text}");
     }
 }

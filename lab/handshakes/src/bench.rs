@@ -1,5 +1,6 @@
 //! The long comparison: several minutes, a record with raw samples, a summary.
 
+use crate::condition::Condition;
 use crate::machine;
 use crate::memory;
 use crate::servers::{self, Contender, Side};
@@ -35,15 +36,15 @@ pub struct BenchPlan {
 }
 
 impl BenchPlan {
-    /// About seven minutes.
+    /// Less than ten minutes.
     pub fn new(records: PathBuf, command: String) -> Self {
         Self {
             records,
             command,
             rounds: 5,
-            seconds: 3.0,
-            open_rounds: 3,
-            open_seconds: 6.0,
+            seconds: 2.0,
+            open_rounds: 2,
+            open_seconds: 4.0,
             idle_connections: 10_000,
             speed: true,
         }
@@ -79,6 +80,7 @@ pub fn bench(
         "command": plan.command,
         "started": started,
         "machine": machine,
+        "conditions": stage.options.conditions.iter().map(|one| one.id()).collect::<Vec<_>>(),
         "notes": stage.options.notes,
     }))?;
     let _ = writeln!(
@@ -95,9 +97,15 @@ pub fn bench(
     for &side in &sides {
         contenders.push(servers::start(stage, side)?);
     }
-    let knees = bench.closed(&mut contenders, CROWD)?;
-    bench.closed(&mut contenders, 1)?;
-    bench.open(&mut contenders, &knees)?;
+    for &condition in &stage.options.conditions {
+        let mut able: Vec<_> = contenders
+            .iter_mut()
+            .filter(|one| one.side.can(condition, &stage.options))
+            .collect();
+        let knees = bench.closed(&mut able, condition, CROWD)?;
+        bench.closed(&mut able, condition, 1)?;
+        bench.open(&mut able, condition, &knees)?;
+    }
     drop(contenders);
     bench.memory(&sides)?;
     bench.speed()?;
@@ -130,7 +138,8 @@ impl<F: FnMut(&str)> Bench<'_, F> {
     /// Closed loops in turns; gives each contender's median rate.
     fn closed(
         &mut self,
-        contenders: &mut [Contender],
+        contenders: &mut [&mut Contender],
+        condition: Condition,
         in_flight: usize,
     ) -> Result<Vec<f64>, TrialError> {
         let mut reports = vec![Vec::new(); contenders.len()];
@@ -138,18 +147,20 @@ impl<F: FnMut(&str)> Bench<'_, F> {
             for turn in 0..contenders.len() {
                 // Everybody goes first once: no side always follows the same other one.
                 let index = (turn + round) % contenders.len();
-                let contender = &mut contenders[index];
+                let contender = &mut *contenders[index];
                 let side = contender.side;
                 (self.progress)(&format!(
-                    "{in_flight} in flight, round {} of {}: {}",
+                    "{condition}, {in_flight} in flight, round {} of {}: {}",
                     round + 1,
                     self.plan.rounds,
                     side.label()
                 ));
                 let drive = Drive::Closed(in_flight);
-                let report = self.stage.drive(contender, drive, self.plan.seconds)?;
+                let times = (WARMUP, self.plan.seconds);
+                let report = self.stage.drive(contender, condition, drive, times)?;
                 self.record.line(&json!({
                     "kind": "closed",
+                    "condition": condition.id(),
                     "side": side.id(),
                     "in_flight": in_flight,
                     "round": round,
@@ -162,20 +173,26 @@ impl<F: FnMut(&str)> Bench<'_, F> {
             "server",
             "handshakes/s",
             "x nginx",
+            "x off",
             "p50 us",
             "p99 us",
             "errors",
             "load's CPU",
         ])];
-        let nginx = position(contenders, Side::Nginx);
+        let (nginx, off) = (
+            position(contenders, Side::Nginx),
+            position(contenders, Side::Alone),
+        );
         for (contender, own) in contenders.iter().zip(&reports) {
-            let against =
-                nginx.and_then(|nginx| median_ratio(own, &reports[nginx], "handshakes_per_s"));
+            let against = |other: Option<usize>| {
+                other.and_then(|other| median_ratio(own, &reports[other], "handshakes_per_s"))
+            };
             let busy = median_of(own, "busiest_thread").map(|share| share * 100.0);
             rows.push(vec![
                 self.name(contender.side),
                 whole(median_of(own, "handshakes_per_s")),
-                ratio(against),
+                ratio(against(nginx)),
+                ratio(against(off)),
                 whole(median_of(own, "p50_us")),
                 whole(median_of(own, "p99_us")),
                 sum_of(own, "errors").to_string(),
@@ -188,7 +205,10 @@ impl<F: FnMut(&str)> Bench<'_, F> {
             format!("Closed loop, {in_flight} in flight")
         };
         self.section(
-            &format!("{title} (medians of {} rounds)", self.plan.rounds),
+            &format!(
+                "{condition}. {title} (medians of {} rounds)",
+                self.plan.rounds
+            ),
             &table(&rows),
         );
         let rates = reports.iter().map(|own| median_of(own, "handshakes_per_s"));
@@ -197,7 +217,12 @@ impl<F: FnMut(&str)> Bench<'_, F> {
 
     /// Open loops: each contender at 70 % of its own knee, and all at 70 % of the knee without
     /// batching, so that there is a comparison at equal load as well.
-    fn open(&mut self, contenders: &mut [Contender], knees: &[f64]) -> Result<(), TrialError> {
+    fn open(
+        &mut self,
+        contenders: &mut [&mut Contender],
+        condition: Condition,
+        knees: &[f64],
+    ) -> Result<(), TrialError> {
         let alone = position(contenders, Side::Alone);
         let common = alone.map_or(0.0, |index| knees[index] * SHARE_OF_KNEE);
         let mut rows = vec![head(&[
@@ -215,18 +240,20 @@ impl<F: FnMut(&str)> Bench<'_, F> {
                 if *rate < 1.0 {
                     continue;
                 }
-                let contender = &mut contenders[*index];
+                let contender = &mut *contenders[*index];
                 let side = contender.side;
                 (self.progress)(&format!(
-                    "{rate:.0} starts/s, round {} of {}: {}",
+                    "{condition}, {rate:.0} starts/s, round {} of {}: {}",
                     round + 1,
                     self.plan.open_rounds,
                     side.label()
                 ));
                 let drive = Drive::Open(*rate);
-                let report = self.stage.drive(contender, drive, self.plan.open_seconds)?;
+                let times = (WARMUP, self.plan.open_seconds);
+                let report = self.stage.drive(contender, condition, drive, times)?;
                 self.record.line(&json!({
                     "kind": "open",
+                    "condition": condition.id(),
                     "side": side.id(),
                     "rate": *rate,
                     "share_of_knee": SHARE_OF_KNEE,
@@ -249,7 +276,7 @@ impl<F: FnMut(&str)> Bench<'_, F> {
             ]);
         }
         self.section(
-            "Open loop, random starts, latency from the intended start",
+            &format!("{condition}. Open loop, random starts, latency from the intended start"),
             &table(&rows),
         );
         Ok(())
@@ -372,7 +399,7 @@ fn record_failed(source: std::io::Error) -> TrialError {
     }
 }
 
-fn position(contenders: &[Contender], side: Side) -> Option<usize> {
+fn position(contenders: &[&mut Contender], side: Side) -> Option<usize> {
     contenders
         .iter()
         .position(|contender| contender.side == side)
@@ -397,8 +424,10 @@ fn slug(name: &str) -> String {
 }
 
 /// Raised when the meaning of a record's fields changes.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 const CROWD: usize = 64;
+/// Seconds before each measurement.
+const WARMUP: f64 = 0.3;
 const SHARE_OF_KNEE: f64 = 0.7;
 const DESCRIPTORS: u64 = 30_000;
 /// Of each operation, backend and number in flight.

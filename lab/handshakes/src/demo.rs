@@ -1,8 +1,9 @@
-//! The short comparison: about twenty seconds, one table.
+//! The short comparison: less than half a minute, one table a condition.
 
+use crate::condition::Condition;
 use crate::machine;
-use crate::servers::{self, Contender, Side};
-use crate::stage::{Drive, Stage, TrialError};
+use crate::servers::{self, Side};
+use crate::stage::{Drive, Options, Stage, TrialError};
 use crate::summary::{median_of, median_ratio, ratio, sum_of, table, whole};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -26,7 +27,8 @@ impl Default for DemoPlan {
     }
 }
 
-/// Compares batching off, on and nginx, says on `progress` what it is doing, and gives the table.
+/// Compares batching off, on and nginx under every condition, says on `progress` what it is doing,
+/// and gives the tables.
 ///
 /// # Errors
 ///
@@ -40,103 +42,102 @@ pub fn demo(
     if stage.options.nginx.is_some() {
         sides.push(Side::Nginx);
     }
+    let mut contenders = Vec::new();
     let mut results = Vec::new();
-    for side in sides {
-        let contender = servers::start(stage, side)?;
-        results.push((contender, Results::default()));
+    for (index, side) in sides.into_iter().enumerate() {
+        contenders.push(servers::start(stage, side)?);
+        for &condition in &stage.options.conditions {
+            if side.can(condition, &stage.options) {
+                results.push(Results::new(index, side, condition));
+            }
+        }
     }
     let turns = (plan.rounds * results.len()) as f64;
     let crowd = plan.seconds / turns * CROWD_SHARE;
     let single = plan.seconds / turns * (1.0 - CROWD_SHARE);
     for round in 0..plan.rounds {
-        // Everybody goes first once: no side always follows the same other one.
-        let first = round % results.len();
-        results.rotate_left(first);
-        for (contender, results) in &mut results {
-            progress(&format!(
-                "round {} of {}: {}",
-                round + 1,
-                plan.rounds,
-                contender.side.label()
-            ));
-            let report = stage.drive(contender, Drive::Closed(CROWD), crowd)?;
-            results.crowd.push(report);
-            let report = stage.drive(contender, Drive::Closed(1), single)?;
-            results.single.push(report);
+        progress(&format!("round {} of {}", round + 1, plan.rounds));
+        for &condition in &stage.options.conditions {
+            let mut own: Vec<_> = results
+                .iter_mut()
+                .filter(|one| one.condition == condition)
+                .collect();
+            // Everybody goes first once: no side always follows the same other one.
+            let first = round % own.len();
+            own.rotate_left(first);
+            for one in own {
+                let contender = &mut contenders[one.contender];
+                let drive = Drive::Closed(CROWD);
+                let report = stage.drive(contender, condition, drive, (WARMUP, crowd))?;
+                one.crowd.push(report);
+                let drive = Drive::Closed(1);
+                let report = stage.drive(contender, condition, drive, (WARMUP, single))?;
+                one.single.push(report);
+            }
         }
-        results.rotate_right(first);
     }
     Ok(report(stage, plan, &results))
 }
 
-#[derive(Default)]
+/// One side under one condition.
 struct Results {
+    /// Which one of the running servers.
+    contender: usize,
+    side: Side,
+    condition: Condition,
     crowd: Vec<Value>,
     single: Vec<Value>,
 }
 
-fn report(stage: &Stage, plan: DemoPlan, results: &[(Contender, Results)]) -> String {
-    let nginx = results
-        .iter()
-        .find(|(contender, _)| contender.side == Side::Nginx)
-        .map(|(_, results)| results);
-    let mut rows = vec![
-        [
-            "server",
-            "handshakes/s",
-            "x nginx",
-            "p50 us",
-            "p99 us",
-            "p50 us, 1 at a time",
-            "p99 us, 1 at a time",
-            "errors",
-        ]
-        .map(String::from)
-        .to_vec(),
-    ];
-    for (contender, results) in results {
-        let against =
-            nginx.and_then(|nginx| median_ratio(&results.crowd, &nginx.crowd, "handshakes_per_s"));
-        let errors = sum_of(&results.crowd, "errors") + sum_of(&results.single, "errors");
-        let name = match contender.side {
-            Side::Nginx => machine::nginx_name(&stage.options),
-            _ => None,
-        };
-        rows.push(vec![
-            name.unwrap_or_else(|| contender.side.label().into()),
-            whole(median_of(&results.crowd, "handshakes_per_s")),
-            ratio(against),
-            whole(median_of(&results.crowd, "p50_us")),
-            whole(median_of(&results.crowd, "p99_us")),
-            whole(median_of(&results.single, "p50_us")),
-            whole(median_of(&results.single, "p99_us")),
-            errors.to_string(),
-        ]);
+impl Results {
+    fn new(contender: usize, side: Side, condition: Condition) -> Self {
+        Self {
+            contender,
+            side,
+            condition,
+            crowd: Vec::new(),
+            single: Vec::new(),
+        }
     }
+}
+
+fn report(stage: &Stage, plan: DemoPlan, results: &[Results]) -> String {
     let options = &stage.options;
     let mut text = format!(
-        "Full TLS 1.3 handshakes: RSA-2048 certificate, X25519, AES-128-GCM, no resumption.\n\
+        "Full TLS 1.3 handshakes: AES-128-GCM, no resumption.\n\
          {}; one worker on CPU {}, load on CPU {}.\n\
-         {CROWD} connections in flight unless it says 1 at a time; medians of {} rounds.\n\n{}",
+         {CROWD} connections in flight unless it says 1 at a time; medians of {} rounds.\n",
         machine::cpu_model(),
         options.server_cpu,
         options.load_cpu,
         plan.rounds,
-        table(&rows),
     );
+    for &condition in &options.conditions {
+        let own: Vec<_> = results
+            .iter()
+            .filter(|one| one.condition == condition)
+            .collect();
+        let _ = write!(text, "\n{}", compared(options, condition, &own));
+    }
     let mut notes = options.notes.clone();
     if options.nginx.is_none() {
         notes.push("nginx is not installed, so there is nothing to compare with.".into());
+    } else if results
+        .iter()
+        .all(|one| one.side != Side::Nginx || !one.condition.is_hybrid())
+    {
+        notes.push("This nginx has no X25519MLKEM768: its OpenSSL is older than 3.5.".into());
     }
-    for (contender, results) in results {
+    for one in results {
         // Near 1, the load generator has no CPU left and the server may well have.
-        let busy = median_of(&results.crowd, "busiest_thread").unwrap_or(0.0);
+        let busy = median_of(&one.crowd, "busiest_thread").unwrap_or(0.0);
         if busy > GENERATOR_LIMIT {
             notes.push(format!(
-                "The load generator was at its limit ({:.0} % of its CPU) for {}: the server \
+                "The load generator was at its limit ({:.0} % of its CPU) for {}, {}: the server \
                  may be faster than this.",
                 busy * 100.0,
-                contender.side.label()
+                one.side.label(),
+                one.condition
             ));
         }
     }
@@ -150,8 +151,53 @@ fn report(stage: &Stage, plan: DemoPlan, results: &[(Contender, Results)]) -> St
     }
 }
 
+/// The table of one condition.
+fn compared(options: &Options, condition: Condition, results: &[&Results]) -> String {
+    let of = |side| results.iter().find(|one| one.side == side);
+    let against = |one: &Results, side| {
+        let other = of(side)?;
+        median_ratio(&one.crowd, &other.crowd, "handshakes_per_s")
+    };
+    let mut rows = vec![
+        [
+            &condition.to_string(),
+            "handshakes/s",
+            "x nginx",
+            "x off",
+            "p50 us",
+            "p99 us",
+            "p50 us, 1 at a time",
+            "p99 us, 1 at a time",
+            "errors",
+        ]
+        .map(String::from)
+        .to_vec(),
+    ];
+    for one in results {
+        let errors = sum_of(&one.crowd, "errors") + sum_of(&one.single, "errors");
+        let name = match one.side {
+            Side::Nginx => machine::nginx_name(options),
+            _ => None,
+        };
+        rows.push(vec![
+            name.unwrap_or_else(|| one.side.label().into()),
+            whole(median_of(&one.crowd, "handshakes_per_s")),
+            ratio(against(one, Side::Nginx)),
+            ratio(against(one, Side::Alone)),
+            whole(median_of(&one.crowd, "p50_us")),
+            whole(median_of(&one.crowd, "p99_us")),
+            whole(median_of(&one.single, "p50_us")),
+            whole(median_of(&one.single, "p99_us")),
+            errors.to_string(),
+        ]);
+    }
+    table(&rows)
+}
+
 /// Connections in flight where the rate is measured: more than fill several passes.
 const CROWD: usize = 64;
 /// The part of the time for [`CROWD`]; the rest is for one connection at a time.
-const CROWD_SHARE: f64 = 0.7;
+const CROWD_SHARE: f64 = 0.65;
+/// Seconds before each measurement, on top of the plan's.
+const WARMUP: f64 = 0.1;
 pub(crate) const GENERATOR_LIMIT: f64 = 0.97;

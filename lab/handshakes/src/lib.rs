@@ -1,15 +1,16 @@
 //! Full TLS handshakes of `widelane serve` beside nginx, on one core of this machine.
 //!
 //! What `make demo` ([`demo()`]) and `make bench` ([`bench()`]) run. Both start the servers as child
-//! processes with the same certificate on the same CPU, drive them by `widelane load` from another
-//! CPU, take turns between the servers, and report medians over the rounds.
+//! processes with the same certificates on the same CPU, drive them by `widelane load` from another
+//! CPU under several [`Condition`]s, take turns between the servers, and report medians over the
+//! rounds.
 //!
 //! It is not a load generator (that is `widelane load`) and not a benchmark of single operations
 //! (that is `widelane speed`). It uses no crate of ours, only the `widelane` binary, as a user
 //! would.
 //!
-//! What is alike for all sides, and why (see `servers`): TLS 1.3 with AES-128-GCM and X25519, no
-//! session tickets, one worker on the same CPU, no access log. A handshake-only client says
+//! What is alike for all sides, and why (see `servers`): TLS 1.3 with AES-128-GCM, no session
+//! tickets, one worker on the same CPU, no access log. A handshake-only client says
 //! close_notify with its last flight, so that neither side reaches for a backend or a page.
 //!
 //! Start with [`Stage`], what both runs have in common. Everything started is stopped and
@@ -18,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod condition;
 mod demo;
 mod interrupt;
 mod machine;
@@ -28,5 +30,6 @@ mod stage;
 mod summary;
 
 pub use bench::{BenchPlan, bench};
+pub use condition::Condition;
 pub use demo::{DemoPlan, demo};
 pub use stage::{Options, Stage, TrialError};

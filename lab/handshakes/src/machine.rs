@@ -77,17 +77,35 @@ pub(crate) fn describe(options: &Options) -> Result<Value, TrialError> {
 /// nginx and its library as one name, like `nginx 1.22.1 (OpenSSL 3.0.22)`.
 pub(crate) fn nginx_name(options: &Options) -> Option<String> {
     let all = said(options.nginx.as_ref()?, &["-V"]);
-    let after = |mark: &str| {
-        let rest = all.split_once(mark)?.1;
-        rest.split_whitespace().next().map(str::to_owned)
-    };
-    let version = after("nginx version: nginx/")?;
-    // Where it was built with one version of the library and runs with another, the latter counts.
-    let library = after("running with OpenSSL ").or_else(|| after("built with OpenSSL "));
-    Some(match library {
+    let version = word_after(&all, "nginx version: nginx/")?;
+    Some(match library_of(&all) {
         Some(library) => format!("nginx {version} (OpenSSL {library})"),
         None => format!("nginx {version}"),
     })
+}
+
+/// Whether nginx's library has post-quantum groups, as OpenSSL has since 3.5.
+pub(crate) fn nginx_has_hybrids(options: &Options) -> bool {
+    let Some(nginx) = &options.nginx else {
+        return false;
+    };
+    library_of(&said(nginx, &["-V"])).is_some_and(has_hybrids)
+}
+
+fn has_hybrids(openssl: &str) -> bool {
+    let mut parts = openssl.split('.').map(|part| part.parse::<u32>().ok());
+    matches!((parts.next(), parts.next()), (Some(Some(major)), Some(Some(minor)))
+        if (major, minor) >= (3, 5))
+}
+
+/// The version of OpenSSL in what `nginx -V` says. Where it was built with one and runs with
+/// another, the latter counts.
+fn library_of(said: &str) -> Option<&str> {
+    word_after(said, "running with OpenSSL ").or_else(|| word_after(said, "built with OpenSSL "))
+}
+
+fn word_after<'a>(text: &'a str, mark: &str) -> Option<&'a str> {
+    text.split_once(mark)?.1.split_whitespace().next()
 }
 
 /// Today and now, in UTC, as `date` says it.
@@ -123,6 +141,15 @@ fn trimmed(file: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_library_that_runs_decides_what_nginx_can_do() {
+        let said = "nginx version: nginx/1.22.1\nbuilt with OpenSSL 3.0.8 7 Feb 2023 \
+                    (running with OpenSSL 3.5.1 1 Jul 2025)\n";
+        assert_eq!(library_of(said), Some("3.5.1"));
+        assert!(has_hybrids("3.5.1") && has_hybrids("4.0.0"));
+        assert!(!has_hybrids("3.0.22") && !has_hybrids("1.1.1w") && !has_hybrids("unknown"));
+    }
 
     #[test]
     fn a_cpu_is_its_own_sibling_and_usable_cpus_are_listed() {

@@ -7,7 +7,9 @@
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use widelane_handshakes::{BenchPlan, DemoPlan, Options, Stage, TrialError, bench, demo};
+use widelane_handshakes::{
+    BenchPlan, Condition, DemoPlan, Options, Stage, TrialError, bench, demo,
+};
 
 /// Full TLS handshakes of `widelane serve` beside nginx, on one core of this machine
 #[derive(Parser)]
@@ -27,6 +29,11 @@ struct Cli {
     /// CPU of the servers [default: the first]
     #[arg(long, global = true, value_name = "N")]
     server_cpu: Option<usize>,
+
+    /// Only these kinds of handshake: rsa-x25519, ecdsa-x25519, ecdsa-x25519mlkem768,
+    /// rsa-x25519mlkem768 [default: all]
+    #[arg(long, global = true, value_name = "LIST", value_delimiter = ',')]
+    condition: Vec<Condition>,
 
     /// CPU of the load [default: the first of another core]
     #[arg(long, global = true, value_name = "N")]
@@ -53,7 +60,7 @@ enum Command {
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
         rounds: u16,
         /// Seconds of each turn; those of the open loop take twice as long
-        #[arg(long, default_value_t = 3.0)]
+        #[arg(long, default_value_t = 2.0)]
         seconds: f64,
         /// Idle connections whose memory is measured, 0 for none
         #[arg(long, default_value_t = 10_000)]
@@ -86,6 +93,9 @@ fn run(cli: Cli) -> Result<String, TrialError> {
     options.nginx = cli.nginx.or(options.nginx);
     options.server_cpu = cli.server_cpu.unwrap_or(options.server_cpu);
     options.load_cpu = cli.load_cpu.unwrap_or(options.load_cpu);
+    if !cli.condition.is_empty() {
+        options.conditions = cli.condition;
+    }
     let stage = Stage::set(options)?;
     let progress = |text: &str| eprintln!("  {text}");
     match cli.command {
@@ -102,8 +112,7 @@ fn run(cli: Cli) -> Result<String, TrialError> {
             idle,
             no_speed,
         } => {
-            let command: Vec<_> = std::env::args().collect();
-            let mut plan = BenchPlan::new(records, command.join(" "));
+            let mut plan = BenchPlan::new(records, command());
             plan.rounds = rounds.into();
             plan.seconds = seconds;
             plan.open_seconds = 2.0 * seconds;
@@ -113,6 +122,14 @@ fn run(cli: Cli) -> Result<String, TrialError> {
             Ok(format!("\n{summary}\nRecord: {}\n", record.display()))
         }
     }
+}
+
+/// How this was called, with paths from here: where that is, is nobody's business.
+fn command() -> String {
+    let here = std::env::current_dir().unwrap_or_default();
+    let here = format!("{}/", here.display());
+    let words = std::env::args().map(|word| word.replace(&here, ""));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// As shells report a program that Ctrl-C ended.

@@ -28,7 +28,11 @@ pub(crate) fn idle(stage: &Stage, side: Side, connections: usize) -> Result<Valu
     let backend = HoldingBackend::start(&stage.backend()).map_err(TrialError::Folder)?;
     let mut contender = servers::start(stage, side)?;
     // One handshake of each kind, so that what is set up once counts as before.
-    stage.drive(&mut contender, Drive::Closed(64), 0.5)?;
+    for &condition in &stage.options.conditions {
+        if side.can(condition, &stage.options) {
+            stage.drive(&mut contender, condition, Drive::Closed(64), (0.1, 0.3))?;
+        }
+    }
     thread::sleep(SETTLE);
     let family = contender.server.family();
     let before = memory(&family);

@@ -1,13 +1,15 @@
 //! The servers that are compared, and how each is set up.
 //!
-//! Alike for all: the certificate, TLS 1.3 only, no tickets, one worker on the same CPU, no access
+//! Alike for all: the certificates, TLS 1.3 only, no tickets, one worker on the same CPU, no access
 //! log, descriptors for 10,000 connections. nginx answers requests itself (a `return` without a
 //! body) and the terminator has a backend, but a client that only shakes hands reaches neither.
 //! nginx runs from a configuration of its own in a temporary folder; an nginx that serves
 //! somebody on this machine is not touched.
 
+use crate::condition::Condition;
+use crate::machine;
 use crate::process::Server;
-use crate::stage::{Stage, TrialError};
+use crate::stage::{Options, Stage, TrialError};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -31,6 +33,14 @@ impl Side {
             Self::Alone => "widelane-off",
             Self::Batched => "widelane-on",
             Self::Nginx => "nginx",
+        }
+    }
+
+    /// Whether this side can do such handshakes.
+    pub(crate) fn can(self, condition: Condition, options: &Options) -> bool {
+        match self {
+            Self::Alone | Self::Batched => true,
+            Self::Nginx => !condition.is_hybrid() || machine::nginx_has_hybrids(options),
         }
     }
 
@@ -77,7 +87,7 @@ fn widelane(
     folder: &Path,
     address: SocketAddr,
 ) -> Result<Command, TrialError> {
-    let configuration = format!(
+    let mut configuration = format!(
         r#"workers = 1
 cpus = "{cpu}"
 [batching]
@@ -91,16 +101,18 @@ backend = "unix:{backend}"
 versions = ["1.3"]
 [listener.tickets]
 count = 0
-[[listener.certificate]]
-cert = "{certificate}"
-key = "{key}"
 "#,
         cpu = stage.options.server_cpu,
         batching = side == Side::Batched,
         backend = stage.backend().display(),
-        certificate = stage.certificate().display(),
-        key = stage.key().display(),
     );
+    for (certificate, key) in stage.certificates() {
+        configuration.push_str(&format!(
+            "[[listener.certificate]]\ncert = \"{}\"\nkey = \"{}\"\n",
+            certificate.display(),
+            key.display()
+        ));
+    }
     let file = write(folder, "widelane.toml", &configuration)?;
     let mut command = Command::new(&stage.options.widelane);
     command.arg("serve").arg("--config").arg(file);
@@ -109,6 +121,10 @@ key = "{key}"
 
 fn nginx(stage: &Stage, folder: &Path, address: SocketAddr) -> Result<Command, TrialError> {
     let binary = stage.options.nginx.as_ref().ok_or(TrialError::NoNginx)?;
+    let pairs = stage.certificates().map(|(certificate, key)| {
+        let (certificate, key) = (certificate.display(), key.display());
+        format!("ssl_certificate {certificate}; ssl_certificate_key {key};")
+    });
     let configuration = format!(
         r#"daemon off;
 worker_processes 1;
@@ -125,8 +141,7 @@ http {{
     scgi_temp_path {folder}/scgi;
     server {{
         listen {address} ssl backlog=4096;
-        ssl_certificate {certificate};
-        ssl_certificate_key {key};
+        {certificates}
         ssl_protocols TLSv1.3;
         ssl_session_cache off;
         ssl_session_tickets off;
@@ -135,8 +150,7 @@ http {{
 }}
 "#,
         folder = folder.display(),
-        certificate = stage.certificate().display(),
-        key = stage.key().display(),
+        certificates = pairs.join("\n        "),
     );
     let file = write(folder, "nginx.conf", &configuration)?;
     let mut command = Command::new(binary);

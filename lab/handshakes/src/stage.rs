@@ -1,10 +1,11 @@
-//! What every comparison needs: a folder, a certificate, CPUs, programs, and a way to drive load.
+//! What every comparison needs: a folder, certificates, CPUs, programs, and a way to drive load.
 
+use crate::condition::Condition;
 use crate::interrupt::Interrupt;
 use crate::machine;
 use crate::process;
 use crate::servers::Contender;
-use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
+use rcgen::{CertificateParams, KeyPair};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
 use std::fs;
@@ -25,6 +26,8 @@ pub struct Options {
     pub server_cpu: usize,
     /// CPU of the load generator.
     pub load_cpu: usize,
+    /// The kinds of handshake that are compared.
+    pub conditions: Vec<Condition>,
     /// What a reader must know about this machine to judge the figures.
     pub notes: Vec<String>,
 }
@@ -39,8 +42,8 @@ pub enum TrialError {
     /// The temporary folder.
     #[error("cannot write to the temporary folder: {0}; set TMPDIR to a writable one")]
     Folder(#[source] io::Error),
-    /// The certificate.
-    #[error("cannot make the certificate: {0}")]
+    /// A certificate.
+    #[error("cannot make a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
     /// A server.
     #[error("{name} did not start: {reason}")]
@@ -133,13 +136,14 @@ impl Options {
             nginx: find_nginx(),
             server_cpu,
             load_cpu,
+            conditions: Condition::ALL.into(),
             notes,
         })
     }
 }
 
 impl Stage {
-    /// Makes folder and certificate, and from here on turns Ctrl-C into an orderly end.
+    /// Makes folder and certificates, and from here on turns Ctrl-C into an orderly end.
     ///
     /// # Errors
     ///
@@ -166,16 +170,18 @@ impl Stage {
             interrupt,
             folder,
         };
-        stage.make_certificate()?;
+        stage.make_certificates()?;
         Ok(stage)
     }
 
-    /// Lets `server` be driven for `seconds` and gives what `widelane load` reports.
+    /// Lets `contender` be driven for `seconds`, after a warm-up of so many, and gives what
+    /// `widelane load` reports.
     pub(crate) fn drive(
         &self,
         contender: &mut Contender,
+        condition: Condition,
         drive: Drive,
-        seconds: f64,
+        (warmup, seconds): (f64, f64),
     ) -> Result<Value, TrialError> {
         contender.server.alive()?;
         let mut command = Command::new(&self.options.widelane);
@@ -184,9 +190,10 @@ impl Stage {
             Drive::Closed(in_flight) => command.args(["--concurrency", &in_flight.to_string()]),
             Drive::Open(rate) => command.args(["--rate", &format!("{rate:.0}"), "--poisson"]),
         };
-        command.args(["--duration", &seconds.to_string(), "--warmup", WARMUP]);
+        command.args(["--duration", &seconds.to_string()]);
+        command.args(["--warmup", &warmup.to_string()]);
         command.args(["--cpus", &self.options.load_cpu.to_string()]);
-        command.args(OFFER);
+        command.args(OFFER).args(condition.offer());
         self.figures(&mut command)
     }
 
@@ -208,12 +215,12 @@ impl Stage {
         self.folder.path()
     }
 
-    pub(crate) fn certificate(&self) -> PathBuf {
-        self.folder().join("certificate.pem")
-    }
-
-    pub(crate) fn key(&self) -> PathBuf {
-        self.folder().join("key.pem")
+    /// Certificate and key of each kind, for the same name: the client's offer decides which.
+    pub(crate) fn certificates(&self) -> [(PathBuf, PathBuf); 2] {
+        CERTIFICATES.map(|(kind, _)| {
+            let file = |ending| self.folder().join(format!("{kind}.{ending}"));
+            (file("pem"), file("key"))
+        })
     }
 
     /// The socket of the terminator's backend. Somebody listens there only where connections are
@@ -222,13 +229,17 @@ impl Stage {
         self.folder().join("backend.sock")
     }
 
-    fn make_certificate(&self) -> Result<(), TrialError> {
-        let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?;
-        let names = ["localhost".into(), "127.0.0.1".into()];
-        let certificate = CertificateParams::new(names)?.self_signed(&key)?;
-        fs::write(self.certificate(), certificate.pem())
-            .and_then(|()| fs::write(self.key(), key.serialize_pem()))
-            .map_err(TrialError::Folder)
+    fn make_certificates(&self) -> Result<(), TrialError> {
+        for ((_, algorithm), (file, key_file)) in CERTIFICATES.iter().zip(self.certificates()) {
+            // RSA keys are of 2048 bits.
+            let key = KeyPair::generate_for(algorithm)?;
+            let names = ["localhost".into(), "127.0.0.1".into()];
+            let certificate = CertificateParams::new(names)?.self_signed(&key)?;
+            fs::write(file, certificate.pem())
+                .and_then(|()| fs::write(key_file, key.serialize_pem()))
+                .map_err(TrialError::Folder)?;
+        }
+        Ok(())
     }
 }
 
@@ -263,18 +274,17 @@ fn find_nginx() -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// The same offer for every server: one suite, one group and one signature algorithm, so that no
-/// side's preferences decide.
+/// The same offer for every server: one suite, and what the condition says, so that no side's
+/// preferences decide.
 const OFFER: &[&str] = &[
     "--insecure",
     "--tls",
     "1.3",
-    "--group",
-    "x25519",
     "--cipher",
     "TLS_AES_128_GCM_SHA256",
-    "--sigalg",
-    "rsa_pss_rsae_sha256",
     "--json",
 ];
-const WARMUP: &str = "0.3";
+const CERTIFICATES: [(&str, &rcgen::SignatureAlgorithm); 2] = [
+    ("rsa", &rcgen::PKCS_RSA_SHA256),
+    ("ecdsa", &rcgen::PKCS_ECDSA_P256_SHA256),
+];
