@@ -1,8 +1,9 @@
 //! Code that waits in the middle of a synchronous call: guarded stacks, and the way off them.
 //!
 //! rustls calls its provider synchronously. A [`Suspendable`] runs such a call on a stack of its
-//! own; when the provider has to wait for its jobs it calls [`Frame::wait`], which leaves that stack
-//! and lets the thread do something else. Polling the `Suspendable` again goes on where it stopped.
+//! own; when the provider has to wait for its jobs it calls [`Frame::wait`], which leaves that
+//! stack and lets the thread do something else. Polling the `Suspendable` again goes on where it
+//! stopped.
 //!
 //! This is the only file of the crate with unsafe code. What it has to get right is one pointer:
 //! [`CURRENT`], the frame on whose stack this thread runs at this moment. The rules that make
