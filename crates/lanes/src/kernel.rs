@@ -10,6 +10,7 @@ use crate::machine::{Array, Machine};
 use crate::mldsa::MlDsa;
 use crate::model::Model;
 use crate::modular::Modular;
+use crate::nist::Nist;
 use crate::print::{Width, print};
 use crate::schedule::schedule;
 use crate::trace::Trace;
@@ -93,6 +94,8 @@ families! {
     Keccak,
     /// X25519 and Ed25519.
     Curve25519,
+    /// The curves P-256 and P-384.
+    Nist,
 }
 
 /// One of a kernel's arrays.

@@ -35,6 +35,7 @@ mod mldsa;
 mod model;
 mod modular;
 mod montgomery;
+pub mod nist;
 mod poly1305;
 mod print;
 mod scalar25519;

@@ -23,6 +23,10 @@ pub(crate) fn schedule(ops: &[Op]) -> Vec<Op> {
         }
     }
 
+    // Masks that are made but still wanted: there are few registers for them.
+    let mut wanted: Vec<usize> = users.iter().map(Vec::len).collect();
+    let mut masks = 0;
+
     let mut ready_at: Vec<Option<usize>> = vec![None; ops.len()];
     let mut order = Vec::with_capacity(ops.len());
     let mut waiting: Vec<usize> = (0..ops.len()).collect();
@@ -41,7 +45,7 @@ pub(crate) fn schedule(ops: &[Op]) -> Vec<Op> {
     } else {
         WINDOW_OF_LONG
     };
-    let mut cycle = 0;
+    let (mut cycle, mut idle) = (0, 0);
     while !waiting.is_empty() {
         let mut ports = PORTS;
         loop {
@@ -54,6 +58,8 @@ pub(crate) fn schedule(ops: &[Op]) -> Vec<Op> {
                     Op::Store(array, index, _) => {
                         readers.get(&(array, index)).is_none_or(|&left| left == 0)
                     }
+                    // Unless nothing else has been possible for long.
+                    op if op.makes_mask() => masks < MASKS || idle > LONGEST_LATENCY,
                     _ => true,
                 };
                 inputs && port && free
@@ -71,9 +77,16 @@ pub(crate) fn schedule(ops: &[Op]) -> Vec<Op> {
             for place in ops[at].reads().filter_map(|name| loaded(ops, name)) {
                 *readers.get_mut(&place).expect("every reader was counted") -= 1;
             }
+            masks += usize::from(ops[at].makes_mask() && wanted[at] > 0);
+            for name in ops[at].reads() {
+                wanted[name.0] -= 1;
+                masks -= usize::from(ops[name.0].makes_mask() && wanted[name.0] == 0);
+            }
+            idle = 0;
             order.push(at);
         }
         cycle += 1;
+        idle += 1;
     }
     rename(ops, &order)
 }
@@ -144,6 +157,11 @@ fn latency(op: Op) -> usize {
 
 /// Operations that start in a cycle: multiplications, other arithmetic, stores.
 const PORTS: [usize; 3] = [2, 2, 1];
+/// Masks that the schedule keeps alive at a time: fewer than there are registers for them, as some
+/// sources want that many at once.
+const MASKS: usize = 4;
+/// Cycles after which no operation is under way any more.
+const LONGEST_LATENCY: usize = 4;
 /// Operations of the source that are looked at together, and those of a long source: more would
 /// find more to do in parallel, and keep more values alive than there are registers.
 const WINDOW: usize = 48;

@@ -165,6 +165,11 @@ impl Op {
         )
     }
 
+    /// Whether its result is a mask.
+    pub(crate) fn makes_mask(self) -> bool {
+        matches!(self, Op::Compare(..))
+    }
+
     /// What the operation reads, the operand that it may overwrite first.
     pub(crate) fn reads(self) -> Reads {
         let (names, len) = match self {

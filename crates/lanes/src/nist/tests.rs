@@ -1,0 +1,263 @@
+//! The kernels on the model, by what must hold on the curves themselves.
+
+use super::field::Modulus;
+use super::{Curve, Nist};
+use crate::Kernel;
+use crate::machine::DIGIT_MASK;
+
+/// One number a lane, of one lane.
+type Vectors = Vec<[u64; 1]>;
+
+fn run(kernel: Nist, written: &mut Vectors, read: &[&Vectors]) {
+    let read: Vec<&[[u64; 1]]> = read.iter().map(|vectors| vectors.as_slice()).collect();
+    Kernel::from(kernel).model(&mut [written.as_mut_slice()], &read);
+}
+
+fn vectors(digits: &[u64]) -> Vectors {
+    digits.iter().map(|&digit| [digit]).collect()
+}
+
+fn generator(curve: Curve) -> Vectors {
+    vectors(&curve.generator())
+}
+
+/// A table of which every entry is this point.
+fn table(curve: Curve, point: &Vectors) -> Vectors {
+    point[..3 * curve.digits()].repeat(Nist::ENTRIES)
+}
+
+/// `x^(p - 2)`.
+fn invert(curve: Curve, x: &Vectors) -> Vectors {
+    let mut power = vectors(&curve.one(false));
+    for digit in curve.inversion_exponent(false).iter().rev() {
+        for bit in (0..52).rev() {
+            run(Nist::Square(curve, 1), &mut power, &[]);
+            if digit >> bit & 1 == 1 {
+                let from = power.clone();
+                run(Nist::Multiply(curve), &mut power, &[&from, x]);
+            }
+        }
+    }
+    power
+}
+
+/// Affine coordinates, after a look at the defect.
+fn affine(curve: Curve, point: &Vectors) -> Vectors {
+    let d = curve.digits();
+    let inverse = invert(curve, &point[2 * d..].to_vec());
+    let mut out = vectors(&vec![0; 3 * d]);
+    run(Nist::Leave(curve), &mut out, &[point, &inverse]);
+    assert_eq!(out.split_off(2 * d), vectors(&vec![0; d]));
+    out
+}
+
+fn entered(curve: Curve, affine: &Vectors) -> (Vectors, Vectors) {
+    let d = curve.digits();
+    let mut out = vectors(&vec![0; 4 * d]);
+    run(Nist::Enter(curve), &mut out, &[affine]);
+    let defect = out.split_off(3 * d);
+    (out, defect)
+}
+
+#[test]
+fn the_order_less_one_makes_the_negative_generator() {
+    for curve in Curve::ALL {
+        let d = curve.digits();
+        let affine_g = generator(curve);
+        let (g, defect) = entered(curve, &affine_g);
+        assert_eq!(defect, vectors(&vec![0; d]), "{curve:?}: the generator");
+        let table = table(curve, &g);
+        let mut point = vectors(&vec![0; 3 * d]);
+        let mut order = curve.order().digits();
+        order[0] -= 1;
+        for digit in order.iter().rev() {
+            for bit in (0..52).rev() {
+                run(Nist::Double(curve), &mut point, &[]);
+                let index = vectors(&[digit >> bit & 1]);
+                run(Nist::Add(curve), &mut point, &[&table, &index]);
+            }
+        }
+        let found = affine(curve, &point);
+        assert_eq!(found[..d], affine_g[..d], "{curve:?}");
+        assert_eq!(sum_is_prime(curve, &found[d..], &affine_g[d..]), Some(true));
+        // And one more would be infinity: the negative makes it by subtraction from itself.
+        let minus = vectors(&[1 | Nist::NEGATIVE]);
+        let mut twice = g.clone();
+        run(Nist::Double(curve), &mut twice, &[]);
+        run(Nist::Add(curve), &mut twice, &[&table, &minus]);
+        assert_eq!(affine(curve, &twice), affine_g);
+    }
+}
+
+/// Whether `a + b = p`.
+fn sum_is_prime(curve: Curve, a: &[[u64; 1]], b: &[[u64; 1]]) -> Option<bool> {
+    let mut carry = 0;
+    let sum: Vec<u64> = a
+        .iter()
+        .zip(b)
+        .map(|(a, b)| {
+            let sum = a[0] + b[0] + carry;
+            carry = sum >> 52;
+            sum & DIGIT_MASK
+        })
+        .collect();
+    (carry == 0).then(|| sum == curve.prime().digits())
+}
+
+#[test]
+fn both_tables_give_the_same_points() {
+    for curve in Curve::ALL {
+        let d = curve.digits();
+        let entries = Nist::fixed_entries(curve);
+        let (g, _) = entered(curve, &generator(curve));
+        // Multiples of the generator, affine, in Montgomery form: entry e at e mod entries.
+        let mut multiples = vec![g.clone()];
+        let ones = table(curve, &g);
+        for e in 1..entries {
+            let mut next = multiples[e - 1].clone();
+            if e == 1 {
+                run(Nist::Double(curve), &mut next, &[]);
+            } else {
+                run(Nist::Add(curve), &mut next, &[&ones, &vectors(&[1])]);
+            }
+            multiples.push(next);
+        }
+        let plain: Vec<_> = multiples.iter().map(|point| affine(curve, point)).collect();
+        let mut fixed = vectors(&vec![0; 2 * d * entries]);
+        for (e, plain) in plain.iter().enumerate() {
+            let (point, _) = entered(curve, plain);
+            for digit in 0..2 * d {
+                fixed[digit * entries + (e + 1) % entries] = point[digit];
+            }
+        }
+        let far = plain[entries - 1].clone();
+        for e in [0, 1, 2, 7, entries as u64 - 1, entries as u64] {
+            for sign in [0, Nist::NEGATIVE] {
+                let index = vectors(&[e | sign]);
+                // From infinity, and from a point that is not in the table.
+                let mut point = vectors(&vec![0; 3 * d]);
+                run(Nist::AddFixed(curve), &mut point, &[&fixed, &index]);
+                if e == 0 {
+                    assert_eq!(point, vectors(&vec![0; 3 * d]), "infinity stays");
+                    continue;
+                }
+                let found = affine(curve, &point);
+                let expected = &plain[e as usize - 1];
+                assert_eq!(found[..d], expected[..d], "{curve:?} {e}");
+                if sign == 0 {
+                    assert_eq!(found, *expected);
+                } else {
+                    let (a, b) = (&found[d..], &expected[d..]);
+                    assert_eq!(sum_is_prime(curve, a, b), Some(true));
+                }
+                let (mut point, _) = entered(curve, &far);
+                run(Nist::Double(curve), &mut point, &[]);
+                let mut same = point.clone();
+                run(Nist::AddFixed(curve), &mut point, &[&fixed, &index]);
+                let own = multiples[e as usize - 1].clone();
+                let one = vectors(&[1 | sign]);
+                run(Nist::Add(curve), &mut same, &[&table(curve, &own), &one]);
+                assert_eq!(affine(curve, &point), affine(curve, &same));
+            }
+        }
+    }
+}
+
+#[test]
+fn points_off_the_curve_have_a_defect() {
+    for curve in Curve::ALL {
+        let d = curve.digits();
+        for place in [0, d] {
+            let mut affine = generator(curve);
+            affine[place][0] ^= 1;
+            let (_, defect) = entered(curve, &affine);
+            assert_ne!(defect, vectors(&vec![0; d]), "{curve:?}");
+        }
+    }
+}
+
+#[test]
+fn responses_fulfil_their_equation() {
+    for curve in Curve::ALL {
+        let d = curve.digits();
+        let n = curve.order();
+        let number = |seed: u64| -> Vec<u64> {
+            let small: Vec<u64> = (0..d as u64)
+                .map(|i| (seed << 20 | i + 3) & 0xffff)
+                .collect();
+            // As wide as the modulus, and below it.
+            n.shifted(&small, 200 + seed as usize)
+        };
+        let enter = |x: &Vectors| {
+            let mut out = vectors(&vec![0; d]);
+            run(Nist::EnterOrder(curve), &mut out, &[x]);
+            out
+        };
+        let [x, k, e, key] = [1, 2, 3, 4].map(|seed| vectors(&number(seed)));
+        // 1/k by the kernel for both moduli.
+        let one = [curve.one(false), curve.one(true)].concat();
+        let mut power = vectors(&one);
+        let base = [vectors(&curve.one(false)), enter(&k)].concat();
+        let sixteenth: Vec<Vectors> = (0..16)
+            .scan(vectors(&one), |last, _| {
+                let this = last.clone();
+                let mut next = vectors(&one);
+                run(Nist::MultiplyBoth(curve), &mut next, &[&this, &base]);
+                *last = next;
+                Some(this)
+            })
+            .collect();
+        for digit in curve.inversion_exponent(true).iter().rev() {
+            for window in (0..13).rev() {
+                let factor = &sixteenth[(digit >> (4 * window) & 15) as usize];
+                let (y, z) = (factor[..d].to_vec(), factor[d..].to_vec());
+                run(Nist::PowerBoth(curve), &mut power, &[&y, &z]);
+            }
+        }
+        let nonce = [power.split_off(d), k.clone()].concat();
+        let keys = [enter(&key), key.clone()].concat();
+        let respond = |nonce: &Vectors, keys: &Vectors| {
+            let mut out = vectors(&vec![0; 3 * d]);
+            run(Nist::Respond(curve), &mut out, &[&x, nonce, &e, keys]);
+            out
+        };
+        let good = respond(&nonce, &keys);
+        assert_eq!(good[2 * d..], vectors(&vec![0; d]), "{curve:?}");
+        assert_eq!(good[..d], x[..], "x is below n");
+        for i in [0, d] {
+            let (mut nonce, mut key) = (nonce.clone(), keys.clone());
+            nonce[i][0] ^= 1 << 17;
+            assert_ne!(respond(&nonce, &keys)[2 * d..], vectors(&vec![0; d]));
+            key[i][0] ^= 1 << 17;
+            let nonce = [&nonce[..d], &k[..]].concat();
+            if i > 0 {
+                assert_ne!(respond(&nonce, &key)[2 * d..], vectors(&vec![0; d]));
+            }
+        }
+    }
+}
+
+#[test]
+fn moduli_are_what_their_reduction_takes_them_for() {
+    for (modulus, k0) in [(Modulus::P256, 1), (Modulus::P384, (1 << 32) + 1)] {
+        let product = u128::from(modulus.digits()[0]) * k0;
+        assert_eq!(product as u64 & DIGIT_MASK, DIGIT_MASK, "{modulus:?}");
+    }
+}
+
+/// What `NistCurve::multiply` and `multiply_base` say about sums of equal points.
+#[test]
+fn no_sum_of_a_multiplication_is_exceptional() {
+    for curve in Curve::ALL {
+        let order = curve.order().digits();
+        assert!(order[0] % (2 * Nist::ENTRIES as u64) > Nist::ENTRIES as u64);
+        // The bits of n below the highest window of a table exceed half their range, or n has no
+        // bit in that window.
+        let bits =
+            52 * (curve.digits() - 1) + 64 - order[curve.digits() - 1].leading_zeros() as usize;
+        let windows = (bits + 1).div_ceil(Nist::fixed_bits(curve));
+        let top = (windows - 1) * Nist::fixed_bits(curve);
+        let below = (top - 8..top).map(|i| order[i / 52] >> (i % 52) & 1);
+        assert!(top >= bits || below.min() == Some(1), "{curve:?}");
+    }
+}
