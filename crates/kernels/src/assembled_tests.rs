@@ -2,6 +2,7 @@
 
 use crate::assembled::Callable;
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+use widelane_lanes::nist::{Curve, Nist};
 use widelane_lanes::{ArraySpec, DIGIT_MASK, Holds, Kernel, MlDsa, Modular};
 
 #[test]
@@ -54,6 +55,7 @@ fn inputs<const L: usize>(kernel: Kernel, round: usize, random: &mut Random) -> 
         Kernel::ChaCha20Poly1305(_) => {}
         Kernel::Keccak(_) => {}
         Kernel::Curve25519(_) => {}
+        Kernel::Nist(kernel) => nist(kernel, &specs, &mut inputs),
     }
     inputs
 }
@@ -90,6 +92,27 @@ fn mldsa<const L: usize>(kernel: MlDsa, specs: &[ArraySpec], inputs: &mut [Vec<[
         if spec.name == "zetas" {
             let lanes = input.as_flattened_mut();
             lanes.copy_from_slice(&constants[..lanes.len()]);
+        }
+    }
+}
+
+/// Makes numbers small enough: below 2^256 or 2^384.
+fn nist<const L: usize>(kernel: Nist, specs: &[ArraySpec], inputs: &mut [Vec<[u64; L]>]) {
+    let (digits, excess) = match kernel.curve() {
+        Curve::P256 => (5, 4),
+        Curve::P384 => (8, 32),
+    };
+    for (spec, input) in specs.iter().zip(inputs) {
+        // In the table that lanes share one digit of all entries stands together.
+        let repeated = match (kernel, spec.name) {
+            (Nist::AddFixed(curve), "table") => Nist::fixed_entries(curve) / L,
+            (_, "index") => continue,
+            _ => 1,
+        };
+        for number in input.chunks_mut(digits * repeated) {
+            for top in &mut number[(digits - 1) * repeated..] {
+                *top = top.map(|digit| digit >> excess);
+            }
         }
     }
 }

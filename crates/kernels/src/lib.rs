@@ -20,6 +20,7 @@ mod curve25519;
 mod keccak;
 mod mldsa;
 mod montgomery;
+mod nist;
 pub mod port_limit;
 
 pub use arena::Arena;
@@ -29,3 +30,4 @@ pub use curve25519::Curve25519;
 pub use keccak::{Keccak, Sponge};
 pub use mldsa::MlDsa;
 pub use montgomery::{MODULUS_BITS, Moduli, Montgomery, PowerSpace};
+pub use nist::{NistCurve, NistSpace};

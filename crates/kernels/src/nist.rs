@@ -1,0 +1,550 @@
+//! Arithmetic on the curves P-256 and P-384, each lane with a problem of its own.
+
+use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+use widelane_lanes::nist::{Curve, Nist};
+
+use crate::arena::Arena;
+use crate::assembled::Callable;
+
+/// The kernels of one curve, in one width, and the multiples of its base point.
+///
+/// Numbers are arrays of [`digits`](Self::digits) vectors in radix 2^52, least significant digit
+/// first; lane `l` of every array belongs to problem `l`. A point is three numbers that only
+/// methods here make and read. Scalars are arrays of [`limbs`](Self::limbs) vectors in radix 2^64.
+///
+/// Every method is constant time in all lanes' values, and panics when an array has another length
+/// than it says.
+#[derive(Debug)]
+pub struct NistCurve<const L: usize> {
+    curve: Curve,
+    double: Callable<L>,
+    add: Callable<L>,
+    add_fixed: Callable<L>,
+    multiply: Callable<L>,
+    run: Callable<L>,
+    square: Callable<L>,
+    multiply_both: Callable<L>,
+    power_both: Callable<L>,
+    enter: Callable<L>,
+    leave: Callable<L>,
+    enter_order: Callable<L>,
+    respond: Callable<L>,
+    split: Callable<L>,
+    matches: Callable<L>,
+    /// Of each window of a scalar the multiples of the base point, as `Nist::AddFixed` reads them.
+    table: Arena<L>,
+}
+
+/// Where [`NistCurve`] keeps intermediate values, which are secret and wiped when dropped.
+#[derive(Debug)]
+pub struct NistSpace<const L: usize> {
+    arena: Arena<L>,
+}
+
+/// The parts of a space.
+struct Parts<'a, const L: usize> {
+    /// Multiples of a point, or powers of numbers.
+    table: &'a mut [[u64; L]],
+    /// Signed digits of a scalar.
+    indices: &'a mut [[u64; L]],
+    scratch: &'a mut [[u64; L]],
+}
+
+impl NistCurve<8> {
+    /// Kernels for 512-bit registers.
+    pub fn zmm(token: Avx512Ifma, curve: Curve) -> Self {
+        Self::new(curve, |kernel| Callable::zmm(token, kernel))
+    }
+}
+
+impl NistCurve<4> {
+    /// Kernels for 256-bit registers.
+    pub fn ymm(token: Avx512IfmaVl, curve: Curve) -> Self {
+        Self::new(curve, |kernel| Callable::ymm(token, kernel))
+    }
+}
+
+impl<const L: usize> NistCurve<L> {
+    /// Kernels in portable Rust, for tests.
+    pub fn model(curve: Curve) -> Self {
+        Self::new(curve, Callable::model)
+    }
+
+    fn new(curve: Curve, callable: impl Fn(Nist) -> Callable<L>) -> Self {
+        let mut kernels = Self {
+            curve,
+            double: callable(Nist::Double(curve)),
+            add: callable(Nist::Add(curve)),
+            add_fixed: callable(Nist::AddFixed(curve)),
+            multiply: callable(Nist::Multiply(curve)),
+            run: callable(Nist::Square(curve, Nist::RUN)),
+            square: callable(Nist::Square(curve, 1)),
+            multiply_both: callable(Nist::MultiplyBoth(curve)),
+            power_both: callable(Nist::PowerBoth(curve)),
+            enter: callable(Nist::Enter(curve)),
+            leave: callable(Nist::Leave(curve)),
+            enter_order: callable(Nist::EnterOrder(curve)),
+            respond: callable(Nist::Respond(curve)),
+            split: callable(Nist::Split(curve)),
+            matches: callable(Nist::Match(curve)),
+            table: Arena::new(0),
+        };
+        kernels.table = kernels.multiples();
+        kernels
+    }
+
+    /// Digits of a number.
+    pub fn digits(&self) -> usize {
+        self.curve.digits()
+    }
+
+    /// 64-bit limbs of a scalar.
+    pub fn limbs(&self) -> usize {
+        match self.curve {
+            Curve::P256 => 4,
+            Curve::P384 => 6,
+        }
+    }
+
+    /// Memory for every method.
+    pub fn space(&self) -> NistSpace<L> {
+        NistSpace {
+            arena: Arena::new(self.table_len() + self.max_windows() + self.scratch_len()),
+        }
+    }
+
+    /// Plain affine coordinates, two numbers, to a point, and their defect, one number: zero where
+    /// they fulfil the equation of the curve.
+    pub fn enter(&self, out: &mut [[u64; L]], affine: &[[u64; L]], space: &mut NistSpace<L>) {
+        self.enter.call([out], [affine], self.parts(space).scratch);
+    }
+
+    /// `point := scalar base`, for scalars below the order of the curve and a base that is not
+    /// infinity; where the scalar is zero the point is infinity.
+    ///
+    /// Windows of five bits from the left with signed digits (Booth, "A signed binary
+    /// multiplication technique", 1951, as Koyama and Tsuruoka, CRYPTO 1992, use it). The sum
+    /// before a digit `d` is `32 s base` with `32 s + d` the scalar's prefix. It is infinity, or
+    /// neither `d base` nor `-d base`: that would need `32 s = n - |d|` in the last step, but `|d|`
+    /// is at most 16, and `n mod 32` is 17 for P-256 and 19 for P-384.
+    pub fn multiply(
+        &self,
+        point: &mut [[u64; L]],
+        base: &[[u64; L]],
+        scalar: &[[u64; L]],
+        space: &mut NistSpace<L>,
+    ) {
+        let Parts {
+            table,
+            indices,
+            scratch,
+        } = self.parts(space);
+        let size = 3 * self.digits();
+        let indices = &mut indices[..self.windows(Nist::WINDOW_BITS)];
+        signed_digits(indices, scalar, Nist::WINDOW_BITS);
+        // Entry e at e mod ENTRIES: the largest at 0.
+        let table = &mut table[..size * Nist::ENTRIES];
+        table[size..2 * size].copy_from_slice(base);
+        let one = [[1; L]];
+        for e in 2..=Nist::ENTRIES {
+            let from = if e % 2 == 0 { e / 2 } else { e - 1 };
+            point.copy_from_slice(&table[from * size..][..size]);
+            if e % 2 == 0 {
+                self.double.call([&mut *point], [], scratch);
+            } else {
+                self.add.call([&mut *point], [table, &one], scratch);
+            }
+            let place = e % Nist::ENTRIES;
+            table[place * size..][..size].copy_from_slice(point);
+        }
+        point.fill([0; L]);
+        for (i, index) in indices.iter().enumerate().rev() {
+            if i + 1 < indices.len() {
+                for _ in 0..Nist::WINDOW_BITS {
+                    self.double.call([&mut *point], [], scratch);
+                }
+            }
+            let index = std::slice::from_ref(index);
+            self.add.call([&mut *point], [table, index], scratch);
+        }
+    }
+
+    /// `point := scalar G`, for scalars below the order of the curve; where the scalar is zero the
+    /// point is infinity. Whether the digits that were used are those of `scalar` is the answer.
+    ///
+    /// One table for each window, from the right (Brickell, Gordon, McCurley and Wilson, "Fast
+    /// exponentiation with precomputation", EUROCRYPT 1992), with signed digits. The sum before
+    /// the window at bit `t` is less than `2^t` in magnitude, so that it is infinity, or neither
+    /// `2^t d G` nor its negative: that would need a scalar of `n` or more in the last step, as
+    /// the highest multiple of `2^t` below `n` is farther from it than half of `2^t`.
+    pub fn multiply_base(
+        &self,
+        point: &mut [[u64; L]],
+        scalar: &[[u64; L]],
+        space: &mut NistSpace<L>,
+    ) -> [bool; L] {
+        let Parts {
+            indices, scratch, ..
+        } = self.parts(space);
+        let bits = Nist::fixed_bits(self.curve);
+        let indices = &mut indices[..self.windows(bits)];
+        signed_digits(indices, scalar, bits);
+        point.fill([0; L]);
+        let tables = self.table.shared().chunks(self.fixed_len());
+        for (index, table) in indices.iter().zip(tables) {
+            let index = std::slice::from_ref(index);
+            self.add_fixed.call([&mut *point], [table, index], scratch);
+        }
+        is_sum(indices, scalar, bits)
+    }
+
+    /// A point and `1/Z` to plain affine coordinates `x` and `y` and their defect: three numbers.
+    pub fn leave(
+        &self,
+        out: &mut [[u64; L]],
+        point: &[[u64; L]],
+        inverse: &[[u64; L]],
+        space: &mut NistSpace<L>,
+    ) {
+        let scratch = self.parts(space).scratch;
+        self.leave.call([out], [point, inverse], scratch);
+    }
+
+    /// `out := 1/z mod p`, zero for zero: `z^(p - 2)`.
+    pub fn invert(&self, out: &mut [[u64; L]], z: &[[u64; L]], space: &mut NistSpace<L>) {
+        let Parts { table, scratch, .. } = self.parts(space);
+        let d = self.digits();
+        let bits = bits(&self.curve.inversion_exponent(false));
+        let runs = runs(&bits);
+        // table[j] := z^(2^(2^j) - 1), as far as the first run of ones needs it.
+        let most = runs[0].1.ilog2() as usize;
+        table[..d].copy_from_slice(z);
+        for j in 0..most {
+            out.copy_from_slice(&table[j * d..][..d]);
+            self.squares(out, 1 << j, scratch);
+            let (known, rest) = table.split_at_mut((j + 1) * d);
+            let square = &*out;
+            self.multiply
+                .call([&mut rest[..d]], [square, &known[j * d..]], scratch);
+        }
+        let spare = (most + 1) * d;
+        let mut started = false;
+        for &(zeros, ones) in &runs {
+            if started {
+                self.squares(out, zeros, scratch);
+            }
+            let mut left = ones;
+            while left > 0 {
+                let j = (left.ilog2() as usize).min(most);
+                let (known, rest) = table.split_at_mut(spare);
+                let factor = &known[j * d..][..d];
+                if started {
+                    self.squares(out, 1 << j, scratch);
+                    rest[..d].copy_from_slice(out);
+                    self.multiply
+                        .call([&mut *out], [&rest[..d], factor], scratch);
+                } else {
+                    out.copy_from_slice(factor);
+                    started = true;
+                }
+                left -= 1 << j;
+            }
+        }
+    }
+
+    /// `out := 1/x`, zero for zero, of one number modulo `p` and one modulo `n`, both in
+    /// Montgomery form. The two chains of squarings go side by side, so that neither waits for
+    /// itself.
+    pub fn invert_both(&self, out: &mut [[u64; L]], x: &[[u64; L]], space: &mut NistSpace<L>) {
+        let Parts { table, scratch, .. } = self.parts(space);
+        let d = self.digits();
+        let size = 2 * d;
+        // Powers 0 to 15 (Menezes, van Oorschot, Vanstone, Handbook of Applied Cryptography,
+        // algorithm 14.82: the exponents are public).
+        let table = &mut table[..16 * size];
+        for (order, half) in table[..size].chunks_mut(d).enumerate() {
+            for (digit, value) in half.iter_mut().zip(self.curve.one(order == 1)) {
+                *digit = [value; L];
+            }
+        }
+        table[size..2 * size].copy_from_slice(x);
+        for i in 2..16 {
+            let (known, rest) = table.split_at_mut(i * size);
+            let factors = [&known[(i - 1) * size..], &known[size..2 * size]];
+            self.multiply_both
+                .call([&mut rest[..size]], factors, scratch);
+        }
+        let windows = [false, true].map(|order| {
+            let bits = bits(&self.curve.inversion_exponent(order));
+            let window =
+                |bits: &[bool]| bits.iter().fold(0, |sum, &bit| 2 * sum + usize::from(bit));
+            bits.chunks(4).map(window).collect::<Vec<_>>()
+        });
+        let mut first = true;
+        for (&p, &n) in windows[0].iter().zip(&windows[1]) {
+            let p = &table[p * size..][..d];
+            let n = &table[n * size + d..][..d];
+            if std::mem::take(&mut first) {
+                out[..d].copy_from_slice(p);
+                out[d..].copy_from_slice(n);
+            } else {
+                self.power_both.call([&mut *out], [p, n], scratch);
+            }
+        }
+    }
+
+    /// `out := a R mod n`: a scalar, in digits, to Montgomery form.
+    pub fn enter_order(&self, out: &mut [[u64; L]], a: &[[u64; L]], space: &mut NistSpace<L>) {
+        let scratch = self.parts(space).scratch;
+        self.enter_order.call([out], [a], scratch);
+    }
+
+    /// ECDSA's `r := x mod n`, `s := (e + r d) / k mod n` and `s k - e - r d`: three numbers. The
+    /// nonce is `1/k` in Montgomery form and `k`, the key `d` in Montgomery form and `d`.
+    pub fn respond(
+        &self,
+        out: &mut [[u64; L]],
+        [x, nonce, digest, key]: [&[[u64; L]]; 4],
+        space: &mut NistSpace<L>,
+    ) {
+        let scratch = self.parts(space).scratch;
+        self.respond.call([out], [x, nonce, digest, key], scratch);
+    }
+
+    /// `out := (e w, r w) mod n` for the three numbers `e`, `r` and, in Montgomery form, `w`.
+    pub fn split(&self, out: &mut [[u64; L]], numbers: &[[u64; L]], space: &mut NistSpace<L>) {
+        let scratch = self.parts(space).scratch;
+        self.split.call([out], [numbers], scratch);
+    }
+
+    /// `point := point + other`, except where they are the same point or opposite ones: the sum's
+    /// `Z` is zero there.
+    pub fn add(&self, point: &mut [[u64; L]], other: &[[u64; L]], space: &mut NistSpace<L>) {
+        let Parts { table, scratch, .. } = self.parts(space);
+        let size = 3 * self.digits();
+        let table = &mut table[..size * Nist::ENTRIES];
+        table[size..2 * size].copy_from_slice(other);
+        self.add.call([point], [table, &[[1; L]]], scratch);
+    }
+
+    /// Three numbers: zero where `x(point)` is the first candidate; zero where it is the second;
+    /// zero where the point is infinity, which the first two are then too.
+    pub fn matches(
+        &self,
+        out: &mut [[u64; L]],
+        point: &[[u64; L]],
+        candidates: &[[u64; L]],
+        space: &mut NistSpace<L>,
+    ) {
+        let scratch = self.parts(space).scratch;
+        self.matches.call([out], [point, candidates], scratch);
+    }
+
+    fn squares(&self, x: &mut [[u64; L]], times: usize, scratch: &mut [[u64; L]]) {
+        for _ in 0..times / Nist::RUN {
+            self.run.call([&mut *x], [], scratch);
+        }
+        for _ in 0..times % Nist::RUN {
+            self.square.call([&mut *x], [], scratch);
+        }
+    }
+
+    /// The table of the base point: for each window `i` of `w` bits the multiples
+    /// `e 2^(w i) G`, for `e` from 1 to `2^(w - 1)`, affine. Windows are built in lanes.
+    fn multiples(&self) -> Arena<L> {
+        let mut space = self.space();
+        let (d, bits) = (self.digits(), Nist::fixed_bits(self.curve));
+        let (windows, entries) = (self.windows(bits), Nist::fixed_entries(self.curve));
+        let mut table = Arena::new(windows * self.fixed_len());
+        let flat = table.vectors().as_flattened_mut();
+
+        let generator: Vec<[u64; L]> = self.curve.generator().iter().map(|&x| [x; L]).collect();
+        let mut out = vec![[0; L]; 4 * d];
+        self.enter(&mut out, &generator, &mut space);
+        let mut point = out[..3 * d].to_vec();
+        let mut bases = Vec::new();
+        for _ in 0..windows {
+            bases.push(point.clone());
+            for _ in 0..bits {
+                self.double
+                    .call([&mut point], [], self.parts(&mut space).scratch);
+            }
+        }
+        for (group, bases) in bases.chunks(L).enumerate() {
+            let lane = |l: usize| bases.get(l).unwrap_or(&bases[0]);
+            let base: Vec<[u64; L]> = (0..3 * d)
+                .map(|i| std::array::from_fn(|l| lane(l)[i][0]))
+                .collect();
+            let mut multiple = base.clone();
+            for e in 1..=entries {
+                if e == 2 {
+                    self.double
+                        .call([&mut multiple], [], self.parts(&mut space).scratch);
+                } else if e > 2 {
+                    self.add(&mut multiple, &base, &mut space);
+                }
+                let mut inverse = vec![[0; L]; d];
+                self.invert(&mut inverse, &multiple[2 * d..], &mut space);
+                let mut affine = vec![[0; L]; 3 * d];
+                self.leave(&mut affine, &multiple, &inverse, &mut space);
+                self.enter(&mut out, &affine[..2 * d], &mut space);
+                for l in 0..bases.len() {
+                    let window = group * L + l;
+                    let at = window * self.fixed_len() * L;
+                    for (digit, value) in out[..2 * d].iter().enumerate() {
+                        flat[at + digit * entries + e % entries] = value[l];
+                    }
+                }
+            }
+        }
+        table
+    }
+
+    /// Vectors of one window's table.
+    fn fixed_len(&self) -> usize {
+        2 * self.digits() * Nist::fixed_entries(self.curve) / L
+    }
+
+    /// Windows of a scalar: one bit more than it has, for the sign of the highest digit.
+    fn windows(&self, bits: usize) -> usize {
+        (64 * self.limbs() + 1).div_ceil(bits)
+    }
+
+    fn max_windows(&self) -> usize {
+        self.windows(Nist::WINDOW_BITS.min(Nist::fixed_bits(self.curve)))
+    }
+
+    fn table_len(&self) -> usize {
+        (3 * Nist::ENTRIES).max(2 * 16) * self.digits()
+    }
+
+    fn scratch_len(&self) -> usize {
+        let kernels = [
+            &self.double,
+            &self.add,
+            &self.add_fixed,
+            &self.multiply,
+            &self.run,
+            &self.square,
+            &self.multiply_both,
+            &self.power_both,
+            &self.enter,
+            &self.leave,
+            &self.enter_order,
+            &self.respond,
+            &self.split,
+            &self.matches,
+        ];
+        kernels.map(Callable::slots).into_iter().max().unwrap_or(0)
+    }
+
+    fn parts<'a>(&self, space: &'a mut NistSpace<L>) -> Parts<'a, L> {
+        let (table, rest) = space.arena.vectors().split_at_mut(self.table_len());
+        let (indices, scratch) = rest.split_at_mut(self.max_windows());
+        Parts {
+            table,
+            indices,
+            scratch,
+        }
+    }
+}
+
+impl<const L: usize> NistSpace<L> {
+    /// Zeroises all intermediate values.
+    pub fn wipe(&mut self) {
+        self.arena.wipe();
+    }
+}
+
+/// Each lane's scalar as signed digits of `w` bits, from `-2^(w - 1)` to `2^(w - 1)`, as indices of
+/// `Nist::Add`: digit `i` is bits `w i` to `w i + w - 2`, and bit `w i - 1` once more, less bit
+/// `w i + w - 1` times `2^(w - 1)`.
+fn signed_digits<const L: usize>(indices: &mut [[u64; L]], scalar: &[[u64; L]], w: usize) {
+    for (i, index) in indices.iter_mut().enumerate() {
+        let window: [u64; L] = if i == 0 {
+            window(scalar, 0, w).map(|bits| bits << 1)
+        } else {
+            window(scalar, i * w - 1, w + 1)
+        };
+        *index = window.map(|bits| {
+            let rounded = (bits + 1) >> 1;
+            // All ones where the digit is negative.
+            let sign = (bits >> w).wrapping_neg();
+            let magnitude = (rounded ^ sign)
+                .wrapping_sub(sign)
+                .wrapping_add(sign & 1 << w);
+            magnitude | sign & Nist::NEGATIVE
+        });
+    }
+}
+
+/// Whether the indices are the scalar's, lane by lane: their sum is computed anew.
+fn is_sum<const L: usize>(indices: &[[u64; L]], scalar: &[[u64; L]], w: usize) -> [bool; L] {
+    let mut difference = [0u64; L];
+    // The digits below a limb's end, from the right, leave a carry for the next limb.
+    let mut carry = [0i128; L];
+    let mut place = 0;
+    let mut indices = indices.iter().peekable();
+    for limb in scalar {
+        let mut sum = carry;
+        while let Some(index) = indices.next_if(|_| place < 64) {
+            for (sum, &index) in sum.iter_mut().zip(index) {
+                let magnitude = i128::from(index & (Nist::NEGATIVE - 1));
+                let sign = -i128::from(index / Nist::NEGATIVE);
+                *sum += ((magnitude ^ sign) - sign) << place;
+            }
+            place += w;
+        }
+        place -= 64;
+        for l in 0..L {
+            difference[l] |= sum[l] as u64 ^ limb[l];
+            carry[l] = sum[l] >> 64;
+        }
+    }
+    // What is left has the weight of the first bit above the scalar.
+    for index in indices {
+        for (carry, &index) in carry.iter_mut().zip(index) {
+            let magnitude = i128::from(index & (Nist::NEGATIVE - 1));
+            let sign = -i128::from(index / Nist::NEGATIVE);
+            *carry += ((magnitude ^ sign) - sign) << place;
+        }
+        place += w;
+    }
+    std::array::from_fn(|l| difference[l] == 0 && carry[l] == 0)
+}
+
+/// Each lane's `bits` bits of a scalar, from bit `at`; beyond its end they are zero.
+fn window<const L: usize>(scalar: &[[u64; L]], at: usize, bits: usize) -> [u64; L] {
+    let (limb, offset) = (at / 64, at % 64);
+    let mask = (1 << bits) - 1;
+    std::array::from_fn(|l| {
+        let low = scalar.get(limb).map_or(0, |limb| limb[l] >> offset);
+        // In two steps, as a shift by 64 is none.
+        let high = scalar
+            .get(limb + 1)
+            .map_or(0, |limb| limb[l] << 1 << (63 - offset));
+        (low | high) & mask
+    })
+}
+
+/// The bits of a public number, highest first, without leading zeros.
+fn bits(digits: &[u64]) -> Vec<bool> {
+    let bits = digits
+        .iter()
+        .rev()
+        .flat_map(|digit| (0..52).rev().map(move |i| digit >> i & 1 == 1));
+    bits.skip_while(|&bit| !bit).collect()
+}
+
+/// Runs of bits: zeros, and the ones that follow them.
+fn runs(bits: &[bool]) -> Vec<(usize, usize)> {
+    let mut runs = Vec::new();
+    let mut rest = bits;
+    while !rest.is_empty() {
+        let zeros = rest.iter().take_while(|&&bit| !bit).count();
+        let ones = rest[zeros..].iter().take_while(|&&bit| bit).count();
+        runs.push((zeros, ones));
+        rest = &rest[zeros + ones..];
+    }
+    runs
+}
