@@ -3,13 +3,18 @@
 //! [`Secret::generate`] makes a key, a [`Public`] request asks for its public half, a [`Derive`]
 //! request for the secret shared with a peer. [`Keygen`] and [`Derivation`] answer them.
 
-use crate::nist::{self, Scalar};
-use crate::{AgreeError, Backend, BackendUnavailable, Preference, Shared, Work};
+use crate::nist::{self, Lanes, Multiple, MultipleError, Scalar, random_scalar};
+use crate::{AgreeError, Backend, BackendUnavailable, Shared, Work};
 use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey};
+use aws_lc_rs::encoding::{AsBigEndian, EcPrivateKeyBin};
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 pub use crate::nist::Curve;
+
+#[cfg(test)]
+mod tests;
 
 /// A secret key. Cloning copies a counted reference; the key is wiped with the last clone.
 ///
@@ -89,6 +94,24 @@ impl Secret {
         Ok(self.inner.imported.get_or_init(|| key))
     }
 
+    /// The value as bytes.
+    fn scalar(&self) -> Result<Cow<'_, Scalar>, AgreeError> {
+        let curve = self.curve();
+        let origin = self.origin(|| {
+            let scalar = random_scalar(curve).map_err(|_| AgreeError::Entropy)?;
+            Ok(Origin::Scalar(scalar))
+        })?;
+        match origin {
+            Origin::Scalar(scalar) => Ok(Cow::Borrowed(scalar)),
+            Origin::AwsLc(key) => {
+                let bytes: EcPrivateKeyBin<'_> =
+                    key.as_be_bytes().map_err(|_| AgreeError::Failed)?;
+                let scalar = nist::scalar(curve, bytes.as_ref());
+                Ok(Cow::Owned(scalar.ok_or(AgreeError::Failed)?))
+            }
+        }
+    }
+
     /// The value, which `make` may choose if nobody has yet.
     fn origin(
         &self,
@@ -132,6 +155,7 @@ pub struct Derive {
 #[derive(Debug)]
 pub struct Keygen {
     curve: Curve,
+    lanes: Option<Box<dyn Lanes>>,
 }
 
 impl Keygen {
@@ -141,8 +165,8 @@ impl Keygen {
     ///
     /// When this machine cannot run the backend.
     pub fn new(backend: Backend, curve: Curve) -> Result<Self, BackendUnavailable> {
-        Preference::Exactly(backend).resolve()?;
-        Ok(Self { curve })
+        let lanes = nist::lanes(backend, curve)?;
+        Ok(Self { curve, lanes })
     }
 }
 
@@ -158,7 +182,7 @@ impl Work for Keygen {
     }
 
     fn lanes(&self) -> usize {
-        1
+        self.lanes.as_ref().map_or(1, |lanes| lanes.lanes())
     }
 
     fn takes(&self, request: &Public) -> bool {
@@ -166,7 +190,21 @@ impl Work for Keygen {
     }
 
     fn pass(&self, requests: &[Public]) -> Vec<Result<Vec<u8>, AgreeError>> {
-        requests.iter().map(|request| self.alone(request)).collect()
+        let Some(lanes) = &self.lanes else {
+            return requests.iter().map(|request| self.alone(request)).collect();
+        };
+        let scalars = requests.iter().map(|request| {
+            let of_curve = request.secret.curve() == self.curve;
+            let curve = of_curve.then_some(()).ok_or(AgreeError::InvalidSecret);
+            curve.and_then(|()| request.secret.scalar())
+        });
+        nist::in_passes(lanes.lanes(), scalars.collect(), |scalars| {
+            let scalars: Vec<&[u8]> = scalars.iter().map(|scalar| scalar.as_slice()).collect();
+            let points = lanes.base_multiples(&scalars).into_iter();
+            points
+                .map(|point| point.map_err(|_| AgreeError::Failed))
+                .collect()
+        })
     }
 
     fn alone(&self, request: &Public) -> Result<Vec<u8>, AgreeError> {
@@ -186,6 +224,7 @@ impl Work for Keygen {
 #[derive(Debug)]
 pub struct Derivation {
     curve: Curve,
+    lanes: Option<Box<dyn Lanes>>,
 }
 
 impl Derivation {
@@ -195,8 +234,8 @@ impl Derivation {
     ///
     /// When this machine cannot run the backend.
     pub fn new(backend: Backend, curve: Curve) -> Result<Self, BackendUnavailable> {
-        Preference::Exactly(backend).resolve()?;
-        Ok(Self { curve })
+        let lanes = nist::lanes(backend, curve)?;
+        Ok(Self { curve, lanes })
     }
 }
 
@@ -212,7 +251,7 @@ impl Work for Derivation {
     }
 
     fn lanes(&self) -> usize {
-        1
+        self.lanes.as_ref().map_or(1, |lanes| lanes.lanes())
     }
 
     fn takes(&self, request: &Derive) -> bool {
@@ -220,19 +259,45 @@ impl Work for Derivation {
     }
 
     fn pass(&self, requests: &[Derive]) -> Vec<Result<Shared, AgreeError>> {
-        requests.iter().map(|request| self.alone(request)).collect()
+        let Some(lanes) = &self.lanes else {
+            return requests.iter().map(|request| self.alone(request)).collect();
+        };
+        let problem = |request: &'_ Derive| {
+            if request.secret.curve() != self.curve {
+                return Err(AgreeError::InvalidSecret);
+            }
+            if !self.curve.is_point(&request.peer) {
+                return Err(NOT_A_POINT);
+            }
+            request.secret.scalar().map(|scalar| scalar.into_owned())
+        };
+        let problems = requests.iter().map(|request| {
+            let scalar = problem(request)?;
+            Ok((scalar, &request.peer[1..]))
+        });
+        nist::in_passes(lanes.lanes(), problems.collect(), |problems| {
+            let problems: Vec<_> = problems
+                .iter()
+                .map(|&(ref scalar, point)| Multiple { scalar, point })
+                .collect();
+            let result = |x: Result<nist::Coordinate, MultipleError>| match x {
+                Ok(x) => Ok(Shared::new(&x)),
+                Err(MultipleError::OffCurve) => Err(OFF_CURVE),
+                Err(MultipleError::Fault) => Err(AgreeError::Failed),
+            };
+            lanes.multiples(&problems).into_iter().map(result).collect()
+        })
     }
 
     fn alone(&self, request: &Derive) -> Result<Shared, AgreeError> {
         let curve = request.secret.curve();
         // aws-lc-rs takes other encodings too.
-        if request.peer.len() != curve.point_bytes() || request.peer[0] != nist::UNCOMPRESSED {
-            return Err(AgreeError::InvalidPeer("it is not an uncompressed point"));
+        if !curve.is_point(&request.peer) {
+            return Err(NOT_A_POINT);
         }
         let peer = UnparsedPublicKey::new(curve.agreement(), request.peer.as_slice());
         let key = request.secret.aws_lc()?;
-        let invalid = AgreeError::InvalidPeer("it is not on the curve");
-        agreement::agree(key, peer, invalid, |secret| Ok(Shared::new(secret)))
+        agreement::agree(key, peer, OFF_CURVE, |secret| Ok(Shared::new(secret)))
     }
 
     fn specimen(&self) -> Derive {
@@ -243,53 +308,6 @@ impl Work for Derivation {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn works(curve: Curve) -> (Keygen, Derivation) {
-        let keygen = Keygen::new(Backend::AwsLc, curve).unwrap();
-        (keygen, Derivation::new(Backend::AwsLc, curve).unwrap())
-    }
-
-    #[test]
-    fn both_sides_agree() {
-        for curve in Curve::ALL {
-            let (keygen, derivation) = works(curve);
-            let [ours, theirs] = [0; 2].map(|_| Secret::generate(curve).unwrap());
-            let public = |secret: &Secret| {
-                let secret = secret.clone();
-                keygen.alone(&Public { secret }).unwrap()
-            };
-            let derive = |secret: &Secret, peer: Vec<u8>| {
-                let secret = secret.clone();
-                derivation.alone(&Derive { secret, peer }).unwrap()
-            };
-            let one = derive(&ours, public(&theirs));
-            let other = derive(&theirs, public(&ours));
-            assert_eq!(one.as_bytes(), other.as_bytes());
-            assert_eq!(one.as_bytes().len(), curve.bytes());
-        }
-    }
-
-    #[test]
-    fn one_times_the_generator_is_the_generator() {
-        for curve in Curve::ALL {
-            let mut one = vec![0; curve.bytes()];
-            one[curve.bytes() - 1] = 1;
-            let secret = Secret::from_bytes(curve, &one).unwrap();
-            let public = works(curve).0.alone(&Public { secret }).unwrap();
-            assert_eq!(public, curve.generator());
-        }
-    }
-
-    #[test]
-    fn secrets_out_of_range_are_refused() {
-        for curve in Curve::ALL {
-            for bytes in [vec![], vec![0; curve.bytes()], vec![0xff; curve.bytes()]] {
-                let refused = Secret::from_bytes(curve, &bytes).unwrap_err();
-                assert_eq!(refused, AgreeError::InvalidSecret);
-            }
-        }
-    }
-}
+const NOT_A_POINT: AgreeError =
+    AgreeError::InvalidPeer("it is not an uncompressed point with coordinates below the prime");
+const OFF_CURVE: AgreeError = AgreeError::InvalidPeer("it is not on the curve");

@@ -1,6 +1,6 @@
 //! Keys: parsing and checks.
 
-use crate::nist::{self, Curve, UNCOMPRESSED};
+use crate::nist::{self, Curve, Scalar, UNCOMPRESSED};
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::signature::{self as aws, EcdsaKeyPair, KeyPair, ParsedPublicKey};
 use pkcs8::der::asn1::{AnyRef, BitStringRef};
@@ -11,6 +11,7 @@ use rustls_pki_types::PrivateKeyDer;
 use sec1::{EcParameters, EcPrivateKey};
 use std::fmt;
 use std::sync::Arc;
+use zeroize::Zeroizing;
 
 /// A private key that has passed every check of [`from_der`](Self::from_der).
 ///
@@ -23,6 +24,9 @@ pub struct PrivateKey {
 
 struct Inner {
     curve: Curve,
+    secret: Scalar,
+    /// The secret in the form in which lanes multiply by it.
+    secret_digits: Zeroizing<Vec<u64>>,
     point: Vec<u8>,
     public_key_info: Vec<u8>,
     aws_lc: EcdsaKeyPair,
@@ -107,13 +111,23 @@ impl PrivateKey {
         }
     }
 
+    /// The secret, big endian.
+    pub(super) fn secret(&self) -> &[u8] {
+        &self.inner.secret
+    }
+
+    /// The secret in Montgomery form.
+    pub(super) fn secret_digits(&self) -> &[u64] {
+        &self.inner.secret_digits
+    }
+
     /// The same key inside aws-lc-rs.
     pub(super) fn aws_lc(&self) -> &EcdsaKeyPair {
         &self.inner.aws_lc
     }
 
     fn checked(curve: Curve, secret: &[u8], der: &[u8]) -> Result<Self, KeyError> {
-        nist::scalar(curve, secret).ok_or(KeyError::OutOfRange { curve })?;
+        let secret = nist::scalar(curve, secret).ok_or(KeyError::OutOfRange { curve })?;
         let algorithm = match curve {
             Curve::P256 => &aws::ECDSA_P256_SHA256_ASN1_SIGNING,
             Curve::P384 => &aws::ECDSA_P384_SHA384_ASN1_SIGNING,
@@ -125,6 +139,8 @@ impl PrivateKey {
         Ok(Self {
             inner: Arc::new(Inner {
                 curve,
+                secret_digits: nist::secret_digits(curve, &secret),
+                secret,
                 point: public.as_ref().to_vec(),
                 public_key_info: info.as_ref().to_vec(),
                 aws_lc,

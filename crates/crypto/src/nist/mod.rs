@@ -1,6 +1,17 @@
 //! The curves P-256 and P-384 (SP 800-186, section 3.2.1): what ECDH and ECDSA have in common.
 
+#[cfg(test)]
+pub(crate) mod chain;
+mod nonce;
+mod pass;
+
+pub(crate) use nonce::{ADDED_BYTES, nonce};
+pub(crate) use pass::{
+    Coordinate, Fault, Lanes, Multiple, MultipleError, ToSign, ToVerify, lanes, secret_digits,
+};
+
 use aws_lc_rs::agreement::{self, ECDH_P256, ECDH_P384};
+use aws_lc_rs::rand;
 use std::fmt;
 use zeroize::Zeroizing;
 
@@ -38,6 +49,44 @@ impl Curve {
         }
     }
 
+    /// The prime of the field, big endian.
+    pub(crate) const fn prime(self) -> &'static [u8] {
+        match self {
+            Self::P256 => &P256_PRIME,
+            Self::P384 => &P384_PRIME,
+        }
+    }
+
+    /// The same curve to kernels.
+    pub(crate) const fn in_lanes(self) -> widelane_lanes::nist::Curve {
+        match self {
+            Self::P256 => widelane_lanes::nist::Curve::P256,
+            Self::P384 => widelane_lanes::nist::Curve::P384,
+        }
+    }
+
+    /// Whether bytes are an uncompressed point with coordinates below the prime. It may yet be off
+    /// the curve.
+    pub(crate) fn is_point(self, bytes: &[u8]) -> bool {
+        bytes.len() == self.point_bytes()
+            && bytes[0] == UNCOMPRESSED
+            && bytes[1..]
+                .chunks(self.bytes())
+                .all(|coordinate| coordinate < self.prime())
+    }
+
+    /// `r + n`, if it is below the prime.
+    pub(crate) fn second_candidate(self, r: &[u8]) -> Option<Vec<u8>> {
+        let mut sum = r.to_vec();
+        let mut carry = 0;
+        for (byte, &order) in sum.iter_mut().zip(self.order()).rev() {
+            carry += u16::from(*byte) + u16::from(order);
+            *byte = carry as u8;
+            carry >>= 8;
+        }
+        (carry == 0 && sum.as_slice() < self.prime()).then_some(sum)
+    }
+
     /// The base point as an uncompressed point.
     pub(crate) const fn generator(self) -> &'static [u8] {
         match self {
@@ -63,6 +112,31 @@ impl fmt::Display for Curve {
     }
 }
 
+/// Runs the problems that there are in passes of `lanes`, and puts the results into the places of
+/// the problems, among the errors that took the place of others.
+pub(crate) fn in_passes<P, T, E>(
+    lanes: usize,
+    problems: Vec<Result<P, E>>,
+    pass: impl Fn(&[P]) -> Vec<Result<T, E>>,
+) -> Vec<Result<T, E>> {
+    let mut results: Vec<Result<T, E>> = Vec::with_capacity(problems.len());
+    let mut good = Vec::with_capacity(problems.len());
+    let mut errors = Vec::new();
+    for (place, problem) in problems.into_iter().enumerate() {
+        match problem {
+            Ok(problem) => good.push(problem),
+            Err(error) => errors.push((place, error)),
+        }
+    }
+    for some in good.chunks(lanes) {
+        results.extend(pass(some));
+    }
+    for (place, error) in errors {
+        results.insert(place, Err(error));
+    }
+    results
+}
+
 /// A scalar in `[1, n - 1]`, big endian, as long as the curve's scalars are.
 pub(crate) type Scalar = Zeroizing<Vec<u8>>;
 
@@ -71,6 +145,30 @@ pub(crate) fn scalar(curve: Curve, bytes: &[u8]) -> Option<Scalar> {
     let fits = bytes.len() == curve.bytes() && is_scalar(curve, bytes);
     fits.then(|| Zeroizing::new(bytes.to_vec()))
 }
+
+/// The same from a big-endian integer of any length without leading zeros.
+pub(crate) fn scalar_from(curve: Curve, integer: &[u8]) -> Option<Scalar> {
+    let zeros = curve.bytes().checked_sub(integer.len())?;
+    let mut bytes = vec![0; curve.bytes()];
+    bytes[zeros..].copy_from_slice(integer);
+    scalar(curve, &bytes)
+}
+
+/// A uniformly random scalar (FIPS 186-5, appendix A.2.2: rejection).
+pub(crate) fn random_scalar(curve: Curve) -> Result<Scalar, RandomFailed> {
+    let mut bytes = Zeroizing::new(vec![0; curve.bytes()]);
+    loop {
+        rand::fill(&mut bytes).map_err(|_| RandomFailed)?;
+        // Rejected values are never used, so that how many there were tells nothing.
+        if is_scalar(curve, &bytes) {
+            return Ok(bytes);
+        }
+    }
+}
+
+/// The system's random generator failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RandomFailed;
 
 /// Whether `0 < bytes < n`. Which of the bytes decides stays secret.
 fn is_scalar(curve: Curve, bytes: &[u8]) -> bool {
@@ -94,6 +192,15 @@ const P384_ORDER: [u8; 48] = [
     0x58, 0x1a, 0x0d, 0xb2, 0x48, 0xb0, 0xa7, 0x7a, 0xec, 0xec, 0x19, 0x6a, 0xcc, 0xc5, 0x29, 0x73,
 ];
 
+const P256_PRIME: [u8; 32] = [
+    0xff, 0xff, 0xff, 0xff, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+    0x00, 0x00, 0x00, 0x00, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+];
+const P384_PRIME: [u8; 48] = [
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe,
+    0xff, 0xff, 0xff, 0xff, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xff, 0xff, 0xff, 0xff,
+];
 const P256_GENERATOR: [u8; 65] = [
     0x04, 0x6b, 0x17, 0xd1, 0xf2, 0xe1, 0x2c, 0x42, 0x47, 0xf8, 0xbc, 0xe6, 0xe5, 0x63, 0xa4, 0x40,
     0xf2, 0x77, 0x03, 0x7d, 0x81, 0x2d, 0xeb, 0x33, 0xa0, 0xf4, 0xa1, 0x39, 0x45, 0xd8, 0x98, 0xc2,

