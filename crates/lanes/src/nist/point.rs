@@ -193,10 +193,13 @@ impl<V: Copy> Point<V> {
     }
 }
 
+/// Two factors.
+type Pair<'a, V> = (&'a Number<V>, &'a Number<V>);
+
 fn reduced<M: Machine, const N: usize>(
     m: &mut M,
     p: Modulus,
-    factors: [(&Number<M::V>, &Number<M::V>); N],
+    factors: [Pair<'_, M::V>; N],
 ) -> [Columns<M::V>; N] {
     let factors = factors.map(|(a, b)| (p, a, b));
     let reduced = products(m, &factors);
@@ -206,7 +209,7 @@ fn reduced<M: Machine, const N: usize>(
 fn wide<M: Machine, const N: usize>(
     m: &mut M,
     p: Modulus,
-    factors: [(&Number<M::V>, &Number<M::V>); N],
+    factors: [Pair<'_, M::V>; N],
 ) -> [Wide<M::V>; N] {
     let factors = factors.map(|(a, b)| (p, a, b));
     let wide = wides(m, &factors);

@@ -183,7 +183,7 @@ fn responses_fulfil_their_equation() {
         let n = curve.order();
         let number = |seed: u64| -> Vec<u64> {
             let small: Vec<u64> = (0..d as u64)
-                .map(|i| (seed << 20 | i + 3) & 0xffff)
+                .map(|i| ((seed << 20) + i + 3) & 0xffff)
                 .collect();
             // As wide as the modulus, and below it.
             n.shifted(&small, 200 + seed as usize)
