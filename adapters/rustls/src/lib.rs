@@ -12,7 +12,7 @@
 //!    operation that blocks leaves nobody to share a pass with, so the driver runs each handshake
 //!    step on a small stack of its own and suspends it while its jobs are gathered with those of
 //!    other connections. [`Driver::accept`] makes a [`ServerStream`] out of a socket, and
-//!    [`Driver::connect`] a [`ClientStream`].
+//!    [`Driver::connect`] a [`ClientStream`]; [`Driver::turns`] is for event loops of your own.
 //!
 //! What it is not: a TLS implementation (that is rustls), a scheduler (`widelane-engine`) or
 //! arithmetic (`widelane-crypto`). Records and hashes are aws-lc-rs's, and so is every operation on
