@@ -231,6 +231,31 @@ fn leadership_is_handed_over() {
     });
 }
 
+/// The same where one job is not worth a pass: whoever leads runs jobs alone or together, and all are
+/// answered and counted once.
+#[test]
+fn leadership_is_handed_over_by_jobs_that_run_alone() {
+    bounded(3, || {
+        let reluctant = Operations::new().with(Adder { worth: 2 });
+        let registry = Arc::new(reluctant.register(None).unwrap());
+        let group = Arc::new(Group::new(&registry.lines, 1));
+        let threads: Vec<_> = (0..2)
+            .map(|x| {
+                let (group, registry) = (Arc::clone(&group), Arc::clone(&registry));
+                thread::spawn(move || lead_or_follow(&group, &registry, x))
+            })
+            .collect();
+        lead_or_follow(&group, &registry, 10);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let counters = registry.lines[0].counters();
+        assert_eq!(counters.jobs, 3);
+        assert_eq!(counters.alone + counters.lanes_filled, 3);
+        assert_eq!(counters.fills[1], 0);
+    });
+}
+
 fn lead_or_follow(group: &Group, registry: &Registry, x: u64) {
     let route = registry.route(&Add(x)).unwrap();
     assert_eq!(group.run(route, Add(x), 8), Ok(x + 1));
@@ -277,7 +302,7 @@ fn on_a_vector_core() -> Engine {
 }
 
 fn adders() -> Operations {
-    Operations::new().with(Adder)
+    Operations::new().with(Adder { worth: 1 })
 }
 
 struct Add(u64);
@@ -286,7 +311,9 @@ impl Request for Add {
     type Output = u64;
 }
 
-struct Adder;
+struct Adder {
+    worth: usize,
+}
 
 impl Operation for Adder {
     type Request = Add;
@@ -297,6 +324,10 @@ impl Operation for Adder {
 
     fn lanes(&self) -> usize {
         2
+    }
+
+    fn worth(&self) -> usize {
+        self.worth
     }
 
     fn run(&self, requests: &[Add]) -> Vec<u64> {

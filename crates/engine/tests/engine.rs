@@ -652,7 +652,151 @@ fn the_last_handle_may_be_dropped_by_a_vector_core() {
     assert_eq!(ticket.wait(), Ok(()));
 }
 
+#[test]
+fn too_few_for_a_pass_run_one_at_a_time() {
+    let (engine, worth) = reluctant(Config::default(), 3);
+    let worker = engine.worker();
+    let submit = |word| worker.submit(Word(word)).unwrap();
+    let mut tickets: Vec<_> = (0..2).map(submit).collect();
+    assert_eq!(worker.turn(Idle::No), 0);
+    assert_eq!(worker.turn(Idle::Yes), 1, "the other may get company");
+    assert!(tickets[0].is_done() && !tickets[1].is_done());
+    tickets.extend((2..4).map(submit));
+    assert_eq!(worker.turn(Idle::No), 0);
+    assert_eq!(worker.turn(Idle::Yes), 3);
+    // It has become dearer meanwhile: no pass is worth it, and nothing waits for one.
+    worth.store(5, Ordering::Relaxed);
+    tickets.extend((4..6).map(submit));
+    assert_eq!((worker.turn(Idle::No), worker.turn(Idle::No)), (1, 1));
+    let ways: Vec<_> = tickets
+        .into_iter()
+        .map(|ticket| ticket.wait().unwrap())
+        .collect();
+    let (alone, pass) = (Way::Alone, Way::Pass);
+    assert_eq!(ways, [alone, pass, pass, pass, alone, alone]);
+    let counters = of(&engine, "word");
+    assert_eq!((counters.jobs, counters.alone, counters.passes), (6, 3, 1));
+    assert_eq!(counters.fills, [0, 0, 0, 1, 0]);
+}
+
+#[test]
+fn what_needs_lanes_gets_a_pass_of_its_own() {
+    let (engine, _) = reluctant(Config::default(), 3);
+    let worker = engine.worker();
+    let ticket = worker.submit(Word(NEEDS_LANES)).unwrap();
+    assert_eq!(worker.turn(Idle::Yes), 1);
+    assert_eq!(ticket.wait(), Ok(Way::Pass));
+    assert_eq!(engine.run(Word(NEEDS_LANES)), Ok(Way::Pass));
+    assert_eq!(engine.run(Word(0)), Ok(Way::Alone));
+    let counters = of(&engine, "word");
+    assert_eq!((counters.passes, counters.alone), (2, 1));
+}
+
+#[test]
+fn a_job_that_panics_alone_harms_nobody() {
+    let (engine, _) = reluctant(Config::default(), 3);
+    let worker = engine.worker();
+    let guilty = worker.submit(Word(POISON)).unwrap();
+    let other = worker.submit(Word(1)).unwrap();
+    while worker.turn(Idle::Yes) > 0 {}
+    let panicked = Err(JobError::Panicked { operation: "word" });
+    assert_eq!(guilty.wait(), panicked);
+    assert_eq!(other.wait(), Ok(Way::Alone));
+    assert_eq!(engine.run(Word(POISON)), panicked);
+    let counters = of(&engine, "word");
+    assert_eq!(
+        (counters.jobs, counters.panicked, counters.alone),
+        (1, 2, 3)
+    );
+}
+
+#[test]
+fn every_placement_decides_by_the_same_costs() {
+    for placement in [Placement::Inline, vector(&[0])] {
+        let config = Config {
+            placement: placement.clone(),
+            ..Config::default()
+        };
+        let (engine, _) = reluctant(config, 3);
+        thread::scope(|scope| {
+            for word in 0..8 {
+                let engine = &engine;
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        assert!(engine.run(Word(word)).is_ok());
+                    }
+                });
+            }
+        });
+        let counters = of(&engine, "word");
+        assert_eq!(counters.jobs, 400, "{placement:?}");
+        assert_eq!(counters.alone + counters.lanes_filled, 400, "{placement:?}");
+        assert_eq!(counters.fills[..3], [0, 0, 0], "{placement:?}");
+    }
+}
+
 // ---- toys ----
+
+/// Answered with the way it went.
+struct Word(u64);
+
+impl Request for Word {
+    type Output = Way;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Alone,
+    Pass,
+}
+
+/// Says how many jobs are worth a pass, and insists on it.
+struct Words {
+    worth: Arc<AtomicUsize>,
+}
+
+impl Operation for Words {
+    type Request = Word;
+
+    fn name(&self) -> &'static str {
+        "word"
+    }
+
+    fn lanes(&self) -> usize {
+        4
+    }
+
+    fn worth(&self) -> usize {
+        self.worth.load(Ordering::Relaxed)
+    }
+
+    fn needs_lanes(&self, request: &Word) -> bool {
+        request.0 == NEEDS_LANES
+    }
+
+    fn run(&self, requests: &[Word]) -> Vec<Way> {
+        let needed = requests.iter().any(|request| self.needs_lanes(request));
+        assert!(needed || requests.len() >= self.worth());
+        requests.iter().map(|_| Way::Pass).collect()
+    }
+
+    fn run_alone(&self, request: &Word) -> Way {
+        assert_ne!(request.0, POISON, "planted");
+        Way::Alone
+    }
+}
+
+const NEEDS_LANES: u64 = u64::MAX - 1;
+
+/// An engine for [`Words`], and how many of them are worth a pass.
+fn reluctant(config: Config, worth: usize) -> (Engine, Arc<AtomicUsize>) {
+    let worth = Arc::new(AtomicUsize::new(worth));
+    let words = Words {
+        worth: Arc::clone(&worth),
+    };
+    let engine = Engine::start_with(config, Operations::new().with(words)).unwrap();
+    (engine, worth)
+}
 
 /// Makes its operation panic.
 const POISON: u64 = u64::MAX;
