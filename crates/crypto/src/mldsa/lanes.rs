@@ -5,7 +5,7 @@ use super::Size;
 use super::key::{PrivateKey, PublicKey};
 use super::request::Message;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 use widelane_kernels::{Arena, Keccak, MlDsa, Sponge, wipe_registers};
 use widelane_lanes::{MlDsa as Constants, MlDsaShape};
@@ -72,16 +72,35 @@ impl<const L: usize> Lanes<L> {
 
     /// Runs something that needs the memory of a pass, and wipes what it leaves.
     pub(super) fn with_space<R>(&self, run: impl FnOnce(&mut Space<'_, L>) -> R) -> R {
-        let pool = || self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
-        let pooled = pool().pop();
-        let mut arena = pooled.unwrap_or_else(|| Arena::new(Space::len(self)));
+        let mut arena = self.take();
         let result = run(&mut Space::new(self, arena.vectors()));
         arena.wipe();
         if let Some(token) = self.registers {
             wipe_registers(token);
         }
-        pool().push(arena);
+        self.give_back(arena);
         result
+    }
+
+    /// The same for something that leaves nothing secret.
+    pub(super) fn with_public_space<R>(&self, run: impl FnOnce(&mut Space<'_, L>) -> R) -> R {
+        let mut arena = self.take();
+        let result = run(&mut Space::new(self, arena.vectors()));
+        self.give_back(arena);
+        result
+    }
+
+    fn take(&self) -> Arena<L> {
+        let pooled = self.pool().pop();
+        pooled.unwrap_or_else(|| Arena::new(Space::len(self)))
+    }
+
+    fn give_back(&self, arena: Arena<L>) {
+        self.pool().push(arena);
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Vec<Arena<L>>> {
+        self.arenas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `mu := H(tr || M')` (FIPS 204, algorithm 7, step 6), of each lane's own hash of the public
@@ -155,17 +174,22 @@ impl<const L: usize> Lanes<L> {
             if from == 0 {
                 self.keccak.permute(space.state, space.scratch);
             }
-            for lane in 0..L {
-                let words = space.state[..RATE].iter();
-                let bytes = words.flat_map(|word| word[lane].to_le_bytes());
+            for (lane, next) in next.iter_mut().enumerate() {
+                let mut bytes = [0; 8 * RATE];
+                for (bytes, word) in bytes.as_chunks_mut().0.iter_mut().zip(&*space.state) {
+                    *bytes = word[lane].to_le_bytes();
+                }
                 // Steps 6 to 13.
-                for j in bytes.skip(from).map(usize::from) {
-                    let i = next[lane];
-                    if i < Constants::N && j <= i {
+                for j in bytes[from..].iter().map(|&byte| usize::from(byte)) {
+                    let i = *next;
+                    if i == Constants::N {
+                        break;
+                    }
+                    if j <= i {
                         c[i][lane] = c[j][lane];
                         let sign = signs[lane] >> (i + tau - Constants::N) & 1;
                         c[j][lane] = 1 + sign * (Constants::Q - 2);
-                        next[lane] = i + 1;
+                        *next = i + 1;
                     }
                 }
             }
@@ -182,29 +206,48 @@ impl<const L: usize> Lanes<L> {
         &self,
         space: &mut Space<'_, L>,
         at: usize,
-        seeds: [&[u8]; L],
+        seeds: &[[u64; L]; SEED_LEN / 8],
         entries: [(usize, usize); L],
     ) {
-        for (lane, (seed, (row, column))) in seeds.into_iter().zip(entries).enumerate() {
-            let indices = [column as u8, row as u8];
-            Sponge::Shake128.start(space.state, lane, &[seed, &indices]);
-        }
-        for block in space.words[..UNIFORM_BLOCKS * RATE_128].chunks_exact_mut(RATE_128) {
+        // 34 bytes: two of indices, then the padding begins.
+        let (seed, rest) = space.state.split_at_mut(seeds.len());
+        seed.copy_from_slice(seeds);
+        rest.fill([0; L]);
+        rest[0] = entries.map(|(row, column)| (column | row << 8) as u64 | SHAKE_SUFFIX << 16);
+        space.state[RATE_128 - 1] = [1 << 63; L];
+        for block in space.words.chunks_exact_mut(RATE_128) {
             self.keccak.permute(space.state, space.scratch);
             block.copy_from_slice(&space.state[..RATE_128]);
         }
         let out = polynomial_mut(space.low, at);
         let bad = &mut space.bad[..1];
         bad.fill([0; L]);
-        let candidates = &space.words[..Constants::N * 3 / 8];
+        let (candidates, more) = space.words.split_at(Constants::N * 3 / 8);
         self.kernels.uniform(bad, out, candidates, space.scratch);
-        // One coefficient in a thousand is out of range: such lanes are sampled again, one by one.
-        let mut more = Vec::new();
+        // One coefficient in a thousand is out of range. Such lanes close ranks, and are filled
+        // from what comes next.
+        let mut more = more.to_vec();
         for lane in (0..L).filter(|&lane| bad[0][lane] != 0) {
-            let words = &space.words[..UNIFORM_BLOCKS * RATE_128];
-            while !resample(out, lane, words.iter().chain(&more)) {
-                self.keccak.permute(space.state, space.scratch);
-                more.extend_from_slice(&space.state[..RATE_128]);
+            let mut len = 0;
+            for j in 0..Constants::N {
+                let value = out[j][lane];
+                out[len][lane] = value;
+                len += usize::from(value < Constants::Q);
+            }
+            let mut at = 0;
+            while len < Constants::N {
+                if (at + 1) * 24 > more.len() * 64 {
+                    self.keccak.permute(space.state, space.scratch);
+                    more.extend_from_slice(&space.state[..RATE_128]);
+                }
+                // Steps 5 and 6: CoeffFromThreeBytes (algorithm 14).
+                let (word, bit) = (at * 24 / 64, at * 24 % 64);
+                let next = more.get(word + 1).map_or(0, |next| next[lane]);
+                let both = u128::from(more[word][lane]) | u128::from(next) << 64;
+                let value = (both >> bit) as u64 & ((1 << 23) - 1);
+                out[len][lane] = value;
+                len += usize::from(value < Constants::Q);
+                at += 1;
             }
         }
     }
@@ -227,6 +270,15 @@ impl<const L: usize> Lanes<L> {
         self.transform_reduced(space, at);
     }
 
+    /// The seeds of these keys' matrices.
+    pub(super) fn seeds(&self, keys: [&PublicKey; L]) -> [[u64; L]; SEED_LEN / 8] {
+        let mut seeds = [[0; L]; SEED_LEN / 8];
+        for (lane, key) in keys.into_iter().enumerate() {
+            set(&mut seeds, lane, &key.as_bytes()[..SEED_LEN]);
+        }
+        seeds
+    }
+
     /// What passes need of a key, for all its signatures.
     pub(super) fn prepare(&self, key: &PrivateKey) -> Prepared {
         self.with_space(|space| {
@@ -237,13 +289,13 @@ impl<const L: usize> Lanes<L> {
                     matrix[self.kernels.matrix_at(row, column, j)] = word;
                 }
             };
-            let seed = &key.public_key().as_bytes()[..SEED_LEN];
+            let seeds = self.seeds([key.public_key(); L]);
             let entries: Vec<_> = (0..rows * columns)
                 .map(|i| (i / columns, i % columns))
                 .collect();
             for entries in entries.chunks(L) {
                 let spread = std::array::from_fn(|lane| entries[lane.min(entries.len() - 1)]);
-                self.expand(space, 0, [seed; L], spread);
+                self.expand(space, 0, &seeds, spread);
                 for (lane, &entry) in entries.iter().enumerate() {
                     place(entry, &column::<{ Constants::N }, L>(space.low, lane));
                 }
@@ -474,35 +526,16 @@ fn canonical<const L: usize>(polynomial: &[[u64; L]], lanes: usize) -> Zeroizing
     all
 }
 
-/// Rejection sampling of one lane, from the start (algorithm 30); false if there is too little.
-fn resample<'a, const L: usize>(
-    out: &mut [[u64; L]],
-    lane: usize,
-    words: impl Iterator<Item = &'a [u64; L]>,
-) -> bool {
-    let mut out = out.iter_mut();
-    let bytes: Vec<u8> = words.flat_map(|word| word[lane].to_le_bytes()).collect();
-    let values = bytes.as_chunks().0.iter().map(|&[a, b, c]| {
-        // Steps 5 and 6: CoeffFromThreeBytes (algorithm 14).
-        u64::from(a) | u64::from(b) << 8 | u64::from(c & 0x7f) << 16
-    });
-    for value in values.filter(|&value| value < Constants::Q) {
-        match out.next() {
-            Some(vector) => vector[lane] = value,
-            None => return true,
-        }
-    }
-    out.len() == 0
-}
-
 /// Bytes of the seed of a matrix.
-pub(super) const SEED_LEN: usize = 32;
+const SEED_LEN: usize = 32;
 /// Words of `mu`.
 pub(super) const MU_WORDS: usize = 8;
 /// Words with a hint for each coefficient of a polynomial.
 pub(super) const HINT_WORDS: usize = Constants::N / 64;
 /// Words of a block of SHAKE256 and of SHAKE128.
 pub(super) const RATE: usize = Sponge::Shake256.rate();
+/// What follows a message in SHAKE: 1111, and the first bit of the padding (FIPS 202, section 6.2).
+pub(super) const SHAKE_SUFFIX: u64 = 0x1f;
 const RATE_128: usize = Sponge::Shake128.rate();
 /// Blocks that hold 256 candidates for coefficients, and some more.
 const UNIFORM_BLOCKS: usize = 5;

@@ -21,7 +21,8 @@
 use super::Size;
 use super::key::PrivateKey;
 use super::lanes::{
-    HINT_WORDS, Lanes, MU_WORDS, Prepared, RATE, Space, column, polynomial, polynomial_mut, set,
+    HINT_WORDS, Lanes, MU_WORDS, Prepared, RATE, SHAKE_SUFFIX, Space, column, polynomial,
+    polynomial_mut, set,
 };
 use super::request::{Message, SignError};
 use std::collections::VecDeque;
@@ -43,25 +44,29 @@ pub(super) fn sign<const L: usize>(
     lanes: &Lanes<L>,
     jobs: &[Job<'_>],
 ) -> Vec<Result<Vec<u8>, SignError>> {
-    let mut results: Vec<_> = jobs.iter().map(|_| Err(SignError::Fault)).collect();
     let mut groups: Vec<(&PrivateKey, Vec<Progress>)> = Vec::new();
-    let started = lanes.with_space(|space| {
-        let some = jobs.chunks(L);
-        some.flat_map(|some| start(lanes, space, some))
-            .collect::<Vec<_>>()
-    });
-    for (place, (job, mut progress)) in jobs.iter().zip(started).enumerate() {
-        progress.place = place;
-        match groups.iter_mut().find(|(key, _)| key.is_same(job.key)) {
-            Some((_, group)) => group.push(progress),
-            None => groups.push((job.key, vec![progress])),
-        }
+    let mut results = vec![Err(SignError::Fault); jobs.len()];
+    // Before the memory is taken: this takes some as well, if the key is new.
+    for job in jobs {
+        job.key.prepared(|| lanes.prepare(job.key));
     }
-    for (key, mut group) in groups {
-        let prepared = key.prepared(|| lanes.prepare(key));
-        lanes.with_space(|space| sign_group(lanes, space, prepared, &mut group));
-        for progress in group {
-            results[progress.place] = progress.result.unwrap_or(Err(SignError::Fault));
+    lanes.with_space(|space| {
+        for (some, from) in jobs.chunks(L).zip((0..).step_by(L)) {
+            for (job, progress) in some.iter().zip(start(lanes, space, some, from)) {
+                match groups.iter_mut().find(|(key, _)| key.is_same(job.key)) {
+                    Some((_, group)) => group.push(progress),
+                    None => groups.push((job.key, vec![progress])),
+                }
+            }
+        }
+        for (key, group) in &mut groups {
+            let prepared = key.prepared(|| unreachable!("it was prepared above"));
+            sign_group(lanes, space, prepared, group);
+        }
+    });
+    for progress in groups.into_iter().flat_map(|(_, group)| group) {
+        if let Some(result) = progress.result {
+            results[progress.place] = result;
         }
     }
     results
@@ -69,6 +74,7 @@ pub(super) fn sign<const L: usize>(
 
 /// A signature on its way.
 struct Progress {
+    /// Its place among the jobs.
     place: usize,
     mu: [u64; MU_WORDS],
     /// `rho''`, from which masks come.
@@ -86,12 +92,14 @@ struct Candidate {
     high: Vec<u64>,
 }
 
-/// Steps 6 and 7 of algorithm 7: `mu`, and `rho'' := H(K || rnd || mu)`.
+/// Steps 6 and 7 of algorithm 7 for up to `L` jobs, from place `from` on: `mu`, and `rho'' := H(K || rnd || mu)`.
 fn start<const L: usize>(
     lanes: &Lanes<L>,
     space: &mut Space<'_, L>,
     jobs: &[Job<'_>],
+    from: usize,
 ) -> Vec<Progress> {
+    let count = jobs.len();
     let jobs: [&Job<'_>; L] = std::array::from_fn(|lane| jobs.get(lane).unwrap_or(&jobs[0]));
     let hashes = jobs.map(|job| &job.key.expanded()[HASH_AT..][..64]);
     let mu = lanes.representatives(space, hashes, jobs.map(|job| job.message));
@@ -106,14 +114,14 @@ fn start<const L: usize>(
     }
     lanes.keccak.permute(space.state, space.scratch);
     let progress = |lane| Progress {
-        place: 0,
+        place: from + lane,
         mu: mu[lane],
         seed: Zeroizing::new(column(space.state, lane)),
         attempts: 0,
         found: VecDeque::new(),
         result: None,
     };
-    (0..L).map(progress).collect()
+    (0..count).map(progress).collect()
 }
 
 /// Signs everything in a group with one key.
@@ -240,15 +248,10 @@ fn attempt<const L: usize>(
     let bad = bad[0];
     for (lane, (place, _)) in tries.into_iter().enumerate() {
         if bad[lane] == 0 {
-            let lane_bytes = |vectors: &[[u64; L]]| {
-                let words = vectors.iter();
-                words
-                    .flat_map(|v| v[lane].to_le_bytes())
-                    .collect::<Vec<_>>()
-            };
             let mut signature = Vec::with_capacity(size.signature_len());
-            signature.extend(lane_bytes(&hash[..len]));
-            signature.extend(lane_bytes(space.response));
+            for word in hash[..len].iter().chain(&*space.response) {
+                signature.extend_from_slice(&word[lane].to_le_bytes());
+            }
             let high = space.message[MU_WORDS..].iter();
             group[place].found.push_back(Candidate {
                 signature,
@@ -351,8 +354,13 @@ fn encode_hints<const L: usize>(
     let from = signature.len();
     let mut ends = Vec::with_capacity(hints.len() / HINT_WORDS);
     for words in hints.chunks_exact(HINT_WORDS) {
-        let mut at = (0..Constants::N).filter(|j| words[j / 64][lane] >> (j % 64) & 1 == 1);
-        signature.extend(at.by_ref().map(|j| j as u8));
+        for (word, first) in words.iter().zip((0..).step_by(64)) {
+            let mut rest = word[lane];
+            while rest != 0 {
+                signature.push(first + rest.trailing_zeros() as u8);
+                rest &= rest - 1;
+            }
+        }
         ends.push((signature.len() - from) as u8);
     }
     signature.resize(from + size.omega(), 0);
@@ -362,8 +370,6 @@ fn encode_hints<const L: usize>(
 /// Where `K` and the hash of the public key stand in an expanded key (algorithm 24).
 const K_AT: usize = 32;
 const HASH_AT: usize = 64;
-/// What follows a message in SHAKE: 1111, and the first bit of the padding (FIPS 202, section 6.2).
-const SHAKE_SUFFIX: u64 = 0x1f;
 /// Words of the longest `c~`.
 const MAX_CHALLENGE_WORDS: usize = 8;
 /// What the standard wants to be tried at least (appendix C): a sound machine never comes near.
@@ -401,7 +407,7 @@ mod tests {
             ];
             for (faulty, fault) in (0..8).zip(faults.into_iter().cycle()) {
                 let found = lanes.with_space(|space| {
-                    let mut group = start(&lanes, space, &jobs);
+                    let mut group = start(&lanes, space, &jobs, 0);
                     for place in 0..8 {
                         while group[place].found.is_empty() {
                             let first = group[place].attempts;

@@ -6,7 +6,7 @@
 
 use super::Size;
 use super::key::PublicKey;
-use super::lanes::{HINT_WORDS, Lanes, MU_WORDS, SEED_LEN, Space, column, polynomial_mut, set};
+use super::lanes::{HINT_WORDS, Lanes, MU_WORDS, Space, column, polynomial_mut, set};
 use super::request::{Message, VerifyError};
 use widelane_lanes::MlDsa as Constants;
 
@@ -37,7 +37,7 @@ pub(super) fn verify<const L: usize>(
             let (_, claim, signature) = some.get(lane).unwrap_or(&some[0]);
             (*claim, signature)
         });
-        let valid = lanes.with_space(|space| pass(lanes, space, inputs));
+        let valid = lanes.with_public_space(|space| pass(lanes, space, inputs));
         for (&(place, ..), valid) in some.iter().zip(valid) {
             if valid {
                 results[place] = Ok(());
@@ -109,8 +109,8 @@ fn pass<const L: usize>(
     let claims = inputs.map(|(claim, _)| claim);
 
     // Steps 6 and 7: tr, and mu.
-    let keys = claims.map(|claim| [claim.key.as_bytes()]);
-    lanes.shake256(space, keys.each_ref().map(|key| key.as_slice()));
+    let bytes = claims.map(|claim| [claim.key.as_bytes()]);
+    lanes.shake256(space, bytes.each_ref().map(|bytes| bytes.as_slice()));
     let hashes: [[u64; 8]; L] = std::array::from_fn(|lane| column(space.state, lane));
     let hashes = hashes.map(|hash| hash.map(u64::to_le_bytes));
     let hashes = hashes.each_ref().map(|hash| hash.as_flattened());
@@ -140,12 +140,13 @@ fn pass<const L: usize>(
     }
 
     // Steps 5, 9 and 10, a row at a time: w1' := UseHint(h, A z - 2^d c t1).
-    let seeds = claims.map(|claim| &claim.key.as_bytes()[..SEED_LEN]);
+    let keys = claims.map(|claim| claim.key);
+    let seeds = lanes.seeds(keys);
     for row in 0..shape.rows {
         for column in 0..columns {
-            lanes.expand(space, column, seeds, [(row, column); L]);
+            lanes.expand(space, column, &seeds, [(row, column); L]);
         }
-        lanes.high_key(space, columns, claims.map(|claim| claim.key), [row; L]);
+        lanes.high_key(space, columns, keys, [row; L]);
         let entries = &space.low[..(columns + 1) * Constants::N];
         let w = polynomial_mut(space.product, 0);
         kernels.row(w, entries, space.transformed, space.scratch);
