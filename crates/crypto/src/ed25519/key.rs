@@ -1,6 +1,8 @@
 //! Private and public keys: parsing and checks.
 
+use super::pass::{ORDER, sha512};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use crypto_bigint::{NonZero, U256};
 use pkcs8::der::asn1::{BitStringRef, OctetStringRef};
 use pkcs8::der::{self, Decode, Encode, Reader, SliceReader};
 use pkcs8::spki::{AlgorithmIdentifierRef, SubjectPublicKeyInfo, SubjectPublicKeyInfoRef};
@@ -8,6 +10,7 @@ use pkcs8::{ObjectIdentifier, PrivateKeyInfoRef};
 use rustls_pki_types::PrivateKeyDer;
 use std::fmt;
 use std::sync::Arc;
+use zeroize::Zeroizing;
 
 /// An Ed25519 private key.
 ///
@@ -21,6 +24,17 @@ pub struct PrivateKey {
 struct Inner {
     pair: Ed25519KeyPair,
     public: PublicKey,
+    expanded: Expanded,
+}
+
+/// What lanes sign with.
+pub(super) struct Expanded {
+    /// s of RFC 8032, section 5.1.5, modulo l.
+    scalar: Zeroizing<[u8; 32]>,
+    /// l - s.
+    negative: Zeroizing<[u8; 32]>,
+    /// The other half of the hash.
+    prefix: Zeroizing<[u8; 32]>,
 }
 
 impl PrivateKey {
@@ -86,14 +100,70 @@ impl PrivateKey {
         &self.inner.pair
     }
 
+    pub(super) fn expanded(&self) -> &Expanded {
+        &self.inner.expanded
+    }
+
+    /// Damages the private scalar of a key that has no other clone.
+    #[cfg(test)]
+    pub(super) fn corrupt(&mut self) {
+        let inner = Arc::get_mut(&mut self.inner).expect("the only clone");
+        inner.expanded.scalar[7] ^= 0x20;
+    }
+
     /// The key of RFC 8032's 32 secret bytes, section 5.1.5.
     pub(super) fn from_seed(seed: &[u8; 32]) -> Result<Self, KeyError> {
         let pair = Ed25519KeyPair::from_seed_unchecked(seed).map_err(|_| KeyError::Failed)?;
         let public = pair.public_key().as_ref();
         let public = PublicKey::from_bytes(public).map_err(|_| KeyError::Failed)?;
         Ok(Self {
-            inner: Arc::new(Inner { pair, public }),
+            inner: Arc::new(Inner {
+                pair,
+                public,
+                expanded: Expanded::new(seed),
+            }),
         })
+    }
+}
+
+impl Expanded {
+    /// RFC 8032, section 5.1.5, steps 1 to 3.
+    fn new(seed: &[u8; 32]) -> Self {
+        let mut hash = sha512(&[seed]);
+        hash[0] &= 248;
+        hash[31] &= 127;
+        hash[31] |= 64;
+        let (order, clamped) = (
+            U256::from_le_slice(&ORDER),
+            Zeroizing::new(U256::from_le_slice(&hash[..32])),
+        );
+        let nonzero = NonZero::new(order).expect("l is not zero");
+        let scalar = Zeroizing::new(clamped.rem(&nonzero));
+        let negative = Zeroizing::new(order.wrapping_sub(&scalar));
+        let bytes = |number: &U256| {
+            let mut bytes = Zeroizing::new([0; 32]);
+            bytes.copy_from_slice(&number.to_le_bytes()[..]);
+            bytes
+        };
+        let mut prefix = Zeroizing::new([0; 32]);
+        prefix.copy_from_slice(&hash[32..]);
+        Self {
+            scalar: bytes(&scalar),
+            negative: bytes(&negative),
+            prefix,
+        }
+    }
+
+    pub(super) fn scalar(&self) -> &[u8; 32] {
+        &self.scalar
+    }
+
+    pub(super) fn negative(&self) -> &[u8; 32] {
+        &self.negative
+    }
+
+    pub(super) fn prefix(&self) -> &[u8; 32] {
+        &self.prefix
     }
 }
 

@@ -10,6 +10,7 @@
 //! 5.1.7, its last sentence).
 
 mod key;
+mod pass;
 mod request;
 #[cfg(test)]
 mod tests;

@@ -28,12 +28,10 @@ impl SignRequest {
         }
     }
 
-    #[cfg(test)]
     pub(super) fn key(&self) -> &PrivateKey {
         &self.key
     }
 
-    #[cfg(test)]
     pub(super) fn message(&self) -> &[u8] {
         &self.message
     }
@@ -53,6 +51,20 @@ impl VerifyRequest {
             message: message.into(),
             signature: signature.into(),
         }
+    }
+
+    pub(super) fn key(&self) -> &PublicKey {
+        &self.key
+    }
+
+    pub(super) fn message(&self) -> &[u8] {
+        &self.message
+    }
+
+    /// R and S, if the signature has the right length.
+    pub(super) fn halves(&self) -> Option<([u8; 32], [u8; 32])> {
+        let (first, second) = self.signature.split_at_checked(32)?;
+        Some((first.try_into().ok()?, second.try_into().ok()?))
     }
 
     pub(super) fn alone(&self) -> Result<(), VerifyError> {

@@ -1,6 +1,7 @@
 //! Vectors of RFC 8032 and of Wycheproof, and agreement with aws-lc-rs.
 
 use super::*;
+use crate::lanes25519::Pass;
 use crate::{Backend, Work};
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
 use wycheproof::TestResult;
@@ -126,6 +127,103 @@ fn signatures_are_those_of_aws_lc_rs_in_every_lane() {
             }
         }
     }
+}
+
+/// A key that goes bad in memory gives one error in its lane and no signature.
+#[test]
+fn a_fault_is_withheld_and_harms_no_neighbour() {
+    let key = |seed: u8| PrivateKey::from_pkcs8_der(&pkcs8(&[seed; 32], None)).unwrap();
+    let mut bad = key(1);
+    bad.corrupt();
+    for (work, _) in works().filter(|(work, _)| work.lanes() > 1) {
+        for position in 0..work.lanes() {
+            let requests: Vec<_> = (0..work.lanes())
+                .map(|lane| match lane == position {
+                    true => SignRequest::new(&bad, b"message"),
+                    false => SignRequest::new(&key(lane as u8), b"message"),
+                })
+                .collect();
+            for (lane, answer) in work.pass(&requests).into_iter().enumerate() {
+                let expected = match lane == position {
+                    true => Err(SignError::Fault),
+                    false => work.alone(&requests[lane]),
+                };
+                assert_eq!(answer, expected);
+            }
+        }
+    }
+}
+
+/// What else can be wrong with encodings: points of low order, y from p on, x = 0 with a sign, S
+/// from l on.
+#[test]
+fn unusual_points_and_scalars_fare_as_with_aws_lc_rs() {
+    let p = hex("edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f");
+    let order = pass::ORDER;
+    let mut points = Vec::new();
+    for small in 0..6 {
+        // Small y, and y just below and above p, with either sign.
+        for mut point in [vec![0; 32], p.clone()] {
+            point[0] = point[0]
+                .wrapping_add(small)
+                .wrapping_sub(4 * u8::from(point[31] != 0));
+            for sign in [0, 0x80] {
+                point[31] = point[31] & 0x7f | sign;
+                points.push(point.clone());
+            }
+        }
+    }
+    // Points of order 8.
+    for eighth in [
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+    ] {
+        points.extend([hex(eighth), hex(eighth)]);
+        points.last_mut().unwrap()[31] ^= 0x80;
+    }
+
+    let mut scalars = vec![vec![0; 32], order.to_vec(), vec![0xff; 32]];
+    scalars.push(order.to_vec());
+    scalars[3][0] -= 1;
+    let mut requests = Vec::new();
+    for (i, key) in points.iter().enumerate() {
+        let key = PublicKey::from_bytes(key).unwrap();
+        for (j, r) in points.iter().enumerate() {
+            // S = 0 leaves R = [-k]A, which a small order makes true for some messages.
+            for count in 0..4 {
+                let message = [i as u8, j as u8, count];
+                let scalar = &scalars[match count {
+                    0 => (i + j) % 4,
+                    _ => 0,
+                }];
+                let signature = [&r[..], scalar].concat();
+                requests.push(VerifyRequest::new(&key, &message, &signature));
+            }
+        }
+    }
+    for (_, work) in works().filter(|(_, work)| work.lanes() > 1) {
+        let expected: Vec<_> = requests.iter().map(|request| work.alone(request)).collect();
+        assert!(expected.iter().filter(|answer| answer.is_ok()).count() > 10);
+        assert!(work.pass(&requests) == expected);
+    }
+}
+
+#[test]
+fn the_model_signs_and_verifies() {
+    let lanes = Pass::<4>::model();
+    let key = PrivateKey::from_pkcs8_der(&pkcs8(&[9; 32], None)).unwrap();
+    let request = SignRequest::new(&key, b"message");
+    let signatures = pass::sign(&lanes, std::slice::from_ref(&request));
+    assert_eq!(signatures, [request.alone()]);
+    let mut signature = request.alone().unwrap();
+    let good = VerifyRequest::new(key.public_key(), b"message", &signature);
+    signature[40] ^= 1;
+    let bad = VerifyRequest::new(key.public_key(), b"message", &signature);
+    let lanes = Pass::<4>::model();
+    assert_eq!(
+        pass::verify(&lanes, &[good, bad]),
+        [Ok(()), Err(VerifyError)]
+    );
 }
 
 #[test]

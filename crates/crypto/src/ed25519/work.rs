@@ -1,15 +1,17 @@
 //! The two operations as kinds of work, each on one backend.
 
+use super::pass;
 use super::{PrivateKey, SignError, SignRequest, VerifyError, VerifyRequest};
-use crate::{Backend, BackendUnavailable, Preference, Work};
+use crate::lanes25519::Lanes;
+use crate::{Backend, BackendUnavailable, Work};
 
 /// Signatures, `ed25519-sign`.
 #[derive(Debug)]
-pub struct Signing(());
+pub struct Signing(Lanes);
 
 /// Checks of signatures, `ed25519-verify`.
 #[derive(Debug)]
-pub struct Verification(());
+pub struct Verification(Lanes);
 
 impl Signing {
     /// The operation on a backend.
@@ -18,8 +20,7 @@ impl Signing {
     ///
     /// When this machine cannot run the backend.
     pub fn new(backend: Backend) -> Result<Self, BackendUnavailable> {
-        Preference::Exactly(backend).resolve()?;
-        Ok(Self(()))
+        Lanes::new(backend).map(Self)
     }
 }
 
@@ -30,8 +31,7 @@ impl Verification {
     ///
     /// When this machine cannot run the backend.
     pub fn new(backend: Backend) -> Result<Self, BackendUnavailable> {
-        Preference::Exactly(backend).resolve()?;
-        Ok(Self(()))
+        Lanes::new(backend).map(Self)
     }
 }
 
@@ -44,11 +44,15 @@ impl Work for Signing {
     }
 
     fn lanes(&self) -> usize {
-        1
+        self.0.count()
     }
 
     fn pass(&self, requests: &[SignRequest]) -> Vec<Self::Output> {
-        requests.iter().map(SignRequest::alone).collect()
+        match &self.0 {
+            Lanes::Single => requests.iter().map(SignRequest::alone).collect(),
+            Lanes::Ymm(lanes) => pass::sign(lanes, requests),
+            Lanes::Zmm(lanes) => pass::sign(lanes, requests),
+        }
     }
 
     fn alone(&self, request: &SignRequest) -> Self::Output {
@@ -69,11 +73,15 @@ impl Work for Verification {
     }
 
     fn lanes(&self) -> usize {
-        1
+        self.0.count()
     }
 
     fn pass(&self, requests: &[VerifyRequest]) -> Vec<Self::Output> {
-        requests.iter().map(VerifyRequest::alone).collect()
+        match &self.0 {
+            Lanes::Single => requests.iter().map(VerifyRequest::alone).collect(),
+            Lanes::Ymm(lanes) => pass::verify(lanes, requests),
+            Lanes::Zmm(lanes) => pass::verify(lanes, requests),
+        }
     }
 
     fn alone(&self, request: &VerifyRequest) -> Self::Output {
