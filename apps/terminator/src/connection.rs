@@ -4,7 +4,8 @@
 //! |-----------|------------------------------------------------|---------------------------------|
 //! | handshake | complete, and the client is still there        | backend                         |
 //! | handshake | complete, but the client has closed by then    | closed; the backend never hears |
-//! | handshake | alert, end of file, time limit, no signature   | alert if one is due, closed     |
+//! | handshake | alert, end of file, time limit                 | alert if one is due, closed     |
+//! | handshake | the engine's queue is full                     | internal_error, closed          |
 //! | backend   | connected (PROXY header sent if configured)    | relay                           |
 //! | backend   | refused, time limit                            | close_notify, closed            |
 //! | relay     | both directions have ended                     | closed                          |
@@ -129,6 +130,7 @@ async fn handshake(
     local: &Local,
 ) -> Result<(Box<ServerConnection>, Presence), HandshakeError> {
     let closed = |_: io::Error| HandshakeError::Failed(Failure::Closed);
+    let mut spoken = false;
     while tls.is_handshaking() {
         if poll_fn(|cx| poll_receive(client, &mut tls, cx))
             .await
@@ -140,11 +142,17 @@ async fn handshake(
         let result;
         (tls, result) = local.signing.process(tls).await;
         if let Err(failure) = result {
+            if !spoken && matches!(failure, ProcessFailure::Overloaded) {
+                // rustls knows no alert for this. Before the first flight it needs no encryption.
+                let _ =
+                    poll_once(|cx| Pin::new(&mut *client).poll_write(cx, &INTERNAL_ERROR)).await;
+            }
             // An alert, if rustls knows one for this.
             say_goodbye(client, &mut tls).await;
             return Err(blame(failure));
         }
         if tls.is_handshaking() {
+            spoken |= tls.wants_write();
             poll_fn(|cx| poll_send(client, &mut tls, cx))
                 .await
                 .map_err(closed)?;
@@ -502,10 +510,19 @@ impl Relay {
                         return Poll::Ready(Err(End::Client));
                     }
                 }
-                Err(_) => return Poll::Ready(Err(End::Backend)),
+                Err(_) => {
+                    // What has come so far may be cut short: it must not look like a whole answer.
+                    reset(&self.session.client);
+                    return Poll::Ready(Err(End::Backend));
+                }
             }
         }
     }
+}
+
+/// Makes the coming close look broken instead of orderly.
+fn reset(stream: &TcpStream) {
+    let _ = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }
 
 /// A connection to a backend.
@@ -555,10 +572,10 @@ impl BackendStream {
         }
     }
 
-    /// Makes the coming close look broken instead of orderly, where the socket knows a difference.
+    /// Likewise, where the socket knows a difference.
     fn reset(&self) {
         if let Self::Tcp(stream) = self {
-            let _ = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO));
+            reset(stream);
         }
     }
 }
@@ -622,6 +639,8 @@ async fn poll_once<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Poll
 
 /// Bytes read at once, and so the most that waits for a slow reader.
 pub(crate) const SCRATCH_BYTES: usize = 32 * 1024;
+/// A fatal alert, internal_error, as a record (RFC 8446, sections 5.1 and 6).
+const INTERNAL_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

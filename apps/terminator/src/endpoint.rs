@@ -9,7 +9,7 @@ use std::time::Duration;
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
 use crate::server::Shared;
@@ -78,11 +78,19 @@ async fn serve(socket: TcpListener, shared: Arc<Shared>) -> io::Result<()> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Scrape(shared.clone())));
     let registry = Arc::new(registry);
+    let places = Arc::new(Semaphore::new(MOST_ASKING));
     loop {
         match socket.accept().await {
             Ok((client, _)) => {
+                // One too many is closed at once: descriptors are the listeners'.
+                let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+                    continue;
+                };
                 let answered = answer(client, registry.clone(), shared.clone());
-                tokio::spawn(async move { timeout(ASKING, answered).await });
+                tokio::spawn(async move {
+                    let _ = timeout(ASKING, answered).await;
+                    drop(place);
+                });
             }
             // Out of descriptors: the listeners say so already.
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
@@ -150,5 +158,7 @@ fn respond(request: &[u8], registry: &Registry, shared: &Shared) -> String {
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 const LONGEST_REQUEST: usize = 8 * 1024;
+/// Connections at a time. Prometheus and a few health checks need one each.
+const MOST_ASKING: usize = 64;
 const ASKING: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

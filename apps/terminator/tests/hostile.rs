@@ -337,6 +337,34 @@ fn handshakes_over_the_limit_are_refused() {
 }
 
 #[test]
+fn a_crowd_at_the_metrics_is_turned_away_and_the_next_is_served() {
+    let files = Files::new();
+    let server = start(&simple(&files));
+    let address = server.metrics_address().expect("metrics");
+    let crowd: Vec<_> = (0..200).map(|_| raw(address)).collect();
+    // Those beyond the limit see an end at once; the others are waited for.
+    let mut refused = 0;
+    eventually("some are turned away", || {
+        refused = crowd
+            .iter()
+            .filter(|socket| {
+                socket.set_nonblocking(true).expect("an option");
+                matches!(socket.peek(&mut [0]), Ok(0))
+            })
+            .count();
+        refused >= 100
+    });
+    assert!(refused < 200, "nobody was let in");
+    drop(crowd);
+    eventually("the next is served", || {
+        let mut client = raw(address);
+        let asked = client.write_all(b"GET /healthz HTTP/1.1\r\n\r\n");
+        let mut answer = String::new();
+        asked.is_ok() && client.read_to_string(&mut answer).is_ok() && answer.ends_with("ok\n")
+    });
+}
+
+#[test]
 fn a_full_engine_queue_refuses_some_and_serves_the_others() {
     let files = Files::new();
     let alone = Preference::Auto.resolve() == Ok(Backend::AwsLc);
@@ -350,6 +378,8 @@ fn a_full_engine_queue_refuses_some_and_serves_the_others() {
         let mut config = simple(&files);
         config.workers = std::num::NonZeroUsize::new(1);
         config.batching.queue = 1;
+        // Without a second round trip, so that a refusal comes before the first flight.
+        config.listeners[0].groups = vec!["X25519".into()];
         config.batching.placement = placement;
         config.batching.vector_cpus = "0".parse().expect("a list");
         let server = start(&config);
@@ -366,7 +396,11 @@ fn a_full_engine_queue_refuses_some_and_serves_the_others() {
                         let config = Wish::default().config();
                         let counter = match connect(address, "a.example", &config) {
                             Ok(_) => served,
-                            Err(_) => refused,
+                            Err(error) => {
+                                let error = error.to_string();
+                                assert!(error.contains("InternalError"), "{error}");
+                                refused
+                            }
                         };
                         counter.fetch_add(1, Ordering::Relaxed);
                     })

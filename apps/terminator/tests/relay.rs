@@ -200,6 +200,34 @@ fn unix_sockets_by_path_and_by_name() {
 }
 
 #[test]
+fn a_backend_that_breaks_off_breaks_off_the_client() {
+    let files = Files::new();
+    let backend = tcp_backend(|mut client| {
+        let mut question = [0];
+        client.read_exact(&mut question).expect("a question");
+        client.write_all(b"part").expect("sent");
+        client.read_exact(&mut question).expect("another");
+        // A close that resets.
+        let socket = socket2::SockRef::from(&client);
+        socket.set_linger(Some(Duration::ZERO)).expect("an option");
+    });
+    let server = start(&with_backend(&files, backend));
+    let mut stream = hello(server.addresses()[0]).expect("TLS");
+    stream.write_all(b"1").expect("sent");
+    let mut part = [0; 4];
+    stream.read_exact(&mut part).expect("an answer");
+    stream.write_all(b"2").expect("sent");
+    let error = stream.read(&mut part).expect_err("no orderly end");
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
+    eventually("counted", || {
+        metric(
+            &server,
+            r#"widelane_connections_ended_total{how="backend"}"#,
+        ) == 1
+    });
+}
+
+#[test]
 fn a_backend_that_is_not_there_ends_the_connection_politely() {
     let files = Files::new();
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
