@@ -6,8 +6,8 @@ mod common;
 use std::future::Future;
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Wake, Waker};
 
 use common::*;
@@ -30,79 +30,81 @@ use widelane_rustls::{Driver, HandshakeError, kx_groups, provider};
 
 #[test]
 fn every_group_goes_with_every_certificate_in_both_roles() {
-    let engine = engine();
-    let groups = kx_groups(&engine);
-    for (_, identity) in Identity::each() {
-        let server = server_config(with(provider(&engine), &groups), &identity);
-        let their_server = server_config(with(theirs(), &their_groups()), &identity);
-        on_event_loop(&engine, async |driver| {
-            for (ours, theirs) in groups.iter().zip(their_groups()) {
-                let name = ours.name();
-                assert_eq!(name, theirs.name());
-                let client = client_of(common::theirs(), &[theirs], &identity);
-                let facts = connect(&driver, &server, client).complete().await;
-                assert_eq!(facts.group, Some(name));
+    for engine in engines() {
+        let groups = kx_groups(&engine);
+        for (_, identity) in Identity::each() {
+            let server = server_config(with(provider(&engine), &groups), &identity);
+            let their_server = server_config(with(theirs(), &their_groups()), &identity);
+            on_event_loop(&engine, async |driver| {
+                for (ours, theirs) in groups.iter().zip(their_groups()) {
+                    let name = ours.name();
+                    assert_eq!(name, theirs.name());
+                    let client = client_of(common::theirs(), &[theirs], &identity);
+                    let facts = connect(&driver, &server, client).complete().await;
+                    assert_eq!(facts.group, Some(name));
 
-                let client = client_of(provider(&engine), &[*ours], &identity);
-                let facts = connect(&driver, &their_server, client).complete().await;
-                assert_eq!(facts.group, Some(name));
-            }
-            assert_eq!(driver.stacks_in_use(), 0);
-        });
-    }
-    // Nothing of it went another way. A client starts with a key pair and a server answers with
-    // one; both derive; and X25519 alone also is in one of the hybrids.
-    let certificates = 7;
-    let jobs = |operation: String| counted(&engine, &operation).jobs;
-    for curve in ["x25519", "p256", "p384"] {
-        let derive = if curve == "x25519" { "derive" } else { "ecdh" };
-        assert_eq!(jobs(format!("{curve}-keygen")), 4 * certificates);
-        assert_eq!(jobs(format!("{curve}-{derive}")), 4 * certificates);
-    }
-    for (size, groups) in [("mlkem768", 3), ("mlkem1024", 2)] {
-        for operation in ["keygen", "encaps", "decaps"] {
-            assert_eq!(jobs(format!("{size}-{operation}")), groups * certificates);
+                    let client = client_of(provider(&engine), &[*ours], &identity);
+                    let facts = connect(&driver, &their_server, client).complete().await;
+                    assert_eq!(facts.group, Some(name));
+                }
+                assert_eq!(driver.stacks_in_use(), 0);
+            });
         }
-    }
-    for (kind, _) in Identity::each() {
-        assert_eq!(jobs(format!("{kind}-sign")), 8, "{kind}");
-        if kind != "rsa2048" {
-            // That of the certificate and that of the handshake.
-            assert_eq!(jobs(format!("{kind}-verify")), 2 * 8, "{kind}");
+        // Nothing of it went another way. A client starts with a key pair and a server answers with
+        // one; both derive; and X25519 alone also is in one of the hybrids.
+        let certificates = 7;
+        let jobs = |operation: String| counted(&engine, &operation).jobs;
+        for curve in ["x25519", "p256", "p384"] {
+            let derive = if curve == "x25519" { "derive" } else { "ecdh" };
+            assert_eq!(jobs(format!("{curve}-keygen")), 4 * certificates);
+            assert_eq!(jobs(format!("{curve}-{derive}")), 4 * certificates);
+        }
+        for (size, groups) in [("mlkem768", 3), ("mlkem1024", 2)] {
+            for operation in ["keygen", "encaps", "decaps"] {
+                assert_eq!(jobs(format!("{size}-{operation}")), groups * certificates);
+            }
+        }
+        for (kind, _) in Identity::each() {
+            assert_eq!(jobs(format!("{kind}-sign")), 8, "{kind}");
+            if kind != "rsa2048" {
+                // That of the certificate and that of the handshake.
+                assert_eq!(jobs(format!("{kind}-verify")), 2 * 8, "{kind}");
+            }
         }
     }
 }
 
 #[test]
 fn tls12_exchanges_keys_on_curves() {
-    let engine = engine();
-    let curves = &kx_groups(&engine)[1..4];
-    for (kind, identity) in &Identity::each()[..4] {
-        let server = server_config(with(provider(&engine), curves), identity);
-        let their_server = server_config(theirs(), identity);
-        on_event_loop(&engine, async |driver| {
-            for group in curves {
-                // In TLS 1.2 the list says what may be in certificates, too.
-                let offered = |crypto: CryptoProvider| {
-                    let mut groups = crypto.kx_groups.clone();
-                    groups.retain(|one| one.name() == group.name());
-                    groups.extend(crypto.kx_groups.iter().copied());
-                    let crypto = with(crypto, &groups);
-                    checking_client_config(crypto, &TLS12, identity, None)
-                };
-                for pair in [
-                    connect(&driver, &server, offered(theirs())),
-                    connect(&driver, &their_server, offered(provider(&engine))),
-                ] {
-                    let facts = pair.complete().await;
-                    assert_eq!(facts.version, ProtocolVersion::TLSv1_2);
-                    assert_eq!(facts.group, Some(group.name()), "{kind}");
+    for engine in engines() {
+        let curves = &kx_groups(&engine)[1..4];
+        for (kind, identity) in &Identity::each()[..4] {
+            let server = server_config(with(provider(&engine), curves), identity);
+            let their_server = server_config(theirs(), identity);
+            on_event_loop(&engine, async |driver| {
+                for group in curves {
+                    // In TLS 1.2 the list says what may be in certificates, too.
+                    let offered = |crypto: CryptoProvider| {
+                        let mut groups = crypto.kx_groups.clone();
+                        groups.retain(|one| one.name() == group.name());
+                        groups.extend(crypto.kx_groups.iter().copied());
+                        let crypto = with(crypto, &groups);
+                        checking_client_config(crypto, &TLS12, identity, None)
+                    };
+                    for pair in [
+                        connect(&driver, &server, offered(theirs())),
+                        connect(&driver, &their_server, offered(provider(&engine))),
+                    ] {
+                        let facts = pair.complete().await;
+                        assert_eq!(facts.version, ProtocolVersion::TLSv1_2);
+                        assert_eq!(facts.group, Some(group.name()), "{kind}");
+                    }
                 }
-            }
-        });
-    }
-    for operation in ["x25519-derive", "p256-ecdh", "p384-ecdh"] {
-        assert_eq!(counted(&engine, operation).jobs, 2 * 4, "{operation}");
+            });
+        }
+        for operation in ["x25519-derive", "p256-ecdh", "p384-ecdh"] {
+            assert_eq!(counted(&engine, operation).jobs, 2 * 4, "{operation}");
+        }
     }
 }
 
@@ -258,58 +260,60 @@ fn key_exchanges_of_one_thread_share_passes() {
 
 #[test]
 fn bad_shares_of_clients_are_refused_beside_good_ones() {
-    let engine = four_lanes(Config::default());
-    let identity = Identity::generate(&rcgen::PKCS_ECDSA_P256_SHA256);
-    let config = server_config(with(provider(&engine), &kx_groups(&engine)), &identity);
-    for theirs in their_groups() {
-        let name = theirs.name();
-        let good = client_of(common::theirs(), &[theirs], &identity);
-        on_event_loop(&engine, async |driver| {
-            let mut pairs = Vec::new();
-            for share in bad_client_shares(theirs) {
-                pairs.push((true, fake_client(&driver, &config, &identity, name, share)));
-                pairs.push((false, connect(&driver, &config, good.clone())));
-            }
-            for (bad, pair) in pairs {
-                if bad {
-                    let (server, client) = pair.ends().await;
-                    assert_blamed(server.map(drop), client);
-                } else {
-                    assert_eq!(pair.complete().await.group, Some(name));
+    for engine in engines() {
+        let identity = Identity::generate(&rcgen::PKCS_ECDSA_P256_SHA256);
+        let config = server_config(with(provider(&engine), &kx_groups(&engine)), &identity);
+        for theirs in their_groups() {
+            let name = theirs.name();
+            let good = client_of(common::theirs(), &[theirs], &identity);
+            on_event_loop(&engine, async |driver| {
+                let mut pairs = Vec::new();
+                for share in bad_client_shares(theirs) {
+                    pairs.push((true, fake_client(&driver, &config, &identity, name, share)));
+                    pairs.push((false, connect(&driver, &config, good.clone())));
                 }
-            }
-            assert_eq!(driver.stacks_in_use(), 0);
-        });
+                for (bad, pair) in pairs {
+                    if bad {
+                        let (server, client) = pair.ends().await;
+                        assert_blamed(server.map(drop), client);
+                    } else {
+                        assert_eq!(pair.complete().await.group, Some(name));
+                    }
+                }
+                assert_eq!(driver.stacks_in_use(), 0);
+            });
+        }
+        let (jobs, passes) = totals(&engine);
+        assert!(2 * passes < jobs, "{passes} passes for {jobs} jobs");
     }
-    let (jobs, passes) = totals(&engine);
-    assert!(2 * passes < jobs, "{passes} passes for {jobs} jobs");
 }
 
 #[test]
 fn bad_shares_of_servers_are_refused_beside_good_ones() {
-    let engine = four_lanes(Config::default());
-    let identity = Identity::generate(&rcgen::PKCS_ECDSA_P256_SHA256);
-    for (ours, theirs) in kx_groups(&engine).into_iter().zip(their_groups()) {
-        let name = ours.name();
-        let client = client_of(provider(&engine), &[ours], &identity);
-        let good = server_config(with(common::theirs(), &[theirs]), &identity);
-        on_event_loop(&engine, async |driver| {
-            let mut pairs = Vec::new();
-            for share in bad_server_shares(theirs) {
-                let fake: &'static Fake = Box::leak(Box::new(Fake { name, share }));
-                let bad = server_config(with(common::theirs(), &[fake]), &identity);
-                pairs.push((true, connect(&driver, &bad, client.clone())));
-                pairs.push((false, connect(&driver, &good, client.clone())));
-            }
-            for (bad, pair) in pairs {
-                if bad {
-                    let (server, client) = pair.ends().await;
-                    assert_blamed(client, server.map(drop));
-                } else {
-                    assert_eq!(pair.complete().await.group, Some(name));
+    for engine in engines() {
+        let identity = Identity::generate(&rcgen::PKCS_ECDSA_P256_SHA256);
+        for (ours, theirs) in kx_groups(&engine).into_iter().zip(their_groups()) {
+            let name = ours.name();
+            let client = client_of(provider(&engine), &[ours], &identity);
+            let good = server_config(with(common::theirs(), &[theirs]), &identity);
+            on_event_loop(&engine, async |driver| {
+                let mut pairs = Vec::new();
+                for share in bad_server_shares(theirs) {
+                    let fake: &'static Fake = Box::leak(Box::new(Fake { name, share }));
+                    let bad = server_config(with(common::theirs(), &[fake]), &identity);
+                    pairs.push((true, connect(&driver, &bad, client.clone())));
+                    pairs.push((false, connect(&driver, &good, client.clone())));
                 }
-            }
-        });
+                for (bad, pair) in pairs {
+                    if bad {
+                        let (server, client) = pair.ends().await;
+                        assert_blamed(client, server.map(drop));
+                    } else {
+                        assert_eq!(pair.complete().await.group, Some(name));
+                    }
+                }
+            });
+        }
     }
 }
 
@@ -322,7 +326,9 @@ proptest! {
         changes in vec((any::<Index>(), any::<u8>()), 0..3),
         length in option::of(0usize..2000),
     ) {
-        for (ours, theirs) in kx_groups(Engine::global()).into_iter().zip(their_groups()) {
+        static GROUPS: LazyLock<Vec<Vec<&dyn SupportedKxGroup>>> =
+            LazyLock::new(|| engines().iter().map(kx_groups).collect());
+        for (which, theirs) in their_groups().into_iter().enumerate() {
             let mut share = theirs.start().unwrap().pub_key().to_vec();
             share.resize(length.unwrap_or(share.len()), 0);
             for (place, value) in &changes {
@@ -332,13 +338,16 @@ proptest! {
                 }
             }
             // Which takes no other lengths.
-            let splits = ours.name() != NamedGroup::Unknown(0x11ed) || share.len() == 97 + 1568;
+            let splits = theirs.name() != NamedGroup::Unknown(0x11ed) || share.len() == 97 + 1568;
             let expected = match splits {
                 true => theirs.start_and_complete(&share).map(|done| done.pub_key.len()),
                 false => Err(INVALID),
             };
-            let found = ours.start_and_complete(&share).map(|done| done.pub_key.len());
-            prop_assert_eq!(found, expected, "{:?}", ours);
+            for groups in GROUPS.iter() {
+                let ours = groups[which];
+                let found = ours.start_and_complete(&share).map(|done| done.pub_key.len());
+                prop_assert_eq!(found, expected.clone(), "{:?}", ours);
+            }
         }
     }
 }

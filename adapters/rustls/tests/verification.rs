@@ -20,30 +20,32 @@ use widelane_rustls::{HandshakeError, provider};
 
 #[test]
 fn clients_certificates_of_every_kind_are_verified_in_both_roles() {
-    let engine = engine();
-    let server = Identity::rsa(RSA_2048);
-    for (kind, own) in Identity::each() {
-        let our_server = mutual_server_config(provider(&engine), &server, &own);
-        let their_server = mutual_server_config(theirs(), &server, &own);
-        // ML-DSA is for TLS 1.3 only.
-        let versions = if kind.starts_with("mldsa") { 1 } else { 2 };
-        on_event_loop(&engine, async |driver| {
-            for version in [&TLS13, &TLS12].into_iter().take(versions) {
-                let client = |crypto| checking_client_config(crypto, version, &server, Some(&own));
-                for pair in [
-                    connect(&driver, &our_server, client(theirs())),
-                    connect(&driver, &their_server, client(provider(&engine))),
-                ] {
-                    assert_eq!(pair.complete().await.client_certificates, 1, "{kind}");
+    for engine in engines() {
+        let server = Identity::rsa(RSA_2048);
+        for (kind, own) in Identity::each() {
+            let our_server = mutual_server_config(provider(&engine), &server, &own);
+            let their_server = mutual_server_config(theirs(), &server, &own);
+            // ML-DSA is for TLS 1.3 only.
+            let versions = if kind.starts_with("mldsa") { 1 } else { 2 };
+            on_event_loop(&engine, async |driver| {
+                for version in [&TLS13, &TLS12].into_iter().take(versions) {
+                    let client =
+                        |crypto| checking_client_config(crypto, version, &server, Some(&own));
+                    for pair in [
+                        connect(&driver, &our_server, client(theirs())),
+                        connect(&driver, &their_server, client(provider(&engine))),
+                    ] {
+                        assert_eq!(pair.complete().await.client_certificates, 1, "{kind}");
+                    }
                 }
+            });
+            let versions = versions as u64;
+            if kind != "rsa2048" {
+                let jobs = |operation| counted(&engine, &format!("{kind}-{operation}")).jobs;
+                assert_eq!(jobs("sign"), versions, "{kind}");
+                // That of the certificate and that of the handshake.
+                assert_eq!(jobs("verify"), 2 * versions, "{kind}");
             }
-        });
-        let versions = versions as u64;
-        if kind != "rsa2048" {
-            let jobs = |operation| counted(&engine, &format!("{kind}-{operation}")).jobs;
-            assert_eq!(jobs("sign"), versions, "{kind}");
-            // That of the certificate and that of the handshake.
-            assert_eq!(jobs("verify"), 2 * versions, "{kind}");
         }
     }
 }
@@ -68,56 +70,59 @@ fn a_client_without_a_certificate_is_refused() {
 
 #[test]
 fn forged_handshakes_are_refused_beside_good_ones() {
-    let engine = four_lanes(Config::default());
-    let server = Identity::rsa(RSA_2048);
-    for (kind, own) in Identity::each() {
-        let config = mutual_server_config(provider(&engine), &server, &own);
-        let good = checking_client_config(theirs(), &TLS13, &server, Some(&own));
-        let forger = forging(&good, &own);
-        on_event_loop(&engine, async |driver| {
-            let pairs: Vec<_> = (0..12)
-                .map(|number| {
-                    let forged = number % 3 == 0;
-                    let client = if forged { &forger } else { &good };
-                    (forged, connect(&driver, &config, client.clone()))
-                })
-                .collect();
-            for (forged, pair) in pairs {
-                if forged {
-                    let (server, client) = pair.ends().await;
-                    assert_forged(server.map(drop), kind);
-                    let alert = client.unwrap_err();
-                    assert!(alert.to_string().contains("DecryptError"), "{alert}");
-                } else {
-                    assert_eq!(pair.complete().await.client_certificates, 1);
+    for engine in engines() {
+        let server = Identity::rsa(RSA_2048);
+        for (kind, own) in Identity::each() {
+            let config = mutual_server_config(provider(&engine), &server, &own);
+            let good = checking_client_config(theirs(), &TLS13, &server, Some(&own));
+            let forger = forging(&good, &own);
+            on_event_loop(&engine, async |driver| {
+                let pairs: Vec<_> = (0..12)
+                    .map(|number| {
+                        let forged = number % 3 == 0;
+                        let client = if forged { &forger } else { &good };
+                        (forged, connect(&driver, &config, client.clone()))
+                    })
+                    .collect();
+                for (forged, pair) in pairs {
+                    if forged {
+                        let (server, client) = pair.ends().await;
+                        assert_forged(server.map(drop), kind);
+                        let alert = client.unwrap_err();
+                        assert!(alert.to_string().contains("DecryptError"), "{alert}");
+                    } else {
+                        assert_eq!(pair.complete().await.client_certificates, 1);
+                    }
                 }
+            });
+            if kind != "rsa2048" {
+                let verify = counted(&engine, &format!("{kind}-verify"));
+                assert_eq!(verify.jobs, 2 * 12);
+                assert!(3 * verify.passes <= verify.jobs, "{} passes", verify.passes);
             }
-        });
-        if kind != "rsa2048" {
-            let verify = counted(&engine, &format!("{kind}-verify"));
-            assert_eq!(verify.jobs, 2 * 12);
-            assert!(3 * verify.passes <= verify.jobs, "{} passes", verify.passes);
         }
     }
 }
 
 #[test]
 fn forged_servers_are_refused_by_clients() {
-    let engine = engine();
-    for (kind, identity) in Identity::each() {
-        let key = theirs().key_provider.load_private_key(identity.pkcs8());
-        let key = CertifiedKey::new(vec![identity.cert.clone()], Arc::new(Forger(key.unwrap())));
-        let config = ServerConfig::builder_with_provider(theirs().into())
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::new(Single(key)));
-        let config = Arc::new(config);
-        let client = checking_client_config(provider(&engine), &TLS13, &identity, None);
-        on_event_loop(&engine, async |driver| {
-            let (_, client) = connect(&driver, &config, client).ends().await;
-            assert_forged(client, kind);
-        });
+    for engine in engines() {
+        for (kind, identity) in Identity::each() {
+            let key = theirs().key_provider.load_private_key(identity.pkcs8());
+            let key =
+                CertifiedKey::new(vec![identity.cert.clone()], Arc::new(Forger(key.unwrap())));
+            let config = ServerConfig::builder_with_provider(theirs().into())
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_no_client_auth()
+                .with_cert_resolver(Arc::new(Single(key)));
+            let config = Arc::new(config);
+            let client = checking_client_config(provider(&engine), &TLS13, &identity, None);
+            on_event_loop(&engine, async |driver| {
+                let (_, client) = connect(&driver, &config, client).ends().await;
+                assert_forged(client, kind);
+            });
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use rustls_pki_types::{
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, duplex};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::{JoinHandle, spawn_local};
-use widelane_crypto::{Backend, Work};
+use widelane_crypto::{Backend, Preference, Work};
 use widelane_engine::{
     Config, Engine, Operation, OperationCounters, Operations, Request, Visitor, for_each_work,
 };
@@ -296,6 +296,24 @@ pub(crate) fn totals(engine: &Engine) -> (u64, u64) {
 /// The engine as programs get it.
 pub(crate) fn engine() -> Engine {
     Engine::start(Config::default()).unwrap()
+}
+
+/// An engine of each backend that this machine has, and one that gathers without any: each does
+/// everything in its lanes, also what comes by itself.
+pub(crate) fn engines() -> Vec<Engine> {
+    let mut engines = vec![four_lanes(Config::default())];
+    for backend in Backend::ALL {
+        if backend.is_available() {
+            let config = Config {
+                backend: Preference::Exactly(backend),
+                ..Config::default()
+            };
+            engines.push(Engine::start(config).unwrap());
+        } else {
+            eprintln!("SKIP: {backend} does not run here");
+        }
+    }
+    engines
 }
 
 /// Runs `test` on an event loop of its own with a driver and its flusher.
