@@ -15,7 +15,7 @@ use rustls::{
     SignatureScheme,
 };
 use rustls_pki_types::{PrivatePkcs8KeyDer, SignatureVerificationAlgorithm, alg_id};
-use widelane_engine::{Config, Engine};
+use widelane_engine::Engine;
 use widelane_rustls::{HandshakeError, provider};
 
 #[test]
