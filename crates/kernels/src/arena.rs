@@ -23,6 +23,12 @@ impl<const L: usize> Arena<L> {
         }
     }
 
+    /// The vectors, to read.
+    pub fn as_vectors(&self) -> &[[u64; L]] {
+        // SAFETY: as for `vectors`; they are borrowed shared for as long as `self` is.
+        unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast(), self.len) }
+    }
+
     /// The vectors.
     pub fn vectors(&mut self) -> &mut [[u64; L]] {
         // SAFETY: a `Page` is `repr(C)` and nothing but its words, without padding, as 4096 bytes

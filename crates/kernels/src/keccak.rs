@@ -55,16 +55,16 @@ impl Sponge {
         }
     }
 
-    /// Pads a message of whole words that ends in front of word `len` of a block. The words after
-    /// it must be zero.
+    /// Pads a message of one block, of `len` bytes in every lane, that has been put into a state or
+    /// a block as words; what comes after it must be zero.
     ///
     /// # Panics
     ///
-    /// If `block` is shorter than a block, or has no room.
+    /// If the message and its padding are longer than a block, or `block` is shorter than one.
     pub fn pad<const L: usize>(self, block: &mut [[u64; L]], len: usize) {
-        assert!(len < self.rate());
-        for lane in &mut block[len] {
-            *lane ^= u64::from(self.suffix());
+        assert!(len < 8 * self.rate());
+        for lane in &mut block[len / 8] {
+            *lane ^= u64::from(self.suffix()) << (8 * (len % 8));
         }
         for lane in &mut block[self.rate() - 1] {
             *lane ^= LAST_BIT;
@@ -202,7 +202,7 @@ impl<const L: usize> Keccak<L> {
         let (whole, rest) = message.split_at(message.len() / sponge.rate() * sponge.rate());
         block.fill([0; L]);
         block[..rest.len()].copy_from_slice(rest);
-        sponge.pad(block, rest.len());
+        sponge.pad(block, 8 * rest.len());
         state.fill([0; L]);
         for block in whole.chunks_exact(sponge.rate()) {
             self.absorb_block(sponge, state, block, scratch);

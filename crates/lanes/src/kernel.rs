@@ -8,6 +8,7 @@ use crate::curve25519::Curve25519;
 use crate::keccak::Keccak;
 use crate::machine::{Array, Machine};
 use crate::mldsa::MlDsa;
+use crate::mlkem::MlKem;
 use crate::model::Model;
 use crate::modular::Modular;
 use crate::nist::Nist;
@@ -96,6 +97,8 @@ families! {
     Curve25519,
     /// The curves P-256 and P-384.
     Nist,
+    /// Polynomials of ML-KEM.
+    MlKem,
 }
 
 /// One of a kernel's arrays.

@@ -162,7 +162,7 @@ impl<const L: usize> Lanes<L> {
     pub(super) fn challenge(&self, space: &mut Space<'_, L>) {
         let len = self.size.challenge_len() / 8;
         space.state[len..].fill([0; L]);
-        Sponge::Shake256.pad(&mut space.state[..RATE], len);
+        Sponge::Shake256.pad(&mut space.state[..RATE], 8 * len);
         self.keccak.permute(space.state, space.scratch);
         let (c, tau) = (&mut *space.plain, self.size.tau());
         c.fill([0; L]);
