@@ -1,6 +1,7 @@
 //! Decapsulation keys: their forms, and the check of what is loaded.
 
-use super::Size;
+use super::pass::{Pass, Passes};
+use super::{SEED_LEN, Size};
 use crate::AgreeError;
 use aws_lc_rs::{digest, kem};
 use std::fmt;
@@ -17,6 +18,22 @@ pub struct DecapsulationKey {
 }
 
 impl DecapsulationKey {
+    /// Loads a key in seed form: `d || z` (FIPS 203, section 7.1). The rest of it is computed, in
+    /// portable code, which takes some milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError::SeedLength`] if the seed has not [`SEED_LEN`](super::SEED_LEN) bytes.
+    pub fn from_seed(size: Size, seed: &[u8]) -> Result<Self, KeyError> {
+        let seed = seed
+            .try_into()
+            .map_err(|_| KeyError::SeedLength { found: seed.len() })?;
+        let seed = Zeroizing::new(seed);
+        let mut expanded = Pass::<4>::model(size).keygen(std::slice::from_ref(&seed));
+        let expanded = expanded.pop().expect("one key for one seed");
+        Ok(Self::trusted(size, expanded, Some(seed)))
+    }
+
     /// Loads a key in expanded form: `dk` of FIPS 203, algorithm 16.
     ///
     /// # Errors
@@ -37,14 +54,19 @@ impl DecapsulationKey {
         if hash.as_ref() != parts.hash {
             return Err(KeyError::Hash { size });
         }
-        Ok(Self::trusted(size, expanded.to_vec()))
+        Ok(Self::trusted(size, Zeroizing::new(expanded.to_vec()), None))
     }
 
     /// A key that has just been made, or checked.
-    pub(super) fn trusted(size: Size, expanded: Vec<u8>) -> Self {
+    pub(super) fn trusted(
+        size: Size,
+        expanded: Zeroizing<Vec<u8>>,
+        seed: Option<Zeroizing<[u8; SEED_LEN]>>,
+    ) -> Self {
         let inner = Inner {
             size,
-            expanded: Zeroizing::new(expanded),
+            expanded,
+            seed,
             aws_lc: OnceLock::new(),
         };
         Self {
@@ -57,7 +79,8 @@ impl DecapsulationKey {
         size: Size,
         key: kem::DecapsulationKey,
     ) -> Result<Self, aws_lc_rs::error::Unspecified> {
-        let this = Self::trusted(size, key.key_bytes()?.as_ref().to_vec());
+        let expanded = Zeroizing::new(key.key_bytes()?.as_ref().to_vec());
+        let this = Self::trusted(size, expanded, None);
         // Nobody else has the key yet, so that this sets it.
         let _ = this.inner.aws_lc.set(key);
         Ok(this)
@@ -71,6 +94,11 @@ impl DecapsulationKey {
     /// The key in expanded form.
     pub fn expanded(&self) -> &[u8] {
         &self.inner.expanded
+    }
+
+    /// The key in seed form, if it is known: it was loaded so, or made in lanes.
+    pub fn seed(&self) -> Option<&[u8; SEED_LEN]> {
+        self.inner.seed.as_deref()
     }
 
     /// The encapsulation key that belongs to it.
@@ -115,6 +143,12 @@ pub enum KeyError {
         /// Bytes of this one.
         found: usize,
     },
+    /// A seed has another length.
+    #[error("the seed of an ML-KEM key has {SEED_LEN} bytes, this has {found}")]
+    SeedLength {
+        /// Bytes of this one.
+        found: usize,
+    },
     /// The encapsulation key inside does not have the hash beside it.
     #[error("the decapsulation key of {size} is damaged: its hash does not fit; restore the file")]
     Hash {
@@ -126,15 +160,20 @@ pub enum KeyError {
 struct Inner {
     size: Size,
     expanded: Zeroizing<Vec<u8>>,
+    seed: Option<Zeroizing<[u8; SEED_LEN]>>,
     aws_lc: OnceLock<kem::DecapsulationKey>,
 }
 
 /// What an expanded key consists of (FIPS 203, algorithm 16, line 3).
 #[derive(Clone, Copy)]
 pub(super) struct Parts<'a> {
+    /// The vector s, in 12 bits a coefficient.
+    pub(super) secret: &'a [u8],
     pub(super) encapsulation_key: &'a [u8],
     /// `H(ek)`.
     pub(super) hash: &'a [u8],
+    /// For implicit rejection.
+    pub(super) z: &'a [u8],
 }
 
 impl<'a> Parts<'a> {
@@ -143,11 +182,14 @@ impl<'a> Parts<'a> {
     /// If the key has another length than its size says.
     fn new(size: Size, expanded: &'a [u8]) -> Self {
         assert_eq!(expanded.len(), size.decapsulation_key_len());
-        let (_, rest) = expanded.split_at(384 * size.rank());
+        let (secret, rest) = expanded.split_at(384 * size.rank());
         let (encapsulation_key, rest) = rest.split_at(size.encapsulation_key_len());
+        let (hash, z) = rest.split_at(32);
         Self {
+            secret,
             encapsulation_key,
-            hash: &rest[..32],
+            hash,
+            z,
         }
     }
 }

@@ -11,6 +11,7 @@
 //! checked once, when it is loaded.
 
 mod key;
+mod pass;
 mod request;
 mod work;
 
@@ -82,6 +83,9 @@ impl fmt::Display for Size {
         })
     }
 }
+
+/// Bytes of a key in seed form: `d`, then `z` (FIPS 203, section 7.1).
+pub const SEED_LEN: usize = 64;
 
 #[cfg(test)]
 mod tests;

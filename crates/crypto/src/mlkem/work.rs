@@ -1,24 +1,28 @@
 //! The three operations as kinds of work, each of one size on one backend.
 
-use super::{Decapsulate, DecapsulationKey, Encapsulate, Keygen, Size};
-use crate::{AgreeError, Backend, BackendUnavailable, Preference, Shared, Work};
+use super::pass::{Pass, Passes};
+use super::request::KEY_MODULUS;
+use super::{Decapsulate, DecapsulationKey, Encapsulate, Keygen, SEED_LEN, Size};
+use crate::{AgreeError, Backend, BackendUnavailable, Shared, Work};
+use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+use zeroize::Zeroizing;
 
 /// Key generation (FIPS 203, algorithm 19), `mlkem768-keygen` and so on.
 #[derive(Debug)]
 pub struct KeyGeneration {
-    size: Size,
+    code: Code,
 }
 
 /// Encapsulation (FIPS 203, algorithm 20), `mlkem768-encaps` and so on.
 #[derive(Debug)]
 pub struct Encapsulation {
-    size: Size,
+    code: Code,
 }
 
 /// Decapsulation (FIPS 203, algorithm 21), `mlkem768-decaps` and so on.
 #[derive(Debug)]
 pub struct Decapsulation {
-    size: Size,
+    code: Code,
 }
 
 impl KeyGeneration {
@@ -28,8 +32,8 @@ impl KeyGeneration {
     ///
     /// When this machine cannot run the backend.
     pub fn new(backend: Backend, size: Size) -> Result<Self, BackendUnavailable> {
-        Preference::Exactly(backend).resolve()?;
-        Ok(Self { size })
+        let code = Code::new(backend, size)?;
+        Ok(Self { code })
     }
 }
 
@@ -40,8 +44,8 @@ impl Encapsulation {
     ///
     /// When this machine cannot run the backend.
     pub fn new(backend: Backend, size: Size) -> Result<Self, BackendUnavailable> {
-        Preference::Exactly(backend).resolve()?;
-        Ok(Self { size })
+        let code = Code::new(backend, size)?;
+        Ok(Self { code })
     }
 }
 
@@ -52,8 +56,8 @@ impl Decapsulation {
     ///
     /// When this machine cannot run the backend.
     pub fn new(backend: Backend, size: Size) -> Result<Self, BackendUnavailable> {
-        Preference::Exactly(backend).resolve()?;
-        Ok(Self { size })
+        let code = Code::new(backend, size)?;
+        Ok(Self { code })
     }
 }
 
@@ -62,7 +66,7 @@ impl Work for KeyGeneration {
     type Output = Result<(DecapsulationKey, Vec<u8>), AgreeError>;
 
     fn name(&self) -> &'static str {
-        match self.size {
+        match self.code.size {
             Size::MlKem512 => "mlkem512-keygen",
             Size::MlKem768 => "mlkem768-keygen",
             Size::MlKem1024 => "mlkem1024-keygen",
@@ -70,15 +74,32 @@ impl Work for KeyGeneration {
     }
 
     fn lanes(&self) -> usize {
-        1
+        self.code.lanes()
     }
 
     fn takes(&self, request: &Keygen) -> bool {
-        request.size == self.size
+        request.size == self.code.size
     }
 
     fn pass(&self, requests: &[Keygen]) -> Vec<Self::Output> {
-        requests.iter().map(Keygen::alone).collect()
+        let Some(passes) = &self.code.passes else {
+            return requests.iter().map(Keygen::alone).collect();
+        };
+        let keygen = |requests: &[&Keygen]| {
+            let mut seeds = Zeroizing::new(vec![[0; SEED_LEN]; requests.len()]);
+            if aws_lc_rs::rand::fill(seeds.as_flattened_mut()).is_err() {
+                return vec![Err(AgreeError::Entropy); requests.len()];
+            }
+            let answer = |(expanded, &seed): (_, &_)| {
+                let seed = Some(Zeroizing::new(seed));
+                let key = DecapsulationKey::trusted(self.code.size, expanded, seed);
+                let public = key.encapsulation_key().to_vec();
+                Ok((key, public))
+            };
+            let keys = passes.keygen(&seeds);
+            keys.into_iter().zip(seeds.iter()).map(answer).collect()
+        };
+        self.code.answer(requests, |_| Ok(()), keygen)
     }
 
     fn alone(&self, request: &Keygen) -> Self::Output {
@@ -86,7 +107,9 @@ impl Work for KeyGeneration {
     }
 
     fn specimen(&self) -> Keygen {
-        Keygen { size: self.size }
+        Keygen {
+            size: self.code.size,
+        }
     }
 }
 
@@ -95,7 +118,7 @@ impl Work for Encapsulation {
     type Output = Result<(Vec<u8>, Shared), AgreeError>;
 
     fn name(&self) -> &'static str {
-        match self.size {
+        match self.code.size {
             Size::MlKem512 => "mlkem512-encaps",
             Size::MlKem768 => "mlkem768-encaps",
             Size::MlKem1024 => "mlkem1024-encaps",
@@ -103,15 +126,32 @@ impl Work for Encapsulation {
     }
 
     fn lanes(&self) -> usize {
-        1
+        self.code.lanes()
     }
 
     fn takes(&self, request: &Encapsulate) -> bool {
-        request.size == self.size
+        request.size == self.code.size
     }
 
     fn pass(&self, requests: &[Encapsulate]) -> Vec<Self::Output> {
-        requests.iter().map(Encapsulate::alone).collect()
+        let Some(passes) = &self.code.passes else {
+            return requests.iter().map(Encapsulate::alone).collect();
+        };
+        let encapsulate = |requests: &[&Encapsulate]| {
+            let mut randoms = Zeroizing::new(vec![[0; 32]; requests.len()]);
+            if aws_lc_rs::rand::fill(randoms.as_flattened_mut()).is_err() {
+                return vec![Err(AgreeError::Entropy); requests.len()];
+            }
+            let keys = requests.iter().map(|request| request.key.as_slice());
+            let inputs: Vec<_> = keys.zip(randoms.iter()).collect();
+            let answer = |answer: Option<_>| answer.ok_or(AgreeError::InvalidPeer(KEY_MODULUS));
+            passes
+                .encapsulate(&inputs)
+                .into_iter()
+                .map(answer)
+                .collect()
+        };
+        self.code.answer(requests, Encapsulate::check, encapsulate)
     }
 
     fn alone(&self, request: &Encapsulate) -> Self::Output {
@@ -119,9 +159,9 @@ impl Work for Encapsulation {
     }
 
     fn specimen(&self) -> Encapsulate {
-        let (_, key) = specimen_key(self.size);
+        let (_, key) = specimen_key(self.code.size);
         Encapsulate {
-            size: self.size,
+            size: self.code.size,
             key,
         }
     }
@@ -132,7 +172,7 @@ impl Work for Decapsulation {
     type Output = Result<Shared, AgreeError>;
 
     fn name(&self) -> &'static str {
-        match self.size {
+        match self.code.size {
             Size::MlKem512 => "mlkem512-decaps",
             Size::MlKem768 => "mlkem768-decaps",
             Size::MlKem1024 => "mlkem1024-decaps",
@@ -140,15 +180,25 @@ impl Work for Decapsulation {
     }
 
     fn lanes(&self) -> usize {
-        1
+        self.code.lanes()
     }
 
     fn takes(&self, request: &Decapsulate) -> bool {
-        request.key.size() == self.size
+        request.key.size() == self.code.size
     }
 
     fn pass(&self, requests: &[Decapsulate]) -> Vec<Self::Output> {
-        requests.iter().map(Decapsulate::alone).collect()
+        let Some(passes) = &self.code.passes else {
+            return requests.iter().map(Decapsulate::alone).collect();
+        };
+        let decapsulate = |requests: &[&Decapsulate]| {
+            let inputs: Vec<_> = requests
+                .iter()
+                .map(|request| (request.key.parts(), request.ciphertext.as_slice()))
+                .collect();
+            passes.decapsulate(&inputs).into_iter().map(Ok).collect()
+        };
+        self.code.answer(requests, Decapsulate::check, decapsulate)
     }
 
     fn alone(&self, request: &Decapsulate) -> Self::Output {
@@ -156,12 +206,59 @@ impl Work for Decapsulation {
     }
 
     fn specimen(&self) -> Decapsulate {
-        let size = self.size;
+        let size = self.code.size;
         let (key, public) = specimen_key(size);
         let (ciphertext, _) = Encapsulate { size, key: public }
             .alone()
             .expect("the key is good");
         Decapsulate { key, ciphertext }
+    }
+}
+
+/// One size on one backend.
+#[derive(Debug)]
+struct Code {
+    size: Size,
+    /// Absent where there are no lanes.
+    passes: Option<Box<dyn Passes>>,
+}
+
+impl Code {
+    fn new(backend: Backend, size: Size) -> Result<Self, BackendUnavailable> {
+        let unavailable = BackendUnavailable { backend };
+        let passes: Option<Box<dyn Passes>> = match backend {
+            Backend::AwsLc => None,
+            Backend::Avx512Ifma256 => {
+                let token = Avx512IfmaVl::detect().ok_or(unavailable)?;
+                Some(Box::new(Pass::ymm(token, size)))
+            }
+            Backend::Avx512Ifma => {
+                let token = Avx512Ifma::detect().ok_or(unavailable)?;
+                Some(Box::new(Pass::zmm(token, size)))
+            }
+        };
+        Ok(Self { size, passes })
+    }
+
+    fn lanes(&self) -> usize {
+        self.passes.as_ref().map_or(1, |passes| passes.lanes())
+    }
+
+    /// Answers the requests that pass the check by `run`, as many at a time as there are lanes,
+    /// and the others by the error of the check.
+    fn answer<R, T>(
+        &self,
+        requests: &[R],
+        check: impl Fn(&R) -> Result<(), AgreeError>,
+        run: impl Fn(&[&R]) -> Vec<Result<T, AgreeError>>,
+    ) -> Vec<Result<T, AgreeError>> {
+        let good: Vec<&R> = requests.iter().filter(|&r| check(r).is_ok()).collect();
+        let mut answers = good.chunks(self.lanes()).flat_map(run);
+        let answer = |request| {
+            check(request)?;
+            answers.next().expect("one answer for each request")
+        };
+        requests.iter().map(answer).collect()
     }
 }
 

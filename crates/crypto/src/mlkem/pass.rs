@@ -1,0 +1,526 @@
+//! One pass: up to `L` requests at once, one a lane.
+//!
+//! Lanes without a request repeat the first one's work, and their results are dropped. The steps
+//! are those of FIPS 203, whose algorithms are named where they begin.
+//!
+//! Everything is constant time in the secrets by construction of the kernels, with one exception
+//! that the standard provides for: the matrix is sampled by rejection, in a time that depends on
+//! the seed rho and on nothing else, and rho is public.
+
+use super::{Size, key::Parts};
+use crate::Shared;
+use std::sync::{Mutex, PoisonError};
+use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+use widelane_kernels::{Arena, Keccak, MlKem, Sponge, wipe_registers};
+use zeroize::Zeroizing;
+
+/// Passes of one size, whatever the number of lanes.
+pub(super) trait Passes: std::fmt::Debug + Send + Sync {
+    /// Requests in a full pass.
+    fn lanes(&self) -> usize;
+
+    /// Algorithm 16, ML-KEM.KeyGen_internal: the expanded decapsulation key for each seed `d || z`.
+    ///
+    /// # Panics
+    ///
+    /// If there are no seeds, or more than lanes.
+    fn keygen(&self, seeds: &[[u8; 64]]) -> Vec<Zeroizing<Vec<u8>>>;
+
+    /// Algorithm 17, ML-KEM.Encaps_internal: a ciphertext and a secret for each encapsulation key
+    /// and each `m`.
+    ///
+    /// # Panics
+    ///
+    /// If there are no requests, or more than lanes, or a key has another length than its size
+    /// says.
+    fn encapsulate(&self, requests: &[(&[u8], &[u8; 32])]) -> Vec<Encapsulated>;
+
+    /// Algorithm 18, ML-KEM.Decaps_internal: the secret in each ciphertext.
+    ///
+    /// # Panics
+    ///
+    /// If there are no requests, or more than lanes, or a ciphertext has another length than its
+    /// size says.
+    fn decapsulate(&self, requests: &[(Parts<'_>, &[u8])]) -> Vec<Shared>;
+}
+
+/// Runs passes for one size.
+#[derive(Debug)]
+pub(super) struct Pass<const L: usize> {
+    size: Size,
+    kernels: MlKem<L>,
+    keccak: Keccak<L>,
+    /// Present where the kernels run in vector registers, to wipe those.
+    registers: Option<Avx512Ifma>,
+    /// Memory of passes that are not running.
+    arenas: Mutex<Vec<Arena<L>>>,
+}
+
+/// A ciphertext and its secret; [`None`] where the encapsulation key is not reduced modulo q.
+pub(super) type Encapsulated = Option<(Vec<u8>, Shared)>;
+
+impl Pass<8> {
+    pub(super) fn zmm(token: Avx512Ifma, size: Size) -> Self {
+        let kernels = MlKem::zmm(token, size.rank());
+        Self::new(size, kernels, Keccak::zmm(token), Some(token))
+    }
+}
+
+impl Pass<4> {
+    pub(super) fn ymm(token: Avx512IfmaVl, size: Size) -> Self {
+        let kernels = MlKem::ymm(token, size.rank());
+        Self::new(size, kernels, Keccak::ymm(token), Some(token.zmm()))
+    }
+}
+
+impl<const L: usize> Passes for Pass<L> {
+    fn lanes(&self) -> usize {
+        L
+    }
+
+    fn keygen(&self, seeds: &[[u8; 64]]) -> Vec<Zeroizing<Vec<u8>>> {
+        let lanes = in_lanes::<L, _>(seeds);
+        self.with_memory(|mut w| {
+            // Algorithm 13, line 1: (rho, sigma) := G(d || k).
+            for (lane, seed) in lanes.into_iter().enumerate() {
+                let parts: [&[u8]; 2] = [&seed[..32], &[self.size.rank() as u8]];
+                Sponge::Sha3_512.start(w.state, lane, &parts);
+            }
+            self.keccak.permute(w.state, w.scratch);
+            w.rho.copy_from_slice(&w.state[..4]);
+            w.random.copy_from_slice(&w.state[4..8]);
+            // Lines 8 to 17: s, e, and their transforms.
+            let rank = self.size.rank();
+            self.noises(&mut w, 2 * rank, |noise| noise < 2 * rank);
+            for poly in w.noise[..2 * rank * POLYNOMIAL].chunks_exact_mut(POLYNOMIAL) {
+                self.kernels.ntt(poly, w.scratch);
+            }
+            // Line 18: t := A s + e; line 19, ByteEncode_12.
+            for i in 0..rank {
+                self.sample_row(&mut w, |j| [j, i]);
+                let (s, e) = w.noise.split_at(rank * POLYNOMIAL);
+                let e = &e[i * POLYNOMIAL..][..POLYNOMIAL];
+                self.kernels
+                    .product(w.sum, w.row, &s[..rank * POLYNOMIAL], w.scratch);
+                let words = &mut w.public[i * ENCODED..][..ENCODED];
+                self.kernels.encode_sum(words, e, w.sum, w.scratch);
+                let words = &mut w.secret[i * ENCODED..][..ENCODED];
+                let s = &s[i * POLYNOMIAL..][..POLYNOMIAL];
+                self.kernels.encode(words, s, w.scratch);
+            }
+            w.public[rank * ENCODED..].copy_from_slice(w.rho);
+            // Algorithm 16, line 3: dk := (dk_PKE || ek || H(ek) || z).
+            self.hash_public(&mut w);
+            let key = |(lane, seed): (usize, &[u8; 64])| {
+                let mut key = Zeroizing::new(Vec::with_capacity(self.size.decapsulation_key_len()));
+                for words in [&*w.secret, &*w.public, &*w.hash] {
+                    append(&mut key, words, lane);
+                }
+                key.extend_from_slice(&seed[32..]);
+                key
+            };
+            seeds.iter().enumerate().map(key).collect()
+        })
+    }
+
+    fn encapsulate(&self, requests: &[(&[u8], &[u8; 32])]) -> Vec<Encapsulated> {
+        let lanes = in_lanes::<L, _>(requests);
+        self.with_memory(|mut w| {
+            for (lane, (key, m)) in lanes.into_iter().enumerate() {
+                set(w.public, lane, key);
+                set(w.message, lane, *m);
+            }
+            // Line 1: (K, r) := G(m || H(ek)).
+            self.hash_public(&mut w);
+            self.derive(&mut w);
+            self.encrypt(&mut w);
+            let answer = |lane| {
+                (w.bad[0][lane] == 0).then(|| {
+                    let mut ciphertext = Vec::with_capacity(self.size.ciphertext_len());
+                    append(&mut ciphertext, w.ours, lane);
+                    (ciphertext, shared(w.shared, lane))
+                })
+            };
+            (0..requests.len()).map(answer).collect()
+        })
+    }
+
+    fn decapsulate(&self, requests: &[(Parts<'_>, &[u8])]) -> Vec<Shared> {
+        let lanes = in_lanes::<L, _>(requests);
+        self.with_memory(|mut w| {
+            let rank = self.size.rank();
+            // Lines 1 to 4.
+            for (lane, (key, ciphertext)) in lanes.into_iter().enumerate() {
+                set(w.secret, lane, key.secret);
+                set(w.public, lane, key.encapsulation_key);
+                set(w.hash, lane, key.hash);
+                let (z, theirs) = w.theirs.split_at_mut(4);
+                set(z, lane, key.z);
+                set(theirs, lane, ciphertext);
+            }
+            // Line 5, algorithm 15: m' := v' - NTT^-1(s . NTT(u')).
+            let u_words = self.kernels.u_words();
+            let (u, v) = w.theirs[4..].split_at(rank * u_words);
+            let parts = u.chunks_exact(u_words).zip(w.secret.chunks_exact(ENCODED));
+            let polys = w.noise.chunks_exact_mut(POLYNOMIAL);
+            let rows = w.row.chunks_exact_mut(POLYNOMIAL);
+            for (((u, s), poly), row) in parts.zip(polys).zip(rows) {
+                self.kernels.decompress_u(poly, u, w.scratch);
+                self.kernels.ntt(poly, w.scratch);
+                self.kernels.decode(row, w.bad, s, w.scratch);
+            }
+            let u = &w.noise[..rank * POLYNOMIAL];
+            self.kernels.product(w.sum, w.row, u, w.scratch);
+            self.kernels.inverse_ntt(w.sum, w.scratch);
+            self.kernels.decompress_v(w.rows, v, w.scratch);
+            self.kernels.recover(w.message, w.rows, w.sum, w.scratch);
+            // Line 6: (K', r') := G(m' || h).
+            self.derive(&mut w);
+            // Line 7: K~ := J(z || c).
+            let sponge = Sponge::Shake256;
+            self.keccak
+                .absorb_words(sponge, w.state, w.theirs, w.block, w.scratch);
+            w.rejected.copy_from_slice(&w.state[..4]);
+            // Lines 8 to 12: c' := K-PKE.Encrypt(ek, m', r'), and K~ where c and c' differ.
+            self.encrypt(&mut w);
+            let ciphertexts = [&*w.ours, &w.theirs[4..]];
+            let chosen = &mut w.state[..4];
+            self.kernels
+                .choose(chosen, ciphertexts, w.shared, w.rejected, w.scratch);
+            (0..requests.len())
+                .map(|lane| shared(chosen, lane))
+                .collect()
+        })
+    }
+}
+
+impl<const L: usize> Pass<L> {
+    /// The same in portable Rust: the oracle, and for keys that are loaded once.
+    pub(super) fn model(size: Size) -> Self {
+        Self::new(size, MlKem::model(size.rank()), Keccak::model(), None)
+    }
+
+    fn new(
+        size: Size,
+        kernels: MlKem<L>,
+        keccak: Keccak<L>,
+        registers: Option<Avx512Ifma>,
+    ) -> Self {
+        Self {
+            size,
+            kernels,
+            keccak,
+            registers,
+            arenas: Mutex::default(),
+        }
+    }
+
+    /// `hash := H(ek)` of the encapsulation key in `public`.
+    fn hash_public(&self, w: &mut Work<'_, L>) {
+        let sponge = Sponge::Sha3_256;
+        self.keccak
+            .absorb_words(sponge, w.state, w.public, w.block, w.scratch);
+        w.hash.copy_from_slice(&w.state[..4]);
+    }
+
+    /// `(shared, random) := G(message || hash)`.
+    fn derive(&self, w: &mut Work<'_, L>) {
+        w.state.fill([0; L]);
+        w.state[..4].copy_from_slice(w.message);
+        w.state[4..8].copy_from_slice(w.hash);
+        Sponge::Sha3_512.pad(w.state, 64);
+        self.keccak.permute(w.state, w.scratch);
+        w.shared.copy_from_slice(&w.state[..4]);
+        w.random.copy_from_slice(&w.state[4..8]);
+    }
+
+    /// Algorithm 14, K-PKE.Encrypt: `ours` is the ciphertext of `message` for the key in `public`,
+    /// with the randomness `random`; `bad` tells whether the key is reduced modulo q.
+    fn encrypt(&self, w: &mut Work<'_, L>) {
+        let rank = self.size.rank();
+        w.rho.copy_from_slice(&w.public[rank * ENCODED..]);
+        // Lines 9 to 17: y, e1, e2.
+        self.noises(w, 2 * rank + 1, |noise| noise < rank);
+        for y in w.noise[..rank * POLYNOMIAL].chunks_exact_mut(POLYNOMIAL) {
+            self.kernels.ntt(y, w.scratch);
+        }
+        // Lines 19 and 22: u := NTT^-1(A^T y) + e1, compressed.
+        let u_words = self.kernels.u_words();
+        for i in 0..rank {
+            self.sample_row(w, |j| [i, j]);
+            let (y, errors) = w.noise.split_at(rank * POLYNOMIAL);
+            self.kernels.product(w.sum, w.row, y, w.scratch);
+            self.kernels.inverse_ntt(w.sum, w.scratch);
+            let error = &errors[i * POLYNOMIAL..][..POLYNOMIAL];
+            let words = &mut w.ours[i * u_words..][..u_words];
+            self.kernels.compress_u(words, w.sum, error, w.scratch);
+        }
+        // Line 2, and the check of section 7.2.
+        w.bad[0] = [0; L];
+        let encoded = w.public.chunks_exact(ENCODED);
+        for (poly, words) in w.row.chunks_exact_mut(POLYNOMIAL).zip(encoded) {
+            self.kernels.decode(poly, w.bad, words, w.scratch);
+        }
+        // Lines 20, 21 and 23: v := NTT^-1(t . y) + e2 + mu, compressed.
+        let (y, errors) = w.noise.split_at(rank * POLYNOMIAL);
+        self.kernels.product(w.sum, w.row, y, w.scratch);
+        self.kernels.inverse_ntt(w.sum, w.scratch);
+        self.kernels.message(w.rows, w.message, w.scratch);
+        let error = &errors[rank * POLYNOMIAL..];
+        let words = &mut w.ours[rank * u_words..];
+        self.kernels
+            .compress_v(words, w.sum, error, w.rows, w.scratch);
+    }
+
+    /// The first `count` polynomials of noise from `random`, with eta_1 where `wide` says so.
+    fn noises(&self, w: &mut Work<'_, L>, count: usize, wide: impl Fn(usize) -> bool) {
+        // The states beforehand: a kernel that reads as a vector what has just been written in
+        // pieces waits until that has reached the cache.
+        for (number, state) in w.states.chunks_exact_mut(STATE).enumerate().take(count) {
+            // PRF(random, number) (section 4.1).
+            state.fill([0; L]);
+            state[..4].copy_from_slice(w.random);
+            state[4] = [number as u64; L];
+            Sponge::Shake256.pad(state, 33);
+        }
+        let states = w.states.chunks_exact_mut(STATE);
+        let polys = w.noise.chunks_exact_mut(POLYNOMIAL);
+        for (number, (state, poly)) in states.zip(polys).enumerate().take(count) {
+            self.keccak.permute(state, w.scratch);
+            if !wide(number) {
+                self.kernels.noise2(poly, &state[..16], w.scratch);
+            } else if self.kernels.noise_words() <= Sponge::Shake256.rate() {
+                let words = &state[..self.kernels.noise_words()];
+                self.kernels.noise1(poly, words, w.scratch);
+            } else {
+                let (first, second) = w.long.split_at_mut(Sponge::Shake256.rate());
+                first.copy_from_slice(&state[..first.len()]);
+                self.keccak.permute(state, w.scratch);
+                second.copy_from_slice(&state[..second.len()]);
+                self.kernels.noise1(poly, w.long, w.scratch);
+            }
+        }
+    }
+
+    /// `row := SampleNTT(rho || index(0)), SampleNTT(rho || index(1)), ...` (algorithm 7).
+    fn sample_row(&self, w: &mut Work<'_, L>, index: impl Fn(usize) -> [usize; 2]) {
+        for (j, state) in w
+            .states
+            .chunks_exact_mut(STATE)
+            .enumerate()
+            .take(self.size.rank())
+        {
+            let [first, second] = index(j);
+            state.fill([0; L]);
+            state[..4].copy_from_slice(w.rho);
+            state[4] = [(first | second << 8) as u64; L];
+            Sponge::Shake128.pad(state, 34);
+        }
+        let states = w.states.chunks_exact_mut(STATE);
+        for (poly, state) in w.row.chunks_exact_mut(POLYNOMIAL).zip(states) {
+            // Lines 4 to 16, several coefficients at a time; those beyond the last are overwritten
+            // until the end, and then left behind.
+            let mut sampled = [[0u8; 2 * COEFFICIENTS + 8]; L];
+            let mut counts = [0; L];
+            while counts.iter().any(|&count| count < COEFFICIENTS) {
+                self.keccak.permute(state, w.scratch);
+                self.kernels.candidates(w.candidates, state, w.scratch);
+                let (words, places) = w.candidates.split_at(MlKem::<L>::CANDIDATES);
+                for (lane, (sampled, count)) in sampled.iter_mut().zip(&mut counts).enumerate() {
+                    for (word, place) in words.iter().zip(places) {
+                        let at = 2 * (*count + place[lane] as usize).min(COEFFICIENTS);
+                        sampled[at..at + 8].copy_from_slice(&word[lane].to_le_bytes());
+                    }
+                    *count += places[MlKem::<L>::CANDIDATES][lane] as usize;
+                }
+            }
+            let rows = w.rows.as_flattened_mut().chunks_exact_mut(POLYNOMIAL);
+            for (row, sampled) in rows.zip(&sampled) {
+                for (word, bytes) in row.iter_mut().zip(sampled.as_chunks().0) {
+                    *word = u64::from_le_bytes(*bytes);
+                }
+            }
+            self.kernels.transpose(poly, w.rows, w.scratch);
+        }
+    }
+
+    /// Runs `f` on memory that is wiped afterwards, as are the registers.
+    fn with_memory<T>(&self, f: impl FnOnce(Work<'_, L>) -> T) -> T {
+        let lock = || self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut arena = lock()
+            .pop()
+            .unwrap_or_else(|| Arena::new(Work::<L>::len(self)));
+        let result = f(Work::new(self, arena.vectors()));
+        arena.wipe();
+        if let Some(token) = self.registers {
+            wipe_registers(token);
+        }
+        lock().push(arena);
+        result
+    }
+}
+
+/// The memory of a pass, by name. A polynomial has [`POLYNOMIAL`] vectors, 32 bytes have 4.
+struct Work<'a, const L: usize> {
+    // Polynomials: `rank` of them, `2 rank + 1`, and one each.
+    row: &'a mut [[u64; L]],
+    noise: &'a mut [[u64; L]],
+    rows: &'a mut [[u64; L]],
+    sum: &'a mut [[u64; L]],
+    // States: `2 rank + 1`, and one.
+    states: &'a mut [[u64; L]],
+    state: &'a mut [[u64; L]],
+    /// A block of a hash.
+    block: &'a mut [[u64; L]],
+    /// Random words for a polynomial, where they are more than a block.
+    long: &'a mut [[u64; L]],
+    candidates: &'a mut [[u64; L]],
+    // Bytes.
+    /// The vector s.
+    secret: &'a mut [[u64; L]],
+    /// The encapsulation key.
+    public: &'a mut [[u64; L]],
+    /// A ciphertext that we have made.
+    ours: &'a mut [[u64; L]],
+    /// z, and a ciphertext that has come.
+    theirs: &'a mut [[u64; L]],
+    /// Of 32 bytes.
+    rho: &'a mut [[u64; L]],
+    random: &'a mut [[u64; L]],
+    hash: &'a mut [[u64; L]],
+    message: &'a mut [[u64; L]],
+    shared: &'a mut [[u64; L]],
+    rejected: &'a mut [[u64; L]],
+    /// One vector: other than zero where an encapsulation key is refused.
+    bad: &'a mut [[u64; L]],
+    scratch: &'a mut [[u64; L]],
+}
+
+impl<'a, const L: usize> Work<'a, L> {
+    /// Vectors of each part, in order.
+    fn lens(pass: &Pass<L>) -> [usize; 21] {
+        let rank = pass.size.rank();
+        let ciphertext = pass.size.ciphertext_len() / 8;
+        let scratch = pass.kernels.scratch_len().max(pass.keccak.scratch_len());
+        [
+            rank * POLYNOMIAL,
+            (2 * rank + 1) * POLYNOMIAL,
+            POLYNOMIAL,
+            POLYNOMIAL,
+            (2 * rank + 1) * STATE,
+            STATE,
+            Sponge::Sha3_256.rate(),
+            pass.kernels.noise_words(),
+            2 * MlKem::<L>::CANDIDATES + 1,
+            rank * ENCODED,
+            rank * ENCODED + 4,
+            ciphertext,
+            4 + ciphertext,
+            4,
+            4,
+            4,
+            4,
+            4,
+            4,
+            1,
+            scratch,
+        ]
+    }
+
+    fn len(pass: &Pass<L>) -> usize {
+        Self::lens(pass).iter().sum()
+    }
+
+    /// Divides the memory.
+    fn new(pass: &Pass<L>, memory: &'a mut [[u64; L]]) -> Self {
+        let mut rest = memory;
+        let mut take = |len: usize| {
+            let (part, after) = std::mem::take(&mut rest).split_at_mut(len);
+            rest = after;
+            part
+        };
+        let [
+            row,
+            noise,
+            rows,
+            sum,
+            states,
+            state,
+            block,
+            long,
+            candidates,
+            secret,
+            public,
+            ours,
+            theirs,
+            rho,
+            random,
+            hash,
+            message,
+            shared,
+            rejected,
+            bad,
+            scratch,
+        ] = Self::lens(pass).map(&mut take);
+        Self {
+            row,
+            noise,
+            rows,
+            sum,
+            states,
+            state,
+            block,
+            long,
+            candidates,
+            secret,
+            public,
+            ours,
+            theirs,
+            rho,
+            random,
+            hash,
+            message,
+            shared,
+            rejected,
+            bad,
+            scratch,
+        }
+    }
+}
+
+/// Each lane's request; the first one's where there are fewer than lanes.
+fn in_lanes<const L: usize, T>(requests: &[T]) -> [&T; L] {
+    assert!(
+        (1..=L).contains(&requests.len()),
+        "{} requests",
+        requests.len()
+    );
+    std::array::from_fn(|lane| requests.get(lane).unwrap_or(&requests[0]))
+}
+
+/// Puts bytes into a lane.
+fn set<const L: usize>(to: &mut [[u64; L]], lane: usize, bytes: &[u8]) {
+    assert_eq!(8 * to.len(), bytes.len());
+    for (vector, word) in to.iter_mut().zip(bytes.as_chunks().0) {
+        vector[lane] = u64::from_le_bytes(*word);
+    }
+}
+
+/// Takes the bytes out of a lane.
+fn append<const L: usize>(to: &mut Vec<u8>, from: &[[u64; L]], lane: usize) {
+    to.extend(from.iter().flat_map(|vector| vector[lane].to_le_bytes()));
+}
+
+/// Takes 32 bytes out of a lane.
+fn shared<const L: usize>(from: &[[u64; L]], lane: usize) -> Shared {
+    let mut secret = Zeroizing::new([0; 32]);
+    for (bytes, vector) in secret.as_chunks_mut().0.iter_mut().zip(from) {
+        *bytes = vector[lane].to_le_bytes();
+    }
+    Shared::new(&*secret)
+}
+
+const POLYNOMIAL: usize = MlKem::<8>::POLYNOMIAL;
+const ENCODED: usize = MlKem::<8>::ENCODED;
+const STATE: usize = Keccak::<8>::STATE;
+const COEFFICIENTS: usize = 256;
