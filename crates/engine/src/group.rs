@@ -60,13 +60,13 @@ impl Group {
         match batching::lead(hall.leaders, self.parallelism, line.lanes(), line.worth()) {
             Lead::Alone => {
                 drop(hall);
-                return line.run_one(&request);
+                return line.run_now(&request);
             }
             Lead::Now => {
                 hall.leaders += 1;
                 drop(hall);
                 let _permit = Permit(self);
-                return line.run_one(&request);
+                return line.run_now(&request);
             }
             Lead::Wait => {}
         }

@@ -138,8 +138,10 @@ impl<R: Request> Line<R> {
             requests, replies, ..
         } = batch;
         if !self.is_worth_a_pass(&requests) {
+            let mut started = started;
             for (reply, request) in replies.into_iter().zip(&requests) {
-                reply.complete(self.run_one(request));
+                reply.complete(self.run_one(request, started));
+                started = Instant::now();
             }
             return jobs;
         }
@@ -168,9 +170,21 @@ impl<R: Request> Line<R> {
         jobs
     }
 
-    /// Runs one job on the spot, whichever way is cheaper.
-    pub(crate) fn run_one(&self, request: &R) -> Result<R::Output, JobError> {
+    /// Runs one gathered job and answers it; with a tiny job, lists of one would show in its time.
+    fn run_job(&self, job: Job<R>) -> usize {
         let started = Instant::now();
+        self.counters
+            .queued(started.saturating_duration_since(job.since));
+        job.reply.complete(self.run_one(&job.request, started));
+        1
+    }
+
+    /// Runs one job on the spot, whichever way is cheaper.
+    pub(crate) fn run_now(&self, request: &R) -> Result<R::Output, JobError> {
+        self.run_one(request, Instant::now())
+    }
+
+    fn run_one(&self, request: &R, started: Instant) -> Result<R::Output, JobError> {
         let output = if self.is_worth_a_pass(std::slice::from_ref(request)) {
             let output = self.attempt_one(request);
             self.counters.pass(1, started.elapsed());
@@ -205,6 +219,7 @@ impl<R: Request> Line<R> {
                 Ok(output)
             }
             None => {
+                tracing::error!(operation = self.name, "a job panicked");
                 self.counters.panicked();
                 Err(JobError::Panicked {
                     operation: self.name,
@@ -371,11 +386,16 @@ impl<R: Request> AnyGatherer for Gatherer<R> {
     }
 
     fn take(&mut self, first: usize, jobs: usize) -> ReadyPass {
+        let line = std::sync::Arc::clone(&self.line);
+        if jobs == 1
+            && let Some((_, job)) = self.jobs.remove(first)
+        {
+            return Box::new(move || line.run_job(job));
+        }
         let mut batch = Batch::new(jobs);
         for (_, job) in self.jobs.drain(first..first + jobs) {
             batch.add(job);
         }
-        let line = std::sync::Arc::clone(&self.line);
         Box::new(move || line.run(batch))
     }
 }

@@ -24,6 +24,17 @@ pub struct Worker {
 struct Local {
     waiting: Vec<batching::Waiting>,
     gatherers: Vec<Box<dyn AnyGatherer>>,
+    /// Jobs in all of them: callers ask often whether anything is left.
+    jobs: usize,
+}
+
+impl Local {
+    /// Takes note of what a gatherer holds now.
+    fn look_at(&mut self, index: usize) {
+        let now = self.gatherers[index].waiting();
+        self.jobs = self.jobs - self.waiting[index].jobs + now.jobs;
+        self.waiting[index] = now;
+    }
 }
 
 impl Worker {
@@ -33,7 +44,11 @@ impl Worker {
             .iter()
             .map(|gatherer| gatherer.waiting())
             .collect();
-        let local = RefCell::new(Local { waiting, gatherers });
+        let local = RefCell::new(Local {
+            waiting,
+            gatherers,
+            jobs: 0,
+        });
         Self {
             engine,
             local,
@@ -92,12 +107,7 @@ impl Worker {
 
     /// Jobs gathered by this worker and not yet run; 0 with vector cores.
     pub fn waiting(&self) -> usize {
-        self.local
-            .borrow()
-            .waiting
-            .iter()
-            .map(|line| line.jobs)
-            .sum()
+        self.local.borrow().jobs
     }
 
     /// Jobs accepted so far: unchanged since the last look means that nothing new came.
@@ -118,7 +128,7 @@ impl Worker {
         typed
             .expect("gatherers are indexed as lines are")
             .push(self.submitted.get(), job);
-        local.waiting[*index] = gatherer.waiting();
+        local.look_at(*index);
         Ok(ticket)
     }
 
@@ -126,7 +136,7 @@ impl Worker {
         // Outlives the borrow: whatever cancelled jobs own may submit as it is dropped.
         let mut unwanted = Vec::new();
         let local = &mut *self.local.borrow_mut();
-        loop {
+        while local.jobs > 0 {
             let pass = batching::next_pass(&local.waiting, idle, self.submitted.get())?;
             let gatherer = &mut local.gatherers[pass.operation];
             let pruned = gatherer.prune(pass.jobs);
@@ -134,13 +144,14 @@ impl Worker {
                 None => Some(gatherer.take(0, pass.jobs)),
                 Some(_) => None,
             };
-            local.waiting[pass.operation] = gatherer.waiting();
+            local.look_at(pass.operation);
             if ready.is_some() {
                 return ready;
             }
             // Cancelled jobs are out of the way: decide again by what is really there.
             unwanted.extend(pruned);
         }
+        None
     }
 }
 
