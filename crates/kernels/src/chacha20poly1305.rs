@@ -9,20 +9,19 @@ use crate::assembled::{Callable, Read, Written};
 ///
 /// Messages are bytes, at any address. The other arrays are vectors:
 ///
-/// * `parameters`, [`PARAMETERS`] of them: words of 32 bits, each in all places of its vector:
-///   eight of the key, the number of the chunk's first block, three of the nonce. Every call moves
-///   the number on.
+/// * `parameters`, [`PARAMETERS`](Self::PARAMETERS) of them, as 64-bit words, each a word of 32 bits
+///   twice: eight of the key, the number of the data's first block, three of the nonce.
 /// * `sums`, [`sums_len`](Self::sums_len) of them: the limbs of one sum a lane, then those of what
 ///   is added to a call's first blocks, lane by lane; after a call that is 2^128 in every lane.
-/// * `power`, [`power_len`](Self::power_len) of them: the limbs of `r^L`, then those from the
-///   second on times [`Multiplier::fold`], each in all lanes.
+/// * `power`, [`power_len`](Self::power_len) of them, as words: the limbs of `r^L`, those from the
+///   second on times [`Multiplier::fold`], and the same of `r^(2 L)`.
 /// * `scratch`, [`scratch_len`](Self::scratch_len) of them.
 ///
 /// Every method is constant time in all contents, and panics when an array has another length than
 /// it says.
 #[derive(Clone, Copy, Debug)]
 pub struct ChaCha20Poly1305<const L: usize> {
-    encrypt: Callable<L>,
+    encrypt: [Callable<L>; Source::CHUNKS],
     poly1305: Option<Poly1305<L>>,
 }
 
@@ -32,20 +31,17 @@ struct Poly1305<const L: usize> {
     multiplier: Multiplier,
     both: Callable<L>,
     open: Callable<L>,
-    authenticate: Callable<L>,
+    authenticate: [Callable<L>; Source::GROUPS.len()],
 }
 
-/// What the sums of a message are made with.
+/// What a message's tag is made with.
 #[derive(Debug)]
 pub struct Sums<'a, const L: usize> {
     /// The sums, and what is added to the next blocks.
     pub sums: &'a mut [[u64; L]],
-    /// `r^L`.
+    /// `r^L` and `r^(2 L)`.
     pub power: &'a [[u64; L]],
 }
-
-/// Vectors of `parameters`.
-pub const PARAMETERS: usize = 12;
 
 impl ChaCha20Poly1305<8> {
     /// Kernels for 512-bit registers; without a multiplier ChaCha20 only.
@@ -64,8 +60,12 @@ impl ChaCha20Poly1305<4> {
 impl<const L: usize> ChaCha20Poly1305<L> {
     /// Bytes of a chunk.
     pub const CHUNK: usize = Source::CHUNK * 8 * L;
+    /// Bytes of what most methods take.
+    pub const CHUNKS: usize = Source::CHUNKS * Self::CHUNK;
     /// Bytes of one block a lane.
-    pub const STEP: usize = 16 * L;
+    pub const GROUP: usize = 16 * L;
+    /// Vectors of `parameters`.
+    pub const PARAMETERS: usize = Source::PARAMETERS.div_ceil(L);
 
     /// Kernels in portable Rust, for tests.
     pub fn model(multiplier: Option<Multiplier>) -> Self {
@@ -74,12 +74,13 @@ impl<const L: usize> ChaCha20Poly1305<L> {
 
     fn new(multiplier: Option<Multiplier>, callable: impl Fn(Source) -> Callable<L>) -> Self {
         Self {
-            encrypt: callable(Source::Encrypt),
+            encrypt: std::array::from_fn(|i| callable(Source::Encrypt(i + 1))),
             poly1305: multiplier.map(|multiplier| Poly1305 {
                 multiplier,
                 both: callable(Source::Both(multiplier)),
                 open: callable(Source::Open(multiplier)),
-                authenticate: callable(Source::Authenticate(multiplier)),
+                authenticate: Source::GROUPS
+                    .map(|groups| callable(Source::Authenticate(multiplier, groups))),
             }),
         }
     }
@@ -99,76 +100,104 @@ impl<const L: usize> ChaCha20Poly1305<L> {
             .unwrap_or(Licence::Level0)
     }
 
+    /// Vectors of `sums`.
+    pub fn sums_len(&self) -> usize {
+        self.multiplier()
+            .map_or(0, |multiplier| 2 * multiplier.limbs())
+    }
+
+    /// Vectors of `power`.
+    pub fn power_len(&self) -> usize {
+        let words = self
+            .multiplier()
+            .map_or(0, |multiplier| 2 * multiplier.power_len());
+        words.div_ceil(L)
+    }
+
     /// Vectors of scratch space that every method needs.
     pub fn scratch_len(&self) -> usize {
-        self.kernels().map(Callable::slots).max().unwrap_or(0)
+        self.kernels()
+            .map(|callable| callable.slots())
+            .max()
+            .unwrap_or(0)
     }
 
-    fn kernels(&self) -> impl Iterator<Item = &Callable<L>> {
-        let poly1305 = self.poly1305.iter();
-        poly1305
-            .flat_map(|kernels| [&kernels.both, &kernels.open, &kernels.authenticate])
-            .chain([&self.encrypt])
+    /// The same for [`encrypt`](Self::encrypt) only.
+    pub fn encrypt_scratch_len(&self) -> usize {
+        let slots = self.encrypt.iter().map(|callable| callable.slots());
+        slots.max().unwrap_or(0)
     }
 
-    /// `data ^= key stream`, for one chunk.
+    fn kernels(&self) -> impl Iterator<Item = Callable<L>> {
+        let of_poly1305 = |kernels: &Poly1305<L>| {
+            let [four, one] = kernels.authenticate;
+            [kernels.both, kernels.open, four, one]
+        };
+        self.encrypt
+            .iter()
+            .copied()
+            .chain(self.poly1305.iter().flat_map(of_poly1305))
+    }
+
+    /// `data ^= key stream`, for one chunk or two.
     #[inline]
-    pub fn encrypt(&self, data: &mut [u8], parameters: &mut [[u64; L]], scratch: &mut [[u64; L]]) {
-        let written = [Written::Bytes(data), Written::Lanes(parameters)];
-        self.encrypt.call_on_bytes(written, [], scratch);
+    pub fn encrypt(&self, data: &mut [u8], parameters: &[[u64; L]], scratch: &mut [[u64; L]]) {
+        let kernel = &self.encrypt[usize::from(data.len() > Self::CHUNK)];
+        kernel.call_on_bytes([Written::Bytes(data)], [Read::Lanes(parameters)], scratch);
     }
 
-    /// `data ^= key stream` and `sums := sums r^L + blocks` of the text, for one chunk each.
+    /// `data ^= key stream` and `sums := sums r^L + blocks` of the text, as often as it has one for
+    /// each lane: two chunks each.
     #[inline]
     pub fn both(
         &self,
         data: &mut [u8],
-        parameters: &mut [[u64; L]],
+        parameters: &[[u64; L]],
         text: &[u8],
         sums: &mut Sums<'_, L>,
         scratch: &mut [[u64; L]],
     ) {
         self.poly1305().both.call_on_bytes(
+            [Written::Bytes(data), Written::Lanes(sums.sums)],
             [
-                Written::Bytes(data),
-                Written::Lanes(parameters),
-                Written::Lanes(sums.sums),
+                Read::Lanes(parameters),
+                Read::Bytes(text),
+                Read::Lanes(sums.power),
             ],
-            [Read::Bytes(text), Read::Lanes(sums.power)],
             scratch,
         );
     }
 
-    /// `sums := sums r^L + blocks` of the data, then `data ^= key stream`, for one chunk.
+    /// `sums := sums r^L + blocks` of the data, then `data ^= key stream`, for two chunks.
     #[inline]
     pub fn open(
         &self,
         data: &mut [u8],
-        parameters: &mut [[u64; L]],
+        parameters: &[[u64; L]],
         sums: &mut Sums<'_, L>,
         scratch: &mut [[u64; L]],
     ) {
         self.poly1305().open.call_on_bytes(
-            [
-                Written::Bytes(data),
-                Written::Lanes(parameters),
-                Written::Lanes(sums.sums),
-            ],
-            [Read::Lanes(sums.power)],
+            [Written::Bytes(data), Written::Lanes(sums.sums)],
+            [Read::Lanes(parameters), Read::Lanes(sums.power)],
             scratch,
         );
     }
 
-    /// `sums := sums r^L + blocks` for a text of whole [`STEP`](Self::STEP)s.
+    /// `sums := sums r^L + blocks` for a text of whole [`GROUP`](Self::GROUP)s.
     #[inline]
-    pub fn authenticate(&self, text: &[u8], sums: &mut Sums<'_, L>, scratch: &mut [[u64; L]]) {
-        assert_eq!(text.len() % Self::STEP, 0);
-        for step in text.chunks_exact(Self::STEP) {
-            self.poly1305().authenticate.call_on_bytes(
-                [Written::Lanes(sums.sums)],
-                [Read::Bytes(step), Read::Lanes(sums.power)],
-                scratch,
-            );
+    pub fn authenticate(&self, mut text: &[u8], sums: &mut Sums<'_, L>, scratch: &mut [[u64; L]]) {
+        assert_eq!(text.len() % Self::GROUP, 0);
+        for (kernel, groups) in self.poly1305().authenticate.iter().zip(Source::GROUPS) {
+            let mut pieces = text.chunks_exact(groups * Self::GROUP);
+            for piece in &mut pieces {
+                kernel.call_on_bytes(
+                    [Written::Lanes(sums.sums)],
+                    [Read::Bytes(piece), Read::Lanes(sums.power)],
+                    scratch,
+                );
+            }
+            text = pieces.remainder();
         }
     }
 

@@ -26,7 +26,7 @@ pub mod port_limit;
 
 pub use arena::Arena;
 pub use assembled::wipe_registers;
-pub use chacha20poly1305::{ChaCha20Poly1305, PARAMETERS, Sums};
+pub use chacha20poly1305::{ChaCha20Poly1305, Sums};
 pub use curve25519::Curve25519;
 pub use keccak::{Keccak, Sponge};
 pub use mldsa::MlDsa;

@@ -7,10 +7,10 @@
 
 use crate::machine::{Array, Machine};
 
-/// Vectors of a state, and of the data that one kernel encrypts.
+/// Vectors of a state, and of the data that it encrypts.
 pub(crate) const STATE: usize = 16;
-/// Vectors of an array that holds what is not constant in a state: eight of the key, the counter of
-/// the first block, three of the nonce. Each word stands in all places.
+/// 64-bit words of an array that holds what is not constant in a state: eight words of the key, the
+/// counter of the first block, three words of the nonce, each word of 32 bits twice.
 pub(crate) const PARAMETERS: usize = 12;
 /// Where in it the counter stands.
 pub(crate) const COUNTER: usize = 8;
@@ -24,23 +24,20 @@ pub(crate) struct Blocks<V> {
 }
 
 impl<V: Copy> Blocks<V> {
-    /// The initial states (section 2.3) with the parameters in `array`, where the counter is moved
-    /// on to the block after these.
-    pub(crate) fn new<M: Machine<V = V>>(m: &mut M, array: Array) -> Self {
-        let places = 2 * m.lanes();
-        let first = m.load(array, COUNTER);
+    /// The initial states (section 2.3) with the parameters in `array`, of blocks that come after
+    /// `before` such chunks.
+    pub(crate) fn new<M: Machine<V = V>>(m: &mut M, array: Array, before: usize) -> Self {
+        let first = m.broadcast(array, COUNTER);
+        let lanes = m.lanes();
         let offsets = m.vector(std::array::from_fn(|lane| {
-            let place = 2 * lane as u64;
+            let place = 2 * (before * lanes + lane) as u64;
             (place + 1) << 32 | place
         }));
         let counters = m.add32(first, offsets);
-        let all = m.splat((places as u64) << 32 | places as u64);
-        let next = m.add32(first, all);
-        m.store(array, COUNTER, next);
         let initial = std::array::from_fn(|word| match word {
             0..4 => m.splat(u64::from(CONSTANTS[word]) << 32 | u64::from(CONSTANTS[word])),
             12 => counters,
-            _ => m.load(array, word - 4),
+            _ => m.broadcast(array, word - 4),
         });
         Self {
             initial,
@@ -48,28 +45,34 @@ impl<V: Copy> Blocks<V> {
         }
     }
 
-    /// Round `index` of [`ROUNDS`]: four quarter rounds, step by step side by side.
-    pub(crate) fn round<M: Machine<V = V>>(&mut self, m: &mut M, index: usize) {
+    /// Round `index` of [`ROUNDS`]: four quarter rounds, step by step side by side, and beside
+    /// those of the other `states`.
+    pub(crate) fn round<M: Machine<V = V>>(m: &mut M, states: &mut [Self], index: usize) {
         // Even rounds take columns, odd ones diagonals.
         let slant = index % 2;
         let place = |row: usize, i: usize| 4 * row + (i + slant * row) % 4;
         // (a, b, d, bits): a += b; d ^= a; d <<<= bits (section 2.1).
         for (a, b, d, bits) in [(0, 1, 3, 16), (2, 3, 1, 12), (0, 1, 3, 8), (2, 3, 1, 7)] {
-            let x = &mut self.words;
-            for i in 0..4 {
-                x[place(a, i)] = m.add32(x[place(a, i)], x[place(b, i)]);
+            for Self { words: x, .. } in &mut *states {
+                for i in 0..4 {
+                    x[place(a, i)] = m.add32(x[place(a, i)], x[place(b, i)]);
+                }
             }
-            for i in 0..4 {
-                x[place(d, i)] = m.xor(x[place(d, i)], x[place(a, i)]);
+            for Self { words: x, .. } in &mut *states {
+                for i in 0..4 {
+                    x[place(d, i)] = m.xor(x[place(d, i)], x[place(a, i)]);
+                }
             }
-            for i in 0..4 {
-                x[place(d, i)] = m.rol32(x[place(d, i)], bits);
+            for Self { words: x, .. } in &mut *states {
+                for i in 0..4 {
+                    x[place(d, i)] = m.rol32(x[place(d, i)], bits);
+                }
             }
         }
     }
 
-    /// `data ^= key stream`, after all rounds.
-    pub(crate) fn encrypt<M: Machine<V = V>>(mut self, m: &mut M, data: Array) {
+    /// `data ^= key stream`, after all rounds, from vector `at` of it.
+    pub(crate) fn encrypt<M: Machine<V = V>>(mut self, m: &mut M, data: Array, at: usize) {
         for (word, &initial) in self.words.iter_mut().zip(&self.initial) {
             *word = m.add32(*word, initial);
         }
@@ -99,7 +102,7 @@ impl<V: Copy> Blocks<V> {
                     // A block is two vectors.
                     2 => {
                         for (half, of) in halves.iter().enumerate() {
-                            xor_into(m, data, 2 * block + half, of[j]);
+                            xor_into(m, data, at + 2 * block + half, of[j]);
                         }
                     }
                     // A block is one vector, still in four places.
@@ -109,7 +112,7 @@ impl<V: Copy> Blocks<V> {
                             0 => even_pairs(m, a, b),
                             _ => odd_pairs(m, a, b),
                         };
-                        xor_into(m, data, block, vector);
+                        xor_into(m, data, at + block, vector);
                     }
                 }
             }

@@ -43,8 +43,8 @@ impl Multiplier {
         }
     }
 
-    /// Vectors of a power of `r`: its limbs, then those from the second on times
-    /// [`fold`](Self::fold), each in every lane.
+    /// Words of a power of `r`: its limbs, then those from the second on times
+    /// [`fold`](Self::fold).
     pub const fn power_len(self) -> usize {
         2 * self.limbs() - 1
     }
@@ -54,7 +54,7 @@ impl Multiplier {
         5 << (self.limb_bits() * self.limbs() as u32 - 130)
     }
 
-    /// Every vector of a power of `r` is below 2^bits.
+    /// Every word of a power of `r` is below 2^bits.
     pub const fn power_bits(self) -> u32 {
         match self {
             Multiplier::Madd52 => 49,
@@ -75,11 +75,12 @@ pub(crate) struct Sums<V> {
     /// What is added to the next blocks: to the caller's first ones what the caller says, to all
     /// others 2^128 (section 2.5: "add one bit beyond the number of octets").
     addend: Vec<Option<V>>,
-    power: Vec<V>,
+    power: Array,
 }
 
 impl<V: Copy> Sums<V> {
-    /// `array` has the limbs of the sums and those of the first addend, `power` those of `r^L`.
+    /// `array` has the limbs of the sums and those of the first addend, `power` the words of `r^L`
+    /// and of `r^(2 L)`.
     pub(crate) fn new<M: Machine<V = V>>(
         m: &mut M,
         multiplier: Multiplier,
@@ -92,28 +93,38 @@ impl<V: Copy> Sums<V> {
             array,
             limbs: (0..limbs).map(|i| m.load(array, i)).collect(),
             addend: (limbs..2 * limbs).map(|i| Some(m.load(array, i))).collect(),
-            power: (0..multiplier.power_len())
-                .map(|i| m.load(power, i))
-                .collect(),
+            power,
         }
     }
 
-    /// `sums := sums r^L + blocks`, the unreduced columns, for the blocks in vectors `2 index` and
-    /// `2 index + 1` of `data`: even lanes take those of the first vector in order, odd lanes those
-    /// of the second.
-    pub(crate) fn multiply<M: Machine<V = V>>(
+    /// `sums := sums r^L + blocks`, the unreduced columns, for group `index` of `data`: one block a
+    /// lane.
+    pub(crate) fn one<M: Machine<V = V>>(
         &mut self,
         m: &mut M,
         data: Array,
         index: usize,
     ) -> Columns<V> {
-        let (a, b) = (m.load(data, 2 * index), m.load(data, 2 * index + 1));
-        let (low, high) = (m.unpack_low64(a, b), m.unpack_high64(a, b));
-        let blocks = self.split(m, low, high);
-        match self.multiplier {
-            Multiplier::Madd52 => self.madd(m, &blocks),
-            Multiplier::Mul32 => self.mul(m, &blocks),
-        }
+        let mut columns = self.blocks(m, data, index);
+        let sums = self.limbs.clone();
+        self.multiply(m, &mut columns, &sums, 1);
+        columns
+    }
+
+    /// The same for groups `index` and `index + 1`, `sums := sums r^(2 L) + blocks r^L + blocks`:
+    /// one carry for both.
+    pub(crate) fn two<M: Machine<V = V>>(
+        &mut self,
+        m: &mut M,
+        data: Array,
+        index: usize,
+    ) -> Columns<V> {
+        let first = self.blocks(m, data, index);
+        let mut columns = self.blocks(m, data, index + 1);
+        self.multiply(m, &mut columns, &first.low, 1);
+        let sums = self.limbs.clone();
+        self.multiply(m, &mut columns, &sums, 2);
+        columns
     }
 
     /// Carries columns to limbs.
@@ -134,8 +145,12 @@ impl<V: Copy> Sums<V> {
         }
     }
 
-    /// The limbs of blocks, with the addend.
-    fn split<M: Machine<V = V>>(&mut self, m: &mut M, low: V, high: V) -> Vec<V> {
+    /// The limbs of a group of blocks with the addend, as columns: those in vectors `2 index` and
+    /// `2 index + 1` of `data`, of which even lanes take the first vector's in order, odd lanes the
+    /// second's.
+    fn blocks<M: Machine<V = V>>(&mut self, m: &mut M, data: Array, index: usize) -> Columns<V> {
+        let (a, b) = (m.load(data, 2 * index), m.load(data, 2 * index + 1));
+        let (low, high) = (m.unpack_low64(a, b), m.unpack_high64(a, b));
         let bits = self.multiplier.limb_bits();
         let ones = m.splat((1 << bits) - 1);
         let blocks: Vec<_> = (0..self.limbs.len() as u32)
@@ -156,7 +171,7 @@ impl<V: Copy> Sums<V> {
                 }
             })
             .collect();
-        let sums = blocks
+        let low = blocks
             .into_iter()
             .zip(&self.addend)
             .map(|(limb, addend)| match *addend {
@@ -165,7 +180,11 @@ impl<V: Copy> Sums<V> {
             })
             .collect();
         self.constant_addend(m);
-        sums
+        let high = match self.multiplier {
+            Multiplier::Madd52 => vec![m.splat(0); self.limbs.len()],
+            Multiplier::Mul32 => Vec::new(),
+        };
+        Columns { low, high }
     }
 
     fn constant_addend<M: Machine<V = V>>(&mut self, m: &mut M) {
@@ -175,41 +194,37 @@ impl<V: Copy> Sums<V> {
         self.addend[highest] = Some(bit);
     }
 
-    /// The vector of the power for limb `i` of a sum in column `k`: a product beyond the highest
-    /// column comes back, folded.
-    fn factor(&self, i: usize, k: usize) -> V {
-        let limbs = self.limbs.len();
-        if i <= k {
-            self.power[k - i]
-        } else {
-            self.power[limbs - 1 + limbs + k - i]
-        }
-    }
-
-    fn madd<M: Machine<V = V>>(&self, m: &mut M, blocks: &[V]) -> Columns<V> {
-        let zero = m.splat(0);
-        let (mut low, mut high) = (blocks.to_vec(), vec![zero; blocks.len()]);
-        // The lowest limb is the last to be known.
-        for i in [2, 1, 0] {
-            for k in 0..3 {
-                low[k] = m.madd_lo(low[k], self.limbs[i], self.factor(i, k));
-                high[k] = m.madd_hi(high[k], self.limbs[i], self.factor(i, k));
+    /// `columns += factor r^(power L)`.
+    fn multiply<M: Machine<V = V>>(
+        &self,
+        m: &mut M,
+        columns: &mut Columns<V>,
+        factor: &[V],
+        power: usize,
+    ) {
+        let limbs = factor.len();
+        let of_power = (power - 1) * self.multiplier.power_len();
+        // The limbs of the sums that are known first come first.
+        let order: &[usize] = match self.multiplier {
+            Multiplier::Madd52 => &[2, 1, 0],
+            Multiplier::Mul32 => &[2, 3, 4, 0, 1],
+        };
+        for &i in order {
+            for k in 0..limbs {
+                // A product beyond the highest column comes back, folded.
+                let word = if i <= k { k - i } else { 2 * limbs - 1 + k - i };
+                let word = m.broadcast(self.power, of_power + word);
+                match self.multiplier {
+                    Multiplier::Madd52 => {
+                        columns.low[k] = m.madd_lo(columns.low[k], factor[i], word);
+                        columns.high[k] = m.madd_hi(columns.high[k], factor[i], word);
+                    }
+                    Multiplier::Mul32 => {
+                        let product = m.mul32(factor[i], word);
+                        columns.low[k] = m.add(columns.low[k], product);
+                    }
+                }
             }
-        }
-        Columns { low, high }
-    }
-
-    fn mul<M: Machine<V = V>>(&self, m: &mut M, blocks: &[V]) -> Columns<V> {
-        let mut low = blocks.to_vec();
-        for i in [2, 3, 4, 0, 1] {
-            for (k, column) in low.iter_mut().enumerate() {
-                let product = m.mul32(self.limbs[i], self.factor(i, k));
-                *column = m.add(*column, product);
-            }
-        }
-        Columns {
-            low,
-            high: Vec::new(),
         }
     }
 
@@ -252,7 +267,7 @@ impl<V: Copy> Sums<V> {
     }
 }
 
-/// A product before its carries: for 52-bit multiply-adds the low halves and the high ones.
+/// Numbers before their carries: for 52-bit multiply-adds the low halves and the high ones.
 pub(crate) struct Columns<V> {
     low: Vec<V>,
     high: Vec<V>,

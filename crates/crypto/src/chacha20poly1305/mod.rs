@@ -27,6 +27,7 @@ mod tests;
 use aws_lc_rs::aead;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::OnceLock;
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 use widelane_kernels::ChaCha20Poly1305 as Kernels;
 use widelane_lanes::{Licence, Multiplier};
@@ -67,6 +68,8 @@ pub enum Choice {
 #[derive(Clone, Copy, Debug)]
 pub struct Cipher {
     code: Code,
+    /// Bytes of the messages that are left to aws-lc-rs.
+    left: [usize; 2],
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -83,8 +86,16 @@ pub struct Key {
 
 enum Inner {
     AwsLc(aead::LessSafeKey),
-    Ymm(Form, Record<4>, Zeroizing<[u32; 8]>),
-    Zmm(Form, Record<8>, Zeroizing<[u32; 8]>),
+    Ymm(Form, Record<4>, Words),
+    Zmm(Form, Record<8>, Words),
+}
+
+/// A key as the kernels take it, and for the messages that are left to aws-lc-rs, once there were
+/// any.
+struct Words {
+    words: Zeroizing<[u32; 8]>,
+    left: [usize; 2],
+    peer: OnceLock<aead::LessSafeKey>,
 }
 
 /// Bytes of a nonce.
@@ -136,6 +147,16 @@ impl Form {
         }
     }
 
+    /// Bytes, from and to, of the messages for which aws-lc-rs is faster, as measured on Zen 5: a
+    /// little text beyond the first call of a kernel is not worth the second one.
+    fn left_to_aws_lc(self) -> [usize; 2] {
+        match self {
+            Self::AwsLc | Self::Zmm512Ifma => [0, 0],
+            Self::Ymm256Light | Self::Ymm256 => [961, 2400],
+            Self::Zmm512 => [1985, 2400],
+        }
+    }
+
     /// How lanes make Poly1305's sums, if they do.
     fn multiplier(self) -> Option<Multiplier> {
         match self {
@@ -166,14 +187,17 @@ impl Cipher {
             Form::AwsLc => Code::AwsLc,
             Form::Ymm256Light | Form::Ymm256 => {
                 let token = Avx512IfmaVl::detect().ok_or(unavailable)?;
-                Code::Ymm(form, Record::new(Kernels::ymm(token, form.multiplier())))
+                let kernels = Kernels::ymm(token, form.multiplier());
+                Code::Ymm(form, Record::new(kernels, Some(token.zmm())))
             }
             Form::Zmm512 | Form::Zmm512Ifma => {
                 let token = Avx512Ifma::detect().ok_or(unavailable)?;
-                Code::Zmm(form, Record::new(Kernels::zmm(token, form.multiplier())))
+                let kernels = Kernels::zmm(token, form.multiplier());
+                Code::Zmm(form, Record::new(kernels, Some(token)))
             }
         };
-        Ok(Self { code })
+        let left = form.left_to_aws_lc();
+        Ok(Self { code, left })
     }
 
     /// The form that was chosen.
@@ -188,13 +212,14 @@ impl Cipher {
     pub fn key(&self, key: &[u8; 32]) -> Key {
         let words = || {
             let (words, _) = key.as_chunks();
-            Zeroizing::new(std::array::from_fn(|i| u32::from_le_bytes(words[i])))
+            Words {
+                words: Zeroizing::new(std::array::from_fn(|i| u32::from_le_bytes(words[i]))),
+                left: self.left,
+                peer: OnceLock::new(),
+            }
         };
         let inner = match self.code {
-            Code::AwsLc => {
-                let key = aead::UnboundKey::new(&aead::CHACHA20_POLY1305, key);
-                Inner::AwsLc(aead::LessSafeKey::new(key.expect("its keys have 32 bytes")))
-            }
+            Code::AwsLc => Inner::AwsLc(aws_lc(key)),
             Code::Ymm(form, record) => Inner::Ymm(form, record, words()),
             Code::Zmm(form, record) => Inner::Zmm(form, record, words()),
         };
@@ -228,19 +253,20 @@ impl Key {
         if len as u64 > MAX_LEN {
             return Err(SealError::TooLong { len });
         }
-        match &self.inner {
-            Inner::AwsLc(key) => {
-                let nonce = aead::Nonce::assume_unique_for_key(*nonce);
-                let tag = key
-                    .seal_in_place_separate_tag(nonce, aead::Aad::from(aad), text)
-                    .map_err(|_| SealError::TooLong { len })?;
-                let mut bytes = [0; TAG_LEN];
-                bytes.copy_from_slice(tag.as_ref());
-                Ok(bytes)
-            }
-            Inner::Ymm(_, record, key) => Ok(record.seal(key, nonce, aad, text)),
-            Inner::Zmm(_, record, key) => Ok(record.seal(key, nonce, aad, text)),
+        if let Some(key) = self.inner.aws_lc(len) {
+            let nonce = aead::Nonce::assume_unique_for_key(*nonce);
+            let tag = key
+                .seal_in_place_separate_tag(nonce, aead::Aad::from(aad), text)
+                .map_err(|_| SealError::TooLong { len })?;
+            let mut bytes = [0; TAG_LEN];
+            bytes.copy_from_slice(tag.as_ref());
+            return Ok(bytes);
         }
+        Ok(match &self.inner {
+            Inner::Ymm(_, record, key) => record.seal(&key.words, nonce, aad, text),
+            Inner::Zmm(_, record, key) => record.seal(&key.words, nonce, aad, text),
+            Inner::AwsLc(_) => unreachable!("answered above"),
+        })
     }
 
     /// Decrypts in place what is a ciphertext followed by its tag, and gives the plaintext.
@@ -259,7 +285,7 @@ impl Key {
         if len as u64 > MAX_LEN {
             return Err(OpenError);
         }
-        if let Inner::AwsLc(key) = &self.inner {
+        if let Some(key) = self.inner.aws_lc(len) {
             let nonce = aead::Nonce::assume_unique_for_key(*nonce);
             return key
                 .open_in_place(nonce, aead::Aad::from(aad), sealed)
@@ -267,12 +293,42 @@ impl Key {
         }
         let (text, tag) = sealed.split_last_chunk_mut().ok_or(OpenError)?;
         let genuine = match &self.inner {
-            Inner::Ymm(_, record, key) => record.open(key, nonce, aad, text, tag),
-            Inner::Zmm(_, record, key) => record.open(key, nonce, aad, text, tag),
+            Inner::Ymm(_, record, key) => record.open(&key.words, nonce, aad, text, tag),
+            Inner::Zmm(_, record, key) => record.open(&key.words, nonce, aad, text, tag),
             Inner::AwsLc(_) => unreachable!("answered above"),
         };
         if genuine { Ok(text) } else { Err(OpenError) }
     }
+}
+
+impl Inner {
+    /// The key for aws-lc-rs, if a message of `len` bytes is left to it.
+    fn aws_lc(&self, len: usize) -> Option<&aead::LessSafeKey> {
+        match self {
+            Self::AwsLc(key) => Some(key),
+            Self::Ymm(_, _, key) | Self::Zmm(_, _, key) => {
+                let [from, to] = key.left;
+                (from..to)
+                    .contains(&len)
+                    .then(|| key.peer.get_or_init(|| key.to_aws_lc()))
+            }
+        }
+    }
+}
+
+impl Words {
+    fn to_aws_lc(&self) -> aead::LessSafeKey {
+        let mut bytes = Zeroizing::new([0; 32]);
+        for (bytes, word) in bytes.chunks_exact_mut(4).zip(self.words.iter()) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        aws_lc(&bytes)
+    }
+}
+
+fn aws_lc(key: &[u8; 32]) -> aead::LessSafeKey {
+    let key = aead::UnboundKey::new(&aead::CHACHA20_POLY1305, key);
+    aead::LessSafeKey::new(key.expect("its keys have 32 bytes"))
 }
 
 /// Bytes of the longest text: what 2^32 - 1 blocks encrypt (RFC 8439, section 2.8).

