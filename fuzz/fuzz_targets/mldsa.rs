@@ -1,0 +1,101 @@
+//! Verifying hostile ML-DSA signatures in lanes never panics, agrees with aws-lc-rs, and harms no
+//! neighbour; loading hostile keys never panics, and a key that is accepted signs.
+//!
+//! The first byte chooses the size. The rest is a list of changes to a sound key, message and
+//! signature, which gets past the structure, and once more the signature as it is.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use std::sync::LazyLock;
+use widelane_crypto::mldsa::{
+    PrivateKey, PublicKey, SignRequest, Signing, Size, Verification, VerifyRequest,
+};
+use widelane_crypto::{Preference, Work};
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&first, data)) = data.split_first() else {
+        return;
+    };
+    let sound = &SOUND[usize::from(first) % SOUND.len()];
+    let public = sound.key.public_key().as_bytes();
+    let (key, message, signature) = sound.changed(data);
+    let changed = PublicKey::from_bytes(sound.size, &key).expect("every key of this length is one");
+    let unchanged = PublicKey::from_bytes(sound.size, public).expect("it is sound");
+    let requests = [
+        VerifyRequest::new(&unchanged, MESSAGE, &sound.signature),
+        VerifyRequest::new(&changed, &message, &signature),
+        VerifyRequest::new(&unchanged, MESSAGE, &signature),
+        VerifyRequest::new(&unchanged, MESSAGE, data),
+        VerifyRequest::new(&unchanged, MESSAGE, &sound.signature),
+    ];
+    let answers = sound.verification.pass(&requests);
+    assert!(answers[0].is_ok() && answers[4].is_ok());
+    for (request, answer) in requests.iter().zip(&answers) {
+        assert_eq!(sound.verification.alone(request).is_ok(), answer.is_ok());
+    }
+
+    // A message must be possible for every error.
+    if let Err(error) = PublicKey::from_spki(data) {
+        assert!(!error.to_string().is_empty());
+    }
+    match PrivateKey::from_pkcs8_der(data) {
+        Ok(key) if key.size() == sound.size => {
+            let answers = sound.signing.pass(&[SignRequest::new(&key, MESSAGE)]);
+            let signature = answers[0].as_ref().expect("an accepted key signs");
+            let request = VerifyRequest::new(key.public_key(), MESSAGE, signature);
+            assert!(sound.verification.alone(&request).is_ok());
+        }
+        Ok(_) => {}
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+});
+
+struct Sound {
+    size: Size,
+    key: PrivateKey,
+    signature: Vec<u8>,
+    signing: Signing,
+    verification: Verification,
+}
+
+impl Sound {
+    fn new(size: Size) -> Self {
+        let backend = Preference::Auto.resolve().expect("some backend runs here");
+        let signing = Signing::new(size, backend).expect("the backend runs here");
+        let key = PrivateKey::from_seed(size, &[5; 32]).expect("a seed has 32 bytes");
+        Self {
+            size,
+            signature: signing
+                .alone(&SignRequest::new(&key, MESSAGE))
+                .expect("a sound key signs"),
+            key,
+            signing,
+            verification: Verification::new(size, backend).expect("the backend runs here"),
+        }
+    }
+
+    /// Public key, message and signature with changes of three bytes each: where (big-endian) and
+    /// what.
+    fn changed(&self, data: &[u8]) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
+        let mut key = self.key.public_key().as_bytes().to_vec();
+        let (mut message, mut signature) = (MESSAGE.to_vec(), self.signature.clone());
+        for change in data.chunks_exact(3) {
+            let mut at = usize::from(u16::from_be_bytes([change[0], change[1]]));
+            for part in [&mut signature, &mut key, &mut message] {
+                match part.get_mut(at) {
+                    Some(byte) => {
+                        *byte ^= change[2];
+                        break;
+                    }
+                    None => at -= part.len(),
+                }
+            }
+        }
+        (key, message, signature)
+    }
+}
+
+const MESSAGE: &[u8] = b"message";
+
+static SOUND: LazyLock<[Sound; 3]> = LazyLock::new(|| Size::ALL.map(Sound::new));
