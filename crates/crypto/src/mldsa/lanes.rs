@@ -114,7 +114,12 @@ impl<const L: usize> Lanes<L> {
         let prefixes = messages.map(|message| message.prefix());
         let parts: [[&[u8]; 4]; L] = std::array::from_fn(|lane| {
             let (context, text) = messages[lane].parts();
-            [hashes[lane], &prefixes[lane], context, text]
+            let prefix = match messages[lane] {
+                Message::Text { .. } => prefixes[lane].as_slice(),
+                #[cfg(test)]
+                _ => &[],
+            };
+            [hashes[lane], prefix, context, text]
         });
         self.shake256(space, parts.each_ref().map(|parts| parts.as_slice()));
         std::array::from_fn(|lane| match messages[lane] {

@@ -162,4 +162,6 @@ impl fmt::Display for Size {
 }
 
 #[cfg(test)]
+mod acvp_tests;
+#[cfg(test)]
 mod tests;

@@ -87,6 +87,9 @@ pub enum SignError {
 pub(super) enum Message<'a> {
     /// A message and its context, of at most 255 bytes.
     Text { context: &'a [u8], text: &'a [u8] },
+    /// `M'`: a message with what stands in front of it.
+    #[cfg(test)]
+    Formatted(&'a [u8]),
     /// The message representative `mu` itself.
     #[cfg(test)]
     Representative(&'a [u8; 64]),
@@ -107,6 +110,8 @@ impl<'a> Message<'a> {
     pub(super) fn parts(self) -> (&'a [u8], &'a [u8]) {
         match self {
             Self::Text { context, text } => (context, text),
+            #[cfg(test)]
+            Self::Formatted(text) => (&[], text),
             #[cfg(test)]
             Self::Representative(_) => (&[], &[]),
         }

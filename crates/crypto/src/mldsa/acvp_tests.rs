@@ -1,0 +1,160 @@
+//! Keys, signatures and verification as NIST's validation server (ACVP) wants them.
+//!
+//! The crate fips204 has a copy of the server's vectors in its package, for the functions of
+//! FIPS 204, section 6: messages are `M'`.
+
+use super::lanes::Lanes;
+use super::request::Message;
+use super::sign::{Job, sign};
+use super::verify::{Claim, verify};
+use super::{PrivateKey, PublicKey, Size};
+use serde_json::Value;
+use std::process::Command;
+use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+
+#[test]
+fn keys_from_seeds() {
+    let mut checked = 0;
+    for (size, _, test) in vectors("keyGen") {
+        let key = PrivateKey::from_seed(size, &bytes(&test["seed"])).unwrap();
+        assert_eq!(key.expanded(), bytes(&test["sk"]));
+        assert_eq!(key.public_key().as_bytes(), bytes(&test["pk"]));
+        checked += 1;
+    }
+    assert_eq!(checked, 75);
+}
+
+#[test]
+fn signatures_hedged_and_deterministic() {
+    for size in Size::ALL {
+        match Avx512Ifma::detect() {
+            Some(token) => check_signing(&Lanes::zmm(token, size)),
+            None => eprintln!("SKIP: no AVX-512 IFMA"),
+        }
+        match Avx512IfmaVl::detect() {
+            Some(token) => check_signing(&Lanes::ymm(token, size)),
+            None => eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL"),
+        }
+    }
+}
+
+fn check_signing<const L: usize>(lanes: &Lanes<L>) {
+    let of_size = |(size, ..): &(Size, Value, Value)| *size == lanes.size;
+    let tests: Vec<_> = vectors("sigGen").into_iter().filter(of_size).collect();
+    assert_eq!(tests.len(), 20);
+    let inputs: Vec<_> = tests
+        .iter()
+        .map(|(size, _, test)| {
+            let key = PrivateKey::from_expanded(*size, &bytes(&test["sk"])).unwrap();
+            let random = match &test["rnd"] {
+                Value::Null => [0; 32],
+                random => bytes(random).try_into().unwrap(),
+            };
+            (key, bytes(&test["message"]), random)
+        })
+        .collect();
+    let jobs: Vec<_> = inputs
+        .iter()
+        .map(|(key, message, random)| Job {
+            key,
+            message: Message::Formatted(message),
+            random: *random,
+        })
+        .collect();
+    for ((_, _, test), signature) in tests.iter().zip(sign(lanes, &jobs)) {
+        let expected = bytes(&test["signature"]);
+        assert!(signature == Ok(expected), "{}", test["tcId"]);
+    }
+}
+
+#[test]
+fn verification() {
+    for size in Size::ALL {
+        check_verification(&Lanes::<4>::model(size), 4);
+        match Avx512Ifma::detect() {
+            Some(token) => check_verification(&Lanes::zmm(token, size), 15),
+            None => eprintln!("SKIP: no AVX-512 IFMA"),
+        }
+        match Avx512IfmaVl::detect() {
+            Some(token) => check_verification(&Lanes::ymm(token, size), 15),
+            None => eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL"),
+        }
+    }
+}
+
+fn check_verification<const L: usize>(lanes: &Lanes<L>, count: usize) {
+    let of_size = |(size, ..): &(Size, Value, Value)| *size == lanes.size;
+    let tests: Vec<_> = vectors("sigVer").into_iter().filter(of_size).collect();
+    assert_eq!(tests.len(), 15);
+    let inputs: Vec<_> = tests
+        .iter()
+        .take(count)
+        .map(|(size, group, test)| {
+            let key = PublicKey::from_bytes(*size, &bytes(&group["pk"])).unwrap();
+            (key, bytes(&test["message"]), bytes(&test["signature"]))
+        })
+        .collect();
+    let claims: Vec<_> = inputs
+        .iter()
+        .map(|(key, message, signature)| Claim {
+            key,
+            message: Message::Formatted(message),
+            signature,
+        })
+        .collect();
+    for ((_, _, test), result) in tests.iter().zip(verify(lanes, &claims)) {
+        let passes = test["testPassed"].as_bool().unwrap();
+        assert_eq!(
+            result.is_ok(),
+            passes,
+            "{}: {}",
+            test["tcId"],
+            test["reason"]
+        );
+    }
+}
+
+/// Every test of a mode, with its size and its group.
+fn vectors(mode: &str) -> Vec<(Size, Value, Value)> {
+    let file = format!("tests/nist_vectors/ML-DSA-{mode}-FIPS204/internalProjection.json");
+    let path = package("fips204").join(file);
+    let text = std::fs::read_to_string(&path).expect("the package has the vectors");
+    let mut all: Value = serde_json::from_str(&text).unwrap();
+    let mut vectors = Vec::new();
+    for group in all["testGroups"].as_array_mut().unwrap() {
+        let name = group["parameterSet"].as_str().unwrap();
+        let size = Size::ALL.into_iter().find(|size| size.to_string() == name);
+        let size = size.unwrap();
+        let tests = group["tests"].take();
+        for test in tests.as_array().unwrap() {
+            vectors.push((size, group.clone(), test.clone()));
+        }
+    }
+    vectors
+}
+
+/// Where cargo keeps the source of a package.
+fn package(name: &str) -> std::path::PathBuf {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--offline", "--format-version", "1"])
+        .args([
+            "--manifest-path",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
+        ])
+        .output()
+        .expect("cargo runs");
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo knows its packages");
+    let packages = metadata["packages"].as_array().unwrap();
+    let package = packages.iter().find(|package| package["name"] == name);
+    let manifest = package.unwrap()["manifest_path"].as_str().unwrap();
+    std::path::Path::new(manifest).parent().unwrap().to_owned()
+}
+
+fn bytes(hex: &Value) -> Vec<u8> {
+    let digit = |digit: u8| (digit as char).to_digit(16).unwrap() as u8;
+    let pairs = hex.as_str().unwrap().as_bytes().as_chunks().0;
+    pairs
+        .iter()
+        .map(|&[high, low]| digit(high) << 4 | digit(low))
+        .collect()
+}
