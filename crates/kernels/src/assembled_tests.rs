@@ -53,7 +53,7 @@ fn inputs<const L: usize>(kernel: Kernel, round: usize, random: &mut Random) -> 
         Kernel::Modular(_) => modular(&specs, &mut inputs),
         Kernel::MlDsa(kernel) => mldsa(kernel, &specs, &mut inputs),
         Kernel::ChaCha20Poly1305(_) => {}
-        Kernel::Keccak(_) | Kernel::MlKem(_) | Kernel::Curve25519(_) => {}
+        Kernel::Keccak(_) | Kernel::MlKem(_) | Kernel::Curve25519(_) | Kernel::Sha512(_) => {}
         Kernel::Nist(kernel) => nist(kernel, &specs, &mut inputs),
     }
     inputs

@@ -23,6 +23,7 @@ mod mlkem;
 mod montgomery;
 mod nist;
 pub mod port_limit;
+mod sha512;
 
 pub use arena::Arena;
 pub use assembled::wipe_registers;
@@ -33,3 +34,4 @@ pub use mldsa::MlDsa;
 pub use mlkem::MlKem;
 pub use montgomery::{MODULUS_BITS, Moduli, Montgomery, PowerSpace};
 pub use nist::{NistCurve, NistSpace};
+pub use sha512::Sha512;

@@ -14,6 +14,7 @@ use crate::modular::Modular;
 use crate::nist::Nist;
 use crate::print::{Width, print};
 use crate::schedule::schedule;
+use crate::sha512::Sha512;
 use crate::trace::Trace;
 
 /// A family of kernels: what each is called, what it reads and writes, and its source.
@@ -95,6 +96,8 @@ families! {
     Keccak,
     /// X25519 and Ed25519.
     Curve25519,
+    /// SHA-512, which Ed25519 signs with.
+    Sha512,
     /// The curves P-256 and P-384.
     Nist,
     /// Polynomials of ML-KEM.

@@ -41,6 +41,7 @@ mod poly1305;
 mod print;
 mod scalar25519;
 mod schedule;
+mod sha512;
 mod trace;
 
 pub use analysis::{Licence, Report};
@@ -56,6 +57,8 @@ pub use model::Model;
 pub use modular::Modular;
 pub use poly1305::Multiplier;
 pub use print::Width;
+
+pub use sha512::Sha512;
 
 #[cfg(test)]
 mod tests;
