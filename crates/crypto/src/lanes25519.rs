@@ -3,9 +3,9 @@
 use crate::{Backend, BackendUnavailable};
 use std::sync::{Mutex, PoisonError};
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_kernels::{Arena, Curve25519, wipe_registers};
+use widelane_kernels::{Arena, Curve25519, Sha512, wipe_registers};
 
-/// Runs passes on one backend, in memory of `len` vectors besides that of the kernels.
+/// Runs passes on one backend.
 #[derive(Debug)]
 pub(crate) enum Lanes {
     /// There are none.
@@ -23,11 +23,19 @@ impl Lanes {
             Backend::AwsLc => Self::Single,
             Backend::Avx512Ifma256 => {
                 let token = Avx512IfmaVl::detect().ok_or(missing)?;
-                Self::Ymm(Pass::new(Curve25519::ymm(token), Some(token.zmm())))
+                let kernels = Kernels {
+                    curve: Curve25519::ymm(token),
+                    hash: Sha512::ymm(token),
+                };
+                Self::Ymm(Pass::new(kernels, Some(token.zmm())))
             }
             Backend::Avx512Ifma => {
                 let token = Avx512Ifma::detect().ok_or(missing)?;
-                Self::Zmm(Pass::new(Curve25519::zmm(token), Some(token)))
+                let kernels = Kernels {
+                    curve: Curve25519::zmm(token),
+                    hash: Sha512::zmm(token),
+                };
+                Self::Zmm(Pass::new(kernels, Some(token)))
             }
         })
     }
@@ -42,10 +50,17 @@ impl Lanes {
     }
 }
 
+/// What a pass computes with.
+#[derive(Debug)]
+pub(crate) struct Kernels<const L: usize> {
+    pub(crate) curve: Curve25519<L>,
+    pub(crate) hash: Sha512<L>,
+}
+
 /// Runs passes of `L` lanes.
 #[derive(Debug)]
 pub(crate) struct Pass<const L: usize> {
-    kernels: Curve25519<L>,
+    kernels: Kernels<L>,
     /// Present where the kernels run in vector registers, to wipe those.
     registers: Option<Avx512Ifma>,
     /// Memory of passes that are not running.
@@ -56,10 +71,14 @@ impl<const L: usize> Pass<L> {
     /// The same in portable Rust: the oracle, and far too slow for anything else.
     #[cfg(test)]
     pub(crate) fn model() -> Self {
-        Self::new(Curve25519::model(), None)
+        let kernels = Kernels {
+            curve: Curve25519::model(),
+            hash: Sha512::model(),
+        };
+        Self::new(kernels, None)
     }
 
-    fn new(kernels: Curve25519<L>, registers: Option<Avx512Ifma>) -> Self {
+    fn new(kernels: Kernels<L>, registers: Option<Avx512Ifma>) -> Self {
         Self {
             kernels,
             registers,
@@ -73,12 +92,13 @@ impl<const L: usize> Pass<L> {
         &self,
         len: usize,
         secret: bool,
-        pass: impl FnOnce(&Curve25519<L>, &mut [[u64; L]], &mut [[u64; L]]) -> T,
+        pass: impl FnOnce(&Kernels<L>, &mut [[u64; L]], &mut [[u64; L]]) -> T,
     ) -> T {
+        let space_len = self.kernels.space_len();
         let mut arena = lock(&self.arenas)
             .pop()
-            .unwrap_or_else(|| Arena::new(self.kernels.space_len() + len));
-        let (space, vectors) = arena.vectors().split_at_mut(self.kernels.space_len());
+            .unwrap_or_else(|| Arena::new(space_len + len));
+        let (space, vectors) = arena.vectors().split_at_mut(space_len);
         let result = pass(&self.kernels, vectors, space);
         if secret {
             arena.wipe();
@@ -88,6 +108,13 @@ impl<const L: usize> Pass<L> {
         }
         lock(&self.arenas).push(arena);
         result
+    }
+}
+
+impl<const L: usize> Kernels<L> {
+    /// Vectors of working memory that is enough for each.
+    fn space_len(&self) -> usize {
+        self.curve.space_len().max(self.hash.space_len())
     }
 }
 

@@ -25,35 +25,34 @@ pub(super) fn sign<const L: usize>(
                 divide(vectors, [8, 4, 4, 4, 4, 4, 4, 5, 4, 1]);
             let lanes: [&SignRequest; L] =
                 std::array::from_fn(|lane| requests.get(lane).unwrap_or(&requests[0]));
+            let curve = &kernels.curve;
             // The steps of RFC 8032, section 5.1.6. 1. and 2. r
-            let hash_r = |wide: &mut [[u64; L]]| {
-                for (lane, request) in lanes.into_iter().enumerate() {
-                    let expanded = request.key().expanded();
-                    let hash = sha512(&[expanded.prefix(), request.message()]);
-                    set(wide, lane, &*hash);
-                }
-            };
-            hash_r(wide);
-            kernels.scalar_reduce(r, wide, space);
+            let to_r =
+                lanes.map(|request| [&request.key().expanded().prefix()[..], request.message()]);
+            kernels.hash.hash(wide, to_r, space);
+            curve.scalar_reduce(r, wide, space);
             // 3. R
-            kernels.base_multiple(encoded, x, r, space);
+            curve.base_multiple(encoded, x, r, space);
             // 4. k
+            let points: [_; L] = std::array::from_fn(|lane| get(encoded, lane));
+            let to_k = std::array::from_fn(|lane| {
+                let public = lanes[lane].key().public_key().as_bytes();
+                [&points[lane][..], public, lanes[lane].message()]
+            });
+            kernels.hash.hash(wide, to_k, space);
+            curve.scalar_reduce(k, wide, space);
+            // 5. S
             for (lane, request) in lanes.into_iter().enumerate() {
-                let public = request.key().public_key().as_bytes();
-                let hash = sha512(&[&get(encoded, lane), public, request.message()]);
-                set(wide, lane, &*hash);
                 let expanded = request.key().expanded();
                 set(a, lane, expanded.scalar());
                 set(minus_a, lane, expanded.negative());
             }
-            kernels.scalar_reduce(k, wide, space);
-            // 5. S
-            kernels.scalar_mul_add(s, [k, a, r], space);
+            curve.scalar_mul_add(s, [k, a, r], space);
             // The check.
-            kernels.scalar_mul_add(other_r, [k, minus_a, s], space);
-            kernels.is_base_multiple(different, encoded, x, other_r, space);
-            hash_r(wide);
-            kernels.scalar_reduce(r, wide, space);
+            curve.scalar_mul_add(other_r, [k, minus_a, s], space);
+            curve.is_base_multiple(different, encoded, x, other_r, space);
+            kernels.hash.hash(wide, to_r, space);
+            curve.scalar_reduce(r, wide, space);
             for lane in 0..requests.len() {
                 let again = r.iter().zip(&*other_r);
                 let differences = again.map(|(r, other)| r[lane] ^ other[lane]);
@@ -82,18 +81,28 @@ pub(super) fn verify<const L: usize>(
                 divide(vectors, [8, 4, 4, 4, 4, 1, Curve25519::<L>::TABLE_LEN]);
             // The steps of RFC 8032, section 5.1.7. 1. and 2. A signature that is none has a lane
             // all the same.
-            for lane in 0..L {
-                let request = requests.get(lane).unwrap_or(&requests[0]);
-                let public = request.key().as_bytes();
-                let (first, second) = request.halves().unwrap_or_default();
-                let hash = sha512(&[&first, public, request.message()]);
-                set(wide, lane, &*hash);
-                set(s, lane, &second);
-                set(key, lane, public);
+            let lanes: [&VerifyRequest; L] =
+                std::array::from_fn(|lane| requests.get(lane).unwrap_or(&requests[0]));
+            let halves = lanes.map(|request| request.halves().unwrap_or_default());
+            for (lane, request) in lanes.into_iter().enumerate() {
+                set(s, lane, &halves[lane].1);
+                set(key, lane, request.key().as_bytes());
             }
-            kernels.scalar_reduce(k, wide, space);
+            let to_k = std::array::from_fn(|lane| {
+                let request = lanes[lane];
+                [
+                    &halves[lane].0[..],
+                    request.key().as_bytes(),
+                    request.message(),
+                ]
+            });
+            kernels.hash.hash(wide, to_k, space);
+            kernels.curve.scalar_reduce(k, wide, space);
             // 3. R = [S]B - [k]A, without the cofactor, as bytes.
-            kernels.base_multiple_less(out, valid, [s, k, key], table, space);
+            let read = [&*s, &*k, &*key];
+            kernels
+                .curve
+                .base_multiple_less(out, valid, read, table, space);
             for (lane, request) in requests.iter().enumerate() {
                 let good = request.halves().is_some_and(|(first, second)| {
                     is_reduced(&second) && valid[0][lane] == 1 && get(out, lane) == first

@@ -19,7 +19,7 @@ pub(super) fn public<const L: usize>(
                 let request = requests.get(lane).unwrap_or(&requests[0]);
                 set(scalar, lane, request.secret.bytes());
             }
-            kernels.x25519_base(out, scalar, space);
+            kernels.curve.x25519_base(out, scalar, space);
             shares.extend((0..requests.len()).map(|lane| Ok(get(out, lane))));
         });
     }
@@ -40,7 +40,7 @@ pub(super) fn derive<const L: usize>(
                 set(scalar, lane, request.secret.bytes());
                 set(u, lane, &request.peer);
             }
-            kernels.x25519(out, scalar, u, space);
+            kernels.curve.x25519(out, scalar, u, space);
             for lane in 0..requests.len() {
                 let shared = Zeroizing::new(get(out, lane));
                 // RFC 7748, section 6.1: one branch, after all bits have been looked at.
