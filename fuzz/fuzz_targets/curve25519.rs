@@ -1,0 +1,133 @@
+//! X25519 and Ed25519 in lanes give what aws-lc-rs gives, for any secrets, shares, messages, keys
+//! and signatures, a few of them in one pass.
+//!
+//! Each stretch of the input makes a request of every kind. Its first byte damages what would
+//! otherwise be sound, or nothing.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use std::sync::LazyLock;
+use widelane_crypto::ed25519::{
+    PrivateKey, PublicKey, SignRequest, Signing, Verification, VerifyRequest,
+};
+use widelane_crypto::x25519::{Derivation, Derive, Keygen, Public, Secret};
+use widelane_crypto::{AgreeError, Backend, Shared, Work};
+
+fuzz_target!(|data: &[u8]| {
+    let stretches: Vec<_> = data
+        .chunks(STRETCH)
+        .filter(|part| part.len() == STRETCH)
+        .collect();
+    for works in WORKS.iter() {
+        agreement(works, &stretches);
+        signatures(works, &stretches);
+    }
+});
+
+fn agreement(works: &Works, stretches: &[&[u8]]) {
+    let secret = |part: &[u8]| Secret::from_bytes(&array(&part[1..]));
+    let requests: Vec<_> = stretches
+        .iter()
+        .map(|part| Public {
+            secret: secret(part),
+        })
+        .collect();
+    let expected: Vec<_> = requests
+        .iter()
+        .map(|request| works.keygen.alone(request))
+        .collect();
+    assert_eq!(works.keygen.pass(&requests), expected);
+
+    let derive = |part: &&[u8]| Derive {
+        secret: secret(part),
+        peer: array(&part[33..]),
+    };
+    let requests: Vec<_> = stretches.iter().map(derive).collect();
+    let bytes =
+        |answer: Result<Shared, AgreeError>| answer.map(|shared| shared.as_bytes().to_vec());
+    let answers = works.derivation.pass(&requests).into_iter().map(bytes);
+    let expected = requests
+        .iter()
+        .map(|request| bytes(works.derivation.alone(request)));
+    assert!(answers.eq(expected));
+}
+
+fn signatures(works: &Works, stretches: &[&[u8]]) {
+    let keys: Vec<_> = stretches
+        .iter()
+        .map(|part| key(&array(&part[1..])))
+        .collect();
+    let message = |part: &&[u8]| part[33..33 + usize::from(part[0] >> 3)].to_vec();
+    let requests: Vec<_> = keys
+        .iter()
+        .zip(stretches)
+        .map(|(key, part)| SignRequest::new(key, &message(part)))
+        .collect();
+    let signatures = works.signing.pass(&requests);
+    let expected: Vec<_> = requests
+        .iter()
+        .map(|request| works.signing.alone(request))
+        .collect();
+    assert_eq!(signatures, expected);
+
+    let requests: Vec<_> = keys
+        .iter()
+        .zip(stretches)
+        .zip(signatures)
+        .map(|((key, part), signature)| {
+            let mut signature = signature.expect("a sound key signs");
+            let mut public = array(key.public_key().as_bytes());
+            match part[0] & 7 {
+                0 => signature[..32].copy_from_slice(&part[33..65]),
+                1 => signature[32..].copy_from_slice(&part[33..65]),
+                2 => public = array(&part[33..]),
+                3 => signature.truncate(part[33].into()),
+                4 => signature[usize::from(part[33]) % 64] ^= part[34],
+                _ => {}
+            }
+            let public = PublicKey::from_bytes(&public).expect("32 bytes");
+            VerifyRequest::new(&public, &message(part), &signature)
+        })
+        .collect();
+    let verification = &works.verification;
+    let expected: Vec<_> = requests
+        .iter()
+        .map(|request| verification.alone(request))
+        .collect();
+    assert_eq!(verification.pass(&requests), expected);
+}
+
+/// The key of a seed: PKCS#8 is fifteen bytes and the seed (RFC 8410, section 7).
+fn key(seed: &[u8; 32]) -> PrivateKey {
+    let mut der = vec![
+        0x30, 46, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 34, 4, 32,
+    ];
+    der.extend(seed);
+    PrivateKey::from_pkcs8_der(&der).expect("every seed is a key")
+}
+
+fn array(bytes: &[u8]) -> [u8; 32] {
+    bytes[..32].try_into().expect("32 bytes")
+}
+
+struct Works {
+    keygen: Keygen,
+    derivation: Derivation,
+    signing: Signing,
+    verification: Verification,
+}
+
+static WORKS: LazyLock<Vec<Works>> = LazyLock::new(|| {
+    let works = |backend| -> Option<Works> {
+        Some(Works {
+            keygen: Keygen::new(backend).ok()?,
+            derivation: Derivation::new(backend).ok()?,
+            signing: Signing::new(backend).ok()?,
+            verification: Verification::new(backend).ok()?,
+        })
+    };
+    Backend::ALL.into_iter().filter_map(works).collect()
+});
+
+const STRETCH: usize = 65;
