@@ -15,7 +15,7 @@
 //!    [`Driver::connect`] a [`ClientStream`]; [`Driver::turns`] is for event loops of your own.
 //!
 //! What it is not: a TLS implementation (that is rustls), a scheduler (`widelane-engine`) or
-//! arithmetic (`widelane-crypto`). Records and hashes are aws-lc-rs's, and so is every operation on
+//! arithmetic (`widelane-crypto`). Hashes and AES-GCM are aws-lc-rs's, and so is every operation on
 //! a CPU without the instructions, with unusual keys (P-521, RSA of uncommon size) and wherever it
 //! is the faster way.
 //!
@@ -78,6 +78,7 @@ mod jobs;
 mod provider;
 mod signing;
 mod stream;
+mod suites;
 mod suspend;
 mod verify;
 
@@ -85,3 +86,4 @@ pub use driver::{Driver, HandshakeError, Turns};
 pub use groups::kx_groups;
 pub use provider::{default_provider, provider};
 pub use stream::{ClientStream, ServerStream, TlsStream};
+pub use suites::cipher_suites;

@@ -3,10 +3,12 @@
 use std::sync::LazyLock;
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use widelane_crypto::chacha20poly1305::{Choice, Cipher};
 use widelane_engine::Engine;
 
 use crate::groups::{OFFERED, kx_groups};
 use crate::signing::Keys;
+use crate::suites::cipher_suites;
 use crate::verify;
 
 /// What [`aws_lc_rs::default_provider`] offers and more, with public-key operations batched across
@@ -45,6 +47,8 @@ pub fn default_provider() -> CryptoProvider {
 /// The key exchange groups are, best first, X25519MLKEM768, X25519, secp256r1, secp384r1,
 /// SecP256r1MLKEM768 and SecP384r1MLKEM1024; see [`kx_groups`] for others.
 ///
+/// ChaCha20-Poly1305 runs in registers as wide as there are; see [`cipher_suites`] for others.
+///
 /// rustls keeps what a provider consists of for ever (`&'static`), so each call leaks a few
 /// kilobytes and some handles of `engine`: call it once an engine and clone what it returns.
 /// [`Engine::shutdown`] still ends the engine; handshakes fail from then on.
@@ -52,7 +56,9 @@ pub fn provider(engine: &Engine) -> CryptoProvider {
     let theirs = aws_lc_rs::default_provider();
     let mut kx_groups = kx_groups(engine);
     kx_groups.truncate(OFFERED);
+    let suites = Cipher::new(Choice::Auto).map_or(theirs.cipher_suites.clone(), cipher_suites);
     CryptoProvider {
+        cipher_suites: suites,
         kx_groups,
         signature_verification_algorithms: verify::in_passes(
             theirs.signature_verification_algorithms,

@@ -1,0 +1,283 @@
+//! Cipher suites: aws-lc-rs's, with ChaCha20-Poly1305 in registers of a chosen width.
+
+use std::sync::OnceLock;
+
+use rustls::crypto::CipherSuiteCommon;
+use rustls::crypto::aws_lc_rs;
+use rustls::crypto::cipher::{
+    AeadKey, InboundOpaqueMessage, InboundPlainMessage, Iv, KeyBlockShape, MessageDecrypter,
+    MessageEncrypter, NONCE_LEN, Nonce, OutboundOpaqueMessage, OutboundPlainMessage,
+    PrefixedPayload, Tls12AeadAlgorithm, Tls13AeadAlgorithm, UnsupportedOperationError,
+    make_tls12_aad, make_tls13_aad,
+};
+use rustls::{
+    CipherSuite, ConnectionTrafficSecrets, ContentType, Error, ProtocolVersion,
+    SupportedCipherSuite, Tls12CipherSuite, Tls13CipherSuite,
+};
+use widelane_crypto::chacha20poly1305::{Cipher, Form, Key, TAG_LEN};
+
+/// The cipher suites of [`aws_lc_rs::default_provider`], best first, of which those with
+/// ChaCha20-Poly1305 use `cipher`. AES-GCM is aws-lc-rs's, and so are QUIC's packets.
+///
+/// ```
+/// use widelane_crypto::chacha20poly1305::{Choice, Cipher, Form};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // As wide as this machine can, but never at the expense of the clock:
+/// let light = Cipher::new(Choice::Exactly(Form::Ymm256Light));
+/// let cipher = light.or_else(|_| Cipher::new(Choice::Exactly(Form::AwsLc)))?;
+/// let provider = rustls::crypto::CryptoProvider {
+///     cipher_suites: widelane_rustls::cipher_suites(cipher),
+///     ..widelane_rustls::default_provider()
+/// };
+/// # drop(provider);
+/// # Ok(())
+/// # }
+/// ```
+pub fn cipher_suites(cipher: Cipher) -> Vec<SupportedCipherSuite> {
+    // rustls keeps suites for ever (`&'static`): one set a form.
+    static SUITES: [OnceLock<Vec<SupportedCipherSuite>>; Form::ALL.len()] =
+        [const { OnceLock::new() }; Form::ALL.len()];
+    let theirs = aws_lc_rs::default_provider().cipher_suites;
+    let place = Form::ALL.iter().position(|form| *form == cipher.form());
+    match place {
+        Some(place) if cipher.form() != Form::AwsLc => SUITES[place]
+            .get_or_init(|| {
+                theirs
+                    .into_iter()
+                    .map(|suite| with(cipher, suite))
+                    .collect()
+            })
+            .clone(),
+        _ => theirs,
+    }
+}
+
+/// The suite with `cipher` in place of its own, if it is the same one.
+fn with(cipher: Cipher, suite: SupportedCipherSuite) -> SupportedCipherSuite {
+    let algorithm: &'static Algorithm = match suite.suite() {
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256
+        | CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
+        | CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => {
+            Box::leak(Box::new(Algorithm(cipher)))
+        }
+        _ => return suite,
+    };
+    let common = |theirs: &CipherSuiteCommon| CipherSuiteCommon {
+        suite: theirs.suite,
+        hash_provider: theirs.hash_provider,
+        confidentiality_limit: theirs.confidentiality_limit,
+    };
+    match suite {
+        SupportedCipherSuite::Tls13(suite) => {
+            SupportedCipherSuite::Tls13(Box::leak(Box::new(Tls13CipherSuite {
+                common: common(&suite.common),
+                hkdf_provider: suite.hkdf_provider,
+                aead_alg: algorithm,
+                quic: suite.quic,
+            })))
+        }
+        SupportedCipherSuite::Tls12(suite) => {
+            SupportedCipherSuite::Tls12(Box::leak(Box::new(Tls12CipherSuite {
+                common: common(&suite.common),
+                prf_provider: suite.prf_provider,
+                kx: suite.kx,
+                sign: suite.sign,
+                aead_alg: algorithm,
+            })))
+        }
+    }
+}
+
+/// Makes keys for records.
+struct Algorithm(Cipher);
+
+impl Algorithm {
+    fn key(&self, key: &AeadKey) -> Key {
+        let key = key.as_ref().try_into();
+        self.0
+            .key(key.expect("rustls derives as many bytes as key_len says"))
+    }
+}
+
+impl Tls13AeadAlgorithm for Algorithm {
+    fn encrypter(&self, key: AeadKey, iv: Iv) -> Box<dyn MessageEncrypter> {
+        let key = self.key(&key);
+        Box::new(Tls13 { key, iv })
+    }
+
+    fn decrypter(&self, key: AeadKey, iv: Iv) -> Box<dyn MessageDecrypter> {
+        let key = self.key(&key);
+        Box::new(Tls13 { key, iv })
+    }
+
+    fn key_len(&self) -> usize {
+        KEY_LEN
+    }
+
+    fn extract_keys(
+        &self,
+        key: AeadKey,
+        iv: Iv,
+    ) -> Result<ConnectionTrafficSecrets, UnsupportedOperationError> {
+        Ok(ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv })
+    }
+}
+
+impl Tls12AeadAlgorithm for Algorithm {
+    fn encrypter(&self, key: AeadKey, iv: &[u8], _: &[u8]) -> Box<dyn MessageEncrypter> {
+        let (key, iv) = (self.key(&key), Iv::copy(iv));
+        Box::new(Tls12 { key, iv })
+    }
+
+    fn decrypter(&self, key: AeadKey, iv: &[u8]) -> Box<dyn MessageDecrypter> {
+        let (key, iv) = (self.key(&key), Iv::copy(iv));
+        Box::new(Tls12 { key, iv })
+    }
+
+    fn key_block_shape(&self) -> KeyBlockShape {
+        // RFC 7905, section 2.
+        KeyBlockShape {
+            enc_key_len: KEY_LEN,
+            fixed_iv_len: NONCE_LEN,
+            explicit_nonce_len: 0,
+        }
+    }
+
+    fn extract_keys(
+        &self,
+        key: AeadKey,
+        iv: &[u8],
+        _: &[u8],
+    ) -> Result<ConnectionTrafficSecrets, UnsupportedOperationError> {
+        let iv = Iv::copy(iv);
+        Ok(ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv })
+    }
+}
+
+/// Records of TLS 1.3 (RFC 8446, section 5.2).
+struct Tls13 {
+    key: Key,
+    iv: Iv,
+}
+
+impl MessageEncrypter for Tls13 {
+    fn encrypt(
+        &mut self,
+        message: OutboundPlainMessage<'_>,
+        sequence: u64,
+    ) -> Result<OutboundOpaqueMessage, Error> {
+        let len = self.encrypted_payload_len(message.payload.len());
+        let mut payload = PrefixedPayload::with_capacity(len);
+        payload.extend_from_chunks(&message.payload);
+        payload.extend_from_slice(&[message.typ.into()]);
+        seal(
+            &self.key,
+            &self.iv,
+            sequence,
+            &make_tls13_aad(len),
+            &mut payload,
+        )?;
+        Ok(OutboundOpaqueMessage::new(
+            ContentType::ApplicationData,
+            ProtocolVersion::TLSv1_2,
+            payload,
+        ))
+    }
+
+    fn encrypted_payload_len(&self, payload_len: usize) -> usize {
+        payload_len + 1 + TAG_LEN
+    }
+}
+
+impl MessageDecrypter for Tls13 {
+    fn decrypt<'a>(
+        &mut self,
+        mut message: InboundOpaqueMessage<'a>,
+        sequence: u64,
+    ) -> Result<InboundPlainMessage<'a>, Error> {
+        let aad = make_tls13_aad(message.payload.len());
+        open(&self.key, &self.iv, sequence, &aad, &mut message)?;
+        message.into_tls13_unpadded_message()
+    }
+}
+
+/// Records of TLS 1.2 (RFC 7905, section 2; RFC 5246, section 6.2.3.3).
+struct Tls12 {
+    key: Key,
+    iv: Iv,
+}
+
+impl MessageEncrypter for Tls12 {
+    fn encrypt(
+        &mut self,
+        message: OutboundPlainMessage<'_>,
+        sequence: u64,
+    ) -> Result<OutboundOpaqueMessage, Error> {
+        let len = message.payload.len();
+        let mut payload = PrefixedPayload::with_capacity(self.encrypted_payload_len(len));
+        payload.extend_from_chunks(&message.payload);
+        let aad = make_tls12_aad(sequence, message.typ, message.version, len);
+        seal(&self.key, &self.iv, sequence, &aad, &mut payload)?;
+        Ok(OutboundOpaqueMessage::new(
+            message.typ,
+            message.version,
+            payload,
+        ))
+    }
+
+    fn encrypted_payload_len(&self, payload_len: usize) -> usize {
+        payload_len + TAG_LEN
+    }
+}
+
+impl MessageDecrypter for Tls12 {
+    fn decrypt<'a>(
+        &mut self,
+        mut message: InboundOpaqueMessage<'a>,
+        sequence: u64,
+    ) -> Result<InboundPlainMessage<'a>, Error> {
+        let len = message.payload.len().checked_sub(TAG_LEN);
+        let len = len.ok_or(Error::DecryptError)?;
+        let aad = make_tls12_aad(sequence, message.typ, message.version, len);
+        open(&self.key, &self.iv, sequence, &aad, &mut message)?;
+        if len > MAX_FRAGMENT_LEN {
+            return Err(Error::PeerSentOversizedRecord);
+        }
+        Ok(message.into_plain_message())
+    }
+}
+
+/// Encrypts the payload in place and appends the tag.
+fn seal(
+    key: &Key,
+    iv: &Iv,
+    sequence: u64,
+    aad: &[u8],
+    payload: &mut PrefixedPayload,
+) -> Result<(), Error> {
+    let Nonce(nonce) = Nonce::new(iv, sequence);
+    let tag = key.seal_in_place(&nonce, aad, payload.as_mut());
+    payload.extend_from_slice(&tag.map_err(|_| Error::EncryptError)?);
+    Ok(())
+}
+
+/// Decrypts the payload in place and takes the tag off.
+fn open(
+    key: &Key,
+    iv: &Iv,
+    sequence: u64,
+    aad: &[u8],
+    message: &mut InboundOpaqueMessage<'_>,
+) -> Result<(), Error> {
+    let Nonce(nonce) = Nonce::new(iv, sequence);
+    let opened = key.open_in_place(&nonce, aad, &mut message.payload);
+    let len = opened.map_err(|_| Error::DecryptError)?.len();
+    message.payload.truncate(len);
+    Ok(())
+}
+
+/// Bytes of a key (RFC 8439, section 2.8).
+const KEY_LEN: usize = 32;
+/// Bytes of plaintext in a record (RFC 5246, section 6.2.1).
+const MAX_FRAGMENT_LEN: usize = 16_384;
