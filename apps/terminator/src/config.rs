@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 use toml::de::{DeTable, DeValue};
+use widelane_crypto::chacha20poly1305::Choice;
 
 /// A whole configuration. `Config::default()` listens nowhere; every other field has a usable
 /// value.
@@ -28,6 +29,9 @@ pub struct Config {
     pub user: Option<String>,
     /// Group to become once the sockets are bound. `None`: the user's own group.
     pub group: Option<String>,
+    /// Which registers ChaCha20-Poly1305 uses.
+    #[serde(deserialize_with = "choice")]
+    pub chacha20poly1305: Choice,
     /// What an orderly stop may take.
     pub drain: Drain,
     /// How RSA signatures are gathered.
@@ -636,6 +640,11 @@ fn usual_preference() -> Vec<KeyKind> {
 }
 
 /// Whole or fractional seconds, more than none and at most a year.
+fn choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choice, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(serde::de::Error::custom)
+}
+
 fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     #[derive(Deserialize)]
     #[serde(
@@ -797,6 +806,7 @@ const MOST_CPUS: usize = 8192;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use widelane_crypto::chacha20poly1305::Form;
 
     fn error(text: &str) -> String {
         match Document::parse(Path::new("w.toml"), text.into()) {
@@ -900,6 +910,23 @@ key = "a.key"
             );
             assert!(message.contains(what), "{message}");
         }
+    }
+
+    #[test]
+    fn forms_of_chacha20poly1305_are_known_by_name() {
+        let text = format!("chacha20poly1305 = \"256-light\"\n{GOOD}");
+        let document = Document::parse(Path::new("w.toml"), text).unwrap();
+        let form = document.config().chacha20poly1305;
+        assert_eq!(form, Choice::Exactly(Form::Ymm256Light));
+        let message = error(&format!("chacha20poly1305 = \"1024\"\n{GOOD}"));
+        assert!(
+            message.starts_with("w.toml:1: chacha20poly1305"),
+            "{message}"
+        );
+        assert!(
+            message.contains("512-ifma, 512, 256, 256-light"),
+            "{message}"
+        );
     }
 
     #[test]

@@ -82,7 +82,8 @@ impl Server {
             tracing::info!("now {}", privileges::current());
         }
         // Nothing above started a thread; everything below may.
-        let signing = SigningSource::start(&config.batching).map_err(locate)?;
+        let signing =
+            SigningSource::start(&config.batching, config.chacha20poly1305).map_err(locate)?;
         signing.calibrate();
         let shared = Arc::new(Shared::new(workers, signing));
         let mut keys = TicketKeys::default();
@@ -138,7 +139,8 @@ impl Server {
         let locate = |fault| ServerError::Config(document.locate(fault));
         let material = material::read(config).map_err(locate)?;
         privileges::lookup(config).map_err(locate)?;
-        let signing = SigningSource::start(&config.batching).map_err(locate)?;
+        let signing =
+            SigningSource::start(&config.batching, config.chacha20poly1305).map_err(locate)?;
         let shared = Shared::new(1, signing);
         let mut keys = TicketKeys::default();
         build_sites(config, material, &shared, &TicketKeys::default(), &mut keys)
@@ -172,7 +174,8 @@ impl Server {
     /// they are. If anything is wrong with it, nothing changes.
     ///
     /// Sockets whose address is in both configurations are kept, with all that waits in them.
-    /// Workers, CPUs, batching, metrics address, user and group need a restart.
+    /// Workers, CPUs, batching, the form of ChaCha20-Poly1305, metrics address, user and group need
+    /// a restart.
     pub fn reload(&self, document: &Document) -> Result<(), ServerError> {
         let reloaded = self.try_reload(document);
         let counter = if reloaded.is_ok() {
@@ -477,6 +480,10 @@ fn fixed_keys_changed(before: &Config, after: &Config) -> Vec<&'static str> {
         ("user", before.user == after.user),
         ("group", before.group == after.group),
         ("batching", before.batching == after.batching),
+        (
+            "chacha20poly1305",
+            before.chacha20poly1305 == after.chacha20poly1305,
+        ),
         ("metrics", before.metrics == after.metrics),
     ];
     same.into_iter()

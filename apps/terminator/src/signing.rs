@@ -10,6 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use rustls::ServerConnection;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
+use widelane_crypto::chacha20poly1305::{Choice, Cipher};
 use widelane_crypto::{Backend, Preference};
 use widelane_engine::{Engine, OperationCounters, StartError};
 use widelane_rustls::{Driver, HandshakeError};
@@ -46,7 +47,18 @@ pub(crate) enum ProcessFailure {
 }
 
 impl SigningSource {
-    pub(crate) fn start(batching: &Batching) -> Result<Self, Fault> {
+    pub(crate) fn start(batching: &Batching, records: Choice) -> Result<Self, Fault> {
+        let cipher = Cipher::new(records).map_err(|error| {
+            let remedy = "or leave it out, which takes the widest that there is";
+            Fault::new("chacha20poly1305", error.to_string(), remedy)
+        })?;
+        let mut source = Self::without_records(batching)?;
+        source.provider.cipher_suites = widelane_rustls::cipher_suites(cipher);
+        Ok(source)
+    }
+
+    /// The same, with the suites as they come.
+    fn without_records(batching: &Batching) -> Result<Self, Fault> {
         if !batching.enabled {
             return Ok(Self::plain());
         }
