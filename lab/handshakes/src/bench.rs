@@ -4,7 +4,7 @@ use crate::condition::Condition;
 use crate::machine;
 use crate::memory;
 use crate::servers::{self, Contender, Side};
-use crate::stage::{Drive, Stage, TrialError, raise_descriptors};
+use crate::stage::{Drive, SERVER_CPU, Stage, TrialError, raise_descriptors};
 use crate::summary::{median_of, median_ratio, ratio, sum_of, table, whole};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -174,6 +174,7 @@ impl<F: FnMut(&str)> Bench<'_, F> {
             "handshakes/s",
             "x nginx",
             "x off",
+            "server CPU us each",
             "p50 us",
             "p99 us",
             "errors",
@@ -193,6 +194,7 @@ impl<F: FnMut(&str)> Bench<'_, F> {
                 whole(median_of(own, "handshakes_per_s")),
                 ratio(against(nginx)),
                 ratio(against(off)),
+                whole(median_of(own, SERVER_CPU)),
                 whole(median_of(own, "p50_us")),
                 whole(median_of(own, "p99_us")),
                 sum_of(own, "errors").to_string(),

@@ -3,7 +3,7 @@
 use crate::condition::Condition;
 use crate::machine;
 use crate::servers::{self, Side};
-use crate::stage::{Drive, Options, Stage, TrialError};
+use crate::stage::{Drive, Options, SERVER_CPU, Stage, TrialError};
 use crate::summary::{median_of, median_ratio, ratio, sum_of, table, whole};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -134,7 +134,7 @@ fn report(stage: &Stage, plan: DemoPlan, results: &[Results]) -> String {
         if busy > GENERATOR_LIMIT {
             notes.push(format!(
                 "The load generator was at its limit ({:.0} % of its CPU) for {}, {}: the server \
-                 may be faster than this.",
+                 may be faster than this; its CPU time for a handshake tells.",
                 busy * 100.0,
                 one.side.label(),
                 one.condition
@@ -164,6 +164,7 @@ fn compared(options: &Options, condition: Condition, results: &[&Results]) -> St
             "handshakes/s",
             "x nginx",
             "x off",
+            "server CPU us each",
             "p50 us",
             "p99 us",
             "p50 us, 1 at a time",
@@ -184,6 +185,7 @@ fn compared(options: &Options, condition: Condition, results: &[&Results]) -> St
             whole(median_of(&one.crowd, "handshakes_per_s")),
             ratio(against(one, Side::Nginx)),
             ratio(against(one, Side::Alone)),
+            whole(median_of(&one.crowd, SERVER_CPU)),
             whole(median_of(&one.crowd, "p50_us")),
             whole(median_of(&one.crowd, "p99_us")),
             whole(median_of(&one.single, "p50_us")),

@@ -76,6 +76,23 @@ impl Server {
         family
     }
 
+    /// Time that its processes have had on a CPU so far; `None` where the kernel keeps no such
+    /// account.
+    pub(crate) fn cpu_time(&self) -> Option<Duration> {
+        let mut sum = Duration::ZERO;
+        for process in self.family() {
+            for task in fs::read_dir(format!("/proc/{process}/task"))
+                .ok()?
+                .flatten()
+            {
+                // Three numbers: nanoseconds on a CPU, nanoseconds waiting for one, time slices.
+                let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+                sum += Duration::from_nanos(text.split_whitespace().next()?.parse().ok()?);
+            }
+        }
+        Some(sum)
+    }
+
     fn failed(&self, what: &str) -> TrialError {
         let said = fs::read_to_string(&self.log).unwrap_or_default();
         let last: Vec<_> = said.lines().rev().take(LINES_OF_LOG).collect();

@@ -7,7 +7,7 @@ use crate::process;
 use crate::servers::Contender;
 use rcgen::{CertificateParams, KeyPair};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -175,7 +175,7 @@ impl Stage {
     }
 
     /// Lets `contender` be driven for `seconds`, after a warm-up of so many, and gives what
-    /// `widelane load` reports.
+    /// `widelane load` reports, with the CPU time of the server beside it.
     pub(crate) fn drive(
         &self,
         contender: &mut Contender,
@@ -194,7 +194,16 @@ impl Stage {
         command.args(["--warmup", &warmup.to_string()]);
         command.args(["--cpus", &self.options.load_cpu.to_string()]);
         command.args(OFFER).args(condition.offer());
-        self.figures(&mut command)
+        let before = contender.server.cpu_time();
+        let mut report = self.figures(&mut command)?;
+        let spent = contender.server.cpu_time().zip(before);
+        // The generator reports a rate without the warm-up, in which it was much the same.
+        let handshakes = report["handshakes_per_s"].as_f64().unwrap_or(0.0) * (warmup + seconds);
+        let each = spent
+            .filter(|_| handshakes > 0.0)
+            .map(|(after, before)| after.saturating_sub(before).as_secs_f64() * 1e6 / handshakes);
+        report[SERVER_CPU] = json!(each);
+        Ok(report)
     }
 
     /// Runs a program that prints one JSON object, on the load's CPU.
@@ -284,6 +293,9 @@ const OFFER: &[&str] = &[
     "TLS_AES_128_GCM_SHA256",
     "--json",
 ];
+/// A server's CPU time for a handshake, in microseconds: what one core could do is its reciprocal,
+/// also where the generator was the limit.
+pub(crate) const SERVER_CPU: &str = "server_cpu_us_per_handshake";
 const CERTIFICATES: [(&str, &rcgen::SignatureAlgorithm); 2] = [
     ("rsa", &rcgen::PKCS_RSA_SHA256),
     ("ecdsa", &rcgen::PKCS_ECDSA_P256_SHA256),
