@@ -38,12 +38,6 @@ impl<const L: usize> Arena<L> {
         unsafe { std::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), self.len) }
     }
 
-    /// The vectors, to be read by many.
-    pub fn shared(&self) -> &[[u64; L]] {
-        // SAFETY: as for `vectors`, except that they are borrowed, as `self` is, and not mutably.
-        unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast(), self.len) }
-    }
-
     /// Zeroises the vectors.
     pub fn wipe(&mut self) {
         // At the speed of memory. The compiler may leave out what nobody reads again, which can

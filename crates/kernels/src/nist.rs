@@ -31,6 +31,13 @@ pub struct NistCurve<const L: usize> {
     respond: Callable<L>,
     split: Callable<L>,
     matches: Callable<L>,
+    /// Inversion modulo the prime: see `runs`.
+    runs: Vec<(usize, usize)>,
+    /// Inversion modulo the prime and modulo the order: the exponents in windows of four bits,
+    /// highest first.
+    inversions: Vec<[usize; 2]>,
+    /// The number one, modulo both.
+    ones: Vec<u64>,
     /// Of each window of a scalar the multiples of the base point, as `Nist::AddFixed` reads them.
     table: Arena<L>,
 }
@@ -71,6 +78,10 @@ impl<const L: usize> NistCurve<L> {
     }
 
     fn new(curve: Curve, callable: impl Fn(Nist) -> Callable<L>) -> Self {
+        let exponents = [false, true].map(|order| bits(&curve.inversion_exponent(order)));
+        let window = |bits: &[bool]| bits.iter().fold(0, |sum, &bit| 2 * sum + usize::from(bit));
+        // The prime and the order are equally long, a multiple of four bits.
+        let windows = exponents[0].chunks(4).zip(exponents[1].chunks(4));
         let mut kernels = Self {
             curve,
             double: callable(Nist::Double(curve)),
@@ -87,6 +98,9 @@ impl<const L: usize> NistCurve<L> {
             respond: callable(Nist::Respond(curve)),
             split: callable(Nist::Split(curve)),
             matches: callable(Nist::Match(curve)),
+            runs: runs(&exponents[0]),
+            inversions: windows.map(|(p, n)| [window(p), window(n)]).collect(),
+            ones: [curve.one(false), curve.one(true)].concat(),
             table: Arena::new(0),
         };
         kernels.table = kernels.multiples();
@@ -190,7 +204,7 @@ impl<const L: usize> NistCurve<L> {
         let indices = &mut indices[..self.windows(bits)];
         signed_digits(indices, scalar, bits);
         point.fill([0; L]);
-        let tables = self.table.shared().chunks(self.fixed_len());
+        let tables = self.table.as_vectors().chunks(self.fixed_len());
         for (index, table) in indices.iter().zip(tables) {
             let index = std::slice::from_ref(index);
             self.add_fixed.call([&mut *point], [table, index], scratch);
@@ -214,10 +228,8 @@ impl<const L: usize> NistCurve<L> {
     pub fn invert(&self, out: &mut [[u64; L]], z: &[[u64; L]], space: &mut NistSpace<L>) {
         let Parts { table, scratch, .. } = self.parts(space);
         let d = self.digits();
-        let bits = bits(&self.curve.inversion_exponent(false));
-        let runs = runs(&bits);
         // table[j] := z^(2^(2^j) - 1), as far as the first run of ones needs it.
-        let most = runs[0].1.ilog2() as usize;
+        let most = self.runs[0].1.ilog2() as usize;
         table[..d].copy_from_slice(z);
         for j in 0..most {
             out.copy_from_slice(&table[j * d..][..d]);
@@ -229,7 +241,7 @@ impl<const L: usize> NistCurve<L> {
         }
         let spare = (most + 1) * d;
         let mut started = false;
-        for &(zeros, ones) in &runs {
+        for &(zeros, ones) in &self.runs {
             if started {
                 self.squares(out, zeros, scratch);
             }
@@ -262,10 +274,8 @@ impl<const L: usize> NistCurve<L> {
         // Powers 0 to 15 (Menezes, van Oorschot, Vanstone, Handbook of Applied Cryptography,
         // algorithm 14.82: the exponents are public).
         let table = &mut table[..16 * size];
-        for (order, half) in table[..size].chunks_mut(d).enumerate() {
-            for (digit, value) in half.iter_mut().zip(self.curve.one(order == 1)) {
-                *digit = [value; L];
-            }
+        for (digit, &value) in table[..size].iter_mut().zip(&self.ones) {
+            *digit = [value; L];
         }
         table[size..2 * size].copy_from_slice(x);
         for i in 2..16 {
@@ -274,14 +284,8 @@ impl<const L: usize> NistCurve<L> {
             self.multiply_both
                 .call([&mut rest[..size]], factors, scratch);
         }
-        let windows = [false, true].map(|order| {
-            let bits = bits(&self.curve.inversion_exponent(order));
-            let window =
-                |bits: &[bool]| bits.iter().fold(0, |sum, &bit| 2 * sum + usize::from(bit));
-            bits.chunks(4).map(window).collect::<Vec<_>>()
-        });
         let mut first = true;
-        for (&p, &n) in windows[0].iter().zip(&windows[1]) {
+        for &[p, n] in &self.inversions {
             let p = &table[p * size..][..d];
             let n = &table[n * size + d..][..d];
             if std::mem::take(&mut first) {

@@ -11,7 +11,7 @@
 use super::{Curve, Scalar, scalar};
 use sha2::digest::generic_array::GenericArray;
 use sha2::{compress256, compress512};
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::{Zeroize, optimization_barrier};
 
 /// Bytes of additional data that a nonce takes: as many random ones as make guessing hopeless, and
 /// no more than fit the last block of a hash beside the rest.
@@ -28,24 +28,19 @@ pub(crate) fn nonce(curve: Curve, secret: &[u8], digest: &[u8], added: &[u8]) ->
     // bits2octets: the digest modulo n, which it exceeds less than once.
     let reduced = reduce(curve, digest);
     // b. and c.
-    let mut v = Zeroizing::new([1; MAX_LEN]);
-    let mut k = Hmac::new(curve, &[0; MAX_LEN][..len]);
+    let mut g = Generator::new(curve);
     // d. to g.
     for separator in [0, 1] {
-        let key = k.mac(&[&v[..len], &[separator], secret, &reduced, added]);
-        k = Hmac::new(curve, &key[..len]);
-        v = k.mac(&[&v[..len]]);
+        g.rekey(&[&[separator], secret, &reduced, added]);
     }
     // h. One output of the hash is as long as the order.
     loop {
-        v = k.mac(&[&v[..len]]);
+        g.next();
         // A value that is refused is never used, so that how many there were tells nothing.
-        if let Some(nonce) = scalar(curve, &v[..len]) {
+        if let Some(nonce) = scalar(curve, &g.v[..len]) {
             return nonce;
         }
-        let key = k.mac(&[&v[..len], &[0]]);
-        k = Hmac::new(curve, &key[..len]);
-        v = k.mac(&[&v[..len]]);
+        g.rekey(&[&[0]]);
     }
 }
 
@@ -62,35 +57,80 @@ fn reduce(curve: Curve, digest: &[u8]) -> Vec<u8> {
     if borrow == 1 { digest.to_vec() } else { less }
 }
 
-/// HMAC (RFC 2104) under one key, with the hash function of the curve: the states after the key's
-/// two blocks.
-struct Hmac {
+/// The generator's key and value, K and V in RFC 6979, as HMAC (RFC 2104) uses them: of the key the
+/// states after its two blocks. One piece of memory, wiped at the end.
+struct Generator {
     inner: State,
     outer: State,
+    v: [u8; MAX_LEN],
+    message: [u8; MAX_MESSAGE],
 }
 
-impl Hmac {
-    /// For keys no longer than a block.
-    fn new(curve: Curve, key: &[u8]) -> Self {
-        let padded = |pad: u8| {
-            let mut block = Zeroizing::new([pad; MAX_BLOCK]);
-            for (byte, &key) in block.iter_mut().zip(key) {
+impl Generator {
+    fn new(curve: Curve) -> Self {
+        let state = match curve {
+            Curve::P256 => State::Sha256(SHA256),
+            Curve::P384 => State::Sha384(SHA384),
+        };
+        let mut generator = Self {
+            inner: state.clone(),
+            outer: state,
+            v: [1; MAX_LEN],
+            message: [0; MAX_MESSAGE],
+        };
+        generator.set_key(&[0; MAX_LEN]);
+        generator
+    }
+
+    /// `K := HMAC(K, V || parts)`, `V := HMAC(K, V)`.
+    fn rekey(&mut self, parts: &[&[u8]]) {
+        let mut at = self.inner.output();
+        self.message[..at].copy_from_slice(&self.v[..at]);
+        for part in parts {
+            self.message[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        let mut key = self.mac(at);
+        self.set_key(&key);
+        key.zeroize();
+        self.next();
+    }
+
+    /// `V := HMAC(K, V)`.
+    fn next(&mut self) {
+        let len = self.inner.output();
+        self.message[..len].copy_from_slice(&self.v[..len]);
+        self.v = self.mac(len);
+    }
+
+    /// The states after the blocks of a key as long as a digest.
+    fn set_key(&mut self, key: &[u8; MAX_LEN]) {
+        let (block, len) = (self.inner.block(), self.inner.output());
+        for (state, pad) in [(&mut self.inner, 0x36), (&mut self.outer, 0x5c)] {
+            let padded = &mut self.message[..block];
+            padded.fill(pad);
+            for (byte, &key) in padded.iter_mut().zip(&key[..len]) {
                 *byte ^= key;
             }
-            let mut state = State::new(curve);
-            state.compress(&block[..state.block()]);
-            state
-        };
-        Self {
-            inner: padded(0x36),
-            outer: padded(0x5c),
+            state.restart();
+            state.compress(padded);
         }
     }
 
-    fn mac(&self, parts: &[&[u8]]) -> Zeroizing<[u8; MAX_LEN]> {
-        let digest = self.inner.finish(parts);
+    /// HMAC of the first `len` bytes of the message, of which nothing is left.
+    fn mac(&mut self, len: usize) -> [u8; MAX_LEN] {
+        let digest = self.inner.finish(&mut self.message, len);
         let len = self.outer.output();
-        self.outer.finish(&[&digest[..len]])
+        self.message[..len].copy_from_slice(&digest[..len]);
+        self.outer.finish(&mut self.message, len)
+    }
+}
+
+impl Drop for Generator {
+    fn drop(&mut self) {
+        self.v.fill(0);
+        self.message.fill(0);
+        optimization_barrier(&(&self.v, &self.message));
     }
 }
 
@@ -103,13 +143,6 @@ enum State {
 }
 
 impl State {
-    fn new(curve: Curve) -> Self {
-        match curve {
-            Curve::P256 => State::Sha256(SHA256),
-            Curve::P384 => State::Sha384(SHA384),
-        }
-    }
-
     /// Bytes of a block.
     fn block(&self) -> usize {
         match self {
@@ -126,37 +159,39 @@ impl State {
         }
     }
 
-    fn compress(&mut self, blocks: &[u8]) {
-        for block in blocks.chunks_exact(self.block()) {
-            match self {
-                State::Sha256(state) => {
-                    compress256(state, std::slice::from_ref(GenericArray::from_slice(block)));
-                }
-                State::Sha384(state) => {
-                    compress512(state, std::slice::from_ref(GenericArray::from_slice(block)));
-                }
-            }
+    /// The state before the first block.
+    fn restart(&mut self) {
+        match self {
+            State::Sha256(words) => *words = SHA256,
+            State::Sha384(words) => *words = SHA384,
         }
     }
 
-    /// The digest of one block that came before and of these parts.
-    fn finish(&self, parts: &[&[u8]]) -> Zeroizing<[u8; MAX_LEN]> {
-        let block = self.block();
-        let mut message = Zeroizing::new([0; MAX_MESSAGE]);
-        let mut len = 0;
-        for part in parts {
-            message[len..len + part.len()].copy_from_slice(part);
-            len += part.len();
+    fn compress(&mut self, blocks: &[u8]) {
+        let blocks = blocks.chunks_exact(self.block());
+        match self {
+            State::Sha256(state) => blocks.for_each(|block| {
+                compress256(state, std::slice::from_ref(GenericArray::from_slice(block)));
+            }),
+            State::Sha384(state) => blocks.for_each(|block| {
+                compress512(state, std::slice::from_ref(GenericArray::from_slice(block)));
+            }),
         }
+    }
+
+    /// The digest of one block that came before and of `len` bytes, which are padded in place.
+    fn finish(&self, message: &mut [u8; MAX_MESSAGE], len: usize) -> [u8; MAX_LEN] {
         // FIPS 180-4, sections 5.1.1 and 5.1.2: a one, zeros, and the length in an eighth of a
         // block.
-        message[len] = 0x80;
+        let block = self.block();
         let end = (len + 1 + block / 8).next_multiple_of(block);
+        message[len..end].fill(0);
+        message[len] = 0x80;
         let bits = 8 * (block + len) as u64;
         message[end - 8..end].copy_from_slice(&bits.to_be_bytes());
         let mut state = self.clone();
         state.compress(&message[..end]);
-        let mut digest = Zeroizing::new([0; MAX_LEN]);
+        let mut digest = [0; MAX_LEN];
         match &state {
             State::Sha256(words) => {
                 for (bytes, word) in digest.chunks_exact_mut(4).zip(words) {
@@ -261,8 +296,12 @@ mod tests {
             for message in 0..=129 {
                 let key: Vec<u8> = (0..len).map(|i| (i * 7 + message) as u8).collect();
                 let message: Vec<u8> = (0..message).map(|i| (i * 3) as u8).collect();
-                let (head, tail) = message.split_at(message.len() / 3);
-                let ours = Hmac::new(curve, &key).mac(&[head, tail]);
+                let mut generator = Generator::new(curve);
+                let mut padded = [0xff; MAX_LEN];
+                padded[..len].copy_from_slice(&key);
+                generator.set_key(&padded);
+                generator.message[..message.len()].copy_from_slice(&message);
+                let ours = generator.mac(message.len());
                 let theirs = hmac::sign(&hmac::Key::new(algorithm, &key), &message);
                 assert_eq!(&ours[..len], theirs.as_ref());
             }

@@ -357,39 +357,36 @@ pub(crate) fn secret_digits(curve: Curve, secret: &[u8]) -> Zeroizing<Vec<u64>> 
 
 /// Big-endian bytes to a lane of a number in radix 2^bits.
 fn set<const L: usize>(number: &mut [[u64; L]], lane: usize, bits: u32, bytes: &[u8]) {
-    let mask = u64::MAX >> (u64::BITS - bits);
-    let (mut gathered, mut count) = (0u128, 0);
-    let mut digits = number.iter_mut();
-    for &byte in bytes.iter().rev() {
-        gathered |= u128::from(byte) << count;
-        count += 8;
-        if count >= bits {
-            let digit = digits.next().expect("the bytes fit the number");
-            digit[lane] = gathered as u64 & mask;
-            gathered >>= bits;
-            count -= bits;
-        }
+    let mut limbs = [0; MAX_LIMBS];
+    for (limb, bytes) in limbs.iter_mut().zip(bytes.rchunks(8)) {
+        let mut word = [0; 8];
+        word[8 - bytes.len()..].copy_from_slice(bytes);
+        *limb = u64::from_be_bytes(word);
     }
-    for digit in digits {
-        digit[lane] = gathered as u64;
-        gathered = 0;
+    for (digit, at) in number.iter_mut().zip((0..).step_by(bits as usize)) {
+        digit[lane] = bits_of(&limbs, at) & (u64::MAX >> (u64::BITS - bits));
     }
 }
 
 /// A lane of a number in radix 2^bits to big-endian bytes.
 fn get<const L: usize>(number: &[[u64; L]], lane: usize, bits: u32, bytes: &mut [u8]) {
-    let (mut gathered, mut count) = (0u128, 0);
-    let mut digits = number.iter();
-    for byte in bytes.iter_mut().rev() {
-        if count < 8 {
-            let digit = digits.next().map_or(0, |digit| digit[lane]);
-            gathered |= u128::from(digit) << count;
-            count += bits;
-        }
-        *byte = gathered as u8;
-        gathered >>= 8;
-        count -= 8;
+    let mut limbs = [0; MAX_LIMBS];
+    for (digit, at) in number.iter().zip((0..).step_by(bits as usize)) {
+        let (limb, offset) = (at / 64, at % 64);
+        limbs[limb] |= digit[lane] << offset;
+        // In two steps, as a shift by 64 is none.
+        limbs[limb + 1] |= digit[lane] >> 1 >> (63 - offset);
     }
+    for (limb, bytes) in limbs.iter().zip(bytes.rchunks_mut(8)) {
+        let word = limb.to_be_bytes();
+        bytes.copy_from_slice(&word[8 - bytes.len()..]);
+    }
+}
+
+/// 64 bits of a number in radix 2^64, from bit `at`.
+fn bits_of(limbs: &[u64; MAX_LIMBS], at: usize) -> u64 {
+    let (limb, offset) = (at / 64, at % 64);
+    limbs[limb] >> offset | limbs[limb + 1] << 1 << (63 - offset)
 }
 
 /// Whether a lane of a number is zero.
@@ -402,5 +399,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Limbs of the longest number, 8 digits of 52 bits, and a zero.
+const MAX_LIMBS: usize = 8;
 /// Numbers in the memory of a pass.
 const NUMBERS: usize = 18;
