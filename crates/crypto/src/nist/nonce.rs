@@ -11,6 +11,7 @@
 use super::{Curve, Scalar, scalar};
 use sha2::digest::generic_array::GenericArray;
 use sha2::{compress256, compress512};
+use std::sync::OnceLock;
 use zeroize::{Zeroize, optimization_barrier};
 
 /// Bytes of additional data that a nonce takes: as many random ones as make guessing hopeless, and
@@ -68,18 +69,26 @@ struct Generator {
 
 impl Generator {
     fn new(curve: Curve) -> Self {
-        let state = match curve {
-            Curve::P256 => State::Sha256(SHA256),
-            Curve::P384 => State::Sha384(SHA384),
-        };
-        let mut generator = Self {
-            inner: state.clone(),
-            outer: state,
+        static FIRST_KEY: [OnceLock<[State; 2]>; 2] = [OnceLock::new(), OnceLock::new()];
+        let [inner, outer] = FIRST_KEY[curve as usize].get_or_init(|| {
+            let state = match curve {
+                Curve::P256 => State::Sha256(SHA256),
+                Curve::P384 => State::Sha384(SHA384),
+            };
+            let mut generator = Self::with_key(state.clone(), state);
+            generator.set_key(&[0; MAX_LEN]);
+            [generator.inner.clone(), generator.outer.clone()]
+        });
+        Self::with_key(inner.clone(), outer.clone())
+    }
+
+    fn with_key(inner: State, outer: State) -> Self {
+        Self {
+            inner,
+            outer,
             v: [1; MAX_LEN],
             message: [0; MAX_MESSAGE],
-        };
-        generator.set_key(&[0; MAX_LEN]);
-        generator
+        }
     }
 
     /// `K := HMAC(K, V || parts)`, `V := HMAC(K, V)`.
