@@ -27,8 +27,6 @@ pub struct Secret {
 
 struct Inner {
     curve: Curve,
-    /// For measuring: aws-lc-rs makes a public half anew each time, as it does for new keys.
-    specimen: bool,
     origin: OnceLock<Origin>,
     /// A scalar of ours inside aws-lc-rs, once it was wanted there.
     imported: OnceLock<PrivateKey>,
@@ -68,14 +66,9 @@ impl Secret {
     }
 
     fn new(curve: Curve, origin: OnceLock<Origin>) -> Self {
-        Self::with(curve, origin, false)
-    }
-
-    fn with(curve: Curve, origin: OnceLock<Origin>, specimen: bool) -> Self {
         Self {
             inner: Arc::new(Inner {
                 curve,
-                specimen,
                 origin,
                 imported: OnceLock::new(),
             }),
@@ -215,21 +208,14 @@ impl Work for Keygen {
     }
 
     fn alone(&self, request: &Public) -> Result<Vec<u8>, AgreeError> {
-        let made;
-        let key = if request.secret.inner.specimen {
-            let algorithm = request.secret.curve().agreement();
-            made = PrivateKey::generate(algorithm).map_err(|_| AgreeError::Entropy)?;
-            &made
-        } else {
-            request.secret.aws_lc()?
-        };
+        let key = request.secret.aws_lc()?;
         let point = key.compute_public_key().map_err(|_| AgreeError::Failed)?;
         Ok(point.as_ref().to_vec())
     }
 
     fn specimen(&self) -> Public {
         Public {
-            secret: Secret::with(self.curve, OnceLock::new(), true),
+            secret: Secret::new(self.curve, OnceLock::new()),
         }
     }
 }
