@@ -128,7 +128,7 @@ impl Source for MlKem {
             Self::Decompress { bits } => format!("mlkem_decompress{bits}"),
             Self::Recover => "mlkem_recover".to_owned(),
             Self::Choose { words } => format!("mlkem_choose{words}"),
-            Self::Candidates => "mlkem_candidates_vartime".to_owned(),
+            Self::Candidates => "mlkem_candidates".to_owned(),
             Self::Transpose => "mlkem_transpose".to_owned(),
         }
     }

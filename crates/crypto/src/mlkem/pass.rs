@@ -508,7 +508,11 @@ fn set<const L: usize>(to: &mut [[u64; L]], lane: usize, bytes: &[u8]) {
 
 /// Takes the bytes out of a lane.
 fn append<const L: usize>(to: &mut Vec<u8>, from: &[[u64; L]], lane: usize) {
-    to.extend(from.iter().flat_map(|vector| vector[lane].to_le_bytes()));
+    let len = to.len();
+    to.resize(len + 8 * from.len(), 0);
+    for (bytes, vector) in to[len..].as_chunks_mut().0.iter_mut().zip(from) {
+        *bytes = vector[lane].to_le_bytes();
+    }
 }
 
 /// Takes 32 bytes out of a lane.

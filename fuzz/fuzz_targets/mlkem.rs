@@ -1,0 +1,116 @@
+//! ML-KEM in lanes gives what aws-lc-rs gives, whatever the peer sends.
+//!
+//! The first byte chooses the size; the others are an encapsulation key, a ciphertext and an
+//! expanded decapsulation key from a stranger, and, since such bytes rarely get past the checks,
+//! lists of changes to sound ones. Five requests share a pass: those, and sound ones that must not
+//! notice. On a CPU without lanes the passes are aws-lc-rs's own, and only the key loading is
+//! tested.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use std::sync::LazyLock;
+use widelane_crypto::mlkem::{
+    Decapsulate, Decapsulation, DecapsulationKey, Encapsulate, Encapsulation, Size,
+};
+use widelane_crypto::{Preference, Work};
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&first, data)) = data.split_first() else {
+        return;
+    };
+    let Kem {
+        size,
+        encaps,
+        decaps,
+        decapsulate,
+    } = &KEMS[usize::from(first) % KEMS.len()];
+
+    // What comes from a stranger must load as it is, or be refused with a message.
+    let expanded = changed(decapsulate.key.expanded(), data);
+    let mut keys = vec![decapsulate.key.clone()];
+    for bytes in [data, &expanded] {
+        match DecapsulationKey::from_expanded(*size, bytes) {
+            Ok(key) => keys.push(key),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+
+    let sound = decapsulate.key.encapsulation_key();
+    let public = [sound.to_vec(), data.to_vec(), changed(sound, data)];
+    let of_key = |key: &DecapsulationKey| key.encapsulation_key().to_vec();
+    let public = public.into_iter().chain(keys.iter().map(of_key));
+    let requests: Vec<_> = public.map(|key| Encapsulate { size: *size, key }).collect();
+    let answers = encaps.pass(&requests);
+    assert!(answers[0].is_ok(), "a neighbour did harm");
+    let mut ciphertexts = vec![data.to_vec(), changed(&decapsulate.ciphertext, data)];
+    for (request, answer) in requests.iter().zip(answers) {
+        let alone = encaps.alone(request);
+        assert_eq!(answer.is_ok(), alone.is_ok(), "one refuses the key");
+        let Ok((ciphertext, shared)) = answer else {
+            continue;
+        };
+        if request.key == sound {
+            let key = decapsulate.key.clone();
+            let ciphertext = ciphertext.clone();
+            let theirs = decaps.alone(&Decapsulate { key, ciphertext });
+            let theirs = theirs.expect("the ciphertext has the right length");
+            assert_eq!(shared.as_bytes(), theirs.as_bytes());
+        }
+        ciphertexts.push(ciphertext);
+    }
+
+    let requests: Vec<_> = keys
+        .iter()
+        .flat_map(|key| {
+            let request = |ciphertext: &Vec<u8>| Decapsulate {
+                key: key.clone(),
+                ciphertext: ciphertext.clone(),
+            };
+            ciphertexts.iter().map(request)
+        })
+        .collect();
+    for (request, answer) in requests.iter().zip(decaps.pass(&requests)) {
+        match (answer, decaps.alone(request)) {
+            (Ok(ours), Ok(theirs)) => assert_eq!(ours.as_bytes(), theirs.as_bytes()),
+            (Err(ours), Err(theirs)) => assert_eq!(ours, theirs),
+            (ours, theirs) => panic!("{ours:?}, but aws-lc-rs: {theirs:?}"),
+        }
+    }
+});
+
+/// One size in the lanes of this machine, and a sound request.
+struct Kem {
+    size: Size,
+    encaps: Encapsulation,
+    decaps: Decapsulation,
+    decapsulate: Decapsulate,
+}
+
+/// Sound bytes with changes of three bytes each: where (big-endian) and what.
+fn changed(sound: &[u8], data: &[u8]) -> Vec<u8> {
+    let mut bytes = sound.to_vec();
+    for change in data.chunks_exact(3) {
+        let index = usize::from(u16::from_be_bytes([change[0], change[1]])) % bytes.len();
+        bytes[index] ^= change[2];
+    }
+    bytes
+}
+
+static KEMS: LazyLock<[Kem; 3]> = LazyLock::new(|| {
+    let backend = Preference::Auto.resolve().expect("aws-lc runs everywhere");
+    Size::ALL.map(|size| {
+        let encaps = Encapsulation::new(backend, size).expect("the backend runs here");
+        let decaps = Decapsulation::new(backend, size).expect("the backend runs here");
+        // Always the same, so that findings repeat.
+        let key = DecapsulationKey::from_seed(size, &[7; 64]).expect("a seed of 64 bytes");
+        let ciphertext = vec![7; size.ciphertext_len()];
+        let decapsulate = Decapsulate { key, ciphertext };
+        Kem {
+            size,
+            encaps,
+            decaps,
+            decapsulate,
+        }
+    })
+});
