@@ -25,7 +25,8 @@
 //!   second for every connection that should have started in it (no coordinated omission).
 //!
 //! How a connection goes, and why: one thread runs one epoll loop over nonblocking sockets; the
-//! client's share of a handshake is kept to key exchange and key schedule. A handshake is
+//! client's share of a handshake is kept to key exchange and key schedule, and with several
+//! connections in flight its public-key operations run several a pass. A handshake is
 //! *done* when our last flight was written (or, if the server speaks last, its last one was
 //! read), and it is *counted* once the server has gone on from there, since in TLS 1.3 a server
 //! may still refuse after our Finished. A close_notify travels in the same segment as Finished;

@@ -276,13 +276,15 @@ fn agreed(text: &str, group: &str) -> bool {
 const QUESTION: &str = "is anybody there?\n";
 
 /// As both OpenSSL's `-groups` and our configuration spell them; those of every OpenSSL first.
-const GROUPS: [&str; 6] = [
+const GROUPS: [&str; 8] = [
     "X25519",
     "P-256",
     "P-384",
     "X25519MLKEM768",
     "SecP256r1MLKEM768",
     "SecP384r1MLKEM1024",
+    "MLKEM768",
+    "MLKEM1024",
 ];
 const CLASSICAL_GROUPS: usize = 3;
 
