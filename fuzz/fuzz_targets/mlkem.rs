@@ -63,7 +63,7 @@ fuzz_target!(|data: &[u8]| {
     let requests: Vec<_> = keys
         .iter()
         .flat_map(|key| {
-            let request = |ciphertext: &Vec<u8>| Decapsulate {
+            let request = move |ciphertext: &Vec<u8>| Decapsulate {
                 key: key.clone(),
                 ciphertext: ciphertext.clone(),
             };
