@@ -55,8 +55,11 @@ pub(crate) fn schedule(ops: &[Op]) -> Vec<Op> {
                     .all(|name| ready_at[name.0].is_some_and(|ready| ready <= cycle));
                 let port = ports[port(ops[at])] > 0;
                 let free = match ops[at] {
-                    Op::Store(array, index, _) => {
-                        readers.get(&(array, index)).is_none_or(|&left| left == 0)
+                    Op::Store(array, index, value) => {
+                        let place = (array, index);
+                        // What is put back where it was read from does not wait for itself.
+                        let own = usize::from(loaded(ops, value) == Some(place));
+                        readers.get(&place).is_none_or(|&left| left <= own)
                     }
                     // Unless nothing else has been possible for long.
                     op if op.makes_mask() => masks < MASKS || idle > LONGEST_LATENCY,

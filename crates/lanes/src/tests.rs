@@ -196,6 +196,24 @@ fn a_vector_written_before_it_is_read_is_found() {
     assert!(std::panic::catch_unwind(read).is_err());
 }
 
+#[test]
+fn a_vector_may_be_put_back_where_it_was_read() {
+    let mut trace = crate::trace::Trace::new(8);
+    let a = trace.load(Array(0), 0);
+    let twice = trace.add(a, a);
+    trace.store(Array(0), 0, a);
+    trace.store(Array(0), 1, twice);
+    let scheduled = crate::schedule::schedule(&trace.ops);
+    assert_eq!(scheduled.len(), trace.ops.len());
+    let stored = |op: &crate::trace::Op| matches!(op, crate::trace::Op::Store(_, 0, _));
+    // The sum is read off before the place is written.
+    let put_back = scheduled.iter().position(stored);
+    let sum = scheduled
+        .iter()
+        .position(|op| matches!(op, crate::trace::Op::Two(..)));
+    assert!(sum < put_back);
+}
+
 /// An array of so many vectors below 2^bits.
 fn below(len: usize, bits: u32) -> (usize, Holds) {
     (len, Holds::Bits(bits))
