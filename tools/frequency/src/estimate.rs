@@ -18,7 +18,7 @@ impl Estimate {
     ///
     /// The interval is that of order statistics, which assumes no distribution (David and Nagaraja,
     /// Order Statistics, 2003, section 7.1), and never narrower than what a clock drifts from one
-    /// second to the next ([`DRIFT`] to either side).
+    /// second to the next (a hundredth to either side).
     pub fn of(samples: &[f64]) -> Option<Self> {
         let sorted = sorted(samples);
         let n = sorted.len();
