@@ -165,16 +165,7 @@ impl Offer {
         batching: Option<&Batching>,
     ) -> Result<Arc<ClientConfig>, LoadError> {
         let provider = Arc::new(self.provider(batching));
-        let schemes = if self.signature_algorithms.is_empty() {
-            provider
-                .signature_verification_algorithms
-                .supported_schemes()
-        } else {
-            self.signature_algorithms
-                .iter()
-                .map(|algorithm| algorithm.0)
-                .collect()
-        };
+        let schemes = self.signature_schemes(&provider);
         let verifier: Arc<dyn ServerCertVerifier> = match &self.trust {
             Trust::Nobody => Arc::new(AcceptAll { schemes }),
             trust => {
@@ -224,6 +215,21 @@ impl Offer {
             .map(|name| name.clone().into_bytes())
             .collect();
         Ok(Arc::new(config))
+    }
+
+    /// Those chosen; else all that can be checked, in the order in which browsers list them.
+    /// (rustls's own begins with the longest hash, which costs both sides more.)
+    fn signature_schemes(&self, provider: &CryptoProvider) -> Vec<SignatureScheme> {
+        if !self.signature_algorithms.is_empty() {
+            let chosen = self.signature_algorithms.iter();
+            return chosen.map(|algorithm| algorithm.0).collect();
+        }
+        let known = provider.signature_verification_algorithms.mapping;
+        SIGNATURE_ALGORITHMS
+            .iter()
+            .map(|(_, scheme)| *scheme)
+            .filter(|scheme| known.iter().any(|(checked, _)| checked == scheme))
+            .collect()
     }
 
     fn provider(&self, batching: Option<&Batching>) -> CryptoProvider {
@@ -642,26 +648,27 @@ const SYSTEM_BUNDLES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
+/// In the order of the usual offer: what a server with several certificates or hashes goes by.
 const SIGNATURE_ALGORITHMS: [(&str, SignatureScheme); 13] = [
-    ("rsa_pss_rsae_sha256", SignatureScheme::RSA_PSS_SHA256),
-    ("rsa_pss_rsae_sha384", SignatureScheme::RSA_PSS_SHA384),
-    ("rsa_pss_rsae_sha512", SignatureScheme::RSA_PSS_SHA512),
-    ("rsa_pkcs1_sha256", SignatureScheme::RSA_PKCS1_SHA256),
-    ("rsa_pkcs1_sha384", SignatureScheme::RSA_PKCS1_SHA384),
-    ("rsa_pkcs1_sha512", SignatureScheme::RSA_PKCS1_SHA512),
     (
         "ecdsa_secp256r1_sha256",
         SignatureScheme::ECDSA_NISTP256_SHA256,
     ),
+    ("ed25519", SignatureScheme::ED25519),
+    ("rsa_pss_rsae_sha256", SignatureScheme::RSA_PSS_SHA256),
+    ("rsa_pkcs1_sha256", SignatureScheme::RSA_PKCS1_SHA256),
     (
         "ecdsa_secp384r1_sha384",
         SignatureScheme::ECDSA_NISTP384_SHA384,
     ),
+    ("rsa_pss_rsae_sha384", SignatureScheme::RSA_PSS_SHA384),
+    ("rsa_pkcs1_sha384", SignatureScheme::RSA_PKCS1_SHA384),
     (
         "ecdsa_secp521r1_sha512",
         SignatureScheme::ECDSA_NISTP521_SHA512,
     ),
-    ("ed25519", SignatureScheme::ED25519),
+    ("rsa_pss_rsae_sha512", SignatureScheme::RSA_PSS_SHA512),
+    ("rsa_pkcs1_sha512", SignatureScheme::RSA_PKCS1_SHA512),
     ("mldsa44", SignatureScheme::ML_DSA_44),
     ("mldsa65", SignatureScheme::ML_DSA_65),
     ("mldsa87", SignatureScheme::ML_DSA_87),
