@@ -41,7 +41,7 @@ fn the_demonstration_needs_nothing_and_leaves_nothing() {
         .permissions()
         .mode();
     assert_eq!(mode & 0o777, 0o700, "the key is for nobody else");
-    let mut stream = connect(address, &directory.join("cert.pem")).expect("TLS");
+    let mut stream = connect(address, &directory.join("ecdsa-p256.pem")).expect("TLS");
     stream
         .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         .expect("sent");
