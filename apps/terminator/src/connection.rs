@@ -27,7 +27,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
@@ -188,7 +188,7 @@ async fn still_here(client: &mut TcpStream, tls: &mut ServerConnection) -> bool 
         // An orderly close: the tickets may be what the client came for. The socket's own end comes
         // with its being dropped.
         tls.send_close_notify();
-        let _ = poll_once(|cx| poll_send(client, tls, cx)).await;
+        send_last_words(client, tls);
         return false;
     }
     !gone
@@ -222,8 +222,14 @@ fn said_goodbye(tls: &mut ServerConnection) -> bool {
 
 /// Sends what is due (an alert, close_notify) if the socket takes it now, and ends our direction.
 async fn say_goodbye(client: &mut TcpStream, tls: &mut ServerConnection) {
-    let _ = poll_once(|cx| poll_send(client, tls, cx)).await;
+    send_last_words(client, tls);
     let _ = poll_once(|cx| Pin::new(&mut *client).poll_shutdown(cx)).await;
+}
+
+/// Gives what rustls still has to say to the kernel, as far as that takes it, to be sent together
+/// with the end of the stream, which must follow at once.
+fn send_last_words(client: &TcpStream, tls: &mut ServerConnection) {
+    while tls.wants_write() && tls.write_tls(&mut LastWords(client)).is_ok_and(|n| n > 0) {}
 }
 
 /// Reads once from the socket into rustls. 0 means end of file.
@@ -607,6 +613,23 @@ impl Write for Socket<'_, '_> {
             Poll::Ready(result) => result,
             Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
         }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A socket whose last bytes wait for the FIN: one segment instead of two for the network, and for
+/// the client to wake up for.
+struct LastWords<'a>(&'a TcpStream);
+
+impl Write for LastWords<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        use rustix::net::{SendFlags, send};
+        let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
+        self.0
+            .try_io(Interest::WRITABLE, || Ok(send(self.0, bytes, flags)?))
     }
 
     fn flush(&mut self) -> io::Result<()> {
