@@ -76,6 +76,7 @@ mod driver;
 mod groups;
 mod jobs;
 mod provider;
+mod schedule;
 mod signing;
 mod stream;
 mod suites;

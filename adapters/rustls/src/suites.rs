@@ -1,4 +1,5 @@
-//! Cipher suites: aws-lc-rs's, with ChaCha20-Poly1305 in registers of a chosen width.
+//! Cipher suites: aws-lc-rs's, with ChaCha20-Poly1305 in registers of a chosen width, and with the
+//! key schedule of `schedule.rs`.
 
 use std::sync::OnceLock;
 
@@ -16,8 +17,11 @@ use rustls::{
 };
 use widelane_crypto::chacha20poly1305::{Cipher, Form, Key, TAG_LEN};
 
+use crate::schedule::hkdf;
+
 /// The cipher suites of [`aws_lc_rs::default_provider`], best first, of which those with
-/// ChaCha20-Poly1305 use `cipher`. AES-GCM is aws-lc-rs's, and so are QUIC's packets.
+/// ChaCha20-Poly1305 use `cipher`. AES-GCM is aws-lc-rs's, and so are QUIC's packets. The key
+/// schedule of TLS 1.3 is ours in all of them.
 ///
 /// ```
 /// use widelane_crypto::chacha20poly1305::{Choice, Cipher, Form};
@@ -38,46 +42,48 @@ pub fn cipher_suites(cipher: Cipher) -> Vec<SupportedCipherSuite> {
     // rustls keeps suites for ever (`&'static`): one set a form.
     static SUITES: [OnceLock<Vec<SupportedCipherSuite>>; Form::ALL.len()] =
         [const { OnceLock::new() }; Form::ALL.len()];
-    let theirs = aws_lc_rs::default_provider().cipher_suites;
     let place = Form::ALL.iter().position(|form| *form == cipher.form());
-    match place {
-        Some(place) if cipher.form() != Form::AwsLc => SUITES[place]
-            .get_or_init(|| {
-                theirs
-                    .into_iter()
-                    .map(|suite| with(cipher, suite))
-                    .collect()
-            })
-            .clone(),
-        _ => theirs,
-    }
+    let suites = &SUITES[place.expect("every form is in the list of all")];
+    let ours = || {
+        let theirs = aws_lc_rs::default_provider().cipher_suites;
+        theirs
+            .into_iter()
+            .map(|suite| with(cipher, suite))
+            .collect()
+    };
+    suites.get_or_init(ours).clone()
 }
 
-/// The suite with `cipher` in place of its own, if it is the same one.
+/// The suite with our key schedule, and with `cipher` in place of its own if it is the same one.
 fn with(cipher: Cipher, suite: SupportedCipherSuite) -> SupportedCipherSuite {
-    let algorithm: &'static Algorithm = match suite.suite() {
+    let algorithm: Option<&'static Algorithm> = match suite.suite() {
+        _ if cipher.form() == Form::AwsLc => None,
         CipherSuite::TLS13_CHACHA20_POLY1305_SHA256
         | CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
         | CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => {
-            Box::leak(Box::new(Algorithm(cipher)))
+            Some(Box::leak(Box::new(Algorithm(cipher))))
         }
-        _ => return suite,
+        _ => None,
     };
     let common = |theirs: &CipherSuiteCommon| CipherSuiteCommon {
         suite: theirs.suite,
         hash_provider: theirs.hash_provider,
         confidentiality_limit: theirs.confidentiality_limit,
     };
-    match suite {
-        SupportedCipherSuite::Tls13(suite) => {
+    match (suite, algorithm) {
+        (SupportedCipherSuite::Tls13(suite), algorithm) => {
+            let ours = hkdf(suite.common.hash_provider.algorithm());
             SupportedCipherSuite::Tls13(Box::leak(Box::new(Tls13CipherSuite {
                 common: common(&suite.common),
-                hkdf_provider: suite.hkdf_provider,
-                aead_alg: algorithm,
+                hkdf_provider: ours.unwrap_or(suite.hkdf_provider),
+                aead_alg: match algorithm {
+                    Some(algorithm) => algorithm,
+                    None => suite.aead_alg,
+                },
                 quic: suite.quic,
             })))
         }
-        SupportedCipherSuite::Tls12(suite) => {
+        (SupportedCipherSuite::Tls12(suite), Some(algorithm)) => {
             SupportedCipherSuite::Tls12(Box::leak(Box::new(Tls12CipherSuite {
                 common: common(&suite.common),
                 prf_provider: suite.prf_provider,
@@ -86,6 +92,7 @@ fn with(cipher: Cipher, suite: SupportedCipherSuite) -> SupportedCipherSuite {
                 aead_alg: algorithm,
             })))
         }
+        (suite, None) => suite,
     }
 }
 

@@ -1,4 +1,5 @@
-//! Records with ChaCha20-Poly1305 in every form, to and from aws-lc-rs.
+//! Records with ChaCha20-Poly1305 in every form, and keys of every suite of TLS 1.3, to and from
+//! aws-lc-rs.
 
 mod common;
 
@@ -6,11 +7,12 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use common::*;
+use rustls::crypto::tls13::Hkdf;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::ServerConnection;
 use rustls::version::{TLS12, TLS13};
 use rustls::{
-    CipherSuite, ClientConfig, ClientConnection, ConnectionCommon, Error, SideData,
+    CipherSuite, ClientConfig, ClientConnection, ConnectionCommon, Error, HandshakeKind, SideData,
     SupportedCipherSuite, SupportedProtocolVersion,
 };
 use widelane_crypto::chacha20poly1305::{Choice, Cipher, Form};
@@ -90,6 +92,53 @@ fn the_order_and_the_names_are_those_of_aws_lc() {
     assert_eq!(names(&default_provider().cipher_suites), theirs);
 }
 
+#[test]
+fn every_suite_of_tls13_derives_the_keys_of_aws_lc() {
+    let identity = Identity::generate(&rcgen::PKCS_ECDSA_P256_SHA256);
+    let with = |suite: SupportedCipherSuite| CryptoProvider {
+        cipher_suites: vec![suite],
+        ..aws_lc_rs::default_provider()
+    };
+    for (form, ours) in suites_of_all_forms() {
+        for ours in ours.into_iter().filter(|suite| suite.tls13().is_some()) {
+            let theirs = aws_lc_rs::default_provider().cipher_suites;
+            let theirs = theirs.into_iter().find(|s| s.suite() == ours.suite());
+            let theirs = theirs.unwrap();
+            let hkdf = |suite: SupportedCipherSuite| {
+                let hkdf: *const dyn Hkdf = suite.tls13().unwrap().hkdf_provider;
+                hkdf
+            };
+            assert!(!std::ptr::addr_eq(hkdf(ours), hkdf(theirs)), "{ours:?}");
+            for (client, server) in [(ours, theirs), (theirs, ours)] {
+                let server = server_config(with(server), &identity);
+                let client = ClientConfig::builder_with_provider(with(client).into())
+                    .with_protocol_versions(&[&TLS13])
+                    .unwrap()
+                    .dangerous()
+                    .with_custom_certificate_verifier(any_chain())
+                    .with_no_client_auth();
+                let client = Arc::new(client);
+                // The second time, a binder proves that the client may have its ticket.
+                for kind in [HandshakeKind::Full, HandshakeKind::Resumed] {
+                    let mut client = common::client(&client, "localhost");
+                    let mut server = ServerConnection::new(server.clone()).unwrap();
+                    shake_hands(&mut client, &mut server);
+                    assert_eq!(client.handshake_kind(), Some(kind), "{ours:?}");
+                    let export = |result: Result<[u8; 100], Error>| result.unwrap();
+                    assert_eq!(
+                        export(client.export_keying_material([0; 100], b"label", Some(b"a"))),
+                        export(server.export_keying_material([0; 100], b"label", Some(b"a"))),
+                    );
+                    exchange(&mut client, &mut server, 1000, &form);
+                    server.refresh_traffic_keys().unwrap();
+                    exchange(&mut server, &mut client, 1000, &form);
+                    exchange(&mut client, &mut server, 1000, &form);
+                }
+            }
+        }
+    }
+}
+
 fn suites_of_all_forms() -> Vec<(Form, Vec<SupportedCipherSuite>)> {
     let mut all = Vec::new();
     for form in Form::ALL {
@@ -121,12 +170,7 @@ fn connect(
         .with_custom_certificate_verifier(any_chain())
         .with_no_client_auth();
     let mut client = common::client(&Arc::new(config), "localhost");
-    while client.is_handshaking() || server.is_handshaking() {
-        let flight = sent(&mut client);
-        received(&mut server, &flight).unwrap();
-        let flight = sent(&mut server);
-        received(&mut client, &flight).unwrap();
-    }
+    shake_hands(&mut client, &mut server);
     for suite in [
         client.negotiated_cipher_suite(),
         server.negotiated_cipher_suite(),
@@ -134,6 +178,15 @@ fn connect(
         assert!(is_chacha20(&suite.unwrap()));
     }
     (client, server)
+}
+
+fn shake_hands(client: &mut ClientConnection, server: &mut ServerConnection) {
+    while client.is_handshaking() || server.is_handshaking() {
+        let flight = sent(client);
+        received(server, &flight).unwrap();
+        let flight = sent(server);
+        received(client, &flight).unwrap();
+    }
 }
 
 fn is_chacha20(suite: &SupportedCipherSuite) -> bool {

@@ -410,6 +410,37 @@ fn no_tickets_means_no_resumption() {
 }
 
 #[test]
+fn aes_128_comes_first_unless_the_client_does_not_offer_it() {
+    let files = Files::new();
+    let certificate = files.certificate(Kind::Ecdsa, &["a.example"]);
+    let server = start(&config(vec![listener(echo(), vec![certificate])]));
+    let agreed = |wish: Wish| {
+        let stream = connect(server.addresses()[0], "a.example", &wish.config()).expect("TLS");
+        let suite = stream.conn.negotiated_cipher_suite().expect("a suite");
+        suite.suite()
+    };
+    use rustls::CipherSuite::*;
+    let last = |suite| {
+        let mut wish = Wish::default();
+        wish.suites.sort_by_key(|s| s.suite() == suite);
+        wish
+    };
+    assert_eq!(
+        agreed(last(TLS13_AES_128_GCM_SHA256)),
+        TLS13_AES_128_GCM_SHA256
+    );
+    let without = |suite| {
+        let mut wish = Wish::default();
+        wish.suites.retain(|s| s.suite() != suite);
+        wish
+    };
+    assert_eq!(
+        agreed(without(TLS13_AES_128_GCM_SHA256)),
+        TLS13_AES_256_GCM_SHA384
+    );
+}
+
+#[test]
 fn versions_suites_and_groups_can_be_restricted() {
     let files = Files::new();
     let certificate = files.certificate(Kind::Rsa, &["a.example"]);
