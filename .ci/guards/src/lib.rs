@@ -227,6 +227,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-handshakes", &[]),
     ("widelane-frequency", &[LANES, CPU]),
     ("widelane-scan", &[LANES, CPU]),
+    ("widelane-steer", &[]),
     ("widelane-guards", &[]),
     (
         "widelane",
@@ -243,6 +244,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "widelane-speed",
             "widelane-frequency",
             "widelane-scan",
+            "widelane-steer",
         ],
     ),
 ];

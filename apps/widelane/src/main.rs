@@ -4,7 +4,7 @@
 //! To add one: a module, a variant of [`Command`], an arm of the `match` in `main`, an example
 //! in `EXAMPLES`.
 //!
-//! Exit status: 0 it worked, 1 it failed, 2 it was called wrongly.
+//! Exit status: 0 it worked, 1 it failed, 2 it was called wrongly; of `run`, that of its program.
 
 #![forbid(unsafe_code)]
 
@@ -14,9 +14,11 @@ mod kernels;
 mod load;
 mod output;
 mod probe;
+mod run;
 mod scan;
 mod serve;
 mod speed;
+mod steer;
 mod values;
 
 use clap::{Parser, Subcommand};
@@ -47,6 +49,8 @@ enum Command {
     Probe(probe::Args),
     Advise(advise::Args),
     Scan(scan::Args),
+    Steer(steer::Args),
+    Run(run::Args),
 }
 
 fn main() -> ExitCode {
@@ -59,6 +63,12 @@ fn main() -> ExitCode {
         Command::Probe(args) => probe::run(args),
         Command::Advise(args) => advise::run(args),
         Command::Scan(args) => scan::run(args),
+        Command::Steer(args) => steer::run(args),
+        // Its status is that of the program that it runs.
+        Command::Run(args) => match run::run(args) {
+            Ok(status) => return status,
+            Err(failure) => Err(failure),
+        },
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -74,6 +84,8 @@ Examples:
   widelane kernels
   widelane probe --quick && widelane advise
   widelane scan /usr/lib/x86_64-linux-gnu/libcrypto.so.3
+  widelane steer --dry-run
+  widelane run --wide -- openssl speed -evp chacha20-poly1305
 
 What is measured is printed as a table for people, or as JSON for programs with --json.
-Exit status: 0 it worked, 1 it failed, 2 it was called wrongly.";
+Exit status: 0 it worked, 1 it failed, 2 it was called wrongly; of `run`, that of its program.";

@@ -1,0 +1,91 @@
+//! `widelane run`: starts a program with its threads where their code belongs.
+
+use crate::failure::Failure;
+use crate::output;
+use crate::steer::{Shared, event_text, failed, summary_text};
+use std::ffi::OsString;
+use std::process::ExitCode;
+use widelane_steer::{All, Scope};
+
+/// Start a program and keep it and its descendants where their code belongs
+///
+/// Only the program and its descendants are moved, and those that outlive it get their affinities
+/// back. Signals are passed on to it; the exit status is the program's, or 128 and the number of
+/// the signal that ended it.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    side: Side,
+
+    #[command(flatten)]
+    shared: Shared,
+
+    /// Tell on standard error what is done
+    #[arg(long, short)]
+    verbose: bool,
+
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+struct Side {
+    /// Keep all of it on vector cores: on all of --cores if given, else on as many as it can use
+    #[arg(long)]
+    wide: bool,
+
+    /// Keep all of it off vector cores: off all of --cores if given, else off the last one
+    #[arg(long)]
+    scalar: bool,
+}
+
+/// Runs it; the program's status.
+pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    let mut options = args.shared.options(Scope::Descendants, false)?;
+    let sensor = if args.side.wide {
+        All::Wide
+    } else {
+        All::Scalar
+    };
+    // Others' wide code on the vector cores is not seen from here.
+    options.limits.reserved = true;
+    options.limits.min = options.limits.min.max(1);
+    if options.limits.candidates.is_some() && args.shared.max.is_none() {
+        // All of them, and not as many as this program fills.
+        options.limits.min = usize::MAX;
+    }
+    let mut tell = |event| {
+        if (args.verbose || args.shared.json)
+            && let Ok(text) = event_text(&event, args.shared.json, false)
+        {
+            output::complain(&text);
+        }
+    };
+    let (program, arguments) = args
+        .command
+        .split_first()
+        .ok_or_else(|| Failure::Usage("there is no program to run; name it after --".to_owned()))?;
+    let interval = args.shared.interval;
+    let ended = widelane_steer::run(
+        program,
+        arguments,
+        options,
+        Box::new(sensor),
+        interval,
+        &mut tell,
+    );
+    let ended = ended.map_err(failed)?;
+    if args.verbose || args.shared.json {
+        output::complain(&summary_text(&ended.summary, args.shared.json)?);
+    }
+    Ok(ExitCode::from(ended.status))
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  widelane run --wide -- openssl speed -evp chacha20-poly1305
+  widelane run --wide --cores 6-7 --verbose -- ffmpeg -i in.mkv out.mp4
+  widelane run --scalar --cores 6-7 -- nginx -g 'daemon off;'";

@@ -1,0 +1,332 @@
+//! `widelane steer` and `widelane run` on real processes, with what is wide named by hand. No test
+//! moves a process that it did not start.
+
+use rustix::process::{Pid, Signal, getpid, kill_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::collections::HashSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+#[test]
+fn wide_and_scalar_part_and_a_signal_restores_both() {
+    let Some(all) = cpus() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (wide, scalar) = (busy(), busy());
+    let mut steer = steer(folder.path(), &wide, &[&wide, &scalar]);
+    eventually(|| apart(&wide, &scalar));
+    assert_eq!(affinity(&wide).len() + affinity(&scalar).len(), all.len());
+
+    let second = widelane()
+        .args(["steer", "--wide", "1", "--state-dir"])
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    let complaint = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert_eq!(second.status.code(), Some(1));
+    assert!(
+        complaint.contains(&format!("process {}", steer.0.id())),
+        "{complaint}"
+    );
+
+    signal(&steer.0, Signal::TERM);
+    assert_eq!(steer.0.wait().unwrap().code(), Some(0));
+    assert_eq!((affinity(&wide), affinity(&scalar)), (all.clone(), all));
+    assert!(!folder.path().join("steer.state").exists());
+}
+
+#[test]
+fn killed_it_leaves_what_restore_undoes_for_children_too() {
+    let Some(all) = cpus() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let wide = busy();
+    // Starts a child each time it is told to, and says its number.
+    let mut shell = Started(
+        Command::new("sh")
+            .args([
+                "-c",
+                "while read -r _; do sh -c 'while :; do :; done' & echo $!; done",
+            ])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let mut steer = steer(folder.path(), &wide, &[&wide, &shell]);
+    eventually(|| apart(&wide, &shell));
+    steer.0.kill().unwrap();
+    assert_eq!(steer.0.wait().unwrap().signal(), Some(9));
+
+    // Nobody steers now; what is started inherits what the shell was given.
+    writeln!(shell.0.stdin.as_mut().unwrap()).unwrap();
+    let mut said = String::new();
+    BufReader::new(shell.0.stdout.as_mut().unwrap())
+        .read_line(&mut said)
+        .unwrap();
+    let child = Orphan(said.trim().parse().unwrap());
+    assert_eq!(affinity_of(child.0), affinity(&shell));
+    assert!(affinity(&shell).len() < all.len());
+
+    let restore = || {
+        let mut command = widelane();
+        command
+            .args(["steer", "--restore", "--state-dir"])
+            .arg(folder.path());
+        text(&command.output().unwrap())
+    };
+    let said = restore();
+    assert!(said.starts_with("3 threads"), "{said}");
+    for pid in [wide.0.id() as i32, shell.0.id() as i32, child.0] {
+        assert_eq!(affinity_of(pid), all);
+    }
+    assert!(restore().starts_with("0 threads"));
+}
+
+#[test]
+fn affinities_of_others_are_respected() {
+    let Some(all) = cpus() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (wide, pinned, scalar) = (busy(), busy(), busy());
+    let last = [*all.last().unwrap()];
+    set_affinity(&pinned, &last);
+    // The wide one is pinned, too, so that its core is the vector core.
+    set_affinity(&wide, &last);
+    let mut steer = steer(folder.path(), &wide, &[&wide, &pinned, &scalar]);
+    eventually(|| apart(&wide, &scalar));
+    assert_eq!(affinity(&pinned), last);
+
+    // Somebody changes his mind meanwhile, and it stays so.
+    set_affinity(&scalar, &last);
+    signal(&steer.0, Signal::INT);
+    assert_eq!(steer.0.wait().unwrap().code(), Some(0));
+    assert_eq!(affinity(&wide), last);
+    assert_eq!(affinity(&pinned), last);
+    assert_eq!(affinity(&scalar), last);
+}
+
+#[test]
+fn a_dry_run_changes_nothing_and_says_what_it_would_do() {
+    let Some(all) = cpus() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (wide, scalar) = (busy(), busy());
+    let output = widelane()
+        .args([
+            "steer",
+            "--dry-run",
+            "--json",
+            "--duration",
+            "1",
+            "--interval",
+            "0.1",
+        ])
+        .args(["--wide", &wide.0.id().to_string()])
+        .args(["--only", &wide.0.id().to_string()])
+        .args(["--only", &scalar.0.id().to_string()])
+        .arg("--state-dir")
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    let said = text(&output);
+    assert_eq!((affinity(&wide), affinity(&scalar)), (all.clone(), all));
+    let events: Vec<serde_json::Value> = said
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let moved = |pid: u32, why: &str| {
+        let of_it = |event: &&serde_json::Value| event["pid"] == pid && event["why"] == why;
+        events.iter().any(|event| of_it(&event))
+    };
+    assert!(moved(wide.0.id(), "wide"), "{said}");
+    assert_eq!(events.last().unwrap()["event"], "ended");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_program_is_run_on_its_side_and_its_status_passed_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let show = "grep Cpus_allowed_list /proc/self/status; exit 7";
+    let run = |side: &str| {
+        let mut command = widelane();
+        command
+            .args(["run", side, "--state-dir"])
+            .arg(folder.path());
+        command.args(["--", "sh", "-c", show]).output().unwrap()
+    };
+    let (wide, scalar) = (run("--wide"), run("--scalar"));
+    assert_eq!(
+        (wide.status.code(), scalar.status.code()),
+        (Some(7), Some(7))
+    );
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    let shown = |output: &Output| {
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let list = text
+            .split_whitespace()
+            .last()
+            .unwrap_or_default()
+            .to_owned();
+        list.parse::<widelane_steer::Cpus>().unwrap()
+    };
+    let Some(all) = cpus() else { return };
+    assert!(shown(&wide).and(&shown(&scalar)).is_empty());
+    assert_eq!(shown(&wide).count() + shown(&scalar).count(), all.len());
+
+    let missing = widelane()
+        .args(["run", "--wide", "--state-dir"])
+        .arg(folder.path())
+        .args(["--", "no-such-program"])
+        .output()
+        .unwrap();
+    let complaint = String::from_utf8_lossy(&missing.stderr);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(complaint.contains("no-such-program"), "{complaint}");
+}
+
+#[test]
+fn signals_are_passed_on_and_told_by_the_status() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |script: &str| {
+        let mut command = widelane();
+        command
+            .args(["run", "--wide", "--state-dir"])
+            .arg(folder.path());
+        command
+            .args(["--", "sh", "-c", script])
+            .stdout(Stdio::piped());
+        let mut run = Started(command.spawn().unwrap());
+        let mut said = String::new();
+        BufReader::new(run.0.stdout.as_mut().unwrap())
+            .read_line(&mut said)
+            .unwrap();
+        assert_eq!(said, "ready\n");
+        signal(&run.0, Signal::TERM);
+        run.0.wait().unwrap().code()
+    };
+    let busy = "while :; do :; done";
+    let caught = run(&format!("trap 'exit 5' TERM; echo ready; {busy}"));
+    assert_eq!(caught, Some(5));
+    assert_eq!(run(&format!("echo ready; {busy}")), Some(128 + 15));
+}
+
+#[test]
+fn what_outlives_the_program_gets_its_affinity_back() {
+    let Some(all) = cpus() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let output = widelane()
+        .args(["run", "--scalar", "--state-dir"])
+        .arg(folder.path())
+        .args([
+            "--",
+            "sh",
+            "-c",
+            "sh -c 'while :; do :; done' >&- 2>&- & echo $!",
+        ])
+        .output()
+        .unwrap();
+    let left = Orphan(text(&output).trim().parse().unwrap());
+    assert_eq!(affinity_of(left.0), all);
+}
+
+/// The CPUs that this test may use, if they are of two cores.
+fn cpus() -> Option<Vec<usize>> {
+    let cpus = affinity_of(getpid().as_raw_nonzero().get());
+    let siblings = |cpu: &usize| {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        fs::read_to_string(path).unwrap_or_else(|_| cpu.to_string())
+    };
+    let cores: HashSet<String> = cpus.iter().map(siblings).collect();
+    if cores.len() < 2 {
+        println!("SKIP: it takes two cores to keep anything apart, and this test may use one");
+        return None;
+    }
+    Some(cpus)
+}
+
+/// A process that ends with the test.
+struct Started(Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// One that is not our child.
+struct Orphan(i32);
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_raw(self.0).unwrap(), Signal::KILL);
+    }
+}
+
+/// A process that wants a CPU all the time.
+fn busy() -> Started {
+    Started(
+        Command::new("sh")
+            .args(["-c", "while :; do :; done"])
+            .spawn()
+            .unwrap(),
+    )
+}
+
+fn widelane() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_widelane"))
+}
+
+/// Steers `only`, of which `wide` counts as wide.
+fn steer(folder: &Path, wide: &Started, only: &[&Started]) -> Started {
+    let mut command = widelane();
+    command.args(["steer", "--interval", "0.05", "--return", "60"]);
+    command.args(["--wide", &wide.0.id().to_string(), "--state-dir"]);
+    command.arg(folder).stdout(Stdio::null());
+    for one in only {
+        command.args(["--only", &one.0.id().to_string()]);
+    }
+    Started(command.spawn().unwrap())
+}
+
+fn affinity(of: &Started) -> Vec<usize> {
+    affinity_of(of.0.id() as i32)
+}
+
+fn affinity_of(pid: i32) -> Vec<usize> {
+    let set = sched_getaffinity(Pid::from_raw(pid)).unwrap();
+    (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| set.is_set(cpu))
+        .collect()
+}
+
+fn set_affinity(of: &Started, cpus: &[usize]) {
+    let mut set = CpuSet::new();
+    cpus.iter().for_each(|&cpu| set.set(cpu));
+    sched_setaffinity(Pid::from_raw(of.0.id() as i32), &set).unwrap();
+}
+
+fn apart(one: &Started, other: &Started) -> bool {
+    let other = affinity(other);
+    affinity(one).iter().all(|cpu| !other.contains(cpu))
+}
+
+fn signal(to: &Child, signal: Signal) {
+    kill_process(Pid::from_child(to), signal).unwrap();
+}
+
+fn text(output: &Output) -> String {
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{complaint}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn eventually(holds: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < end, "it has not come to hold");
+        thread::sleep(Duration::from_millis(20));
+    }
+}

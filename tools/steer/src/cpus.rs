@@ -1,0 +1,172 @@
+//! Sets of CPUs, as the kernel writes them.
+
+use serde::{Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
+
+/// A set of CPU numbers below [`Cpus::MOST`]. Its text is the kernel's: `0,2-3`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Cpus([u64; WORDS]);
+
+impl Cpus {
+    /// As many as `sched_setaffinity` is called with here.
+    pub const MOST: usize = 64 * WORDS;
+
+    /// Every CPU that could ever be there.
+    pub const ALL: Self = Self([u64::MAX; WORDS]);
+
+    /// Whether `cpu` is in it.
+    pub fn has(&self, cpu: usize) -> bool {
+        cpu < Self::MOST && self.0[cpu / 64] >> (cpu % 64) & 1 == 1
+    }
+
+    /// Adds `cpu`; one that is too large is left out.
+    pub fn add(&mut self, cpu: usize) {
+        if cpu < Self::MOST {
+            self.0[cpu / 64] |= 1 << (cpu % 64);
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Those in both.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i] & other.0[i]))
+    }
+
+    /// Those in either.
+    #[must_use]
+    pub fn or(&self, other: &Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i] | other.0[i]))
+    }
+
+    /// Those that are not in `other`.
+    #[must_use]
+    pub fn without(&self, other: &Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i] & !other.0[i]))
+    }
+
+    /// Whether all of these are in `other`.
+    pub fn within(&self, other: &Self) -> bool {
+        self.without(other).is_empty()
+    }
+
+    /// The numbers, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..Self::MOST).filter(|&cpu| self.has(cpu))
+    }
+}
+
+impl FromIterator<usize> for Cpus {
+    fn from_iter<I: IntoIterator<Item = usize>>(numbers: I) -> Self {
+        let mut cpus = Self::default();
+        for cpu in numbers {
+            cpus.add(cpu);
+        }
+        cpus
+    }
+}
+
+impl FromStr for Cpus {
+    type Err = ();
+
+    /// Reads `0,2-3`; an empty text is the empty set.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut cpus = Self::default();
+        for part in text.split(',').filter(|_| !text.is_empty()) {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last) = (number(first)?, number(last)?);
+            if first > last || last >= Self::MOST {
+                return Err(());
+            }
+            (first..=last).for_each(|cpu| cpus.add(cpu));
+        }
+        Ok(cpus)
+    }
+}
+
+impl fmt::Display for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        let mut next = 0;
+        while let Some(first) = (next..Self::MOST).find(|&cpu| self.has(cpu)) {
+            let last = (first..Self::MOST)
+                .take_while(|&cpu| self.has(cpu))
+                .last()
+                .unwrap_or(first);
+            write!(f, "{separator}{first}")?;
+            if last > first {
+                write!(f, "-{last}")?;
+            }
+            separator = ",";
+            next = last + 1;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cpus({self})")
+    }
+}
+
+impl Serialize for Cpus {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Digits alone: `str::parse` would take a sign.
+fn number(text: &str) -> Result<usize, ()> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(());
+    }
+    text.parse().map_err(|_| ())
+}
+
+const WORDS: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn texts() {
+        let cpus = |text: &str| text.parse::<Cpus>();
+        assert_eq!(cpus("0,2-3"), Ok([0, 2, 3].into_iter().collect()));
+        assert_eq!(cpus(""), Ok(Cpus::default()));
+        assert_eq!(Cpus::ALL.to_string(), "0-1023");
+        for wrong in [
+            "a",
+            "1,",
+            "3-1",
+            "-1",
+            "+1",
+            "1024",
+            "0-99999999999999999999",
+        ] {
+            assert_eq!(cpus(wrong), Err(()), "{wrong:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_is_read_as_it_was_written(numbers in prop::collection::vec(0..1024usize, 0..40)) {
+            let cpus: Cpus = numbers.iter().copied().collect();
+            prop_assert_eq!(cpus.to_string().parse(), Ok(cpus));
+            prop_assert!(numbers.iter().all(|&cpu| cpus.has(cpu)));
+            prop_assert_eq!(cpus.iter().count(), cpus.count());
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What can go wrong, and whose fault it is.
+
+use crate::state::BadState;
+use std::io;
+use std::path::PathBuf;
+
+/// Why steering could not begin or go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SteerError {
+    /// Another one is at work.
+    #[error(
+        "steer is running already, as process {pid}; end it with kill {pid}, and it restores all \
+         affinities as it ends"
+    )]
+    Busy {
+        /// The other's process, or 0 if it has just begun.
+        pid: i32,
+    },
+    /// Nowhere to keep what must be undone.
+    #[error(
+        "there is no folder for the state file: XDG_RUNTIME_DIR is not set; set it, or name a \
+         folder with --state-dir"
+    )]
+    NoFolder,
+    /// The folder for it does not work.
+    #[error(
+        "{path}: {source}; another folder can be named with --state-dir",
+        path = .path.display()
+    )]
+    Folder {
+        /// The folder, or a file in it.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Others could have written what is there.
+    #[error(
+        "{path} belongs to somebody else or can be written by others, so that what it says cannot \
+         be trusted; name a folder of your own with --state-dir",
+        path = .path.display()
+    )]
+    Untrusted {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A state file that nobody of ours wrote.
+    #[error(
+        "{path} is no state file: {source}; remove it, and look after affinities with taskset",
+        path = .path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: BadState,
+    },
+    /// The system does not show what is needed.
+    #[error("cannot read {what}: {source}")]
+    System {
+        /// What.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Nothing tells who is wide.
+    #[error("cannot tell who uses wide registers: {reason}")]
+    Sensor {
+        /// Why not, and what to do.
+        reason: String,
+    },
+    /// The program could not be started.
+    #[error("cannot start {program:?}: {source}")]
+    Start {
+        /// Its name.
+        program: String,
+        /// What the system says.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,255 @@
+//! The folder with the state files, and the lock that lets one steerer at a time into a machine.
+
+use crate::error::SteerError;
+use crate::procfs;
+use crate::state::State;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// A folder that only this user can write to.
+#[derive(Clone, Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// `/run/widelane` for root, `$XDG_RUNTIME_DIR/widelane` for others.
+    pub fn usual() -> Result<Self, SteerError> {
+        if rustix::process::geteuid().is_root() {
+            return Self::at(Path::new(ROOTS));
+        }
+        let base = std::env::var_os("XDG_RUNTIME_DIR").filter(|base| !base.is_empty());
+        Self::at(&Path::new(&base.ok_or(SteerError::NoFolder)?).join("widelane"))
+    }
+
+    /// This folder, made if it is not there.
+    pub fn at(path: &Path) -> Result<Self, SteerError> {
+        let failed = |source| SteerError::Folder {
+            path: path.to_owned(),
+            source,
+        };
+        match DirBuilder::new().mode(0o755).create(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(failed(error));
+            }
+            _ => {}
+        }
+        let found = fs::metadata(path).map_err(failed)?;
+        let own = found.uid() == rustix::process::geteuid().as_raw();
+        // What is read here is acted on: nobody else may have written it.
+        if !found.is_dir() || !own || found.mode() & 0o022 != 0 {
+            return Err(SteerError::Untrusted {
+                path: path.to_owned(),
+            });
+        }
+        Ok(Self(path.to_owned()))
+    }
+
+    /// The numbers of the processes that steer their own descendants now, which nobody else
+    /// should steer as well.
+    pub(crate) fn steered_trees(&self) -> Vec<i32> {
+        let live = |path: PathBuf| read(&path).ok().flatten().and_then(|state| owner(&state));
+        self.trees().into_iter().filter_map(live).collect()
+    }
+
+    /// The files with what was done to the whole machine and to the descendants of processes.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let mut files = self.trees();
+        files.push(self.0.join(MACHINE));
+        files
+    }
+
+    fn trees(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let ours = |path: &PathBuf| {
+            let name = path.file_name().map(|name| name.to_string_lossy());
+            name.is_some_and(|name| name.starts_with(TREE) && name.ends_with(".state"))
+        };
+        entries.map(|entry| entry.path()).filter(ours).collect()
+    }
+}
+
+/// One state file, for as long as its writer lives.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    path: PathBuf,
+    /// Held, not used: the kernel gives the lock free when this process is gone, however it went.
+    _lock: Option<File>,
+}
+
+impl Keeper {
+    /// For a steerer of the whole machine; refused while there is another.
+    pub(crate) fn of_machine(folder: &Folder) -> Result<Self, SteerError> {
+        if let Some(pid) = overruled() {
+            return Err(SteerError::Busy { pid });
+        }
+        let lock = lock(folder)?;
+        Ok(Self {
+            path: folder.0.join(MACHINE),
+            _lock: Some(lock),
+        })
+    }
+
+    /// For a process that steers its own descendants.
+    pub(crate) fn of_tree(folder: &Folder) -> Self {
+        let name = format!("{TREE}{}.state", std::process::id());
+        Self {
+            path: folder.0.join(name),
+            _lock: None,
+        }
+    }
+
+    /// Replaces what was written before. It is there whole or not at all, whenever this process
+    /// is killed. It need not outlive the machine, whose threads would not either.
+    pub(crate) fn save(&self, state: &State) -> Result<(), SteerError> {
+        let new = self.path.with_extension("new");
+        let write = || {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(0o644);
+            options
+                .open(&new)?
+                .write_all(state.to_string().as_bytes())?;
+            fs::rename(&new, &self.path)
+        };
+        write().map_err(|source| SteerError::Folder {
+            path: self.path.clone(),
+            source,
+        })
+    }
+
+    /// Nothing is left to be undone.
+    pub(crate) fn clear(&self) {
+        // If it stays, it names what is undone already, and undoing that again changes nothing.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Keeps steerers of the machine out as long as it is held.
+pub(crate) fn lock(folder: &Folder) -> Result<File, SteerError> {
+    let path = folder.0.join("steer.lock");
+    let open = || {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        options.open(&path)
+    };
+    let failed = |source| SteerError::Folder {
+        path: path.clone(),
+        source,
+    };
+    let file = open().map_err(failed)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let state = read(&folder.0.join(MACHINE)).ok().flatten();
+            let pid = state.and_then(|state| owner(&state)).unwrap_or(0);
+            Err(SteerError::Busy { pid })
+        }
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
+/// The process of root's steerer of the machine, for anybody else: root's has precedence.
+pub(crate) fn overruled() -> Option<i32> {
+    if rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let state = read(&Path::new(ROOTS).join(MACHINE)).ok().flatten()?;
+    owner(&state)
+}
+
+/// What a state file says; `None` if there is none, or if it is of another boot.
+pub(crate) fn read(path: &Path) -> Result<Option<State>, SteerError> {
+    let failed = |source| SteerError::Folder {
+        path: path.to_owned(),
+        source,
+    };
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    let state: State = text.parse().map_err(|source| SteerError::Damaged {
+        path: path.to_owned(),
+        source,
+    })?;
+    let boot = procfs::boot().map_err(failed)?;
+    Ok(Some(state).filter(|state| state.boot == boot))
+}
+
+/// The writer of a state file, if it still lives.
+pub(crate) fn owner(state: &State) -> Option<i32> {
+    let same = procfs::start_of(state.owner.tid) == Some(state.owner.start);
+    same.then_some(state.owner.tid)
+}
+
+const ROOTS: &str = "/run/widelane";
+const MACHINE: &str = "steer.state";
+const TREE: &str = "run-";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn state() -> State {
+        State {
+            boot: procfs::boot().unwrap(),
+            owner: procfs::own_id().unwrap(),
+            records: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn one_steerer_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = Folder::at(folder.path()).unwrap();
+        let first = Keeper::of_machine(&folder).unwrap();
+        first.save(&state()).unwrap();
+        let own = std::process::id() as i32;
+        let second = Keeper::of_machine(&folder);
+        assert!(matches!(second, Err(SteerError::Busy { pid }) if pid == own));
+        drop(first);
+        Keeper::of_machine(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_to_is_not_trusted() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let refused = Folder::at(folder.path());
+        assert!(matches!(refused, Err(SteerError::Untrusted { .. })));
+    }
+
+    #[test]
+    fn what_was_saved_is_read_and_trees_are_known_while_they_live() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = Folder::at(folder.path()).unwrap();
+        let keeper = Keeper::of_tree(&folder);
+        let mut state = state();
+        keeper.save(&state).unwrap();
+        assert_eq!(read(&keeper.path).unwrap(), Some(state.clone()));
+        assert_eq!(folder.steered_trees(), [std::process::id() as i32]);
+        state.owner.start += 1;
+        keeper.save(&state).unwrap();
+        assert_eq!(folder.steered_trees(), [0; 0]);
+        keeper.clear();
+        assert_eq!(read(&keeper.path).unwrap(), None);
+        assert!(folder.trees().is_empty());
+    }
+
+    #[test]
+    fn another_boot_means_nothing_and_damage_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.state");
+        let other = State {
+            boot: "0".into(),
+            ..state()
+        };
+        fs::write(&path, other.to_string()).unwrap();
+        assert_eq!(read(&path).unwrap(), None);
+        fs::write(&path, "widelane steer 1\n").unwrap();
+        let message = read(&path).unwrap_err().to_string();
+        assert!(message.contains("x.state"), "{message}");
+    }
+}

@@ -1,0 +1,169 @@
+//! From the first round to the last: until a signal, or until a program ends.
+
+use crate::error::SteerError;
+use crate::sensor::Sensor;
+use crate::steering::{Event, Options, Scope, Steering, Summary};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, wait};
+use signal_hook::consts::signal::{
+    SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
+};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::iterator::exfiltrator::origin::Origin;
+use std::ffi::OsString;
+use std::process::Command;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Steers until SIGTERM, SIGINT or SIGHUP, or for as long as `most`, and restores all affinities.
+///
+/// # Errors
+///
+/// Those of [`Steering::begin`] and [`Steering::round`]; affinities are restored then, too.
+pub fn steer(
+    options: Options,
+    sensor: Box<dyn Sensor>,
+    interval: Duration,
+    most: Option<Duration>,
+    tell: &mut dyn FnMut(Event),
+) -> Result<Summary, SteerError> {
+    let signals = catch(&[SIGTERM, SIGINT, SIGHUP])?;
+    let mut steering = Steering::begin(options, sensor)?;
+    let end = most.and_then(|most| Instant::now().checked_add(most));
+    let mut next = Instant::now();
+    loop {
+        let due = end.map_or(next, |end| end.min(next));
+        match signals.recv_timeout(due.saturating_duration_since(Instant::now())) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(_) | Err(RecvTimeoutError::Disconnected) => break,
+        }
+        if end.is_some_and(|end| Instant::now() >= end) {
+            break;
+        }
+        if let Some(pid) = steering.overruled() {
+            tell(Event::Overruled { pid });
+            break;
+        }
+        steering.round(tell)?;
+        next = Instant::now() + interval;
+    }
+    Ok(steering.finish())
+}
+
+/// How a program ended that was run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Its exit status, or 128 and the number of the signal that ended it.
+    pub status: u8,
+    /// What steering came to.
+    pub summary: Summary,
+}
+
+/// Starts a program, steers it and its descendants until it ends, and restores the affinities of
+/// those that outlive it.
+///
+/// Signals that others send to this process are passed on to the program. Those that a terminal
+/// sends, it has got already. `first` is where it begins, if that is known.
+///
+/// # Errors
+///
+/// When it cannot be started, and those of [`Steering::begin`].
+pub fn run(
+    program: &OsString,
+    arguments: &[OsString],
+    mut options: Options,
+    sensor: Box<dyn Sensor>,
+    interval: Duration,
+    tell: &mut dyn FnMut(Event),
+) -> Result<Outcome, SteerError> {
+    options.scope = Scope::Descendants;
+    let signals = catch(&[
+        SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGCHLD,
+    ])?;
+    // Children whose parents end become ours, and not those of process 1: the tree stays known.
+    let system = |what| {
+        move |error: rustix::io::Errno| SteerError::System {
+            what,
+            source: error.into(),
+        }
+    };
+    let own = rustix::process::getpid();
+    set_child_subreaper(Some(own)).map_err(system("the tree of processes"))?;
+    let mut steering = Steering::begin(options, sensor)?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    let child = steering.start(|| command.spawn());
+    let child = child?.map_err(|source| SteerError::Start {
+        program: program.to_string_lossy().into_owned(),
+        source,
+    })?;
+    let child = Pid::from_child(&child);
+    let mut next = Instant::now();
+    let status = loop {
+        if let Some(status) = reap(child) {
+            break status;
+        }
+        match signals.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            Ok(origin) => pass_on(&origin, child),
+            Err(RecvTimeoutError::Disconnected) => thread::sleep(interval),
+            Err(RecvTimeoutError::Timeout) => {
+                if let Err(error) = steering.round(tell) {
+                    tell(Event::Failed {
+                        error: error.to_string(),
+                    });
+                }
+                next = Instant::now() + interval;
+            }
+        }
+    };
+    Ok(Outcome {
+        status,
+        summary: steering.finish(),
+    })
+}
+
+/// Waits for all children that have ended, adopted ones too; the status of `child` if it is among
+/// them.
+fn reap(child: Pid) -> Option<u8> {
+    let mut found = None;
+    while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+        if pid == child {
+            let signalled = status.terminating_signal().map(|signal| 128 + signal);
+            found = status.exit_status().or(signalled);
+        }
+    }
+    found.map(|status| status as u8)
+}
+
+/// Passes a signal on if a process sent it. From a terminal, the whole foreground group has it.
+fn pass_on(origin: &Origin, child: Pid) {
+    if origin.process.is_none() || origin.signal == SIGCHLD {
+        return;
+    }
+    if let Some(signal) = Signal::from_named_raw(origin.signal) {
+        // A child that has just ended will be reaped in a moment.
+        let _ = kill_process(child, signal);
+    }
+}
+
+/// Catches signals from now on; the thread that does so ends with this process.
+fn catch(signals: &[i32]) -> Result<Receiver<Origin>, SteerError> {
+    let failed = |source| SteerError::System {
+        what: "signals",
+        source,
+    };
+    let mut signals = SignalsInfo::<WithOrigin>::new(signals).map_err(failed)?;
+    let (sender, receiver) = mpsc::channel();
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            for origin in signals.forever() {
+                if sender.send(origin).is_err() {
+                    return;
+                }
+            }
+        })
+        .map_err(failed)?;
+    Ok(receiver)
+}
