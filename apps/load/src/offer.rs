@@ -242,7 +242,10 @@ impl Offer {
             .filter_map(|group| group.of(&provider.kx_groups))
             .collect();
         if !self.suites.is_empty() {
-            provider.cipher_suites = self.suites.iter().map(|suite| suite.0).collect();
+            let suites = self.suites.iter();
+            provider.cipher_suites = suites
+                .map(|suite| suite.of(&provider.cipher_suites))
+                .collect();
         }
         provider
     }
@@ -552,6 +555,14 @@ impl FromStr for SignatureAlgorithm {
     }
 }
 
+impl Suite {
+    /// Its implementation: one of `preferred` if it is among them.
+    fn of(self, preferred: &[SupportedCipherSuite]) -> SupportedCipherSuite {
+        let found = preferred.iter().find(|suite| **suite == self.0);
+        found.copied().unwrap_or(self.0)
+    }
+}
+
 impl fmt::Display for Suite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&suite_name(self.0.suite()))
@@ -772,6 +783,16 @@ mod tests {
         });
         assert!(suite.contains("--tls 1.3"), "{suite}");
         assert!(text(|o| o.alpn = vec![String::new()]).contains("--alpn"));
+    }
+
+    #[test]
+    fn chosen_suites_are_those_of_the_provider() {
+        let preferred = widelane_rustls::default_provider().cipher_suites;
+        for suite in preferred.iter().filter_map(SupportedCipherSuite::tls13) {
+            let chosen: Suite = suite_name(suite.common.suite).parse().expect("known");
+            let chosen = chosen.of(&preferred).tls13().expect("the same version");
+            assert!(std::ptr::eq(chosen, suite), "{suite:?}");
+        }
     }
 
     #[test]
