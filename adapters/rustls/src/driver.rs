@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
+use corosensei::stack::DefaultStack;
 use rustls::{ClientConfig, ClientConnection, ConnectionCommon, IoState, OtherError};
 use rustls_pki_types::ServerName;
 use tokio::task::yield_now;
@@ -35,6 +36,8 @@ pub struct Driver {
     stacks: Rc<Stacks>,
     /// `Worker::submitted` when last looked at.
     seen: Cell<u64>,
+    /// Handshakes from which jobs are to be expected.
+    expected: Cell<usize>,
     /// How many promise to run what waits.
     turning: Cell<usize>,
     /// Whom to tell that a job waits which no full pass has taken along.
@@ -51,70 +54,23 @@ impl Driver {
             worker: Rc::new(engine.worker()),
             stacks: Rc::default(),
             seen: Cell::new(0),
+            expected: Cell::new(0),
             turning: Cell::new(0),
             flusher: RefCell::default(),
         })
     }
 
-    /// Processes the TLS bytes that `connection`, a server's or a client's, has read, like
-    /// [`process_new_packets`](ConnectionCommon::process_new_packets), and waits for the
-    /// operations this needs.
+    /// Announces a handshake, best before anything of it is waited for: as soon as its socket is
+    /// accepted.
     ///
-    /// The connection is moved in and comes back with the result, also with an error, so that the
-    /// alert that rustls has queued can be sent. There is none where the engine is to blame.
-    ///
-    /// If the future is dropped meanwhile, the connection is dropped, its jobs are cancelled and
-    /// its stack goes back to the pool.
-    ///
-    /// # Panics
-    ///
-    /// A panic inside rustls, or inside a callback of its configuration, is passed on to the
-    /// caller. The connection is gone; the driver and its other connections are unharmed.
-    pub async fn process<C, D>(
-        &self,
-        mut connection: Box<C>,
-    ) -> (Box<C>, Result<IoState, HandshakeError>)
-    where
-        C: DerefMut<Target = ConnectionCommon<D>> + 'static,
-        D: 'static,
-    {
-        let stack = match self.stacks.take() {
-            Ok(stack) => stack,
-            Err(error) => return (connection, Err(HandshakeError::NoStack(error))),
-        };
-        let step = Suspendable::new(&self.stacks, stack, &self.worker, move || {
-            let result = connection.process_new_packets();
-            (connection, result)
-        });
-        let (mut connection, result) = self.finish(step).await;
-        let result = result.map_err(HandshakeError::from);
-        if let Err(HandshakeError::Overloaded | HandshakeError::ShutDown) = result {
-            // rustls blames the peer for every key exchange that does not take place.
-            discard_queued(&mut connection);
+    /// While others are under way, jobs wait for their company. While there is one handshake only,
+    /// its jobs run as soon as they are submitted.
+    pub fn handshake(self: &Rc<Self>) -> Handshake {
+        self.expected.set(self.expected.get() + 1);
+        Handshake {
+            driver: Rc::clone(self),
+            expected: true,
         }
-        (connection, result)
-    }
-
-    /// Starts a client's connection, like [`ClientConnection::new`], which generates the keys of
-    /// its ClientHello, and waits for that.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`ClientConnection::new`], and when the engine does not take the jobs.
-    ///
-    /// # Panics
-    ///
-    /// As [`process`](Self::process) does.
-    pub async fn start_client(
-        &self,
-        config: Arc<ClientConfig>,
-        name: ServerName<'static>,
-    ) -> Result<Box<ClientConnection>, HandshakeError> {
-        let stack = self.stacks.take().map_err(HandshakeError::NoStack)?;
-        let step = Suspendable::new(&self.stacks, stack, &self.worker, move || {
-            ClientConnection::new(config, name).map(Box::new)
-        });
-        Ok(self.finish(step).await?)
     }
 
     /// Runs passes that are not full when the thread has nothing else to do. Spawn it once, as a
@@ -122,8 +78,8 @@ impl Driver {
     ///
     /// A job waits as long as jobs keep coming: the flusher lets every other task run and looks at
     /// the sockets once more; if that brought no new job, it runs what is there. There is no
-    /// timer: on a quiet server this costs one look at the sockets. Without a flusher each job
-    /// is run at once, alone.
+    /// timer, and on a quiet server no wait: the jobs of a lone handshake run at once. Without a
+    /// flusher all jobs do.
     pub async fn flusher(self: Rc<Self>) {
         let turns = self.turns();
         loop {
@@ -163,30 +119,20 @@ impl Driver {
         self.stacks.free()
     }
 
-    /// Runs `step` to its end.
-    async fn finish<T>(&self, mut step: Suspendable<T>) -> T {
-        poll_fn(|cx| {
-            loop {
-                let poll = step.resume(cx.waker());
-                // A pass that ran at once may have been what it waits for. Where jobs have nothing
-                // to gain from company that is so each time, and no step stays suspended.
-                if poll.is_ready() || !self.gather() {
-                    return poll;
-                }
-            }
-        })
-        .await
-    }
-
-    /// A step has suspended: runs full passes and tells the flusher about the rest. Returns whether
-    /// any ran.
-    fn gather(&self) -> bool {
+    /// A step has suspended, beside `others` that are under way or may soon be: runs its jobs at
+    /// once if nobody could join them; otherwise full passes, and tells the flusher about the rest.
+    /// Returns whether any ran.
+    fn gather(&self, others: usize) -> bool {
         let submitted = self.worker.submitted();
-        if self.seen.replace(submitted) == submitted {
+        let new = submitted - self.seen.replace(submitted);
+        if new == 0 {
             return false;
         }
         if self.turning.get() == 0 {
             self.run_out();
+            return true;
+        }
+        if self.worker.run_if_quiet(new, others) {
             return true;
         }
         // Jobs that were submitted together may have filled several.
@@ -227,6 +173,135 @@ impl std::fmt::Debug for Driver {
             .field("stacks_in_use", &self.stacks_in_use())
             .field("stacks_pooled", &self.stacks_pooled())
             .finish_non_exhaustive()
+    }
+}
+
+/// A handshake in progress, announced with [`Driver::handshake`]: its steps, one after the other.
+///
+/// Dropping it says that no more jobs are to be expected.
+pub struct Handshake {
+    driver: Rc<Driver>,
+    /// Whether the driver counts it.
+    expected: bool,
+}
+
+impl Handshake {
+    /// Processes the TLS bytes that `connection`, a server's or a client's, has read, like
+    /// [`process_new_packets`](ConnectionCommon::process_new_packets), and waits for the
+    /// operations this needs.
+    ///
+    /// The connection is moved in and comes back with the result, also with an error, so that the
+    /// alert that rustls has queued can be sent. There is none where the engine is to blame.
+    ///
+    /// If the future is dropped meanwhile, the connection is dropped, its jobs are cancelled and
+    /// its stack goes back to the pool.
+    ///
+    /// # Panics
+    ///
+    /// A panic inside rustls, or inside a callback of its configuration, is passed on to the
+    /// caller. The connection is gone; the driver and its other connections are unharmed.
+    pub async fn process<C, D>(
+        &mut self,
+        mut connection: Box<C>,
+    ) -> (Box<C>, Result<IoState, HandshakeError>)
+    where
+        C: DerefMut<Target = ConnectionCommon<D>> + 'static,
+        D: 'static,
+    {
+        let stack = match self.driver.stacks.take() {
+            Ok(stack) => stack,
+            Err(error) => return (connection, Err(HandshakeError::NoStack(error))),
+        };
+        let step = self.suspendable(stack, move || {
+            let result = connection.process_new_packets();
+            (connection, result)
+        });
+        let (mut connection, result) = self.finish(step).await;
+        let result = result.map_err(HandshakeError::from);
+        if let Err(HandshakeError::Overloaded | HandshakeError::ShutDown) = result {
+            // rustls blames the peer for every key exchange that does not take place.
+            discard_queued(&mut connection);
+        }
+        if connection.wants_write() || !connection.is_handshaking() {
+            // The rest of a server's handshake comes after the client's answer, which is far away,
+            // and may well bring no jobs.
+            self.settle();
+        }
+        (connection, result)
+    }
+
+    /// Starts a client's connection, like [`ClientConnection::new`], which generates the keys of
+    /// its ClientHello, and waits for that.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ClientConnection::new`], and when the engine does not take the jobs.
+    ///
+    /// # Panics
+    ///
+    /// As [`process`](Self::process) does.
+    pub async fn start_client(
+        &mut self,
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
+    ) -> Result<Box<ClientConnection>, HandshakeError> {
+        let stack = self.driver.stacks.take().map_err(HandshakeError::NoStack)?;
+        let step = self.suspendable(stack, move || {
+            ClientConnection::new(config, name).map(Box::new)
+        });
+        Ok(self.finish(step).await?)
+    }
+
+    /// Runs `step` to its end.
+    async fn finish<T>(&self, mut step: Suspendable<T>) -> T {
+        poll_fn(|cx| {
+            loop {
+                let poll = step.resume(cx.waker());
+                // A pass that ran at once may have been what it waits for. Where jobs have nothing
+                // to gain from company that is so each time, and no step stays suspended.
+                if poll.is_ready() || !self.driver.gather(self.others()) {
+                    return poll;
+                }
+            }
+        })
+        .await
+    }
+
+    fn suspendable<T>(
+        &self,
+        stack: DefaultStack,
+        step: impl FnOnce() -> T + 'static,
+    ) -> Suspendable<T> {
+        Suspendable::new(&self.driver.stacks, stack, &self.driver.worker, step)
+    }
+
+    /// How many besides this one, which has just suspended, may submit jobs soon. Those that are
+    /// both suspended and expected count twice; it matters only whether there are any.
+    fn others(&self) -> usize {
+        let Driver {
+            stacks, expected, ..
+        } = &*self.driver;
+        stacks.live() - 1 + expected.get() - usize::from(self.expected)
+    }
+
+    /// Counts it no longer.
+    fn settle(&mut self) {
+        if std::mem::take(&mut self.expected) {
+            let expected = &self.driver.expected;
+            expected.set(expected.get() - 1);
+        }
+    }
+}
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
+impl std::fmt::Debug for Handshake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handshake").finish_non_exhaustive()
     }
 }
 

@@ -83,7 +83,7 @@ mod suites;
 mod suspend;
 mod verify;
 
-pub use driver::{Driver, HandshakeError, Turns};
+pub use driver::{Driver, Handshake, HandshakeError, Turns};
 pub use groups::kx_groups;
 pub use provider::{default_provider, provider};
 pub use stream::{ClientStream, ServerStream, TlsStream};

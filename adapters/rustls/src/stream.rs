@@ -6,6 +6,7 @@ use std::io::{self, IoSlice, Read, Write};
 use std::mem::take;
 use std::ops::DerefMut;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -16,7 +17,7 @@ use rustls::{
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::driver::{Driver, HandshakeError};
+use crate::driver::{Driver, Handshake, HandshakeError};
 
 impl Driver {
     /// Performs the server's side of a handshake over `io` and returns the stream for what follows.
@@ -32,17 +33,18 @@ impl Driver {
     /// When the peer does not complete the handshake (an alert has been sent where TLS has one),
     /// when the socket fails and when the engine has no room for another job.
     pub async fn accept<IO>(
-        &self,
+        self: &Rc<Self>,
         config: Arc<ServerConfig>,
         io: IO,
     ) -> Result<ServerStream<IO>, HandshakeError>
     where
         IO: AsyncRead + AsyncWrite + Unpin,
     {
+        let mut handshake = self.handshake();
         let connection = ServerConnection::new(config).map_err(HandshakeError::Tls)?;
         let mut stream = TlsStream::new(io, Box::new(connection));
         while stream.tls().is_handshaking() {
-            self.step(&mut stream).await?;
+            handshake.step(&mut stream).await?;
             if stream.owes_a_flight() {
                 poll_fn(|cx| Pin::new(&mut stream).poll_flush(cx)).await?;
             }
@@ -60,7 +62,7 @@ impl Driver {
     ///
     /// As [`accept`](Self::accept), and when `config` allows no ClientHello.
     pub async fn connect<IO>(
-        &self,
+        self: &Rc<Self>,
         config: Arc<ClientConfig>,
         name: ServerName<'static>,
         io: IO,
@@ -68,19 +70,22 @@ impl Driver {
     where
         IO: AsyncRead + AsyncWrite + Unpin,
     {
-        let connection = self.start_client(config, name).await?;
+        let mut handshake = self.handshake();
+        let connection = handshake.start_client(config, name).await?;
         let mut stream = TlsStream::new(io, connection);
         loop {
             poll_fn(|cx| Pin::new(&mut stream).poll_flush(cx)).await?;
             if !stream.tls().is_handshaking() {
                 return Ok(stream);
             }
-            self.step(&mut stream).await?;
+            handshake.step(&mut stream).await?;
         }
     }
+}
 
+impl Handshake {
     /// Reads once and processes what came.
-    async fn step<IO, C, D>(&self, stream: &mut TlsStream<IO, C>) -> Result<(), HandshakeError>
+    async fn step<IO, C, D>(&mut self, stream: &mut TlsStream<IO, C>) -> Result<(), HandshakeError>
     where
         IO: AsyncRead + AsyncWrite + Unpin,
         C: DerefMut<Target = ConnectionCommon<D>> + 'static,

@@ -18,7 +18,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{HandshakeKind, ServerConfig, SignatureAlgorithm, SignatureScheme};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::task::{spawn_local, yield_now};
-use widelane_engine::{Config, Placement};
+use widelane_engine::{Config, Engine, Operation, Operations, Placement, Request};
 use widelane_rustls::{Driver, HandshakeError, kx_groups, provider};
 
 #[test]
@@ -48,7 +48,141 @@ fn handshakes_of_one_thread_share_passes() {
 }
 
 #[test]
-fn a_lone_handshake_waits_for_one_look_at_the_sockets() {
+fn a_lone_handshake_waits_for_nobody() {
+    for engine in engines() {
+        let config = rsa_server(&engine, RSA_2048);
+        on_event_loop(&engine, async |driver| {
+            yield_now().await;
+            let mut io = pin!(served(&driver, &config));
+            let mut cx = Context::from_waker(Waker::noop());
+            // The very poll that brings the hello brings the answer, through every operation.
+            assert!(
+                io.as_mut().poll(&mut cx).is_pending(),
+                "it waits for the client"
+            );
+            assert_eq!(driver.stacks_in_use(), 0);
+        });
+        let (jobs, at_once) = at_once(&engine);
+        assert_eq!(
+            (jobs, at_once),
+            (3, 3),
+            "two of the exchange, and a signature"
+        );
+    }
+}
+
+#[test]
+fn connections_past_their_first_flight_are_no_company() {
+    let engine = four_lanes(Config::default());
+    let config = rsa_server(&engine, RSA_2048);
+    on_event_loop(&engine, async |driver| {
+        yield_now().await;
+        // Some have answered and wait for the client, some are established.
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut answered: Vec<_> = (0..3).map(|_| Box::pin(served(&driver, &config))).collect();
+        for served in &mut answered {
+            assert!(served.as_mut().poll(&mut cx).is_pending());
+        }
+        let (near, far) = duplex(64 * 1024);
+        let name = "localhost".try_into().unwrap();
+        let client = spawn_local({
+            let (driver, client) = (driver.clone(), client_config(&TLS13));
+            async move { driver.connect(client, name, near).await.unwrap() }
+        });
+        let _established = (
+            driver.accept(config.clone(), far).await.unwrap(),
+            client.await.unwrap(),
+        );
+        let (jobs, before) = at_once(&engine);
+        let mut last = pin!(served(&driver, &config));
+        assert!(last.as_mut().poll(&mut cx).is_pending());
+        let (all_jobs, after) = at_once(&engine);
+        assert_eq!((all_jobs - jobs, after - before), (3, 3));
+    });
+}
+
+#[test]
+fn handshakes_that_are_under_way_together_wait_for_each_other() {
+    let engine = four_lanes(Config::default());
+    let config = rsa_server(&engine, RSA_2048);
+    on_event_loop(&engine, async |driver| {
+        yield_now().await;
+        // Both are announced before either begins.
+        let both = [driver.handshake(), driver.handshake()].map(|mut handshake| {
+            let tls = greeted(&config);
+            spawn_local(async move { handshake.process(tls).await.1.unwrap() })
+        });
+        for one in both {
+            one.await.unwrap();
+        }
+    });
+    assert_eq!(at_once(&engine), (6, 0));
+    for operation in ["x25519-keygen", "x25519-derive", "rsa2048-sign"] {
+        assert_eq!(
+            counted(&engine, operation).fills,
+            [0, 0, 1, 0, 0],
+            "{operation}"
+        );
+    }
+}
+
+#[test]
+fn a_handshake_is_alone_again_when_the_other_has_vanished() {
+    let engine = four_lanes(Config::default());
+    let config = rsa_server(&engine, RSA_2048);
+    let driver = Driver::new(&engine);
+    let turns = driver.turns();
+    let mut cx = Context::from_waker(Waker::noop());
+    let silent = driver.handshake();
+    let mut abandoned = driver.handshake();
+    let mut step = Box::pin(abandoned.process(greeted(&config)));
+    assert!(
+        step.as_mut().poll(&mut cx).is_pending(),
+        "somebody may join"
+    );
+    drop(step);
+    drop(abandoned);
+    let mut staying = driver.handshake();
+    let mut step = Box::pin(staying.process(greeted(&config)));
+    assert!(
+        step.as_mut().poll(&mut cx).is_pending(),
+        "somebody may join"
+    );
+    drop(silent);
+    // What waits is left to the next turns; the signature has nobody to wait for.
+    assert_eq!((turns.turn(), turns.turn()), (1, 1));
+    assert!(step.as_mut().poll(&mut cx).is_ready());
+    assert_eq!(turns.turn(), 0);
+    assert_eq!(at_once(&engine), (3, 1));
+    let cancelled = engine
+        .counters()
+        .iter()
+        .map(|one| one.cancelled)
+        .sum::<u64>();
+    assert_eq!(cancelled, 2);
+}
+
+#[test]
+fn a_job_that_panics_at_once_fails_its_handshake_only() {
+    let engine = Engine::start_with(Config::default(), Operations::new().with(Mine)).unwrap();
+    let config = signing_server(&engine, RSA_2048);
+    on_event_loop(&engine, async |driver| {
+        yield_now().await;
+        let mut handshake = driver.handshake();
+        let (_, result) = handshake.process(greeted(&config)).await;
+        let error = result.unwrap_err();
+        assert!(error.to_string().contains("mine"), "{error}");
+        assert_eq!(driver.stacks_in_use(), 0);
+    });
+    let counters = counted(&engine, "mine");
+    assert_eq!(
+        (counters.at_once, counters.panicked, counters.jobs),
+        (1, 1, 0)
+    );
+}
+
+#[test]
+fn beside_another_handshake_jobs_wait_for_one_look_at_the_sockets() {
     let engine = four_lanes(Config::default());
     let config = signing_server(&engine, RSA_2048);
     on_event_loop(&engine, async |driver| {
@@ -64,6 +198,7 @@ fn a_lone_handshake_waits_for_one_look_at_the_sockets() {
                 }
             }
         });
+        let other = driver.handshake();
         let pair = suspended(&driver, &config).await;
         assert_eq!(totals(&engine).0, 0, "it waits for company");
         let before = looks.get();
@@ -71,7 +206,8 @@ fn a_lone_handshake_waits_for_one_look_at_the_sockets() {
             once_more().await;
         }
         assert!(looks.get() - before <= 1, "{} looks", looks.get() - before);
-        assert_eq!(totals(&engine).0, 1);
+        assert_eq!(at_once(&engine), (1, 0));
+        drop(other);
         pair.complete().await;
         counting.abort();
     });
@@ -114,6 +250,7 @@ fn the_end_of_the_flusher_leaves_nobody_waiting() {
     without_flusher(&engine, async |driver| {
         let flusher = spawn_local(driver.clone().flusher());
         yield_now().await;
+        let _other = driver.handshake();
         let pair = suspended(&driver, &config).await;
         flusher.abort();
         pair.complete().await;
@@ -171,12 +308,8 @@ fn an_event_loop_of_ones_own_turns_by_hand() {
     let config = signing_server(&engine, RSA_2048);
     let driver = Driver::new(&engine);
     let turns = driver.turns();
-    let mut hello = &client_hello()[..];
-    let mut tls = Box::new(ServerConnection::new(config).unwrap());
-    while !hello.is_empty() {
-        tls.read_tls(&mut hello).unwrap();
-    }
-    let mut step = Box::pin(driver.process(tls));
+    let (mut handshake, _other) = (driver.handshake(), driver.handshake());
+    let mut step = Box::pin(handshake.process(greeted(&config)));
     let mut cx = Context::from_waker(Waker::noop());
     let mut jobs = 0;
     let (tls, result) = loop {
@@ -213,6 +346,7 @@ fn a_vanished_connection_leaves_nothing_behind() {
 
         // While its signature is waited for.
         for _ in 0..3 {
+            let _other = driver.handshake();
             let (mut io, server) = duplex(64 * 1024);
             io.write_all(&hello).await.unwrap();
             {
@@ -429,6 +563,49 @@ async fn suspended(driver: &Rc<Driver>, server: &Arc<ServerConfig>) -> Pair {
         once_more().await;
     }
     pair
+}
+
+/// Serves a client that says hello and no more.
+async fn served(driver: &Rc<Driver>, config: &Arc<ServerConfig>) {
+    let (mut io, server) = duplex(64 * 1024);
+    io.write_all(&client_hello()).await.unwrap();
+    let accepted = driver.accept(config.clone(), server).await;
+    drop((accepted, io));
+}
+
+/// A server's connection that has read a hello.
+fn greeted(config: &Arc<ServerConfig>) -> Box<ServerConnection> {
+    let mut hello = &client_hello()[..];
+    let mut tls = Box::new(ServerConnection::new(config.clone()).unwrap());
+    while !hello.is_empty() {
+        tls.read_tls(&mut hello).unwrap();
+    }
+    tls
+}
+
+/// Jobs of all operations, and how many of them waited for nobody.
+fn at_once(engine: &Engine) -> (u64, u64) {
+    let at_once = engine.counters().iter().map(|one| one.at_once).sum();
+    (totals(engine).0, at_once)
+}
+
+/// An operation that panics.
+struct Mine;
+
+impl Operation for Mine {
+    type Request = widelane_crypto::rsa::SignRequest;
+
+    fn name(&self) -> &'static str {
+        "mine"
+    }
+
+    fn lanes(&self) -> usize {
+        4
+    }
+
+    fn run(&self, _: &[Self::Request]) -> Vec<<Self::Request as Request>::Output> {
+        panic!("stepped on");
+    }
 }
 
 /// Lets every ready task run once, without a look at the sockets and so without the flusher.

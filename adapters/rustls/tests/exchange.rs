@@ -184,7 +184,8 @@ fn the_jobs_of_one_exchange_are_submitted_together() {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(woken.clone());
     let mut cx = Context::from_waker(&waker);
-    let mut step = Box::pin(driver.process(with_hello(&engine)));
+    let (mut handshake, _other) = (driver.handshake(), driver.handshake());
+    let mut step = Box::pin(handshake.process(with_hello(&engine)));
     assert!(step.as_mut().poll(&mut cx).is_pending());
     // Three passes of one job each, and one wake-up.
     for left in [2, 1, 0] {
@@ -208,7 +209,8 @@ fn a_vanished_connection_takes_all_its_jobs_along() {
     let turns = driver.turns();
     let mut cx = Context::from_waker(Waker::noop());
     for done in 0..3 {
-        let mut step = Box::pin(driver.process(with_hello(&engine)));
+        let (mut handshake, _other) = (driver.handshake(), driver.handshake());
+        let mut step = Box::pin(handshake.process(with_hello(&engine)));
         assert!(step.as_mut().poll(&mut cx).is_pending());
         let before = totals(&engine).0;
         for _ in 0..done {

@@ -8,14 +8,15 @@ use rustls::{ClientConfig, IoState, SignatureScheme};
 use rustls_pki_types::ServerName;
 use std::fmt;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use widelane_rustls::HandshakeError;
+use widelane_rustls::{Handshake, HandshakeError};
 
 /// TLS state that may be away for the time of a step.
 pub(crate) struct Tls {
     state: State,
+    /// What announces it to the driver, unless it is away too.
+    handshake: Option<Handshake>,
     /// What the server has signed its handshake with.
     pub(crate) signature: Option<SignatureScheme>,
 }
@@ -29,6 +30,7 @@ enum State {
 
 type Returned = (
     Option<Box<ClientConnection>>,
+    Handshake,
     Result<Option<IoState>, HandshakeError>,
 );
 
@@ -46,17 +48,18 @@ impl Tls {
                 State::Here(Box::new(tls))
             }
             Some(lane) => {
-                let driver = Rc::clone(lane.driver);
+                let mut handshake = lane.driver.handshake();
                 State::Away(Box::pin(async move {
-                    match driver.start_client(config, name).await {
-                        Ok(tls) => (Some(tls), Ok(None)),
-                        Err(error) => (None, Err(error)),
+                    match handshake.start_client(config, name).await {
+                        Ok(tls) => (Some(tls), handshake, Ok(None)),
+                        Err(error) => (None, handshake, Err(error)),
                     }
                 }))
             }
         };
         let mut tls = Self {
             state,
+            handshake: None,
             signature: None,
         };
         if let Some(lane) = lane
@@ -78,10 +81,11 @@ impl Tls {
         let State::Here(tls) = std::mem::replace(&mut self.state, State::Nowhere) else {
             unreachable!("{HERE}");
         };
-        let driver = Rc::clone(lane.driver);
+        let announced = self.handshake.take();
+        let mut handshake = announced.unwrap_or_else(|| lane.driver.handshake());
         self.state = State::Away(Box::pin(async move {
-            let (tls, result) = driver.process(tls).await;
-            (Some(tls), result.map(Some))
+            let (tls, result) = handshake.process(tls).await;
+            (Some(tls), handshake, result.map(Some))
         }));
         self.poll(lane).map(|result| Ok(result?.expect(PROCESSED)))
     }
@@ -94,8 +98,9 @@ impl Tls {
         let polled = step.as_mut().poll(&mut Context::from_waker(lane.waker));
         // The verifier runs inside of this poll, if it runs.
         self.note_signature();
-        polled.map(|(tls, result)| {
+        polled.map(|(tls, handshake, result)| {
             self.state = tls.map_or(State::Nowhere, State::Here);
+            self.handshake = Some(handshake);
             result.map_err(|error| match error {
                 HandshakeError::Tls(error) => Fault::from_tls(error),
                 error => Fault::Tls(rustls::Error::General(error.to_string())),

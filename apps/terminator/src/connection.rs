@@ -34,7 +34,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use crate::config::Backend;
 use crate::proxy;
 use crate::server::{Admission, Site};
-use crate::signing::ProcessFailure;
+use crate::signing::{self, ProcessFailure};
 use crate::stats::{End, Failure, Refusal};
 use crate::worker::Local;
 
@@ -44,6 +44,7 @@ pub(crate) async fn serve(
     peer: SocketAddr,
     site: Arc<Site>,
     local: &Local,
+    announced: signing::Handshake,
     mut admission: Admission,
 ) {
     let accepted = std::time::Instant::now();
@@ -55,7 +56,8 @@ pub(crate) async fn serve(
             return;
         }
     };
-    let shaken = match timeout(site.limits.handshake, handshake(&mut client, tls, local)).await {
+    let shaken = handshake(&mut client, tls, announced);
+    let shaken = match timeout(site.limits.handshake, shaken).await {
         Ok(shaken) => shaken,
         Err(_) => Err(HandshakeError::Failed(Failure::Timeout)),
     };
@@ -127,7 +129,7 @@ enum HandshakeError {
 async fn handshake(
     client: &mut TcpStream,
     mut tls: Box<ServerConnection>,
-    local: &Local,
+    mut announced: signing::Handshake,
 ) -> Result<(Box<ServerConnection>, Presence), HandshakeError> {
     let closed = |_: io::Error| HandshakeError::Failed(Failure::Closed);
     let mut spoken = false;
@@ -140,7 +142,7 @@ async fn handshake(
             return Err(HandshakeError::Failed(Failure::Closed));
         }
         let result;
-        (tls, result) = local.signing.process(tls).await;
+        (tls, result) = announced.process(tls).await;
         if let Err(failure) = result {
             if !spoken && matches!(failure, ProcessFailure::Overloaded) {
                 // rustls knows no alert for this. Before the first flight it needs no encryption.
@@ -670,8 +672,8 @@ const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 mod tests {
     use super::*;
 
-    /// The size of the future that an asynchronous function of five arguments returns.
-    fn size_of_future<A, B, C, D, E, F: Future>(_: impl FnOnce(A, B, C, D, E) -> F) -> usize {
+    /// The size of the future that an asynchronous function of six arguments returns.
+    fn size_of_future<A, B, C, D, E, G, F: Future>(_: impl FnOnce(A, B, C, D, E, G) -> F) -> usize {
         size_of::<F>()
     }
 

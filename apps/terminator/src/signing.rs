@@ -35,6 +35,13 @@ pub(crate) enum Signing {
     Batched(Rc<Driver>),
 }
 
+/// A handshake in progress.
+pub(crate) enum Handshake {
+    Plain,
+    /// Known to the driver, whose other handshakes may wait for its operations.
+    Batched(widelane_rustls::Handshake),
+}
+
 /// Why processing did not succeed.
 #[derive(Debug)]
 pub(crate) enum ProcessFailure {
@@ -170,10 +177,20 @@ impl Signing {
         }
     }
 
+    /// Announces a handshake, whose connection has just been accepted.
+    pub(crate) fn handshake(&self) -> Handshake {
+        match self {
+            Self::Plain => Handshake::Plain,
+            Self::Batched(driver) => Handshake::Batched(driver.handshake()),
+        }
+    }
+}
+
+impl Handshake {
     /// Processes whatever bytes `tls` has received. The connection comes back with an error too,
     /// for its alert; if the future is dropped, it is dropped.
     pub(crate) async fn process(
-        &self,
+        &mut self,
         mut tls: Box<ServerConnection>,
     ) -> (Box<ServerConnection>, Result<(), ProcessFailure>) {
         match self {
@@ -181,8 +198,8 @@ impl Signing {
                 let result = tls.process_new_packets();
                 (tls, result.map(drop).map_err(ProcessFailure::Tls))
             }
-            Self::Batched(driver) => {
-                let (tls, result) = driver.process(tls).await;
+            Self::Batched(handshake) => {
+                let (tls, result) = handshake.process(tls).await;
                 let result = result.map(drop).map_err(|error| match error {
                     HandshakeError::Overloaded => ProcessFailure::Overloaded,
                     HandshakeError::Tls(error @ rustls::Error::Other(_)) => {
@@ -200,12 +217,17 @@ impl Signing {
 type Value = fn(&OperationCounters) -> u64;
 
 /// Prometheus wants times in seconds, but these are sums of nanoseconds and stay exact as integers.
-const SERIES: [(&str, &str, Value); 9] = [
+const SERIES: [(&str, &str, Value); 10] = [
     ("widelane_engine_jobs", "Jobs answered", |one| one.jobs),
     (
         "widelane_engine_alone",
         "Jobs that ran one by one, cheaper than a pass",
         |one| one.alone,
+    ),
+    (
+        "widelane_engine_at_once",
+        "Jobs that ran without a wait, since nobody could have joined them",
+        |one| one.at_once,
     ),
     ("widelane_engine_passes", "Passes run", |one| one.passes),
     (

@@ -189,8 +189,10 @@ fn welcome(
     match Admission::ask(shared, &site) {
         Ok(admission) => {
             let alive = Alive::new(local);
+            // Before its task runs: it is company for those that do already.
+            let announced = local.signing.handshake();
             spawn_local(async move {
-                connection::serve(client, peer, site, &alive.0, admission).await;
+                connection::serve(client, peer, site, &alive.0, announced, admission).await;
             });
         }
         Err(refusal) => local.stats.refused(refusal),

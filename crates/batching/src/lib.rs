@@ -12,7 +12,8 @@
 //!
 //! 1. a full pass runs at once, for no later job could ride along;
 //! 2. a partial pass runs when, and only when, its worker has nothing else to do. No timer is
-//!    involved: while a pass runs, the next one gathers;
+//!    involved: while a pass runs, the next one gathers. Where nobody could join, that is known
+//!    without a look ([`quiet`]);
 //! 3. a job that too many later ones have overtaken runs next, full pass or not;
 //! 4. where jobs are too few to be worth a pass, the oldest runs alone, and the others go on
 //!    waiting for company while it does.
@@ -123,6 +124,15 @@ pub fn lead(leaders: usize, parallelism: usize, lanes: usize, worth: usize) -> L
     } else {
         Lead::Wait
     }
+}
+
+/// Decides whether jobs that were just submitted run at once, without one more look for company.
+///
+/// `waiting` jobs were there before, and `others` besides the submitter are under way and may
+/// submit soon. Where there is neither, a look would only find that out, and on a quiet server that
+/// is all that batching costs.
+pub fn quiet(waiting: usize, others: usize) -> bool {
+    waiting == 0 && others == 0
 }
 
 /// Decides whether another job may join `waiting` ones in a queue bounded by `limit`.
@@ -264,6 +274,13 @@ mod tests {
     }
 
     #[test]
+    fn nobody_looks_for_company_that_cannot_come() {
+        assert!(quiet(0, 0));
+        assert!(!quiet(1, 0), "what waits may share a pass");
+        assert!(!quiet(0, 1), "somebody may submit");
+    }
+
+    #[test]
     fn threads_lead_until_every_core_runs_a_pass() {
         assert_eq!(lead(0, 2, 4, 1), Lead::Now);
         assert_eq!(lead(1, 2, 4, 4), Lead::Now);
@@ -402,6 +419,8 @@ mod tests {
                 prop_assert!(a >= 1);
             }
             prop_assert_eq!(admit(a, b), a < b);
+            // Whoever has company, now or soon, waits for it.
+            prop_assert_eq!(quiet(a, b), a == 0 && b == 0);
             prop_assert_eq!(wake(a, b), a == 0 && b != 0);
         }
 

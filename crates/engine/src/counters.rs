@@ -19,6 +19,9 @@ pub struct OperationCounters {
     pub jobs: u64,
     /// Jobs that ran one by one, since that was cheaper than a pass; panicking ones included.
     pub alone: u64,
+    /// Jobs that ran as soon as they were submitted, since nobody could have joined them; each is
+    /// also among `alone` or `lanes_filled`.
+    pub at_once: u64,
     /// Passes run, not counting those repeated one job at a time after a panic.
     pub passes: u64,
     /// Jobs that passes carried, panicking ones included; divided by `passes`, the mean fill.
@@ -44,6 +47,7 @@ pub(crate) struct Counters {
     fills: Box<[AtomicU64]>,
     jobs: AtomicU64,
     alone: AtomicU64,
+    at_once: AtomicU64,
     rejected: AtomicU64,
     cancelled: AtomicU64,
     panicked: AtomicU64,
@@ -58,6 +62,7 @@ impl Counters {
             fills: (0..=lanes).map(|_| AtomicU64::new(0)).collect(),
             jobs: AtomicU64::new(0),
             alone: AtomicU64::new(0),
+            at_once: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             cancelled: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
@@ -79,6 +84,11 @@ impl Counters {
     pub(crate) fn alone(&self, kernel: Duration) {
         self.alone.fetch_add(1, Relaxed);
         self.kernel_ns.fetch_add(nanoseconds(kernel), Relaxed);
+    }
+
+    /// Jobs that are about to run and have not waited for company.
+    pub(crate) fn at_once(&self, jobs: usize) {
+        add(&self.at_once, jobs);
     }
 
     /// How long jobs that run now have waited.
@@ -115,6 +125,7 @@ impl Counters {
             lanes: fills.len() - 1,
             jobs: self.jobs.load(Relaxed),
             alone: self.alone.load(Relaxed),
+            at_once: self.at_once.load(Relaxed),
             passes: fills.iter().sum(),
             lanes_filled: fills
                 .iter()

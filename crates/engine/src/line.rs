@@ -350,6 +350,8 @@ pub(crate) trait AnyGatherer: Send {
     /// Removes cancelled jobs among the first `jobs`, so that they do not count towards a full
     /// pass. They are the caller's to drop, which runs foreign code.
     fn prune(&mut self, jobs: usize) -> Option<Box<dyn Any>>;
+    /// Counts `jobs` jobs that run without having waited for company.
+    fn count_at_once(&self, jobs: usize);
     /// Takes a pass of the `jobs` jobs from place `first` on, to be run without the gatherer.
     fn take(&mut self, first: usize, jobs: usize) -> ReadyPass;
 }
@@ -383,6 +385,10 @@ impl<R: Request> AnyGatherer for Gatherer<R> {
         }
         self.line.counters.cancelled(unwanted.len());
         (!unwanted.is_empty()).then(|| Box::new(unwanted) as Box<dyn Any>)
+    }
+
+    fn count_at_once(&self, jobs: usize) {
+        self.line.counters.at_once(jobs);
     }
 
     fn take(&mut self, first: usize, jobs: usize) -> ReadyPass {
