@@ -2,10 +2,10 @@
 
 use crate::failure::Failure;
 use crate::output;
-use crate::steer::{Shared, event_text, failed, summary_text};
+use crate::steer::{Shared, event_text, failed, sensed, summary_text};
 use std::ffi::OsString;
 use std::process::ExitCode;
-use widelane_steer::{All, Scope};
+use widelane_steer::{All, Scope, Sensor};
 
 /// Start a program and keep it and its descendants where their code belongs
 ///
@@ -31,7 +31,7 @@ pub(crate) struct Args {
 }
 
 #[derive(clap::Args)]
-#[group(required = true, multiple = false)]
+#[group(multiple = false)]
 struct Side {
     /// Keep all of it on vector cores: on all of --cores if given, else on as many as it can use
     #[arg(long)]
@@ -40,22 +40,29 @@ struct Side {
     /// Keep all of it off vector cores: off all of --cores if given, else off the last one
     #[arg(long)]
     scalar: bool,
+
+    /// Keep those of its threads on vector cores that use wide registers, and the others off them;
+    /// takes root. This is the default
+    #[arg(long)]
+    auto: bool,
 }
 
 /// Runs it; the program's status.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let mut options = args.shared.options(Scope::Descendants, false)?;
-    let sensor = if args.side.wide {
-        All::Wide
-    } else {
-        All::Scalar
+    let sensor: Box<dyn Sensor> = match args.side {
+        Side { wide: true, .. } => Box::new(All::Wide),
+        Side { scalar: true, .. } => Box::new(All::Scalar),
+        Side { .. } => Box::new(sensed("--wide or --scalar")?),
     };
-    // Others' wide code on the vector cores is not seen from here.
-    options.limits.reserved = true;
-    options.limits.min = options.limits.min.max(1);
-    if options.limits.candidates.is_some() && args.shared.max.is_none() {
-        // All of them, and not as many as this program fills.
-        options.limits.min = usize::MAX;
+    if args.side.wide || args.side.scalar {
+        // Others' wide code on the vector cores is not seen from here.
+        options.limits.reserved = true;
+        options.limits.min = options.limits.min.max(1);
+        if options.limits.candidates.is_some() && args.shared.max.is_none() {
+            // All of them, and not as many as this program fills.
+            options.limits.min = usize::MAX;
+        }
     }
     let mut tell = |event| {
         if (args.verbose || args.shared.json)
@@ -69,14 +76,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         .split_first()
         .ok_or_else(|| Failure::Usage("there is no program to run; name it after --".to_owned()))?;
     let interval = args.shared.interval;
-    let ended = widelane_steer::run(
-        program,
-        arguments,
-        options,
-        Box::new(sensor),
-        interval,
-        &mut tell,
-    );
+    let ended = widelane_steer::run(program, arguments, options, sensor, interval, &mut tell);
     let ended = ended.map_err(failed)?;
     if args.verbose || args.shared.json {
         output::complain(&summary_text(&ended.summary, args.shared.json)?);
@@ -88,4 +88,4 @@ const EXAMPLES: &str = "\
 Examples:
   widelane run --wide -- openssl speed -evp chacha20-poly1305
   widelane run --wide --cores 6-7 --verbose -- ffmpeg -i in.mkv out.mp4
-  widelane run --scalar --cores 6-7 -- nginx -g 'daemon off;'";
+  widelane run --cores 6-7 -- nginx -g 'daemon off;'";

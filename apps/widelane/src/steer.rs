@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 use widelane_steer::{
-    Cpus, Event, Folder, Limits, Named, Options, Returning, Scope, SteerError, Summary, Why,
+    Cpus, Either, Event, Folder, Limits, Named, Options, Returning, Scope, Sensor, SteerError,
+    Summary, Traced, Why,
 };
 
 /// Keep threads that use wide registers on vector cores, and the others off them
@@ -18,13 +19,13 @@ use widelane_steer::{
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Count this process, or threads of this name, as wide; may be given several times
-    #[arg(
-        long = "wide",
-        value_name = "PID|NAME",
-        required_unless_present = "restore"
-    )]
+    /// Count this process, or threads of this name, as wide, too; may be given several times
+    #[arg(long = "wide", value_name = "PID|NAME")]
     wide: Vec<String>,
+
+    /// Count only what --wide names as wide, and do not look at registers
+    #[arg(long, requires = "wide")]
+    named_only: bool,
 
     /// Steer only this process and its descendants; may be given several times
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
@@ -42,7 +43,7 @@ pub(crate) struct Args {
     dry_run: bool,
 
     /// Restore what `steer` or `run` left behind when it was killed, and end
-    #[arg(long, conflicts_with_all = ["wide", "only", "dry_run", "duration"])]
+    #[arg(long, conflicts_with_all = ["wide", "named_only", "only", "dry_run", "duration"])]
     restore: bool,
 }
 
@@ -137,7 +138,14 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         false => Scope::Only(args.only),
     };
     let options = args.shared.options(scope, args.dry_run)?;
-    let named = named(&args.wide);
+    let named = Box::new(named(&args.wide));
+    let sensor: Box<dyn Sensor> = match args.named_only {
+        true => named,
+        false => Box::new(Either(
+            Box::new(sensed("--wide PID|NAME --named-only")?),
+            named,
+        )),
+    };
     let mut printed = Ok(());
     let mut tell = |event: Event| {
         // A reader that has gone ends nothing: what was changed must be restored in good order.
@@ -149,7 +157,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     };
     let summary = widelane_steer::steer(
         options,
-        Box::new(named),
+        sensor,
         args.shared.interval,
         args.duration,
         &mut tell,
@@ -221,6 +229,11 @@ pub(crate) fn summary_text(summary: &Summary, json: bool) -> Result<String, Fail
         "{threads} threads moved {moves} times in {rounds} rounds; {refused} could not be moved, \
          {respected} were changed by others and respected; {restored} restored at the end\n"
     ))
+}
+
+/// The sensor of wide code; if there is none, `instead` is what else could be done.
+pub(crate) fn sensed(instead: &str) -> Result<Traced, Failure> {
+    Traced::open().map_err(|error| Failure::Failed(format!("{error}, or say it with {instead}")))
 }
 
 /// A library's error as ours.
@@ -298,12 +311,13 @@ const SHORTEST: Duration = Duration::from_millis(20);
 
 const EXAMPLES: &str = "\
 Examples:
-  widelane steer --wide openssl --dry-run
-  widelane steer --wide ffmpeg --wide 4711 --cores 6-7 --max 2
-  widelane steer --wide python3 --return 2
+  widelane steer --dry-run
+  widelane steer --cores 6-7 --return 2
+  widelane steer --only $(pidof -s nginx) --json
+  widelane steer --wide ffmpeg --wide 4711 --named-only --max 2
   widelane steer --restore
 
-Without root, only the processes of the same user are steered. Kernel threads, real-time threads and
+Wide code is found by the registers in use, which takes root. Without root, only the processes of the same user are steered. Kernel threads, real-time threads and
 process 1 are left alone.";
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+use widelane_steer::{Cpus, Traced};
 
 #[test]
 fn wide_and_scalar_part_and_a_signal_restores_both() {
@@ -22,7 +23,7 @@ fn wide_and_scalar_part_and_a_signal_restores_both() {
     assert_eq!(affinity(&wide).len() + affinity(&scalar).len(), all.len());
 
     let second = widelane()
-        .args(["steer", "--wide", "1", "--state-dir"])
+        .args(["steer", "--wide", "1", "--named-only", "--state-dir"])
         .arg(folder.path())
         .output()
         .unwrap();
@@ -71,19 +72,43 @@ fn killed_it_leaves_what_restore_undoes_for_children_too() {
     assert_eq!(affinity_of(child.0), affinity(&shell));
     assert!(affinity(&shell).len() < all.len());
 
-    let restore = || {
-        let mut command = widelane();
-        command
-            .args(["steer", "--restore", "--state-dir"])
-            .arg(folder.path());
-        text(&command.output().unwrap())
-    };
-    let said = restore();
+    let said = restore(folder.path());
     assert!(said.starts_with("3 threads"), "{said}");
     for pid in [wide.0.id() as i32, shell.0.id() as i32, child.0] {
         assert_eq!(affinity_of(pid), all);
     }
-    assert!(restore().starts_with("0 threads"));
+    assert!(restore(folder.path()).starts_with("0 threads"));
+}
+
+#[test]
+fn a_wide_program_is_found_by_its_registers() {
+    let Some(all) = cpus() else { return };
+    let flags = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    if !flags.contains(" avx512vl ") {
+        println!("SKIP: nothing can be wide on a CPU without AVX-512");
+        return;
+    }
+    if let Err(error) = Traced::open() {
+        println!("SKIP: {error}");
+        return;
+    }
+    let mut openssl = Command::new("openssl");
+    openssl.args(["speed", "-seconds", "120", "-evp", "chacha20-poly1305"]);
+    openssl.stdout(Stdio::null()).stderr(Stdio::null());
+    let Ok(wide) = openssl.spawn().map(Started) else {
+        println!("SKIP: there is no openssl program");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let scalar = busy();
+    let mut steer = steer_with(&[], folder.path(), &[&wide, &scalar]);
+    eventually(|| apart(&wide, &scalar));
+    assert_eq!(affinity(&wide).len() + affinity(&scalar).len(), all.len());
+    steer.0.kill().unwrap();
+    assert_eq!(steer.0.wait().unwrap().signal(), Some(9));
+    assert!(apart(&wide, &scalar));
+    assert!(restore(folder.path()).starts_with("2 threads"));
+    assert_eq!((affinity(&wide), affinity(&scalar)), (all.clone(), all));
 }
 
 #[test]
@@ -117,6 +142,7 @@ fn a_dry_run_changes_nothing_and_says_what_it_would_do() {
         .args([
             "steer",
             "--dry-run",
+            "--named-only",
             "--json",
             "--duration",
             "1",
@@ -169,7 +195,7 @@ fn a_program_is_run_on_its_side_and_its_status_passed_on() {
             .last()
             .unwrap_or_default()
             .to_owned();
-        list.parse::<widelane_steer::Cpus>().unwrap()
+        list.parse::<Cpus>().unwrap()
     };
     let Some(all) = cpus() else { return };
     assert!(shown(&wide).and(&shown(&scalar)).is_empty());
@@ -281,14 +307,25 @@ fn widelane() -> Command {
 
 /// Steers `only`, of which `wide` counts as wide.
 fn steer(folder: &Path, wide: &Started, only: &[&Started]) -> Started {
+    let named = ["--named-only", "--wide", &wide.0.id().to_string()];
+    steer_with(&named, folder, only)
+}
+
+fn steer_with(options: &[&str], folder: &Path, only: &[&Started]) -> Started {
     let mut command = widelane();
     command.args(["steer", "--interval", "0.05", "--return", "60"]);
-    command.args(["--wide", &wide.0.id().to_string(), "--state-dir"]);
+    command.args(options).arg("--state-dir");
     command.arg(folder).stdout(Stdio::null());
     for one in only {
         command.args(["--only", &one.0.id().to_string()]);
     }
     Started(command.spawn().unwrap())
+}
+
+fn restore(folder: &Path) -> String {
+    let mut command = widelane();
+    command.args(["steer", "--restore", "--state-dir"]);
+    text(&command.arg(folder).output().unwrap())
 }
 
 fn affinity(of: &Started) -> Vec<usize> {

@@ -22,6 +22,7 @@ mod sensor;
 mod session;
 mod state;
 mod steering;
+mod traced;
 
 pub use cpus::Cpus;
 pub use error::SteerError;
@@ -29,7 +30,8 @@ pub use keeper::Folder;
 pub use policy::{Limits, Place, Plan, Policy, Thread, ThreadId, Why};
 pub use procfs::Task;
 pub use returning::{Pauses, Returning};
-pub use sensor::{All, Named, Sensor};
+pub use sensor::{All, Either, Named, Sensor};
 pub use session::{Outcome, run, steer};
 pub use state::{BadState, Original, Record, State};
 pub use steering::{Event, Options, Scope, Steering, Summary, restore};
+pub use traced::Traced;

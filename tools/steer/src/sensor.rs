@@ -38,6 +38,21 @@ impl Sensor for Named {
     }
 }
 
+/// What one sensor or the other says is wide.
+pub struct Either(pub Box<dyn Sensor>, pub Box<dyn Sensor>);
+
+impl Sensor for Either {
+    fn wide(&mut self, tasks: &[Task]) -> Result<HashSet<i32>, SteerError> {
+        let mut wide = self.0.wide(tasks)?;
+        wide.extend(self.1.wide(tasks)?);
+        Ok(wide)
+    }
+
+    fn how(&self) -> String {
+        format!("{}; {}", self.0.how(), self.1.how())
+    }
+}
+
 /// Every thread, or none.
 #[derive(Clone, Copy, Debug)]
 pub enum All {

@@ -9,6 +9,7 @@ use crate::procfs::{self, Task};
 use crate::returning::Returning;
 use crate::sensor::Sensor;
 use crate::state::{Original, Record, State};
+use crate::traced;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -550,6 +551,7 @@ pub fn restore(folder: &Folder) -> Result<u64, SteerError> {
 }
 
 fn restore_abandoned(folder: &Folder) -> Result<u64, SteerError> {
+    traced::remove_abandoned();
     let mut restored = 0;
     for path in folder.files() {
         if let Some(state) = keeper::read(&path)? {
