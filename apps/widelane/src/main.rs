@@ -25,6 +25,10 @@ use clap::{Parser, Subcommand};
 use failure::Failure;
 use std::process::ExitCode;
 
+/// A handshake allocates some hundred times: see `docs/decisions/allocator.md`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// TLS handshakes whose expensive mathematics share the lanes of wide vector registers
 #[derive(Parser)]
 #[command(
