@@ -70,6 +70,17 @@ impl Sponge {
             *lane ^= LAST_BIT;
         }
     }
+
+    /// The same in one lane only, of a block or of a state that has taken in others.
+    ///
+    /// # Panics
+    ///
+    /// As [`pad`](Self::pad), and if there is no such lane.
+    pub fn pad_lane<const L: usize>(self, block: &mut [[u64; L]], lane: usize, len: usize) {
+        assert!(len < 8 * self.rate());
+        block[len / 8][lane] ^= u64::from(self.suffix()) << (8 * (len % 8));
+        block[self.rate() - 1][lane] ^= LAST_BIT;
+    }
 }
 
 /// Keccak over the lanes of a register.
@@ -351,6 +362,16 @@ mod tests {
                     );
                 }
             }
+        }
+        // Words in one lane, and nothing in the others.
+        for lane in 0..L {
+            state.fill([0; L]);
+            state[0][lane] = u64::from_le_bytes(*b"lane by ");
+            state[1][lane] = u64::from_le_bytes(*b"lane\0\0\0\0");
+            Sponge::Shake128.pad_lane(&mut state, lane, 12);
+            keccak.permute(&mut state, &mut scratch);
+            let expected = plain(Sponge::Shake128, b"lane by lane");
+            assert_eq!(state.map(|vector| vector[lane]), expected);
         }
         // "abc": NIST's example value.
         for lane in 0..L {

@@ -10,6 +10,7 @@
 //! answer is a secret that nobody else knows ("implicit rejection"). A decapsulation key is
 //! checked once, when it is loaded.
 
+mod hashing;
 mod key;
 mod pass;
 mod request;

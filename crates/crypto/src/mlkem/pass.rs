@@ -1,12 +1,14 @@
 //! One pass: up to `L` requests at once, one a lane.
 //!
-//! Lanes without a request repeat the first one's work, and their results are dropped. The steps
-//! are those of FIPS 203, whose algorithms are named where they begin.
+//! Lanes without a request have zeros for one, and their results are dropped. The steps are those
+//! of FIPS 203, whose algorithms are named where they begin; what is hashed is in
+//! [`super::hashing`].
 //!
 //! Everything is constant time in the secrets by construction of the kernels, with one exception
 //! that the standard provides for: the matrix is sampled by rejection, in a time that depends on
 //! the seed rho and on nothing else, and rho is public.
 
+use super::hashing::Digest;
 use super::{Size, key::Parts};
 use crate::Shared;
 use std::sync::{Mutex, PoisonError};
@@ -47,9 +49,9 @@ pub(super) trait Passes: std::fmt::Debug + Send + Sync {
 /// Runs passes for one size.
 #[derive(Debug)]
 pub(super) struct Pass<const L: usize> {
-    size: Size,
-    kernels: MlKem<L>,
-    keccak: Keccak<L>,
+    pub(super) size: Size,
+    pub(super) kernels: MlKem<L>,
+    pub(super) keccak: Keccak<L>,
     /// Present where the kernels run in vector registers, to wipe those.
     registers: Option<Avx512Ifma>,
     /// Memory of passes that are not running.
@@ -79,22 +81,20 @@ impl<const L: usize> Passes for Pass<L> {
     }
 
     fn keygen(&self, seeds: &[[u8; 64]]) -> Vec<Zeroizing<Vec<u8>>> {
-        let lanes = in_lanes::<L, _>(seeds);
-        self.with_memory(|mut w| {
+        self.with_memory(seeds.len(), |mut w| {
             // Algorithm 13, line 1: (rho, sigma) := G(d || k).
-            for (lane, seed) in lanes.into_iter().enumerate() {
-                let parts: [&[u8]; 2] = [&seed[..32], &[self.size.rank() as u8]];
-                Sponge::Sha3_512.start(w.state, lane, &parts);
+            for (lane, seed) in seeds.iter().enumerate() {
+                set(&mut w.state[..4], lane, &seed[..32]);
             }
+            w.state[4] = [self.size.rank() as u64; L];
+            Sponge::Sha3_512.pad(w.state, 33);
             self.keccak.permute(w.state, w.scratch);
             w.rho.copy_from_slice(&w.state[..4]);
             w.random.copy_from_slice(&w.state[4..8]);
+            self.prepare(&mut w, None);
             // Lines 8 to 17: s, e, and their transforms.
             let rank = self.size.rank();
-            self.noises(&mut w, 2 * rank, |noise| noise < 2 * rank);
-            for poly in w.noise[..2 * rank * POLYNOMIAL].chunks_exact_mut(POLYNOMIAL) {
-                self.kernels.ntt(poly, w.scratch);
-            }
+            self.noises(&mut w, 2 * rank, 0);
             // Line 18: t := A s + e; line 19, ByteEncode_12.
             for i in 0..rank {
                 self.sample_row(&mut w, |j| [j, i]);
@@ -110,7 +110,7 @@ impl<const L: usize> Passes for Pass<L> {
             }
             w.public[rank * ENCODED..].copy_from_slice(w.rho);
             // Algorithm 16, line 3: dk := (dk_PKE || ek || H(ek) || z).
-            self.hash_public(&mut w);
+            self.hash(&mut w, Digest::Key);
             let key = |(lane, seed): (usize, &[u8; 64])| {
                 let mut key = Zeroizing::new(Vec::with_capacity(self.size.decapsulation_key_len()));
                 for words in [&*w.secret, &*w.public, &*w.hash] {
@@ -124,14 +124,14 @@ impl<const L: usize> Passes for Pass<L> {
     }
 
     fn encapsulate(&self, requests: &[(&[u8], &[u8; 32])]) -> Vec<Encapsulated> {
-        let lanes = in_lanes::<L, _>(requests);
-        self.with_memory(|mut w| {
-            for (lane, (key, m)) in lanes.into_iter().enumerate() {
+        self.with_memory(requests.len(), |mut w| {
+            for (lane, (key, m)) in requests.iter().enumerate() {
                 set(w.public, lane, key);
                 set(w.message, lane, *m);
             }
+            self.take_rho(&mut w);
             // Line 1: (K, r) := G(m || H(ek)).
-            self.hash_public(&mut w);
+            self.prepare(&mut w, Some(Digest::Key));
             self.derive(&mut w);
             self.encrypt(&mut w);
             let answer = |lane| {
@@ -146,11 +146,10 @@ impl<const L: usize> Passes for Pass<L> {
     }
 
     fn decapsulate(&self, requests: &[(Parts<'_>, &[u8])]) -> Vec<Shared> {
-        let lanes = in_lanes::<L, _>(requests);
-        self.with_memory(|mut w| {
+        self.with_memory(requests.len(), |mut w| {
             let rank = self.size.rank();
             // Lines 1 to 4.
-            for (lane, (key, ciphertext)) in lanes.into_iter().enumerate() {
+            for (lane, (key, ciphertext)) in requests.iter().enumerate() {
                 set(w.secret, lane, key.secret);
                 set(w.public, lane, key.encapsulation_key);
                 set(w.hash, lane, key.hash);
@@ -158,6 +157,9 @@ impl<const L: usize> Passes for Pass<L> {
                 set(z, lane, key.z);
                 set(theirs, lane, ciphertext);
             }
+            self.take_rho(&mut w);
+            // Line 7: K~ := J(z || c).
+            self.prepare(&mut w, Some(Digest::Ciphertext));
             // Line 5, algorithm 15: m' := v' - NTT^-1(s . NTT(u')).
             let u_words = self.kernels.u_words();
             let (u, v) = w.theirs[4..].split_at(rank * u_words);
@@ -176,11 +178,6 @@ impl<const L: usize> Passes for Pass<L> {
             self.kernels.recover(w.message, w.rows, w.sum, w.scratch);
             // Line 6: (K', r') := G(m' || h).
             self.derive(&mut w);
-            // Line 7: K~ := J(z || c).
-            let sponge = Sponge::Shake256;
-            self.keccak
-                .absorb_words(sponge, w.state, w.theirs, w.block, w.scratch);
-            w.rejected.copy_from_slice(&w.state[..4]);
             // Lines 8 to 12: c' := K-PKE.Encrypt(ek, m', r'), and K~ where c and c' differ.
             self.encrypt(&mut w);
             let ciphertexts = [&*w.ours, &w.theirs[4..]];
@@ -215,35 +212,18 @@ impl<const L: usize> Pass<L> {
         }
     }
 
-    /// `hash := H(ek)` of the encapsulation key in `public`.
-    fn hash_public(&self, w: &mut Work<'_, L>) {
-        let sponge = Sponge::Sha3_256;
-        self.keccak
-            .absorb_words(sponge, w.state, w.public, w.block, w.scratch);
-        w.hash.copy_from_slice(&w.state[..4]);
-    }
-
-    /// `(shared, random) := G(message || hash)`.
-    fn derive(&self, w: &mut Work<'_, L>) {
-        w.state.fill([0; L]);
-        w.state[..4].copy_from_slice(w.message);
-        w.state[4..8].copy_from_slice(w.hash);
-        Sponge::Sha3_512.pad(w.state, 64);
-        self.keccak.permute(w.state, w.scratch);
-        w.shared.copy_from_slice(&w.state[..4]);
-        w.random.copy_from_slice(&w.state[4..8]);
+    /// `rho`, the last part of the encapsulation key in `public`.
+    fn take_rho(&self, w: &mut Work<'_, L>) {
+        w.rho
+            .copy_from_slice(&w.public[self.size.rank() * ENCODED..]);
     }
 
     /// Algorithm 14, K-PKE.Encrypt: `ours` is the ciphertext of `message` for the key in `public`,
     /// with the randomness `random`; `bad` tells whether the key is reduced modulo q.
     fn encrypt(&self, w: &mut Work<'_, L>) {
         let rank = self.size.rank();
-        w.rho.copy_from_slice(&w.public[rank * ENCODED..]);
-        // Lines 9 to 17: y, e1, e2.
-        self.noises(w, 2 * rank + 1, |noise| noise < rank);
-        for y in w.noise[..rank * POLYNOMIAL].chunks_exact_mut(POLYNOMIAL) {
-            self.kernels.ntt(y, w.scratch);
-        }
+        // Lines 9 to 17, and 18: y with its transform, e1, e2.
+        self.noises(w, rank, rank + 1);
         // Lines 19 and 22: u := NTT^-1(A^T y) + e1, compressed.
         let u_words = self.kernels.u_words();
         for i in 0..rank {
@@ -272,86 +252,17 @@ impl<const L: usize> Pass<L> {
             .compress_v(words, w.sum, error, w.rows, w.scratch);
     }
 
-    /// The first `count` polynomials of noise from `random`, with eta_1 where `wide` says so.
-    fn noises(&self, w: &mut Work<'_, L>, count: usize, wide: impl Fn(usize) -> bool) {
-        // The states beforehand: a kernel that reads as a vector what has just been written in
-        // pieces waits until that has reached the cache.
-        for (number, state) in w.states.chunks_exact_mut(STATE).enumerate().take(count) {
-            // PRF(random, number) (section 4.1).
-            state.fill([0; L]);
-            state[..4].copy_from_slice(w.random);
-            state[4] = [number as u64; L];
-            Sponge::Shake256.pad(state, 33);
-        }
-        let states = w.states.chunks_exact_mut(STATE);
-        let polys = w.noise.chunks_exact_mut(POLYNOMIAL);
-        for (number, (state, poly)) in states.zip(polys).enumerate().take(count) {
-            self.keccak.permute(state, w.scratch);
-            if !wide(number) {
-                self.kernels.noise2(poly, &state[..16], w.scratch);
-            } else if self.kernels.noise_words() <= Sponge::Shake256.rate() {
-                let words = &state[..self.kernels.noise_words()];
-                self.kernels.noise1(poly, words, w.scratch);
-            } else {
-                let (first, second) = w.long.split_at_mut(Sponge::Shake256.rate());
-                first.copy_from_slice(&state[..first.len()]);
-                self.keccak.permute(state, w.scratch);
-                second.copy_from_slice(&state[..second.len()]);
-                self.kernels.noise1(poly, w.long, w.scratch);
-            }
-        }
-    }
-
-    /// `row := SampleNTT(rho || index(0)), SampleNTT(rho || index(1)), ...` (algorithm 7).
-    fn sample_row(&self, w: &mut Work<'_, L>, index: impl Fn(usize) -> [usize; 2]) {
-        for (j, state) in w
-            .states
-            .chunks_exact_mut(STATE)
-            .enumerate()
-            .take(self.size.rank())
-        {
-            let [first, second] = index(j);
-            state.fill([0; L]);
-            state[..4].copy_from_slice(w.rho);
-            state[4] = [(first | second << 8) as u64; L];
-            Sponge::Shake128.pad(state, 34);
-        }
-        let states = w.states.chunks_exact_mut(STATE);
-        for (poly, state) in w.row.chunks_exact_mut(POLYNOMIAL).zip(states) {
-            // Lines 4 to 16, several coefficients at a time; those beyond the last are overwritten
-            // until the end, and then left behind.
-            let mut sampled = [[0u8; 2 * COEFFICIENTS + 8]; L];
-            let mut counts = [0; L];
-            while counts.iter().any(|&count| count < COEFFICIENTS) {
-                self.keccak.permute(state, w.scratch);
-                self.kernels.candidates(w.candidates, state, w.scratch);
-                let (words, places) = w.candidates.split_at(MlKem::<L>::CANDIDATES);
-                for (lane, (sampled, count)) in sampled.iter_mut().zip(&mut counts).enumerate() {
-                    for (word, place) in words.iter().zip(places) {
-                        let at = 2 * (*count + place[lane] as usize).min(COEFFICIENTS);
-                        sampled[at..at + 8].copy_from_slice(&word[lane].to_le_bytes());
-                    }
-                    *count += places[MlKem::<L>::CANDIDATES][lane] as usize;
-                }
-            }
-            let rows = w.rows.as_flattened_mut().chunks_exact_mut(POLYNOMIAL);
-            for (row, sampled) in rows.zip(&sampled) {
-                for (word, bytes) in row.iter_mut().zip(sampled.as_chunks().0) {
-                    *word = u64::from_le_bytes(*bytes);
-                }
-            }
-            self.kernels.transpose(poly, w.rows, w.scratch);
-        }
-    }
-
-    /// Runs `f` on memory that is wiped afterwards, as are the registers.
-    fn with_memory<T>(&self, f: impl FnOnce(Work<'_, L>) -> T) -> T {
+    /// Runs `f` on memory for so many requests. It is zero but for the matrix, and wiped afterwards
+    /// but for the matrix, as are the registers.
+    fn with_memory<T>(&self, requests: usize, f: impl FnOnce(Work<'_, L>) -> T) -> T {
+        assert!((1..=L).contains(&requests), "{requests} requests");
         let lock = || self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
         let mut arena = lock()
             .pop()
             .unwrap_or_else(|| Arena::new(Work::<L>::len(self)));
-        let result = f(Work::new(self, arena.vectors()));
-        arena.wipe();
+        let result = f(Work::new(self, arena.vectors(), requests));
+        let secret = Work::<L>::len(self) - Work::<L>::matrix_len(self);
+        arena.vectors()[..secret].fill([0; L]);
         if let Some(token) = self.registers {
             wipe_registers(token);
         }
@@ -361,44 +272,49 @@ impl<const L: usize> Pass<L> {
 }
 
 /// The memory of a pass, by name. A polynomial has [`POLYNOMIAL`] vectors, 32 bytes have 4.
-struct Work<'a, const L: usize> {
+pub(super) struct Work<'a, const L: usize> {
+    /// How many there are: they have the first lanes.
+    pub(super) requests: usize,
     // Polynomials: `rank` of them, `2 rank + 1`, and one each.
-    row: &'a mut [[u64; L]],
-    noise: &'a mut [[u64; L]],
-    rows: &'a mut [[u64; L]],
-    sum: &'a mut [[u64; L]],
+    pub(super) row: &'a mut [[u64; L]],
+    pub(super) noise: &'a mut [[u64; L]],
+    pub(super) rows: &'a mut [[u64; L]],
+    pub(super) sum: &'a mut [[u64; L]],
     // States: `2 rank + 1`, and one.
-    states: &'a mut [[u64; L]],
-    state: &'a mut [[u64; L]],
+    pub(super) states: &'a mut [[u64; L]],
+    pub(super) state: &'a mut [[u64; L]],
     /// A block of a hash.
-    block: &'a mut [[u64; L]],
+    pub(super) block: &'a mut [[u64; L]],
     /// Random words for a polynomial, where they are more than a block.
-    long: &'a mut [[u64; L]],
-    candidates: &'a mut [[u64; L]],
+    pub(super) long: &'a mut [[u64; L]],
+    pub(super) candidates: &'a mut [[u64; L]],
     // Bytes.
     /// The vector s.
-    secret: &'a mut [[u64; L]],
+    pub(super) secret: &'a mut [[u64; L]],
     /// The encapsulation key.
-    public: &'a mut [[u64; L]],
+    pub(super) public: &'a mut [[u64; L]],
     /// A ciphertext that we have made.
-    ours: &'a mut [[u64; L]],
+    pub(super) ours: &'a mut [[u64; L]],
     /// z, and a ciphertext that has come.
-    theirs: &'a mut [[u64; L]],
+    pub(super) theirs: &'a mut [[u64; L]],
     /// Of 32 bytes.
-    rho: &'a mut [[u64; L]],
-    random: &'a mut [[u64; L]],
-    hash: &'a mut [[u64; L]],
-    message: &'a mut [[u64; L]],
-    shared: &'a mut [[u64; L]],
-    rejected: &'a mut [[u64; L]],
+    pub(super) rho: &'a mut [[u64; L]],
+    pub(super) random: &'a mut [[u64; L]],
+    pub(super) hash: &'a mut [[u64; L]],
+    pub(super) message: &'a mut [[u64; L]],
+    pub(super) shared: &'a mut [[u64; L]],
+    pub(super) rejected: &'a mut [[u64; L]],
     /// One vector: other than zero where an encapsulation key is refused.
-    bad: &'a mut [[u64; L]],
-    scratch: &'a mut [[u64; L]],
+    pub(super) bad: &'a mut [[u64; L]],
+    pub(super) scratch: &'a mut [[u64; L]],
+    /// If requests are few, the matrix of each: for each entry a row a lane, as
+    /// [`MlKem::transpose`] takes them. They are public.
+    pub(super) matrix: &'a mut [[u64; L]],
 }
 
 impl<'a, const L: usize> Work<'a, L> {
     /// Vectors of each part, in order.
-    fn lens(pass: &Pass<L>) -> [usize; 21] {
+    fn lens(pass: &Pass<L>) -> [usize; 22] {
         let rank = pass.size.rank();
         let ciphertext = pass.size.ciphertext_len() / 8;
         let scratch = pass.kernels.scratch_len().max(pass.keccak.scratch_len());
@@ -424,7 +340,12 @@ impl<'a, const L: usize> Work<'a, L> {
             4,
             1,
             scratch,
+            Self::matrix_len(pass),
         ]
+    }
+
+    fn matrix_len(pass: &Pass<L>) -> usize {
+        pass.size.rank() * pass.size.rank() * POLYNOMIAL
     }
 
     fn len(pass: &Pass<L>) -> usize {
@@ -432,7 +353,7 @@ impl<'a, const L: usize> Work<'a, L> {
     }
 
     /// Divides the memory.
-    fn new(pass: &Pass<L>, memory: &'a mut [[u64; L]]) -> Self {
+    fn new(pass: &Pass<L>, memory: &'a mut [[u64; L]], requests: usize) -> Self {
         let mut rest = memory;
         let mut take = |len: usize| {
             let (part, after) = std::mem::take(&mut rest).split_at_mut(len);
@@ -461,8 +382,10 @@ impl<'a, const L: usize> Work<'a, L> {
             rejected,
             bad,
             scratch,
+            matrix,
         ] = Self::lens(pass).map(&mut take);
         Self {
+            requests,
             row,
             noise,
             rows,
@@ -484,18 +407,9 @@ impl<'a, const L: usize> Work<'a, L> {
             rejected,
             bad,
             scratch,
+            matrix,
         }
     }
-}
-
-/// Each lane's request; the first one's where there are fewer than lanes.
-fn in_lanes<const L: usize, T>(requests: &[T]) -> [&T; L] {
-    assert!(
-        (1..=L).contains(&requests.len()),
-        "{} requests",
-        requests.len()
-    );
-    std::array::from_fn(|lane| requests.get(lane).unwrap_or(&requests[0]))
 }
 
 /// Puts bytes into a lane.
@@ -524,7 +438,6 @@ fn shared<const L: usize>(from: &[[u64; L]], lane: usize) -> Shared {
     Shared::new(&*secret)
 }
 
-const POLYNOMIAL: usize = MlKem::<8>::POLYNOMIAL;
+pub(super) const POLYNOMIAL: usize = MlKem::<8>::POLYNOMIAL;
 const ENCODED: usize = MlKem::<8>::ENCODED;
-const STATE: usize = Keccak::<8>::STATE;
-const COEFFICIENTS: usize = 256;
+pub(super) const STATE: usize = Keccak::<8>::STATE;
