@@ -29,6 +29,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod acvp;
 mod agreement;
 mod backend;
 pub mod chacha20poly1305;

@@ -8,8 +8,8 @@ use super::request::Message;
 use super::sign::{Job, sign};
 use super::verify::{Claim, verify};
 use super::{PrivateKey, PublicKey, Size};
+use crate::acvp::{self, bytes};
 use serde_json::Value;
-use std::process::Command;
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 
 #[test]
@@ -116,45 +116,11 @@ fn check_verification<const L: usize>(lanes: &Lanes<L>, count: usize) {
 
 /// Every test of a mode, with its size and its group.
 fn vectors(mode: &str) -> Vec<(Size, Value, Value)> {
-    let file = format!("tests/nist_vectors/ML-DSA-{mode}-FIPS204/internalProjection.json");
-    let path = package("fips204").join(file);
-    let text = std::fs::read_to_string(&path).expect("the package has the vectors");
-    let mut all: Value = serde_json::from_str(&text).unwrap();
-    let mut vectors = Vec::new();
-    for group in all["testGroups"].as_array_mut().unwrap() {
+    let tests = acvp::vectors("fips204", &format!("ML-DSA-{mode}-FIPS204"));
+    let sized = |(group, test): (Value, Value)| {
         let name = group["parameterSet"].as_str().unwrap();
         let size = Size::ALL.into_iter().find(|size| size.to_string() == name);
-        let size = size.unwrap();
-        let tests = group["tests"].take();
-        for test in tests.as_array().unwrap() {
-            vectors.push((size, group.clone(), test.clone()));
-        }
-    }
-    vectors
-}
-
-/// Where cargo keeps the source of a package.
-fn package(name: &str) -> std::path::PathBuf {
-    let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--offline", "--format-version", "1"])
-        .args([
-            "--manifest-path",
-            concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
-        ])
-        .output()
-        .expect("cargo runs");
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo knows its packages");
-    let packages = metadata["packages"].as_array().unwrap();
-    let package = packages.iter().find(|package| package["name"] == name);
-    let manifest = package.unwrap()["manifest_path"].as_str().unwrap();
-    std::path::Path::new(manifest).parent().unwrap().to_owned()
-}
-
-fn bytes(hex: &Value) -> Vec<u8> {
-    let digit = |digit: u8| (digit as char).to_digit(16).unwrap() as u8;
-    let pairs = hex.as_str().unwrap().as_bytes().as_chunks().0;
-    pairs
-        .iter()
-        .map(|&[high, low]| digit(high) << 4 | digit(low))
-        .collect()
+        (size.unwrap(), group, test)
+    };
+    tests.into_iter().map(sized).collect()
 }

@@ -89,4 +89,6 @@ impl fmt::Display for Size {
 pub const SEED_LEN: usize = 64;
 
 #[cfg(test)]
+mod acvp_tests;
+#[cfg(test)]
 mod tests;
