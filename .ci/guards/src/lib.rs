@@ -228,6 +228,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-frequency", &[LANES, CPU]),
     ("widelane-scan", &[LANES, CPU]),
     ("widelane-steer", &[]),
+    ("widelane-usage", &["widelane-scan"]),
     ("widelane-guards", &[]),
     (
         "widelane",
@@ -245,6 +246,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "widelane-frequency",
             "widelane-scan",
             "widelane-steer",
+            "widelane-usage",
         ],
     ),
 ];

@@ -19,6 +19,7 @@ mod scan;
 mod serve;
 mod speed;
 mod steer;
+mod usage;
 mod values;
 
 use clap::{Parser, Subcommand};
@@ -55,6 +56,7 @@ enum Command {
     Scan(scan::Args),
     Steer(steer::Args),
     Run(run::Args),
+    Usage(usage::Args),
 }
 
 fn main() -> ExitCode {
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
             Ok(status) => return status,
             Err(failure) => Err(failure),
         },
+        Command::Usage(args) => usage::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -90,6 +93,7 @@ Examples:
   widelane scan /usr/lib/x86_64-linux-gnu/libcrypto.so.3
   widelane steer --dry-run
   widelane run --wide -- openssl speed -evp chacha20-poly1305
+  widelane usage
 
 What is measured is printed as a table for people, or as JSON for programs with --json.
 Exit status: 0 it worked, 1 it failed, 2 it was called wrongly; of `run`, that of its program.";

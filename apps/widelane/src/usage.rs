@@ -1,0 +1,205 @@
+//! `widelane usage`: who uses 512-bit registers now.
+
+mod screen;
+mod show;
+
+use crate::failure::Failure;
+use crate::output;
+use clap::ValueEnum;
+use screen::Screen;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use widelane_usage::{By, Collector, Evidence, grouped};
+
+/// Show which processes, threads, cgroups or containers use 512-bit registers now
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// What the rows are
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "process")]
+    by: Rows,
+
+    /// Seconds between tables
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    interval: Duration,
+
+    /// End after this many tables [default: at q, ^C or SIGTERM]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+
+    /// The same as --count 1
+    #[arg(long, conflicts_with = "count")]
+    once: bool,
+
+    /// Show at most this many rows of a table; 0 shows all
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    limit: usize,
+
+    /// Do not visit each CPU at the end of an interval: threads that keep their CPU are counted when
+    /// they leave it
+    #[arg(long)]
+    no_visits: bool,
+
+    /// Print a JSON object for each interval
+    #[arg(long)]
+    json: bool,
+
+    /// Print the sums since the start as Prometheus text after each interval
+    #[arg(long, conflicts_with = "json")]
+    prometheus: bool,
+
+    /// Write the Prometheus text to this file instead, replacing it whole; it is removed at the end
+    #[arg(long, value_name = "FILE", requires = "prometheus")]
+    output: Option<PathBuf>,
+}
+
+/// What the rows are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Rows {
+    /// Processes
+    Process,
+    /// Threads
+    Thread,
+    /// Cgroups
+    Cgroup,
+    /// Containers; outside of one, systemd units
+    Container,
+}
+
+impl From<Rows> for By {
+    fn from(rows: Rows) -> Self {
+        match rows {
+            Rows::Process => Self::Process,
+            Rows::Thread => Self::Thread,
+            Rows::Cgroup => Self::Cgroup,
+            Rows::Container => Self::Container,
+        }
+    }
+}
+
+/// Runs it.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let mut collector =
+        Collector::open(!args.no_visits).map_err(|error| Failure::from_error(&error))?;
+    let table = !args.json && !args.prometheus;
+    let screen = Screen::open(table)?;
+    let mut evidence = Evidence::new();
+    let mut sums = show::Sums::default();
+    let file = args.output.as_deref().map(Replaced);
+    let tables = if args.once { Some(1) } else { args.count };
+    let mut shown = 0;
+    let mut next = Instant::now() + args.interval;
+    while tables.is_none_or(|tables| shown < tables) {
+        if screen.ended_before(next)? {
+            break;
+        }
+        let mut interval = collector
+            .interval()
+            .map_err(|error| Failure::from_error(&error))?;
+        next = (next + args.interval).max(Instant::now());
+        let mut findings = evidence.findings(&mut interval);
+        if !screen.is_live() {
+            // Nobody will look at the next table for what this one does not know yet.
+            evidence.wait(MOST_FOR_FILES);
+            findings = evidence.findings(&mut interval);
+        }
+        let rows = grouped(&interval, &findings, args.by.into());
+        let picture = show::Picture {
+            method: collector.method(),
+            by: args.by.into(),
+            elapsed: interval.elapsed,
+            rows: &rows,
+        };
+        if args.json {
+            output::print(&show::json(&picture)?)?;
+        } else if args.prometheus {
+            sums.add(&picture);
+            let text = sums.text()?;
+            match &file {
+                Some(file) => file.write(&text)?,
+                None => output::print(&text)?,
+            }
+        } else {
+            screen.show(&show::table(&picture, args.limit))?;
+        }
+        shown += 1;
+    }
+    Ok(())
+}
+
+/// A file that is replaced whole, and removed in the end.
+struct Replaced<'a>(&'a Path);
+
+impl Replaced<'_> {
+    fn write(&self, text: &str) -> Result<(), Failure> {
+        let failed = |error| {
+            let name = self.0.display();
+            Failure::Failed(format!("cannot write {name}: {error}"))
+        };
+        let mut draft = self.0.as_os_str().to_owned();
+        draft.push(".new");
+        fs::write(&draft, text).map_err(failed)?;
+        fs::rename(&draft, self.0).map_err(failed)
+    }
+}
+
+impl Drop for Replaced<'_> {
+    fn drop(&mut self) {
+        // It may never have been written.
+        let _ = fs::remove_file(self.0);
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("a number of seconds from {SHORTEST} to {LONGEST}, like 1 or 0.5");
+    let seconds: f64 = text.parse().map_err(|_| wrong())?;
+    if !(SHORTEST..=LONGEST).contains(&seconds) {
+        return Err(wrong());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// Shorter intervals say nothing, for the kernel counts in ticks.
+const SHORTEST: f64 = 0.1;
+const LONGEST: f64 = 86_400.0;
+/// Files that take longer to look at are told about in the next table.
+const MOST_FOR_FILES: Duration = Duration::from_secs(3);
+const EXAMPLES: &str = "\
+Examples:
+  widelane usage
+      a table that is renewed each second, until q
+  widelane usage --by container --interval 5
+  widelane usage --once --json
+  widelane usage --prometheus --output /var/lib/node_exporter/widelane.prom --by cgroup";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_seconds_within_reason() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for wrong in ["0", "-1", "nan", "inf", "1e9", "1s", ""] {
+            assert!(seconds(wrong).unwrap_err().contains("0.1"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_replaced_and_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("widelane.prom");
+        {
+            let file = Replaced(&path);
+            file.write("one").unwrap();
+            file.write("two").unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let nowhere = folder.path().join("missing/widelane.prom");
+        let Err(Failure::Failed(message)) = Replaced(&nowhere).write("x") else {
+            panic!("there is no such folder");
+        };
+        assert!(message.contains("missing/widelane.prom"), "{message}");
+    }
+}

@@ -1,0 +1,126 @@
+//! The terminal while a table is renewed on it: keys, signals and size.
+
+use crate::failure::Failure;
+use crate::output;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::io::{IsTerminal, Read, stdin, stdout};
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+/// Waits for the end that somebody wishes, and shows tables.
+pub(crate) struct Screen {
+    /// Whether tables replace each other.
+    live: bool,
+    /// Becomes readable at SIGINT and SIGTERM.
+    signals: UnixStream,
+    /// The settings of the terminal that gives us keys.
+    keys: Option<Termios>,
+}
+
+impl Screen {
+    /// With `table`, tables replace each other if standard output is a terminal, and q ends.
+    pub(crate) fn open(table: bool) -> Result<Self, Failure> {
+        let (signals, raised) = UnixStream::pair()?;
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::low_level::pipe::register(signal, raised.try_clone()?)?;
+        }
+        let live = table && stdout().is_terminal();
+        let mut keys = None;
+        if live && let Ok(settings) = tcgetattr(stdin()) {
+            let mut single = settings.clone();
+            single.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+            if tcsetattr(stdin(), OptionalActions::Now, &single).is_ok() {
+                keys = Some(settings);
+            }
+        }
+        Ok(Self {
+            live,
+            signals,
+            keys,
+        })
+    }
+
+    /// Whether tables replace each other.
+    pub(crate) fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// Waits until then; whether a signal or a key said to end before.
+    pub(crate) fn ended_before(&self, then: Instant) -> Result<bool, Failure> {
+        let stdin = stdin();
+        let mut hung_up = false;
+        loop {
+            let left = then.saturating_duration_since(Instant::now());
+            let left = Timespec::try_from(left).map_err(|error| Failure::from_error(&error))?;
+            let mut waiting = vec![PollFd::new(&self.signals, PollFlags::IN)];
+            if self.keys.is_some() && !hung_up {
+                waiting.push(PollFd::new(&stdin, PollFlags::IN));
+            }
+            match poll(&mut waiting, Some(&left)) {
+                Ok(0) => return Ok(false),
+                Ok(_) => {}
+                // A signal that ends us has made the other end readable.
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(Failure::from_error(&error)),
+            }
+            if !waiting[0].revents().is_empty() {
+                return Ok(true);
+            }
+            let mut key = [0];
+            match stdin.lock().read(&mut key) {
+                Ok(1) if matches!(key[0], b'q' | b'Q') => return Ok(true),
+                Ok(1) => {}
+                // No more keys will come.
+                _ => hung_up = true,
+            }
+        }
+    }
+
+    /// Shows a table: in place of the one before, cut to the size of the terminal; or after it.
+    pub(crate) fn show(&self, table: &str) -> Result<(), Failure> {
+        if !self.live {
+            return output::print(table);
+        }
+        let (lines, columns) = match tcgetwinsize(stdout()) {
+            Ok(size) if size.ws_row > 0 && size.ws_col > 0 => (size.ws_row, size.ws_col),
+            _ => (24, 80),
+        };
+        let cut = cut(table, lines.into(), columns.into());
+        output::print(&format!("{HOME_AND_CLEAR}{cut}"))
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if let Some(settings) = &self.keys {
+            // Nothing better can be done if that fails.
+            let _ = tcsetattr(stdin(), OptionalActions::Now, settings);
+        }
+    }
+}
+
+/// The first lines, without what is too long; the last line of a terminal stays empty.
+fn cut(text: &str, lines: usize, columns: usize) -> String {
+    let mut cut = String::new();
+    for line in text.lines().take(lines.saturating_sub(1)) {
+        cut.extend(line.chars().take(columns));
+        cut.push('\n');
+    }
+    cut
+}
+
+const HOME_AND_CLEAR: &str = "\x1b[H\x1b[J";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_cut_to_the_terminal() {
+        assert_eq!(cut("äbc\nde\nf\n", 3, 2), "äb\nde\n");
+        assert_eq!(cut("abc\n", 1, 9), "");
+        assert_eq!(cut("abc\n", 0, 0), "");
+    }
+}

@@ -1,0 +1,402 @@
+//! From the use of threads to the rows of a table. Pure functions.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use crate::collect::Interval;
+use crate::procfs;
+
+/// Which registers were in use at the end of a time slice. The whole slice is counted for the first
+/// of these that is true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The upper halves of registers 0 to 15: they held 512-bit values.
+    Upper,
+    /// Registers 16 to 31, with values of any width. Nothing but code that clears them on purpose
+    /// ends this, so that one call of a string function may last for the life of a thread.
+    High,
+    /// Only mask registers.
+    Masks,
+    /// Some of the first two: more is not said.
+    Undivided,
+}
+
+impl State {
+    /// All, in the order of the arrays that they index.
+    pub const ALL: [Self; 4] = [Self::Upper, Self::High, Self::Masks, Self::Undivided];
+
+    /// Its name for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Upper => "upper",
+            Self::High => "high",
+            Self::Masks => "masks",
+            Self::Undivided => "undivided",
+        }
+    }
+}
+
+/// A thread, by the numbers of its process and its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Thread {
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+}
+
+/// What a thread used in an interval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// Which.
+    pub thread: Thread,
+    /// Its name.
+    pub name: String,
+    /// The name of its process.
+    pub process: String,
+    /// Its cgroup, if it could be read.
+    pub cgroup: Option<String>,
+    /// Its time on a CPU, whatever was in use; `None` if it ended before that was read.
+    pub cpu: Option<Duration>,
+    /// Time in slices at whose end a [`State`] was found, in the order of [`State::ALL`].
+    pub live: [Duration; 4],
+    /// What it was found executing; `None` if nobody looked.
+    pub sampled: Option<Sampled>,
+}
+
+/// How often a thread was found executing what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sampled {
+    /// A function with 512-bit code that is none of the next kind.
+    pub wide: u64,
+    /// A function of the C library with 512-bit code, which copies memory or looks at strings.
+    pub copies: u64,
+    /// Anything else.
+    pub other: u64,
+}
+
+impl Sampled {
+    /// All together.
+    pub fn all(self) -> u64 {
+        self.wide + self.copies + self.other
+    }
+
+    fn add(&mut self, other: Self) {
+        self.wide += other.wide;
+        self.copies += other.copies;
+        self.other += other.other;
+    }
+}
+
+/// Whether a process works with 512-bit registers, from the weakest to the strongest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// No: it has no such code, or was never found in it.
+    Narrow,
+    /// Only in memory and string functions of the C library, probably.
+    Copies,
+    /// Its code could not be looked at.
+    Unknown,
+    /// It has such code; whether it ran, nobody saw.
+    Possible,
+    /// Yes.
+    Wide,
+}
+
+impl Verdict {
+    /// Its name for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Narrow => "narrow",
+            Self::Copies => "copies",
+            Self::Unknown => "unknown",
+            Self::Possible => "possible",
+            Self::Wide => "wide",
+        }
+    }
+}
+
+/// A verdict and its reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The reason, in words.
+    pub why: String,
+}
+
+/// What the rows of a table are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Processes.
+    Process,
+    /// Threads.
+    Thread,
+    /// Cgroups.
+    Cgroup,
+    /// Containers; where there is none, systemd units; where there is none either, cgroups.
+    Container,
+}
+
+/// What a row is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// A process.
+    Process(u32),
+    /// A thread.
+    Thread(Thread),
+    /// A cgroup, container or unit.
+    Group(String),
+}
+
+/// A row of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// What it is about.
+    pub key: Key,
+    /// Name of the process or thread; of a group, of the process with the strongest verdict.
+    pub name: String,
+    /// The cgroup, where the row is about a single process or thread.
+    pub cgroup: Option<String>,
+    /// Processes in it.
+    pub processes: usize,
+    /// Threads in it.
+    pub threads: usize,
+    /// As [`Use::cpu`], where it is known of all.
+    pub cpu: Option<Duration>,
+    /// As [`Use::live`].
+    pub live: [Duration; 4],
+    /// As [`Use::sampled`].
+    pub sampled: Option<Sampled>,
+    /// Of a group, that of the process with the strongest.
+    pub finding: Finding,
+}
+
+impl Row {
+    /// Time of all states.
+    pub fn total(&self) -> Duration {
+        self.live.iter().sum()
+    }
+}
+
+/// Adds up what threads used, and sorts: the strongest verdict first, then the longest time. Rows
+/// with less than a hundredth of the interval come after all others.
+///
+/// `findings` are those of processes; one without is [`Verdict::Unknown`].
+pub fn grouped(interval: &Interval, findings: &HashMap<u32, Finding>, by: By) -> Vec<Row> {
+    let mut groups: BTreeMap<Key, Vec<&Use>> = BTreeMap::new();
+    for r#use in &interval.uses {
+        groups.entry(key(r#use, by)).or_default().push(r#use);
+    }
+    let rows = groups.into_iter();
+    let mut rows: Vec<_> = rows
+        .map(|(key, members)| row(key, &members, findings))
+        .collect();
+    let least = interval.elapsed / 100;
+    rows.sort_by_key(|row| {
+        let (upper, total) = (row.live[State::Upper as usize], row.total());
+        std::cmp::Reverse((total >= least, row.finding.verdict, upper, total))
+    });
+    rows
+}
+
+fn key(r#use: &Use, by: By) -> Key {
+    let cgroup = || {
+        r#use
+            .cgroup
+            .clone()
+            .unwrap_or_else(|| UNREADABLE.to_owned())
+    };
+    match by {
+        By::Process => Key::Process(r#use.thread.pid),
+        By::Thread => Key::Thread(r#use.thread),
+        By::Cgroup => Key::Group(cgroup()),
+        By::Container => {
+            let cgroup = cgroup();
+            let container = procfs::container(&cgroup).map(|container| container.to_string());
+            let unit = || procfs::unit(&cgroup).map(str::to_owned);
+            Key::Group(container.or_else(unit).unwrap_or(cgroup))
+        }
+    }
+}
+
+fn row(key: Key, members: &[&Use], findings: &HashMap<u32, Finding>) -> Row {
+    let mut live = [Duration::ZERO; 4];
+    let mut cpu = Some(Duration::ZERO);
+    let mut sampled: Option<Sampled> = None;
+    for member in members {
+        for (sum, part) in live.iter_mut().zip(member.live) {
+            *sum += part;
+        }
+        cpu = cpu.zip(member.cpu).map(|(sum, part)| sum + part);
+        if let Some(part) = member.sampled {
+            sampled.get_or_insert_default().add(part);
+        }
+    }
+    let processes: BTreeSet<u32> = members.iter().map(|member| member.thread.pid).collect();
+    let strength = |member: &&&Use| {
+        let finding = findings.get(&member.thread.pid);
+        let verdict = finding.map_or(Verdict::Unknown, |finding| finding.verdict);
+        (verdict, member.live.iter().sum::<Duration>())
+    };
+    let first = members.iter().max_by_key(strength);
+    let unread = || Finding {
+        verdict: Verdict::Unknown,
+        why: "it ended before it could be looked at".to_owned(),
+    };
+    let finding = first.and_then(|member| findings.get(&member.thread.pid).cloned());
+    let name = first.map(|member| match key {
+        Key::Thread(_) => member.name.clone(),
+        Key::Process(_) | Key::Group(_) => member.process.clone(),
+    });
+    let cgroup = match key {
+        Key::Group(_) => None,
+        Key::Process(_) | Key::Thread(_) => first.and_then(|member| member.cgroup.clone()),
+    };
+    Row {
+        name: name.unwrap_or_default(),
+        key,
+        cgroup,
+        processes: processes.len(),
+        threads: members.len(),
+        cpu,
+        live,
+        sampled,
+        finding: finding.unwrap_or_else(unread),
+    }
+}
+
+/// In the place of a cgroup that could not be read.
+const UNREADABLE: &str = "(unknown)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn used(pid: u32, tid: u32, cgroup: &str, live: [u32; 4]) -> Use {
+        Use {
+            thread: Thread { pid, tid },
+            name: format!("thread-{tid}"),
+            process: format!("process-{pid}"),
+            cgroup: Some(cgroup.to_owned()),
+            cpu: Some(100 * MS),
+            live: live.map(|ms| ms * MS),
+            sampled: None,
+        }
+    }
+
+    fn rows(uses: &[Use], findings: &HashMap<u32, Finding>, by: By) -> Vec<Row> {
+        let interval = Interval {
+            elapsed: Duration::from_secs(1),
+            uses: uses.to_vec(),
+            samples: None,
+        };
+        grouped(&interval, findings, by)
+    }
+
+    fn findings(verdicts: &[(u32, Verdict)]) -> HashMap<u32, Finding> {
+        let finding = |&(pid, verdict)| {
+            let why = format!("reason of {pid}");
+            (pid, Finding { verdict, why })
+        };
+        verdicts.iter().map(finding).collect()
+    }
+
+    #[test]
+    fn a_wide_process_stands_before_busier_ones_that_copy() {
+        let uses = [
+            used(1, 1, "/a", [0, 900, 0, 0]),
+            used(2, 2, "/a", [10, 0, 0, 0]),
+            used(2, 3, "/a", [20, 5, 0, 0]),
+            used(3, 3, "/b", [0, 50, 0, 0]),
+        ];
+        let findings = findings(&[(1, Verdict::Copies), (2, Verdict::Wide)]);
+        let found = rows(&uses, &findings, By::Process);
+        let keys: Vec<_> = found.iter().map(|row| row.key.clone()).collect();
+        assert_eq!(keys, [2, 3, 1].map(Key::Process));
+        assert_eq!(
+            found[0].live,
+            [30 * MS, 5 * MS, Duration::ZERO, Duration::ZERO]
+        );
+        assert_eq!((found[0].threads, found[0].cpu), (2, Some(200 * MS)));
+        assert_eq!(found[0].name, "process-2");
+        assert_eq!(found[1].finding.verdict, Verdict::Unknown);
+
+        let found = rows(&uses, &findings, By::Cgroup);
+        assert_eq!(found[0].key, Key::Group("/a".to_owned()));
+        assert_eq!((found[0].processes, found[0].threads), (2, 3));
+        assert_eq!(found[0].finding.why, "reason of 2");
+        assert_eq!(found[0].name, "process-2");
+
+        let found = rows(&uses, &findings, By::Thread);
+        assert_eq!(found[0].key, Key::Thread(Thread { pid: 2, tid: 3 }));
+        assert_eq!(found[0].cgroup.as_deref(), Some("/a"));
+    }
+
+    #[test]
+    fn rows_that_hardly_used_any_come_last() {
+        let uses = [
+            used(1, 1, "/a", [0, 9, 0, 0]),
+            used(2, 2, "/a", [0, 10, 0, 0]),
+        ];
+        let findings = findings(&[(1, Verdict::Wide), (2, Verdict::Copies)]);
+        let found = rows(&uses, &findings, By::Process);
+        let keys: Vec<_> = found.iter().map(|row| &row.key).collect();
+        assert_eq!(keys, [&Key::Process(2), &Key::Process(1)]);
+    }
+
+    #[test]
+    fn containers_units_and_bare_cgroups_are_groups() {
+        let docker = format!("/docker/{}", "ab".repeat(32));
+        let uses = [
+            used(1, 1, &docker, [30, 0, 0, 0]),
+            used(2, 2, "/system.slice/nginx.service", [20, 0, 0, 0]),
+            used(3, 3, "/", [10, 0, 0, 0]),
+        ];
+        let found = rows(&uses, &HashMap::new(), By::Container);
+        let keys: Vec<_> = found.iter().map(|row| &row.key).collect();
+        let group = |name: &str| Key::Group(name.to_owned());
+        assert_eq!(
+            keys,
+            [
+                &group("docker abababababab"),
+                &group("nginx.service"),
+                &group("/")
+            ]
+        );
+    }
+
+    #[test]
+    fn time_that_is_unknown_of_one_is_unknown_of_the_group() {
+        let mut uses = [used(1, 1, "/a", [1; 4]), used(1, 2, "/a", [1; 4])];
+        uses[1].cpu = None;
+        assert_eq!(rows(&uses, &HashMap::new(), By::Process)[0].cpu, None);
+        assert_eq!(rows(&uses, &HashMap::new(), By::Thread)[1].cpu, None);
+        assert_eq!(
+            rows(&uses[..1], &HashMap::new(), By::Process)[0].cpu,
+            Some(100 * MS)
+        );
+    }
+
+    proptest! {
+        /// However threads are grouped, no time is lost and none appears.
+        #[test]
+        fn time_is_conserved(
+            parts in prop::collection::vec((0u32..4, 0u32..9, 0u8..3, [0u32..1000, 0..1000, 0..1000, 0..1000]), 0..40)
+        ) {
+            let uses: Vec<_> = parts
+                .iter()
+                .map(|&(pid, tid, group, live)| used(pid, tid, &format!("/{group}"), live))
+                .collect();
+            let all: Duration = uses.iter().flat_map(|r#use| r#use.live).sum();
+            for by in [By::Process, By::Thread, By::Cgroup, By::Container] {
+                let found = rows(&uses, &HashMap::new(), by);
+                prop_assert_eq!(found.iter().map(Row::total).sum::<Duration>(), all);
+                prop_assert_eq!(found.iter().map(|row| row.threads).sum::<usize>(), uses.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The collector that needs no rights: it reads what `/proc` says of every thread.
+//!
+//! `arch_status` tells when the upper halves of registers or registers 16 to 31 were last found in use
+//! (before Linux 5.16: or masks). A thread that was found so in an interval is charged with all its
+//! CPU time of it: that is the most it can have been.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::account::{State, Thread, Use};
+use crate::collect::{Interval, UsageError};
+use crate::procfs::{self, Elapsed};
+
+/// The state of polling.
+pub(crate) struct Poll {
+    root: PathBuf,
+    tick: Duration,
+    /// CPU time of every thread at the last look.
+    before: HashMap<Thread, Duration>,
+    looked: Instant,
+}
+
+impl Poll {
+    /// Looks for the first time. `root` is `/proc`.
+    pub(crate) fn open(root: &Path) -> Result<Self, UsageError> {
+        let own = root.join("thread-self/arch_status");
+        let text = fs::read_to_string(&own).map_err(|cause| match cause.kind() {
+            io::ErrorKind::NotFound => UsageError::NoArchStatus,
+            _ => UsageError::Read { path: own, cause },
+        })?;
+        if procfs::elapsed(&text) == Elapsed::Unsaid {
+            return Err(UsageError::NoAvx512);
+        }
+        let ticks = rustix::param::clock_ticks_per_second().max(1);
+        let mut poll = Self {
+            root: root.to_owned(),
+            tick: Duration::from_secs(1) / u32::try_from(ticks).unwrap_or(100),
+            before: HashMap::new(),
+            looked: Instant::now(),
+        };
+        poll.interval()?;
+        Ok(poll)
+    }
+
+    /// What happened since the last look.
+    pub(crate) fn interval(&mut self) -> Result<Interval, UsageError> {
+        let now = Instant::now();
+        // The kernel counts in ticks: what happened right after the last look may seem earlier.
+        let recent = now - self.looked + self.tick;
+        let first = self.before.is_empty();
+        let mut after = HashMap::with_capacity(self.before.len());
+        let mut uses = Vec::new();
+        for pid in numbers(&self.root)? {
+            let folder = self.root.join(pid.to_string()).join("task");
+            // A process that has ended since is none.
+            for tid in numbers(&folder).unwrap_or_default() {
+                let thread = Thread { pid, tid };
+                let folder = folder.join(tid.to_string());
+                let Some(cpu) = self.cpu(&folder) else {
+                    continue;
+                };
+                after.insert(thread, cpu);
+                let before = self.before.get(&thread).copied().unwrap_or_default();
+                // A smaller sum than before is that of a new thread with an old number.
+                let spent = cpu.checked_sub(before).unwrap_or(cpu);
+                if first || spent.is_zero() || !in_use(&folder, recent) {
+                    continue;
+                }
+                uses.push(charged(thread, &folder, spent));
+            }
+        }
+        let elapsed = now - self.looked;
+        self.before = after;
+        self.looked = now;
+        Ok(Interval {
+            elapsed,
+            uses,
+            samples: None,
+        })
+    }
+
+    /// CPU time of a thread, to the nanosecond where the kernel says it.
+    fn cpu(&self, folder: &Path) -> Option<Duration> {
+        let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
+        if let Some(text) = read("schedstat") {
+            return Some(Duration::from_nanos(procfs::run_time(&text)?));
+        }
+        let ticks = procfs::stat(&read("stat")?)?.ticks;
+        Some(self.tick * u32::try_from(ticks).ok()?)
+    }
+}
+
+fn in_use(folder: &Path, recent: Duration) -> bool {
+    let text = fs::read_to_string(folder.join("arch_status")).unwrap_or_default();
+    match procfs::elapsed(&text) {
+        Elapsed::Unsaid | Elapsed::Never => false,
+        Elapsed::Milliseconds(ago) => Duration::from_millis(ago) <= recent,
+    }
+}
+
+fn charged(thread: Thread, folder: &Path, spent: Duration) -> Use {
+    let mut live = [Duration::ZERO; 4];
+    live[State::Undivided as usize] = spent;
+    let (name, process, cgroup) = described(folder);
+    Use {
+        thread,
+        name,
+        process,
+        cgroup,
+        cpu: Some(spent),
+        live,
+        sampled: None,
+    }
+}
+
+/// The name of a thread, whose folder in `/proc` this is, that of its process, and its cgroup. Names
+/// are empty if it has ended.
+pub(crate) fn described(folder: &Path) -> (String, String, Option<String>) {
+    let name = |file: &str| {
+        // A name is bytes, and need not be text.
+        let bytes = fs::read(folder.join(file)).unwrap_or_default();
+        let name = String::from_utf8_lossy(&bytes);
+        name.trim_end_matches('\n').to_owned()
+    };
+    let cgroup = fs::read_to_string(folder.join("cgroup")).ok();
+    let cgroup = cgroup.and_then(|text| procfs::cgroup(&text).map(str::to_owned));
+    (name("comm"), name("../../comm"), cgroup)
+}
+
+/// The entries of a folder whose names are numbers.
+fn numbers(folder: &Path) -> Result<Vec<u32>, UsageError> {
+    let failed = |cause| UsageError::Read {
+        path: folder.to_owned(),
+        cause,
+    };
+    let entries = fs::read_dir(folder).map_err(failed)?;
+    let number = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+    Ok(entries.filter_map(number).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A `/proc` of files.
+    struct Proc(tempfile::TempDir);
+
+    impl Proc {
+        fn new() -> Self {
+            let proc = Self(tempfile::tempdir().unwrap());
+            proc.write("thread-self/arch_status", "AVX512_elapsed_ms:\t-1\n");
+            proc
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            let path = self.0.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        fn thread(&self, pid: u32, tid: u32, cpu_ms: u64, elapsed: &str) {
+            let file = |name: &str| format!("{pid}/task/{tid}/{name}");
+            self.write(&file("schedstat"), &format!("{} 0 0\n", cpu_ms * 1_000_000));
+            let status = format!("AVX512_elapsed_ms:\t{elapsed}\n");
+            self.write(&file("arch_status"), &status);
+            self.write(&file("comm"), &format!("name-{tid}\n"));
+            self.write(&file("cgroup"), "0::/group\n");
+            self.write(&format!("{pid}/comm"), "process\n");
+        }
+    }
+
+    fn charges(interval: &Interval) -> Vec<(u32, u64)> {
+        let charge = |r#use: &Use| {
+            let ms = r#use.live[State::Undivided as usize].as_millis();
+            (r#use.thread.tid, u64::try_from(ms).unwrap())
+        };
+        let mut charges: Vec<_> = interval.uses.iter().map(charge).collect();
+        charges.sort_unstable();
+        charges
+    }
+
+    #[test]
+    fn threads_are_charged_with_what_they_spent_since_the_last_look() {
+        let proc = Proc::new();
+        proc.thread(10, 10, 500, "0"); // wide and busy
+        proc.thread(10, 11, 500, "0"); // wide, but idle from now on
+        proc.thread(20, 20, 500, "-1"); // never wide
+        proc.thread(30, 30, 500, "3600000"); // wide an hour ago
+        proc.thread(40, 40, 500, "0"); // its number is given to another
+        let mut poll = Poll::open(proc.0.path()).unwrap();
+        proc.thread(10, 10, 530, "0");
+        proc.thread(20, 20, 900, "-1");
+        proc.thread(30, 30, 900, "3600000");
+        proc.thread(40, 40, 7, "0");
+        proc.thread(50, 50, 9, "0"); // new
+        let interval = poll.interval().unwrap();
+        assert_eq!(charges(&interval), [(10, 30), (40, 7), (50, 9)]);
+        let first = interval.uses.iter().find(|r#use| r#use.thread.tid == 10);
+        let first = first.unwrap();
+        assert_eq!((&*first.name, &*first.process), ("name-10", "process"));
+        assert_eq!(first.cgroup.as_deref(), Some("/group"));
+        assert_eq!(first.cpu, Some(Duration::from_millis(30)));
+        assert!(poll.interval().unwrap().uses.is_empty());
+    }
+
+    #[test]
+    fn without_schedstat_the_ticks_count() {
+        let proc = Proc::new();
+        let stat =
+            |ticks: u64| format!("7 (x y) R 1 7 7 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 99 0 0\n");
+        proc.thread(7, 7, 0, "0");
+        fs::remove_file(proc.0.path().join("7/task/7/schedstat")).unwrap();
+        proc.write("7/task/7/stat", &stat(50));
+        let mut poll = Poll::open(proc.0.path()).unwrap();
+        proc.write("7/task/7/stat", &stat(52));
+        let tick = u64::try_from(poll.tick.as_millis()).unwrap();
+        assert_eq!(charges(&poll.interval().unwrap()), [(7, 2 * tick)]);
+    }
+
+    #[test]
+    fn machines_that_say_nothing_are_refused_with_the_reason() {
+        let proc = Proc::new();
+        proc.write("thread-self/arch_status", "x86_Thread_features:\n");
+        assert!(matches!(
+            Poll::open(proc.0.path()),
+            Err(UsageError::NoAvx512)
+        ));
+        fs::remove_file(proc.0.path().join("thread-self/arch_status")).unwrap();
+        assert!(matches!(
+            Poll::open(proc.0.path()),
+            Err(UsageError::NoArchStatus)
+        ));
+    }
+
+    #[test]
+    fn this_machine_can_be_polled_or_says_why_not() {
+        match Poll::open(Path::new("/proc")) {
+            Ok(mut poll) => assert!(poll.interval().unwrap().elapsed > Duration::ZERO),
+            Err(error @ (UsageError::NoAvx512 | UsageError::NoArchStatus)) => {
+                eprintln!("SKIP: {error}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! A wide program among scalar ones is found, whatever the collector.
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use widelane_scan::{Class, scan_process};
+use widelane_usage::{By, Collector, Evidence, Key, UsageError, Verdict, grouped};
+
+/// A child that ends with the test.
+struct Running(Child);
+
+impl Running {
+    fn start(program: &str, arguments: &[&str]) -> Option<Self> {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null());
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        child.ok().map(Self)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn finds_the_wide_program(mut collector: Collector) {
+    let chacha = "speed -seconds 600 -bytes 16384 -evp chacha20-poly1305";
+    let Some(wide) = Running::start("openssl", &chacha.split(" ").collect::<Vec<_>>()) else {
+        eprintln!("SKIP: there is no openssl program");
+        return;
+    };
+    let scalar = Running::start("sh", &["-c", "while :; do :; done"]).expect("there is a shell");
+    let (wide_pid, scalar_pid) = (wide.0.id(), scalar.0.id());
+
+    let mut evidence = Evidence::new();
+    let mut last = Vec::new();
+    // Under load it may take a while until both have run.
+    for _ in 0..TRIES {
+        std::thread::sleep(Duration::from_millis(500));
+        let mut interval = collector.interval().expect("it began, so it goes on");
+        let uses = &interval.uses;
+        let ran = |pid| uses.iter().any(|r#use| r#use.thread.pid == pid);
+        if !ran(wide_pid) {
+            continue;
+        }
+        evidence.findings(&mut interval);
+        evidence.wait(Duration::from_secs(600));
+        let findings = evidence.findings(&mut interval);
+        last = grouped(&interval, &findings, By::Process);
+        let verdict = |pid| {
+            let row = last.iter().find(|row| row.key == Key::Process(pid));
+            row.map(|row| row.finding.verdict)
+        };
+        if verdict(wide_pid) < Some(Verdict::Possible) {
+            continue;
+        }
+        let narrow = verdict(scalar_pid).is_none_or(|verdict| verdict < Verdict::Possible);
+        assert!(narrow, "the shell has no code for it: {last:#?}");
+        return;
+    }
+    let has_the_code = scan_process(wide_pid).is_ok_and(|process| {
+        let functions = process.images.iter().flat_map(|image| &image.functions);
+        let name = |function: &widelane_scan::Function| function.near.clone().unwrap_or_default();
+        let mut functions = functions.filter(|function| function.class() >= Class::Light512);
+        functions.any(|function| name(function).contains("ChaCha20"))
+    });
+    if has_the_code {
+        panic!("it was not found: {last:#?}");
+    }
+    eprintln!("SKIP: this openssl has no 512-bit code for ChaCha20");
+}
+
+#[test]
+fn polling_finds_a_wide_program_among_scalar_ones() {
+    match Collector::open(true) {
+        Ok(collector) => finds_the_wide_program(collector),
+        Err(error @ (UsageError::NoAvx512 | UsageError::NoArchStatus)) => {
+            eprintln!("SKIP: {error}");
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+const TRIES: usize = 240;
