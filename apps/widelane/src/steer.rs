@@ -317,8 +317,8 @@ Examples:
   widelane steer --wide ffmpeg --wide 4711 --named-only --max 2
   widelane steer --restore
 
-Wide code is found by the registers in use, which takes root. Without root, only the processes of the same user are steered. Kernel threads, real-time threads and
-process 1 are left alone.";
+Wide code is found by the registers in use, which takes root. Without root, only the processes of
+the same user are steered. Kernel threads, real-time threads and process 1 are left alone.";
 
 #[cfg(test)]
 mod tests {

@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 use widelane_steer::{Cpus, Traced};
@@ -83,22 +84,7 @@ fn killed_it_leaves_what_restore_undoes_for_children_too() {
 #[test]
 fn a_wide_program_is_found_by_its_registers() {
     let Some(all) = cpus() else { return };
-    let flags = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    if !flags.contains(" avx512vl ") {
-        println!("SKIP: nothing can be wide on a CPU without AVX-512");
-        return;
-    }
-    if let Err(error) = Traced::open() {
-        println!("SKIP: {error}");
-        return;
-    }
-    let mut openssl = Command::new("openssl");
-    openssl.args(["speed", "-seconds", "120", "-evp", "chacha20-poly1305"]);
-    openssl.stdout(Stdio::null()).stderr(Stdio::null());
-    let Ok(wide) = openssl.spawn().map(Started) else {
-        println!("SKIP: there is no openssl program");
-        return;
-    };
+    let Some(wide) = wide_program() else { return };
     let folder = tempfile::tempdir().unwrap();
     let scalar = busy();
     let mut steer = steer_with(&[], folder.path(), &[&wide, &scalar]);
@@ -109,6 +95,35 @@ fn a_wide_program_is_found_by_its_registers() {
     assert!(apart(&wide, &scalar));
     assert!(restore(folder.path()).starts_with("2 threads"));
     assert_eq!((affinity(&wide), affinity(&scalar)), (all.clone(), all));
+}
+
+#[test]
+fn a_program_is_kept_apart_from_its_own_wide_child() {
+    if cpus().is_none() || wide_program().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = widelane();
+    command.args(["run", "--interval", "0.05", "--return", "60", "--state-dir"]);
+    command.arg(folder.path()).args(["--", "sh", "-c"]);
+    command.arg(format!("{WIDE} >&- 2>&- & echo $$ $!; while :; do :; done"));
+    let mut run = Started(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut said = String::new();
+    BufReader::new(run.0.stdout.as_mut().unwrap())
+        .read_line(&mut said)
+        .unwrap();
+    let pids: Vec<i32> = said
+        .split_whitespace()
+        .map(|pid| pid.parse().unwrap())
+        .collect();
+    let _wide = Orphan(pids[1]);
+    eventually(|| {
+        let (shell, wide) = (affinity_of(pids[0]), affinity_of(pids[1]));
+        wide.iter().all(|cpu| !shell.contains(cpu))
+    });
+    signal(&run.0, Signal::TERM);
+    assert_eq!(run.0.wait().unwrap().code(), Some(128 + 15));
+    assert_eq!(Some(affinity_of(pids[1])), cpus());
 }
 
 #[test]
@@ -301,6 +316,29 @@ fn busy() -> Started {
     )
 }
 
+/// A process that uses wide registers, if that can be and be seen here.
+fn wide_program() -> Option<Started> {
+    // One process traces once at a time.
+    static TRACING: Mutex<()> = Mutex::new(());
+    let alone = TRACING.lock().unwrap();
+    if let Err(error) = Traced::open() {
+        println!("SKIP: {error}");
+        return None;
+    }
+    drop(alone);
+    let mut words = WIDE.split(' ');
+    let mut openssl = Command::new(words.next()?);
+    openssl
+        .args(words)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let started = openssl.spawn().map(Started);
+    if started.is_err() {
+        println!("SKIP: there is no openssl program");
+    }
+    started.ok()
+}
+
 fn widelane() -> Command {
     Command::new(env!("CARGO_BIN_EXE_widelane"))
 }
@@ -367,3 +405,5 @@ fn eventually(holds: impl Fn() -> bool) {
         thread::sleep(Duration::from_millis(20));
     }
 }
+
+const WIDE: &str = "openssl speed -seconds 120 -evp chacha20-poly1305";

@@ -63,6 +63,9 @@ pub enum SteerError {
         /// What the system says.
         source: io::Error,
     },
+    /// There is nothing to choose from.
+    #[error("this machine has one core, so that nothing can be kept apart")]
+    OneCore,
     /// Nothing tells who is wide.
     #[error("cannot tell who uses wide registers: {reason}")]
     Sensor {

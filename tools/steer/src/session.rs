@@ -1,9 +1,11 @@
 //! From the first round to the last: until a signal, or until a program ends.
 
 use crate::error::SteerError;
+use crate::procfs;
 use crate::sensor::Sensor;
 use crate::steering::{Event, Options, Scope, Steering, Summary};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, wait};
+use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::signal::{
     SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
 };
@@ -20,7 +22,8 @@ use std::time::{Duration, Instant};
 ///
 /// # Errors
 ///
-/// Those of [`Steering::begin`] and [`Steering::round`]; affinities are restored then, too.
+/// On a machine with one core, and those of [`Steering::begin`] and [`Steering::round`]; affinities
+/// are restored then, too.
 pub fn steer(
     options: Options,
     sensor: Box<dyn Sensor>,
@@ -28,6 +31,13 @@ pub fn steer(
     most: Option<Duration>,
     tell: &mut dyn FnMut(Event),
 ) -> Result<Summary, SteerError> {
+    let cores = procfs::cores().map_err(|source| SteerError::System {
+        what: "the CPUs",
+        source,
+    })?;
+    if cores.len() < 2 {
+        return Err(SteerError::OneCore);
+    }
     let signals = catch(&[SIGTERM, SIGINT, SIGHUP])?;
     let mut steering = Steering::begin(options, sensor)?;
     let end = most.and_then(|most| Instant::now().checked_add(most));
@@ -45,8 +55,9 @@ pub fn steer(
             tell(Event::Overruled { pid });
             break;
         }
+        let spent = processor_time();
         steering.round(tell)?;
-        next = Instant::now() + interval;
+        next = Instant::now() + pause(interval, spent);
     }
     Ok(steering.finish())
 }
@@ -108,12 +119,13 @@ pub fn run(
             Ok(origin) => pass_on(&origin, child),
             Err(RecvTimeoutError::Disconnected) => thread::sleep(interval),
             Err(RecvTimeoutError::Timeout) => {
+                let spent = processor_time();
                 if let Err(error) = steering.round(tell) {
                     tell(Event::Failed {
                         error: error.to_string(),
                     });
                 }
-                next = Instant::now() + interval;
+                next = Instant::now() + pause(interval, spent);
             }
         }
     };
@@ -121,6 +133,18 @@ pub fn run(
         status,
         summary: steering.finish(),
     })
+}
+
+/// How long to wait after a round that began when this process had used `spent` of a CPU.
+fn pause(interval: Duration, spent: Duration) -> Duration {
+    let taken = processor_time().saturating_sub(spent);
+    interval.max(taken * (WORTH - 1))
+}
+
+/// What this process has used of CPUs so far.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 /// Waits for all children that have ended, adopted ones too; the status of `child` if it is among
@@ -166,4 +190,22 @@ fn catch(signals: &[i32]) -> Result<Receiver<Origin>, SteerError> {
         })
         .map_err(failed)?;
     Ok(receiver)
+}
+
+/// With very many threads, looks are so rare that they take at most one part in this many of a CPU.
+const WORTH: u32 = 50;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looking_takes_a_bounded_share_of_a_cpu() {
+        let interval = Duration::from_millis(20);
+        let spent = processor_time();
+        assert!(pause(interval, spent + Duration::from_secs(3600)) == interval);
+        // As if a round had taken all that this process has used so far.
+        let used = processor_time();
+        assert!(pause(interval, Duration::ZERO) >= interval.max(used * (WORTH - 1)));
+    }
 }

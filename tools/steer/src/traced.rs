@@ -1,9 +1,9 @@
 //! Wide threads by a tracepoint of the kernel.
 //!
 //! When a thread is taken off its CPU, the kernel saves its registers, and the processor says which
-//! groups of them were in use: at the tracepoint `x86_fpu_regs_deactivated`. Only the upper halves of
-//! registers 0 to 15 count here. Mask registers and registers 16 to 31 say nothing: string functions
-//! of the C library use them in every program, and nothing clears them again.
+//! groups of them were in use: at the tracepoint `x86_fpu_regs_deactivated`. Only the upper halves
+//! of registers 0 to 15 count here. Mask registers and registers 16 to 31 say nothing: string
+//! functions of the C library use them in every program, and nothing clears them again.
 //!
 //! The tracepoint is read through tracefs, with an instance of its own that disturbs nobody else's
 //! tracing, and that is removed at the end.
@@ -20,7 +20,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Reads the tracepoint from when it is opened to when it is dropped.
+/// Reads the tracepoint from when it is opened to when it is dropped. There must be one at a time
+/// in a process.
 #[derive(Debug)]
 pub struct Traced {
     pipe: File,
@@ -45,8 +46,14 @@ impl Traced {
     ///
     /// # Errors
     ///
-    /// Without root, on a kernel without the tracepoint, and where tracing is forbidden.
+    /// Without root, without AVX-512, on a kernel without the tracepoint, and where tracing is
+    /// forbidden.
     pub fn open() -> Result<Self, SteerError> {
+        if !std::is_x86_feature_detected!("avx512f") {
+            return Err(SteerError::Sensor {
+                reason: "the CPU has no AVX-512, or the hypervisor hides it".to_owned(),
+            });
+        }
         let refused = |doing: &str, error: io::Error| SteerError::Sensor {
             reason: format!("{doing}: {error}; as root it works on most systems"),
         };
@@ -145,8 +152,8 @@ fn remove(instance: &Path) {
     let _ = fs::remove_dir(instance);
 }
 
-/// Goes to each CPU for a moment, which ends the time slice there. A thread that has a CPU to itself
-/// would else go on unseen for seconds.
+/// Goes to each CPU for a moment, which ends the time slice there. A thread that has a CPU to
+/// itself would else go on unseen for seconds.
 fn visit_cpus() {
     let visit = || {
         let Ok(allowed) = procfs::own_affinity() else {
@@ -165,8 +172,8 @@ fn visit_cpus() {
     let _ = thread::spawn(visit).join();
 }
 
-/// The thread that a line of `trace_pipe` is about: `  name-123   [001] d..2. 2.5: event: …`. The name
-/// may hold any character.
+/// The thread that a line of `trace_pipe` is about: `  name-123   [001] d..2. 2.5: event: …`. The
+/// name may hold any character.
 fn thread_of(line: &str) -> Option<i32> {
     let (before, _) = line.split_once(": x86_fpu_regs_deactivated: ")?;
     let (who, _) = before.rsplit_once(" [")?;
