@@ -155,6 +155,17 @@ pub(crate) fn cores() -> io::Result<Vec<Cpus>> {
     Ok(cores)
 }
 
+/// The CPUs that the system keeps free of what others do: isolated, or without ticks.
+pub(crate) fn quiet_cpus() -> Cpus {
+    let read = |file| fs::read_to_string(format!("/sys/devices/system/cpu/{file}")).ok();
+    let lists = ["isolated", "nohz_full"].map(|file| read(file).and_then(|text| list(&text)));
+    let none = Cpus::default();
+    lists
+        .into_iter()
+        .flatten()
+        .fold(none, |all, cpus| all.or(&cpus))
+}
+
 /// The name of the cpuset that a thread is in.
 pub(crate) fn cpuset_of(tid: i32) -> Option<String> {
     let name = fs::read_to_string(format!("/proc/{tid}/cpuset")).ok()?;

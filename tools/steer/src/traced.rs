@@ -153,14 +153,15 @@ fn remove(instance: &Path) {
 }
 
 /// Goes to each CPU for a moment, which ends the time slice there. A thread that has a CPU to
-/// itself would else go on unseen for seconds.
+/// itself would else go on unseen for seconds. CPUs that are kept free of interruptions are left
+/// alone.
 fn visit_cpus() {
     let visit = || {
         let Ok(allowed) = procfs::own_affinity() else {
             return;
         };
         let began = Instant::now();
-        for cpu in allowed.iter() {
+        for cpu in allowed.without(&procfs::quiet_cpus()).iter() {
             // One that has gone offline is not visited.
             let _ = procfs::set_own_affinity(&[cpu].into_iter().collect::<Cpus>());
             if began.elapsed() > MOST_FOR_VISITS {
