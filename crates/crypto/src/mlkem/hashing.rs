@@ -139,9 +139,7 @@ impl<const L: usize> Pass<L> {
                         vector[lane] = 0;
                     }
                     if let Some(Stream::Entry { request, at }) = *stream {
-                        for (vector, rho) in w.state.iter_mut().zip(&*w.rho) {
-                            vector[lane] = rho[request];
-                        }
+                        take_in(w.state, lane, w.rho, request);
                         w.state[4][lane] = entry([at / rank, at % rank]);
                         Sponge::Shake128.pad_lane(w.state, lane, ENTRY_LEN);
                         samples[lane] = Samples::new();
@@ -150,9 +148,7 @@ impl<const L: usize> Pass<L> {
                 if let Some(Stream::Digest { request, taken }) = stream {
                     let rest = &message[*taken..];
                     let block = &rest[..rest.len().min(sponge.rate())];
-                    for (vector, words) in w.state.iter_mut().zip(block) {
-                        vector[lane] ^= words[*request];
-                    }
+                    take_in(w.state, lane, block, *request);
                     *taken += block.len();
                     if block.len() < sponge.rate() {
                         sponge.pad_lane(w.state, lane, 8 * block.len());
@@ -207,9 +203,7 @@ impl<const L: usize> Pass<L> {
                 let streams = from..end.min(from + L);
                 w.state.fill([0; L]);
                 for (lane, (number, request)) in streams.clone().map(whose).enumerate() {
-                    for (vector, random) in w.state.iter_mut().zip(&*w.random) {
-                        vector[lane] = random[request];
-                    }
+                    take_in(w.state, lane, w.random, request);
                     w.state[4][lane] = number as u64;
                 }
                 Sponge::Shake256.pad(w.state, PRF_LEN);
@@ -329,6 +323,18 @@ impl Samples {
         for (word, bytes) in row.iter_mut().zip(self.bytes.as_chunks().0) {
             *word = u64::from_le_bytes(*bytes);
         }
+    }
+}
+
+/// A lane of a state takes in words from the lane of a request.
+fn take_in<const L: usize>(
+    state: &mut [[u64; L]],
+    lane: usize,
+    words: &[[u64; L]],
+    request: usize,
+) {
+    for (vector, words) in state.iter_mut().zip(words) {
+        vector[lane] ^= words[request];
     }
 }
 
