@@ -119,20 +119,24 @@ impl Driver {
         self.stacks.free()
     }
 
-    /// A step has suspended, beside `others` that are under way or may soon be: runs its jobs at
-    /// once if nobody could join them; otherwise full passes, and tells the flusher about the rest.
-    /// Returns whether any ran.
-    fn gather(&self, others: usize) -> bool {
+    /// Whether no job but those of a step that runs now could come soon; `own` of the expected
+    /// handshakes are the step's.
+    ///
+    /// What is both suspended and expected counts twice: it matters only whether there is any.
+    fn is_quiet(&self, own: usize) -> bool {
+        let others = self.stacks.live() - 1 + self.expected.get() - own;
+        self.turning.get() > 0 && self.worker.is_quiet(others)
+    }
+
+    /// A step has suspended: runs full passes and tells the flusher about the rest. Returns whether
+    /// any ran.
+    fn gather(&self) -> bool {
         let submitted = self.worker.submitted();
-        let new = submitted - self.seen.replace(submitted);
-        if new == 0 {
+        if self.seen.replace(submitted) == submitted {
             return false;
         }
         if self.turning.get() == 0 {
             self.run_out();
-            return true;
-        }
-        if self.worker.run_if_quiet(new, others) {
             return true;
         }
         // Jobs that were submitted together may have filled several.
@@ -259,7 +263,7 @@ impl Handshake {
                 let poll = step.resume(cx.waker());
                 // A pass that ran at once may have been what it waits for. Where jobs have nothing
                 // to gain from company that is so each time, and no step stays suspended.
-                if poll.is_ready() || !self.driver.gather(self.others()) {
+                if poll.is_ready() || !self.driver.gather() {
                     return poll;
                 }
             }
@@ -272,16 +276,9 @@ impl Handshake {
         stack: DefaultStack,
         step: impl FnOnce() -> T + 'static,
     ) -> Suspendable<T> {
-        Suspendable::new(&self.driver.stacks, stack, &self.driver.worker, step)
-    }
-
-    /// How many besides this one, which has just suspended, may submit jobs soon. Those that are
-    /// both suspended and expected count twice; it matters only whether there are any.
-    fn others(&self) -> usize {
-        let Driver {
-            stacks, expected, ..
-        } = &*self.driver;
-        stacks.live() - 1 + expected.get() - usize::from(self.expected)
+        let Driver { stacks, worker, .. } = &*self.driver;
+        let (driver, own) = (Rc::clone(&self.driver), usize::from(self.expected));
+        Suspendable::new(stacks, stack, worker, move || driver.is_quiet(own), step)
     }
 
     /// Counts it no longer.

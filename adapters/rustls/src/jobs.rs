@@ -1,7 +1,8 @@
 //! The way from inside rustls to the engine and back.
 //!
 //! rustls calls the provider synchronously. On a driver's stack the caller is suspended until its
-//! jobs have ended; on any other stack it blocks, and shares passes with other threads that block.
+//! jobs have ended, unless nobody could join them; on any other stack it blocks, and shares passes
+//! with other threads that block.
 
 use std::error;
 use std::future::Future;
@@ -18,6 +19,7 @@ use crate::suspend::{Cancelled, Frame};
 /// Runs one job to its end.
 pub(crate) fn run<R: Request>(engine: &Engine, request: R) -> Result<R::Output, Failure> {
     Frame::with_current(|frame| match frame {
+        Some(frame) if frame.is_quiet() => Ok(run_at_once(frame, request)?),
         Some(frame) => {
             let ticket = frame.worker().submit(request).map_err(JobError::from)?;
             Ok(frame.wait(ticket)??)
@@ -30,12 +32,19 @@ pub(crate) fn run<R: Request>(engine: &Engine, request: R) -> Result<R::Output, 
 /// caller is suspended, once; elsewhere one runs after the other.
 pub(crate) fn run_together<J: Jobs>(engine: &Engine, jobs: J) -> Result<J::Outputs, Failure> {
     Frame::with_current(|frame| match frame {
+        Some(frame) if frame.is_quiet() => Ok(jobs.run_at_once(frame)?),
         Some(frame) => {
             let tickets = jobs.submit(frame.worker()).map_err(JobError::from)?;
             Ok(frame.wait(tickets)??)
         }
         None => Ok(jobs.block(engine)?),
     })
+}
+
+/// Runs one job on the thread's own stack, where all jobs run.
+fn run_at_once<R: Request>(frame: &Frame<'_>, request: R) -> Result<R::Output, JobError> {
+    let engine = frame.worker().engine();
+    frame.on_thread_stack(|| engine.run_at_once(request))
 }
 
 /// Why an operation gave no result although the peer did nothing wrong. It travels through rustls
@@ -73,6 +82,9 @@ pub(crate) trait Jobs {
 
     /// Submits all of them; if one is refused, those before it are cancelled.
     fn submit(self, worker: &Worker) -> Result<Self::Tickets, SubmitError>;
+
+    /// Runs all of them at once; if one fails, those after it are not run.
+    fn run_at_once(self, frame: &Frame<'_>) -> Result<Self::Outputs, JobError>;
 
     /// Runs all of them, blocking the calling thread.
     fn block(self, engine: &Engine) -> Result<Self::Outputs, JobError>;
@@ -148,6 +160,11 @@ macro_rules! jobs {
             fn submit(self, worker: &Worker) -> Result<Self::Tickets, SubmitError> {
                 let ($($job,)+) = self;
                 Ok(Together(($(Pending::new(worker.submit($job)?),)+)))
+            }
+
+            fn run_at_once(self, frame: &Frame<'_>) -> Result<Self::Outputs, JobError> {
+                let ($($job,)+) = self;
+                Ok(($(run_at_once(frame, $job)?,)+))
             }
 
             fn block(self, engine: &Engine) -> Result<Self::Outputs, JobError> {

@@ -10,9 +10,9 @@
 //! reading it sound:
 //!
 //! 1. The coroutine sets it to its own frame when it starts and whenever it comes back from a
-//!    suspension; a frame that is dropped clears it first; whoever resumes a coroutine puts back
-//!    what was there before, as soon as the coroutine returns, suspends or panics. Nothing else
-//!    writes it. Hence it names a frame only while that frame's coroutine runs.
+//!    suspension; a frame that is dropped clears it first, and so does one that has something run
+//!    on the thread's own stack, for that time; whoever resumes a coroutine puts back what was there
+//!    before, as soon as the coroutine returns, suspends or panics. Nothing else writes it. Hence it names a frame only while that frame's coroutine runs.
 //! 2. A frame lives on its coroutine's stack, below everything that the coroutine calls, and goes
 //!    away when the coroutine's body returns or panics, never earlier: coroutines are not unwound
 //!    from outside. One that must stop early is resumed a last time and told so, and returns by
@@ -44,12 +44,13 @@ pub(crate) struct Suspendable<T: 'static> {
 }
 
 impl<T: 'static> Suspendable<T> {
-    /// Prepares `step` to run on `stack`; nothing of it runs yet. Jobs that it meets go to
-    /// `worker`.
+    /// Prepares `step` to run on `stack`; nothing of it runs yet. Jobs that it meets go to `worker`,
+    /// unless `quiet` says that nobody could join them.
     pub(crate) fn new(
         stacks: &Rc<Stacks>,
         stack: DefaultStack,
         worker: &Rc<Worker>,
+        quiet: impl Fn() -> bool + 'static,
         step: impl FnOnce() -> T + 'static,
     ) -> Self {
         let worker = Rc::clone(worker);
@@ -58,6 +59,7 @@ impl<T: 'static> Suspendable<T> {
                 yielder,
                 waker: RefCell::new(waker),
                 worker,
+                quiet: &quiet,
             };
             frame.make_current();
             step()
@@ -119,6 +121,7 @@ pub(crate) struct Frame<'stack> {
     /// Whom to wake when this call can go on; `None` once it is cancelled.
     waker: RefCell<Option<Waker>>,
     worker: Rc<Worker>,
+    quiet: &'stack dyn Fn() -> bool,
 }
 
 impl Frame<'_> {
@@ -135,6 +138,17 @@ impl Frame<'_> {
     /// The worker that takes this call's jobs.
     pub(crate) fn worker(&self) -> &Worker {
         &self.worker
+    }
+
+    /// Whether this call's jobs should run without being queued.
+    pub(crate) fn is_quiet(&self) -> bool {
+        !thread::panicking() && self.waker.borrow().is_some() && (self.quiet)()
+    }
+
+    /// Does `work` on the stack of whoever has resumed this call.
+    pub(crate) fn on_thread_stack<R>(&self, work: impl FnOnce() -> R + Send) -> R {
+        let _restore = Restore(CURRENT.take());
+        self.yielder.on_parent_stack(work)
     }
 
     /// Suspends this call until `future` is ready. The future is polled on this call's stack, so it
@@ -219,16 +233,19 @@ type Stepper<T> = Coroutine<Option<Waker>, (), T, DefaultStack>;
 
 /// Resumes `coroutine` and afterwards makes current again what was current before.
 fn resume<T>(coroutine: &mut Stepper<T>, waker: Option<Waker>) -> CoroutineResult<(), T> {
-    struct Restore(Option<NonNull<Frame<'static>>>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            CURRENT.set(self.0);
-        }
-    }
     // Nothing is current while the coroutine starts or returns from its suspension; it says itself
     // what is.
     let _restore = Restore(CURRENT.take());
     coroutine.resume(waker)
+}
+
+/// Makes current again what was current before.
+struct Restore(Option<NonNull<Frame<'static>>>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        CURRENT.set(self.0);
+    }
 }
 
 thread_local! {
@@ -297,6 +314,7 @@ mod tests {
                 &self.stacks,
                 self.stacks.take().unwrap(),
                 &self.worker,
+                || false,
                 step,
             )
         }
@@ -450,6 +468,28 @@ mod tests {
         assert!(resume(&mut call).is_pending());
         drop(call);
         assert_eq!((thread.stacks.live(), thread.stacks.free()), (0, 1));
+        assert!(!on_a_stack());
+    }
+
+    #[test]
+    fn work_on_the_threads_stack_is_on_no_frame() {
+        let thread = Thread::new();
+        let mut call = thread.call(|| {
+            let on_thread_stack = |panics: bool| {
+                Frame::with_current(|frame| {
+                    frame.expect("on a stack").on_thread_stack(|| {
+                        assert!(!panics, "off-stack");
+                        on_a_stack()
+                    })
+                })
+            };
+            assert!(!on_thread_stack(false));
+            assert!(on_a_stack());
+            let panic = catch_unwind(AssertUnwindSafe(|| on_thread_stack(true)));
+            assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"off-stack"));
+            on_a_stack()
+        });
+        assert_eq!(resume(&mut call), Poll::Ready(true));
         assert!(!on_a_stack());
     }
 

@@ -126,9 +126,9 @@ pub fn lead(leaders: usize, parallelism: usize, lanes: usize, worth: usize) -> L
     }
 }
 
-/// Decides whether jobs that were just submitted run at once, without one more look for company.
+/// Decides whether a job runs at once, without one more look for company.
 ///
-/// `waiting` jobs were there before, and `others` besides the submitter are under way and may
+/// `waiting` jobs are there already, and `others` besides its submitter are under way and may
 /// submit soon. Where there is neither, a look would only find that out, and on a quiet server that
 /// is all that batching costs.
 pub fn quiet(waiting: usize, others: usize) -> bool {

@@ -19,8 +19,8 @@ pub struct OperationCounters {
     pub jobs: u64,
     /// Jobs that ran one by one, since that was cheaper than a pass; panicking ones included.
     pub alone: u64,
-    /// Jobs that ran as soon as they were submitted, since nobody could have joined them; each is
-    /// also among `alone` or `lanes_filled`.
+    /// Jobs that ran without being queued, since nobody could have joined them; each is also among
+    /// `alone` or `lanes_filled`.
     pub at_once: u64,
     /// Passes run, not counting those repeated one job at a time after a panic.
     pub passes: u64,
@@ -86,9 +86,9 @@ impl Counters {
         self.kernel_ns.fetch_add(nanoseconds(kernel), Relaxed);
     }
 
-    /// Jobs that are about to run and have not waited for company.
-    pub(crate) fn at_once(&self, jobs: usize) {
-        add(&self.at_once, jobs);
+    /// A job that is about to run and has waited for nobody.
+    pub(crate) fn at_once(&self) {
+        add(&self.at_once, 1);
     }
 
     /// How long jobs that run now have waited.

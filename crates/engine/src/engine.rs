@@ -121,6 +121,17 @@ impl Engine {
         }
     }
 
+    /// Runs one job on the calling thread, at once and without company: where
+    /// [`Worker::is_quiet`], this is the shortest way.
+    ///
+    /// # Errors
+    ///
+    /// When the engine has been shut down or serves no such request, and those of the job.
+    pub fn run_at_once<R: Request>(&self, request: R) -> Result<R::Output, JobError> {
+        let (_, line) = self.route(&request)?;
+        line.run_at_once(&request)
+    }
+
     /// What each operation did so far, in the order of registration.
     pub fn counters(&self) -> Vec<OperationCounters> {
         self.core

@@ -179,6 +179,12 @@ impl<R: Request> Line<R> {
         1
     }
 
+    /// Runs one job that nobody could join.
+    pub(crate) fn run_at_once(&self, request: &R) -> Result<R::Output, JobError> {
+        self.counters.at_once();
+        self.run_now(request)
+    }
+
     /// Runs one job on the spot, whichever way is cheaper.
     pub(crate) fn run_now(&self, request: &R) -> Result<R::Output, JobError> {
         self.run_one(request, Instant::now())
@@ -350,8 +356,6 @@ pub(crate) trait AnyGatherer: Send {
     /// Removes cancelled jobs among the first `jobs`, so that they do not count towards a full
     /// pass. They are the caller's to drop, which runs foreign code.
     fn prune(&mut self, jobs: usize) -> Option<Box<dyn Any>>;
-    /// Counts `jobs` jobs that run without having waited for company.
-    fn count_at_once(&self, jobs: usize);
     /// Takes a pass of the `jobs` jobs from place `first` on, to be run without the gatherer.
     fn take(&mut self, first: usize, jobs: usize) -> ReadyPass;
 }
@@ -385,10 +389,6 @@ impl<R: Request> AnyGatherer for Gatherer<R> {
         }
         self.line.counters.cancelled(unwanted.len());
         (!unwanted.is_empty()).then(|| Box::new(unwanted) as Box<dyn Any>)
-    }
-
-    fn count_at_once(&self, jobs: usize) {
-        self.line.counters.at_once(jobs);
     }
 
     fn take(&mut self, first: usize, jobs: usize) -> ReadyPass {

@@ -86,22 +86,16 @@ impl Worker {
     /// Always 0 with vector cores.
     pub fn turn(&self, idle: Idle) -> usize {
         // The pass runs, and wakes tasks, with nothing borrowed: a waker may submit.
-        self.next_pass(idle, false).map_or(0, |pass| pass())
+        self.next_pass(idle).map_or(0, |pass| pass())
     }
 
-    /// Runs the last `submitted` jobs at once, on the caller's stack, if nobody could join them: no
-    /// job waited before, and none of `others`, who may submit soon, is left. Returns whether it
-    /// did. If not, [`turn`](Self::turn) will.
-    pub fn run_if_quiet(&self, submitted: u64, others: usize) -> bool {
-        let jobs = self.waiting();
-        let before = jobs.saturating_sub(usize::try_from(submitted).unwrap_or(usize::MAX));
-        if jobs == 0 || !batching::quiet(before, others) {
-            return false;
-        }
-        while let Some(pass) = self.next_pass(Idle::Yes, true) {
-            pass();
-        }
-        true
+    /// Whether a job would find nobody to share a pass with: nothing waits here, and none of
+    /// `others`, who may submit soon, is left. Such a job is best run with
+    /// [`Engine::run_at_once`]. Never with vector cores, which are there to keep passes away from
+    /// this thread.
+    pub fn is_quiet(&self, others: usize) -> bool {
+        let inline = matches!(self.engine.placement(), Placement::Inline);
+        inline && batching::quiet(self.waiting(), others)
     }
 
     /// Turns until the job behind `ticket` has ended, whoever runs it.
@@ -147,7 +141,7 @@ impl Worker {
         Ok(ticket)
     }
 
-    fn next_pass(&self, idle: Idle, at_once: bool) -> Option<ReadyPass> {
+    fn next_pass(&self, idle: Idle) -> Option<ReadyPass> {
         // Outlives the borrow: whatever cancelled jobs own may submit as it is dropped.
         let mut unwanted = Vec::new();
         let local = &mut *self.local.borrow_mut();
@@ -156,12 +150,7 @@ impl Worker {
             let gatherer = &mut local.gatherers[pass.operation];
             let pruned = gatherer.prune(pass.jobs);
             let ready = match pruned {
-                None => {
-                    if at_once {
-                        gatherer.count_at_once(pass.jobs);
-                    }
-                    Some(gatherer.take(0, pass.jobs))
-                }
+                None => Some(gatherer.take(0, pass.jobs)),
                 Some(_) => None,
             };
             local.look_at(pass.operation);
