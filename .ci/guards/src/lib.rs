@@ -197,6 +197,7 @@ pub const UNSAFE_ROOMS: &[&str] = &[
     "crates/kernels/src/arena.rs",
     "crates/kernels/src/assembled.rs",
     "crates/kernels/src/port_limit.rs",
+    "crates/wide/src/job.rs",
     "tools/frequency/src/spin.rs",
 ];
 
@@ -208,6 +209,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-crypto", &[LANES, CPU, KERNELS]),
     ("widelane-batching", &[]),
     ("widelane-engine", &[LANES, CPU, KERNELS, CRYPTO, BATCHING]),
+    ("widelane-wide", &[]),
     (
         "widelane-rustls",
         &[LANES, CPU, KERNELS, CRYPTO, BATCHING, ENGINE],

@@ -1,0 +1,179 @@
+//! Where wide code is to run, and how long who waits stays awake.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::affinity::MOST_CPUS;
+
+/// How a [`Wide`](crate::Wide) is to run what it is given.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Config {
+    /// Where.
+    pub placement: Placement,
+    /// How long a thread of the pool looks for the next call before it sleeps.
+    /// [`Duration::MAX`]: it never sleeps, and takes its CPU whole.
+    pub vector_spin: Duration,
+    /// How long a caller looks for the end of its call before it sleeps.
+    pub caller_spin: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Placement::default().into()
+    }
+}
+
+impl From<Placement> for Config {
+    fn from(placement: Placement) -> Self {
+        Self {
+            placement,
+            vector_spin: SPIN,
+            caller_spin: SPIN,
+        }
+    }
+}
+
+/// Where wide code runs.
+///
+/// As text: `inline`, `pool:2-3`, `migrate:2,6-7`.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum Placement {
+    /// In place, on the calling thread. Right where wide code lowers no clock.
+    #[default]
+    Inline,
+    /// On threads of a pool, each pinned to one of the named CPUs. The calling thread waits.
+    Pool {
+        /// The vector cores, as the kernel numbers CPUs.
+        cpus: Vec<usize>,
+    },
+    /// On the calling thread, which moves to the named CPUs and back to where it was. It takes
+    /// longer than the pool, and keeps thread-locals and priority.
+    Migrate {
+        /// The vector cores, as the kernel numbers CPUs.
+        cpus: Vec<usize>,
+    },
+}
+
+impl Placement {
+    /// The vector cores.
+    pub(crate) fn cpus(&self) -> &[usize] {
+        match self {
+            Self::Inline => &[],
+            Self::Pool { cpus } | Self::Migrate { cpus } => cpus,
+        }
+    }
+}
+
+impl FromStr for Placement {
+    type Err = PlacementError;
+
+    fn from_str(text: &str) -> Result<Self, PlacementError> {
+        match text.trim().split_once(':') {
+            None if text.trim() == "inline" => Ok(Self::Inline),
+            Some(("pool", list)) => Ok(Self::Pool { cpus: cpus(list)? }),
+            Some(("migrate", list)) => Ok(Self::Migrate { cpus: cpus(list)? }),
+            _ => Err(PlacementError::Form(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (form, cpus) = match self {
+            Self::Inline => return f.write_str("inline"),
+            Self::Pool { cpus } => ("pool", cpus),
+            Self::Migrate { cpus } => ("migrate", cpus),
+        };
+        let numbers: Vec<_> = cpus.iter().map(usize::to_string).collect();
+        write!(f, "{form}:{}", numbers.join(","))
+    }
+}
+
+/// Why a text is no placement.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlacementError {
+    /// It is none of the three.
+    #[error("placement {0:?} is none of `inline`, `pool:CPUS`, `migrate:CPUS`")]
+    Form(String),
+    /// What should be CPUs is not.
+    #[error("{0:?} names no CPUs; write numbers below {MOST_CPUS} and ranges, like 2-3,6")]
+    Cpus(String),
+}
+
+/// `2-3,6` as the kernel writes lists of CPUs.
+fn cpus(list: &str) -> Result<Vec<usize>, PlacementError> {
+    let number = |text: &str| text.parse().ok().filter(|&cpu| cpu < MOST_CPUS);
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (number(first)?, number(last)?);
+        (first <= last).then_some(first..=last)
+    };
+    let mut cpus = Vec::new();
+    for part in list.split(',') {
+        let range = range(part).ok_or_else(|| PlacementError::Cpus(part.to_owned()))?;
+        for cpu in range {
+            // Named twice, it is there already; and a long text makes no long list.
+            if !cpus.contains(&cpu) {
+                cpus.push(cpu);
+            }
+        }
+    }
+    Ok(cpus)
+}
+
+/// About what it costs to wake a thread on another CPU: who spins for as long before sleeping never
+/// loses more than twice of what the better choice would have cost.
+const SPIN: Duration = Duration::from_micros(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn placements_are_read() {
+        let pool = |cpus: &[usize]| Placement::Pool { cpus: cpus.into() };
+        assert_eq!("inline".parse(), Ok(Placement::Inline));
+        assert_eq!("pool:2-4,7".parse(), Ok(pool(&[2, 3, 4, 7])));
+        assert_eq!("pool:3,1-3".parse(), Ok(pool(&[3, 1, 2])));
+        let migrate = Placement::Migrate { cpus: vec![1] };
+        assert_eq!(" migrate:1\n".parse(), Ok(migrate));
+    }
+
+    #[test]
+    fn what_is_no_placement_is_refused_with_the_part_that_is_wrong() {
+        let message = |text: &str| text.parse::<Placement>().expect_err(text).to_string();
+        for text in ["", "vector", "Pool:1", "inline:1", "pool"] {
+            assert!(message(text).contains("none of `inline`"), "{text}");
+        }
+        for (text, part) in [
+            ("pool:", "\"\""),
+            ("pool:1,x", "\"x\""),
+            ("pool:3-2", "\"3-2\""),
+            ("migrate:1024", "\"1024\""),
+            ("pool:-1", "\"-1\""),
+            ("pool:1,", "\"\""),
+        ] {
+            let message = message(text);
+            assert!(message.starts_with(part), "{text}: {message}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(
+            cpus in proptest::collection::hash_set(0..MOST_CPUS, 1..20),
+            form in 0..3,
+        ) {
+            let cpus = cpus.into_iter().collect();
+            let placement = match form {
+                0 => Placement::Inline,
+                1 => Placement::Pool { cpus },
+                _ => Placement::Migrate { cpus },
+            };
+            prop_assert_eq!(placement.to_string().parse(), Ok(placement));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What can go wrong: at the start, and at a call that must not run in place.
+
+use std::io;
+
+use crate::config::PlacementError;
+
+/// Why wide code cannot run as configured.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The process has its configuration already, because of this call or one of `run_wide`.
+    #[error(
+        "this process runs wide code with placement `{placement}` already; configure it once, \
+         before the first call of run_wide"
+    )]
+    Configured {
+        /// What it is.
+        placement: String,
+    },
+    /// A CPU was named twice.
+    #[error("CPU {cpu} is named twice among the vector cores; name each CPU once")]
+    DuplicateCpu {
+        /// The CPU.
+        cpu: usize,
+    },
+    /// Vector cores were asked for, but none named.
+    #[error("there are no vector cores; name at least one CPU, or choose `inline`")]
+    NoCpus,
+    /// The text is no placement.
+    #[error("{variable}: {source}")]
+    Placement {
+        /// Where it was found.
+        variable: &'static str,
+        /// What is wrong with it.
+        source: PlacementError,
+    },
+    /// A vector core's thread could not be started.
+    #[error(
+        "cannot start the thread for vector core {cpu}: {source}; allow this user more threads"
+    )]
+    Spawn {
+        /// The CPU.
+        cpu: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A CPU may not be used, or is not there.
+    #[error(
+        "CPU {cpu} cannot be a vector core: {source}; name CPUs that are online and that this \
+         process's cpuset allows (Cpus_allowed_list in /proc/self/status)"
+    )]
+    Unusable {
+        /// The CPU.
+        cpu: usize,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// Why a closure was not run, where running it in place was not allowed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The pool's threads are in the process that this one was forked from.
+    #[error(
+        "this process was forked from the one with the vector cores' threads; start a `Wide` here"
+    )]
+    Forked,
+    /// The kernel does not let this thread use the vector cores.
+    #[error(
+        "this thread cannot move to the vector cores (CPU {cpus}): {source}; let its cpuset allow \
+         one of them"
+    )]
+    Migrate {
+        /// The vector cores.
+        cpus: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}

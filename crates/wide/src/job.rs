@@ -1,0 +1,187 @@
+//! A closure lent to another thread by the caller who waits for it, and all of this crate's unsafe
+//! code.
+//!
+//! Everything stays on the caller's stack: closure, result and a [`Latch`] that tells the end. What
+//! travels is a [`Job`], two pointers. The latch's state is one byte:
+//!
+//! | event  | by     | before     | after      | meaning |
+//! | ---    | ---    | ---        | ---        | --- |
+//! | lend   | caller |            | `PENDING`  | the job travels or runs; the caller spins |
+//! | sleep  | caller | `PENDING`  | `SLEEPING` | the caller sleeps, and must be woken |
+//! | finish | runner | `PENDING`  | `DONE`     | the caller may be gone: nothing more is touched |
+//! | finish | runner | `SLEEPING` | `DONE`     | the runner, with a handle taken before, wakes it |
+//!
+//! `DONE` is the runner's last access. The caller returns, or unwinds, only after it has seen that.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use crate::sync::{Arc, AtomicU8, Ordering, Parker, spin};
+
+/// Gives `closure` to `hand_over` as a job, waits until it has run, and returns its value or
+/// resumes its panic. The caller spins for `patience` before it sleeps.
+///
+/// `hand_over` must see to it that the job is run: without that the caller waits for ever.
+pub(crate) fn lend<R: Send>(
+    closure: impl FnOnce() -> R + Send,
+    patience: Duration,
+    hand_over: impl FnOnce(Job),
+) -> R {
+    let mut closure = Some(closure);
+    let mut result = None;
+    let mut run = || {
+        if let Some(closure) = closure.take() {
+            // A panic goes on in the caller, who sees whatever the closure left half done.
+            result = Some(catch_unwind(AssertUnwindSafe(closure)));
+        }
+    };
+    let latch = Latch::new();
+    {
+        let run: &mut (dyn FnMut() + Send + '_) = &mut run;
+        let run: *mut (dyn FnMut() + Send + '_) = run;
+        // SAFETY: only the lifetime in the type changes. It says no longer for how long the pointer
+        // may be used; `Job::run`, which alone uses it, states why it does so in time.
+        let run = unsafe {
+            std::mem::transmute::<*mut (dyn FnMut() + Send + '_), *mut (dyn FnMut() + Send)>(run)
+        };
+        // From here until the latch tells the end, this frame must stay.
+        let stay = AbortOnUnwind;
+        hand_over(Job {
+            run,
+            latch: NonNull::from(&latch),
+        });
+        latch.wait(patience);
+        std::mem::forget(stay);
+    }
+    match result {
+        Some(Ok(value)) => value,
+        Some(Err(panic)) => resume_unwind(panic),
+        None => unreachable!("the latch is set after the closure ran"),
+    }
+}
+
+/// What travels of a closure that was lent. To be [run](Self::run), exactly once by construction.
+pub(crate) struct Job {
+    run: *mut (dyn FnMut() + Send),
+    latch: NonNull<Latch>,
+}
+
+// SAFETY: the closure behind `run` is `Send`: `lend` asks that of what it captures, the user's
+// closure and the place for its value. The latch is shared by atomics alone.
+unsafe impl Send for Job {}
+
+impl Job {
+    /// Runs the closure and tells its caller. Does not panic.
+    pub(crate) fn run(self) {
+        // SAFETY: the closure is alive, because `lend` does not leave its frame, not even by a
+        // panic, before the latch is set, which happens below and nowhere else. Nobody else uses
+        // it: `lend` makes one `Job` and does not touch the closure until then, and `run` consumes
+        // it. The closure catches the panics of the user's closure.
+        unsafe { (*self.run)() };
+        // SAFETY: the latch is alive for the same reason.
+        unsafe { Latch::set(self.latch) };
+    }
+}
+
+/// Tells one waiting thread that something has ended.
+struct Latch {
+    state: AtomicU8,
+    waiter: Arc<Parker>,
+}
+
+impl Latch {
+    /// Of the calling thread, which alone may wait for it.
+    fn new() -> Self {
+        Self {
+            state: AtomicU8::new(PENDING),
+            waiter: Parker::current(),
+        }
+    }
+
+    /// Returns once [`set`](Self::set) was called, and sees what its caller wrote before.
+    fn wait(&self, patience: Duration) {
+        let is_done = || self.state.load(Ordering::Acquire) == DONE;
+        if spin(patience, is_done) {
+            return;
+        }
+        let asleep = self.state.compare_exchange(
+            PENDING,
+            SLEEPING,
+            // Nothing of ours has to be seen; the waiter is there since the job was handed over.
+            Ordering::Relaxed,
+            Ordering::Acquire,
+        );
+        while asleep.is_ok() && !is_done() {
+            self.waiter.park();
+        }
+    }
+
+    /// Ends the wait. A pointer, as the latch may be gone before this returns.
+    ///
+    /// # Safety
+    ///
+    /// The latch is alive at the call, and the waiter keeps it so until the state is `DONE`.
+    unsafe fn set(this: NonNull<Self>) {
+        // SAFETY: the state is not `DONE` before this function makes it so, and it touches nothing
+        // of the latch after that.
+        let latch = unsafe { this.as_ref() };
+        let spinning =
+            latch
+                .state
+                .compare_exchange(PENDING, DONE, Ordering::Release, Ordering::Relaxed);
+        if spinning.is_err() {
+            let waiter = Arc::clone(&latch.waiter);
+            latch.state.store(DONE, Ordering::Release);
+            waiter.unpark();
+        }
+    }
+}
+
+/// Ends the process if a panic would destroy what another thread may be using.
+struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
+const PENDING: u8 = 0;
+const SLEEPING: u8 = 1;
+const DONE: u8 = 2;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closure_runs_on_another_thread_and_its_value_comes_back() {
+        for patience in [Duration::ZERO, Duration::MAX] {
+            let text = String::from("borrowed");
+            let value = std::thread::scope(|scope| {
+                lend(
+                    || (text.len(), std::thread::current().id()),
+                    patience,
+                    |job| drop(scope.spawn(|| job.run())),
+                )
+            });
+            assert_eq!(value.0, 8);
+            assert_ne!(value.1, std::thread::current().id());
+        }
+    }
+
+    #[test]
+    fn a_panic_comes_back() {
+        let caught = catch_unwind(|| {
+            std::thread::scope(|scope| {
+                lend(
+                    || std::panic::panic_any(7_u8),
+                    Duration::ZERO,
+                    |job| drop(scope.spawn(|| job.run())),
+                )
+            })
+        });
+        assert_eq!(caught.expect_err("it panicked").downcast_ref(), Some(&7_u8));
+    }
+}

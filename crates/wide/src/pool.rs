@@ -1,0 +1,150 @@
+//! The threads behind [`Placement::Pool`](crate::Placement::Pool), each pinned to one CPU.
+
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
+use rustix::process::{Pid, getpid};
+
+use crate::affinity::{Cpus, pin};
+use crate::error::StartError;
+use crate::job::{Job, lend};
+use crate::line::Line;
+use crate::wide::never_leaves;
+
+/// Vector cores that run jobs. Dropping it ends their threads.
+pub(crate) struct Pool {
+    line: Arc<Line<Job>>,
+    threads: Vec<JoinHandle<()>>,
+    cpus: Cpus,
+    /// Where the threads are: a forked child has the memory, but not them.
+    process: Pid,
+    caller_spin: Duration,
+}
+
+impl Pool {
+    /// Starts a thread for each CPU, and returns when they are pinned.
+    pub(crate) fn start(
+        cpus: &[usize],
+        vector_spin: Duration,
+        caller_spin: Duration,
+    ) -> Result<Self, StartError> {
+        let mut pool = Self {
+            line: Arc::new(Line::new()),
+            threads: Vec::new(),
+            cpus: Cpus::new(cpus),
+            process: getpid(),
+            caller_spin,
+        };
+        for &cpu in cpus {
+            // If this fails, dropping the pool ends those that run already.
+            pool.threads
+                .push(start(cpu, vector_spin, Arc::clone(&pool.line))?);
+        }
+        Ok(pool)
+    }
+
+    /// Whether the threads are in this process.
+    pub(crate) fn is_here(&self) -> bool {
+        self.process == getpid()
+    }
+
+    /// Runs a closure on one of the vector cores. The pool must [be here](Self::is_here).
+    pub(crate) fn run<R: Send>(&self, closure: impl FnOnce() -> R + Send) -> R {
+        // A caller that is on a vector core itself would keep it from the thread that it waits for.
+        let patience = match self.cpus.are_here() {
+            true => Duration::ZERO,
+            false => self.caller_spin,
+        };
+        lend(closure, patience, |job| self.line.push(job))
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // Callers borrow the pool, so there are none, and no jobs.
+        let threads = std::mem::take(&mut self.threads);
+        if self.is_here() {
+            self.line.close();
+            for thread in threads {
+                // It does not panic; if it did, whoever drops a pool could not help it.
+                let _ = thread.join();
+            }
+        } else {
+            // The lock may have been held by a thread that is not there.
+            std::mem::forget(threads);
+        }
+    }
+}
+
+fn start(cpu: usize, spin: Duration, line: Arc<Line<Job>>) -> Result<JoinHandle<()>, StartError> {
+    let spawn_error = |source| StartError::Spawn { cpu, source };
+    let (report, pinned) = sync_channel(1);
+    let serve = move || {
+        let result = pin(cpu);
+        let failed = result.is_err();
+        // The starter waits for this one message, so it cannot have gone.
+        let _ = report.send(result);
+        if !failed {
+            never_leaves();
+            while let Some(job) = line.take(spin) {
+                job.run();
+            }
+        }
+    };
+    let thread = {
+        let _quiet = Quiet::new();
+        Builder::new()
+            .name(format!("wide-{cpu}"))
+            .stack_size(STACK)
+            .spawn(serve)
+            .map_err(spawn_error)?
+    };
+    match pinned.recv() {
+        Ok(Ok(())) => Ok(thread),
+        Ok(Err(source)) => Err(StartError::Unusable { cpu, source }),
+        Err(_) => Err(spawn_error(std::io::Error::other("it died at once"))),
+    }
+}
+
+/// Until it is dropped, the calling thread takes no signals. Threads that it starts meanwhile never
+/// do: the program's handlers run on its own threads, as if the pool were not there.
+struct Quiet {
+    before: SigSet,
+}
+
+impl Quiet {
+    fn new() -> Self {
+        let mut signals = SigSet::all();
+        // These come from what a thread does itself; blocked, they would kill without a word. And a
+        // profiler wants to see vector cores too.
+        for own in [
+            Signal::SIGSEGV,
+            Signal::SIGBUS,
+            Signal::SIGFPE,
+            Signal::SIGILL,
+            Signal::SIGTRAP,
+            Signal::SIGABRT,
+            Signal::SIGSYS,
+            Signal::SIGPROF,
+        ] {
+            signals.remove(own);
+        }
+        let mut before = SigSet::empty();
+        // It fails on a wrong first argument alone.
+        let _ = pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&signals), Some(&mut before));
+        Self { before }
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        let _ = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&self.before), None);
+    }
+}
+
+/// That of a main thread: what runs in place must not overflow in the pool. Only what is used of it
+/// takes memory.
+const STACK: usize = 8 << 20;
