@@ -46,12 +46,19 @@ impl Traced {
     ///
     /// # Errors
     ///
-    /// Without root, without AVX-512, on a kernel without the tracepoint, and where tracing is
-    /// forbidden.
+    /// Without root, without AVX-512, in a PID namespace, on a kernel without the tracepoint, and
+    /// where tracing is forbidden.
     pub fn open() -> Result<Self, SteerError> {
         if !std::is_x86_feature_detected!("avx512f") {
             return Err(SteerError::Sensor {
                 reason: "the CPU has no AVX-512, or the hypervisor hides it".to_owned(),
+            });
+        }
+        // The kernel numbers threads as the first namespace does.
+        if fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link != Path::new(FIRST_PIDS)) {
+            return Err(SteerError::Sensor {
+                reason: "this process is in a PID namespace; run it on the host (--pid=host)"
+                    .to_owned(),
             });
         }
         let refused = |doing: &str, error: io::Error| SteerError::Sensor {
@@ -183,6 +190,8 @@ fn thread_of(line: &str) -> Option<i32> {
 }
 
 const FOLDERS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+/// The number that every kernel gives to the first PID namespace.
+const FIRST_PIDS: &str = "pid:[4026531836]";
 const EVENT: &str = "events/x86_fpu/x86_fpu_regs_deactivated";
 const INSTANCE: &str = "widelane-steer-";
 /// Component 6 of the extended state: the upper 256 bits of registers 0 to 15.
