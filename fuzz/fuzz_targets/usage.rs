@@ -23,5 +23,6 @@ fuzz_target!(|text: &str| {
     for mapping in procfs::code_mappings(text) {
         assert!(mapping.path.is_none_or(|path| path.starts_with('/')));
     }
+    procfs::field(text, "xfeatures");
     assert!(procfs::cpu_list(text).len() <= 4096);
 });

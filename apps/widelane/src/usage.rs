@@ -10,7 +10,7 @@ use screen::Screen;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use widelane_usage::{By, Collector, Evidence, grouped};
+use widelane_usage::{By, Collector, Evidence, Method, UsageError, grouped};
 
 /// Show which processes, threads, cgroups or containers use 512-bit registers now
 #[derive(clap::Args)]
@@ -19,6 +19,10 @@ pub(crate) struct Args {
     /// What the rows are
     #[arg(long, value_enum, value_name = "WHAT", default_value = "process")]
     by: Rows,
+
+    /// How to find out
+    #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
+    method: How,
 
     /// Seconds between tables
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
@@ -78,11 +82,26 @@ impl From<Rows> for By {
     }
 }
 
+/// How to find out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum How {
+    /// By eBPF where that is allowed, else by polling
+    Auto,
+    /// By programs in the kernel, at every context switch; takes root
+    Ebpf,
+    /// By reading /proc at the end of each interval; takes no rights
+    Poll,
+}
+
 /// Runs it.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let mut collector =
-        Collector::open(!args.no_visits).map_err(|error| Failure::from_error(&error))?;
+    let (mut collector, fallback) = collector(args).map_err(|error| Failure::from_error(&error))?;
     let table = !args.json && !args.prometheus;
+    if let Some(why) = &fallback
+        && !table
+    {
+        output::complain(&format!("widelane: polls, for eBPF failed: {why}\n"));
+    }
     let screen = Screen::open(table)?;
     let mut evidence = Evidence::new();
     let mut sums = show::Sums::default();
@@ -107,6 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let rows = grouped(&interval, &findings, args.by.into());
         let picture = show::Picture {
             method: collector.method(),
+            fallback: fallback.as_deref(),
             by: args.by.into(),
             elapsed: interval.elapsed,
             rows: &rows,
@@ -126,6 +146,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         shown += 1;
     }
     Ok(())
+}
+
+/// The collector that is wanted; if polling takes the place of another, why.
+fn collector(args: &Args) -> Result<(Collector, Option<String>), UsageError> {
+    let open = |method| Collector::open(method, !args.no_visits);
+    match args.method {
+        How::Ebpf => Ok((open(Method::Ebpf)?, None)),
+        How::Poll => Ok((open(Method::Poll)?, None)),
+        How::Auto => match open(Method::Ebpf) {
+            Ok(collector) => Ok((collector, None)),
+            Err(why) => Ok((open(Method::Poll)?, Some(why.to_string()))),
+        },
+    }
 }
 
 /// A file that is replaced whole, and removed in the end.

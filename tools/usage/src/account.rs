@@ -180,7 +180,8 @@ impl Row {
 }
 
 /// Adds up what threads used, and sorts: the strongest verdict first, then the longest time. Rows
-/// with less than a hundredth of the interval come after all others.
+/// with less than a hundredth of the interval come after all others; those with nothing in use that
+/// were never found in wide code are left out.
 ///
 /// `findings` are those of processes; one without is [`Verdict::Unknown`].
 pub fn grouped(interval: &Interval, findings: &HashMap<u32, Finding>, by: By) -> Vec<Row> {
@@ -192,6 +193,10 @@ pub fn grouped(interval: &Interval, findings: &HashMap<u32, Finding>, by: By) ->
     let mut rows: Vec<_> = rows
         .map(|(key, members)| row(key, &members, findings))
         .collect();
+    rows.retain(|row| {
+        let wide = row.sampled.is_some_and(|sampled| sampled.wide > 0);
+        wide || !row.total().is_zero()
+    });
     let least = interval.elapsed / 100;
     rows.sort_by_key(|row| {
         let (upper, total) = (row.live[State::Upper as usize], row.total());
@@ -349,6 +354,19 @@ mod tests {
     }
 
     #[test]
+    fn rows_without_any_use_are_left_out_unless_found_in_wide_code() {
+        let mut uses = [used(1, 1, "/a", [0; 4]), used(2, 2, "/a", [0; 4])];
+        uses[1].sampled = Some(Sampled {
+            wide: 1,
+            copies: 0,
+            other: 9,
+        });
+        let found = rows(&uses, &HashMap::new(), By::Process);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].key, Key::Process(2));
+    }
+
+    #[test]
     fn containers_units_and_bare_cgroups_are_groups() {
         let docker = format!("/docker/{}", "ab".repeat(32));
         let uses = [
@@ -385,7 +403,7 @@ mod tests {
         /// However threads are grouped, no time is lost and none appears.
         #[test]
         fn time_is_conserved(
-            parts in prop::collection::vec((0u32..4, 0u32..9, 0u8..3, [0u32..1000, 0..1000, 0..1000, 0..1000]), 0..40)
+            parts in prop::collection::vec((0u32..4, 0u32..9, 0u8..3, [1u32..1000, 0..1000, 0..1000, 0..1000]), 0..40)
         ) {
             let uses: Vec<_> = parts
                 .iter()

@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::account::{Thread, Use};
+use crate::ebpf::Watch;
 use crate::nudge::Nudge;
 use crate::poll::Poll;
 
 /// How use is found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
+    /// By programs in the kernel that look at every context switch.
+    Ebpf,
     /// By reading `arch_status` of every thread.
     Poll,
 }
@@ -19,6 +22,7 @@ impl Method {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Ebpf => "ebpf",
             Self::Poll => "poll",
         }
     }
@@ -48,7 +52,7 @@ pub struct Sample {
 
 /// Collects use, from when it is opened to when it is dropped.
 pub struct Collector {
-    poll: Poll,
+    inner: Inner,
     nudge: Option<Nudge>,
 }
 
@@ -59,16 +63,21 @@ impl Collector {
     /// # Errors
     ///
     /// When this machine, or what this process may do on it, does not allow it.
-    pub fn open(nudge: bool) -> Result<Self, UsageError> {
-        Ok(Self {
-            poll: Poll::open(Path::new("/proc"))?,
-            nudge: nudge.then(Nudge::new),
-        })
+    pub fn open(method: Method, nudge: bool) -> Result<Self, UsageError> {
+        let inner = match method {
+            Method::Ebpf => Inner::Ebpf(Box::new(Watch::open()?)),
+            Method::Poll => Inner::Poll(Poll::open(Path::new("/proc"))?),
+        };
+        let nudge = nudge.then(Nudge::new);
+        Ok(Self { inner, nudge })
     }
 
     /// How it collects.
     pub fn method(&self) -> Method {
-        Method::Poll
+        match self.inner {
+            Inner::Ebpf(_) => Method::Ebpf,
+            Inner::Poll(_) => Method::Poll,
+        }
     }
 
     /// What happened since the last call, or since it was opened.
@@ -80,8 +89,16 @@ impl Collector {
         if let Some(nudge) = &mut self.nudge {
             nudge.visit(MOST_FOR_VISITS);
         }
-        self.poll.interval()
+        match &mut self.inner {
+            Inner::Ebpf(watch) => watch.interval(),
+            Inner::Poll(poll) => poll.interval(),
+        }
     }
+}
+
+enum Inner {
+    Ebpf(Box<Watch>),
+    Poll(Poll),
 }
 
 /// Why use cannot be collected.
@@ -94,6 +111,42 @@ pub enum UsageError {
         path: PathBuf,
         /// What the system said.
         cause: io::Error,
+    },
+    /// Programs in the kernel are not for this user.
+    #[error(
+        "BPF programs and tracepoints take root, or the capabilities CAP_BPF and CAP_PERFMON with \
+         read access to /sys/kernel/tracing"
+    )]
+    NoRights,
+    /// The kernel, or what is mounted, has no such tracepoint.
+    #[error(
+        "there is no {}: it takes Linux 5.2 on x86-64 with CONFIG_TRACING, and tracefs (`mount -t \
+         tracefs nodev /sys/kernel/tracing`)",
+        path.display()
+    )]
+    NoTracepoint {
+        /// What was looked for.
+        path: PathBuf,
+    },
+    /// The tracepoint is another than the one we know.
+    #[error("{} has no field xfeatures of 64 bits: this kernel is unknown to us", path.display())]
+    Tracepoint {
+        /// Its format.
+        path: PathBuf,
+    },
+    /// The kernel would count processes by other numbers than ours.
+    #[error(
+        "this process is in a PID namespace, and BPF programs count by the numbers outside of it: \
+         run it on the host (for containers, `--pid=host`)"
+    )]
+    PidNamespace,
+    /// The kernel refused for another reason.
+    #[error("{what} failed (BPF programs take Linux 5.8): {cause}")]
+    Kernel {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        cause: String,
     },
     /// The kernel has no such file.
     #[error(

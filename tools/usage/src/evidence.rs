@@ -89,7 +89,17 @@ impl Evidence {
             let code = self.code(&mapped);
             let of_process = |sample: &&Sample| sample.thread.pid == pid;
             let own = samples.map(|samples| samples.iter().filter(of_process));
+            for r#use in &mut threads {
+                r#use.sampled = samples.map(|_| Sampled::default());
+            }
             let ran = own.map(|own| code.sort(own, &mapped.0, &mut threads));
+            let wide = ran.as_ref().is_some_and(|ran| ran.all.wide > 0);
+            if code.unseen.is_some() && !wide {
+                // Nobody knows what was hit.
+                for r#use in &mut threads {
+                    r#use.sampled = None;
+                }
+            }
             let mut live = [Duration::ZERO; 4];
             for r#use in &threads {
                 for (sum, part) in live.iter_mut().zip(r#use.live) {
@@ -385,7 +395,10 @@ fn judge(seen: &Seen) -> Finding {
             Verdict::Narrow,
             format!("{others}, but none was seen running"),
         ),
-        (true, None, Some(unseen)) => (Verdict::Wide, format!("which code is unknown: {unseen}")),
+        (true, None, Some(unseen)) => (
+            Verdict::Wide,
+            format!("512-bit values; from which code is unknown: {unseen}"),
+        ),
         (false, None, Some(unseen)) => (Verdict::Unknown, unseen.to_owned()),
         (true, None, None) if has.generated => (
             Verdict::Wide,

@@ -15,6 +15,7 @@
 
 mod account;
 mod collect;
+mod ebpf;
 mod evidence;
 mod nudge;
 mod poll;

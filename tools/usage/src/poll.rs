@@ -4,7 +4,7 @@
 //! (before Linux 5.16: or masks). A thread that was found so in an interval is charged with all its
 //! CPU time of it: that is the most it can have been.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,7 @@ use crate::procfs::{self, Elapsed};
 /// The state of polling.
 pub(crate) struct Poll {
     root: PathBuf,
-    tick: Duration,
-    /// CPU time of every thread at the last look.
-    before: HashMap<Thread, Duration>,
+    times: CpuTimes,
     looked: Instant,
 }
 
@@ -34,46 +32,30 @@ impl Poll {
         if procfs::elapsed(&text) == Elapsed::Unsaid {
             return Err(UsageError::NoAvx512);
         }
-        let ticks = rustix::param::clock_ticks_per_second().max(1);
-        let mut poll = Self {
+        Ok(Self {
             root: root.to_owned(),
-            tick: Duration::from_secs(1) / u32::try_from(ticks).unwrap_or(100),
-            before: HashMap::new(),
+            times: CpuTimes::open(root)?,
             looked: Instant::now(),
-        };
-        poll.interval()?;
-        Ok(poll)
+        })
     }
 
     /// What happened since the last look.
     pub(crate) fn interval(&mut self) -> Result<Interval, UsageError> {
         let now = Instant::now();
         // The kernel counts in ticks: what happened right after the last look may seem earlier.
-        let recent = now - self.looked + self.tick;
-        let first = self.before.is_empty();
-        let mut after = HashMap::with_capacity(self.before.len());
+        let recent = now - self.looked + self.times.tick;
         let mut uses = Vec::new();
-        for pid in numbers(&self.root)? {
-            let folder = self.root.join(pid.to_string()).join("task");
-            // A process that has ended since is none.
-            for tid in numbers(&folder).unwrap_or_default() {
-                let thread = Thread { pid, tid };
-                let folder = folder.join(tid.to_string());
-                let Some(cpu) = self.cpu(&folder) else {
-                    continue;
-                };
-                after.insert(thread, cpu);
-                let before = self.before.get(&thread).copied().unwrap_or_default();
-                // A smaller sum than before is that of a new thread with an old number.
-                let spent = cpu.checked_sub(before).unwrap_or(cpu);
-                if first || spent.is_zero() || !in_use(&folder, recent) {
-                    continue;
-                }
+        let threads: HashSet<_> = threads(&self.root)?.into_iter().collect();
+        for &thread in &threads {
+            // A thread that has ended since is none.
+            let spent = self.times.spent(thread).unwrap_or_default();
+            let folder = folder(&self.root, thread);
+            if !spent.is_zero() && in_use(&folder, recent) {
                 uses.push(charged(thread, &folder, spent));
             }
         }
+        self.times.keep(|thread| threads.contains(thread));
         let elapsed = now - self.looked;
-        self.before = after;
         self.looked = now;
         Ok(Interval {
             elapsed,
@@ -81,9 +63,46 @@ impl Poll {
             samples: None,
         })
     }
+}
 
-    /// CPU time of a thread, to the nanosecond where the kernel says it.
-    fn cpu(&self, folder: &Path) -> Option<Duration> {
+/// CPU time of threads since the last look at them.
+pub(crate) struct CpuTimes {
+    root: PathBuf,
+    tick: Duration,
+    before: HashMap<Thread, Duration>,
+}
+
+impl CpuTimes {
+    /// Looks at every thread for the first time. `root` is `/proc`.
+    pub(crate) fn open(root: &Path) -> Result<Self, UsageError> {
+        let ticks = rustix::param::clock_ticks_per_second().max(1);
+        let mut times = Self {
+            root: root.to_owned(),
+            tick: Duration::from_secs(1) / u32::try_from(ticks).unwrap_or(100),
+            before: HashMap::new(),
+        };
+        for thread in threads(root)? {
+            times.spent(thread);
+        }
+        Ok(times)
+    }
+
+    /// What a thread spent since the last look at it; of one that was never seen, all that it ever
+    /// did. `None` if it has ended.
+    pub(crate) fn spent(&mut self, thread: Thread) -> Option<Duration> {
+        let now = self.total(&folder(&self.root, thread))?;
+        let before = self.before.insert(thread, now).unwrap_or_default();
+        // A smaller sum than before is that of a new thread with an old number.
+        Some(now.checked_sub(before).unwrap_or(now))
+    }
+
+    /// Forgets threads.
+    pub(crate) fn keep(&mut self, kept: impl Fn(&Thread) -> bool) {
+        self.before.retain(|thread, _| kept(thread));
+    }
+
+    /// To the nanosecond where the kernel says it.
+    fn total(&self, folder: &Path) -> Option<Duration> {
         let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
         if let Some(text) = read("schedstat") {
             return Some(Duration::from_nanos(procfs::run_time(&text)?));
@@ -91,6 +110,22 @@ impl Poll {
         let ticks = procfs::stat(&read("stat")?)?.ticks;
         Some(self.tick * u32::try_from(ticks).ok()?)
     }
+}
+
+fn folder(root: &Path, thread: Thread) -> PathBuf {
+    let Thread { pid, tid } = thread;
+    root.join(format!("{pid}/task/{tid}"))
+}
+
+/// Every thread there is.
+fn threads(root: &Path) -> Result<Vec<Thread>, UsageError> {
+    let mut threads = Vec::new();
+    for pid in numbers(root)? {
+        // A process that has ended since has none.
+        let tids = numbers(&root.join(format!("{pid}/task"))).unwrap_or_default();
+        threads.extend(tids.into_iter().map(|tid| Thread { pid, tid }));
+    }
+    Ok(threads)
 }
 
 fn in_use(folder: &Path, recent: Duration) -> bool {
@@ -216,7 +251,7 @@ mod tests {
         proc.write("7/task/7/stat", &stat(50));
         let mut poll = Poll::open(proc.0.path()).unwrap();
         proc.write("7/task/7/stat", &stat(52));
-        let tick = u64::try_from(poll.tick.as_millis()).unwrap();
+        let tick = u64::try_from(poll.times.tick.as_millis()).unwrap();
         assert_eq!(charges(&poll.interval().unwrap()), [(7, 2 * tick)]);
     }
 

@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use widelane_scan::{Class, scan_process};
-use widelane_usage::{By, Collector, Evidence, Key, UsageError, Verdict, grouped};
+use widelane_usage::{By, Collector, Evidence, Key, Method, UsageError, Verdict, grouped};
 
 /// A child that ends with the test.
 struct Running(Child);
@@ -25,7 +25,7 @@ impl Drop for Running {
     }
 }
 
-fn finds_the_wide_program(mut collector: Collector) {
+fn finds_the_wide_program(mut collector: Collector, at_least: Verdict) {
     let chacha = "speed -seconds 600 -bytes 16384 -evp chacha20-poly1305";
     let Some(wide) = Running::start("openssl", &chacha.split(" ").collect::<Vec<_>>()) else {
         eprintln!("SKIP: there is no openssl program");
@@ -53,7 +53,7 @@ fn finds_the_wide_program(mut collector: Collector) {
             let row = last.iter().find(|row| row.key == Key::Process(pid));
             row.map(|row| row.finding.verdict)
         };
-        if verdict(wide_pid) < Some(Verdict::Possible) {
+        if verdict(wide_pid) < Some(at_least) {
             continue;
         }
         let narrow = verdict(scalar_pid).is_none_or(|verdict| verdict < Verdict::Possible);
@@ -74,11 +74,27 @@ fn finds_the_wide_program(mut collector: Collector) {
 
 #[test]
 fn polling_finds_a_wide_program_among_scalar_ones() {
-    match Collector::open(true) {
-        Ok(collector) => finds_the_wide_program(collector),
+    match Collector::open(Method::Poll, true) {
+        Ok(collector) => finds_the_wide_program(collector, Verdict::Possible),
         Err(error @ (UsageError::NoAvx512 | UsageError::NoArchStatus)) => {
             eprintln!("SKIP: {error}");
         }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn programs_in_the_kernel_find_it_with_certainty() {
+    match Collector::open(Method::Ebpf, true) {
+        Ok(collector) if std::arch::is_x86_feature_detected!("avx512f") => {
+            finds_the_wide_program(collector, Verdict::Wide);
+        }
+        Ok(_) => eprintln!("SKIP: this CPU has no AVX-512"),
+        Err(
+            error @ (UsageError::NoRights
+            | UsageError::NoTracepoint { .. }
+            | UsageError::PidNamespace),
+        ) => eprintln!("SKIP: {error}"),
         Err(error) => panic!("{error}"),
     }
 }

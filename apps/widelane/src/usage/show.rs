@@ -16,6 +16,8 @@ use widelane_usage::{By, Key, Method, Row, Sampled, State};
 /// An interval, as it is shown.
 pub(crate) struct Picture<'a> {
     pub(crate) method: Method,
+    /// Why it is not the better one.
+    pub(crate) fallback: Option<&'a str>,
     pub(crate) by: By,
     pub(crate) elapsed: Duration,
     pub(crate) rows: &'a [Row],
@@ -30,6 +32,9 @@ pub(crate) fn table(picture: &Picture<'_>, limit: usize) -> String {
         picture.elapsed.as_secs_f64(),
         picture.method.name(),
     );
+    if let Some(why) = picture.fallback {
+        let _ = writeln!(text, "polled, for eBPF failed: {why}");
+    }
     let subject = match picture.by {
         By::Process => format!("{:>7}  {:<15}", "PID", "COMMAND"),
         By::Thread => format!("{:>7} {:>7}  {:<15}", "PID", "TID", "THREAD"),
@@ -116,6 +121,7 @@ pub(crate) fn json(picture: &Picture<'_>) -> Result<String, Failure> {
     let object = Json {
         seconds: picture.elapsed.as_secs_f64(),
         method: picture.method.name(),
+        fallback: picture.fallback,
         rows: rows.collect(),
     };
     Ok(serde_json::to_string(&object)? + "\n")
@@ -198,6 +204,8 @@ impl Sums {
 struct Json<'a> {
     seconds: f64,
     method: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fallback: Option<&'a str>,
     rows: Vec<JsonRow<'a>>,
 }
 
@@ -231,6 +239,7 @@ struct JsonSamples {
 /// The states that a method tells apart.
 fn states(method: Method) -> &'static [State] {
     match method {
+        Method::Ebpf => &[State::Upper, State::High, State::Masks],
         Method::Poll => &[State::Undivided],
     }
 }
@@ -325,6 +334,7 @@ mod tests {
     fn picture(rows: &[Row]) -> Picture<'_> {
         Picture {
             method: Method::Poll,
+            fallback: Some("no rights"),
             by: By::Process,
             elapsed: Duration::from_secs(1),
             rows,
@@ -345,7 +355,37 @@ mod tests {
         assert!(!text.contains('\x1b'));
         assert!(text.ends_with("… and 1 more\n"), "{text}");
         assert!(table(&picture(&rows), 0).contains("copies"));
+        assert!(text.contains("no rights"), "{text}");
         assert!(table(&picture(&[]), 5).contains("nobody"));
+    }
+
+    #[test]
+    fn what_a_method_tells_apart_has_columns_of_its_own() {
+        let mut rows = [row(7, "a", 0, Verdict::Wide)];
+        rows[0].live = [100 * MS, 200 * MS, 300 * MS, Duration::ZERO];
+        rows[0].sampled = Some(Sampled {
+            wide: 3,
+            copies: 0,
+            other: 1,
+        });
+        let picture = Picture {
+            method: Method::Ebpf,
+            fallback: None,
+            ..picture(&rows)
+        };
+        let text = table(&picture, 0);
+        assert!(
+            text.contains("CPU    512  16-31  MASKS   CODE  USE"),
+            "{text}"
+        );
+        assert!(
+            text.contains("50.0   10.0   20.0   30.0     75  wide"),
+            "{text}"
+        );
+        let value: serde_json::Value = serde_json::from_str(&json(&picture).unwrap()).unwrap();
+        assert_eq!(value["rows"][0]["live_ms"]["high"].as_f64(), Some(200.0));
+        assert_eq!(value["rows"][0]["samples"]["wide"].as_u64(), Some(3));
+        assert!(value.get("fallback").is_none());
     }
 
     #[test]

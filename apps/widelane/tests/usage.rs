@@ -1,0 +1,102 @@
+//! `widelane usage` as its users see it: what it prints, and how it ends.
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+fn usage(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    command.arg("usage").args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Whether it could not run for want of AVX-512; says so.
+fn skipped(output: &Output) -> bool {
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    let lacking = complaint.contains("AVX-512") || complaint.contains("arch_status");
+    let skipped = output.status.code() == Some(1) && lacking;
+    if skipped {
+        eprintln!("SKIP: {}", complaint.trim());
+    }
+    skipped
+}
+
+#[test]
+fn json_has_a_line_for_each_interval() {
+    for method in ["auto", "poll"] {
+        let count = [
+            "--json",
+            "--count",
+            "2",
+            "--interval",
+            "0.2",
+            "--method",
+            method,
+        ];
+        let output = usage(&count).output().expect("it starts");
+        if skipped(&output) {
+            return;
+        }
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).expect("JSON is UTF-8");
+        let lines: Vec<Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("each line is an object"))
+            .collect();
+        assert_eq!(lines.len(), 2);
+        for line in &lines {
+            assert!(line["seconds"].as_f64() > Some(0.0), "{line}");
+            let method = line["method"].as_str();
+            // It polls because it was told to, or because of what it says.
+            let fell_back = line["fallback"].as_str().is_some();
+            assert_eq!(method == Some("poll"), fell_back || count.contains(&"poll"));
+            let rows = line["rows"].as_array().expect("rows");
+            for row in rows {
+                assert!(row["pid"].is_u64() && row["verdict"].is_string(), "{row}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sigterm_ends_it_well_and_takes_its_file_away() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("widelane.prom");
+    let name = file.to_str().expect("a plain name");
+    let to_file = ["--prometheus", "--output", name, "--interval", "0.1"];
+    let mut command = usage(&to_file);
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
+    if !appears(&file, &mut child) {
+        let output = child.wait_with_output().expect("it has ended");
+        assert!(skipped(&output), "it ended without its file: {output:?}");
+        return;
+    }
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{output:?}");
+    let left = std::fs::read_dir(folder.path()).expect("readable").count();
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn wrong_intervals_are_refused_with_the_right_ones() {
+    let output = usage(&["--interval", "0"]).output().expect("it starts");
+    assert_eq!(output.status.code(), Some(2));
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(complaint.contains("seconds from 0.1"), "{complaint}");
+}
+
+/// Waits until a file is there; false if the program ended before.
+fn appears(file: &Path, child: &mut Child) -> bool {
+    loop {
+        if file.exists() {
+            return true;
+        }
+        if child.try_wait().expect("a child of ours").is_some() {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

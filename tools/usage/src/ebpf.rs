@@ -1,0 +1,385 @@
+//! The collector that looks at every context switch, by programs in the kernel.
+//!
+//! It reads the use of each thread from a map that they fill. When it is dropped, or its process ends
+//! in whatever way, the kernel detaches and forgets the programs: nothing holds them but our file
+//! descriptors.
+
+mod assemble;
+mod programs;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use aya::maps::{HashMap as BpfMap, Map, MapData, MapError};
+use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
+use aya::programs::{PerfEvent, Program, ProgramError, RawTracePoint, TracePoint};
+use aya::{Ebpf, EbpfLoader};
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+use crate::account::{State, Thread, Use};
+use crate::collect::{Interval, Sample, UsageError};
+use crate::poll::{CpuTimes, described};
+use crate::procfs;
+use programs::ThreadEntry;
+
+/// The programs, attached, and what was read last.
+pub(crate) struct Watch {
+    /// Holds the programs.
+    _programs: Ebpf,
+    threads: BpfMap<MapData, u64, ThreadEntry>,
+    samples: BpfMap<MapData, [u64; 2], u64>,
+    before: HashMap<Thread, ThreadEntry>,
+    times: CpuTimes,
+    cgroups: HashMap<u64, String>,
+    looked: Instant,
+}
+
+impl Watch {
+    /// Loads the programs and attaches them.
+    pub(crate) fn open() -> Result<Self, UsageError> {
+        let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        if namespace != Path::new(FIRST_PID_NAMESPACE) {
+            return Err(UsageError::PidNamespace);
+        }
+        let file = programs::object_file(xfeatures()?).map_err(|error| UsageError::Kernel {
+            what: "assembling the programs",
+            cause: error.to_string(),
+        })?;
+        // Before Linux 5.11, maps count as locked memory. If it cannot be had, loading says so.
+        let unlimited = Rlimit {
+            current: None,
+            maximum: None,
+        };
+        let _ = setrlimit(Resource::Memlock, unlimited);
+        let mut loader = EbpfLoader::new();
+        let mut programs = loader.btf(None).load(&file).map_err(|error| {
+            let cause = rights(&error);
+            cause.unwrap_or_else(|| kernel("loading BPF maps", &error))
+        })?;
+        let threads = map(&mut programs, programs::THREADS)?;
+        let samples = map(&mut programs, programs::SAMPLES)?;
+        attach(&mut programs).map_err(|error| {
+            rights(&error).unwrap_or_else(|| kernel("attaching BPF programs", &error))
+        })?;
+        Ok(Self {
+            _programs: programs,
+            threads,
+            samples,
+            before: HashMap::new(),
+            times: CpuTimes::open(Path::new("/proc"))?,
+            cgroups: HashMap::new(),
+            looked: Instant::now(),
+        })
+    }
+
+    /// What happened since the last look.
+    pub(crate) fn interval(&mut self) -> Result<Interval, UsageError> {
+        let now = Instant::now();
+        let elapsed = now - self.looked;
+        self.looked = now;
+        let samples = self.samples()?;
+        // While threads are added, one may be met twice.
+        let mut entries = BTreeMap::new();
+        for entry in self.threads.iter() {
+            let (key, entry) = entry.map_err(|error| kernel("reading a BPF map", &error))?;
+            entries.insert(thread(key), entry);
+        }
+        let mut uses = Vec::new();
+        let mut after = HashMap::with_capacity(entries.len());
+        for (thread, entry) in entries {
+            let live = spent(&entry, self.before.get(&thread));
+            let folder = folder(thread);
+            if live != [Duration::ZERO; 4] {
+                uses.push(self.used(thread, &entry, live, elapsed));
+            }
+            if folder.exists() {
+                after.insert(thread, entry);
+            } else {
+                // It may be gone already, as one that was idle for long.
+                let _ = self.threads.remove(&key(thread));
+            }
+        }
+        // Those that were found somewhere and had nothing in use.
+        let mut sampled: Vec<_> = samples.iter().map(|sample| sample.thread).collect();
+        sampled.sort_unstable();
+        sampled.dedup();
+        for thread in sampled {
+            if !uses.iter().any(|r#use| r#use.thread == thread) {
+                uses.push(self.used(thread, &[0; 6], [Duration::ZERO; 4], elapsed));
+            }
+        }
+        self.before = after;
+        self.times.keep(|thread| folder(*thread).exists());
+        Ok(Interval {
+            elapsed,
+            uses,
+            samples: Some(samples),
+        })
+    }
+
+    /// Takes all samples out of their map.
+    fn samples(&mut self) -> Result<Vec<Sample>, UsageError> {
+        let mut samples = BTreeMap::new();
+        for entry in self.samples.iter() {
+            let (key, count) = entry.map_err(|error| kernel("reading a BPF map", &error))?;
+            samples.insert(key, count);
+        }
+        for key in samples.keys() {
+            // It may be gone already, as one that was old.
+            let _ = self.samples.remove(key);
+        }
+        let sample = |([of, address], count): ([u64; 2], u64)| Sample {
+            thread: thread(of),
+            address,
+            count,
+        };
+        Ok(samples.into_iter().map(sample).collect())
+    }
+
+    fn used(
+        &mut self,
+        thread: Thread,
+        entry: &ThreadEntry,
+        live: [Duration; 4],
+        elapsed: Duration,
+    ) -> Use {
+        let (mut name, mut process, mut cgroup) = described(&folder(thread));
+        if name.is_empty() {
+            name = name_in(entry);
+        }
+        if process.is_empty() {
+            process.clone_from(&name);
+        }
+        if cgroup.is_none() && entry[3] != 0 {
+            cgroup = self.cgroup(entry[3]);
+        }
+        // What is known of it may be older than the last look.
+        let cpu = self.times.spent(thread).map(|cpu| cpu.min(elapsed));
+        Use {
+            thread,
+            name,
+            process,
+            cgroup,
+            cpu,
+            live,
+            sampled: None,
+        }
+    }
+
+    /// The cgroup with a number, for threads that have ended.
+    fn cgroup(&mut self, number: u64) -> Option<String> {
+        if !self.cgroups.contains_key(&number) {
+            self.cgroups.clear();
+            for mount in ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"] {
+                if Path::new(mount).join("cgroup.controllers").exists() {
+                    number_cgroups(Path::new(mount), "", &mut self.cgroups);
+                }
+            }
+            // What is not there now is not looked for again.
+            self.cgroups.entry(number).or_default();
+        }
+        let path = self.cgroups.get(&number)?;
+        (!path.is_empty()).then(|| path.clone())
+    }
+}
+
+/// Time in each state since the last look. A smaller sum than before is that of a new entry.
+fn spent(entry: &ThreadEntry, before: Option<&ThreadEntry>) -> [Duration; 4] {
+    let before = before.copied().unwrap_or_default();
+    let renewed = entry[..3].iter().zip(&before).any(|(now, then)| now < then);
+    let mut live = [Duration::ZERO; 4];
+    for state in [State::Upper, State::High, State::Masks] {
+        let at = state as usize;
+        let then = if renewed { 0 } else { before[at] };
+        live[at] = Duration::from_nanos(entry[at] - then);
+    }
+    live
+}
+
+/// The name that the kernel noted when it met a thread first.
+fn name_in(entry: &ThreadEntry) -> String {
+    let bytes = [entry[4].to_ne_bytes(), entry[5].to_ne_bytes()].concat();
+    let end = bytes.iter().position(|&byte| byte == 0);
+    let name = &bytes[..end.unwrap_or(bytes.len())];
+    String::from_utf8_lossy(name).into_owned()
+}
+
+/// The kernel's number of a thread has its process in the upper half.
+fn thread(key: u64) -> Thread {
+    let [t0, t1, t2, t3, p0, p1, p2, p3] = key.to_le_bytes();
+    Thread {
+        pid: u32::from_le_bytes([p0, p1, p2, p3]),
+        tid: u32::from_le_bytes([t0, t1, t2, t3]),
+    }
+}
+
+fn key(thread: Thread) -> u64 {
+    u64::from(thread.pid) << 32 | u64::from(thread.tid)
+}
+
+fn folder(thread: Thread) -> PathBuf {
+    PathBuf::from(format!("/proc/{}/task/{}", thread.pid, thread.tid))
+}
+
+/// Every cgroup below a folder, by its number, which is that of the folder's inode.
+fn number_cgroups(folder: &Path, path: &str, found: &mut HashMap<u64, String>) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    if let Ok(status) = fs::metadata(folder) {
+        let path = if path.is_empty() { "/" } else { path };
+        found.insert(status.ino(), path.to_owned());
+    }
+    for entry in entries.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let path = format!("{path}/{}", entry.file_name().to_string_lossy());
+            number_cgroups(&entry.path(), &path, found);
+        }
+    }
+}
+
+/// The place of the field that says what was in use, in the record of the tracepoint.
+fn xfeatures() -> Result<i16, UsageError> {
+    let mut failure = None;
+    for tracefs in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
+        let path = Path::new(tracefs).join("events/x86_fpu/x86_fpu_regs_deactivated/format");
+        match fs::read_to_string(&path) {
+            Ok(format) => {
+                let field = procfs::field(&format, "xfeatures").filter(|field| field.size == 8);
+                let offset = field.and_then(|field| i16::try_from(field.offset).ok());
+                return offset.ok_or(UsageError::Tracepoint { path });
+            }
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                return Err(UsageError::NoRights);
+            }
+            Err(_) => failure = failure.or(Some(path)),
+        }
+    }
+    let path = failure.unwrap_or_default();
+    Err(UsageError::NoTracepoint { path })
+}
+
+fn map<K: aya::Pod, V: aya::Pod>(
+    programs: &mut Ebpf,
+    name: &str,
+) -> Result<BpfMap<MapData, K, V>, UsageError> {
+    let missing = || MapError::InvalidName {
+        name: name.to_owned(),
+    };
+    let map: Result<_, MapError> = programs.take_map(name).ok_or_else(missing);
+    let map: Result<_, MapError> = map.and_then(|map: Map| map.try_into());
+    map.map_err(|error| kernel("opening a BPF map", &error))
+}
+
+fn attach(programs: &mut Ebpf) -> Result<(), ProgramError> {
+    let save: &mut TracePoint = program(programs, programs::AT_SAVE)?;
+    save.load()?;
+    save.attach("x86_fpu", "x86_fpu_regs_deactivated")?;
+    let switch: &mut RawTracePoint = program(programs, programs::AT_SWITCH)?;
+    switch.load()?;
+    switch.attach("sched_switch")?;
+    let sample: &mut PerfEvent = program(programs, programs::AT_SAMPLE)?;
+    sample.load()?;
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    for cpu in procfs::cpu_list(&online) {
+        let cpu = u32::try_from(cpu).unwrap_or_default();
+        let clock = PerfEventConfig::Software(SoftwareEvent::CpuClock);
+        let scope = PerfEventScope::AllProcessesOneCpu { cpu };
+        sample.attach(
+            clock,
+            scope,
+            SamplePolicy::Frequency(SAMPLES_A_SECOND),
+            false,
+        )?;
+    }
+    Ok(())
+}
+
+fn program<'a, T>(programs: &'a mut Ebpf, name: &str) -> Result<&'a mut T, ProgramError>
+where
+    &'a mut T: TryFrom<&'a mut Program, Error = ProgramError>,
+{
+    let program = programs.program_mut(name);
+    program
+        .ok_or(ProgramError::UnexpectedProgramType)?
+        .try_into()
+}
+
+fn kernel(what: &'static str, error: &dyn std::error::Error) -> UsageError {
+    let mut cause = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        cause = format!("{cause}: {inner}");
+        source = inner.source();
+    }
+    UsageError::Kernel { what, cause }
+}
+
+/// Whether an error comes from rights that are missing.
+fn rights(error: &(dyn std::error::Error + 'static)) -> Option<UsageError> {
+    let mut cause = Some(error);
+    while let Some(inner) = cause {
+        let refused = inner.downcast_ref::<io::Error>().map(io::Error::kind);
+        if refused == Some(ErrorKind::PermissionDenied) {
+            return Some(UsageError::NoRights);
+        }
+        cause = inner.source();
+    }
+    None
+}
+
+/// A number that divides no common clock, so that nothing beats with it.
+const SAMPLES_A_SECOND: u64 = 99;
+/// The kernel's programs count processes by their numbers in the first namespace, which has this name.
+const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_the_difference_to_the_last_look() {
+        let ns = Duration::from_nanos;
+        let entry = |upper, high, masks| [upper, high, masks, 9, 9, 9];
+        let now = entry(10, 20, 30);
+        let live = [ns(10), ns(20), ns(30), ns(0)];
+        assert_eq!(spent(&now, None), live);
+        let grown = [ns(9), ns(0), ns(30), ns(0)];
+        assert_eq!(spent(&now, Some(&entry(1, 20, 0))), grown);
+        assert_eq!(spent(&now, Some(&entry(11, 0, 0))), live, "a new entry");
+    }
+
+    #[test]
+    fn keys_are_threads() {
+        let thread_2_of_1 = Thread { pid: 1, tid: 2 };
+        assert_eq!(thread(1 << 32 | 2), thread_2_of_1);
+        assert_eq!(key(thread_2_of_1), 1 << 32 | 2);
+    }
+
+    #[test]
+    fn a_name_ends_at_its_zero() {
+        let word = u64::from_ne_bytes;
+        let name =
+            |first: &[u8; 8], second: &[u8; 8]| name_in(&[0, 0, 0, 0, word(*first), word(*second)]);
+        assert_eq!(name(b"openssl\0", b"\0\0\0\0\0\0\0\0"), "openssl");
+        assert_eq!(name(b"fifteen ", b"letters\0"), "fifteen letters");
+        assert_eq!(name(b"sixteen ", b"letters!"), "sixteen letters!");
+    }
+
+    #[test]
+    fn folders_are_cgroups_by_inode() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("a/b")).unwrap();
+        fs::write(root.path().join("a/cgroup.procs"), "").unwrap();
+        let mut found = HashMap::new();
+        number_cgroups(root.path(), "", &mut found);
+        let number = |name: &str| fs::metadata(root.path().join(name)).unwrap().ino();
+        assert_eq!(found.len(), 3);
+        assert_eq!(found[&number("a/b")], "/a/b");
+        assert_eq!(found[&number("")], "/");
+    }
+}
