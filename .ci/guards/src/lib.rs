@@ -209,7 +209,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-crypto", &[LANES, CPU, KERNELS]),
     ("widelane-batching", &[]),
     ("widelane-engine", &[LANES, CPU, KERNELS, CRYPTO, BATCHING]),
-    ("widelane-wide", &[]),
+    (WIDE, &[]),
     (
         "widelane-rustls",
         &[LANES, CPU, KERNELS, CRYPTO, BATCHING, ENGINE],
@@ -227,7 +227,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &[LANES, CPU, KERNELS, CRYPTO, BATCHING, ENGINE, RUSTLS],
     ),
     ("widelane-handshakes", &[]),
-    ("widelane-frequency", &[LANES, CPU]),
+    ("widelane-frequency", &[LANES, CPU, WIDE]),
     ("widelane-scan", &[LANES, CPU]),
     ("widelane-steer", &[]),
     ("widelane-usage", &["widelane-scan"]),
@@ -260,6 +260,7 @@ const CRYPTO: &str = "widelane-crypto";
 const BATCHING: &str = "widelane-batching";
 const ENGINE: &str = "widelane-engine";
 const RUSTLS: &str = "widelane-rustls";
+const WIDE: &str = "widelane-wide";
 
 const PROGRAMS: &[&str] = &["widelane", "widelane-terminator", "widelane-load"];
 const FORBIDDEN: &[&str] = &["unsafe", "asm", "global_asm", "naked_asm"];

@@ -152,12 +152,12 @@ fn table(profile: &Profile) -> String {
     }
     match &profile.hand_over {
         Some(ways) => {
-            let _ = writeln!(text, "\nhand-over to another core, µs     p50 (p5–p95)");
+            let _ = writeln!(text, "\nrun_wide on another core, µs      p50 (p5–p99)");
             for (way, ns) in [
-                ("to a core that spins", &ways.spinning_ns),
-                ("to a thread that sleeps", &ways.sleeping_ns),
-                ("call of a pool, there and back", &ways.pool_call_ns),
-                ("migration, there and back", &ways.migration_ns),
+                ("pool, until it runs, spinning", &ways.spinning_ns),
+                ("pool, until it runs, sleeping", &ways.sleeping_ns),
+                ("pool, whole call, spinning", &ways.pool_call_ns),
+                ("migration, whole call", &ways.migration_ns),
             ] {
                 let us = |ns: f64| ns / 1e3;
                 let _ = writeln!(
@@ -165,7 +165,7 @@ fn table(profile: &Profile) -> String {
                     "  {way:<31} {:.2} ({:.2}–{:.2})",
                     us(ns.p50),
                     us(ns.p5),
-                    us(ns.p95)
+                    us(ns.p99)
                 );
             }
         }

@@ -14,6 +14,7 @@ use crate::wide::Wide;
 /// # Panics
 ///
 /// With the panic of `closure`.
+#[inline]
 pub fn run_wide<R: Send>(closure: impl FnOnce() -> R + Send) -> R {
     PROCESS.get_or_init(from_environment_or_inline).run(closure)
 }

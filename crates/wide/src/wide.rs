@@ -76,7 +76,12 @@ impl Wide {
     /// # Panics
     ///
     /// With the panic of `closure`.
+    #[inline]
     pub fn run<R: Send>(&self, closure: impl FnOnce() -> R + Send) -> R {
+        // Machines without the problem must not pay for it, not even the way out of `way`.
+        if matches!(self.form, Form::Inline) {
+            return closure();
+        }
         match self.way() {
             Ok(way) => way.run(closure),
             Err(_) => closure(),
@@ -97,7 +102,6 @@ impl Wide {
         Ok(self.way()?.run(closure))
     }
 
-    #[inline]
     fn way(&self) -> Result<Way<'_>, RunError> {
         match &self.form {
             Form::Inline => Ok(Way::InPlace),
@@ -137,7 +141,6 @@ enum Way<'a> {
 }
 
 impl Way<'_> {
-    #[inline]
     fn run<R: Send>(self, closure: impl FnOnce() -> R + Send) -> R {
         match self {
             Self::InPlace => closure(),

@@ -60,6 +60,8 @@ pub struct Distribution {
     pub p50: f64,
     /// A twentieth is above.
     pub p95: f64,
+    /// A hundredth is above.
+    pub p99: f64,
     /// The largest.
     pub max: f64,
 }
@@ -74,6 +76,7 @@ impl Distribution {
             p5: quantile(&sorted, 0.05),
             p50: quantile(&sorted, 0.5),
             p95: quantile(&sorted, 0.95),
+            p99: quantile(&sorted, 0.99),
             max,
         })
     }
@@ -142,8 +145,8 @@ mod tests {
         let samples: Vec<f64> = (0..=100).rev().map(f64::from).collect();
         let found = Distribution::of(&samples).unwrap();
         assert_eq!(
-            (found.p5, found.p50, found.p95, found.max),
-            (5.0, 50.0, 95.0, 100.0)
+            (found.p5, found.p50, found.p99, found.max),
+            (5.0, 50.0, 99.0, 100.0)
         );
     }
 }

@@ -250,7 +250,7 @@ impl Profile {
 }
 
 /// The version of the format.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// A loss of clock below this changes no decision.
 const MATTERS: f64 = 0.015;
 /// Under a minute on any number of cores, and under two seconds.
