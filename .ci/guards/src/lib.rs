@@ -191,6 +191,7 @@ fn states(tokens: TokenStream, lint: &str) -> bool {
 
 /// Files that may say `unsafe`.
 pub const UNSAFE_ROOMS: &[&str] = &[
+    "adapters/c/src/calls.rs",
     "adapters/rustls/src/suspend.rs",
     "apps/terminator/src/privileges.rs",
     "crates/engine/src/slot.rs",
@@ -210,6 +211,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-batching", &[]),
     ("widelane-engine", &[LANES, CPU, KERNELS, CRYPTO, BATCHING]),
     (WIDE, &[]),
+    ("widelane-c", &[WIDE]),
     (
         "widelane-rustls",
         &[LANES, CPU, KERNELS, CRYPTO, BATCHING, ENGINE],

@@ -1,0 +1,166 @@
+//! The functions of the header, and what they promise C: no panic leaves them, and `errno` is that
+//! of the function that was run.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use widelane_wide::{Placement, StartError, configure, run_wide};
+
+/// What is run. One that is written in Rust may panic.
+type Function = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
+
+/// See the header.
+///
+/// # Safety
+///
+/// `function` may be called with `argument` on another thread while this one waits. `result` is null
+/// or may be written to.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn widelane_run_wide(
+    function: Option<Function>,
+    argument: *mut c_void,
+    result: *mut c_int,
+) -> c_int {
+    let Some(function) = function else {
+        return fail(WIDELANE_INVALID, "widelane_run_wide: the function is NULL");
+    };
+    let call = Call {
+        function,
+        argument,
+        errno: errno(),
+    };
+    match catch_unwind(AssertUnwindSafe(|| run_wide(|| call.run()))) {
+        Ok((value, errno)) => {
+            if !result.is_null() {
+                // SAFETY: our caller says that a result that is not null may be written to.
+                unsafe { *result = value };
+            }
+            set_errno(errno);
+            WIDELANE_OK
+        }
+        Err(panic) => {
+            // Its destructor could panic in its turn.
+            std::mem::forget(panic);
+            set_errno(call.errno);
+            fail(
+                WIDELANE_PANICKED,
+                "widelane_run_wide: the function panicked",
+            )
+        }
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+///
+/// `placement` is null or a string that ends with a zero byte.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn widelane_configure(placement: *const c_char) -> c_int {
+    let text = match placement.is_null() {
+        true => None,
+        // SAFETY: our caller says that what is not null is a string.
+        false => Some(unsafe { CStr::from_ptr(placement) }.to_string_lossy()),
+    };
+    let errno = errno();
+    let status = catch_unwind(|| {
+        let config = match text.as_deref().map(str::parse::<Placement>) {
+            None => None,
+            Some(Ok(placement)) => Some(placement.into()),
+            Some(Err(error)) => {
+                return fail(WIDELANE_INVALID, &format!("widelane_configure: {error}"));
+            }
+        };
+        match configure(config) {
+            Ok(()) => WIDELANE_OK,
+            Err(error) => {
+                let status = match error {
+                    StartError::Configured { .. } => WIDELANE_CONFIGURED,
+                    StartError::Spawn { .. } | StartError::Unusable { .. } => WIDELANE_UNAVAILABLE,
+                    _ => WIDELANE_INVALID,
+                };
+                fail(status, &format!("widelane_configure: {error}"))
+            }
+        }
+    });
+    set_errno(errno);
+    status.unwrap_or(WIDELANE_PANICKED)
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn widelane_last_error() -> *const c_char {
+    LAST_ERROR
+        .try_with(|last| last.borrow().as_ptr())
+        .unwrap_or(c"".as_ptr())
+}
+
+/// A call as it travels to another thread.
+struct Call {
+    function: Function,
+    argument: *mut c_void,
+    errno: c_int,
+}
+
+// SAFETY: the header asks of the function that it may be called with its argument on another thread;
+// the caller waits meanwhile, so that no two threads use the argument at once because of us.
+unsafe impl Sync for Call {}
+
+impl Call {
+    /// What the function returned, and `errno` after it.
+    fn run(&self) -> (c_int, c_int) {
+        set_errno(self.errno);
+        // SAFETY: the header asks for a function that may be called so.
+        let value = unsafe { (self.function)(self.argument) };
+        (value, errno())
+    }
+}
+
+fn fail(status: c_int, message: &str) -> c_int {
+    let message = CString::new(message.replace('\0', " ")).unwrap_or_default();
+    // In a thread that is ending there is no place for it any more.
+    let _ = LAST_ERROR.try_with(|last| last.replace(message));
+    status
+}
+
+fn errno() -> c_int {
+    // SAFETY: it is valid for as long as this thread lives.
+    unsafe { *libc::__errno_location() }
+}
+
+fn set_errno(errno: c_int) {
+    // SAFETY: as above; it is this thread's own.
+    unsafe { ptr::write(libc::__errno_location(), errno) }
+}
+
+thread_local! {
+    static LAST_ERROR: RefCell<CString> = RefCell::new(CString::default());
+}
+
+const WIDELANE_OK: c_int = 0;
+const WIDELANE_INVALID: c_int = 1;
+const WIDELANE_CONFIGURED: c_int = 2;
+const WIDELANE_UNAVAILABLE: c_int = 3;
+const WIDELANE_PANICKED: c_int = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    unsafe extern "C-unwind" fn panics(_: *mut c_void) -> c_int {
+        panic!("of the function")
+    }
+
+    #[test]
+    fn a_panic_becomes_a_status() {
+        let mut result = 5;
+        // SAFETY: the function takes any argument, and the result is ours.
+        let status = unsafe { widelane_run_wide(Some(panics), ptr::null_mut(), &mut result) };
+        assert_eq!((status, result), (WIDELANE_PANICKED, 5));
+        // SAFETY: it is a string, and nothing fails on this thread before it is read.
+        let message = unsafe { CStr::from_ptr(widelane_last_error()) };
+        assert!(message.to_string_lossy().ends_with("panicked"));
+    }
+}
