@@ -49,6 +49,27 @@ fn a_full_pass_runs_at_once_and_leaves_the_rest() {
 }
 
 #[test]
+fn a_job_that_nobody_could_join_needs_no_queue() {
+    let engine = inline(toys());
+    let worker = engine.worker();
+    assert!(worker.is_quiet(0));
+    assert!(!worker.is_quiet(1), "somebody may submit");
+    let waiting = worker.submit(Square(2)).unwrap();
+    assert!(!worker.is_quiet(0), "a job waits");
+    assert_eq!(worker.turn(Idle::Yes), 1);
+    assert_eq!(waiting.wait(), Ok(4));
+    assert!(worker.is_quiet(0));
+    assert_eq!(engine.run_at_once(Square(3)), Ok(9));
+    let counters = of(&engine, "square");
+    assert_eq!((counters.jobs, counters.at_once), (2, 1));
+    engine.shutdown();
+    let refused = JobError::Refused(SubmitError::ShutDown);
+    assert_eq!(engine.run_at_once(Square(3)), Err(refused));
+    let elsewhere = on_vector_cores(&[0], 8);
+    assert!(!elsewhere.worker().is_quiet(0), "passes run elsewhere");
+}
+
+#[test]
 fn jobs_of_different_operations_do_not_share_a_pass() {
     let engine = inline(toys());
     let worker = engine.worker();
