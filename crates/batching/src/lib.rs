@@ -22,8 +22,10 @@
 
 #![forbid(unsafe_code)]
 
+mod clock;
 mod costs;
 
+pub use clock::{Clock, Core, Place, Records, Toll, Width, place, records, width};
 pub use costs::{Costs, NEVER, Split};
 
 /// What waits for one operation at one place (a worker's gatherer, a set of queues, a group of

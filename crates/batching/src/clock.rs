@@ -1,0 +1,247 @@
+//! What wide code does to a core's clock, and what follows for passes: where, and how wide.
+//!
+//! A core that begins to multiply in wide registers may stand still for a moment (the *stall*), run
+//! everything more slowly while it does (the *depth*), and go on so for a while after (the *tail*).
+//! Whatever else runs on that core pays. [`Clock`] holds what was measured on a machine or
+//! published about it, by [`Width`]; the default is a machine where wide code costs nothing.
+
+/// Registers of a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Width {
+    /// 512 bits.
+    Wide,
+    /// 256 bits: half the lanes.
+    Narrow,
+}
+
+/// What multiplying in registers of one width does to a core. All zero: nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Toll {
+    /// The share of the clock that is missing, from 0 to 1.
+    pub depth: f64,
+    /// Nanoseconds that are lost when it begins after a time without.
+    pub stall: u64,
+    /// For how many nanoseconds the lower clock outlives it.
+    pub tail: u64,
+}
+
+/// What wide code does to the clock of a machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Clock {
+    /// Multiplications in 512-bit registers.
+    pub wide: Toll,
+    /// Multiplications in 256-bit registers.
+    pub narrow: Toll,
+}
+
+/// Where passes run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On the threads that submit.
+    Inline,
+    /// On cores of their own.
+    VectorCores,
+}
+
+/// A core, as a pass is about to begin on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Core {
+    /// Whether it runs passes only, so that nobody else pays for its clock.
+    pub dedicated: bool,
+    /// Nanoseconds since wide registers were last used; `None` if they have not been.
+    pub since_wide: Option<u64>,
+    /// The same of narrow ones.
+    pub since_narrow: Option<u64>,
+}
+
+/// Form of the cipher of records, which always runs among scalar code, in short bursts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Records {
+    /// Whatever is fastest by itself.
+    Widest,
+    /// 256-bit registers.
+    Narrow,
+    /// 256-bit registers and no vector multiplication.
+    Light,
+}
+
+impl Toll {
+    /// Whether there is nothing to pay.
+    pub fn is_free(&self) -> bool {
+        (self.depth <= 0.0 || self.depth.is_nan()) && self.stall == 0
+    }
+
+    /// What a pass of `busy` nanoseconds costs on `core`, in nanoseconds, when code of this kind ran
+    /// there `since` nanoseconds ago: its own time, the stall unless the clock is low already, and
+    /// what its part of the tail takes from the scalar code after it.
+    fn cost(&self, busy: u64, core: &Core, since: Option<u64>) -> u64 {
+        let left = since.map_or(0, |since| self.tail.saturating_sub(since));
+        let stall = if left == 0 { self.stall } else { 0 };
+        let own = busy.saturating_add(stall);
+        if core.dedicated {
+            return own;
+        }
+        // Inside a running tail, a pass only moves the tail's end.
+        let further = self
+            .tail
+            .saturating_sub(left.saturating_sub(busy.min(left)));
+        own.saturating_add((further as f64 * self.depth.clamp(0.0, 1.0)) as u64)
+    }
+}
+
+impl Clock {
+    /// Whether wide code costs nothing here.
+    pub fn is_free(&self) -> bool {
+        self.wide.is_free() && self.narrow.is_free()
+    }
+}
+
+/// Decides where passes run on a machine, of whose cores `candidates` may become vector cores, and
+/// `others` remain.
+pub fn place(clock: &Clock, candidates: usize, others: usize) -> Place {
+    if clock.wide.is_free() || candidates == 0 || others == 0 {
+        Place::Inline
+    } else {
+        Place::VectorCores
+    }
+}
+
+/// Decides the registers of a pass that takes `wide` nanoseconds in wide ones and `narrow` in narrow
+/// ones, by what it costs the core altogether. What costs the same is done in wide ones.
+pub fn width(clock: &Clock, core: &Core, wide: u64, narrow: u64) -> Width {
+    let in_wide = clock.wide.cost(wide, core, core.since_wide);
+    // The clock that wide code left behind is low enough for narrow code too.
+    let since = match (core.since_wide, core.since_narrow) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    };
+    let in_narrow = clock.narrow.cost(narrow, core, since);
+    if in_narrow < in_wide {
+        Width::Narrow
+    } else {
+        Width::Wide
+    }
+}
+
+/// Decides the form of the cipher of records.
+pub fn records(clock: &Clock) -> Records {
+    if clock.wide.is_free() {
+        Records::Widest
+    } else if clock.narrow.is_free() {
+        Records::Narrow
+    } else {
+        Records::Light
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A Gold 6130 with all cores active: 2.8 GHz, 2.4 with 256-bit multiplications, 1.9 with 512-bit
+    /// ones; halts and tail of its generation.
+    const GOLD_6130: Clock = Clock {
+        wide: Toll {
+            depth: 0.32,
+            stall: 51_400,
+            tail: 670_000,
+        },
+        narrow: Toll {
+            depth: 0.14,
+            stall: 24_600,
+            tail: 670_000,
+        },
+    };
+    const QUIET: Core = Core {
+        dedicated: false,
+        since_wide: None,
+        since_narrow: None,
+    };
+
+    #[test]
+    fn a_machine_without_penalty_runs_wide_and_inline() {
+        let free = Clock::default();
+        assert_eq!(place(&free, 4, 4), Place::Inline);
+        assert_eq!(width(&free, &QUIET, 100, 200), Width::Wide);
+        assert_eq!(records(&free), Records::Widest);
+    }
+
+    #[test]
+    fn a_gold_6130_keeps_wide_code_on_cores_of_its_own() {
+        assert_eq!(place(&GOLD_6130, 1, 1), Place::VectorCores);
+        assert_eq!(place(&GOLD_6130, 0, 2), Place::Inline, "no core to spare");
+        assert_eq!(place(&GOLD_6130, 1, 0), Place::Inline, "nobody to protect");
+        assert_eq!(records(&GOLD_6130), Records::Light);
+    }
+
+    #[test]
+    fn an_isolated_short_pass_is_narrow_and_one_inside_a_tail_is_wide() {
+        // 265 µs against 118 µs of damage: 100 µs saved do not make up for it.
+        assert_eq!(width(&GOLD_6130, &QUIET, 100_000, 200_000), Width::Narrow);
+        let warm = Core {
+            since_wide: Some(0),
+            ..QUIET
+        };
+        assert_eq!(width(&GOLD_6130, &warm, 100_000, 200_000), Width::Wide);
+        let vector = Core {
+            dedicated: true,
+            ..QUIET
+        };
+        assert_eq!(width(&GOLD_6130, &vector, 100_000, 200_000), Width::Wide);
+        // Long work pays for the damage.
+        assert_eq!(width(&GOLD_6130, &QUIET, 400_000, 800_000), Width::Wide);
+    }
+
+    #[test]
+    fn absurd_figures_decide_something_all_the_same() {
+        let absurd = Clock {
+            wide: Toll {
+                depth: f64::NAN,
+                stall: u64::MAX,
+                tail: u64::MAX,
+            },
+            narrow: Toll::default(),
+        };
+        assert_eq!(width(&absurd, &QUIET, u64::MAX, 1), Width::Narrow);
+        assert!(!absurd.is_free());
+    }
+
+    fn toll() -> impl Strategy<Value = Toll> {
+        (0.0f64..1.0, 0u64..200_000, 0u64..4_000_000).prop_map(|(depth, stall, tail)| Toll {
+            depth,
+            stall,
+            tail,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_but_the_cheaper_way(
+            wide in toll(),
+            narrow in toll(),
+            dedicated: bool,
+            since in proptest::option::of(0u64..5_000_000),
+            busy in 1u64..1_000_000,
+        ) {
+            let clock = Clock { wide, narrow };
+            let core = Core { dedicated, since_wide: since, since_narrow: None };
+            let chosen = width(&clock, &core, busy, 2 * busy);
+            // A deeper loss in wide registers never makes them more attractive.
+            let deeper = Clock { wide: Toll { depth: (wide.depth + 0.1).min(1.0), ..wide }, narrow };
+            if chosen == Width::Narrow {
+                prop_assert_eq!(width(&deeper, &core, busy, 2 * busy), Width::Narrow);
+            }
+            // In the middle of a wide burst whose tail covers the pass, wide registers cost no stall.
+            let warm = Core { since_wide: Some(0), ..core };
+            if wide.tail > busy && wide.depth <= narrow.depth {
+                prop_assert_eq!(width(&clock, &warm, busy, 2 * busy), Width::Wide);
+            }
+            // Where wide code is free, nothing else is ever chosen, and nothing is moved.
+            let free = Clock { wide: Toll::default(), narrow };
+            prop_assert_eq!(width(&free, &core, busy, 2 * busy), Width::Wide);
+            prop_assert_eq!(place(&free, 1, 1), Place::Inline);
+        }
+    }
+}
