@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use widelane_batching::NEVER;
+use widelane_batching::{self as batching, Clock, NEVER, Width};
 use widelane_crypto::{Backend, Work};
 
 use crate::calibration::{self, Price, Table};
-use crate::{Operation, Request};
+use crate::{Operation, Request, core};
 
 /// Serves the requests of a [`Work`].
 ///
@@ -16,8 +16,16 @@ use crate::{Operation, Request};
 /// milliseconds long, once the first request has come, and guessed until then.
 pub struct Batched<W> {
     job: Arc<Measured<W>>,
+    /// The same in narrower registers, where the width is decided pass by pass.
+    narrow: Option<Narrow<W>>,
     /// Whether somebody measures already.
     asked: AtomicBool,
+}
+
+/// The other way to run a pass, and what decides between the two.
+struct Narrow<W> {
+    job: Arc<Measured<W>>,
+    clock: Clock,
 }
 
 /// A work and what its answers cost.
@@ -46,6 +54,20 @@ impl<W: Work> Batched<W> {
         Self::in_table(work, backend, calibration::table())
     }
 
+    /// Lets each pass run in the narrower registers of `work`, which was made for `backend`, where
+    /// that costs the core less altogether by `clock`.
+    #[must_use]
+    pub fn or_narrow(mut self, work: W, backend: Backend, clock: Clock) -> Self {
+        let narrower = Self::cheapest(work, backend);
+        if self.job.work.lanes() > 1 && narrower.job.work.lanes() > 1 {
+            self.narrow = Some(Narrow {
+                job: narrower.job,
+                clock,
+            });
+        }
+        self
+    }
+
     fn in_table(work: W, backend: Backend, table: &Arc<Table>) -> Self {
         if work.lanes() <= 1 {
             return Self::always(work);
@@ -57,6 +79,7 @@ impl<W: Work> Batched<W> {
     fn new(work: W, choice: Choice) -> Self {
         Self {
             job: Arc::new(Measured { work, choice }),
+            narrow: None,
             asked: AtomicBool::new(false),
         }
     }
@@ -83,6 +106,18 @@ impl<W: Work> Measured<W> {
         if let Choice::Costs(price) = &self.choice {
             price.measure(&self.work);
         }
+    }
+
+    /// Nanoseconds for so many requests in passes; `None` as long as nobody has measured.
+    fn busy(&self, jobs: usize) -> Option<u64> {
+        let Choice::Costs(price) = &self.choice else {
+            return None;
+        };
+        let costs = price.costs()?;
+        Some(costs.total(batching::Split {
+            in_lanes: jobs,
+            alone: 0,
+        }))
     }
 }
 
@@ -117,6 +152,37 @@ where
 
     fn calibrate(&self) {
         self.job.calibrate();
+        if let Some(narrow) = &self.narrow {
+            narrow.job.calibrate();
+        }
+    }
+
+    fn width(&self, jobs: usize) -> Width {
+        let Some(narrow) = &self.narrow else {
+            return Width::Wide;
+        };
+        let core = core::now();
+        match (self.job.busy(jobs), narrow.job.busy(jobs)) {
+            (Some(in_wide), Some(in_narrow)) => {
+                batching::width(&narrow.clock, &core, in_wide, in_narrow)
+            }
+            // Not known yet: what harms least.
+            _ if core.dedicated => Width::Wide,
+            _ => Width::Narrow,
+        }
+    }
+
+    fn run_in(&self, width: Width, requests: &[W::Request]) -> Vec<W::Output> {
+        let Some(narrow) = &self.narrow else {
+            return self.run(requests);
+        };
+        self.ask();
+        let outputs = match width {
+            Width::Wide => self.job.work.pass(requests),
+            Width::Narrow => narrow.job.work.pass(requests),
+        };
+        core::ran(width);
+        outputs
     }
 
     fn run(&self, requests: &[W::Request]) -> Vec<W::Output> {

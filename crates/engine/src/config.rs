@@ -3,12 +3,18 @@
 #[cfg(not(loom))]
 use widelane_crypto::Preference;
 
+use widelane_batching::Clock;
+
 /// How an engine is to run. [`Config::default`] suits a process that has told us nothing: passes
 /// run on the threads that submit.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Where passes run.
     pub placement: Placement,
+    /// What wide code does to the clock of this machine. Decides where passes run with
+    /// [`Placement::Auto`] and, where the backend is left to us, how wide the registers of each pass are.
+    /// The default is that wide code costs nothing; then nothing is decided while passes run.
+    pub clock: Clock,
     /// Jobs of one operation that may wait at one place: in each worker's gatherer, in the queue to
     /// the vector cores, among the threads of the blocking form. More are refused with
     /// [`SubmitError::Overloaded`](crate::SubmitError::Overloaded).
@@ -23,6 +29,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             placement: Placement::default(),
+            clock: Clock::default(),
             queue_limit: DEFAULT_QUEUE_LIMIT,
             #[cfg(not(loom))]
             backend: Preference::default(),
@@ -36,6 +43,12 @@ pub enum Placement {
     /// On the thread that submits, when it has nothing else to do or a pass is full.
     #[default]
     Inline,
+    /// Where [`Config::clock`] makes it cheaper: on vector cores if wide code slows down what runs
+    /// beside it and a CPU remains for that, else inline. Decided once, when the engine starts.
+    Auto {
+        /// CPUs that may become vector cores.
+        cpus: Vec<usize>,
+    },
     /// On threads of their own, each pinned to one of the named CPUs.
     VectorCores {
         /// The CPUs, as the kernel numbers them.

@@ -3,6 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use widelane_batching::Width;
+
+use crate::core;
+
 /// What one operation did since its engine started.
 ///
 /// Each figure is exact; together they are a snapshot only of an engine at rest, because counting
@@ -24,6 +28,11 @@ pub struct OperationCounters {
     pub at_once: u64,
     /// Passes run, not counting those repeated one job at a time after a panic.
     pub passes: u64,
+    /// Passes that ran on vector cores. Where it equals `passes`, no wide code ran beside scalar code.
+    pub on_vector_cores: u64,
+    /// Passes for which narrower registers were chosen than the operation has, since that was
+    /// cheaper for the core altogether.
+    pub narrow: u64,
     /// Jobs that passes carried, panicking ones included; divided by `passes`, the mean fill.
     pub lanes_filled: u64,
     /// Passes by fill: `fills[k]` carried `k` jobs. Has `lanes + 1` entries, the first always zero.
@@ -48,6 +57,8 @@ pub(crate) struct Counters {
     jobs: AtomicU64,
     alone: AtomicU64,
     at_once: AtomicU64,
+    on_vector_cores: AtomicU64,
+    narrow: AtomicU64,
     rejected: AtomicU64,
     cancelled: AtomicU64,
     panicked: AtomicU64,
@@ -63,6 +74,8 @@ impl Counters {
             jobs: AtomicU64::new(0),
             alone: AtomicU64::new(0),
             at_once: AtomicU64::new(0),
+            on_vector_cores: AtomicU64::new(0),
+            narrow: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             cancelled: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
@@ -72,8 +85,14 @@ impl Counters {
         }
     }
 
-    /// A pass that carried `jobs`.
-    pub(crate) fn pass(&self, jobs: usize, kernel: Duration) {
+    /// A pass that carried `jobs` in registers of this width, here and now.
+    pub(crate) fn pass(&self, jobs: usize, width: Width, kernel: Duration) {
+        if core::is_dedicated() {
+            add(&self.on_vector_cores, 1);
+        }
+        if width == Width::Narrow {
+            add(&self.narrow, 1);
+        }
         if let Some(fill) = self.fills.get(jobs) {
             fill.fetch_add(1, Relaxed);
         }
@@ -127,6 +146,8 @@ impl Counters {
             alone: self.alone.load(Relaxed),
             at_once: self.at_once.load(Relaxed),
             passes: fills.iter().sum(),
+            on_vector_cores: self.on_vector_cores.load(Relaxed),
+            narrow: self.narrow.load(Relaxed),
             lanes_filled: fills
                 .iter()
                 .zip(0..)

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
+use widelane_batching::{self as batching, Clock, Place};
+
 use crate::config::{Config, Placement};
 use crate::group::Group;
 use crate::line::{AnyGatherer, AnyLine, Job};
@@ -30,7 +32,7 @@ impl Engine {
     /// When `config` cannot be met on this machine.
     #[cfg(not(loom))]
     pub fn start(config: Config) -> Result<Self, StartError> {
-        let operations = Operations::standard(config.backend)?;
+        let operations = Operations::standard_for(config.backend, config.clock)?;
         Self::start_with(config, operations)
     }
 
@@ -51,13 +53,14 @@ impl Engine {
     /// # Errors
     ///
     /// When `config` cannot be met on this machine.
-    pub fn start_with(config: Config, operations: Operations) -> Result<Self, StartError> {
+    pub fn start_with(mut config: Config, operations: Operations) -> Result<Self, StartError> {
         if config.queue_limit == 0 {
             return Err(StartError::QueueLimitZero);
         }
+        config.placement = decided(config.placement, &config.clock);
         let cpus = match &config.placement {
-            Placement::Inline => Vec::new(),
             Placement::VectorCores { cpus } => checked(cpus)?,
+            Placement::Inline | Placement::Auto { .. } => Vec::new(),
         };
         let registry = operations.register((!cpus.is_empty()).then_some(config.queue_limit))?;
         let group = Group::new(&registry.lines, parallelism());
@@ -110,7 +113,7 @@ impl Engine {
     /// When the job is refused, and what may become of an accepted one.
     pub fn run<R: Request>(&self, request: R) -> Result<R::Output, JobError> {
         match self.placement() {
-            Placement::Inline => {
+            Placement::Inline | Placement::Auto { .. } => {
                 let route = self.route(&request)?;
                 self.core
                     .shared
@@ -143,6 +146,11 @@ impl Engine {
             .collect()
     }
 
+    /// Where passes run; [`Placement::Auto`] has been decided.
+    pub fn placement(&self) -> &Placement {
+        &self.core.shared.config.placement
+    }
+
     /// Refuses new jobs from now on and returns when the vector cores have finished what was queued
     /// and their threads are gone. Calling it again does nothing.
     ///
@@ -150,10 +158,6 @@ impl Engine {
     /// [`JobError::ShutDown`]. Threads inside [`run`](Self::run) finish their jobs.
     pub fn shutdown(&self) {
         self.core.shutdown();
-    }
-
-    pub(crate) fn placement(&self) -> &Placement {
-        &self.core.shared.config.placement
     }
 
     pub(crate) fn queue_limit(&self) -> usize {
@@ -251,6 +255,20 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         self.shutdown();
+    }
+}
+
+/// The placement with nothing left to decide.
+fn decided(placement: Placement, clock: &Clock) -> Placement {
+    let Placement::Auto { cpus } = placement else {
+        return placement;
+    };
+    let others = parallelism().saturating_sub(cpus.len());
+    let place = batching::place(clock, cpus.len(), others);
+    tracing::debug!(?place, ?cpus, "placement");
+    match place {
+        Place::Inline => Placement::Inline,
+        Place::VectorCores => Placement::VectorCores { cpus },
     }
 }
 

@@ -12,7 +12,8 @@
 //!
 //! * an event loop takes a [`Worker`], submits and goes on with its sockets; with
 //!   [`Placement::Inline`] it calls [`Worker::turn`] to run passes itself;
-//! * with [`Placement::VectorCores`] the same jobs run on pinned threads instead;
+//! * with [`Placement::VectorCores`] the same jobs run on pinned threads instead, and with
+//!   [`Placement::Auto`] wherever [`Config::clock`] says;
 //! * any other thread calls [`Engine::run`] and blocks, its job sharing a pass with those of
 //!   other threads that block at the same time.
 //!
@@ -26,6 +27,7 @@ mod batched;
 #[cfg(not(loom))]
 pub mod calibration;
 mod config;
+mod core;
 mod counters;
 mod engine;
 mod error;
@@ -54,5 +56,5 @@ pub use operation::{Operation, Operations, Request};
 #[cfg(not(loom))]
 pub use operations::{Visitor, for_each_work};
 pub use slot::Ticket;
-pub use widelane_batching::Idle;
+pub use widelane_batching::{Clock, Idle, Toll, Width};
 pub use worker::Worker;

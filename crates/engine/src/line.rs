@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use widelane_batching as batching;
+use widelane_batching::{self as batching, Width};
 
 use crate::counters::Counters;
 use crate::queue::Queue;
@@ -145,8 +145,9 @@ impl<R: Request> Line<R> {
             }
             return jobs;
         }
-        let outputs = self.attempt(&requests);
-        self.counters.pass(jobs, started.elapsed());
+        let width = self.operation.width(jobs);
+        let outputs = self.attempt(&requests, width);
+        self.counters.pass(jobs, width, started.elapsed());
         match outputs {
             Some(outputs) => {
                 self.counters.answered(jobs);
@@ -159,7 +160,7 @@ impl<R: Request> Line<R> {
                 for (reply, request) in replies.into_iter().zip(&requests) {
                     // With company, each job gets a pass of its own to show whose fault it was.
                     let output = if jobs > 1 {
-                        self.attempt_one(request)
+                        self.attempt_one(request, width)
                     } else {
                         None
                     };
@@ -192,8 +193,9 @@ impl<R: Request> Line<R> {
 
     fn run_one(&self, request: &R, started: Instant) -> Result<R::Output, JobError> {
         let output = if self.is_worth_a_pass(std::slice::from_ref(request)) {
-            let output = self.attempt_one(request);
-            self.counters.pass(1, started.elapsed());
+            let width = self.operation.width(1);
+            let output = self.attempt_one(request, width);
+            self.counters.pass(1, width, started.elapsed());
             output
         } else {
             let run = AssertUnwindSafe(|| self.operation.run_alone(request));
@@ -234,16 +236,16 @@ impl<R: Request> Line<R> {
         }
     }
 
-    fn attempt_one(&self, request: &R) -> Option<R::Output> {
-        self.attempt(std::slice::from_ref(request))
+    fn attempt_one(&self, request: &R, width: Width) -> Option<R::Output> {
+        self.attempt(std::slice::from_ref(request), width)
             .and_then(|mut outputs| outputs.pop())
     }
 
     /// Runs the operation; `None` if it panicked, or answered with the wrong number of outputs,
     /// which would mix up whose output is whose.
-    fn attempt(&self, requests: &[R]) -> Option<Vec<R::Output>> {
+    fn attempt(&self, requests: &[R], width: Width) -> Option<Vec<R::Output>> {
         let run = AssertUnwindSafe(|| {
-            let outputs = self.operation.run(requests);
+            let outputs = self.operation.run_in(width, requests);
             assert_eq!(
                 outputs.len(),
                 requests.len(),

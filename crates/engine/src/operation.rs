@@ -4,6 +4,8 @@ use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
 use std::fmt;
 
+use widelane_batching::Width;
+
 use crate::line::{AnyLine, Line};
 use crate::{StartError, SubmitError};
 
@@ -54,6 +56,20 @@ pub trait Operation: Send + Sync + 'static {
     /// Runs on an ordinary thread stack. Requests are borrowed because a pass that panics is run
     /// again, one request at a time, to find out whose fault it was.
     fn run(&self, requests: &[Self::Request]) -> Vec<<Self::Request as Request>::Output>;
+
+    /// The registers for a pass of `jobs` requests that begins now, on the calling thread.
+    fn width(&self, _jobs: usize) -> Width {
+        Width::Wide
+    }
+
+    /// Runs one pass in registers of this [`width`](Self::width); see [`run`](Self::run).
+    fn run_in(
+        &self,
+        _width: Width,
+        requests: &[Self::Request],
+    ) -> Vec<<Self::Request as Request>::Output> {
+        self.run(requests)
+    }
 
     /// Runs one request without lanes: as long as there are fewer than [`worth`](Self::worth).
     fn run_alone(&self, request: &Self::Request) -> <Self::Request as Request>::Output {

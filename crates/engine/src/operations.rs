@@ -1,6 +1,10 @@
 //! The operations that come with the house: one list, [`for_each_work`], and the types of their
 //! requests. A new one is a line in each.
 
+use std::any::Any;
+use std::collections::HashMap;
+
+use widelane_batching::Clock;
 use widelane_crypto::{Backend, BackendUnavailable, Preference, Work};
 use widelane_crypto::{ecdh, ecdsa, ed25519, mldsa, mlkem, rsa, x25519};
 
@@ -15,12 +19,29 @@ impl Operations {
     ///
     /// When a backend was asked for by name and this machine cannot run it.
     pub fn standard(preference: Preference) -> Result<Self, StartError> {
+        Self::standard_for(preference, Clock::default())
+    }
+
+    /// The same on a machine where wide code does this to the clock: with [`Preference::Auto`] each
+    /// pass runs in the registers that cost its core least.
+    ///
+    /// # Errors
+    ///
+    /// When a backend was asked for by name and this machine cannot run it.
+    pub fn standard_for(preference: Preference, clock: Clock) -> Result<Self, StartError> {
         let backend = preference.resolve()?;
-        tracing::debug!(%backend, "standard operations");
+        let free = preference == Preference::Auto;
+        let both = free && backend == Backend::Avx512Ifma && !clock.is_free();
+        tracing::debug!(%backend, both, "standard operations");
         let mut registration = Registration {
             operations: Self::new(),
-            free: (preference == Preference::Auto).then_some(backend),
+            free: free.then_some(backend),
+            narrow: Shelf::default(),
+            clock,
         };
+        if both {
+            for_each_work(NARROW, &mut registration.narrow)?;
+        }
         for_each_work(backend, &mut registration)?;
         Ok(registration.operations)
     }
@@ -102,6 +123,29 @@ struct Registration {
     operations: Operations,
     /// The backend, if it is left to us when it is used.
     free: Option<Backend>,
+    /// The same works in narrower registers, where each pass has the choice.
+    narrow: Shelf,
+    clock: Clock,
+}
+
+/// Works by name, to be fetched by somebody who knows their type.
+#[derive(Default)]
+struct Shelf(HashMap<&'static str, Box<dyn Any>>);
+
+impl Shelf {
+    fn take<W: Work>(&mut self, name: &str) -> Option<W> {
+        let work = self.0.remove(name)?.downcast().ok()?;
+        Some(*work)
+    }
+}
+
+impl Visitor for Shelf {
+    fn visit<W: Work>(&mut self, work: W)
+    where
+        W::Request: Request<Output = W::Output>,
+    {
+        self.0.insert(work.name(), Box::new(work));
+    }
 }
 
 impl Visitor for Registration {
@@ -109,10 +153,17 @@ impl Visitor for Registration {
     where
         W::Request: Request<Output = W::Output>,
     {
+        let narrow = self.narrow.take::<W>(work.name());
         let batched = match self.free {
             Some(backend) => Batched::cheapest(work, backend),
             None => Batched::always(work),
         };
-        self.operations.add(batched);
+        self.operations.add(match narrow {
+            Some(narrow) => batched.or_narrow(narrow, NARROW, self.clock),
+            None => batched,
+        });
     }
 }
+
+/// The other registers, where each pass has the choice.
+const NARROW: Backend = Backend::Avx512Ifma256;

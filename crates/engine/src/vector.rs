@@ -5,6 +5,7 @@ use std::sync::Arc;
 use widelane_batching::{self as batching, Idle, Waiting};
 
 use crate::StartError;
+use crate::core;
 use crate::engine::Shared;
 use crate::line::{AnyLine, ReadyPass};
 use crate::sync::{Parker, contain, spin_hint, thread};
@@ -57,6 +58,7 @@ fn pin(cpu: usize) -> std::io::Result<()> {
 
 /// Runs passes until the engine closes and nothing is left in the queues.
 fn serve(shared: &Shared) {
+    core::dedicate();
     let parker = Arc::new(Parker::new());
     let sleepers = &shared.sleepers;
     let mut view = View::new(&shared.registry.lines);

@@ -6,7 +6,8 @@ use aws_lc_rs::signature::{self, RsaParameters, UnparsedPublicKey};
 use widelane_crypto::rsa::{PrivateKey, Scheme, SignRequest, Signing};
 use widelane_crypto::{Backend, Outcome, Preference, Work};
 use widelane_engine::{
-    Config, Engine, Idle, OperationCounters, Placement, Request, Visitor, for_each_work,
+    Clock, Config, Engine, Idle, OperationCounters, Placement, Request, Toll, Visitor,
+    for_each_work,
 };
 
 /// The keys of `widelane-crypto`'s own tests.
@@ -107,6 +108,108 @@ fn every_operation_serves_its_specimens() {
         assert_eq!(specimens.names, registered);
     }
 }
+
+/// Where wide code costs nothing, leaving the placement to us changes nothing at all.
+#[test]
+fn a_machine_without_penalty_is_left_alone() {
+    let engine = Engine::start(Config {
+        placement: Placement::Auto { cpus: vec![0] },
+        ..Config::default()
+    })
+    .unwrap();
+    assert_eq!(*engine.placement(), Placement::Inline);
+    fill_passes(&engine);
+    for one in engine.counters() {
+        assert_eq!((one.on_vector_cores, one.narrow), (0, 0), "{one:?}");
+    }
+}
+
+/// Where it does, no wide code runs beside scalar code.
+#[test]
+fn a_gold_6130_runs_passes_on_vector_cores_only() {
+    let engine = Engine::start(Config {
+        placement: Placement::Auto { cpus: vec![0] },
+        clock: GOLD_6130,
+        ..Config::default()
+    })
+    .unwrap();
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        assert_eq!(*engine.placement(), Placement::Inline);
+        eprintln!("SKIP: one CPU, which cannot be spared");
+        return;
+    }
+    let place = Placement::VectorCores { cpus: vec![0] };
+    assert_eq!(*engine.placement(), place);
+    engine.calibrate();
+    fill_passes(&engine);
+    for one in engine.counters() {
+        assert_eq!(one.on_vector_cores, one.passes, "{one:?}");
+    }
+    skip_without_lanes(&engine);
+}
+
+/// Inline on the same machine, an isolated pass of short operations is not worth the clock.
+#[test]
+fn an_isolated_pass_is_narrow_where_wide_ones_cost_their_neighbours() {
+    let engine = Engine::start(Config {
+        placement: Placement::Inline,
+        clock: GOLD_6130,
+        ..Config::default()
+    })
+    .unwrap();
+    engine.calibrate();
+    fill_passes(&engine);
+    let derive = of(&engine, "x25519-derive");
+    assert_eq!(derive.narrow, derive.passes, "{derive:?}");
+    assert_eq!(derive.on_vector_cores, 0);
+    skip_without_lanes(&engine);
+}
+
+/// Submits enough of every operation for full passes, and checks every answer.
+fn fill_passes(engine: &Engine) {
+    struct Specimens<'a>(&'a Engine);
+
+    impl Visitor for Specimens<'_> {
+        fn visit<W: Work>(&mut self, work: W)
+        where
+            W::Request: Request<Output = W::Output>,
+        {
+            let worker = self.0.worker();
+            let lanes = of(self.0, work.name()).lanes;
+            let submit = |_| worker.submit(work.specimen()).unwrap();
+            let tickets: Vec<_> = (0..lanes).map(submit).collect();
+            while worker.turn(Idle::Yes) > 0 {}
+            for ticket in tickets {
+                let output = ticket.wait().unwrap();
+                let failure = output.failure().map(ToString::to_string);
+                assert_eq!(failure, None, "{}", work.name());
+            }
+        }
+    }
+
+    for_each_work(Backend::AwsLc, &mut Specimens(engine)).unwrap();
+}
+
+fn skip_without_lanes(engine: &Engine) {
+    if engine.counters().iter().all(|one| one.lanes == 1) {
+        eprintln!("SKIP: no AVX-512 IFMA, so that there are no passes");
+    }
+}
+
+/// What is published of a Gold 6130: 2.8 GHz with all cores active, 2.4 with 256-bit
+/// multiplications, 1.9 with 512-bit ones, and the halts and tail of its generation.
+const GOLD_6130: Clock = Clock {
+    wide: Toll {
+        depth: 0.32,
+        stall: 51_400,
+        tail: 670_000,
+    },
+    narrow: Toll {
+        depth: 0.14,
+        stall: 24_600,
+        tail: 670_000,
+    },
+};
 
 /// Left to choose, it takes the lanes or not, but answers, and counts how.
 #[test]

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use widelane_batching::Costs;
 use widelane_crypto::{Backend, Work};
 
 /// Takes what is known from this file, and writes to it what is measured from now on. For programs;
@@ -148,6 +149,11 @@ impl Price {
             UNKNOWN => GUESS,
             worth => worth,
         }
+    }
+
+    /// What is known.
+    pub(crate) fn costs(&self) -> Option<Costs> {
+        lock(&self.entry).as_ref().map(|entry| entry.costs)
     }
 
     pub(crate) fn is_known(&self) -> bool {
