@@ -229,7 +229,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &[LANES, CPU, KERNELS, CRYPTO, BATCHING, ENGINE, RUSTLS],
     ),
     ("widelane-handshakes", &[]),
-    ("widelane-frequency", &[LANES, CPU, WIDE]),
+    ("widelane-frequency", &[LANES, CPU, WIDE, BATCHING]),
     ("widelane-scan", &[LANES, CPU]),
     ("widelane-steer", &[]),
     ("widelane-usage", &["widelane-scan"]),

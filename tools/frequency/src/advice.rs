@@ -114,7 +114,7 @@ fn published(turbo: &Turbo) -> Advice {
 
 /// The deepest loss of a class on any number of cores; `None` if it was not measured, 0 if it could
 /// be noise.
-fn deepest(profile: &Profile, class: Class) -> Option<f64> {
+pub(crate) fn deepest(profile: &Profile, class: Class) -> Option<f64> {
     let name = class_name(class);
     if !profile.clocks.iter().any(|clock| clock.class == name) {
         return None;
