@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 use toml::de::{DeTable, DeValue};
+use widelane_batching::Clock;
 use widelane_crypto::chacha20poly1305::Choice;
 
 /// A whole configuration. `Config::default()` listens nowhere; every other field has a usable
@@ -71,14 +72,22 @@ pub struct Batching {
     pub queue: usize,
     /// Which code signs.
     pub backend: SigningBackend,
+    /// The machine's profile, by which [`Placement::Auto`], the width of passes and the form of
+    /// ChaCha20-Poly1305 are decided: a file or a processor's name, for whoever sets `clock`.
+    pub profile: Option<String>,
+    /// What that profile says; see [`Document::set_clock`].
+    #[serde(skip)]
+    pub clock: Clock,
 }
 
 /// Where batched passes run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// On the worker that gathered them.
+    /// Where it is cheaper on this machine: see [`Batching::clock`].
     #[default]
+    Auto,
+    /// On the worker that gathered them.
     Inline,
     /// On threads of their own, pinned to `vector_cpus`.
     VectorCores,
@@ -324,6 +333,11 @@ impl Document {
         .checked()
     }
 
+    /// Says what wide code does to the clock of this machine; without, it costs nothing.
+    pub fn set_clock(&mut self, clock: Clock) {
+        self.config.batching.clock = clock;
+    }
+
     /// The configuration.
     pub fn config(&self) -> &Config {
         &self.config
@@ -420,10 +434,12 @@ impl Default for Batching {
     fn default() -> Self {
         Self {
             enabled: true,
-            placement: Placement::Inline,
+            placement: Placement::Auto,
             vector_cpus: CpuList::default(),
             queue: 4096,
             backend: SigningBackend::Auto,
+            profile: None,
+            clock: Clock::default(),
         }
     }
 }

@@ -14,6 +14,7 @@
 
 mod config;
 mod connection;
+mod cores;
 mod demo;
 mod endpoint;
 mod material;

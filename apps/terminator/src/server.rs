@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 use rustls::ServerConfig;
 
 use crate::config::{Backend, Config, ConfigError, Document, Fault, Limits};
+use crate::cores::{self, Cores};
 use crate::endpoint::Endpoint;
 use crate::material::{self, Material};
 use crate::signing::SigningSource;
@@ -58,7 +59,8 @@ impl Server {
         resources::raise_descriptor_limit();
         let material = material::read(config).map_err(locate)?;
         let account = privileges::lookup(config).map_err(locate)?;
-        let workers = worker_count(config);
+        let cores = Cores::decide(config, &cores::allowed());
+        let workers = worker_count(config, &cores);
         let mut inherited = Inherited::from_environment().map_err(locate)?;
         let mut bound = Vec::new();
         for (place, address) in places(config) {
@@ -83,14 +85,18 @@ impl Server {
         }
         // Nothing above started a thread; everything below may.
         let signing =
-            SigningSource::start(&config.batching, config.chacha20poly1305).map_err(locate)?;
+            SigningSource::start(&config.batching, &cores.vector, config.chacha20poly1305)
+                .map_err(locate)?;
+        if !cores.vector.is_empty() {
+            tracing::info!(cpus = ?cores.vector, "vector cores");
+        }
         signing.calibrate();
         let shared = Arc::new(Shared::new(workers, signing));
         let mut keys = TicketKeys::default();
         let sites = build_sites(config, material, &shared, &TicketKeys::default(), &mut keys)
             .map_err(locate)?;
         shared.note_certificates(&sites);
-        let cpus = &config.cpus.0;
+        let cpus = &cores.workers;
         let pinned = |index: usize| (!cpus.is_empty()).then(|| cpus[index % cpus.len()]);
         let started: Result<Vec<Worker>, _> = (0..workers)
             .map(|index| worker::start(index, pinned(index), shared.clone()))
@@ -139,8 +145,10 @@ impl Server {
         let locate = |fault| ServerError::Config(document.locate(fault));
         let material = material::read(config).map_err(locate)?;
         privileges::lookup(config).map_err(locate)?;
+        let cores = Cores::decide(config, &cores::allowed());
         let signing =
-            SigningSource::start(&config.batching, config.chacha20poly1305).map_err(locate)?;
+            SigningSource::start(&config.batching, &cores.vector, config.chacha20poly1305)
+                .map_err(locate)?;
         let shared = Shared::new(1, signing);
         let mut keys = TicketKeys::default();
         build_sites(config, material, &shared, &TicketKeys::default(), &mut keys)
@@ -535,11 +543,11 @@ fn bind_fault(key: &str, address: SocketAddr, error: &std::io::Error) -> Fault {
     Fault::new(key, format!("cannot listen on {address}: {error}"), remedy)
 }
 
-fn worker_count(config: &Config) -> usize {
+fn worker_count(config: &Config, cores: &Cores) -> usize {
     let one = NonZeroUsize::MIN;
     let count = config
         .workers
-        .or_else(|| NonZeroUsize::new(config.cpus.0.len()));
+        .or_else(|| NonZeroUsize::new(cores.workers.len()));
     count
         .unwrap_or_else(|| std::thread::available_parallelism().unwrap_or(one))
         .get()

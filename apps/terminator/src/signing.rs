@@ -10,12 +10,13 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use rustls::ServerConnection;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
-use widelane_crypto::chacha20poly1305::{Choice, Cipher};
+use widelane_batching::{self as batching, Records};
+use widelane_crypto::chacha20poly1305::{Choice, Cipher, Form, FormUnavailable};
 use widelane_crypto::{Backend, Preference};
-use widelane_engine::{Engine, OperationCounters, StartError};
+use widelane_engine::{Engine, OperationCounters, Placement, StartError};
 use widelane_rustls::{Driver, HandshakeError};
 
-use crate::config::{Batching, Fault, Placement, SigningBackend};
+use crate::config::{Batching, Fault, SigningBackend};
 
 /// Where a server's public-key operations are done.
 pub(crate) struct SigningSource {
@@ -54,29 +55,34 @@ pub(crate) enum ProcessFailure {
 }
 
 impl SigningSource {
-    pub(crate) fn start(batching: &Batching, records: Choice) -> Result<Self, Fault> {
-        let cipher = Cipher::new(records).map_err(|error| {
+    /// With these vector cores; none: passes run on the workers.
+    pub(crate) fn start(
+        batching: &Batching,
+        vector: &[usize],
+        records: Choice,
+    ) -> Result<Self, Fault> {
+        let cipher = cipher(batching, records).map_err(|error| {
             let remedy = "or leave it out, which takes the widest that there is";
             Fault::new("chacha20poly1305", error.to_string(), remedy)
         })?;
-        let mut source = Self::without_records(batching)?;
+        let mut source = Self::without_records(batching, vector)?;
         source.provider.cipher_suites = widelane_rustls::cipher_suites(cipher);
         Ok(source)
     }
 
     /// The same, with the suites as they come.
-    fn without_records(batching: &Batching) -> Result<Self, Fault> {
+    fn without_records(batching: &Batching, vector: &[usize]) -> Result<Self, Fault> {
         if !batching.enabled {
             return Ok(Self::plain());
         }
         let engine = Engine::start(widelane_engine::Config {
-            placement: match batching.placement {
-                Placement::Inline => widelane_engine::Placement::Inline,
-                Placement::VectorCores => {
-                    let cpus = batching.vector_cpus.0.clone();
-                    widelane_engine::Placement::VectorCores { cpus }
-                }
+            placement: match vector {
+                [] => Placement::Inline,
+                cpus => Placement::VectorCores {
+                    cpus: cpus.to_vec(),
+                },
             },
+            clock: batching.clock,
             queue_limit: batching.queue,
             backend: match batching.backend {
                 SigningBackend::Auto => Preference::Auto,
@@ -214,10 +220,20 @@ impl Handshake {
     }
 }
 
+/// The cipher of records that was asked for, or the one that does not slow down what runs beside it.
+fn cipher(settings: &Batching, asked: Choice) -> Result<Cipher, FormUnavailable> {
+    let kept = match (asked, batching::records(&settings.clock)) {
+        (Choice::Exactly(_), _) | (_, Records::Widest) => return Cipher::new(asked),
+        (_, Records::Narrow) => Form::Ymm256,
+        (_, Records::Light) => Form::Ymm256Light,
+    };
+    Cipher::new(Choice::Exactly(kept)).or_else(|_| Cipher::new(asked))
+}
+
 type Value = fn(&OperationCounters) -> u64;
 
 /// Prometheus wants times in seconds, but these are sums of nanoseconds and stay exact as integers.
-const SERIES: [(&str, &str, Value); 10] = [
+const SERIES: [(&str, &str, Value); 12] = [
     ("widelane_engine_jobs", "Jobs answered", |one| one.jobs),
     (
         "widelane_engine_alone",
@@ -230,6 +246,16 @@ const SERIES: [(&str, &str, Value); 10] = [
         |one| one.at_once,
     ),
     ("widelane_engine_passes", "Passes run", |one| one.passes),
+    (
+        "widelane_engine_passes_on_vector_cores",
+        "Passes that ran on vector cores",
+        |one| one.on_vector_cores,
+    ),
+    (
+        "widelane_engine_passes_narrow",
+        "Passes in narrower registers than there are, by what the clock costs",
+        |one| one.narrow,
+    ),
     (
         "widelane_engine_lanes_filled",
         "Jobs that passes carried; over passes: the mean fill",

@@ -12,6 +12,7 @@ mod advise;
 mod failure;
 mod kernels;
 mod load;
+mod machine;
 mod output;
 mod probe;
 mod run;

@@ -1,8 +1,8 @@
 //! `widelane serve`: the TLS terminator.
 
 use crate::failure::Failure;
-use crate::output;
 use crate::values::Switch;
+use crate::{machine, output};
 use clap::{Args as ClapArgs, ValueEnum};
 use std::error::Error;
 use std::io::IsTerminal;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use tracing_subscriber::EnvFilter;
-use widelane_engine::calibration;
+use widelane_engine::{Clock, calibration};
 use widelane_terminator::{
     Backend, Certificate, Config, ConfigError, CpuList, Demo, Document, Listener, Placement,
     Server, Signals,
@@ -18,8 +18,8 @@ use widelane_terminator::{
 
 /// Terminate TLS in front of a backend
 ///
-/// Accepts TLS 1.3 and 1.2, batches the RSA signatures of concurrent handshakes, and relays the
-/// decrypted bytes to a TCP or UNIX-socket backend.
+/// Accepts TLS 1.3 and 1.2, batches the public-key operations of concurrent handshakes, and relays
+/// the decrypted bytes to a TCP or UNIX-socket backend.
 ///
 /// SIGHUP reloads certificates and configuration without losing a connection; SIGTERM stops after
 /// live connections have ended. RUST_LOG=debug says more.
@@ -50,15 +50,19 @@ pub(crate) struct Args {
     /// Pin the workers to these CPUs, for example 0,2,4-7
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuList>,
-    /// Make RSA signatures of concurrent handshakes together [default: on]
+    /// Run the public-key operations of concurrent handshakes together [default: on]
     #[arg(long, value_name = "on|off")]
     batching: Option<Switch>,
-    /// Where batches run [default: inline]
-    #[arg(long, value_name = "inline|vector-cores")]
+    /// Where batches run; auto: where the machine's profile makes it cheaper [default: auto]
+    #[arg(long, value_name = "auto|inline|vector-cores")]
     placement: Option<Place>,
-    /// CPUs of the vector cores
+    /// CPUs of the vector cores [default with auto: those that --cpus leaves, else the last quarter]
     #[arg(long, value_name = "LIST")]
     vector_cpus: Option<CpuList>,
+    /// The machine's profile, or a model with published figures like "Gold 6130" [default: where
+    /// `widelane probe` keeps it]
+    #[arg(long, value_name = "FILE|MODEL")]
+    profile: Option<String>,
     /// Serve Prometheus metrics (/metrics) and /healthz here, plain HTTP
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
@@ -75,6 +79,7 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Place {
+    Auto,
     Inline,
     VectorCores,
 }
@@ -92,6 +97,8 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         None => Source::Flags(Box::new(args.flags(demo.as_ref())?)),
     };
     let document = source.document().map_err(failed)?;
+    let clock = machine::clock(document.config().batching.profile.as_deref())?;
+    let document = source.document_on(clock).map_err(failed)?;
     if args.check {
         Server::check(&document).map_err(failed)?;
         return output::print("The configuration can be served.\n");
@@ -104,7 +111,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         }
     }
     let drain = document.config().drain.timeout;
-    signals.serve(server, drain, || source.document());
+    signals.serve(server, drain, || source.document_on(clock));
     Ok(())
 }
 
@@ -125,6 +132,13 @@ impl Source {
             Self::File(path) => Document::read(path),
             Self::Flags(config) => Document::from_flags(Config::clone(config)),
         }
+    }
+
+    /// On a machine where wide code does this to the clock.
+    fn document_on(&self, clock: Clock) -> Result<Document, ConfigError> {
+        let mut document = self.document()?;
+        document.set_clock(clock);
+        Ok(document)
     }
 }
 
@@ -173,9 +187,11 @@ impl Args {
         config.cpus = self.cpus.clone().unwrap_or_default();
         config.batching.enabled = self.batching != Some(Switch::Off);
         config.batching.vector_cpus = self.vector_cpus.clone().unwrap_or_default();
+        config.batching.profile.clone_from(&self.profile);
         config.batching.placement = match self.placement {
             Some(Place::VectorCores) => Placement::VectorCores,
-            _ => Placement::Inline,
+            Some(Place::Inline) => Placement::Inline,
+            Some(Place::Auto) | None => Placement::Auto,
         };
         if config.batching.placement == Placement::VectorCores
             && config.batching.vector_cpus.0.is_empty()
@@ -206,7 +222,7 @@ const DEMO_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8443);
 
 /// The flags that a configuration file takes the place of.
-const BY_FLAGS: [&str; 12] = [
+const BY_FLAGS: [&str; 13] = [
     "listen",
     "cert",
     "key",
@@ -218,6 +234,7 @@ const BY_FLAGS: [&str; 12] = [
     "batching",
     "placement",
     "vector_cpus",
+    "profile",
     "metrics",
 ];
 

@@ -1,0 +1,145 @@
+//! Which CPUs the workers run on, and which are vector cores. A pure decision, made once.
+
+use crate::config::{Batching, Config, Placement, SigningBackend};
+use widelane_batching::{self as batching, Place};
+
+/// CPUs by what runs on them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cores {
+    /// Of the workers, by turns. Empty: they are not pinned.
+    pub(crate) workers: Vec<usize>,
+    /// Vector cores. Empty: passes run on the workers.
+    pub(crate) vector: Vec<usize>,
+}
+
+impl Cores {
+    /// Decides for a process that may use the CPUs `allowed`.
+    pub(crate) fn decide(config: &Config, allowed: &[usize]) -> Self {
+        let chosen = &config.cpus.0;
+        let vector = vector_cpus(&config.batching, chosen, allowed);
+        let mut workers = chosen.clone();
+        if workers.is_empty() && !vector.is_empty() {
+            // What would slow down the workers is not to share their cores.
+            workers = without(allowed, &vector);
+        }
+        Self { workers, vector }
+    }
+}
+
+/// The CPUs that this process may use.
+pub(crate) fn allowed() -> Vec<usize> {
+    use rustix::thread::{CpuSet, sched_getaffinity};
+    let Ok(set) = sched_getaffinity(None) else {
+        return Vec::new();
+    };
+    (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| set.is_set(cpu))
+        .collect()
+}
+
+fn vector_cpus(batching: &Batching, workers: &[usize], allowed: &[usize]) -> Vec<usize> {
+    let named = batching.vector_cpus.0.clone();
+    let lanes = batching.enabled && batching.backend != SigningBackend::AwsLc;
+    match batching.placement {
+        _ if !lanes => Vec::new(),
+        Placement::Inline => Vec::new(),
+        Placement::VectorCores => named,
+        Placement::Auto => {
+            let candidates = if !named.is_empty() {
+                named
+            } else if !workers.is_empty() {
+                without(allowed, workers)
+            } else {
+                // A quarter: with RSA, passes take more of a core than the rest of a handshake on
+                // three others.
+                let count = (allowed.len() / 4).max(1);
+                allowed[allowed.len().saturating_sub(count)..].to_vec()
+            };
+            let others = without(allowed, &candidates).len();
+            match batching::place(&batching.clock, candidates.len(), others) {
+                Place::Inline => Vec::new(),
+                Place::VectorCores => candidates,
+            }
+        }
+    }
+}
+
+fn without(cpus: &[usize], others: &[usize]) -> Vec<usize> {
+    let kept = cpus.iter().filter(|cpu| !others.contains(cpu));
+    kept.copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::CpuList;
+    use widelane_batching::{Clock, Toll};
+
+    fn config(placement: Placement, clock: Clock) -> Config {
+        let mut config = Config::default();
+        config.batching.placement = placement;
+        config.batching.clock = clock;
+        config
+    }
+
+    /// A clock that wide code lowers.
+    fn lowered() -> Clock {
+        let wide = Toll {
+            depth: 0.32,
+            stall: 51_400,
+            tail: 670_000,
+        };
+        Clock {
+            wide,
+            ..Clock::default()
+        }
+    }
+
+    fn cores(workers: &[usize], vector: &[usize]) -> Cores {
+        Cores {
+            workers: workers.to_vec(),
+            vector: vector.to_vec(),
+        }
+    }
+
+    #[test]
+    fn without_a_penalty_auto_is_inline() {
+        let auto = config(Placement::Auto, Clock::default());
+        assert_eq!(Cores::decide(&auto, &[0, 1, 2, 3]), cores(&[], &[]));
+    }
+
+    #[test]
+    fn with_one_wide_code_gets_cores_of_its_own_that_workers_leave_alone() {
+        let auto = config(Placement::Auto, lowered());
+        let decide = |config: &Config, allowed: &[usize]| Cores::decide(config, allowed);
+        assert_eq!(decide(&auto, &[0, 1]), cores(&[0], &[1]));
+        let eight: Vec<usize> = (0..8).collect();
+        assert_eq!(decide(&auto, &eight), cores(&[0, 1, 2, 3, 4, 5], &[6, 7]));
+        assert_eq!(decide(&auto, &[5]), cores(&[], &[]), "no core to spare");
+        assert_eq!(decide(&auto, &[]), cores(&[], &[]), "nothing known");
+
+        let mut named = auto.clone();
+        named.batching.vector_cpus = CpuList(vec![0]);
+        assert_eq!(decide(&named, &[0, 1, 2]), cores(&[1, 2], &[0]));
+        let mut pinned = auto.clone();
+        pinned.cpus = CpuList(vec![0, 1]);
+        assert_eq!(decide(&pinned, &[0, 1, 2]), cores(&[0, 1], &[2]));
+        assert_eq!(
+            decide(&pinned, &[0, 1]),
+            cores(&[0, 1], &[]),
+            "none is left"
+        );
+        let mut off = auto;
+        off.batching.enabled = false;
+        assert_eq!(decide(&off, &[0, 1]), cores(&[], &[]));
+    }
+
+    #[test]
+    fn what_was_asked_for_is_done() {
+        let mut fixed = config(Placement::VectorCores, Clock::default());
+        fixed.batching.vector_cpus = CpuList(vec![1]);
+        assert_eq!(Cores::decide(&fixed, &[0, 1]), cores(&[0], &[1]));
+        let inline = config(Placement::Inline, lowered());
+        assert_eq!(Cores::decide(&inline, &[0, 1]), cores(&[], &[]));
+    }
+}
