@@ -4,6 +4,7 @@
 //! request for the secret shared with a peer. [`Keygen`] and [`Derivation`] answer them.
 
 use crate::nist::{self, Lanes, Multiple, MultipleError, Scalar, random_scalar};
+use crate::work::in_passes;
 use crate::{AgreeError, Backend, BackendUnavailable, Shared, Work};
 use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey};
 use aws_lc_rs::encoding::{AsBigEndian, EcPrivateKeyBin};
@@ -198,7 +199,7 @@ impl Work for Keygen {
             let curve = of_curve.then_some(()).ok_or(AgreeError::InvalidSecret);
             curve.and_then(|()| request.secret.scalar())
         });
-        nist::in_passes(lanes.lanes(), scalars.collect(), |scalars| {
+        in_passes(lanes.lanes(), scalars.collect(), |scalars| {
             let scalars: Vec<&[u8]> = scalars.iter().map(|scalar| scalar.as_slice()).collect();
             let points = lanes.base_multiples(&scalars).into_iter();
             points
@@ -275,7 +276,7 @@ impl Work for Derivation {
             let scalar = problem(request)?;
             Ok((scalar, &request.peer[1..]))
         });
-        nist::in_passes(lanes.lanes(), problems.collect(), |problems| {
+        in_passes(lanes.lanes(), problems.collect(), |problems| {
             let problems: Vec<_> = problems
                 .iter()
                 .map(|&(ref scalar, point)| Multiple { scalar, point })

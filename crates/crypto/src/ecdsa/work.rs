@@ -4,6 +4,7 @@ use super::der;
 use super::key::PrivateKey;
 use super::request::{Hash, SignError, SignRequest, VerifyError, VerifyRequest};
 use crate::nist::{self, ADDED_BYTES, Curve, Lanes, ToSign, ToVerify};
+use crate::work::in_passes;
 use crate::{Backend, BackendUnavailable, Work};
 use aws_lc_rs::rand;
 use aws_lc_rs::signature::{self as aws, EcdsaKeyPair};
@@ -72,7 +73,7 @@ impl Work for Signing {
                 let (secret, digest) = (request.key().secret(), request.digest().as_ref());
                 Ok((request, nist::nonce(self.curve, secret, digest, added)))
             });
-        nist::in_passes(lanes.lanes(), problems.collect(), |problems| {
+        in_passes(lanes.lanes(), problems.collect(), |problems| {
             let to_sign = problems.iter().map(|(request, nonce)| ToSign {
                 secret: request.key().secret(),
                 digits: request.key().secret_digits(),
@@ -158,7 +159,7 @@ impl Work for Verification {
                 _ => Err(VerifyError),
             }
         });
-        nist::in_passes(lanes.lanes(), problems.collect(), |problems| {
+        in_passes(lanes.lanes(), problems.collect(), |problems| {
             let to_verify = problems.iter().map(|(request, r, s)| {
                 // FIPS 186-5, section 6.4.2, step 2: the leftmost bits of the digest.
                 let digest = request.digest().as_ref();

@@ -112,31 +112,6 @@ impl fmt::Display for Curve {
     }
 }
 
-/// Runs the problems that there are in passes of `lanes`, and puts the results into the places of
-/// the problems, among the errors that took the place of others.
-pub(crate) fn in_passes<P, T, E>(
-    lanes: usize,
-    problems: Vec<Result<P, E>>,
-    pass: impl Fn(&[P]) -> Vec<Result<T, E>>,
-) -> Vec<Result<T, E>> {
-    let mut results: Vec<Result<T, E>> = Vec::with_capacity(problems.len());
-    let mut good = Vec::with_capacity(problems.len());
-    let mut errors = Vec::new();
-    for (place, problem) in problems.into_iter().enumerate() {
-        match problem {
-            Ok(problem) => good.push(problem),
-            Err(error) => errors.push((place, error)),
-        }
-    }
-    for some in good.chunks(lanes) {
-        results.extend(pass(some));
-    }
-    for (place, error) in errors {
-        results.insert(place, Err(error));
-    }
-    results
-}
-
 /// A scalar in `[1, n - 1]`, big endian, as long as the curve's scalars are.
 pub(crate) type Scalar = Zeroizing<Vec<u8>>;
 
