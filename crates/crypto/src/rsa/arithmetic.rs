@@ -25,6 +25,18 @@ pub(crate) fn mod_pow2(exponent: usize, modulus: &[u64]) -> Limbs {
     limbs(&remainder, modulus.len())
 }
 
+/// [`mod_pow2`] in time that depends on both: where both are public.
+pub(super) fn mod_pow2_vartime(exponent: usize, modulus: &[u64]) -> Vec<u64> {
+    let mut power = vec![0u64; exponent / LIMB_BITS + 1];
+    power[exponent / LIMB_BITS] = 1 << (exponent % LIMB_BITS);
+    let modulus = BoxedUint::from_words(modulus.iter().copied());
+    let modulus: &NonZero<BoxedUint> = modulus
+        .as_nz_vartime()
+        .expect("callers pass a modulus greater than zero");
+    let remainder = BoxedUint::from_words(power).rem_vartime(modulus);
+    remainder.as_words().to_vec()
+}
+
 /// `a b mod modulus`, as long as the modulus, which must be greater than 1.
 pub(crate) fn mul_mod(a: &[u64], b: &[u64], modulus: &[u64]) -> Limbs {
     let product = mul(&integer(a), &integer(b));
@@ -164,6 +176,7 @@ mod tests {
             }
             let power = mod_pow2(exponent, &modulus);
             prop_assert_eq!(&*power, &*limbs(&expected, modulus.len()));
+            prop_assert_eq!(&*power, &mod_pow2_vartime(exponent, &modulus));
         }
 
         #[test]

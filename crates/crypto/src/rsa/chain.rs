@@ -6,7 +6,7 @@ use super::key::PrivateKey;
 use super::padding::Padding;
 use super::request::{Scheme, SignError, SignRequest};
 use super::{Size, portable, vectors};
-use aws_lc_rs::signature::{self, RsaParameters, UnparsedPublicKey};
+use aws_lc_rs::signature::UnparsedPublicKey;
 
 macro_rules! data {
     ($name:literal) => {
@@ -246,7 +246,7 @@ pub(crate) fn assert_verifies(name: &str, request: &SignRequest, message: &[u8],
     let key = request.key();
     if key.parts().e.len() == 1 && key.parts().e[0] < 1 << 33 {
         let public = key.public_key_info_der();
-        UnparsedPublicKey::new(verification(request.scheme()), public)
+        UnparsedPublicKey::new(request.scheme().aws_lc_verification(), public)
             .verify(message, signature)
             .unwrap_or_else(|_| panic!("{name}: aws-lc-rs refuses the signature of {request:?}"));
     } else {
@@ -256,17 +256,6 @@ pub(crate) fn assert_verifies(name: &str, request: &SignRequest, message: &[u8],
             encoded,
             "{name} {request:?}"
         );
-    }
-}
-
-fn verification(scheme: Scheme) -> &'static RsaParameters {
-    match scheme {
-        Scheme::Pkcs1Sha256 => &signature::RSA_PKCS1_2048_8192_SHA256,
-        Scheme::Pkcs1Sha384 => &signature::RSA_PKCS1_2048_8192_SHA384,
-        Scheme::Pkcs1Sha512 => &signature::RSA_PKCS1_2048_8192_SHA512,
-        Scheme::PssSha256 => &signature::RSA_PSS_2048_8192_SHA256,
-        Scheme::PssSha384 => &signature::RSA_PSS_2048_8192_SHA384,
-        Scheme::PssSha512 => &signature::RSA_PSS_2048_8192_SHA512,
     }
 }
 

@@ -540,14 +540,14 @@ fn describe(oid: ObjectIdentifier) -> String {
 }
 
 /// Bits in an integer: for secret ones, public by the format of keys.
-fn bits(integer: UintRef<'_>) -> usize {
+pub(super) fn bits(integer: UintRef<'_>) -> usize {
     match integer.as_bytes() {
         [] => 0,
         [first, rest @ ..] => rest.len() * 8 + (8 - first.leading_zeros() as usize),
     }
 }
 
-fn is_odd(integer: UintRef<'_>) -> bool {
+pub(super) fn is_odd(integer: UintRef<'_>) -> bool {
     integer.as_bytes().last().is_some_and(|byte| byte & 1 == 1)
 }
 
@@ -569,7 +569,8 @@ const MAX_MODULUS_BITS: usize = 8192;
 /// The bound of FIPS 186-5, appendix A.1.1.
 const MAX_EXPONENT_BITS: usize = 256;
 
-const RSA_ENCRYPTION: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
+pub(super) const RSA_ENCRYPTION: ObjectIdentifier =
+    ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 const RSASSA_PSS: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.10");
 const KNOWN_ALGORITHMS: [(ObjectIdentifier, &str); 6] = [
     (

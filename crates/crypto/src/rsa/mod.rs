@@ -18,22 +18,30 @@
 //! | … and aws-lc-rs refuses the key | portable code: correct, constant-time and slow |
 //!
 //! aws-lc-rs refuses public exponents of more than 33 bits.
+//!
+//! Signatures by a [`PublicKey`], which has 2048 bits, are verified in lanes too: [`Verification`]
+//! answers several [`VerifyRequest`]s at once. Keys of other sizes are for aws-lc-rs.
 
 mod arithmetic;
 #[cfg(test)]
 mod chain;
 mod key;
+mod opening;
 mod padding;
 mod pass;
 mod portable;
+mod public_key;
 mod request;
 mod signing;
 #[cfg(test)]
 mod vectors;
+mod verification;
 
 pub use key::{KeyError, PrivateKey};
+pub use public_key::{PublicKey, PublicKeyError};
 pub use request::{Scheme, SignError, SignRequest, sign_single};
 pub use signing::{OtherSigning, Signing};
+pub use verification::{Verification, VerifyError, VerifyRequest};
 
 use std::fmt;
 

@@ -111,6 +111,49 @@ pub(super) fn emsa_pss(hash: Hash, digest: &[u8], salt: &[u8], modulus_bits: usi
     em
 }
 
+/// EMSA-PSS (RFC 8017, section 9.1.2): whether an encoding is one of a message's digest, with a salt
+/// as long as that.
+///
+/// Both are public, so is what goes wrong. The encoding is as [`emsa_pss`] returns it.
+pub(super) fn emsa_pss_verify(hash: Hash, digest: &[u8], em: &[u8], modulus_bits: usize) -> bool {
+    debug_assert_eq!(digest.len(), hash.output_len());
+    debug_assert_eq!(em.len(), modulus_bits.div_ceil(8));
+    let em_bits = modulus_bits - 1;
+    let em_len = em_bits.div_ceil(8);
+    let (above, em) = em.split_at(em.len() - em_len);
+    let (h_len, salt_len) = (digest.len(), digest.len());
+    // Step 3.
+    assert!(
+        em_len >= h_len + salt_len + 2,
+        "a key has at least 2048 bits"
+    );
+    // Steps 4 and 5.
+    let db_len = em_len - h_len - 1;
+    let (masked, tail) = em.split_at(db_len);
+    let (h, trailer) = tail.split_at(h_len);
+    // Step 6, and what does not fit into em_len (RFC 8017, section 8.1.2, step 2c).
+    let unused = !(0xff >> (8 * em_len - em_bits));
+    if trailer != [0xbc] || masked[0] & unused != 0 || above.iter().any(|byte| *byte != 0) {
+        return false;
+    }
+    // Steps 7 to 9.
+    let mut db = masked.to_vec();
+    xor_mgf1(hash, h, &mut db);
+    db[0] &= !unused;
+    // Step 10.
+    let (padding, salt) = db.split_at(db_len - salt_len);
+    let (one, zeros) = padding.split_last().expect("of at least a byte by step 3");
+    if *one != 0x01 || zeros.iter().any(|byte| *byte != 0) {
+        return false;
+    }
+    // Steps 11 to 14.
+    let mut context = digest::Context::new(hash.algorithm());
+    context.update(&[0; 8]);
+    context.update(digest);
+    context.update(salt);
+    context.finish().as_ref() == h
+}
+
 /// Xors MGF1 (RFC 8017, appendix B.2.1) of `seed` into `mask`.
 fn xor_mgf1(hash: Hash, seed: &[u8], mask: &mut [u8]) {
     let mut seeded = digest::Context::new(hash.algorithm());
@@ -258,6 +301,17 @@ mod tests {
                     let top = (em.len() - used) * 8 - em[used].leading_zeros() as usize;
                     assert!(top < bits, "{bits}: {top}");
                     assert_eq!(pss_salt(hash, &em, salt.len(), bits), salt);
+                    assert!(emsa_pss_verify(hash, &digest, &em, bits));
+                    for place in 0..em.len() {
+                        let mut other = em.clone();
+                        other[place] ^= 1 << (place % 8);
+                        assert!(
+                            !emsa_pss_verify(hash, &digest, &other, bits),
+                            "{bits} {place}"
+                        );
+                    }
+                    let longer = emsa_pss(hash, &digest, &vec![seed; salt.len() + 1], bits);
+                    assert!(!emsa_pss_verify(hash, &digest, &longer, bits));
                 }
             }
         }

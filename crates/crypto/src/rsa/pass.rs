@@ -327,12 +327,8 @@ impl Prime {
         let power = |k| digits(&mod_pow2(k * DIGIT * count, &factor.prime), count);
         let mut n = digits(&factor.prime, count + 1);
         n.truncate(count);
-        // Newton's iteration doubles the correct bits of 1/n mod 2^64, from 3 at the start.
-        let mut inverse = n[0];
-        for _ in 0..5 {
-            inverse = inverse.wrapping_mul(2u64.wrapping_sub(n[0].wrapping_mul(inverse)));
-        }
-        n.push(inverse.wrapping_neg() & DIGIT_MASK);
+        let k0 = minus_inverse(n[0]);
+        n.push(k0);
         Self {
             n,
             one: power(1),
@@ -496,8 +492,18 @@ fn power_public<const L: usize>(
     }
 }
 
+/// `-1/n mod 2^52` for an odd `n`, of which the lowest digit suffices.
+pub(super) fn minus_inverse(n: u64) -> u64 {
+    // Newton's iteration doubles the correct bits of 1/n mod 2^64, from 3 at the start.
+    let mut inverse = n;
+    for _ in 0..5 {
+        inverse = inverse.wrapping_mul(2u64.wrapping_sub(n.wrapping_mul(inverse)));
+    }
+    inverse.wrapping_neg() & DIGIT_MASK
+}
+
 /// Puts a number into a lane.
-fn set<const L: usize>(to: &mut [[u64; L]], lane: usize, number: &[u64]) {
+pub(super) fn set<const L: usize>(to: &mut [[u64; L]], lane: usize, number: &[u64]) {
     assert_eq!(to.len(), number.len());
     for (to, &unit) in to.iter_mut().zip(number) {
         to[lane] = unit;
@@ -518,7 +524,7 @@ fn copy_lane<const L: usize>(to: &mut [[u64; L]], lane: usize, from: &[[u64; L]]
 }
 
 /// Puts big-endian bytes into a lane, as limbs.
-fn set_bytes<const L: usize>(to: &mut [[u64; L]], lane: usize, bytes: &[u8]) {
+pub(super) fn set_bytes<const L: usize>(to: &mut [[u64; L]], lane: usize, bytes: &[u8]) {
     assert_eq!(8 * to.len(), bytes.len());
     for (to, chunk) in to.iter_mut().zip(bytes.rchunks_exact(8)) {
         to[lane] = u64::from_be_bytes(chunk.try_into().expect("chunks of eight"));
@@ -526,7 +532,7 @@ fn set_bytes<const L: usize>(to: &mut [[u64; L]], lane: usize, bytes: &[u8]) {
 }
 
 /// Takes the limbs out of a lane, as big-endian bytes.
-fn bytes<const L: usize>(from: &[[u64; L]], lane: usize) -> Vec<u8> {
+pub(super) fn bytes<const L: usize>(from: &[[u64; L]], lane: usize) -> Vec<u8> {
     from.iter()
         .rev()
         .flat_map(|limb| limb[lane].to_be_bytes())
@@ -550,7 +556,7 @@ fn digit_count(factor: &Factor) -> usize {
 }
 
 /// Locks, also after a panic elsewhere: nothing is ever left half done under these locks.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

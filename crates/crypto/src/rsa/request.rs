@@ -50,6 +50,17 @@ impl Scheme {
         }
     }
 
+    pub(super) fn aws_lc_verification(self) -> &'static aws::RsaParameters {
+        match self {
+            Self::Pkcs1Sha256 => &aws::RSA_PKCS1_2048_8192_SHA256,
+            Self::Pkcs1Sha384 => &aws::RSA_PKCS1_2048_8192_SHA384,
+            Self::Pkcs1Sha512 => &aws::RSA_PKCS1_2048_8192_SHA512,
+            Self::PssSha256 => &aws::RSA_PSS_2048_8192_SHA256,
+            Self::PssSha384 => &aws::RSA_PSS_2048_8192_SHA384,
+            Self::PssSha512 => &aws::RSA_PSS_2048_8192_SHA512,
+        }
+    }
+
     fn aws_lc(self) -> &'static dyn aws::RsaEncoding {
         match self {
             Self::Pkcs1Sha256 => &aws::RSA_PKCS1_SHA256,

@@ -159,7 +159,7 @@ fn specimen(key: &OnceLock<PrivateKey>, der: &[u8]) -> SignRequest {
 
 /// As long as what a TLS 1.3 server signs: 64 spaces, the context string, a zero, and the hash of
 /// the transcript (RFC 8446, section 4.4.3).
-const MESSAGE: &[u8] = &[0x20; 64 + 33 + 1 + 32];
+pub(super) const MESSAGE: &[u8] = &[0x20; 64 + 33 + 1 + 32];
 const SALT: &[u8] = &[0x5a; 32];
 
 #[cfg(test)]

