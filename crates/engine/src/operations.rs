@@ -69,6 +69,7 @@ pub fn for_each_work(
         visitor.visit(rsa::Signing::new(backend, size)?);
     }
     visitor.visit(rsa::OtherSigning);
+    visitor.visit(rsa::Verification::new(backend)?);
     for curve in ecdsa::Curve::ALL {
         visitor.visit(ecdsa::Signing::new(backend, curve)?);
         visitor.visit(ecdsa::Verification::new(backend, curve)?);
@@ -104,6 +105,7 @@ macro_rules! requests {
 
 requests! {
     rsa::SignRequest => rsa::Signing,
+    rsa::VerifyRequest => rsa::Verification,
     ecdsa::SignRequest => ecdsa::Signing,
     ecdsa::VerifyRequest => ecdsa::Verification,
     ed25519::SignRequest => ed25519::Signing,

@@ -165,6 +165,11 @@ fn describe(name: &str) -> Description {
             openssl(&["rsa4096"], "+R1:"),
         ),
         "rsa-sign" => ("RSA signature of another size: 2560 bits", &[], None),
+        "rsa2048-verify" => (
+            "check of an RSA-2048 signature, PSS with SHA-256, by a key not met before",
+            &[PORT_LIMIT],
+            openssl(&["rsa2048"], "+R2:"),
+        ),
         "p256-ecdsa-sign" => (
             "ECDSA signature with P-256 and SHA-256",
             &[],

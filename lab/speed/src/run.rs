@@ -401,7 +401,10 @@ mod tests {
             .iter()
             .map(|operation| operation.name)
             .collect();
-        assert_eq!(names, ["rsa2048-sign", "power-1024", "port-limit"]);
+        assert_eq!(
+            names,
+            ["rsa2048-sign", "rsa2048-verify", "power-1024", "port-limit"]
+        );
     }
 
     #[test]
