@@ -1,8 +1,7 @@
 //! Verification of signatures, in certificates and over handshakes, through the engine.
 //!
-//! ECDSA on P-256 and P-384, Ed25519 and ML-DSA run in passes. RSA does not: its verification is
-//! one of the cheapest operations of a handshake as it is. That, P-521 and whatever else aws-lc-rs
-//! verifies stays with aws-lc-rs.
+//! ECDSA on P-256 and P-384, Ed25519, ML-DSA and RSA with 2048 bits run in passes. RSA of other
+//! sizes, P-521 and whatever else aws-lc-rs verifies stays with aws-lc-rs.
 //!
 //! A verifier can only say yes or no. When the engine is full or has been shut down, aws-lc-rs
 //! answers at once instead: no peer is called a forger because this machine is busy.
@@ -11,7 +10,7 @@ use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls_pki_types::{
     AlgorithmIdentifier, InvalidSignature, SignatureVerificationAlgorithm, alg_id,
 };
-use widelane_crypto::{ecdsa, ed25519, mldsa};
+use widelane_crypto::{ecdsa, ed25519, mldsa, rsa};
 use widelane_engine::Engine;
 
 use crate::jobs::{Failure, run};
@@ -55,6 +54,8 @@ enum Kind {
     Ecdsa(ecdsa::Curve, ecdsa::Hash),
     Ed25519,
     MlDsa(mldsa::Size),
+    /// rustls has no algorithm for RSA that refuses 2048 bits.
+    Rsa(rsa::Scheme),
 }
 
 impl Kind {
@@ -66,6 +67,7 @@ impl Kind {
             alg_id::ML_DSA_87 => return Some(Self::MlDsa(mldsa::Size::MlDsa87)),
             alg_id::ECDSA_P256 => ecdsa::Curve::P256,
             alg_id::ECDSA_P384 => ecdsa::Curve::P384,
+            alg_id::RSA_ENCRYPTION => return rsa_scheme(signature).map(Self::Rsa),
             _ => return None,
         };
         let hash = match signature {
@@ -99,6 +101,11 @@ impl Kind {
             Self::MlDsa(size) => {
                 let key = mldsa::PublicKey::from_bytes(size, key).ok()?;
                 let request = mldsa::VerifyRequest::new(&key, message, signature);
+                run(engine, request).map(|verdict| verdict.is_ok())
+            }
+            Self::Rsa(scheme) => {
+                let key = rsa::PublicKey::from_pkcs1_der(key).ok()?;
+                let request = rsa::VerifyRequest::new(&key, scheme, message, signature);
                 run(engine, request).map(|verdict| verdict.is_ok())
             }
         })
@@ -136,4 +143,16 @@ impl SignatureVerificationAlgorithm for InPasses {
     fn signature_alg_id(&self) -> AlgorithmIdentifier {
         self.theirs.signature_alg_id()
     }
+}
+
+fn rsa_scheme(signature: AlgorithmIdentifier) -> Option<rsa::Scheme> {
+    Some(match signature {
+        alg_id::RSA_PKCS1_SHA256 => rsa::Scheme::Pkcs1Sha256,
+        alg_id::RSA_PKCS1_SHA384 => rsa::Scheme::Pkcs1Sha384,
+        alg_id::RSA_PKCS1_SHA512 => rsa::Scheme::Pkcs1Sha512,
+        alg_id::RSA_PSS_SHA256 => rsa::Scheme::PssSha256,
+        alg_id::RSA_PSS_SHA384 => rsa::Scheme::PssSha384,
+        alg_id::RSA_PSS_SHA512 => rsa::Scheme::PssSha512,
+        _ => return None,
+    })
 }

@@ -40,12 +40,12 @@ fn clients_certificates_of_every_kind_are_verified_in_both_roles() {
                 }
             });
             let versions = versions as u64;
-            if kind != "rsa2048" {
-                let jobs = |operation| counted(&engine, &format!("{kind}-{operation}")).jobs;
-                assert_eq!(jobs("sign"), versions, "{kind}");
-                // That of the certificate and that of the handshake.
-                assert_eq!(jobs("verify"), 2 * versions, "{kind}");
-            }
+            let jobs = |operation| counted(&engine, &format!("{kind}-{operation}")).jobs;
+            // Our server signs with RSA as well, and our client verifies such signatures.
+            let roles = if kind == "rsa2048" { 2 } else { 1 };
+            assert_eq!(jobs("sign"), roles * versions, "{kind}");
+            // That of the certificate and that of the handshake.
+            assert_eq!(jobs("verify"), roles * 2 * versions, "{kind}");
         }
     }
 }
@@ -95,11 +95,9 @@ fn forged_handshakes_are_refused_beside_good_ones() {
                     }
                 }
             });
-            if kind != "rsa2048" {
-                let verify = counted(&engine, &format!("{kind}-verify"));
-                assert_eq!(verify.jobs, 2 * 12);
-                assert!(3 * verify.passes <= verify.jobs, "{} passes", verify.passes);
-            }
+            let verify = counted(&engine, &format!("{kind}-verify"));
+            assert_eq!(verify.jobs, 2 * 12);
+            assert!(3 * verify.passes <= verify.jobs, "{} passes", verify.passes);
         }
     }
 }
@@ -205,7 +203,7 @@ fn the_same_algorithms_are_offered_as_by_aws_lc() {
 fn without_the_engine_aws_lc_verifies() {
     let stopped = engine();
     stopped.shutdown();
-    for (kind, identity) in &Identity::each()[1..] {
+    for (kind, identity) in &Identity::each() {
         let (algorithm, key, signature) = specimen(&stopped, identity);
         assert!(
             algorithm
@@ -253,6 +251,27 @@ fn forms_of_keys_that_have_no_lanes_are_aws_lcs() {
     assert_eq!(counted(&engine, "p256-ecdsa-verify").jobs, 1);
 }
 
+#[test]
+fn rsa_keys_of_other_sizes_are_aws_lcs() {
+    let engine = engine();
+    for (pem, jobs) in [(RSA_2048, 3), (RSA_2176, 0), (RSA_3072, 0), (RSA_4096, 0)] {
+        let before = counted(&engine, "rsa2048-verify").jobs;
+        let (algorithm, key, signature) = specimen(&engine, &Identity::rsa(pem));
+        let verify = |key: &[u8], message: &[u8], signature: &[u8]| {
+            let verdict = algorithm.verify_signature(key, message, signature);
+            verdict.is_ok()
+        };
+        assert!(verify(&key, MESSAGE, &signature));
+        assert!(!verify(&key, b"other", &signature));
+        assert!(!verify(&key, MESSAGE, &signature[1..]));
+        // What is no key at all is refused by both.
+        for bad in [&key[..64], &key[1..], &[0], &[]] {
+            assert!(!verify(bad, MESSAGE, &signature));
+        }
+        assert_eq!(counted(&engine, "rsa2048-verify").jobs, before + jobs);
+    }
+}
+
 const MESSAGE: &[u8] = b"a message";
 
 /// The algorithm of `identity` through `engine`, its public key and a signature of [`MESSAGE`].
@@ -274,7 +293,10 @@ fn specimen(
     let (_, algorithms) = mapping
         .find(|(scheme, _)| *scheme == signer.scheme())
         .unwrap();
+    let info = key.public_key().unwrap();
     let key_len = match algorithms[0].public_key_alg_id() {
+        // Behind the headers of two sequences and a bit string, and the algorithm.
+        alg_id::RSA_ENCRYPTION => info.len() - 24,
         alg_id::ECDSA_P256 => 65,
         alg_id::ECDSA_P384 => 97,
         alg_id::ED25519 => 32,
@@ -282,7 +304,6 @@ fn specimen(
         alg_id::ML_DSA_65 => 1952,
         _ => 2592,
     };
-    let info = key.public_key().unwrap();
     let public = info[info.len() - key_len..].to_vec();
     (algorithms[0], public, signer.sign(MESSAGE).unwrap())
 }
