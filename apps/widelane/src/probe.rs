@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Instant;
-use widelane_frequency::{Distribution, Machine, Penalty, Profile, picture, probe};
+use widelane_frequency::{
+    Distribution, Estimate, Machine, Penalty, Profile, Siblings, picture, probe,
+};
 
 /// Measure what wide code does to the clock of this machine
 #[derive(clap::Args)]
@@ -173,21 +175,51 @@ fn table(profile: &Profile) -> String {
             text.push_str("\nhand-over to another core: n/a: this process may use one CPU only\n")
         }
     }
+    hyperthreads(&mut text, &profile.siblings);
     text.push_str("\ncounters\n");
     for counter in &profile.counters {
-        let read: Vec<_> = counter
+        let clocks = counter
             .ghz
             .iter()
-            .map(|(class, ghz)| format!("{class} {ghz:.3} GHz"))
-            .collect();
-        let said = counter
-            .why_not
-            .as_ref()
-            .map_or(read.join(", "), |why| format!("n/a: {why}"));
+            .map(|(class, ghz)| format!("{class} {ghz:.3} GHz"));
+        let shares = counter
+            .share
+            .iter()
+            .map(|(class, share)| format!("{class} {:.1} %", 100.0 * share));
+        let said = match &counter.why_not {
+            Some(why) => format!("n/a: {why}"),
+            None => clocks.chain(shares).collect::<Vec<_>>().join(", "),
+        };
         let _ = writeln!(text, "  {}: {said}", counter.name);
     }
     let _ = writeln!(text, "\n{}", verdict(&profile.penalty()));
     text
+}
+
+fn hyperthreads(text: &mut String, siblings: &Siblings) {
+    let Some((scalar, other)) = siblings.cpus else {
+        let why = siblings.why_not.as_deref().unwrap_or("not measured");
+        let _ = writeln!(text, "\nhyperthreads of one core: n/a: {why}");
+        return;
+    };
+    let _ = writeln!(
+        text,
+        "\nscalar code on CPU {scalar} beside a class on CPU {other}, of its pace beside nothing\n\
+         {:<10} {:>9} {:>15} {:>11} {:>15}",
+        "beside", "clock", "95 %", "throughput", "95 %"
+    );
+    let interval = |pace: &Estimate| format!("{:.1}–{:.1}%", 100.0 * pace.low, 100.0 * pace.high);
+    for beside in &siblings.pace {
+        let _ = writeln!(
+            text,
+            "{:<10} {:>8.1}% {:>15} {:>10.1}% {:>15}",
+            beside.class,
+            100.0 * beside.clock.value,
+            interval(&beside.clock),
+            100.0 * beside.throughput.value,
+            interval(&beside.throughput),
+        );
+    }
 }
 
 fn spread(distribution: &Distribution) -> String {

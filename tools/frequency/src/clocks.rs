@@ -35,6 +35,8 @@ pub(crate) struct Schedule {
     /// Before each slot, until the clock has forgotten the condition before.
     pub(crate) settle: Duration,
     pub(crate) slot: Duration,
+    /// Whether to measure on numbers of cores between one and all.
+    pub(crate) between: bool,
 }
 
 /// The spelling of a class in profiles and tables.
@@ -49,8 +51,8 @@ pub fn class_name(class: Class) -> &'static str {
     }
 }
 
-/// Measures every class that runs here on one, two, four … and all of `cpus` at once, and calls
-/// `progress` with the share that is done.
+/// Measures every class that runs here on one, two, four … and all of `cpus` at once (or on one and
+/// all), and calls `progress` with the share that is done.
 pub(crate) fn clocks(
     cpus: &[usize],
     hertz: f64,
@@ -63,10 +65,21 @@ pub(crate) fn clocks(
         .collect();
     let conditions: Vec<_> = counts(cpus.len())
         .into_iter()
+        .filter(|&cores| schedule.between || cores == 1 || cores == cpus.len())
         .flat_map(|cores| classes.iter().map(move |&class| (class, cores)))
         .collect();
-    let slots = measure(cpus, hertz, schedule, &conditions, progress);
+    clocks_of(&conditions, cpus, hertz, schedule, progress)
+}
 
+/// The same for these classes on these numbers of cores.
+fn clocks_of(
+    conditions: &[(Class, usize)],
+    cpus: &[usize],
+    hertz: f64,
+    schedule: Schedule,
+    progress: &(dyn Fn(f64) + Sync),
+) -> Vec<Clock> {
+    let slots = measure(cpus, hertz, schedule, conditions, progress);
     let mut found = Vec::new();
     for (at, &(class, cores)) in conditions.iter().enumerate() {
         let scalar = conditions
@@ -94,8 +107,8 @@ pub(crate) fn clocks(
 
 /// What one slot showed.
 #[derive(Clone, Copy)]
-struct Slot {
-    ghz: f64,
+pub(crate) struct Slot {
+    pub(crate) ghz: f64,
     vanished: f64,
 }
 
@@ -152,7 +165,7 @@ fn measure(
 }
 
 /// One slot on one core.
-fn slot(class: Class, hertz: f64, schedule: Schedule) -> Option<Slot> {
+pub(crate) fn slot(class: Class, hertz: f64, schedule: Schedule) -> Option<Slot> {
     let span = |time: Duration| (time.as_secs_f64() * hertz) as u64;
     let settled = ticks() + span(schedule.settle);
     while ticks() < settled {
@@ -210,6 +223,11 @@ const RESOLUTION: f64 = 0.005;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::{allowed_cpus, ticks_per_second};
+    use std::fmt::Write as _;
+    use std::process::{Command, Stdio};
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::time::Instant;
 
     #[test]
     fn cores_are_doubled_until_all_are_active() {
@@ -219,6 +237,98 @@ mod tests {
         assert_eq!(counts(8), [1, 2, 4, 8]);
         assert!(counts(0).is_empty());
     }
+
+    /// A thread on the same CPU takes a known share of it away, in bursts much shorter than a slot.
+    #[test]
+    fn what_is_taken_away_is_found_within_the_interval() {
+        let hertz = ticks_per_second();
+        let cpu = *allowed_cpus().last().unwrap();
+        let alone = || vanishing(cpu, hertz, None).0;
+        for share in [0.1, 0.25] {
+            let (mut held, mut quiet, mut heard) = (0, 0, String::new());
+            for _ in 0..2 * INJECTIONS {
+                let others = alone();
+                let (found, truth) = vanishing(cpu, hertz, Some(share));
+                let _ = writeln!(heard, "{truth:.4} in {found:?}, others {others:?}");
+                // What others take from this CPU is not the injector's.
+                if others.high <= QUIET && found.high - found.low <= QUIET {
+                    quiet += 1;
+                    let held_in = found.low - others.high..=found.high - others.low;
+                    held += usize::from(held_in.contains(&truth));
+                }
+                if quiet == INJECTIONS {
+                    break;
+                }
+            }
+            if quiet < INJECTIONS {
+                println!("SKIP: CPU {cpu} is too busy for a controlled load:\n{heard}");
+                return;
+            }
+            assert!(2 * held > INJECTIONS, "{held} of {INJECTIONS}:\n{heard}");
+            println!("{heard}");
+        }
+    }
+
+    /// What vanishes from `cpu` while an injector takes `share` of it, and the share that it took by
+    /// the kernel's account. Both are real-time threads where that is allowed, so that the load of
+    /// the machine is not measured with them.
+    fn vanishing(cpu: usize, hertz: f64, share: Option<f64>) -> (Estimate, f64) {
+        let done = AtomicBool::new(false);
+        let ready = Barrier::new(2);
+        std::thread::scope(|scope| {
+            let injector = scope.spawn(|| {
+                pin(cpu).unwrap();
+                make_real_time(2);
+                ready.wait();
+                let (start, used) = (Instant::now(), cpu_time());
+                while !done.load(Relaxed) {
+                    let until = cpu_time() + PERIOD.mul_f64(share.unwrap_or(0.0));
+                    while share.is_some() && cpu_time() < until {}
+                    std::thread::sleep(PERIOD.mul_f64(1.0 - share.unwrap_or(0.0)));
+                }
+                (cpu_time() - used).as_secs_f64() / start.elapsed().as_secs_f64()
+            });
+            let probe = scope.spawn(|| {
+                // The threads of the measurement inherit it.
+                make_real_time(1);
+                ready.wait();
+                clocks_of(&[(Class::Scalar, 1)], &[cpu], hertz, INJECTED, &|_| ())
+            });
+            let found = probe.join().unwrap();
+            done.store(true, Relaxed);
+            let truth = injector.join().unwrap();
+            // The kernel takes the CPU from real-time threads that want more than nineteen
+            // twentieths of a second.
+            std::thread::sleep(Duration::from_millis(150));
+            (found[0].vanished, truth)
+        })
+    }
+
+    /// Where that is not allowed, the thread stays as it was.
+    fn make_real_time(priority: u32) {
+        let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
+        let _ = Command::new("chrt")
+            .args(["-f", "-p", &priority.to_string(), &thread])
+            .stderr(Stdio::null())
+            .status();
+    }
+
+    fn cpu_time() -> Duration {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    }
+
+    /// Each time that the injector wakes costs some 25 µs besides, which `alone` sees too.
+    const PERIOD: Duration = Duration::from_millis(3);
+    const INJECTIONS: usize = 3;
+    /// If others take more, or the interval is wider, nothing can be said.
+    const QUIET: f64 = 0.05;
+    const INJECTED: Schedule = Schedule {
+        rounds: 24,
+        settle: Duration::from_millis(1),
+        slot: Duration::from_millis(15),
+        between: false,
+    };
 
     #[test]
     fn shares_of_time_are_means() {

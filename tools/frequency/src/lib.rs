@@ -19,6 +19,7 @@ mod machine;
 mod picture;
 mod policy;
 mod profile;
+mod siblings;
 mod spin;
 mod transitions;
 
@@ -31,4 +32,5 @@ pub use machine::Machine;
 pub use picture::picture;
 pub use policy::clock;
 pub use profile::{Depth, Penalty, Profile, ProfileError, Stale, probe};
+pub use siblings::{Beside, Siblings};
 pub use transitions::Transition;

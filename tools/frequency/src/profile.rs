@@ -1,16 +1,19 @@
 //! The profile of a machine: made by measuring, kept as JSON, stale on another processor.
 
-use crate::clocks::{Clock, Schedule, clocks};
+use crate::clocks::{Clock, Schedule, class_name, clocks};
 use crate::counters::{Counter, counters};
-use crate::estimate::Estimate;
+use crate::estimate::{Distribution, Estimate};
 use crate::handover::{HandOver, hand_over};
 use crate::machine::{Machine, allowed_cpus, siblings, ticks_per_second};
+use crate::siblings::{Siblings, interplay};
 use crate::transitions::{Transition, transitions};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use widelane_cpu::licence::Class;
 
 /// What was measured on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,6 +38,9 @@ pub struct Profile {
     pub transitions: Vec<Transition>,
     /// Hand-over between two of the CPUs; `None` where there is one only.
     pub hand_over: Option<HandOver>,
+    /// What wide code does to the other hyperthread of its core.
+    #[serde(default)]
+    pub siblings: Siblings,
     /// Counters that exist beside the clocks above, or why they do not.
     pub counters: Vec<Counter>,
 }
@@ -127,6 +133,9 @@ pub fn probe(quick: bool, progress: &(dyn Fn(&str, f64) + Sync)) -> Profile {
             progress("edges of wide code", done);
         }),
         hand_over: other.and_then(|other| hand_over(first, other, hertz, hand_overs)),
+        siblings: interplay(&cpus, siblings, hertz, schedule, &|done| {
+            progress("hyperthreads", done);
+        }),
         counters: counters(first, hertz),
         cpus,
     }
@@ -155,20 +164,93 @@ impl Profile {
     ///
     /// When it is no profile, or says what cannot be.
     pub fn from_json(text: &str) -> Result<Self, String> {
-        let profile: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let plausible = |estimate: &Estimate| {
-            estimate.value.is_finite()
-                && estimate.low <= estimate.value
-                && estimate.value <= estimate.high
-        };
-        let fine = |clock: &Clock| {
-            plausible(&clock.ghz) && plausible(&clock.of_scalar) && clock.of_scalar.low > 0.0
-        };
-        if profile.clocks.iter().all(fine) {
-            Ok(profile)
-        } else {
-            Err("a clock is outside its own interval".to_owned())
+        if text.len() > LONGEST {
+            return Err(format!("it is longer than {LONGEST} bytes"));
         }
+        let profile: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        match profile.absurdity() {
+            Some(what) => Err(format!("{what} cannot be")),
+            None => Ok(profile),
+        }
+    }
+
+    /// What in this profile cannot be, so that no decision is made on it.
+    fn absurdity(&self) -> Option<String> {
+        let within = |value: f64, low: f64, high: f64| (low..=high).contains(&value);
+        let estimate = |e: &Estimate, low: f64, high: f64| {
+            within(e.low, low, e.value) && within(e.high, e.value, high)
+        };
+        let distribution = |d: &Distribution| {
+            let rising = [0.0, d.p5, d.p50, d.p95, d.p99, d.max, LONGEST_TIME];
+            d.count > 0 && rising.is_sorted()
+        };
+        let class = |name: &str| {
+            Class::ALL
+                .into_iter()
+                .any(|class| class_name(class) == name)
+        };
+
+        let lists = [
+            self.clocks.len(),
+            self.transitions.len(),
+            self.counters.len(),
+        ];
+        if self.cpus.len() > MOST || lists.iter().any(|&length| length > MOST) {
+            return Some(format!("a list with more than {MOST} entries"));
+        }
+        if !within(self.tsc_ghz, 0.0, HIGHEST_GHZ) {
+            return Some(format!("a time-stamp counter of {} GHz", self.tsc_ghz));
+        }
+        let mut seen = HashSet::new();
+        for clock in &self.clocks {
+            let fine = class(&clock.class)
+                && within(clock.cores as f64, 1.0, MOST as f64)
+                && clock.ghz.low > 0.0
+                && estimate(&clock.ghz, 0.0, HIGHEST_GHZ)
+                && clock.of_scalar.low > 0.0
+                && estimate(&clock.of_scalar, 0.0, HIGHEST_RATIO)
+                && estimate(&clock.vanished, 0.0, HIGHEST_RATIO)
+                && seen.insert((&clock.class, clock.cores));
+            if !fine {
+                return Some(format!("the clock of {:?} on {}", clock.class, clock.cores));
+            }
+        }
+        for edge in &self.transitions {
+            let fine = class(&edge.class)
+                && distribution(&edge.stall_us)
+                && distribution(&edge.control_us)
+                && edge.tail_us.as_ref().is_none_or(distribution)
+                && within(edge.after, 0.0, HIGHEST_RATIO);
+            if !fine {
+                return Some(format!("the edges of {:?}", edge.class));
+            }
+        }
+        if let Some(ways) = &self.hand_over {
+            let ns = [
+                &ways.spinning_ns,
+                &ways.sleeping_ns,
+                &ways.pool_call_ns,
+                &ways.migration_ns,
+            ];
+            if !ns.into_iter().all(distribution) {
+                return Some("the hand-over to another core".to_owned());
+            }
+        }
+        for beside in &self.siblings.pace {
+            let paces = [&beside.clock, &beside.throughput];
+            let fine = |pace: &Estimate| estimate(pace, 0.0, HIGHEST_RATIO);
+            if !class(&beside.class) || !paces.into_iter().all(fine) {
+                return Some(format!("the pace beside {:?}", beside.class));
+            }
+        }
+        for counter in &self.counters {
+            let ghz = |(name, ghz): &(String, f64)| class(name) && within(*ghz, 0.0, HIGHEST_GHZ);
+            let share = |(name, share): &(String, f64)| class(name) && within(*share, 0.0, 1.5);
+            if !counter.ghz.iter().all(ghz) || !counter.share.iter().all(share) {
+                return Some(format!("what {:?} counted", counter.name));
+            }
+        }
+        None
     }
 
     /// Keeps the profile; a reader never sees half of it.
@@ -250,7 +332,14 @@ impl Profile {
 }
 
 /// The version of the format.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
+/// What no profile exceeds: bytes, entries of a list, GHz, a share of something, and a time in
+/// nanoseconds or microseconds.
+const LONGEST: usize = 4 << 20;
+const MOST: usize = 1 << 14;
+const HIGHEST_GHZ: f64 = 20.0;
+const HIGHEST_RATIO: f64 = 1000.0;
+const LONGEST_TIME: f64 = 1e12;
 /// A loss of clock below this changes no decision.
 const MATTERS: f64 = 0.015;
 /// Under a minute on any number of cores, and under two seconds.
@@ -258,11 +347,13 @@ const THOROUGH: Schedule = Schedule {
     rounds: 40,
     settle: Duration::from_millis(5),
     slot: Duration::from_millis(15),
+    between: true,
 };
 const QUICK: Schedule = Schedule {
     rounds: 9,
     settle: Duration::from_millis(3),
     slot: Duration::from_millis(4),
+    between: false,
 };
 
 #[cfg(test)]
@@ -295,6 +386,7 @@ pub(crate) mod tests {
             clocks: vec![clock("scalar", scalar), clock("512-heavy", heavy)],
             transitions: Vec::new(),
             hand_over: None,
+            siblings: Siblings::default(),
             counters: Vec::new(),
         }
     }
@@ -333,8 +425,43 @@ pub(crate) mod tests {
             error.contains("profile.json") && error.contains("widelane probe"),
             "{error}"
         );
-        let absurd = serde_json::to_string(&kept).unwrap().replace("1.9", "-1.9");
-        assert!(Profile::from_json(&absurd).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let text = include_str!("../tests/data/profile.json");
+        let sound = serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert!(Profile::from_json(text).is_ok());
+        for (place, absurd) in [
+            ("/tsc_ghz", "-1"),
+            ("/clocks/0/ghz/value", "-2.8"),
+            ("/clocks/0/ghz/high", "1e300"),
+            ("/clocks/1/of_scalar/low", "0"),
+            ("/clocks/1/of_scalar/low", "1.5"),
+            ("/clocks/0/vanished/low", "-0.1"),
+            ("/clocks/0/class", "\"1024-heavy\""),
+            ("/clocks/1/class", "\"scalar\""),
+            ("/clocks/0/cores", "0"),
+            ("/transitions/0/stall_us/p50", "1e9"),
+            ("/transitions/0/after", "-1"),
+            ("/hand_over/spinning_ns/p5", "-5"),
+            ("/siblings/pace/0/clock/value", "2000"),
+            ("/counters/0/ghz/0/1", "99"),
+        ] {
+            let mut changed = sound.clone();
+            *changed.pointer_mut(place).unwrap() = serde_json::from_str(absurd).unwrap();
+            let error = Profile::from_json(&changed.to_string()).unwrap_err();
+            assert!(error.ends_with("cannot be"), "{place}: {error}");
+        }
+        // What JSON has no number for, and lists without end.
+        let infinite = text.replacen("2.8,", "1e999,", 1);
+        assert_ne!(infinite, text);
+        assert!(Profile::from_json(&infinite).is_err());
+        let mut long = sound.clone();
+        long["cpus"] = (0..=MOST).collect();
+        let error = Profile::from_json(&long.to_string()).unwrap_err();
+        assert!(error.contains("more than"), "{error}");
+        assert!(Profile::from_json(&" ".repeat(LONGEST + 1)).is_err());
     }
 
     #[test]

@@ -120,6 +120,41 @@ pub(crate) fn spin(class: Class, rounds: u64) -> u64 {
     unreachable!("no class runs on this architecture")
 }
 
+/// Runs `rounds` of additions that do not wait for each other, as many as the core takes at once, and
+/// returns the ticks of the time-stamp counter that it took.
+pub(crate) fn additions(rounds: u64) -> u64 {
+    if rounds == 0 {
+        return 0;
+    }
+    let start = ticks();
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the code reads and writes registers only, all of which are declared; the counter is not
+    // zero at first, so that the loop ends after that many rounds.
+    unsafe {
+        core::arch::asm!(
+            "2:",
+            "add {a}, {step}",
+            "add {b}, {step}",
+            "add {c}, {step}",
+            "add {d}, {step}",
+            "add {e}, {step}",
+            "add {f}, {step}",
+            "dec {rounds}",
+            "jnz 2b",
+            a = inout(reg) 1u64 => _,
+            b = inout(reg) 2u64 => _,
+            c = inout(reg) 3u64 => _,
+            d = inout(reg) 4u64 => _,
+            e = inout(reg) 5u64 => _,
+            f = inout(reg) 6u64 => _,
+            step = in(reg) 7u64,
+            rounds = inout(reg) rounds => _,
+            options(nomem, nostack),
+        );
+    }
+    ticks().saturating_sub(start)
+}
+
 /// The time-stamp counter now.
 pub(crate) fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
