@@ -181,7 +181,7 @@ where
             Width::Wide => self.job.work.pass(requests),
             Width::Narrow => narrow.job.work.pass(requests),
         };
-        core::ran(width);
+        core::ran();
         outputs
     }
 

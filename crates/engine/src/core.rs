@@ -5,64 +5,33 @@
 use std::cell::Cell;
 use std::time::Instant;
 
-use widelane_batching::{Core, Width};
+use widelane_batching::Core;
 
 /// Says that the calling thread runs passes only.
 pub(crate) fn dedicate() {
-    HERE.with(|here| {
-        here.set(Past {
-            dedicated: true,
-            ..here.get()
-        });
-    });
+    DEDICATED.set(true);
 }
 
 /// Whether the calling thread runs passes only.
 pub(crate) fn is_dedicated() -> bool {
-    HERE.get().dedicated
+    DEDICATED.get()
 }
 
 /// The core as a pass is about to begin on it.
 pub(crate) fn now() -> Core {
-    let here = HERE.get();
-    let now = Instant::now();
-    let since = |ended: Option<Instant>| {
-        let passed = now.saturating_duration_since(ended?);
-        Some(u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX))
-    };
+    let passed = |ended: Instant| u64::try_from(ended.elapsed().as_nanos()).unwrap_or(u64::MAX);
     Core {
-        dedicated: here.dedicated,
-        since_wide: since(here.wide),
-        since_narrow: since(here.narrow),
+        dedicated: is_dedicated(),
+        since: ENDED.get().map(passed),
     }
 }
 
-/// Notes that a pass of this width has just ended.
-pub(crate) fn ran(width: Width) {
-    HERE.with(|here| {
-        let mut past = here.get();
-        let ended = match width {
-            Width::Wide => &mut past.wide,
-            Width::Narrow => &mut past.narrow,
-        };
-        *ended = Some(Instant::now());
-        here.set(past);
-    });
-}
-
-#[derive(Clone, Copy)]
-struct Past {
-    dedicated: bool,
-    wide: Option<Instant>,
-    narrow: Option<Instant>,
+/// Notes that a pass has just ended.
+pub(crate) fn ran() {
+    ENDED.set(Some(Instant::now()));
 }
 
 thread_local! {
-    static HERE: Cell<Past> = const {
-        Cell::new(Past {
-            dedicated: false,
-            wide: None,
-            narrow: None,
-        })
-    };
+    static DEDICATED: Cell<bool> = const { Cell::new(false) };
+    static ENDED: Cell<Option<Instant>> = const { Cell::new(None) };
 }

@@ -4,7 +4,7 @@
 
 use aws_lc_rs::signature::{self, RsaParameters, UnparsedPublicKey};
 use widelane_crypto::rsa::{PrivateKey, Scheme, SignRequest, Signing};
-use widelane_crypto::{Backend, Outcome, Preference, Work};
+use widelane_crypto::{Backend, Outcome, Preference, Work, x25519};
 use widelane_engine::{
     Clock, Config, Engine, Idle, OperationCounters, Placement, Request, Toll, Visitor,
     for_each_work,
@@ -158,10 +158,19 @@ fn an_isolated_pass_is_narrow_where_wide_ones_cost_their_neighbours() {
     })
     .unwrap();
     engine.calibrate();
-    fill_passes(&engine);
-    let derive = of(&engine, "x25519-derive");
+    let derivation = x25519::Derivation::new(Backend::AwsLc).unwrap();
+    let worker = engine.worker();
+    let lanes = of(&engine, derivation.name()).lanes;
+    let submit = |_| worker.submit(derivation.specimen()).unwrap();
+    let tickets: Vec<_> = (0..lanes).map(submit).collect();
+    while worker.turn(Idle::Yes) > 0 {}
+    for ticket in tickets {
+        ticket.wait().unwrap().unwrap();
+    }
+    let derive = of(&engine, derivation.name());
+    // This thread had run none before.
     assert_eq!(derive.narrow, derive.passes, "{derive:?}");
-    assert_eq!(derive.on_vector_cores, 0);
+    assert_eq!((derive.jobs, derive.on_vector_cores), (lanes as u64, 0));
     skip_without_lanes(&engine);
 }
 
