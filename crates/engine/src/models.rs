@@ -295,6 +295,7 @@ fn on_a_vector_core() -> Engine {
         Config {
             placement,
             queue_limit: 4,
+            ..Config::default()
         },
         adders(),
     )
