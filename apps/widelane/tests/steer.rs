@@ -227,6 +227,23 @@ fn a_program_is_run_on_its_side_and_its_status_passed_on() {
     assert!(complaint.contains("no-such-program"), "{complaint}");
 }
 
+/// What runs in a container from outside has a session leader that the container does not see.
+#[test]
+fn a_container_without_its_session_leader_will_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let apart = ["--pid", "--fork", "--mount-proc"];
+    let allowed = Command::new("unshare").args(apart).arg("true").output();
+    if !allowed.is_ok_and(|output| output.status.success()) {
+        println!("SKIP: a PID namespace cannot be had");
+        return;
+    }
+    let mut command = Command::new("unshare");
+    command.args(apart).arg(widelane().get_program());
+    command.args(["run", "--wide", "--state-dir"]);
+    command.arg(folder.path()).args(["--", "echo", "done"]);
+    assert_eq!(text(&command.output().unwrap()), "done\n");
+}
+
 #[test]
 fn signals_are_passed_on_and_told_by_the_status() {
     let folder = tempfile::tempdir().unwrap();

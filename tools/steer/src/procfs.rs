@@ -74,9 +74,13 @@ pub(crate) fn own_id() -> io::Result<ThreadId> {
     Ok(ThreadId { tid, start })
 }
 
-/// The session of this process; 0 if it cannot be told.
+/// The session of this process; 0 if it cannot be told, or if its leader is outside of this PID
+/// namespace.
 pub(crate) fn own_session() -> i32 {
-    rustix::process::getsid(None).map_or(0, |session| session.as_raw_nonzero().get())
+    // As everybody's else: rustix's `getsid` takes the kernel's 0 for impossible and panics.
+    let stat = fs::read_to_string("/proc/self/stat").ok();
+    stat.and_then(|text| Stat::parse(&text))
+        .map_or(0, |stat| stat.session)
 }
 
 /// This boot, by a number that no other boot has.
