@@ -3,13 +3,14 @@
 mod common;
 
 use std::io::{self, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use common::*;
+use socket2::{Domain, Socket, Type};
 use widelane_terminator::{Backend, ClientAuth, ClientAuthMode, Config, Server};
 
 const MEGABYTES_8: usize = 8 << 20;
@@ -230,9 +231,12 @@ fn a_backend_that_breaks_off_breaks_off_the_client() {
 #[test]
 fn a_backend_that_is_not_there_ends_the_connection_politely() {
     let files = Files::new();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let backend = Backend::Tcp(free.local_addr().expect("an address"));
-    drop(free);
+    // Bound and never listening: connections are refused, and nobody else is given the port.
+    let deaf = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    deaf.bind(&any.into()).expect("a port");
+    let address = deaf.local_addr().expect("an address").as_socket();
+    let backend = Backend::Tcp(address.expect("an IP address"));
     let server = start(&with_backend(&files, backend));
     let mut stream = hello(server.addresses()[0]).expect("TLS");
     let mut all = Vec::new();
