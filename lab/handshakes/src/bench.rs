@@ -3,14 +3,13 @@
 use crate::condition::Condition;
 use crate::machine;
 use crate::memory;
+use crate::record::{MOMENT, Record};
 use crate::servers::{self, Contender, Side};
 use crate::stage::{Drive, SERVER_CPU, Stage, TrialError, raise_descriptors};
 use crate::summary::{median_of, median_ratio, ratio, sum_of, table, whole};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// What the long comparison does.
@@ -65,24 +64,18 @@ pub fn bench(
     if stage.options.nginx.is_some() {
         sides.push(Side::Nginx);
     }
-    let started = machine::now("+%Y-%m-%dT%H:%M:%SZ");
+    let started = machine::now(MOMENT);
     let mut bench = Bench {
         stage,
         plan,
-        record: Record::create(&plan.records, &started)?,
+        record: Record::create(&plan.records, &started, "")?,
         progress,
         summary: String::new(),
     };
     let machine = machine::describe(&stage.options)?;
-    bench.record.line(&json!({
-        "kind": "run",
-        "schema": SCHEMA,
-        "command": plan.command,
-        "started": started,
-        "machine": machine,
-        "conditions": stage.options.conditions.iter().map(|one| one.id()).collect::<Vec<_>>(),
-        "notes": stage.options.notes,
-    }))?;
+    bench
+        .record
+        .begin(stage, &plan.command, &started, &machine)?;
     let _ = writeln!(
         bench.summary,
         "{}; servers on CPU {}, load on CPU {}. Load average at the start: {}.\n",
@@ -110,20 +103,15 @@ pub fn bench(
     bench.memory(&sides)?;
     bench.speed()?;
     let Bench {
-        mut record,
+        record,
         mut summary,
         ..
     } = bench;
     for note in &stage.options.notes {
         let _ = writeln!(summary, "Note: {note}");
     }
-    record.line(&json!({
-        "kind": "end",
-        "ended": machine::now("+%Y-%m-%dT%H:%M:%SZ"),
-        "load_average": fs::read_to_string("/proc/loadavg").ok(),
-        "summary": summary.lines().collect::<Vec<_>>(),
-    }))?;
-    Ok((record.path, summary))
+    let path = record.end(&summary)?;
+    Ok((path, summary))
 }
 
 struct Bench<'a, F> {
@@ -373,34 +361,6 @@ impl<F: FnMut(&str)> Bench<'_, F> {
     }
 }
 
-/// A file of JSON objects, one a line, written as they come.
-struct Record {
-    path: PathBuf,
-    file: File,
-}
-
-impl Record {
-    fn create(folder: &Path, started: &str) -> Result<Self, TrialError> {
-        let date = started.split('T').next().unwrap_or(started);
-        let name = format!("{date}-{}.jsonl", slug(&machine::cpu_model()));
-        let path = folder.join(name);
-        let file = fs::create_dir_all(folder).and_then(|()| File::create(&path));
-        let file = file.map_err(record_failed)?;
-        Ok(Self { path, file })
-    }
-
-    fn line(&mut self, value: &Value) -> Result<(), TrialError> {
-        writeln!(self.file, "{value}").map_err(record_failed)
-    }
-}
-
-fn record_failed(source: std::io::Error) -> TrialError {
-    TrialError::Machine {
-        what: "cannot write the record",
-        source,
-    }
-}
-
 fn position(contenders: &[&mut Contender], side: Side) -> Option<usize> {
     contenders
         .iter()
@@ -411,22 +371,6 @@ fn head(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// A CPU's name as part of a file's name.
-fn slug(name: &str) -> String {
-    let mut slug = String::new();
-    for part in name.split(|c: char| !c.is_ascii_alphanumeric()) {
-        if !part.is_empty() {
-            if !slug.is_empty() {
-                slug.push('-');
-            }
-            slug.push_str(&part.to_ascii_lowercase());
-        }
-    }
-    slug
-}
-
-/// Raised when the meaning of a record's fields changes.
-const SCHEMA: u32 = 2;
 const CROWD: usize = 64;
 /// Seconds before each measurement.
 const WARMUP: f64 = 0.3;
@@ -434,13 +378,3 @@ const SHARE_OF_KNEE: f64 = 0.7;
 const DESCRIPTORS: u64 = 30_000;
 /// Of each operation, backend and number in flight.
 const SPEED_SECONDS: &str = "0.3";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn file_names_are_plain() {
-        assert_eq!(slug("AMD EPYC 9B45 (x)"), "amd-epyc-9b45-x");
-    }
-}

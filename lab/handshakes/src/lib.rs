@@ -1,9 +1,9 @@
 //! Full TLS handshakes of `widelane serve` beside nginx, on one core of this machine.
 //!
-//! What `make demo` ([`demo()`]) and `make bench` ([`bench()`]) run. Both start the servers as child
-//! processes with the same certificates on the same CPU, drive them by `widelane load` from another
-//! CPU under several [`Condition`]s, take turns between the servers, and report medians over the
-//! rounds.
+//! What `make demo` ([`demo()`]) and `make bench` ([`bench()`]) run, and a closer look at two servers
+//! ([`pair()`]). All start the servers as child processes with the same certificates on the same
+//! CPU, drive them by `widelane load` from another CPU under several [`Condition`]s, take turns
+//! between the servers, and report medians over the rounds.
 //!
 //! It is not a load generator (that is `widelane load`) and not a benchmark of single operations
 //! (that is `widelane speed`). It uses no crate of ours, only the `widelane` binary, as a user
@@ -13,7 +13,7 @@
 //! tickets, one worker on the same CPU, no access log. A handshake-only client says
 //! close_notify with its last flight, so that neither side reaches for a backend or a page.
 //!
-//! Start with [`Stage`], what both runs have in common. Everything started is stopped and
+//! Start with [`Stage`], what all runs have in common. Everything started is stopped and
 //! everything written is removed when the [`Stage`] is dropped, also after Ctrl-C.
 
 #![forbid(unsafe_code)]
@@ -24,7 +24,9 @@ mod demo;
 mod interrupt;
 mod machine;
 mod memory;
+mod pair;
 mod process;
+mod record;
 mod servers;
 mod stage;
 mod summary;
@@ -32,4 +34,6 @@ mod summary;
 pub use bench::{BenchPlan, bench};
 pub use condition::Condition;
 pub use demo::{DemoPlan, demo};
+pub use pair::{PairPlan, pair};
+pub use servers::Side;
 pub use stage::{Options, Stage, TrialError};

@@ -1,4 +1,5 @@
-//! `handshakes demo` and `handshakes bench`: what `make demo` and `make bench` run.
+//! `handshakes demo` and `handshakes bench`: what `make demo` and `make bench` run; and
+//! `handshakes pair`.
 //!
 //! Exit status: 0 it worked, 1 it failed, 2 it was called wrongly, 130 interrupted.
 
@@ -8,7 +9,7 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use widelane_handshakes::{
-    BenchPlan, Condition, DemoPlan, Options, Stage, TrialError, bench, demo,
+    BenchPlan, Condition, DemoPlan, Options, PairPlan, Side, Stage, TrialError, bench, demo, pair,
 };
 
 /// Full TLS handshakes of `widelane serve` beside nginx, on one core of this machine
@@ -69,6 +70,27 @@ enum Command {
         #[arg(long)]
         no_speed: bool,
     },
+    /// Two servers in many short turns, for small differences; writes a record
+    ///
+    /// Example: handshakes pair widelane-on widelane-inline --condition rsa-x25519
+    Pair {
+        /// Server: widelane-on, widelane-off, widelane-inline or nginx
+        one: Side,
+        /// Server it is compared with
+        other: Side,
+        /// Folder of the record
+        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
+        records: PathBuf,
+        /// Pairs of turns under each condition; six at least for an interval
+        #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u16).range(1..))]
+        rounds: u16,
+        /// Seconds of each turn
+        #[arg(long, default_value_t = 0.5)]
+        seconds: f64,
+        /// Connections in flight
+        #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+        in_flight: u16,
+    },
 }
 
 fn main() -> ExitCode {
@@ -120,6 +142,21 @@ fn run(cli: Cli) -> Result<String, TrialError> {
             plan.speed = !no_speed;
             let (record, summary) = bench(&stage, &plan, progress)?;
             Ok(format!("\n{summary}\nRecord: {}\n", record.display()))
+        }
+        Command::Pair {
+            one,
+            other,
+            records,
+            rounds,
+            seconds,
+            in_flight,
+        } => {
+            let mut plan = PairPlan::new([one, other], records, command());
+            plan.rounds = rounds.into();
+            plan.seconds = seconds;
+            plan.in_flight = in_flight.into();
+            let (record, tables) = pair(&stage, &plan, progress)?;
+            Ok(format!("\n{tables}Record: {}\n", record.display()))
         }
     }
 }

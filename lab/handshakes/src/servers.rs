@@ -14,24 +14,31 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::str::FromStr;
 
 /// One side of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub enum Side {
     /// `widelane serve` with `--batching off`: AWS-LC makes each signature alone.
     Alone,
     /// `widelane serve` as it comes.
     Batched,
+    /// `widelane serve` with `--placement inline`: whatever the machine's profile says.
+    Inline,
     /// nginx with its OpenSSL.
     Nginx,
 }
 
 impl Side {
-    /// As records and files spell it.
-    pub(crate) fn id(self) -> &'static str {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Alone, Self::Batched, Self::Inline, Self::Nginx];
+
+    /// As records, files and arguments spell it.
+    pub fn id(self) -> &'static str {
         match self {
             Self::Alone => "widelane-off",
             Self::Batched => "widelane-on",
+            Self::Inline => "widelane-inline",
             Self::Nginx => "nginx",
         }
     }
@@ -39,7 +46,7 @@ impl Side {
     /// Whether this side can do such handshakes.
     pub(crate) fn can(self, condition: Condition, options: &Options) -> bool {
         match self {
-            Self::Alone | Self::Batched => true,
+            Self::Alone | Self::Batched | Self::Inline => true,
             Self::Nginx => !condition.is_hybrid() || machine::nginx_has_hybrids(options),
         }
     }
@@ -49,8 +56,21 @@ impl Side {
         match self {
             Self::Alone => "widelane, batching off",
             Self::Batched => "widelane, batching on",
+            Self::Inline => "widelane, inline",
             Self::Nginx => "nginx",
         }
+    }
+}
+
+impl FromStr for Side {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|side| side.id() == text);
+        known.ok_or_else(|| {
+            let ids = Self::ALL.map(Self::id);
+            format!("{text:?} is no server; choose from {}", ids.join(", "))
+        })
     }
 }
 
@@ -69,7 +89,7 @@ pub(crate) fn start(stage: &Stage, side: Side) -> Result<Contender, TrialError> 
     let address = prepared.map_err(TrialError::Folder)?;
     let cpu = stage.options.server_cpu;
     let mut command = match side {
-        Side::Alone | Side::Batched => widelane(stage, side, &folder, address)?,
+        Side::Alone | Side::Batched | Side::Inline => widelane(stage, side, &folder, address)?,
         Side::Nginx => nginx(stage, &folder, address)?,
     };
     let mut server = Server::start(side.id(), &mut command, cpu, &folder)?;
@@ -92,6 +112,7 @@ fn widelane(
 cpus = "{cpu}"
 [batching]
 enabled = {batching}
+placement = "{placement}"
 [limits]
 connections = {MOST_CONNECTIONS}
 handshakes = {MOST_CONNECTIONS}
@@ -103,7 +124,12 @@ versions = ["1.3"]
 count = 0
 "#,
         cpu = stage.options.server_cpu,
-        batching = side == Side::Batched,
+        batching = side != Side::Alone,
+        placement = if side == Side::Inline {
+            "inline"
+        } else {
+            "auto"
+        },
         backend = stage.backend().display(),
     );
     for (certificate, key) in stage.certificates() {

@@ -20,9 +20,14 @@ pub(crate) fn median_of(reports: &[Value], key: &str) -> Option<f64> {
 
 /// The median of the quotients of `key`, round by round: what drifts over a run drifts for both.
 pub(crate) fn median_ratio(ours: &[Value], theirs: &[Value], key: &str) -> Option<f64> {
+    median(ratios(ours, theirs, key))
+}
+
+/// The quotients of `key`, round by round, of those rounds in which both measured it.
+pub(crate) fn ratios(ours: &[Value], theirs: &[Value], key: &str) -> Vec<f64> {
     let pairs = ours.iter().zip(theirs);
     let ratios = pairs.filter_map(|(our, their)| Some(our[key].as_f64()? / their[key].as_f64()?));
-    median(ratios.filter(|ratio| ratio.is_finite()).collect())
+    ratios.filter(|ratio| ratio.is_finite()).collect()
 }
 
 /// The sum of `key` over `reports`.

@@ -1,0 +1,200 @@
+//! Two servers against each other in many short turns: what a difference of a few percent needs on
+//! a machine whose speed wanders by more than that.
+
+use crate::condition::Condition;
+use crate::machine;
+use crate::record::{MOMENT, Record};
+use crate::servers::{self, Side};
+use crate::stage::{Drive, SERVER_CPU, Stage, TrialError};
+use crate::summary::{median, median_of, ratios, sum_of, table, whole};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+/// What is compared, and for how long.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PairPlan {
+    /// The servers.
+    pub sides: [Side; 2],
+    /// Pairs of turns under each condition.
+    pub rounds: usize,
+    /// Seconds of each turn.
+    pub seconds: f64,
+    /// Connections in flight.
+    pub in_flight: usize,
+    /// Folder of the record.
+    pub records: PathBuf,
+    /// How this was called, for the record.
+    pub command: String,
+}
+
+impl PairPlan {
+    /// Forty pairs of half a second, 64 in flight.
+    pub fn new(sides: [Side; 2], records: PathBuf, command: String) -> Self {
+        Self {
+            sides,
+            rounds: 40,
+            seconds: 0.5,
+            in_flight: 64,
+            records,
+            command,
+        }
+    }
+}
+
+/// Compares the two sides of `plan` under every condition of the stage; gives the record's path
+/// and the tables.
+///
+/// A quotient is the median of the pairs' quotients, with the distribution-free confidence interval
+/// of a median: what drifts over a run drifts for both of a pair.
+///
+/// # Errors
+///
+/// Whatever keeps a server or the load generator from running.
+pub fn pair(
+    stage: &Stage,
+    plan: &PairPlan,
+    mut progress: impl FnMut(&str),
+) -> Result<(PathBuf, String), TrialError> {
+    let started = machine::now(MOMENT);
+    let [one, other] = plan.sides.map(Side::id);
+    let what = format!("{one} {other} {}", plan.in_flight);
+    let mut record = Record::create(&plan.records, &started, &what)?;
+    let machine = machine::describe(&stage.options)?;
+    record.begin(stage, &plan.command, &started, &machine)?;
+    let mut contenders = [
+        servers::start(stage, plan.sides[0])?,
+        servers::start(stage, plan.sides[1])?,
+    ];
+    let mut text = String::new();
+    for &condition in &stage.options.conditions {
+        let mut reports = [Vec::new(), Vec::new()];
+        for round in 0..plan.rounds {
+            progress(&format!(
+                "{condition}, pair {} of {}",
+                round + 1,
+                plan.rounds
+            ));
+            for turn in [round % 2, (round + 1) % 2] {
+                let drive = Drive::Closed(plan.in_flight);
+                let times = (WARMUP, plan.seconds);
+                let report = stage.drive(&mut contenders[turn], condition, drive, times)?;
+                record.line(&json!({
+                    "kind": "pair",
+                    "condition": condition.id(),
+                    "side": plan.sides[turn].id(),
+                    "in_flight": plan.in_flight,
+                    "round": round,
+                    "report": report,
+                }))?;
+                reports[turn].push(report);
+            }
+        }
+        let _ = writeln!(text, "{}", compared(plan, condition, &reports));
+    }
+    Ok((record.end(&text)?, text))
+}
+
+/// The table of one condition.
+fn compared(plan: &PairPlan, condition: Condition, [one, other]: &[Vec<Value>; 2]) -> String {
+    let head = |side: Side| side.label().to_owned();
+    let mut rows = vec![vec![
+        format!("{condition}, {} in flight", plan.in_flight),
+        head(plan.sides[0]),
+        head(plan.sides[1]),
+        "quotient".into(),
+        "95 % interval".into(),
+    ]];
+    for (name, key) in [
+        ("handshakes/s", "handshakes_per_s"),
+        ("server CPU us each", SERVER_CPU),
+        ("p50 us", "p50_us"),
+        ("p99 us", "p99_us"),
+    ] {
+        let quotients = ratios(one, other, key);
+        let interval = interval_of_median(&quotients).map_or_else(
+            || "too few pairs".into(),
+            |(low, high)| format!("{low:.3} to {high:.3}"),
+        );
+        rows.push(vec![
+            name.into(),
+            whole(median_of(one, key)),
+            whole(median_of(other, key)),
+            median(quotients).map_or("n/a".into(), |quotient| format!("{quotient:.3}")),
+            interval,
+        ]);
+    }
+    let errors = |reports| sum_of(reports, "errors").to_string();
+    rows.push(vec!["errors".into(), errors(one), errors(other)]);
+    table(&rows)
+}
+
+/// The confidence interval of the median from order statistics, of at least 95 %; `None` if there
+/// are too few values for any.
+///
+/// The number of values below the true median is binomial with one half. (H. A. David, H. N.
+/// Nagaraja, Order Statistics, 3rd edition, section 7.1.)
+fn interval_of_median(values: &[f64]) -> Option<(f64, f64)> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let count = sorted.len();
+    // By logarithms: 2 to the power of the count soon leaves the range of a number.
+    let mut log_term = -(count as f64) * std::f64::consts::LN_2;
+    let (mut below, mut skipped) = (0.0, 0);
+    for index in 0..count / 2 {
+        below += log_term.exp();
+        if below > MISSED_ON_EACH_SIDE {
+            break;
+        }
+        skipped = index + 1;
+        log_term += ((count - index) as f64 / (index + 1) as f64).ln();
+    }
+    (skipped > 0).then(|| (sorted[skipped - 1], sorted[count - skipped]))
+}
+
+const MISSED_ON_EACH_SIDE: f64 = 0.025;
+/// Seconds before each measurement.
+const WARMUP: f64 = 0.1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The ranks that tables of the sign test give for 95 %.
+    #[test]
+    fn the_interval_has_the_ranks_of_the_sign_test() {
+        let ranks = |count: usize| {
+            let values: Vec<f64> = (1..=count).rev().map(|value| value as f64).collect();
+            interval_of_median(&values)
+        };
+        assert_eq!(ranks(0), None);
+        assert_eq!(ranks(5), None);
+        assert_eq!(ranks(6), Some((1.0, 6.0)));
+        assert_eq!(ranks(10), Some((2.0, 9.0)));
+        assert_eq!(ranks(20), Some((6.0, 15.0)));
+        assert_eq!(ranks(40), Some((14.0, 27.0)));
+        assert_eq!(ranks(100), Some((40.0, 61.0)));
+        let (low, high) = ranks(5000).expect("an interval");
+        assert!((2400.0..2440.0).contains(&low) && (2560.0..2600.0).contains(&high));
+    }
+
+    #[test]
+    fn a_table_names_both_sides_and_what_they_differ_by() {
+        let plan = PairPlan::new([Side::Batched, Side::Alone], PathBuf::new(), String::new());
+        let report = |rate: f64| json!({"handshakes_per_s": rate, "p50_us": 10.0, "errors": 1});
+        let reports = [1000.0, 500.0].map(|rate| vec![report(rate); 8]);
+        let text = compared(&plan, Condition::RsaX25519, &reports);
+        assert!(
+            text.contains("batching on") && text.contains("batching off"),
+            "{text}"
+        );
+        assert!(text.contains("2.000  2.000 to 2.000"), "{text}");
+        assert!(text.contains("n/a"), "{text}");
+        let errors = text.lines().last().expect("errors");
+        assert_eq!(
+            errors.split_whitespace().collect::<Vec<_>>(),
+            ["errors", "8", "8"]
+        );
+    }
+}
