@@ -18,8 +18,8 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE|PID")]
     target: PathBuf,
 
-    /// Show at least functions of this class
-    #[arg(long, value_enum, value_name = "CLASS", default_value = "light512")]
+    /// Show at least functions of this class; heavy256 and light512 ask for the same licence
+    #[arg(long, value_enum, value_name = "CLASS", default_value = "heavy256")]
     from: From,
 
     /// Show at most this many functions of a file; 0 shows all
@@ -92,6 +92,7 @@ struct Line<'a> {
     file: &'a Path,
     function: Option<&'a str>,
     near: Option<&'a str>,
+    used_by: &'a [String],
     address: String,
     bytes: u64,
     class: &'static str,
@@ -114,6 +115,7 @@ fn lines(images: &[Image], args: &Args) -> Result<String, Failure> {
                 file: &image.path,
                 function: function.name.as_deref(),
                 near: function.near.as_deref(),
+                used_by: &function.used_by,
                 address: format!("{:#x}", function.address),
                 bytes: function.size,
                 class: class_name(function.class()),
@@ -204,11 +206,14 @@ fn shown<'a>(image: &'a Image, args: &Args) -> impl Iterator<Item = &'a Function
     wide(image, args).take(most)
 }
 
+/// What is known of who leads to a function says more than what lies beside it.
 fn title(function: &Function) -> String {
-    let mut title = match (&function.name, &function.near) {
-        (Some(name), _) => name.clone(),
-        (None, Some(near)) => format!("(beside the label \"{near}\")"),
-        (None, None) => "(no name)".to_owned(),
+    let mut title = match (&function.name, &*function.used_by, &function.near) {
+        (Some(name), _, _) => name.clone(),
+        (None, [one], _) => format!("(for {one})"),
+        (None, [one, others @ ..], _) => format!("(for {one} and {} others)", others.len()),
+        (None, [], Some(near)) => format!("(beside the label \"{near}\")"),
+        (None, [], None) => "(no name)".to_owned(),
     };
     if function.digit_products > 0 {
         let _ = write!(title, " (VPMADD52 {} times)", function.digit_products);
@@ -248,8 +253,8 @@ Examples:
   widelane scan $(pidof -s nginx)
   widelane scan --json /usr/sbin/nginx
 
-A function without a symbol is shown with the text nearest to it among the code, if that looks like
-the label of a module: a hint, not a name.";
+A function without a symbol is shown with an exported one that leads to it, or else with the text
+nearest to it among the code, if that looks like the label of a module: hints, not names.";
 
 #[cfg(test)]
 mod tests {

@@ -9,6 +9,7 @@ use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
 use object::{Architecture, Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
 use widelane_cpu::licence::{Class, Generation, Level};
 
+use crate::callers::References;
 use crate::classify::class;
 
 /// What was found in one file.
@@ -33,6 +34,9 @@ pub struct Function {
     pub name: Option<String>,
     /// The label of the nearest text among the code, where there is no name: a hint.
     pub near: Option<String>,
+    /// Where there is no name: the named functions that lead to this one in the fewest steps by calls,
+    /// jumps or its address, if they do in a few. In alphabetical order.
+    pub used_by: Vec<String>,
     /// Its address in the file.
     pub address: u64,
     /// Its length in bytes.
@@ -147,11 +151,12 @@ pub fn scan_bytes(path: &Path, data: &[u8]) -> Result<Image, ScanError> {
         instructions: 0,
         symbols,
     };
-    for (address, bound) in bounds {
+    let mut references = References::default();
+    for (&address, bound) in &bounds {
         let Some(bytes) = codes.iter().find_map(|code| code.part(address, bound.size)) else {
             continue;
         };
-        let (counts, digit_products) = count(address, bytes);
+        let (counts, digit_products) = count(address, bytes, &mut references);
         image.instructions += counts.iter().sum::<u64>();
         if counts[Class::Light256 as usize..].iter().any(|&n| n > 0) {
             let near = match bound.name {
@@ -159,13 +164,22 @@ pub fn scan_bytes(path: &Path, data: &[u8]) -> Result<Image, ScanError> {
                 Some(_) => None,
             };
             image.functions.push(Function {
-                name: bound.name,
+                name: bound.name.clone(),
                 near,
+                used_by: Vec::new(),
                 address,
                 size: bound.size,
                 counts,
                 digit_products,
             });
+        }
+    }
+    let sizes = bounds.iter().map(|(&address, bound)| (address, bound.size));
+    let callers = references.callers(&sizes.collect());
+    let name = |address| bounds.get(&address)?.name.clone();
+    for function in &mut image.functions {
+        if function.name.is_none() {
+            function.used_by = callers.names(function.address, name);
         }
     }
     image.functions.sort_by_key(|function| {
@@ -254,8 +268,8 @@ fn frames(file: &object::File<'_>) -> Vec<(u64, u64)> {
     found
 }
 
-/// Instructions of a function by class, and multiply-adds of 52-bit digits.
-fn count(address: u64, bytes: &[u8]) -> ([u64; 6], u64) {
+/// Instructions of a function by class, and multiply-adds of 52-bit digits; notes what it refers to.
+fn count(address: u64, bytes: &[u8], references: &mut References) -> ([u64; 6], u64) {
     let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
     let (mut counts, mut digit_products) = ([0; 6], 0);
@@ -268,6 +282,7 @@ fn count(address: u64, bytes: &[u8]) -> ([u64; 6], u64) {
                 Mnemonic::Vpmadd52luq | Mnemonic::Vpmadd52huq
             );
             digit_products += u64::from(product);
+            references.note(address, &instruction);
         }
     }
     (counts, digit_products)

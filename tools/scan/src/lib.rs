@@ -6,11 +6,13 @@
 //!
 //! Start with [`scan_file`] and [`scan_process`]. Functions are those that symbols name; where a
 //! file is stripped, those that its `.eh_frame` delimits, which for hand-written assembly is often
-//! all there is. Such functions have no name, but libraries of cryptography label their modules
-//! with text beside the code, which [`Function::near`] quotes.
+//! all there is. Such functions have no name, but what a library exports keeps its own, and
+//! [`Function::used_by`] tells which of that leads there; and libraries of cryptography label
+//! their modules with text beside the code, which [`Function::near`] quotes.
 
 #![forbid(unsafe_code)]
 
+mod callers;
 mod classify;
 mod elf;
 mod process;
