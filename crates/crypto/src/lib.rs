@@ -41,6 +41,7 @@ mod lanes25519;
 pub mod mldsa;
 pub mod mlkem;
 mod nist;
+mod private_keys;
 pub mod rsa;
 mod work;
 pub mod x25519;

@@ -1,6 +1,7 @@
 //! Keys: parsing and checks.
 
 use crate::nist::{self, Curve, Scalar, UNCOMPRESSED};
+use crate::private_keys::{is_encrypted, kind_of_key};
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::signature::{self as aws, EcdsaKeyPair, KeyPair, ParsedPublicKey};
 use pkcs8::der::asn1::{AnyRef, BitStringRef};
@@ -61,11 +62,14 @@ impl PrivateKey {
     ///
     /// As for [`from_der`](Self::from_der).
     pub fn from_pkcs8_der(der: &[u8]) -> Result<Self, KeyError> {
-        let info =
-            PrivateKeyInfoRef::from_der(der).map_err(|error| malformed("PKCS#8 key", error))?;
+        let info = match PrivateKeyInfoRef::from_der(der) {
+            Ok(info) => info,
+            Err(_) if is_encrypted(der) => return Err(KeyError::Encrypted),
+            Err(error) => return Err(malformed("PKCS#8 key", error)),
+        };
         if info.algorithm.oid != EC_PUBLIC_KEY {
             return Err(KeyError::NotEc {
-                found: format!("of algorithm {}", info.algorithm.oid),
+                found: kind_of_key(info.algorithm.oid),
             });
         }
         let curve = curve_named(info.algorithm.parameters)?;
@@ -161,10 +165,10 @@ impl fmt::Debug for PrivateKey {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The encoding is broken, or encrypted.
+    /// The encoding is broken.
     #[error(
-        "the {part} is malformed: {reason}; check that the file is complete and not encrypted, or \
-         export it again with `openssl pkey`"
+        "the {part} is malformed: {reason}; check that the file is complete, or export it again \
+         with `openssl pkey`"
     )]
     Malformed {
         /// The structure that could not be read.
@@ -172,6 +176,12 @@ pub enum KeyError {
         /// What is wrong with it, and where.
         reason: String,
     },
+    /// The key is protected by a passphrase.
+    #[error(
+        "the private key is encrypted; decrypt it with `openssl pkey -in KEY -out DECRYPTED` \
+         and guard that file by its permissions"
+    )]
+    Encrypted,
     /// The key is for another algorithm.
     #[error("the private key is not for ECDSA but {found}; use an elliptic-curve key here")]
     NotEc {

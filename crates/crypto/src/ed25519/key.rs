@@ -1,10 +1,11 @@
 //! Private and public keys: parsing and checks.
 
 use super::pass::{ORDER, sha512};
+use crate::private_keys::{is_encrypted, kind_of_key};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use crypto_bigint::{NonZero, U256};
 use pkcs8::der::asn1::{BitStringRef, OctetStringRef};
-use pkcs8::der::{self, Decode, Encode, Reader, SliceReader};
+use pkcs8::der::{self, Decode, Encode};
 use pkcs8::spki::{AlgorithmIdentifierRef, SubjectPublicKeyInfo, SubjectPublicKeyInfoRef};
 use pkcs8::{ObjectIdentifier, PrivateKeyInfoRef};
 use rustls_pki_types::PrivateKeyDer;
@@ -286,7 +287,7 @@ fn check_algorithm(
 ) -> Result<(), KeyError> {
     if algorithm.oid != ED25519 {
         return Err(KeyError::NotEd25519 {
-            found: format!("of algorithm {}", algorithm.oid),
+            found: kind_of_key(algorithm.oid),
         });
     }
     match algorithm.parameters {
@@ -296,20 +297,6 @@ fn check_algorithm(
             reason: "the algorithm has parameters".to_owned(),
         }),
     }
-}
-
-/// Whether this is `EncryptedPrivateKeyInfo` (RFC 5958, section 3): a sequence of an algorithm
-/// identifier and an octet string, where a plain key begins with a version number.
-fn is_encrypted(der: &[u8]) -> bool {
-    let parse = || -> der::Result<()> {
-        let mut reader = SliceReader::new(der)?;
-        reader.sequence(|inner| {
-            AlgorithmIdentifierRef::decode(inner)?;
-            <&OctetStringRef>::decode(inner)?;
-            Ok(())
-        })
-    };
-    parse().is_ok()
 }
 
 fn malformed(part: &'static str, error: der::Error) -> KeyError {

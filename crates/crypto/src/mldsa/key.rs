@@ -2,13 +2,14 @@
 
 use super::Size;
 use super::lanes::Prepared;
+use crate::private_keys::{is_encrypted, kind_of_key};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::encoding::AsRawBytes;
 use aws_lc_rs::signature::{KeyPair, ParsedPublicKey, PqdsaKeyPair};
+use pkcs8::PrivateKeyInfoRef;
 use pkcs8::der::asn1::{AnyRef, BitStringRef, OctetStringRef};
 use pkcs8::der::{self, Decode, Encode, Reader, SliceReader, Tag, TagMode, TagNumber};
 use pkcs8::spki::{AlgorithmIdentifierRef, SubjectPublicKeyInfo, SubjectPublicKeyInfoRef};
-use pkcs8::{ObjectIdentifier, PrivateKeyInfoRef};
 use rustls_pki_types::PrivateKeyDer;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -59,7 +60,7 @@ impl PrivateKey {
     pub fn from_pkcs8_der(der: &[u8]) -> Result<Self, KeyError> {
         let info = match PrivateKeyInfoRef::from_der(der) {
             Ok(info) => info,
-            Err(_) if is_encrypted_pkcs8(der) => return Err(KeyError::Encrypted),
+            Err(_) if is_encrypted(der) => return Err(KeyError::Encrypted),
             Err(error) => return Err(malformed("the PKCS#8 key", error)),
         };
         let size = size(&info.algorithm)?;
@@ -356,7 +357,7 @@ fn size(algorithm: &AlgorithmIdentifierRef<'_>) -> Result<Size, KeyError> {
     let named = |size: &Size| size.oid() == algorithm.oid;
     let size = Size::ALL.into_iter().find(named);
     let size = size.ok_or_else(|| KeyError::NotMlDsa {
-        found: describe(algorithm.oid),
+        found: kind_of_key(algorithm.oid),
     })?;
     match algorithm.parameters {
         None => Ok(size),
@@ -365,27 +366,6 @@ fn size(algorithm: &AlgorithmIdentifierRef<'_>) -> Result<Size, KeyError> {
             reason: "ML-DSA has no parameters, and there are some".to_owned(),
         }),
     }
-}
-
-fn describe(oid: ObjectIdentifier) -> String {
-    match KNOWN_ALGORITHMS.iter().find(|(known, _)| *known == oid) {
-        Some((_, name)) => (*name).to_owned(),
-        None => format!("of algorithm {oid}"),
-    }
-}
-
-/// Whether this is `EncryptedPrivateKeyInfo` (RFC 5958, section 3): a sequence of an algorithm
-/// identifier and an octet string, where a plain key begins with a version number.
-fn is_encrypted_pkcs8(der: &[u8]) -> bool {
-    let parse = || -> der::Result<()> {
-        let mut reader = SliceReader::new(der)?;
-        reader.sequence(|inner| {
-            AlgorithmIdentifierRef::decode(inner)?;
-            <&OctetStringRef>::decode(inner)?;
-            Ok(())
-        })
-    };
-    parse().is_ok()
 }
 
 fn malformed(part: &'static str, error: der::Error) -> KeyError {
@@ -397,19 +377,3 @@ fn malformed(part: &'static str, error: der::Error) -> KeyError {
 
 /// Bytes of a seed, in every size.
 const SEED_LEN: usize = 32;
-
-const KNOWN_ALGORITHMS: [(ObjectIdentifier, &str); 4] = [
-    (
-        ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1"),
-        "an RSA key",
-    ),
-    (
-        ObjectIdentifier::new_unwrap("1.2.840.10045.2.1"),
-        "an elliptic-curve key",
-    ),
-    (
-        ObjectIdentifier::new_unwrap("1.3.101.112"),
-        "an Ed25519 key",
-    ),
-    (ObjectIdentifier::new_unwrap("1.3.101.113"), "an Ed448 key"),
-];

@@ -6,13 +6,14 @@ use super::arithmetic::{
 use super::padding::{Hash, emsa_pkcs1_v1_5};
 use super::pass::Prepared;
 use super::{Size, portable};
+use crate::private_keys::{is_encrypted, kind_of_key};
 use aws_lc_rs::digest;
 use aws_lc_rs::rsa::{KeyPairComponents, PublicKeyComponents};
 use aws_lc_rs::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
 use crypto_bigint::BoxedUint;
 use pkcs1::{RsaPrivateKeyRef, RsaPublicKeyRef};
-use pkcs8::der::asn1::{AnyRef, BitStringRef, OctetStringRef, UintRef};
-use pkcs8::der::{self, Decode, Encode, Reader, SliceReader};
+use pkcs8::der::asn1::{AnyRef, BitStringRef, UintRef};
+use pkcs8::der::{self, Decode, Encode};
 use pkcs8::spki::{AlgorithmIdentifierRef, SubjectPublicKeyInfo};
 use pkcs8::{ObjectIdentifier, PrivateKeyInfoRef};
 use rustls_pki_types::PrivateKeyDer;
@@ -64,7 +65,7 @@ impl PrivateKey {
     ///
     /// As for [`from_der`](Self::from_der).
     pub fn from_pkcs8_der(der: &[u8]) -> Result<Self, KeyError> {
-        if is_encrypted_pkcs8(der) {
+        if is_encrypted(der) {
             return Err(KeyError::Encrypted);
         }
         let info =
@@ -74,7 +75,7 @@ impl PrivateKey {
             RSASSA_PSS => return Err(KeyError::RestrictedToPss),
             oid => {
                 return Err(KeyError::NotRsa {
-                    found: describe(oid),
+                    found: kind_of_key(oid),
                 });
             }
         }
@@ -171,7 +172,7 @@ impl PrivateKey {
     fn from_pkcs1(der: &[u8], part: &'static str) -> Result<Self, KeyError> {
         let key = match RsaPrivateKeyRef::from_der(der) {
             Ok(key) => key,
-            Err(_) if is_encrypted_pkcs8(der) => return Err(KeyError::Encrypted),
+            Err(_) if is_encrypted(der) => return Err(KeyError::Encrypted),
             Err(error) => return Err(malformed(part, error)),
         };
         if key.other_prime_infos.is_some() {
@@ -511,31 +512,10 @@ fn public_key_info(key: &RsaPrivateKeyRef<'_>) -> der::Result<Vec<u8>> {
     .to_der()
 }
 
-/// Whether this is `EncryptedPrivateKeyInfo` (RFC 5958, section 3): a sequence of an algorithm
-/// identifier and an octet string, where a plain key begins with a version number.
-fn is_encrypted_pkcs8(der: &[u8]) -> bool {
-    let parse = || -> der::Result<()> {
-        let mut reader = SliceReader::new(der)?;
-        reader.sequence(|inner| {
-            AlgorithmIdentifierRef::decode(inner)?;
-            <&OctetStringRef>::decode(inner)?;
-            Ok(())
-        })
-    };
-    parse().is_ok()
-}
-
 fn malformed(part: &'static str, error: der::Error) -> KeyError {
     KeyError::Malformed {
         part,
         reason: error.to_string(),
-    }
-}
-
-fn describe(oid: ObjectIdentifier) -> String {
-    match KNOWN_ALGORITHMS.iter().find(|(known, _)| *known == oid) {
-        Some((_, name)) => (*name).to_owned(),
-        None => format!("of algorithm {oid}"),
     }
 }
 
@@ -572,26 +552,6 @@ const MAX_EXPONENT_BITS: usize = 256;
 pub(super) const RSA_ENCRYPTION: ObjectIdentifier =
     ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 const RSASSA_PSS: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.10");
-const KNOWN_ALGORITHMS: [(ObjectIdentifier, &str); 6] = [
-    (
-        ObjectIdentifier::new_unwrap("1.2.840.10045.2.1"),
-        "an elliptic-curve key",
-    ),
-    (
-        ObjectIdentifier::new_unwrap("1.3.101.112"),
-        "an Ed25519 key",
-    ),
-    (ObjectIdentifier::new_unwrap("1.3.101.113"), "an Ed448 key"),
-    (ObjectIdentifier::new_unwrap("1.3.101.110"), "an X25519 key"),
-    (
-        ObjectIdentifier::new_unwrap("1.2.840.10040.4.1"),
-        "a DSA key",
-    ),
-    (
-        ObjectIdentifier::new_unwrap("1.2.840.113549.1.3.1"),
-        "a Diffie-Hellman key",
-    ),
-];
 
 /// What marks encrypted keys in PEM: PKCS#8, and the older form with header lines.
 const ENCRYPTED_PEM: [&[u8]; 2] = [
