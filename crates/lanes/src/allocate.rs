@@ -4,6 +4,9 @@
 //! it matters: a value is evicted when every other candidate is needed sooner. Loads and constants
 //! cost nothing to evict, as they can be read again, and are folded into the instruction that uses
 //! them when no register is to be had for longer.
+//!
+//! A loop is a straight line too, between a head and a foot at which each value that it carries is
+//! in the same register, and nothing else is in any.
 
 use crate::machine::Array;
 use crate::trace::{CompareOp, Name, Op, ShiftOp, ThreeOp, TwoOp};
@@ -58,6 +61,10 @@ pub(crate) enum Instruction {
         to: Register,
         yes: Operand,
     },
+    /// What follows runs so many times.
+    Head { number: usize, times: usize },
+    /// The end of that loop.
+    Foot { number: usize },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +131,9 @@ struct Allocator<'a> {
     /// instruction that reads them may come after a spill.
     dying_slots: Vec<usize>,
     slots: usize,
+    /// Where the loop under way has what it carries, at its head and its foot.
+    homes: Vec<Register>,
+    loops: usize,
     out: Vec<Instruction>,
 }
 
@@ -146,6 +156,8 @@ impl<'a> Allocator<'a> {
             free_slots: Vec::new(),
             dying_slots: Vec::new(),
             slots: 0,
+            homes: Vec::new(),
+            loops: 0,
             out: Vec::new(),
         }
     }
@@ -153,6 +165,19 @@ impl<'a> Allocator<'a> {
     fn step(&mut self, at: usize, op: Op) {
         self.free_slots.append(&mut self.dying_slots);
         match op {
+            Op::Repeat(times) => self.head(at, times),
+            Op::Carried(_) => self.done(at, op),
+            Op::Next(_) => {
+                if !matches!(self.ops[at - 1], Op::Next(_)) {
+                    self.foot(at);
+                }
+                self.done(at, op);
+            }
+            Op::End => {
+                self.out.push(Instruction::Foot { number: self.loops });
+                self.homes.clear();
+                self.loops += 1;
+            }
             // Read when first needed.
             Op::Splat(_) | Op::Vector(_) | Op::Load(..) | Op::Broadcast(..) => {}
             Op::Store(array, index, value) => {
@@ -203,7 +228,7 @@ impl<'a> Allocator<'a> {
         let first = self.in_register(a, &keep);
         let second = self.operand(at, b, &[first], op.broadcasts());
         self.done(at, self.ops[at]);
-        let to = self.fresh(&[]);
+        let to = self.result(Some(first));
         self.out.push(Instruction::Two {
             op,
             to,
@@ -216,7 +241,7 @@ impl<'a> Allocator<'a> {
     fn shift(&mut self, at: usize, op: ShiftOp, a: Name, bits: u32) {
         let a = self.operand(at, a, &[], op.broadcasts());
         self.done(at, self.ops[at]);
-        let to = self.fresh(&[]);
+        let to = self.result(a.register());
         self.out.push(Instruction::Shift { op, to, a, bits });
         self.define(at, to);
     }
@@ -268,18 +293,121 @@ impl<'a> Allocator<'a> {
         self.define(at, to);
     }
 
+    /// Puts what a loop carries into registers, and everything else that is wanted later into
+    /// memory. The operation at `at` is the loop's head.
+    ///
+    /// # Panics
+    ///
+    /// If the loop carries more than there are registers.
+    fn head(&mut self, at: usize, times: usize) {
+        let first = |op: &Op| match *op {
+            Op::Carried(name) => Some(name),
+            _ => None,
+        };
+        let firsts: Vec<_> = self.ops[at + 1..].iter().map_while(first).collect();
+        // What is there already stays where it is, and is copied to memory if it is wanted again.
+        let mut homes: Vec<Option<Register>> = vec![None; firsts.len()];
+        for (i, &first) in firsts.iter().enumerate() {
+            if let Some(register) = self.register_of[first.0] {
+                if self.next_use_after(first, at + 1 + i) < NEVER {
+                    self.save(first, register);
+                }
+                self.release(first);
+                self.hold(Name(at + 1 + i), register);
+                homes[i] = Some(register);
+            }
+        }
+        for register in (0..VECTOR_REGISTERS).map(Register) {
+            let Some(name) = self.holds[register.0] else {
+                continue;
+            };
+            if !homes.contains(&Some(register)) {
+                self.save(name, register);
+                self.release(name);
+            }
+        }
+        for (i, &first) in firsts.iter().enumerate() {
+            if homes[i].is_none() {
+                let free = self.holds.iter().position(Option::is_none);
+                let to = Register(free.expect("a loop carries at most 32 values"));
+                self.read(first, to);
+                self.hold(Name(at + 1 + i), to);
+                homes[i] = Some(to);
+            }
+        }
+        self.homes = homes.into_iter().flatten().collect();
+        let number = self.loops;
+        self.out.push(Instruction::Head { number, times });
+    }
+
+    /// Puts what the next turn has into the registers in which the loop carries it. The operation
+    /// at `at` is the first one that says what that is.
+    fn foot(&mut self, at: usize) {
+        let next = |op: &Op| match *op {
+            Op::Next(name) => Some(name),
+            _ => None,
+        };
+        let nexts: Vec<_> = self.ops[at..].iter().map_while(next).collect();
+        let mut pending: Vec<_> = nexts.iter().copied().zip(self.homes.clone()).collect();
+        loop {
+            pending.retain(|&(name, home)| self.register_of[name.0] != Some(home));
+            // What no other one is moved from can be overwritten.
+            let is_source = |home: Register| {
+                let source = |&(name, _): &(Name, Register)| self.register_of[name.0] == Some(home);
+                pending.iter().any(source)
+            };
+            if let Some(place) = pending.iter().position(|&(_, home)| !is_source(home)) {
+                let (name, to) = pending.remove(place);
+                match self.register_of[name.0] {
+                    Some(from) => self.out.push(Instruction::Move { to, from }),
+                    None => self.read(name, to),
+                }
+            } else if let Some(&(name, home)) = pending.first() {
+                // All of them in a circle: this one goes by way of memory.
+                let from = self.register_of[name.0].unwrap_or(home);
+                self.save(name, from);
+                self.release(name);
+            } else {
+                break;
+            }
+        }
+        for register in 0..VECTOR_REGISTERS {
+            if let Some(name) = self.holds[register] {
+                self.release(name);
+            }
+        }
+        for (i, home) in self.homes.clone().into_iter().enumerate() {
+            self.define(at + i, home);
+        }
+    }
+
+    /// A register for a result: in a loop that of the operand `first`, if that is free now, so that
+    /// what is carried stays where it is.
+    fn result(&mut self, first: Option<Register>) -> Register {
+        let free = |register: &Register| self.holds[register.0].is_none();
+        match first.filter(free) {
+            Some(register) if !self.homes.is_empty() => register,
+            _ => self.fresh(&[]),
+        }
+    }
+
     /// A register that holds `name`; the registers in `keep` stay as they are.
     fn in_register(&mut self, name: Name, keep: &[Register]) -> Register {
         if let Some(register) = self.register_of[name.0] {
             return register;
         }
         let to = self.fresh(keep);
+        self.read(name, to);
+        self.hold(name, to);
+        to
+    }
+
+    /// Reads `name` from memory.
+    fn read(&mut self, name: Name, to: Register) {
         match self.memory(name) {
             Memory::Constant(0) => self.out.push(Instruction::Zero { to }),
             from => self.out.push(Instruction::Load { to, from }),
         }
-        self.hold(name, to);
-        to
     }
 
     /// `name` where it is cheapest: in its register, in a register from now on if it will be
@@ -326,10 +454,7 @@ impl<'a> Allocator<'a> {
             }
             None => {
                 let to = self.fresh(keep);
-                match self.memory(name) {
-                    Memory::Constant(0) => self.out.push(Instruction::Zero { to }),
-                    from => self.out.push(Instruction::Load { to, from }),
-                }
+                self.read(name, to);
                 to
             }
         }
@@ -345,19 +470,23 @@ impl<'a> Allocator<'a> {
             .victim(keep)
             .expect("an instruction keeps at most three registers");
         let name = self.holds[victim.0].expect("a victim holds something");
-        if !self.is_free_to_evict(name) {
-            let slot = self.free_slots.pop().unwrap_or_else(|| {
-                self.slots += 1;
-                self.slots - 1
-            });
-            self.slot_of[name.0] = Some(slot);
-            self.out.push(Instruction::Store {
-                to: Memory::Slot(slot),
-                from: victim,
-            });
-        }
+        self.save(name, victim);
         self.release(name);
         victim
+    }
+
+    /// Writes `name`, which is in the register, to a slot if memory does not have it yet.
+    fn save(&mut self, name: Name, from: Register) {
+        if self.is_free_to_evict(name) {
+            return;
+        }
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
+            self.slots += 1;
+            self.slots - 1
+        });
+        self.slot_of[name.0] = Some(slot);
+        let to = Memory::Slot(slot);
+        self.out.push(Instruction::Store { to, from });
     }
 
     /// The register whose value is needed last. Of two needed almost as late, the one that can be

@@ -4,7 +4,8 @@ use crate::allocate::{Allocated, Instruction, Memory, Operand};
 use crate::print::Width;
 use crate::trace::ThreeOp;
 
-/// Instruction mix, licence level and port bound of one kernel at one width.
+/// Instruction mix, licence level and port bound of one kernel at one width. Instructions of a loop
+/// count as often as they run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// 52-bit multiply-adds.
@@ -62,11 +63,16 @@ impl Report {
             moves: 0,
             spills: 0,
             slots: code.slots,
-            instructions: code.instructions.len(),
+            instructions: 0,
             licence: Licence::Level0,
         };
+        let mut turns = 1;
         for instruction in &code.instructions {
-            report.count(instruction);
+            match *instruction {
+                Instruction::Head { times, .. } => turns = times,
+                Instruction::Foot { .. } => turns = 1,
+                _ => (0..turns).for_each(|_| report.count(instruction)),
+            }
         }
         report.licence = match (width, report.multiply_adds + report.multiplies > 0) {
             (Width::Ymm, false) => Licence::Level0,
@@ -96,7 +102,11 @@ impl Report {
     }
 
     fn count(&mut self, instruction: &Instruction) {
+        self.instructions += 1;
         let operand = match *instruction {
+            Instruction::Head { .. } | Instruction::Foot { .. } => {
+                unreachable!("the frame of a loop is no vector instruction")
+            }
             Instruction::Load { from, .. } => Some(Operand::Memory(from)),
             Instruction::Store { to, .. } => {
                 self.stores += 1;

@@ -32,7 +32,8 @@ pub(crate) trait Source: Copy {
 /// Makes [`Kernel`] out of the families.
 macro_rules! families {
     ($($(#[$doc:meta])* $family:ident,)*) => {
-        /// A kernel: straight code for one operation on the lanes of its arrays.
+        /// A kernel: one operation on the lanes of its arrays, without other branches than loops of
+        /// a constant number of turns.
         ///
         /// Arrays do not overlap, and are listed with those first that the kernel writes. Unless
         /// its family says otherwise, all values are secret, in every lane.

@@ -114,6 +114,21 @@ pub trait Machine {
     /// `yes` in the lanes of `mask`, `no` in the others.
     fn select(&mut self, mask: Self::M, yes: Self::V, no: Self::V) -> Self::V;
 
+    /// `values := body(values)`, `times` times. In machine code it is a loop: a kernel that says the
+    /// same again and again stays small. `body` computes from what it is given, from arrays and
+    /// from constants only, gives back as many values, and stores nothing.
+    fn repeat(
+        &mut self,
+        times: usize,
+        values: Vec<Self::V>,
+        body: impl Fn(&mut Self, Vec<Self::V>) -> Vec<Self::V>,
+    ) -> Vec<Self::V>
+    where
+        Self: Sized,
+    {
+        (0..times).fold(values, |values, _| body(self, values))
+    }
+
     /// States that every lane of `value` is below 2^`bits`, for the reason `why`, which intervals
     /// of single digits cannot see. `Model` checks it on every run, `Bounds` lists it.
     fn claim(&mut self, value: Self::V, bits: u32, why: &'static str) -> Self::V;

@@ -85,6 +85,12 @@ struct Printer<'a> {
 impl Printer<'_> {
     fn instruction(&self, instruction: &Instruction) -> String {
         match *instruction {
+            Instruction::Head { number, times } => {
+                format!("mov eax, {times}\n{}:", self.head(number))
+            }
+            Instruction::Foot { number } => {
+                format!("dec eax\n    jne {}", self.head(number))
+            }
             Instruction::Load {
                 to,
                 from: from @ (Memory::Constant(_) | Memory::Word(..)),
@@ -189,6 +195,10 @@ impl Printer<'_> {
                 format!("vmovdqu64 {to} {{{}}}, {yes}", self.mask(mask))
             }
         }
+    }
+
+    fn head(&self, number: usize) -> String {
+        format!(".L{}_loop{number}", self.symbol)
     }
 
     fn register(&self, register: Register) -> String {

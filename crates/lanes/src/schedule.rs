@@ -29,9 +29,9 @@ pub(crate) fn schedule(ops: &[Op]) -> Vec<Op> {
 
     let mut ready_at: Vec<Option<usize>> = vec![None; ops.len()];
     let mut order = Vec::with_capacity(ops.len());
-    let mut waiting: Vec<usize> = (0..ops.len()).collect();
+    let mut left: Vec<usize> = (0..ops.len()).collect();
     // Reads of memory and constants take no place of their own: they happen where they are used.
-    waiting.retain(|&at| {
+    left.retain(|&at| {
         let free = ops[at].is_read();
         if free {
             ready_at[at] = Some(0);
@@ -46,7 +46,22 @@ pub(crate) fn schedule(ops: &[Op]) -> Vec<Op> {
         WINDOW_OF_LONG
     };
     let (mut cycle, mut idle) = (0, 0);
-    while !waiting.is_empty() {
+    let mut left = left.into_iter().peekable();
+    let mut waiting = Vec::new();
+    while left.peek().is_some() || !waiting.is_empty() {
+        if waiting.is_empty() {
+            // Nothing moves into a loop or out of it.
+            while let Some(at) = left.next_if(|&at| ops[at].frames_loop()) {
+                ready_at[at] = Some(cycle);
+                order.push(at);
+                for name in ops[at].reads() {
+                    wanted[name.0] -= 1;
+                }
+            }
+            while let Some(at) = left.next_if(|&at| !ops[at].frames_loop()) {
+                waiting.push(at);
+            }
+        }
         let mut ports = PORTS;
         loop {
             let ready = |&(_, &at): &(usize, &usize)| {

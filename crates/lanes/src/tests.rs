@@ -1,10 +1,12 @@
 //! What the machines promise, tried on all kernels.
 
+use crate::allocate::{Instruction, Memory, Operand};
 use crate::bounds::Bounds;
 use crate::machine::{Array, DIGIT_MASK, Machine};
 use crate::montgomery::{product, reduce};
 use crypto_bigint::{BoxedUint, NonZero};
 
+use crate::trace::{Name, Trace};
 use crate::{Holds, Kernel, Licence, Model, Modular, Width};
 
 #[test]
@@ -188,7 +190,7 @@ fn words_are_followed_through_lanes() {
 
 #[test]
 fn a_vector_written_before_it_is_read_is_found() {
-    let mut trace = crate::trace::Trace::new(8);
+    let mut trace = Trace::new(8);
     let a = trace.load(Array(0), 0);
     trace.store(Array(0), 0, a);
     trace.load(Array(0), 1);
@@ -198,7 +200,7 @@ fn a_vector_written_before_it_is_read_is_found() {
 
 #[test]
 fn a_vector_may_be_put_back_where_it_was_read() {
-    let mut trace = crate::trace::Trace::new(8);
+    let mut trace = Trace::new(8);
     let a = trace.load(Array(0), 0);
     let twice = trace.add(a, a);
     trace.store(Array(0), 0, a);
@@ -212,6 +214,94 @@ fn a_vector_may_be_put_back_where_it_was_read() {
         .iter()
         .position(|op| matches!(op, crate::trace::Op::Two(..)));
     assert!(sum < put_back);
+}
+
+/// A loop of three turns in which values change places, some in circles, one moves on without coming
+/// back, and one is added up; what goes in is read again afterwards.
+fn shuffle<M: Machine>(m: &mut M) {
+    let mut values: Vec<_> = (0..8).map(|i| m.load(Array(1), i)).collect();
+    // Computed, so that it is nowhere in memory.
+    values[0] = m.add(values[0], values[1]);
+    values.push(values[0]);
+    let first = values[0];
+    let values = m.repeat(3, values, |m, old| {
+        let [a, b, c, d, e, _, g, h, i] = old.try_into().ok().expect("nine of them");
+        let sum = m.add(a, h);
+        vec![b, a, d, e, c, g, g, sum, i]
+    });
+    for (i, value) in values.into_iter().enumerate() {
+        let value = m.add(value, first);
+        m.store(Array(0), i, value);
+    }
+}
+
+#[test]
+fn values_may_change_places_in_a_loop() {
+    let text: Vec<[u64; 1]> = (0..8).map(|i| [1 << (4 * i)]).collect();
+    let mut expected = vec![[0; 1]; 9];
+    shuffle(&mut Model::new(&mut [&mut expected], &[&text]));
+
+    let mut trace = Trace::new(1);
+    shuffle(&mut trace);
+    for ops in [trace.ops.clone(), crate::schedule::schedule(&trace.ops)] {
+        let code = crate::allocate::allocate(&ops).instructions;
+        let mut memory: Vec<_> = (0..8)
+            .map(|i| (Memory::Array(Array(1), i), text[i][0]))
+            .collect();
+        execute(&code, &mut memory);
+        let found = (0..9).map(|i| [read(&memory, Memory::Array(Array(0), i))]);
+        assert!(found.eq(expected.iter().copied()), "{code:?}");
+    }
+}
+
+/// Runs the few instructions that the code above has, on one lane.
+fn execute(code: &[Instruction], memory: &mut Vec<(Memory, u64)>) {
+    let mut registers = [0; crate::allocate::VECTOR_REGISTERS];
+    let (mut at, mut head, mut left) = (0, 0, 0);
+    while let Some(&instruction) = code.get(at) {
+        match instruction {
+            Instruction::Load { to, from } => registers[to.0] = read(memory, from),
+            Instruction::Store { to, from } => memory.push((to, registers[from.0])),
+            Instruction::Move { to, from } => registers[to.0] = registers[from.0],
+            Instruction::Two { to, a, b, .. } => {
+                let b = match b {
+                    Operand::Register(b) => registers[b.0],
+                    Operand::Memory(b) => read(memory, b),
+                };
+                registers[to.0] = registers[a.0] + b;
+            }
+            Instruction::Head { times, .. } => (head, left) = (at, times),
+            Instruction::Foot { .. } if left > 1 => (at, left) = (head, left - 1),
+            Instruction::Foot { .. } => {}
+            other => panic!("{other:?} is not expected"),
+        }
+        at += 1;
+    }
+}
+
+/// What was last written there.
+fn read(memory: &[(Memory, u64)], place: Memory) -> u64 {
+    let written = memory.iter().rfind(|(written, _)| *written == place);
+    written
+        .unwrap_or_else(|| panic!("{place:?} is read before it is written"))
+        .1
+}
+
+#[test]
+fn a_loop_that_needs_more_than_it_is_given_is_found() {
+    fn refused(body: impl Fn(&mut Trace, Name, Name) -> Name) {
+        let mut trace = Trace::new(8);
+        let a = trace.load(Array(1), 0);
+        let outer = trace.add(a, a);
+        let run = || trace.repeat(2, vec![a], |m, values| vec![body(m, values[0], outer)]);
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err());
+    }
+    refused(|m, a, outer| m.add(a, outer));
+    refused(|m, a, _| {
+        m.store(Array(0), 0, a);
+        a
+    });
+    refused(|m, a, _| m.repeat(2, vec![a], |_, values| values)[0]);
 }
 
 /// An array of so many vectors below 2^bits.

@@ -32,6 +32,16 @@ pub(crate) enum Op {
     Compare(CompareOp, Name, Name),
     /// Mask, yes, no.
     Select(Name, Name, Name),
+    /// The head of a loop: what comes before its [`End`](Op::End) runs so many times. All
+    /// [`Carried`](Op::Carried) values come next, and as many [`Next`](Op::Next) ones last.
+    Repeat(usize),
+    /// What a loop carries from turn to turn, and what it is in the first one.
+    Carried(Name),
+    /// What the next turn has instead of a carried value; and, by its own name, what comes out of
+    /// the loop.
+    Next(Name),
+    /// The end of a loop.
+    End,
 }
 
 /// Operations on two vectors.
@@ -165,6 +175,11 @@ impl Op {
         )
     }
 
+    /// Whether it belongs to the frame of a loop.
+    pub(crate) fn frames_loop(self) -> bool {
+        matches!(self, Op::Repeat(_) | Op::Carried(_) | Op::Next(_) | Op::End)
+    }
+
     /// Whether its result is a mask.
     pub(crate) fn makes_mask(self) -> bool {
         matches!(self, Op::Compare(..))
@@ -174,7 +189,8 @@ impl Op {
     pub(crate) fn reads(self) -> Reads {
         let (names, len) = match self {
             Op::Splat(_) | Op::Vector(_) | Op::Load(..) | Op::Broadcast(..) => ([Name(0); 3], 0),
-            Op::Store(_, _, a) | Op::Shift(_, a, _) => ([a; 3], 1),
+            Op::Repeat(_) | Op::End => ([Name(0); 3], 0),
+            Op::Store(_, _, a) | Op::Shift(_, a, _) | Op::Carried(a) | Op::Next(a) => ([a; 3], 1),
             Op::Two(_, a, b) | Op::Compare(_, a, b) => ([a, b, b], 2),
             Op::Three(_, acc, a, b) => ([acc, a, b], 3),
             Op::Select(mask, yes, no) => ([no, yes, mask], 3),
@@ -187,6 +203,9 @@ impl Op {
         let n = name;
         match self {
             Op::Splat(_) | Op::Vector(_) | Op::Load(..) | Op::Broadcast(..) => self,
+            Op::Repeat(_) | Op::End => self,
+            Op::Carried(a) => Op::Carried(n(a)),
+            Op::Next(a) => Op::Next(n(a)),
             Op::Store(array, index, a) => Op::Store(array, index, n(a)),
             Op::Two(op, a, b) => Op::Two(op, n(a), n(b)),
             Op::Shift(op, a, bits) => Op::Shift(op, n(a), bits),
@@ -340,6 +359,37 @@ impl Machine for Trace {
 
     fn select(&mut self, mask: Name, yes: Name, no: Name) -> Name {
         self.push(Op::Select(mask, yes, no))
+    }
+
+    /// # Panics
+    ///
+    /// If the body does what it should not, or something was stored before the loop.
+    fn repeat(
+        &mut self,
+        times: usize,
+        values: Vec<Name>,
+        body: impl Fn(&mut Self, Vec<Name>) -> Vec<Name>,
+    ) -> Vec<Name> {
+        self.push(Op::Repeat(times));
+        let carried: Vec<_> = values
+            .into_iter()
+            .map(|value| self.push(Op::Carried(value)))
+            .collect();
+        let (start, count) = (self.ops.len(), carried.len());
+        let next = body(self, carried);
+        assert_eq!(next.len(), count, "a loop gives back as many values");
+        for op in &self.ops[start..] {
+            assert!(!op.frames_loop(), "a loop has no other in it");
+            let inner = |name: Name| name.0 >= start - count || self.ops[name.0].is_read();
+            assert!(op.reads().all(inner), "a loop reads what it is given");
+        }
+        assert!(self.stored.is_empty(), "loops come before all stores");
+        let next = next
+            .into_iter()
+            .map(|value| self.push(Op::Next(value)))
+            .collect();
+        self.push(Op::End);
+        next
     }
 
     fn claim(&mut self, value: Name, _: u32, _: &'static str) -> Name {
