@@ -14,7 +14,7 @@ use crate::assembled::{Callable, Read, Written};
 /// * `sums`, [`sums_len`](Self::sums_len) of them: the limbs of one sum a lane, then those of what
 ///   is added to a call's first blocks, lane by lane; after a call that is 2^128 in every lane.
 /// * `power`, [`power_len`](Self::power_len) of them, as words: the limbs of `r^L`, those from the
-///   second on times [`Multiplier::fold`], and the same of `r^(2 L)`.
+///   second on times [`Multiplier::fold`], and the same of `r^(2 L)` and so on, [`POWERS`](Self::POWERS) of them.
 /// * `scratch`, [`scratch_len`](Self::scratch_len) of them.
 ///
 /// Every method is constant time in all contents, and panics when an array has another length than
@@ -29,8 +29,6 @@ pub struct ChaCha20Poly1305<const L: usize> {
 #[derive(Clone, Copy, Debug)]
 struct Poly1305<const L: usize> {
     multiplier: Multiplier,
-    both: Callable<L>,
-    open: Callable<L>,
     authenticate: [Callable<L>; Source::GROUPS.len()],
 }
 
@@ -39,7 +37,7 @@ struct Poly1305<const L: usize> {
 pub struct Sums<'a, const L: usize> {
     /// The sums, and what is added to the next blocks.
     pub sums: &'a mut [[u64; L]],
-    /// `r^L` and `r^(2 L)`.
+    /// `r^L`, `r^(2 L)` and so on.
     pub power: &'a [[u64; L]],
 }
 
@@ -64,6 +62,8 @@ impl<const L: usize> ChaCha20Poly1305<L> {
     pub const CHUNKS: usize = Source::CHUNKS * Self::CHUNK;
     /// Bytes of one block a lane.
     pub const GROUP: usize = 16 * L;
+    /// Powers of `r^L` in `power`.
+    pub const POWERS: usize = Source::GROUPS[0];
     /// Vectors of `parameters`.
     pub const PARAMETERS: usize = Source::PARAMETERS.div_ceil(L);
 
@@ -77,8 +77,6 @@ impl<const L: usize> ChaCha20Poly1305<L> {
             encrypt: std::array::from_fn(|i| callable(Source::Encrypt(i + 1))),
             poly1305: multiplier.map(|multiplier| Poly1305 {
                 multiplier,
-                both: callable(Source::Both(multiplier)),
-                open: callable(Source::Open(multiplier)),
                 authenticate: Source::GROUPS
                     .map(|groups| callable(Source::Authenticate(multiplier, groups))),
             }),
@@ -110,7 +108,7 @@ impl<const L: usize> ChaCha20Poly1305<L> {
     pub fn power_len(&self) -> usize {
         let words = self
             .multiplier()
-            .map_or(0, |multiplier| 2 * multiplier.power_len());
+            .map_or(0, |multiplier| Self::POWERS * multiplier.power_len());
         words.div_ceil(L)
     }
 
@@ -129,10 +127,7 @@ impl<const L: usize> ChaCha20Poly1305<L> {
     }
 
     fn kernels(&self) -> impl Iterator<Item = Callable<L>> {
-        let of_poly1305 = |kernels: &Poly1305<L>| {
-            let [four, one] = kernels.authenticate;
-            [kernels.both, kernels.open, four, one]
-        };
+        let of_poly1305 = |kernels: &Poly1305<L>| kernels.authenticate;
         self.encrypt
             .iter()
             .copied()
@@ -146,49 +141,12 @@ impl<const L: usize> ChaCha20Poly1305<L> {
         kernel.call_on_bytes([Written::Bytes(data)], [Read::Lanes(parameters)], scratch);
     }
 
-    /// `data ^= key stream` and `sums := sums r^L + blocks` of the text, as often as it has one for
-    /// each lane: two chunks each.
-    #[inline]
-    pub fn both(
-        &self,
-        data: &mut [u8],
-        parameters: &[[u64; L]],
-        text: &[u8],
-        sums: &mut Sums<'_, L>,
-        scratch: &mut [[u64; L]],
-    ) {
-        self.poly1305().both.call_on_bytes(
-            [Written::Bytes(data), Written::Lanes(sums.sums)],
-            [
-                Read::Lanes(parameters),
-                Read::Bytes(text),
-                Read::Lanes(sums.power),
-            ],
-            scratch,
-        );
-    }
-
-    /// `sums := sums r^L + blocks` of the data, then `data ^= key stream`, for two chunks.
-    #[inline]
-    pub fn open(
-        &self,
-        data: &mut [u8],
-        parameters: &[[u64; L]],
-        sums: &mut Sums<'_, L>,
-        scratch: &mut [[u64; L]],
-    ) {
-        self.poly1305().open.call_on_bytes(
-            [Written::Bytes(data), Written::Lanes(sums.sums)],
-            [Read::Lanes(parameters), Read::Lanes(sums.power)],
-            scratch,
-        );
-    }
-
     /// `sums := sums r^L + blocks` for a text of whole [`GROUP`](Self::GROUP)s.
     #[inline]
     pub fn authenticate(&self, mut text: &[u8], sums: &mut Sums<'_, L>, scratch: &mut [[u64; L]]) {
         assert_eq!(text.len() % Self::GROUP, 0);
-        for (kernel, groups) in self.poly1305().authenticate.iter().zip(Source::GROUPS) {
+        let poly1305 = self.poly1305.as_ref().expect("the form has a multiplier");
+        for (kernel, groups) in poly1305.authenticate.iter().zip(Source::GROUPS) {
             let mut pieces = text.chunks_exact(groups * Self::GROUP);
             for piece in &mut pieces {
                 kernel.call_on_bytes(
@@ -199,9 +157,5 @@ impl<const L: usize> ChaCha20Poly1305<L> {
             }
             text = pieces.remainder();
         }
-    }
-
-    fn poly1305(&self) -> &Poly1305<L> {
-        self.poly1305.as_ref().expect("the form has a multiplier")
     }
 }

@@ -15,7 +15,7 @@ pub(crate) const PARAMETERS: usize = 12;
 /// Where in it the counter stands.
 pub(crate) const COUNTER: usize = 8;
 /// Rounds, columns and diagonals by turns (section 2.3.1).
-pub(crate) const ROUNDS: usize = 20;
+const ROUNDS: usize = 20;
 
 /// As many blocks as there are places, under way.
 pub(crate) struct Blocks<V> {
@@ -45,29 +45,18 @@ impl<V: Copy> Blocks<V> {
         }
     }
 
-    /// Round `index` of [`ROUNDS`]: four quarter rounds, step by step side by side, and beside
-    /// those of the other `states`.
-    pub(crate) fn round<M: Machine<V = V>>(m: &mut M, states: &mut [Self], index: usize) {
-        // Even rounds take columns, odd ones diagonals.
-        let slant = index % 2;
-        let place = |row: usize, i: usize| 4 * row + (i + slant * row) % 4;
-        // (a, b, d, bits): a += b; d ^= a; d <<<= bits (section 2.1).
-        for (a, b, d, bits) in [(0, 1, 3, 16), (2, 3, 1, 12), (0, 1, 3, 8), (2, 3, 1, 7)] {
-            for Self { words: x, .. } in &mut *states {
-                for i in 0..4 {
-                    x[place(a, i)] = m.add32(x[place(a, i)], x[place(b, i)]);
-                }
-            }
-            for Self { words: x, .. } in &mut *states {
-                for i in 0..4 {
-                    x[place(d, i)] = m.xor(x[place(d, i)], x[place(a, i)]);
-                }
-            }
-            for Self { words: x, .. } in &mut *states {
-                for i in 0..4 {
-                    x[place(d, i)] = m.rol32(x[place(d, i)], bits);
-                }
-            }
+    /// All rounds, of several states side by side.
+    pub(crate) fn rounds<M: Machine<V = V>>(m: &mut M, states: &mut [Self]) {
+        let words = states.iter().flat_map(|state| state.words).collect();
+        let words = m.repeat(ROUNDS / 2, words, |m, mut words| {
+            let (states, _) = words.as_chunks_mut();
+            round(m, states, 0);
+            round(m, states, 1);
+            words
+        });
+        let (words, _) = words.as_chunks();
+        for (state, &words) in states.iter_mut().zip(words) {
+            state.words = words;
         }
     }
 
@@ -115,6 +104,32 @@ impl<V: Copy> Blocks<V> {
                         xor_into(m, data, at + block, vector);
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Round `index` of [`ROUNDS`]: four quarter rounds, step by step side by side, and beside those of
+/// the other states.
+fn round<M: Machine>(m: &mut M, states: &mut [[M::V; STATE]], index: usize) {
+    // Even rounds take columns, odd ones diagonals.
+    let slant = index % 2;
+    let place = |row: usize, i: usize| 4 * row + (i + slant * row) % 4;
+    // (a, b, d, bits): a += b; d ^= a; d <<<= bits (section 2.1).
+    for (a, b, d, bits) in [(0, 1, 3, 16), (2, 3, 1, 12), (0, 1, 3, 8), (2, 3, 1, 7)] {
+        for x in &mut *states {
+            for i in 0..4 {
+                x[place(a, i)] = m.add32(x[place(a, i)], x[place(b, i)]);
+            }
+        }
+        for x in &mut *states {
+            for i in 0..4 {
+                x[place(d, i)] = m.xor(x[place(d, i)], x[place(a, i)]);
+            }
+        }
+        for x in &mut *states {
+            for i in 0..4 {
+                x[place(d, i)] = m.rol32(x[place(d, i)], bits);
             }
         }
     }

@@ -79,8 +79,8 @@ pub(crate) struct Sums<V> {
 }
 
 impl<V: Copy> Sums<V> {
-    /// `array` has the limbs of the sums and those of the first addend, `power` the words of `r^L`
-    /// and of `r^(2 L)`.
+    /// `array` has the limbs of the sums and those of the first addend, `power` the words of `r^L`,
+    /// `r^(2 L)` and so on.
     pub(crate) fn new<M: Machine<V = V>>(
         m: &mut M,
         multiplier: Multiplier,
@@ -97,38 +97,28 @@ impl<V: Copy> Sums<V> {
         }
     }
 
-    /// `sums := sums r^L + blocks`, the unreduced columns, for group `index` of `data`: one block a
-    /// lane.
-    pub(crate) fn one<M: Machine<V = V>>(
-        &mut self,
-        m: &mut M,
-        data: Array,
-        index: usize,
-    ) -> Columns<V> {
-        let mut columns = self.blocks(m, data, index);
-        let sums = self.limbs.clone();
-        self.multiply(m, &mut columns, &sums, 1);
-        columns
-    }
-
-    /// The same for groups `index` and `index + 1`, `sums := sums r^(2 L) + blocks r^L + blocks`:
-    /// one carry for both.
-    pub(crate) fn two<M: Machine<V = V>>(
-        &mut self,
-        m: &mut M,
-        data: Array,
-        index: usize,
-    ) -> Columns<V> {
-        let first = self.blocks(m, data, index);
-        let mut columns = self.blocks(m, data, index + 1);
-        self.multiply(m, &mut columns, &first.low, 1);
-        let sums = self.limbs.clone();
-        self.multiply(m, &mut columns, &sums, 2);
-        columns
+    /// `sums := sums r^L + blocks` for each of so many groups of `data`, one block a lane: all at
+    /// once, as `sums r^(groups L) + ... + blocks r^L + blocks`, so that one carry does for them.
+    pub(crate) fn add<M: Machine<V = V>>(&mut self, m: &mut M, data: Array, groups: usize) {
+        let beyond = self.beyond(m);
+        let first = std::mem::replace(&mut self.addend, beyond);
+        let blocks = |this: &Self, m: &mut M, index| {
+            let addend = if index == 0 { &first } else { &this.addend };
+            this.blocks(m, data, index, addend)
+        };
+        let last = groups - 1;
+        let mut columns = blocks(self, m, last);
+        for index in 0..last {
+            let factor = blocks(self, m, index).low;
+            self.multiply(m, &mut columns, &factor, last - index);
+        }
+        // The sums come last, as they are known last where calls follow each other.
+        self.multiply(m, &mut columns, &self.limbs, groups);
+        self.carry(m, columns);
     }
 
     /// Carries columns to limbs.
-    pub(crate) fn carry<M: Machine<V = V>>(&mut self, m: &mut M, columns: Columns<V>) {
+    fn carry<M: Machine<V = V>>(&mut self, m: &mut M, columns: Columns<V>) {
         self.limbs = match self.multiplier {
             Multiplier::Madd52 => self.carry_in_order(m, &columns),
             Multiplier::Mul32 => self.carry_in_two_chains(m, columns.low),
@@ -136,9 +126,8 @@ impl<V: Copy> Sums<V> {
     }
 
     /// Writes the sums, and the addend of every block but the first ones.
-    pub(crate) fn finish<M: Machine<V = V>>(mut self, m: &mut M) {
+    pub(crate) fn finish<M: Machine<V = V>>(self, m: &mut M) {
         let zero = m.splat(0);
-        self.constant_addend(m);
         let addend = self.addend.iter().map(|limb| limb.unwrap_or(zero));
         for (i, limb) in self.limbs.iter().copied().chain(addend).enumerate() {
             m.store(self.array, i, limb);
@@ -148,7 +137,13 @@ impl<V: Copy> Sums<V> {
     /// The limbs of a group of blocks with the addend, as columns: those in vectors `2 index` and
     /// `2 index + 1` of `data`, of which even lanes take the first vector's in order, odd lanes the
     /// second's.
-    fn blocks<M: Machine<V = V>>(&mut self, m: &mut M, data: Array, index: usize) -> Columns<V> {
+    fn blocks<M: Machine<V = V>>(
+        &self,
+        m: &mut M,
+        data: Array,
+        index: usize,
+        addend: &[Option<V>],
+    ) -> Columns<V> {
         let (a, b) = (m.load(data, 2 * index), m.load(data, 2 * index + 1));
         let (low, high) = (m.unpack_low64(a, b), m.unpack_high64(a, b));
         let bits = self.multiplier.limb_bits();
@@ -173,13 +168,12 @@ impl<V: Copy> Sums<V> {
             .collect();
         let low = blocks
             .into_iter()
-            .zip(&self.addend)
+            .zip(addend)
             .map(|(limb, addend)| match *addend {
                 Some(addend) => m.add(limb, addend),
                 None => limb,
             })
             .collect();
-        self.constant_addend(m);
         let high = match self.multiplier {
             Multiplier::Madd52 => vec![m.splat(0); self.limbs.len()],
             Multiplier::Mul32 => Vec::new(),
@@ -187,11 +181,14 @@ impl<V: Copy> Sums<V> {
         Columns { low, high }
     }
 
-    fn constant_addend<M: Machine<V = V>>(&mut self, m: &mut M) {
+    /// The addend of all groups but the first.
+    fn beyond<M: Machine<V = V>>(&self, m: &mut M) -> Vec<Option<V>> {
         let highest = self.limbs.len() - 1;
-        let bit = m.splat(1 << (128 - self.multiplier.limb_bits() * highest as u32));
-        self.addend.fill(None);
-        self.addend[highest] = Some(bit);
+        let mut addend = vec![None; highest];
+        addend.push(Some(
+            m.splat(1 << (128 - self.multiplier.limb_bits() * highest as u32)),
+        ));
+        addend
     }
 
     /// `columns += factor r^(power L)`.

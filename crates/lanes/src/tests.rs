@@ -7,7 +7,7 @@ use crate::montgomery::{product, reduce};
 use crypto_bigint::{BoxedUint, NonZero};
 
 use crate::trace::{Name, Trace};
-use crate::{Holds, Kernel, Licence, Model, Modular, Width};
+use crate::{ChaCha20Poly1305, Holds, Kernel, Licence, Model, Modular, Width};
 
 #[test]
 fn every_kernel_is_proved() {
@@ -302,6 +302,15 @@ fn a_loop_that_needs_more_than_it_is_given_is_found() {
         a
     });
     refused(|m, a, _| m.repeat(2, vec![a], |_, values| values)[0]);
+}
+
+#[test]
+fn instructions_of_a_loop_count_as_often_as_they_run() {
+    let report = Kernel::from(ChaCha20Poly1305::Encrypt(1)).report(Width::Ymm);
+    // 20 rounds of 4 quarter rounds of 12 operations.
+    assert!((960..1200).contains(&report.simple), "{report:?}");
+    let text = Kernel::from(ChaCha20Poly1305::Encrypt(1)).assembly(Width::Ymm);
+    assert!(text.lines().count() < 500, "{text}");
 }
 
 /// An array of so many vectors below 2^bits.

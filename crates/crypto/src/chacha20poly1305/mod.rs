@@ -19,6 +19,7 @@
 //! # }
 //! ```
 
+mod block;
 mod poly1305;
 mod record;
 #[cfg(test)]

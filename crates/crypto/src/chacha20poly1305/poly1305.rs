@@ -60,17 +60,9 @@ impl Poly1305 {
         }
     }
 
-    /// Takes a text that begins the message, and zeros up to the end of its last block, except for
-    /// the multiplication that takes the last block: gives the number to be multiplied by `r`. Zero
-    /// if there is no text.
-    pub(super) fn beginning(&mut self, text: &[u8]) -> Number {
-        let before = text.len().saturating_sub(1) / BLOCK * BLOCK;
-        let (before, last) = text.split_at(before);
-        self.padded(before);
-        if last.is_empty() {
-            return Number::of_sum(self.sum);
-        }
-        Number::of_sum(plus(self.sum, number(&block_of(last))))
+    /// What the text so far comes to: the first of the next blocks is added to it.
+    pub(super) fn sum(&self) -> Number {
+        Number::of_sum(self.sum)
     }
 
     /// Goes on from another sum.

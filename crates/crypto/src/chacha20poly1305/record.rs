@@ -1,15 +1,14 @@
 //! One message through the kernels: RFC 8439, section 2.8, in lanes.
 //!
-//! Block 0 of the key stream makes the key of Poly1305 (section 2.6); the rest of the first chunks
-//! of key stream meets the beginning of the text in a buffer of our own, the *head*: 64 bytes for
-//! block 0, then text. What follows are whole pairs of chunks in place, as many bytes as kernels
-//! take at a time, and a *tail* that is encrypted in a buffer.
+//! Block 0 of the key stream makes the key of Poly1305 (section 2.6). A text that fits into one call
+//! of a kernel beside block 0 is encrypted in a buffer, with block 0 before it. For a longer one
+//! block 0 is made by itself, so that the text meets whole calls in its own place: 16 KiB are eight
+//! calls, or sixteen, and no byte beyond.
 //!
-//! Poly1305's sums take the head's buffer first. Block 0, whose bytes are zero by then, counts as
-//! four blocks: three that add nothing, and one that is the last block of the additional data,
-//! with what came before it. While the kernels encrypt they authenticate what they have encrypted
-//! before, or, to open, what they decrypt.
+//! Poly1305's sums begin with what the additional data comes to, added to the first block of the
+//! text.
 
+use super::block::{BLOCK as KEY_BLOCK, Initial};
 use super::poly1305::{BLOCK, Columns, Number, Poly1305};
 use super::{NONCE_LEN, TAG_LEN};
 use std::cell::RefCell;
@@ -29,10 +28,7 @@ pub(super) struct Record<const L: usize> {
 #[repr(C, align(64))]
 pub(super) struct Workspace<const L: usize> {
     state: State<L>,
-    head: [u8; CHUNKS],
-    tail: [u8; CHUNKS],
-    /// What the head was before it was decrypted.
-    text: [u8; CHUNKS],
+    buffer: [u8; CHUNKS],
 }
 
 /// What the kernels work with besides text.
@@ -70,40 +66,29 @@ where
         aad: &[u8],
         text: &mut [u8],
     ) -> [u8; TAG_LEN] {
-        Workspace::with(
-            |Workspace {
-                 state, head, tail, ..
-             }| {
-                state.set_parameters(key, nonce);
-                let mut run = Run {
-                    kernels: &self.kernels,
-                    state,
-                };
-                let len = text.len();
-                let (start, rest) = text.split_at_mut(len.min(Self::HEAD));
-                let mut poly1305 = run.head(head, start);
-                start.copy_from_slice(&head[KEY_BLOCK..][..start.len()]);
-                let multiplier = self.in_lanes(len);
-                match multiplier {
-                    Some(multiplier) => {
-                        run.begin_sums(multiplier, &mut poly1305, aad);
-                        let head = &head[..KEY_BLOCK + start.len()];
-                        let last = run.seal(head, rest, &mut tail[..Self::CHUNKS]);
-                        run.end_sums(multiplier, &mut poly1305, last);
-                    }
-                    None => {
-                        poly1305.padded(aad);
-                        poly1305.padded(start);
-                        for (i, piece) in rest.chunks_mut(PIECE).enumerate() {
-                            run.encrypt(Self::CHUNKS + i * PIECE, piece, tail);
-                            poly1305.padded(piece);
-                        }
-                    }
+        Workspace::with(|Workspace { state, buffer }| {
+            let len = text.len();
+            let mut run = Run::new(&self.kernels, state, key, nonce);
+            let is_short = len <= Self::SHORT;
+            let mut poly1305 = if is_short {
+                let poly1305 = run.short(buffer, text);
+                text.copy_from_slice(&buffer[KEY_BLOCK..][..len]);
+                poly1305
+            } else {
+                run.poly1305()
+            };
+            poly1305.padded(aad);
+            let mut mac = run.mac(poly1305, self.in_lanes(len));
+            for (i, piece) in text.chunks_mut(PIECE).enumerate() {
+                if !is_short {
+                    run.encrypt(KEY_BLOCK + i * PIECE, piece, buffer);
                 }
-                self.wipe(state, multiplier.is_some());
-                poly1305.finish(aad.len(), len)
-            },
-        )
+                run.authenticate(&mut mac, piece);
+            }
+            let tag = run.tag(mac, aad.len(), len);
+            self.wipe(state, len);
+            tag
+        })
     }
 
     /// Decrypts `text` in place if the tag is that of its ciphertext; otherwise overwrites it.
@@ -115,56 +100,37 @@ where
         text: &mut [u8],
         tag: &[u8; TAG_LEN],
     ) -> bool {
-        Workspace::with(|w| {
-            let state = &mut w.state;
-            state.set_parameters(key, nonce);
-            let mut run = Run {
-                kernels: &self.kernels,
-                state,
-            };
+        Workspace::with(|Workspace { state, buffer }| {
             let len = text.len();
-            let (start, rest) = text.split_at_mut(len.min(Self::HEAD));
-            let mut poly1305 = run.head(&mut w.head, start);
-            let multiplier = self.in_lanes(len);
-            if let Some(multiplier) = multiplier {
-                run.begin_sums(multiplier, &mut poly1305, aad);
-                w.text[..KEY_BLOCK].fill(0);
-                w.text[KEY_BLOCK..][..start.len()].copy_from_slice(start);
-                let head = &w.text[..KEY_BLOCK + start.len()];
-                let last = run.open(head, rest, &mut w.tail[..Self::CHUNKS]);
-                run.end_sums(multiplier, &mut poly1305, last);
+            let mut run = Run::new(&self.kernels, state, key, nonce);
+            let is_short = len <= Self::SHORT;
+            let mut poly1305 = if is_short {
+                run.short(buffer, text)
             } else {
-                poly1305.padded(aad);
-                poly1305.padded(start);
-                poly1305.padded(rest);
-            }
-            let genuine = is_equal(&poly1305.finish(aad.len(), len), tag);
-            if genuine {
-                start.copy_from_slice(&w.head[KEY_BLOCK..][..start.len()]);
-                if multiplier.is_some() {
-                    // The chunks are decrypted by now, the tail in its buffer.
-                    let (_, rest) = rest.split_at_mut(Run::<L>::whole(rest.len()));
-                    rest.copy_from_slice(&w.tail[..rest.len()]);
-                } else {
-                    run.encrypt(Self::CHUNKS, rest, &mut w.tail);
-                }
-            } else {
+                run.poly1305()
+            };
+            poly1305.padded(aad);
+            let mut mac = run.mac(poly1305, self.in_lanes(len));
+            run.authenticate(&mut mac, text);
+            let genuine = is_equal(&run.tag(mac, aad.len(), len), tag);
+            if !genuine {
                 text.fill(0);
+            } else if is_short {
+                text.copy_from_slice(&buffer[KEY_BLOCK..][..len]);
+            } else {
+                run.encrypt(KEY_BLOCK, text, buffer);
             }
-            // These have plaintext.
-            w.head[..Self::CHUNKS.min(KEY_BLOCK + len)].fill(0);
-            if len > Self::HEAD {
-                w.tail[..Self::CHUNKS].fill(0);
-            }
-            self.wipe(state, multiplier.is_some());
+            // It has plaintext, the whole of a short one.
+            buffer[..Self::CHUNKS].fill(0);
+            self.wipe(state, len);
             genuine
         })
     }
 
-    /// Bytes that most kernels take.
+    /// Bytes that the longest kernel takes.
     const CHUNKS: usize = Kernels::<L>::CHUNKS;
-    /// Bytes of text that the head has at most.
-    const HEAD: usize = Self::CHUNKS - KEY_BLOCK;
+    /// Bytes of the longest text that it takes with block 0 before it.
+    const SHORT: usize = Self::CHUNKS - KEY_BLOCK;
 
     /// How lanes make the sums, if they do: short messages are not worth the powers of `r`.
     fn in_lanes(&self, len: usize) -> Option<Multiplier> {
@@ -176,12 +142,12 @@ where
         })
     }
 
-    /// Overwrites keys and what they could be computed from. What stays in the buffers is
-    /// ciphertext, and key stream that no text has met.
-    fn wipe(&self, state: &mut State<L>, in_lanes: bool) {
+    /// Overwrites keys and what they could be computed from, after a message of `len` bytes. What
+    /// stays in the buffer is ciphertext, and key stream that no text has met.
+    fn wipe(&self, state: &mut State<L>, len: usize) {
         // The memory outlives the call, so that the compiler must keep these writes.
         state.parameters = [[0; L]; PARAMETERS];
-        if in_lanes {
+        if self.in_lanes(len).is_some() {
             state.sums = [[0; L]; SUMS];
             state.power = [[0; L]; POWER];
             state.powers = [Number::ZERO; L];
@@ -199,28 +165,41 @@ where
 struct Run<'a, const L: usize> {
     kernels: &'a Kernels<L>,
     state: &'a mut State<L>,
+    initial: Initial,
 }
 
-impl<const L: usize> Run<'_, L> {
-    /// Bytes of whole pairs of chunks.
-    fn whole(len: usize) -> usize {
-        len / Kernels::<L>::CHUNKS * Kernels::<L>::CHUNKS
+/// Poly1305 under way: in lanes, as long as there is a multiplier, and otherwise as a number.
+struct Mac {
+    poly1305: Poly1305,
+    multiplier: Option<Multiplier>,
+}
+
+impl<'a, const L: usize> Run<'a, L> {
+    fn new(
+        kernels: &'a Kernels<L>,
+        state: &'a mut State<L>,
+        key: &[u32; 8],
+        nonce: &[u8; NONCE_LEN],
+    ) -> Self {
+        let initial = Initial::new(key, nonce);
+        let parameters = state.parameters.as_flattened_mut();
+        for (parameter, &word) in parameters.iter_mut().zip(initial.parameters()) {
+            *parameter = twice(word);
+        }
+        Self {
+            kernels,
+            state,
+            initial,
+        }
     }
 
-    /// Encrypts the head, which begins with `text`, and takes its block 0 away.
-    fn head(&mut self, head: &mut [u8; CHUNKS], text: &[u8]) -> Poly1305 {
-        head[KEY_BLOCK..][..text.len()].copy_from_slice(text);
-        let len = (KEY_BLOCK + text.len()).next_multiple_of(Kernels::<L>::CHUNK);
-        self.at(0);
-        let State {
-            parameters,
-            scratch,
-            ..
-        } = &mut *self.state;
-        let parameters = &parameters[..Kernels::<L>::PARAMETERS];
-        self.kernels.encrypt(&mut head[..len], parameters, scratch);
+    /// Encrypts a short text into the buffer, where it follows block 0, and takes that away.
+    fn short(&mut self, buffer: &mut [u8; CHUNKS], text: &[u8]) -> Poly1305 {
+        let end = KEY_BLOCK + text.len();
+        buffer[KEY_BLOCK..end].copy_from_slice(text);
+        self.chunks(0, &mut buffer[..end.next_multiple_of(Kernels::<L>::CHUNK)]);
         // Section 2.6: poly1305_key_gen.
-        let (block, _) = head
+        let (block, _) = buffer
             .split_first_chunk_mut::<KEY_BLOCK>()
             .expect("64 of its bytes");
         let poly1305 = Poly1305::new(block.first_chunk().expect("32 of its bytes"));
@@ -228,159 +207,131 @@ impl<const L: usize> Run<'_, L> {
         poly1305
     }
 
-    /// Encrypts the text from byte `at` of the key stream, with the help of a buffer.
-    fn encrypt(&mut self, mut at: usize, text: &mut [u8], buffer: &mut [u8; CHUNKS]) {
+    /// The same key from block 0 by itself.
+    fn poly1305(&self) -> Poly1305 {
+        let block = self.initial.block(0);
+        Poly1305::new(block.first_chunk().expect("32 of its bytes"))
+    }
+
+    /// Encrypts the text from byte `at` of the key stream, its end with the help of a buffer.
+    fn encrypt(&mut self, at: usize, text: &mut [u8], buffer: &mut [u8; CHUNKS]) {
+        let mut at = at;
         for piece in text.chunks_mut(Kernels::<L>::CHUNKS) {
-            self.at(at);
-            at += piece.len();
-            let State {
-                parameters,
-                scratch,
-                ..
-            } = &mut *self.state;
-            let parameters = &parameters[..Kernels::<L>::PARAMETERS];
-            let len = piece.len().next_multiple_of(Kernels::<L>::CHUNK);
-            if piece.len() == len {
-                self.kernels.encrypt(piece, parameters, scratch);
+            let len = piece.len();
+            let whole = len.next_multiple_of(Kernels::<L>::CHUNK);
+            if len == whole {
+                self.chunks(at, piece);
+            } else if len <= KEY_BLOCK {
+                let block = self.initial.block(number(at));
+                for (byte, stream) in piece.iter_mut().zip(block.iter()) {
+                    *byte ^= stream;
+                }
             } else {
-                buffer[..piece.len()].copy_from_slice(piece);
-                self.kernels
-                    .encrypt(&mut buffer[..len], parameters, scratch);
-                piece.copy_from_slice(&buffer[..piece.len()]);
+                buffer[..len].copy_from_slice(piece);
+                self.chunks(at, &mut buffer[..whole]);
+                piece.copy_from_slice(&buffer[..len]);
             }
+            at += len;
         }
     }
 
-    /// Encrypts what follows the head, and authenticates everything except for what it gives back.
-    fn seal<'t>(&mut self, head: &'t [u8], rest: &'t mut [u8], tail: &'t mut [u8]) -> &'t [u8] {
-        if rest.is_empty() {
-            return head;
-        }
-        let whole = Self::whole(rest.len());
-        let (chunks, rest) = rest.split_at_mut(whole);
-        let (mut at, mut text) = (Kernels::<L>::CHUNKS, head);
-        for chunks in chunks.chunks_exact_mut(Kernels::<L>::CHUNKS) {
-            self.both(at, chunks, text);
-            at += chunks.len();
-            text = chunks;
-        }
-        if rest.is_empty() {
-            return text;
-        }
-        tail[..rest.len()].copy_from_slice(rest);
-        self.both(at, tail, text);
-        rest.copy_from_slice(&tail[..rest.len()]);
-        rest
+    /// Encrypts one chunk or two.
+    fn chunks(&mut self, at: usize, chunks: &mut [u8]) {
+        let State {
+            parameters,
+            scratch,
+            ..
+        } = &mut *self.state;
+        parameters.as_flattened_mut()[Source::COUNTER] = twice(number(at));
+        let parameters = &parameters[..Kernels::<L>::PARAMETERS];
+        self.kernels.encrypt(chunks, parameters, scratch);
     }
 
-    /// Decrypts the chunks that follow the head in place and what follows them in the tail's
-    /// buffer, and authenticates everything except for what it gives back.
-    fn open<'t>(&mut self, head: &'t [u8], rest: &'t mut [u8], tail: &mut [u8]) -> &'t [u8] {
-        if rest.is_empty() {
-            return head;
+    /// Goes on with a text, in lanes if there is a multiplier.
+    fn mac(&mut self, poly1305: Poly1305, multiplier: Option<Multiplier>) -> Mac {
+        if let Some(multiplier) = multiplier {
+            self.begin_sums(multiplier, &poly1305);
         }
-        let whole = Self::whole(rest.len());
-        let (chunks, rest) = rest.split_at_mut(whole);
-        // The tail first, so that the head has company.
-        let mut at = Kernels::<L>::CHUNKS;
-        tail[..rest.len()].copy_from_slice(rest);
-        self.both(at + chunks.len(), tail, head);
-        for chunks in chunks.chunks_exact_mut(Kernels::<L>::CHUNKS) {
-            self.at(at);
-            at += chunks.len();
+        Mac {
+            poly1305,
+            multiplier,
+        }
+    }
+
+    /// Takes a piece of the text; all but the last are of whole groups.
+    fn authenticate(&mut self, mac: &mut Mac, piece: &[u8]) {
+        let mut rest = piece;
+        if mac.multiplier.is_some() {
+            let group = Kernels::<L>::GROUP;
+            let groups;
+            (groups, rest) = piece.split_at(piece.len() / group * group);
             let (kernels, state) = (self.kernels, &mut *self.state);
-            let (parameters, mut sums, scratch) = state.arrays(kernels);
-            kernels.open(chunks, parameters, &mut sums, scratch);
+            let mut sums = Sums {
+                sums: &mut state.sums[..kernels.sums_len()],
+                power: &state.power[..kernels.power_len()],
+            };
+            kernels.authenticate(groups, &mut sums, &mut state.scratch);
         }
-        rest
+        if !rest.is_empty() {
+            self.end_sums(mac);
+            mac.poly1305.padded(rest);
+        }
     }
 
-    /// Encrypts chunks at byte `at` of the key stream, and authenticates others.
-    fn both(&mut self, at: usize, data: &mut [u8], text: &[u8]) {
-        self.at(at);
-        let (kernels, state) = (self.kernels, &mut *self.state);
-        let (parameters, mut sums, scratch) = state.arrays(kernels);
-        kernels.both(data, parameters, text, &mut sums, scratch);
+    fn tag(&self, mut mac: Mac, aad: usize, text: usize) -> [u8; TAG_LEN] {
+        self.end_sums(&mut mac);
+        mac.poly1305.finish(aad, text)
     }
 
-    /// Begins the sums: they are zero, `r^L` is known, and so is what the head's first blocks lack.
-    fn begin_sums(&mut self, multiplier: Multiplier, poly1305: &mut Poly1305, aad: &[u8]) {
-        let powers = &mut self.state.powers;
+    /// Begins the sums: they are zero, except for what came before, and the powers of `r` are known.
+    fn begin_sums(&mut self, multiplier: Multiplier, poly1305: &Poly1305) {
+        let State {
+            sums,
+            power,
+            powers,
+            ..
+        } = &mut *self.state;
         powers[0] = poly1305.r();
         for i in 1..L {
             // Short chains: r^(i + 1) from powers of about half of it.
             powers[i] = powers[i / 2].times(powers[i - 1 - i / 2]);
         }
-        let highest = powers[L - 1];
+        // r^L, r^(2 L), and so on.
+        let mut far = [powers[L - 1]; Kernels::<8>::POWERS];
+        for i in 1..far.len() {
+            far[i] = far[i / 2].times(far[i - 1 - i / 2]);
+        }
         let limbs = multiplier.limbs();
-        let power = self.state.power.as_flattened_mut();
-        let each = multiplier.power_len();
-        for (words, power) in power
-            .chunks_mut(each)
-            .zip([highest, highest.times(highest)])
-        {
+        let power = power.as_flattened_mut();
+        for (words, power) in power.chunks_mut(multiplier.power_len()).zip(far) {
             let power = power.to_limbs(multiplier);
             words[..limbs].copy_from_slice(&power[..limbs]);
             for (word, limb) in words[limbs..].iter_mut().zip(&power[1..]) {
                 *word = limb * multiplier.fold();
             }
         }
-        let first = poly1305.beginning(aad).to_limbs(multiplier);
+        let before = poly1305.sum().to_limbs(multiplier);
         let beyond = Number::BEYOND.to_limbs(multiplier);
-        let sums = &mut self.state.sums;
         for i in 0..limbs {
             sums[i] = [0; L];
-            sums[limbs + i] = std::array::from_fn(|lane| match Source::block_of(lane, L) {
-                0..LAST_OF_AAD => 0,
-                LAST_OF_AAD => first[i],
-                _ => beyond[i],
-            });
+            sums[limbs + i] = [beyond[i]; L];
+            sums[limbs + i][0] += before[i];
         }
     }
 
-    /// Authenticates the end of a text in groups, adds the lanes up, and leaves the rest to
-    /// `poly1305`.
-    fn end_sums(&mut self, multiplier: Multiplier, poly1305: &mut Poly1305, text: &[u8]) {
-        let group = Kernels::<L>::GROUP;
-        let (groups, rest) = text.split_at(text.len() / group * group);
-        let (kernels, state) = (self.kernels, &mut *self.state);
-        let (_, mut sums, scratch) = state.arrays(kernels);
-        kernels.authenticate(groups, &mut sums, scratch);
+    /// Adds the lanes up, if there are any under way.
+    fn end_sums(&self, mac: &mut Mac) {
+        let Some(multiplier) = mac.multiplier.take() else {
+            return;
+        };
+        let State { sums, powers, .. } = &*self.state;
         let mut total = Columns::default();
         for lane in 0..L {
-            let sum = Number::of_limbs(|i| state.sums[i][lane], multiplier);
+            let sum = Number::of_limbs(|i| sums[i][lane], multiplier);
             // The first of a group of L blocks is multiplied by r^L, the last one by r.
-            total.add(sum, state.powers[L - 1 - Source::block_of(lane, L)]);
+            total.add(sum, powers[L - 1 - Source::block_of(lane, L)]);
         }
-        poly1305.set(total.carried());
-        poly1305.padded(rest);
-    }
-
-    /// Sets the number of the first block: that at byte `at` of the key stream.
-    fn at(&mut self, at: usize) {
-        let number = u32::try_from(at / KEY_BLOCK).expect("the length was checked");
-        self.state.parameters.as_flattened_mut()[Source::COUNTER] = twice(number);
-    }
-}
-
-impl<const L: usize> State<L> {
-    fn set_parameters(&mut self, key: &[u32; 8], nonce: &[u8; NONCE_LEN]) {
-        let (nonce, _) = nonce.as_chunks();
-        let nonce = nonce.iter().map(|&word| u32::from_le_bytes(word));
-        let words = key.iter().copied().chain([0]).chain(nonce);
-        for (parameter, word) in self.parameters.as_flattened_mut().iter_mut().zip(words) {
-            *parameter = twice(word);
-        }
-    }
-
-    /// Parameters, sums and scratch space, as long as the kernels want them.
-    fn arrays(&mut self, k: &Kernels<L>) -> (&[[u64; L]], Sums<'_, L>, &mut [[u64; L]]) {
-        let sums = Sums {
-            sums: &mut self.sums[..k.sums_len()],
-            power: &self.power[..k.power_len()],
-        };
-        let parameters = &self.parameters[..Kernels::<L>::PARAMETERS];
-        (parameters, sums, &mut self.scratch)
+        mac.poly1305.set(total.carried());
     }
 }
 
@@ -394,9 +345,7 @@ impl<const L: usize> Workspace<L> {
                 power: [[0; L]; POWER],
                 powers: [Number::ZERO; L],
             },
-            head: [0; CHUNKS],
-            tail: [0; CHUNKS],
-            text: [0; CHUNKS],
+            buffer: [0; CHUNKS],
         }
     }
 }
@@ -419,6 +368,11 @@ impl Local for Workspace<8> {
     }
 }
 
+/// The number of the block at byte `at` of the key stream.
+fn number(at: usize) -> u32 {
+    u32::try_from(at / KEY_BLOCK).expect("the length was checked")
+}
+
 /// A word of 32 bits in both halves of one of 64.
 fn twice(word: u32) -> u64 {
     u64::from(word) << 32 | u64::from(word)
@@ -433,14 +387,10 @@ fn is_equal(a: &[u8; TAG_LEN], b: &[u8; TAG_LEN]) -> bool {
 pub(super) const TAG: usize = BLOCK;
 /// Bytes of the largest pair of chunks.
 const CHUNKS: usize = Kernels::<8>::CHUNKS;
-/// Bytes of block 0.
-const KEY_BLOCK: usize = 64;
-/// The block of the head that stands for the additional data.
-const LAST_OF_AAD: usize = KEY_BLOCK / BLOCK - 1;
 /// Vectors of the longest arrays of any kernel.
 const PARAMETERS: usize = Kernels::<4>::PARAMETERS;
 const SUMS: usize = 10;
-const POWER: usize = 5;
+const POWER: usize = 9;
 const SCRATCH: usize = 48;
 /// Bytes that are encrypted before they are authenticated, in turns: whole pairs of chunks.
 const PIECE: usize = 2048;
