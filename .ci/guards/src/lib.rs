@@ -232,6 +232,10 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-frequency", &[LANES, CPU, WIDE, BATCHING]),
     ("widelane-scan", &[LANES, CPU]),
     ("widelane-steer", &[]),
+    (
+        "widelane-top",
+        &[CPU, "widelane-frequency", "widelane-usage"],
+    ),
     ("widelane-usage", &["widelane-scan"]),
     ("widelane-guards", &[]),
     (
@@ -250,6 +254,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "widelane-frequency",
             "widelane-scan",
             "widelane-steer",
+            "widelane-top",
             "widelane-usage",
         ],
     ),

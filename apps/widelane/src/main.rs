@@ -20,6 +20,7 @@ mod scan;
 mod serve;
 mod speed;
 mod steer;
+mod top;
 mod usage;
 mod values;
 
@@ -58,6 +59,7 @@ enum Command {
     Steer(steer::Args),
     Run(run::Args),
     Usage(usage::Args),
+    Top(top::Args),
 }
 
 fn main() -> ExitCode {
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
             Err(failure) => Err(failure),
         },
         Command::Usage(args) => usage::run(&args),
+        Command::Top(args) => top::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -95,6 +98,7 @@ Examples:
   widelane steer --dry-run
   widelane run --wide -- openssl speed -evp chacha20-poly1305
   widelane usage
+  widelane top --metrics 127.0.0.1:9464
 
 What is measured is printed as a table for people, or as JSON for programs with --json.
 Exit status: 0 it worked, 1 it failed, 2 it was called wrongly; of `run`, that of its program.";

@@ -184,7 +184,8 @@ impl Drop for Replaced<'_> {
     }
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+/// Reads the length of an interval.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || format!("a number of seconds from {SHORTEST} to {LONGEST}, like 1 or 0.5");
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
     if !(SHORTEST..=LONGEST).contains(&seconds) {

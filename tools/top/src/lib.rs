@@ -1,0 +1,25 @@
+//! The live picture of a machine that runs wide code: the clock of each CPU, the licence levels
+//! that are possible, what a `widelane serve` does, who uses wide registers.
+//!
+//! [`Monitor`] takes a [`Snapshot`] at a time; [`Screen`] shows it on a terminal of any size, and
+//! [`plain`] is its text for a pipe. What cannot be known is missing in a snapshot, with the reason
+//! ([`Known`]). Nothing is guessed.
+
+#![forbid(unsafe_code)]
+
+mod clock;
+mod licence;
+pub mod metrics;
+mod screen;
+mod server;
+mod snapshot;
+mod users;
+mod view;
+
+pub use clock::{Clocks, Core, Source};
+pub use licence::Licence;
+pub use screen::{Screen, Told};
+pub use server::{Operation, Server, rates};
+pub use snapshot::{ClassClock, Known, Monitor, Options, Snapshot};
+pub use users::{User, Users};
+pub use view::plain;

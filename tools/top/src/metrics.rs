@@ -1,0 +1,287 @@
+//! What a server tells about itself: the text at its metrics address, and how it is fetched.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+/// A line of a scrape.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// The name of the series.
+    pub name: String,
+    /// Labels and their values.
+    pub labels: Vec<(String, String)>,
+    /// The value.
+    pub value: f64,
+}
+
+impl Sample {
+    /// The value of a label.
+    pub fn label(&self, name: &str) -> Option<&str> {
+        let found = self.labels.iter().find(|(label, _)| label == name);
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+/// Why there are no metrics.
+#[derive(Debug, thiserror::Error)]
+pub enum MetricsError {
+    /// The address means nothing.
+    #[error("{address}: {cause}; an address is like 127.0.0.1:9464")]
+    Address {
+        /// What was given.
+        address: String,
+        /// What is wrong with it.
+        cause: io::Error,
+    },
+    /// Nobody answers there.
+    #[error(
+        "{address}: {cause}; is this the `listen` of [metrics] in the configuration of \
+         `widelane serve`?"
+    )]
+    Connection {
+        /// Where.
+        address: String,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// It answers something else than metrics.
+    #[error("{0}; is this the metrics address of `widelane serve`?")]
+    Response(&'static str),
+    /// A line is none of the format.
+    #[error(
+        "line {0} of the metrics is malformed; is this the metrics address of `widelane serve`?"
+    )]
+    Line(usize),
+}
+
+/// Asks for the metrics at an address, `host:port` or a whole URL of plain HTTP.
+///
+/// # Errors
+///
+/// When nobody answers in time, or something else than metrics comes back.
+pub fn fetch(address: &str) -> Result<Vec<Sample>, MetricsError> {
+    let place = address.strip_prefix("http://").unwrap_or(address);
+    let place = place.split('/').next().unwrap_or(place);
+    let wrong = |cause| MetricsError::Address {
+        address: address.to_owned(),
+        cause,
+    };
+    let candidates: Vec<_> = place.to_socket_addrs().map_err(wrong)?.collect();
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for candidate in candidates {
+        let answer = TcpStream::connect_timeout(&candidate, PATIENCE)
+            .and_then(|stream| converse(stream, place));
+        match answer {
+            Ok(answer) => return parse(body(&answer)?),
+            Err(cause) => failure = cause,
+        }
+    }
+    Err(MetricsError::Connection {
+        address: address.to_owned(),
+        cause: failure,
+    })
+}
+
+/// The text in an answer of HTTP.
+///
+/// # Errors
+///
+/// When it is none, or says something else than 200.
+pub fn body(answer: &[u8]) -> Result<&str, MetricsError> {
+    let wrong = MetricsError::Response;
+    let answer = std::str::from_utf8(answer).map_err(|_| wrong("the answer is not text"))?;
+    if !answer.starts_with("HTTP/1.") {
+        return Err(wrong("the answer is not plain HTTP"));
+    }
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .ok_or(wrong("the answer has no end of its head"))?;
+    if head.split(' ').nth(1) == Some("200") {
+        Ok(body)
+    } else {
+        Err(wrong("the answer's status is not 200"))
+    }
+}
+
+/// Reads the text format of Prometheus or OpenMetrics. Times and exemplars are left out.
+///
+/// # Errors
+///
+/// At the first line that is not of the format.
+pub fn parse(text: &str) -> Result<Vec<Sample>, MetricsError> {
+    let lines = text.lines().enumerate();
+    lines
+        .filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'))
+        .map(|(number, line)| sample(line).ok_or(MetricsError::Line(number + 1)))
+        .collect()
+}
+
+fn sample(line: &str) -> Option<Sample> {
+    let end = line.find(['{', ' ', '\t'])?;
+    let (name, rest) = line.split_at(end);
+    if name.is_empty() {
+        return None;
+    }
+    let (labels, rest) = match rest.strip_prefix('{') {
+        Some(rest) => labels(rest)?,
+        None => (Vec::new(), rest),
+    };
+    Some(Sample {
+        name: name.to_owned(),
+        labels,
+        value: rest.split_whitespace().next()?.parse().ok()?,
+    })
+}
+
+type Labels = Vec<(String, String)>;
+
+/// Labels up to the closing brace, and what follows it.
+fn labels(mut rest: &str) -> Option<(Labels, &str)> {
+    let mut labels = Vec::new();
+    loop {
+        rest = rest.trim_start_matches([' ', ',']);
+        if let Some(rest) = rest.strip_prefix('}') {
+            return Some((labels, rest));
+        }
+        let (name, after) = rest.split_once("=\"")?;
+        let mut value = String::new();
+        let mut characters = after.char_indices();
+        loop {
+            match characters.next()?.1 {
+                '"' => break,
+                '\\' => match characters.next()?.1 {
+                    'n' => value.push('\n'),
+                    other => value.push(other),
+                },
+                other => value.push(other),
+            }
+        }
+        labels.push((name.trim().to_owned(), value));
+        rest = characters.as_str();
+    }
+}
+
+/// HTTP 1.0, so that the answer ends with the connection and comes in one piece.
+fn converse(mut stream: TcpStream, host: &str) -> io::Result<Vec<u8>> {
+    let deadline = Instant::now() + PATIENCE;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let request = format!("GET /metrics HTTP/1.0\r\nHost: {host}\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    let mut part = [0; 16 * 1024];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut part) {
+            Ok(0) => return Ok(answer),
+            Ok(read) => answer.extend_from_slice(&part[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if answer.len() > LARGEST {
+            return Err(io::Error::other("the answer is longer than 4 MB"));
+        }
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(1);
+const LARGEST: usize = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn lines_of_both_formats_are_read() {
+        let text = "# HELP a b\na 1\n\nb_total{x=\"1\",y=\"a\\\"b\\\\c\\nd\"} 2.5 1700000000\n\
+            c_bucket{le=\"+Inf\",} 3 # {id=\"7\"} 0.1\nd NaN\n# EOF\n";
+        let samples = parse(text).expect("it is well-formed");
+        assert_eq!(samples.len(), 4);
+        assert_eq!((samples[0].name.as_str(), samples[0].value), ("a", 1.0));
+        assert_eq!(samples[1].label("y"), Some("a\"b\\c\nd"));
+        assert_eq!(samples[1].value, 2.5);
+        assert_eq!(samples[2].label("le"), Some("+Inf"));
+        assert_eq!(samples[2].value, 3.0);
+        assert!(samples[3].value.is_nan() && samples[3].label("x").is_none());
+    }
+
+    #[test]
+    fn malformed_lines_are_named() {
+        for wrong in [
+            "a",
+            "a b",
+            "{} 1",
+            "a{x} 1",
+            "a{x=\"1} 1",
+            "a{x=\"1\\",
+            "a{x=\"1\"}",
+            "<html>",
+        ] {
+            let text = format!("fine 1\n{wrong}\n");
+            assert!(
+                matches!(parse(&text), Err(MetricsError::Line(2))),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_an_answer_of_status_200_has_a_body() {
+        let fine = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\na 1\n";
+        assert_eq!(body(fine).expect("it is fine"), "a 1\n");
+        for wrong in [
+            &b"HTTP/1.1 404 Not Found\r\n\r\na 1\n"[..],
+            b"HTTP/1.1 200 OK\r\n",
+            b"\x15\x03\x01",
+            b"SSH-2.0\r\n\r\n",
+            b"\xff\xfe",
+            b"",
+        ] {
+            assert!(body(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_that_are_none_and_nobody_at_home_are_told_apart() {
+        assert!(matches!(fetch("9464"), Err(MetricsError::Address { .. })));
+        // The port was ours a moment ago, and nobody listens on it now.
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = socket.local_addr().expect("an address").to_string();
+        drop(socket);
+        let failed = fetch(&address).expect_err("nobody is there");
+        assert!(matches!(failed, MetricsError::Connection { .. }));
+        assert!(failed.to_string().contains(&address), "{failed}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in ".*", bytes in any::<Vec<u8>>()) {
+            let _ = parse(&text);
+            let _ = body(&bytes);
+        }
+
+        #[test]
+        fn any_labels_come_back(
+            name in "[a-z_]{1,9}",
+            labels in proptest::collection::vec(("[a-z]{1,5}", ".{0,9}"), 0..4),
+            value in -1e15..1e15,
+        ) {
+            let escape = |value: &str| {
+                value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+            };
+            // A line ends at these.
+            prop_assume!(labels.iter().all(|(_, value)| !value.contains(['\n', '\r'])));
+            let list: Vec<_> = labels
+                .iter()
+                .map(|(label, value)| format!("{label}=\"{}\"", escape(value)))
+                .collect();
+            let samples = parse(&format!("{name}{{{}}} {value}\n", list.join(","))).unwrap();
+            prop_assert_eq!(samples, [Sample { name, labels, value }]);
+        }
+    }
+}

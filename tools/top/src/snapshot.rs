@@ -1,0 +1,203 @@
+//! All that is shown, taken at one time.
+
+use crate::clock::{Clocks, Reader};
+use crate::licence::{Licence, estimate};
+use crate::metrics::{Sample, fetch};
+use crate::server::{Server, rates};
+use crate::users::{Users, Watch};
+use serde::Serialize;
+use std::time::{Duration, Instant};
+use widelane_cpu::licence::{Generation, Turbo, turbo_of};
+use widelane_frequency::{Machine, Profile, Stale};
+
+/// Something, or why it is not known.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Known<T> {
+    /// It is known.
+    Known(T),
+    /// It is not.
+    Missing {
+        /// Why.
+        why_not: String,
+    },
+}
+
+impl<T> Known<T> {
+    /// It is not known, and why.
+    pub fn missing(why_not: impl ToString) -> Self {
+        let why_not = why_not.to_string();
+        Self::Missing { why_not }
+    }
+}
+
+impl<T, E: ToString> From<Result<T, E>> for Known<T> {
+    fn from(result: Result<T, E>) -> Self {
+        result.map_or_else(Self::missing, Self::Known)
+    }
+}
+
+/// What is shown.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Snapshot {
+    /// The name of the processor.
+    pub processor: String,
+    /// The length of the interval that rates and means are of.
+    pub seconds: f64,
+    /// What a server did.
+    pub server: Known<Server>,
+    /// The clock of each CPU now.
+    pub clocks: Known<Clocks>,
+    /// The clock by class of code, from the profile of this machine.
+    pub classes: Known<Vec<ClassClock>>,
+    /// Licence levels.
+    pub licence: Known<Licence>,
+    /// Who uses wide registers.
+    pub users: Known<Users>,
+}
+
+/// The clock of a class of code.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClassClock {
+    /// The class, like `512-heavy`.
+    pub class: String,
+    /// Cores that ran it at once.
+    pub cores: usize,
+    /// GHz.
+    pub ghz: f64,
+    /// The same as a share of that of scalar code.
+    pub of_scalar: f64,
+}
+
+/// What to look at.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The metrics address of a `widelane serve`.
+    pub metrics: Option<String>,
+    /// Whether to find out who uses wide registers.
+    pub users: bool,
+    /// How long a snapshot waits for what is not yet known of the code of processes. Without it, a
+    /// snapshot says so, and a later one knows.
+    pub patience: Duration,
+}
+
+/// Takes snapshots, one interval after the other.
+pub struct Monitor {
+    machine: Machine,
+    generation: Generation,
+    turbo: Option<&'static Turbo>,
+    classes: Known<Vec<ClassClock>>,
+    clocks: Reader,
+    metrics: Option<String>,
+    scraped: Option<(Instant, Vec<Sample>)>,
+    users: Result<Watch, String>,
+    patience: Duration,
+    since: Instant,
+}
+
+impl Monitor {
+    /// The first interval begins. What cannot be looked at is missing in snapshots.
+    pub fn new(options: Options) -> Self {
+        let machine = Machine::here();
+        let users = match options.users {
+            true => Watch::open().map_err(|error| error.to_string()),
+            false => Err("left out with --no-users".to_owned()),
+        };
+        let mut monitor = Self {
+            generation: Generation::of(
+                &machine.vendor,
+                machine.family,
+                machine.model,
+                machine.stepping,
+            ),
+            // The row for the most active cores: the figure of a busy machine.
+            turbo: turbo_of(&machine.name).last().copied(),
+            classes: classes(&machine),
+            clocks: Reader::new("/".into()),
+            metrics: options.metrics,
+            scraped: None,
+            users,
+            patience: options.patience,
+            since: Instant::now(),
+            machine,
+        };
+        // What is counted from; why it may have failed will be told by the next.
+        monitor.server();
+        monitor
+    }
+
+    /// What happened since the last snapshot.
+    pub fn snapshot(&mut self) -> Snapshot {
+        let now = Instant::now();
+        let since = std::mem::replace(&mut self.since, now);
+        let clocks = self.clocks.read(self.machine.virtual_machine).into();
+        let server = self.server();
+        let users = match &mut self.users {
+            Ok(watch) => watch.read(self.machine.cpus, self.patience).into(),
+            Err(why) => Known::missing(why),
+        };
+        Snapshot {
+            processor: self.machine.name.clone(),
+            seconds: now.duration_since(since).as_secs_f64(),
+            server,
+            clocks,
+            classes: self.classes.clone(),
+            licence: estimate(self.generation, self.turbo, self.machine.cpus, &users),
+            users,
+        }
+    }
+
+    fn server(&mut self) -> Known<Server> {
+        let Some(address) = &self.metrics else {
+            return Known::missing(
+                "start `widelane serve` with --metrics 127.0.0.1:9464, and this with the same",
+            );
+        };
+        let before = self.scraped.take();
+        let samples = match fetch(address) {
+            Ok(samples) => samples,
+            Err(error) => return Known::missing(error),
+        };
+        let (end, after) = self.scraped.insert((Instant::now(), samples));
+        let Some((start, before)) = &before else {
+            return Known::missing("it has answered once; rates come with the next answer");
+        };
+        let seconds = end.duration_since(*start).as_secs_f64();
+        match rates(before, after, seconds) {
+            Some(server) => Known::Known(server),
+            None => Known::missing("it was started anew; rates come with the next answer"),
+        }
+    }
+}
+
+/// What the kept profile says, if it is of this machine.
+fn classes(machine: &Machine) -> Known<Vec<ClassClock>> {
+    let Some(path) = Profile::default_path() else {
+        return Known::missing(
+            "there is no state directory: neither XDG_STATE_HOME nor HOME is set",
+        );
+    };
+    if !path.exists() {
+        return Known::missing("no profile of this machine: `widelane probe` measures one");
+    }
+    let profile = match Profile::load(&path) {
+        Ok(profile) => profile,
+        Err(error) => return Known::missing(error),
+    };
+    match profile.stale(machine) {
+        Some(Stale::Machine) => {
+            return Known::missing("the profile is of another machine: run `widelane probe` again");
+        }
+        Some(Stale::Format) => {
+            return Known::missing("the profile is of another version: run `widelane probe` again");
+        }
+        None => {}
+    }
+    let clocks = profile.clocks.iter().map(|clock| ClassClock {
+        class: clock.class.clone(),
+        cores: clock.cores,
+        ghz: clock.ghz.value,
+        of_scalar: clock.of_scalar.value,
+    });
+    Known::Known(clocks.collect())
+}
