@@ -367,7 +367,8 @@ fn failures_are_told_apart() {
     // Both bear the name of the same issuer, and only the other one's key is trusted.
     assert_eq!(failing(plan), "certificate: a signature is wrong");
 
-    let nobody = TcpListener::bind("127.0.0.1:0").expect("a port");
+    // Other tests are on 127.0.0.1 and cannot be given its port.
+    let nobody = TcpListener::bind("127.0.0.2:0").expect("a port");
     let address = nobody.local_addr().expect("an address");
     drop(nobody);
     assert_eq!(failing(plan_for(address)), "connect: connection refused");
@@ -477,7 +478,8 @@ fn what_fails_at_once_is_an_error_that_names_the_remedy() {
     let text = run(&plan).expect_err("no such CPU").to_string();
     assert!(text.contains("CPU 100000"), "{text}");
 
-    let nobody = TcpListener::bind("127.0.0.1:0").expect("a port");
+    // Other tests are on 127.0.0.1 and cannot be given its port.
+    let nobody = TcpListener::bind("127.0.0.2:0").expect("a port");
     let address = nobody.local_addr().expect("an address");
     drop(nobody);
     let text = run(&plan_for(address))

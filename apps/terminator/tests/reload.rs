@@ -3,17 +3,20 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::*;
 use widelane_terminator::Config;
 
-/// An address that nobody listens on, to be bound a moment later.
+/// An address that nobody listens on, to be bound a moment later: on a loopback address of its own,
+/// so that nobody else is given its port meanwhile.
 fn free_address() -> SocketAddr {
-    let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    static NEXT: AtomicU8 = AtomicU8::new(2);
+    let own = Ipv4Addr::new(127, 0, 0, NEXT.fetch_add(1, Ordering::Relaxed));
+    let socket = std::net::TcpListener::bind((own, 0)).expect("a port");
     socket.local_addr().expect("an address")
 }
 

@@ -263,6 +263,7 @@ Examples:
   taskset -c 2,3 widelane probe
       only CPUs 2 and 3
 
-The clock is that of a chain of multiplications with wide code in its shadow, timed by the time-stamp
-counter: no counters and no rights are needed. vanished: the share of the time in which the core was
-taken away, by the hypervisor, interrupts or other programs. Measure on a machine that is quiet.";
+The clock is that of a chain of multiplications with wide code in its shadow, timed by the
+time-stamp counter: no counters and no rights are needed. vanished: the share of the time in which
+the core was taken away, by the hypervisor, interrupts or other programs. Measure on a machine that
+is quiet.";
