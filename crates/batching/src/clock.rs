@@ -91,6 +91,11 @@ impl Clock {
     pub fn is_free(&self) -> bool {
         self.wide.is_free() && self.narrow.is_free()
     }
+
+    /// For how many nanoseconds a lower clock may outlive a pass.
+    pub fn tail(&self) -> u64 {
+        self.wide.tail.max(self.narrow.tail)
+    }
 }
 
 /// Decides where passes run on a machine, of whose cores `candidates` may become vector cores, and

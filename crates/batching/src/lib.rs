@@ -19,13 +19,17 @@
 //!    waiting for company while it does.
 //!
 //! [`Costs`] says how many are worth a pass, from what passes and single jobs cost on a machine.
+//! [`Clock`] says what wide code costs beside its own time, and so where passes run; [`wake`] and
+//! [`Idleness`] say how many cores they get.
 
 #![forbid(unsafe_code)]
 
 mod clock;
+mod cores;
 mod costs;
 
 pub use clock::{Clock, Core, Place, Records, Toll, Width, place, records, width};
+pub use cores::{Idleness, Sleeper, VectorCores, passes, usual_rest, wake};
 pub use costs::{Costs, NEVER, Split};
 
 /// What waits for one operation at one place (a worker's gatherer, a set of queues, a group of
@@ -140,14 +144,6 @@ pub fn quiet(waiting: usize, others: usize) -> bool {
 /// Decides whether another job may join `waiting` ones in a queue bounded by `limit`.
 pub fn admit(waiting: usize, limit: usize) -> bool {
     waiting < limit
-}
-
-/// Decides whether a job that just arrived should wake a parked vector core.
-///
-/// `searching` cores are awake and looking for work. One of them will find the job, and calls for
-/// another core if it leaves something behind.
-pub fn wake(searching: usize, parked: usize) -> bool {
-    searching == 0 && parked > 0
 }
 
 /// Order matters: the more urgent comes first.
@@ -300,13 +296,6 @@ mod tests {
         );
     }
 
-    #[test]
-    fn a_parked_core_is_woken_unless_another_one_looks() {
-        assert!(wake(0, 1));
-        assert!(!wake(1, 1));
-        assert!(!wake(0, 0));
-    }
-
     fn any_waiting() -> impl Strategy<Value = Vec<Waiting>> {
         let line = (0usize..20, any_worth(), 0usize..40, any::<u64>());
         vec(
@@ -423,7 +412,6 @@ mod tests {
             prop_assert_eq!(admit(a, b), a < b);
             // Whoever has company, now or soon, waits for it.
             prop_assert_eq!(quiet(a, b), a == 0 && b == 0);
-            prop_assert_eq!(wake(a, b), a == 0 && b != 0);
         }
 
         /// A worker that is kept busy for ever must not leave a lonely job behind.

@@ -5,6 +5,8 @@ use widelane_crypto::Preference;
 
 use widelane_batching::Clock;
 
+use crate::GiveBack;
+
 /// How an engine is to run. [`Config::default`] suits a process that has told us nothing: passes
 /// run on the threads that submit.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +21,9 @@ pub struct Config {
     /// the vector cores, among the threads of the blocking form. More are refused with
     /// [`SubmitError::Overloaded`](crate::SubmitError::Overloaded).
     pub queue_limit: usize,
+    /// Who gets the vector cores while they have nothing to do. `None`: they sleep then, and are
+    /// nobody else's.
+    pub give_back: Option<GiveBack>,
     /// The code that does the arithmetic. [`Preference::Auto`] respects the environment variable
     /// `WIDELANE_CPU_DISABLE`.
     #[cfg(not(loom))]
@@ -31,6 +36,7 @@ impl Default for Config {
             placement: Placement::default(),
             clock: Clock::default(),
             queue_limit: DEFAULT_QUEUE_LIMIT,
+            give_back: None,
             #[cfg(not(loom))]
             backend: Preference::default(),
         }

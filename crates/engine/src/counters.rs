@@ -170,6 +170,7 @@ fn add(counter: &AtomicU64, jobs: usize) {
     }
 }
 
-fn nanoseconds(duration: Duration) -> u64 {
+/// As many as fit.
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -10,10 +10,13 @@ use crate::config::{Config, Placement};
 use crate::group::Group;
 use crate::line::{AnyGatherer, AnyLine, Job};
 use crate::operation::{Operations, Registry, Route};
-use crate::sleepers::Sleepers;
+use crate::sleepers::{self, Sleepers};
 use crate::sync::{AtomicBool, Mutex, Ordering, lock, thread};
 use crate::worker::Worker;
-use crate::{JobError, OperationCounters, Request, StartError, SubmitError, Ticket, vector};
+use crate::{
+    JobError, OperationCounters, Request, StartError, SubmitError, Ticket, VectorCoreCounters,
+    vector,
+};
 
 /// Runs jobs of many submitters in shared passes. A clone is another handle to the same engine.
 ///
@@ -64,12 +67,13 @@ impl Engine {
         };
         let registry = operations.register((!cpus.is_empty()).then_some(config.queue_limit))?;
         let group = Group::new(&registry.lines, parallelism());
+        let sleepers = Sleepers::new(cpus.len(), config.give_back.as_ref());
         let shared = Arc::new(Shared {
             registry,
             config,
             closed: AtomicBool::new(false),
             group,
-            sleepers: Sleepers::new(),
+            sleepers,
         });
         // Dropped on an early return, which ends the threads that did start.
         let core = Core {
@@ -146,6 +150,11 @@ impl Engine {
             .collect()
     }
 
+    /// What the vector cores do, and what became of them so far.
+    pub fn vector_cores(&self) -> VectorCoreCounters {
+        self.core.shared.sleepers.counters()
+    }
+
     /// Where passes run; [`Placement::Auto`] has been decided.
     pub fn placement(&self) -> &Placement {
         &self.core.shared.config.placement
@@ -189,7 +198,7 @@ impl Engine {
         let (ticket, job) = Job::new(request);
         line.enqueue(job, self.queue_limit())?;
         let shared = &self.core.shared;
-        shared.sleepers.notify();
+        shared.sleepers.notify(|| shared.passes_queued());
         // `notify` fenced: either we see that the engine closed after `route` looked, or its
         // shutdown sees our job. Both may; then one of the two answers it.
         if shared.is_closed() {
@@ -224,6 +233,20 @@ impl Shared {
 
     pub(crate) fn anything_queued(&self) -> bool {
         self.registry.lines.iter().any(|line| line.queued() > 0)
+    }
+
+    /// The passes that wait for vector cores.
+    pub(crate) fn passes_queued(&self) -> usize {
+        let passes = |line: &Arc<dyn AnyLine>| batching::passes(&line.waiting());
+        self.registry.lines.iter().map(passes).sum()
+    }
+
+    /// The vector core of `cpu`, for the thread that is one.
+    pub(crate) fn vector_core(&self, cpu: usize) -> sleepers::Core {
+        let Config {
+            give_back, clock, ..
+        } = &self.config;
+        sleepers::Core::new(cpu, give_back.as_ref(), clock)
     }
 }
 

@@ -13,7 +13,8 @@
 //! * an event loop takes a [`Worker`], submits and goes on with its sockets; with
 //!   [`Placement::Inline`] it calls [`Worker::turn`] to run passes itself;
 //! * with [`Placement::VectorCores`] the same jobs run on pinned threads instead, and with
-//!   [`Placement::Auto`] wherever [`Config::clock`] says;
+//!   [`Placement::Auto`] wherever [`Config::clock`] says; [`Config::give_back`] lends the CPUs of
+//!   those that are idle to others;
 //! * any other thread calls [`Engine::run`] and blocks, its job sharing a pass with those of
 //!   other threads that block at the same time.
 //!
@@ -43,6 +44,7 @@ mod sleepers;
 #[allow(unsafe_code)]
 mod slot;
 mod sync;
+mod tenancy;
 mod vector;
 mod worker;
 
@@ -56,5 +58,6 @@ pub use operation::{Operation, Operations, Request};
 #[cfg(not(loom))]
 pub use operations::{Visitor, for_each_work};
 pub use slot::Ticket;
+pub use tenancy::{GiveBack, Tenancy, VectorCoreCounters};
 pub use widelane_batching::{Clock, Idle, Toll, Width};
 pub use worker::Worker;

@@ -269,6 +269,15 @@ pub(crate) trait AnyLine: Send + Sync {
     fn gatherer(self: std::sync::Arc<Self>) -> Box<dyn AnyGatherer>;
     /// Jobs in the queue to the vector cores.
     fn queued(&self) -> usize;
+    /// The same, as the policy wants to know it; the queue does not tell since when they wait.
+    fn waiting(&self) -> batching::Waiting {
+        batching::Waiting {
+            lanes: self.lanes(),
+            worth: self.worth(),
+            jobs: self.queued(),
+            oldest: 0,
+        }
+    }
     /// Takes a pass of up to `jobs` jobs from the queue to the vector cores. If all that were left
     /// have been cancelled, the pass only clears them away.
     fn take_queued(self: std::sync::Arc<Self>, jobs: usize) -> Option<ReadyPass>;

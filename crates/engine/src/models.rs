@@ -5,17 +5,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Wake, Waker};
+use std::time::Duration;
 
 use loom::thread;
 
 use crate::group::Group;
 use crate::operation::Registry;
 use crate::queue::Queue;
-use crate::sleepers::Sleepers;
+use crate::sleepers::{Core, Sleepers};
 use crate::slot::Reply;
-use crate::sync::Parker;
 use crate::{
-    Config, Engine, Idle, JobError, Operation, Operations, Placement, Request, SubmitError, slot,
+    Clock, Config, Engine, GiveBack, Idle, JobError, Operation, Operations, Placement, Request,
+    SubmitError, Tenancy, slot,
 };
 
 /// complete ∥ wait: no wake-up is lost and the output arrives whole.
@@ -111,20 +112,20 @@ fn no_core_sleeps_over_a_job() {
 
     /// Ends after one job, so that the other job depends on the other core.
     fn core(cores: &Cores) {
-        let parker = Arc::new(Parker::new());
+        let mut core = Core::new(0, None, &Clock::default());
         cores.sleepers.start_searching();
         loop {
             if let Some(reply) = cores.queue.pop() {
-                cores.sleepers.found(|| cores.queue.len() > 0);
+                cores.sleepers.found(|| cores.queue.len());
                 return reply.complete(Ok(1));
             }
-            cores.sleepers.sleep(&parker, || cores.queue.len() > 0);
+            cores.sleepers.sleep(&mut core, || cores.queue.len() > 0);
         }
     }
 
     bounded(2, || {
         let cores = Arc::new(Cores {
-            sleepers: Sleepers::new(),
+            sleepers: Sleepers::new(2, None),
             queue: Queue::new(2),
         });
         let threads: Vec<_> = (0..2)
@@ -137,7 +138,7 @@ fn no_core_sleeps_over_a_job() {
             .map(|_| {
                 let (ticket, reply) = slot::pair();
                 assert!(cores.queue.push(reply).is_ok());
-                cores.sleepers.notify();
+                cores.sleepers.notify(|| cores.queue.len());
                 ticket
             })
             .collect();
@@ -149,6 +150,73 @@ fn no_core_sleeps_over_a_job() {
             thread.join().unwrap();
         }
     });
+}
+
+/// The same with cores that are given back as soon as they sleep, and that go on until they are told
+/// to end: jobs run on cores that have been taken again, which nobody takes twice.
+#[test]
+fn no_job_is_slept_over_or_runs_on_a_core_that_was_given_back() {
+    struct Cores {
+        sleepers: Sleepers,
+        queue: Queue<Reply<u32>>,
+        lent: Arc<Lent>,
+        closed: loom::sync::atomic::AtomicBool,
+    }
+
+    fn core(cores: &Cores, cpu: usize) {
+        let give_back = to(&cores.lent);
+        let mut core = Core::new(cpu, Some(&give_back), &Clock::default());
+        cores.sleepers.start_searching();
+        loop {
+            if let Some(reply) = cores.queue.pop() {
+                cores.sleepers.found(|| cores.queue.len());
+                assert!(!cores.lent.is_lent(cpu));
+                reply.complete(Ok(1));
+                cores.sleepers.start_searching();
+                continue;
+            }
+            let closed = || cores.closed.load(Ordering::Acquire);
+            if closed() {
+                return;
+            }
+            let anything = || closed() || cores.queue.len() > 0;
+            cores.sleepers.sleep(&mut core, anything);
+        }
+    }
+
+    fn with(count: usize, jobs: usize) {
+        bounded(2, move || {
+            let lent = Arc::new(Lent::default());
+            let cores = Arc::new(Cores {
+                sleepers: Sleepers::new(count, Some(&to(&lent))),
+                queue: Queue::new(jobs),
+                lent,
+                closed: loom::sync::atomic::AtomicBool::new(false),
+            });
+            let start = |cpu| {
+                let cores = Arc::clone(&cores);
+                thread::spawn(move || core(&cores, cpu))
+            };
+            let threads: Vec<_> = (0..count).map(start).collect();
+            for _ in 0..jobs {
+                let (ticket, reply) = slot::pair();
+                assert!(cores.queue.push(reply).is_ok());
+                cores.sleepers.notify(|| cores.queue.len());
+                assert_eq!(ticket.wait(), Ok(1));
+            }
+            cores.closed.store(true, Ordering::Release);
+            cores.sleepers.wake_all();
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            let counters = cores.sleepers.counters();
+            assert_eq!((counters.active, counters.given_back), (count, 0));
+            assert_eq!(counters.gives, counters.takes);
+        });
+    }
+
+    with(1, 2);
+    with(2, 1);
 }
 
 /// submit, run on a vector core, wait, all of it twice, shut down: the core's books still balance
@@ -163,6 +231,32 @@ fn a_vector_core_answers() {
         drop(worker);
         engine.shutdown();
         assert_eq!(engine.counters()[0].jobs, 2);
+    });
+}
+
+/// The same on a core that is given back whenever it sleeps: passes run between take and give.
+#[test]
+fn a_vector_core_that_was_given_back_answers() {
+    bounded(2, || {
+        let lent = Arc::new(Lent::default());
+        let config = Config {
+            placement: Placement::VectorCores { cpus: vec![0] },
+            queue_limit: 4,
+            give_back: Some(to(&lent)),
+            ..Config::default()
+        };
+        let careful = Operations::new().with(Careful(Arc::clone(&lent)));
+        let engine = Engine::start_with(config, careful).unwrap();
+        let worker = engine.worker();
+        assert_eq!(worker.submit(Add(1)).unwrap().wait(), Ok(2));
+        assert_eq!(worker.submit(Add(2)).unwrap().wait(), Ok(3));
+        drop(worker);
+        engine.shutdown();
+        assert_eq!(engine.counters()[0].jobs, 2);
+        let counters = engine.vector_cores();
+        assert_eq!((counters.active, counters.given_back), (1, 0));
+        assert_eq!(counters.gives, counters.takes);
+        assert!(!lent.is_lent(0));
     });
 }
 
@@ -333,6 +427,56 @@ impl Operation for Adder {
 
     fn run(&self, requests: &[Add]) -> Vec<u64> {
         requests.iter().map(|Add(x)| x + 1).collect()
+    }
+}
+
+/// Adds only where nobody else may run.
+struct Careful(Arc<Lent>);
+
+impl Operation for Careful {
+    type Request = Add;
+
+    fn name(&self) -> &'static str {
+        "careful"
+    }
+
+    fn lanes(&self) -> usize {
+        2
+    }
+
+    fn run(&self, requests: &[Add]) -> Vec<u64> {
+        assert!(!self.0.is_lent(0), "a pass on a core that was given back");
+        requests.iter().map(|Add(x)| x + 1).collect()
+    }
+}
+
+/// Who has each of two CPUs. It is no part of what is modelled.
+#[derive(Default)]
+struct Lent([std::sync::atomic::AtomicBool; 2]);
+
+impl Lent {
+    fn is_lent(&self, cpu: usize) -> bool {
+        self.0[cpu].load(Ordering::SeqCst)
+    }
+}
+
+impl Tenancy for Lent {
+    fn give(&self, cpu: usize) {
+        let before = self.0[cpu].swap(true, Ordering::SeqCst);
+        assert!(!before, "given back twice");
+    }
+
+    fn take(&self, cpu: usize) -> std::io::Result<()> {
+        let before = self.0[cpu].swap(false, Ordering::SeqCst);
+        assert!(before, "taken twice");
+        Ok(())
+    }
+}
+
+fn to(lent: &Arc<Lent>) -> GiveBack {
+    GiveBack {
+        to: Arc::clone(lent) as Arc<dyn Tenancy>,
+        rest: Some(Duration::ZERO),
     }
 }
 

@@ -8,6 +8,7 @@ pub(crate) use imp::*;
 #[cfg(not(loom))]
 mod imp {
     use std::cell;
+    use std::time::{Duration, Instant};
 
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
     pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
@@ -56,6 +57,22 @@ mod imp {
             }
         }
 
+        /// Parks for so long at most; false if nobody called.
+        pub(crate) fn park_timeout(&self, time: Duration) -> bool {
+            let end = Instant::now().checked_add(time);
+            while !self.woken.swap(false, Ordering::Acquire) {
+                let left = match end {
+                    Some(end) => end.saturating_duration_since(Instant::now()),
+                    None => time,
+                };
+                if left.is_zero() {
+                    return false;
+                }
+                thread::park_timeout(left);
+            }
+            true
+        }
+
         pub(crate) fn unpark(&self) {
             self.woken.store(true, Ordering::Release);
             self.thread.unpark();
@@ -99,6 +116,12 @@ mod imp {
                 woken = self.changed.wait(woken).unwrap();
             }
             *woken = false;
+        }
+
+        /// The time is over at once, which is as good as any moment: whoever calls may have been
+        /// faster.
+        pub(crate) fn park_timeout(&self, _time: std::time::Duration) -> bool {
+            std::mem::take(&mut *self.woken.lock().unwrap())
         }
 
         pub(crate) fn unpark(&self) {

@@ -1,6 +1,7 @@
 //! The threads behind `vector-cores`: each pinned to a CPU, fed by the queues of all workers.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use widelane_batching::{self as batching, Idle, Waiting};
 
@@ -8,7 +9,7 @@ use crate::StartError;
 use crate::core;
 use crate::engine::Shared;
 use crate::line::{AnyLine, ReadyPass};
-use crate::sync::{Parker, contain, spin_hint, thread};
+use crate::sync::{contain, spin_hint, thread};
 
 /// Starts a thread for CPU `cpu` and returns once it is pinned.
 #[cfg(not(loom))]
@@ -22,7 +23,7 @@ pub(crate) fn start(cpu: usize, shared: Arc<Shared>) -> Result<thread::JoinHandl
             // The starter waits for this one message, so it cannot have gone.
             let _ = report.send(result);
             if !failed {
-                serve(&shared);
+                serve(cpu, &shared);
             }
         })
         .map_err(|source| StartError::Spawn { cpu, source })?;
@@ -37,11 +38,8 @@ pub(crate) fn start(cpu: usize, shared: Arc<Shared>) -> Result<thread::JoinHandl
 }
 
 #[cfg(loom)]
-pub(crate) fn start(
-    _cpu: usize,
-    shared: Arc<Shared>,
-) -> Result<thread::JoinHandle<()>, StartError> {
-    Ok(thread::spawn(move || serve(&shared)))
+pub(crate) fn start(cpu: usize, shared: Arc<Shared>) -> Result<thread::JoinHandle<()>, StartError> {
+    Ok(thread::spawn(move || serve(cpu, &shared)))
 }
 
 #[cfg(not(loom))]
@@ -57,15 +55,16 @@ fn pin(cpu: usize) -> std::io::Result<()> {
 }
 
 /// Runs passes until the engine closes and nothing is left in the queues.
-fn serve(shared: &Shared) {
+fn serve(cpu: usize, shared: &Shared) {
     core::dedicate();
-    let parker = Arc::new(Parker::new());
+    let mut core = shared.vector_core(cpu);
     let sleepers = &shared.sleepers;
     let mut view = View::new(&shared.registry.lines);
     sleepers.start_searching();
     loop {
         if let Some(pass) = view.next_pass() {
-            sleepers.found(|| shared.anything_queued());
+            sleepers.found(|| shared.passes_queued());
+            let began = Instant::now();
             let mut next = Some(pass);
             while let Some(pass) = next {
                 // What may panic is contained where it is called; this keeps the core alive if
@@ -75,14 +74,15 @@ fn serve(shared: &Shared) {
                 });
                 next = view.next_pass();
             }
+            core.worked(began.elapsed());
             sleepers.start_searching();
         } else if shared.is_closed() {
             break;
         } else if !spin(shared) {
-            sleepers.sleep(&parker, || shared.is_closed() || shared.anything_queued());
+            sleepers.sleep(&mut core, || shared.is_closed() || shared.anything_queued());
         }
     }
-    sleepers.found(|| false);
+    sleepers.found(|| 0);
 }
 
 /// Looks for work a little longer before the core sleeps: a wake-up costs the submitter a system
@@ -112,15 +112,9 @@ struct View<'a> {
 
 impl<'a> View<'a> {
     fn new(lines: &'a [Arc<dyn AnyLine>]) -> Self {
-        let waiting = |line: &Arc<dyn AnyLine>| Waiting {
-            lanes: line.lanes(),
-            worth: line.worth(),
-            jobs: 0,
-            oldest: 0,
-        };
         Self {
             lines,
-            waiting: lines.iter().map(waiting).collect(),
+            waiting: lines.iter().map(|line| line.waiting()).collect(),
             ran: 0,
         }
     }
