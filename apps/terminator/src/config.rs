@@ -22,9 +22,11 @@ use widelane_crypto::chacha20poly1305::Choice;
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Config {
-    /// Event-loop threads. `None`: one for each CPU of `cpus`, or of the machine.
+    /// Event-loop threads. `None`: one for each CPU of `cpus`, or of the machine, vector cores
+    /// included.
     pub workers: Option<NonZeroUsize>,
-    /// CPUs to pin the workers to, round robin. Empty: not pinned.
+    /// CPUs to pin the workers to, round robin. Empty: not pinned; where there are vector cores,
+    /// workers stay off those that are not given back.
     pub cpus: CpuList,
     /// User to become once the sockets are bound. Only root can ask for that.
     pub user: Option<String>,
@@ -67,6 +69,11 @@ pub struct Batching {
     pub placement: Placement,
     /// CPUs of the vector cores, for [`Placement::VectorCores`].
     pub vector_cpus: CpuList,
+    /// For how long a vector core has nothing to do before it is given back: workers that are not
+    /// pinned may run on it until there are passes again. `None`: 50 milliseconds, or eight times as
+    /// long as the clock stays low after a pass. Never less than that once.
+    #[serde(rename = "rest_seconds", deserialize_with = "optional_seconds")]
+    pub rest: Option<Duration>,
     /// Jobs of one key size that may wait, for each worker or for all vector cores together, before
     /// new ones are refused.
     pub queue: usize,
@@ -436,6 +443,7 @@ impl Default for Batching {
             enabled: true,
             placement: Placement::Auto,
             vector_cpus: CpuList::default(),
+            rest: None,
             queue: 4096,
             backend: SigningBackend::Auto,
             profile: None,
@@ -659,6 +667,12 @@ fn usual_preference() -> Vec<KeyKind> {
 fn choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choice, D::Error> {
     let text = String::deserialize(deserializer)?;
     text.parse().map_err(serde::de::Error::custom)
+}
+
+fn optional_seconds<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Duration>, D::Error> {
+    seconds(deserializer).map(Some)
 }
 
 fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {

@@ -6,10 +6,21 @@ use widelane_batching::{self as batching, Place};
 /// CPUs by what runs on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cores {
-    /// Of the workers, by turns. Empty: they are not pinned.
-    pub(crate) workers: Vec<usize>,
+    pub(crate) workers: Workers,
     /// Vector cores. Empty: passes run on the workers.
     pub(crate) vector: Vec<usize>,
+}
+
+/// Where workers run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Workers {
+    /// Wherever the process may.
+    #[default]
+    Anywhere,
+    /// On one of these each, by turns: the operator has said so.
+    Pinned(Vec<usize>),
+    /// On any of these, and on vector cores while they are given back.
+    Beside(Vec<usize>),
 }
 
 impl Cores {
@@ -17,12 +28,27 @@ impl Cores {
     pub(crate) fn decide(config: &Config, allowed: &[usize]) -> Self {
         let chosen = &config.cpus.0;
         let vector = vector_cpus(&config.batching, chosen, allowed);
-        let mut workers = chosen.clone();
-        if workers.is_empty() && !vector.is_empty() {
+        let workers = if !chosen.is_empty() {
+            Workers::Pinned(chosen.clone())
+        } else {
             // What would slow down the workers is not to share their cores.
-            workers = without(allowed, &vector);
-        }
+            match without(allowed, &vector) {
+                others if vector.is_empty() || others.is_empty() => Workers::Anywhere,
+                others => Workers::Beside(others),
+            }
+        };
         Self { workers, vector }
+    }
+
+    /// How many workers suit them; `None`: as many as there are CPUs.
+    pub(crate) fn suited_workers(&self) -> Option<usize> {
+        match &self.workers {
+            Workers::Anywhere => None,
+            Workers::Pinned(cpus) => Some(cpus.len()),
+            // A worker for each vector core as well, or those that are given back would be of no
+            // use: a connection stays with the worker that accepted it.
+            Workers::Beside(cpus) => Some(cpus.len() + self.vector.len()),
+        }
     }
 }
 
@@ -95,9 +121,27 @@ mod tests {
         }
     }
 
-    fn cores(workers: &[usize], vector: &[usize]) -> Cores {
+    fn inline() -> Cores {
+        Cores::default()
+    }
+
+    fn beside(workers: &[usize], vector: &[usize]) -> Cores {
         Cores {
-            workers: workers.to_vec(),
+            workers: Workers::Beside(workers.to_vec()),
+            vector: vector.to_vec(),
+        }
+    }
+
+    fn shared(vector: &[usize]) -> Cores {
+        Cores {
+            workers: Workers::Anywhere,
+            vector: vector.to_vec(),
+        }
+    }
+
+    fn pinned(workers: &[usize], vector: &[usize]) -> Cores {
+        Cores {
+            workers: Workers::Pinned(workers.to_vec()),
             vector: vector.to_vec(),
         }
     }
@@ -105,41 +149,48 @@ mod tests {
     #[test]
     fn without_a_penalty_auto_is_inline() {
         let auto = config(Placement::Auto, Clock::default());
-        assert_eq!(Cores::decide(&auto, &[0, 1, 2, 3]), cores(&[], &[]));
+        assert_eq!(Cores::decide(&auto, &[0, 1, 2, 3]), inline());
     }
 
     #[test]
     fn with_one_wide_code_gets_cores_of_its_own_that_workers_leave_alone() {
         let auto = config(Placement::Auto, lowered());
         let decide = |config: &Config, allowed: &[usize]| Cores::decide(config, allowed);
-        assert_eq!(decide(&auto, &[0, 1]), cores(&[0], &[1]));
+        assert_eq!(decide(&auto, &[0, 1]), beside(&[0], &[1]));
         let eight: Vec<usize> = (0..8).collect();
-        assert_eq!(decide(&auto, &eight), cores(&[0, 1, 2, 3, 4, 5], &[6, 7]));
-        assert_eq!(decide(&auto, &[5]), cores(&[], &[]), "no core to spare");
-        assert_eq!(decide(&auto, &[]), cores(&[], &[]), "nothing known");
+        assert_eq!(decide(&auto, &eight), beside(&[0, 1, 2, 3, 4, 5], &[6, 7]));
+        let count = |cores: Cores| cores.suited_workers();
+        assert_eq!(
+            count(decide(&auto, &eight)),
+            Some(8),
+            "as many as can ever run"
+        );
+        assert_eq!(decide(&auto, &[5]), inline(), "no core to spare");
+        assert_eq!(decide(&auto, &[]), inline(), "nothing known");
 
         let mut named = auto.clone();
         named.batching.vector_cpus = CpuList(vec![0]);
-        assert_eq!(decide(&named, &[0, 1, 2]), cores(&[1, 2], &[0]));
-        let mut pinned = auto.clone();
-        pinned.cpus = CpuList(vec![0, 1]);
-        assert_eq!(decide(&pinned, &[0, 1, 2]), cores(&[0, 1], &[2]));
+        assert_eq!(decide(&named, &[0, 1, 2]), beside(&[1, 2], &[0]));
+        let mut by_turns = auto.clone();
+        by_turns.cpus = CpuList(vec![0, 1]);
+        assert_eq!(decide(&by_turns, &[0, 1, 2]), pinned(&[0, 1], &[2]));
         assert_eq!(
-            decide(&pinned, &[0, 1]),
-            cores(&[0, 1], &[]),
+            decide(&by_turns, &[0, 1]),
+            pinned(&[0, 1], &[]),
             "none is left"
         );
         let mut off = auto;
         off.batching.enabled = false;
-        assert_eq!(decide(&off, &[0, 1]), cores(&[], &[]));
+        assert_eq!(decide(&off, &[0, 1]), inline());
     }
 
     #[test]
     fn what_was_asked_for_is_done() {
         let mut fixed = config(Placement::VectorCores, Clock::default());
         fixed.batching.vector_cpus = CpuList(vec![1]);
-        assert_eq!(Cores::decide(&fixed, &[0, 1]), cores(&[0], &[1]));
-        let inline = config(Placement::Inline, lowered());
-        assert_eq!(Cores::decide(&inline, &[0, 1]), cores(&[], &[]));
+        assert_eq!(Cores::decide(&fixed, &[0, 1]), beside(&[0], &[1]));
+        assert_eq!(Cores::decide(&fixed, &[1]), shared(&[1]), "no other CPU");
+        let on_workers = config(Placement::Inline, lowered());
+        assert_eq!(Cores::decide(&on_workers, &[0, 1]), inline());
     }
 }

@@ -26,6 +26,7 @@ mod signals;
 mod signing;
 mod sockets;
 mod stats;
+mod tenants;
 mod tls;
 mod worker;
 

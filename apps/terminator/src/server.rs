@@ -11,14 +11,15 @@ use arc_swap::ArcSwap;
 use rustls::ServerConfig;
 
 use crate::config::{Backend, Config, ConfigError, Document, Fault, Limits};
-use crate::cores::{self, Cores};
+use crate::cores::{self, Cores, Workers};
 use crate::endpoint::Endpoint;
 use crate::material::{self, Material};
 use crate::signing::SigningSource;
 use crate::sockets::{self, Inherited};
 use crate::stats::{Refusal, Stats};
+use crate::tenants::Tenants;
 use crate::tls::{self, TicketKeys};
-use crate::worker::{self, Command, Worker};
+use crate::worker::{self, Command, RunOn, Worker};
 use crate::{privileges, resources};
 
 /// A running terminator. Dropping it stops it at once; see [`Server::stop`] for the orderly way.
@@ -59,7 +60,12 @@ impl Server {
         resources::raise_descriptor_limit();
         let material = material::read(config).map_err(locate)?;
         let account = privileges::lookup(config).map_err(locate)?;
-        let cores = Cores::decide(config, &cores::allowed());
+        let allowed = cores::allowed();
+        let cores = Cores::decide(config, &allowed);
+        let tenants = match &cores.workers {
+            Workers::Beside(scalar) => Some(Arc::new(Tenants::new(scalar, &allowed))),
+            Workers::Anywhere | Workers::Pinned(_) => None,
+        };
         let workers = worker_count(config, &cores);
         let mut inherited = Inherited::from_environment().map_err(locate)?;
         let mut bound = Vec::new();
@@ -84,9 +90,13 @@ impl Server {
             tracing::info!("now {}", privileges::current());
         }
         // Nothing above started a thread; everything below may.
-        let signing =
-            SigningSource::start(&config.batching, &cores.vector, config.chacha20poly1305)
-                .map_err(locate)?;
+        let signing = SigningSource::start(
+            &config.batching,
+            &cores.vector,
+            tenants.clone(),
+            config.chacha20poly1305,
+        )
+        .map_err(locate)?;
         if !cores.vector.is_empty() {
             tracing::info!(cpus = ?cores.vector, "vector cores");
         }
@@ -96,10 +106,15 @@ impl Server {
         let sites = build_sites(config, material, &shared, &TicketKeys::default(), &mut keys)
             .map_err(locate)?;
         shared.note_certificates(&sites);
-        let cpus = &cores.workers;
-        let pinned = |index: usize| (!cpus.is_empty()).then(|| cpus[index % cpus.len()]);
         let started: Result<Vec<Worker>, _> = (0..workers)
-            .map(|index| worker::start(index, pinned(index), shared.clone()))
+            .map(|index| {
+                let run_on = match (&cores.workers, &tenants) {
+                    (Workers::Pinned(cpus), _) => RunOn::Cpu(cpus[index % cpus.len()]),
+                    (_, Some(tenants)) => RunOn::Lent(tenants.clone()),
+                    (_, None) => RunOn::Any,
+                };
+                worker::start(index, run_on, shared.clone())
+            })
             .collect();
         let started = started.map_err(|source| ServerError::Machine {
             doing: "start a worker thread".into(),
@@ -146,9 +161,13 @@ impl Server {
         let material = material::read(config).map_err(locate)?;
         privileges::lookup(config).map_err(locate)?;
         let cores = Cores::decide(config, &cores::allowed());
-        let signing =
-            SigningSource::start(&config.batching, &cores.vector, config.chacha20poly1305)
-                .map_err(locate)?;
+        let signing = SigningSource::start(
+            &config.batching,
+            &cores.vector,
+            None,
+            config.chacha20poly1305,
+        )
+        .map_err(locate)?;
         let shared = Shared::new(1, signing);
         let mut keys = TicketKeys::default();
         build_sites(config, material, &shared, &TicketKeys::default(), &mut keys)
@@ -547,7 +566,7 @@ fn worker_count(config: &Config, cores: &Cores) -> usize {
     let one = NonZeroUsize::MIN;
     let count = config
         .workers
-        .or_else(|| NonZeroUsize::new(cores.workers.len()));
+        .or_else(|| cores.suited_workers().and_then(NonZeroUsize::new));
     count
         .unwrap_or_else(|| std::thread::available_parallelism().unwrap_or(one))
         .get()

@@ -3,20 +3,22 @@
 
 use std::fmt;
 use std::rc::Rc;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use rustls::ServerConnection;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
 use widelane_batching::{self as batching, Records};
 use widelane_crypto::chacha20poly1305::{Choice, Cipher, Form, FormUnavailable};
 use widelane_crypto::{Backend, Preference};
-use widelane_engine::{Engine, OperationCounters, Placement, StartError};
+use widelane_engine::{Engine, GiveBack, OperationCounters, Placement, StartError};
 use widelane_rustls::{Driver, HandshakeError};
 
 use crate::config::{Batching, Fault, SigningBackend};
+use crate::tenants::Tenants;
 
 /// Where a server's public-key operations are done.
 pub(crate) struct SigningSource {
@@ -55,23 +57,28 @@ pub(crate) enum ProcessFailure {
 }
 
 impl SigningSource {
-    /// With these vector cores; none: passes run on the workers.
+    /// With these vector cores, lent to `tenants` while idle; none: passes run on the workers.
     pub(crate) fn start(
         batching: &Batching,
         vector: &[usize],
+        tenants: Option<Arc<Tenants>>,
         records: Choice,
     ) -> Result<Self, Fault> {
         let cipher = cipher(batching, records).map_err(|error| {
             let remedy = "or leave it out, which takes the widest that there is";
             Fault::new("chacha20poly1305", error.to_string(), remedy)
         })?;
-        let mut source = Self::without_records(batching, vector)?;
+        let mut source = Self::without_records(batching, vector, tenants)?;
         source.provider.cipher_suites = widelane_rustls::cipher_suites(cipher);
         Ok(source)
     }
 
     /// The same, with the suites as they come.
-    fn without_records(batching: &Batching, vector: &[usize]) -> Result<Self, Fault> {
+    fn without_records(
+        batching: &Batching,
+        vector: &[usize],
+        tenants: Option<Arc<Tenants>>,
+    ) -> Result<Self, Fault> {
         if !batching.enabled {
             return Ok(Self::plain());
         }
@@ -84,6 +91,10 @@ impl SigningSource {
             },
             clock: batching.clock,
             queue_limit: batching.queue,
+            give_back: tenants.map(|to| GiveBack {
+                to,
+                rest: batching.rest,
+            }),
             backend: match batching.backend {
                 SigningBackend::Auto => Preference::Auto,
                 SigningBackend::Avx512ifma => Preference::Exactly(Backend::Avx512Ifma),
@@ -141,6 +152,47 @@ impl SigningSource {
         let Some(engine) = &self.engine else {
             return Ok(());
         };
+        let cores = engine.vector_cores();
+        for (name, help, value) in [
+            (
+                "widelane_vector_cores_active",
+                "Vector cores that are kept free of scalar work now",
+                cores.active,
+            ),
+            (
+                "widelane_vector_cores_given_back",
+                "Vector cores that are idle and lent to the workers now",
+                cores.given_back,
+            ),
+        ] {
+            let gauge = ConstGauge::new(value as i64);
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
+        for (name, help, value) in [
+            (
+                "widelane_vector_core_gives",
+                "How often a vector core was given back",
+                cores.gives,
+            ),
+            (
+                "widelane_vector_core_takes",
+                "How often a vector core was taken again",
+                cores.takes,
+            ),
+            (
+                "widelane_vector_core_take_failures",
+                "How often that failed, so that workers may have run beside wide code",
+                cores.take_failures,
+            ),
+        ] {
+            let counter = ConstCounter::new(value);
+            counter.encode(encoder.encode_descriptor(
+                name,
+                help,
+                None,
+                counter.metric_type(),
+            )?)?;
+        }
         let operations = engine.counters();
         for (name, help, value) in SERIES {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;

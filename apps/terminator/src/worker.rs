@@ -21,6 +21,7 @@ use crate::connection::{self, SCRATCH_BYTES};
 use crate::server::{Admission, Shared, Slot};
 use crate::signing::Signing;
 use crate::stats::Stats;
+use crate::tenants::Tenants;
 
 /// What the server asks of a worker.
 pub(crate) enum Command {
@@ -35,6 +36,16 @@ pub(crate) enum Command {
     Drain,
     /// End now.
     Abort,
+}
+
+/// The CPUs of a worker.
+pub(crate) enum RunOn {
+    /// Whichever the process may use.
+    Any,
+    /// This one.
+    Cpu(usize),
+    /// Those that are lent to it.
+    Lent(Arc<Tenants>),
 }
 
 /// A running worker, seen from the server.
@@ -57,14 +68,20 @@ pub(crate) struct Local {
 }
 
 /// Starts worker number `index` and waits until it is ready.
-pub(crate) fn start(index: usize, cpu: Option<usize>, shared: Arc<Shared>) -> io::Result<Worker> {
+pub(crate) fn start(index: usize, run_on: RunOn, shared: Arc<Shared>) -> io::Result<Worker> {
     let (commands, inbox) = mpsc::unbounded_channel();
     let (report, ready) = std::sync::mpsc::channel();
     let name = format!("widelane-{index}");
     let thread = std::thread::Builder::new().name(name).spawn(move || {
-        if let Some(cpu) = cpu {
-            pin(cpu);
-        }
+        // Until the thread ends, or panics.
+        let _tenant = match run_on {
+            RunOn::Any => None,
+            RunOn::Cpu(cpu) => {
+                pin(cpu);
+                None
+            }
+            RunOn::Lent(tenants) => Some(tenants.join()),
+        };
         // A local runtime: its tasks never leave this thread, and so need no lock to be woken.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
