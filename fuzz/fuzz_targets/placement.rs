@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use widelane_wide::Placement;
+use widelane::Placement;
 
 fuzz_target!(|text: &str| {
     let Ok(placement) = text.parse::<Placement>() else {

@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use widelane_wide::{Placement, StartError, configure, run_wide};
+use widelane::{Placement, StartError, configure, run_wide};
 
 /// What is run. One that is written in Rust may panic.
 type Function = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;

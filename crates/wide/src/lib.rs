@@ -6,7 +6,7 @@
 //!
 //! ```
 //! let mut samples = vec![0.5_f32; 1024];
-//! let energy = widelane_wide::run_wide(|| {
+//! let energy = widelane::run_wide(|| {
 //!     // A loop that the compiler, or a library, turns into wide vector code.
 //!     samples.iter_mut().for_each(|sample| *sample *= 2.0);
 //!     samples.iter().map(|sample| sample * sample).sum::<f32>()

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use widelane_wide::{Placement, StartError, configure, run_wide};
+use widelane::{Placement, StartError, configure, run_wide};
 
 #[test]
 fn a_process_is_configured_once() {

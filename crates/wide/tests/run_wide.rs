@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, Signal};
 use proptest::prelude::*;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
-use widelane_wide::{Config, Placement, StartError, Wide};
+use widelane::{Config, Placement, StartError, Wide};
 
 #[test]
 fn in_place_it_is_a_call() {

@@ -5,7 +5,7 @@ use crate::machine::pin;
 use crate::spin::ticks;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use widelane_wide::{Config, Placement, Wide};
+use widelane::{Config, Placement, Wide};
 
 /// The forms, by a closure that does nothing but look at the clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
