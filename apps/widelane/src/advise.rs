@@ -2,10 +2,11 @@
 
 use crate::failure::Failure;
 use crate::output;
+use crate::values::{Cpus, cpus};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use widelane_cpu::licence::{turbo, turbo_of};
-use widelane_frequency::{Advice, Machine, Placement, Profile, Stale, Subject, advise};
+use widelane_frequency::{Advice, Machine, Placement, Profile, Stale, Subject, advise, run_wide};
 
 /// Say what follows for this machine, or for a model that is known from published figures
 #[derive(clap::Args)]
@@ -19,6 +20,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
     profile: Option<PathBuf>,
 
+    /// Print only what WIDELANE_RUN_WIDE should be, with these CPUs for `run_wide`
+    #[arg(long, value_name = "CPUS", value_parser = cpus, conflicts_with_all = ["model", "json"])]
+    run_wide: Option<Cpus>,
+
     /// Print JSON, an object a line
     #[arg(long)]
     json: bool,
@@ -26,9 +31,13 @@ pub(crate) struct Args {
 
 /// Runs it.
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
+    if let Some(Cpus(cpus)) = args.run_wide {
+        let placement = run_wide(&profile(args.profile)?, cpus);
+        return output::print(&format!("{placement}\n"));
+    }
     let advice = match &args.model {
         Some(model) => published(model)?,
-        None => vec![measured(args.profile)?],
+        None => vec![advise(Subject::Measured(&profile(args.profile)?))],
     };
     let mut text = String::new();
     for advice in &advice {
@@ -58,7 +67,7 @@ fn published(model: &str) -> Result<Vec<Advice>, Failure> {
         .collect())
 }
 
-fn measured(path: Option<PathBuf>) -> Result<Advice, Failure> {
+fn profile(path: Option<PathBuf>) -> Result<Profile, Failure> {
     let missing = "there is no state directory for this user; name the profile with --profile";
     let path = path.or_else(Profile::default_path);
     let path = path.ok_or_else(|| Failure::Failed(missing.to_owned()))?;
@@ -68,7 +77,7 @@ fn measured(path: Option<PathBuf>) -> Result<Advice, Failure> {
         ))
     })?;
     match profile.stale(&Machine::here()) {
-        None => Ok(advise(Subject::Measured(&profile))),
+        None => Ok(profile),
         Some(Stale::Machine) => Err(Failure::Failed(format!(
             "{} is of another machine ({}, microcode {}, {} CPUs): measure this one with `widelane probe`",
             path.display(),
@@ -105,4 +114,6 @@ Examples:
   widelane probe && widelane advise
   widelane advise \"Gold 6130\"
       what would happen there
-  widelane advise --json";
+  widelane advise --json
+  WIDELANE_RUN_WIDE=$(widelane advise --run-wide 7) ./program
+      a program that calls run_wide, with CPU 7 for its wide code where that is cheaper";

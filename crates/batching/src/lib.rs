@@ -28,7 +28,9 @@ mod clock;
 mod cores;
 mod costs;
 
-pub use clock::{Clock, Core, Place, Records, Toll, Width, place, records, width};
+pub use clock::{
+    Clock, Core, Form, Moves, Place, Records, Toll, Width, form, place, records, width,
+};
 pub use cores::{Idleness, Sleeper, VectorCores, passes, usual_rest, wake};
 pub use costs::{Costs, NEVER, Split};
 

@@ -30,7 +30,7 @@ pub use estimate::{Distribution, Estimate};
 pub use handover::HandOver;
 pub use machine::Machine;
 pub use picture::picture;
-pub use policy::clock;
+pub use policy::{clock, run_wide};
 pub use profile::{Depth, Penalty, Profile, ProfileError, Stale, probe};
 pub use siblings::{Beside, Siblings};
 pub use transitions::Transition;

@@ -3,7 +3,8 @@
 use crate::advice::{Subject, deepest};
 use crate::clocks::class_name;
 use crate::profile::Profile;
-use widelane_batching::{Clock, Toll};
+use widelane::Placement;
+use widelane_batching::{Clock, Form, Moves, Toll, form};
 use widelane_cpu::licence::{Class, Level, Turbo};
 
 /// What wide code does to the clock, for the engine. What was not measured, or is not published,
@@ -16,6 +17,30 @@ pub fn clock(subject: Subject<'_>) -> Clock {
     Clock {
         wide: toll(Class::Heavy512).unwrap_or_default(),
         narrow: toll(Class::Heavy256).unwrap_or_default(),
+    }
+}
+
+/// Where `widelane::run_wide` should run calls, with `cpus` for vector cores: the text of this is what
+/// its environment variable takes.
+pub fn run_wide(profile: &Profile, cpus: Vec<usize>) -> Placement {
+    let others = profile.cpus.iter().filter(|cpu| !cpus.contains(cpu));
+    let clock = clock(Subject::Measured(profile));
+    match form(&clock, cpus.len(), others.count(), &moves(profile)) {
+        Form::InPlace => Placement::Inline,
+        Form::Pool => Placement::Pool { cpus },
+        Form::Migration => Placement::Migrate { cpus },
+    }
+}
+
+fn moves(profile: &Profile) -> Moves {
+    let Some(ways) = &profile.hand_over else {
+        return Moves::default();
+    };
+    // The measured calls are of a thread that looks for them; one that sleeps is to be woken first.
+    let pool = ways.sleeping_ns.p50 + (ways.pool_call_ns.p50 - ways.spinning_ns.p50).max(0.0);
+    Moves {
+        pool: Some(pool as u64),
+        migration: Some(ways.migration_ns.p50 as u64),
     }
 }
 
@@ -53,9 +78,41 @@ fn nanoseconds(us: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::estimate::Distribution;
+    use crate::handover::HandOver;
     use crate::profile::tests::profile;
+    use crate::transitions::Transition;
     use widelane_batching::{Place, place};
     use widelane_cpu::licence::turbo_of;
+
+    #[test]
+    fn calls_go_to_a_vector_core_where_that_is_cheaper_than_what_they_leave_behind() {
+        let always = |value: f64| Distribution::of(&[value]).unwrap();
+        let mut slow = profile(2.8, 1.9);
+        assert_eq!(run_wide(&slow, vec![1]), Placement::Inline, "not measured");
+        slow.hand_over = Some(HandOver {
+            spinning_ns: always(900.0),
+            sleeping_ns: always(23_000.0),
+            pool_call_ns: always(1_100.0),
+            migration_ns: always(48_000.0),
+        });
+        slow.transitions = vec![Transition {
+            class: "512-heavy".to_owned(),
+            stall_us: always(51.4),
+            control_us: always(0.1),
+            after: 0.68,
+            tail_us: Some(always(670.0)),
+        }];
+        assert_eq!(run_wide(&slow, vec![1]).to_string(), "pool:1");
+        assert_eq!(run_wide(&slow, vec![0, 1]), Placement::Inline, "no other");
+        slow.hand_over.as_mut().unwrap().sleeping_ns = always(90_000.0);
+        assert_eq!(run_wide(&slow, vec![1]).to_string(), "migrate:1");
+        let free = Profile {
+            clocks: profile(3.7, 3.69).clocks,
+            ..slow
+        };
+        assert_eq!(run_wide(&free, vec![1]), Placement::Inline);
+    }
 
     #[test]
     fn no_penalty_is_free_and_a_gold_6130_is_not() {
