@@ -50,8 +50,11 @@ impl<V: Copy> Blocks<V> {
         let words = states.iter().flat_map(|state| state.words).collect();
         let words = m.repeat(ROUNDS / 2, words, |m, mut words| {
             let (states, _) = words.as_chunks_mut();
-            round(m, states, 0);
-            round(m, states, 1);
+            for index in [0, 1] {
+                for words in &mut *states {
+                    round(m, words, index);
+                }
+            }
             words
         });
         let (words, _) = words.as_chunks();
@@ -109,28 +112,21 @@ impl<V: Copy> Blocks<V> {
     }
 }
 
-/// Round `index` of [`ROUNDS`]: four quarter rounds, step by step side by side, and beside those of
-/// the other states.
-fn round<M: Machine>(m: &mut M, states: &mut [[M::V; STATE]], index: usize) {
+/// Round `index` of [`ROUNDS`]: four quarter rounds, step by step side by side.
+fn round<M: Machine>(m: &mut M, x: &mut [M::V; STATE], index: usize) {
     // Even rounds take columns, odd ones diagonals.
     let slant = index % 2;
     let place = |row: usize, i: usize| 4 * row + (i + slant * row) % 4;
     // (a, b, d, bits): a += b; d ^= a; d <<<= bits (section 2.1).
     for (a, b, d, bits) in [(0, 1, 3, 16), (2, 3, 1, 12), (0, 1, 3, 8), (2, 3, 1, 7)] {
-        for x in &mut *states {
-            for i in 0..4 {
-                x[place(a, i)] = m.add32(x[place(a, i)], x[place(b, i)]);
-            }
+        for i in 0..4 {
+            x[place(a, i)] = m.add32(x[place(a, i)], x[place(b, i)]);
         }
-        for x in &mut *states {
-            for i in 0..4 {
-                x[place(d, i)] = m.xor(x[place(d, i)], x[place(a, i)]);
-            }
+        for i in 0..4 {
+            x[place(d, i)] = m.xor(x[place(d, i)], x[place(a, i)]);
         }
-        for x in &mut *states {
-            for i in 0..4 {
-                x[place(d, i)] = m.rol32(x[place(d, i)], bits);
-            }
+        for i in 0..4 {
+            x[place(d, i)] = m.rol32(x[place(d, i)], bits);
         }
     }
 }

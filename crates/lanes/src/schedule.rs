@@ -50,12 +50,18 @@ pub(crate) fn schedule(ops: &[Op]) -> Vec<Op> {
     let mut waiting = Vec::new();
     while left.peek().is_some() || !waiting.is_empty() {
         if waiting.is_empty() {
-            // Nothing moves into a loop or out of it.
-            while let Some(at) = left.next_if(|&at| ops[at].frames_loop()) {
+            // Nothing moves into a loop or out of it. Its own order stays: turns overlap, so that
+            // what others wait for most does not show in one of them.
+            let mut inside = false;
+            while let Some(at) = left.next_if(|&at| inside || ops[at].frames_loop()) {
+                inside = ops[at] != Op::End;
                 ready_at[at] = Some(cycle);
                 order.push(at);
                 for name in ops[at].reads() {
                     wanted[name.0] -= 1;
+                    if let Some(place) = loaded(ops, name) {
+                        *readers.get_mut(&place).expect("every reader was counted") -= 1;
+                    }
                 }
             }
             while let Some(at) = left.next_if(|&at| !ops[at].frames_loop()) {

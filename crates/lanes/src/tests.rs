@@ -6,7 +6,7 @@ use crate::machine::{Array, DIGIT_MASK, Machine};
 use crate::montgomery::{product, reduce};
 use crypto_bigint::{BoxedUint, NonZero};
 
-use crate::trace::{Name, Trace};
+use crate::trace::{Name, Op, Trace};
 use crate::{ChaCha20Poly1305, Holds, Kernel, Licence, Model, Modular, Width};
 
 #[test]
@@ -285,6 +285,37 @@ fn read(memory: &[(Memory, u64)], place: Memory) -> u64 {
     written
         .unwrap_or_else(|| panic!("{place:?} is read before it is written"))
         .1
+}
+
+#[test]
+fn a_loop_keeps_its_order() {
+    let mut trace = Trace::new(8);
+    let values = (0..40).map(|i| trace.load(Array(1), i)).collect();
+    let values = trace.repeat(2, values, |m, mut values| {
+        // The last one is the head of a chain.
+        for value in &mut values {
+            *value = m.shl(*value, 1);
+        }
+        let last = values.len() - 1;
+        values[last] = (0..40).fold(values[last], |value, _| m.shl(value, 1));
+        values
+    });
+    for (i, value) in values.into_iter().enumerate() {
+        let value = trace.shl(value, 2);
+        trace.store(Array(0), i, value);
+    }
+    let shifts = |ops: &[Op]| -> Vec<_> {
+        let inside = |op: &&Op| **op != Op::End;
+        let body = ops.iter().take_while(inside);
+        let shift = |op: &Op| match *op {
+            Op::Shift(_, Name(from), _) => Some(ops[from]),
+            _ => None,
+        };
+        let carried = body.filter_map(shift);
+        carried.map(|from| matches!(from, Op::Carried(_))).collect()
+    };
+    let scheduled = crate::schedule::schedule(&trace.ops);
+    assert_eq!(shifts(&scheduled), shifts(&trace.ops));
 }
 
 #[test]

@@ -135,9 +135,10 @@ where
     /// How lanes make the sums, if they do: short messages are not worth the powers of `r`.
     fn in_lanes(&self, len: usize) -> Option<Multiplier> {
         self.kernels.multiplier().filter(|multiplier| {
-            len >= match multiplier {
-                Multiplier::Madd52 => IN_LANES_FROM,
-                Multiplier::Mul32 => IN_LANES_FROM_MUL32,
+            len >= match (multiplier, L) {
+                (Multiplier::Madd52, 4) => IN_LANES_FROM,
+                (Multiplier::Madd52, _) => IN_WIDE_LANES_FROM,
+                (Multiplier::Mul32, _) => IN_LANES_FROM_MUL32,
             }
         })
     }
@@ -395,5 +396,6 @@ const SCRATCH: usize = 48;
 /// Bytes that are encrypted before they are authenticated, in turns: whole pairs of chunks.
 const PIECE: usize = 2048;
 /// Bytes from which on lanes make the sums, as measured on Zen 5.
-const IN_LANES_FROM: usize = 640;
-const IN_LANES_FROM_MUL32: usize = 900;
+const IN_LANES_FROM: usize = 500;
+const IN_WIDE_LANES_FROM: usize = 850;
+const IN_LANES_FROM_MUL32: usize = 1100;
