@@ -8,6 +8,7 @@ use widelane_usage::procfs;
 fuzz_target!(|text: &str| {
     procfs::elapsed(text);
     procfs::run_time(text);
+    procfs::waits(text);
     if let Some(stat) = procfs::stat(text) {
         assert!(text.contains(stat.name));
     }

@@ -1,5 +1,6 @@
 //! `widelane usage`: who uses 512-bit registers now.
 
+mod overhead;
 mod screen;
 mod show;
 
@@ -44,6 +45,10 @@ pub(crate) struct Args {
     /// they leave it
     #[arg(long)]
     no_visits: bool,
+
+    /// Measure what eBPF costs a process that switches often, print that and end
+    #[arg(long, conflicts_with_all = OF_TABLES)]
+    overhead: bool,
 
     /// Print a JSON object for each interval
     #[arg(long)]
@@ -95,6 +100,9 @@ enum How {
 
 /// Runs it.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    if args.overhead {
+        return overhead::run(args.json);
+    }
     let (mut collector, fallback) = collector(args).map_err(|error| Failure::from_error(&error))?;
     let table = !args.json && !args.prometheus;
     if let Some(why) = &fallback
@@ -199,12 +207,24 @@ const SHORTEST: f64 = 0.1;
 const LONGEST: f64 = 86_400.0;
 /// Files that take longer to look at are told about in the next table.
 const MOST_FOR_FILES: Duration = Duration::from_secs(3);
+/// Options that say nothing without tables.
+const OF_TABLES: [&str; 8] = [
+    "by",
+    "method",
+    "interval",
+    "count",
+    "once",
+    "limit",
+    "no_visits",
+    "prometheus",
+];
 const EXAMPLES: &str = "\
 Examples:
   widelane usage
       a table that is renewed each second, until q
   widelane usage --by container --interval 5
   widelane usage --once --json
+  widelane usage --overhead
   widelane usage --prometheus --output /var/lib/node_exporter/widelane.prom --by cgroup";
 
 #[cfg(test)]

@@ -112,7 +112,8 @@ fn json_has_an_object_for_each_interval() {
 
 #[test]
 fn an_address_where_nobody_answers_is_a_reason_and_no_failure() {
-    let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
+    // Other tests are on 127.0.0.1 and cannot be given its port.
+    let socket = TcpListener::bind("127.0.0.2:0").expect("a port");
     let address = socket.local_addr().expect("an address").to_string();
     drop(socket);
     let output = top(&[

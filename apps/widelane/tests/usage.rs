@@ -100,3 +100,30 @@ fn appears(file: &Path, child: &mut Child) -> bool {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+#[test]
+fn overhead_is_measured_or_the_reason_is_told() {
+    let output = usage(&["--overhead", "--json"])
+        .output()
+        .expect("it starts");
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.code() == Some(1) {
+        // Rights, the kernel, or the PID namespace: whichever it is, it has a name.
+        eprintln!("SKIP: {}", complaint.trim());
+        assert!(
+            complaint.contains("BPF") || complaint.contains("trac"),
+            "{complaint}"
+        );
+        return;
+    }
+    assert!(output.status.success(), "{output:?}");
+    let figures: Value = serde_json::from_slice(&output.stdout).expect("an object");
+    assert!(figures["rounds"].as_u64() > Some(0), "{figures}");
+    for name in ["without_ns", "with_ns"] {
+        let median = figures[name][1].as_f64();
+        assert!(
+            median > Some(0.0) && median >= figures[name][0].as_f64(),
+            "{figures}"
+        );
+    }
+}

@@ -249,8 +249,8 @@ mod tests {
     #[test]
     fn addresses_that_are_none_and_nobody_at_home_are_told_apart() {
         assert!(matches!(fetch("9464"), Err(MetricsError::Address { .. })));
-        // The port was ours a moment ago, and nobody listens on it now.
-        let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        // The port was ours a moment ago, nobody listens on it now, and others are on 127.0.0.1.
+        let socket = std::net::TcpListener::bind("127.0.0.2:0").expect("a port");
         let address = socket.local_addr().expect("an address").to_string();
         drop(socket);
         let failed = fetch(&address).expect_err("nobody is there");

@@ -148,6 +148,12 @@ pub enum UsageError {
         /// What the kernel said.
         cause: String,
     },
+    /// Two threads could not be made to switch.
+    #[error("cannot measure what a switch takes: {cause}")]
+    Switching {
+        /// What the system said.
+        cause: io::Error,
+    },
     /// The kernel has no such file.
     #[error(
         "this kernel has no /proc/PID/arch_status: it takes Linux 5.3 on x86-64 with \

@@ -18,9 +18,11 @@ mod collect;
 mod ebpf;
 mod evidence;
 mod nudge;
+mod overhead;
 mod poll;
 pub mod procfs;
 
 pub use account::{By, Finding, Key, Row, Sampled, State, Thread, Use, Verdict, grouped};
 pub use collect::{Collector, Interval, Method, Sample, UsageError};
 pub use evidence::Evidence;
+pub use overhead::{Overhead, Spread, overhead};

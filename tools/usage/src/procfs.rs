@@ -31,6 +31,17 @@ pub fn run_time(schedstat: &str) -> Option<u64> {
     schedstat.split_ascii_whitespace().next()?.parse().ok()
 }
 
+/// How often a thread has waited, from `/proc/PID/task/TID/status`.
+pub fn waits(status: &str) -> Option<u64> {
+    let count = |line: &str| {
+        line.strip_prefix("voluntary_ctxt_switches:")?
+            .trim()
+            .parse()
+            .ok()
+    };
+    status.lines().find_map(count)
+}
+
 /// Parts of `/proc/PID/task/TID/stat`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat<'a> {
@@ -280,6 +291,17 @@ mod tests {
         assert_eq!(stat(""), None);
         let own = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
         assert!(stat(&own).is_some_and(|stat| stat.started > 0));
+    }
+
+    #[test]
+    fn waits_are_the_voluntary_switches() {
+        // The name may be anything but a line of its own.
+        let status = "Name:\tvoluntary_ctxt_switches: 9\nvoluntary_ctxt_switches:\t150\n\
+                      nonvoluntary_ctxt_switches:\t545\n";
+        assert_eq!(waits(status), Some(150));
+        assert_eq!(waits("nonvoluntary_ctxt_switches:\t545\n"), None);
+        let own = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        assert!(waits(&own).is_some());
     }
 
     #[test]
