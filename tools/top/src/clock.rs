@@ -25,10 +25,8 @@ impl Source {
         match self {
             Self::Aperf => "effective, by APERF/MPERF",
             Self::Cpufreq => "now, by cpufreq",
-            Self::Cpuinfo if virtual_machine => {
-                "as /proc/cpuinfo has it: in a virtual machine a nominal figure"
-            }
-            Self::Cpuinfo => "now, as /proc/cpuinfo has it",
+            Self::Cpuinfo if virtual_machine => "by /proc/cpuinfo: nominal, in a virtual machine",
+            Self::Cpuinfo => "now, by /proc/cpuinfo",
         }
     }
 }

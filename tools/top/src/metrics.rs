@@ -35,10 +35,7 @@ pub enum MetricsError {
         cause: io::Error,
     },
     /// Nobody answers there.
-    #[error(
-        "{address}: {cause}; is this the `listen` of [metrics] in the configuration of \
-         `widelane serve`?"
-    )]
+    #[error("{address}: {cause}; does `widelane serve` run, with --metrics {address}?")]
     Connection {
         /// Where.
         address: String,
