@@ -40,14 +40,23 @@ impl Cores {
         Self { workers, vector }
     }
 
-    /// How many workers suit them; `None`: as many as there are CPUs.
-    pub(crate) fn suited_workers(&self) -> Option<usize> {
+    /// How many workers suit them, in a process that may use the CPUs `allowed`; `None`: as many
+    /// as there are CPUs.
+    pub(crate) fn suited_workers(&self, allowed: &[usize]) -> Option<usize> {
         match &self.workers {
             Workers::Anywhere => None,
             Workers::Pinned(cpus) => Some(cpus.len()),
-            // A worker for each vector core as well, or those that are given back would be of no
-            // use: a connection stays with the worker that accepted it.
-            Workers::Beside(cpus) => Some(cpus.len() + self.vector.len()),
+            // One for each vector core as well, or those that are given back would be of no use:
+            // a connection stays with the worker that accepted it.
+            Workers::Beside(_) => Some(allowed.len()),
+        }
+    }
+
+    /// How many of `workers` have a CPU even while all vector cores are at work.
+    pub(crate) fn regular_workers(&self, workers: usize) -> usize {
+        match &self.workers {
+            Workers::Anywhere | Workers::Pinned(_) => workers,
+            Workers::Beside(cpus) => workers.min(cpus.len()),
         }
     }
 }
@@ -159,12 +168,14 @@ mod tests {
         assert_eq!(decide(&auto, &[0, 1]), beside(&[0], &[1]));
         let eight: Vec<usize> = (0..8).collect();
         assert_eq!(decide(&auto, &eight), beside(&[0, 1, 2, 3, 4, 5], &[6, 7]));
-        let count = |cores: Cores| cores.suited_workers();
+        let many = decide(&auto, &eight);
         assert_eq!(
-            count(decide(&auto, &eight)),
+            many.suited_workers(&eight),
             Some(8),
-            "as many as can ever run"
+            "all that can ever run"
         );
+        assert_eq!(many.regular_workers(8), 6);
+        assert_eq!(many.regular_workers(3), 3);
         assert_eq!(decide(&auto, &[5]), inline(), "no core to spare");
         assert_eq!(decide(&auto, &[]), inline(), "nothing known");
 

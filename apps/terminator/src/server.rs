@@ -19,7 +19,7 @@ use crate::sockets::{self, Inherited};
 use crate::stats::{Refusal, Stats};
 use crate::tenants::Tenants;
 use crate::tls::{self, TicketKeys};
-use crate::worker::{self, Command, RunOn, Worker};
+use crate::worker::{self, Command, RunOn, Spare, Worker};
 use crate::{privileges, resources};
 
 /// A running terminator. Dropping it stops it at once; see [`Server::stop`] for the orderly way.
@@ -27,6 +27,8 @@ use crate::{privileges, resources};
 pub struct Server {
     shared: Arc<Shared>,
     workers: Vec<Worker>,
+    /// So many of them, the first ones, always accept.
+    regular: usize,
     state: Mutex<State>,
     endpoint: Option<Endpoint>,
     /// The configuration at the start, whose fixed parts stay in force.
@@ -66,12 +68,13 @@ impl Server {
             Workers::Beside(scalar) => Some(Arc::new(Tenants::new(scalar, &allowed))),
             Workers::Anywhere | Workers::Pinned(_) => None,
         };
-        let workers = worker_count(config, &cores);
+        let workers = worker_count(config, &cores, &allowed);
+        let regular = cores.regular_workers(workers);
         let mut inherited = Inherited::from_environment().map_err(locate)?;
         let mut bound = Vec::new();
         for (place, address) in places(config) {
             bound.push(
-                sockets::listen(address, workers, &mut inherited)
+                sockets::listen(address, regular, workers, &mut inherited)
                     .map_err(|error| locate(bind_fault(&place, address, &error)))?,
             );
         }
@@ -106,15 +109,18 @@ impl Server {
         let sites = build_sites(config, material, &shared, &TicketKeys::default(), &mut keys)
             .map_err(locate)?;
         shared.note_certificates(&sites);
+        let run_on = |index: usize| match (&cores.workers, &tenants) {
+            (Workers::Pinned(cpus), _) => RunOn::Cpu(cpus[index % cpus.len()]),
+            (_, Some(tenants)) => {
+                let rank = index.checked_sub(regular);
+                let lent = tenants.lent();
+                let spare = rank.map(|rank| Spare { lent, rank });
+                RunOn::Beside(tenants.clone(), spare)
+            }
+            (_, None) => RunOn::Any,
+        };
         let started: Result<Vec<Worker>, _> = (0..workers)
-            .map(|index| {
-                let run_on = match (&cores.workers, &tenants) {
-                    (Workers::Pinned(cpus), _) => RunOn::Cpu(cpus[index % cpus.len()]),
-                    (_, Some(tenants)) => RunOn::Lent(tenants.clone()),
-                    (_, None) => RunOn::Any,
-                };
-                worker::start(index, run_on, shared.clone())
-            })
+            .map(|index| worker::start(index, run_on(index), shared.clone()))
             .collect();
         let started = started.map_err(|source| ServerError::Machine {
             doing: "start a worker thread".into(),
@@ -124,6 +130,7 @@ impl Server {
         let mut server = Self {
             shared,
             workers: started,
+            regular,
             state: Mutex::new(State {
                 keys,
                 slots: HashMap::new(),
@@ -239,8 +246,8 @@ impl Server {
         let mut fresh = HashMap::new();
         for ((place, address), (name, _)) in places(config).into_iter().zip(names(config, &sites)) {
             if !state.slots.contains_key(&name) {
-                let workers = self.workers.len();
-                let sockets = sockets::listen(address, workers, &mut Inherited::default())
+                let (regular, all) = (self.regular, self.workers.len());
+                let sockets = sockets::listen(address, regular, all, &mut Inherited::default())
                     .map_err(|error| locate(bind_fault(&place, address, &error)))?;
                 fresh.insert(name, sockets);
             }
@@ -562,11 +569,11 @@ fn bind_fault(key: &str, address: SocketAddr, error: &std::io::Error) -> Fault {
     Fault::new(key, format!("cannot listen on {address}: {error}"), remedy)
 }
 
-fn worker_count(config: &Config, cores: &Cores) -> usize {
+fn worker_count(config: &Config, cores: &Cores, allowed: &[usize]) -> usize {
     let one = NonZeroUsize::MIN;
     let count = config
         .workers
-        .or_else(|| cores.suited_workers().and_then(NonZeroUsize::new));
+        .or_else(|| cores.suited_workers(allowed).and_then(NonZeroUsize::new));
     count
         .unwrap_or_else(|| std::thread::available_parallelism().unwrap_or(one))
         .get()

@@ -43,19 +43,31 @@ impl Inherited {
 ///
 /// Inherited sockets are shared out: with one socket all workers accept from it; with more (several
 /// `ListenStream=` lines and `ReusePort=yes`) every socket belongs to at least one worker.
+///
+/// Only the first `regular` of all workers always accept. Each of the others has a share in the
+/// sockets of one of those, so that no connection waits for it.
 pub(crate) fn listen(
     address: SocketAddr,
+    regular: usize,
     workers: usize,
     inherited: &mut Inherited,
 ) -> io::Result<(SocketAddr, Vec<Vec<TcpListener>>)> {
-    if let Some(passed) = inherited.0.remove(&address) {
-        return Ok((address, share_out(passed, workers)?));
-    }
-    let first = bind(address)?;
-    let bound = first.local_addr()?;
-    let mut sockets = vec![vec![first]];
-    while sockets.len() < workers {
-        sockets.push(vec![bind(bound)?]);
+    let (bound, mut sockets) = match inherited.0.remove(&address) {
+        Some(passed) => (address, share_out(passed, regular)?),
+        None => {
+            let first = bind(address)?;
+            let bound = first.local_addr()?;
+            let mut sockets = vec![vec![first]];
+            while sockets.len() < regular {
+                sockets.push(vec![bind(bound)?]);
+            }
+            (bound, sockets)
+        }
+    };
+    for index in regular..workers {
+        let shared = sockets[index % regular].iter().map(TcpListener::try_clone);
+        let shared = shared.collect::<io::Result<_>>()?;
+        sockets.push(shared);
     }
     Ok((bound, sockets))
 }
@@ -117,7 +129,7 @@ mod tests {
     #[test]
     fn every_worker_has_a_socket_on_the_same_port() {
         let any = "127.0.0.1:0".parse().unwrap();
-        let (bound, sockets) = listen(any, 3, &mut Inherited::default()).unwrap();
+        let (bound, sockets) = listen(any, 3, 3, &mut Inherited::default()).unwrap();
         assert_eq!(sockets.len(), 3);
         assert!(
             sockets

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::net::TcpStream;
 use tokio::runtime::LocalOptions;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::spawn_local;
 
 use crate::connection::{self, SCRATCH_BYTES};
@@ -44,8 +44,19 @@ pub(crate) enum RunOn {
     Any,
     /// This one.
     Cpu(usize),
-    /// Those that are lent to it.
-    Lent(Arc<Tenants>),
+    /// The scalar ones, and vector cores that are lent.
+    Beside(Arc<Tenants>, Option<Spare>),
+}
+
+/// For a worker that there is only for the sake of lent vector cores: while those are at work, it
+/// leaves new connections to others. More workers than CPUs would gather fewer jobs each and keep
+/// changing places.
+#[derive(Clone)]
+pub(crate) struct Spare {
+    /// How many vector cores are lent.
+    pub(crate) lent: watch::Receiver<usize>,
+    /// It has a CPU to itself while more than this are.
+    pub(crate) rank: usize,
 }
 
 /// A running worker, seen from the server.
@@ -63,6 +74,7 @@ pub(crate) struct Local {
     pub(crate) stats: Arc<Stats>,
     /// When this worker last said that a backend is missing: an outage must not flood the log.
     pub(crate) complained: Cell<Option<Instant>>,
+    spare: Option<Spare>,
     live: Cell<usize>,
     emptied: Notify,
 }
@@ -74,13 +86,13 @@ pub(crate) fn start(index: usize, run_on: RunOn, shared: Arc<Shared>) -> io::Res
     let name = format!("widelane-{index}");
     let thread = std::thread::Builder::new().name(name).spawn(move || {
         // Until the thread ends, or panics.
-        let _tenant = match run_on {
-            RunOn::Any => None,
+        let (_tenant, spare) = match run_on {
+            RunOn::Any => (None, None),
             RunOn::Cpu(cpu) => {
                 pin(cpu);
-                None
+                (None, None)
             }
-            RunOn::Lent(tenants) => Some(tenants.join()),
+            RunOn::Beside(tenants, spare) => (Some(tenants.join()), spare),
         };
         // A local runtime: its tasks never leave this thread, and so need no lock to be woken.
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -90,7 +102,7 @@ pub(crate) fn start(index: usize, run_on: RunOn, shared: Arc<Shared>) -> io::Res
         match runtime {
             Ok(runtime) => {
                 let _ = report.send(Ok(()));
-                runtime.block_on(run(index, shared, inbox));
+                runtime.block_on(run(index, spare, shared, inbox));
                 // Dropping the runtime drops every connection that is left, and with it its
                 // sockets.
             }
@@ -103,12 +115,18 @@ pub(crate) fn start(index: usize, run_on: RunOn, shared: Arc<Shared>) -> io::Res
     Ok(Worker { commands, thread })
 }
 
-async fn run(index: usize, shared: Arc<Shared>, mut inbox: mpsc::UnboundedReceiver<Command>) {
+async fn run(
+    index: usize,
+    spare: Option<Spare>,
+    shared: Arc<Shared>,
+    mut inbox: mpsc::UnboundedReceiver<Command>,
+) {
     let local = Rc::new(Local {
         signing: Signing::new(&shared.signing),
         scratch: RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()),
         stats: shared.stats[index].clone(),
         complained: Cell::new(None),
+        spare,
         live: Cell::new(0),
         emptied: Notify::new(),
     });
@@ -117,13 +135,6 @@ async fn run(index: usize, shared: Arc<Shared>, mut inbox: mpsc::UnboundedReceiv
         match command {
             Command::Listen { socket, slot } => {
                 let (closer, closing) = oneshot::channel();
-                let socket = match tokio::net::TcpListener::from_std(socket) {
-                    Ok(socket) => socket,
-                    Err(error) => {
-                        tracing::error!(%error, "cannot watch a listening socket");
-                        continue;
-                    }
-                };
                 listening.entry(slot.number).or_default().push(closer);
                 spawn_local(accept(
                     socket,
@@ -150,32 +161,53 @@ async fn run(index: usize, shared: Arc<Shared>, mut inbox: mpsc::UnboundedReceiv
 
 /// Accepts until `closing` is dropped, and then whatever the kernel has queued already.
 async fn accept(
-    socket: tokio::net::TcpListener,
+    mut socket: TcpListener,
     slot: Arc<Slot>,
     shared: Arc<Shared>,
     alive: Alive,
     mut closing: oneshot::Receiver<()>,
 ) {
+    let mut spare = alive.0.spare.clone();
     loop {
-        let accepted = tokio::select! {
+        tokio::select! {
             biased;
             _ = &mut closing => break,
-            accepted = socket.accept() => accepted,
-        };
-        match accepted {
-            Ok((client, peer)) => welcome(client, peer, &slot, &shared, &alive.0),
+            () = until(&mut spare, true) => {}
+        }
+        let watched = match tokio::net::TcpListener::from_std(socket) {
+            Ok(watched) => watched,
             Err(error) => {
-                alive.0.stats.accept_errors.fetch_add(1, Relaxed);
-                if let Some(pause) = pause_after(&error) {
-                    tracing::warn!(%error, "cannot accept; is RLIMIT_NOFILE too low?");
-                    tokio::time::sleep(pause).await;
+                tracing::error!(%error, "cannot watch a listening socket");
+                return;
+            }
+        };
+        let closed = loop {
+            let accepted = tokio::select! {
+                biased;
+                _ = &mut closing => break true,
+                () = until(&mut spare, false) => break false,
+                accepted = watched.accept() => accepted,
+            };
+            match accepted {
+                Ok((client, peer)) => welcome(client, peer, &slot, &shared, &alive.0),
+                Err(error) => {
+                    alive.0.stats.accept_errors.fetch_add(1, Relaxed);
+                    if let Some(pause) = pause_after(&error) {
+                        tracing::warn!(%error, "cannot accept; is RLIMIT_NOFILE too low?");
+                        tokio::time::sleep(pause).await;
+                    }
                 }
             }
+        };
+        // No longer watched: others' connections do not wake this thread.
+        let Ok(left) = watched.into_std() else {
+            return;
+        };
+        socket = left;
+        if closed {
+            break;
         }
     }
-    let Ok(socket) = socket.into_std() else {
-        return;
-    };
     loop {
         match socket.accept() {
             Ok((client, peer)) => {
@@ -190,6 +222,20 @@ async fn accept(
                 if pause_after(&error).is_none() && error.kind() != io::ErrorKind::WouldBlock => {}
             Err(_) => return,
         }
+    }
+}
+
+/// Until a worker has a CPU, or has none any more; those that are not spare always have one.
+async fn until(spare: &mut Option<Spare>, has_cpu: bool) {
+    let so = match spare {
+        None => has_cpu,
+        Some(Spare { lent, rank }) => {
+            let so = lent.wait_for(|&lent| (lent > *rank) == has_cpu).await;
+            so.is_ok()
+        }
+    };
+    if !so {
+        std::future::pending().await
     }
 }
 

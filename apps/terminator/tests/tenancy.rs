@@ -66,7 +66,7 @@ fn workers_have_an_idle_vector_core_and_leave_it_before_passes() {
         eprintln!("SKIP: no AVX-512 IFMA, so that there are no passes");
     }
     server.stop(PATIENCE);
-    assert_eq!(workers(), Vec::<Vec<usize>>::new());
+    eventually("the workers are gone", || workers().is_empty());
 }
 
 /// Handshakes one after another with hardly a rest between them, each of which takes the core.
@@ -92,6 +92,42 @@ fn a_core_that_comes_and_goes_all_the_time_answers_every_handshake() {
     for client in clients {
         client.join().expect("a client");
     }
+}
+
+/// While the vector cores are at work, the workers that wait for them sleep through new connections;
+/// once one is lent, they share in them.
+#[test]
+fn workers_without_a_cpu_leave_connections_to_others() {
+    let _alone = alone();
+    let Some(cpus) = two_cpus() else { return };
+    let files = Files::new();
+    let mut config = settings(&files);
+    config.batching.rest = Some(Duration::from_secs(2));
+    let server = start(&config);
+    let address = server.addresses()[0];
+    let spare = format!("widelane-{}", cpus.len() - 1);
+    let mut live = Vec::new();
+    eventually("a spare worker that sleeps while others accept", || {
+        let (gives, before) = (metric(&server, GIVES), pauses(&spare));
+        live.extend((0..20).map(|_| hello(address).expect("a handshake")));
+        let at_work = metric(&server, ACTIVE) > 0 && metric(&server, GIVES) == gives;
+        at_work && pauses(&spare) == before
+    });
+    eventually("a core is lent", || metric(&server, GIVEN_BACK) > 0);
+    eventually("a spare worker that accepts, too", || {
+        let before = pauses(&spare);
+        live.push(hello(address).expect("a handshake"));
+        pauses(&spare) > before
+    });
+    for stream in &mut live {
+        ping(stream).expect("an answer");
+    }
+    // They may end in peace, whoever serves them.
+    let stopping = std::thread::spawn(move || server.stop(PATIENCE));
+    for mut stream in live {
+        finish(&mut stream).expect("an end");
+    }
+    assert_eq!(stopping.join().expect("stopped"), 0);
 }
 
 #[test]
@@ -156,20 +192,38 @@ fn settings(files: &Files) -> Config {
 
 /// The affinities of this process's workers.
 fn workers() -> Vec<Vec<usize>> {
-    let tasks = fs::read_dir("/proc/self/task").expect("/proc");
-    let statuses =
-        tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok());
-    let of_worker = |status: String| {
-        let field = |name| {
-            let value = |line: &str| Some(line.strip_prefix(name)?.trim().to_owned());
-            status.lines().find_map(value)
-        };
-        let number = field("Name:")?;
-        number.strip_prefix("widelane-")?.parse::<usize>().ok()?;
-        let cpus: CpuList = field("Cpus_allowed_list:")?.parse().ok()?;
+    let of_worker = |status: &String| {
+        let number = field(status, "Name:")?.strip_prefix("widelane-")?;
+        number.parse::<usize>().ok()?;
+        let cpus: CpuList = field(status, "Cpus_allowed_list:")?.parse().ok()?;
         Some(cpus.0)
     };
-    statuses.filter_map(of_worker).collect()
+    statuses().iter().filter_map(of_worker).collect()
+}
+
+/// How often a thread of this process has gone to sleep.
+fn pauses(thread: &str) -> u64 {
+    let statuses = statuses();
+    let status = statuses
+        .iter()
+        .find(|status| field(status, "Name:") == Some(thread))
+        .expect("a thread of that name");
+    let pauses = field(status, "voluntary_ctxt_switches:").expect("a count");
+    pauses.parse().expect("a number")
+}
+
+/// What the kernel says of each thread.
+fn statuses() -> Vec<String> {
+    let tasks = fs::read_dir("/proc/self/task").expect("/proc");
+    let status = |task: std::io::Result<fs::DirEntry>| {
+        fs::read_to_string(task.ok()?.path().join("status")).ok()
+    };
+    tasks.filter_map(status).collect()
+}
+
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    let value = |line: &'a str| Some(line.strip_prefix(name)?.trim());
+    status.lines().find_map(value)
 }
 
 fn sum(page: &str, series: &str) -> u64 {
