@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -16,13 +17,14 @@ use widelane_crypto::Backend;
 ///
 /// ```text
 /// widelane costs 1
-/// machine GenuineIntel 6 207 2, microcode 0x21000290, widelane 0.1.0
+/// machine GenuineIntel 6 207 2, microcode 0x21000290, widelane 0.1.0, program 9437184-1763769600
 /// cost x25519-derive avx512ifma 8 50211 310 28012 1763769600
 /// end
 /// ```
 ///
 /// A cost names operation, backend, lanes, the nanoseconds of a pass with one request, of each
-/// further one, and of one alone, and when it was measured, in seconds since 1970.
+/// further one, and of one alone, and when it was measured, in seconds since 1970. The program is that
+/// which measured, by length and time of its file.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Record {
     machine: String,
@@ -238,10 +240,23 @@ fn entry(line: &str) -> Option<Entry> {
 /// What costs depend on: the CPU, its microcode and our own code.
 fn this_machine() -> &'static str {
     static MACHINE: OnceLock<String> = OnceLock::new();
-    MACHINE.get_or_init(|| describe(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()))
+    MACHINE.get_or_init(|| {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        format!("{}, program {}", describe(&cpuinfo), this_program())
+    })
 }
 
-/// The same from the text of `/proc/cpuinfo`; what it does not say is a question mark.
+/// The running program, told from other builds of it: one that was built with other kernels has
+/// other costs, though it may have the same version. A question mark if the system hides it.
+fn this_program() -> String {
+    let file = fs::metadata("/proc/self/exe").ok();
+    file.map_or_else(
+        || "?".to_owned(),
+        |file| format!("{}-{}", file.len(), file.mtime()),
+    )
+}
+
+/// CPU and version, from the text of `/proc/cpuinfo`; what it does not say is a question mark.
 fn describe(cpuinfo: &str) -> String {
     let value = |key: &str| {
         let line = cpuinfo.lines().find_map(|line| {
@@ -378,6 +393,7 @@ mod tests {
         let text = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\n\
             model\t\t: 207\nmodel name\t: A\u{7} CPU\nstepping\t: 2\n\
             microcode\t: 0x21\nflags : a\n\nprocessor\t: 1\nmicrocode\t: 0x22\n";
+        assert!(this_machine().contains(", program ") && this_program() != "?");
         let described = describe(text);
         let version = env!("CARGO_PKG_VERSION");
         assert_eq!(
