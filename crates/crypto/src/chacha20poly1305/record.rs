@@ -197,6 +197,8 @@ impl<'a, const L: usize> Run<'a, L> {
     /// Encrypts a short text into the buffer, where it follows block 0, and takes that away.
     fn short(&mut self, buffer: &mut [u8; CHUNKS], text: &[u8]) -> Poly1305 {
         let end = KEY_BLOCK + text.len();
+        // The end of an earlier text may have been here: block 0 is what becomes of zeros.
+        buffer[..KEY_BLOCK].fill(0);
         buffer[KEY_BLOCK..end].copy_from_slice(text);
         self.chunks(0, &mut buffer[..end.next_multiple_of(Kernels::<L>::CHUNK)]);
         // Section 2.6: poly1305_key_gen.

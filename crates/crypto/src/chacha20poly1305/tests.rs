@@ -140,6 +140,44 @@ fn every_length_is_what_aws_lc_makes_of_it() {
     }
 }
 
+/// Records of a thread share their memory.
+#[test]
+fn no_message_depends_on_the_one_before() {
+    let peer = Cipher::new(Choice::Exactly(Form::AwsLc)).unwrap();
+    let lengths = [
+        0, 6, 100, 448, 449, 961, 1001, 1984, 1985, 2100, 3000, 4200, 12_001,
+    ];
+    for (name, cipher) in ciphers() {
+        let key: [u8; 32] = bytes(32, 5).try_into().unwrap();
+        let (ours, theirs) = (cipher.key(&key), peer.key(&key));
+        let sealed = |key: &Key, len: usize| {
+            let nonce = bytes(NONCE_LEN, len as u64).try_into().unwrap();
+            let mut text = bytes(len, 6);
+            let tag = key.seal_in_place(&nonce, b"aad", &mut text).unwrap();
+            (nonce, [text, tag.to_vec()].concat())
+        };
+        for first in lengths {
+            for second in lengths {
+                for opens_first in [false, true] {
+                    let (nonce, mut text) = sealed(&theirs, first);
+                    if opens_first {
+                        ours.open_in_place(&nonce, b"aad", &mut text).unwrap();
+                    } else {
+                        sealed(&ours, first);
+                    }
+                    let (nonce, mut text) = sealed(&theirs, second);
+                    assert!(sealed(&ours, second).1 == text, "{name}: {first}, {second}");
+                    if !opens_first {
+                        sealed(&ours, first);
+                    }
+                    let opened = ours.open_in_place(&nonce, b"aad", &mut text);
+                    assert!(opened.is_ok(), "{name}: {first}, {second}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn whatever_is_changed_is_found_and_leaves_nothing() {
     let key: [u8; 32] = bytes(32, 4).try_into().unwrap();
