@@ -133,6 +133,10 @@ impl FromStr for Record {
             .strip_suffix(END_LINE)
             .and_then(|text| text.strip_prefix(HEAD_LINE))
             .ok_or(Damaged)?;
+        // The end has a line of its own.
+        if !body.ends_with('\n') {
+            return Err(Damaged);
+        }
         let (machine, costs) = body.split_once('\n').ok_or(Damaged)?;
         let machine = machine.strip_prefix("machine ").ok_or(Damaged)?;
         if machine.is_empty() || machine.chars().any(char::is_control) {
@@ -367,6 +371,7 @@ mod tests {
             ("3 240000 1763769600", "3 240000"),
             ("3 240000 1763769600", "3 240000 1763769600 1"),
             ("3 240000 1763769600", "3 240000 18446744073709551616"),
+            ("1763769600\nend\n", "1763769600end\n"),
         ] {
             let changed = text.replacen(ours, theirs, 1);
             assert_ne!(changed, text, "{ours}");
