@@ -303,15 +303,16 @@ mod tests {
             let free = Clock { wide: Toll::default(), narrow };
             prop_assert_eq!(width(&free, &core, busy, 2 * busy), Width::Wide);
             prop_assert_eq!(place(&free, 1, 1), Place::Inline);
-            // No way to a vector core is taken that costs more than staying, or than the other.
+            // Nothing else would have cost less: not to stay, and neither way to a vector core.
             let moves = Moves { pool: Some(busy), migration: since };
             let stays = clock.wide.cost(0, &Core::default());
+            let migration = since.unwrap_or(u64::MAX);
             let cost = match form(&clock, 1, 1, &moves) {
                 Form::InPlace => stays,
                 Form::Pool => busy,
-                Form::Migration => since.unwrap_or(u64::MAX),
+                Form::Migration => migration,
             };
-            prop_assert!(cost <= stays && cost <= since.unwrap_or(u64::MAX).min(busy).max(cost));
+            prop_assert_eq!(cost, stays.min(busy).min(migration));
         }
     }
 }
