@@ -5,10 +5,8 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
 use rustls::ServerConnection;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
 use widelane_batching::{self as batching, Records};
@@ -18,6 +16,7 @@ use widelane_engine::{Engine, GiveBack, OperationCounters, Placement, StartError
 use widelane_rustls::{Driver, HandshakeError};
 
 use crate::config::{Batching, Fault, SigningBackend};
+use crate::stats::{encode_counters, encode_gauges};
 use crate::tenants::Tenants;
 
 /// Where a server's public-key operations are done.
@@ -142,33 +141,27 @@ impl SigningSource {
 
     /// The engine's counters for a scrape.
     pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let enabled = ConstGauge::new(i64::from(self.engine.is_some()));
-        enabled.encode(encoder.encode_descriptor(
-            "widelane_batching",
-            "1 if public-key operations are batched",
-            None,
-            MetricType::Gauge,
-        )?)?;
+        let enabled = i64::from(self.engine.is_some());
+        let help = "1 if public-key operations are batched";
+        encode_gauges(encoder, &[("widelane_batching", help, enabled)])?;
         let Some(engine) = &self.engine else {
             return Ok(());
         };
         let cores = engine.vector_cores();
-        for (name, help, value) in [
+        let gauges = [
             (
                 "widelane_vector_cores_active",
                 "Vector cores that are kept free of scalar work now",
-                cores.active,
+                cores.active as i64,
             ),
             (
                 "widelane_vector_cores_given_back",
                 "Vector cores that are idle and lent to the workers now",
-                cores.given_back,
+                cores.given_back as i64,
             ),
-        ] {
-            let gauge = ConstGauge::new(value as i64);
-            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
-        }
-        for (name, help, value) in [
+        ];
+        encode_gauges(encoder, &gauges)?;
+        let counters = [
             (
                 "widelane_vector_core_gives",
                 "How often a vector core was given back",
@@ -184,15 +177,8 @@ impl SigningSource {
                 "How often that failed, so that workers may have run beside wide code",
                 cores.take_failures,
             ),
-        ] {
-            let counter = ConstCounter::new(value);
-            counter.encode(encoder.encode_descriptor(
-                name,
-                help,
-                None,
-                counter.metric_type(),
-            )?)?;
-        }
+        ];
+        encode_counters(encoder, &counters)?;
         let operations = engine.counters();
         for (name, help, value) in SERIES {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;

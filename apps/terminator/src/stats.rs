@@ -260,6 +260,32 @@ impl Scrape {
     }
 }
 
+/// Encodes counters without labels: name, help and value of each.
+pub(crate) fn encode_counters(
+    encoder: &mut DescriptorEncoder<'_>,
+    counters: &[(&str, &str, u64)],
+) -> fmt::Result {
+    for &(name, help, value) in counters {
+        let counter = ConstCounter::new(value);
+        let kind = counter.metric_type();
+        counter.encode(encoder.encode_descriptor(name, help, None, kind)?)?;
+    }
+    Ok(())
+}
+
+/// The same for gauges.
+pub(crate) fn encode_gauges(
+    encoder: &mut DescriptorEncoder<'_>,
+    gauges: &[(&str, &str, i64)],
+) -> fmt::Result {
+    for &(name, help, value) in gauges {
+        let gauge = ConstGauge::new(value);
+        let kind = gauge.metric_type();
+        gauge.encode(encoder.encode_descriptor(name, help, None, kind)?)?;
+    }
+    Ok(())
+}
+
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let counters: [(&str, &str, u64); 7] = [
@@ -299,15 +325,7 @@ impl Collector for Scrape {
                 self.0.reloads_failed.load(Relaxed),
             ),
         ];
-        for (name, help, value) in counters {
-            let counter = ConstCounter::new(value);
-            counter.encode(encoder.encode_descriptor(
-                name,
-                help,
-                None,
-                counter.metric_type(),
-            )?)?;
-        }
+        encode_counters(&mut encoder, &counters)?;
         let gauges: [(&str, &str, i64); 3] = [
             (
                 "widelane_connections",
@@ -325,10 +343,7 @@ impl Collector for Scrape {
                 i64::from(self.0.is_draining()),
             ),
         ];
-        for (name, help, value) in gauges {
-            let gauge = ConstGauge::new(value);
-            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
-        }
+        encode_gauges(&mut encoder, &gauges)?;
         self.handshakes(&mut encoder)?;
         self.durations(&mut encoder)?;
         let refusals =
