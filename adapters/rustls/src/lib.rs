@@ -6,8 +6,8 @@
 //!    [`CryptoProvider`](rustls::crypto::CryptoProvider). It is aws-lc-rs except for public-key
 //!    operations, which run in the lanes of wide vector registers, several a pass: key exchange on
 //!    X25519, P-256, P-384 and with ML-KEM, signatures by RSA, ECDSA, Ed25519 and ML-DSA keys, and
-//!    the verification of all of these but RSA. Any rustls program can use it by changing one line;
-//!    threads that do the same at the same time share passes.
+//!    the verification of all of these (of RSA, 2048 bits). Any rustls program can use it by
+//!    changing one line; threads that do the same at the same time share passes.
 //! 2. [`Driver`]: for programs in which one thread serves many connections, or makes them. There an
 //!    operation that blocks leaves nobody to share a pass with, so the driver runs each handshake
 //!    step on a small stack of its own and suspends it while its jobs are gathered with those of
@@ -76,6 +76,7 @@ mod driver;
 mod groups;
 mod jobs;
 mod provider;
+mod random;
 mod schedule;
 mod signing;
 mod stream;

@@ -7,6 +7,7 @@ use widelane_crypto::chacha20poly1305::{Choice, Cipher};
 use widelane_engine::Engine;
 
 use crate::groups::{OFFERED, kx_groups};
+use crate::random::Stocked;
 use crate::signing::Keys;
 use crate::suites::cipher_suites;
 use crate::verify;
@@ -64,7 +65,7 @@ pub fn provider(engine: &Engine) -> CryptoProvider {
             theirs.signature_verification_algorithms,
             engine,
         ),
+        secure_random: Box::leak(Box::new(Stocked(theirs.secure_random))),
         key_provider: Box::leak(Box::new(Keys::new(engine))),
-        ..theirs
     }
 }
