@@ -5,12 +5,12 @@ use crate::machine;
 use crate::memory;
 use crate::record::{MOMENT, Record};
 use crate::servers::{self, Contender, Side};
+use crate::speed;
 use crate::stage::{Drive, SERVER_CPU, Stage, TrialError, raise_descriptors};
 use crate::summary::{median_of, median_ratio, ratio, sum_of, table, whole};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::process::Command;
 
 /// What the long comparison does.
 #[derive(Clone, Debug)]
@@ -316,38 +316,8 @@ impl<F: FnMut(&str)> Bench<'_, F> {
             return Ok(());
         }
         (self.progress)("operations a second, batched and single");
-        let mut command = Command::new(&self.stage.options.widelane);
-        command.args(["speed", "--json", "--seconds", SPEED_SECONDS]);
-        command.args(["--cpu", &self.stage.options.server_cpu.to_string()]);
-        let printed = self.stage.printed(&mut command)?;
-        let mut rows = vec![head(&[
-            "operation",
-            "backend",
-            "in flight",
-            "ops/s",
-            "latency us",
-        ])];
-        for line in String::from_utf8_lossy(&printed).lines() {
-            let result: Value =
-                serde_json::from_str(line).map_err(|source| TrialError::Figures {
-                    command: "widelane speed".into(),
-                    source,
-                })?;
-            if let (Some(operation), Some(backend)) =
-                (result["operation"].as_str(), result["backend"].as_str())
-            {
-                rows.push(vec![
-                    operation.into(),
-                    backend.into(),
-                    result["in_flight"].to_string(),
-                    whole(result["ops_per_s"].as_f64()),
-                    whole(result["latency_us"].as_f64()),
-                ]);
-            }
-            self.record
-                .line(&json!({"kind": "speed", "result": result}))?;
-        }
-        self.section("Operations on one core (`widelane speed`)", &table(&rows));
+        let table = speed::measure(self.stage, &[], SPEED_SECONDS, &mut self.record)?;
+        self.section("Operations on one core (`widelane speed`)", &table);
         Ok(())
     }
 
@@ -377,4 +347,4 @@ const WARMUP: f64 = 0.3;
 const SHARE_OF_KNEE: f64 = 0.7;
 const DESCRIPTORS: u64 = 30_000;
 /// Of each operation, backend and number in flight.
-const SPEED_SECONDS: &str = "0.3";
+const SPEED_SECONDS: f64 = 0.3;

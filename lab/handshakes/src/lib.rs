@@ -6,7 +6,7 @@
 //! between the servers, and report medians over the rounds.
 //!
 //! It is not a load generator (that is `widelane load`) and not a benchmark of single operations
-//! (that is `widelane speed`). It uses no crate of ours, only the `widelane` binary, as a user
+//! (that is `widelane speed`, to which [`speed()`] only adds a record). It uses no crate of ours, only the `widelane` binary, as a user
 //! would.
 //!
 //! What is alike for all sides, and why (see `servers`): TLS 1.3 with AES-128-GCM, no session
@@ -28,6 +28,7 @@ mod pair;
 mod process;
 mod record;
 mod servers;
+mod speed;
 mod stage;
 mod summary;
 
@@ -36,4 +37,5 @@ pub use condition::Condition;
 pub use demo::{DemoPlan, demo};
 pub use pair::{PairPlan, pair};
 pub use servers::Side;
+pub use speed::{SpeedPlan, speed};
 pub use stage::{Options, Stage, TrialError};

@@ -1,5 +1,5 @@
 //! `handshakes demo` and `handshakes bench`: what `make demo` and `make bench` run; and
-//! `handshakes pair`.
+//! `handshakes pair` and `handshakes speed`.
 //!
 //! Exit status: 0 it worked, 1 it failed, 2 it was called wrongly, 130 interrupted.
 
@@ -9,7 +9,8 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use widelane_handshakes::{
-    BenchPlan, Condition, DemoPlan, Options, PairPlan, Side, Stage, TrialError, bench, demo, pair,
+    BenchPlan, Condition, DemoPlan, Options, PairPlan, Side, SpeedPlan, Stage, TrialError, bench,
+    demo, pair, speed,
 };
 
 /// Full TLS handshakes of `widelane serve` beside nginx, on one core of this machine
@@ -91,6 +92,19 @@ enum Command {
         #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
         in_flight: u16,
     },
+    /// Operations on the servers' CPU, by `widelane speed`; writes a record
+    ///
+    /// Example: handshakes speed x25519 mlkem768 --seconds 0.2
+    Speed {
+        /// Operations or groups of them, as `widelane speed --list` names them [default: all]
+        operations: Vec<String>,
+        /// Folder of the record
+        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
+        records: PathBuf,
+        /// Seconds of each condition
+        #[arg(long, default_value_t = 0.4)]
+        seconds: f64,
+    },
 }
 
 fn main() -> ExitCode {
@@ -157,6 +171,17 @@ fn run(cli: Cli) -> Result<String, TrialError> {
             plan.in_flight = in_flight.into();
             let (record, tables) = pair(&stage, &plan, progress)?;
             Ok(format!("\n{tables}Record: {}\n", record.display()))
+        }
+        Command::Speed {
+            operations,
+            records,
+            seconds,
+        } => {
+            let mut plan = SpeedPlan::new(records, command());
+            plan.operations = operations;
+            plan.seconds = seconds;
+            let (record, table) = speed(&stage, &plan, progress)?;
+            Ok(format!("\n{table}\nRecord: {}\n", record.display()))
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::machine;
 use crate::stage::{Stage, TrialError};
 use serde_json::{Value, json};
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 /// A file of JSON objects, one a line, written as they come.
@@ -14,14 +14,25 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Named after the day, the CPU and `what` is compared.
+    /// Named after the day, the CPU and `what` is compared, and numbered from the second of a name
+    /// on: no run overwrites the record of another one.
     pub(crate) fn create(folder: &Path, started: &str, what: &str) -> Result<Self, TrialError> {
         let date = started.split('T').next().unwrap_or(started);
         let name = slug(&format!("{date} {} {what}", machine::cpu_model()));
-        let path = folder.join(format!("{name}.jsonl"));
-        let file = fs::create_dir_all(folder).and_then(|()| File::create(&path));
-        let file = file.map_err(record_failed)?;
-        Ok(Self { path, file })
+        fs::create_dir_all(folder).map_err(record_failed)?;
+        let mut number = 1u32;
+        loop {
+            let ending = match number {
+                1 => String::new(),
+                _ => format!("-{number}"),
+            };
+            let path = folder.join(format!("{name}{ending}.jsonl"));
+            match File::create_new(&path) {
+                Ok(file) => return Ok(Self { path, file }),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
+                Err(error) => return Err(record_failed(error)),
+            }
+        }
     }
 
     /// The first line: what was called, when, and on which machine.
@@ -89,6 +100,24 @@ const SCHEMA: u32 = 2;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_second_run_on_a_day_leaves_the_record_of_the_first() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let started = "2026-01-02T03:04:05Z";
+        let mut paths = Vec::new();
+        for text in ["one", "two", "three"] {
+            let mut record = Record::create(folder.path(), started, "x").expect("a record");
+            record.line(&json!(text)).expect("a line");
+            paths.push(record.path);
+        }
+        let texts = paths
+            .iter()
+            .map(|path| fs::read_to_string(path).expect("the record"));
+        assert_eq!(texts.collect::<String>(), "\"one\"\n\"two\"\n\"three\"\n");
+        assert!(paths[0].to_string_lossy().ends_with("-x.jsonl"));
+        assert!(paths[2].to_string_lossy().ends_with("-x-3.jsonl"));
+    }
 
     #[test]
     fn file_names_are_plain() {
