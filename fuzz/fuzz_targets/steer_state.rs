@@ -1,5 +1,6 @@
 //! Reading a state file from hostile text never panics; what is accepted names only threads that a
-//! system call could mean, gives none of them an empty affinity, and is read again as it is written.
+//! system call could mean, gives none of them an empty affinity, and is read again as it is
+//! written.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Reading a configuration from hostile text never panics; an error is one line that names the file;
-//! and what is accepted keeps the promises that the server relies on.
+//! Reading a configuration from hostile text never panics; an error is one line that names the
+//! file; and what is accepted keeps the promises that the server relies on.
 
 #![no_main]
 

@@ -353,7 +353,10 @@ mod tests {
 
     #[test]
     fn planted_edges_are_found() {
-        let package = |name: &str, to: &str, kind: Option<&str>| json!({"id": name, "name": name, "dependencies": [{"name": to, "kind": kind}]});
+        let package = |name: &str, to: &str, kind: Option<&str>| {
+            let dependencies = json!([{"name": to, "kind": kind}]);
+            json!({"id": name, "name": name, "dependencies": dependencies})
+        };
         let metadata = json!({
             "workspace_members": [BATCHING, ENGINE, LANES, "widelane-load", "stranger"],
             "packages": [

@@ -15,8 +15,8 @@ type Function = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 ///
 /// # Safety
 ///
-/// `function` may be called with `argument` on another thread while this one waits. `result` is null
-/// or may be written to.
+/// `function` may be called with `argument` on another thread while this one waits. `result` is
+/// null or may be written to.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn widelane_run_wide(
     function: Option<Function>,
@@ -104,8 +104,9 @@ struct Call {
     errno: c_int,
 }
 
-// SAFETY: the header asks of the function that it may be called with its argument on another thread;
-// the caller waits meanwhile, so that no two threads use the argument at once because of us.
+// SAFETY: the header asks of the function that it may be called with its argument on another
+// thread; the caller waits meanwhile, so that no two threads use the argument at once because of
+// us.
 unsafe impl Sync for Call {}
 
 impl Call {

@@ -94,8 +94,8 @@ fn a_core_that_comes_and_goes_all_the_time_answers_every_handshake() {
     }
 }
 
-/// While the vector cores are at work, the workers that wait for them sleep through new connections;
-/// once one is lent, they share in them.
+/// While the vector cores are at work, the workers that wait for them sleep through new
+/// connections; once one is lent, they share in them.
 #[test]
 fn workers_without_a_cpu_leave_connections_to_others() {
     let _alone = alone();

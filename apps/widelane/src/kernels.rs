@@ -189,7 +189,8 @@ const WIDTHS: [Width; 2] = [Width::Zmm, Width::Ymm];
 
 const LEGEND: &str = "
 madds: 52-bit multiply-adds; muls: other multiplications. cycles/a: least cycles where two of them
-start a cycle and other arithmetic has ports of its own; cycles/b: where all vector arithmetic shares two ports. widest: bits of the widest lane ever.
+start a cycle and other arithmetic has ports of its own; cycles/b: where all vector arithmetic
+shares two ports. widest: bits of the widest lane ever.
 Proved on intervals: no lane overflows unless it is meant to, every multiplicand is a 52-bit digit,
 every array keeps its bound. The proofs take these on the word of the source:
 ";

@@ -56,7 +56,8 @@ pub(crate) struct Args {
     /// Where batches run; auto: where the machine's profile makes it cheaper [default: auto]
     #[arg(long, value_name = "auto|inline|vector-cores")]
     placement: Option<Place>,
-    /// CPUs of the vector cores [default with auto: those that --cpus leaves, else the last quarter]
+    /// CPUs of the vector cores [default with auto: those that --cpus leaves, else the last
+    /// quarter]
     #[arg(long, value_name = "LIST")]
     vector_cpus: Option<CpuList>,
     /// The machine's profile, or a model with published figures like "Gold 6130" [default: where

@@ -41,8 +41,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
 
-    /// Do not visit each CPU at the end of an interval: threads that keep their CPU are counted when
-    /// they leave it
+    /// Do not visit each CPU at the end of an interval: threads that keep their CPU are counted
+    /// when they leave it
     #[arg(long)]
     no_visits: bool,
 

@@ -48,12 +48,13 @@ pub enum Place {
 pub struct Core {
     /// Whether it runs passes only, so that nobody else pays for its clock.
     pub dedicated: bool,
-    /// Nanoseconds since its last pass ended, in registers of either width; `None` if there was none.
+    /// Nanoseconds since its last pass ended, in registers of either width; `None` if there was
+    /// none.
     pub since: Option<u64>,
 }
 
-/// What it costs to have a call run on a vector core and its value back, in nanoseconds, beyond what
-/// the call itself takes; `None` if that is not known.
+/// What it costs to have a call run on a vector core and its value back, in nanoseconds, beyond
+/// what the call itself takes; `None` if that is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moves {
     /// Handed to a thread that waits there, asleep.
@@ -130,8 +131,8 @@ pub fn place(clock: &Clock, candidates: usize, others: usize) -> Place {
 }
 
 /// Decides how calls of wide code of which nothing is known run, by what an isolated one costs: the
-/// way to a vector core, or the stall and the tail that it leaves on the caller's. The cheaper way is
-/// taken, and none that costs more than it spares.
+/// way to a vector core, or the stall and the tail that it leaves on the caller's. The cheaper way
+/// is taken, and none that costs more than it spares.
 pub fn form(clock: &Clock, candidates: usize, others: usize, moves: &Moves) -> Form {
     if place(clock, candidates, others) == Place::Inline {
         return Form::InPlace;
@@ -147,8 +148,8 @@ pub fn form(clock: &Clock, candidates: usize, others: usize, moves: &Moves) -> F
         .map_or(Form::InPlace, |(_, form)| form)
 }
 
-/// Decides the registers of a pass that takes `wide` nanoseconds in wide ones and `narrow` in narrow
-/// ones, by what it costs the core altogether. What costs the same is done in wide ones.
+/// Decides the registers of a pass that takes `wide` nanoseconds in wide ones and `narrow` in
+/// narrow ones, by what it costs the core altogether. What costs the same is done in wide ones.
 pub fn width(clock: &Clock, core: &Core, wide: u64, narrow: u64) -> Width {
     if clock.narrow.cost(narrow, core) < clock.wide.cost(wide, core) {
         Width::Narrow
@@ -174,8 +175,8 @@ mod tests {
 
     use super::*;
 
-    /// A Gold 6130 with all cores active: 2.8 GHz, 2.4 with 256-bit multiplications, 1.9 with 512-bit
-    /// ones; halts and tail of its generation.
+    /// A Gold 6130 with all cores active: 2.8 GHz, 2.4 with 256-bit multiplications, 1.9 with
+    /// 512-bit ones; halts and tail of its generation.
     const GOLD_6130: Clock = Clock {
         wide: Toll {
             depth: 0.32,
@@ -290,7 +291,8 @@ mod tests {
             let core = Core { dedicated, since };
             let chosen = width(&clock, &core, busy, 2 * busy);
             // A deeper loss in wide registers never makes them more attractive.
-            let deeper = Clock { wide: Toll { depth: (wide.depth + 0.1).min(1.0), ..wide }, narrow };
+            let depth = (wide.depth + 0.1).min(1.0);
+            let deeper = Clock { wide: Toll { depth, ..wide }, narrow };
             if chosen == Width::Narrow {
                 prop_assert_eq!(width(&deeper, &core, busy, 2 * busy), Width::Narrow);
             }

@@ -443,9 +443,10 @@ mod tests {
             prop_assert!(regrets <= 5, "{regrets}");
         }
 
-        /// Constant load on some cores: all passes run, and cores go to and fro a few times at first
-        /// and no more once the right number has been found. Only a load that is by less than a
-        /// hundredth more than some cores can do goes on calling for one more, after long absences.
+        /// Constant load on some cores: all passes run, and cores go to and fro a few times at
+        /// first and no more once the right number has been found. Only a load that is by less than
+        /// a hundredth more than some cores can do goes on calling for one more, after long
+        /// absences.
         #[test]
         fn a_constant_load_is_served_by_a_steady_number_of_cores(
             cores in 1usize..5,

@@ -4,8 +4,8 @@
 //! instructions. `detect` is the only constructor, and kernels take their token by value: holding
 //! one is having checked. No vendor and no model is looked at, only features.
 //!
-//! What wide code does to the clock is published for some processors: [`licence`] is the model of it.
-//! What it costs on this machine has to be measured, and is not said here.
+//! What wide code does to the clock is published for some processors: [`licence`] is the model of
+//! it. What it costs on this machine has to be measured, and is not said here.
 
 #![forbid(unsafe_code)]
 

@@ -132,8 +132,8 @@ impl Generation {
 
     /// What a change of level costs, where somebody has measured it.
     ///
-    /// Skylake and Cascade Lake: Khalil, bachelor's thesis (KIT, 2019), i9-7940X, medians, and Downs
-    /// (2020) for the way back. Ice Lake: Intel (2021), ranges.
+    /// Skylake and Cascade Lake: Khalil, bachelor's thesis (KIT, 2019), i9-7940X, medians, and
+    /// Downs (2020) for the way back. Ice Lake: Intel (2021), ranges.
     pub fn transition(self, level: Level) -> Option<Transition> {
         let exactly = |us: f64| Range { low: us, high: us };
         match (self, level) {

@@ -11,8 +11,8 @@
 //! (`kernels`) or protocol code (`adapters`).
 //!
 //! Where to start: [`rsa::PrivateKey::from_der`] loads a key, [`rsa::SignRequest::new`] makes a
-//! request, [`rsa::sign_single`] answers it at once and [`rsa::Signing`] answers several together, as
-//! every [`Work`] does. [`Backend`] names the code that does the arithmetic.
+//! request, [`rsa::sign_single`] answers it at once and [`rsa::Signing`] answers several together,
+//! as every [`Work`] does. [`Backend`] names the code that does the arithmetic.
 //!
 //! ```
 //! use widelane_crypto::rsa::{PrivateKey, Scheme, SignRequest, sign_single};

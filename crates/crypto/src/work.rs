@@ -27,9 +27,9 @@ pub trait Work: Send + Sync + 'static {
         true
     }
 
-    /// Answers every request, in order, exactly one output each, in passes of [`lanes`](Self::lanes)
-    /// requests, the last of them perhaps fewer. Where there are no lanes, the same as
-    /// [`alone`](Self::alone) for each.
+    /// Answers every request, in order, exactly one output each, in passes of
+    /// [`lanes`](Self::lanes) requests, the last of them perhaps fewer. Where there are no lanes,
+    /// the same as [`alone`](Self::alone) for each.
     fn pass(&self, requests: &[Self::Request]) -> Vec<Self::Output>;
 
     /// Answers one request through aws-lc-rs.
@@ -40,8 +40,9 @@ pub trait Work: Send + Sync + 'static {
         false
     }
 
-    /// A request of the usual kind, for measuring what answers cost: new where requests usually are,
-    /// with a key that has been used where keys usually have. The keys may be known to everybody.
+    /// A request of the usual kind, for measuring what answers cost: new where requests usually
+    /// are, with a key that has been used where keys usually have. The keys may be known to
+    /// everybody.
     fn specimen(&self) -> Self::Request;
 }
 

@@ -14,8 +14,9 @@ pub struct Config {
     /// Where passes run.
     pub placement: Placement,
     /// What wide code does to the clock of this machine. Decides where passes run with
-    /// [`Placement::Auto`] and, where the backend is left to us, how wide the registers of each pass are.
-    /// The default is that wide code costs nothing; then nothing is decided while passes run.
+    /// [`Placement::Auto`] and, where the backend is left to us, how wide the registers of each
+    /// pass are. The default is that wide code costs nothing; then nothing is decided while passes
+    /// run.
     pub clock: Clock,
     /// Jobs of one operation that may wait at one place: in each worker's gatherer, in the queue to
     /// the vector cores, among the threads of the blocking form. More are refused with

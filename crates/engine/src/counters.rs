@@ -28,7 +28,8 @@ pub struct OperationCounters {
     pub at_once: u64,
     /// Passes run, not counting those repeated one job at a time after a panic.
     pub passes: u64,
-    /// Passes that ran on vector cores. Where it equals `passes`, no wide code ran beside scalar code.
+    /// Passes that ran on vector cores. Where it equals `passes`, no wide code ran beside scalar
+    /// code.
     pub on_vector_cores: u64,
     /// Passes for which narrower registers were chosen than the operation has, since that was
     /// cheaper for the core altogether.

@@ -152,8 +152,8 @@ fn no_core_sleeps_over_a_job() {
     });
 }
 
-/// The same with cores that are given back as soon as they sleep, and that go on until they are told
-/// to end: jobs run on cores that have been taken again, which nobody takes twice.
+/// The same with cores that are given back as soon as they sleep, and that go on until they are
+/// told to end: jobs run on cores that have been taken again, which nobody takes twice.
 #[test]
 fn no_job_is_slept_over_or_runs_on_a_core_that_was_given_back() {
     struct Cores {
@@ -325,8 +325,8 @@ fn leadership_is_handed_over() {
     });
 }
 
-/// The same where one job is not worth a pass: whoever leads runs jobs alone or together, and all are
-/// answered and counted once.
+/// The same where one job is not worth a pass: whoever leads runs jobs alone or together, and all
+/// are answered and counted once.
 #[test]
 fn leadership_is_handed_over_by_jobs_that_run_alone() {
     bounded(3, || {

@@ -9,12 +9,13 @@ use crate::assembled::{Callable, Read, Written};
 ///
 /// Messages are bytes, at any address. The other arrays are vectors:
 ///
-/// * `parameters`, [`PARAMETERS`](Self::PARAMETERS) of them, as 64-bit words, each a word of 32 bits
-///   twice: eight of the key, the number of the data's first block, three of the nonce.
+/// * `parameters`, [`PARAMETERS`](Self::PARAMETERS) of them, as 64-bit words, each a word of 32
+///   bits twice: eight of the key, the number of the data's first block, three of the nonce.
 /// * `sums`, [`sums_len`](Self::sums_len) of them: the limbs of one sum a lane, then those of what
 ///   is added to a call's first blocks, lane by lane; after a call that is 2^128 in every lane.
 /// * `power`, [`power_len`](Self::power_len) of them, as words: the limbs of `r^L`, those from the
-///   second on times [`Multiplier::fold`], and the same of `r^(2 L)` and so on, [`POWERS`](Self::POWERS) of them.
+///   second on times [`Multiplier::fold`], and the same of `r^(2 L)` and so on,
+///   [`POWERS`](Self::POWERS) of them.
 /// * `scratch`, [`scratch_len`](Self::scratch_len) of them.
 ///
 /// Every method is constant time in all contents, and panics when an array has another length than

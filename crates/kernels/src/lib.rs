@@ -1,8 +1,8 @@
 //! The assembled kernels, and safe functions that call them.
 //!
 //! `build.rs` proves and prints every kernel of `widelane-lanes`; `assembled.rs` calls what it
-//! printed, `arena.rs` holds the memory for it, and [`port_limit`] tells what there is to reach: the
-//! three files with `unsafe`. On top of that there is one safe file for each family of kernels,
+//! printed, `arena.rs` holds the memory for it, and [`port_limit`] tells what there is to reach:
+//! the three files with `unsafe`. On top of that there is one safe file for each family of kernels,
 //! with the widths behind one type: [`Montgomery`] holds the kernels for numbers of one size,
 //! [`Keccak`] those of a hash function, [`MlKem`] those of one of its users, chosen once.
 //!

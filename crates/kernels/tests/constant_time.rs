@@ -7,10 +7,10 @@
 //!
 //! The rules, for every function `widelane_*_mb4` and `widelane_*_mb8`:
 //!
-//! * Every instruction is in a list: vector loads, stores, additions, logic, shifts and rotations by
-//!   constants, multiplications, permutations of registers, compares into masks, masked moves
-//!   between registers or from memory, and arithmetic on pointers and counters with constants. Their
-//!   time depends on no operand
+//! * Every instruction is in a list: vector loads, stores, additions, logic, shifts and rotations
+//!   by constants, multiplications, permutations of registers, compares into masks, masked moves
+//!   between registers or from memory, and arithmetic on pointers and counters with constants.
+//!   Their time depends on no operand
 //!   (Intel, "Data Operand Independent Timing Instructions").
 //! * Nothing moves from vector or mask registers, or from memory, to general registers, and no
 //!   vector instruction of the list writes flags: general registers and flags are public.
@@ -68,8 +68,8 @@ struct Checked {
     bytes: usize,
 }
 
-/// Checks every kernel of an ELF file, of which there must be the expected ones, each as long as its
-/// symbol says.
+/// Checks every kernel of an ELF file, of which there must be the expected ones, each as long as
+/// its symbol says.
 fn check_program(data: &[u8], expected: &BTreeSet<String>) -> Result<Checked, String> {
     let file = object::File::parse(data).map_err(|error| format!("not an object: {error}"))?;
     // Where the symbols of each section begin.

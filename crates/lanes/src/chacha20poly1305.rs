@@ -6,14 +6,14 @@ use crate::kernel::{ArraySpec, Source};
 use crate::machine::{Array, Machine};
 use crate::poly1305::{Multiplier, Sums};
 
-/// The two halves of ChaCha20-Poly1305 (RFC 8439): ChaCha20 on chunks of 16 vectors, 1024 bytes with
-/// eight lanes, 512 with four, and Poly1305 on groups of one block a lane.
+/// The two halves of ChaCha20-Poly1305 (RFC 8439): ChaCha20 on chunks of 16 vectors, 1024 bytes
+/// with eight lanes, 512 with four, and Poly1305 on groups of one block a lane.
 ///
 /// `data` and `text` are bytes in the order of memory. `parameters` has 64-bit words, each a word
 /// of 32 bits twice: the key's eight, the number of the first block, the nonce's three. `sums` has
 /// the limbs of one sum a lane, and those of what is added to the call's first blocks, one a lane,
-/// which is 2^128 after the call. `power` has the words of `r^L`, `r^(2 L)` and so on for `L` lanes,
-/// as many powers as the most of [`GROUPS`](Self::GROUPS).
+/// which is 2^128 after the call. `power` has the words of `r^L`, `r^(2 L)` and so on for `L`
+/// lanes, as many powers as the most of [`GROUPS`](Self::GROUPS).
 /// How blocks come to lanes, and what limbs and words are, is said in
 /// [`block_of`](Self::block_of) and [`Multiplier`]. Lengths and numbers of blocks are public.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

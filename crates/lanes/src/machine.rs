@@ -114,8 +114,8 @@ pub trait Machine {
     /// `yes` in the lanes of `mask`, `no` in the others.
     fn select(&mut self, mask: Self::M, yes: Self::V, no: Self::V) -> Self::V;
 
-    /// `values := body(values)`, `times` times. In machine code it is a loop: a kernel that says the
-    /// same again and again stays small. `body` computes from what it is given, from arrays and
+    /// `values := body(values)`, `times` times. In machine code it is a loop: a kernel that says
+    /// the same again and again stays small. `body` computes from what it is given, from arrays and
     /// from constants only, gives back as many values, and stores nothing.
     fn repeat(
         &mut self,

@@ -23,8 +23,8 @@ use crate::machine::{Array, DIGIT_BITS, DIGIT_MASK, Machine};
 ///
 /// `q := 8380417`. Arrays named `words` hold packed bits, the least significant first, in 64-bit
 /// words; those named `of all` hold the same numbers for all lanes, one after the other, each 64
-/// bits. `bad` is left as it was or not zero where a check fails. `m := (q - 1) / (2 gamma2)`, 44 or
-/// 16, is the number of high parts.
+/// bits. `bad` is left as it was or not zero where a check fails. `m := (q - 1) / (2 gamma2)`, 44
+/// or 16, is the number of high parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MlDsa {
     /// The first four layers of the transform (FIPS 204, algorithm 41) on each 16th coefficient,
@@ -630,8 +630,8 @@ impl Source for MlDsa {
 }
 
 /// Four layers of the transform on a block: those of the far layers on each 16th coefficient, those
-/// of the near ones on neighbours. `zeta(i)` is the constant of part `i - 2^t` in layer `t`, of which
-/// there are `2^t`, and `i` counts from `2^t`.
+/// of the near ones on neighbours. `zeta(i)` is the constant of part `i - 2^t` in layer `t`, of
+/// which there are `2^t`, and `i` counts from `2^t`.
 fn forward<M: Machine>(
     m: &mut M,
     x: &mut [M::V; BLOCK],

@@ -216,8 +216,8 @@ fn a_vector_may_be_put_back_where_it_was_read() {
     assert!(sum < put_back);
 }
 
-/// A loop of three turns in which values change places, some in circles, one moves on without coming
-/// back, and one is added up; what goes in is read again afterwards.
+/// A loop of three turns in which values change places, some in circles, one moves on without
+/// coming back, and one is added up; what goes in is read again afterwards.
 fn shuffle<M: Machine>(m: &mut M) {
     let mut values: Vec<_> = (0..8).map(|i| m.load(Array(1), i)).collect();
     // Computed, so that it is nowhere in memory.

@@ -1,9 +1,9 @@
 //! Full TLS handshakes of `widelane serve` beside nginx, on one core of this machine.
 //!
-//! What `make demo` ([`demo()`]) and `make bench` ([`bench()`]) run, and a closer look at two servers
-//! ([`pair()`]). All start the servers as child processes with the same certificates on the same
-//! CPU, drive them by `widelane load` from another CPU under several [`Condition`]s, take turns
-//! between the servers, and report medians over the rounds.
+//! What `make demo` ([`demo()`]) and `make bench` ([`bench()`]) run, and a closer look at two
+//! servers ([`pair()`]). All start the servers as child processes with the same certificates on the
+//! same CPU, drive them by `widelane load` from another CPU under several [`Condition`]s, take
+//! turns between the servers, and report medians over the rounds.
 //!
 //! It is not a load generator (that is `widelane load`) and not a benchmark of single operations
 //! (that is `widelane speed`, to which [`speed()`] only adds a record). It uses no crate of ours, only the `widelane` binary, as a user

@@ -33,8 +33,8 @@ pub struct Row {
     /// The same in bytes, for operations that encrypt some, in 10^9 a second.
     pub gigabytes_per_s: Option<f64>,
     /// Microseconds that a job waits from its submission to its result when so many are in flight:
-    /// the median, of wall-clock time. That is one pass where the jobs fit one, and several where they do not. For
-    /// `openssl`, computed from its rate.
+    /// the median, of wall-clock time. That is one pass where the jobs fit one, and several where
+    /// they do not. For `openssl`, computed from its rate.
     pub latency_us: Option<f64>,
     /// The 99th percentile of the same.
     pub latency_p99_us: Option<f64>,

@@ -272,9 +272,9 @@ mod tests {
         }
     }
 
-    /// What vanishes from `cpu` while an injector takes `share` of it, and the share that it took by
-    /// the kernel's account. Both are real-time threads where that is allowed, so that the load of
-    /// the machine is not measured with them.
+    /// What vanishes from `cpu` while an injector takes `share` of it, and the share that it took
+    /// by the kernel's account. Both are real-time threads where that is allowed, so that the load
+    /// of the machine is not measured with them.
     fn vanishing(cpu: usize, hertz: f64, share: Option<f64>) -> (Estimate, f64) {
         let done = AtomicBool::new(false);
         let ready = Barrier::new(2);

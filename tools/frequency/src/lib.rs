@@ -1,12 +1,13 @@
-//! What wide code does to the clock of this machine: measured, kept as a profile, turned into advice.
+//! What wide code does to the clock of this machine: measured, kept as a profile, turned into
+//! advice.
 //!
 //! [`probe`] measures, without counters if need be: the clock by class of code on one and on more
 //! cores, the edges of wide code, what hand-over to another core costs. [`Profile`] keeps the
-//! result and knows when it is stale. [`advise`] says what follows from it, or from what is published
-//! about another machine, and [`clock`] tells the engine's policy. [`picture`] draws it.
+//! result and knows when it is stale. [`advise`] says what follows from it, or from what is
+//! published about another machine, and [`clock`] tells the engine's policy. [`picture`] draws it.
 //!
-//! What could not be measured is missing in the profile, with the reason where there is one. Nothing
-//! is guessed.
+//! What could not be measured is missing in the profile, with the reason where there is one.
+//! Nothing is guessed.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! A profile as a picture (SVG), drawn by hand: bars of clock by class, one group a number of cores.
+//! A profile as a picture (SVG), drawn by hand: bars of clock by class, one group a number of
+//! cores.
 
 use crate::clocks::Clock;
 use crate::profile::Profile;

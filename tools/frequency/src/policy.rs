@@ -20,8 +20,8 @@ pub fn clock(subject: Subject<'_>) -> Clock {
     }
 }
 
-/// Where `widelane::run_wide` should run calls, with `cpus` for vector cores: the text of this is what
-/// its environment variable takes.
+/// Where `widelane::run_wide` should run calls, with `cpus` for vector cores: the text of this is
+/// what its environment variable takes.
 pub fn run_wide(profile: &Profile, cpus: Vec<usize>) -> Placement {
     let others = profile.cpus.iter().filter(|cpu| !cpus.contains(cpu));
     let clock = clock(Subject::Measured(profile));

@@ -1,8 +1,8 @@
 //! What wide code on one hyperthread does to scalar code on the other of the same core.
 //!
-//! The two share a clock, ports and the front end. On one runs scalar code: the chain, whose pace is
-//! the clock's, or as many additions as the core takes, whose pace is what is left of the core. On the
-//! other runs each class in turn, or nothing, which is what paces are shares of.
+//! The two share a clock, ports and the front end. On one runs scalar code: the chain, whose pace
+//! is the clock's, or as many additions as the core takes, whose pace is what is left of the core.
+//! On the other runs each class in turn, or nothing, which is what paces are shares of.
 
 use crate::clocks::{Schedule, class_name, slot};
 use crate::estimate::{Estimate, median};

@@ -120,16 +120,16 @@ pub(crate) fn spin(class: Class, rounds: u64) -> u64 {
     unreachable!("no class runs on this architecture")
 }
 
-/// Runs `rounds` of additions that do not wait for each other, as many as the core takes at once, and
-/// returns the ticks of the time-stamp counter that it took.
+/// Runs `rounds` of additions that do not wait for each other, as many as the core takes at once,
+/// and returns the ticks of the time-stamp counter that it took.
 pub(crate) fn additions(rounds: u64) -> u64 {
     if rounds == 0 {
         return 0;
     }
     let start = ticks();
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the code reads and writes registers only, all of which are declared; the counter is not
-    // zero at first, so that the loop ends after that many rounds.
+    // SAFETY: the code reads and writes registers only, all of which are declared; the counter is
+    // not zero at first, so that the loop ends after that many rounds.
     unsafe {
         core::arch::asm!(
             "2:",

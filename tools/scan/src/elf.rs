@@ -34,8 +34,8 @@ pub struct Function {
     pub name: Option<String>,
     /// The label of the nearest text among the code, where there is no name: a hint.
     pub near: Option<String>,
-    /// Where there is no name: the named functions that lead to this one in the fewest steps by calls,
-    /// jumps or its address, if they do in a few. In alphabetical order.
+    /// Where there is no name: the named functions that lead to this one in the fewest steps by
+    /// calls, jumps or its address, if they do in a few. In alphabetical order.
     pub used_by: Vec<String>,
     /// Its address in the file.
     pub address: u64,
@@ -268,7 +268,8 @@ fn frames(file: &object::File<'_>) -> Vec<(u64, u64)> {
     found
 }
 
-/// Instructions of a function by class, and multiply-adds of 52-bit digits; notes what it refers to.
+/// Instructions of a function by class, and multiply-adds of 52-bit digits; notes what it refers
+/// to.
 fn count(address: u64, bytes: &[u8], references: &mut References) -> ([u64; 6], u64) {
     let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
     let mut instruction = Instruction::default();

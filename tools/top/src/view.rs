@@ -102,8 +102,8 @@ fn choose(sections: Vec<Vec<Line>>, height: usize) -> Vec<Line> {
         .collect()
 }
 
-/// What there is to say, the most important section first; in each, the summary first. A picture, with
-/// a `width`, puts several CPUs into a line, and breaks reasons that are too long for one.
+/// What there is to say, the most important section first; in each, the summary first. A picture,
+/// with a `width`, puts several CPUs into a line, and breaks reasons that are too long for one.
 fn sections(snapshot: &Snapshot, width: Option<usize>) -> Vec<Vec<Line>> {
     let sections = vec![
         server(snapshot),

@@ -403,7 +403,10 @@ mod tests {
         /// However threads are grouped, no time is lost and none appears.
         #[test]
         fn time_is_conserved(
-            parts in prop::collection::vec((0u32..4, 0u32..9, 0u8..3, [1u32..1000, 0..1000, 0..1000, 0..1000]), 0..40)
+            parts in prop::collection::vec(
+                (0u32..4, 0u32..9, 0u8..3, [1u32..1000, 0..1000, 0..1000, 0..1000]),
+                0..40,
+            )
         ) {
             let uses: Vec<_> = parts
                 .iter()

@@ -57,8 +57,8 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Begins to collect. With `nudge`, each interval ends with a short visit to each CPU, so that the
-    /// time slices that are under way are counted.
+    /// Begins to collect. With `nudge`, each interval ends with a short visit to each CPU, so that
+    /// the time slices that are under way are counted.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! The collector that looks at every context switch, by programs in the kernel.
 //!
-//! It reads the use of each thread from a map that they fill. When it is dropped, or its process ends
-//! in whatever way, the kernel detaches and forgets the programs: nothing holds them but our file
-//! descriptors.
+//! It reads the use of each thread from a map that they fill. When it is dropped, or its process
+//! ends in whatever way, the kernel detaches and forgets the programs: nothing holds them but our
+//! file descriptors.
 
 mod assemble;
 mod programs;
@@ -334,7 +334,8 @@ fn rights(error: &(dyn std::error::Error + 'static)) -> Option<UsageError> {
 
 /// A number that divides no common clock, so that nothing beats with it.
 const SAMPLES_A_SECOND: u64 = 99;
-/// The kernel's programs count processes by their numbers in the first namespace, which has this name.
+/// The kernel's programs count processes by their numbers in the first namespace, which has this
+/// name.
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 #[cfg(test)]

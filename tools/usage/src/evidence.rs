@@ -55,8 +55,8 @@ impl Evidence {
         }
     }
 
-    /// Judges every process of an interval, sorts its samples into [`Use::sampled`], and asks for the
-    /// files it does not know.
+    /// Judges every process of an interval, sorts its samples into [`Use::sampled`], and asks for
+    /// the files it does not know.
     pub fn findings(&mut self, interval: &mut Interval) -> HashMap<u32, Finding> {
         while let Ok((identity, answer)) = self.answers.try_recv() {
             self.learn(identity, answer);
@@ -192,8 +192,8 @@ struct Part {
 }
 
 impl Mapped {
-    /// What is readable now; of a process that has ended, what was `before`. `None` if it belongs to
-    /// somebody else.
+    /// What is readable now; of a process that has ended, what was `before`. `None` if it belongs
+    /// to somebody else.
     fn read(pid: u32, before: Option<Self>) -> Option<Self> {
         match fs::read_to_string(format!("/proc/{pid}/maps")) {
             // One that is ending has no mappings any more.
@@ -423,9 +423,9 @@ fn judge(seen: &Seen) -> Finding {
 
 /// A mapping, with the places where its file can be read, and which it is.
 ///
-/// The kernel's link to the mapped file itself is best: the path may lead to another file by now, or
-/// in a container to anything. Following it takes root; without, or when the process has ended, one of
-/// the paths must do.
+/// The kernel's link to the mapped file itself is best: the path may lead to another file by now,
+/// or in a container to anything. Following it takes root; without, or when the process has ended,
+/// one of the paths must do.
 fn part(pid: u32, mapping: &Mapping<'_>) -> Part {
     let (start, end) = (mapping.start, mapping.end);
     let path = mapping.path.unwrap_or("");

@@ -1,8 +1,8 @@
 //! Ends the time slices that are under way, so that they are counted now.
 //!
-//! The kernel notes which registers are in use when it takes a thread off its CPU. A thread that has
-//! a CPU to itself may keep it for seconds, and would not be seen meanwhile. One short visit to each
-//! CPU takes it off for a moment.
+//! The kernel notes which registers are in use when it takes a thread off its CPU. A thread that
+//! has a CPU to itself may keep it for seconds, and would not be seen meanwhile. One short visit to
+//! each CPU takes it off for a moment.
 
 use std::time::{Duration, Instant};
 

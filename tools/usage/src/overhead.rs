@@ -1,8 +1,8 @@
 //! What the programs in the kernel cost a thread that switches, measured here and now.
 //!
 //! Two threads on one CPU pass a byte to and fro through pipes, so that each byte is a switch. What
-//! they take is counted in CPU time of this process: what other programs take of the CPU meanwhile is
-//! not in it, but they do disturb the caches. Runs without the programs alternate with runs with
+//! they take is counted in CPU time of this process: what other programs take of the CPU meanwhile
+//! is not in it, but they do disturb the caches. Runs without the programs alternate with runs with
 //! them, so that a drift of the machine meets both.
 
 use std::fs;

@@ -1,8 +1,8 @@
 //! The collector that needs no rights: it reads what `/proc` says of every thread.
 //!
-//! `arch_status` tells when the upper halves of registers or registers 16 to 31 were last found in use
-//! (before Linux 5.16: or masks). A thread that was found so in an interval is charged with all its
-//! CPU time of it: that is the most it can have been.
+//! `arch_status` tells when the upper halves of registers or registers 16 to 31 were last found in
+//! use (before Linux 5.16: or masks). A thread that was found so in an interval is charged with all
+//! its CPU time of it: that is the most it can have been.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -151,8 +151,8 @@ fn charged(thread: Thread, folder: &Path, spent: Duration) -> Use {
     }
 }
 
-/// The name of a thread, whose folder in `/proc` this is, that of its process, and its cgroup. Names
-/// are empty if it has ended.
+/// The name of a thread, whose folder in `/proc` this is, that of its process, and its cgroup.
+/// Names are empty if it has ended.
 pub(crate) fn described(folder: &Path) -> (String, String, Option<String>) {
     let name = |file: &str| {
         // A name is bytes, and need not be text.

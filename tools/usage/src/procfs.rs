@@ -73,8 +73,8 @@ pub fn stat(text: &str) -> Option<Stat<'_>> {
 
 /// The cgroup of a process, from `/proc/PID/cgroup`.
 ///
-/// That is the path in the unified hierarchy; where a system uses the older hierarchies beside it and
-/// the unified path says nothing, the longest of the others.
+/// That is the path in the unified hierarchy; where a system uses the older hierarchies beside it
+/// and the unified path says nothing, the longest of the others.
 pub fn cgroup(text: &str) -> Option<&str> {
     let mut best: Option<&str> = None;
     for line in text.lines() {

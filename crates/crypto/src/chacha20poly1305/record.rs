@@ -1,9 +1,9 @@
 //! One message through the kernels: RFC 8439, section 2.8, in lanes.
 //!
-//! Block 0 of the key stream makes the key of Poly1305 (section 2.6). A text that fits into one call
-//! of a kernel beside block 0 is encrypted in a buffer, with block 0 before it. For a longer one
-//! block 0 is made by itself, so that the text meets whole calls in its own place: 16 KiB are eight
-//! calls, or sixteen, and no byte beyond.
+//! Block 0 of the key stream makes the key of Poly1305 (section 2.6). A text that fits into one
+//! call of a kernel beside block 0 is encrypted in a buffer, with block 0 before it. For a longer
+//! one block 0 is made by itself, so that the text meets whole calls in its own place: 16 KiB are
+//! eight calls, or sixteen, and no byte beyond.
 //!
 //! Poly1305's sums begin with what the additional data comes to, added to the first block of the
 //! text.
@@ -286,7 +286,8 @@ impl<'a, const L: usize> Run<'a, L> {
         mac.poly1305.finish(aad, text)
     }
 
-    /// Begins the sums: they are zero, except for what came before, and the powers of `r` are known.
+    /// Begins the sums: they are zero, except for what came before, and the powers of `r` are
+    /// known.
     fn begin_sums(&mut self, multiplier: Multiplier, poly1305: &Poly1305) {
         let State {
             sums,

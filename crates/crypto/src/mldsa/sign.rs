@@ -11,7 +11,8 @@
 //! lanes with attempts.
 //!
 //! What attempts succeed, and how many there were, is public: the standard's own loop shows it.
-//! Which of its checks an attempt failed is not told from outside: they all run, and leave one mask.
+//! Which of its checks an attempt failed is not told from outside: they all run, and leave one
+//! mask.
 //!
 //! A signature is completed together with others, from its bytes and the public key only: the
 //! response is read back and verified as every verifier does it. What comes out beside that is the
@@ -92,7 +93,8 @@ struct Candidate {
     high: Vec<u64>,
 }
 
-/// Steps 6 and 7 of algorithm 7 for up to `L` jobs, from place `from` on: `mu`, and `rho'' := H(K || rnd || mu)`.
+/// Steps 6 and 7 of algorithm 7 for up to `L` jobs, from place `from` on: `mu`, and
+/// `rho'' := H(K || rnd || mu)`.
 fn start<const L: usize>(
     lanes: &Lanes<L>,
     space: &mut Space<'_, L>,

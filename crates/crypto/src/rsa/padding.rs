@@ -111,8 +111,8 @@ pub(super) fn emsa_pss(hash: Hash, digest: &[u8], salt: &[u8], modulus_bits: usi
     em
 }
 
-/// EMSA-PSS (RFC 8017, section 9.1.2): whether an encoding is one of a message's digest, with a salt
-/// as long as that.
+/// EMSA-PSS (RFC 8017, section 9.1.2): whether an encoding is one of a message's digest, with a
+/// salt as long as that.
 ///
 /// Both are public, so is what goes wrong. The encoding is as [`emsa_pss`] returns it.
 pub(super) fn emsa_pss_verify(hash: Hash, digest: &[u8], em: &[u8], modulus_bits: usize) -> bool {

@@ -438,7 +438,8 @@ mod tests {
                     continue;
                 }
                 for (verdict, request) in verification.pass(&requests).iter().zip(&requests) {
-                    prop_assert_eq!(*verdict, verification.alone(request), "{} {:?}", name, request);
+                    let alone = verification.alone(request);
+                    prop_assert_eq!(*verdict, alone, "{} {:?}", name, request);
                 }
             }
         }

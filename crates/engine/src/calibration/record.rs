@@ -23,8 +23,8 @@ use widelane_crypto::Backend;
 /// ```
 ///
 /// A cost names operation, backend, lanes, the nanoseconds of a pass with one request, of each
-/// further one, and of one alone, and when it was measured, in seconds since 1970. The program is that
-/// which measured, by length and time of its file.
+/// further one, and of one alone, and when it was measured, in seconds since 1970. The program is
+/// that which measured, by length and time of its file.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Record {
     machine: String,

@@ -1,12 +1,12 @@
 //! An assembler for the kernel's BPF machine, as far as our programs need it.
 //!
-//! So that no compiler for BPF is needed, neither to build Widelane nor to run it. The encoding is that
-//! of RFC 9669; the kernel's verifier checks every program once more when it is loaded.
+//! So that no compiler for BPF is needed, neither to build Widelane nor to run it. The encoding is
+//! that of RFC 9669; the kernel's verifier checks every program once more when it is loaded.
 
 use std::collections::HashMap;
 
-/// A register. R0 has the result of a call, R1 to R5 its arguments, which it destroys (five is more than we pass); R6 to R9 stay;
-/// R10 is the end of the stack.
+/// A register. R0 has the result of a call, R1 to R5 its arguments, which it destroys (five is more
+/// than we pass); R6 to R9 stay; R10 is the end of the stack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Register {
     R0,

@@ -1,10 +1,10 @@
 //! The three programs that run in the kernel, and the file that they are loaded from.
 //!
-//! At a context switch the kernel first tells `sched_switch`, then saves the registers of the thread
-//! that leaves and tells `x86_fpu_regs_deactivated`; the thread that leaves is the current one in
-//! both. So the first program notes how long the time slice was, and the second, if AVX-512 registers
-//! were in use, adds that to the thread. The third is run by a clock on every CPU and notes where
-//! programs are.
+//! At a context switch the kernel first tells `sched_switch`, then saves the registers of the
+//! thread that leaves and tells `x86_fpu_regs_deactivated`; the thread that leaves is the current
+//! one in both. So the first program notes how long the time slice was, and the second, if AVX-512
+//! registers were in use, adds that to the thread. The third is run by a clock on every CPU and
+//! notes where programs are.
 
 use object::elf::R_BPF_64_64;
 use object::write::{Object, Relocation, Symbol, SymbolSection};
