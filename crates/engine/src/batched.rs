@@ -57,7 +57,7 @@ impl<W: Work> Batched<W> {
     /// Lets each pass run in the narrower registers of `work`, which was made for `backend`, where
     /// that costs the core less altogether by `clock`.
     #[must_use]
-    pub fn or_narrow(mut self, work: W, backend: Backend, clock: Clock) -> Self {
+    pub(crate) fn or_narrow(mut self, work: W, backend: Backend, clock: Clock) -> Self {
         let narrower = Self::cheapest(work, backend);
         if self.job.work.lanes() > 1 && narrower.job.work.lanes() > 1 {
             self.narrow = Some(Narrow {

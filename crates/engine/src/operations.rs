@@ -28,7 +28,7 @@ impl Operations {
     /// # Errors
     ///
     /// When a backend was asked for by name and this machine cannot run it.
-    pub fn standard_for(preference: Preference, clock: Clock) -> Result<Self, StartError> {
+    pub(crate) fn standard_for(preference: Preference, clock: Clock) -> Result<Self, StartError> {
         let backend = preference.resolve()?;
         let free = preference == Preference::Auto;
         let both = free && backend == Backend::Avx512Ifma && !clock.is_free();

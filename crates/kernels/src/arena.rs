@@ -24,7 +24,7 @@ impl<const L: usize> Arena<L> {
     }
 
     /// The vectors, to read.
-    pub fn as_vectors(&self) -> &[[u64; L]] {
+    pub(crate) fn as_vectors(&self) -> &[[u64; L]] {
         // SAFETY: as for `vectors`; they are borrowed shared for as long as `self` is.
         unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast(), self.len) }
     }

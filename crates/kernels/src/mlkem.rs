@@ -207,11 +207,6 @@ impl<const L: usize> MlKem<L> {
         if self.rank == 4 { 44 } else { 40 }
     }
 
-    /// Vectors of the second part of a ciphertext.
-    pub fn v_words(&self) -> usize {
-        if self.rank == 4 { 20 } else { 16 }
-    }
-
     /// `words := ByteEncode(Compress(a + noise))` for the first part of a ciphertext.
     pub fn compress_u(
         &self,

@@ -36,7 +36,7 @@ impl Multiplier {
     }
 
     /// Every limb that a kernel writes is below 2^bits: 13 or one more than there are in a limb.
-    pub const fn sum_bits(self) -> u32 {
+    pub(crate) const fn sum_bits(self) -> u32 {
         match self {
             Multiplier::Madd52 => 45,
             Multiplier::Mul32 => 27,
@@ -55,7 +55,7 @@ impl Multiplier {
     }
 
     /// Every word of a power of `r` is below 2^bits.
-    pub const fn power_bits(self) -> u32 {
+    pub(crate) const fn power_bits(self) -> u32 {
         match self {
             Multiplier::Madd52 => 49,
             Multiplier::Mul32 => 29,

@@ -42,11 +42,6 @@ impl Estimate {
     pub fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
-
-    /// The width of the interval as a share of the median.
-    pub fn relative_width(&self) -> f64 {
-        (self.high - self.low) / self.value
-    }
 }
 
 /// How samples are spread.

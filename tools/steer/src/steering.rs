@@ -228,7 +228,7 @@ impl Steering {
     }
 
     /// The process of a steerer that has precedence over this one, which must end.
-    pub fn overruled(&self) -> Option<i32> {
+    pub(crate) fn overruled(&self) -> Option<i32> {
         let machine = self.options.scope != Scope::Descendants && !self.options.dry_run;
         machine.then(keeper::overruled).flatten()
     }

@@ -57,7 +57,7 @@ pub enum MetricsError {
 /// # Errors
 ///
 /// When nobody answers in time, or something else than metrics comes back.
-pub fn fetch(address: &str) -> Result<Vec<Sample>, MetricsError> {
+pub(crate) fn fetch(address: &str) -> Result<Vec<Sample>, MetricsError> {
     let place = address.strip_prefix("http://").unwrap_or(address);
     let place = place.split('/').next().unwrap_or(place);
     let wrong = |cause| MetricsError::Address {

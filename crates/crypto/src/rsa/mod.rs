@@ -69,11 +69,6 @@ impl Size {
         }
     }
 
-    /// Bytes in the modulus, and so in a signature.
-    pub const fn modulus_bytes(self) -> usize {
-        self.modulus_bits() / 8
-    }
-
     /// Bits in each of the two primes.
     pub const fn prime_bits(self) -> usize {
         self.modulus_bits() / 2
