@@ -206,43 +206,57 @@ pub const UNSAFE_ROOMS: &[&str] = &[
 pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-lanes", &[]),
     ("widelane-cpu", &[LANES]),
+    (AFFINITY, &[]),
     ("widelane-kernels", &[LANES, CPU]),
     ("widelane-crypto", &[LANES, CPU, KERNELS]),
     ("widelane-batching", &[]),
-    ("widelane-engine", &[LANES, CPU, KERNELS, CRYPTO, BATCHING]),
+    (
+        "widelane-engine",
+        &[LANES, CPU, AFFINITY, KERNELS, CRYPTO, BATCHING],
+    ),
     (WIDE, &[]),
     ("widelane-c", &[WIDE]),
     (
         "widelane-rustls",
-        &[LANES, CPU, KERNELS, CRYPTO, BATCHING, ENGINE],
+        &[LANES, CPU, AFFINITY, KERNELS, CRYPTO, BATCHING, ENGINE],
     ),
     (
         "widelane-terminator",
-        &[LANES, CPU, KERNELS, CRYPTO, BATCHING, ENGINE, RUSTLS],
+        &[
+            LANES, CPU, AFFINITY, KERNELS, CRYPTO, BATCHING, ENGINE, RUSTLS,
+        ],
     ),
     (
         "widelane-load",
-        &[LANES, CPU, KERNELS, CRYPTO, BATCHING, ENGINE, RUSTLS],
+        &[
+            LANES, CPU, AFFINITY, KERNELS, CRYPTO, BATCHING, ENGINE, RUSTLS,
+        ],
     ),
     (
         "widelane-speed",
-        &[LANES, CPU, KERNELS, CRYPTO, BATCHING, ENGINE, RUSTLS],
+        &[
+            LANES, CPU, AFFINITY, KERNELS, CRYPTO, BATCHING, ENGINE, RUSTLS,
+        ],
     ),
-    ("widelane-handshakes", &[]),
-    ("widelane-frequency", &[LANES, CPU, WIDE, BATCHING]),
+    ("widelane-handshakes", &[AFFINITY]),
+    (
+        "widelane-frequency",
+        &[LANES, CPU, AFFINITY, WIDE, BATCHING],
+    ),
     ("widelane-scan", &[LANES, CPU]),
-    ("widelane-steer", &[]),
+    ("widelane-steer", &[AFFINITY]),
     (
         "widelane-top",
-        &[CPU, "widelane-frequency", "widelane-usage"],
+        &[CPU, AFFINITY, "widelane-frequency", "widelane-usage"],
     ),
-    ("widelane-usage", &["widelane-scan"]),
+    ("widelane-usage", &[AFFINITY, "widelane-scan"]),
     ("widelane-guards", &[]),
     (
         "widelane",
         &[
             LANES,
             CPU,
+            AFFINITY,
             KERNELS,
             CRYPTO,
             BATCHING,
@@ -262,6 +276,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
 
 const LANES: &str = "widelane-lanes";
 const CPU: &str = "widelane-cpu";
+const AFFINITY: &str = "widelane-affinity";
 const KERNELS: &str = "widelane-kernels";
 const CRYPTO: &str = "widelane-crypto";
 const BATCHING: &str = "widelane-batching";

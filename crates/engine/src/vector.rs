@@ -18,7 +18,7 @@ pub(crate) fn start(cpu: usize, shared: Arc<Shared>) -> Result<thread::JoinHandl
     let thread = thread::Builder::new()
         .name(format!("vector-{cpu}"))
         .spawn(move || {
-            let result = pin(cpu);
+            let result = widelane_affinity::pin(cpu);
             let failed = result.is_err();
             // The starter waits for this one message, so it cannot have gone.
             let _ = report.send(result);
@@ -40,18 +40,6 @@ pub(crate) fn start(cpu: usize, shared: Arc<Shared>) -> Result<thread::JoinHandl
 #[cfg(loom)]
 pub(crate) fn start(cpu: usize, shared: Arc<Shared>) -> Result<thread::JoinHandle<()>, StartError> {
     Ok(thread::spawn(move || serve(cpu, &shared)))
-}
-
-#[cfg(not(loom))]
-fn pin(cpu: usize) -> std::io::Result<()> {
-    use rustix::thread::{CpuSet, sched_setaffinity};
-
-    if cpu >= CpuSet::MAX_CPU {
-        return Err(std::io::ErrorKind::InvalidInput.into());
-    }
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    Ok(sched_setaffinity(None, &set)?)
 }
 
 /// Runs passes until the engine closes and nothing is left in the queues.

@@ -1,33 +1,9 @@
 //! What machine this is, for the record.
 
 use crate::stage::{Options, TrialError};
-use rustix::thread::{CpuSet, sched_getaffinity};
 use serde_json::{Value, json};
 use std::fs;
-use std::io;
 use std::process::Command;
-
-/// The CPUs that this process may use, in order.
-pub(crate) fn usable_cpus() -> io::Result<Vec<usize>> {
-    let allowed = sched_getaffinity(None)?;
-    Ok((0..CpuSet::MAX_CPU)
-        .filter(|&cpu| allowed.is_set(cpu))
-        .collect())
-}
-
-/// The CPUs that share a core with `cpu`, itself included.
-pub(crate) fn siblings(cpu: usize) -> Vec<usize> {
-    let file = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
-    let listed = fs::read_to_string(file).unwrap_or_default();
-    let mut cpus = vec![cpu];
-    for range in listed.trim().split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        if let (Ok(first), Ok(last)) = (first.parse(), last.parse::<usize>()) {
-            cpus.extend(first..=last);
-        }
-    }
-    cpus
-}
 
 /// The CPU's name as the kernel gives it.
 pub(crate) fn cpu_model() -> String {
@@ -42,7 +18,7 @@ pub(crate) fn cpu_model() -> String {
 
 /// Everything about machine and programs that a reader of the figures may ask for.
 pub(crate) fn describe(options: &Options) -> Result<Value, TrialError> {
-    let cpus = usable_cpus().map_err(|source| TrialError::Machine {
+    let cpus = widelane_affinity::allowed(None).map_err(|source| TrialError::Machine {
         what: "cannot list the CPUs",
         source,
     })?;
@@ -57,7 +33,7 @@ pub(crate) fn describe(options: &Options) -> Result<Value, TrialError> {
     let changes = answered("git", &["status", "--porcelain", "--untracked-files=no"]);
     Ok(json!({
         "cpu": cpu_model(),
-        "cpus": cpus.len(),
+        "cpus": cpus.count(),
         "avx512ifma": ifma,
         "hypervisor": facts.contains(" hypervisor"),
         "server_cpu": options.server_cpu,
@@ -149,13 +125,5 @@ mod tests {
         assert_eq!(library_of(said), Some("3.5.1"));
         assert!(has_hybrids("3.5.1") && has_hybrids("4.0.0"));
         assert!(!has_hybrids("3.0.22") && !has_hybrids("1.1.1w") && !has_hybrids("unknown"));
-    }
-
-    #[test]
-    fn a_cpu_is_its_own_sibling_and_usable_cpus_are_listed() {
-        let cpus = usable_cpus().expect("Linux");
-        for cpu in cpus {
-            assert!(siblings(cpu).contains(&cpu));
-        }
     }
 }

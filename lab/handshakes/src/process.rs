@@ -3,7 +3,6 @@
 use crate::interrupt::Interrupt;
 use crate::stage::TrialError;
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs::{self, File};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -143,12 +142,10 @@ pub(crate) fn output(
 
 /// Runs `spawn` while this thread is bound to `cpu`: a child starts with its parent's binding.
 fn on_cpu<T>(cpu: usize, spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    let before = sched_getaffinity(None)?;
-    let mut only = CpuSet::new();
-    only.set(cpu);
-    sched_setaffinity(None, &only)?;
+    let before = widelane_affinity::allowed(None)?;
+    widelane_affinity::pin(cpu)?;
     let result = spawn();
-    sched_setaffinity(None, &before)?;
+    widelane_affinity::allow(None, &before)?;
     result
 }
 

@@ -2,7 +2,6 @@
 
 use crate::condition::Condition;
 use crate::interrupt::Interrupt;
-use crate::machine;
 use crate::process;
 use crate::servers::Contender;
 use rcgen::{CertificateParams, KeyPair};
@@ -109,15 +108,15 @@ impl Options {
     pub fn find() -> Result<Self, TrialError> {
         let machine = |what| move |source| TrialError::Machine { what, source };
         let me = std::env::current_exe().map_err(machine("cannot find this program's folder"))?;
-        let cpus = machine::usable_cpus().map_err(machine("cannot list the CPUs"))?;
-        let server_cpu = cpus.first().copied().unwrap_or(0);
-        let siblings = machine::siblings(server_cpu);
-        let other_core = cpus.iter().find(|cpu| !siblings.contains(cpu));
-        let other_thread = cpus.iter().find(|cpu| **cpu != server_cpu);
+        let cpus = widelane_affinity::allowed(None).map_err(machine("cannot list the CPUs"))?;
+        let server_cpu = cpus.iter().next().unwrap_or(0);
+        let core = widelane_affinity::siblings(server_cpu);
+        let other_core = cpus.without(&core).iter().next();
+        let other_thread = cpus.iter().find(|&cpu| cpu != server_cpu);
         let mut notes = Vec::new();
         let load_cpu = match (other_core, other_thread) {
-            (Some(&cpu), _) => cpu,
-            (None, Some(&cpu)) => {
+            (Some(cpu), _) => cpu,
+            (None, Some(cpu)) => {
                 notes.push(format!(
                     "CPUs {server_cpu} and {cpu} share a core: load and server slow each other."
                 ));

@@ -1,35 +1,30 @@
 //! One thread on one CPU.
 
 use crate::SpeedError;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::time::Duration;
+use widelane_affinity::allowed;
 
 /// The CPU to measure on: the wanted one if this thread may use it, else the last that it may.
 pub(crate) fn choose(wanted: Option<usize>) -> Result<usize, SpeedError> {
-    let mask = sched_getaffinity(None).map_err(|error| SpeedError::System {
+    let allowed = allowed(None).map_err(|source| SpeedError::System {
         what: "read the CPUs that this process may run on",
-        source: error.into(),
+        source,
     })?;
-    let allowed: Vec<usize> = (0..CpuSet::MAX_CPU)
-        .filter(|&cpu| mask.is_set(cpu))
-        .collect();
     match wanted {
-        Some(cpu) if allowed.contains(&cpu) => Ok(cpu),
+        Some(cpu) if allowed.has(cpu) => Ok(cpu),
         Some(cpu) => Err(SpeedError::CpuNotAllowed {
             cpu,
-            allowed: list(&allowed),
+            allowed: allowed.to_string(),
         }),
-        None => Ok(allowed.last().copied().unwrap_or(0)),
+        None => Ok(allowed.iter().last().unwrap_or(0)),
     }
 }
 
 /// Keeps the calling thread, and the processes that it starts, on this CPU.
 pub(crate) fn pin(cpu: usize) -> Result<(), SpeedError> {
-    let mut mask = CpuSet::new();
-    mask.set(cpu);
-    sched_setaffinity(None, &mask).map_err(|error| SpeedError::System {
+    widelane_affinity::pin(cpu).map_err(|source| SpeedError::System {
         what: "pin a thread to a CPU",
-        source: error.into(),
+        source,
     })
 }
 
@@ -46,11 +41,6 @@ pub(crate) fn cpu_model() -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-fn list(cpus: &[usize]) -> String {
-    let texts: Vec<String> = cpus.iter().map(usize::to_string).collect();
-    texts.join(",")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_cpu_that_does_not_exist_is_refused_with_the_choices() {
-        let error = choose(Some(CpuSet::MAX_CPU)).unwrap_err().to_string();
+        let error = choose(Some(usize::MAX)).unwrap_err().to_string();
         assert!(error.contains("only on"), "{error}");
     }
 
@@ -73,7 +63,7 @@ mod tests {
             scope.spawn(|| {
                 let cpu = choose(None).unwrap();
                 pin(cpu).unwrap();
-                assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
+                assert_eq!(allowed(None).unwrap().count(), 1);
                 assert_eq!(choose(None).unwrap(), cpu);
             });
         });

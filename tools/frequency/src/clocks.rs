@@ -5,11 +5,11 @@
 //! them alike, and what differs between conditions of one round is the code's doing.
 
 use crate::estimate::{Estimate, median};
-use crate::machine::pin;
 use crate::spin::{ROUND_CYCLES, runs, spin, ticks};
 use serde::{Deserialize, Serialize};
 use std::sync::Barrier;
 use std::time::Duration;
+use widelane_affinity::pin;
 use widelane_cpu::licence::Class;
 
 /// What was found for one class on a number of cores at once.

@@ -2,7 +2,7 @@
 
 use crate::clocks::class_name;
 use crate::estimate::median;
-use crate::machine::{Machine, pin};
+use crate::machine::Machine;
 use crate::spin::{runs, spin, ticks};
 use perf_event::events::{Hardware, Raw};
 use perf_event::{Builder, Group};
@@ -11,6 +11,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use widelane_affinity::pin;
 use widelane_cpu::licence::{Class, Generation};
 
 /// A source of counts, and what it said of each class.

@@ -1,11 +1,11 @@
 //! What it costs to have work done on another core, in nanoseconds: the forms of `run_wide`.
 
 use crate::estimate::Distribution;
-use crate::machine::pin;
 use crate::spin::ticks;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use widelane::{Config, Placement, Wide};
+use widelane_affinity::pin;
 
 /// The forms, by a closure that does nothing but look at the clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,6 +1,5 @@
 //! Which machine this is, and which of its CPUs may be used.
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::time::{Duration, Instant};
@@ -61,39 +60,14 @@ impl Machine {
 
 /// The CPUs that this process may use, in ascending order.
 pub(crate) fn allowed_cpus() -> Vec<usize> {
-    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-    (0..CpuSet::MAX_CPU)
-        .filter(|&cpu| set.is_set(cpu))
-        .collect()
-}
-
-/// Keeps the calling thread on one CPU.
-pub(crate) fn pin(cpu: usize) -> std::io::Result<()> {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    Ok(sched_setaffinity(None, &set)?)
+    let allowed = widelane_affinity::allowed(None).unwrap_or_default();
+    allowed.iter().collect()
 }
 
 /// The other hyperthreads of a CPU's core.
 pub(crate) fn siblings(cpu: usize) -> Vec<usize> {
-    let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
-    let list = fs::read_to_string(path).unwrap_or_default();
-    parse_list(list.trim())
-        .into_iter()
-        .filter(|&other| other != cpu)
-        .collect()
-}
-
-/// `0,2-3` as the kernel writes lists of CPUs.
-fn parse_list(list: &str) -> Vec<usize> {
-    let mut cpus = Vec::new();
-    for part in list.split(',') {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(from), Ok(to)) = (from.trim().parse::<usize>(), to.trim().parse::<usize>()) {
-            cpus.extend(from..=to.min(from + CpuSet::MAX_CPU));
-        }
-    }
-    cpus
+    let core = widelane_affinity::siblings(cpu);
+    core.iter().filter(|&other| other != cpu).collect()
 }
 
 /// Ticks of the time-stamp counter a second, against the system's clock.
@@ -126,12 +100,5 @@ mod tests {
         assert_eq!((machine.cpus, machine.virtual_machine), (2, true));
         assert!(machine.name.contains("6130") && machine.microcode == "0x2007006");
         assert_eq!(Machine::from_cpuinfo("").cpus, 0);
-    }
-
-    #[test]
-    fn lists_of_cpus_are_read() {
-        assert_eq!(parse_list("0,2-4"), [0, 2, 3, 4]);
-        assert_eq!(parse_list("7"), [7]);
-        assert!(parse_list("").is_empty() && parse_list("x-y").is_empty());
     }
 }

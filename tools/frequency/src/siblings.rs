@@ -6,11 +6,11 @@
 
 use crate::clocks::{Schedule, class_name, slot};
 use crate::estimate::{Estimate, median};
-use crate::machine::pin;
 use crate::spin::{additions, runs, spin, ticks};
 use serde::{Deserialize, Serialize};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use widelane_affinity::pin;
 use widelane_cpu::licence::Class;
 
 /// What was found on two hyperthreads of one core.

@@ -7,9 +7,9 @@
 
 use crate::clocks::class_name;
 use crate::estimate::{Distribution, median};
-use crate::machine::pin;
 use crate::spin::{ROUND_CYCLES, runs, spin, ticks};
 use serde::{Deserialize, Serialize};
+use widelane_affinity::pin;
 use widelane_cpu::licence::Class;
 
 /// The edges of one class.

@@ -11,7 +11,6 @@
 
 #![forbid(unsafe_code)]
 
-mod cpus;
 mod error;
 mod keeper;
 mod lineage;
@@ -24,7 +23,6 @@ mod state;
 mod steering;
 mod traced;
 
-pub use cpus::Cpus;
 pub use error::SteerError;
 pub use keeper::Folder;
 pub use policy::{Limits, Place, Plan, Policy, Thread, ThreadId, Why};
@@ -35,3 +33,4 @@ pub use session::{Outcome, run, steer};
 pub use state::{BadState, Original, Record, State};
 pub use steering::{Event, Options, Scope, Steering, Summary, restore};
 pub use traced::Traced;
+pub use widelane_affinity::Cpus;

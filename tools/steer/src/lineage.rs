@@ -5,11 +5,11 @@
 //! by its parent, or, if that is gone, by somebody of its session. If somebody there has just this
 //! affinity by his own choice, the new thread may have it from him, and is left alone.
 
-use crate::cpus::Cpus;
 use crate::policy::ThreadId;
 use crate::procfs::Task;
 use crate::state::{Original, Record};
 use std::collections::{HashMap, HashSet};
+use widelane_affinity::Cpus;
 
 /// Records for those `tasks`, which must be sorted by age, that inherited what `records` say was
 /// given. Those that are `settled` are known to have their affinity by their own choice.

@@ -7,11 +7,11 @@
 //!
 //! Whatever it decides for a thread lies within what that thread is allowed, and is not empty.
 
-use crate::cpus::Cpus;
 use crate::returning::{Pauses, Returning};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::time::Duration;
+use widelane_affinity::Cpus;
 
 /// A thread for as long as it lives: its number is used again later, with another start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

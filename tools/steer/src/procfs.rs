@@ -1,14 +1,12 @@
 //! Threads and cores, as the kernel shows them under `/proc` and `/sys`.
 
-use crate::cpus::Cpus;
 use crate::policy::ThreadId;
-use rustix::process::Pid;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use widelane_affinity::{Cpus, Pid, allow, allowed, pin, siblings};
 
 /// One thread at one moment.
 #[derive(Clone, Debug)]
@@ -92,18 +90,7 @@ pub(crate) fn boot() -> io::Result<String> {
 
 /// The affinity of a thread.
 pub(crate) fn affinity(tid: i32) -> io::Result<Cpus> {
-    let set = sched_getaffinity(Some(valid(tid)?))?;
-    Ok((0..CpuSet::MAX_CPU)
-        .filter(|&cpu| set.is_set(cpu))
-        .collect())
-}
-
-/// The affinity of the calling thread, and so of what it starts.
-pub(crate) fn own_affinity() -> io::Result<Cpus> {
-    let set = sched_getaffinity(None)?;
-    Ok((0..CpuSet::MAX_CPU)
-        .filter(|&cpu| set.is_set(cpu))
-        .collect())
+    allowed(Some(valid(tid)?))
 }
 
 /// Sets the affinity of a thread, if it is still the one that is meant.
@@ -111,12 +98,7 @@ pub(crate) fn set_affinity(id: ThreadId, cpus: &Cpus) -> io::Result<()> {
     if start_of(id.tid) != Some(id.start) {
         return Err(rustix::io::Errno::SRCH.into());
     }
-    Ok(sched_setaffinity(Some(valid(id.tid)?), &set_of(cpus))?)
-}
-
-/// Sets the affinity of the calling thread.
-pub(crate) fn set_own_affinity(cpus: &Cpus) -> io::Result<()> {
-    Ok(sched_setaffinity(None, &set_of(cpus))?)
+    allow(Some(valid(id.tid)?), cpus)
 }
 
 /// How long it takes to move a thread to another CPU: the median of some moves. `None` where there
@@ -124,15 +106,13 @@ pub(crate) fn set_own_affinity(cpus: &Cpus) -> io::Result<()> {
 pub(crate) fn time_of_a_move() -> Option<Duration> {
     // A thread of its own, so that the caller's affinity stays as it is.
     let moves = || {
-        let allowed = own_affinity().ok()?;
-        let mut cpus = allowed
-            .iter()
-            .map(|cpu| [cpu].into_iter().collect::<Cpus>());
+        let own = allowed(None).ok()?;
+        let mut cpus = own.iter();
         let ends = [cpus.next()?, cpus.next()?];
         let mut times = Vec::new();
-        for to in ends.iter().cycle().take(MOVES) {
+        for &to in ends.iter().cycle().take(MOVES) {
             let began = Instant::now();
-            set_own_affinity(to).ok()?;
+            pin(to).ok()?;
             times.push(began.elapsed());
         }
         times.sort_unstable();
@@ -143,31 +123,14 @@ pub(crate) fn time_of_a_move() -> Option<Duration> {
 
 /// The cores that are online, each with its hyperthreads, in ascending order of their first.
 pub(crate) fn cores() -> io::Result<Vec<Cpus>> {
-    let path = "/sys/devices/system/cpu/online";
-    let online = list(&fs::read_to_string(path)?)
-        .ok_or_else(|| io::Error::other(format!("{path} is no list of CPUs")))?;
+    let online = Cpus::read(Path::new("/sys/devices/system/cpu/online"))?;
     let mut cores: Vec<Cpus> = Vec::new();
     for cpu in online.iter() {
-        if cores.iter().any(|core| core.has(cpu)) {
-            continue;
+        if !cores.iter().any(|core| core.has(cpu)) {
+            cores.push(siblings(cpu).and(&online));
         }
-        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
-        let siblings = fs::read_to_string(path).ok().and_then(|text| list(&text));
-        let alone = [cpu].into_iter().collect();
-        cores.push(siblings.unwrap_or(alone).or(&alone).and(&online));
     }
     Ok(cores)
-}
-
-/// The CPUs that the system keeps free of what others do: isolated, or without ticks.
-pub(crate) fn quiet_cpus() -> Cpus {
-    let read = |file| fs::read_to_string(format!("/sys/devices/system/cpu/{file}")).ok();
-    let lists = ["isolated", "nohz_full"].map(|file| read(file).and_then(|text| list(&text)));
-    let none = Cpus::default();
-    lists
-        .into_iter()
-        .flatten()
-        .fold(none, |all, cpus| all.or(&cpus))
 }
 
 /// The name of the cpuset that a thread is in.
@@ -278,14 +241,6 @@ fn decimal(text: &str) -> Option<i32> {
 
 fn valid(tid: i32) -> io::Result<Pid> {
     Pid::from_raw(tid).ok_or_else(|| io::Error::other("0 is no thread"))
-}
-
-fn set_of(cpus: &Cpus) -> CpuSet {
-    let mut set = CpuSet::new();
-    cpus.iter()
-        .filter(|&cpu| cpu < CpuSet::MAX_CPU)
-        .for_each(|cpu| set.set(cpu));
-    set
 }
 
 const MOVES: usize = 21;

@@ -13,10 +13,10 @@
 //! end
 //! ```
 
-use crate::cpus::Cpus;
 use crate::policy::ThreadId;
 use std::fmt;
 use std::str::FromStr;
+use widelane_affinity::Cpus;
 
 /// The content of a state file.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,5 @@
 //! The mechanism: looks at threads once an interval, asks [`Policy`], moves them, and undoes it.
 
-use crate::cpus::Cpus;
 use crate::error::SteerError;
 use crate::keeper::{self, Folder, Keeper};
 use crate::lineage::heirs;
@@ -13,6 +12,7 @@ use crate::traced;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
+use widelane_affinity::Cpus;
 
 /// How to steer.
 #[derive(Clone, Debug)]
@@ -249,7 +249,8 @@ impl Steering {
     pub(crate) fn start<T>(&mut self, spawn: impl FnOnce() -> T) -> Result<T, SteerError> {
         let system = |what| move |source| SteerError::System { what, source };
         let cores = procfs::cores().map_err(system("the CPUs"))?;
-        let mask = procfs::own_affinity().map_err(system("the affinity of this thread"))?;
+        let mask =
+            widelane_affinity::allowed(None).map_err(system("the affinity of this thread"))?;
         let wide = self.sensor.beforehand();
         let first = Thread {
             id: self.owner,
@@ -281,9 +282,10 @@ impl Steering {
         self.unsaved = true;
         self.save()?;
         // What is started inherits the affinity of the thread that starts it.
-        procfs::set_own_affinity(&to.affinity).map_err(system("the affinity of this thread"))?;
+        widelane_affinity::allow(None, &to.affinity)
+            .map_err(system("the affinity of this thread"))?;
         let started = spawn();
-        procfs::set_own_affinity(&mask_of(original))
+        widelane_affinity::allow(None, &mask_of(original))
             .map_err(system("the affinity of this thread"))?;
         Ok(started)
     }

@@ -8,7 +8,6 @@
 //! The tracepoint is read through tracefs, with an instance of its own that disturbs nobody else's
 //! tracing, and that is removed at the end.
 
-use crate::cpus::Cpus;
 use crate::error::SteerError;
 use crate::procfs::{self, Task};
 use crate::sensor::Sensor;
@@ -164,13 +163,13 @@ fn remove(instance: &Path) {
 /// alone.
 fn visit_cpus() {
     let visit = || {
-        let Ok(allowed) = procfs::own_affinity() else {
+        let Ok(allowed) = widelane_affinity::allowed(None) else {
             return;
         };
         let began = Instant::now();
-        for cpu in allowed.without(&procfs::quiet_cpus()).iter() {
+        for cpu in allowed.without(&widelane_affinity::kept_free()).iter() {
             // One that has gone offline is not visited.
-            let _ = procfs::set_own_affinity(&[cpu].into_iter().collect::<Cpus>());
+            let _ = widelane_affinity::pin(cpu);
             if began.elapsed() > MOST_FOR_VISITS {
                 return;
             }

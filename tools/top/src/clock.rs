@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Instant;
+use widelane_affinity::Cpus;
 
 /// Where clocks come from, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -63,7 +64,8 @@ pub(crate) struct Reader {
 impl Reader {
     /// Finds the best source below `root`, which is `/` but for tests.
     pub(crate) fn new(root: PathBuf) -> Self {
-        let registers = online(&root).into_iter().map(|cpu| {
+        let online = online(&root);
+        let registers = online.iter().map(|cpu| {
             let path = root.join(format!("dev/cpu/{cpu}/msr"));
             Registers::open(cpu, &path).map_err(|error| {
                 format!(
@@ -125,7 +127,7 @@ impl Reader {
             })
         };
         let cores: Vec<_> = online(&self.root)
-            .into_iter()
+            .iter()
             .map(core)
             .collect::<Result<_, _>>()?;
         match cores.is_empty() {
@@ -194,9 +196,8 @@ fn effective(before: &Counts, now: &Counts) -> Option<f64> {
 }
 
 /// CPUs that are online.
-fn online(root: &std::path::Path) -> Vec<usize> {
-    let list = fs::read_to_string(root.join("sys/devices/system/cpu/online"));
-    widelane_usage::procfs::cpu_list(list.unwrap_or_default().trim())
+fn online(root: &std::path::Path) -> Cpus {
+    Cpus::read(&root.join("sys/devices/system/cpu/online")).unwrap_or_default()
 }
 
 fn cpuinfo(text: &str) -> Vec<Core> {

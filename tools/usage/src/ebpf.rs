@@ -19,6 +19,7 @@ use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, S
 use aya::programs::{PerfEvent, Program, ProgramError, RawTracePoint, TracePoint};
 use aya::{Ebpf, EbpfLoader};
 use rustix::process::{Resource, Rlimit, setrlimit};
+use widelane_affinity::Cpus;
 
 use crate::account::{State, Thread, Use};
 use crate::collect::{Interval, Sample, UsageError};
@@ -284,8 +285,8 @@ fn attach(programs: &mut Ebpf) -> Result<(), ProgramError> {
     switch.attach("sched_switch")?;
     let sample: &mut PerfEvent = program(programs, programs::AT_SAMPLE)?;
     sample.load()?;
-    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    for cpu in procfs::cpu_list(&online) {
+    let online = Cpus::read(Path::new("/sys/devices/system/cpu/online")).unwrap_or_default();
+    for cpu in online.iter() {
         let cpu = u32::try_from(cpu).unwrap_or_default();
         let clock = PerfEventConfig::Software(SoftwareEvent::CpuClock);
         let scope = PerfEventScope::AllProcessesOneCpu { cpu };

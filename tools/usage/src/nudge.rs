@@ -6,9 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
-use crate::procfs::cpu_list;
+use widelane_affinity::{allow, allowed, kept_free, pin};
 
 /// The CPUs to visit, and where to go on next time.
 pub(crate) struct Nudge {
@@ -19,15 +17,9 @@ pub(crate) struct Nudge {
 impl Nudge {
     /// Every CPU that this thread may use, except those that the system keeps free of others' work.
     pub(crate) fn new() -> Self {
-        let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-        let mut kept_free = Vec::new();
-        for file in ["isolated", "nohz_full"] {
-            let path = format!("/sys/devices/system/cpu/{file}");
-            kept_free.extend(cpu_list(&std::fs::read_to_string(path).unwrap_or_default()));
-        }
-        let visited = |cpu: &usize| allowed.is_set(*cpu) && !kept_free.contains(cpu);
+        let allowed = allowed(None).unwrap_or_default();
         Self {
-            cpus: (0..CpuSet::MAX_CPU).filter(visited).collect(),
+            cpus: allowed.without(&kept_free()).iter().collect(),
             next: 0,
         }
     }
@@ -37,22 +29,20 @@ impl Nudge {
     /// A CPU that is busy lets a visitor in after some milliseconds, so that on a large and loaded
     /// machine one round may take several calls.
     pub(crate) fn visit(&mut self, most: Duration) {
-        let Ok(home) = sched_getaffinity(None) else {
+        let Ok(home) = allowed(None) else {
             return;
         };
         let began = Instant::now();
         for _ in 0..self.cpus.len() {
-            let mut one = CpuSet::new();
-            one.set(self.cpus[self.next]);
-            self.next = (self.next + 1) % self.cpus.len();
             // A CPU that has gone offline is not visited.
-            let _ = sched_setaffinity(None, &one);
+            let _ = pin(self.cpus[self.next]);
+            self.next = (self.next + 1) % self.cpus.len();
             if began.elapsed() > most {
                 break;
             }
         }
         // It was allowed a moment ago.
-        let _ = sched_setaffinity(None, &home);
+        let _ = allow(None, &home);
     }
 }
 
@@ -62,12 +52,12 @@ mod tests {
 
     #[test]
     fn a_visit_ends_where_it_began() {
-        let home = sched_getaffinity(None).unwrap();
+        let home = allowed(None).unwrap();
         let mut nudge = Nudge::new();
         nudge.visit(Duration::from_secs(1));
         nudge.visit(Duration::ZERO);
-        assert!(sched_getaffinity(None).unwrap() == home);
-        assert!(nudge.cpus.iter().all(|&cpu| home.is_set(cpu)));
+        assert_eq!(allowed(None).unwrap(), home);
+        assert!(nudge.cpus.iter().all(|&cpu| home.has(cpu)));
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::fs;
 use std::io::{self, Read, Write, pipe};
 use std::thread;
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
+use widelane_affinity::{allowed, pin};
 
 use crate::collect::UsageError;
 use crate::ebpf::Watch;
@@ -96,13 +96,10 @@ fn switching(round_trips: u64) -> io::Result<f64> {
     let (mut heard, mut say) = pipe()?;
     let (mut answered, mut answer) = pipe()?;
     // The last is the least likely to be busy with interrupts.
-    let allowed = sched_getaffinity(None)?;
-    let cpu = (0..CpuSet::MAX_CPU).rfind(|cpu| allowed.is_set(*cpu));
-    let mut one = CpuSet::new();
-    one.set(cpu.unwrap_or(0));
+    let cpu = allowed(None)?.iter().last().unwrap_or(0);
     thread::scope(|scope| {
         scope.spawn(move || -> io::Result<()> {
-            sched_setaffinity(None, &one)?;
+            pin(cpu)?;
             let mut byte = [0];
             // Until the other end is closed.
             while heard.read(&mut byte)? > 0 {
@@ -111,7 +108,7 @@ fn switching(round_trips: u64) -> io::Result<f64> {
             Ok(())
         });
         let asking = scope.spawn(move || {
-            sched_setaffinity(None, &one)?;
+            pin(cpu)?;
             let mut pass = |times| {
                 for _ in 0..times {
                     say.write_all(&[0])?;

@@ -196,18 +196,6 @@ pub fn field(format: &str, name: &str) -> Option<Field> {
     Some(Field { offset, size })
 }
 
-/// CPUs of a list like `0-3,8`, as in `/sys/devices/system/cpu/isolated`. At most 4096 of them.
-pub fn cpu_list(text: &str) -> Vec<usize> {
-    let mut cpus = Vec::new();
-    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(first), Ok(last)) = (first.parse(), last.parse::<usize>()) {
-            cpus.extend((first..=last).take(MOST_CPUS - cpus.len().min(MOST_CPUS)));
-        }
-    }
-    cpus
-}
-
 /// The pod of a part of a path: `pod<uid>` or `kubepods-burstable-pod<uid>.slice`, in which systemd
 /// has `_` for `-`.
 fn pod_uid(part: &str) -> Option<String> {
@@ -254,7 +242,6 @@ fn is_number(text: &str) -> bool {
 
 /// Digits of a container's number that its tools show.
 const SHORT: usize = 12;
-const MOST_CPUS: usize = 4096;
 /// How the scopes begin that systemd makes for container runtimes.
 const RUNTIMES: [(&str, &str); 4] = [
     ("docker-", "docker"),
@@ -438,13 +425,5 @@ print fmt: \"x86/fpu: %p\", REC->fpu\n";
             super::field("\tfield:u64 xfeatures;\toffset:-1;", "xfeatures"),
             None
         );
-    }
-
-    #[test]
-    fn lists_of_cpus() {
-        assert_eq!(cpu_list("0-2,5\n"), [0, 1, 2, 5]);
-        assert_eq!(cpu_list("\n"), [0; 0]);
-        assert_eq!(cpu_list("x,3,4-"), [3]);
-        assert_eq!(cpu_list("0-18446744073709551615,7").len(), 4096);
     }
 }

@@ -2,6 +2,10 @@
 
 use serde::{Serialize, Serializer};
 use std::fmt;
+use std::fs;
+use std::io;
+use std::ops::RangeInclusive;
+use std::path::Path;
 use std::str::FromStr;
 
 /// A set of CPU numbers below [`Cpus::MOST`]. Its text is the kernel's: `0,2-3`.
@@ -14,6 +18,16 @@ impl Cpus {
 
     /// Every CPU that could ever be there.
     pub const ALL: Self = Self([u64::MAX; WORDS]);
+
+    /// Reads a file of the kernel's that holds such a list, like `/sys/devices/system/cpu/online`.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read or holds something else.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        let listed = fs::read_to_string(path)?.trim().parse();
+        listed.map_err(|error| io::Error::other(format!("{}: {error}", path.display())))
+    }
 
     /// Whether `cpu` is in it.
     pub fn has(&self, cpu: usize) -> bool {
@@ -76,19 +90,20 @@ impl FromIterator<usize> for Cpus {
     }
 }
 
+/// A part of a text that names no CPUs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} names no CPUs; write numbers below {most} and ranges, like 0,2-3", most = Cpus::MOST)]
+pub struct ParseCpusError(String);
+
 impl FromStr for Cpus {
-    type Err = ();
+    type Err = ParseCpusError;
 
     /// Reads `0,2-3`; an empty text is the empty set.
-    fn from_str(text: &str) -> Result<Self, ()> {
+    fn from_str(text: &str) -> Result<Self, ParseCpusError> {
         let mut cpus = Self::default();
         for part in text.split(',').filter(|_| !text.is_empty()) {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let (first, last) = (number(first)?, number(last)?);
-            if first > last || last >= Self::MOST {
-                return Err(());
-            }
-            (first..=last).for_each(|cpu| cpus.add(cpu));
+            let range = range(part).ok_or_else(|| ParseCpusError(part.to_owned()))?;
+            range.for_each(|cpu| cpus.add(cpu));
         }
         Ok(cpus)
     }
@@ -126,12 +141,17 @@ impl Serialize for Cpus {
     }
 }
 
+/// `2` or `2-3`.
+fn range(part: &str) -> Option<RangeInclusive<usize>> {
+    let (first, last) = part.split_once('-').unwrap_or((part, part));
+    let (first, last) = (number(first)?, number(last)?);
+    (first <= last && last < Cpus::MOST).then_some(first..=last)
+}
+
 /// Digits alone: `str::parse` would take a sign.
-fn number(text: &str) -> Result<usize, ()> {
-    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(());
-    }
-    text.parse().map_err(|_| ())
+fn number(text: &str) -> Option<usize> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| digits)
 }
 
 const WORDS: usize = 16;
@@ -156,7 +176,7 @@ mod tests {
             "1024",
             "0-99999999999999999999",
         ] {
-            assert_eq!(cpus(wrong), Err(()), "{wrong:?}");
+            assert!(cpus(wrong).is_err(), "{wrong:?}");
         }
     }
 

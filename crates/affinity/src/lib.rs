@@ -1,0 +1,101 @@
+//! Sets of CPUs, and on which of them a thread may run.
+//!
+//! [`Cpus`] is a set of CPU numbers, read and written as the kernel does. [`allowed`] and [`allow`]
+//! get and set the affinity of a thread, [`pin`] keeps the calling one on a single CPU.
+//! [`siblings`] says which CPUs are hyperthreads of one core, and [`kept_free`] where nobody should
+//! go uninvited.
+//!
+//! What a CPU can do is `widelane-cpu`'s; who should run where is decided elsewhere.
+
+#![forbid(unsafe_code)]
+
+mod cpus;
+
+pub use cpus::{Cpus, ParseCpusError};
+pub use rustix::process::Pid;
+
+use std::io;
+use std::path::Path;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// The CPUs that a thread may use, by its number; `None` is the calling thread.
+///
+/// # Errors
+///
+/// When there is no such thread.
+pub fn allowed(thread: Option<Pid>) -> io::Result<Cpus> {
+    let set = sched_getaffinity(thread)?;
+    Ok((0..Cpus::MOST).filter(|&cpu| set.is_set(cpu)).collect())
+}
+
+/// Lets a thread, by its number, and what it will start run on these CPUs only; `None` is the
+/// calling thread, which is on one of them when this returns.
+///
+/// # Errors
+///
+/// When there is no such thread, it is somebody else's, or none of the CPUs is online and in its
+/// cpuset.
+pub fn allow(thread: Option<Pid>, cpus: &Cpus) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    cpus.iter().for_each(|cpu| set.set(cpu));
+    Ok(sched_setaffinity(thread, &set)?)
+}
+
+/// Keeps the calling thread, and what it will start, on one CPU.
+///
+/// # Errors
+///
+/// When that CPU is not online or not in the thread's cpuset.
+pub fn pin(cpu: usize) -> io::Result<()> {
+    // One that is too large leaves the set empty, which the kernel refuses as well.
+    allow(None, &Cpus::from_iter([cpu]))
+}
+
+/// The CPUs that share a core with `cpu`, itself included.
+pub fn siblings(cpu: usize) -> Cpus {
+    listed(&format!("cpu{cpu}/topology/thread_siblings_list")).or(&Cpus::from_iter([cpu]))
+}
+
+/// The CPUs that the system keeps free of what others do: isolated, or without ticks.
+pub fn kept_free() -> Cpus {
+    listed("isolated").or(&listed("nohz_full"))
+}
+
+/// None where the kernel has no such file.
+fn listed(file: &str) -> Cpus {
+    Cpus::read(&Path::new("/sys/devices/system/cpu").join(file)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pinned_thread_may_use_one_cpu() {
+        let before = allowed(None).expect("its own affinity");
+        let last = before.iter().last().expect("it runs somewhere");
+        let pinned = std::thread::spawn(move || {
+            pin(last).expect("it may run there");
+            allowed(None)
+        });
+        let pinned = pinned.join().expect("no panic").expect("its own affinity");
+        assert_eq!(pinned, Cpus::from_iter([last]));
+        assert_eq!(allowed(None).expect("its own affinity"), before);
+    }
+
+    #[test]
+    fn a_cpu_that_cannot_be_is_refused() {
+        let before = allowed(None).expect("its own affinity");
+        for cpu in [Cpus::MOST, usize::MAX] {
+            assert!(pin(cpu).is_err(), "{cpu}");
+        }
+        assert_eq!(allowed(None).expect("its own affinity"), before);
+    }
+
+    #[test]
+    fn a_cpu_is_its_own_sibling() {
+        assert!(siblings(0).has(0));
+        assert_eq!(siblings(Cpus::MOST - 1), Cpus::from_iter([Cpus::MOST - 1]));
+    }
+}
