@@ -14,7 +14,7 @@ use widelane_frequency::{
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Measure for two seconds in place of half a minute: wider intervals
+    /// Measure for a second or two in place of about twenty: wider intervals
     #[arg(long)]
     quick: bool,
 

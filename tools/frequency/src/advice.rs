@@ -102,7 +102,7 @@ fn published(turbo: &Turbo) -> Advice {
         Some(transition.burst_cost(turbo.clock(Level::L0)?, turbo.clock(Level::L2)?))
     };
     Figures {
-        machine: format!("{}, {} active cores", turbo.cpu, turbo.cores),
+        machine: format!("{}, active cores: {}", turbo.cpu, turbo.cores),
         basis: format!("published: {}", turbo.source),
         heavy512: depth(Class::Heavy512),
         heavy256: depth(Class::Heavy256),
@@ -179,7 +179,7 @@ impl Figures {
                 ] {
                     if depth > 0.0 {
                         words.push(format!(
-                            "While {name} run, {} of the clock is missing.",
+                            "With {name}, {} of the clock is missing.",
                             percent(depth)
                         ));
                     }
@@ -204,18 +204,22 @@ impl Figures {
         let share = (costs && heavy512 > 0.0).then(|| heavy512 / (1.0 + heavy512));
         if let Some(share) = share {
             words.push(format!(
-                "Run wide code on cores of its own, unless more than about {} of a core's time is wide \
-                 code: there it gains more than the scalar code beside it loses.",
+                "Run wide code on cores of its own, unless more than about {} of a core's time is \
+                 wide code: there it gains more than the scalar code beside it loses.",
                 percent(share)
             ));
         }
         let burst_us = self.burst.filter(|burst| burst.high > 0.0);
         if let Some(burst) = burst_us {
+            let [low, high] = [burst.low, burst.high].map(|us| format!("{us:.0}"));
+            let burst = match low == high {
+                true => low,
+                false => format!("{low} to {high}"),
+            };
             words.push(format!(
-                "An isolated burst of 512-bit multiplications destroys {:.0} to {:.0} µs of scalar time \
-                 on its core: it pays only if it saves more. A burst while the clock is low already \
-                 costs nothing more.",
-                burst.low, burst.high
+                "An isolated burst of 512-bit multiplications destroys {burst} µs of scalar time on \
+                 its core: it pays only if it saves more. A burst while the clock is low already \
+                 costs nothing more."
             ));
         }
         Advice {
