@@ -37,7 +37,7 @@ pub struct Config {
     pub chacha20poly1305: Choice,
     /// What an orderly stop may take.
     pub drain: Drain,
-    /// How RSA signatures are gathered.
+    /// How public-key operations are gathered.
     pub batching: Batching,
     /// Where Prometheus may ask.
     pub metrics: Metrics,
@@ -58,12 +58,12 @@ pub struct Drain {
     pub timeout: Duration,
 }
 
-/// How RSA signatures are gathered across connections.
+/// How public-key operations are gathered across connections.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Batching {
-    /// `false`: every signature is made alone, by AWS-LC, where it is asked for.
+    /// `false`: each operation is done alone, by AWS-LC, where it is asked for.
     pub enabled: bool,
     /// Where passes run.
     pub placement: Placement,
@@ -74,10 +74,10 @@ pub struct Batching {
     /// long as the clock stays low after a pass. Never less than that once.
     #[serde(rename = "rest_seconds", deserialize_with = "optional_seconds")]
     pub rest: Option<Duration>,
-    /// Jobs of one key size that may wait, for each worker or for all vector cores together, before
+    /// Jobs of one operation that may wait, for each worker or for all vector cores together, before
     /// new ones are refused.
     pub queue: usize,
-    /// Which code signs.
+    /// Which code computes.
     pub backend: SigningBackend,
     /// The machine's profile, by which [`Placement::Auto`], the width of passes and the form of
     /// ChaCha20-Poly1305 are decided: a file or a processor's name, for whoever sets `clock`.
@@ -100,7 +100,7 @@ pub enum Placement {
     VectorCores,
 }
 
-/// Which code makes the batched signatures.
+/// Which code does the batched operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SigningBackend {

@@ -1,8 +1,8 @@
 //! A TLS terminator: it accepts TLS 1.3 and 1.2, and relays the decrypted bytes to a backend.
 //!
 //! What it is: per-core event loops ([`Server`]) in front of TCP or UNIX-socket backends, with
-//! handshakes whose RSA signatures are batched across connections; configured by a [`Document`]
-//! (TOML file or flags), reloadable without losing a connection.
+//! handshakes whose public-key operations are batched across connections; configured by a
+//! [`Document`] (TOML file or flags), reloadable without losing a connection.
 //!
 //! What it is not: an HTTP server or a load balancer. It does not look into the bytes that it
 //! relays, and every listener has exactly one backend.
