@@ -2,6 +2,8 @@
 //!
 //! A thread stands for a core: event loops and vector cores are pinned to theirs, or seldom moved.
 
+#![cfg_attr(loom, expect(dead_code, reason = "models have no widths to choose"))]
+
 use std::cell::Cell;
 use std::time::Instant;
 

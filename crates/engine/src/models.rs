@@ -15,8 +15,8 @@ use crate::queue::Queue;
 use crate::sleepers::{Core, Sleepers};
 use crate::slot::Reply;
 use crate::{
-    Clock, Config, Engine, GiveBack, Idle, JobError, Operation, Operations, Placement, Request,
-    SubmitError, Tenancy, slot,
+    Clock, Config, Engine, GiveBack, Idle, JobError, Operation, OperationCounters, Operations,
+    Placement, Request, SubmitError, Tenancy, slot,
 };
 
 /// complete ∥ wait: no wake-up is lost and the output arrives whole.
@@ -308,19 +308,7 @@ fn a_cancelled_job_is_counted_once() {
 #[test]
 fn leadership_is_handed_over() {
     bounded(3, || {
-        let registry = Arc::new(adders().register(None).unwrap());
-        let group = Arc::new(Group::new(&registry.lines, 1));
-        let threads: Vec<_> = (0..2)
-            .map(|x| {
-                let (group, registry) = (Arc::clone(&group), Arc::clone(&registry));
-                thread::spawn(move || lead_or_follow(&group, &registry, x))
-            })
-            .collect();
-        lead_or_follow(&group, &registry, 10);
-        for thread in threads {
-            thread.join().unwrap();
-        }
-        let counters = registry.lines[0].counters();
+        let counters = three_threads_lead_or_follow(adders());
         assert_eq!((counters.jobs, counters.lanes_filled), (3, 3));
     });
 }
@@ -331,28 +319,32 @@ fn leadership_is_handed_over() {
 fn leadership_is_handed_over_by_jobs_that_run_alone() {
     bounded(3, || {
         let reluctant = Operations::new().with(Adder { worth: 2 });
-        let registry = Arc::new(reluctant.register(None).unwrap());
-        let group = Arc::new(Group::new(&registry.lines, 1));
-        let threads: Vec<_> = (0..2)
-            .map(|x| {
-                let (group, registry) = (Arc::clone(&group), Arc::clone(&registry));
-                thread::spawn(move || lead_or_follow(&group, &registry, x))
-            })
-            .collect();
-        lead_or_follow(&group, &registry, 10);
-        for thread in threads {
-            thread.join().unwrap();
-        }
-        let counters = registry.lines[0].counters();
+        let counters = three_threads_lead_or_follow(reluctant);
         assert_eq!(counters.jobs, 3);
         assert_eq!(counters.alone + counters.lanes_filled, 3);
         assert_eq!(counters.fills[1], 0);
     });
 }
 
-fn lead_or_follow(group: &Group, registry: &Registry, x: u64) {
-    let route = registry.route(&Add(x)).unwrap();
-    assert_eq!(group.run(route, Add(x), 8), Ok(x + 1));
+fn three_threads_lead_or_follow(operations: Operations) -> OperationCounters {
+    fn lead_or_follow(group: &Group, registry: &Registry, x: u64) {
+        let route = registry.route(&Add(x)).unwrap();
+        assert_eq!(group.run(route, Add(x), 8), Ok(x + 1));
+    }
+
+    let registry = Arc::new(operations.register(None).unwrap());
+    let group = Arc::new(Group::new(&registry.lines, 1));
+    let threads: Vec<_> = (0..2)
+        .map(|x| {
+            let (group, registry) = (Arc::clone(&group), Arc::clone(&registry));
+            thread::spawn(move || lead_or_follow(&group, &registry, x))
+        })
+        .collect();
+    lead_or_follow(&group, &registry, 10);
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    registry.lines[0].counters()
 }
 
 /// A worker is dropped on one thread while another waits for its job.
