@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::*;
 use rustix::thread::{CpuSet, sched_getaffinity};
-use widelane_batching::{Clock, Toll};
+use widelane_batching::Clock;
 use widelane_terminator::{Config, CpuList, Placement};
 
 /// With a clock that wide code lowers, `auto` keeps passes and workers apart, and yet lets the
@@ -175,18 +175,7 @@ fn settings(files: &Files) -> Config {
     let mut config = config(vec![listener(echo(), vec![certificate])]);
     config.workers = None;
     config.batching.placement = Placement::Auto;
-    config.batching.clock = Clock {
-        wide: Toll {
-            depth: 0.32,
-            stall: 51_400,
-            tail: 670_000,
-        },
-        narrow: Toll {
-            depth: 0.14,
-            stall: 24_600,
-            tail: 670_000,
-        },
-    };
+    config.batching.clock = Clock::GOLD_6130;
     config
 }
 

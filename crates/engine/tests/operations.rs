@@ -6,8 +6,7 @@ use aws_lc_rs::signature::{self, RsaParameters, UnparsedPublicKey};
 use widelane_crypto::rsa::{PrivateKey, Scheme, SignRequest, Signing};
 use widelane_crypto::{Backend, Outcome, Preference, Work, x25519};
 use widelane_engine::{
-    Clock, Config, Engine, Idle, OperationCounters, Placement, Request, Toll, Visitor,
-    for_each_work,
+    Clock, Config, Engine, Idle, OperationCounters, Placement, Request, Visitor, for_each_work,
 };
 
 /// The keys of `widelane-crypto`'s own tests.
@@ -129,7 +128,7 @@ fn a_machine_without_penalty_is_left_alone() {
 fn a_gold_6130_runs_passes_on_vector_cores_only() {
     let engine = Engine::start(Config {
         placement: Placement::Auto { cpus: vec![0] },
-        clock: GOLD_6130,
+        clock: Clock::GOLD_6130,
         ..Config::default()
     })
     .unwrap();
@@ -153,7 +152,7 @@ fn a_gold_6130_runs_passes_on_vector_cores_only() {
 fn an_isolated_pass_is_narrow_where_wide_ones_cost_their_neighbours() {
     let engine = Engine::start(Config {
         placement: Placement::Inline,
-        clock: GOLD_6130,
+        clock: Clock::GOLD_6130,
         ..Config::default()
     })
     .unwrap();
@@ -204,21 +203,6 @@ fn skip_without_lanes(engine: &Engine) {
         eprintln!("SKIP: no AVX-512 IFMA, so that there are no passes");
     }
 }
-
-/// What is published of a Gold 6130: 2.8 GHz with all cores active, 2.4 with 256-bit
-/// multiplications, 1.9 with 512-bit ones, and the halts and tail of its generation.
-const GOLD_6130: Clock = Clock {
-    wide: Toll {
-        depth: 0.32,
-        stall: 51_400,
-        tail: 670_000,
-    },
-    narrow: Toll {
-        depth: 0.14,
-        stall: 24_600,
-        tail: 670_000,
-    },
-};
 
 /// Left to choose, it takes the lanes or not, but answers, and counts how.
 #[test]
