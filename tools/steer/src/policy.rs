@@ -461,6 +461,20 @@ mod tests {
         })
     }
 
+    /// Them in one interval.
+    fn threads_of(allowed: &[u16], seen: &[(bool, f64)]) -> Vec<Thread> {
+        let thread = |(tid, (&bits, &(wide, demand)))| Thread {
+            id: ThreadId {
+                tid: tid as i32 + 1,
+                start: 1,
+            },
+            allowed: (0..16).filter(|cpu| bits >> cpu & 1 == 1).collect(),
+            wide,
+            demand,
+        };
+        allowed.iter().zip(seen).enumerate().map(thread).collect()
+    }
+
     proptest! {
         #[test]
         fn what_always_holds(
@@ -472,17 +486,7 @@ mod tests {
             let online = union(&cores);
             let mut policy = Policy::new(limits, returning);
             for (step, seen) in story.iter().enumerate() {
-                let threads: Vec<Thread> = allowed
-                    .iter()
-                    .zip(seen)
-                    .enumerate()
-                    .map(|(tid, (&bits, &(wide, demand)))| Thread {
-                        id: ThreadId { tid: tid as i32 + 1, start: 1 },
-                        allowed: (0..16).filter(|cpu| bits >> cpu & 1 == 1).collect(),
-                        wide,
-                        demand,
-                    })
-                    .collect();
+                let threads = threads_of(&allowed, seen);
                 let plan = policy.decide(TICK * step as u32, &threads, &cores);
                 let vector = plan.vector;
                 let taken = cores.iter().filter(|core| !core.and(&vector).is_empty()).count();
@@ -559,17 +563,7 @@ mod tests {
             returning in any_returning(),
             (allowed, story) in any_story(),
         ) {
-            let threads: Vec<Thread> = allowed
-                .iter()
-                .zip(&story[0])
-                .enumerate()
-                .map(|(tid, (&bits, &(wide, demand)))| Thread {
-                    id: ThreadId { tid: tid as i32 + 1, start: 1 },
-                    allowed: (0..16).filter(|cpu| bits >> cpu & 1 == 1).collect(),
-                    wide,
-                    demand,
-                })
-                .collect();
+            let threads = threads_of(&allowed, &story[0]);
             let mut policy = Policy::new(limits, returning);
             let plan = settled(&mut policy, &threads, &cores);
             for step in 40..60 {
