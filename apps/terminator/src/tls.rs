@@ -312,6 +312,14 @@ fn resolver(
         let path = files.key.display();
         let certified =
             CertifiedKey::from_der(pair.chain, pair.key, provider).map_err(|error| {
+                let unusable = |reason: &dyn fmt::Display| {
+                    (
+                        format!("the key in {path} cannot be used: {reason}"),
+                        "give an RSA (2048 to 8192 bits), ECDSA (P-256, P-384, P-521), Ed25519 or \
+                         ML-DSA key"
+                            .to_owned(),
+                    )
+                };
                 let (problem, remedy) = match error {
                     rustls::Error::InconsistentKeys(_) => (
                         format!(
@@ -320,12 +328,9 @@ fn resolver(
                         ),
                         "give the key that the certificate was made for".to_owned(),
                     ),
-                    error => (
-                        format!("the key in {path} cannot be used: {error}"),
-                        "give an RSA (2048 to 8192 bits), ECDSA (P-256, P-384, P-521), Ed25519 or \
-                     ML-DSA key"
-                            .to_owned(),
-                    ),
+                    // rustls calls a reason that is not its own unexpected.
+                    rustls::Error::General(reason) => unusable(&reason),
+                    error => unusable(&error),
                 };
                 Fault::new(format!("{key}.key"), problem, remedy)
             })?;

@@ -84,12 +84,17 @@ fn a_bad_configuration_keeps_the_old_one() {
     let mut mismatched = good.clone();
     let other = files.certificate(Kind::Ecdsa, &["b.example"]);
     mismatched.listeners[0].certificates[0].key = other.key.clone();
+    let mut broken = good.clone();
+    broken.listeners[0].certificates[0].key = files.path("broken.key");
+    let pem = "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n";
+    std::fs::write(files.path("broken.key"), pem).expect("written");
     let mut unbindable = good.clone();
     unbindable.listeners[0].listen =
         vec![occupied.local_addr().expect("an address"), free_address()];
     for (bad, expected) in [
         (missing, "--key: cannot read"),
         (mismatched, "does not belong to"),
+        (broken, "cannot be used: the PKCS#8 key is malformed"),
         (unbindable, "cannot listen on"),
     ] {
         let error = server
@@ -100,7 +105,7 @@ fn a_bad_configuration_keeps_the_old_one() {
         let mut stream = hello(address).expect("the old address and certificate still serve");
         ping(&mut stream).expect("an answer");
     }
-    assert_eq!(metric(&server, "widelane_reloads_failed_total"), 3);
+    assert_eq!(metric(&server, "widelane_reloads_failed_total"), 4);
     assert_eq!(metric(&server, "widelane_reloads_ok_total"), 0);
     assert_eq!(server.addresses(), [address]);
 }
