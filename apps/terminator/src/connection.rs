@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
+use rustls::{AlertDescription, HandshakeKind, ProtocolVersion, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, Sleep, sleep, timeout};
@@ -144,12 +144,12 @@ async fn handshake(
         let result;
         (tls, result) = announced.process(tls).await;
         if let Err(failure) = result {
-            if !spoken && matches!(failure, ProcessFailure::Overloaded) {
-                // rustls knows no alert for this. Before the first flight it needs no encryption.
-                let _ =
-                    poll_once(|cx| Pin::new(&mut *client).poll_write(cx, &INTERNAL_ERROR)).await;
+            if !tls.wants_write() && (!spoken || is_in_plain(&tls)) {
+                // rustls knows no alert for this, but one that needs no encryption will do.
+                if let Some(alert) = alert(&failure) {
+                    let _ = poll_once(|cx| Pin::new(&mut *client).poll_write(cx, &alert)).await;
+                }
             }
-            // An alert, if rustls knows one for this.
             say_goodbye(client, &mut tls).await;
             return Err(blame(failure));
         }
@@ -194,6 +194,24 @@ async fn still_here(client: &mut TcpStream, tls: &mut ServerConnection) -> bool 
         return false;
     }
     !gone
+}
+
+/// Whether what is sent in this handshake after the first flight is not encrypted yet.
+fn is_in_plain(tls: &ServerConnection) -> bool {
+    tls.negotiated_key_exchange_group().is_none()
+        && tls.handshake_kind() != Some(HandshakeKind::Resumed)
+}
+
+/// The alert, as a record in plain (RFC 8446, sections 5.1 and 6), for a failure of which rustls
+/// tells the client nothing.
+fn alert(failure: &ProcessFailure) -> Option<[u8; 7]> {
+    let description = match failure {
+        ProcessFailure::Overloaded | ProcessFailure::Internal(_) => AlertDescription::InternalError,
+        ProcessFailure::Tls(rustls::Error::InvalidMessage(_)) => AlertDescription::DecodeError,
+        ProcessFailure::Tls(rustls::Error::PeerMisbehaved(_)) => AlertDescription::IllegalParameter,
+        ProcessFailure::Tls(_) => return None,
+    };
+    Some([21, 3, 3, 0, 2, 2, description.into()])
 }
 
 fn blame(failure: ProcessFailure) -> HandshakeError {
@@ -664,8 +682,6 @@ async fn poll_once<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Poll
 
 /// Bytes read at once, and so the most that waits for a slow reader.
 pub(crate) const SCRATCH_BYTES: usize = 32 * 1024;
-/// A fatal alert, internal_error, as a record (RFC 8446, sections 5.1 and 6).
-const INTERNAL_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -40,13 +40,23 @@ fn last_words(socket: &mut TcpStream) -> Vec<u8> {
 }
 
 fn client_hello() -> Vec<u8> {
-    let name = "a.example".try_into().expect("a name");
-    let config = Wish::default().config();
-    let mut client = rustls::ClientConnection::new(config, name).expect("a client");
+    client_hello_for("a.example", &Wish::default())
+}
+
+fn client_hello_for(name: &'static str, wish: &Wish) -> Vec<u8> {
+    let name = name.try_into().expect("a name");
+    let mut client = rustls::ClientConnection::new(wish.config(), name).expect("a client");
     let mut bytes = Vec::new();
     client.write_tls(&mut bytes).expect("in memory");
     bytes
 }
+
+/// Groups of one curve, which TLS 1.2 has as well.
+const CURVES: [NamedGroup; 3] = [
+    NamedGroup::X25519,
+    NamedGroup::secp256r1,
+    NamedGroup::secp384r1,
+];
 
 #[test]
 fn garbage_is_answered_by_an_alert_and_an_end() {
@@ -103,8 +113,9 @@ impl SupportedKxGroup for Forged {
 struct ForgedShare(NamedGroup, Vec<u8>);
 
 impl ActiveKeyExchange for ForgedShare {
+    /// In TLS 1.2 the share is sent after this. A server that goes on is found out later.
     fn complete(self: Box<Self>, _: &[u8]) -> Result<SharedSecret, rustls::Error> {
-        Err(rustls::Error::General("the server went on".into()))
+        Ok(SharedSecret::from(&[0; 32][..]))
     }
 
     fn pub_key(&self) -> &[u8] {
@@ -168,6 +179,30 @@ fn invalid_shares() -> Vec<Forged> {
     forged
 }
 
+/// Connects with a forged share and with a good one.
+fn assert_refused_beside_a_good_one(address: SocketAddr, forged: Forged, mut wish: Wish) {
+    let what = format!("{forged:?}");
+    let good = aws_lc_rs::ALL_KX_GROUPS
+        .iter()
+        .copied()
+        .find(|group| group.name() == forged.group)
+        .expect("a known group");
+    // rustls keeps groups for ever.
+    let forged: &'static Forged = Box::leak(Box::new(forged));
+    wish.groups = vec![forged];
+    let bad = wish.config();
+    wish.groups = vec![good];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let refused = connect(address, "a.example", &bad);
+            let error = refused.expect_err(&what).to_string();
+            assert!(error.contains("IllegalParameter"), "{what}: {error}");
+        });
+        let stream = connect(address, "a.example", &wish.config());
+        ping(&mut stream.expect("TLS")).expect("an answer");
+    });
+}
+
 #[test]
 fn invalid_key_shares_are_an_illegal_parameter_and_neighbours_are_served() {
     let files = Files::new();
@@ -187,38 +222,68 @@ fn invalid_key_shares_are_an_illegal_parameter_and_neighbours_are_served() {
         .into();
         let server = start(&config);
         let address = server.addresses()[0];
-        let shares = invalid_shares();
-        let count = shares.len() as u64;
+        let mut cases: Vec<_> = invalid_shares()
+            .into_iter()
+            .map(|share| (share, Wish::default()))
+            .collect();
+        for share in invalid_shares() {
+            if CURVES.contains(&share.group) {
+                cases.push((share, Wish::tls12()));
+            }
+        }
+        let count = cases.len() as u64;
         std::thread::scope(|scope| {
-            for forged in shares {
-                let good = aws_lc_rs::ALL_KX_GROUPS
-                    .iter()
-                    .copied()
-                    .find(|group| group.name() == forged.group)
-                    .expect("a known group");
-                scope.spawn(move || {
-                    let what = format!("{forged:?}");
-                    // rustls keeps groups for ever.
-                    let group: &'static Forged = Box::leak(Box::new(forged));
-                    let wish = Wish {
-                        groups: vec![group],
-                        ..Wish::default()
-                    };
-                    let refused = connect(address, "a.example", &wish.config());
-                    let error = refused.expect_err(&what).to_string();
-                    assert!(error.contains("IllegalParameter"), "{what}: {error}");
-                });
-                scope.spawn(move || {
-                    let wish = Wish {
-                        groups: vec![good],
-                        ..Wish::default()
-                    };
-                    let stream = connect(address, "a.example", &wish.config());
-                    ping(&mut stream.expect("TLS")).expect("an answer");
-                });
+            for (forged, wish) in cases {
+                scope.spawn(move || assert_refused_beside_a_good_one(address, forged, wish));
             }
         });
         eventually("all counted", || metric(&server, FAILED_PROTOCOL) == count);
+    }
+}
+
+/// rustls ends some handshakes without a word. Before anything is encrypted, we have one.
+#[test]
+fn the_client_is_told_where_rustls_knows_no_alert() {
+    let files = Files::new();
+    for enabled in [true, false] {
+        let mut config = simple(&files);
+        config.batching.enabled = enabled;
+        config.listeners[0].groups = vec!["secp256r1".into()];
+        let server = start(&config);
+        let converse = |first: &[u8], answered: fn(&[u8]) -> bool, second: &[u8]| {
+            let mut socket = raw(server.addresses()[0]);
+            socket.write_all(first).expect("sent");
+            let mut answer = Vec::new();
+            while !answered(&answer) {
+                let mut bytes = [0; 4096];
+                let read = socket.read(&mut bytes).expect("an answer");
+                assert_ne!(read, 0, "an end after {answer:x?}");
+                answer.extend_from_slice(&bytes[..read]);
+            }
+            socket.write_all(second).expect("sent");
+            last_words(&mut socket)
+        };
+
+        // TLS 1.2: after ServerHelloDone, a ClientKeyExchange with an empty point.
+        let hello = client_hello_for("a.example", &Wish::tls12());
+        let key_exchange = [22, 3, 3, 0, 5, 16, 0, 0, 1, 0];
+        let done = |answer: &[u8]| answer.ends_with(&[14, 0, 0, 0]);
+        let words = converse(&hello, done, &key_exchange);
+        assert_eq!(words, [21, 3, 3, 0, 2, 2, 50], "decode_error");
+
+        // TLS 1.3: after HelloRetryRequest, another name.
+        let wish = |groups: [&'static dyn SupportedKxGroup; 2]| Wish {
+            groups: groups.into(),
+            ..Wish::default()
+        };
+        let hello = client_hello_for("a.example", &wish([kx_group::X25519, kx_group::SECP256R1]));
+        let other = client_hello_for("b.example", &wish([kx_group::SECP256R1, kx_group::X25519]));
+        let changed = [20, 3, 3, 0, 1, 1];
+        let retry = |answer: &[u8]| !answer.is_empty();
+        let words = converse(&hello, retry, &other);
+        let words = words.strip_prefix(&changed).unwrap_or(&words);
+        assert_eq!(words, [21, 3, 3, 0, 2, 2, 47], "illegal_parameter");
+        eventually("both counted", || metric(&server, FAILED_PROTOCOL) == 2);
     }
 }
 
