@@ -112,6 +112,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let screen = Screen::open(table)?;
     let mut evidence = Evidence::new();
+    evidence.look_ahead();
     let mut sums = show::Sums::default();
     let file = args.output.as_deref().map(Replaced);
     let tables = if args.once { Some(1) } else { args.count };
@@ -205,8 +206,9 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 /// Shorter intervals say nothing, for the kernel counts in ticks.
 const SHORTEST: f64 = 0.1;
 const LONGEST: f64 = 86_400.0;
-/// Files that take longer to look at are told about in the next table.
-const MOST_FOR_FILES: Duration = Duration::from_secs(3);
+/// Files that take longer to look at are told about in the next table: that of a second must be
+/// there in two.
+const MOST_FOR_FILES: Duration = Duration::from_millis(700);
 /// Options that say nothing without tables.
 const OF_TABLES: [&str; 8] = [
     "by",

@@ -47,9 +47,11 @@ impl Watch {
             Ok(collector) => (collector, None),
             Err(why) => (Collector::open(Method::Poll, true)?, Some(why.to_string())),
         };
+        let mut evidence = Evidence::new();
+        evidence.look_ahead();
         Ok(Self {
             collector,
-            evidence: Evidence::new(),
+            evidence,
             fallback,
         })
     }

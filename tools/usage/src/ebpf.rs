@@ -148,7 +148,7 @@ impl Watch {
         live: [Duration; 4],
         elapsed: Duration,
     ) -> Use {
-        let (mut name, mut process, mut cgroup) = described(&folder(thread));
+        let (mut name, mut process, mut cgroup) = described(Path::new("/proc"), thread);
         if name.is_empty() {
             name = name_in(entry);
         }

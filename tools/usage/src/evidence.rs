@@ -3,7 +3,8 @@
 //! Files are disassembled once each, on a thread of their own, so that a table can be shown
 //! meanwhile; until then the verdict says that it is not complete.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -19,6 +20,7 @@ use widelane_scan::{Class, Image, scan_bytes};
 
 use crate::account::{Finding, Sampled, State, Use, Verdict};
 use crate::collect::{Interval, Sample};
+use crate::poll::recently;
 use crate::procfs::{self, Mapping};
 
 /// What is known of the files that processes have mapped as code.
@@ -27,18 +29,19 @@ pub struct Evidence {
     asked: HashSet<Identity>,
     /// The code of the processes of the last interval: they may have ended since.
     mapped: HashMap<u32, Mapped>,
-    questions: Sender<(Identity, [PathBuf; 3])>,
+    questions: Sender<Question>,
     answers: Receiver<(Identity, Option<Known>)>,
 }
 
 impl Evidence {
     /// Nothing is known yet.
     pub fn new() -> Self {
-        let (questions, asked) = mpsc::channel::<(Identity, [PathBuf; 3])>();
+        let (questions, asked) = mpsc::channel();
         let (answer, answers) = mpsc::channel();
         // It ends when either end of a channel is dropped.
         thread::spawn(move || {
-            for (identity, places) in asked {
+            let mut waiting = BinaryHeap::new();
+            while let Some(Question { identity, places }) = next(&mut waiting, &asked) {
                 let same = |place: &&PathBuf| identify(place) == Some(identity);
                 let known = places.iter().find(same).and_then(|place| look_at(place));
                 if answer.send((identity, known)).is_err() {
@@ -52,6 +55,20 @@ impl Evidence {
             mapped: HashMap::new(),
             questions,
             answers,
+        }
+    }
+
+    /// Asks for the code of processes that had wide registers in use not long ago, by what the
+    /// kernel says of them without having been watched. So it is known when the first interval
+    /// ends.
+    pub fn look_ahead(&mut self) {
+        for pid in recently(Path::new("/proc"))
+            .into_iter()
+            .take(MOST_PROCESSES)
+        {
+            if let Some(mapped) = Mapped::read(pid, None) {
+                self.code(&mapped);
+            }
         }
     }
 
@@ -161,7 +178,10 @@ impl Evidence {
                 code.unseen = Some("its code is being looked at");
                 if self.asked.insert(identity) {
                     // The thread lives as long as this.
-                    let _ = self.questions.send((identity, part.places.clone()));
+                    let _ = self.questions.send(Question {
+                        identity,
+                        places: part.places.clone(),
+                    });
                 }
             }
         }
@@ -175,8 +195,45 @@ impl Default for Evidence {
     }
 }
 
-/// A file's contents: device, inode, size and time of change.
-type Identity = (u64, u64, u64, i64);
+/// A file to be looked at. The smallest is the greatest, which a heap gives first: where time is
+/// short, most files are known.
+#[derive(PartialEq, Eq)]
+struct Question {
+    identity: Identity,
+    /// Where it may be found.
+    places: [PathBuf; 3],
+}
+
+impl Ord for Question {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let key = |question: &Self| (question.identity.length, question.places.clone());
+        key(other).cmp(&key(self))
+    }
+}
+
+impl PartialOrd for Question {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The question to answer now, of all that have been asked. `None` when nobody will ask any more.
+fn next(waiting: &mut BinaryHeap<Question>, asked: &Receiver<Question>) -> Option<Question> {
+    if waiting.is_empty() {
+        waiting.push(asked.recv().ok()?);
+    }
+    waiting.extend(asked.try_iter());
+    waiting.pop()
+}
+
+/// A file's contents.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    length: u64,
+    changed: i64,
+}
 
 /// The mappings of a process with code. Empty if it has ended.
 struct Mapped(Vec<Part>);
@@ -195,9 +252,11 @@ impl Mapped {
     /// What is readable now; of a process that has ended, what was `before`. `None` if it belongs
     /// to somebody else.
     fn read(pid: u32, before: Option<Self>) -> Option<Self> {
-        match fs::read_to_string(format!("/proc/{pid}/maps")) {
+        // Paths are bytes, and need not be text.
+        match fs::read(format!("/proc/{pid}/maps")) {
             // One that is ending has no mappings any more.
             Ok(maps) if !maps.is_empty() => {
+                let maps = String::from_utf8_lossy(&maps);
                 let mappings = procfs::code_mappings(&maps).into_iter();
                 Some(Self(mappings.map(|mapping| part(pid, &mapping)).collect()))
             }
@@ -444,7 +503,12 @@ fn part(pid: u32, mapping: &Mapping<'_>) -> Part {
 /// Which file it is, if it is one.
 fn identify(path: &Path) -> Option<Identity> {
     let status = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
-    Some((status.dev(), status.ino(), status.len(), status.mtime()))
+    Some(Identity {
+        device: status.dev(),
+        inode: status.ino(),
+        length: status.len(),
+        changed: status.mtime(),
+    })
 }
 
 /// Disassembles a file. `None` if it cannot be read.
@@ -530,8 +594,8 @@ const STRINGS: [&str; 8] = [
 const MOST_PROCESSES: usize = 50;
 /// With fewer samples, that none hit wide code says little.
 const ENOUGH_SAMPLES: u64 = 20;
-/// Larger files are not looked at: it would take half a minute.
-const MOST_BYTES: u64 = 64 << 20;
+/// Larger files are not looked at: it would take seconds, and twice their size of memory.
+const MOST_BYTES: u64 = 128 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -679,6 +743,28 @@ mod tests {
         assert_eq!(ran.all, expected);
         assert_eq!(ran.most.as_deref(), Some("f in libx"));
         assert_eq!(r#use.sampled, Some(expected));
+    }
+
+    #[test]
+    fn small_files_are_looked_at_before_large_ones() {
+        let (ask, asked) = mpsc::channel();
+        let mut waiting = BinaryHeap::new();
+        for length in [30, 10, 20] {
+            let identity = Identity {
+                device: 1,
+                inode: length,
+                length,
+                changed: 0,
+            };
+            let places = ["a", "b", "c"].map(PathBuf::from);
+            ask.send(Question { identity, places }).unwrap();
+        }
+        drop(ask);
+        let mut lengths = Vec::new();
+        while let Some(question) = next(&mut waiting, &asked) {
+            lengths.push(question.identity.length);
+        }
+        assert_eq!(lengths, [10, 20, 30]);
     }
 
     #[test]

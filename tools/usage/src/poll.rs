@@ -49,9 +49,8 @@ impl Poll {
         for &thread in &threads {
             // A thread that has ended since is none.
             let spent = self.times.spent(thread).unwrap_or_default();
-            let folder = folder(&self.root, thread);
-            if !spent.is_zero() && in_use(&folder, recent) {
-                uses.push(charged(thread, &folder, spent));
+            if !spent.is_zero() && ago(&self.root, thread).is_some_and(|ago| ago <= recent) {
+                uses.push(charged(&self.root, thread, spent));
             }
         }
         self.times.keep(|thread| threads.contains(thread));
@@ -128,18 +127,33 @@ fn threads(root: &Path) -> Result<Vec<Thread>, UsageError> {
     Ok(threads)
 }
 
-fn in_use(folder: &Path, recent: Duration) -> bool {
-    let text = fs::read_to_string(folder.join("arch_status")).unwrap_or_default();
-    match procfs::elapsed(&text) {
-        Elapsed::Unsaid | Elapsed::Never => false,
-        Elapsed::Milliseconds(ago) => Duration::from_millis(ago) <= recent,
+/// Processes with registers in use not long ago, the latest first.
+pub(crate) fn recently(root: &Path) -> Vec<u32> {
+    let mut found: Vec<(Duration, u32)> = threads(root)
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|thread| Some((ago(root, thread)?, thread.pid)))
+        .filter(|(ago, _)| *ago <= NOT_LONG)
+        .collect();
+    found.sort_unstable();
+    let mut seen = HashSet::new();
+    found.retain(|(_, pid)| seen.insert(*pid));
+    found.into_iter().map(|(_, pid)| pid).collect()
+}
+
+/// How long ago a thread's registers were found in use, if they ever were.
+fn ago(root: &Path, thread: Thread) -> Option<Duration> {
+    let file = folder(root, thread).join("arch_status");
+    match procfs::elapsed(&fs::read_to_string(file).ok()?) {
+        Elapsed::Unsaid | Elapsed::Never => None,
+        Elapsed::Milliseconds(ago) => Some(Duration::from_millis(ago)),
     }
 }
 
-fn charged(thread: Thread, folder: &Path, spent: Duration) -> Use {
+fn charged(root: &Path, thread: Thread, spent: Duration) -> Use {
     let mut live = [Duration::ZERO; 4];
     live[State::Undivided as usize] = spent;
-    let (name, process, cgroup) = described(folder);
+    let (name, process, cgroup) = described(root, thread);
     Use {
         thread,
         name,
@@ -151,18 +165,23 @@ fn charged(thread: Thread, folder: &Path, spent: Duration) -> Use {
     }
 }
 
-/// The name of a thread, whose folder in `/proc` this is, that of its process, and its cgroup.
-/// Names are empty if it has ended.
-pub(crate) fn described(folder: &Path) -> (String, String, Option<String>) {
-    let name = |file: &str| {
+/// The name of a thread, that of its process, and its cgroup. A name is empty, and there is no
+/// cgroup, if whose it is has ended.
+pub(crate) fn described(root: &Path, thread: Thread) -> (String, String, Option<String>) {
+    let name = |folder: &Path| {
         // A name is bytes, and need not be text.
-        let bytes = fs::read(folder.join(file)).unwrap_or_default();
+        let bytes = fs::read(folder.join("comm")).unwrap_or_default();
         let name = String::from_utf8_lossy(&bytes);
-        name.trim_end_matches('\n').to_owned()
+        name.strip_suffix('\n').unwrap_or(&name).to_owned()
     };
-    let cgroup = fs::read_to_string(folder.join("cgroup")).ok();
+    let process = root.join(thread.pid.to_string());
+    let folder = folder(root, thread);
+    // That of the process will do for a thread that has ended.
+    let cgroup = fs::read_to_string(folder.join("cgroup"))
+        .or_else(|_| fs::read_to_string(process.join("cgroup")))
+        .ok();
     let cgroup = cgroup.and_then(|text| procfs::cgroup(&text).map(str::to_owned));
-    (name("comm"), name("../../comm"), cgroup)
+    (name(&folder), name(&process), cgroup)
 }
 
 /// The entries of a folder whose names are numbers.
@@ -175,6 +194,9 @@ fn numbers(folder: &Path) -> Result<Vec<u32>, UsageError> {
     let number = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
     Ok(entries.filter_map(number).collect())
 }
+
+/// Files of processes that had registers in use so lately are worth a look.
+const NOT_LONG: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -239,6 +261,28 @@ mod tests {
         assert_eq!(first.cgroup.as_deref(), Some("/group"));
         assert_eq!(first.cpu, Some(Duration::from_millis(30)));
         assert!(poll.interval().unwrap().uses.is_empty());
+    }
+
+    #[test]
+    fn a_process_keeps_its_name_when_a_thread_of_it_has_ended() {
+        let proc = Proc::new();
+        proc.thread(10, 10, 500, "0");
+        proc.write("10/cgroup", "0::/group\n");
+        let ended = Thread { pid: 10, tid: 11 };
+        let (name, process, cgroup) = described(proc.0.path(), ended);
+        assert_eq!((&*name, &*process), ("", "process"));
+        assert_eq!(cgroup.as_deref(), Some("/group"));
+    }
+
+    #[test]
+    fn the_latest_users_are_told_first_and_those_of_long_ago_not() {
+        let proc = Proc::new();
+        proc.thread(10, 10, 500, "900");
+        proc.thread(10, 11, 500, "3600000");
+        proc.thread(20, 20, 500, "-1");
+        proc.thread(30, 30, 500, "3600000");
+        proc.thread(40, 40, 500, "7");
+        assert_eq!(recently(proc.0.path()), [40, 10]);
     }
 
     #[test]
