@@ -54,13 +54,18 @@ pub(crate) struct Callers {
 impl Callers {
     /// The names nearest to the function at `address`: of those that refer to it, or else of those
     /// that refer to these, and so on for a few steps. In alphabetical order.
-    pub(crate) fn names(&self, address: u64, name: impl Fn(u64) -> Option<String>) -> Vec<String> {
+    pub(crate) fn names(
+        &self,
+        address: u64,
+        mut name: impl FnMut(u64) -> Option<String>,
+    ) -> Vec<String> {
         let mut seen = HashSet::from([address]);
         let mut front = vec![address];
         for _ in 0..MOST_STEPS {
             let referring = front.iter().filter_map(|function| self.of.get(function));
             front = referring
                 .flatten()
+                .take(MOST_CALLERS)
                 .copied()
                 .filter(|&caller| seen.insert(caller))
                 .collect();
@@ -76,6 +81,8 @@ impl Callers {
 
 /// Farther away than this, a name says nothing.
 const MOST_STEPS: usize = 4;
+/// What more functions than these lead to is known by some of them.
+const MOST_CALLERS: usize = 256;
 
 #[cfg(test)]
 mod tests {

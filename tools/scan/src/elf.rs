@@ -1,7 +1,10 @@
 //! Functions of an ELF file and the classes of their instructions.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EndianSlice, LittleEndian, UnwindSection};
@@ -68,6 +71,12 @@ impl Function {
 /// Why a file could not be scanned.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
+    /// A process without a program.
+    #[error("process {pid} has no program: it belongs to the kernel, or has ended")]
+    NoProgram {
+        /// Its number.
+        pid: u32,
+    },
     /// It could not be read.
     #[error("cannot read {}: {cause}", path.display())]
     Read {
@@ -108,6 +117,15 @@ pub fn scan_file(path: &Path) -> Result<Image, ScanError> {
         path: path.to_owned(),
         cause,
     };
+    let found = fs::metadata(path).map_err(read)?;
+    let refused = |why| Err(read(io::Error::other(why)));
+    if found.is_dir() {
+        return Err(read(io::ErrorKind::IsADirectory.into()));
+    } else if !found.is_file() {
+        return refused("it is a device, a pipe or a socket");
+    } else if found.len() > MOST_BYTES {
+        return refused("it is larger than 1 GiB");
+    }
     let data = fs::read(path).map_err(read)?;
     scan_bytes(path, &data)
 }
@@ -129,21 +147,21 @@ pub fn scan_bytes(path: &Path, data: &[u8]) -> Result<Image, ScanError> {
     if file.architecture() != Architecture::X86_64 {
         return Err(not_elf(format!("it is for {:?}", file.architecture())));
     }
-    let mut codes = Vec::new();
+    let mut codes = Codes::default();
     for section in file.sections().filter(|s| s.kind() == SectionKind::Text) {
         let bytes = section
             .data()
             .map_err(|_| not_elf("it is truncated: a section lies beyond its end".to_owned()))?;
-        codes.push(Code {
-            address: section.address(),
-            bytes,
-        });
+        codes.add(section.address(), bytes);
     }
-    if codes.is_empty() {
+    if codes.0.is_empty() {
         return Err(not_elf("it has no code".to_owned()));
     }
 
-    let (bounds, symbols) = functions(&file, &codes);
+    // A file may say the same bytes to be in any number of functions, and names.
+    let mut budget = Budget(data.len().saturating_mul(MOST_USES));
+    let overlap = || not_elf("it is damaged: its functions or names overlap".to_owned());
+    let (bounds, symbols) = functions(&file, &codes, &mut budget).ok_or_else(overlap)?;
     let mut image = Image {
         path: path.to_owned(),
         functions: Vec::new(),
@@ -152,19 +170,21 @@ pub fn scan_bytes(path: &Path, data: &[u8]) -> Result<Image, ScanError> {
         symbols,
     };
     let mut references = References::default();
+    let labels = OnceCell::new();
     for (&address, bound) in &bounds {
-        let Some(bytes) = codes.iter().find_map(|code| code.part(address, bound.size)) else {
+        let Some(bytes) = codes.part(address, bound.size) else {
             continue;
         };
+        budget.spend(bytes.len()).ok_or_else(overlap)?;
         let (counts, digit_products) = count(address, bytes, &mut references);
         image.instructions += counts.iter().sum::<u64>();
         if counts[Class::Light256 as usize..].iter().any(|&n| n > 0) {
             let near = match bound.name {
-                None => label(&codes, address),
+                None => labels.get_or_init(|| codes.labels()).near(address),
                 Some(_) => None,
             };
             image.functions.push(Function {
-                name: bound.name.clone(),
+                name: bound.name.map(demangled),
                 near,
                 used_by: Vec::new(),
                 address,
@@ -176,10 +196,14 @@ pub fn scan_bytes(path: &Path, data: &[u8]) -> Result<Image, ScanError> {
     }
     let sizes = bounds.iter().map(|(&address, bound)| (address, bound.size));
     let callers = references.callers(&sizes.collect());
-    let name = |address| bounds.get(&address)?.name.clone();
     for function in &mut image.functions {
         if function.name.is_none() {
-            function.used_by = callers.names(function.address, name);
+            function.used_by = callers.names(function.address, |address| {
+                let name = demangled(bounds.get(&address)?.name?);
+                // Hints, without which a file can do.
+                budget.spend(name.len())?;
+                Some(name)
+            });
         }
     }
     image.functions.sort_by_key(|function| {
@@ -190,43 +214,97 @@ pub fn scan_bytes(path: &Path, data: &[u8]) -> Result<Image, ScanError> {
     Ok(image)
 }
 
-/// A section of code.
-struct Code<'a> {
-    address: u64,
-    bytes: &'a [u8],
+/// What may still be looked at.
+struct Budget(usize);
+
+impl Budget {
+    /// `None` if that is too much.
+    fn spend(&mut self, bytes: usize) -> Option<()> {
+        self.0 = self.0.checked_sub(bytes)?;
+        Some(())
+    }
 }
 
-impl<'a> Code<'a> {
-    /// The bytes of a function, if they lie in this section.
+/// Sections of code by address.
+#[derive(Default)]
+struct Codes<'a>(BTreeMap<u64, &'a [u8]>);
+
+impl<'a> Codes<'a> {
+    /// Of several at an address, the longest counts.
+    fn add(&mut self, address: u64, bytes: &'a [u8]) {
+        let present = self.0.entry(address).or_default();
+        if bytes.len() > present.len() {
+            *present = bytes;
+        }
+    }
+
+    /// The bytes of a function, if they lie in a section.
     fn part(&self, address: u64, size: u64) -> Option<&'a [u8]> {
-        let from = usize::try_from(address.checked_sub(self.address)?).ok()?;
+        let (start, bytes) = self.0.range(..=address).next_back()?;
+        let from = usize::try_from(address - start).ok()?;
         let to = from.checked_add(usize::try_from(size).ok()?)?;
-        self.bytes.get(from..to)
+        bytes.get(from..to)
+    }
+
+    /// The labels of modules.
+    fn labels(&self) -> Labels {
+        let mut labels = BTreeMap::new();
+        for (start, bytes) in &self.0 {
+            for mark in MARKS {
+                let hits = bytes.windows(mark.len()).enumerate();
+                for (hit, _) in hits.filter(|(_, window)| *window == mark) {
+                    let printable = |byte: &&u8| byte.is_ascii_graphic() || **byte == b' ';
+                    let text = bytes[..hit].iter().rev().take(MOST_LABEL);
+                    let before = text.take_while(printable).count();
+                    let text = String::from_utf8_lossy(&bytes[hit - before..hit]);
+                    let text = text.trim_end_matches([',', ' ']).to_owned();
+                    labels.insert(start.saturating_add(hit as u64), text);
+                }
+            }
+        }
+        Labels(labels)
+    }
+}
+
+/// Text among the code by address.
+///
+/// Assembly modules of cryptographic libraries name themselves in the section of their code, before
+/// or after it.
+struct Labels(BTreeMap<u64, String>);
+
+impl Labels {
+    /// The one nearest to an address, if it is near and says anything.
+    fn near(&self, address: u64) -> Option<String> {
+        let before = self.0.range(..=address).next_back();
+        let after = self.0.range(address..).next();
+        let nearest = [before, after].into_iter().flatten();
+        let (at, text) = nearest.min_by_key(|(at, _)| at.abs_diff(address))?;
+        (at.abs_diff(address) <= NEAR && !text.is_empty()).then(|| text.clone())
     }
 }
 
 /// A function's size, and its name if a symbol has one.
-struct Bound {
+struct Bound<'a> {
     size: u64,
-    name: Option<String>,
+    name: Option<&'a str>,
 }
 
-/// Every function by address, and whether local symbols gave them.
-fn functions(file: &object::File<'_>, codes: &[Code<'_>]) -> (BTreeMap<u64, Bound>, bool) {
+/// Every function by address, and whether local symbols gave them. `None` if that is too much.
+fn functions<'a>(
+    file: &object::File<'a>,
+    codes: &Codes<'_>,
+    budget: &mut Budget,
+) -> Option<(BTreeMap<u64, Bound<'a>>, bool)> {
     let mut bounds = BTreeMap::new();
     let mut symbols = false;
     let exported = file.dynamic_symbols().map(|symbol| (symbol, false));
     for (symbol, local) in exported.chain(file.symbols().map(|symbol| (symbol, true))) {
-        let named = symbol.name().ok().filter(|name| !name.is_empty());
         if symbol.kind() == SymbolKind::Text && symbol.size() > 0 && symbol.is_definition() {
             symbols |= local;
-            bounds.insert(
-                symbol.address(),
-                Bound {
-                    size: symbol.size(),
-                    name: named.map(demangled),
-                },
-            );
+            let name = symbol.name().ok().filter(|name| !name.is_empty());
+            budget.spend(name.map_or(0, str::len))?;
+            let size = symbol.size();
+            bounds.insert(symbol.address(), Bound { size, name });
         }
     }
     for (address, size) in frames(file) {
@@ -234,12 +312,12 @@ fn functions(file: &object::File<'_>, codes: &[Code<'_>]) -> (BTreeMap<u64, Boun
     }
     if bounds.is_empty() {
         // Nothing delimits functions: each section is one.
-        for code in codes {
-            let size = code.bytes.len() as u64;
-            bounds.insert(code.address, Bound { size, name: None });
+        for (&address, code) in &codes.0 {
+            let size = code.len() as u64;
+            bounds.insert(address, Bound { size, name: None });
         }
     }
-    (bounds, symbols)
+    Some((bounds, symbols))
 }
 
 /// What `.eh_frame` delimits. Damaged entries end the list.
@@ -289,41 +367,41 @@ fn count(address: u64, bytes: &[u8], references: &mut References) -> ([u64; 6], 
     (counts, digit_products)
 }
 
-/// The text among the code that is nearest to an address, up to its first comma.
-///
-/// Assembly modules of cryptographic libraries name themselves in the section of their code, before
-/// or after it.
-fn label(codes: &[Code<'_>], address: u64) -> Option<String> {
-    let code = codes.iter().find(|code| code.part(address, 1).is_some())?;
-    let at = usize::try_from(address - code.address).ok()?;
-    let from = at.saturating_sub(NEAR);
-    let window = &code.bytes[from..code.bytes.len().min(at + NEAR)];
-    let mut best: Option<(usize, &[u8])> = None;
-    for mark in MARKS {
-        let hits = window.windows(mark.len()).enumerate();
-        for (hit, _) in hits.filter(|(_, bytes)| *bytes == mark) {
-            let distance = (from + hit).abs_diff(at);
-            let printable = |byte: &&u8| byte.is_ascii_graphic() || **byte == b' ';
-            let before = window[..hit].iter().rev().take_while(printable).count();
-            if best.is_none_or(|(known, _)| distance < known) {
-                best = Some((distance, &window[hit - before..hit]));
-            }
-        }
-    }
-    let text = String::from_utf8_lossy(best?.1).into_owned();
-    let text = text.trim_end_matches([',', ' ']).to_owned();
-    (!text.is_empty()).then_some(text)
+/// Rust symbols as their source spells them, without the hash. What a name can expand to is cut off.
+fn demangled(name: &str) -> String {
+    let mut short = Short(String::new());
+    // It fails where it is cut off.
+    let _ = write!(short, "{:#}", rustc_demangle::demangle(name));
+    short.0
 }
 
-/// Rust symbols as their source spells them, without the hash.
-fn demangled(name: &str) -> String {
-    format!("{:#}", rustc_demangle::demangle(name))
+/// A text that takes no more than [`MOST_NAME`] bytes.
+struct Short(String);
+
+impl fmt::Write for Short {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = text.floor_char_boundary(MOST_NAME - self.0.len());
+        self.0.push_str(&text[..end]);
+        if end < text.len() {
+            Err(fmt::Error)
+        } else {
+            Ok(())
+        }
+    }
 }
 
 /// Farther away than this, a label says nothing.
-const NEAR: usize = 24 << 10;
+const NEAR: u64 = 24 << 10;
 /// What follows the name of a module in its label.
 const MARKS: [&[u8]; 2] = [b"for x86_64", b"for Intel"];
+/// No label is longer.
+const MOST_LABEL: usize = 200;
+/// Longer names are cut off.
+const MOST_NAME: usize = 1024;
+/// No file is larger that one would run.
+const MOST_BYTES: u64 = 1 << 30;
+/// Each byte of a file may be looked at so often, on an average.
+const MOST_USES: usize = 4;
 
 #[cfg(test)]
 mod tests {
@@ -413,11 +491,56 @@ mod tests {
 
     #[test]
     fn a_nameless_function_has_the_label_beside_it() {
-        let codes = [Code {
-            address: 0x1000,
-            bytes: b"\0\x90ChaCha20 for x86_64, by somebody\0\x90\x90",
-        }];
-        assert_eq!(label(&codes, 0x1001).as_deref(), Some("ChaCha20"));
-        assert_eq!(label(&codes, 0x2000), None);
+        let mut codes = Codes::default();
+        let text = b"\0\x90ChaCha20 for x86_64, by somebody\0\x90\x90";
+        codes.add(0x1000, text);
+        codes.add(0x8000, b"Poly1305 for x86_64");
+        let labels = codes.labels();
+        assert_eq!(labels.near(0x1001).as_deref(), Some("ChaCha20"));
+        assert_eq!(labels.near(0x7fff).as_deref(), Some("Poly1305"));
+        assert_eq!(labels.near(0x8000 + 2 * NEAR), None);
+    }
+
+    #[test]
+    fn functions_that_overlap_without_end_are_refused() {
+        let mut writer = Writer::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+        let text = writer.section_id(object::write::StandardSection::Text);
+        let bytes = vec![0x90; 1 << 16];
+        writer.append_section_data(text, &bytes, 16);
+        for at in 0..256 {
+            writer.add_symbol(Symbol {
+                name: b"f".to_vec(),
+                value: at,
+                size: bytes.len() as u64 - at,
+                kind: SymbolKind::Text,
+                scope: SymbolScope::Linkage,
+                weak: false,
+                section: SymbolSection::Section(text),
+                flags: SymbolFlags::None,
+            });
+        }
+        let error = scan_bytes(Path::new("x"), &writer.write().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("overlap"), "{error}");
+    }
+
+    #[test]
+    fn names_are_cut_off_wherever_they_come_from() {
+        let long = "é".repeat(MOST_NAME);
+        let wide = [&WIDE[..], &RET].concat();
+        let image = scan_bytes(Path::new("x"), &file(&[(&long, &wide)])).unwrap();
+        let name = image.functions[0].name.as_deref().unwrap();
+        assert_eq!(name, &long[..MOST_NAME]);
+        assert_eq!(
+            demangled("_ZN4core3fmt5write17h0123456789abcdefE"),
+            "core::fmt::write"
+        );
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_read() {
+        for (path, why) in [("/dev/zero", "device"), ("/", "directory")] {
+            let error = scan_file(Path::new(path)).unwrap_err().to_string();
+            assert!(error.contains(path) && error.contains(why), "{error}");
+        }
     }
 }
