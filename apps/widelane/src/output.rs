@@ -1,6 +1,7 @@
 //! Writing to the terminal or a pipe without ever panicking because the reader left.
 
 use crate::failure::Failure;
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// Writes `text` to standard output and flushes it.
@@ -14,6 +15,15 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// Writes `text` to standard error; when even that fails, there is nobody left to tell.
 pub(crate) fn complain(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// A name in a line for people. Names are chosen by whoever runs a program or makes a file: nothing
+/// of them may steer a terminal or look like another line.
+pub(crate) fn plain(name: &str) -> Cow<'_, str> {
+    match name.contains(char::is_control) {
+        true => name.replace(char::is_control, "?").into(),
+        false => name.into(),
+    }
 }
 
 fn write_all(mut to: impl Write, text: &str) -> Result<(), Failure> {
@@ -39,6 +49,12 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn names_cannot_steer_a_terminal() {
+        assert_eq!(plain("a\x1b[2J\nb\u{9b}é"), "a?[2J?b?é");
+        assert!(matches!(plain("plain"), Cow::Borrowed("plain")));
     }
 
     #[test]

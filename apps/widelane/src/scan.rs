@@ -1,7 +1,7 @@
 //! `widelane scan`: wide code in a program, a library or a running process.
 
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, plain};
 use clap::ValueEnum;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -142,7 +142,7 @@ fn tables(images: &[Image], args: &Args) -> String {
         let _ = writeln!(
             text,
             "{}: {wide} of {} functions have code of class {} or heavier{}",
-            image.path.display(),
+            plain(&image.path.to_string_lossy()),
             image.examined,
             class_name(args.from.class()),
             if image.symbols {
@@ -172,7 +172,7 @@ fn tables(images: &[Image], args: &Args) -> String {
                 heavy256,
                 light512,
                 heavy512,
-                title(function),
+                plain(&title(function)),
             );
         }
         let left_out = wide - shown(image, args).count();

@@ -1,7 +1,7 @@
 //! `widelane steer`: core specialisation for programs that know nothing of it.
 
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, plain};
 use crate::values;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -195,11 +195,11 @@ pub(crate) fn event_text(event: &Event, json: bool, dry_run: bool) -> Result<Str
             ..
         } => {
             let verb = if dry_run { "would move" } else { "moved" };
-            let why = reason(*why);
+            let (name, why) = (plain(name), reason(*why));
             writeln!(text, "{verb} {name} ({tid}) from CPU {from} to {to}: {why}")
         }
         Event::Refused { tid, name, error } => {
-            writeln!(text, "left {name} ({tid}) alone: {error}")
+            writeln!(text, "left {} ({tid}) alone: {error}", plain(name))
         }
         Event::Failed { error } => writeln!(text, "nothing done this time: {error}"),
         Event::Overruled { pid } => {
@@ -340,15 +340,33 @@ mod tests {
         assert!(named.names.contains("openssl") && named.names.len() == 2);
     }
 
-    #[test]
-    fn a_move_is_told_with_its_reason() {
-        let event = Event::Moved {
+    fn moved(name: &str) -> Event {
+        Event::Moved {
             tid: 7,
             pid: 7,
-            name: "openssl".into(),
+            name: name.into(),
             from: "0-1".parse().unwrap(),
             to: "1".parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn an_event_is_a_line_whatever_a_thread_is_called() {
+        let refused = Event::Refused {
+            tid: 7,
+            name: "a\x1bb\nc".into(),
+            error: "no".into(),
             why: Why::Wide,
+        for event in [moved("a\x1bb\nc"), refused] {
+            let text = event_text(&event, false, false).unwrap();
+            assert!(text.contains("a?b?c (7)"), "{text}");
+            assert_eq!(text.matches('\n').count(), 1);
+        }
+    }
+
+    #[test]
+    fn a_move_is_told_with_its_reason() {
+        let event = moved("openssl");
         };
         assert_eq!(
             event_text(&event, false, true).unwrap(),

@@ -1,6 +1,7 @@
 //! Use as a table, as JSON and as Prometheus text.
 
 use crate::failure::Failure;
+use crate::output::plain;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -295,12 +296,6 @@ fn with(labels: &Labels, name: &'static str, value: &str) -> Labels {
     let mut labels = labels.clone();
     labels.push((name, value.to_owned()));
     labels
-}
-
-/// Names are chosen by whoever runs the program: nothing of them may steer a terminal.
-fn plain(name: &str) -> String {
-    let harmless = |c: char| if c.is_control() { '?' } else { c };
-    name.chars().map(harmless).collect()
 }
 
 fn milliseconds(time: Duration) -> f64 {
