@@ -72,8 +72,8 @@ pub(crate) struct Shared {
     #[arg(long, value_name = "SECONDS", default_value = "0.25", value_parser = interval)]
     pub(crate) interval: Duration,
 
-    /// Keep what must be restored in this folder instead of /run/widelane (root) or
-    /// $XDG_RUNTIME_DIR/widelane
+    /// Keep what must be restored in this folder instead of /run/widelane (root),
+    /// $XDG_RUNTIME_DIR/widelane, or without that /tmp/widelane-UID
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
 
@@ -108,23 +108,21 @@ impl Shared {
                 Return::Measured => Returning::measured(self.interval),
             },
             dry_run,
-            folder: self.folder()?,
+            folder: self.folder(),
         })
     }
 
-    fn folder(&self) -> Result<Folder, Failure> {
-        let folder = match &self.state_dir {
-            Some(path) => Folder::at(path),
-            None => Folder::usual(),
-        };
-        folder.map_err(failed)
+    fn folder(&self) -> Folder {
+        self.state_dir
+            .as_deref()
+            .map_or_else(Folder::usual, Folder::at)
     }
 }
 
 /// Runs it.
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
     if args.restore {
-        let restored = widelane_steer::restore(&args.shared.folder()?).map_err(failed)?;
+        let restored = widelane_steer::restore(&args.shared.folder()).map_err(failed)?;
         return output::print(&match args.shared.json {
             true => line(&Restored {
                 event: "restored",

@@ -186,6 +186,17 @@ fn a_dry_run_changes_nothing_and_says_what_it_would_do() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
+/// Where nothing is to be restored, there need not be a place to keep it.
+#[test]
+fn a_dry_run_needs_no_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = widelane();
+    command.args(["steer", "--dry-run", "--duration", "0.1", "--state-dir"]);
+    command.arg(folder.path().join("missing/too"));
+    command.args(["--named-only", "--wide", "1"]);
+    assert!(text(&command.output().unwrap()).contains("rounds"));
+}
+
 #[test]
 fn a_program_is_run_on_its_side_and_its_status_passed_on() {
     let folder = tempfile::tempdir().unwrap();

@@ -17,13 +17,7 @@ pub enum SteerError {
         /// The other's process, or 0 if it has just begun.
         pid: i32,
     },
-    /// Nowhere to keep what must be undone.
-    #[error(
-        "there is no folder for the state file: XDG_RUNTIME_DIR is not set; set it, or name a \
-         folder with --state-dir"
-    )]
-    NoFolder,
-    /// The folder for it does not work.
+    /// The folder for the state file does not work.
     #[error(
         "{path}: {source}; another folder can be named with --state-dir",
         path = .path.display()

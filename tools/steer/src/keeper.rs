@@ -4,51 +4,68 @@ use crate::error::SteerError;
 use crate::procfs;
 use crate::state::State;
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::Uid;
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A folder that only this user can write to.
+/// A folder that only this user can write to; made when something is first kept there.
 #[derive(Clone, Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// `/run/widelane` for root, `$XDG_RUNTIME_DIR/widelane` for others.
-    pub fn usual() -> Result<Self, SteerError> {
-        if rustix::process::geteuid().is_root() {
-            return Self::at(Path::new(ROOTS));
-        }
-        let base = std::env::var_os("XDG_RUNTIME_DIR").filter(|base| !base.is_empty());
-        Self::at(&Path::new(&base.ok_or(SteerError::NoFolder)?).join("widelane"))
+    /// `/run/widelane` for root; for others `$XDG_RUNTIME_DIR/widelane`, or without that
+    /// `/tmp/widelane-UID`.
+    pub fn usual() -> Self {
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR");
+        Self(usual(rustix::process::geteuid(), runtime.as_deref()))
     }
 
-    /// This folder, made if it is not there.
-    pub fn at(path: &Path) -> Result<Self, SteerError> {
-        let failed = |source| SteerError::Folder {
-            path: path.to_owned(),
-            source,
-        };
-        match DirBuilder::new().mode(0o755).create(path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(failed(error));
-            }
-            _ => {}
+    /// This folder.
+    pub fn at(path: &Path) -> Self {
+        Self(path.to_owned())
+    }
+
+    /// Makes it if it is not there.
+    fn prepare(&self) -> Result<(), SteerError> {
+        match DirBuilder::new().mode(0o755).create(&self.0) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(self.failed(error)),
+            _ => self.check(),
         }
-        let found = fs::metadata(path).map_err(failed)?;
-        let own = found.uid() == rustix::process::geteuid().as_raw();
-        // What is read here is acted on: nobody else may have written it.
-        if !found.is_dir() || !own || found.mode() & 0o022 != 0 {
+    }
+
+    /// Refuses what others could have written: what is read here is acted on.
+    fn check(&self) -> Result<(), SteerError> {
+        // A link, which in /tmp anybody could have laid, must be of this user as well.
+        let link = fs::symlink_metadata(&self.0).map_err(|error| self.failed(error))?;
+        let found = fs::metadata(&self.0).map_err(|error| self.failed(error))?;
+        if !found.is_dir() {
+            return Err(self.failed(io::ErrorKind::NotADirectory.into()));
+        }
+        let user = rustix::process::geteuid().as_raw();
+        if link.uid() != user || found.uid() != user || found.mode() & 0o022 != 0 {
             return Err(SteerError::Untrusted {
-                path: path.to_owned(),
+                path: self.0.clone(),
             });
         }
-        Ok(Self(path.to_owned()))
+        Ok(())
+    }
+
+    fn failed(&self, source: io::Error) -> SteerError {
+        SteerError::Folder {
+            path: self.0.clone(),
+            source,
+        }
     }
 
     /// The numbers of the processes that steer their own descendants now, which nobody else
     /// should steer as well.
     pub(crate) fn steered_trees(&self) -> Vec<i32> {
+        if self.check().is_err() {
+            return Vec::new();
+        }
         let live = |path: PathBuf| read(&path).ok().flatten().and_then(|state| owner(&state));
         self.trees().into_iter().filter_map(live).collect()
     }
@@ -92,12 +109,13 @@ impl Keeper {
     }
 
     /// For a process that steers its own descendants.
-    pub(crate) fn of_tree(folder: &Folder) -> Self {
+    pub(crate) fn of_tree(folder: &Folder) -> Result<Self, SteerError> {
+        folder.prepare()?;
         let name = format!("{TREE}{}.state", std::process::id());
-        Self {
+        Ok(Self {
             path: folder.0.join(name),
             _lock: None,
-        }
+        })
     }
 
     /// Replaces what was written before. It is there whole or not at all, whenever this process
@@ -127,6 +145,7 @@ impl Keeper {
 
 /// Keeps steerers of the machine out as long as it is held.
 pub(crate) fn lock(folder: &Folder) -> Result<File, SteerError> {
+    folder.prepare()?;
     let path = folder.0.join("steer.lock");
     let open = || {
         let mut options = OpenOptions::new();
@@ -183,6 +202,14 @@ pub(crate) fn owner(state: &State) -> Option<i32> {
     same.then_some(state.owner.tid)
 }
 
+fn usual(user: Uid, runtime: Option<&OsStr>) -> PathBuf {
+    match runtime.filter(|runtime| !runtime.is_empty()) {
+        _ if user.is_root() => PathBuf::from(ROOTS),
+        Some(runtime) => Path::new(runtime).join("widelane"),
+        None => PathBuf::from(format!("/tmp/widelane-{}", user.as_raw())),
+    }
+}
+
 const ROOTS: &str = "/run/widelane";
 const MACHINE: &str = "steer.state";
 const TREE: &str = "run-";
@@ -191,6 +218,8 @@ const TREE: &str = "run-";
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    const NOBODY: u32 = 65534;
 
     fn state() -> State {
         State {
@@ -203,7 +232,7 @@ mod tests {
     #[test]
     fn one_steerer_at_a_time() {
         let folder = tempfile::tempdir().unwrap();
-        let folder = Folder::at(folder.path()).unwrap();
+        let folder = Folder::at(folder.path());
         let first = Keeper::of_machine(&folder).unwrap();
         first.save(&state()).unwrap();
         let own = std::process::id() as i32;
@@ -217,15 +246,53 @@ mod tests {
     fn a_folder_that_others_can_write_to_is_not_trusted() {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        let refused = Folder::at(folder.path());
+        let refused = Folder::at(folder.path()).prepare();
+        assert!(matches!(refused, Err(SteerError::Untrusted { .. })));
+    }
+
+    #[test]
+    fn every_user_has_a_folder() {
+        let nobody = Uid::from_raw(NOBODY);
+        let runtime = Some(OsStr::new("/run/user/7"));
+        assert_eq!(usual(Uid::ROOT, runtime), Path::new("/run/widelane"));
+        assert_eq!(usual(nobody, runtime), Path::new("/run/user/7/widelane"));
+        for none in [None, Some(OsStr::new(""))] {
+            assert_eq!(usual(nobody, none), Path::new("/tmp/widelane-65534"));
+        }
+    }
+
+    #[test]
+    fn a_file_is_no_folder_and_looking_makes_none() {
+        let outer = tempfile::tempdir().unwrap();
+        let inner = |name: &str| Folder::at(&outer.path().join(name));
+        fs::write(outer.path().join("file"), "").unwrap();
+        let message = inner("file").prepare().unwrap_err().to_string();
+        assert!(message.contains("not a directory"), "{message}");
+        assert_eq!(inner("new").steered_trees(), [0; 0]);
+        assert!(!outer.path().join("new").exists());
+        inner("new").prepare().unwrap();
+        assert!(outer.path().join("new").is_dir());
+    }
+
+    #[test]
+    fn a_link_of_somebody_else_is_not_followed() {
+        let outer = tempfile::tempdir().unwrap();
+        let link = outer.path().join("link");
+        std::os::unix::fs::symlink(outer.path(), &link).unwrap();
+        Folder::at(&link).prepare().unwrap();
+        if let Err(error) = std::os::unix::fs::lchown(&link, Some(NOBODY), None) {
+            println!("SKIP: {error}: it takes root to have somebody else's link");
+            return;
+        }
+        let refused = Folder::at(&link).prepare();
         assert!(matches!(refused, Err(SteerError::Untrusted { .. })));
     }
 
     #[test]
     fn what_was_saved_is_read_and_trees_are_known_while_they_live() {
         let folder = tempfile::tempdir().unwrap();
-        let folder = Folder::at(folder.path()).unwrap();
-        let keeper = Keeper::of_tree(&folder);
+        let folder = Folder::at(folder.path());
+        let keeper = Keeper::of_tree(&folder).unwrap();
         let mut state = state();
         keeper.save(&state).unwrap();
         assert_eq!(read(&keeper.path).unwrap(), Some(state.clone()));

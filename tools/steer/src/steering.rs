@@ -158,7 +158,7 @@ impl Steering {
                 restore_abandoned(&options.folder)?;
                 Some(keeper)
             }
-            Scope::Descendants => Some(Keeper::of_tree(&options.folder)),
+            Scope::Descendants => Some(Keeper::of_tree(&options.folder)?),
         };
         let mut steering = Self {
             policy: Policy::new(options.limits, options.returning),
