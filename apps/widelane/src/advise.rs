@@ -6,7 +6,9 @@ use crate::values::{Cpus, cpus};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use widelane_cpu::licence::{turbo, turbo_of};
-use widelane_frequency::{Advice, Machine, Placement, Profile, Stale, Subject, advise, run_wide};
+use widelane_frequency::{
+    Advice, Machine, Placement, Profile, ProfileError, Stale, Subject, advise, run_wide,
+};
 
 /// Say what follows for this machine, or for a model that is known from published figures
 #[derive(clap::Args)]
@@ -58,7 +60,7 @@ fn published(model: &str) -> Result<Vec<Advice>, Failure> {
         known.dedup();
         return Err(Failure::Usage(format!(
             "no published figures for {model:?}; there are some for {}",
-            known.join(", ")
+            known.join("; ")
         )));
     }
     Ok(rows
@@ -72,9 +74,12 @@ fn profile(path: Option<PathBuf>) -> Result<Profile, Failure> {
     let path = path.or_else(Profile::default_path);
     let path = path.ok_or_else(|| Failure::Failed(missing.to_owned()))?;
     let profile = Profile::load(&path).map_err(|error| {
-        Failure::Failed(format!(
-            "{error}; measure this machine first with `widelane probe`"
-        ))
+        Failure::Failed(match error {
+            ProfileError::File { .. } => {
+                format!("{error}; measure this machine first with `widelane probe`")
+            }
+            ProfileError::NotAProfile { .. } => error.to_string(),
+        })
     })?;
     match profile.stale(&Machine::here()) {
         None => Ok(profile),

@@ -10,7 +10,7 @@ use crate::transitions::{Transition, transitions};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use widelane_cpu::licence::Class;
@@ -148,11 +148,17 @@ impl Profile {
     ///
     /// When there is none, or the file holds something else.
     pub fn load(path: &Path) -> Result<Self, ProfileError> {
-        let text = fs::read_to_string(path).map_err(|cause| ProfileError::File {
-            path: path.to_owned(),
-            cause,
-        })?;
-        Self::from_json(&text).map_err(|why| ProfileError::NotAProfile {
+        let mut bytes = Vec::new();
+        // Whatever it is, it need not end.
+        fs::File::open(path)
+            .and_then(|file| file.take(LONGEST as u64 + 1).read_to_end(&mut bytes))
+            .map_err(|cause| ProfileError::File {
+                path: path.to_owned(),
+                cause,
+            })?;
+        let text = String::from_utf8(bytes).map_err(|_| "it is no text".to_owned());
+        let profile = text.and_then(|text| Self::from_json(&text));
+        profile.map_err(|why| ProfileError::NotAProfile {
             path: path.to_owned(),
             why,
         })
@@ -462,6 +468,10 @@ pub(crate) mod tests {
         let error = Profile::from_json(&long.to_string()).unwrap_err();
         assert!(error.contains("more than"), "{error}");
         assert!(Profile::from_json(&" ".repeat(LONGEST + 1)).is_err());
+        let endless = Profile::load(Path::new("/dev/zero"))
+            .unwrap_err()
+            .to_string();
+        assert!(endless.contains("longer than"), "{endless}");
     }
 
     #[test]
