@@ -74,10 +74,7 @@ fn main() -> ExitCode {
         Command::Scan(args) => scan::run(args),
         Command::Steer(args) => steer::run(args),
         // Its status is that of the program that it runs.
-        Command::Run(args) => match run::run(args) {
-            Ok(status) => return status,
-            Err(failure) => Err(failure),
-        },
+        Command::Run(args) => return run::run(args),
         Command::Usage(args) => usage::run(&args),
         Command::Top(args) => top::run(&args),
     };

@@ -4,14 +4,16 @@ use crate::failure::Failure;
 use crate::output;
 use crate::steer::{Shared, event_text, failed, sensed, summary_text};
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::process::ExitCode;
-use widelane_steer::{All, Scope, Sensor};
+use widelane_steer::{All, Scope, Sensor, SteerError};
 
 /// Start a program and keep it and its descendants where their code belongs
 ///
 /// Only the program and its descendants are moved, and those that outlive it get their affinities
 /// back. Signals are passed on to it; the exit status is the program's, or 128 and the number of
-/// the signal that ended it.
+/// the signal that ended it; 127 if there is no such program, 126 if it cannot be started, and 125
+/// if anything else went wrong before.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -47,8 +49,19 @@ struct Side {
     auto: bool,
 }
 
-/// Runs it; the program's status.
-pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+/// Runs it; the program's status, or one of those that `nice` and its like give if there is none.
+pub(crate) fn run(args: Args) -> ExitCode {
+    match ran(args) {
+        Ok(status) => ExitCode::from(status),
+        Err(wrong @ Failure::Usage(_)) => wrong.report(),
+        Err(failure) => {
+            failure.report();
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn ran(args: Args) -> Result<u8, Failure> {
     let mut options = args.shared.options(Scope::Descendants, false)?;
     let sensor: Box<dyn Sensor> = match args.side {
         Side { wide: true, .. } => Box::new(All::Wide),
@@ -77,12 +90,31 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         .ok_or_else(|| Failure::Usage("there is no program to run; name it after --".to_owned()))?;
     let interval = args.shared.interval;
     let ended = widelane_steer::run(program, arguments, options, sensor, interval, &mut tell);
-    let ended = ended.map_err(failed)?;
+    let ended = match ended {
+        Err(error @ SteerError::Start { .. }) => {
+            let status = unstarted(&error);
+            failed(error).report();
+            return Ok(status);
+        }
+        ended => ended.map_err(failed)?,
+    };
     if args.verbose || args.shared.json {
         output::complain(&summary_text(&ended.summary, args.shared.json)?);
     }
-    Ok(ExitCode::from(ended.status))
+    Ok(ended.status)
 }
+
+/// The status of a program that could not be started.
+fn unstarted(error: &SteerError) -> u8 {
+    match error {
+        SteerError::Start { source, .. } if source.kind() == ErrorKind::NotFound => MISSING,
+        _ => UNSTARTED,
+    }
+}
+
+const FAILED: u8 = 125;
+const UNSTARTED: u8 = 126;
+const MISSING: u8 = 127;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -20,7 +20,8 @@ use widelane_steer::{
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Count this process, or threads of this name, as wide, too; may be given several times
-    #[arg(long = "wide", value_name = "PID|NAME")]
+    #[arg(long = "wide", value_name = "PID|NAME",
+        value_parser = clap::builder::NonEmptyStringValueParser::new())]
     wide: Vec<String>,
 
     /// Count only what --wide names as wide, and do not look at registers
@@ -345,6 +346,7 @@ mod tests {
             name: name.into(),
             from: "0-1".parse().unwrap(),
             to: "1".parse().unwrap(),
+            why: Why::Wide,
         }
     }
 
@@ -354,7 +356,7 @@ mod tests {
             tid: 7,
             name: "a\x1bb\nc".into(),
             error: "no".into(),
-            why: Why::Wide,
+        };
         for event in [moved("a\x1bb\nc"), refused] {
             let text = event_text(&event, false, false).unwrap();
             assert!(text.contains("a?b?c (7)"), "{text}");
@@ -365,7 +367,6 @@ mod tests {
     #[test]
     fn a_move_is_told_with_its_reason() {
         let event = moved("openssl");
-        };
         assert_eq!(
             event_text(&event, false, true).unwrap(),
             "would move openssl (7) from CPU 0-1 to 1: uses wide registers\n"

@@ -226,16 +226,62 @@ fn a_program_is_run_on_its_side_and_its_status_passed_on() {
     let Some(all) = cpus() else { return };
     assert!(shown(&wide).and(&shown(&scalar)).is_empty());
     assert_eq!(shown(&wide).count() + shown(&scalar).count(), all.len());
+}
 
-    let missing = widelane()
-        .args(["run", "--wide", "--state-dir"])
-        .arg(folder.path())
-        .args(["--", "no-such-program"])
-        .output()
-        .unwrap();
-    let complaint = String::from_utf8_lossy(&missing.stderr);
-    assert_eq!(missing.status.code(), Some(1));
+#[test]
+fn a_program_that_cannot_be_started_has_the_status_that_shells_give() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |state: &Path, program: &Path| {
+        let mut command = widelane();
+        command.args(["run", "--wide", "--state-dir"]).arg(state);
+        let output = command.arg("--").arg(program).output().unwrap();
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(complaint.starts_with("widelane: "), "{complaint}");
+        (output.status.code(), complaint)
+    };
+    let (status, complaint) = run(folder.path(), Path::new("no-such-program"));
+    assert_eq!(status, Some(127));
     assert!(complaint.contains("no-such-program"), "{complaint}");
+    assert_eq!(run(folder.path(), folder.path()).0, Some(126));
+    let nowhere = folder.path().join("missing/too");
+    assert_eq!(run(&nowhere, Path::new("true")).0, Some(125));
+}
+
+/// `nohup` and shells with jobs in the background rely on it.
+#[test]
+fn ignored_signals_stay_ignored() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP USR1; exec \"$@\"", "sh"]);
+    command.arg(widelane().get_program());
+    command
+        .args(["run", "--wide", "--state-dir"])
+        .arg(folder.path());
+    command.args(["--", "grep", "SigIgn", "/proc/self/status"]);
+    let said = text(&command.output().unwrap());
+    let mask = said.split_whitespace().last().unwrap();
+    let mask = u64::from_str_radix(mask, 16).unwrap();
+    assert_eq!(mask & 0b10_0000_0001, 0b10_0000_0001, "{said}");
+}
+
+#[test]
+fn what_is_named_must_be_there() {
+    let complaint = |arguments: &[&str]| {
+        let mut command = widelane();
+        command
+            .args(["steer", "--dry-run", "--named-only"])
+            .args(arguments);
+        let output = command.args(["--duration", "0.1"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    if cpus().is_none() {
+        return;
+    }
+    let no_cpu = complaint(&["--wide", "1", "--cores", "1023"]);
+    assert!(no_cpu.contains("CPUs 1023"), "{no_cpu}");
+    let no_process = complaint(&["--wide", "1", "--only", "2147483647"]);
+    assert!(no_process.contains("process 2147483647"), "{no_process}");
 }
 
 /// What runs in a container from outside has a session leader that the container does not see.

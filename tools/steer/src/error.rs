@@ -60,6 +60,20 @@ pub enum SteerError {
     /// There is nothing to choose from.
     #[error("this machine has one core, so that nothing can be kept apart")]
     OneCore,
+    /// What was named to choose from is not there.
+    #[error("none of the CPUs {named} is there; this machine has {there}")]
+    NoSuchCpus {
+        /// Those that were named, as a list.
+        named: String,
+        /// Those that are online.
+        there: String,
+    },
+    /// A process that was named is not there.
+    #[error("there is no process {pid}")]
+    NoProcess {
+        /// Its number.
+        pid: i32,
+    },
     /// Nothing tells who is wide.
     #[error("cannot tell who uses wide registers: {reason}")]
     Sensor {

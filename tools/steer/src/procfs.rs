@@ -1,6 +1,7 @@
 //! Threads and cores, as the kernel shows them under `/proc` and `/sys`.
 
 use crate::policy::ThreadId;
+use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -61,8 +62,7 @@ pub(crate) fn tasks() -> io::Result<Vec<Task>> {
 
 /// When `tid` started, if there is such a thread.
 pub(crate) fn start_of(tid: i32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
-    Stat::parse(&text).map(|stat| stat.start)
+    Stat::read(Path::new(&format!("/proc/{tid}"))).map(|stat| stat.start)
 }
 
 /// This process.
@@ -76,9 +76,7 @@ pub(crate) fn own_id() -> io::Result<ThreadId> {
 /// namespace.
 pub(crate) fn own_session() -> i32 {
     // As everybody's else: rustix's `getsid` takes the kernel's 0 for impossible and panics.
-    let stat = fs::read_to_string("/proc/self/stat").ok();
-    stat.and_then(|text| Stat::parse(&text))
-        .map_or(0, |stat| stat.session)
+    Stat::read(Path::new("/proc/self")).map_or(0, |stat| stat.session)
 }
 
 /// This boot, by a number that no other boot has.
@@ -121,9 +119,17 @@ pub(crate) fn time_of_a_move() -> Option<Duration> {
     std::thread::spawn(moves).join().ok().flatten()
 }
 
-/// The cores that are online, each with its hyperthreads, in ascending order of their first.
+/// The cores that are online, each with its hyperthreads, in ascending order of their first. Where
+/// `/sys` is not to be seen, each CPU counts as a core.
 pub(crate) fn cores() -> io::Result<Vec<Cpus>> {
-    let online = Cpus::read(Path::new("/sys/devices/system/cpu/online"))?;
+    let online = match Cpus::read(Path::new("/sys/devices/system/cpu/online")) {
+        Ok(online) => online,
+        Err(_) => counted(&fs::read_to_string("/proc/stat")?),
+    };
+    if online.is_empty() {
+        let none = "neither /sys/devices/system/cpu nor /proc/stat lists any";
+        return Err(io::Error::other(none));
+    }
     let mut cores: Vec<Cpus> = Vec::new();
     for cpu in online.iter() {
         if !cores.iter().any(|core| core.has(cpu)) {
@@ -166,9 +172,22 @@ pub(crate) fn cpuset_cpus(name: &str) -> Option<Cpus> {
     None
 }
 
+/// What this process has used of CPUs so far.
+pub(crate) fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+/// The signals that this process ignores, signal 1 in the lowest bit. None if the system does not
+/// tell.
+pub(crate) fn ignored_signals() -> u64 {
+    let status = fs::read("/proc/self/status").unwrap_or_default();
+    ignored(&String::from_utf8_lossy(&status)).unwrap_or(0)
+}
+
 fn task(pid: i32, folder: &Path) -> Option<Task> {
     let tid = decimal(&folder.file_name()?.to_string_lossy())?;
-    let stat = Stat::parse(&fs::read_to_string(folder.join("stat")).ok()?)?;
+    let stat = Stat::read(folder)?;
     if stat.flags & KERNEL_BOUND != 0 || !ORDINARY.contains(&stat.policy) || stat.dead {
         return None;
     }
@@ -205,6 +224,13 @@ struct Stat {
 }
 
 impl Stat {
+    /// That of a process or thread, by its folder.
+    fn read(folder: &Path) -> Option<Self> {
+        // The name in it is bytes, and need not be text.
+        let bytes = fs::read(folder.join("stat")).ok()?;
+        Self::parse(&String::from_utf8_lossy(&bytes))
+    }
+
     /// The name is in parentheses and may hold any character, parentheses too.
     fn parse(text: &str) -> Option<Self> {
         let (before, after) = text.rsplit_once(") ")?;
@@ -224,6 +250,18 @@ impl Stat {
             policy: count(41)?,
         })
     }
+}
+
+fn ignored(status: &str) -> Option<u64> {
+    let mask = |line: &str| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok();
+    status.lines().find_map(mask)
+}
+
+/// The CPUs that `/proc/stat` has a line of.
+fn counted(stat: &str) -> Cpus {
+    let cpu = |line: &str| line.strip_prefix("cpu")?.split(' ').next()?.parse().ok();
+    let cpus = stat.lines().filter_map(cpu);
+    cpus.filter(|&cpu: &usize| cpu < Cpus::MOST).collect()
 }
 
 fn schedstat(text: &str) -> Option<(u64, u64)> {
@@ -270,6 +308,38 @@ mod tests {
         for end in 0..text.len() - 20 {
             assert_eq!(Stat::parse(&text[..end]), None, "{end}");
         }
+    }
+
+    #[test]
+    fn a_name_need_not_be_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let fields = "R 1 7 7 0 -1 0 0 0 0 0 3 4 0 0 20 0 1 0 99 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 \
+            17 1 0 0\n";
+        let text = [&b"7 (\xff\xfe) "[..], fields.as_bytes()].concat();
+        fs::write(folder.path().join("stat"), text).unwrap();
+        let stat = Stat::read(folder.path()).unwrap();
+        assert_eq!((stat.start, stat.ticks), (99, 7));
+    }
+
+    #[test]
+    fn without_sys_the_cpus_are_those_that_are_counted() {
+        let stat = "cpu  9 0 9\ncpu0 4 0 4\ncpu2 5 0 5\ncpu99999 1\nintr 7\n";
+        assert_eq!(counted(stat), "0,2".parse().unwrap());
+        let online = cores().unwrap();
+        let online = online
+            .iter()
+            .fold(Cpus::default(), |all, core| all.or(core));
+        assert_eq!(counted(&fs::read_to_string("/proc/stat").unwrap()), online);
+    }
+
+    #[test]
+    fn ignored_signals_are_read_or_none() {
+        assert_eq!(
+            ignored("Name:\tx\nSigIgn:\t0000000180000001\n"),
+            Some(0x1_8000_0001)
+        );
+        assert_eq!(ignored("SigIgn:\tx\n"), None);
+        assert_eq!(ignored(""), None);
     }
 
     #[test]

@@ -5,7 +5,6 @@ use crate::procfs;
 use crate::sensor::Sensor;
 use crate::steering::{Event, Options, Scope, Steering, Summary};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, wait};
-use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::signal::{
     SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
 };
@@ -55,9 +54,8 @@ pub fn steer(
             tell(Event::Overruled { pid });
             break;
         }
-        let spent = processor_time();
         steering.round(tell)?;
-        next = Instant::now() + pause(interval, spent);
+        next = Instant::now() + pause(interval, steering.looking());
     }
     Ok(steering.finish())
 }
@@ -119,13 +117,12 @@ pub fn run(
             Ok(origin) => pass_on(&origin, child),
             Err(RecvTimeoutError::Disconnected) => thread::sleep(interval),
             Err(RecvTimeoutError::Timeout) => {
-                let spent = processor_time();
                 if let Err(error) = steering.round(tell) {
                     tell(Event::Failed {
                         error: error.to_string(),
                     });
                 }
-                next = Instant::now() + pause(interval, spent);
+                next = Instant::now() + pause(interval, steering.looking());
             }
         }
     };
@@ -135,16 +132,9 @@ pub fn run(
     })
 }
 
-/// How long to wait after a round that began when this process had used `spent` of a CPU.
-fn pause(interval: Duration, spent: Duration) -> Duration {
-    let taken = processor_time().saturating_sub(spent);
-    interval.max(taken * (WORTH - 1))
-}
-
-/// What this process has used of CPUs so far.
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::try_from(time).unwrap_or_default()
+/// How long to wait after a round in which looking took so long.
+fn pause(interval: Duration, looking: Duration) -> Duration {
+    interval.max(looking * (WORTH - 1))
 }
 
 /// Waits for all children that have ended, adopted ones too; the status of `child` if it is among
@@ -172,11 +162,17 @@ fn pass_on(origin: &Origin, child: Pid) {
 }
 
 /// Catches signals from now on; the thread that does so ends with this process.
+///
+/// Those that were ignored when this process began stay so, for a program that it starts, too: that
+/// is what `nohup` and shells with jobs in the background rely on.
 fn catch(signals: &[i32]) -> Result<Receiver<Origin>, SteerError> {
     let failed = |source| SteerError::System {
         what: "signals",
         source,
     };
+    let ignored = procfs::ignored_signals();
+    let signals = signals.iter().copied();
+    let signals = signals.filter(|signal| ignored >> (signal - 1) & 1 == 0);
     let mut signals = SignalsInfo::<WithOrigin>::new(signals).map_err(failed)?;
     let (sender, receiver) = mpsc::channel();
     thread::Builder::new()
@@ -201,11 +197,9 @@ mod tests {
 
     #[test]
     fn looking_takes_a_bounded_share_of_a_cpu() {
-        let interval = Duration::from_millis(20);
-        let spent = processor_time();
-        assert!(pause(interval, spent + Duration::from_secs(3600)) == interval);
-        // As if a round had taken all that this process has used so far.
-        let used = processor_time();
-        assert!(pause(interval, Duration::ZERO) >= interval.max(used * (WORTH - 1)));
+        let ms = Duration::from_millis;
+        assert_eq!(pause(ms(20), ms(0)), ms(20));
+        assert_eq!(pause(ms(250), ms(5)), ms(250));
+        assert_eq!(pause(ms(250), ms(100)), ms(4900));
     }
 }

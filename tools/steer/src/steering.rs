@@ -120,6 +120,7 @@ pub struct Steering {
     /// Whether the file says less than the records.
     unsaved: bool,
     vector: (Cpus, bool),
+    looking: Duration,
     summary: Summary,
 }
 
@@ -148,9 +149,22 @@ impl Steering {
     ///
     /// # Errors
     ///
-    /// When another steerer is at work, or there is no place for the state file.
+    /// When another steerer is at work, there is no place for the state file, or processes or CPUs
+    /// are named that are not there.
     pub fn begin(options: Options, sensor: Box<dyn Sensor>) -> Result<Self, SteerError> {
         let system = |what| move |source| SteerError::System { what, source };
+        let there = union(&procfs::cores().map_err(system("the CPUs"))?);
+        if let Some(named) = options.limits.candidates
+            && named.and(&there).is_empty()
+        {
+            let [named, there] = [named, there].map(|cpus| cpus.to_string());
+            return Err(SteerError::NoSuchCpus { named, there });
+        }
+        if let Scope::Only(pids) = &options.scope
+            && let Some(&pid) = pids.iter().find(|&&pid| procfs::start_of(pid).is_none())
+        {
+            return Err(SteerError::NoProcess { pid });
+        }
         let keeper = match options.scope {
             _ if options.dry_run => None,
             Scope::Machine | Scope::Only(_) => {
@@ -173,6 +187,7 @@ impl Steering {
             refused: HashSet::new(),
             unsaved: true,
             vector: (Cpus::default(), false),
+            looking: Duration::ZERO,
             summary: Summary::default(),
         };
         steering.save()?;
@@ -186,6 +201,7 @@ impl Steering {
     /// When the system does not show threads any more, or the state file cannot be written. What
     /// was changed is still known and can be restored.
     pub fn round(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), SteerError> {
+        let began = procfs::processor_time();
         let system = |what| move |source| SteerError::System { what, source };
         let cores = procfs::cores().map_err(system("the CPUs"))?;
         let (tasks, sessions) = self.tasks()?;
@@ -219,12 +235,19 @@ impl Steering {
                 changes.push((task, place.affinity, place.why, back));
             }
         }
+        self.looking = procfs::processor_time().saturating_sub(began);
         self.save()?;
         for (task, to, why, back) in changes {
             self.change(task, to, why, back, tell);
         }
         self.summary.rounds += 1;
         Ok(())
+    }
+
+    /// The time on a CPU that the last round took to look and decide. What it took to move threads
+    /// is spent once, and not in every round.
+    pub fn looking(&self) -> Duration {
+        self.looking
     }
 
     /// The process of a steerer that has precedence over this one, which must end.

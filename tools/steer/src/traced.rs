@@ -63,14 +63,24 @@ impl Traced {
         let refused = |doing: &str, error: io::Error| SteerError::Sensor {
             reason: format!("{doing}: {error}; as root it works on most systems"),
         };
-        let tracing = FOLDERS.iter().map(Path::new).find(|folder| {
-            let listed = fs::read_dir(folder.join("instances"));
-            listed.is_ok()
-        });
-        let tracing = tracing.ok_or_else(|| {
-            let missing = io::Error::from(io::ErrorKind::PermissionDenied);
-            refused(FOLDERS[0], missing)
-        })?;
+        let listed = FOLDERS.map(|folder| fs::read_dir(Path::new(folder).join("instances")));
+        let found = listed.iter().position(Result::is_ok);
+        let denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+        let tracing = match found {
+            Some(at) => Path::new(FOLDERS[at]),
+            None if listed
+                .iter()
+                .flat_map(|listed| listed.as_ref().err())
+                .any(denied) =>
+            {
+                return Err(refused(FOLDERS[0], io::ErrorKind::PermissionDenied.into()));
+            }
+            None => {
+                return Err(SteerError::Sensor {
+                    reason: format!("there is no tracefs; mount -t tracefs nodev {}", FOLDERS[0]),
+                });
+            }
+        };
         if !tracing.join(EVENT).exists() {
             return Err(SteerError::Sensor {
                 reason: format!("this kernel has no tracepoint {EVENT}"),
