@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use std::borrow::Cow;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 /// Writes `text` to standard output and flushes it.
 ///
@@ -15,6 +15,12 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// Writes `text` to standard error; when even that fails, there is nobody left to tell.
 pub(crate) fn complain(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Whether standard output is a terminal on which a picture can replace the one before.
+pub(crate) fn is_renewable() -> bool {
+    let term = std::env::var_os("TERM").unwrap_or_default();
+    io::stdout().is_terminal() && !term.is_empty() && term != "dumb"
 }
 
 /// A name in a line for people. Names are chosen by whoever runs a program or makes a file: nothing

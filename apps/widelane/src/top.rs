@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::usage::seconds;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::io::{IsTerminal, stdin, stdout};
+use std::io::{IsTerminal, stdin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -48,8 +48,7 @@ pub(crate) struct Args {
 /// Runs it.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let set = |name| std::env::var_os(name).filter(|value: &std::ffi::OsString| !value.is_empty());
-    let dumb = set("TERM").is_none_or(|term| term == "dumb");
-    let terminal = stdin().is_terminal() && stdout().is_terminal() && !dumb;
+    let terminal = stdin().is_terminal() && output::is_renewable();
     let renewed = terminal && !args.once && !args.json;
     let options = Options {
         metrics: args.metrics.clone(),

@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     {
         output::complain(&format!("widelane: polls, for eBPF failed: {why}\n"));
     }
-    let screen = Screen::open(table)?;
+    let screen = Screen::open(table && !args.once)?;
     let mut evidence = Evidence::new();
     evidence.look_ahead();
     let mut sums = show::Sums::default();

@@ -1,5 +1,5 @@
-//! `widelane top` on a terminal: what is shown at which size, and that the terminal is given back
-//! however the program ends.
+//! `widelane top` and `usage` on a terminal: what is shown at which size, and that the terminal is
+//! given back however the program ends.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
@@ -81,6 +81,30 @@ fn a_dumb_terminal_gets_plain_text() {
         seen.starts_with("handshakes ") && !seen.contains('\x1b'),
         "{seen:?}"
     );
+}
+
+/// A table of users is renewed on a terminal that can do so, unless there will be no other.
+#[test]
+fn the_only_table_of_users_is_plain_text() {
+    for (option, term) in [("--once", "xterm"), ("--count=1", "dumb")] {
+        let Some(mut terminal) = Terminal::new(80, 24) else {
+            return;
+        };
+        let mut usage = setsid(env!("CARGO_BIN_EXE_widelane").as_ref());
+        usage.args(["usage", "--method", "poll", "--interval", "0.1", option]);
+        let mut usage = terminal.run(usage.env("TERM", term));
+        let status = terminal.end(&mut usage);
+        let seen = terminal.seen();
+        if status.code() == Some(1) && seen.contains("AVX-512") {
+            println!("SKIP: {}", seen.trim());
+            return;
+        }
+        assert_eq!(status.code(), Some(0), "{seen:?}");
+        assert!(
+            seen.starts_with("512-bit") && !seen.contains('\x1b'),
+            "{seen:?}"
+        );
+    }
 }
 
 #[test]

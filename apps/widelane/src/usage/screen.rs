@@ -5,7 +5,7 @@ use crate::output;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::io::{IsTerminal, Read, stdin, stdout};
+use std::io::{Read, stdin, stdout};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
@@ -20,13 +20,14 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// With `table`, tables replace each other if standard output is a terminal, and q ends.
-    pub(crate) fn open(table: bool) -> Result<Self, Failure> {
+    /// With `tables`, they replace each other if standard output is a terminal that can do so, and q
+    /// ends.
+    pub(crate) fn open(tables: bool) -> Result<Self, Failure> {
         let (signals, raised) = UnixStream::pair()?;
         for signal in [SIGINT, SIGTERM] {
             signal_hook::low_level::pipe::register(signal, raised.try_clone()?)?;
         }
-        let live = table && stdout().is_terminal();
+        let live = tables && output::is_renewable();
         let mut keys = None;
         if live && let Ok(settings) = tcgetattr(stdin()) {
             let mut single = settings.clone();
