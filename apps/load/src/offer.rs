@@ -279,6 +279,8 @@ impl Identity {
                     &self.key,
                     format!("it does not belong to {}", self.certificate.display()),
                 ),
+                // rustls calls a reason that is not its own unexpected.
+                TlsError::General(reason) => wrong(&self.key, reason),
                 error => wrong(&self.key, error.to_string()),
             })
     }

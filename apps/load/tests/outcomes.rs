@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Identity, Server, answer, plan_for, shake, wait_for_close};
+use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -560,33 +561,50 @@ fn servers_that_close_in_their_own_way_are_not_failures() {
 fn no_port_of_ours_is_left_in_time_wait() {
     for (close, leaves_some) in [(Close::Reset, false), (Close::Fin, true)] {
         let server = Server::tls(Identity::new().config(&[]));
-        let address = server.address;
+        // The port may have been another program's until a moment ago.
+        let before = in_time_wait();
         let mut plan = server.plan();
         plan.limit = Some(20);
         plan.close = close;
         assert_eq!(run(&plan).expect("a run").completed, 20);
-        let (ours, theirs) = in_time_wait(address);
+        let after = in_time_wait();
+        let new: Vec<_> = after.difference(&before).collect();
+        let address = in_table(server.address);
+        let ours = new.iter().filter(|pair| pair.peer == address).count();
+        let theirs = new.iter().filter(|pair| pair.own == address).count();
         assert_eq!(ours, 0, "{close:?}: sockets of the client in TIME_WAIT");
         assert_eq!(theirs > 0, leaves_some, "{close:?}: {theirs} of the server");
     }
 }
 
-/// Sockets in TIME_WAIT whose peer, and who themselves, have this address.
-fn in_time_wait(server: SocketAddr) -> (usize, usize) {
+/// The addresses of a socket, as the kernel's table has them.
+#[derive(PartialEq, Eq, Hash)]
+struct Pair {
+    own: String,
+    peer: String,
+}
+
+/// All sockets in TIME_WAIT.
+fn in_time_wait() -> HashSet<Pair> {
     let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux");
-    let port = format!(":{:04X}", server.port());
-    let waiting: Vec<Vec<&str>> = table
+    let rows = table
         .lines()
-        .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>())
-        .filter(|columns| columns[3] == "06")
-        .collect();
-    let count = |column: usize| {
-        waiting
-            .iter()
-            .filter(|row| row[column].ends_with(&port))
-            .count()
+        .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    rows.filter(|columns| columns[3] == "06")
+        .map(|columns| Pair {
+            own: columns[1].to_owned(),
+            peer: columns[2].to_owned(),
+        })
+        .collect()
+}
+
+/// An address as in /proc/net/tcp.
+fn in_table(address: SocketAddr) -> String {
+    let SocketAddr::V4(address) = address else {
+        panic!("the table is of IPv4");
     };
-    (count(2), count(1))
+    let number = u32::from_ne_bytes(address.ip().octets());
+    format!("{number:08X}:{:04X}", address.port())
 }
 
 #[test]
