@@ -13,7 +13,9 @@ use zeroize::Zeroize;
 
 use crate::jobs::{Failure, run};
 
-/// Loads private keys: those that have lanes into our own types, the others into aws-lc-rs's.
+/// Loads private keys: those that have lanes into our own types, the others into aws-lc-rs's. Those
+/// are keys of other kinds and sizes, and of encodings that only AWS-LC reads, such as elliptic-curve
+/// keys with explicit parameters: they sign one by one.
 pub(crate) struct Keys {
     engine: Engine,
 }
@@ -33,12 +35,16 @@ impl Keys {
             Self::load_as::<ed25519::PrivateKey>,
             Self::load_as::<mldsa::PrivateKey>,
         ];
+        let theirs = || aws_lc_rs::sign::any_supported_type(der);
         for load_as in kinds {
-            if let Some(key) = load_as(self, der)? {
-                return Ok(key);
+            match load_as(self, der) {
+                Ok(Some(key)) => return Ok(key),
+                Ok(None) => {}
+                // If they refuse it as well, ours is the better reason.
+                Err(refused) => return theirs().map_err(|_| refused),
             }
         }
-        aws_lc_rs::sign::any_supported_type(der)
+        theirs()
     }
 
     fn load_as<K: PrivateKey>(
