@@ -214,13 +214,17 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     } else {
         output::print(&report.to_string())?;
     }
-    if report.completed == 0 && !report.interrupted {
-        return Err(Failure::Failed(format!(
-            "not one of {} handshakes completed",
-            report.attempted
-        )));
+    match report.attempted {
+        _ if report.completed > 0 || report.interrupted => Ok(()),
+        0 => Err(Failure::Failed(
+            "no handshake was begun in the time measured; measure longer with --duration, or leave \
+             the generator a CPU of its own with --cpus"
+                .into(),
+        )),
+        attempted => Err(Failure::Failed(format!(
+            "not one of {attempted} handshakes completed"
+        ))),
     }
-    Ok(())
 }
 
 fn plan(args: Args) -> Result<Plan, Failure> {
