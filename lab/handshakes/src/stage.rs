@@ -11,6 +11,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// Which programs run on which CPUs.
@@ -198,11 +199,11 @@ impl Stage {
             let report = self.figures(&mut command)?;
             Ok((report, contender.server.cpu_time().zip(before)))
         })?;
-        // The generator reports a rate without the warm-up, in which it was much the same.
-        let handshakes = report["handshakes_per_s"].as_f64().unwrap_or(0.0) * (warmup + seconds);
-        let each = spent
-            .filter(|_| handshakes > 0.0)
-            .map(|(after, before)| after.saturating_sub(before).as_secs_f64() * 1e6 / handshakes);
+        let rate = report["handshakes_per_s"].as_f64().unwrap_or(0.0);
+        let each = spent.and_then(|(after, before)| {
+            let spent = after.saturating_sub(before);
+            cpu_of_each(spent, rate, warmup + seconds, drive)
+        });
         report[SERVER_CPU] = json!(each);
         Ok(report)
     }
@@ -293,6 +294,19 @@ fn twice<T>(mut run: impl FnMut() -> Result<T, TrialError>) -> Result<T, TrialEr
     }
 }
 
+/// A server's CPU time for a handshake, in microseconds, if it has `spent` so much on a turn of this
+/// rate and length.
+///
+/// The generator's rate is without the warm-up, in which it was much the same. What was in flight when
+/// the turn ended is completed after it, and the server spends time on that as well.
+fn cpu_of_each(spent: Duration, rate: f64, seconds: f64, drive: Drive) -> Option<f64> {
+    let left = match drive {
+        Drive::Closed(in_flight) => in_flight as f64,
+        Drive::Open(_) => 0.0,
+    };
+    (rate > 0.0).then(|| spent.as_secs_f64() * 1e6 / (rate * seconds + left))
+}
+
 /// The same offer for every server: one suite, and what the condition says, so that no side's
 /// preferences decide.
 const OFFER: &[&str] = &[
@@ -320,6 +334,15 @@ mod tests {
             command: "load".into(),
             reason: "it failed".into(),
         }
+    }
+
+    #[test]
+    fn what_is_in_flight_at_the_end_is_paid_for_as_well() {
+        let spent = Duration::from_millis(500);
+        let each = |rate, drive| cpu_of_each(spent, rate, 0.5, drive);
+        assert_eq!(each(1872.0, Drive::Closed(64)), Some(500.0));
+        assert_eq!(each(2000.0, Drive::Open(2000.0)), Some(500.0));
+        assert_eq!(each(0.0, Drive::Closed(64)), None);
     }
 
     #[test]
