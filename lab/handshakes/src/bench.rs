@@ -3,7 +3,7 @@
 use crate::condition::Condition;
 use crate::machine;
 use crate::memory;
-use crate::record::{MOMENT, Record};
+use crate::record::Record;
 use crate::servers::{self, Contender, Side};
 use crate::speed;
 use crate::stage::{Drive, SERVER_CPU, Stage, TrialError, raise_descriptors};
@@ -64,18 +64,14 @@ pub fn bench(
     if stage.options.nginx.is_some() {
         sides.push(Side::Nginx);
     }
-    let started = machine::now(MOMENT);
+    let (record, machine) = Record::begin(stage, &plan.records, "", &plan.command)?;
     let mut bench = Bench {
         stage,
         plan,
-        record: Record::create(&plan.records, &started, "")?,
+        record,
         progress,
         summary: String::new(),
     };
-    let machine = machine::describe(&stage.options)?;
-    bench
-        .record
-        .begin(stage, &plan.command, &started, &machine)?;
     let _ = writeln!(
         bench.summary,
         "{}; servers on CPU {}, load on CPU {}. Load average at the start: {}.\n",

@@ -6,8 +6,8 @@
 //! turns between the servers, and report medians over the rounds.
 //!
 //! It is not a load generator (that is `widelane load`) and not a benchmark of single operations
-//! (that is `widelane speed`, to which [`speed()`] only adds a record). It uses no crate of ours, only the `widelane` binary, as a user
-//! would.
+//! (that is `widelane speed`, to which [`speed()`] only adds a record). What it measures it uses as a
+//! user would, by the `widelane` binary; of our crates only `affinity`.
 //!
 //! What is alike for all sides, and why (see `servers`): TLS 1.3 with AES-128-GCM, no session
 //! tickets, one worker on the same CPU, no access log. A handshake-only client says

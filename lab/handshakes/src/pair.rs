@@ -2,8 +2,7 @@
 //! a machine whose speed wanders by more than that.
 
 use crate::condition::Condition;
-use crate::machine;
-use crate::record::{MOMENT, Record};
+use crate::record::Record;
 use crate::servers::{self, Side};
 use crate::stage::{Drive, SERVER_CPU, Stage, TrialError};
 use crate::summary::{median, median_of, ratios, sum_of, table, whole};
@@ -57,12 +56,9 @@ pub fn pair(
     plan: &PairPlan,
     mut progress: impl FnMut(&str),
 ) -> Result<(PathBuf, String), TrialError> {
-    let started = machine::now(MOMENT);
     let [one, other] = plan.sides.map(Side::id);
     let what = format!("{one} {other} {}", plan.in_flight);
-    let mut record = Record::create(&plan.records, &started, &what)?;
-    let machine = machine::describe(&stage.options)?;
-    record.begin(stage, &plan.command, &started, &machine)?;
+    let (mut record, _) = Record::begin(stage, &plan.records, &what, &plan.command)?;
     let mut contenders = [
         servers::start(stage, plan.sides[0])?,
         servers::start(stage, plan.sides[1])?,

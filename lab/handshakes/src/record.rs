@@ -14,9 +14,48 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// A record whose first line says what was called, when, and on which machine, which is given
+    /// beside it. `what` tells its file from others of the day.
+    pub(crate) fn begin(
+        stage: &Stage,
+        folder: &Path,
+        what: &str,
+        command: &str,
+    ) -> Result<(Self, Value), TrialError> {
+        let started = machine::now(MOMENT);
+        let machine = machine::describe(&stage.options)?;
+        let mut record = Self::create(folder, &started, what)?;
+        let conditions = stage.options.conditions.iter().map(|one| one.id());
+        record.line(&json!({
+            "kind": "run",
+            "schema": SCHEMA,
+            "command": command,
+            "started": started,
+            "machine": machine,
+            "conditions": conditions.collect::<Vec<_>>(),
+            "notes": stage.options.notes,
+        }))?;
+        Ok((record, machine))
+    }
+
+    pub(crate) fn line(&mut self, value: &Value) -> Result<(), TrialError> {
+        writeln!(self.file, "{value}").map_err(record_failed)
+    }
+
+    /// The last line: what people were shown. Gives the file's path.
+    pub(crate) fn end(mut self, summary: &str) -> Result<PathBuf, TrialError> {
+        self.line(&json!({
+            "kind": "end",
+            "ended": machine::now(MOMENT),
+            "load_average": fs::read_to_string("/proc/loadavg").ok(),
+            "summary": summary.lines().collect::<Vec<_>>(),
+        }))?;
+        Ok(self.path)
+    }
+
     /// Named after the day, the CPU and `what` is compared, and numbered from the second of a name
     /// on: no run overwrites the record of another one.
-    pub(crate) fn create(folder: &Path, started: &str, what: &str) -> Result<Self, TrialError> {
+    fn create(folder: &Path, started: &str, what: &str) -> Result<Self, TrialError> {
         let date = started.split('T').next().unwrap_or(started);
         let name = slug(&format!("{date} {} {what}", machine::cpu_model()));
         fs::create_dir_all(folder).map_err(record_failed)?;
@@ -33,41 +72,6 @@ impl Record {
                 Err(error) => return Err(record_failed(error)),
             }
         }
-    }
-
-    /// The first line: what was called, when, and on which machine.
-    pub(crate) fn begin(
-        &mut self,
-        stage: &Stage,
-        command: &str,
-        started: &str,
-        machine: &Value,
-    ) -> Result<(), TrialError> {
-        let conditions = stage.options.conditions.iter().map(|one| one.id());
-        self.line(&json!({
-            "kind": "run",
-            "schema": SCHEMA,
-            "command": command,
-            "started": started,
-            "machine": machine,
-            "conditions": conditions.collect::<Vec<_>>(),
-            "notes": stage.options.notes,
-        }))
-    }
-
-    pub(crate) fn line(&mut self, value: &Value) -> Result<(), TrialError> {
-        writeln!(self.file, "{value}").map_err(record_failed)
-    }
-
-    /// The last line: what people were shown. Gives the file's path.
-    pub(crate) fn end(mut self, summary: &str) -> Result<PathBuf, TrialError> {
-        self.line(&json!({
-            "kind": "end",
-            "ended": machine::now(MOMENT),
-            "load_average": fs::read_to_string("/proc/loadavg").ok(),
-            "summary": summary.lines().collect::<Vec<_>>(),
-        }))?;
-        Ok(self.path)
     }
 }
 
@@ -93,9 +97,9 @@ fn slug(name: &str) -> String {
 }
 
 /// How `date` is to write a moment.
-pub(crate) const MOMENT: &str = "+%Y-%m-%dT%H:%M:%SZ";
+const MOMENT: &str = "+%Y-%m-%dT%H:%M:%SZ";
 /// Raised when the meaning of a record's fields changes.
-const SCHEMA: u32 = 2;
+const SCHEMA: u32 = 3;
 
 #[cfg(test)]
 mod tests {

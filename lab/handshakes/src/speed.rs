@@ -1,7 +1,6 @@
 //! `widelane speed` with a record: machine and commit beside the raw samples.
 
-use crate::machine;
-use crate::record::{MOMENT, Record};
+use crate::record::Record;
 use crate::stage::{Stage, TrialError};
 use crate::summary::{table, whole};
 use serde_json::{Value, json};
@@ -45,10 +44,7 @@ pub fn speed(
     plan: &SpeedPlan,
     mut progress: impl FnMut(&str),
 ) -> Result<(PathBuf, String), TrialError> {
-    let started = machine::now(MOMENT);
-    let mut record = Record::create(&plan.records, &started, "speed")?;
-    let machine = machine::describe(&stage.options)?;
-    record.begin(stage, &plan.command, &started, &machine)?;
+    let (mut record, _) = Record::begin(stage, &plan.records, "speed", &plan.command)?;
     progress("operations a second, batched and single");
     let table = measure(stage, &plan.operations, plan.seconds, &mut record)?;
     Ok((record.end(&table)?, table))

@@ -285,8 +285,8 @@ fn find_nginx() -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Runs a program once more if it failed: where others use the machine as well, a turn of some tenths
-/// of a second can pass without one handshake.
+/// Runs a program once more if it failed: where others use the machine as well, a turn of some
+/// tenths of a second can pass without one handshake.
 fn twice<T>(mut run: impl FnMut() -> Result<T, TrialError>) -> Result<T, TrialError> {
     match run() {
         Err(TrialError::Run { .. }) => run(),
@@ -294,11 +294,11 @@ fn twice<T>(mut run: impl FnMut() -> Result<T, TrialError>) -> Result<T, TrialEr
     }
 }
 
-/// A server's CPU time for a handshake, in microseconds, if it has `spent` so much on a turn of this
-/// rate and length.
+/// A server's CPU time for a handshake, in microseconds, if it has `spent` so much on a turn of
+/// this rate and length.
 ///
-/// The generator's rate is without the warm-up, in which it was much the same. What was in flight when
-/// the turn ended is completed after it, and the server spends time on that as well.
+/// The generator's rate is without the warm-up, in which it was much the same. What was in flight
+/// when the turn ended is completed after it, and the server spends time on that as well.
 fn cpu_of_each(spent: Duration, rate: f64, seconds: f64, drive: Drive) -> Option<f64> {
     let left = match drive {
         Drive::Closed(in_flight) => in_flight as f64,
