@@ -7,6 +7,8 @@ use std::sync::{Arc, LazyLock};
 
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
 use rustls::ServerConnection;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
 use widelane_batching::{self as batching, Records};
@@ -16,7 +18,7 @@ use widelane_engine::{Engine, GiveBack, OperationCounters, Placement, StartError
 use widelane_rustls::{Driver, HandshakeError};
 
 use crate::config::{Batching, Fault, SigningBackend};
-use crate::stats::{encode_counters, encode_gauges};
+use crate::stats::encode_plain;
 use crate::tenants::Tenants;
 
 /// Where a server's public-key operations are done.
@@ -141,9 +143,9 @@ impl SigningSource {
 
     /// The engine's counters for a scrape.
     pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let enabled = i64::from(self.engine.is_some());
+        let enabled = ConstGauge::new(i64::from(self.engine.is_some()));
         let help = "1 if public-key operations are batched";
-        encode_gauges(encoder, &[("widelane_batching", help, enabled)])?;
+        encode_plain(encoder, [("widelane_batching", help, enabled)])?;
         let Some(engine) = &self.engine else {
             return Ok(());
         };
@@ -160,7 +162,8 @@ impl SigningSource {
                 cores.given_back as i64,
             ),
         ];
-        encode_gauges(encoder, &gauges)?;
+        let gauges = gauges.map(|(name, help, value)| (name, help, ConstGauge::new(value)));
+        encode_plain(encoder, gauges)?;
         let counters = [
             (
                 "widelane_vector_core_gives",
@@ -178,7 +181,8 @@ impl SigningSource {
                 cores.take_failures,
             ),
         ];
-        encode_counters(encoder, &counters)?;
+        let counters = counters.map(|(name, help, value)| (name, help, ConstCounter::new(value)));
+        encode_plain(encoder, counters)?;
         let operations = engine.counters();
         for (name, help, value) in SERIES {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;

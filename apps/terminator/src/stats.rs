@@ -260,35 +260,21 @@ impl Scrape {
     }
 }
 
-/// Encodes counters without labels: name, help and value of each.
-pub(crate) fn encode_counters(
+/// Encodes metrics without labels: name, help and value of each.
+pub(crate) fn encode_plain<M: EncodeMetric>(
     encoder: &mut DescriptorEncoder<'_>,
-    counters: &[(&str, &str, u64)],
+    metrics: impl IntoIterator<Item = (&'static str, &'static str, M)>,
 ) -> fmt::Result {
-    for &(name, help, value) in counters {
-        let counter = ConstCounter::new(value);
-        let kind = counter.metric_type();
-        counter.encode(encoder.encode_descriptor(name, help, None, kind)?)?;
-    }
-    Ok(())
-}
-
-/// The same for gauges.
-pub(crate) fn encode_gauges(
-    encoder: &mut DescriptorEncoder<'_>,
-    gauges: &[(&str, &str, i64)],
-) -> fmt::Result {
-    for &(name, help, value) in gauges {
-        let gauge = ConstGauge::new(value);
-        let kind = gauge.metric_type();
-        gauge.encode(encoder.encode_descriptor(name, help, None, kind)?)?;
+    for (name, help, metric) in metrics {
+        let kind = metric.metric_type();
+        metric.encode(encoder.encode_descriptor(name, help, None, kind)?)?;
     }
     Ok(())
 }
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let counters: [(&str, &str, u64); 7] = [
+        let counters: [(_, _, u64); 7] = [
             (
                 "widelane_connections_accepted",
                 "Connections accepted",
@@ -325,8 +311,9 @@ impl Collector for Scrape {
                 self.0.reloads_failed.load(Relaxed),
             ),
         ];
-        encode_counters(&mut encoder, &counters)?;
-        let gauges: [(&str, &str, i64); 3] = [
+        let counters = counters.map(|(name, help, value)| (name, help, ConstCounter::new(value)));
+        encode_plain(&mut encoder, counters)?;
+        let gauges: [(_, _, i64); 3] = [
             (
                 "widelane_connections",
                 "Live connections",
@@ -343,7 +330,8 @@ impl Collector for Scrape {
                 i64::from(self.0.is_draining()),
             ),
         ];
-        encode_gauges(&mut encoder, &gauges)?;
+        let gauges = gauges.map(|(name, help, value)| (name, help, ConstGauge::new(value)));
+        encode_plain(&mut encoder, gauges)?;
         self.handshakes(&mut encoder)?;
         self.durations(&mut encoder)?;
         let refusals =
