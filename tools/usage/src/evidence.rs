@@ -206,8 +206,8 @@ struct Question {
 
 impl Ord for Question {
     fn cmp(&self, other: &Self) -> Ordering {
-        let key = |question: &Self| (question.identity.length, question.places.clone());
-        key(other).cmp(&key(self))
+        let lengths = other.identity.length.cmp(&self.identity.length);
+        lengths.then_with(|| other.places.cmp(&self.places))
     }
 }
 
