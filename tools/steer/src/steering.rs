@@ -246,7 +246,7 @@ impl Steering {
 
     /// The time on a CPU that the last round took to look and decide. What it took to move threads
     /// is spent once, and not in every round.
-    pub fn looking(&self) -> Duration {
+    pub(crate) fn looking(&self) -> Duration {
         self.looking
     }
 
