@@ -14,8 +14,8 @@ use zeroize::Zeroize;
 use crate::jobs::{Failure, run};
 
 /// Loads private keys: those that have lanes into our own types, the others into aws-lc-rs's. Those
-/// are keys of other kinds and sizes, and of encodings that only AWS-LC reads, such as elliptic-curve
-/// keys with explicit parameters: they sign one by one.
+/// are keys of other kinds and sizes, and of encodings that only AWS-LC reads, such as
+/// elliptic-curve keys with explicit parameters: they sign one by one.
 pub(crate) struct Keys {
     engine: Engine,
 }

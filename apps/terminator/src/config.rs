@@ -74,8 +74,8 @@ pub struct Batching {
     /// long as the clock stays low after a pass. Never less than that once.
     #[serde(rename = "rest_seconds", deserialize_with = "optional_seconds")]
     pub rest: Option<Duration>,
-    /// Jobs of one operation that may wait, for each worker or for all vector cores together, before
-    /// new ones are refused.
+    /// Jobs of one operation that may wait, for each worker or for all vector cores together,
+    /// before new ones are refused.
     pub queue: usize,
     /// Which code computes.
     pub backend: SigningBackend,

@@ -109,9 +109,9 @@ impl Toll {
 }
 
 impl Clock {
-    /// A machine with much to lose, for tests and trials: what is published of a Xeon Gold 6130 with
-    /// all cores active. 2.8 GHz, 2.4 with 256-bit multiplications, 1.9 with 512-bit ones; halts and
-    /// tail of its generation.
+    /// A machine with much to lose, for tests and trials: what is published of a Xeon Gold 6130
+    /// with all cores active. 2.8 GHz, 2.4 with 256-bit multiplications, 1.9 with 512-bit ones;
+    /// halts and tail of its generation.
     pub const GOLD_6130: Self = Self {
         wide: Toll {
             depth: 0.32,

@@ -10,8 +10,7 @@
 //! * Every instruction is in a list: vector loads, stores, additions, logic, shifts and rotations
 //!   by constants, multiplications, permutations of registers, compares into masks, masked moves
 //!   between registers or from memory, and arithmetic on pointers and counters with constants.
-//!   Their time depends on no operand
-//!   (Intel, "Data Operand Independent Timing Instructions").
+//!   Their time depends on no operand (Intel, "Data Operand Independent Timing Instructions").
 //! * Nothing moves from vector or mask registers, or from memory, to general registers, and no
 //!   vector instruction of the list writes flags: general registers and flags are public.
 //! * Addresses are an argument, perhaps moved by constants, plus a constant; or constants relative

@@ -367,7 +367,8 @@ fn count(address: u64, bytes: &[u8], references: &mut References) -> ([u64; 6], 
     (counts, digit_products)
 }
 
-/// Rust symbols as their source spells them, without the hash. What a name can expand to is cut off.
+/// Rust symbols as their source spells them, without the hash. What a name can expand to is cut
+/// off.
 fn demangled(name: &str) -> String {
     let mut short = Short(String::new());
     // It fails where it is cut off.
