@@ -328,6 +328,22 @@ mod tests {
         none(refused_licences(&metadata, &deny).expect("deny.toml is TOML"));
     }
 
+    /// A record is for everybody: it names programs, and not the folders of whoever measured.
+    #[test]
+    fn records_name_no_folders() {
+        let records = root().join("lab/records");
+        let mut read = 0;
+        for entry in fs::read_dir(records).expect("the records") {
+            let path = entry.expect("an entry").path();
+            let text = fs::read_to_string(&path).expect("a record");
+            for line in text.lines() {
+                assert!(!line.contains(r#""command":"/"#), "{}", path.display());
+                read += 1;
+            }
+        }
+        assert!(read > 0, "no records were found");
+    }
+
     #[test]
     fn planted_unsafe_is_found() {
         let tree = tempfile::tempdir().expect("a temporary folder");

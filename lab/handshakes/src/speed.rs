@@ -4,6 +4,7 @@ use crate::record::Record;
 use crate::stage::{Stage, TrialError};
 use crate::summary::{table, whole};
 use serde_json::{Value, json};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -58,6 +59,8 @@ pub(crate) fn measure(
     record: &mut Record,
 ) -> Result<String, TrialError> {
     let mut command = Command::new(&stage.options.widelane);
+    // Its lines say how it was called: where it lies is nobody's business.
+    command.arg0("widelane");
     command.args(["speed", "--json", "--seconds", &seconds.to_string()]);
     command.args(["--cpu", &stage.options.server_cpu.to_string(), "--"]);
     command.args(operations);
