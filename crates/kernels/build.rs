@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use widelane_lanes::{Curve25519, Kernel, Width};
+use widelane_lanes::{Curve25519, Definition, Kernel, Width};
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -13,13 +13,13 @@ fn main() {
     let mut declarations = String::from("unsafe extern \"sysv64\" {\n");
     let mut rows = String::new();
     let mut count = 0;
-    for width in [Width::Ymm, Width::Zmm] {
-        // One piece of code, of one width, that begins a page: the kernels of an exponentiation
-        // fill most of the instruction cache, which holds each of its lines in few places. Side by
-        // side they share them evenly, and do so in every build.
+    for width in Width::ALL {
+        // The code of one width is one piece that begins a page. The kernels of an exponentiation
+        // fill most of the instruction cache, in which each address has few places. Neighbouring
+        // code uses the places evenly, and a fixed start makes that the same in every build.
         assembly.push_str("    .p2align 12\n");
         for kernel in Kernel::all() {
-            // A kernel whose bounds do not hold must not reach a program.
+            // A kernel whose bounds are not proved must not reach a program.
             let symbol = kernel.symbol(width);
             if let Err(error) = kernel.prove(width) {
                 panic!("{symbol} is not proved: {error}");

@@ -2,8 +2,8 @@
 //!
 //! [`Cpus`] is a set of CPU numbers, read and written as the kernel does. [`allowed`] and [`allow`]
 //! get and set the affinity of a thread, [`pin`] keeps the calling one on a single CPU.
-//! [`siblings`] says which CPUs are hyperthreads of one core, and [`kept_free`] where nobody should
-//! go uninvited.
+//! [`siblings`] says which CPUs are hyperthreads of one core, [`cores`] lists all cores, and
+//! [`kept_free`] the CPUs that are reserved for other work.
 //!
 //! What a CPU can do is `widelane-cpu`'s; who should run where is decided elsewhere.
 
@@ -14,6 +14,7 @@ mod cpus;
 pub use cpus::{Cpus, ParseCpusError};
 pub use rustix::process::Pid;
 
+use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -34,8 +35,8 @@ pub fn allowed(thread: Option<Pid>) -> io::Result<Cpus> {
 ///
 /// # Errors
 ///
-/// When there is no such thread, it is somebody else's, or none of the CPUs is online and in its
-/// cpuset.
+/// When there is no such thread, it belongs to another user, or none of the CPUs is online and in
+/// its cpuset.
 pub fn allow(thread: Option<Pid>, cpus: &Cpus) -> io::Result<()> {
     let mut set = CpuSet::new();
     cpus.iter().for_each(|cpu| set.set(cpu));
@@ -60,6 +61,37 @@ pub fn siblings(cpu: usize) -> Cpus {
 /// The CPUs that the system keeps free of what others do: isolated, or without ticks.
 pub fn kept_free() -> Cpus {
     listed("isolated").or(&listed("nohz_full"))
+}
+
+/// The cores that are online, each with its hyperthreads, in ascending order of their first. Where
+/// `/sys` is not to be seen, each CPU counts as a core.
+///
+/// # Errors
+///
+/// When the kernel lists no CPU.
+pub fn cores() -> io::Result<Vec<Cpus>> {
+    let online = match Cpus::read(Path::new("/sys/devices/system/cpu/online")) {
+        Ok(online) => online,
+        Err(_) => counted(&fs::read_to_string("/proc/stat")?),
+    };
+    if online.is_empty() {
+        let none = "neither /sys/devices/system/cpu nor /proc/stat lists any";
+        return Err(io::Error::other(none));
+    }
+    let mut cores: Vec<Cpus> = Vec::new();
+    for cpu in online.iter() {
+        if !cores.iter().any(|core| core.has(cpu)) {
+            cores.push(siblings(cpu).and(&online));
+        }
+    }
+    Ok(cores)
+}
+
+/// The CPUs that `/proc/stat` has a line of.
+fn counted(stat: &str) -> Cpus {
+    let cpu = |line: &str| line.strip_prefix("cpu")?.split(' ').next()?.parse().ok();
+    let cpus = stat.lines().filter_map(cpu);
+    cpus.filter(|&cpu: &usize| cpu < Cpus::MOST).collect()
 }
 
 /// None where the kernel has no such file.
@@ -97,5 +129,16 @@ mod tests {
     fn a_cpu_is_its_own_sibling() {
         assert!(siblings(0).has(0));
         assert_eq!(siblings(Cpus::MOST - 1), Cpus::from_iter([Cpus::MOST - 1]));
+    }
+
+    #[test]
+    fn without_sys_the_cpus_are_those_that_are_counted() {
+        let stat = "cpu  9 0 9\ncpu0 4 0 4\ncpu2 5 0 5\ncpu99999 1\nintr 7\n";
+        assert_eq!(counted(stat), "0,2".parse().expect("a list"));
+        let cores = cores().expect("there are some");
+        assert!(cores.iter().all(|core| !core.is_empty()));
+        let online = cores.iter().fold(Cpus::default(), |all, core| all.or(core));
+        let stat = fs::read_to_string("/proc/stat").expect("the kernel has it");
+        assert_eq!(counted(&stat), online);
     }
 }

@@ -41,6 +41,29 @@ impl Class {
         Self::Light512,
         Self::Heavy512,
     ];
+
+    /// Its name, in files, tables and flags alike.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Vector128 => "128",
+            Self::Light256 => "256-light",
+            Self::Heavy256 => "256-heavy",
+            Self::Light512 => "512-light",
+            Self::Heavy512 => "512-heavy",
+        }
+    }
+
+    /// The class of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.name() == name)
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
 }
 
 /// A licence level, and so a column of a turbo schedule.
@@ -52,6 +75,23 @@ pub enum Level {
     L1,
     /// The clock of 512-bit heavy code ("AVX-512").
     L2,
+}
+
+impl Level {
+    /// Its name, as Intel's events spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::L0 => "LVL0",
+            Self::L1 => "LVL1",
+            Self::L2 => "LVL2",
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
 }
 
 /// Processors that treat wide code alike.
@@ -130,7 +170,7 @@ impl Generation {
         }
     }
 
-    /// What a change of level costs, where somebody has measured it.
+    /// What a change of level costs, if it has been measured.
     ///
     /// Skylake and Cascade Lake: Khalil, bachelor's thesis (KIT, 2019), i9-7940X, medians, and
     /// Downs (2020) for the way back. Ice Lake: Intel (2021), ranges.
@@ -404,6 +444,15 @@ mod tests {
         assert_eq!(ice_lake, [l0, l0, l0, l1, l1, l2]);
         assert_eq!(Generation::Zen5.level(Class::Heavy512), l0);
         assert_eq!(Generation::Unknown.level(Class::Scalar), None);
+    }
+
+    #[test]
+    fn classes_are_found_by_the_names_that_they_show() {
+        for class in Class::ALL {
+            assert_eq!(Class::named(&class.to_string()), Some(class));
+        }
+        assert_eq!(Class::named("heavy512"), None);
+        assert_eq!(Level::L2.to_string(), "LVL2");
     }
 
     #[test]

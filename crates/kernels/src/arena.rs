@@ -40,8 +40,8 @@ impl<const L: usize> Arena<L> {
 
     /// Zeroises the vectors.
     pub fn wipe(&mut self) {
-        // At the speed of memory. The compiler may leave out what nobody reads again, which can
-        // only be because the arena is dropped: there it may not.
+        // At the speed of memory. The compiler may remove these stores only if the arena is dropped
+        // without another read; `drop` then zeroises, and the compiler must keep that.
         self.vectors().fill([0; L]);
     }
 }

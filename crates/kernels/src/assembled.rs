@@ -1,12 +1,17 @@
-//! Calls of assembled kernels: the one place where lengths become pointers.
+//! Calls of assembled kernels. Only here slices become pointers.
 #![allow(unsafe_code)]
 
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_lanes::{Kernel, Width};
+use widelane_cpu::Avx512Ifma;
+use widelane_lanes::{Definition, Kernel, Width};
+
+use crate::target::Target;
 
 /// A kernel that can be called on `L` lanes: as machine code, or in portable Rust.
+///
+/// Families of `widelane-lanes` have sets of kernels, such as `ModularKernels`; a set of these is
+/// what a caller holds, made once with [`Callable::new`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Callable<const L: usize> {
+pub struct Callable<const L: usize> {
     kernel: Kernel,
     /// Vectors of the kernel's arrays; unused places are zero.
     lens: [usize; MAX_ARRAYS],
@@ -16,24 +21,27 @@ pub(crate) struct Callable<const L: usize> {
     code: Code,
 }
 
-/// An array that a kernel writes. Of bytes, eight are a lane, the lowest first.
+/// An array that a kernel writes. Eight bytes are a lane, the lowest first.
 #[derive(Debug)]
-pub(crate) enum Written<'a, const L: usize> {
+pub enum Written<'a, const L: usize> {
+    /// Vectors.
     Lanes(&'a mut [[u64; L]]),
+    /// Bytes, at any address.
     Bytes(&'a mut [u8]),
 }
 
 /// An array that a kernel only reads.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Read<'a, const L: usize> {
+pub enum Read<'a, const L: usize> {
+    /// Vectors.
     Lanes(&'a [[u64; L]]),
+    /// Bytes, at any address.
     Bytes(&'a [u8]),
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Code {
-    /// An assembled function and the spill slots that it needs. The token of its width has been
-    /// seen.
+    /// An assembled function and the spill slots that it needs. A target of its width exists.
     #[cfg(target_arch = "x86_64")]
     Assembled {
         function: Function,
@@ -46,29 +54,14 @@ enum Code {
 type Function =
     unsafe extern "sysv64" fn(*mut u64, *mut u64, *mut u64, *mut u64, *mut u64, *mut u64);
 
-impl Callable<8> {
-    /// The kernel for 512-bit registers.
-    pub(crate) fn zmm(_: Avx512Ifma, kernel: impl Into<Kernel>) -> Self {
-        let kernel = kernel.into();
-        Self::new(kernel, assembled(kernel, Width::Zmm))
-    }
-}
-
-impl Callable<4> {
-    /// The kernel for 256-bit registers.
-    pub(crate) fn ymm(_: Avx512IfmaVl, kernel: impl Into<Kernel>) -> Self {
-        let kernel = kernel.into();
-        Self::new(kernel, assembled(kernel, Width::Ymm))
-    }
-}
-
 impl<const L: usize> Callable<L> {
-    /// The kernel in portable Rust.
-    pub(crate) fn model(kernel: impl Into<Kernel>) -> Self {
-        Self::new(kernel.into(), Code::Model)
-    }
-
-    fn new(kernel: Kernel, code: Code) -> Self {
+    /// The kernel on this target.
+    pub fn new(target: Target<L>, kernel: impl Into<Kernel>) -> Self {
+        let kernel = kernel.into();
+        let code = match target.width() {
+            Some(width) => assembled(kernel, width),
+            None => Code::Model,
+        };
         let specs = kernel.arrays(L);
         let mut lens = [0; MAX_ARRAYS];
         for (len, spec) in lens.iter_mut().zip(&specs) {
@@ -85,12 +78,12 @@ impl<const L: usize> Callable<L> {
     }
 
     /// Which kernel it is.
-    pub(crate) fn kernel(&self) -> Kernel {
+    pub fn kernel(&self) -> Kernel {
         self.kernel
     }
 
     /// Vectors of scratch space that a call needs.
-    pub(crate) fn slots(&self) -> usize {
+    pub fn slots(&self) -> usize {
         match self.code {
             #[cfg(target_arch = "x86_64")]
             Code::Assembled { slots, .. } => slots,
@@ -98,15 +91,15 @@ impl<const L: usize> Callable<L> {
         }
     }
 
-    /// Runs the kernel on the arrays that it writes and those that it only reads; `scratch` is left
-    /// with intermediate values.
+    /// Runs the kernel on the arrays that it writes and those that it only reads. Afterwards
+    /// `scratch` holds intermediate values.
     ///
     /// # Panics
     ///
     /// If an array has another length than the kernel's, or `scratch` is too short.
-    // Always: out of line, this code would compete with the kernels for the instruction cache.
+    // Inline always: a separate function would compete with the kernels for the instruction cache.
     #[inline(always)]
-    pub(crate) fn call<const W: usize, const N: usize>(
+    pub fn call<const W: usize, const N: usize>(
         &self,
         mut written: [&mut [[u64; L]]; W],
         read: [&[[u64; L]]; N],
@@ -120,11 +113,16 @@ impl<const L: usize> Callable<L> {
         for (len, &wanted) in lens.zip(&self.lens) {
             assert_eq!(len, wanted);
         }
+        #[cfg(feature = "fault-injection")]
+        let operands: [_; N] =
+            std::array::from_fn(|i| crate::faults::operand((self.kernel, W + i), read[i]));
+        #[cfg(feature = "fault-injection")]
+        let read = operands.each_ref().map(|operand| &**operand);
         match self.code {
             #[cfg(target_arch = "x86_64")]
             Code::Assembled { function, .. } => {
-                // The pointer to the scratch space comes after the arrays; what follows it is not
-                // looked at.
+                // The pointer to the scratch space comes after the arrays. The kernel ignores the
+                // arguments after it.
                 let mut pointers = [scratch.as_mut_ptr().cast::<u64>(); MAX_ARRAYS + 1];
                 for (pointer, array) in pointers.iter_mut().zip(&mut written) {
                     *pointer = array.as_mut_ptr().cast();
@@ -136,13 +134,18 @@ impl<const L: usize> Callable<L> {
                 // SAFETY: the lengths of all arrays were compared with the kernel's above, and a
                 // kernel addresses nothing beyond them, as its indices are constants within
                 // `Kernel::arrays`; it writes `written` and `scratch` only, which are borrowed
-                // mutably, so that they overlap nothing. The function exists only for a token of
-                // its width, so that the CPU has its instructions. It keeps the System V calling
-                // convention: besides vector and mask registers it changes argument registers and
-                // rax, which that convention lets it.
+                // mutably, so that they overlap nothing. A target of the function's width exists,
+                // which only a token gives, so that the CPU has its instructions. It keeps the
+                // System V calling convention: besides vector and mask registers it changes
+                // argument registers and rax, which that convention lets it.
                 unsafe { function(a, b, c, d, e, f) }
             }
-            Code::Model => self.kernel.model(&mut written, &read),
+            Code::Model => self.model(&mut written, &read),
+        }
+        #[cfg(feature = "fault-injection")]
+        for (i, array) in written.iter_mut().enumerate() {
+            let moment = crate::faults::Moment::Written;
+            crate::faults::position(moment, (self.kernel, i), array);
         }
     }
 
@@ -152,7 +155,7 @@ impl<const L: usize> Callable<L> {
     ///
     /// As [`call`](Self::call).
     #[inline(always)]
-    pub(crate) fn call_on_bytes<const W: usize, const N: usize>(
+    pub fn call_on_bytes<const W: usize, const N: usize>(
         &self,
         mut written: [Written<'_, L>; W],
         read: [Read<'_, L>; N],
@@ -191,7 +194,7 @@ impl<const L: usize> Callable<L> {
             Code::Model => {
                 let mut copies = written.each_ref().map(Written::lanes);
                 let read = read.map(Read::lanes);
-                self.kernel.model(
+                self.model(
                     &mut copies.each_mut().map(Vec::as_mut_slice),
                     &read.each_ref().map(Vec::as_slice),
                 );
@@ -200,6 +203,14 @@ impl<const L: usize> Callable<L> {
                 }
             }
         }
+    }
+
+    fn model(&self, written: &mut [&mut [[u64; L]]], read: &[&[[u64; L]]]) {
+        #[cfg(feature = "fault-injection")]
+        if crate::faults::is_planned() {
+            return self.kernel.model_of_faulty(written, read);
+        }
+        self.kernel.model(written, read);
     }
 }
 
@@ -274,6 +285,13 @@ impl<const L: usize> Callable<L> {
     }
 }
 
+/// Vectors of scratch space that are enough for each of these kernels.
+pub(crate) fn most_slots<'a, const L: usize>(
+    kernels: impl Iterator<Item = &'a Callable<L>>,
+) -> usize {
+    kernels.map(Callable::slots).max().unwrap_or(0)
+}
+
 /// Overwrites all vector and mask registers, in which kernels leave secrets behind.
 pub fn wipe_registers(_: Avx512Ifma) {
     #[cfg(target_arch = "x86_64")]
@@ -302,7 +320,7 @@ fn assembled(_: Kernel, _: Width) -> Code {
     unreachable!("no token exists on this architecture")
 }
 
-/// Arrays of the kernel with the most of them.
+/// The most arrays that a kernel has.
 const MAX_ARRAYS: usize = 5;
 
 #[cfg(target_arch = "x86_64")]

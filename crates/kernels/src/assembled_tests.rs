@@ -1,14 +1,15 @@
 //! Every assembled kernel against the model, in every lane, on random and on boundary values.
 
 use crate::assembled::Callable;
+use crate::target::Target;
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_lanes::nist::{Curve, Nist};
-use widelane_lanes::{ArraySpec, DIGIT_MASK, Holds, Kernel, MlDsa, Modular};
+use widelane_lanes::nist::Nist;
+use widelane_lanes::{ArraySpec, DIGIT_MASK, Definition, Holds, Kernel, MlDsa, Modular};
 
 #[test]
 fn zmm_kernels_are_the_model() {
     match Avx512Ifma::detect() {
-        Some(token) => compare(|kernel| Callable::<8>::zmm(token, kernel)),
+        Some(token) => compare(Target::from(token)),
         None => eprintln!("SKIP: no AVX-512 IFMA"),
     }
 }
@@ -16,15 +17,16 @@ fn zmm_kernels_are_the_model() {
 #[test]
 fn ymm_kernels_are_the_model() {
     match Avx512IfmaVl::detect() {
-        Some(token) => compare(|kernel| Callable::<4>::ymm(token, kernel)),
+        Some(token) => compare(Target::from(token)),
         None => eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL"),
     }
 }
 
-fn compare<const L: usize>(callable: impl Fn(Kernel) -> Callable<L>) {
+fn compare<const L: usize>(target: Target<L>) {
     let mut random = Random(0x5eed);
     for kernel in Kernel::all() {
-        let (wide, model) = (callable(kernel), Callable::<L>::model(kernel));
+        let wide = Callable::new(target, kernel);
+        let model = Callable::new(Target::model(), kernel);
         for round in 0..ROUNDS {
             let arrays = inputs(kernel, round, &mut random);
             let (mut found, mut expected) = (arrays.clone(), arrays);
@@ -97,14 +99,14 @@ fn mldsa<const L: usize>(kernel: MlDsa, specs: &[ArraySpec], inputs: &mut [Vec<[
 
 /// Makes numbers small enough: below 2^256 or 2^384.
 fn nist<const L: usize>(kernel: Nist, specs: &[ArraySpec], inputs: &mut [Vec<[u64; L]>]) {
-    let (digits, excess) = match kernel.curve() {
-        Curve::P256 => (5, 4),
-        Curve::P384 => (8, 32),
+    let (digits, excess) = match kernel.name().starts_with("p256") {
+        true => (5, 4),
+        false => (8, 32),
     };
     for (spec, input) in specs.iter().zip(inputs) {
         // In the table that lanes share one digit of all entries stands together.
         let repeated = match (kernel, spec.name) {
-            (Nist::AddFixed(curve), "table") => Nist::fixed_entries(curve) / L,
+            (Nist::AddFixed(curve), "table") => curve.fixed_entries() / L,
             (_, "index") => continue,
             _ => 1,
         };

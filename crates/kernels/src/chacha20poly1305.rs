@@ -1,9 +1,11 @@
-//! ChaCha20-Poly1305 on chunks of 16 vectors, all lanes of which work on one message.
+//! ChaCha20-Poly1305 on chunks of 16 vectors. All lanes work on one message.
 
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_lanes::{ChaCha20Poly1305 as Source, Kernel, Licence, Multiplier, Width};
+use widelane_lanes::{
+    ChaCha20Poly1305 as Family, ChaCha20Poly1305Kernels, Definition, Licence, Multiplier, Width,
+};
 
-use crate::assembled::{Callable, Read, Written};
+use crate::assembled::{Callable, Read, Written, most_slots};
+use crate::target::{Target, constructors};
 
 /// The kernels of one form, in one width.
 ///
@@ -11,8 +13,9 @@ use crate::assembled::{Callable, Read, Written};
 ///
 /// * `parameters`, [`PARAMETERS`](Self::PARAMETERS) of them, as 64-bit words, each a word of 32
 ///   bits twice: eight of the key, the number of the data's first block, three of the nonce.
-/// * `sums`, [`sums_len`](Self::sums_len) of them: the limbs of one sum a lane, then those of what
-///   is added to a call's first blocks, lane by lane; after a call that is 2^128 in every lane.
+/// * `sums`, [`sums_len`](Self::sums_len) of them: the limbs of one sum for each lane, then the
+///   limbs of the addend of each lane's first block in a call; after a call that is 2^128 in every
+///   lane.
 /// * `power`, [`power_len`](Self::power_len) of them, as words: the limbs of `r^L`, those from the
 ///   second on times [`Multiplier::fold`], and the same of `r^(2 L)` and so on,
 ///   [`POWERS`](Self::POWERS) of them.
@@ -22,79 +25,58 @@ use crate::assembled::{Callable, Read, Written};
 /// it says.
 #[derive(Clone, Copy, Debug)]
 pub struct ChaCha20Poly1305<const L: usize> {
-    encrypt: [Callable<L>; Source::CHUNKS],
-    poly1305: Option<Poly1305<L>>,
+    kernels: ChaCha20Poly1305Kernels<Callable<L>>,
+    multiplier: Option<Multiplier>,
 }
 
-/// What a form with vector multiplications has besides.
-#[derive(Clone, Copy, Debug)]
-struct Poly1305<const L: usize> {
-    multiplier: Multiplier,
-    authenticate: [Callable<L>; Source::GROUPS.len()],
-}
-
-/// What a message's tag is made with.
+/// The sums and powers from which a message's tag is computed.
 #[derive(Debug)]
 pub struct Sums<'a, const L: usize> {
-    /// The sums, and what is added to the next blocks.
+    /// The sums, and the addends of the next blocks.
     pub sums: &'a mut [[u64; L]],
     /// `r^L`, `r^(2 L)` and so on.
     pub power: &'a [[u64; L]],
 }
 
-impl ChaCha20Poly1305<8> {
-    /// Kernels for 512-bit registers; without a multiplier ChaCha20 only.
-    pub fn zmm(token: Avx512Ifma, multiplier: Option<Multiplier>) -> Self {
-        Self::new(multiplier, |kernel| Callable::zmm(token, kernel))
-    }
-}
-
-impl ChaCha20Poly1305<4> {
-    /// Kernels for 256-bit registers; without a multiplier ChaCha20 only.
-    pub fn ymm(token: Avx512IfmaVl, multiplier: Option<Multiplier>) -> Self {
-        Self::new(multiplier, |kernel| Callable::ymm(token, kernel))
-    }
-}
+constructors!(
+    ChaCha20Poly1305,
+    multiplier: Option<Multiplier>,
+    "Without a multiplier ChaCha20 only."
+);
 
 impl<const L: usize> ChaCha20Poly1305<L> {
     /// Bytes of a chunk.
-    pub const CHUNK: usize = Source::CHUNK * 8 * L;
-    /// Bytes of what most methods take.
-    pub const CHUNKS: usize = Source::CHUNKS * Self::CHUNK;
-    /// Bytes of one block a lane.
+    pub const CHUNK: usize = Family::CHUNK * 8 * L;
+    /// The most bytes that [`encrypt`](Self::encrypt) takes.
+    pub const CHUNKS: usize = Family::CHUNKS * Self::CHUNK;
+    /// Bytes of one block for each lane.
     pub const GROUP: usize = 16 * L;
     /// Powers of `r^L` in `power`.
-    pub const POWERS: usize = Source::GROUPS[0];
+    pub const POWERS: usize = Family::GROUPS[0];
     /// Vectors of `parameters`.
-    pub const PARAMETERS: usize = Source::PARAMETERS.div_ceil(L);
+    pub const PARAMETERS: usize = Family::PARAMETERS.div_ceil(L);
 
-    /// Kernels in portable Rust, for tests.
-    pub fn model(multiplier: Option<Multiplier>) -> Self {
-        Self::new(multiplier, Callable::model)
-    }
-
-    fn new(multiplier: Option<Multiplier>, callable: impl Fn(Source) -> Callable<L>) -> Self {
+    /// Kernels on a target. Without a multiplier ChaCha20 only.
+    pub fn new(target: Target<L>, multiplier: Option<Multiplier>) -> Self {
+        // The kernels that encrypt are the same for every multiplier.
+        let any = multiplier.unwrap_or(Multiplier::Mul32);
+        let callable = |kernel| Callable::new(target, kernel);
         Self {
-            encrypt: std::array::from_fn(|i| callable(Source::Encrypt(i + 1))),
-            poly1305: multiplier.map(|multiplier| Poly1305 {
-                multiplier,
-                authenticate: Source::GROUPS
-                    .map(|groups| callable(Source::Authenticate(multiplier, groups))),
-            }),
+            kernels: ChaCha20Poly1305Kernels::new(any, callable),
+            multiplier,
         }
     }
 
-    /// How the sums are made, if they are made in lanes.
+    /// The multiplication that the sums are computed with, if lanes compute them.
     pub fn multiplier(&self) -> Option<Multiplier> {
-        self.poly1305.map(|poly1305| poly1305.multiplier)
+        self.multiplier
     }
 
     /// The licence that these kernels ask for: the highest of any.
     pub fn licence(&self) -> Licence {
-        let width = if L == 8 { Width::Zmm } else { Width::Ymm };
-        let licence = |kernel: Kernel| kernel.report(width).licence;
-        self.kernels()
-            .map(|callable| licence(callable.kernel()))
+        let width = Width::with_lanes(L).expect("a width has as many lanes");
+        self.each()
+            .map(|callable| callable.kernel().report(width).licence)
             .max()
             .unwrap_or(Licence::Level0)
     }
@@ -115,30 +97,34 @@ impl<const L: usize> ChaCha20Poly1305<L> {
 
     /// Vectors of scratch space that every method needs.
     pub fn scratch_len(&self) -> usize {
-        self.kernels()
-            .map(|callable| callable.slots())
-            .max()
-            .unwrap_or(0)
+        most_slots(self.each())
     }
 
     /// The same for [`encrypt`](Self::encrypt) only.
     pub fn encrypt_scratch_len(&self) -> usize {
-        let slots = self.encrypt.iter().map(|callable| callable.slots());
-        slots.max().unwrap_or(0)
+        most_slots(self.encrypting().into_iter())
     }
 
-    fn kernels(&self) -> impl Iterator<Item = Callable<L>> {
-        let of_poly1305 = |kernels: &Poly1305<L>| kernels.authenticate;
-        self.encrypt
-            .iter()
-            .copied()
-            .chain(self.poly1305.iter().flat_map(of_poly1305))
+    #[inline(always)]
+    fn encrypting(&self) -> [&Callable<L>; Family::CHUNKS] {
+        [&self.kernels.encrypt, &self.kernels.encrypt_two]
+    }
+
+    #[inline(always)]
+    fn authenticating(&self) -> [&Callable<L>; Family::GROUPS.len()] {
+        [&self.kernels.authenticate_most, &self.kernels.authenticate]
+    }
+
+    fn each(&self) -> impl Iterator<Item = &Callable<L>> {
+        let authenticating = self.multiplier.map(|_| self.authenticating());
+        let authenticating = authenticating.into_iter().flatten();
+        self.encrypting().into_iter().chain(authenticating)
     }
 
     /// `data ^= key stream`, for one chunk or two.
     #[inline]
     pub fn encrypt(&self, data: &mut [u8], parameters: &[[u64; L]], scratch: &mut [[u64; L]]) {
-        let kernel = &self.encrypt[usize::from(data.len() > Self::CHUNK)];
+        let kernel = self.encrypting()[usize::from(data.len() > Self::CHUNK)];
         kernel.call_on_bytes([Written::Bytes(data)], [Read::Lanes(parameters)], scratch);
     }
 
@@ -146,8 +132,8 @@ impl<const L: usize> ChaCha20Poly1305<L> {
     #[inline]
     pub fn authenticate(&self, mut text: &[u8], sums: &mut Sums<'_, L>, scratch: &mut [[u64; L]]) {
         assert_eq!(text.len() % Self::GROUP, 0);
-        let poly1305 = self.poly1305.as_ref().expect("the form has a multiplier");
-        for (kernel, groups) in poly1305.authenticate.iter().zip(Source::GROUPS) {
+        assert!(self.multiplier.is_some(), "the form has no multiplier");
+        for (kernel, groups) in self.authenticating().into_iter().zip(Family::GROUPS) {
             let mut pieces = text.chunks_exact(groups * Self::GROUP);
             for piece in &mut pieces {
                 kernel.call_on_bytes(

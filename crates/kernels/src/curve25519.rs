@@ -1,99 +1,36 @@
-//! Arithmetic on Curve25519 in `L` lanes at once, each lane a request of its own.
+//! Arithmetic on Curve25519 for `L` requests at once, one in each lane.
 
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_lanes::Curve25519 as Source;
+use widelane_lanes::{Curve25519 as Family, Curve25519Kernels};
 
-use crate::assembled::Callable;
+use crate::assembled::{Callable, most_slots};
+use crate::target::{Target, constructors};
 
 /// The kernels of X25519 and Ed25519 in one width.
 ///
-/// Arrays are bytes from outside and for outside, as vectors of 64-bit limbs, least significant
-/// first: 32 bytes are four of them. Lane `l` of every array belongs to request `l`. Every method
+/// Arrays are the bytes of keys, scalars and points as vectors of 64-bit limbs, least significant
+/// first: 32 bytes are four vectors. Lane `l` of every array belongs to request `l`. Every method
 /// needs working memory, `space` of [`space_len`](Self::space_len) vectors, in which it leaves
 /// secrets behind. Every method is constant time in all lanes' values, and panics when an array has
 /// another length than it says.
 #[derive(Clone, Copy, Debug)]
 pub struct Curve25519<const L: usize> {
-    ladder_step: Callable<L>,
-    ladder_start: Callable<L>,
-    ladder_end: Callable<L>,
-    square: Callable<L>,
-    square5: Callable<L>,
-    square10: Callable<L>,
-    mul: Callable<L>,
-    freeze: Callable<L>,
-    base_digits: Callable<L>,
-    base_digits_clamped: Callable<L>,
-    base_add: Callable<L>,
-    to_montgomery: Callable<L>,
-    encode: Callable<L>,
-    compare: Callable<L>,
-    scalar_reduce: Callable<L>,
-    scalar_mul_add: Callable<L>,
-    decode_start: Callable<L>,
-    decode_end: Callable<L>,
-    digits: Callable<L>,
-    double: Callable<L>,
-    double_t: Callable<L>,
-    add: Callable<L>,
-    to_entry: Callable<L>,
-    add_entry: Callable<L>,
+    kernels: Curve25519Kernels<Callable<L>>,
 }
 
-impl Curve25519<8> {
-    /// Kernels for 512-bit registers.
-    pub fn zmm(token: Avx512Ifma) -> Self {
-        Self::new(|kernel| Callable::zmm(token, kernel))
-    }
-}
-
-impl Curve25519<4> {
-    /// Kernels for 256-bit registers.
-    pub fn ymm(token: Avx512IfmaVl) -> Self {
-        Self::new(|kernel| Callable::ymm(token, kernel))
-    }
-}
+constructors!(Curve25519);
 
 impl<const L: usize> Curve25519<L> {
     /// Vectors of the table of [`base_multiple_less`](Self::base_multiple_less).
     pub const TABLE_LEN: usize = 8 * 4 * DIGITS;
 
-    /// Kernels in portable Rust, for tests; `L` is 4 or 8.
-    pub fn model() -> Self {
-        Self::new(Callable::model)
+    /// Kernels on a target; `L` is 4 or 8.
+    pub fn new(target: Target<L>) -> Self {
+        let kernels = Curve25519Kernels::new(|kernel| Callable::new(target, kernel));
+        Self { kernels }
     }
 
-    fn new(callable: impl Fn(Source) -> Callable<L>) -> Self {
-        Self {
-            ladder_step: callable(Source::LadderStep),
-            ladder_start: callable(Source::LadderStart),
-            ladder_end: callable(Source::LadderEnd),
-            square: callable(Source::Square(1)),
-            square5: callable(Source::Square(5)),
-            square10: callable(Source::Square(10)),
-            mul: callable(Source::Mul),
-            freeze: callable(Source::Freeze),
-            base_digits: callable(Source::BaseDigits { clamp: false }),
-            base_digits_clamped: callable(Source::BaseDigits { clamp: true }),
-            base_add: callable(Source::BaseAdd),
-            to_montgomery: callable(Source::ToMontgomery),
-            encode: callable(Source::Encode),
-            compare: callable(Source::Compare),
-            scalar_reduce: callable(Source::ScalarReduce),
-            scalar_mul_add: callable(Source::ScalarMulAdd),
-            decode_start: callable(Source::DecodeStart),
-            decode_end: callable(Source::DecodeEnd),
-            digits: callable(Source::Digits),
-            double: callable(Source::Double { t: false }),
-            double_t: callable(Source::Double { t: true }),
-            add: callable(Source::Add),
-            to_entry: callable(Source::ToEntry),
-            add_entry: callable(Source::AddEntry),
-        }
-    }
-
-    /// `out := X25519(scalar, u)` of RFC 7748, section 5: four vectors each. To refuse a result of
-    /// zero is left to the caller.
+    /// `out := X25519(scalar, u)` of RFC 7748, section 5: four vectors each. The caller must refuse
+    /// a result of zero.
     pub fn x25519(
         &self,
         out: &mut [[u64; L]],
@@ -105,32 +42,38 @@ impl<const L: usize> Curve25519<L> {
         let swaps = &mut space.digits[..4];
         let (state, x) = space.numbers[..5].split_at_mut(4);
         let (state, x) = (state.as_flattened_mut(), x.as_flattened_mut());
-        self.ladder_start.call(
+        self.kernels.ladder_start.call(
             [&mut *state, &mut *x, &mut *swaps],
             [scalar, u],
             space.scratch,
         );
         for bit in (0..255).rev() {
             let swaps = &mut swaps[bit / 64..][..1];
-            self.ladder_step
+            self.kernels
+                .ladder_step
                 .call([&mut *state, swaps], [&*x], space.scratch);
         }
         let fraction = space.parts[..10].as_mut();
-        self.ladder_end.call([fraction], [&*state], space.scratch);
+        self.kernels
+            .ladder_end
+            .call([fraction], [&*state], space.scratch);
         space.divide(out);
     }
 
     /// `out := X25519(scalar, 9)`, the public share of a secret.
     pub fn x25519_base(&self, out: &mut [[u64; L]], scalar: &[[u64; L]], space: &mut [[u64; L]]) {
         let space = &mut Space::new(self, space);
-        let digits = &mut space.digits[..Source::BASE_WINDOWS];
-        self.base_digits_clamped
+        let digits = &mut space.digits[..Family::BASE_WINDOWS];
+        self.kernels
+            .base_digits_clamped
             .call([digits], [scalar], space.scratch);
         space.set_neutral();
         space.add_base();
         let point = space.numbers[..4].as_flattened();
         let fraction = space.parts[..10].as_mut();
-        self.to_montgomery.call([fraction], [point], space.scratch);
+        self.kernels
+            .to_montgomery
+            .call([fraction], [point], space.scratch);
         space.divide(out);
     }
 
@@ -160,13 +103,17 @@ impl<const L: usize> Curve25519<L> {
         let space = &mut Space::new(self, space);
         space.base_multiple(scalar);
         let point = space.numbers[..4].as_flattened();
-        self.compare.call([out], [encoded, x, point], space.scratch);
+        self.kernels
+            .compare
+            .call([out], [encoded, x, point], space.scratch);
     }
 
     /// `out := wide mod l`, from eight vectors to four; l is the order of B.
     pub fn scalar_reduce(&self, out: &mut [[u64; L]], wide: &[[u64; L]], space: &mut [[u64; L]]) {
         let space = Space::new(self, space);
-        self.scalar_reduce.call([out], [wide], space.scratch);
+        self.kernels
+            .scalar_reduce
+            .call([out], [wide], space.scratch);
     }
 
     /// `out := (a b + c) mod l`, for any four vectors each.
@@ -177,7 +124,9 @@ impl<const L: usize> Curve25519<L> {
         space: &mut [[u64; L]],
     ) {
         let space = Space::new(self, space);
-        self.scalar_mul_add.call([out], [a, b, c], space.scratch);
+        self.kernels
+            .scalar_mul_add
+            .call([out], [a, b, c], space.scratch);
     }
 
     /// `out := [s]B - [k]A` encoded, for the point A that `key` encodes and scalars below 2^253;
@@ -194,21 +143,25 @@ impl<const L: usize> Curve25519<L> {
         let space = &mut Space::new(self, space);
         space.decode_negative(valid, key);
         space.set_table(table);
-        self.digits.call([&mut *space.digits], [k], space.scratch);
+        self.kernels
+            .digits
+            .call([&mut *space.digits], [k], space.scratch);
         space.set_neutral();
-        for window in (0..Source::WINDOWS).rev() {
+        for window in (0..Family::WINDOWS).rev() {
             let point = space.numbers[..4].as_flattened_mut();
-            if window + 1 < Source::WINDOWS {
+            if window + 1 < Family::WINDOWS {
                 for _ in 0..3 {
-                    self.double.call([&mut *point], [], space.scratch);
+                    self.kernels.double.call([&mut *point], [], space.scratch);
                 }
-                self.double_t.call([&mut *point], [], space.scratch);
+                self.kernels.double_t.call([&mut *point], [], space.scratch);
             }
             let digit = &space.digits[window..][..1];
-            self.add.call([point], [&*table, digit], space.scratch);
+            self.kernels
+                .add
+                .call([point], [&*table, digit], space.scratch);
         }
-        let digits = &mut space.digits[..Source::BASE_WINDOWS];
-        self.base_digits.call([digits], [s], space.scratch);
+        let digits = &mut space.digits[..Family::BASE_WINDOWS];
+        self.kernels.base_digits.call([digits], [s], space.scratch);
         space.add_base();
         let mut x = [[0; L]; DIGITS];
         space.encode(out, &mut x);
@@ -216,59 +169,29 @@ impl<const L: usize> Curve25519<L> {
 
     /// Vectors of working memory that every method needs.
     pub fn space_len(&self) -> usize {
-        Source::WINDOWS + PARTS + NUMBERS * DIGITS + self.scratch_len()
-    }
-
-    fn scratch_len(&self) -> usize {
-        let kernels = [
-            &self.ladder_step,
-            &self.ladder_start,
-            &self.ladder_end,
-            &self.square,
-            &self.square5,
-            &self.square10,
-            &self.mul,
-            &self.freeze,
-            &self.base_digits,
-            &self.base_digits_clamped,
-            &self.base_add,
-            &self.to_montgomery,
-            &self.encode,
-            &self.compare,
-            &self.scalar_reduce,
-            &self.scalar_mul_add,
-            &self.decode_start,
-            &self.decode_end,
-            &self.digits,
-            &self.double,
-            &self.double_t,
-            &self.add,
-            &self.to_entry,
-            &self.add_entry,
-        ];
-        kernels.map(Callable::slots).into_iter().max().unwrap_or(0)
+        Family::WINDOWS + PARTS + NUMBERS * DIGITS + most_slots(self.kernels.each())
     }
 }
 
 /// Working memory, divided.
 struct Space<'a, const L: usize> {
-    kernels: &'a Curve25519<L>,
+    kernels: &'a Curve25519Kernels<Callable<L>>,
     /// A scalar's digits, or another form of a scalar.
     digits: &'a mut [[u64; L]],
-    /// What kernels hand on to each other in one array.
+    /// Several numbers that one kernel writes and another one reads.
     parts: &'a mut [[u64; L]],
-    /// Numbers, which go by their places. The first four are a point.
+    /// Numbers, named by their places. The first four are a point.
     numbers: &'a mut [[[u64; L]; DIGITS]],
     scratch: &'a mut [[u64; L]],
 }
 
 impl<'a, const L: usize> Space<'a, L> {
-    fn new(kernels: &'a Curve25519<L>, space: &'a mut [[u64; L]]) -> Self {
-        let (digits, rest) = space.split_at_mut(Source::WINDOWS);
+    fn new(family: &'a Curve25519<L>, space: &'a mut [[u64; L]]) -> Self {
+        let (digits, rest) = space.split_at_mut(Family::WINDOWS);
         let (parts, rest) = rest.split_at_mut(PARTS);
         let (numbers, scratch) = rest.split_at_mut(NUMBERS * DIGITS);
         Self {
-            kernels,
+            kernels: &family.kernels,
             digits,
             parts,
             numbers: numbers.as_chunks_mut().0,
@@ -288,7 +211,7 @@ impl<'a, const L: usize> Space<'a, L> {
 
     /// The point := `[scalar]B`.
     fn base_multiple(&mut self, scalar: &[[u64; L]]) {
-        let digits = &mut self.digits[..Source::BASE_WINDOWS];
+        let digits = &mut self.digits[..Family::BASE_WINDOWS];
         self.kernels
             .base_digits
             .call([digits], [scalar], self.scratch);
@@ -380,7 +303,8 @@ impl<'a, const L: usize> Space<'a, L> {
             (5, &self.kernels.square5),
             (1, &self.kernels.square),
         ];
-        // To and fro, so that the last one writes where it should: none writes where it reads.
+        // A kernel must not write where it reads: results alternate between two places, so that
+        // the last one is in `out`.
         let mut calls = n / 10 + n % 10 / 5 + n % 5;
         let (mut from, mut left) = (a, n);
         while let Some((step, kernel)) = kernels.iter().find(|(step, _)| *step <= left) {
@@ -428,8 +352,8 @@ fn base_tables<const L: usize>() -> impl Iterator<Item = &'static [[u64; L]]> {
 #[repr(C, align(4096))]
 struct PageAligned<T>(T);
 
-/// What `Source::base_tables` was when this was built.
-static BASE_TABLES: PageAligned<[[u64; 240]; Source::BASE_WINDOWS]> =
+/// `Family::base_tables`, computed when this crate was built.
+static BASE_TABLES: PageAligned<[[u64; 240]; Family::BASE_WINDOWS]> =
     PageAligned(include!(concat!(env!("OUT_DIR"), "/base25519.rs")));
 
 /// Digits of a number.
@@ -482,7 +406,7 @@ mod tests {
         kernels.base_multiple(&mut out, &mut x, &small(1), &mut space);
         assert_eq!(out, base);
 
-        // Both are, and that is found; other scalars are not the same point.
+        // The same scalar gives the same point, another one does not.
         let mut different = [[0; 4]];
         let scalar = small(1);
         kernels.is_base_multiple(&mut different, &out, &x, &scalar, &mut space);

@@ -1,10 +1,10 @@
-//! SHA-3 and SHAKE of `L` messages at once (FIPS 202), one a lane.
+//! SHA-3 and SHAKE of `L` messages at once (FIPS 202), one in each lane.
 
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_lanes::Keccak as Source;
+use widelane_lanes::{Keccak as Family, KeccakKernels};
 use zeroize::Zeroizing;
 
-use crate::assembled::Callable;
+use crate::assembled::{Callable, most_slots};
+use crate::target::{Target, constructors};
 
 /// A function of FIPS 202: how many words a block has, and how messages are padded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,7 +20,7 @@ pub enum Sponge {
 }
 
 impl Sponge {
-    /// 64-bit words of a block: what a state takes in, and gives, at a time.
+    /// 64-bit words of a block: the input and the output of one permutation.
     pub const fn rate(self) -> usize {
         match self {
             Self::Shake128 => 21,
@@ -93,55 +93,34 @@ impl Sponge {
 /// Time depends on the lengths of the messages only.
 #[derive(Clone, Copy, Debug)]
 pub struct Keccak<const L: usize> {
-    permute: Callable<L>,
-    absorb: [(usize, Callable<L>); 2],
+    kernels: KeccakKernels<Callable<L>>,
 }
 
-impl Keccak<8> {
-    /// Kernels for 512-bit registers.
-    pub fn zmm(token: Avx512Ifma) -> Self {
-        Self::new(|kernel| Callable::zmm(token, kernel))
-    }
-}
-
-impl Keccak<4> {
-    /// Kernels for 256-bit registers.
-    pub fn ymm(token: Avx512IfmaVl) -> Self {
-        Self::new(|kernel| Callable::ymm(token, kernel))
-    }
-}
+constructors!(Keccak);
 
 impl<const L: usize> Keccak<L> {
     /// Vectors of a state.
-    pub const STATE: usize = Source::STATE;
+    pub const STATE: usize = Family::STATE;
 
-    /// Kernels in portable Rust, for tests and for keys that are loaded once.
-    pub fn model() -> Self {
-        Self::new(Callable::model)
-    }
-
-    fn new(callable: impl Fn(Source) -> Callable<L>) -> Self {
-        let absorb = |words| (words, callable(Source::Absorb { words }));
-        Self {
-            permute: callable(Source::Permute),
-            absorb: [absorb(21), absorb(17)],
-        }
+    /// Kernels on a target.
+    pub fn new(target: Target<L>) -> Self {
+        let kernels = KeccakKernels::new(|kernel| Callable::new(target, kernel));
+        Self { kernels }
     }
 
     /// Vectors of scratch space that every method needs.
     pub fn scratch_len(&self) -> usize {
-        let absorb = self.absorb.iter().map(|(_, kernel)| kernel.slots());
-        absorb.fold(self.permute.slots(), usize::max)
+        most_slots(self.kernels.each())
     }
 
     /// `state := Keccak-f[1600](state)`.
     #[inline]
     pub fn permute(&self, state: &mut [[u64; L]], scratch: &mut [[u64; L]]) {
-        self.permute.call([state], [], scratch);
+        self.kernels.permute.call([state], [], scratch);
     }
 
-    /// Takes in one message a lane, each in parts and as long as it likes, and permutes: `state`
-    /// holds the first block of output.
+    /// Absorbs one message in each lane, in parts and of any length, and permutes. Afterwards
+    /// `state` holds the first block of output.
     ///
     /// `blocks` are two blocks of space.
     ///
@@ -161,8 +140,8 @@ impl<const L: usize> Keccak<L> {
         let mut readers = messages.map(Reader::new);
         let last = readers.each_ref().map(|reader| reader.blocks(sponge) - 1);
         let longest = last.into_iter().max().unwrap_or(0);
-        // The states of lanes that are done while others are not.
-        let mut done = Zeroizing::new([[0; Source::STATE]; L]);
+        // The states of lanes whose messages are shorter than the longest one.
+        let mut done = Zeroizing::new([[0; Family::STATE]; L]);
         state.fill([0; L]);
         let mut read = |block: &mut [[u64; L]]| {
             for (lane, reader) in readers.iter_mut().enumerate() {
@@ -194,8 +173,8 @@ impl<const L: usize> Keccak<L> {
         }
     }
 
-    /// Takes in a message of as many whole words in every lane, and permutes: `state` holds the
-    /// first block of output.
+    /// Absorbs a message of whole words in each lane, all of the same length, and permutes.
+    /// Afterwards `state` holds the first block of output.
     ///
     /// `block` is a block of space.
     ///
@@ -230,16 +209,16 @@ impl<const L: usize> Keccak<L> {
         block: &[[u64; L]],
         scratch: &mut [[u64; L]],
     ) {
-        let kernel = self
-            .absorb
-            .iter()
-            .find(|(words, _)| *words == sponge.rate());
-        let (_, kernel) = kernel.expect("there are no kernels for long messages of SHA3-512");
+        let kernel = match sponge {
+            Sponge::Shake128 => &self.kernels.absorb_shake128,
+            Sponge::Shake256 | Sponge::Sha3_256 => &self.kernels.absorb_256,
+            Sponge::Sha3_512 => panic!("there are no kernels for long messages of SHA3-512"),
+        };
         kernel.call([state], [block], scratch);
     }
 }
 
-/// A message on its way into blocks.
+/// A message that is split into blocks.
 struct Reader<'a> {
     parts: &'a [&'a [u8]],
     /// What is left of the first part.
@@ -268,7 +247,7 @@ impl<'a> Reader<'a> {
         self.len / (8 * sponge.rate()) + 1
     }
 
-    /// Writes the next block into a lane; after the last one, something without meaning.
+    /// Writes the next block into a lane. After the last block the content has no meaning.
     fn next_block<const L: usize>(&mut self, sponge: Sponge, block: &mut [[u64; L]], lane: usize) {
         let bytes = &mut self.bytes[..8 * sponge.rate()];
         let mut filled = 0;
@@ -308,6 +287,8 @@ const LAST_BIT: u64 = 1 << 63;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+    use widelane_lanes::Definition;
 
     fn hex<const L: usize>(state: &[[u64; L]], lane: usize) -> String {
         let bytes = state[..4]
@@ -316,12 +297,12 @@ mod tests {
         bytes.map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Messages of every length around the ends of blocks, in mixed company: long ones come out as
-    /// the blocks one by one say, and the parts do not matter.
+    /// Messages of every length around the ends of blocks, of different lengths in one call: each
+    /// lane has the state of the plain sponge, whatever the parts are.
     fn check<const L: usize>(keccak: Keccak<L>) {
         let mut scratch = vec![[0; L]; keccak.scratch_len()];
         let text: Vec<u8> = (0..=255).cycle().take(1000).collect();
-        let mut state = [[0; L]; Source::STATE];
+        let mut state = [[0; L]; Family::STATE];
         for sponge in [Sponge::Shake128, Sponge::Shake256, Sponge::Sha3_256] {
             let rate = 8 * sponge.rate();
             let mut blocks = vec![[1; L]; 2 * sponge.rate()];
@@ -363,7 +344,7 @@ mod tests {
                 }
             }
         }
-        // Words in one lane, and nothing in the others.
+        // A message in one lane, and none in the others.
         for lane in 0..L {
             state.fill([0; L]);
             state[0][lane] = u64::from_le_bytes(*b"lane by ");
@@ -387,17 +368,17 @@ mod tests {
     }
 
     /// The sponge as FIPS 202, algorithm 8, has it, a byte at a time.
-    fn plain(sponge: Sponge, message: &[u8]) -> [u64; Source::STATE] {
+    fn plain(sponge: Sponge, message: &[u8]) -> [u64; Family::STATE] {
         let mut padded = message.to_vec();
         padded.push(sponge.suffix());
         padded.resize(padded.len().next_multiple_of(8 * sponge.rate()), 0);
         *padded.last_mut().unwrap() ^= 0x80;
-        let mut state = [[0u64; 1]; Source::STATE];
+        let mut state = [[0u64; 1]; Family::STATE];
         for block in padded.chunks(8 * sponge.rate()) {
             for (at, &byte) in block.iter().enumerate() {
                 state[at / 8][0] ^= u64::from(byte) << (at % 8 * 8);
             }
-            widelane_lanes::Kernel::from(Source::Permute).model(&mut [&mut state], &[]);
+            Family::Permute.model(&mut [&mut state], &[]);
         }
         state.map(|[word]| word)
     }

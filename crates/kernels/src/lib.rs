@@ -1,10 +1,11 @@
 //! The assembled kernels, and safe functions that call them.
 //!
-//! `build.rs` proves and prints every kernel of `widelane-lanes`; `assembled.rs` calls what it
-//! printed, `arena.rs` holds the memory for it, and [`port_limit`] tells what there is to reach:
-//! the three files with `unsafe`. On top of that there is one safe file for each family of kernels,
-//! with the widths behind one type: [`Montgomery`] holds the kernels for numbers of one size,
-//! [`Keccak`] those of a hash function, [`MlKem`] those of one of its users, chosen once.
+//! `build.rs` proves and prints every kernel of `widelane-lanes`. Three files contain `unsafe`:
+//! `assembled.rs` calls the printed code, `arena.rs` holds memory for it, and [`port_limit`]
+//! measures the most that a core can do. A [`Callable`] is one kernel on one [`Target`]; it checks
+//! its arguments against the kernel's definition. On top of that, each family of kernels has a safe
+//! file with operations that take several calls: [`Montgomery`] for numbers of one size, [`Keccak`]
+//! for hash functions, [`MlKem`] for one parameter set.
 //!
 //! There are no keys and no protocols here, and no choice of a backend: the caller brings the
 //! token that proves what the CPU can do.
@@ -17,6 +18,8 @@ mod assembled;
 mod assembled_tests;
 mod chacha20poly1305;
 mod curve25519;
+#[cfg(feature = "fault-injection")]
+pub mod faults;
 mod keccak;
 mod mldsa;
 mod mlkem;
@@ -24,9 +27,10 @@ mod montgomery;
 mod nist;
 pub mod port_limit;
 mod sha512;
+mod target;
 
 pub use arena::Arena;
-pub use assembled::wipe_registers;
+pub use assembled::{Callable, Read, Written, wipe_registers};
 pub use chacha20poly1305::{ChaCha20Poly1305, Sums};
 pub use curve25519::Curve25519;
 pub use keccak::{Keccak, Sponge};
@@ -35,3 +39,4 @@ pub use mlkem::MlKem;
 pub use montgomery::{MODULUS_BITS, Moduli, Montgomery, PowerSpace};
 pub use nist::{NistCurve, NistSpace};
 pub use sha512::Sha512;
+pub use target::Target;

@@ -1,9 +1,9 @@
-//! The arithmetic of ML-DSA (FIPS 204) for `L` signatures at once, one a lane.
+//! The arithmetic of ML-DSA (FIPS 204) for `L` signatures at once, one in each lane.
 
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_lanes::{Half, MlDsa as Source, MlDsaShape};
+use widelane_lanes::{Half, MlDsa as Family, MlDsaKernels, MlDsaShape};
 
-use crate::assembled::Callable;
+use crate::assembled::{Callable, most_slots};
+use crate::target::{Target, constructors};
 
 /// The kernels for one parameter set, in one width.
 ///
@@ -20,84 +20,24 @@ use crate::assembled::Callable;
 #[derive(Clone, Debug)]
 pub struct MlDsa<const L: usize> {
     shape: MlDsaShape,
-    ntt_far: Callable<L>,
-    ntt_near: Callable<L>,
-    inverse_near: Callable<L>,
-    inverse_far: Callable<L>,
-    /// Without and with the public key as a column of the matrix.
-    products: [Callable<L>; 2],
-    row: Callable<L>,
-    scale: Callable<L>,
-    mask: Callable<L>,
-    response: Callable<L>,
-    respond: [Callable<L>; 2],
-    decompose: Callable<L>,
-    low: [Callable<L>; 2],
-    make_hint: Callable<L>,
-    use_hint: Callable<L>,
-    norm: Callable<L>,
-    uniform: Callable<L>,
-    high_key: Callable<L>,
+    kernels: MlDsaKernels<Callable<L>>,
     zetas: Vec<u64>,
     inverse_zetas: Vec<u64>,
 }
 
-impl MlDsa<8> {
-    /// Kernels for 512-bit registers.
-    pub fn zmm(token: Avx512Ifma, shape: MlDsaShape) -> Self {
-        Self::new(shape, |kernel| Callable::zmm(token, kernel))
-    }
-}
-
-impl MlDsa<4> {
-    /// Kernels for 256-bit registers.
-    pub fn ymm(token: Avx512IfmaVl, shape: MlDsaShape) -> Self {
-        Self::new(shape, |kernel| Callable::ymm(token, kernel))
-    }
-}
+constructors!(MlDsa, shape: MlDsaShape, "They are those of the parameter set `shape`.");
 
 impl<const L: usize> MlDsa<L> {
     /// Coefficients of a polynomial.
-    pub const N: usize = Source::N;
+    pub const N: usize = Family::N;
 
-    /// Kernels in portable Rust, for tests.
-    pub fn model(shape: MlDsaShape) -> Self {
-        Self::new(shape, Callable::model)
-    }
-
-    fn new(shape: MlDsaShape, callable: impl Fn(Source) -> Callable<L>) -> Self {
-        let MlDsaShape {
-            rows,
-            columns,
-            bits,
-            parts: m,
-            beta,
-        } = shape;
-        let halves = [Half::Low, Half::High];
+    /// The kernels of a parameter set on a target.
+    pub fn new(target: Target<L>, shape: MlDsaShape) -> Self {
         Self {
             shape,
-            ntt_far: callable(Source::NttFar),
-            ntt_near: callable(Source::NttNear),
-            inverse_near: callable(Source::InverseNear),
-            inverse_far: callable(Source::InverseFar),
-            products: [columns, columns + 1]
-                .map(|columns| callable(Source::Product { rows, columns })),
-            row: callable(Source::Row {
-                columns: columns + 1,
-            }),
-            scale: callable(Source::Scale),
-            mask: callable(Source::Mask { bits }),
-            response: callable(Source::Response { bits, beta }),
-            respond: halves.map(|half| callable(Source::Respond { bits, beta, half })),
-            decompose: callable(Source::Decompose { m }),
-            low: halves.map(|half| callable(Source::Low { m, beta, half })),
-            make_hint: callable(Source::MakeHint { m }),
-            use_hint: callable(Source::UseHint { m }),
-            norm: callable(Source::Norm { m: 44 }),
-            uniform: callable(Source::Uniform),
-            high_key: callable(Source::HighKey),
-            zetas: Source::zetas(),
-            inverse_zetas: Source::inverse_zetas(),
+            kernels: MlDsaKernels::new(shape, |kernel| Callable::new(target, kernel)),
+            zetas: Family::zetas(),
+            inverse_zetas: Family::inverse_zetas(),
         }
     }
 
@@ -108,25 +48,7 @@ impl<const L: usize> MlDsa<L> {
 
     /// Vectors of scratch space that every method needs.
     pub fn scratch_len(&self) -> usize {
-        let single = [
-            &self.ntt_far,
-            &self.ntt_near,
-            &self.inverse_near,
-            &self.inverse_far,
-            &self.row,
-            &self.scale,
-            &self.mask,
-            &self.response,
-            &self.decompose,
-            &self.make_hint,
-            &self.use_hint,
-            &self.norm,
-            &self.uniform,
-            &self.high_key,
-        ];
-        let pairs = [&self.products, &self.respond, &self.low];
-        let all = single.into_iter().chain(pairs.into_iter().flatten());
-        all.map(Callable::slots).max().unwrap_or(0)
+        most_slots(self.kernels.each())
     }
 
     /// Words of [`matrix`](Self::product): the matrix and the public key.
@@ -138,8 +60,8 @@ impl<const L: usize> MlDsa<L> {
     /// last column.
     pub fn matrix_at(&self, row: usize, column: usize, j: usize) -> usize {
         let MlDsaShape { rows, columns, .. } = self.shape;
-        let (slice, j) = (j / Source::SLICE, j % Source::SLICE);
-        ((slice * (columns + 1) + column) * rows + row) * Source::SLICE + j
+        let (slice, j) = (j / Family::SLICE, j % Family::SLICE);
+        ((slice * (columns + 1) + column) * rows + row) * Family::SLICE + j
     }
 
     /// `out := NTT(x)` of a plain polynomial (algorithm 41). `space` is a polynomial too.
@@ -152,13 +74,16 @@ impl<const L: usize> MlDsa<L> {
         scratch: &mut [[u64; L]],
     ) {
         for at in columns() {
-            let far = at..at + Source::FAR;
-            self.ntt_far
+            let far = at..at + Family::FAR;
+            self.kernels
+                .ntt_far
                 .call([&mut space[far.clone()]], [&x[far]], scratch);
         }
-        let chunks = chunks(out).zip(space.chunks_exact(Source::CHUNK));
-        for ((out, x), zetas) in chunks.zip(self.zetas.chunks_exact(Source::ZETAS)) {
-            self.ntt_near.call([out], [x, of_all(zetas)], scratch);
+        let chunks = chunks(out).zip(space.chunks_exact(Family::CHUNK));
+        for ((out, x), zetas) in chunks.zip(self.zetas.chunks_exact(Family::ZETAS)) {
+            self.kernels
+                .ntt_near
+                .call([out], [x, of_all(zetas)], scratch);
         }
     }
 
@@ -172,13 +97,16 @@ impl<const L: usize> MlDsa<L> {
         space: &mut [[u64; L]],
         scratch: &mut [[u64; L]],
     ) {
-        let chunks = chunks(space).zip(x.chunks_exact(Source::CHUNK));
-        for ((near, x), zetas) in chunks.zip(self.inverse_zetas.chunks_exact(Source::ZETAS)) {
-            self.inverse_near.call([near], [x, of_all(zetas)], scratch);
+        let chunks = chunks(space).zip(x.chunks_exact(Family::CHUNK));
+        for ((near, x), zetas) in chunks.zip(self.inverse_zetas.chunks_exact(Family::ZETAS)) {
+            self.kernels
+                .inverse_near
+                .call([near], [x, of_all(zetas)], scratch);
         }
         for at in columns() {
-            let far = at..at + Source::FAR;
-            self.inverse_far
+            let far = at..at + Family::FAR;
+            self.kernels
+                .inverse_far
                 .call([&mut out[far.clone()]], [&space[far]], scratch);
         }
     }
@@ -198,12 +126,15 @@ impl<const L: usize> MlDsa<L> {
     ) {
         let MlDsaShape { rows, columns, .. } = self.shape;
         let used = vector.len() / Self::N;
-        let kernel = &self.products[used - columns];
-        let out_len = (rows - 1) * Self::N + Source::SLICE;
-        let vector_len = (used - 1) * Self::N + Source::SLICE;
-        let slices = matrix.chunks_exact(rows * (columns + 1) * Source::SLICE);
-        for (matrix, at) in slices.zip((0..Self::N).step_by(Source::SLICE)) {
-            let matrix = of_all(&matrix[..rows * used * Source::SLICE]);
+        let kernel = match used == columns {
+            true => &self.kernels.product,
+            false => &self.kernels.product_with_key,
+        };
+        let out_len = (rows - 1) * Self::N + Family::SLICE;
+        let vector_len = (used - 1) * Self::N + Family::SLICE;
+        let slices = matrix.chunks_exact(rows * (columns + 1) * Family::SLICE);
+        for (matrix, at) in slices.zip((0..Self::N).step_by(Family::SLICE)) {
+            let matrix = of_all(&matrix[..rows * used * Family::SLICE]);
             let (out, vector) = (&mut out[at..][..out_len], &vector[at..][..vector_len]);
             kernel.call([out], [matrix, vector], scratch);
         }
@@ -219,11 +150,13 @@ impl<const L: usize> MlDsa<L> {
         vector: &[[u64; L]],
         scratch: &mut [[u64; L]],
     ) {
-        let len = self.shape.columns * Self::N + Source::SLICE;
-        let slices = out.chunks_exact_mut(Source::SLICE);
-        for (out, at) in slices.zip((0..Self::N).step_by(Source::SLICE)) {
+        let len = self.shape.columns * Self::N + Family::SLICE;
+        let slices = out.chunks_exact_mut(Family::SLICE);
+        for (out, at) in slices.zip((0..Self::N).step_by(Family::SLICE)) {
             let (row, vector) = (&row[at..][..len], &vector[at..][..len]);
-            self.row.call([out], [row, vector], scratch);
+            self.kernels
+                .row_with_key
+                .call([out], [row, vector], scratch);
         }
     }
 
@@ -239,19 +172,19 @@ impl<const L: usize> MlDsa<L> {
         scratch: &mut [[u64; L]],
     ) {
         let constants = factor
-            .chunks_exact(Source::CHUNK)
-            .zip(addend.chunks_exact(Source::CHUNK));
-        let chunks = chunks(out).zip(x.chunks_exact(Source::CHUNK));
+            .chunks_exact(Family::CHUNK)
+            .zip(addend.chunks_exact(Family::CHUNK));
+        let chunks = chunks(out).zip(x.chunks_exact(Family::CHUNK));
         for ((out, x), (factor, addend)) in chunks.zip(constants) {
             let inputs = [x, of_all(factor), of_all(addend)];
-            self.scale.call([out], inputs, scratch);
+            self.kernels.scale.call([out], inputs, scratch);
         }
     }
 
     /// A polynomial of the mask from its packed fields (algorithm 34, step 4).
     pub fn mask(&self, out: &mut [[u64; L]], words: &[[u64; L]], scratch: &mut [[u64; L]]) {
         for (out, words) in chunks(out).zip(words.chunks_exact(packed(self.shape.bits))) {
-            self.mask.call([out], [words], scratch);
+            self.kernels.mask.call([out], [words], scratch);
         }
     }
 
@@ -265,7 +198,7 @@ impl<const L: usize> MlDsa<L> {
         scratch: &mut [[u64; L]],
     ) {
         for (out, words) in chunks(out).zip(words.chunks_exact(packed(self.shape.bits))) {
-            self.response.call([bad, out], [words], scratch);
+            self.kernels.response.call([bad, out], [words], scratch);
         }
     }
 
@@ -279,10 +212,13 @@ impl<const L: usize> MlDsa<L> {
         (pair, half): (&[[u64; L]], Half),
         scratch: &mut [[u64; L]],
     ) {
-        let kernel = &self.respond[half as usize];
+        let kernel = match half {
+            Half::Low => &self.kernels.respond_low,
+            Half::High => &self.kernels.respond_high,
+        };
         let inputs = mask
-            .chunks_exact(Source::CHUNK)
-            .zip(pair.chunks_exact(Source::CHUNK));
+            .chunks_exact(Family::CHUNK)
+            .zip(pair.chunks_exact(Family::CHUNK));
         let words = words.chunks_exact_mut(packed(self.shape.bits));
         for (words, (mask, pair)) in words.zip(inputs) {
             kernel.call([bad, words], [mask, pair], scratch);
@@ -298,9 +234,9 @@ impl<const L: usize> MlDsa<L> {
         scratch: &mut [[u64; L]],
     ) {
         let words = words.chunks_exact_mut(packed(self.shape.high_bits()));
-        let inputs = x.chunks_exact(Source::CHUNK);
+        let inputs = x.chunks_exact(Family::CHUNK);
         for ((words, low), x) in words.zip(chunks(low)).zip(inputs) {
-            self.decompose.call([words, low], [x], scratch);
+            self.kernels.decompose.call([words, low], [x], scratch);
         }
     }
 
@@ -312,9 +248,12 @@ impl<const L: usize> MlDsa<L> {
         (pair, half): (&[[u64; L]], Half),
         scratch: &mut [[u64; L]],
     ) {
-        let kernel = &self.low[half as usize];
-        let pair = pair.chunks_exact(Source::CHUNK);
-        for (low, pair) in low.chunks_exact(Source::CHUNK).zip(pair) {
+        let kernel = match half {
+            Half::Low => &self.kernels.low_low,
+            Half::High => &self.kernels.low_high,
+        };
+        let pair = pair.chunks_exact(Family::CHUNK);
+        for (low, pair) in low.chunks_exact(Family::CHUNK).zip(pair) {
             kernel.call([&mut *bad], [low, pair], scratch);
         }
     }
@@ -330,9 +269,11 @@ impl<const L: usize> MlDsa<L> {
         scratch: &mut [[u64; L]],
     ) {
         let words = words.chunks_exact(packed(self.shape.high_bits()));
-        let inputs = x.chunks_exact(Source::CHUNK).zip(words);
+        let inputs = x.chunks_exact(Family::CHUNK).zip(words);
         for (hints, (x, words)) in hints.chunks_exact_mut(1).zip(inputs) {
-            self.make_hint.call([&mut *bad, hints], [x, words], scratch);
+            self.kernels
+                .make_hint
+                .call([&mut *bad, hints], [x, words], scratch);
         }
     }
 
@@ -345,16 +286,16 @@ impl<const L: usize> MlDsa<L> {
         scratch: &mut [[u64; L]],
     ) {
         let words = words.chunks_exact_mut(packed(self.shape.high_bits()));
-        let inputs = hints.chunks_exact(1).zip(x.chunks_exact(Source::CHUNK));
+        let inputs = hints.chunks_exact(1).zip(x.chunks_exact(Family::CHUNK));
         for (words, (hints, x)) in words.zip(inputs) {
-            self.use_hint.call([words], [hints, x], scratch);
+            self.kernels.use_hint.call([words], [hints, x], scratch);
         }
     }
 
     /// Whether a polynomial is below `gamma2` of ML-DSA-44 in magnitude (algorithm 7, step 28).
     pub fn norm44(&self, bad: &mut [[u64; L]], x: &[[u64; L]], scratch: &mut [[u64; L]]) {
-        for x in x.chunks_exact(Source::CHUNK) {
-            self.norm.call([&mut *bad], [x], scratch);
+        for x in x.chunks_exact(Family::CHUNK) {
+            self.kernels.norm44.call([&mut *bad], [x], scratch);
         }
     }
 
@@ -368,25 +309,25 @@ impl<const L: usize> MlDsa<L> {
         scratch: &mut [[u64; L]],
     ) {
         for (out, words) in chunks(out).zip(words.chunks_exact(packed(24))) {
-            self.uniform.call([bad, out], [words], scratch);
+            self.kernels.uniform.call([bad, out], [words], scratch);
         }
     }
 
     /// `-2^13 t1` from the 40 words of a polynomial `t1` of a public key.
     pub fn high_key(&self, out: &mut [[u64; L]], words: &[[u64; L]], scratch: &mut [[u64; L]]) {
         for (out, words) in chunks(out).zip(words.chunks_exact(packed(10))) {
-            self.high_key.call([out], [words], scratch);
+            self.kernels.high_key.call([out], [words], scratch);
         }
     }
 }
 
 fn chunks<const L: usize>(polynomial: &mut [[u64; L]]) -> impl Iterator<Item = &mut [[u64; L]]> {
-    polynomial.chunks_exact_mut(Source::CHUNK)
+    polynomial.chunks_exact_mut(Family::CHUNK)
 }
 
-/// Where the far layers of a transform begin.
+/// The first coefficients of the calls for the far layers of a transform.
 fn columns() -> impl Iterator<Item = usize> {
-    (0..Source::N - Source::FAR + Source::COLUMNS).step_by(Source::COLUMNS)
+    (0..Family::N - Family::FAR + Family::COLUMNS).step_by(Family::COLUMNS)
 }
 
 /// Words that are the same in all lanes, as a kernel takes them.
@@ -396,5 +337,5 @@ fn of_all<const L: usize>(words: &[u64]) -> &[[u64; L]] {
 
 /// Words of the fields of a chunk.
 fn packed(bits: u32) -> usize {
-    Source::CHUNK * bits as usize / 64
+    Family::CHUNK * bits as usize / 64
 }

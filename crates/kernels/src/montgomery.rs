@@ -1,9 +1,9 @@
-//! Arithmetic modulo `L` numbers at once, each lane with a modulus of its own.
+//! Arithmetic modulo `L` numbers at once, one modulus in each lane.
 
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_lanes::{Modular, Width};
+use widelane_lanes::{Definition, Modular, ModularKernels, Width};
 
-use crate::assembled::Callable;
+use crate::assembled::{Callable, most_slots};
+use crate::target::{Target, constructors, wrappers};
 
 /// The kernels for moduli of one size, in one width.
 ///
@@ -17,14 +17,7 @@ use crate::assembled::Callable;
 #[derive(Clone, Copy, Debug)]
 pub struct Montgomery<const L: usize> {
     digits: usize,
-    amm: Callable<L>,
-    ams: Callable<L>,
-    redc: Callable<L>,
-    subtract: Callable<L>,
-    mul_add: Callable<L>,
-    select: Callable<L>,
-    to_digits: Callable<L>,
-    to_limbs: Callable<L>,
+    kernels: ModularKernels<Callable<L>>,
 }
 
 /// The moduli of a pass.
@@ -52,52 +45,23 @@ pub struct PowerSpace<'a, const L: usize> {
 /// Sizes of modulus that there are kernels for, in bits.
 pub const MODULUS_BITS: [usize; 3] = [1024, 1536, 2048];
 
-impl Montgomery<8> {
-    /// Kernels for 512-bit registers and moduli of `bits` bits, one of [`MODULUS_BITS`].
-    pub fn zmm(token: Avx512Ifma, bits: usize) -> Self {
-        Self::new(bits, |kernel| Callable::zmm(token, kernel))
-    }
-}
-
-impl Montgomery<4> {
-    /// Kernels for 256-bit registers and moduli of `bits` bits, one of [`MODULUS_BITS`].
-    pub fn ymm(token: Avx512IfmaVl, bits: usize) -> Self {
-        Self::new(bits, |kernel| Callable::ymm(token, kernel))
-    }
-}
+constructors!(
+    Montgomery,
+    bits: usize,
+    "`bits` is the size of the moduli, one of [`MODULUS_BITS`]."
+);
 
 impl<const L: usize> Montgomery<L> {
-    /// Kernels in portable Rust, for tests, and moduli of `bits` bits, one of [`MODULUS_BITS`].
-    pub fn model(bits: usize) -> Self {
-        Self::new(bits, Callable::model)
-    }
-
-    fn new(bits: usize, callable: impl Fn(Modular) -> Callable<L>) -> Self {
+    /// Kernels on a target, for moduli of `bits` bits, one of [`MODULUS_BITS`].
+    pub fn new(target: Target<L>, bits: usize) -> Self {
         assert!(
             MODULUS_BITS.contains(&bits),
-            "there are no kernels for {bits}-bit moduli"
+            "there are no kernels for {bits}-bit moduli; there are for {MODULUS_BITS:?}"
         );
-        let (digits, limbs) = (bits * 10 / 512, bits / 64);
-        let bits = Modular::WINDOW_BITS;
+        let digits = bits * 10 / 512;
         Self {
             digits,
-            amm: callable(Modular::Amm(digits)),
-            ams: callable(Modular::Ams(digits)),
-            redc: callable(Modular::Redc(digits)),
-            subtract: callable(Modular::Subtract(digits)),
-            mul_add: callable(Modular::MulAdd(digits)),
-            select: callable(Modular::Select {
-                digits,
-                entries: 1 << bits,
-            }),
-            to_digits: callable(Modular::ToDigits {
-                digits: 2 * digits,
-                limbs: 2 * limbs,
-            }),
-            to_limbs: callable(Modular::ToLimbs {
-                digits: 2 * digits,
-                limbs: 2 * limbs,
-            }),
+            kernels: ModularKernels::new(digits, |kernel| Callable::new(target, kernel)),
         }
     }
 
@@ -118,17 +82,7 @@ impl<const L: usize> Montgomery<L> {
 
     /// Vectors of scratch space that every method needs.
     pub fn scratch_len(&self) -> usize {
-        let kernels = [
-            &self.amm,
-            &self.ams,
-            &self.redc,
-            &self.subtract,
-            &self.mul_add,
-            &self.select,
-            &self.to_digits,
-            &self.to_limbs,
-        ];
-        kernels.map(Callable::slots).into_iter().max().unwrap_or(0)
+        most_slots(self.kernels.each())
     }
 
     /// `out := a b / R mod n`.
@@ -141,7 +95,7 @@ impl<const L: usize> Montgomery<L> {
         moduli: Moduli<'_, L>,
         scratch: &mut [[u64; L]],
     ) {
-        self.amm.call([out], [a, b, moduli.n], scratch);
+        self.kernels.amm.call([out], [a, b, moduli.n], scratch);
     }
 
     /// `out := a^2 / R mod n`.
@@ -153,7 +107,7 @@ impl<const L: usize> Montgomery<L> {
         moduli: Moduli<'_, L>,
         scratch: &mut [[u64; L]],
     ) {
-        self.ams.call([out], [a, moduli.n], scratch);
+        self.kernels.ams.call([out], [a, moduli.n], scratch);
     }
 
     /// `out := t / R mod n` for `t` of twice as many digits, `t < R n`.
@@ -164,7 +118,7 @@ impl<const L: usize> Montgomery<L> {
         moduli: Moduli<'_, L>,
         scratch: &mut [[u64; L]],
     ) {
-        self.redc.call([out], [t, moduli.n], scratch);
+        self.kernels.redc.call([out], [t, moduli.n], scratch);
     }
 
     /// `out := (a - b) mod n`, in `[0, n)`.
@@ -176,37 +130,24 @@ impl<const L: usize> Montgomery<L> {
         moduli: Moduli<'_, L>,
         scratch: &mut [[u64; L]],
     ) {
-        self.subtract.call([out], [a, b, moduli.n], scratch);
+        self.kernels.subtract.call([out], [a, b, moduli.n], scratch);
     }
 
-    /// `out := a b + c`, of twice as many digits, for numbers below `R`.
-    pub fn mul_add(
-        &self,
-        out: &mut [[u64; L]],
-        a: &[[u64; L]],
-        b: &[[u64; L]],
-        c: &[[u64; L]],
-        scratch: &mut [[u64; L]],
-    ) {
-        self.mul_add.call([out], [a, b, c], scratch);
-    }
-
-    /// `out := limbs`: numbers of `2 limbs` 64-bit limbs as `2 digits` digits.
-    pub fn to_digits(&self, out: &mut [[u64; L]], limbs: &[[u64; L]], scratch: &mut [[u64; L]]) {
-        self.to_digits.call([out], [limbs], scratch);
-    }
-
-    /// `out := digits`: numbers of `2 digits` digits as `2 limbs` 64-bit limbs.
-    pub fn to_limbs(&self, out: &mut [[u64; L]], digits: &[[u64; L]], scratch: &mut [[u64; L]]) {
-        self.to_limbs.call([out], [digits], scratch);
+    wrappers! {
+        /// `out := a b + c`, of twice as many digits, for numbers below `R`.
+        mul_add: [out], [a, b, c];
+        /// `out := limbs`: numbers of `2 limbs` 64-bit limbs as `2 digits` digits.
+        to_digits: [out], [limbs];
+        /// `out := digits`: numbers of `2 digits` digits as `2 limbs` 64-bit limbs.
+        to_limbs: [out], [digits];
     }
 
     /// `out := base^exponent`, both in Montgomery form; `exponent` has [`limbs`](Self::limbs)
     /// vectors and is secret.
     ///
     /// Fixed windows from the left: as many squarings as a window has bits, then one
-    /// multiplication by an entry of the table of powers, whichever it is (Menezes, van Oorschot,
-    /// Vanstone, Handbook of Applied Cryptography, algorithm 14.109).
+    /// multiplication by an entry of the table of powers, also if that is one (Menezes, van
+    /// Oorschot, Vanstone, Handbook of Applied Cryptography, algorithm 14.82).
     pub fn power(
         &self,
         out: &mut [[u64; L]],
@@ -236,17 +177,18 @@ impl<const L: usize> Montgomery<L> {
                 self.mul(&mut rest[..d], &known[(i - 1) * d..], base, moduli, scratch);
             }
         }
-        // All windows beforehand: a kernel that reads as a vector what has just been written lane
-        // by lane waits until that has reached the cache.
+        // All windows beforehand: a load of a vector that was just written lane by lane waits until
+        // all lanes have reached the cache.
         assert_eq!(indices.len(), self.windows());
         for (window, index) in indices.iter_mut().enumerate() {
             *index = digit(exponent, window * bits, bits);
         }
 
         let (first, rest) = indices.split_last().expect("an exponent has windows");
-        // For the same reason the power is never copied: it goes to and fro.
+        // For the same reason the power is never copied: it alternates between two places.
         let (mut from, mut to) = (power, &mut *out);
-        self.select
+        self.kernels
+            .select
             .call([&mut *from], [table, std::slice::from_ref(first)], scratch);
         for index in rest.iter().rev() {
             let index = std::slice::from_ref(index);
@@ -254,7 +196,9 @@ impl<const L: usize> Montgomery<L> {
                 self.square(to, from, moduli, scratch);
                 std::mem::swap(&mut from, &mut to);
             }
-            self.select.call([&mut *entry], [table, index], scratch);
+            self.kernels
+                .select
+                .call([&mut *entry], [table, index], scratch);
             self.mul(to, from, entry, moduli, scratch);
             std::mem::swap(&mut from, &mut to);
         }
@@ -275,8 +219,8 @@ impl<const L: usize> Montgomery<L> {
         let count = |callable: &Callable<L>| callable.kernel().report(Width::Zmm).multiply_adds;
         let bits = Modular::WINDOW_BITS;
         let table = (1 << bits) / 2 - 1;
-        table * (count(&self.ams) + count(&self.amm))
-            + (self.windows() - 1) * (bits * count(&self.ams) + count(&self.amm))
+        table * (count(&self.kernels.ams) + count(&self.kernels.amm))
+            + (self.windows() - 1) * (bits * count(&self.kernels.ams) + count(&self.kernels.amm))
     }
 }
 

@@ -1,10 +1,10 @@
-//! Arithmetic on the curves P-256 and P-384, each lane with a problem of its own.
+//! Arithmetic on the curves P-256 and P-384, one problem in each lane.
 
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_lanes::nist::{Curve, Nist};
+use widelane_lanes::nist::{Curve, Nist, NistKernels};
 
 use crate::arena::Arena;
-use crate::assembled::Callable;
+use crate::assembled::{Callable, most_slots};
+use crate::target::{Target, constructors};
 
 /// The kernels of one curve, in one width, and the multiples of its base point.
 ///
@@ -17,20 +17,7 @@ use crate::assembled::Callable;
 #[derive(Debug)]
 pub struct NistCurve<const L: usize> {
     curve: Curve,
-    double: Callable<L>,
-    add: Callable<L>,
-    add_fixed: Callable<L>,
-    multiply: Callable<L>,
-    run: Callable<L>,
-    square: Callable<L>,
-    multiply_both: Callable<L>,
-    power_both: Callable<L>,
-    enter: Callable<L>,
-    leave: Callable<L>,
-    enter_order: Callable<L>,
-    respond: Callable<L>,
-    split: Callable<L>,
-    matches: Callable<L>,
+    kernels: NistKernels<Callable<L>>,
     /// Inversion modulo the prime: see `runs`.
     runs: Vec<(usize, usize)>,
     /// Inversion modulo the prime and modulo the order: the exponents in windows of four bits,
@@ -57,54 +44,25 @@ struct Parts<'a, const L: usize> {
     scratch: &'a mut [[u64; L]],
 }
 
-impl NistCurve<8> {
-    /// Kernels for 512-bit registers.
-    pub fn zmm(token: Avx512Ifma, curve: Curve) -> Self {
-        Self::new(curve, |kernel| Callable::zmm(token, kernel))
-    }
-}
-
-impl NistCurve<4> {
-    /// Kernels for 256-bit registers.
-    pub fn ymm(token: Avx512IfmaVl, curve: Curve) -> Self {
-        Self::new(curve, |kernel| Callable::ymm(token, kernel))
-    }
-}
+constructors!(NistCurve, curve: Curve, "They are those of `curve`.");
 
 impl<const L: usize> NistCurve<L> {
-    /// Kernels in portable Rust, for tests.
-    pub fn model(curve: Curve) -> Self {
-        Self::new(curve, Callable::model)
-    }
-
-    fn new(curve: Curve, callable: impl Fn(Nist) -> Callable<L>) -> Self {
+    /// The kernels of a curve on a target.
+    pub fn new(target: Target<L>, curve: Curve) -> Self {
         let exponents = [false, true].map(|order| bits(&curve.inversion_exponent(order)));
         let window = |bits: &[bool]| bits.iter().fold(0, |sum, &bit| 2 * sum + usize::from(bit));
         // The prime and the order are equally long, a multiple of four bits.
         let windows = exponents[0].chunks(4).zip(exponents[1].chunks(4));
-        let mut kernels = Self {
+        let mut family = Self {
             curve,
-            double: callable(Nist::Double(curve)),
-            add: callable(Nist::Add(curve)),
-            add_fixed: callable(Nist::AddFixed(curve)),
-            multiply: callable(Nist::Multiply(curve)),
-            run: callable(Nist::Square(curve, Nist::RUN)),
-            square: callable(Nist::Square(curve, 1)),
-            multiply_both: callable(Nist::MultiplyBoth(curve)),
-            power_both: callable(Nist::PowerBoth(curve)),
-            enter: callable(Nist::Enter(curve)),
-            leave: callable(Nist::Leave(curve)),
-            enter_order: callable(Nist::EnterOrder(curve)),
-            respond: callable(Nist::Respond(curve)),
-            split: callable(Nist::Split(curve)),
-            matches: callable(Nist::Match(curve)),
+            kernels: NistKernels::new(curve, |kernel| Callable::new(target, kernel)),
             runs: runs(&exponents[0]),
             inversions: windows.map(|(p, n)| [window(p), window(n)]).collect(),
             ones: [curve.one(false), curve.one(true)].concat(),
             table: Arena::new(0),
         };
-        kernels.table = kernels.multiples();
-        kernels
+        family.table = family.multiples();
+        family
     }
 
     /// Digits of a number.
@@ -130,7 +88,9 @@ impl<const L: usize> NistCurve<L> {
     /// Plain affine coordinates, two numbers, to a point, and their defect, one number: zero where
     /// they fulfil the equation of the curve.
     pub fn enter(&self, out: &mut [[u64; L]], affine: &[[u64; L]], space: &mut NistSpace<L>) {
-        self.enter.call([out], [affine], self.parts(space).scratch);
+        self.kernels
+            .enter
+            .call([out], [affine], self.parts(space).scratch);
     }
 
     /// `point := scalar base`, for scalars below the order of the curve and a base that is not
@@ -164,9 +124,9 @@ impl<const L: usize> NistCurve<L> {
             let from = if e % 2 == 0 { e / 2 } else { e - 1 };
             point.copy_from_slice(&table[from * size..][..size]);
             if e % 2 == 0 {
-                self.double.call([&mut *point], [], scratch);
+                self.kernels.double.call([&mut *point], [], scratch);
             } else {
-                self.add.call([&mut *point], [table, &one], scratch);
+                self.kernels.add.call([&mut *point], [table, &one], scratch);
             }
             let place = e % Nist::ENTRIES;
             table[place * size..][..size].copy_from_slice(point);
@@ -175,16 +135,19 @@ impl<const L: usize> NistCurve<L> {
         for (i, index) in indices.iter().enumerate().rev() {
             if i + 1 < indices.len() {
                 for _ in 0..Nist::WINDOW_BITS {
-                    self.double.call([&mut *point], [], scratch);
+                    self.kernels.double.call([&mut *point], [], scratch);
                 }
             }
             let index = std::slice::from_ref(index);
-            self.add.call([&mut *point], [table, index], scratch);
+            self.kernels
+                .add
+                .call([&mut *point], [table, index], scratch);
         }
     }
 
     /// `point := scalar G`, for scalars below the order of the curve; where the scalar is zero the
-    /// point is infinity. Whether the digits that were used are those of `scalar` is the answer.
+    /// point is infinity. Returns for each lane whether the digits that were used are those of
+    /// `scalar`.
     ///
     /// One table for each window, from the right (Brickell, Gordon, McCurley and Wilson, "Fast
     /// exponentiation with precomputation", EUROCRYPT 1992), with signed digits. The sum before
@@ -200,14 +163,16 @@ impl<const L: usize> NistCurve<L> {
         let Parts {
             indices, scratch, ..
         } = self.parts(space);
-        let bits = Nist::fixed_bits(self.curve);
+        let bits = self.curve.fixed_bits();
         let indices = &mut indices[..self.windows(bits)];
         signed_digits(indices, scalar, bits);
         point.fill([0; L]);
         let tables = self.table.as_vectors().chunks(self.fixed_len());
         for (index, table) in indices.iter().zip(tables) {
             let index = std::slice::from_ref(index);
-            self.add_fixed.call([&mut *point], [table, index], scratch);
+            self.kernels
+                .add_fixed
+                .call([&mut *point], [table, index], scratch);
         }
         is_sum(indices, scalar, bits)
     }
@@ -221,7 +186,7 @@ impl<const L: usize> NistCurve<L> {
         space: &mut NistSpace<L>,
     ) {
         let scratch = self.parts(space).scratch;
-        self.leave.call([out], [point, inverse], scratch);
+        self.kernels.leave.call([out], [point, inverse], scratch);
     }
 
     /// `out := 1/z mod p`, zero for zero: `z^(p - 2)`.
@@ -236,7 +201,8 @@ impl<const L: usize> NistCurve<L> {
             self.squares(out, 1 << j, scratch);
             let (known, rest) = table.split_at_mut((j + 1) * d);
             let square = &*out;
-            self.multiply
+            self.kernels
+                .multiply
                 .call([&mut rest[..d]], [square, &known[j * d..]], scratch);
         }
         let spare = (most + 1) * d;
@@ -253,7 +219,8 @@ impl<const L: usize> NistCurve<L> {
                 if started {
                     self.squares(out, 1 << j, scratch);
                     rest[..d].copy_from_slice(out);
-                    self.multiply
+                    self.kernels
+                        .multiply
                         .call([&mut *out], [&rest[..d], factor], scratch);
                 } else {
                     out.copy_from_slice(factor);
@@ -265,8 +232,8 @@ impl<const L: usize> NistCurve<L> {
     }
 
     /// `out := 1/x`, zero for zero, of one number modulo `p` and one modulo `n`, both in
-    /// Montgomery form. The two chains of squarings go side by side, so that neither waits for
-    /// itself.
+    /// Montgomery form. The two chains of squarings alternate, so that the CPU works on one while
+    /// it waits for the other.
     pub fn invert_both(&self, out: &mut [[u64; L]], x: &[[u64; L]], space: &mut NistSpace<L>) {
         let Parts { table, scratch, .. } = self.parts(space);
         let d = self.digits();
@@ -281,7 +248,8 @@ impl<const L: usize> NistCurve<L> {
         for i in 2..16 {
             let (known, rest) = table.split_at_mut(i * size);
             let factors = [&known[(i - 1) * size..], &known[size..2 * size]];
-            self.multiply_both
+            self.kernels
+                .multiply_both
                 .call([&mut rest[..size]], factors, scratch);
         }
         let mut first = true;
@@ -292,7 +260,7 @@ impl<const L: usize> NistCurve<L> {
                 out[..d].copy_from_slice(p);
                 out[d..].copy_from_slice(n);
             } else {
-                self.power_both.call([&mut *out], [p, n], scratch);
+                self.kernels.power_both.call([&mut *out], [p, n], scratch);
             }
         }
     }
@@ -300,7 +268,7 @@ impl<const L: usize> NistCurve<L> {
     /// `out := a R mod n`: a scalar, in digits, to Montgomery form.
     pub fn enter_order(&self, out: &mut [[u64; L]], a: &[[u64; L]], space: &mut NistSpace<L>) {
         let scratch = self.parts(space).scratch;
-        self.enter_order.call([out], [a], scratch);
+        self.kernels.enter_order.call([out], [a], scratch);
     }
 
     /// ECDSA's `r := x mod n`, `s := (e + r d) / k mod n` and `s k - e - r d`: three numbers. The
@@ -312,13 +280,15 @@ impl<const L: usize> NistCurve<L> {
         space: &mut NistSpace<L>,
     ) {
         let scratch = self.parts(space).scratch;
-        self.respond.call([out], [x, nonce, digest, key], scratch);
+        self.kernels
+            .respond
+            .call([out], [x, nonce, digest, key], scratch);
     }
 
     /// `out := (e w, r w) mod n` for the three numbers `e`, `r` and, in Montgomery form, `w`.
     pub fn split(&self, out: &mut [[u64; L]], numbers: &[[u64; L]], space: &mut NistSpace<L>) {
         let scratch = self.parts(space).scratch;
-        self.split.call([out], [numbers], scratch);
+        self.kernels.split.call([out], [numbers], scratch);
     }
 
     /// `point := point + other`, except where they are the same point or opposite ones: the sum's
@@ -328,7 +298,7 @@ impl<const L: usize> NistCurve<L> {
         let size = 3 * self.digits();
         let table = &mut table[..size * Nist::ENTRIES];
         table[size..2 * size].copy_from_slice(other);
-        self.add.call([point], [table, &[[1; L]]], scratch);
+        self.kernels.add.call([point], [table, &[[1; L]]], scratch);
     }
 
     /// Three numbers: zero where `x(point)` is the first candidate; zero where it is the second;
@@ -341,15 +311,17 @@ impl<const L: usize> NistCurve<L> {
         space: &mut NistSpace<L>,
     ) {
         let scratch = self.parts(space).scratch;
-        self.matches.call([out], [point, candidates], scratch);
+        self.kernels
+            .matches
+            .call([out], [point, candidates], scratch);
     }
 
     fn squares(&self, x: &mut [[u64; L]], times: usize, scratch: &mut [[u64; L]]) {
         for _ in 0..times / Nist::RUN {
-            self.run.call([&mut *x], [], scratch);
+            self.kernels.run.call([&mut *x], [], scratch);
         }
         for _ in 0..times % Nist::RUN {
-            self.square.call([&mut *x], [], scratch);
+            self.kernels.square.call([&mut *x], [], scratch);
         }
     }
 
@@ -357,8 +329,8 @@ impl<const L: usize> NistCurve<L> {
     /// `e 2^(w i) G`, for `e` from 1 to `2^(w - 1)`, affine. Windows are built in lanes.
     fn multiples(&self) -> Arena<L> {
         let mut space = self.space();
-        let (d, bits) = (self.digits(), Nist::fixed_bits(self.curve));
-        let (windows, entries) = (self.windows(bits), Nist::fixed_entries(self.curve));
+        let (d, bits) = (self.digits(), self.curve.fixed_bits());
+        let (windows, entries) = (self.windows(bits), self.curve.fixed_entries());
         let mut table = Arena::new(windows * self.fixed_len());
         let flat = table.vectors().as_flattened_mut();
 
@@ -370,7 +342,8 @@ impl<const L: usize> NistCurve<L> {
         for _ in 0..windows {
             bases.push(point.clone());
             for _ in 0..bits {
-                self.double
+                self.kernels
+                    .double
                     .call([&mut point], [], self.parts(&mut space).scratch);
             }
         }
@@ -382,7 +355,8 @@ impl<const L: usize> NistCurve<L> {
             let mut multiple = base.clone();
             for e in 1..=entries {
                 if e == 2 {
-                    self.double
+                    self.kernels
+                        .double
                         .call([&mut multiple], [], self.parts(&mut space).scratch);
                 } else if e > 2 {
                     self.add(&mut multiple, &base, &mut space);
@@ -406,7 +380,7 @@ impl<const L: usize> NistCurve<L> {
 
     /// Vectors of one window's table.
     fn fixed_len(&self) -> usize {
-        2 * self.digits() * Nist::fixed_entries(self.curve) / L
+        2 * self.digits() * self.curve.fixed_entries() / L
     }
 
     /// Windows of a scalar: one bit more than it has, for the sign of the highest digit.
@@ -415,7 +389,7 @@ impl<const L: usize> NistCurve<L> {
     }
 
     fn max_windows(&self) -> usize {
-        self.windows(Nist::WINDOW_BITS.min(Nist::fixed_bits(self.curve)))
+        self.windows(Nist::WINDOW_BITS.min(self.curve.fixed_bits()))
     }
 
     fn table_len(&self) -> usize {
@@ -423,23 +397,7 @@ impl<const L: usize> NistCurve<L> {
     }
 
     fn scratch_len(&self) -> usize {
-        let kernels = [
-            &self.double,
-            &self.add,
-            &self.add_fixed,
-            &self.multiply,
-            &self.run,
-            &self.square,
-            &self.multiply_both,
-            &self.power_both,
-            &self.enter,
-            &self.leave,
-            &self.enter_order,
-            &self.respond,
-            &self.split,
-            &self.matches,
-        ];
-        kernels.map(Callable::slots).into_iter().max().unwrap_or(0)
+        most_slots(self.kernels.each())
     }
 
     fn parts<'a>(&self, space: &'a mut NistSpace<L>) -> Parts<'a, L> {
@@ -482,7 +440,7 @@ fn signed_digits<const L: usize>(indices: &mut [[u64; L]], scalar: &[[u64; L]], 
     }
 }
 
-/// Whether the indices are the scalar's, lane by lane: their sum is computed anew.
+/// Whether the indices are the scalar's, lane by lane: computes their sum again.
 fn is_sum<const L: usize>(indices: &[[u64; L]], scalar: &[[u64; L]], w: usize) -> [bool; L] {
     let mut difference = [0u64; L];
     // The digits below a limb's end, from the right, leave a carry for the next limb.
@@ -505,7 +463,7 @@ fn is_sum<const L: usize>(indices: &[[u64; L]], scalar: &[[u64; L]], w: usize) -
             carry[l] = sum[l] >> 64;
         }
     }
-    // What is left has the weight of the first bit above the scalar.
+    // The rest has the weight of the first bit above the scalar.
     for index in indices {
         for (carry, &index) in carry.iter_mut().zip(index) {
             let magnitude = i128::from(index & (Nist::NEGATIVE - 1));

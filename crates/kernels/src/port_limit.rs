@@ -1,7 +1,7 @@
 //! The most multiply-adds that a core can do: a loop of them that depend on nothing.
 //!
-//! What a kernel reaches is compared with this, measured on the same core in the same minute;
-//! clocks change, so that a rate alone says little.
+//! `widelane speed` compares the rate of a kernel with this one, measured on the same core in the
+//! same minute, because clocks change.
 #![allow(unsafe_code)]
 
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};

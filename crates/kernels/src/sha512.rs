@@ -1,48 +1,31 @@
-//! SHA-512 of `L` messages at once (FIPS 180-4), one a lane.
+//! SHA-512 of `L` messages at once (FIPS 180-4), one in each lane.
 
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_lanes::Sha512 as Source;
+use widelane_lanes::{Sha512 as Family, Sha512Kernels};
 use zeroize::Zeroizing;
 
 use crate::assembled::Callable;
+use crate::target::{Target, constructors};
 
 /// SHA-512 over the lanes of a register.
 ///
 /// Time depends on the lengths of the messages only.
 #[derive(Clone, Copy, Debug)]
 pub struct Sha512<const L: usize> {
-    compress: Callable<L>,
+    kernels: Sha512Kernels<Callable<L>>,
 }
 
-impl Sha512<8> {
-    /// The kernel for 512-bit registers.
-    pub fn zmm(token: Avx512Ifma) -> Self {
-        Self {
-            compress: Callable::zmm(token, Source::Compress),
-        }
-    }
-}
-
-impl Sha512<4> {
-    /// The kernel for 256-bit registers.
-    pub fn ymm(token: Avx512IfmaVl) -> Self {
-        Self {
-            compress: Callable::ymm(token, Source::Compress),
-        }
-    }
-}
+constructors!(Sha512);
 
 impl<const L: usize> Sha512<L> {
-    /// The kernel in portable Rust, for tests.
-    pub fn model() -> Self {
-        Self {
-            compress: Callable::model(Source::Compress),
-        }
+    /// The kernel on a target.
+    pub fn new(target: Target<L>) -> Self {
+        let kernels = Sha512Kernels::new(|kernel| Callable::new(target, kernel));
+        Self { kernels }
     }
 
     /// Vectors of working memory that [`hash`](Self::hash) needs.
     pub fn space_len(&self) -> usize {
-        BLOCK + 1 + self.compress.slots()
+        BLOCK + 1 + self.kernels.compress.slots()
     }
 
     /// `out := SHA-512(message)` for the message of each lane, which comes in parts: eight vectors
@@ -60,7 +43,7 @@ impl<const L: usize> Sha512<L> {
     ) {
         let (block, rest) = space.split_at_mut(BLOCK);
         let (active, scratch) = rest.split_at_mut(1);
-        for (word, initial) in out.iter_mut().zip(Source::INITIAL) {
+        for (word, initial) in out.iter_mut().zip(Family::INITIAL) {
             *word = [initial; L];
         }
         let mut padded = messages.map(Padded::new);
@@ -75,7 +58,8 @@ impl<const L: usize> Sha512<L> {
                     }
                 }
             }
-            self.compress
+            self.kernels
+                .compress
                 .call([&mut *out], [&*block, &*active], scratch);
         }
         for word in out.as_flattened_mut() {
@@ -84,7 +68,7 @@ impl<const L: usize> Sha512<L> {
     }
 }
 
-/// A message in parts, on its way to being blocks (FIPS 180-4, section 5.1.2).
+/// A message in parts that is split into blocks (FIPS 180-4, section 5.1.2).
 struct Padded<'a, const P: usize> {
     /// What is left of each part.
     parts: [&'a [u8]; P],

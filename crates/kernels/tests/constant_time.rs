@@ -29,7 +29,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use widelane_cpu::Avx512Ifma;
 use widelane_kernels::Montgomery;
-use widelane_lanes::{Kernel, Width};
+use widelane_lanes::{Definition, Kernel, Width};
 
 #[test]
 fn the_kernels_in_the_program_are_constant_time() {
@@ -55,7 +55,7 @@ fn the_kernels_in_the_program_are_constant_time() {
 
 /// The symbols that a program with the kernels must have.
 fn expected() -> BTreeSet<String> {
-    let both = |kernel: Kernel| [Width::Ymm, Width::Zmm].map(|width| kernel.symbol(width));
+    let both = |kernel: Kernel| Width::ALL.map(|width| kernel.symbol(width));
     Kernel::all().into_iter().flat_map(both).collect()
 }
 

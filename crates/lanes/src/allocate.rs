@@ -1,12 +1,12 @@
 //! Register allocation: names become registers, spill slots and memory operands.
 //!
 //! Kernels are straight lines of code, so the farthest-next-use rule (Belady 1966) is exact where
-//! it matters: a value is evicted when every other candidate is needed sooner. Loads and constants
-//! cost nothing to evict, as they can be read again, and are folded into the instruction that uses
-//! them when no register is to be had for longer.
+//! it matters: the value that is needed last gives up its register. Loads and constants cost
+//! nothing to evict, as they can be read again. If no register stays free for one of them until its
+//! next use, the instruction that uses it reads it straight from memory.
 //!
-//! A loop is a straight line too, between a head and a foot at which each value that it carries is
-//! in the same register, and nothing else is in any.
+//! A loop is a straight line between a head and a foot. At both, each value that the loop carries
+//! is in the same register, and the other registers are empty.
 
 use crate::machine::Array;
 use crate::trace::{CompareOp, Name, Op, ShiftOp, ThreeOp, TwoOp};
@@ -61,10 +61,29 @@ pub(crate) enum Instruction {
         to: Register,
         yes: Operand,
     },
-    /// What follows runs so many times.
+    /// The instructions up to the foot run `times` times.
     Head { number: usize, times: usize },
     /// The end of that loop.
     Foot { number: usize },
+}
+
+impl Instruction {
+    /// The operand that may lie in memory, of an instruction that reads one.
+    pub(crate) fn operand(&self) -> Option<Operand> {
+        match *self {
+            Instruction::Load { from, .. } => Some(Operand::Memory(from)),
+            Instruction::Shift { a: operand, .. }
+            | Instruction::Two { b: operand, .. }
+            | Instruction::Three { b: operand, .. }
+            | Instruction::Compare { b: operand, .. }
+            | Instruction::Select { yes: operand, .. } => Some(operand),
+            Instruction::Store { .. }
+            | Instruction::Zero { .. }
+            | Instruction::Move { .. }
+            | Instruction::Head { .. }
+            | Instruction::Foot { .. } => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,8 +123,8 @@ pub(crate) struct Allocated {
 
 /// Allocates registers for a trace.
 ///
-/// Loads happen when first needed, and may happen again: the trace stores to a vector in memory
-/// only when nothing will read what was there.
+/// A load happens when its value is first needed, and may happen again. That is safe because a
+/// trace stores to a vector in memory only when no later operation reads the old value.
 pub(crate) fn allocate(ops: &[Op]) -> Allocated {
     let mut allocator = Allocator::new(ops);
     for (at, op) in ops.iter().enumerate() {
@@ -131,7 +150,7 @@ struct Allocator<'a> {
     /// instruction that reads them may come after a spill.
     dying_slots: Vec<usize>,
     slots: usize,
-    /// Where the loop under way has what it carries, at its head and its foot.
+    /// The registers of the values that the current loop carries, at its head and its foot.
     homes: Vec<Register>,
     loops: usize,
     out: Vec<Instruction>,
@@ -220,7 +239,7 @@ impl<'a> Allocator<'a> {
     }
 
     fn two(&mut self, at: usize, op: TwoOp, a: Name, b: Name) {
-        // The register operand comes first; what would have to be read goes second if it may.
+        // The first operand must be in a register; the second one may be read from memory.
         let swap =
             op.commutes() && self.register_of[a.0].is_none() && self.register_of[b.0].is_some();
         let (a, b) = if swap { (b, a) } else { (a, b) };
@@ -247,7 +266,7 @@ impl<'a> Allocator<'a> {
     }
 
     fn three(&mut self, at: usize, mut op: ThreeOp, mut acc: Name, mut a: Name, mut b: Name) {
-        // Overwrites what is in a register and not read again, if the operation leaves a choice.
+        // If the operation allows a choice, it overwrites a register that is not read again.
         let dies = |this: &Self, name: Name| {
             this.register_of[name.0].is_some() && this.next_use_after(name, at) == NEVER
         };
@@ -263,7 +282,7 @@ impl<'a> Allocator<'a> {
                 (op, a, b) = (swapped, b, a);
             }
         }
-        // What would have to be read goes last if it may.
+        // The last operand may be read from memory.
         if self.register_of[a.0].is_none()
             && self.register_of[b.0].is_some()
             && let Some(swapped) = op.swapped()
@@ -293,7 +312,7 @@ impl<'a> Allocator<'a> {
         self.define(at, to);
     }
 
-    /// Puts what a loop carries into registers, and everything else that is wanted later into
+    /// Puts the values that a loop carries into registers, and all others that are read later into
     /// memory. The operation at `at` is the loop's head.
     ///
     /// # Panics
@@ -305,7 +324,7 @@ impl<'a> Allocator<'a> {
             _ => None,
         };
         let firsts: Vec<_> = self.ops[at + 1..].iter().map_while(first).collect();
-        // What is there already stays where it is, and is copied to memory if it is wanted again.
+        // A value that is in a register stays there, and is copied to memory if it is read again.
         let mut homes: Vec<Option<Register>> = vec![None; firsts.len()];
         for (i, &first) in firsts.iter().enumerate() {
             if let Some(register) = self.register_of[first.0] {
@@ -340,8 +359,8 @@ impl<'a> Allocator<'a> {
         self.out.push(Instruction::Head { number, times });
     }
 
-    /// Puts what the next turn has into the registers in which the loop carries it. The operation
-    /// at `at` is the first one that says what that is.
+    /// Puts the values of the next turn into the registers in which the loop carries them. The
+    /// operation at `at` is the first [`Op::Next`].
     fn foot(&mut self, at: usize) {
         let next = |op: &Op| match *op {
             Op::Next(name) => Some(name),
@@ -351,7 +370,7 @@ impl<'a> Allocator<'a> {
         let mut pending: Vec<_> = nexts.iter().copied().zip(self.homes.clone()).collect();
         loop {
             pending.retain(|&(name, home)| self.register_of[name.0] != Some(home));
-            // What no other one is moved from can be overwritten.
+            // A register can be overwritten if no pending move reads it.
             let is_source = |home: Register| {
                 let source = |&(name, _): &(Name, Register)| self.register_of[name.0] == Some(home);
                 pending.iter().any(source)
@@ -363,7 +382,7 @@ impl<'a> Allocator<'a> {
                     None => self.read(name, to),
                 }
             } else if let Some(&(name, home)) = pending.first() {
-                // All of them in a circle: this one goes by way of memory.
+                // The pending moves form circles: break one with a copy in memory.
                 let from = self.register_of[name.0].unwrap_or(home);
                 self.save(name, from);
                 self.release(name);
@@ -381,8 +400,8 @@ impl<'a> Allocator<'a> {
         }
     }
 
-    /// A register for a result: in a loop that of the operand `first`, if that is free now, so that
-    /// what is carried stays where it is.
+    /// A register for a result. In a loop it is that of the operand `first`, if that is free now,
+    /// so that carried values stay in their registers.
     fn result(&mut self, first: Option<Register>) -> Register {
         let free = |register: &Register| self.holds[register.0].is_none();
         match first.filter(free) {
@@ -410,8 +429,8 @@ impl<'a> Allocator<'a> {
         }
     }
 
-    /// `name` where it is cheapest: in its register, in a register from now on if it will be
-    /// wanted again before what would have to give way, else straight from memory. A constant comes
+    /// `name` where it is cheapest: in its register; in a new register if it is read again before
+    /// the value that would lose that register; otherwise straight from memory. A constant comes
     /// from memory only if the instruction `broadcasts` it.
     fn operand(&mut self, at: usize, name: Name, keep: &[Register], broadcasts: bool) -> Operand {
         if let Some(register) = self.register_of[name.0] {
@@ -460,7 +479,7 @@ impl<'a> Allocator<'a> {
         }
     }
 
-    /// A register without a value, made free if need be by evicting what is needed last.
+    /// A register without a value. If none is free, the value that is needed last loses its own.
     fn fresh(&mut self, keep: &[Register]) -> Register {
         let free = |i: &usize| self.holds[*i].is_none() && !keep.contains(&Register(*i));
         if let Some(free) = (0..VECTOR_REGISTERS).find(free) {
@@ -536,7 +555,7 @@ impl<'a> Allocator<'a> {
             .unwrap_or(NEVER)
     }
 
-    /// Strikes the uses of the operation at `at` off and frees what nothing reads any more.
+    /// Removes the uses by the operation at `at`, and frees what no later operation reads.
     fn done(&mut self, at: usize, op: Op) {
         for name in op.reads() {
             while self.uses[name.0].last() == Some(&at) {

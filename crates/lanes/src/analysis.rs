@@ -1,8 +1,8 @@
 //! What a kernel will cost, computed from its instructions.
 
 use crate::allocate::{Allocated, Instruction, Memory, Operand};
-use crate::print::Width;
 use crate::trace::ThreeOp;
+use crate::width::Width;
 
 /// Instruction mix, licence level and port bound of one kernel at one width. Instructions of a loop
 /// count as often as they run.
@@ -82,8 +82,8 @@ impl Report {
         report
     }
 
-    /// Cycles that the kernel takes at least where two multiplications, two loads and one store
-    /// start in a cycle and simple operations have ports of their own (Zen 5).
+    /// The least cycles on a core that starts two multiplications, two loads and one store in a
+    /// cycle, and has separate ports for simple operations (Zen 5).
     pub fn multiply_bound_cycles(&self) -> usize {
         (self.multiply_adds + self.multiplies)
             .div_ceil(2)
@@ -91,8 +91,8 @@ impl Report {
             .max(self.stores)
     }
 
-    /// Cycles that the kernel takes at least where all vector arithmetic shares two ports (Intel's
-    /// cores with 512-bit registers).
+    /// The least cycles on a core where all vector arithmetic shares two ports (Intel's cores with
+    /// 512-bit registers).
     pub fn shared_bound_cycles(&self) -> usize {
         let arithmetic = self.multiply_adds + self.multiplies + self.simple;
         arithmetic
@@ -103,42 +103,28 @@ impl Report {
 
     fn count(&mut self, instruction: &Instruction) {
         self.instructions += 1;
-        let operand = match *instruction {
+        match *instruction {
             Instruction::Head { .. } | Instruction::Foot { .. } => {
                 unreachable!("the frame of a loop is no vector instruction")
             }
-            Instruction::Load { from, .. } => Some(Operand::Memory(from)),
+            Instruction::Load { .. } => {}
             Instruction::Store { to, .. } => {
                 self.stores += 1;
                 self.spills += usize::from(matches!(to, Memory::Slot(_)));
-                None
             }
-            Instruction::Zero { .. } | Instruction::Move { .. } => {
-                self.moves += 1;
-                None
-            }
+            Instruction::Zero { .. } | Instruction::Move { .. } => self.moves += 1,
             Instruction::Three {
                 op: ThreeOp::MaddLo | ThreeOp::MaddHi,
-                b,
                 ..
-            } => {
-                self.multiply_adds += 1;
-                Some(b)
-            }
-            Instruction::Two { op, b, .. } if op.multiplies() => {
-                self.multiplies += 1;
-                Some(b)
-            }
-            Instruction::Two { b, .. }
-            | Instruction::Shift { a: b, .. }
-            | Instruction::Three { b, .. }
-            | Instruction::Compare { b, .. }
-            | Instruction::Select { yes: b, .. } => {
-                self.simple += 1;
-                Some(b)
-            }
-        };
-        if let Some(Operand::Memory(memory)) = operand {
+            } => self.multiply_adds += 1,
+            Instruction::Two { op, .. } if op.multiplies() => self.multiplies += 1,
+            Instruction::Two { .. }
+            | Instruction::Shift { .. }
+            | Instruction::Three { .. }
+            | Instruction::Compare { .. }
+            | Instruction::Select { .. } => self.simple += 1,
+        }
+        if let Some(Operand::Memory(memory)) = instruction.operand() {
             self.loads += 1;
             self.spills += usize::from(matches!(memory, Memory::Slot(_)));
         }

@@ -7,8 +7,9 @@ use crate::machine::{Array, DIGIT_BITS, DIGIT_MASK, Machine};
 ///
 /// Lanes are integers in `[-2^63, 2^64)`: a kernel may read them as signed or as unsigned, and an
 /// interval that needs both readings at once is refused. The four 16-bit words of a lane are signed
-/// integers with one interval for all of them; each reading of a lane follows from the other as far
-/// as it can. Of 32-bit words, whose operations wrap on purpose, nothing is known.
+/// integers and share one interval; where the interval of the lane implies one of the words, or the
+/// other way round, both are kept. 32-bit words have no interval, as their operations wrap on
+/// purpose.
 pub struct Bounds {
     lanes: usize,
     arrays: Vec<Vec<Value>>,
@@ -36,6 +37,15 @@ pub enum Holds {
         /// At most 2^15 - 1.
         limit: u16,
     },
+}
+
+impl std::fmt::Display for Holds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Holds::Bits(bits) => write!(f, "numbers below 2^{bits}"),
+            Holds::Words16 { limit } => write!(f, "16-bit words from -{limit} to {limit}"),
+        }
+    }
 }
 
 /// The integers from `low` to `high`, both included.
@@ -72,7 +82,7 @@ impl std::fmt::Display for BoundsError {
 impl std::error::Error for BoundsError {}
 
 impl Bounds {
-    /// A machine of so many lanes, with arrays of so many vectors.
+    /// A machine of `lanes` lanes, with the length in vectors and the bound of each array.
     pub(crate) fn new(lanes: usize, arrays: &[(usize, Holds)]) -> Self {
         Self {
             lanes,
@@ -88,7 +98,7 @@ impl Bounds {
         }
     }
 
-    /// The verdict after the kernel has run.
+    /// The result of the proof, after the kernel has run.
     pub(crate) fn finish(self) -> Result<Proof, BoundsError> {
         match self.fault {
             Some(fault) => Err(fault),
@@ -126,7 +136,7 @@ impl Bounds {
         Value::of_word(Interval { low, high })
     }
 
-    /// Counts an operation about whose result nothing is known.
+    /// Counts an operation whose result may be anything.
     fn any(&mut self) -> Value {
         self.operations += 1;
         self.widest = self.widest.max(LANE.high);
@@ -233,7 +243,7 @@ impl Interval {
         }
     }
 
-    /// What is left of it when every bit that `mask` lacks is taken away.
+    /// The values after an AND with a value of `mask`.
     fn within(self, mask: Self) -> Self {
         match (mask.low >= 0, self.low >= 0) {
             (true, true) => Self {
@@ -260,7 +270,7 @@ impl Interval {
             .unwrap_or(self)
     }
 
-    /// What any function of bits can make of signed numbers, if they fit the same signed bits.
+    /// The results of any bitwise function of signed numbers, all within the same count of bits.
     fn bitwise(operands: impl Iterator<Item = Self>, keeps_zero: bool) -> Option<Self> {
         let all = operands.reduce(Self::hull)?;
         let magnitude = all.high.max(-all.low - 1).max(0);
@@ -373,7 +383,7 @@ impl Machine for Bounds {
 
     fn ternary(&mut self, a: Value, b: Value, c: Value, table: u8) -> Value {
         let mut value = self.bitwise(&[a, b, c], table & 1 == 0);
-        // An operand without whose bits there are none in the result, like a mask, bounds it.
+        // An operand that clears bits, like a mask, bounds the result.
         for (operand, without) in [(a, 0x0f), (b, 0x33), (c, 0x55)] {
             if table & without == 0 {
                 value.lane = value.lane.within(operand.lane);
@@ -477,7 +487,7 @@ impl Machine for Bounds {
     }
 
     fn mul_lo16(&mut self, a: Value, b: Value) -> Value {
-        // Wraps on purpose, but need not.
+        // It may wrap, on purpose; if it cannot, the exact interval holds.
         match a.word.times(b.word) {
             Interval { low, high } if low >= WORD.low && high <= WORD.high => self.word(low, high),
             _ => self.word(WORD.low, WORD.high),
@@ -575,12 +585,12 @@ impl Value {
     }
 }
 
-/// Every lane that there is, unsigned.
+/// Every value of a lane, unsigned.
 const LANE: Interval = Interval {
     low: 0,
     high: u64::MAX as i128,
 };
-/// Every signed word of 16 bits.
+/// Every value of a signed 16-bit word.
 const WORD: Interval = Interval {
     low: i16::MIN as i128,
     high: i16::MAX as i128,

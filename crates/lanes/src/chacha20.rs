@@ -1,31 +1,31 @@
-//! Kernel sources: ChaCha20, as many blocks at a time as a vector has 32-bit words.
+//! ChaCha20 on as many blocks at a time as a vector has 32-bit words.
 //!
 //! The state of a block is sixteen words (RFC 8439, section 2.3). Here it is sixteen vectors, the
 //! same word of all blocks in each: place `p` of a vector, counted in words, belongs to block `p`.
-//! So a round needs no permutations; only at the end, to meet the data, words of vectors become
-//! words of blocks: the transposition of 4 by 4 matrices, two steps of them.
+//! So a round needs no permutations. Only at the end the words of vectors become words of blocks,
+//! by transposing 4 by 4 matrices in two steps.
 
 use crate::machine::{Array, Machine};
 
 /// Vectors of a state, and of the data that it encrypts.
 pub(crate) const STATE: usize = 16;
-/// 64-bit words of an array that holds what is not constant in a state: eight words of the key, the
-/// counter of the first block, three words of the nonce, each word of 32 bits twice.
+/// 64-bit words of the array with the parts of a state that are not constant: eight words of the
+/// key, the counter of the first block, three words of the nonce, each word of 32 bits twice.
 pub(crate) const PARAMETERS: usize = 12;
-/// Where in it the counter stands.
+/// The place of the counter in that array.
 pub(crate) const COUNTER: usize = 8;
-/// Rounds, columns and diagonals by turns (section 2.3.1).
+/// Rounds, alternately on columns and on diagonals (section 2.3.1).
 const ROUNDS: usize = 20;
 
-/// As many blocks as there are places, under way.
+/// The states of one chunk of blocks.
 pub(crate) struct Blocks<V> {
     initial: [V; STATE],
     words: [V; STATE],
 }
 
 impl<V: Copy> Blocks<V> {
-    /// The initial states (section 2.3) with the parameters in `array`, of blocks that come after
-    /// `before` such chunks.
+    /// The initial states (section 2.3) with the parameters in `array`, of the chunk number
+    /// `before`, counted from zero.
     pub(crate) fn new<M: Machine<V = V>>(m: &mut M, array: Array, before: usize) -> Self {
         let first = m.broadcast(array, COUNTER);
         let lanes = m.lanes();

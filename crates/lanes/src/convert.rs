@@ -1,4 +1,4 @@
-//! Kernel sources: between 64-bit limbs and 52-bit digits.
+//! Conversions between 64-bit limbs and 52-bit digits.
 
 use crate::machine::{DIGIT_BITS, DIGIT_MASK, Machine};
 

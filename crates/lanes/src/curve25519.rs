@@ -1,300 +1,314 @@
-//! Kernels of Curve25519: what X25519 and Ed25519 are made of.
+//! The kernels of Curve25519, of which X25519 and Ed25519 consist, and the Montgomery ladder.
 //!
 //! Numbers are modulo p := 2^255 - 19 in five digits below 2^52, radix 2^51 (`field25519.rs`).
-//! Limbs are 64 bits of a number or a scalar, four of them, least significant first.
-//!
-//! Points of the Edwards curve are four numbers (`edwards.rs`), scalars are modulo the order l of
-//! the base point (`scalar25519.rs`). Here are the kernels by name, and the Montgomery ladder.
+//! Limbs are 64 bits of a number or a scalar, four of them, least significant first. Points of the
+//! Edwards curve are four numbers (`edwards.rs`), scalars are modulo the order l of the base point
+//! (`scalar25519.rs`).
 
 use crate::bounds::Holds;
+use crate::definition::{kernels, store};
 use crate::edwards;
 use crate::field25519::{
     DIGITS, Number, Product, add, carry, constant, freeze, from_limbs, load, load_limbs, mul,
     products, save, select, square, sub, sub_digits, to_limbs,
 };
-use crate::kernel::{ArraySpec, Source, store};
 use crate::machine::{Array, DIGIT_BITS, Machine};
 use crate::scalar25519 as scalar;
 
-/// X25519 and Ed25519.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Curve25519 {
-    /// A step of the Montgomery ladder. Arrays `state[20] swaps[1] x[5]`.
-    LadderStep,
-    /// `out := a^(2^n)`. Arrays `out[5] a[5]`.
-    Square(usize),
-    /// `out := a b`. Arrays `out[5] a[5] b[5]`.
-    Mul,
-    /// Adds or subtracts an entry of a table of the base point's multiples, with Z = 1. Arrays
-    /// `point[20] table[240 / lanes] digit[1]`.
-    BaseAdd,
-    /// Begins the Montgomery ladder. Arrays `state[20] x[5] swaps[4] scalar[4] u[4]`.
-    LadderStart,
-    /// Ends the ladder with the fraction that is its result. Arrays `fraction[10] state[20]`.
-    LadderEnd,
-    /// `out := a` in `[0, p)`, as limbs. Arrays `out[4] a[5]`.
-    Freeze,
-    /// A scalar as digits for [`BaseAdd`](Self::BaseAdd). Arrays `digits[51] scalar[4]`.
-    BaseDigits {
-        /// Whether to clamp the scalar first, as X25519 does.
-        clamp: bool,
-    },
-    /// The fraction that is u of a point. Arrays `fraction[10] point[20]`.
-    ToMontgomery,
-    /// A point as 32 bytes, and its x in `[0, p)`, from 1 / 2 Z. Arrays
-    /// `out[4] x[5] inverse[5] point[20]`.
-    Encode,
-    /// Zero where a point is what those bytes encode, with this x. Arrays
-    /// `out[1] encoded[4] x[5] point[20]`.
-    Compare,
-    /// `out := wide mod l`. Arrays `out[4] wide[8]`.
-    ScalarReduce,
-    /// `out := (a b + c) mod l`, for `a`, `b` and `c` below 2^256. Arrays
-    /// `out[4] a[4] b[4] c[4]`.
-    ScalarMulAdd,
-    /// Begins to decode a point: y, u, v, u v^3, u v^7. Arrays `parts[25] encoded[4]`.
-    DecodeStart,
-    /// Ends it, from `power := (u v^7)^((p - 5) / 8)`, with the negative of the point, and 1 where
-    /// the bytes encode one. Arrays `point[20] valid[1] encoded[4] parts[25] power[5]`.
-    DecodeEnd,
-    /// A scalar below 2^253 as digits for [`Add`](Self::Add). Arrays `digits[64] scalar[4]`.
-    Digits,
-    /// Doubles a point. Arrays `point[20]`.
-    Double {
-        /// Whether to compute T, which only additions need.
-        t: bool,
-    },
-    /// A point in the form of a table's entries. Arrays `entry[20] point[20]`.
-    ToEntry,
-    /// Adds a point that has the form of an entry. Arrays `sum[20] point[20] entry[20]`.
-    AddEntry,
-    /// Adds or subtracts an entry, from 1 to 8, or nothing. Arrays
-    /// `point[20] table[160] digit[1]`.
-    Add,
+kernels! {
+    /// X25519 and Ed25519.
+    pub enum Curve25519 {
+        /// A step of the Montgomery ladder.
+        LadderStep {
+            name: "ladder51x5",
+            formula: "state := double of one point, sum of both",
+            reference: "Montgomery, Math. Comp. 48 (1987), section 10.3.1",
+            arrays: { state: writes(20, NUMBER), swaps: writes(1, LIMBS), x: reads(5, NUMBER) },
+            body: |m| ladder_step(m, state, swaps, x),
+        }
+        /// For a number of squarings.
+        Square(n: usize) {
+            name: "sqr51x5by{n}",
+            formula: "out := a^(2^n) mod p",
+            reference: "RFC 7748, section 5",
+            arrays: { out: writes(5, NUMBER), a: reads(5, NUMBER) },
+            body: |m| {
+                let a = load(m, a, 0);
+                let power = (0..n).fold(a, |a, _| square(m, a));
+                save(m, out, 0, power);
+            },
+        }
+        /// A product.
+        Mul {
+            name: "mul51x5",
+            formula: "out := a b mod p",
+            reference: "RFC 7748, section 5",
+            arrays: { out: writes(5, NUMBER), a: reads(5, NUMBER), b: reads(5, NUMBER) },
+            body: |m| {
+                let (a, b) = (load(m, a, 0), load(m, b, 0));
+                let product = mul(m, a, b);
+                save(m, out, 0, product);
+            },
+        }
+        /// Adds or subtracts an entry of a table of the base point's multiples, with Z = 1.
+        BaseAdd {
+            name: "base25519add",
+            formula: "point := point + (2 digit - 31) table[0]",
+            reference: "Hisil and others, ASIACRYPT 2008, section 3.1",
+            arrays: {
+                point: writes(20, NUMBER),
+                table: reads(240, NUMBER).shared().public(),
+                digit: reads(1, Holds::Bits(5)),
+            },
+            body: |m| edwards::base_add(m, point, table, digit),
+        }
+        /// Begins the Montgomery ladder.
+        LadderStart {
+            name: "ladder51x5start",
+            formula: "state := (1, 0), (u, 1); x := u; swaps := changes of the scalar's bits",
+            reference: "RFC 7748, section 5",
+            arrays: {
+                state: writes(20, NUMBER),
+                x: writes(5, NUMBER),
+                swaps: writes(4, LIMBS),
+                scalar: reads(4, LIMBS),
+                u: reads(4, LIMBS),
+            },
+            body: |m| ladder_start(m, [state, x, swaps], scalar, u),
+        }
+        /// Ends the ladder with the fraction that is its result.
+        LadderEnd {
+            name: "ladder51x5end",
+            formula: "fraction := X, Z of the first point",
+            reference: "RFC 7748, section 5",
+            arrays: { fraction: writes(10, NUMBER), state: reads(20, NUMBER) },
+            body: |m| ladder_end(m, fraction, state),
+        }
+        /// As limbs.
+        Freeze {
+            name: "freeze51x5",
+            formula: "out := a mod p, in [0, p)",
+            reference: "RFC 7748, section 5",
+            arrays: { out: writes(4, LIMBS), a: reads(5, NUMBER) },
+            body: |m| {
+                let a = load(m, a, 0);
+                let frozen = freeze(m, a);
+                let limbs = to_limbs(m, frozen);
+                store(m, out, &limbs);
+            },
+        }
+        /// Digits for `BaseAdd`.
+        BaseDigits {
+            name: "base25519digits",
+            formula: "scalar = sum of (2 digits[i] - 31) 32^i mod l",
+            reference: "RFC 8032, section 5.1",
+            arrays: {
+                digits: writes(Curve25519::BASE_WINDOWS, Holds::Bits(5)),
+                scalar: reads(4, LIMBS),
+            },
+            body: |m| scalar::base_digits(m, digits, scalar, false),
+        }
+        /// The same for a scalar of X25519, which is clamped first.
+        BaseDigitsClamped {
+            name: "base25519clamped",
+            formula: "clamp(scalar) = sum of (2 digits[i] - 31) 32^i mod l",
+            reference: "RFC 7748, section 5",
+            arrays: {
+                digits: writes(Curve25519::BASE_WINDOWS, Holds::Bits(5)),
+                scalar: reads(4, LIMBS),
+            },
+            body: |m| scalar::base_digits(m, digits, scalar, true),
+        }
+        /// The fraction that is u of a point.
+        ToMontgomery {
+            name: "edwards25519to_u",
+            formula: "fraction := Z + Y, Z - Y",
+            reference: "RFC 7748, section 4.1",
+            arrays: { fraction: writes(10, NUMBER), point: reads(20, NUMBER) },
+            body: |m| edwards::to_montgomery(m, fraction, point),
+        }
+        /// A point as 32 bytes, and its x in `[0, p)`.
+        Encode {
+            name: "edwards25519encode",
+            formula: "out := encoded point, inverse = 1 / 2 Z",
+            reference: "RFC 8032, section 5.1.2",
+            arrays: {
+                out: writes(4, LIMBS),
+                x: writes(5, NUMBER),
+                inverse: reads(5, NUMBER),
+                point: reads(20, NUMBER),
+            },
+            body: |m| edwards::encode(m, [out, x], inverse, point),
+        }
+        /// Zero where a point is what those bytes encode, with this x.
+        Compare {
+            name: "edwards25519compare",
+            formula: "out := 0 if point = (x, y), encoded = y and the lowest bit of x",
+            reference: "RFC 8032, section 5.1.2",
+            arrays: {
+                out: writes(1, LIMBS),
+                encoded: reads(4, LIMBS),
+                x: reads(5, NUMBER),
+                point: reads(20, NUMBER),
+            },
+            body: |m| edwards::compare(m, out, [encoded, x, point]),
+        }
+        /// From 512 bits.
+        ScalarReduce {
+            name: "scalar25519reduce",
+            formula: "out := wide mod l",
+            reference: "RFC 8032, section 5.1.6, step 2",
+            arrays: { out: writes(4, LIMBS), wide: reads(8, LIMBS) },
+            body: |m| scalar::reduce(m, out, wide),
+        }
+        /// For `a`, `b` and `c` below 2^256.
+        ScalarMulAdd {
+            name: "scalar25519muladd",
+            formula: "out := (a b + c) mod l",
+            reference: "RFC 8032, section 5.1.6, step 5",
+            arrays: {
+                out: writes(4, LIMBS),
+                a: reads(4, LIMBS),
+                b: reads(4, LIMBS),
+                c: reads(4, LIMBS),
+            },
+            body: |m| scalar::mul_add(m, out, [a, b, c]),
+        }
+        /// Begins to decode a point.
+        DecodeStart {
+            name: "edwards25519decode_start",
+            formula: "parts := y, u := y^2 - 1, v := d y^2 + 1, u v^3, u v^7",
+            reference: "RFC 8032, section 5.1.3, steps 1 and 2",
+            arrays: { parts: writes(25, NUMBER), encoded: reads(4, LIMBS) },
+            body: |m| edwards::decode_start(m, parts, encoded),
+        }
+        /// Ends it, from `power := (u v^7)^((p - 5) / 8)`, with the negative of the point, and 1
+        /// where the bytes encode one.
+        DecodeEnd {
+            name: "edwards25519decode_end",
+            formula: "point := -(x, y), x := sqrt(u / v); valid := whether there is one",
+            reference: "RFC 8032, section 5.1.3, steps 2 to 4",
+            arrays: {
+                point: writes(20, NUMBER),
+                valid: writes(1, Holds::Bits(1)),
+                encoded: reads(4, LIMBS),
+                parts: reads(25, NUMBER),
+                power: reads(5, NUMBER),
+            },
+            body: |m| edwards::decode_end(m, [point, valid], [encoded, parts, power]),
+        }
+        /// Digits for `Add`, of a scalar below 2^253.
+        Digits {
+            name: "scalar25519digits",
+            formula: "scalar = sum of (digits[i] - 8) 16^i",
+            reference: "RFC 8032, section 5.1",
+            arrays: {
+                digits: writes(Curve25519::WINDOWS, Holds::Bits(4)),
+                scalar: reads(4, LIMBS),
+            },
+            body: |m| scalar::digits(m, digits, scalar),
+        }
+        /// Without T, which only additions need.
+        Double {
+            name: "edwards25519double",
+            formula: "point := 2 point",
+            reference: "Hisil and others, ASIACRYPT 2008, section 3.3",
+            arrays: { point: writes(20, NUMBER) },
+            body: |m| edwards::double(m, point, false),
+        }
+        /// With T.
+        DoubleT {
+            name: "edwards25519double_t",
+            formula: "point := 2 point",
+            reference: "Hisil and others, ASIACRYPT 2008, section 3.3",
+            arrays: { point: writes(20, NUMBER) },
+            body: |m| edwards::double(m, point, true),
+        }
+        /// An entry from 1 to 8, or its negative, or nothing.
+        Add {
+            name: "edwards25519add",
+            formula: "point := point + (digit - 8) table[0]",
+            reference: "Hisil and others, ASIACRYPT 2008, section 3.1",
+            arrays: {
+                point: writes(20, NUMBER),
+                table: reads(160, NUMBER),
+                digit: reads(1, Holds::Bits(4)),
+            },
+            body: |m| edwards::add(m, point, table, digit),
+        }
+        /// A point in the form of a table's entries.
+        ToEntry {
+            name: "edwards25519to_entry",
+            formula: "entry := 2 (Y + X), 2 (Y - X), 2 Z, 4 d T",
+            reference: "Hisil and others, ASIACRYPT 2008, section 3.1",
+            arrays: { entry: writes(20, NUMBER), point: reads(20, NUMBER) },
+            body: |m| edwards::to_entry(m, entry, point),
+        }
+        /// A point that has the form of an entry.
+        AddEntry {
+            name: "edwards25519add_entry",
+            formula: "sum := point + entry",
+            reference: "Hisil and others, ASIACRYPT 2008, section 3.1",
+            arrays: {
+                sum: writes(20, NUMBER),
+                point: reads(20, NUMBER),
+                entry: reads(20, NUMBER),
+            },
+            body: |m| edwards::add_entry(m, sum, point, entry),
+        }
+    }
+
+    /// The kernels of X25519 and Ed25519.
+    pub struct Curve25519Kernels {
+        ladder_step: LadderStep,
+        square: Square(1),
+        square5: Square(5),
+        square10: Square(10),
+        mul: Mul,
+        base_add: BaseAdd,
+        ladder_start: LadderStart,
+        ladder_end: LadderEnd,
+        freeze: Freeze,
+        base_digits: BaseDigits,
+        base_digits_clamped: BaseDigitsClamped,
+        to_montgomery: ToMontgomery,
+        encode: Encode,
+        compare: Compare,
+        scalar_reduce: ScalarReduce,
+        scalar_mul_add: ScalarMulAdd,
+        decode_start: DecodeStart,
+        decode_end: DecodeEnd,
+        digits: Digits,
+        double: Double,
+        double_t: DoubleT,
+        add: Add,
+        to_entry: ToEntry,
+        add_entry: AddEntry,
+    }
 }
 
 impl Curve25519 {
     /// Digits of [`BaseDigits`](Self::BaseDigits), and tables of the base point.
-    pub const BASE_WINDOWS: usize = 51;
+    pub const BASE_WINDOWS: usize = scalar::BASE_WINDOWS;
     /// Digits of [`Digits`](Self::Digits).
-    pub const WINDOWS: usize = 64;
-
-    /// Every kernel of the family.
-    pub(crate) fn all() -> Vec<Curve25519> {
-        use Curve25519::*;
-        vec![
-            LadderStep,
-            Square(1),
-            Square(5),
-            Square(10),
-            Mul,
-            BaseAdd,
-            LadderStart,
-            LadderEnd,
-            Freeze,
-            BaseDigits { clamp: false },
-            BaseDigits { clamp: true },
-            ToMontgomery,
-            Encode,
-            Compare,
-            ScalarReduce,
-            ScalarMulAdd,
-            DecodeStart,
-            DecodeEnd,
-            Digits,
-            Double { t: false },
-            Double { t: true },
-            Add,
-            ToEntry,
-            AddEntry,
-        ]
-    }
+    pub const WINDOWS: usize = scalar::WINDOWS;
 
     /// The tables for [`BaseAdd`](Self::BaseAdd), one for each digit: of entry e of table w, the
     /// multiple (2 e + 1) 32^w of the base point, the 15 digits of y + x, y - x and 2 d x y; of
     /// each digit those of entries 0 to 15 side by side.
     pub fn base_tables() -> Vec<[u64; 240]> {
-        crate::edwards::base_tables()
-    }
-}
-
-impl Source for Curve25519 {
-    fn name(self) -> String {
-        use Curve25519::*;
-        match self {
-            LadderStep => "ladder51x5".to_owned(),
-            Square(n) => format!("sqr51x5by{n}"),
-            Mul => "mul51x5".to_owned(),
-            BaseAdd => "base25519add".to_owned(),
-            LadderStart => "ladder51x5start".to_owned(),
-            LadderEnd => "ladder51x5end".to_owned(),
-            Freeze => "freeze51x5".to_owned(),
-            BaseDigits { clamp: false } => "base25519digits".to_owned(),
-            BaseDigits { clamp: true } => "base25519clamped".to_owned(),
-            ToMontgomery => "edwards25519to_u".to_owned(),
-            Encode => "edwards25519encode".to_owned(),
-            Compare => "edwards25519compare".to_owned(),
-            ScalarReduce => "scalar25519reduce".to_owned(),
-            ScalarMulAdd => "scalar25519muladd".to_owned(),
-            DecodeStart => "edwards25519decode_start".to_owned(),
-            DecodeEnd => "edwards25519decode_end".to_owned(),
-            Digits => "scalar25519digits".to_owned(),
-            Double { t: false } => "edwards25519double".to_owned(),
-            Double { t: true } => "edwards25519double_t".to_owned(),
-            ToEntry => "edwards25519to_entry".to_owned(),
-            AddEntry => "edwards25519add_entry".to_owned(),
-            Add => "edwards25519add".to_owned(),
-        }
-    }
-
-    fn formula(self) -> &'static str {
-        use Curve25519::*;
-        match self {
-            LadderStep => "state := double of one point, sum of both",
-            Square(_) => "out := a^(2^n) mod p",
-            Mul => "out := a b mod p",
-            BaseAdd => "point := point + (2 digit - 31) table[0]",
-            LadderStart => "state := (1, 0), (u, 1); x := u; swaps := changes of the scalar's bits",
-            LadderEnd => "fraction := X, Z of the first point",
-            Freeze => "out := a mod p, in [0, p)",
-            BaseDigits { clamp: false } => "scalar = sum of (2 digits[i] - 31) 32^i mod l",
-            BaseDigits { clamp: true } => "clamp(scalar) = sum of (2 digits[i] - 31) 32^i mod l",
-            ToMontgomery => "fraction := Z + Y, Z - Y",
-            Encode => "out := encoded point, inverse = 1 / 2 Z",
-            Compare => "out := 0 if point = (x, y), encoded = y and the lowest bit of x",
-            ScalarReduce => "out := wide mod l",
-            ScalarMulAdd => "out := (a b + c) mod l",
-            DecodeStart => "parts := y, u := y^2 - 1, v := d y^2 + 1, u v^3, u v^7",
-            DecodeEnd => "point := -(x, y), x := sqrt(u / v); valid := whether there is one",
-            Digits => "scalar = sum of (digits[i] - 8) 16^i",
-            Double { .. } => "point := 2 point",
-            ToEntry => "entry := 2 (Y + X), 2 (Y - X), 2 Z, 4 d T",
-            AddEntry => "sum := point + entry",
-            Add => "point := point + (digit - 8) table[0]",
-        }
-    }
-
-    fn arrays(self, lanes: usize) -> Vec<ArraySpec> {
-        use Curve25519::*;
-        let read = |name, len| ArraySpec::read(name, len, NUMBER);
-        let written = |name, len| ArraySpec::written(name, len, NUMBER);
-        let limbs = |name| ArraySpec::read(name, 4, LIMBS);
-        let limbs_written = |name| ArraySpec::written(name, 4, LIMBS);
-        let bits = Holds::Bits;
-        match self {
-            LadderStep => vec![
-                written("state", 20),
-                ArraySpec::written("swaps", 1, LIMBS),
-                read("x", 5),
-            ],
-            Square(_) => vec![written("out", 5), read("a", 5)],
-            Mul => vec![written("out", 5), read("a", 5), read("b", 5)],
-            BaseAdd => vec![
-                written("point", 20),
-                read("table", 240 / lanes),
-                ArraySpec::read("digit", 1, bits(5)),
-            ],
-            LadderStart => vec![
-                written("state", 20),
-                written("x", 5),
-                limbs_written("swaps"),
-                limbs("scalar"),
-                limbs("u"),
-            ],
-            LadderEnd => vec![written("fraction", 10), read("state", 20)],
-            Freeze => vec![limbs_written("out"), read("a", 5)],
-            BaseDigits { .. } => vec![
-                ArraySpec::written("digits", Self::BASE_WINDOWS, bits(5)),
-                limbs("scalar"),
-            ],
-            ToMontgomery => vec![written("fraction", 10), read("point", 20)],
-            Encode => vec![
-                limbs_written("out"),
-                written("x", 5),
-                read("inverse", 5),
-                read("point", 20),
-            ],
-            Compare => vec![
-                ArraySpec::written("out", 1, LIMBS),
-                limbs("encoded"),
-                read("x", 5),
-                read("point", 20),
-            ],
-            ScalarReduce => vec![limbs_written("out"), ArraySpec::read("wide", 8, LIMBS)],
-            ScalarMulAdd => vec![limbs_written("out"), limbs("a"), limbs("b"), limbs("c")],
-            DecodeStart => vec![written("parts", 25), limbs("encoded")],
-            DecodeEnd => vec![
-                written("point", 20),
-                ArraySpec::written("valid", 1, bits(1)),
-                limbs("encoded"),
-                read("parts", 25),
-                read("power", 5),
-            ],
-            Digits => vec![
-                ArraySpec::written("digits", Self::WINDOWS, bits(4)),
-                limbs("scalar"),
-            ],
-            Double { .. } => vec![written("point", 20)],
-            ToEntry => vec![written("entry", 20), read("point", 20)],
-            AddEntry => vec![written("sum", 20), read("point", 20), read("entry", 20)],
-            Add => vec![
-                written("point", 20),
-                read("table", 160),
-                ArraySpec::read("digit", 1, bits(4)),
-            ],
-        }
-    }
-
-    fn run<M: Machine>(self, m: &mut M) {
-        use Curve25519::*;
-        match self {
-            LadderStep => ladder_step(m),
-            Square(n) => {
-                let mut a = load(m, 1, 0);
-                for _ in 0..n {
-                    a = square(m, a);
-                }
-                save(m, 0, 0, a);
-            }
-            Mul => {
-                let (a, b) = (load(m, 1, 0), load(m, 2, 0));
-                let out = mul(m, a, b);
-                save(m, 0, 0, out);
-            }
-            BaseAdd => edwards::base_add(m),
-            LadderStart => ladder_start(m),
-            LadderEnd => ladder_end(m),
-            Freeze => {
-                let a = load(m, 1, 0);
-                let out = freeze(m, a);
-                let out = to_limbs(m, out);
-                store(m, 0, &out);
-            }
-            BaseDigits { clamp } => scalar::base_digits(m, clamp),
-            ToMontgomery => edwards::to_montgomery(m),
-            Encode => edwards::encode(m),
-            Compare => edwards::compare(m),
-            ScalarReduce => scalar::reduce(m),
-            ScalarMulAdd => scalar::mul_add(m),
-            DecodeStart => edwards::decode_start(m),
-            DecodeEnd => edwards::decode_end(m),
-            Digits => scalar::digits(m),
-            Double { t } => edwards::double(m, t),
-            ToEntry => edwards::to_entry(m),
-            AddEntry => edwards::add_entry(m),
-            Add => edwards::add(m),
-        }
+        edwards::base_tables()
     }
 }
 
 /// RFC 7748, section 5: the scalar is clamped, the highest bit of u ignored.
 ///
-/// The ladder's two points are R0 := (1, 0), the point at infinity, and R1 := (u, 1). A step for a
-/// bit of the scalar doubles R0 or, for a 1, R1; what it puts first is the double. So which of the
-/// two is doubled follows from whether the bit is the one before, `swaps`: bit t of it is bit t of
-/// the scalar times two against the bit above.
-fn ladder_start<M: Machine>(m: &mut M) {
-    let clamped = load_limbs(m, 3);
+/// The ladder's two points are R0 := (1, 0), the point at infinity, and R1 := (u, 1). For a bit 0 of
+/// the scalar a step doubles R0, for a bit 1 it doubles R1, and it writes the double first. So the
+/// next step doubles the second point exactly where its bit differs from the bit before. `swaps`
+/// holds these differences: the scalar XOR the scalar moved down by one bit.
+fn ladder_start<M: Machine>(m: &mut M, [state, x, swaps]: [Array; 3], scalar: Array, u: Array) {
+    let clamped = load_limbs(m, scalar);
     let clamped = scalar::clamp(m, clamped);
     // Limb by limb from the highest bit down, so the highest limb moves up by the bit that is 0.
     for i in 0..4 {
@@ -306,40 +320,40 @@ fn ladder_start<M: Machine>(m: &mut M) {
         let low = m.shr(clamped[i], 1);
         let high = m.shl(above, 63);
         let next = m.or(low, high);
-        let mut swaps = m.xor(clamped[i], next);
+        let mut changes = m.xor(clamped[i], next);
         if i == 3 {
-            swaps = m.shl(swaps, 1);
+            changes = m.shl(changes, 1);
         }
-        m.store(Array(2), i, swaps);
+        m.store(swaps, i, changes);
     }
-    let u = load_limbs(m, 4);
+    let u = load_limbs(m, u);
     let u = from_limbs(m, u);
-    save(m, 1, 0, u);
+    save(m, x, 0, u);
     let one = constant(m, [1, 0, 0, 0, 0]);
-    save(m, 0, 0, one);
-    save(m, 0, 1, one);
+    save(m, state, 0, one);
+    save(m, state, 1, one);
     let sum = add(m, u, one);
     let sum = carry(m, sum);
-    save(m, 0, 2, sum);
+    save(m, state, 2, sum);
     let difference = sub_digits(m, u, one);
     let difference = carry(m, difference);
-    save(m, 0, 3, difference);
+    save(m, state, 3, difference);
 }
 
 /// A step of the ladder (Montgomery, "Speeding the Pollard and elliptic curve methods of
 /// factorization", Math. Comp. 48 (1987), section 10.3.1), with the names of RFC 7748, section 5.
 ///
 /// Between steps the two points are X + Z and X - Z each, so that sums are carried once. The
-/// points need not be exchanged: sum and difference of DA and CB look the same either way once
-/// they are squared, and only the point to be doubled is to be chosen.
-fn ladder_step<M: Machine>(m: &mut M) {
-    let swaps = m.load(Array(1), 0);
+/// points need not be exchanged: an exchange changes only the sign of the difference of DA and CB,
+/// which is squared. Only the point to double is selected.
+fn ladder_step<M: Machine>(m: &mut M, state: Array, swaps: Array, x: Array) {
+    let bits = m.load(swaps, 0);
     let highest = m.splat(1 << 63);
-    let swap = m.test(swaps, highest);
-    let swaps = m.shl(swaps, 1);
-    m.store(Array(1), 0, swaps);
+    let swap = m.test(bits, highest);
+    let bits = m.shl(bits, 1);
+    m.store(swaps, 0, bits);
 
-    let [a, b, c, d]: [Number<M::V>; 4] = std::array::from_fn(|i| load(m, 0, i));
+    let [a, b, c, d]: [Number<M::V>; 4] = std::array::from_fn(|i| load(m, state, i));
     let s = select(m, swap, c, a);
     let t = select(m, swap, d, b);
     let [aa, bb] = products(m, [Product::square(s).biased(1), Product::square(t)]);
@@ -362,26 +376,26 @@ fn ladder_step<M: Machine>(m: &mut M) {
     let square = carry(m, square);
     for (i, point) in [add(m, x2, z2), sub(m, x2, z2)].into_iter().enumerate() {
         let point = carry(m, point);
-        save(m, 0, i, point);
+        save(m, state, i, point);
     }
-    let x1 = load(m, 2, 0);
+    let x1 = load(m, x, 0);
     let [z3] = products(m, [Product::of(x1, square)]);
     for (i, point) in [add(m, x3, z3), sub(m, x3, z3)].into_iter().enumerate() {
         let point = carry(m, point);
-        save(m, 0, 2 + i, point);
+        save(m, state, 2 + i, point);
     }
 }
 
 /// From X + Z and X - Z of the first point: the lowest bits of a clamped scalar are 0, so that
-/// nothing is to be exchanged at the end. Both parts are doubled.
-fn ladder_end<M: Machine>(m: &mut M) {
-    let (a, b) = (load(m, 1, 0), load(m, 1, 1));
+/// no exchange is needed at the end. Both parts are doubled.
+fn ladder_end<M: Machine>(m: &mut M, fraction: Array, state: Array) {
+    let (a, b) = (load(m, state, 0), load(m, state, 1));
     let x = add(m, a, b);
     let x = carry(m, x);
-    save(m, 0, 0, x);
+    save(m, fraction, 0, x);
     let z = sub_digits(m, a, b);
     let z = carry(m, z);
-    save(m, 0, 1, z);
+    save(m, fraction, 1, z);
 }
 
 /// `a + factor b`, as columns, for digits and a factor below 2^20.

@@ -1,27 +1,27 @@
-//! Kernel sources: points of the Edwards curve -x^2 + y^2 = 1 + d x^2 y^2 of Ed25519 (RFC 8032,
-//! section 5.1), one point a lane.
+//! Points of the Edwards curve -x^2 + y^2 = 1 + d x^2 y^2 of Ed25519 (RFC 8032,
+//! section 5.1), one point in each lane.
 //!
 //! Coordinates are extended (Hisil, Wong, Carter, Dawson, "Twisted Edwards curves revisited",
 //! ASIACRYPT 2008): x = X/Z, y = Y/Z, x y = T/Z. A point is kept as Y + X, Y - X, 2 Z and T, with
 //! which both addition and doubling begin. As d is not a square, addition is complete: it is right
 //! for every pair of points, doubles and the neutral point included.
 
-use crate::curve25519::Curve25519;
+use crate::definition::store;
 use crate::field25519::{
     Number, Product, add as sum, carry, constant, double as twice, freeze, from_limbs, load,
     load_limbs, modulus, mul, products, save, select, square, sub, sub_digits, to_limbs,
 };
-use crate::kernel::store;
 use crate::machine::{Array, Machine};
 use crate::model::Model;
+use crate::scalar25519::BASE_WINDOWS;
 use std::sync::LazyLock;
 
 /// Y + X, Y - X, 2 Z, T.
 type Point<V> = [Number<V>; 4];
 
 /// `point := point + (2 digit - 31) P`, for a table of the odd multiples of P with Z = 1.
-pub(crate) fn base_add<M: Machine>(m: &mut M) {
-    let digit = m.load(Array(2), 0);
+pub(crate) fn base_add<M: Machine>(m: &mut M, point: Array, table: Array, digit: Array) {
+    let digit = m.load(digit, 0);
     // From 16 on the digit says 2 (digit - 16) + 1: entry digit - 16. Below, it says the negative
     // of 2 (15 - digit) + 1.
     let sixteen = m.splat(16);
@@ -38,7 +38,7 @@ pub(crate) fn base_add<M: Machine>(m: &mut M) {
         std::array::from_fn(|i| {
             let per_row = 16 / m.lanes();
             let first = (5 * coordinate + i) * per_row;
-            let row: Vec<_> = (0..per_row).map(|i| m.load(Array(1), first + i)).collect();
+            let row: Vec<_> = (0..per_row).map(|i| m.load(table, first + i)).collect();
             let low = m.pick2(row[0], row[1], index);
             match upper {
                 Some(upper) => {
@@ -50,59 +50,64 @@ pub(crate) fn base_add<M: Machine>(m: &mut M) {
         })
     });
     let [plus, minus, t] = entry;
-    let point = load_point(m, 0);
+    let before = load_point(m, point);
 
     let [yes, no] = [plus, minus];
     let (plus, minus) = (select(m, positive, yes, no), select(m, positive, no, yes));
     let [b, a] = products(
         m,
         [
-            Product::of(plus, point[0]).biased(1),
-            Product::of(minus, point[1]),
+            Product::of(plus, before[0]).biased(1),
+            Product::of(minus, before[1]),
         ],
     );
-    let [c] = products(m, [Product::of(t, point[3])]);
+    let [c] = products(m, [Product::of(t, before[3])]);
     // 2 Z of the entry's Z = 1. Plus 608 p, as in a biased product.
     let bias = constant(m, std::array::from_fn(|i| 608 * modulus(i)));
-    let d = sum(m, point[2], bias);
+    let d = sum(m, before[2], bias);
     let out = finish_add(m, [a, b, c, d], positive);
-    save_point(m, 0, out);
+    save_point(m, point, out);
 }
 
 /// `fraction := Z + Y, Z - Y`, both doubled: the u of the Montgomery curve (RFC 7748, section 4.1).
-pub(crate) fn to_montgomery<M: Machine>(m: &mut M) {
-    let [plus, minus, z, _] = load_point(m, 1);
+pub(crate) fn to_montgomery<M: Machine>(m: &mut M, fraction: Array, point: Array) {
+    let [plus, minus, z, _] = load_point(m, point);
     let y = sum(m, plus, minus);
     let y = carry(m, y);
     let numerator = sum(m, z, y);
     let numerator = carry(m, numerator);
-    save(m, 0, 0, numerator);
+    save(m, fraction, 0, numerator);
     let denominator = sub_digits(m, z, y);
     let denominator = carry(m, denominator);
-    save(m, 0, 1, denominator);
+    save(m, fraction, 1, denominator);
 }
 
 /// The encoding of a point (RFC 8032, section 5.1.2), and its x.
-pub(crate) fn encode<M: Machine>(m: &mut M) {
-    let inverse = load(m, 2, 0);
-    let point = load_point(m, 3);
+pub(crate) fn encode<M: Machine>(
+    m: &mut M,
+    [out, out_x]: [Array; 2],
+    inverse: Array,
+    point: Array,
+) {
+    let inverse = load(m, inverse, 0);
+    let point = load_point(m, point);
     let [x, y] = doubled_xy(m, point);
     let [x, y] = products(m, [Product::of(x, inverse), Product::of(y, inverse)]);
     let (x, y) = (carry(m, x), carry(m, y));
     let (x, y) = (freeze(m, x), freeze(m, y));
-    save(m, 1, 0, x);
+    save(m, out_x, 0, x);
     let mut limbs = to_limbs(m, y);
     let sign = m.shl(x[0], 63);
     limbs[3] = m.or(limbs[3], sign);
-    store(m, 0, &limbs);
+    store(m, out, &limbs);
 }
 
 /// Zero where `2 X = x 2 Z`, `2 Y = y 2 Z`, and the sign of the encoding is that of x.
-pub(crate) fn compare<M: Machine>(m: &mut M) {
-    let encoded = load_limbs(m, 1);
+pub(crate) fn compare<M: Machine>(m: &mut M, out: Array, [encoded, x, point]: [Array; 3]) {
+    let encoded = load_limbs(m, encoded);
     let y = from_limbs(m, encoded);
-    let x = load(m, 2, 0);
-    let point = load_point(m, 3);
+    let x = load(m, x, 0);
+    let point = load_point(m, point);
     let found = doubled_xy(m, point);
     let expected = products(m, [Product::of(x, point[2]), Product::of(y, point[2])]);
     let sign = m.shr(encoded[3], 63);
@@ -117,13 +122,13 @@ pub(crate) fn compare<M: Machine>(m: &mut M) {
             all = m.or(all, digit);
         }
     }
-    m.store(Array(0), 0, all);
+    m.store(out, 0, all);
 }
 
 /// RFC 8032, section 5.1.3, steps 1 and 2 up to the power: y, u = y^2 - 1, v = d y^2 + 1, u v^3 and
 /// u v^7.
-pub(crate) fn decode_start<M: Machine>(m: &mut M) {
-    let encoded = load_limbs(m, 1);
+pub(crate) fn decode_start<M: Machine>(m: &mut M, parts: Array, encoded: Array) {
+    let encoded = load_limbs(m, encoded);
     let y = from_limbs(m, encoded);
     let y2 = square(m, y);
     let one = constant(m, ONE);
@@ -139,15 +144,19 @@ pub(crate) fn decode_start<M: Machine>(m: &mut M) {
     let uv3 = mul(m, u, v3);
     let uv7 = mul(m, uv3, v4);
     for (i, part) in [y, u, v, uv3, uv7].into_iter().enumerate() {
-        save(m, 0, i, part);
+        save(m, parts, i, part);
     }
 }
 
 /// The rest of RFC 8032, section 5.1.3; the point that comes out is the negative.
-pub(crate) fn decode_end<M: Machine>(m: &mut M) {
-    let encoded = load_limbs(m, 2);
-    let [y, u, v, uv3] = std::array::from_fn(|i| load(m, 3, i));
-    let power = load(m, 4, 0);
+pub(crate) fn decode_end<M: Machine>(
+    m: &mut M,
+    [out, out_valid]: [Array; 2],
+    [encoded, parts, power]: [Array; 3],
+) {
+    let encoded = load_limbs(m, encoded);
+    let [y, u, v, uv3] = std::array::from_fn(|i| load(m, parts, i));
+    let power = load(m, power, 0);
     let (zero, one) = (m.splat(0), m.splat(1));
     // 2. A candidate root.
     let x = mul(m, uv3, power);
@@ -186,7 +195,7 @@ pub(crate) fn decode_end<M: Machine>(m: &mut M) {
     }
     let canonical = m.eq(differences, zero);
     valid = m.select(canonical, valid, zero);
-    m.store(Array(1), 0, valid);
+    m.store(out_valid, 0, valid);
 
     // The negative of the point has the other x.
     let parity = m.and(x[0], one);
@@ -201,38 +210,38 @@ pub(crate) fn decode_end<M: Machine>(m: &mut M) {
     let minus = carry(m, minus);
     let t = mul(m, x, y);
     let z = constant(m, [2, 0, 0, 0, 0]);
-    save_point(m, 0, [plus, minus, z, t]);
+    save_point(m, out, [plus, minus, z, t]);
 }
 
 /// `point := 2 point`, with T or without.
-pub(crate) fn double<M: Machine>(m: &mut M, with_t: bool) {
-    let point = load_point(m, 0);
-    let point = double_point(m, point, with_t);
-    for (i, number) in point.into_iter().enumerate() {
+pub(crate) fn double<M: Machine>(m: &mut M, point: Array, with_t: bool) {
+    let before = load_point(m, point);
+    let twice = double_point(m, before, with_t);
+    for (i, number) in twice.into_iter().enumerate() {
         if let Some(number) = number {
-            save(m, 0, i, number);
+            save(m, point, i, number);
         }
     }
 }
 
 /// `entry := point` in the form of entries.
-pub(crate) fn to_entry<M: Machine>(m: &mut M) {
-    let point = load_point(m, 1);
+pub(crate) fn to_entry<M: Machine>(m: &mut M, out: Array, point: Array) {
+    let point = load_point(m, point);
     let entry = entry(m, point);
-    save_point(m, 0, entry);
+    save_point(m, out, entry);
 }
 
 /// `sum := point + entry`.
-pub(crate) fn add_entry<M: Machine>(m: &mut M) {
-    let (point, entry) = (load_point(m, 1), load_point(m, 2));
+pub(crate) fn add_entry<M: Machine>(m: &mut M, out: Array, point: Array, entry: Array) {
+    let (point, entry) = (load_point(m, point), load_point(m, entry));
     let positive = everywhere(m);
-    let out = add_any(m, point, entry, positive);
-    save_point(m, 0, out);
+    let sum = add_any(m, point, entry, positive);
+    save_point(m, out, sum);
 }
 
 /// `point := point + (digit - 8) P`, for a table of 1 to 8 times P.
-pub(crate) fn add<M: Machine>(m: &mut M) {
-    let digit = m.load(Array(2), 0);
+pub(crate) fn add<M: Machine>(m: &mut M, point: Array, table: Array, digit: Array) {
+    let digit = m.load(digit, 0);
     let (eight, zero) = (m.splat(8), m.splat(0));
     let positive = m.test(digit, eight);
     let above = m.and(digit, eight);
@@ -252,7 +261,7 @@ pub(crate) fn add<M: Machine>(m: &mut M) {
     let entry = std::array::from_fn(|coordinate| {
         std::array::from_fn(|i| {
             let mut digits: Vec<_> = (0..8)
-                .map(|entry| m.load(Array(1), 20 * entry + 5 * coordinate + i))
+                .map(|entry| m.load(table, 20 * entry + 5 * coordinate + i))
                 .collect();
             for bit in bits {
                 let pairs = digits.chunks_exact(2);
@@ -261,12 +270,12 @@ pub(crate) fn add<M: Machine>(m: &mut M) {
             m.select(nothing, neutral[coordinate][i], digits[0])
         })
     });
-    let point = load_point(m, 0);
-    let out = add_any(m, point, entry, positive);
-    save_point(m, 0, out);
+    let before = load_point(m, point);
+    let after = add_any(m, before, entry, positive);
+    save_point(m, point, after);
 }
 
-/// `2 point`, without T if nothing will be added to it.
+/// `2 point`, with T only where an addition follows.
 ///
 /// With S := Y + X and D := Y - X, doubling (section 3.3 of the paper) is, doubled and negated
 /// where that saves something: E := S^2 - D^2, H := S^2 + D^2, G := 2 S D, F := (2 Z)^2 - G;
@@ -361,11 +370,11 @@ fn everywhere<M: Machine>(m: &mut M) -> M::M {
     m.eq(zero, zero)
 }
 
-fn load_point<M: Machine>(m: &mut M, array: usize) -> Point<M::V> {
+fn load_point<M: Machine>(m: &mut M, array: Array) -> Point<M::V> {
     std::array::from_fn(|i| load(m, array, i))
 }
 
-fn save_point<M: Machine>(m: &mut M, array: usize, point: Point<M::V>) {
+fn save_point<M: Machine>(m: &mut M, array: Array, point: Point<M::V>) {
     for (i, number) in point.into_iter().enumerate() {
         save(m, array, i, number);
     }
@@ -378,7 +387,7 @@ pub(crate) fn base_tables() -> Vec<[u64; 240]> {
     let positive = everywhere(m);
     let mut points = Vec::new();
     let mut base = base_point(m);
-    for _ in 0..Curve25519::BASE_WINDOWS {
+    for _ in 0..BASE_WINDOWS {
         let twice = double_point(m, base, true).map(|number| number.expect("T was asked for"));
         let twice = entry(m, twice);
         let mut odd = base;
@@ -399,7 +408,7 @@ pub(crate) fn base_tables() -> Vec<[u64; 240]> {
         product = mul(m, product, point[2]);
     }
     let mut inverse = power(m, product, 255, 21);
-    let mut tables = vec![[0; 240]; Curve25519::BASE_WINDOWS];
+    let mut tables = vec![[0; 240]; BASE_WINDOWS];
     for (at, (point, before)) in points.into_iter().zip(before).enumerate().rev() {
         let own = mul(m, inverse, before);
         inverse = mul(m, inverse, point[2]);

@@ -1,12 +1,12 @@
-//! Kernel sources: arithmetic modulo p := 2^255 - 19, one number a lane.
+//! Arithmetic modulo p := 2^255 - 19, one number in each lane.
 //!
 //! A number is five digits in radix 2^51, least significant first. Digits are redundant: below
 //! 2^52, which is what a multiplication takes, so that a carry need not run through.
 //!
-//! Sums and products are first columns: 64-bit lanes of the same weights that no carry has left
-//! yet. One round of carries, all five at once, makes digits of columns: columns below 2^62 carry
-//! less than 2^11, and 19 times that fits beside 2^51. So what is to be added or subtracted is
-//! added as columns, and carried once.
+//! Sums and products are first columns: 64-bit lanes of the same weights, not carried yet. One
+//! round of carries, all five at once, makes digits of columns: columns below 2^62 carry less than
+//! 2^11, and 19 times that fits beside 2^51. So what is to be added or subtracted is added as
+//! columns, and carried once.
 //!
 //! VPMADD52 splits products at bit 52, and a digit has 51: what it calls the high half has the
 //! weight of the next digit twice. High halves are added up first, doubled, and low halves are
@@ -63,8 +63,8 @@ impl<V: Copy> Product<V> {
 
 /// Several products as columns, those without a bias below 2^61, the others below 2^62.
 ///
-/// They advance in step: an accumulator is ready again only after four cycles, in each of which
-/// two multiplications can start.
+/// They advance in step, because a CPU can start eight multiplications before an accumulator is
+/// ready again.
 pub(crate) fn products<M: Machine, const N: usize>(
     m: &mut M,
     products: [Product<M::V>; N],
@@ -180,19 +180,19 @@ pub(crate) fn to_limbs<M: Machine>(m: &mut M, digits: Number<M::V>) -> [M::V; 4]
 }
 
 /// An array of four limbs.
-pub(crate) fn load_limbs<M: Machine>(m: &mut M, array: usize) -> [M::V; 4] {
-    std::array::from_fn(|i| m.load(Array(array), i))
+pub(crate) fn load_limbs<M: Machine>(m: &mut M, array: Array) -> [M::V; 4] {
+    std::array::from_fn(|i| m.load(array, i))
 }
 
 /// Number `index` of an array of them.
-pub(crate) fn load<M: Machine>(m: &mut M, array: usize, index: usize) -> Number<M::V> {
-    std::array::from_fn(|i| m.load(Array(array), index * DIGITS + i))
+pub(crate) fn load<M: Machine>(m: &mut M, array: Array, index: usize) -> Number<M::V> {
+    std::array::from_fn(|i| m.load(array, index * DIGITS + i))
 }
 
 /// Writes number `index` of an array of them.
-pub(crate) fn save<M: Machine>(m: &mut M, array: usize, index: usize, number: Number<M::V>) {
+pub(crate) fn save<M: Machine>(m: &mut M, array: Array, index: usize, number: Number<M::V>) {
     for (i, digit) in number.into_iter().enumerate() {
-        m.store(Array(array), index * DIGITS + i, digit);
+        m.store(array, index * DIGITS + i, digit);
     }
 }
 
@@ -224,11 +224,11 @@ pub(crate) fn modulus(i: usize) -> u64 {
 enum Half {
     /// The lower 52 bits.
     Low,
-    /// The rest: half the weight of the next digit's.
+    /// The other bits, which have half the weight of the next digit.
     High,
 }
 
-/// A product under construction: columns of all weights, those that there is something in.
+/// A product under construction: columns of all weights, `None` where nothing was added.
 struct Sum<V> {
     product: Product<V>,
     columns: [Option<V>; 2 * DIGITS],

@@ -1,87 +1,60 @@
-//! Kernel sources: Keccak-f[1600], one state a lane (FIPS 202, section 3).
+//! The kernels of Keccak-f[1600], one state in each lane (FIPS 202, section 3).
 //!
 //! Vector `x + 5 y` of a state holds the lane `A[x, y]` of the standard; bit `z` is its bit `z`.
 
 use std::array::from_fn;
 
 use crate::bounds::Holds;
-use crate::kernel::{ArraySpec, Source};
-use crate::machine::{Array, Machine};
+use crate::definition::{kernels, store};
+use crate::machine::Machine;
 
-/// The permutation under SHA-3 and SHAKE, and what feeds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Keccak {
-    /// `state := Keccak-f[1600](state)`. Arrays `state[25]`.
-    Permute,
-    /// `state := state ^ block` in the first so many lanes of the standard. Arrays `state[25]`
-    /// `block[words]`.
-    Absorb {
-        /// 64-bit words of the block, the rate of the sponge.
-        words: usize,
-    },
+kernels! {
+    /// The permutation under SHA-3 and SHAKE, and what feeds it.
+    pub enum Keccak {
+        /// A state of 25 words.
+        Permute {
+            name: "keccak1600",
+            formula: "state := Keccak-f[1600](state)",
+            reference: "FIPS 202, section 3.3",
+            arrays: { state: writes(Keccak::STATE, Holds::Bits(64)) },
+            body: |m| {
+                let mut a: [M::V; Keccak::STATE] = from_fn(|i| m.load(state, i));
+                for constant in round_constants() {
+                    a = round(m, &a, constant);
+                }
+                store(m, state, &a);
+            },
+        }
+        /// The block has as many 64-bit words as the rate of the sponge.
+        Absorb(rate: usize) {
+            name: "absorb{rate}",
+            formula: "state := state ^ block",
+            reference: "FIPS 202, algorithm 8, step 6",
+            arrays: {
+                state: writes(Keccak::STATE, Holds::Bits(64)),
+                block: reads(rate, Holds::Bits(64)),
+            },
+            body: |m| {
+                for i in 0..rate {
+                    let (a, word) = (m.load(state, i), m.load(block, i));
+                    let sum = m.xor(a, word);
+                    m.store(state, i, sum);
+                }
+            },
+        }
+    }
+
+    /// The kernels of SHA-3 and SHAKE. Messages of more than one block of SHA3-512 have no lanes.
+    pub struct KeccakKernels {
+        permute: Permute,
+        absorb_shake128: Absorb(21),
+        absorb_256: Absorb(17),
+    }
 }
 
 impl Keccak {
     /// Vectors of a state.
     pub const STATE: usize = 25;
-
-    pub(crate) fn all() -> Vec<Self> {
-        // The rates of SHAKE128, and of SHAKE256 and SHA3-256. Messages that need more than one
-        // block of SHA3-512 have no lanes.
-        vec![
-            Self::Permute,
-            Self::Absorb { words: 21 },
-            Self::Absorb { words: 17 },
-        ]
-    }
-}
-
-impl Source for Keccak {
-    fn name(self) -> String {
-        match self {
-            Self::Permute => "keccak1600".to_owned(),
-            Self::Absorb { words } => format!("absorb{words}"),
-        }
-    }
-
-    fn formula(self) -> &'static str {
-        match self {
-            Self::Permute => "state := Keccak-f[1600](state)",
-            Self::Absorb { .. } => "state := state ^ block",
-        }
-    }
-
-    fn arrays(self, _: usize) -> Vec<ArraySpec> {
-        let state = ArraySpec::written("state", Self::STATE, Holds::Bits(64));
-        match self {
-            Self::Permute => vec![state],
-            Self::Absorb { words } => {
-                vec![state, ArraySpec::read("block", words, Holds::Bits(64))]
-            }
-        }
-    }
-
-    fn run<M: Machine>(self, m: &mut M) {
-        let (state, block) = (Array(0), Array(1));
-        match self {
-            Self::Permute => {
-                let mut a: [M::V; Self::STATE] = from_fn(|i| m.load(state, i));
-                for constant in round_constants() {
-                    a = round(m, &a, constant);
-                }
-                for (i, &a) in a.iter().enumerate() {
-                    m.store(state, i, a);
-                }
-            }
-            Self::Absorb { words } => {
-                for i in 0..words {
-                    let (a, word) = (m.load(state, i), m.load(block, i));
-                    let sum = m.xor(a, word);
-                    m.store(state, i, sum);
-                }
-            }
-        }
-    }
 }
 
 /// One round (FIPS 202, section 3.3).
@@ -153,7 +126,7 @@ const CHI: u8 = 0xd2;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Kernel;
+    use crate::definition::Definition;
 
     #[test]
     fn constants_are_those_of_the_standard() {
@@ -191,7 +164,7 @@ mod tests {
             let mut state = [[0u64; 4]; 25];
             state[0][2] ^= suffix;
             state[rate - 1][2] ^= 1 << 63;
-            Kernel::from(Keccak::Permute).model(&mut [&mut state], &[]);
+            Keccak::Permute.model(&mut [&mut state], &[]);
             let bytes = state.iter().take(4).flat_map(|word| word[2].to_le_bytes());
             let hex: String = bytes.map(|byte| format!("{byte:02x}")).collect();
             assert_eq!(hex, digest);

@@ -9,8 +9,7 @@
 ///
 /// Arithmetic is modulo 2^64 in each lane. Kernels may treat lanes as signed (two's complement);
 /// [`Bounds`](crate::Bounds) proves that nothing wraps, except where wrapping is the purpose.
-/// Operations whose names end in 32 or 16 take a lane as two or four words, which keep to
-/// themselves.
+/// Operations whose names end in 32 or 16 act on the two or four words of a lane, each by itself.
 pub trait Machine {
     /// A vector: one 64-bit value in each lane.
     type V: Copy;
@@ -27,7 +26,7 @@ pub trait Machine {
     /// Vector `index` of `array`.
     fn load(&mut self, array: Array, index: usize) -> Self::V;
     /// The 64-bit word `index` of `array`, counted from its first vector's first lane, in every
-    /// lane. An array that is read so holds one thing for all lanes, and is not written.
+    /// lane. All lanes share the contents of an array that is read so, and no kernel writes it.
     fn broadcast(&mut self, array: Array, index: usize) -> Self::V;
     /// Writes vector `index` of `array`.
     fn store(&mut self, array: Array, index: usize, value: Self::V);
@@ -114,9 +113,9 @@ pub trait Machine {
     /// `yes` in the lanes of `mask`, `no` in the others.
     fn select(&mut self, mask: Self::M, yes: Self::V, no: Self::V) -> Self::V;
 
-    /// `values := body(values)`, `times` times. In machine code it is a loop: a kernel that says
-    /// the same again and again stays small. `body` computes from what it is given, from arrays and
-    /// from constants only, gives back as many values, and stores nothing.
+    /// `values := body(values)`, `times` times. In machine code it is a loop, so that a kernel with
+    /// many equal rounds stays small. `body` computes only from its values, from arrays and from
+    /// constants; it returns as many values, and stores nothing.
     fn repeat(
         &mut self,
         times: usize,
@@ -129,8 +128,8 @@ pub trait Machine {
         (0..times).fold(values, |values, _| body(self, values))
     }
 
-    /// States that every lane of `value` is below 2^`bits`, for the reason `why`, which intervals
-    /// of single digits cannot see. `Model` checks it on every run, `Bounds` lists it.
+    /// States that every lane of `value` is below 2^`bits`, for the reason `why`. The intervals of
+    /// single digits cannot prove it: `Model` checks it on every run, `Bounds` lists it.
     fn claim(&mut self, value: Self::V, bits: u32, why: &'static str) -> Self::V;
 }
 

@@ -1,4 +1,4 @@
-//! Kernel sources: Montgomery arithmetic on big numbers, one number a lane.
+//! Montgomery arithmetic on big numbers, one number in each lane.
 //!
 //! A number of `d` digits in radix 2^52 is an array of `d` vectors, least significant digit
 //! first; lane `l` of the array is the number of problem `l`. With `R := 2^(52 d)` and `n` odd,
@@ -6,12 +6,12 @@
 //! the final subtraction of `n` is left out (Gueron, "Efficient software implementations of
 //! modular exponentiation", J. Cryptogr. Eng. 2 (2012), section 3).
 //!
-//! Products are formed by columns: column `k` collects what has weight 2^(52 k), unreduced, as a
-//! signed 64-bit lane. Blocks of ten digits are multiplied by the schoolbook; pairs of blocks by
+//! Products are formed by columns: column `k` sums the terms of weight 2^(52 k), unreduced, as a
+//! signed 64-bit lane. Blocks of ten digits are multiplied digit by digit; pairs of blocks by
 //! Karatsuba's identity in its subtractive form,
 //! `x0 y1 + x1 y0 = x0 y0 + x1 y1 - (x0 - x1)(y0 - y1)`, which saves one product of blocks in
-//! four and costs additions, which have execution ports of their own on some CPUs and break even
-//! on the others.
+//! four and costs additions. These run on separate execution ports on some CPUs; on the others the
+//! gain and the cost are equal.
 
 use crate::machine::{DIGIT_BITS, DIGIT_MASK, Machine};
 
@@ -88,10 +88,10 @@ pub(crate) fn square<M: Machine>(m: &mut M, a: &[M::V]) -> Vec<M::V> {
 pub(crate) fn reduce<M: Machine>(m: &mut M, mut t: Vec<M::V>, n: &[M::V], k0: M::V) -> Vec<M::V> {
     let d = n.len();
     let ones = m.splat(DIGIT_MASK);
-    // The quotient digit of a row and what its column carries.
+    // The quotient digit of a row, and the carry of its column.
     let quotient = |m: &mut M, column: M::V| {
-        // t[i] + lo(n[0] q) is a multiple of 2^52, so what it carries is t[i] / 2^52 rounded up:
-        // known before q is, and without a multiplication.
+        // t[i] + lo(n[0] q) is a multiple of 2^52, so its carry is t[i] / 2^52 rounded up. It is
+        // known before q, and needs no multiplication.
         let up = m.add(column, ones);
         (m.mul_lo(column, k0), m.sra(up, DIGIT_BITS))
     };
@@ -146,7 +146,7 @@ pub(crate) fn reduce<M: Machine>(m: &mut M, mut t: Vec<M::V>, n: &[M::V], k0: M:
 
 /// Columns of a non-negative number to digits below 2^52.
 ///
-/// `why` tells why the number has no more digits than columns.
+/// `why` is the reason that the number has no more digits than columns.
 pub(crate) fn propagate<M: Machine>(m: &mut M, t: &[M::V], why: &'static str) -> Vec<M::V> {
     let ones = m.splat(DIGIT_MASK);
     let mut digits = Vec::with_capacity(t.len());
@@ -245,9 +245,9 @@ impl<V: Copy> Lookup<V> {
     }
 }
 
-/// Digits from the first of `n` that a row of the reduction takes at once: with two blocks all of
-/// them, which hides the latency from one quotient digit to the next; with more, one block, as
-/// more columns than that do not fit the registers.
+/// The first digits of `n` that a row of the reduction multiplies at once. With two blocks it takes
+/// all digits, which hides the latency from one quotient digit to the next. With more blocks it
+/// takes one, as more columns do not fit the registers.
 fn near(d: usize) -> usize {
     if d <= 2 * BLOCK { d } else { BLOCK }
 }
@@ -323,7 +323,7 @@ fn difference<M: Machine>(m: &mut M, x: &[M::V], y: &[M::V]) -> Difference<M::V>
     }
 }
 
-/// Columns under construction: what was never added to costs nothing.
+/// Columns under construction. A column without a term costs nothing.
 struct Columns<V> {
     columns: Vec<Option<V>>,
 }
@@ -359,7 +359,7 @@ impl<V: Copy> Columns<V> {
     }
 }
 
-/// The blocks of a number, the last one as short as it must be.
+/// The blocks of a number. The last one may be shorter.
 fn blocks<V>(digits: &[V]) -> Vec<&[V]> {
     digits.chunks(BLOCK).collect()
 }

@@ -1,4 +1,4 @@
-//! Kernel sources: Poly1305, as many blocks at a time as a vector has lanes.
+//! Poly1305 on as many blocks at a time as a vector has lanes.
 //!
 //! Poly1305 (RFC 8439, section 2.5) is a polynomial in `r` modulo `p := 2^130 - 5`, whose
 //! coefficients are the message's blocks. With `L` lanes, each sums every `L`th block by Horner's
@@ -6,9 +6,9 @@
 //! 2015, section IV); the caller multiplies each lane by the power of `r` that it lacks and adds
 //! the lanes up.
 //!
-//! Numbers modulo `p` are limbs whose carries may be late, so that the highest and the lowest can
-//! be carried at the same time. What leaves the highest limb comes back at the lowest, multiplied
-//! by 5, as `2^130 = 5`.
+//! Numbers modulo `p` are limbs with a spare bit, so that carries from the highest and from the
+//! lowest limb can run at the same time. The carry of the highest limb is added to the lowest,
+//! multiplied by 5, as `2^130 = 5`.
 
 use crate::machine::{Array, Machine};
 
@@ -49,7 +49,7 @@ impl Multiplier {
         2 * self.limbs() - 1
     }
 
-    /// What a product of limbs is multiplied by that has the weight of a limb beyond the highest.
+    /// The factor for a product of limbs whose weight is beyond the highest limb.
     pub const fn fold(self) -> u64 {
         5 << (self.limb_bits() * self.limbs() as u32 - 130)
     }
@@ -67,13 +67,20 @@ impl Multiplier {
     }
 }
 
-/// The sums under way: one of `L` interleaved polynomials in each lane.
+/// As in the names of kernels: the bits of a limb.
+impl std::fmt::Display for Multiplier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.limb_bits())
+    }
+}
+
+/// The sums of `L` interleaved polynomials, one in each lane.
 pub(crate) struct Sums<V> {
     multiplier: Multiplier,
     array: Array,
     limbs: Vec<V>,
-    /// What is added to the next blocks: to the caller's first ones what the caller says, to all
-    /// others 2^128 (section 2.5: "add one bit beyond the number of octets").
+    /// The addend of the next blocks: the caller chooses that of its first blocks, all others get
+    /// 2^128 (section 2.5: "add one bit beyond the number of octets").
     addend: Vec<Option<V>>,
     power: Array,
 }
@@ -97,8 +104,8 @@ impl<V: Copy> Sums<V> {
         }
     }
 
-    /// `sums := sums r^L + blocks` for each of so many groups of `data`, one block a lane: all at
-    /// once, as `sums r^(groups L) + ... + blocks r^L + blocks`, so that one carry does for them.
+    /// `sums := sums r^L + blocks` for each of `groups` groups of `data`, one block for each lane:
+    /// all at once, as `sums r^(groups L) + ... + blocks r^L + blocks`, with a single carry.
     pub(crate) fn add<M: Machine<V = V>>(&mut self, m: &mut M, data: Array, groups: usize) {
         let beyond = self.beyond(m);
         let first = std::mem::replace(&mut self.addend, beyond);
@@ -112,7 +119,7 @@ impl<V: Copy> Sums<V> {
             let factor = blocks(self, m, index).low;
             self.multiply(m, &mut columns, &factor, last - index);
         }
-        // The sums come last, as they are known last where calls follow each other.
+        // The sums come last, as the call before this one may have just computed them.
         self.multiply(m, &mut columns, &self.limbs, groups);
         self.carry(m, columns);
     }
@@ -201,14 +208,14 @@ impl<V: Copy> Sums<V> {
     ) {
         let limbs = factor.len();
         let of_power = (power - 1) * self.multiplier.power_len();
-        // The limbs of the sums that are known first come first.
+        // In the order in which the call before this one computes the limbs of the sums.
         let order: &[usize] = match self.multiplier {
             Multiplier::Madd52 => &[2, 1, 0],
             Multiplier::Mul32 => &[2, 3, 4, 0, 1],
         };
         for &i in order {
             for k in 0..limbs {
-                // A product beyond the highest column comes back, folded.
+                // A product beyond the highest column is folded to the lowest ones.
                 let word = if i <= k { k - i } else { 2 * limbs - 1 + k - i };
                 let word = m.broadcast(self.power, of_power + word);
                 match self.multiplier {
@@ -270,7 +277,7 @@ pub(crate) struct Columns<V> {
     high: Vec<V>,
 }
 
-/// Carries what limb `k` has beyond `bits` to the next one.
+/// Carries the bits of limb `k` above `bits` to the next limb.
 fn step<M: Machine>(m: &mut M, limbs: &mut [M::V], k: usize, bits: u32) {
     let ones = m.splat((1 << bits) - 1);
     let mut carry = m.shr(limbs[k], bits);

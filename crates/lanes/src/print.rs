@@ -4,46 +4,24 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::allocate::{Allocated, Instruction, MaskRegister, Memory, Operand, Register};
-use crate::kernel::Kernel;
 use crate::trace::{CompareOp, ShiftOp, ThreeOp, TwoOp};
+use crate::width::Width;
 
-/// The registers that a kernel is printed for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Width {
-    /// 256-bit registers, four lanes (AVX-512 VL and IFMA).
-    Ymm,
-    /// 512-bit registers, eight lanes (AVX-512 F and IFMA).
-    Zmm,
-}
-
-impl Width {
-    /// 64-bit lanes of a register.
-    pub fn lanes(self) -> usize {
-        match self {
-            Width::Ymm => 4,
-            Width::Zmm => 8,
-        }
-    }
-
-    fn bytes(self) -> usize {
-        8 * self.lanes()
-    }
-}
-
-pub(crate) fn print(kernel: Kernel, width: Width, code: &Allocated) -> String {
-    let symbol = kernel.symbol(width);
-    let arrays = kernel.arrays(width.lanes());
+/// The function `symbol` with `code`, for a kernel of `arrays` arrays.
+pub(crate) fn print(
+    symbol: &str,
+    comment: &str,
+    arrays: usize,
+    width: Width,
+    code: &Allocated,
+) -> String {
     let printer = Printer {
         width,
-        symbol: &symbol,
-        slots: arrays.len(),
+        symbol,
+        slots: arrays,
     };
     let mut out = String::new();
-    let names: Vec<_> = arrays
-        .iter()
-        .map(|array| format!("{}[{}]", array.name, array.len))
-        .collect();
-    let _ = writeln!(out, "# {symbol}: {}; {}", kernel.formula(), names.join(" "));
+    let _ = writeln!(out, "# {symbol}: {comment}");
     let _ = writeln!(out, "    .p2align 6");
     let _ = writeln!(out, "    .globl {symbol}");
     let _ = writeln!(out, "    .hidden {symbol}");
@@ -202,10 +180,7 @@ impl Printer<'_> {
     }
 
     fn register(&self, register: Register) -> String {
-        match self.width {
-            Width::Ymm => format!("ymm{}", register.0),
-            Width::Zmm => format!("zmm{}", register.0),
-        }
+        format!("{}{}", self.width.register(), register.0)
     }
 
     fn mask(&self, mask: MaskRegister) -> String {
@@ -228,11 +203,7 @@ impl Printer<'_> {
     }
 
     fn memory(&self, memory: Memory) -> String {
-        let size = match self.width {
-            Width::Ymm => "ymmword",
-            Width::Zmm => "zmmword",
-        };
-        format!("{size} ptr {}", self.address(memory))
+        format!("{}word ptr {}", self.width.register(), self.address(memory))
     }
 
     fn address(&self, memory: Memory) -> String {
@@ -261,32 +232,11 @@ impl Printer<'_> {
 
 /// The constants that an instruction reads from memory.
 fn constant(instruction: &Instruction) -> Option<Vec<u64>> {
-    let memory = match *instruction {
-        Instruction::Load { from: memory, .. }
-        | Instruction::Two {
-            b: Operand::Memory(memory),
-            ..
-        }
-        | Instruction::Shift {
-            a: Operand::Memory(memory),
-            ..
-        }
-        | Instruction::Three {
-            b: Operand::Memory(memory),
-            ..
-        }
-        | Instruction::Compare {
-            b: Operand::Memory(memory),
-            ..
-        }
-        | Instruction::Select {
-            yes: Operand::Memory(memory),
-            ..
-        } => memory,
-        _ => return None,
-    };
-    let values = constants_of(memory);
-    (!values.is_empty()).then_some(values)
+    match instruction.operand() {
+        Some(Operand::Memory(memory)) => Some(constants_of(memory)),
+        _ => None,
+    }
+    .filter(|values| !values.is_empty())
 }
 
 fn constants_of(memory: Memory) -> Vec<u64> {

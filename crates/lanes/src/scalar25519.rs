@@ -1,12 +1,11 @@
-//! Kernel sources: scalars of Curve25519, modulo the order l of its base point.
+//! Scalars of Curve25519, modulo the order l of its base point.
 //!
 //! l = 2^252 + 27742317777372353535851937790883648493 (RFC 8032, section 5.1). Scalars are five
 //! digits in radix 2^52.
 
 use crate::convert::{to_digits, to_limbs};
-use crate::curve25519::Curve25519;
+use crate::definition::{load, store};
 use crate::field25519::load_limbs;
-use crate::kernel::{load, store};
 use crate::machine::{Array, DIGIT_BITS, DIGIT_MASK, Machine};
 use crate::montgomery::{product, propagate};
 
@@ -22,15 +21,15 @@ pub(crate) fn clamp<M: Machine>(m: &mut M, scalar: [M::V; 4]) -> [M::V; 4] {
 }
 
 /// `out := wide mod l`.
-pub(crate) fn reduce<M: Machine>(m: &mut M) {
-    let wide = load(m, 1, 8);
+pub(crate) fn reduce<M: Machine>(m: &mut M, out: Array, wide: Array) {
+    let wide = load(m, wide, 8);
     let wide = to_digits(m, &wide, 10);
-    barrett(m, &wide);
+    barrett(m, out, &wide);
 }
 
 /// `out := (a b + c) mod l`.
-pub(crate) fn mul_add<M: Machine>(m: &mut M) {
-    let [a, b, c] = [1, 2, 3].map(|array| {
+pub(crate) fn mul_add<M: Machine>(m: &mut M, out: Array, factors_and_addend: [Array; 3]) {
+    let [a, b, c] = factors_and_addend.map(|array| {
         let limbs = load(m, array, 4);
         to_digits(m, &limbs, 5)
     });
@@ -39,15 +38,15 @@ pub(crate) fn mul_add<M: Machine>(m: &mut M) {
         *column = m.add(*column, digit);
     }
     let sum = propagate(m, &columns, "a b + c is below 2^513");
-    barrett(m, &sum);
+    barrett(m, out, &sum);
 }
 
 /// Digits such that the scalar is the sum of `(2 digits[i] - 31) 32^i` modulo l.
 ///
 /// The sum of all `digits[i] 32^i` is (s + 2^255 - 1) / 2 for an s that is the scalar or, where
 /// that is even, the scalar minus l: one of them is odd, and both have at most 255 bits.
-pub(crate) fn base_digits<M: Machine>(m: &mut M, clamped: bool) {
-    let mut limbs = load_limbs(m, 1);
+pub(crate) fn base_digits<M: Machine>(m: &mut M, digits: Array, scalar: Array, clamped: bool) {
+    let mut limbs = load_limbs(m, scalar);
     if clamped {
         limbs = clamp(m, limbs);
     }
@@ -84,15 +83,15 @@ pub(crate) fn base_digits<M: Machine>(m: &mut M, clamped: bool) {
                 let digit = m.shr(sum, 5 * window as u32);
                 let mask = m.splat(31);
                 let digit = m.and(digit, mask);
-                m.store(Array(0), at, digit);
+                m.store(digits, at, digit);
             }
         }
     }
 }
 
 /// Digits such that the scalar is the sum of `(digits[i] - 8) 16^i`.
-pub(crate) fn digits<M: Machine>(m: &mut M) {
-    let limbs = load(m, 1, 4);
+pub(crate) fn digits<M: Machine>(m: &mut M, digits: Array, scalar: Array) {
+    let limbs = load(m, scalar, 4);
     let parts = to_digits(m, &limbs, 5);
     let (mask, eights) = (m.splat(15), m.splat(0x8_8888_8888_8888));
     let mut carry = m.splat(0);
@@ -102,10 +101,10 @@ pub(crate) fn digits<M: Machine>(m: &mut M) {
         carry = m.shr(sum, DIGIT_BITS);
         for window in 0..13 {
             let at = 13 * i + window;
-            if at < Curve25519::WINDOWS {
+            if at < WINDOWS {
                 let digit = m.shr(sum, 4 * window as u32);
                 let digit = m.and(digit, mask);
-                m.store(Array(0), at, digit);
+                m.store(digits, at, digit);
             }
         }
     }
@@ -113,7 +112,7 @@ pub(crate) fn digits<M: Machine>(m: &mut M) {
 
 /// Writes `x mod l`, for ten digits `x`: Barrett's reduction (Menezes, van Oorschot, Vanstone,
 /// Handbook of Applied Cryptography, algorithm 14.42), with b := 2^52, k := 5.
-fn barrett<M: Machine>(m: &mut M, x: &[M::V]) {
+fn barrett<M: Machine>(m: &mut M, out: Array, x: &[M::V]) {
     let ones = m.splat(DIGIT_MASK);
     let order: Vec<_> = ORDER.iter().map(|&digit| m.splat(digit)).collect();
     let mu: Vec<_> = mu().iter().map(|&digit| m.splat(digit)).collect();
@@ -148,8 +147,8 @@ fn barrett<M: Machine>(m: &mut M, x: &[M::V]) {
             *r = m.select(fits, less, *r);
         }
     }
-    let out = to_limbs(m, &r, 4);
-    store(m, 0, &out);
+    let limbs = to_limbs(m, &r, 4);
+    store(m, out, &limbs);
 }
 
 /// A public scalar: five digits.
@@ -223,7 +222,10 @@ fn long_digit(a: Constant, i: usize) -> u64 {
     (a[digit] >> offset | high) & LONG_MASK
 }
 
-const BASE_WINDOWS: usize = Curve25519::BASE_WINDOWS;
+/// Digits of [`base_digits`].
+pub(crate) const BASE_WINDOWS: usize = 51;
+/// Digits of [`digits`].
+pub(crate) const WINDOWS: usize = 64;
 /// Windows of five bits in a long digit, and the bits of one.
 const LONG_WINDOWS: usize = 10;
 const LONG_BITS: usize = 50;

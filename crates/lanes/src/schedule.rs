@@ -1,17 +1,17 @@
 //! Scheduling: the order in which a trace's operations are printed.
 //!
-//! CPUs of this class start the oldest instruction that is ready. What a long chain waits for must
-//! therefore stand before work that could be done at any time, or the chain waits for that work.
+//! CPUs of this class start the oldest instruction that is ready. The instructions of a long chain
+//! must therefore stand before independent work, or the chain waits for that work.
 //! The schedule is a list schedule (Gibbons and Muchnick 1986) for a simple machine, taken from a
-//! window that moves over the source's order: the source decides how many values are alive at a
-//! time, the schedule what comes first among neighbours.
+//! window that moves over the order of the source. So the source decides how many values are alive
+//! at a time, and the schedule decides the order of neighbours.
 
 use std::collections::HashMap;
 
 use crate::machine::Array;
 use crate::trace::{CompareOp, Name, Op, ThreeOp, TwoOp};
 
-/// The same operations, those first that most others wait for.
+/// The same operations, the ones on the longest chains first.
 pub(crate) fn schedule(ops: &[Op]) -> Vec<Op> {
     let users = users(ops);
     let height = heights(ops, &users);
@@ -23,14 +23,14 @@ pub(crate) fn schedule(ops: &[Op]) -> Vec<Op> {
         }
     }
 
-    // Masks that are made but still wanted: there are few registers for them.
+    // Masks that later operations read: there are few registers for them.
     let mut wanted: Vec<usize> = users.iter().map(Vec::len).collect();
     let mut masks = 0;
 
     let mut ready_at: Vec<Option<usize>> = vec![None; ops.len()];
     let mut order = Vec::with_capacity(ops.len());
     let mut left: Vec<usize> = (0..ops.len()).collect();
-    // Reads of memory and constants take no place of their own: they happen where they are used.
+    // Reads of memory and constants need no slot of their own: they happen where they are used.
     left.retain(|&at| {
         let free = ops[at].is_read();
         if free {
@@ -50,8 +50,8 @@ pub(crate) fn schedule(ops: &[Op]) -> Vec<Op> {
     let mut waiting = Vec::new();
     while left.peek().is_some() || !waiting.is_empty() {
         if waiting.is_empty() {
-            // Nothing moves into a loop or out of it. Its own order stays: turns overlap, so that
-            // what others wait for most does not show in one of them.
+            // No operation moves into a loop or out of it. A loop keeps the order of its source:
+            // its turns overlap in the CPU, so that one turn does not show the longest chain.
             let mut inside = false;
             while let Some(at) = left.next_if(|&at| inside || ops[at].frames_loop()) {
                 inside = ops[at] != Op::End;
@@ -78,11 +78,11 @@ pub(crate) fn schedule(ops: &[Op]) -> Vec<Op> {
                 let free = match ops[at] {
                     Op::Store(array, index, value) => {
                         let place = (array, index);
-                        // What is put back where it was read from does not wait for itself.
+                        // A store of the vector that was read there does not wait for itself.
                         let own = usize::from(loaded(ops, value) == Some(place));
                         readers.get(&place).is_none_or(|&left| left <= own)
                     }
-                    // Unless nothing else has been possible for long.
+                    // Unless no other operation was possible for a while.
                     op if op.makes_mask() => masks < MASKS || idle > LONGEST_LATENCY,
                     _ => true,
                 };
@@ -184,11 +184,11 @@ const PORTS: [usize; 3] = [2, 2, 1];
 /// Masks that the schedule keeps alive at a time: fewer than there are registers for them, as some
 /// sources want that many at once.
 const MASKS: usize = 4;
-/// Cycles after which no operation is under way any more.
+/// Cycles after which every operation has completed.
 const LONGEST_LATENCY: usize = 4;
-/// Operations of the source that are looked at together, and those of a long source: more would
-/// find more to do in parallel, and keep more values alive than there are registers.
+/// Operations of the source in a window, and in that of a long source. A longer window finds more
+/// parallel work, and keeps more values alive than there are registers.
 const WINDOW: usize = 48;
 const WINDOW_OF_LONG: usize = 32;
-/// Operations from which on a source is long, and short of registers anyhow.
+/// A source with so many operations is long: it needs more registers than there are.
 const LONG: usize = 2500;

@@ -1,16 +1,31 @@
-//! Kernel sources: SHA-512, one message a lane (FIPS 180-4).
+//! The kernel of SHA-512, one message in each lane (FIPS 180-4).
 
 use crate::bounds::Holds;
-use crate::kernel::{ArraySpec, Source, store};
+use crate::definition::{kernels, store};
 use crate::machine::{Array, Machine};
 use std::array::from_fn;
 
-/// SHA-512.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Sha512 {
-    /// A block of sixteen words, in the lanes that are `active`. Arrays
-    /// `state[8] block[16] active[1]`.
-    Compress,
+kernels! {
+    /// SHA-512.
+    pub enum Sha512 {
+        /// A block of sixteen words. Lanes that are not active keep their state.
+        Compress {
+            name: "sha512",
+            formula: "state := state + rounds(state, block) where active is not 0",
+            reference: "FIPS 180-4, section 6.4.2",
+            arrays: {
+                state: writes(8, WORD),
+                block: reads(16, WORD),
+                active: reads(1, WORD).public(),
+            },
+            body: |m| compress(m, state, block, active),
+        }
+    }
+
+    /// The kernels of SHA-512.
+    pub struct Sha512Kernels {
+        compress: Compress,
+    }
 }
 
 impl Sha512 {
@@ -25,53 +40,31 @@ impl Sha512 {
         }
         words
     };
-
-    pub(crate) fn all() -> Vec<Self> {
-        vec![Self::Compress]
-    }
 }
 
-impl Source for Sha512 {
-    fn name(self) -> String {
-        "sha512".to_owned()
-    }
-
-    fn formula(self) -> &'static str {
-        "state := state + rounds(state, block) where active is not 0"
-    }
-
-    fn arrays(self, _: usize) -> Vec<ArraySpec> {
-        vec![
-            ArraySpec::written("state", 8, WORD),
-            ArraySpec::read("block", 16, WORD),
-            ArraySpec::read("active", 1, WORD),
-        ]
-    }
-
-    fn run<M: Machine>(self, m: &mut M) {
-        let state: [M::V; 8] = from_fn(|i| m.load(Array(0), i));
-        let mut words: [M::V; 16] = from_fn(|i| m.load(Array(1), i));
-        // Section 6.4.2, steps 1 to 3: word t of the schedule is made when it is wanted.
-        let mut variables = state;
-        for (t, &constant) in CONSTANTS.iter().enumerate() {
-            if t >= 16 {
-                words[t % 16] = next_word(m, &words, t);
-            }
-            variables = round(m, variables, constant, words[t % 16]);
+fn compress<M: Machine>(m: &mut M, state: Array, block: Array, active: Array) {
+    let before: [M::V; 8] = from_fn(|i| m.load(state, i));
+    let mut words: [M::V; 16] = from_fn(|i| m.load(block, i));
+    // Section 6.4.2, steps 1 to 3. Word t of the schedule is computed just before its round.
+    let mut variables = before;
+    for (t, &constant) in CONSTANTS.iter().enumerate() {
+        if t >= 16 {
+            words[t % 16] = next_word(m, &words, t);
         }
-        // 4. Lanes whose message is over keep what they have.
-        let active = m.load(Array(2), 0);
-        let active = m.test(active, active);
-        let next: Vec<_> = state
-            .iter()
-            .zip(variables)
-            .map(|(&before, variable)| {
-                let sum = m.add64(before, variable);
-                m.select(active, sum, before)
-            })
-            .collect();
-        store(m, 0, &next);
+        variables = round(m, variables, constant, words[t % 16]);
     }
+    // Step 4, in the lanes whose message is not over.
+    let active = m.load(active, 0);
+    let active = m.test(active, active);
+    let next: Vec<_> = before
+        .iter()
+        .zip(variables)
+        .map(|(&before, variable)| {
+            let sum = m.add64(before, variable);
+            m.select(active, sum, before)
+        })
+        .collect();
+    store(m, state, &next);
 }
 
 /// Step 1 for a `t` from 16 on; the last sixteen words are in place `t mod 16`.
@@ -88,7 +81,7 @@ fn next_word<M: Machine>(m: &mut M, words: &[M::V; 16], t: usize) -> M::V {
 fn round<M: Machine>(m: &mut M, variables: [M::V; 8], constant: u64, word: M::V) -> [M::V; 8] {
     let [a, b, c, d, e, f, g, h] = variables;
     let constant = m.splat(constant);
-    // What is known earliest is added first.
+    // The terms that are known first are added first.
     let t1 = m.add64(word, constant);
     let t1 = m.add64(t1, h);
     let choice = m.ternary(e, f, g, CHOICE);
@@ -148,8 +141,8 @@ const fn root(prime: u64, degree: usize) -> u64 {
     // 2^64 times the root, from its highest bit on: that of 409 is below 2^5.
     let (mut root, mut bit) = (0u128, 1u128 << 68);
     while bit > 0 {
-        // The greatest number whose power does not reach the prime times 2^(64 degree); a root of
-        // a prime is never whole, so what is after the point decides nothing.
+        // Keep the bit if the power stays below the prime times 2^(64 degree). The root of a prime
+        // is never an integer, so the power is never equal.
         let candidate = root | bit;
         let mut power = [1, 0, 0, 0];
         let mut i = 0;
@@ -194,7 +187,7 @@ const PARITY: u8 = 0b1001_0110;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Kernel;
+    use crate::definition::Definition;
 
     /// FIPS 180-4, sections 4.2.3 and 5.3.5: the first and the last.
     #[test]
@@ -212,7 +205,7 @@ mod tests {
         block[0] = [0x6162_6380_0000_0000; 2];
         block[15] = [24; 2];
         let mut state = Sha512::INITIAL.map(|word| [word; 2]);
-        Kernel::from(Sha512::Compress).model(&mut [&mut state], &[&block, &[[1, 0]]]);
+        Sha512::Compress.model(&mut [&mut state], &[&block, &[[1, 0]]]);
         assert_eq!(state[0], [0xddaf_35a1_9361_7aba, Sha512::INITIAL[0]]);
         assert_eq!(state[7], [0x2a9a_c94f_a54c_a49f, Sha512::INITIAL[7]]);
     }

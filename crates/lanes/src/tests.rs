@@ -7,16 +7,39 @@ use crate::montgomery::{product, reduce};
 use crypto_bigint::{BoxedUint, NonZero};
 
 use crate::trace::{Name, Op, Trace};
-use crate::{ChaCha20Poly1305, Holds, Kernel, Licence, Model, Modular, Width};
+use crate::{ChaCha20Poly1305, Definition, Holds, Kernel, Licence, Model, Modular, Width};
 
 #[test]
 fn every_kernel_is_proved() {
     for kernel in Kernel::all() {
-        for width in [Width::Ymm, Width::Zmm] {
+        for width in Width::ALL {
             let proof = kernel
                 .prove(width)
                 .unwrap_or_else(|error| panic!("{}: {error}", kernel.symbol(width)));
             assert!(proof.widest_bits <= 64, "{}: {proof:?}", kernel.name());
+        }
+    }
+}
+
+#[test]
+fn definitions_are_complete() {
+    let mut names = std::collections::BTreeSet::new();
+    for kernel in Kernel::all() {
+        let name = kernel.name();
+        assert!(names.insert(name.clone()), "two kernels are called {name}");
+        for width in Width::ALL {
+            let arrays = kernel.arrays(width.lanes());
+            assert!(arrays.iter().all(|array| array.len > 0), "{name}");
+            // Callers pass what is written first.
+            assert!(arrays.is_sorted_by_key(|array| !array.written), "{name}");
+            // What a secret takes part in is secret.
+            let public = |array: &crate::ArraySpec| !array.secret;
+            let mut written = arrays.iter().filter(|array| array.written);
+            let tells = written.any(public);
+            assert!(
+                !tells || arrays.iter().all(public),
+                "{name} makes a secret public"
+            );
         }
     }
 }

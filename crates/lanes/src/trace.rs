@@ -8,7 +8,7 @@ use crate::machine::{Array, Machine};
 pub(crate) struct Trace {
     pub(crate) ops: Vec<Op>,
     lanes: usize,
-    /// One name a constant, so that it can stay in one register.
+    /// One name for each constant, so that it can stay in one register.
     constants: HashMap<Op, Name>,
     stored: HashSet<(Array, usize)>,
 }
@@ -32,13 +32,13 @@ pub(crate) enum Op {
     Compare(CompareOp, Name, Name),
     /// Mask, yes, no.
     Select(Name, Name, Name),
-    /// The head of a loop: what comes before its [`End`](Op::End) runs so many times. All
+    /// The head of a loop that runs up to its [`End`](Op::End), this many times. All
     /// [`Carried`](Op::Carried) values come next, and as many [`Next`](Op::Next) ones last.
     Repeat(usize),
-    /// What a loop carries from turn to turn, and what it is in the first one.
+    /// A value that a loop carries from turn to turn, with its value in the first turn.
     Carried(Name),
-    /// What the next turn has instead of a carried value; and, by its own name, what comes out of
-    /// the loop.
+    /// The value that replaces a carried one in the next turn. Its own name is the result of the
+    /// loop.
     Next(Name),
     /// The end of a loop.
     End,
@@ -234,7 +234,7 @@ impl Iterator for Reads {
 }
 
 impl Trace {
-    /// Nothing recorded yet, for vectors of so many lanes.
+    /// An empty record, for vectors of `lanes` lanes.
     pub(crate) fn new(lanes: usize) -> Self {
         Self {
             ops: Vec::new(),
@@ -363,7 +363,8 @@ impl Machine for Trace {
 
     /// # Panics
     ///
-    /// If the body does what it should not, or something was stored before the loop.
+    /// If the body stores, contains a loop or reads a value that it was not given, or if the kernel
+    /// stored before the loop.
     fn repeat(
         &mut self,
         times: usize,
@@ -377,11 +378,18 @@ impl Machine for Trace {
             .collect();
         let (start, count) = (self.ops.len(), carried.len());
         let next = body(self, carried);
-        assert_eq!(next.len(), count, "a loop gives back as many values");
+        assert_eq!(
+            next.len(),
+            count,
+            "a loop returns as many values as it was given"
+        );
         for op in &self.ops[start..] {
-            assert!(!op.frames_loop(), "a loop has no other in it");
+            assert!(!op.frames_loop(), "a loop contains no other loop");
             let inner = |name: Name| name.0 >= start - count || self.ops[name.0].is_read();
-            assert!(op.reads().all(inner), "a loop reads what it is given");
+            assert!(
+                op.reads().all(inner),
+                "the body of a loop reads only its values"
+            );
         }
         assert!(self.stored.is_empty(), "loops come before all stores");
         let next = next

@@ -7,7 +7,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity}
 /// CPUs have numbers below this.
 pub(crate) const MOST_CPUS: usize = CpuSet::MAX_CPU;
 
-/// Some CPUs, at least one.
+/// A set of CPUs, at least one.
 #[derive(Clone, Debug)]
 pub(crate) struct Cpus {
     numbers: Vec<usize>,
@@ -15,7 +15,7 @@ pub(crate) struct Cpus {
 }
 
 impl Cpus {
-    /// Of numbers below [`MOST_CPUS`].
+    /// From numbers below [`MOST_CPUS`].
     pub(crate) fn new(numbers: &[usize]) -> Self {
         let mut set = CpuSet::new();
         for &cpu in numbers {
@@ -27,17 +27,17 @@ impl Cpus {
         }
     }
 
-    /// Whether the calling thread is on one of them now. Where it is pinned, it stays there.
+    /// Whether the calling thread runs on one of them now. A pinned thread stays there.
     pub(crate) fn are_here(&self) -> bool {
         self.set.is_set(sched_getcpu())
     }
 
-    /// Whether these and those that the calling thread may use are one CPU altogether.
+    /// Whether this set and the CPUs of the calling thread are one single CPU.
     pub(crate) fn are_the_only_one(&self) -> bool {
         sched_getaffinity(None).is_ok_and(|allowed| self.numbers.len() == 1 && self.hold(&allowed))
     }
 
-    /// Whether all of `set` are among these. There are few of these and a thousand possible others.
+    /// Whether all CPUs of `set` are in this set, which is small.
     fn hold(&self, set: &CpuSet) -> bool {
         let shared = self.numbers.iter().filter(|&&cpu| set.is_set(cpu));
         shared.count() == set.count() as usize
@@ -52,19 +52,18 @@ pub(crate) fn pin(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &Cpus::new(&[cpu]).set)?)
 }
 
-/// The calling thread is on vector cores; when this is dropped, it goes back.
+/// While this exists, the calling thread is on vector cores; dropping it moves the thread back.
 pub(crate) struct Visit<'a> {
     to: &'a Cpus,
-    /// Where the thread was, and where it was allowed to be. `None`: it was at home there.
+    /// The CPU and the affinity of the thread before; `None`: it was on vector cores already.
     from: Option<(usize, CpuSet)>,
 }
 
 impl<'a> Visit<'a> {
     /// Moves the calling thread.
     ///
-    /// The kernel refuses if the thread's cpuset has none of the CPUs. An affinity that a thread
-    /// has inside its cpuset is no obstacle: who pins workers to scalar cores wants this, and it is
-    /// given back.
+    /// The kernel refuses if the thread's cpuset contains none of the CPUs. An affinity inside the
+    /// cpuset is no obstacle, because workers pinned to scalar cores need this; it is restored.
     pub(crate) fn to(to: &'a Cpus) -> io::Result<Self> {
         let allowed = sched_getaffinity(None)?;
         if to.hold(&allowed) {
@@ -83,12 +82,12 @@ impl<'a> Visit<'a> {
             return Ok(());
         };
         if !self.to.hold(&sched_getaffinity(None)?) {
-            // Somebody gave the thread another affinity meanwhile. Theirs is the newer wish.
+            // Another program has changed the affinity meanwhile. That choice is newer.
             return Ok(());
         }
-        // Where the thread may also use vector cores, it would stay on this one until the kernel
-        // finds it somewhere better. So it is sent home, or to any other core, before it gets its
-        // freedom back. If that is not to be had any more, the last call decides.
+        // A thread that may also use vector cores would stay on this one until the kernel moves it.
+        // So it moves to its former CPU, or to any other core, before its affinity is restored. If
+        // that fails, the last call decides.
         let mut first = *allowed;
         for &cpu in &self.to.numbers {
             first.unset(cpu);

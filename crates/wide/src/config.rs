@@ -1,4 +1,4 @@
-//! Where wide code is to run, and how long who waits stays awake.
+//! How wide code runs, and for how long waiting threads spin.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use crate::affinity::MOST_CPUS;
 
-/// How a [`Wide`](crate::Wide) is to run what it is given.
+/// How a [`Wide`](crate::Wide) runs closures.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Config {
-    /// Where.
-    pub placement: Placement,
+    /// How and where.
+    pub form: Form,
     /// How long a thread of the pool looks for the next call before it sleeps.
     /// [`Duration::MAX`]: it never sleeps, and takes its CPU whole.
     pub vector_spin: Duration,
@@ -20,26 +20,26 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Placement::default().into()
+        Form::default().into()
     }
 }
 
-impl From<Placement> for Config {
-    fn from(placement: Placement) -> Self {
+impl From<Form> for Config {
+    fn from(form: Form) -> Self {
         Self {
-            placement,
+            form,
             vector_spin: SPIN,
             caller_spin: SPIN,
         }
     }
 }
 
-/// Where wide code runs.
+/// How and where wide code runs.
 ///
 /// As text: `inline`, `pool:2-3`, `migrate:2,6-7`.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub enum Placement {
-    /// In place, on the calling thread. Right where wide code lowers no clock.
+pub enum Form {
+    /// In place, on the calling thread: for machines where wide code does not lower the clock.
     #[default]
     Inline,
     /// On threads of a pool, each pinned to one of the named CPUs. The calling thread waits.
@@ -47,15 +47,15 @@ pub enum Placement {
         /// The vector cores, as the kernel numbers CPUs.
         cpus: Vec<usize>,
     },
-    /// On the calling thread, which moves to the named CPUs and back to where it was. It takes
-    /// longer than the pool, and keeps thread-locals and priority.
+    /// On the calling thread, which moves to the named CPUs and back. Takes longer than the pool,
+    /// but keeps thread-locals and priority.
     Migrate {
         /// The vector cores, as the kernel numbers CPUs.
         cpus: Vec<usize>,
     },
 }
 
-impl Placement {
+impl Form {
     /// The vector cores.
     pub(crate) fn cpus(&self) -> &[usize] {
         match self {
@@ -65,45 +65,45 @@ impl Placement {
     }
 }
 
-impl FromStr for Placement {
-    type Err = PlacementError;
+impl FromStr for Form {
+    type Err = FormError;
 
-    fn from_str(text: &str) -> Result<Self, PlacementError> {
+    fn from_str(text: &str) -> Result<Self, FormError> {
         match text.trim().split_once(':') {
             None if text.trim() == "inline" => Ok(Self::Inline),
             Some(("pool", list)) => Ok(Self::Pool { cpus: cpus(list)? }),
             Some(("migrate", list)) => Ok(Self::Migrate { cpus: cpus(list)? }),
-            _ => Err(PlacementError::Form(text.to_owned())),
+            _ => Err(FormError::Unknown(text.to_owned())),
         }
     }
 }
 
-impl fmt::Display for Placement {
+impl fmt::Display for Form {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (form, cpus) = match self {
+        let (name, cpus) = match self {
             Self::Inline => return f.write_str("inline"),
             Self::Pool { cpus } => ("pool", cpus),
             Self::Migrate { cpus } => ("migrate", cpus),
         };
         let numbers: Vec<_> = cpus.iter().map(usize::to_string).collect();
-        write!(f, "{form}:{}", numbers.join(","))
+        write!(f, "{name}:{}", numbers.join(","))
     }
 }
 
-/// Why a text is no placement.
+/// Why a text names no form.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum PlacementError {
-    /// It is none of the three.
-    #[error("placement {0:?} is none of `inline`, `pool:CPUS`, `migrate:CPUS`")]
-    Form(String),
-    /// What should be CPUs is not.
+pub enum FormError {
+    /// It is none of the three forms.
+    #[error("{0:?} is none of `inline`, `pool:CPUS`, `migrate:CPUS`")]
+    Unknown(String),
+    /// The list of CPUs is wrong.
     #[error("{0:?} names no CPUs; write numbers below {MOST_CPUS} and ranges, like 2-3,6")]
     Cpus(String),
 }
 
 /// `2-3,6` as the kernel writes lists of CPUs.
-fn cpus(list: &str) -> Result<Vec<usize>, PlacementError> {
+fn cpus(list: &str) -> Result<Vec<usize>, FormError> {
     let number = |text: &str| text.parse().ok().filter(|&cpu| cpu < MOST_CPUS);
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -112,9 +112,9 @@ fn cpus(list: &str) -> Result<Vec<usize>, PlacementError> {
     };
     let mut cpus = Vec::new();
     for part in list.split(',') {
-        let range = range(part).ok_or_else(|| PlacementError::Cpus(part.to_owned()))?;
+        let range = range(part).ok_or_else(|| FormError::Cpus(part.to_owned()))?;
         for cpu in range {
-            // Named twice, it is there already; and a long text makes no long list.
+            // A CPU that is named twice is in the list once, so a long text makes no long list.
             if !cpus.contains(&cpu) {
                 cpus.push(cpu);
             }
@@ -123,8 +123,8 @@ fn cpus(list: &str) -> Result<Vec<usize>, PlacementError> {
     Ok(cpus)
 }
 
-/// About what it costs to wake a thread on another CPU: who spins for as long before sleeping never
-/// loses more than twice of what the better choice would have cost.
+/// About the cost of waking a thread on another CPU. A thread that spins for this long before it
+/// sleeps never loses more than twice the cost of the better choice.
 const SPIN: Duration = Duration::from_micros(50);
 
 #[cfg(test)]
@@ -133,18 +133,18 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn placements_are_read() {
-        let pool = |cpus: &[usize]| Placement::Pool { cpus: cpus.into() };
-        assert_eq!("inline".parse(), Ok(Placement::Inline));
+    fn forms_are_read() {
+        let pool = |cpus: &[usize]| Form::Pool { cpus: cpus.into() };
+        assert_eq!("inline".parse(), Ok(Form::Inline));
         assert_eq!("pool:2-4,7".parse(), Ok(pool(&[2, 3, 4, 7])));
         assert_eq!("pool:3,1-3".parse(), Ok(pool(&[3, 1, 2])));
-        let migrate = Placement::Migrate { cpus: vec![1] };
+        let migrate = Form::Migrate { cpus: vec![1] };
         assert_eq!(" migrate:1\n".parse(), Ok(migrate));
     }
 
     #[test]
-    fn what_is_no_placement_is_refused_with_the_part_that_is_wrong() {
-        let message = |text: &str| text.parse::<Placement>().expect_err(text).to_string();
+    fn what_is_no_form_is_refused_with_the_part_that_is_wrong() {
+        let message = |text: &str| text.parse::<Form>().expect_err(text).to_string();
         for text in ["", "vector", "Pool:1", "inline:1", "pool"] {
             assert!(message(text).contains("none of `inline`"), "{text}");
         }
@@ -165,15 +165,15 @@ mod tests {
         #[test]
         fn what_is_written_is_read_again(
             cpus in proptest::collection::hash_set(0..MOST_CPUS, 1..20),
-            form in 0..3,
+            number in 0..3,
         ) {
             let cpus = cpus.into_iter().collect();
-            let placement = match form {
-                0 => Placement::Inline,
-                1 => Placement::Pool { cpus },
-                _ => Placement::Migrate { cpus },
+            let form = match number {
+                0 => Form::Inline,
+                1 => Form::Pool { cpus },
+                _ => Form::Migrate { cpus },
             };
-            prop_assert_eq!(placement.to_string().parse(), Ok(placement));
+            prop_assert_eq!(form.to_string().parse(), Ok(form));
         }
     }
 }

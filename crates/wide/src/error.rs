@@ -1,21 +1,21 @@
-//! What can go wrong: at the start, and at a call that must not run in place.
+//! The errors: at the start, and of calls that must not run in place.
 
 use std::io;
 
-use crate::config::PlacementError;
+use crate::config::FormError;
 
 /// Why wide code cannot run as configured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The process has its configuration already, because of this call or one of `run_wide`.
+    /// The process has a configuration already, from `configure` or the first `run_wide`.
     #[error(
-        "this process runs wide code with placement `{placement}` already; configure it once, \
-         before the first call of run_wide"
+        "this process already runs wide code as `{form}`; configure it once, before the first call \
+         of run_wide"
     )]
     Configured {
         /// What it is.
-        placement: String,
+        form: String,
     },
     /// A CPU was named twice.
     #[error("CPU {cpu} is named twice among the vector cores; name each CPU once")]
@@ -23,16 +23,16 @@ pub enum StartError {
         /// The CPU.
         cpu: usize,
     },
-    /// Vector cores were asked for, but none named.
+    /// Vector cores without a CPU.
     #[error("there are no vector cores; name at least one CPU, or choose `inline`")]
     NoCpus,
-    /// The text is no placement.
+    /// The text names no form.
     #[error("{variable}: {source}")]
-    Placement {
+    Form {
         /// Where it was found.
         variable: &'static str,
         /// What is wrong with it.
-        source: PlacementError,
+        source: FormError,
     },
     /// A vector core's thread could not be started.
     #[error(
@@ -44,7 +44,7 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
-    /// A CPU may not be used, or is not there.
+    /// A CPU may not be used, or does not exist.
     #[error(
         "CPU {cpu} cannot be a vector core: {source}; name CPUs that are online and that this \
          process's cpuset allows (Cpus_allowed_list in /proc/self/status)"

@@ -1,8 +1,8 @@
-//! A closure lent to another thread by the caller who waits for it, and all of this crate's unsafe
-//! code.
+//! A caller lends a closure to another thread and waits for it. All unsafe code of this crate is
+//! here.
 //!
-//! Everything stays on the caller's stack: closure, result and a [`Latch`] that tells the end. What
-//! travels is a [`Job`], two pointers. The latch's state is one byte:
+//! Closure, result and a [`Latch`] that signals the end stay on the caller's stack. Only a [`Job`],
+//! two pointers, goes to the other thread. The state of the latch is one byte:
 //!
 //! | event  | by     | before     | after      | meaning |
 //! | ---    | ---    | ---        | ---        | --- |
@@ -11,7 +11,7 @@
 //! | finish | runner | `PENDING`  | `DONE`     | the caller may be gone: nothing more is touched |
 //! | finish | runner | `SLEEPING` | `DONE`     | the runner, with a handle taken before, wakes it |
 //!
-//! `DONE` is the runner's last access. The caller returns, or unwinds, only after it has seen that.
+//! `DONE` is the runner's last access. The caller returns or unwinds only after it has seen `DONE`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
@@ -22,7 +22,7 @@ use crate::sync::{Arc, AtomicU8, Ordering, Parker, spin};
 /// Gives `closure` to `hand_over` as a job, waits until it has run, and returns its value or
 /// resumes its panic. The caller spins for `patience` before it sleeps.
 ///
-/// `hand_over` must see to it that the job is run: without that the caller waits for ever.
+/// `hand_over` must make sure that the job runs; else the caller waits for ever.
 pub(crate) fn lend<R: Send>(
     closure: impl FnOnce() -> R + Send,
     patience: Duration,
@@ -32,7 +32,7 @@ pub(crate) fn lend<R: Send>(
     let mut result = None;
     let mut run = || {
         if let Some(closure) = closure.take() {
-            // A panic goes on in the caller, who sees whatever the closure left half done.
+            // A panic goes on in the caller, which sees what the closure left half done.
             result = Some(catch_unwind(AssertUnwindSafe(closure)));
         }
     };
@@ -40,12 +40,12 @@ pub(crate) fn lend<R: Send>(
     {
         let run: &mut (dyn FnMut() + Send + '_) = &mut run;
         let run: *mut (dyn FnMut() + Send + '_) = run;
-        // SAFETY: only the lifetime in the type changes. It says no longer for how long the pointer
-        // may be used; `Job::run`, which alone uses it, states why it does so in time.
+        // SAFETY: only the lifetime in the type changes. The type no longer tells for how long the
+        // pointer is valid; `Job::run`, its only user, states why it is valid there.
         let run = unsafe {
             std::mem::transmute::<*mut (dyn FnMut() + Send + '_), *mut (dyn FnMut() + Send)>(run)
         };
-        // From here until the latch tells the end, this frame must stay.
+        // From here until the latch signals the end, this frame must stay.
         let stay = AbortOnUnwind;
         hand_over(Job {
             run,
@@ -61,7 +61,7 @@ pub(crate) fn lend<R: Send>(
     }
 }
 
-/// What travels of a closure that was lent. To be [run](Self::run), exactly once by construction.
+/// A lent closure on its way. It [runs](Self::run) exactly once, by construction.
 pub(crate) struct Job {
     run: *mut (dyn FnMut() + Send),
     latch: NonNull<Latch>,
@@ -75,7 +75,7 @@ impl Job {
     /// Runs the closure and tells its caller. Does not panic.
     pub(crate) fn run(self) {
         // SAFETY: the closure is alive, because `lend` does not leave its frame, not even by a
-        // panic, before the latch is set, which happens below and nowhere else. Nobody else uses
+        // panic, before the latch is set, which happens below and nowhere else. No one else uses
         // it: `lend` makes one `Job` and does not touch the closure until then, and `run` consumes
         // it. The closure catches the panics of the user's closure.
         unsafe { (*self.run)() };
@@ -84,14 +84,14 @@ impl Job {
     }
 }
 
-/// Tells one waiting thread that something has ended.
+/// Tells one waiting thread that a job has ended.
 struct Latch {
     state: AtomicU8,
     waiter: Arc<Parker>,
 }
 
 impl Latch {
-    /// Of the calling thread, which alone may wait for it.
+    /// For the calling thread; only that thread may wait for it.
     fn new() -> Self {
         Self {
             state: AtomicU8::new(PENDING),
@@ -108,7 +108,7 @@ impl Latch {
         let asleep = self.state.compare_exchange(
             PENDING,
             SLEEPING,
-            // Nothing of ours has to be seen; the waiter is there since the job was handed over.
+            // No data of ours must be visible; the waiter exists since the job was handed over.
             Ordering::Relaxed,
             Ordering::Acquire,
         );
@@ -138,7 +138,7 @@ impl Latch {
     }
 }
 
-/// Ends the process if a panic would destroy what another thread may be using.
+/// Ends the process if a panic would destroy data that another thread may use.
 struct AbortOnUnwind;
 
 impl Drop for AbortOnUnwind {

@@ -1,8 +1,8 @@
-//! Wide vector code of any kind, run where it does no harm.
+//! Runs any wide vector code where it slows down no other code.
 //!
-//! On some processors a little AVX-512 code lowers the clock of all that runs on its core, and for
-//! a while after it. [`run_wide`] runs a closure on cores set aside for such code and returns
-//! what it returned:
+//! On some processors a little AVX-512 code lowers the clock of its core, for all code there and
+//! for a while afterwards. [`run_wide`] runs a closure on cores reserved for such code and returns
+//! its value:
 //!
 //! ```
 //! let mut samples = vec![0.5_f32; 1024];
@@ -14,23 +14,23 @@
 //! assert_eq!(energy, 1024.0);
 //! ```
 //!
-//! The closure may borrow from its caller, who waits until it has ended. A panic in it is resumed
-//! in the caller. A call within a call runs in place.
+//! The caller waits until the closure has ended, so the closure may borrow from it. A panic in the
+//! closure is resumed in the caller. A call inside a call runs in place.
 //!
-//! Where it runs is a [`Placement`]: in place, which is the default and costs nothing; on threads
-//! of a pool, each pinned to one CPU; or on the calling thread itself, which moves to these CPUs
-//! and back. [`configure`] says so for the whole process, else the environment variable
-//! [`PLACEMENT_VARIABLE`]; a [`Wide`] of one's own is configured by itself.
+//! A [`Form`] says how and where the closure runs: in place, which is the default and costs
+//! nothing; on the threads of a pool, each pinned to one CPU; or on the calling thread, which moves
+//! to these CPUs and back. [`configure`] sets the form of the process, else the environment
+//! variable [`FORM_VARIABLE`] does. Each [`Wide`] has its own.
 //!
-//! It is *not* the way of Widelane's own operations: these are jobs of `widelane-engine`, which
-//! owns them, shares passes among them and never makes their caller wait. Nor does it find out
-//! whether this machine has the problem: `widelane probe` does.
+//! Widelane's own operations do *not* use it: they are jobs of `widelane-engine`, which owns them,
+//! runs several in one pass and never makes their caller wait. Nor does it find out whether this
+//! machine has the problem: `widelane probe` does.
 //!
-//! What a closure notices in the pool: it is on another thread, with that thread's thread-locals,
-//! priority and stack (of eight megabytes), and takes no signals. It must not wait for another
-//! thread that calls `run_wide` in its turn: if all vector cores do so, nobody is left to run that
-//! call. In both forms, threads and processes that it starts inherit the vector cores. After `fork`
-//! the child has no pool, and runs everything in place.
+//! In the pool, a closure runs on another thread: with that thread's thread-locals, priority and
+//! stack (of eight megabytes), and without signals. It must not wait for another thread that calls
+//! `run_wide` itself: if all vector cores wait like this, none is left to run that call. In both
+//! forms, threads and processes that it starts inherit the affinity of the vector cores. After
+//! `fork` the child has no pool and runs everything in place.
 
 #![deny(unsafe_code)]
 
@@ -46,6 +46,8 @@ mod line;
 #[cfg(all(loom, test))]
 mod models;
 #[cfg(not(loom))]
+mod nested;
+#[cfg(not(loom))]
 mod pool;
 #[cfg(not(loom))]
 mod process;
@@ -54,10 +56,10 @@ mod sync;
 mod wide;
 
 #[cfg(not(loom))]
-pub use config::{Config, Placement, PlacementError};
+pub use config::{Config, Form, FormError};
 #[cfg(not(loom))]
 pub use error::{RunError, StartError};
 #[cfg(not(loom))]
-pub use process::{PLACEMENT_VARIABLE, configure, run_wide};
+pub use process::{FORM_VARIABLE, configure, run_wide};
 #[cfg(not(loom))]
 pub use wide::Wide;

@@ -1,15 +1,14 @@
-//! The line in which jobs wait for a vector core, and vector cores for jobs.
+//! The line where jobs wait for a vector core, and vector cores for jobs.
 //!
-//! Everything is decided under one lock, held for some twenty nanoseconds, so that no wake-up can
-//! be lost. A core that searches looks at a counter and takes the lock only when there is something
-//! to take.
+//! All decisions happen under one lock, held for about twenty nanoseconds, so no wake-up is lost. A
+//! searching core reads a counter, and takes the lock only if there is a job.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, Parker, lock, spin};
 
-/// Jobs, oldest first, and those who wait for them.
+/// Jobs, oldest first, and the cores that wait for them.
 pub(crate) struct Line<J> {
     /// How many jobs there are, for a look without the lock.
     length: AtomicUsize,
@@ -59,7 +58,7 @@ impl<J> Line<J> {
             if let Some(job) = state.jobs.pop_front() {
                 self.length.store(state.jobs.len(), Ordering::Relaxed);
                 state.searching -= 1;
-                // Who searches is counted on for all jobs that come meanwhile.
+                // Jobs that arrive meanwhile rely on the searching cores.
                 let woken = state.wake();
                 drop(state);
                 if let Some(core) = woken {
@@ -81,7 +80,7 @@ impl<J> Line<J> {
         }
     }
 
-    /// Lets every core see that no job will come any more.
+    /// Tells all cores that no more jobs will come.
     pub(crate) fn close(&self) {
         let woken = {
             let mut state = lock(&self.state);
@@ -94,8 +93,8 @@ impl<J> Line<J> {
         }
     }
 
-    /// Sleeps until woken, unless there is a reason not to. The caller is searching, before and
-    /// after: who wakes it counts it so.
+    /// Sleeps until woken, unless there is a reason not to. The caller counts as searching before
+    /// and after; the thread that wakes it counts it.
     fn sleep(&self) {
         let parker = Parker::current();
         {
@@ -111,10 +110,10 @@ impl<J> Line<J> {
 }
 
 impl<J> State<J> {
-    /// Takes a core off the list if a job needs one; the caller is to unpark it.
+    /// Takes a core off the list if a job needs one; the caller must unpark it.
     ///
-    /// One is enough: whoever takes a job and leaves another behind calls this again. The core that
-    /// slept least has the warmest caches.
+    /// One is enough: a core that takes a job and leaves another one calls this again. The core
+    /// with the shortest sleep has the warmest caches.
     fn wake(&mut self) -> Option<Arc<Parker>> {
         if self.jobs.is_empty() || self.searching > 0 {
             return None;

@@ -10,7 +10,7 @@ use loom::thread;
 use crate::job::{Job, lend};
 use crate::line::Line;
 
-/// lend ∥ run: the value arrives whole, no wake-up is lost, and nobody touches a frame that is
+/// lend ∥ run: the value arrives whole, no wake-up is lost, and no thread touches a frame that is
 /// gone.
 #[test]
 fn a_value_comes_back() {

@@ -1,4 +1,4 @@
-//! The threads behind [`Placement::Pool`](crate::Placement::Pool), each pinned to one CPU.
+//! The threads behind [`Form::Pool`](crate::Form::Pool), each pinned to one CPU.
 
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -12,14 +12,14 @@ use crate::affinity::{Cpus, pin};
 use crate::error::StartError;
 use crate::job::{Job, lend};
 use crate::line::Line;
-use crate::wide::never_leaves;
+use crate::nested::never_leaves;
 
 /// Vector cores that run jobs. Dropping it ends their threads.
 pub(crate) struct Pool {
     line: Arc<Line<Job>>,
     threads: Vec<JoinHandle<()>>,
     cpus: Cpus,
-    /// Where the threads are: a forked child has the memory, but not them.
+    /// The process of the threads: a forked child has the memory, but not the threads.
     process: Pid,
     caller_spin: Duration,
 }
@@ -39,7 +39,7 @@ impl Pool {
             caller_spin,
         };
         for &cpu in cpus {
-            // If this fails, dropping the pool ends those that run already.
+            // If this fails, dropping the pool ends the threads that run already.
             pool.threads
                 .push(start(cpu, vector_spin, Arc::clone(&pool.line))?);
         }
@@ -53,7 +53,7 @@ impl Pool {
 
     /// Runs a closure on one of the vector cores. The pool must [be here](Self::is_here).
     pub(crate) fn run<R: Send>(&self, closure: impl FnOnce() -> R + Send) -> R {
-        // A caller that is on a vector core itself would keep it from the thread that it waits for.
+        // A caller that spins on a vector core would block the thread that it waits for.
         let patience = match self.cpus.are_here() {
             true => Duration::ZERO,
             false => self.caller_spin,
@@ -64,16 +64,16 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // Callers borrow the pool, so there are none, and no jobs.
+        // Callers borrow the pool, so now there are no callers and no jobs.
         let threads = std::mem::take(&mut self.threads);
         if self.is_here() {
             self.line.close();
             for thread in threads {
-                // It does not panic; if it did, whoever drops a pool could not help it.
+                // It does not panic; if it did, the thread that drops the pool could do nothing.
                 let _ = thread.join();
             }
         } else {
-            // The lock may have been held by a thread that is not there.
+            // A thread that does not exist here may have held the lock.
             std::mem::forget(threads);
         }
     }
@@ -85,7 +85,7 @@ fn start(cpu: usize, spin: Duration, line: Arc<Line<Job>>) -> Result<JoinHandle<
     let serve = move || {
         let result = pin(cpu);
         let failed = result.is_err();
-        // The starter waits for this one message, so it cannot have gone.
+        // The starter waits for this message, so the channel is open.
         let _ = report.send(result);
         if !failed {
             never_leaves();
@@ -110,7 +110,7 @@ fn start(cpu: usize, spin: Duration, line: Arc<Line<Job>>) -> Result<JoinHandle<
 }
 
 /// Until it is dropped, the calling thread takes no signals. Threads that it starts meanwhile never
-/// do: the program's handlers run on its own threads, as if the pool were not there.
+/// take any: the program's handlers run on the program's own threads, as without a pool.
 struct Quiet {
     before: SigSet,
 }
@@ -118,8 +118,8 @@ struct Quiet {
 impl Quiet {
     fn new() -> Self {
         let mut signals = SigSet::all();
-        // These come from what a thread does itself; blocked, they would kill without a word. And a
-        // profiler wants to see vector cores too.
+        // A thread causes these signals itself; if blocked, they would kill it without a message.
+        // And a profiler must see vector cores too.
         for own in [
             Signal::SIGSEGV,
             Signal::SIGBUS,
@@ -133,7 +133,7 @@ impl Quiet {
             signals.remove(own);
         }
         let mut before = SigSet::empty();
-        // It fails on a wrong first argument alone.
+        // It fails only for a wrong first argument.
         let _ = pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&signals), Some(&mut before));
         Self { before }
     }
@@ -145,6 +145,6 @@ impl Drop for Quiet {
     }
 }
 
-/// That of a main thread: what runs in place must not overflow in the pool. Only what is used of it
-/// takes memory.
+/// As large as the stack of a main thread: code that runs in place must not overflow in the pool.
+/// Only the used part takes memory.
 const STACK: usize = 8 << 20;

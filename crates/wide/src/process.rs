@@ -1,15 +1,15 @@
-//! The one configuration that a process has unless it makes a [`Wide`] of its own.
+//! The configuration of the process, which is used without a [`Wide`].
 
 use std::sync::OnceLock;
 
-use crate::config::{Config, Placement};
+use crate::config::{Config, Form};
 use crate::error::StartError;
 use crate::wide::Wide;
 
 /// Runs `closure` where this process runs wide code, and returns its value.
 ///
-/// Where that is: as [`configure`] was told, else as [`PLACEMENT_VARIABLE`] says when this is first
-/// called, else in place. What is wrong in the variable is said in a `tracing` event once.
+/// The form is that of [`configure`], else that of [`FORM_VARIABLE`] at the first call, else in
+/// place. A mistake in the variable is reported once, in a `tracing` event.
 ///
 /// # Panics
 ///
@@ -19,15 +19,15 @@ pub fn run_wide<R: Send>(closure: impl FnOnce() -> R + Send) -> R {
     PROCESS.get_or_init(from_environment_or_inline).run(closure)
 }
 
-/// Says how this process runs wide code. `None`: as [`PLACEMENT_VARIABLE`] says, with an error for
-/// what is wrong in it.
+/// Sets how this process runs wide code. `None`: as [`FORM_VARIABLE`] says, with an error for a
+/// mistake in it.
 ///
 /// # Errors
 ///
-/// When it is known already, or cannot be as asked for; see [`Wide::new`].
+/// When it is set already, or when [`Wide::new`] fails.
 pub fn configure(config: Option<Config>) -> Result<(), StartError> {
     let configured = |wide: &Wide| StartError::Configured {
-        placement: wide.placement().to_string(),
+        form: wide.form().to_string(),
     };
     if let Some(wide) = PROCESS.get() {
         return Err(configured(wide));
@@ -44,21 +44,21 @@ pub fn configure(config: Option<Config>) -> Result<(), StartError> {
     }
 }
 
-/// The environment variable with the placement of a process that does not [`configure`] one:
+/// The environment variable with the form of a process that does not [`configure`] one:
 /// `inline`, `pool:2-3` or `migrate:2-3`.
-pub const PLACEMENT_VARIABLE: &str = "WIDELANE_RUN_WIDE";
+pub const FORM_VARIABLE: &str = "WIDELANE_RUN_WIDE";
 
 fn from_environment() -> Result<Wide, StartError> {
-    let text = std::env::var_os(PLACEMENT_VARIABLE).unwrap_or_default();
+    let text = std::env::var_os(FORM_VARIABLE).unwrap_or_default();
     let text = text.to_string_lossy();
     if text.trim().is_empty() {
         return Wide::new(Config::default());
     }
-    let placement: Placement = text.parse().map_err(|source| StartError::Placement {
-        variable: PLACEMENT_VARIABLE,
+    let form: Form = text.parse().map_err(|source| StartError::Form {
+        variable: FORM_VARIABLE,
         source,
     })?;
-    Wide::new(placement.into())
+    Wide::new(form.into())
 }
 
 fn from_environment_or_inline() -> Wide {

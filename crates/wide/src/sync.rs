@@ -114,7 +114,7 @@ mod imp {
     }
 }
 
-/// Locks, whatever happened to the last holder: every holder in this crate leaves the data whole.
+/// Locks a mutex even if a holder panicked: each holder in this crate leaves the data whole.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex
         .lock()

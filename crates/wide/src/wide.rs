@@ -1,73 +1,70 @@
-//! One way to run wide code, and calls within calls.
+//! One way to run wide code.
 
-use std::cell::Cell;
 use std::fmt;
 
 use crate::affinity::{Cpus, Visit, pin};
-use crate::config::{Config, Placement};
+use crate::config::{Config, Form};
 use crate::error::{RunError, StartError};
+use crate::nested::{self, Nested};
 use crate::pool::Pool;
 
 /// Runs closures where its configuration says. Threads share it by reference.
 ///
 /// Dropping it ends the threads of its pool.
 pub struct Wide {
+    runner: Runner,
     form: Form,
-    placement: Placement,
 }
 
-enum Form {
+enum Runner {
     Inline,
     Pool(Pool),
     Migrate(Cpus),
 }
 
 impl Wide {
-    /// Starts what the configuration asks for, and sees that each vector core may be used.
+    /// Starts the threads of the configuration, and checks that each vector core may be used.
     ///
-    /// Where the vector core and the CPUs that the calling thread may use are one CPU altogether,
-    /// there is nothing to move away from, and everything runs in place.
+    /// If the vector core is the only CPU of the calling thread, everything runs in place.
     ///
     /// # Errors
     ///
     /// When CPUs are named twice, not at all, or may not be used; when no thread could be started.
     pub fn new(config: Config) -> Result<Self, StartError> {
         let Config {
-            placement,
+            form,
             vector_spin,
             caller_spin,
         } = config;
-        if placement != Placement::Inline {
-            check(placement.cpus())?;
+        if form != Form::Inline {
+            check(form.cpus())?;
         }
-        let form = match &placement {
-            Placement::Inline => Form::Inline,
-            Placement::Pool { cpus } | Placement::Migrate { cpus }
-                if Cpus::new(cpus).are_the_only_one() =>
-            {
-                Form::Inline
+        let runner = match &form {
+            Form::Inline => Runner::Inline,
+            Form::Pool { cpus } | Form::Migrate { cpus } if Cpus::new(cpus).are_the_only_one() => {
+                Runner::Inline
             }
-            Placement::Pool { cpus } => Form::Pool(Pool::start(cpus, vector_spin, caller_spin)?),
-            Placement::Migrate { cpus } => Form::Migrate(Cpus::new(cpus)),
+            Form::Pool { cpus } => Runner::Pool(Pool::start(cpus, vector_spin, caller_spin)?),
+            Form::Migrate { cpus } => Runner::Migrate(Cpus::new(cpus)),
         };
-        let placement = match form {
-            Form::Inline => Placement::Inline,
-            Form::Pool(_) | Form::Migrate(_) => placement,
+        let form = match runner {
+            Runner::Inline => Form::Inline,
+            Runner::Pool(_) | Runner::Migrate(_) => form,
         };
-        Ok(Self { form, placement })
+        Ok(Self { runner, form })
     }
 
     /// Runs everything in place.
     pub(crate) fn inline() -> Self {
         Self {
+            runner: Runner::Inline,
             form: Form::Inline,
-            placement: Placement::Inline,
         }
     }
 
-    /// Where closures run.
-    pub fn placement(&self) -> &Placement {
-        &self.placement
+    /// How and where closures run.
+    pub fn form(&self) -> &Form {
+        &self.form
     }
 
     /// Runs `closure` on a vector core and returns its value. Runs it in place if the calling
@@ -78,8 +75,8 @@ impl Wide {
     /// With the panic of `closure`.
     #[inline]
     pub fn run<R: Send>(&self, closure: impl FnOnce() -> R + Send) -> R {
-        // Machines without the problem must not pay for it, not even the way out of `way`.
-        if matches!(self.form, Form::Inline) {
+        // Machines without the problem must not pay for it, not even for a call of `way`.
+        if matches!(self.runner, Runner::Inline) {
             return closure();
         }
         match self.way() {
@@ -88,7 +85,7 @@ impl Wide {
         }
     }
 
-    /// As [`run`](Self::run), but where the vector cores cannot be had, `closure` does not run.
+    /// As [`run`](Self::run), but if the vector cores are not available, `closure` does not run.
     ///
     /// # Errors
     ///
@@ -103,15 +100,15 @@ impl Wide {
     }
 
     fn way(&self) -> Result<Way<'_>, RunError> {
-        match &self.form {
-            Form::Inline => Ok(Way::InPlace),
-            _ if WIDE.get() => Ok(Way::InPlace),
-            Form::Pool(pool) if pool.is_here() => Ok(Way::Pool(pool)),
-            Form::Pool(_) => Err(RunError::Forked),
-            Form::Migrate(cpus) => match Visit::to(cpus) {
+        match &self.runner {
+            Runner::Inline => Ok(Way::InPlace),
+            _ if nested::is_wide() => Ok(Way::InPlace),
+            Runner::Pool(pool) if pool.is_here() => Ok(Way::Pool(pool)),
+            Runner::Pool(_) => Err(RunError::Forked),
+            Runner::Migrate(cpus) => match Visit::to(cpus) {
                 Ok(visit) => Ok(Way::Visit(Nested::new(), visit)),
                 Err(source) => Err(RunError::Migrate {
-                    cpus: self.placement.to_string().replace("migrate:", ""),
+                    cpus: self.form.to_string().replace("migrate:", ""),
                     source,
                 }),
             },
@@ -122,14 +119,9 @@ impl Wide {
 impl fmt::Debug for Wide {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Wide")
-            .field("placement", &self.placement)
+            .field("form", &self.form)
             .finish_non_exhaustive()
     }
-}
-
-/// From now on, calls on this thread run in place: it is a vector core's.
-pub(crate) fn never_leaves() {
-    WIDE.set(true);
 }
 
 /// How one call runs.
@@ -155,22 +147,6 @@ impl Way<'_> {
     }
 }
 
-/// While this exists, calls on this thread run in place.
-struct Nested(());
-
-impl Nested {
-    fn new() -> Self {
-        WIDE.set(true);
-        Self(())
-    }
-}
-
-impl Drop for Nested {
-    fn drop(&mut self) {
-        WIDE.set(false);
-    }
-}
-
 fn check(cpus: &[usize]) -> Result<(), StartError> {
     if cpus.is_empty() {
         return Err(StartError::NoCpus);
@@ -180,7 +156,7 @@ fn check(cpus: &[usize]) -> Result<(), StartError> {
             return Err(StartError::DuplicateCpu { cpu });
         }
     }
-    // On a thread of its own, as the calling one is to stay where it is.
+    // On another thread, because the calling thread must stay where it is.
     let usable = || {
         for &cpu in cpus {
             pin(cpu).map_err(|source| StartError::Unusable { cpu, source })?;
@@ -195,9 +171,4 @@ fn check(cpus: &[usize]) -> Result<(), StartError> {
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
-}
-
-thread_local! {
-    /// Whether this thread is on vector cores by a call, or as a thread of a pool.
-    static WIDE: Cell<bool> = const { Cell::new(false) };
 }

@@ -2,24 +2,24 @@
 
 use std::thread;
 
-use widelane::{Placement, StartError, configure, run_wide};
+use widelane::{Form, StartError, configure, run_wide};
 
 #[test]
 fn a_process_is_configured_once() {
     let Ok(allowed) = rustix::thread::sched_getaffinity(None) else {
-        return println!("SKIP: the CPUs of this process are not to be had");
+        return println!("SKIP: the CPUs of this process cannot be read");
     };
     let last = (0..rustix::thread::CpuSet::MAX_CPU).rfind(|&cpu| allowed.is_set(cpu));
     let cpus = vec![last.expect("we are somewhere")];
-    let wrong = configure(Some(Placement::Pool { cpus: vec![] }.into()));
+    let wrong = configure(Some(Form::Pool { cpus: vec![] }.into()));
     assert!(matches!(wrong, Err(StartError::NoCpus)));
 
     // What was refused does not count.
-    configure(Some(Placement::Pool { cpus: cpus.clone() }.into())).expect("the CPU is allowed");
+    configure(Some(Form::Pool { cpus: cpus.clone() }.into())).expect("the CPU is allowed");
     let elsewhere = run_wide(|| thread::current().id()) != thread::current().id();
     assert_eq!(elsewhere, allowed.count() > 1);
 
-    for again in [None, Some(Placement::Inline.into())] {
+    for again in [None, Some(Form::Inline.into())] {
         let error = configure(again).expect_err("it is configured");
         assert!(matches!(error, StartError::Configured { .. }), "{error}");
         assert!(

@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, Signal};
 use proptest::prelude::*;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
-use widelane::{Config, Placement, StartError, Wide};
+use widelane::{Config, Form, StartError, Wide};
 
 #[test]
 fn in_place_it_is_a_call() {
@@ -101,7 +101,7 @@ fn the_caller_comes_back_to_what_it_was_allowed() {
     };
     let wide = migrating(vector);
     let before = allowed();
-    // Also one that somebody has pinned to a scalar core.
+    // Also a thread that is pinned to a scalar core.
     for mask in [before.clone(), BTreeSet::from([scalar])] {
         allow(&mask);
         let id = thread::current().id();
@@ -168,11 +168,9 @@ fn the_threads_end_with_their_pool() {
 
 #[test]
 fn wrong_vector_cores_are_refused_by_number() {
-    let refused = |placement: Placement| Wide::new(placement.into()).expect_err("wrong");
-    let forms: [fn(Vec<usize>) -> Placement; 2] = [
-        |cpus| Placement::Pool { cpus },
-        |cpus| Placement::Migrate { cpus },
-    ];
+    let refused = |form: Form| Wide::new(form.into()).expect_err("wrong");
+    let forms: [fn(Vec<usize>) -> Form; 2] =
+        [|cpus| Form::Pool { cpus }, |cpus| Form::Migrate { cpus }];
     let here = *allowed().first().expect("we are somewhere");
     for form in forms {
         assert!(matches!(refused(form(vec![])), StartError::NoCpus));
@@ -199,7 +197,7 @@ fn with_one_cpu_everything_runs_in_place() {
     allow(&BTreeSet::from([only]));
     let wide = pool(only);
     allow(&before);
-    assert_eq!(wide.placement(), &Placement::Inline);
+    assert_eq!(wide.form(), &Form::Inline);
     let id = thread::current().id();
     assert_eq!(wide.run(|| thread::current().id()), id);
 }
@@ -265,12 +263,12 @@ fn nested(
 }
 
 fn pool(cpu: usize) -> Wide {
-    Wide::new(Placement::Pool { cpus: vec![cpu] }.into()).expect("the CPU is allowed")
+    Wide::new(Form::Pool { cpus: vec![cpu] }.into()).expect("the CPU is allowed")
 }
 
 fn pool_that_spins(cpu: usize, spin: Duration) -> Wide {
     let config = Config {
-        placement: Placement::Pool { cpus: vec![cpu] },
+        form: Form::Pool { cpus: vec![cpu] },
         vector_spin: spin,
         caller_spin: spin,
     };
@@ -278,7 +276,7 @@ fn pool_that_spins(cpu: usize, spin: Duration) -> Wide {
 }
 
 fn migrating(cpu: usize) -> Wide {
-    Wide::new(Placement::Migrate { cpus: vec![cpu] }.into()).expect("the CPU is allowed")
+    Wide::new(Form::Migrate { cpus: vec![cpu] }.into()).expect("the CPU is allowed")
 }
 
 /// A CPU to call from and a vector core.

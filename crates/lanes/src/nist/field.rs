@@ -1,8 +1,8 @@
 //! Arithmetic modulo the primes of P-256 and P-384 and modulo the orders of these curves.
 //!
 //! A number is 5 or 8 digits in radix 2^52, in Montgomery form with `R := 2^260` or `2^416`. It is
-//! redundant: what its source knows is that it is below some multiple of the modulus, and that is
-//! computed here beside the operations themselves, exactly and when the kernel is built. Sums and
+//! redundant: below some multiple of the modulus. That multiple is computed here beside the
+//! operations, exactly, when the kernel is built. Sums and
 //! differences are taken on columns, 64-bit lanes that may be negative and have not been carried;
 //! carrying makes digits of them again, which only factors need to be.
 //!
@@ -13,7 +13,7 @@
 
 use crate::machine::{Array, DIGIT_BITS, DIGIT_MASK, Machine};
 
-/// What numbers are taken modulo.
+/// A modulus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Modulus {
     /// `2^256 - 2^224 + 2^192 + 2^96 - 1`, the prime of P-256.
@@ -132,10 +132,10 @@ pub(super) struct Wide<V> {
     high: i64,
 }
 
-/// What a number's bounds are counted in: a 2^16th of the modulus.
+/// The unit of a number's bounds: a 2^16th of the modulus.
 pub(super) const UNIT: i64 = 1 << 16;
 
-/// Two factors and what their product is reduced by; the same factor twice is a square.
+/// A modulus and two factors; the same factor twice is a square.
 pub(super) type Factors<'a, V> = (Modulus, &'a Number<V>, &'a Number<V>);
 
 impl<V: Copy> Number<V> {
@@ -245,14 +245,14 @@ impl<V: Copy> Columns<V> {
     /// Digits of a number that differs by a multiple of the modulus and is below
     /// [`Modulus::settled`].
     ///
-    /// For P-256, where `R` is only 16 times the modulus, as many multiples are taken away as the
-    /// bits above 2^256 say. For P-384 there is nothing to do.
+    /// For P-256 `R` is only 16 times the modulus: the bits above 2^256 say how many multiples to
+    /// subtract. P-384 needs nothing.
     pub(super) fn settle<M: Machine<V = V>>(&self, m: &mut M, modulus: Modulus) -> Number<V> {
         if modulus != Modulus::P256 {
             return self.carry(m, modulus);
         }
-        // One multiple more than it takes, so that the highest column is positive without what
-        // the others carry into it.
+        // One multiple more than needed, so that the highest column is positive even without the
+        // carries from the others.
         let factor = multiples(-self.low) + 1;
         assert!(self.high + factor * UNIT < 250 * UNIT);
         let mut c = self.plus(m, modulus, factor);
@@ -311,7 +311,7 @@ impl<V: Copy> Wide<V> {
         }
     }
 
-    /// A number as it stands, not multiplied by anything.
+    /// The number itself, as if it were a product.
     pub(super) fn from_number<M: Machine<V = V>>(m: &mut M, number: &Number<V>) -> Self {
         let zero = m.splat(0);
         let mut columns = number.digits.clone();
@@ -324,8 +324,8 @@ impl<V: Copy> Wide<V> {
     }
 }
 
-/// Products, reduced. What stands together is independent, and its rows take turns, so that none
-/// waits for itself.
+/// Products, reduced. The products are independent and their rows alternate, so that no row waits
+/// for the one before it.
 pub(super) fn products<M: Machine>(m: &mut M, factors: &[Factors<'_, M::V>]) -> Vec<Columns<M::V>> {
     let wide = wides(m, factors);
     let moduli: Vec<_> = factors.iter().map(|&(modulus, ..)| modulus).collect();
@@ -351,7 +351,7 @@ pub(super) fn reduce<M: Machine>(
     moduli: &[Modulus],
     mut wide: Vec<Wide<M::V>>,
 ) -> Vec<Columns<M::V>> {
-    // What P-384 takes away.
+    // For P-384, the terms to subtract.
     let mut less: Vec<_> = wide
         .iter()
         .map(|w| vec![None; w.columns.len() + 3])
@@ -424,7 +424,7 @@ pub(super) fn constant<M: Machine>(m: &mut M, digits: &[u64]) -> Number<M::V> {
     }
 }
 
-/// A product under way, by rows.
+/// A product under construction, by rows.
 enum Product<'a, V> {
     /// Low and high halves apart, so that no column waits long for itself.
     Of {
@@ -557,8 +557,7 @@ fn row_p256<M: Machine>(m: &mut M, t: &mut [M::V], i: usize) {
 }
 
 /// One row of the reduction modulo `2^384 - 2^128 - 2^96 + 2^32 - 1`, which is `2^32 - 1` modulo
-/// 2^52: the quotient digit is the column times `2^32 + 1`. What is to be taken away is collected
-/// in `less`.
+/// 2^52: the quotient digit is the column times `2^32 + 1`. `less` collects the terms to subtract.
 fn row_p384<M: Machine>(m: &mut M, t: &mut [M::V], less: &mut [Option<M::V>], i: usize) {
     let ones = m.splat(DIGIT_MASK);
     let zero = m.splat(0);
@@ -568,7 +567,7 @@ fn row_p384<M: Machine>(m: &mut M, t: &mut [M::V], less: &mut [Option<M::V>], i:
     let shifted = m.shl(t[i], 32);
     let sum = m.add64(t[i], shifted);
     let q = m.and(sum, ones);
-    // t[i] + lo((2^32 - 1) q) is a multiple of 2^52: so it carries t[i] / 2^52 rounded up.
+    // t[i] + lo((2^32 - 1) q) is a multiple of 2^52, so its carry is t[i] / 2^52 rounded up.
     let up = m.add(t[i], ones);
     let carry = m.sra(up, DIGIT_BITS);
     t[i + 1] = m.add(t[i + 1], carry);
@@ -632,7 +631,7 @@ fn carry<M: Machine>(m: &mut M, columns: &[M::V]) -> Vec<M::V> {
     digits
 }
 
-/// Multiples of the modulus that make up for a number of units below zero.
+/// Multiples of the modulus that lift a number by `units` below zero to a positive one.
 fn multiples(units: i64) -> i64 {
     if units > 0 {
         (units + UNIT - 1) / UNIT

@@ -2,12 +2,12 @@
 //! `Z = 0` for the point at infinity, whose `Z` here is a zero in every digit.
 //!
 //! The formulas are those of Cohen, Miyaji and Ono, "Efficient elliptic curve exponentiation using
-//! mixed coordinates", ASIACRYPT 1998, section 2.1, with `a = -3` in the doubling. The sum fails
-//! where both points are the same, and where one is the other's negative it is right only in that
-//! its `Z` is a multiple of the modulus: callers say why neither happens.
+//! mixed coordinates", ASIACRYPT 1998, section 2.1, with `a = -3` in the doubling. The sum is wrong
+//! where both points are the same. Where one is the other's negative, only its `Z`, a multiple of
+//! the modulus, is right. Callers must rule both out, and say why.
 
-use super::field::{Columns, Modulus, Number, UNIT, Wide, constant, products, reduce, wides};
-use super::{Curve, Nist};
+use super::curve::Curve;
+use super::field::{Columns, Modulus, Number, Wide, constant, products, reduce, wides};
 use crate::machine::{Array, Machine};
 
 /// A point in Montgomery form.
@@ -18,39 +18,32 @@ pub(super) struct Point<V> {
     pub(super) z: Number<V>,
 }
 
-/// A point that a table gave, positive or negative.
+/// The bit of an index that says that its digit is negative.
+pub(super) const NEGATIVE: u64 = 1 << 8;
+
+/// An entry of a table of points, positive or negative.
 pub(super) struct Entry<V> {
     pub(super) x: Number<V>,
     pub(super) y: Number<V>,
     /// `None` for an affine point.
     pub(super) z: Option<Number<V>>,
-    /// Which entry it is, as [`Nist::Add`] has it.
+    /// The index that chose it: a magnitude, plus [`NEGATIVE`] for a negative digit.
     pub(super) index: V,
 }
 
 impl<V: Copy> Entry<V> {
-    /// The lanes that want the negative.
+    /// The lanes whose digit is negative.
     fn negative<M: Machine<V = V>>(&self, m: &mut M) -> M::M {
-        let sign = m.splat(Nist::NEGATIVE);
+        let sign = m.splat(NEGATIVE);
         m.test(self.index, sign)
     }
 
-    /// The lanes that want no point at all.
+    /// The lanes whose digit is zero, which add no point.
     fn none<M: Machine<V = V>>(&self, m: &mut M) -> M::M {
-        let magnitude = m.splat(Nist::NEGATIVE - 1);
+        let magnitude = m.splat(NEGATIVE - 1);
         let magnitude = m.and(self.index, magnitude);
         let zero = m.splat(0);
         m.eq(magnitude, zero)
-    }
-}
-
-impl Curve {
-    /// What every kernel keeps `X`, `Y` and `Z` below.
-    pub(super) fn below(self) -> [i64; 3] {
-        match self {
-            Curve::P256 => [UNIT + UNIT / 64, 2 * UNIT, 3 * UNIT - UNIT / 4],
-            Curve::P384 => [12 * UNIT, 3 * UNIT, 3 * UNIT],
-        }
     }
 }
 
@@ -163,7 +156,7 @@ impl<V: Copy> Point<V> {
         let y3 = one.sub_shifted(m, &other, 0);
         let y3 = reduce(m, &[p], vec![y3]).remove(0).settle(m, p);
 
-        // What was computed stands where both are points.
+        // The computed sum is right where neither is infinity.
         let zero = m.splat(0);
         let any = z.digits[1..]
             .iter()

@@ -2,7 +2,7 @@
 
 use super::field::Modulus;
 use super::{Curve, Nist};
-use crate::Kernel;
+use crate::definition::Definition;
 use crate::machine::DIGIT_MASK;
 
 /// One number a lane, of one lane.
@@ -10,7 +10,7 @@ type Vectors = Vec<[u64; 1]>;
 
 fn run(kernel: Nist, written: &mut Vectors, read: &[&Vectors]) {
     let read: Vec<&[[u64; 1]]> = read.iter().map(|vectors| vectors.as_slice()).collect();
-    Kernel::from(kernel).model(&mut [written.as_mut_slice()], &read);
+    kernel.model(&mut [written.as_mut_slice()], &read);
 }
 
 fn vectors(digits: &[u64]) -> Vectors {
@@ -108,7 +108,7 @@ fn sum_is_prime(curve: Curve, a: &[[u64; 1]], b: &[[u64; 1]]) -> Option<bool> {
 fn both_tables_give_the_same_points() {
     for curve in Curve::ALL {
         let d = curve.digits();
-        let entries = Nist::fixed_entries(curve);
+        let entries = curve.fixed_entries();
         let (g, _) = entered(curve, &generator(curve));
         // Multiples of the generator, affine, in Montgomery form: entry e at e mod entries.
         let mut multiples = vec![g.clone()];
@@ -255,8 +255,8 @@ fn no_sum_of_a_multiplication_is_exceptional() {
         // bit in that window.
         let bits =
             52 * (curve.digits() - 1) + 64 - order[curve.digits() - 1].leading_zeros() as usize;
-        let windows = (bits + 1).div_ceil(Nist::fixed_bits(curve));
-        let top = (windows - 1) * Nist::fixed_bits(curve);
+        let windows = (bits + 1).div_ceil(curve.fixed_bits());
+        let top = (windows - 1) * curve.fixed_bits();
         let below = (top - 8..top).map(|i| order[i / 52] >> (i % 52) & 1);
         assert!(top >= bits || below.min() == Some(1), "{curve:?}");
     }
