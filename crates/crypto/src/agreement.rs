@@ -48,7 +48,7 @@ pub enum AgreeError {
     #[error("the peer's share is invalid: {0}")]
     InvalidPeer(&'static str),
     /// The peer's share leads to the same secret whatever ours is (X25519: of low order).
-    #[error("the peer's share is weak: anybody can tell the shared secret")]
+    #[error("the peer's share is weak: everyone can compute the shared secret")]
     WeakPeer,
     /// The caller's secret key is none.
     #[error("the secret key is invalid: its length is wrong, or it is zero or too large")]

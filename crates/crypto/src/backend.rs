@@ -6,7 +6,7 @@ use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 
 /// The code that does the arithmetic of a pass.
 ///
-/// Whoever runs passes on a vector backend may leave to aws-lc-rs what is too little for one.
+/// A caller that runs passes on a vector backend may leave too few requests to aws-lc-rs.
 ///
 /// The spelling of [`Display`](fmt::Display) and [`FromStr`] is stable; programs, configuration
 /// files and records use it.

@@ -4,8 +4,8 @@
 //! request for the secret shared with a peer. [`Keygen`] and [`Derivation`] answer them.
 
 use crate::nist::{self, Lanes, Multiple, MultipleError, Scalar, random_scalar};
-use crate::work::in_passes;
-use crate::{AgreeError, Backend, BackendUnavailable, Shared, Work};
+use crate::operation::{in_passes, requests};
+use crate::{AgreeError, Backend, BackendUnavailable, Operation, Shared};
 use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey};
 use aws_lc_rs::encoding::{AsBigEndian, EcPrivateKeyBin};
 use std::borrow::Cow;
@@ -113,7 +113,7 @@ impl Secret {
         }
     }
 
-    /// The value, which `make` may choose if nobody has yet.
+    /// The value. `make` chooses it if there is none yet.
     fn origin(
         &self,
         make: impl FnOnce() -> Result<Origin, AgreeError>,
@@ -171,9 +171,13 @@ impl Keygen {
     }
 }
 
-impl Work for Keygen {
+requests! {
+    Public => Vec<u8>, AgreeError;
+    Derive => Shared, AgreeError;
+}
+
+impl Operation for Keygen {
     type Request = Public;
-    type Output = Result<Vec<u8>, AgreeError>;
 
     fn name(&self) -> &'static str {
         match self.curve {
@@ -240,9 +244,8 @@ impl Derivation {
     }
 }
 
-impl Work for Derivation {
+impl Operation for Derivation {
     type Request = Derive;
-    type Output = Result<Shared, AgreeError>;
 
     fn name(&self) -> &'static str {
         match self.curve {

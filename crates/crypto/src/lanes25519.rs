@@ -1,52 +1,41 @@
 //! What passes of X25519 and Ed25519 have in common: kernels, memory, and bytes in lanes.
 
-use crate::{Backend, BackendUnavailable};
-use std::sync::{Mutex, PoisonError};
+use crate::faults;
+use crate::passes::Family;
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_kernels::{Arena, Curve25519, Sha512, wipe_registers};
+use widelane_kernels::{Arena, Curve25519, Sha512};
 
-/// Runs passes on one backend.
-#[derive(Debug)]
-pub(crate) enum Lanes {
-    /// There are none.
-    Single,
-    /// Registers of 256 bits.
-    Ymm(Pass<4>),
-    /// Registers of 512 bits.
-    Zmm(Pass<8>),
+/// An operation of X25519 or Ed25519: what it needs of memory, besides that of the kernels.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    pub(crate) vectors: usize,
+    pub(crate) is_secret: bool,
 }
 
-impl Lanes {
-    pub(crate) fn new(backend: Backend) -> Result<Self, BackendUnavailable> {
-        let missing = BackendUnavailable { backend };
-        Ok(match backend {
-            Backend::AwsLc => Self::Single,
-            Backend::Avx512Ifma256 => {
-                let token = Avx512IfmaVl::detect().ok_or(missing)?;
-                let kernels = Kernels {
-                    curve: Curve25519::ymm(token),
-                    hash: Sha512::ymm(token),
-                };
-                Self::Ymm(Pass::new(kernels, Some(token.zmm())))
-            }
-            Backend::Avx512Ifma => {
-                let token = Avx512Ifma::detect().ok_or(missing)?;
-                let kernels = Kernels {
-                    curve: Curve25519::zmm(token),
-                    hash: Sha512::zmm(token),
-                };
-                Self::Zmm(Pass::new(kernels, Some(token)))
-            }
-        })
+impl Family for Kind {
+    type Kernels<const L: usize> = Kernels<L>;
+    type Memory<const L: usize> = Arena<L>;
+
+    fn ymm(self, token: Avx512IfmaVl) -> Kernels<4> {
+        Kernels {
+            curve: Curve25519::ymm(token),
+            hash: Sha512::ymm(token),
+        }
     }
 
-    /// Requests of a pass.
-    pub(crate) fn count(&self) -> usize {
-        match self {
-            Self::Single => 1,
-            Self::Ymm(_) => 4,
-            Self::Zmm(_) => 8,
+    fn zmm(self, token: Avx512Ifma) -> Kernels<8> {
+        Kernels {
+            curve: Curve25519::zmm(token),
+            hash: Sha512::zmm(token),
         }
+    }
+
+    fn memory<const L: usize>(self, kernels: &Kernels<L>) -> Arena<L> {
+        Arena::new(kernels.space_len() + self.vectors)
+    }
+
+    fn is_secret(self) -> bool {
+        self.is_secret
     }
 }
 
@@ -58,56 +47,28 @@ pub(crate) struct Kernels<const L: usize> {
 }
 
 /// Runs passes of `L` lanes.
-#[derive(Debug)]
-pub(crate) struct Pass<const L: usize> {
-    kernels: Kernels<L>,
-    /// Present where the kernels run in vector registers, to wipe those.
-    registers: Option<Avx512Ifma>,
-    /// Memory of passes that are not running.
-    arenas: Mutex<Vec<Arena<L>>>,
-}
+pub(crate) type Pass<const L: usize> = crate::passes::Pass<Kind, L>;
 
 impl<const L: usize> Pass<L> {
     /// The same in portable Rust: the oracle, and far too slow for anything else.
     #[cfg(test)]
-    pub(crate) fn model() -> Self {
+    pub(crate) fn model(operation: Kind) -> Self {
         let kernels = Kernels {
             curve: Curve25519::model(),
             hash: Sha512::model(),
         };
-        Self::new(kernels, None)
+        Self::new(operation, kernels, None)
     }
 
-    fn new(kernels: Kernels<L>, registers: Option<Avx512Ifma>) -> Self {
-        Self {
-            kernels,
-            registers,
-            arenas: Mutex::default(),
-        }
-    }
-
-    /// Runs `pass` on the kernels, `len` vectors, and the kernels' working memory. If they are
-    /// `secret`, nothing is left behind.
+    /// Runs `pass` on the kernels, the operation's vectors, and the kernels' working memory.
     pub(crate) fn with_memory<T>(
         &self,
-        len: usize,
-        secret: bool,
         pass: impl FnOnce(&Kernels<L>, &mut [[u64; L]], &mut [[u64; L]]) -> T,
     ) -> T {
-        let space_len = self.kernels.space_len();
-        let mut arena = lock(&self.arenas)
-            .pop()
-            .unwrap_or_else(|| Arena::new(space_len + len));
-        let (space, vectors) = arena.vectors().split_at_mut(space_len);
-        let result = pass(&self.kernels, vectors, space);
-        if secret {
-            arena.wipe();
-            if let Some(token) = self.registers {
-                wipe_registers(token);
-            }
-        }
-        lock(&self.arenas).push(arena);
-        result
+        self.run(|arena| {
+            let (space, vectors) = arena.vectors().split_at_mut(self.kernels.space_len());
+            pass(&self.kernels, vectors, space)
+        })
     }
 }
 
@@ -137,6 +98,7 @@ pub(crate) fn set<const L: usize>(limbs: &mut [[u64; L]], lane: usize, bytes: &[
     for (limb, bytes) in limbs.iter_mut().zip(bytes.as_chunks().0) {
         limb[lane] = u64::from_le_bytes(*bytes);
     }
+    faults::loaded("bytes", limbs);
 }
 
 /// The 32 bytes in a lane of four limbs.
@@ -147,8 +109,4 @@ pub(crate) fn get<const L: usize>(limbs: &[[u64; L]], lane: usize) -> [u8; 32] {
         *bytes = limb[lane].to_le_bytes();
     }
     bytes
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,7 +12,7 @@
 //!
 //! Where to start: [`rsa::PrivateKey::from_der`] loads a key, [`rsa::SignRequest::new`] makes a
 //! request, [`rsa::sign_single`] answers it at once and [`rsa::Signing`] answers several together,
-//! as every [`Work`] does. [`Backend`] names the code that does the arithmetic.
+//! as every [`Operation`] does. [`Backend`] names the code that does the arithmetic.
 //!
 //! ```
 //! use widelane_crypto::rsa::{PrivateKey, Scheme, SignRequest, sign_single};
@@ -37,15 +37,18 @@ pub mod chacha20poly1305;
 pub mod ecdh;
 pub mod ecdsa;
 pub mod ed25519;
+mod faults;
 mod lanes25519;
 pub mod mldsa;
 pub mod mlkem;
 mod nist;
+mod operation;
+mod passes;
 mod private_keys;
 pub mod rsa;
-mod work;
+mod secrecy;
 pub mod x25519;
 
 pub use agreement::{AgreeError, Shared};
 pub use backend::{Backend, BackendUnavailable, ParseBackendError, Preference};
-pub use work::{Outcome, Work};
+pub use operation::{Operation, Request};

@@ -287,3 +287,27 @@ const IN_HALVES_FROM: usize = 40;
 const BITS: u32 = Multiplier::Madd52.limb_bits();
 const HIGHEST_BITS: u32 = 130 - 2 * BITS;
 const ONES: u64 = (1 << BITS) - 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The tag of a text by a key that valgrind follows.
+    #[test]
+    fn poison_poly1305_branches_on_no_secret() {
+        crate::secrecy::assert_no_secret_branch(|| {
+            let key: [u8; 32] = std::array::from_fn(|i| 3 * i as u8);
+            let text = [0xff; 3 * BLOCK * IN_HALVES_FROM + 5];
+            widelane_poison::secret(&key);
+            widelane_poison::secret(&text);
+            let mut mac = Poly1305::new(&key);
+            mac.padded(&text[..20]);
+            mac.padded(&text);
+            let sum = mac.sum();
+            mac.set(sum);
+            let tag = mac.finish(20, text.len());
+            widelane_poison::public(&tag);
+            assert_ne!(tag, [0; BLOCK]);
+        });
+    }
+}

@@ -68,7 +68,7 @@ where
     ) -> [u8; TAG_LEN] {
         Workspace::with(|Workspace { state, buffer }| {
             let len = text.len();
-            let mut run = Run::new(&self.kernels, state, key, nonce);
+            let mut run = Run::new(self, state, key, nonce, len);
             let is_short = len <= Self::SHORT;
             let mut poly1305 = if is_short {
                 let poly1305 = run.short(buffer, text);
@@ -85,9 +85,7 @@ where
                 }
                 run.authenticate(&mut mac, piece);
             }
-            let tag = run.tag(mac, aad.len(), len);
-            self.wipe(state, len);
-            tag
+            run.tag(mac, aad.len(), len)
         })
     }
 
@@ -102,7 +100,7 @@ where
     ) -> bool {
         Workspace::with(|Workspace { state, buffer }| {
             let len = text.len();
-            let mut run = Run::new(&self.kernels, state, key, nonce);
+            let mut run = Run::new(self, state, key, nonce, len);
             let is_short = len <= Self::SHORT;
             let mut poly1305 = if is_short {
                 run.short(buffer, text)
@@ -122,7 +120,6 @@ where
             }
             // It has plaintext, the whole of a short one.
             buffer[..Self::CHUNKS].fill(0);
-            self.wipe(state, len);
             genuine
         })
     }
@@ -142,13 +139,32 @@ where
             }
         })
     }
+}
 
-    /// Overwrites keys and what they could be computed from, after a message of `len` bytes. What
-    /// stays in the buffer is ciphertext, and key stream that no text has met.
-    fn wipe(&self, state: &mut State<L>, len: usize) {
+/// The kernels at work on a message. The end wipes what they worked in, also when it is a panic.
+struct Run<'a, const L: usize>
+where
+    Workspace<L>: Local,
+{
+    record: &'a Record<L>,
+    kernels: &'a Kernels<L>,
+    state: &'a mut State<L>,
+    initial: Initial,
+    /// Bytes of the text.
+    len: usize,
+}
+
+impl<const L: usize> Drop for Run<'_, L>
+where
+    Workspace<L>: Local,
+{
+    /// Overwrites keys and what they could be computed from. What stays in the buffer is ciphertext,
+    /// and key stream that no text has met.
+    fn drop(&mut self) {
         // The memory outlives the call, so that the compiler must keep these writes.
+        let state = &mut *self.state;
         state.parameters = [[0; L]; PARAMETERS];
-        if self.in_lanes(len).is_some() {
+        if self.record.in_lanes(self.len).is_some() {
             state.sums = [[0; L]; SUMS];
             state.power = [[0; L]; POWER];
             state.powers = [Number::ZERO; L];
@@ -156,17 +172,10 @@ where
         } else {
             state.scratch[..self.kernels.encrypt_scratch_len()].fill([0; L]);
         }
-        if let Some(token) = self.registers {
+        if let Some(token) = self.record.registers {
             wipe_registers(token);
         }
     }
-}
-
-/// The kernels at work on a message.
-struct Run<'a, const L: usize> {
-    kernels: &'a Kernels<L>,
-    state: &'a mut State<L>,
-    initial: Initial,
 }
 
 /// Poly1305 under way: in lanes, as long as there is a multiplier, and otherwise as a number.
@@ -175,12 +184,16 @@ struct Mac {
     multiplier: Option<Multiplier>,
 }
 
-impl<'a, const L: usize> Run<'a, L> {
+impl<'a, const L: usize> Run<'a, L>
+where
+    Workspace<L>: Local,
+{
     fn new(
-        kernels: &'a Kernels<L>,
+        record: &'a Record<L>,
         state: &'a mut State<L>,
         key: &[u32; 8],
         nonce: &[u8; NONCE_LEN],
+        len: usize,
     ) -> Self {
         let initial = Initial::new(key, nonce);
         let parameters = state.parameters.as_flattened_mut();
@@ -188,9 +201,11 @@ impl<'a, const L: usize> Run<'a, L> {
             *parameter = twice(word);
         }
         Self {
-            kernels,
+            record,
+            kernels: &record.kernels,
             state,
             initial,
+            len,
         }
     }
 
@@ -402,3 +417,35 @@ const PIECE: usize = 2048;
 const IN_LANES_FROM: usize = 500;
 const IN_WIDE_LANES_FROM: usize = 850;
 const IN_LANES_FROM_MUL32: usize = 1100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    fn is_wiped() -> bool {
+        Workspace::<4>::with(|Workspace { state, .. }| {
+            let parts: [&[[u64; 4]]; 4] =
+                [&state.scratch, &state.parameters, &state.sums, &state.power];
+            parts.concat().as_flattened().iter().all(|&word| word == 0)
+        })
+    }
+
+    #[test]
+    fn neither_a_message_nor_a_panic_leaves_a_key() {
+        let record = Record::<4>::new(Kernels::model(Some(Multiplier::Madd52)), None);
+        let (key, nonce) = ([7; 8], [1; NONCE_LEN]);
+        record.seal(&key, &nonce, b"", &mut [0; 2000]);
+        assert!(is_wiped());
+        let panicking = AssertUnwindSafe(|| {
+            Workspace::<4>::with(|Workspace { state, .. }| {
+                let mut run = Run::new(&record, state, &key, &nonce, 2000);
+                let poly1305 = run.poly1305();
+                run.begin_sums(Multiplier::Madd52, &poly1305);
+                panic!("in the middle of a message");
+            })
+        });
+        assert!(catch_unwind(panicking).is_err());
+        assert!(is_wiped());
+    }
+}

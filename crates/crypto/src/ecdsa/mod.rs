@@ -4,6 +4,8 @@
 //! answers; [`PublicKey`], [`VerifyRequest`] and [`Verification`] are their counterparts.
 //! Signatures are DER of `ECDSA-Sig-Value` (RFC 3279, section 2.2.3).
 
+#[cfg(test)]
+mod campaign;
 mod der;
 mod key;
 mod request;

@@ -1,4 +1,4 @@
-//! Requests: owned, so that they outlive whoever made them.
+//! Requests: owned, so that they outlive the code that made them.
 
 use super::key::{PrivateKey, PublicKey};
 use crate::nist::Curve;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::nist::chain::subjects;
 use crate::nist::{self, ToSign};
-use crate::{Backend, Work};
+use crate::{Backend, Operation};
 use aws_lc_rs::encoding::{AsDer, EcPrivateKeyRfc5915Der};
 use aws_lc_rs::signature::{self as aws, EcdsaKeyPair, KeyPair};
 use pkcs8::der::asn1::{AnyRef, BitStringRef, OctetStringRef};

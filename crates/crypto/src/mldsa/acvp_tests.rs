@@ -1,10 +1,9 @@
-//! Keys, signatures and verification as NIST's validation server (ACVP) wants them.
+//! Keys, signatures and verification against the vectors of NIST's validation server (ACVP).
 //!
-//! The crate fips204 has a copy of the server's vectors in its package, for the functions of
-//! FIPS 204, section 6: messages are `M'`.
+//! The vectors are for the functions of FIPS 204, section 6: messages are `M'`.
 
-use super::lanes::Lanes;
-use super::request::Message;
+use super::lanes::{Kind, Pass};
+use super::message::Message;
 use super::sign::{Job, sign};
 use super::verify::{Claim, verify};
 use super::{PrivateKey, PublicKey, Size};
@@ -28,18 +27,18 @@ fn keys_from_seeds() {
 fn signatures_hedged_and_deterministic() {
     for size in Size::ALL {
         match Avx512Ifma::detect() {
-            Some(token) => check_signing(&Lanes::zmm(token, size)),
+            Some(token) => check_signing(&Pass::zmm(token, Kind::signing(size))),
             None => eprintln!("SKIP: no AVX-512 IFMA"),
         }
         match Avx512IfmaVl::detect() {
-            Some(token) => check_signing(&Lanes::ymm(token, size)),
+            Some(token) => check_signing(&Pass::ymm(token, Kind::signing(size))),
             None => eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL"),
         }
     }
 }
 
-fn check_signing<const L: usize>(lanes: &Lanes<L>) {
-    let of_size = |(size, ..): &(Size, Value, Value)| *size == lanes.size;
+fn check_signing<const L: usize>(lanes: &Pass<L>) {
+    let of_size = |(size, ..): &(Size, Value, Value)| *size == lanes.family.size;
     let tests: Vec<_> = vectors("sigGen").into_iter().filter(of_size).collect();
     assert_eq!(tests.len(), 20);
     let inputs: Vec<_> = tests
@@ -70,20 +69,20 @@ fn check_signing<const L: usize>(lanes: &Lanes<L>) {
 #[test]
 fn verification() {
     for size in Size::ALL {
-        check_verification(&Lanes::<4>::model(size), 4);
+        check_verification(&Pass::<4>::model(Kind::verification(size)), 4);
         match Avx512Ifma::detect() {
-            Some(token) => check_verification(&Lanes::zmm(token, size), 15),
+            Some(token) => check_verification(&Pass::zmm(token, Kind::verification(size)), 15),
             None => eprintln!("SKIP: no AVX-512 IFMA"),
         }
         match Avx512IfmaVl::detect() {
-            Some(token) => check_verification(&Lanes::ymm(token, size), 15),
+            Some(token) => check_verification(&Pass::ymm(token, Kind::verification(size)), 15),
             None => eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL"),
         }
     }
 }
 
-fn check_verification<const L: usize>(lanes: &Lanes<L>, count: usize) {
-    let of_size = |(size, ..): &(Size, Value, Value)| *size == lanes.size;
+fn check_verification<const L: usize>(lanes: &Pass<L>, count: usize) {
+    let of_size = |(size, ..): &(Size, Value, Value)| *size == lanes.family.size;
     let tests: Vec<_> = vectors("sigVer").into_iter().filter(of_size).collect();
     assert_eq!(tests.len(), 15);
     let inputs: Vec<_> = tests
@@ -116,7 +115,7 @@ fn check_verification<const L: usize>(lanes: &Lanes<L>, count: usize) {
 
 /// Every test of a mode, with its size and its group.
 fn vectors(mode: &str) -> Vec<(Size, Value, Value)> {
-    let tests = acvp::vectors("fips204", &format!("ML-DSA-{mode}-FIPS204"));
+    let tests = acvp::vectors(&format!("ML-DSA-{mode}-FIPS204"));
     let sized = |(group, test): (Value, Value)| {
         let name = group["parameterSet"].as_str().unwrap();
         let size = Size::ALL.into_iter().find(|size| size.to_string() == name);

@@ -1,7 +1,7 @@
 //! Private and public keys: their encodings (RFC 9881) and checks.
 
-use super::Size;
-use super::lanes::Prepared;
+use super::prepared::Prepared;
+use super::size::Size;
 use crate::private_keys::{is_encrypted, kind_of_key};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::encoding::AsRawBytes;

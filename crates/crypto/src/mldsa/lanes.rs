@@ -1,17 +1,95 @@
 //! What signing and verification in lanes have in common: memory, hashing, sampling, and what is
 //! derived from keys.
 
-use super::Size;
+use super::hints::HINT_WORDS;
 use super::key::{PrivateKey, PublicKey};
-use super::request::Message;
-use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use super::message::Message;
+use super::prepared::Prepared;
+use super::size::Size;
+use crate::faults;
+use crate::passes::{self, Family, memory};
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_kernels::{Arena, Keccak, MlDsa, Sponge, wipe_registers};
+use widelane_kernels::{Arena, Keccak, MlDsa, Sponge};
 use widelane_lanes::{MlDsa as Constants, MlDsaShape};
 use zeroize::Zeroizing;
 
-/// The kernels for one size in one width, and memory for them.
+/// Signing or verification with keys of one size.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kind {
+    pub(super) size: Size,
+    pub(super) is_secret: bool,
+}
+
+/// Runs passes of one operation.
+pub(super) type Pass<const L: usize> = passes::Pass<Kind, L>;
+
+impl Kind {
+    pub(super) fn signing(size: Size) -> Self {
+        let is_secret = true;
+        Self { size, is_secret }
+    }
+
+    pub(super) fn verification(size: Size) -> Self {
+        let is_secret = false;
+        Self { size, is_secret }
+    }
+}
+
+impl Family for Kind {
+    type Kernels<const L: usize> = Lanes<L>;
+    type Memory<const L: usize> = Arena<L>;
+
+    fn ymm(self, token: Avx512IfmaVl) -> Lanes<4> {
+        let kernels = MlDsa::ymm(token, self.size.shape());
+        Lanes::new(self.size, kernels, Keccak::ymm(token))
+    }
+
+    fn zmm(self, token: Avx512Ifma) -> Lanes<8> {
+        let kernels = MlDsa::zmm(token, self.size.shape());
+        Lanes::new(self.size, kernels, Keccak::zmm(token))
+    }
+
+    fn memory<const L: usize>(self, lanes: &Lanes<L>) -> Arena<L> {
+        Arena::new(Space::len(lanes))
+    }
+
+    fn is_secret(self) -> bool {
+        self.is_secret
+    }
+}
+
+impl<const L: usize> Pass<L> {
+    /// The same in portable Rust: the oracle, and far too slow for anything else.
+    #[cfg(test)]
+    pub(super) fn model(operation: Kind) -> Self {
+        let kernels = MlDsa::model(operation.size.shape());
+        let lanes = Lanes::new(operation.size, kernels, Keccak::model());
+        Self::new(operation, lanes, None)
+    }
+
+    /// Runs something that needs the memory of a pass.
+    pub(super) fn with_space<R>(&self, run: impl FnOnce(&Lanes<L>, &mut Space<'_, L>) -> R) -> R {
+        let lanes = &self.kernels;
+        self.run(|arena| run(lanes, &mut Space::new(lanes, arena.vectors())))
+    }
+
+    /// What passes need of a key, for all its signatures. Signatures are verified with it too, so
+    /// that it is computed until two results agree.
+    pub(super) fn prepare(&self, key: &PrivateKey) -> Prepared {
+        let prepare = || self.with_space(|lanes, space| lanes.prepare(space, key));
+        let mut prepared = prepare();
+        for _ in 0..MAX_PREPARATIONS {
+            let again = prepare();
+            if prepared == again {
+                break;
+            }
+            prepared = again;
+        }
+        prepared
+    }
+}
+
+/// The kernels for one size in one width.
 #[derive(Debug)]
 pub(super) struct Lanes<const L: usize> {
     pub(super) size: Size,
@@ -20,87 +98,23 @@ pub(super) struct Lanes<const L: usize> {
     pub(super) keccak: Keccak<L>,
     /// What products in pairs are raised by, transformed.
     pub(super) offset: Vec<u64>,
-    /// Present where the kernels run in vector registers, to wipe those.
-    registers: Option<Avx512Ifma>,
-    /// Memory of passes that are not running.
-    arenas: Mutex<Vec<Arena<L>>>,
-}
-
-impl Lanes<8> {
-    pub(super) fn zmm(token: Avx512Ifma, size: Size) -> Self {
-        let kernels = MlDsa::zmm(token, size.shape());
-        Self::new(size, kernels, Keccak::zmm(token), Some(token))
-    }
-}
-
-impl Lanes<4> {
-    pub(super) fn ymm(token: Avx512IfmaVl, size: Size) -> Self {
-        let kernels = MlDsa::ymm(token, size.shape());
-        Self::new(size, kernels, Keccak::ymm(token), Some(token.zmm()))
-    }
 }
 
 impl<const L: usize> Lanes<L> {
-    /// The same in portable Rust: the oracle, and far too slow for anything else.
-    #[cfg(test)]
-    pub(super) fn model(size: Size) -> Self {
-        Self::new(size, MlDsa::model(size.shape()), Keccak::model(), None)
-    }
-
-    fn new(
-        size: Size,
-        kernels: MlDsa<L>,
-        keccak: Keccak<L>,
-        registers: Option<Avx512Ifma>,
-    ) -> Self {
+    fn new(size: Size, kernels: MlDsa<L>, keccak: Keccak<L>) -> Self {
         let mut lanes = Self {
             size,
             shape: size.shape(),
             kernels,
             keccak,
             offset: Vec::new(),
-            registers,
-            arenas: Mutex::default(),
         };
-        lanes.offset = lanes.with_space(|space| {
-            let offset = Constants::PAIR_OFFSET * (1 + (1 << Constants::PAIR_BITS));
-            space.plain.fill([offset; L]);
-            lanes.transform(space, 1).to_vec()
-        });
+        let mut arena = Arena::new(Space::len(&lanes));
+        let mut space = Space::new(&lanes, arena.vectors());
+        let offset = Constants::PAIR_OFFSET * (1 + (1 << Constants::PAIR_BITS));
+        space.plain.fill([offset; L]);
+        lanes.offset = lanes.transform(&mut space, 1).to_vec();
         lanes
-    }
-
-    /// Runs something that needs the memory of a pass, and wipes what it leaves.
-    pub(super) fn with_space<R>(&self, run: impl FnOnce(&mut Space<'_, L>) -> R) -> R {
-        let mut arena = self.take();
-        let result = run(&mut Space::new(self, arena.vectors()));
-        arena.wipe();
-        if let Some(token) = self.registers {
-            wipe_registers(token);
-        }
-        self.give_back(arena);
-        result
-    }
-
-    /// The same for something that leaves nothing secret.
-    pub(super) fn with_public_space<R>(&self, run: impl FnOnce(&mut Space<'_, L>) -> R) -> R {
-        let mut arena = self.take();
-        let result = run(&mut Space::new(self, arena.vectors()));
-        self.give_back(arena);
-        result
-    }
-
-    fn take(&self) -> Arena<L> {
-        let pooled = self.pool().pop();
-        pooled.unwrap_or_else(|| Arena::new(Space::len(self)))
-    }
-
-    fn give_back(&self, arena: Arena<L>) {
-        self.pool().push(arena);
-    }
-
-    fn pool(&self) -> MutexGuard<'_, Vec<Arena<L>>> {
-        self.arenas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `mu := H(tr || M')` (FIPS 204, algorithm 7, step 6), of each lane's own hash of the public
@@ -162,8 +176,8 @@ impl<const L: usize> Lanes<L> {
     /// `space.transformed`. `c~` is in the first words of `space.state`.
     ///
     /// Time and addresses depend on `c~`. Where it does not become part of a signature, it is a
-    /// hash of the high part of a commitment `A y` that nobody gets to know: a number that has
-    /// nothing to do with the key, as far as the hash is a random oracle.
+    /// hash of the high part of a commitment `A y` that never leaves: if the hash is a random oracle,
+    /// the challenge is independent of the key.
     pub(super) fn challenge(&self, space: &mut Space<'_, L>) {
         let len = self.size.challenge_len() / 8;
         space.state[len..].fill([0; L]);
@@ -285,63 +299,61 @@ impl<const L: usize> Lanes<L> {
     }
 
     /// What passes need of a key, for all its signatures.
-    pub(super) fn prepare(&self, key: &PrivateKey) -> Prepared {
-        self.with_space(|space| {
-            let MlDsaShape { rows, columns, .. } = self.shape;
-            let mut matrix = vec![0; self.kernels.matrix_len()];
-            let mut place = |(row, column): (usize, usize), polynomial: &[u64]| {
-                for (j, &word) in polynomial.iter().enumerate() {
-                    matrix[self.kernels.matrix_at(row, column, j)] = word;
-                }
-            };
-            let seeds = self.seeds([key.public_key(); L]);
-            let entries: Vec<_> = (0..rows * columns)
-                .map(|i| (i / columns, i % columns))
-                .collect();
-            for entries in entries.chunks(L) {
-                let spread = std::array::from_fn(|lane| entries[lane.min(entries.len() - 1)]);
-                self.expand(space, 0, &seeds, spread);
-                for (lane, &entry) in entries.iter().enumerate() {
-                    place(entry, &column::<{ Constants::N }, L>(space.low, lane));
-                }
+    fn prepare(&self, space: &mut Space<'_, L>, key: &PrivateKey) -> Prepared {
+        let MlDsaShape { rows, columns, .. } = self.shape;
+        let mut matrix = vec![0; self.kernels.matrix_len()];
+        let mut place = |(row, column): (usize, usize), polynomial: &[u64]| {
+            for (j, &word) in polynomial.iter().enumerate() {
+                matrix[self.kernels.matrix_at(row, column, j)] = word;
             }
-            let indices: Vec<usize> = (0..rows).collect();
-            for some in indices.chunks(L) {
-                let spread = std::array::from_fn(|lane| some[lane.min(some.len() - 1)]);
-                self.high_key(space, 0, [key.public_key(); L], spread);
-                let words = canonical(space.low, some.len());
-                for (&row, polynomial) in some.iter().zip(words.chunks_exact(Constants::N)) {
-                    place((row, columns), polynomial);
-                }
+        };
+        let seeds = self.seeds([key.public_key(); L]);
+        let entries: Vec<_> = (0..rows * columns)
+            .map(|i| (i / columns, i % columns))
+            .collect();
+        for entries in entries.chunks(L) {
+            let spread = std::array::from_fn(|lane| entries[lane.min(entries.len() - 1)]);
+            self.expand(space, 0, &seeds, spread);
+            for (lane, &entry) in entries.iter().enumerate() {
+                place(entry, &column::<{ Constants::N }, L>(space.low, lane));
             }
+        }
+        let indices: Vec<usize> = (0..rows).collect();
+        for some in indices.chunks(L) {
+            let spread = std::array::from_fn(|lane| some[lane.min(some.len() - 1)]);
+            self.high_key(space, 0, [key.public_key(); L], spread);
+            let words = canonical(space.low, some.len());
+            for (&row, polynomial) in some.iter().zip(words.chunks_exact(Constants::N)) {
+                place((row, columns), polynomial);
+            }
+        }
 
-            let (short, t0) =
-                key.expanded()[SHORT_AT..].split_at((rows + columns) * self.size.short_len());
-            let bits = self.size.short_bits();
-            // The coefficient of the first or, negated, of the second secret vector, plus 2^3.
-            let short = |polynomial: usize, j: usize| {
-                let Some(bytes) = short.chunks_exact(self.size.short_len()).nth(polynomial) else {
-                    return SHORT_RAISE;
-                };
-                let (field, eta) = (field(bytes, j, bits), self.size.eta());
-                match polynomial < columns {
-                    true => SHORT_RAISE + eta - field,
-                    false => SHORT_RAISE + field - eta,
-                }
+        let (short, t0) =
+            key.expanded()[SHORT_AT..].split_at((rows + columns) * self.size.short_len());
+        let bits = self.size.short_bits();
+        // The coefficient of the first or, negated, of the second secret vector, plus 2^3.
+        let short = |polynomial: usize, j: usize| {
+            let Some(bytes) = short.chunks_exact(self.size.short_len()).nth(polynomial) else {
+                return SHORT_RAISE;
             };
-            let raise = Constants::Q - SHORT_RAISE * (1 + (1 << Constants::PAIR_BITS));
-            let pairs = self.transform_all(space, (rows + columns).div_ceil(2), |pair, j| {
-                raise + short(2 * pair, j) + (short(2 * pair + 1, j) << Constants::PAIR_BITS)
-            });
-            let t0 = match self.size {
-                Size::MlDsa44 => self.transform_all(space, rows, |row, j| {
-                    let bytes = &t0[LOW_LEN * row..][..LOW_LEN];
-                    Constants::Q + (1 << (LOW_BITS - 1)) - field(bytes, j, LOW_BITS)
-                }),
-                _ => Zeroizing::default(),
-            };
-            Prepared { matrix, pairs, t0 }
-        })
+            let (field, eta) = (field(bytes, j, bits), self.size.eta());
+            match polynomial < columns {
+                true => SHORT_RAISE + eta - field,
+                false => SHORT_RAISE + field - eta,
+            }
+        };
+        let raise = Constants::Q - SHORT_RAISE * (1 + (1 << Constants::PAIR_BITS));
+        let pairs = self.transform_all(space, (rows + columns).div_ceil(2), |pair, j| {
+            raise + short(2 * pair, j) + (short(2 * pair + 1, j) << Constants::PAIR_BITS)
+        });
+        let t0 = match self.size {
+            Size::MlDsa44 => self.transform_all(space, rows, |row, j| {
+                let bytes = &t0[LOW_LEN * row..][..LOW_LEN];
+                Constants::Q + (1 << (LOW_BITS - 1)) - field(bytes, j, LOW_BITS)
+            }),
+            _ => Zeroizing::default(),
+        };
+        Prepared { matrix, pairs, t0 }
     }
 
     /// Transforms so many secret polynomials given by their coefficients, below 2^24.
@@ -379,105 +391,36 @@ impl<const L: usize> Lanes<L> {
     }
 }
 
-/// What is derived from a private key when it first signs in lanes. Polynomials are transformed,
-/// in words below `q`.
-pub(super) struct Prepared {
-    /// The matrix, and `-2^13 t1` as its last column.
-    pub(super) matrix: Vec<u64>,
-    /// `s1` and `-s2` in one row, two polynomials in one: `a + 2^10 b`.
-    pub(super) pairs: Zeroizing<Vec<u64>>,
-    /// `t0`, where `c t0` can be too large: only ML-DSA-44 has `gamma2 < 2^12 tau`.
-    pub(super) t0: Zeroizing<Vec<u64>>,
-}
-
-impl fmt::Debug for Prepared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Prepared").finish_non_exhaustive()
-    }
-}
-
-/// The memory of a pass, by name.
-pub(super) struct Space<'a, const L: usize> {
-    /// As many polynomials as the matrix has columns: the mask, or the response.
-    pub(super) vector: &'a mut [[u64; L]],
-    /// The same transformed, and the challenge.
-    pub(super) transformed: &'a mut [[u64; L]],
-    /// As many polynomials as the matrix has rows: what it was multiplied with.
-    pub(super) product: &'a mut [[u64; L]],
-    /// As many polynomials: low parts. In verification a row of the matrix and of the key.
-    pub(super) low: &'a mut [[u64; L]],
-    /// One polynomial.
-    pub(super) plain: &'a mut [[u64; L]],
-    /// One polynomial, for transforms.
-    pub(super) space: &'a mut [[u64; L]],
-    /// A state of Keccak.
-    pub(super) state: &'a mut [[u64; L]],
-    /// Two blocks of Keccak.
-    pub(super) block: &'a mut [[u64; L]],
-    /// Keccak's output, before it becomes a polynomial.
-    pub(super) words: &'a mut [[u64; L]],
-    /// `mu`, and the packed high part of the commitment.
-    pub(super) message: &'a mut [[u64; L]],
-    /// The packed response.
-    pub(super) response: &'a mut [[u64; L]],
-    /// A bit for each coefficient of the commitment.
-    pub(super) hints: &'a mut [[u64; L]],
-    /// Lanes that failed, for two reasons.
-    pub(super) bad: &'a mut [[u64; L]],
-    pub(super) scratch: &'a mut [[u64; L]],
-}
-
-impl<'a, const L: usize> Space<'a, L> {
-    fn lens(lanes: &Lanes<L>) -> [usize; 14] {
-        let MlDsaShape { rows, columns, .. } = lanes.shape;
-        let n = Constants::N;
-        let scratch = lanes.kernels.scratch_len();
-        [
-            n * columns,
-            n * (columns + 1),
-            n * rows,
-            n * rows.max(columns + 1),
-            n,
-            n,
-            Keccak::<L>::STATE,
-            2 * RATE,
-            UNIFORM_BLOCKS * RATE_128,
-            MU_WORDS + rows * lanes.size.high_words(),
-            columns * lanes.size.response_words(),
-            rows * HINT_WORDS,
-            2,
-            scratch.max(lanes.keccak.scratch_len()),
-        ]
-    }
-
-    fn len(lanes: &Lanes<L>) -> usize {
-        Self::lens(lanes).iter().sum()
-    }
-
-    fn new(lanes: &Lanes<L>, mut vectors: &'a mut [[u64; L]]) -> Self {
-        let mut parts = Self::lens(lanes).into_iter();
-        let mut next = || {
-            let len = parts.next().expect("as many lengths as parts");
-            vectors
-                .split_off_mut(..len)
-                .expect("the arena has the length of all parts")
-        };
-        Self {
-            vector: next(),
-            transformed: next(),
-            product: next(),
-            low: next(),
-            plain: next(),
-            space: next(),
-            state: next(),
-            block: next(),
-            words: next(),
-            message: next(),
-            response: next(),
-            hints: next(),
-            bad: next(),
-            scratch: next(),
-        }
+memory! {
+    /// The memory of a pass, by name.
+    pub(super) struct Space(lanes: &Lanes<L>) {
+        /// As many polynomials as the matrix has columns: the mask, or the response.
+        vector: Constants::N * lanes.shape.columns,
+        /// The same transformed, and the challenge.
+        transformed: Constants::N * (lanes.shape.columns + 1),
+        /// As many polynomials as the matrix has rows: what it was multiplied with.
+        product: Constants::N * lanes.shape.rows,
+        /// As many polynomials: low parts. In verification a row of the matrix and of the key.
+        low: Constants::N * lanes.shape.rows.max(lanes.shape.columns + 1),
+        /// One polynomial.
+        plain: Constants::N,
+        /// One polynomial, for transforms.
+        space: Constants::N,
+        /// A state of Keccak.
+        state: Keccak::<L>::STATE,
+        /// Two blocks of Keccak.
+        block: 2 * RATE,
+        /// Keccak's output, before it becomes a polynomial.
+        words: UNIFORM_BLOCKS * RATE_128,
+        /// `mu`, and the packed high part of the commitment.
+        message: MU_WORDS + lanes.shape.rows * lanes.size.high_words(),
+        /// The packed response.
+        response: lanes.shape.columns * lanes.size.response_words(),
+        /// A bit for each coefficient of the commitment.
+        hints: lanes.shape.rows * HINT_WORDS,
+        /// Lanes that failed, for two reasons.
+        bad: 2,
+        scratch: lanes.kernels.scratch_len().max(lanes.keccak.scratch_len()),
     }
 }
 
@@ -504,6 +447,7 @@ pub(super) fn set<const L: usize>(vectors: &mut [[u64; L]], lane: usize, bytes: 
     for (vector, word) in vectors.iter_mut().zip(bytes.as_chunks().0) {
         vector[lane] = u64::from_le_bytes(*word);
     }
+    faults::loaded("bytes", vectors);
 }
 
 /// Field `j` of packed fields of so many bits, at most 24.
@@ -531,12 +475,13 @@ fn canonical<const L: usize>(polynomial: &[[u64; L]], lanes: usize) -> Zeroizing
     all
 }
 
+/// Further attempts to derive the same from a key twice. On a machine where all of them fail no
+/// signature passes its check.
+const MAX_PREPARATIONS: usize = 4;
 /// Bytes of the seed of a matrix.
 const SEED_LEN: usize = 32;
 /// Words of `mu`.
 pub(super) const MU_WORDS: usize = 8;
-/// Words with a hint for each coefficient of a polynomial.
-pub(super) const HINT_WORDS: usize = Constants::N / 64;
 /// Words of a block of SHAKE256 and of SHAKE128.
 pub(super) const RATE: usize = Sponge::Shake256.rate();
 /// What follows a message in SHAKE: 1111, and the first bit of the padding (FIPS 202, section 6.2).

@@ -1,8 +1,6 @@
 //! Requests, their answer one by one, and how they fail.
 
 use super::key::{PrivateKey, PublicKey};
-use super::sign::Job;
-use super::verify::Claim;
 use std::fmt;
 
 /// One signature to be made: owns its message and a counted reference to its key.
@@ -28,13 +26,9 @@ impl SignRequest {
         &self.key
     }
 
-    /// What lanes sign: with these random bytes.
-    pub(super) fn job(&self, random: [u8; 32]) -> Job<'_> {
-        Job {
-            key: &self.key,
-            message: Message::plain(&self.message),
-            random,
-        }
+    /// What is signed.
+    pub(super) fn message(&self) -> &[u8] {
+        &self.message
     }
 
     /// Signs through aws-lc-rs.
@@ -76,46 +70,10 @@ pub enum SignError {
     Attempts,
     /// aws-lc-rs gave no signature.
     #[error(
-        "aws-lc-rs gave no signature, for want of memory or of random bytes; \
+        "aws-lc-rs gave no signature, because it had no memory or no random bytes; \
          if this repeats, the memory of this machine is too small or faulty"
     )]
     AwsLc,
-}
-
-/// What is signed.
-#[derive(Clone, Copy)]
-pub(super) enum Message<'a> {
-    /// A message and its context, of at most 255 bytes.
-    Text { context: &'a [u8], text: &'a [u8] },
-    /// `M'`: a message with what stands in front of it.
-    #[cfg(test)]
-    Formatted(&'a [u8]),
-    /// The message representative `mu` itself.
-    #[cfg(test)]
-    Representative(&'a [u8; 64]),
-}
-
-impl<'a> Message<'a> {
-    /// A message with an empty context.
-    pub(super) fn plain(text: &'a [u8]) -> Self {
-        Self::Text { context: &[], text }
-    }
-
-    /// What stands in front of the context (FIPS 204, algorithm 2, step 10).
-    pub(super) fn prefix(self) -> [u8; 2] {
-        [0, self.parts().0.len() as u8]
-    }
-
-    /// Context and text.
-    pub(super) fn parts(self) -> (&'a [u8], &'a [u8]) {
-        match self {
-            Self::Text { context, text } => (context, text),
-            #[cfg(test)]
-            Self::Formatted(text) => (&[], text),
-            #[cfg(test)]
-            Self::Representative(_) => (&[], &[]),
-        }
-    }
 }
 
 /// One signature to be verified: owns the message and the signature.
@@ -142,13 +100,14 @@ impl VerifyRequest {
         &self.key
     }
 
-    /// What lanes verify.
-    pub(super) fn claim(&self) -> Claim<'_> {
-        Claim {
-            key: &self.key,
-            message: Message::plain(&self.message),
-            signature: &self.signature,
-        }
+    /// What is said to be signed.
+    pub(super) fn message(&self) -> &[u8] {
+        &self.message
+    }
+
+    /// The signature, of any length.
+    pub(super) fn signature(&self) -> &[u8] {
+        &self.signature
     }
 
     /// Verifies through aws-lc-rs.
@@ -180,7 +139,7 @@ pub enum VerifyError {
         /// Bytes that came.
         found: usize,
     },
-    /// It is no signature of this message under this key.
+    /// It is not a signature of this message under this key.
     #[error("the signature is not one of this message under this key")]
     Invalid,
 }

@@ -15,17 +15,20 @@
 //! mask.
 //!
 //! A signature is completed together with others, from its bytes and the public key only: the
-//! response is read back and verified as every verifier does it. What comes out beside that is the
-//! hint, which is what corrects the verifier's view of the commitment. A fault on the way gives an
-//! error instead of a signature that might tell the key.
+//! response is read back, and the hint is what corrects the verifier's view of the commitment. Then
+//! all of it is verified as every verifier does it, with the message hashed again and the hint read
+//! back from its bytes. A fault on the way gives an error instead of a signature that is wrong or
+//! might tell the key.
 
-use super::Size;
+use super::hints::{self, HINT_WORDS};
 use super::key::PrivateKey;
 use super::lanes::{
-    HINT_WORDS, Lanes, MU_WORDS, Prepared, RATE, SHAKE_SUFFIX, Space, column, polynomial,
-    polynomial_mut, set,
+    Lanes, MU_WORDS, Pass, RATE, SHAKE_SUFFIX, Space, column, polynomial, polynomial_mut, set,
 };
-use super::request::{Message, SignError};
+use super::message::Message;
+use super::prepared::Prepared;
+use super::request::SignError;
+use crate::faults;
 use std::collections::VecDeque;
 use widelane_kernels::Sponge;
 use widelane_lanes::{Half, MlDsa as Constants};
@@ -42,16 +45,16 @@ pub(super) struct Job<'a> {
 
 /// Signs every message, one result each.
 pub(super) fn sign<const L: usize>(
-    lanes: &Lanes<L>,
+    pass: &Pass<L>,
     jobs: &[Job<'_>],
 ) -> Vec<Result<Vec<u8>, SignError>> {
     let mut groups: Vec<(&PrivateKey, Vec<Progress>)> = Vec::new();
     let mut results = vec![Err(SignError::Fault); jobs.len()];
     // Before the memory is taken: this takes some as well, if the key is new.
     for job in jobs {
-        job.key.prepared(|| lanes.prepare(job.key));
+        job.key.prepared(|| pass.prepare(job.key));
     }
-    lanes.with_space(|space| {
+    pass.with_space(|lanes, space| {
         for (some, from) in jobs.chunks(L).zip((0..).step_by(L)) {
             for (job, progress) in some.iter().zip(start(lanes, space, some, from)) {
                 match groups.iter_mut().find(|(key, _)| key.is_same(job.key)) {
@@ -62,7 +65,7 @@ pub(super) fn sign<const L: usize>(
         }
         for (key, group) in &mut groups {
             let prepared = key.prepared(|| unreachable!("it was prepared above"));
-            sign_group(lanes, space, prepared, group);
+            sign_group(lanes, space, prepared, jobs, group);
         }
     });
     for progress in groups.into_iter().flat_map(|(_, group)| group) {
@@ -131,6 +134,7 @@ fn sign_group<const L: usize>(
     lanes: &Lanes<L>,
     space: &mut Space<'_, L>,
     prepared: &Prepared,
+    jobs: &[Job<'_>],
     group: &mut [Progress],
 ) {
     loop {
@@ -150,7 +154,7 @@ fn sign_group<const L: usize>(
         }
         if ready.len() >= L || open.is_empty() && !ready.is_empty() {
             ready.truncate(L);
-            complete(lanes, space, prepared, group, &ready);
+            complete(lanes, space, prepared, jobs, group, &ready);
         } else if open.is_empty() {
             return;
         } else {
@@ -204,6 +208,7 @@ fn attempt<const L: usize>(
         kernels.ntt(out, y, space.space, space.scratch);
     }
 
+    space.rest();
     // 12. to 15. w := A y, w1 := HighBits(w), c~ := H(mu || w1).
     let transformed = &space.transformed[..columns * Constants::N];
     kernels.product(space.product, &prepared.matrix, transformed, space.scratch);
@@ -220,9 +225,11 @@ fn attempt<const L: usize>(
     let mut hash = [[0; L]; MAX_CHALLENGE_WORDS];
     hash[..len].copy_from_slice(&space.state[..len]);
 
+    space.rest();
     // 16. and 17. c := SampleInBall(c~), and its transform.
     lanes.challenge(space);
 
+    space.rest();
     // 18. to 23. z := y + c s1 and r0 := LowBits(w) - c s2, the low part of w - c s2 where it is
     // small (as in Ducas et al., "CRYSTALS-Dilithium", TCHES 2018, section 3.3): both small enough?
     let bad = &mut space.bad[..1];
@@ -247,7 +254,8 @@ fn attempt<const L: usize>(
         }
     }
 
-    let bad = bad[0];
+    space.rest();
+    let bad = space.bad[0];
     for (lane, (place, _)) in tries.into_iter().enumerate() {
         if bad[lane] == 0 {
             let mut signature = Vec::with_capacity(size.signature_len());
@@ -269,23 +277,33 @@ fn complete<const L: usize>(
     lanes: &Lanes<L>,
     space: &mut Space<'_, L>,
     prepared: &Prepared,
+    jobs: &[Job<'_>],
     group: &mut [Progress],
     places: &[usize],
 ) {
     let (kernels, shape, size) = (&lanes.kernels, lanes.shape, lanes.size);
     let columns = shape.columns;
     let hash_len = size.challenge_len();
-    for lane in 0..L {
-        let progress = &group[*places.get(lane).unwrap_or(&places[0])];
-        let candidate = &progress.found[0];
+    let progress = |lane| &group[*places.get(lane).unwrap_or(&places[0])];
+    // mu again, from the request.
+    let jobs: [&Job<'_>; L] = std::array::from_fn(|lane| &jobs[progress(lane).place]);
+    let hashes = jobs.map(|job| &job.key.expanded()[HASH_AT..][..64]);
+    let mu = lanes.representatives(space, hashes, jobs.map(|job| job.message));
+    for (lane, mu) in mu.iter().enumerate() {
+        let candidate = &progress(lane).found[0];
         let (hash, response) = candidate.signature.split_at(hash_len);
         set(space.response, lane, response);
         set(space.state, lane, hash);
-        let message = progress.mu.iter().chain(&candidate.high);
-        for (vector, &word) in space.message.iter_mut().zip(message) {
+        for (vector, &word) in space
+            .message
+            .iter_mut()
+            .zip(mu.iter().chain(&candidate.high))
+        {
             vector[lane] = word;
         }
     }
+    faults::loaded("commitment", space.message);
+    space.rest();
 
     // Algorithm 8, steps 8 to 13.
     space.bad.fill([0; L]);
@@ -308,24 +326,45 @@ fn complete<const L: usize>(
     let hints = space.hints.chunks_exact_mut(HINT_WORDS);
     let high = space.message[MU_WORDS..].chunks_exact(size.high_words());
     for (i, (hints, high)) in hints.zip(high).enumerate() {
-        let w = polynomial(space.product, i);
-        kernels.inverse(space.plain, w, space.space, space.scratch);
+        let product = polynomial(space.product, i);
+        kernels.inverse(space.plain, product, space.space, space.scratch);
         let bad = &mut space.bad[..1];
         kernels.make_hint(bad, hints, space.plain, high, space.scratch);
     }
+    space.rest();
     // Step 28, where c t0 can be too large.
     let no_addend = [0; Constants::N];
     for words in prepared.t0.chunks_exact(Constants::N) {
         let challenge = polynomial(space.transformed, columns);
-        let product = polynomial_mut(space.product, 0);
+        let product = polynomial_mut(space.vector, 0);
         kernels.scale(product, challenge, words, &no_addend, space.scratch);
         kernels.inverse(space.plain, product, space.space, space.scratch);
         kernels.norm44(&mut space.bad[1..], space.plain, space.scratch);
     }
-    // The high part that verification arrives at is the one that was hashed: so is its hash?
+    // The rest of the verification, with the hints that leave: steps 3, 10 and 12 of algorithm 8.
+    let packed: Vec<_> = (0..places.len())
+        .map(|lane| hints::encode(size, space.hints, lane))
+        .collect();
+    for (lane, packed) in packed.iter().enumerate() {
+        let Some(bytes) = packed else { continue };
+        // Nothing of ours is encoded in a way that cannot be decoded.
+        let words = hints::decode(size, bytes).unwrap_or_default();
+        for (vector, word) in space.hints.iter_mut().zip(words) {
+            vector[lane] = word;
+        }
+    }
+    faults::loaded("hints", space.hints);
+    let high = space.message[MU_WORDS..].chunks_exact_mut(size.high_words());
+    for (i, (high, hints)) in high.zip(space.hints.chunks_exact(HINT_WORDS)).enumerate() {
+        // Again: a hint made from a wrong coefficient would be verified with it.
+        let product = polynomial(space.product, i);
+        kernels.inverse(space.plain, product, space.space, space.scratch);
+        kernels.use_hint(high, hints, space.plain, space.scratch);
+    }
+    space.rest();
     lanes.hash_commitment(space);
 
-    for (lane, &place) in places.iter().enumerate() {
+    for ((lane, &place), packed) in places.iter().enumerate().zip(packed) {
         let progress = &mut group[place];
         let candidate = progress.found.pop_front();
         let mut signature = candidate.expect("the request is ready").signature;
@@ -336,37 +375,11 @@ fn complete<const L: usize>(
         let hash = column::<RATE, L>(space.state, lane).map(u64::to_le_bytes);
         if space.bad[0][lane] != 0 || hash.as_flattened()[..hash_len] != signature[..hash_len] {
             progress.result = Some(Err(SignError::Fault));
-            continue;
-        }
-        let weight: u32 = space.hints.iter().map(|word| word[lane].count_ones()).sum();
-        if weight as usize <= size.omega() {
-            encode_hints(size, space.hints, lane, &mut signature);
+        } else if let Some(packed) = packed {
+            signature.extend(packed);
             progress.result = Some(Ok(signature));
         }
     }
-}
-
-/// `HintBitPack` (algorithm 20), at the end of a signature.
-fn encode_hints<const L: usize>(
-    size: Size,
-    hints: &[[u64; L]],
-    lane: usize,
-    signature: &mut Vec<u8>,
-) {
-    let from = signature.len();
-    let mut ends = Vec::with_capacity(hints.len() / HINT_WORDS);
-    for words in hints.chunks_exact(HINT_WORDS) {
-        for (word, first) in words.iter().zip((0..).step_by(64)) {
-            let mut rest = word[lane];
-            while rest != 0 {
-                signature.push(first + rest.trailing_zeros() as u8);
-                rest &= rest - 1;
-            }
-        }
-        ends.push((signature.len() - from) as u8);
-    }
-    signature.resize(from + size.omega(), 0);
-    signature.extend(ends);
 }
 
 /// Where `K` and the hash of the public key stand in an expanded key (algorithm 24).
@@ -379,6 +392,8 @@ const MAX_ATTEMPTS: usize = 814;
 
 #[cfg(test)]
 mod tests {
+    use super::super::lanes::Kind;
+    use super::super::size::Size;
     use super::*;
 
     /// What would let a fault out: a response, a challenge or a commitment that is another than was
@@ -390,7 +405,7 @@ mod tests {
             return;
         };
         for size in Size::ALL {
-            let lanes = Lanes::zmm(token, size);
+            let lanes = Pass::zmm(token, Kind::signing(size));
             let key = PrivateKey::from_seed(size, &[1; 32]).unwrap();
             let jobs: Vec<_> = (0..8)
                 .map(|i| Job {
@@ -408,19 +423,19 @@ mod tests {
                 |candidate, _| candidate.high[5] ^= 1 << 12,
             ];
             for (faulty, fault) in (0..8).zip(faults.into_iter().cycle()) {
-                let found = lanes.with_space(|space| {
-                    let mut group = start(&lanes, space, &jobs, 0);
+                let found = lanes.with_space(|lanes, space| {
+                    let mut group = start(lanes, space, &jobs, 0);
                     for place in 0..8 {
                         while group[place].found.is_empty() {
                             let first = group[place].attempts;
                             group[place].attempts += 8;
                             let tries = std::array::from_fn(|lane| (place, first + lane));
-                            attempt(&lanes, space, prepared, &mut group, tries);
+                            attempt(lanes, space, prepared, &mut group, tries);
                         }
                     }
                     fault(&mut group[faulty].found[0], size);
                     let places: Vec<_> = (0..8).collect();
-                    complete(&lanes, space, prepared, &mut group, &places);
+                    complete(lanes, space, prepared, &jobs, &mut group, &places);
                     group
                         .into_iter()
                         .map(|progress| progress.result)
@@ -447,7 +462,7 @@ mod tests {
             eprintln!("SKIP: no AVX-512 IFMA");
             return;
         };
-        let lanes = Lanes::zmm(token, Size::MlDsa65);
+        let lanes = Pass::zmm(token, Kind::signing(Size::MlDsa65));
         let good = PrivateKey::from_seed(Size::MlDsa65, &[1; 32]).unwrap();
         for damage in [
             (|prepared| prepared.matrix[1000] ^= 1) as fn(&mut Prepared),

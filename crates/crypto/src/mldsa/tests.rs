@@ -1,11 +1,11 @@
 //! Keys and whole operations, against Wycheproof's vectors and against aws-lc-rs.
 
-use super::lanes::Lanes;
-use super::request::Message;
+use super::lanes::{Kind, Pass};
+use super::message::Message;
 use super::sign::{Job, sign};
 use super::verify::{Claim, verify};
 use super::*;
-use crate::{Backend, Work};
+use crate::{Backend, Operation};
 use pkcs8::der::Encode;
 use pkcs8::der::asn1::{ContextSpecific, OctetString};
 use rustls_pki_types::PrivateKeyDer;
@@ -50,14 +50,18 @@ fn wycheproof_verification() {
             let request = VerifyRequest::new(&vector.key, &vector.message, &vector.signature);
             assert_eq!(alone.alone(&request).is_ok(), vector.valid, "{size}");
         }
-        check_verification(&Lanes::<4>::model(size), &vectors[..8], 1);
+        check_verification(
+            &Pass::<4>::model(Kind::verification(size)),
+            &vectors[..8],
+            1,
+        );
         if let Some(token) = Avx512Ifma::detect() {
-            check_verification(&Lanes::zmm(token, size), &vectors, 8);
+            check_verification(&Pass::zmm(token, Kind::verification(size)), &vectors, 8);
         } else {
             eprintln!("SKIP: no AVX-512 IFMA");
         }
         if let Some(token) = Avx512IfmaVl::detect() {
-            check_verification(&Lanes::ymm(token, size), &vectors, 4);
+            check_verification(&Pass::ymm(token, Kind::verification(size)), &vectors, 4);
         } else {
             eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL");
         }
@@ -65,7 +69,7 @@ fn wycheproof_verification() {
 }
 
 /// Valid and invalid signatures of many keys side by side, each in so many lanes.
-fn check_verification<const L: usize>(lanes: &Lanes<L>, vectors: &[Verifiable], positions: usize) {
+fn check_verification<const L: usize>(lanes: &Pass<L>, vectors: &[Verifiable], positions: usize) {
     for from in 0..positions {
         let (tail, head) = vectors.split_at(from);
         let vectors: Vec<&Verifiable> = head.iter().chain(tail).collect();
@@ -152,23 +156,31 @@ fn wycheproof_signatures() {
         let vectors = signing_vectors(size);
         assert!(vectors.len() > 100, "{}", vectors.len());
         // Those with few attempts: the model is slow.
-        check_signing(&Lanes::<4>::model(size), &vectors[..2], &[2]);
+        check_signing(&Pass::<4>::model(Kind::signing(size)), &vectors[..2], &[2]);
         if let Some(token) = Avx512Ifma::detect() {
-            check_signing(&Lanes::zmm(token, size), &vectors, &[1, 3, 8, 1000]);
+            check_signing(
+                &Pass::zmm(token, Kind::signing(size)),
+                &vectors,
+                &[1, 3, 8, 1000],
+            );
         } else {
             eprintln!("SKIP: no AVX-512 IFMA");
         }
         if let Some(token) = Avx512IfmaVl::detect() {
-            check_signing(&Lanes::ymm(token, size), &vectors, &[1, 4, 1000]);
+            check_signing(
+                &Pass::ymm(token, Kind::signing(size)),
+                &vectors,
+                &[1, 4, 1000],
+            );
         } else {
             eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL");
         }
     }
 }
 
-/// So many requests at a time, of whatever keys: whoever shares the pass, and however many
-/// attempts run ahead, the signature is the one of the standard.
-fn check_signing<const L: usize>(lanes: &Lanes<L>, vectors: &[Signable], at_a_time: &[usize]) {
+/// `at_a_time` requests share a pass, with different keys. The signature is the one of the standard,
+/// with any neighbours and any number of attempts that run ahead.
+fn check_signing<const L: usize>(lanes: &Pass<L>, vectors: &[Signable], at_a_time: &[usize]) {
     for &count in at_a_time {
         for vectors in vectors.chunks(count) {
             let jobs: Vec<_> = vectors.iter().map(Signable::job).collect();

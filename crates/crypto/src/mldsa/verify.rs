@@ -4,10 +4,12 @@
 //! The matrix of each key is expanded row by row into a lane, which is most of the work; nothing is
 //! kept of a key that may never come again. All this is public: time may depend on it.
 
-use super::Size;
+use super::hints::{self, HINT_WORDS};
 use super::key::PublicKey;
-use super::lanes::{HINT_WORDS, Lanes, MU_WORDS, Space, column, polynomial_mut, set};
-use super::request::{Message, VerifyError};
+use super::lanes::{Lanes, MU_WORDS, Pass, Space, column, polynomial_mut, set};
+use super::message::Message;
+use super::request::VerifyError;
+use super::size::Size;
 use widelane_lanes::MlDsa as Constants;
 
 /// A signature to be verified in lanes.
@@ -20,14 +22,14 @@ pub(super) struct Claim<'a> {
 
 /// Verifies every signature, one result each.
 pub(super) fn verify<const L: usize>(
-    lanes: &Lanes<L>,
+    passes: &Pass<L>,
     claims: &[Claim<'_>],
 ) -> Vec<Result<(), VerifyError>> {
     let mut results = vec![Err(VerifyError::Invalid); claims.len()];
     // What cannot be decoded takes no lane.
     let mut decoded = Vec::with_capacity(claims.len());
     for (place, claim) in claims.iter().enumerate() {
-        match decode(lanes.size, claim.signature) {
+        match decode(passes.family.size, claim.signature) {
             Ok(signature) => decoded.push((place, claim, signature)),
             Err(error) => results[place] = Err(error),
         }
@@ -37,7 +39,7 @@ pub(super) fn verify<const L: usize>(
             let (_, claim, signature) = some.get(lane).unwrap_or(&some[0]);
             (*claim, signature)
         });
-        let valid = lanes.with_public_space(|space| pass(lanes, space, inputs));
+        let valid = passes.with_space(|lanes, space| pass(lanes, space, inputs));
         for (&(place, ..), valid) in some.iter().zip(valid) {
             if valid {
                 results[place] = Ok(());
@@ -65,37 +67,12 @@ fn decode(size: Size, signature: &[u8]) -> Result<Signature<'_>, VerifyError> {
     }
     let (hash, rest) = signature.split_at(size.challenge_len());
     let shape = size.shape();
-    let (response, hints) = rest.split_at(shape.columns * size.response_words() * 8);
+    let (response, packed) = rest.split_at(shape.columns * size.response_words() * 8);
     Ok(Signature {
         hash,
         response,
-        hints: decode_hints(size, hints).ok_or(VerifyError::Invalid)?,
+        hints: hints::decode(size, packed).ok_or(VerifyError::Invalid)?,
     })
-}
-
-/// `HintBitUnpack` (algorithm 21): nothing if the encoding is not the only one of its hints.
-fn decode_hints(size: Size, bytes: &[u8]) -> Option<Vec<u64>> {
-    let (places, ends) = bytes.split_at(size.omega());
-    let mut hints = vec![0; ends.len() * HINT_WORDS];
-    let mut from = 0;
-    for (words, &end) in hints.chunks_exact_mut(HINT_WORDS).zip(ends) {
-        // Step 4.
-        let end = usize::from(end);
-        let places = (from <= end).then(|| places.get(from..end)).flatten()?;
-        // Step 9.
-        if !places.is_sorted_by(|a, b| a < b) {
-            return None;
-        }
-        for &place in places {
-            words[usize::from(place) / 64] |= 1 << (place % 64);
-        }
-        from = end;
-    }
-    // Steps 16 to 18.
-    places[from..]
-        .iter()
-        .all(|&place| place == 0)
-        .then_some(hints)
 }
 
 /// Whether each lane's signature is valid.

@@ -1,21 +1,23 @@
-//! The two kinds of work: signing and verification, of one size on one backend.
+//! The two operations: signing and verification, of one size on one backend.
 
-use super::Size;
 use super::key::{PrivateKey, PublicKey};
-use super::lanes::Lanes;
+use super::lanes::Kind;
+use super::message::Message;
 use super::request::{SignError, SignRequest, VerifyError, VerifyRequest};
-use super::sign::sign;
-use super::verify::verify;
-use crate::{Backend, BackendUnavailable, Work};
+use super::sign::{Job, sign};
+use super::size::Size;
+use super::verify::{Claim, verify};
+use crate::operation::requests;
+use crate::passes::{Passes, with_pass};
+use crate::{Backend, BackendUnavailable, Operation};
 use aws_lc_rs::rand;
 use std::sync::OnceLock;
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 
 /// Answers [`SignRequest`]s of one size.
 #[derive(Debug)]
 pub struct Signing {
     size: Size,
-    lanes: AnyLanes,
+    passes: Passes<Kind>,
 }
 
 impl Signing {
@@ -25,14 +27,18 @@ impl Signing {
     ///
     /// When this machine cannot run the backend.
     pub fn new(size: Size, backend: Backend) -> Result<Self, BackendUnavailable> {
-        let lanes = AnyLanes::new(size, backend)?;
-        Ok(Self { size, lanes })
+        let passes = Passes::new(backend, Kind::signing(size))?;
+        Ok(Self { size, passes })
     }
 }
 
-impl Work for Signing {
+requests! {
+    SignRequest => Vec<u8>, SignError;
+    VerifyRequest => (), VerifyError;
+}
+
+impl Operation for Signing {
     type Request = SignRequest;
-    type Output = Result<Vec<u8>, SignError>;
 
     fn name(&self) -> &'static str {
         match self.size {
@@ -43,31 +49,31 @@ impl Work for Signing {
     }
 
     fn lanes(&self) -> usize {
-        self.lanes.count()
+        self.passes.lanes()
     }
 
     fn takes(&self, request: &SignRequest) -> bool {
         request.key().size() == self.size
     }
 
-    fn pass(&self, requests: &[SignRequest]) -> Vec<Self::Output> {
-        if let AnyLanes::None = self.lanes {
+    fn pass(&self, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
+        if let Passes::None = self.passes {
             return requests.iter().map(|request| self.alone(request)).collect();
         }
         let mut random = vec![[0; 32]; requests.len()];
         if rand::fill(random.as_flattened_mut()).is_err() {
             return vec![Err(SignError::Random); requests.len()];
         }
-        let jobs = requests.iter().zip(random);
-        let jobs: Vec<_> = jobs.map(|(request, random)| request.job(random)).collect();
-        match &self.lanes {
-            AnyLanes::None => Vec::new(),
-            AnyLanes::Ymm(lanes) => sign(lanes, &jobs),
-            AnyLanes::Zmm(lanes) => sign(lanes, &jobs),
-        }
+        let jobs = requests.iter().zip(random).map(|(request, random)| Job {
+            key: request.key(),
+            message: Message::plain(request.message()),
+            random,
+        });
+        let jobs: Vec<_> = jobs.collect();
+        with_pass!(&self.passes, pass => sign(pass, &jobs), else Vec::new())
     }
 
-    fn alone(&self, request: &SignRequest) -> Self::Output {
+    fn alone(&self, request: &SignRequest) -> Result<Vec<u8>, SignError> {
         request.sign_alone()
     }
 
@@ -80,7 +86,7 @@ impl Work for Signing {
 #[derive(Debug)]
 pub struct Verification {
     size: Size,
-    lanes: AnyLanes,
+    passes: Passes<Kind>,
 }
 
 impl Verification {
@@ -90,14 +96,13 @@ impl Verification {
     ///
     /// When this machine cannot run the backend.
     pub fn new(size: Size, backend: Backend) -> Result<Self, BackendUnavailable> {
-        let lanes = AnyLanes::new(size, backend)?;
-        Ok(Self { size, lanes })
+        let passes = Passes::new(backend, Kind::verification(size))?;
+        Ok(Self { size, passes })
     }
 }
 
-impl Work for Verification {
+impl Operation for Verification {
     type Request = VerifyRequest;
-    type Output = Result<(), VerifyError>;
 
     fn name(&self) -> &'static str {
         match self.size {
@@ -108,28 +113,26 @@ impl Work for Verification {
     }
 
     fn lanes(&self) -> usize {
-        self.lanes.count()
+        self.passes.lanes()
     }
 
     fn takes(&self, request: &VerifyRequest) -> bool {
         request.key().size() == self.size
     }
 
-    fn pass(&self, requests: &[VerifyRequest]) -> Vec<Self::Output> {
-        let claims = || {
-            requests
-                .iter()
-                .map(VerifyRequest::claim)
-                .collect::<Vec<_>>()
-        };
-        match &self.lanes {
-            AnyLanes::None => requests.iter().map(|request| self.alone(request)).collect(),
-            AnyLanes::Ymm(lanes) => verify(lanes, &claims()),
-            AnyLanes::Zmm(lanes) => verify(lanes, &claims()),
-        }
+    fn pass(&self, requests: &[VerifyRequest]) -> Vec<Result<(), VerifyError>> {
+        let claims = requests.iter().map(|request| Claim {
+            key: request.key(),
+            message: Message::plain(request.message()),
+            signature: request.signature(),
+        });
+        let claims: Vec<_> = claims.collect();
+        with_pass!(&self.passes, pass => verify(pass, &claims), else {
+            requests.iter().map(|request| self.alone(request)).collect()
+        })
     }
 
-    fn alone(&self, request: &VerifyRequest) -> Self::Output {
+    fn alone(&self, request: &VerifyRequest) -> Result<(), VerifyError> {
         request.verify_alone()
     }
 
@@ -145,39 +148,6 @@ impl Work for Verification {
         let key = PublicKey::from_bytes(self.size, key.public_key().as_bytes());
         let key = key.expect("the bytes of a key");
         VerifyRequest::new(&key, &SPECIMEN_MESSAGE, signature)
-    }
-}
-
-/// The lanes of a backend.
-#[derive(Debug)]
-enum AnyLanes {
-    None,
-    Ymm(Box<Lanes<4>>),
-    Zmm(Box<Lanes<8>>),
-}
-
-impl AnyLanes {
-    fn new(size: Size, backend: Backend) -> Result<Self, BackendUnavailable> {
-        let missing = BackendUnavailable { backend };
-        Ok(match backend {
-            Backend::AwsLc => Self::None,
-            Backend::Avx512Ifma256 => {
-                let token = Avx512IfmaVl::detect().ok_or(missing)?;
-                Self::Ymm(Box::new(Lanes::ymm(token, size)))
-            }
-            Backend::Avx512Ifma => {
-                let token = Avx512Ifma::detect().ok_or(missing)?;
-                Self::Zmm(Box::new(Lanes::zmm(token, size)))
-            }
-        })
-    }
-
-    fn count(&self) -> usize {
-        match self {
-            Self::None => 1,
-            Self::Ymm(_) => 4,
-            Self::Zmm(_) => 8,
-        }
     }
 }
 

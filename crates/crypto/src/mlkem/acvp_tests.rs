@@ -1,12 +1,11 @@
-//! Vectors of NIST's validation server (ACVP), and those of CCTV for what hardly ever happens.
+//! Vectors of NIST's validation server (ACVP), and vectors of CCTV for rare events.
 //!
-//! The crate fips203 has copies of both in its package. Passes have every number of requests.
+//! Passes have every number of requests.
 
 use super::tests::{passes, windows};
 use super::{DecapsulationKey, Size};
 use crate::acvp::{self, bytes};
 use serde_json::Value;
-use std::collections::HashMap;
 
 #[test]
 fn keys_from_seeds() {
@@ -60,16 +59,17 @@ fn decapsulations() {
 #[test]
 fn unlucky_matrices() {
     for size in Size::ALL {
-        let unlucky = cctv("unluckysample", size);
+        let unlucky = acvp::cctv(&format!("unluckysample-{size}"));
         let (_, neighbour) = &of_function("encapsulation", size)[0];
         let tests = [
             ["ek", "m", "c", "K"].map(|part| unlucky[part].clone()),
             ["ek", "m", "c", "k"].map(|part| bytes(&neighbour[part])),
         ];
         check_encapsulation(size, &tests);
+        let (group, neighbour) = &of_function("decapsulation", size)[0];
         let tests = [
             ["dk", "c", "K"].map(|part| unlucky[part].clone()),
-            ["dk", "c", "k"].map(|part| bytes(&neighbour[part])),
+            [&group["dk"], &neighbour["c"], &neighbour["k"]].map(bytes),
         ];
         check_decapsulation(size, &tests);
     }
@@ -79,7 +79,7 @@ fn unlucky_matrices() {
 #[test]
 fn comparisons_go_on_behind_zeros() {
     for size in Size::ALL {
-        let vector = cctv("strcmp", size);
+        let vector = acvp::cctv(&format!("strcmp-{size}"));
         check_decapsulation(size, &[["dk", "c", "K"].map(|part| vector[part].clone())]);
     }
 }
@@ -132,7 +132,7 @@ fn check_decapsulation(size: Size, tests: &[[Vec<u8>; 3]]) {
 
 /// The tests of a size, each behind its group.
 fn vectors(mode: &str, size: Size) -> Vec<(Value, Value)> {
-    let all = acvp::vectors("fips203", &format!("ML-KEM-{mode}-FIPS203"));
+    let all = acvp::vectors(&format!("ML-KEM-{mode}-FIPS203"));
     let of_size = |(group, _): &(Value, Value)| group["parameterSet"] == size.to_string();
     all.into_iter().filter(of_size).collect()
 }
@@ -141,15 +141,4 @@ fn of_function(function: &str, size: Size) -> Vec<(Value, Value)> {
     let mut tests = vectors("encapDecap", size);
     tests.retain(|(group, _)| group["function"] == function);
     tests
-}
-
-/// The values of a vector, by name.
-fn cctv(kind: &str, size: Size) -> HashMap<String, Vec<u8>> {
-    let file = format!("tests/cctv_vectors/ML-KEM/{kind}/{size}.txt");
-    let text = std::fs::read_to_string(acvp::source("fips203").join(file));
-    let text = text.expect("the package has the vectors");
-    let lines = text.lines().filter_map(|line| line.split_once(" = "));
-    lines
-        .map(|(name, hex)| (name.to_owned(), bytes(&Value::from(hex))))
-        .collect()
 }

@@ -5,7 +5,7 @@
 //! matrix, and beside them the one long message that does not depend on them; then the noise. What
 //! becomes of the streams is then put back into the lanes of the requests.
 
-use super::pass::{POLYNOMIAL, Pass, STATE, Work};
+use super::lanes::{Lanes, POLYNOMIAL, STATE, Work};
 use std::ops::Range;
 use widelane_kernels::{MlKem, Sponge};
 
@@ -18,7 +18,7 @@ pub(super) enum Digest {
     Ciphertext,
 }
 
-impl<const L: usize> Pass<L> {
+impl<const L: usize> Lanes<L> {
     /// What does not depend on anything but the input: `digest`, and if the requests are few, all
     /// entries of the matrix, for [`sample_row`](Self::sample_row) to take from.
     pub(super) fn prepare(&self, w: &mut Work<'_, L>, digest: Option<Digest>) {

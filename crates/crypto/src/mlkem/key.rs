@@ -1,7 +1,9 @@
 //! Decapsulation keys: their forms, and the check of what is loaded.
 
-use super::pass::{Pass, Passes};
-use super::{SEED_LEN, Size};
+use super::lanes::Pass;
+use super::parts::Parts;
+use super::pass::Passes;
+use super::size::{SEED_LEN, Size};
 use crate::AgreeError;
 use aws_lc_rs::{digest, kem};
 use std::fmt;
@@ -81,7 +83,7 @@ impl DecapsulationKey {
     ) -> Result<Self, aws_lc_rs::error::Unspecified> {
         let expanded = Zeroizing::new(key.key_bytes()?.as_ref().to_vec());
         let this = Self::trusted(size, expanded, None);
-        // Nobody else has the key yet, so that this sets it.
+        // No other thread has the key yet, so this sets it.
         let _ = this.inner.aws_lc.set(key);
         Ok(this)
     }
@@ -162,34 +164,4 @@ struct Inner {
     expanded: Zeroizing<Vec<u8>>,
     seed: Option<Zeroizing<[u8; SEED_LEN]>>,
     aws_lc: OnceLock<kem::DecapsulationKey>,
-}
-
-/// What an expanded key consists of (FIPS 203, algorithm 16, line 3).
-#[derive(Clone, Copy)]
-pub(super) struct Parts<'a> {
-    /// The vector s, in 12 bits a coefficient.
-    pub(super) secret: &'a [u8],
-    pub(super) encapsulation_key: &'a [u8],
-    /// `H(ek)`.
-    pub(super) hash: &'a [u8],
-    /// For implicit rejection.
-    pub(super) z: &'a [u8],
-}
-
-impl<'a> Parts<'a> {
-    /// # Panics
-    ///
-    /// If the key has another length than its size says.
-    fn new(size: Size, expanded: &'a [u8]) -> Self {
-        assert_eq!(expanded.len(), size.decapsulation_key_len());
-        let (secret, rest) = expanded.split_at(384 * size.rank());
-        let (encapsulation_key, rest) = rest.split_at(size.encapsulation_key_len());
-        let (hash, z) = rest.split_at(32);
-        Self {
-            secret,
-            encapsulation_key,
-            hash,
-            z,
-        }
-    }
 }

@@ -9,14 +9,13 @@
 //! the seed rho and on nothing else, and rho is public.
 
 use super::hashing::Digest;
-use super::{Size, key::Parts};
+use super::lanes::{ENCODED, Lanes, POLYNOMIAL, Pass, Work};
+use super::parts::Parts;
 use crate::Shared;
-use std::sync::{Mutex, PoisonError};
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_kernels::{Arena, Keccak, MlKem, Sponge, wipe_registers};
+use widelane_kernels::Sponge;
 use zeroize::Zeroizing;
 
-/// Passes of one size, whatever the number of lanes.
+/// Passes of one size, in any number of lanes.
 pub(super) trait Passes: std::fmt::Debug + Send + Sync {
     /// Requests in a full pass.
     fn lanes(&self) -> usize;
@@ -46,34 +45,8 @@ pub(super) trait Passes: std::fmt::Debug + Send + Sync {
     fn decapsulate(&self, requests: &[(Parts<'_>, &[u8])]) -> Vec<Shared>;
 }
 
-/// Runs passes for one size.
-#[derive(Debug)]
-pub(super) struct Pass<const L: usize> {
-    pub(super) size: Size,
-    pub(super) kernels: MlKem<L>,
-    pub(super) keccak: Keccak<L>,
-    /// Present where the kernels run in vector registers, to wipe those.
-    registers: Option<Avx512Ifma>,
-    /// Memory of passes that are not running.
-    arenas: Mutex<Vec<Arena<L>>>,
-}
-
 /// A ciphertext and its secret; [`None`] where the encapsulation key is not reduced modulo q.
 pub(super) type Encapsulated = Option<(Vec<u8>, Shared)>;
-
-impl Pass<8> {
-    pub(super) fn zmm(token: Avx512Ifma, size: Size) -> Self {
-        let kernels = MlKem::zmm(token, size.rank());
-        Self::new(size, kernels, Keccak::zmm(token), Some(token))
-    }
-}
-
-impl Pass<4> {
-    pub(super) fn ymm(token: Avx512IfmaVl, size: Size) -> Self {
-        let kernels = MlKem::ymm(token, size.rank());
-        Self::new(size, kernels, Keccak::ymm(token), Some(token.zmm()))
-    }
-}
 
 impl<const L: usize> Passes for Pass<L> {
     fn lanes(&self) -> usize {
@@ -81,38 +54,40 @@ impl<const L: usize> Passes for Pass<L> {
     }
 
     fn keygen(&self, seeds: &[[u8; 64]]) -> Vec<Zeroizing<Vec<u8>>> {
-        self.with_memory(seeds.len(), |mut w| {
+        self.with_memory(seeds.len(), |lanes, mut w| {
             // Algorithm 13, line 1: (rho, sigma) := G(d || k).
             for (lane, seed) in seeds.iter().enumerate() {
                 set(&mut w.state[..4], lane, &seed[..32]);
             }
-            w.state[4] = [self.size.rank() as u64; L];
+            w.state[4] = [lanes.size.rank() as u64; L];
             Sponge::Sha3_512.pad(w.state, 33);
-            self.keccak.permute(w.state, w.scratch);
+            lanes.keccak.permute(w.state, w.scratch);
             w.rho.copy_from_slice(&w.state[..4]);
             w.random.copy_from_slice(&w.state[4..8]);
-            self.prepare(&mut w, None);
+            lanes.prepare(&mut w, None);
             // Lines 8 to 17: s, e, and their transforms.
-            let rank = self.size.rank();
-            self.noises(&mut w, 2 * rank, 0);
+            let rank = lanes.size.rank();
+            lanes.noises(&mut w, 2 * rank, 0);
             // Line 18: t := A s + e; line 19, ByteEncode_12.
             for i in 0..rank {
-                self.sample_row(&mut w, |j| [j, i]);
+                lanes.sample_row(&mut w, |j| [j, i]);
                 let (s, e) = w.noise.split_at(rank * POLYNOMIAL);
                 let e = &e[i * POLYNOMIAL..][..POLYNOMIAL];
-                self.kernels
+                lanes
+                    .kernels
                     .product(w.sum, w.row, &s[..rank * POLYNOMIAL], w.scratch);
                 let words = &mut w.public[i * ENCODED..][..ENCODED];
-                self.kernels.encode_sum(words, e, w.sum, w.scratch);
+                lanes.kernels.encode_sum(words, e, w.sum, w.scratch);
                 let words = &mut w.secret[i * ENCODED..][..ENCODED];
                 let s = &s[i * POLYNOMIAL..][..POLYNOMIAL];
-                self.kernels.encode(words, s, w.scratch);
+                lanes.kernels.encode(words, s, w.scratch);
             }
             w.public[rank * ENCODED..].copy_from_slice(w.rho);
             // Algorithm 16, line 3: dk := (dk_PKE || ek || H(ek) || z).
-            self.hash(&mut w, Digest::Key);
+            lanes.hash(&mut w, Digest::Key);
             let key = |(lane, seed): (usize, &[u8; 64])| {
-                let mut key = Zeroizing::new(Vec::with_capacity(self.size.decapsulation_key_len()));
+                let mut key =
+                    Zeroizing::new(Vec::with_capacity(lanes.size.decapsulation_key_len()));
                 for words in [&*w.secret, &*w.public, &*w.hash] {
                     append(&mut key, words, lane);
                 }
@@ -124,19 +99,19 @@ impl<const L: usize> Passes for Pass<L> {
     }
 
     fn encapsulate(&self, requests: &[(&[u8], &[u8; 32])]) -> Vec<Encapsulated> {
-        self.with_memory(requests.len(), |mut w| {
+        self.with_memory(requests.len(), |lanes, mut w| {
             for (lane, (key, m)) in requests.iter().enumerate() {
                 set(w.public, lane, key);
                 set(w.message, lane, *m);
             }
-            self.take_rho(&mut w);
+            lanes.take_rho(&mut w);
             // Line 1: (K, r) := G(m || H(ek)).
-            self.prepare(&mut w, Some(Digest::Key));
-            self.derive(&mut w);
-            self.encrypt(&mut w);
+            lanes.prepare(&mut w, Some(Digest::Key));
+            lanes.derive(&mut w);
+            lanes.encrypt(&mut w);
             let answer = |lane| {
                 (w.bad[0][lane] == 0).then(|| {
-                    let mut ciphertext = Vec::with_capacity(self.size.ciphertext_len());
+                    let mut ciphertext = Vec::with_capacity(lanes.size.ciphertext_len());
                     append(&mut ciphertext, w.ours, lane);
                     (ciphertext, shared(w.shared, lane))
                 })
@@ -146,8 +121,8 @@ impl<const L: usize> Passes for Pass<L> {
     }
 
     fn decapsulate(&self, requests: &[(Parts<'_>, &[u8])]) -> Vec<Shared> {
-        self.with_memory(requests.len(), |mut w| {
-            let rank = self.size.rank();
+        self.with_memory(requests.len(), |lanes, mut w| {
+            let rank = lanes.size.rank();
             // Lines 1 to 4.
             for (lane, (key, ciphertext)) in requests.iter().enumerate() {
                 set(w.secret, lane, key.secret);
@@ -157,32 +132,33 @@ impl<const L: usize> Passes for Pass<L> {
                 set(z, lane, key.z);
                 set(theirs, lane, ciphertext);
             }
-            self.take_rho(&mut w);
+            lanes.take_rho(&mut w);
             // Line 7: K~ := J(z || c).
-            self.prepare(&mut w, Some(Digest::Ciphertext));
+            lanes.prepare(&mut w, Some(Digest::Ciphertext));
             // Line 5, algorithm 15: m' := v' - NTT^-1(s . NTT(u')).
-            let u_words = self.kernels.u_words();
+            let u_words = lanes.kernels.u_words();
             let (u, v) = w.theirs[4..].split_at(rank * u_words);
             let parts = u.chunks_exact(u_words).zip(w.secret.chunks_exact(ENCODED));
             let polys = w.noise.chunks_exact_mut(POLYNOMIAL);
             let rows = w.row.chunks_exact_mut(POLYNOMIAL);
             for (((u, s), poly), row) in parts.zip(polys).zip(rows) {
-                self.kernels.decompress_u(poly, u, w.scratch);
-                self.kernels.ntt(poly, w.scratch);
-                self.kernels.decode(row, w.bad, s, w.scratch);
+                lanes.kernels.decompress_u(poly, u, w.scratch);
+                lanes.kernels.ntt(poly, w.scratch);
+                lanes.kernels.decode(row, w.bad, s, w.scratch);
             }
             let u = &w.noise[..rank * POLYNOMIAL];
-            self.kernels.product(w.sum, w.row, u, w.scratch);
-            self.kernels.inverse_ntt(w.sum, w.scratch);
-            self.kernels.decompress_v(w.rows, v, w.scratch);
-            self.kernels.recover(w.message, w.rows, w.sum, w.scratch);
+            lanes.kernels.product(w.sum, w.row, u, w.scratch);
+            lanes.kernels.inverse_ntt(w.sum, w.scratch);
+            lanes.kernels.decompress_v(w.rows, v, w.scratch);
+            lanes.kernels.recover(w.message, w.rows, w.sum, w.scratch);
             // Line 6: (K', r') := G(m' || h).
-            self.derive(&mut w);
+            lanes.derive(&mut w);
             // Lines 8 to 12: c' := K-PKE.Encrypt(ek, m', r'), and K~ where c and c' differ.
-            self.encrypt(&mut w);
+            lanes.encrypt(&mut w);
             let ciphertexts = [&*w.ours, &w.theirs[4..]];
             let chosen = &mut w.state[..4];
-            self.kernels
+            lanes
+                .kernels
                 .choose(chosen, ciphertexts, w.shared, w.rejected, w.scratch);
             (0..requests.len())
                 .map(|lane| shared(chosen, lane))
@@ -192,26 +168,15 @@ impl<const L: usize> Passes for Pass<L> {
 }
 
 impl<const L: usize> Pass<L> {
-    /// The same in portable Rust: the oracle, and for keys that are loaded once.
-    pub(super) fn model(size: Size) -> Self {
-        Self::new(size, MlKem::model(size.rank()), Keccak::model(), None)
+    /// Runs a pass on memory for so many requests.
+    fn with_memory<T>(&self, requests: usize, pass: impl FnOnce(&Lanes<L>, Work<'_, L>) -> T) -> T {
+        assert!((1..=L).contains(&requests), "{requests} requests");
+        let lanes = &self.kernels;
+        self.run(|space| pass(lanes, Work::new(lanes, space.arena.vectors(), requests)))
     }
+}
 
-    fn new(
-        size: Size,
-        kernels: MlKem<L>,
-        keccak: Keccak<L>,
-        registers: Option<Avx512Ifma>,
-    ) -> Self {
-        Self {
-            size,
-            kernels,
-            keccak,
-            registers,
-            arenas: Mutex::default(),
-        }
-    }
-
+impl<const L: usize> Lanes<L> {
     /// `rho`, the last part of the encapsulation key in `public`.
     fn take_rho(&self, w: &mut Work<'_, L>) {
         w.rho
@@ -251,165 +216,6 @@ impl<const L: usize> Pass<L> {
         self.kernels
             .compress_v(words, w.sum, error, w.rows, w.scratch);
     }
-
-    /// Runs `f` on memory for so many requests. It is zero but for the matrix, and wiped afterwards
-    /// but for the matrix, as are the registers.
-    fn with_memory<T>(&self, requests: usize, f: impl FnOnce(Work<'_, L>) -> T) -> T {
-        assert!((1..=L).contains(&requests), "{requests} requests");
-        let lock = || self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut arena = lock()
-            .pop()
-            .unwrap_or_else(|| Arena::new(Work::<L>::len(self)));
-        let result = f(Work::new(self, arena.vectors(), requests));
-        let secret = Work::<L>::len(self) - Work::<L>::matrix_len(self);
-        arena.vectors()[..secret].fill([0; L]);
-        if let Some(token) = self.registers {
-            wipe_registers(token);
-        }
-        lock().push(arena);
-        result
-    }
-}
-
-/// The memory of a pass, by name. A polynomial has [`POLYNOMIAL`] vectors, 32 bytes have 4.
-pub(super) struct Work<'a, const L: usize> {
-    /// How many there are: they have the first lanes.
-    pub(super) requests: usize,
-    // Polynomials: `rank` of them, `2 rank + 1`, and one each.
-    pub(super) row: &'a mut [[u64; L]],
-    pub(super) noise: &'a mut [[u64; L]],
-    pub(super) rows: &'a mut [[u64; L]],
-    pub(super) sum: &'a mut [[u64; L]],
-    // States: `2 rank + 1`, and one.
-    pub(super) states: &'a mut [[u64; L]],
-    pub(super) state: &'a mut [[u64; L]],
-    /// A block of a hash.
-    pub(super) block: &'a mut [[u64; L]],
-    /// Random words for a polynomial, where they are more than a block.
-    pub(super) long: &'a mut [[u64; L]],
-    pub(super) candidates: &'a mut [[u64; L]],
-    // Bytes.
-    /// The vector s.
-    pub(super) secret: &'a mut [[u64; L]],
-    /// The encapsulation key.
-    pub(super) public: &'a mut [[u64; L]],
-    /// A ciphertext that we have made.
-    pub(super) ours: &'a mut [[u64; L]],
-    /// z, and a ciphertext that has come.
-    pub(super) theirs: &'a mut [[u64; L]],
-    /// Of 32 bytes.
-    pub(super) rho: &'a mut [[u64; L]],
-    pub(super) random: &'a mut [[u64; L]],
-    pub(super) hash: &'a mut [[u64; L]],
-    pub(super) message: &'a mut [[u64; L]],
-    pub(super) shared: &'a mut [[u64; L]],
-    pub(super) rejected: &'a mut [[u64; L]],
-    /// One vector: other than zero where an encapsulation key is refused.
-    pub(super) bad: &'a mut [[u64; L]],
-    pub(super) scratch: &'a mut [[u64; L]],
-    /// If requests are few, the matrix of each: for each entry a row a lane, as
-    /// [`MlKem::transpose`] takes them. They are public.
-    pub(super) matrix: &'a mut [[u64; L]],
-}
-
-impl<'a, const L: usize> Work<'a, L> {
-    /// Vectors of each part, in order.
-    fn lens(pass: &Pass<L>) -> [usize; 22] {
-        let rank = pass.size.rank();
-        let ciphertext = pass.size.ciphertext_len() / 8;
-        let scratch = pass.kernels.scratch_len().max(pass.keccak.scratch_len());
-        [
-            rank * POLYNOMIAL,
-            (2 * rank + 1) * POLYNOMIAL,
-            POLYNOMIAL,
-            POLYNOMIAL,
-            (2 * rank + 1) * STATE,
-            STATE,
-            Sponge::Sha3_256.rate(),
-            pass.kernels.noise_words(),
-            2 * MlKem::<L>::CANDIDATES + 1,
-            rank * ENCODED,
-            rank * ENCODED + 4,
-            ciphertext,
-            4 + ciphertext,
-            4,
-            4,
-            4,
-            4,
-            4,
-            4,
-            1,
-            scratch,
-            Self::matrix_len(pass),
-        ]
-    }
-
-    fn matrix_len(pass: &Pass<L>) -> usize {
-        pass.size.rank() * pass.size.rank() * POLYNOMIAL
-    }
-
-    fn len(pass: &Pass<L>) -> usize {
-        Self::lens(pass).iter().sum()
-    }
-
-    /// Divides the memory.
-    fn new(pass: &Pass<L>, memory: &'a mut [[u64; L]], requests: usize) -> Self {
-        let mut rest = memory;
-        let mut take = |len: usize| {
-            let (part, after) = std::mem::take(&mut rest).split_at_mut(len);
-            rest = after;
-            part
-        };
-        let [
-            row,
-            noise,
-            rows,
-            sum,
-            states,
-            state,
-            block,
-            long,
-            candidates,
-            secret,
-            public,
-            ours,
-            theirs,
-            rho,
-            random,
-            hash,
-            message,
-            shared,
-            rejected,
-            bad,
-            scratch,
-            matrix,
-        ] = Self::lens(pass).map(&mut take);
-        Self {
-            requests,
-            row,
-            noise,
-            rows,
-            sum,
-            states,
-            state,
-            block,
-            long,
-            candidates,
-            secret,
-            public,
-            ours,
-            theirs,
-            rho,
-            random,
-            hash,
-            message,
-            shared,
-            rejected,
-            bad,
-            scratch,
-            matrix,
-        }
-    }
 }
 
 /// Puts bytes into a lane.
@@ -437,7 +243,3 @@ fn shared<const L: usize>(from: &[[u64; L]], lane: usize) -> Shared {
     }
     Shared::new(&*secret)
 }
-
-pub(super) const POLYNOMIAL: usize = MlKem::<8>::POLYNOMIAL;
-const ENCODED: usize = MlKem::<8>::ENCODED;
-pub(super) const STATE: usize = Keccak::<8>::STATE;

@@ -1,6 +1,7 @@
 //! The three requests, and their answers one by one, from aws-lc-rs.
 
-use super::{DecapsulationKey, Size};
+use super::key::DecapsulationKey;
+use super::size::Size;
 use crate::{AgreeError, Shared};
 use aws_lc_rs::kem;
 

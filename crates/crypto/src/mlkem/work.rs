@@ -1,10 +1,12 @@
-//! The three operations as kinds of work, each of one size on one backend.
+//! The three operations, each of one size on one backend.
 
-use super::pass::{Pass, Passes};
-use super::request::KEY_MODULUS;
-use super::{Decapsulate, DecapsulationKey, Encapsulate, Keygen, SEED_LEN, Size};
-use crate::{AgreeError, Backend, BackendUnavailable, Shared, Work};
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+use super::key::DecapsulationKey;
+use super::pass::Passes;
+use super::request::{Decapsulate, Encapsulate, KEY_MODULUS, Keygen};
+use super::size::{SEED_LEN, Size};
+use crate::operation::requests;
+use crate::passes;
+use crate::{AgreeError, Backend, BackendUnavailable, Operation, Shared};
 use zeroize::Zeroizing;
 
 /// Key generation (FIPS 203, algorithm 19), `mlkem768-keygen` and so on.
@@ -61,9 +63,14 @@ impl Decapsulation {
     }
 }
 
-impl Work for KeyGeneration {
+requests! {
+    Keygen => (DecapsulationKey, Vec<u8>), AgreeError;
+    Encapsulate => (Vec<u8>, Shared), AgreeError;
+    Decapsulate => Shared, AgreeError;
+}
+
+impl Operation for KeyGeneration {
     type Request = Keygen;
-    type Output = Result<(DecapsulationKey, Vec<u8>), AgreeError>;
 
     fn name(&self) -> &'static str {
         match self.code.size {
@@ -81,7 +88,7 @@ impl Work for KeyGeneration {
         request.size == self.code.size
     }
 
-    fn pass(&self, requests: &[Keygen]) -> Vec<Self::Output> {
+    fn pass(&self, requests: &[Keygen]) -> Vec<Result<(DecapsulationKey, Vec<u8>), AgreeError>> {
         let Some(passes) = &self.code.passes else {
             return requests.iter().map(Keygen::alone).collect();
         };
@@ -102,7 +109,7 @@ impl Work for KeyGeneration {
         self.code.answer(requests, |_| Ok(()), keygen)
     }
 
-    fn alone(&self, request: &Keygen) -> Self::Output {
+    fn alone(&self, request: &Keygen) -> Result<(DecapsulationKey, Vec<u8>), AgreeError> {
         request.alone()
     }
 
@@ -113,9 +120,8 @@ impl Work for KeyGeneration {
     }
 }
 
-impl Work for Encapsulation {
+impl Operation for Encapsulation {
     type Request = Encapsulate;
-    type Output = Result<(Vec<u8>, Shared), AgreeError>;
 
     fn name(&self) -> &'static str {
         match self.code.size {
@@ -133,7 +139,7 @@ impl Work for Encapsulation {
         request.size == self.code.size
     }
 
-    fn pass(&self, requests: &[Encapsulate]) -> Vec<Self::Output> {
+    fn pass(&self, requests: &[Encapsulate]) -> Vec<Result<(Vec<u8>, Shared), AgreeError>> {
         let Some(passes) = &self.code.passes else {
             return requests.iter().map(Encapsulate::alone).collect();
         };
@@ -154,7 +160,7 @@ impl Work for Encapsulation {
         self.code.answer(requests, Encapsulate::check, encapsulate)
     }
 
-    fn alone(&self, request: &Encapsulate) -> Self::Output {
+    fn alone(&self, request: &Encapsulate) -> Result<(Vec<u8>, Shared), AgreeError> {
         request.alone()
     }
 
@@ -167,9 +173,8 @@ impl Work for Encapsulation {
     }
 }
 
-impl Work for Decapsulation {
+impl Operation for Decapsulation {
     type Request = Decapsulate;
-    type Output = Result<Shared, AgreeError>;
 
     fn name(&self) -> &'static str {
         match self.code.size {
@@ -187,7 +192,7 @@ impl Work for Decapsulation {
         request.key.size() == self.code.size
     }
 
-    fn pass(&self, requests: &[Decapsulate]) -> Vec<Self::Output> {
+    fn pass(&self, requests: &[Decapsulate]) -> Vec<Result<Shared, AgreeError>> {
         let Some(passes) = &self.code.passes else {
             return requests.iter().map(Decapsulate::alone).collect();
         };
@@ -201,7 +206,7 @@ impl Work for Decapsulation {
         self.code.answer(requests, Decapsulate::check, decapsulate)
     }
 
-    fn alone(&self, request: &Decapsulate) -> Self::Output {
+    fn alone(&self, request: &Decapsulate) -> Result<Shared, AgreeError> {
         request.alone()
     }
 
@@ -225,17 +230,12 @@ struct Code {
 
 impl Code {
     fn new(backend: Backend, size: Size) -> Result<Self, BackendUnavailable> {
-        let unavailable = BackendUnavailable { backend };
-        let passes: Option<Box<dyn Passes>> = match backend {
-            Backend::AwsLc => None,
-            Backend::Avx512Ifma256 => {
-                let token = Avx512IfmaVl::detect().ok_or(unavailable)?;
-                Some(Box::new(Pass::ymm(token, size)))
-            }
-            Backend::Avx512Ifma => {
-                let token = Avx512Ifma::detect().ok_or(unavailable)?;
-                Some(Box::new(Pass::zmm(token, size)))
-            }
+        let passes: Option<Box<dyn Passes>> = match passes::Passes::new(backend, size)? {
+            passes::Passes::None => None,
+            passes::Passes::Ymm(pass) => Some(pass),
+            passes::Passes::Zmm(pass) => Some(pass),
+            #[cfg(test)]
+            passes::Passes::Model(pass) => Some(pass),
         };
         Ok(Self { size, passes })
     }

@@ -117,7 +117,8 @@ pub(crate) type Scalar = Zeroizing<Vec<u8>>;
 
 /// Takes big-endian bytes as a scalar if they are one: of the right length and in `[1, n - 1]`.
 pub(crate) fn scalar(curve: Curve, bytes: &[u8]) -> Option<Scalar> {
-    let fits = bytes.len() == curve.bytes() && is_scalar(curve, bytes);
+    // Public: whether it is a scalar. A number that is none is not used.
+    let fits = bytes.len() == curve.bytes() && crate::secrecy::public(is_scalar(curve, bytes));
     fits.then(|| Zeroizing::new(bytes.to_vec()))
 }
 

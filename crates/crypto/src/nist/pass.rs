@@ -3,14 +3,15 @@
 //! Lanes without a problem repeat the first one's work, and their results are dropped.
 
 use super::Curve;
+use crate::faults;
+use crate::passes::{Family, Memory, Passes, memory};
+use crate::{Backend, BackendUnavailable};
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_kernels::{Arena, NistCurve, NistSpace, wipe_registers};
+use widelane_kernels::{Arena, NistCurve, NistSpace};
 use widelane_lanes::DIGIT_BITS;
 use zeroize::Zeroizing;
-
-use crate::{Backend, BackendUnavailable};
 
 /// Passes of some width. Slices are never longer than [`lanes`](Self::lanes), nor empty; scalars
 /// and coordinates are big-endian bytes of the curve's length.
@@ -88,112 +89,92 @@ pub(crate) fn lanes(
     backend: Backend,
     curve: Curve,
 ) -> Result<Option<Box<dyn Lanes>>, BackendUnavailable> {
-    static YMM: [OnceLock<Arc<NistCurve<4>>>; 2] = [OnceLock::new(), OnceLock::new()];
-    static ZMM: [OnceLock<Arc<NistCurve<8>>>; 2] = [OnceLock::new(), OnceLock::new()];
-    let missing = BackendUnavailable { backend };
-    Ok(match backend {
-        Backend::AwsLc => None,
-        Backend::Avx512Ifma256 => {
-            let token = Avx512IfmaVl::detect().ok_or(missing)?;
-            // The tables of a curve are made once.
-            let make = || Arc::new(NistCurve::ymm(token, curve.in_lanes()));
-            let kernels = Arc::clone(YMM[curve as usize].get_or_init(make));
-            Some(Box::new(Pass::new(curve, kernels, Some(token.zmm()))))
-        }
-        Backend::Avx512Ifma => {
-            let token = Avx512Ifma::detect().ok_or(missing)?;
-            let make = || Arc::new(NistCurve::zmm(token, curve.in_lanes()));
-            let kernels = Arc::clone(ZMM[curve as usize].get_or_init(make));
-            Some(Box::new(Pass::new(curve, kernels, Some(token))))
-        }
+    Ok(match Passes::new(backend, curve)? {
+        Passes::None => None,
+        Passes::Ymm(pass) => Some(pass),
+        Passes::Zmm(pass) => Some(pass),
+        #[cfg(test)]
+        Passes::Model(pass) => Some(pass),
     })
 }
 
 /// Passes of one width.
-#[derive(Debug)]
-pub(crate) struct Pass<const L: usize> {
-    curve: Curve,
-    kernels: Arc<NistCurve<L>>,
-    /// Present where the kernels run in vector registers, to wipe those.
-    registers: Option<Avx512Ifma>,
-    /// Memory of passes that are not running.
-    memories: Mutex<Vec<Memory<L>>>,
+pub(crate) type Pass<const L: usize> = crate::passes::Pass<Curve, L>;
+
+impl Family for Curve {
+    type Kernels<const L: usize> = Arc<NistCurve<L>>;
+    type Memory<const L: usize> = Space<L>;
+
+    fn ymm(self, token: Avx512IfmaVl) -> Arc<NistCurve<4>> {
+        // The tables of a curve are made once.
+        static KERNELS: [OnceLock<Arc<NistCurve<4>>>; 2] = [OnceLock::new(), OnceLock::new()];
+        let make = || Arc::new(NistCurve::ymm(token, self.in_lanes()));
+        Arc::clone(KERNELS[self as usize].get_or_init(make))
+    }
+
+    fn zmm(self, token: Avx512Ifma) -> Arc<NistCurve<8>> {
+        static KERNELS: [OnceLock<Arc<NistCurve<8>>>; 2] = [OnceLock::new(), OnceLock::new()];
+        let make = || Arc::new(NistCurve::zmm(token, self.in_lanes()));
+        Arc::clone(KERNELS[self as usize].get_or_init(make))
+    }
+
+    fn memory<const L: usize>(self, kernels: &Arc<NistCurve<L>>) -> Space<L> {
+        Space {
+            space: kernels.space(),
+            arena: Arena::new(Numbers::len(kernels)),
+        }
+    }
 }
 
+/// The memory of a pass.
 #[derive(Debug)]
-struct Memory<const L: usize> {
+pub(crate) struct Space<const L: usize> {
     space: NistSpace<L>,
     arena: Arena<L>,
 }
 
-/// The memory of a pass, by name. Each has as many numbers of `d` vectors as it says.
-struct Work<'a, const L: usize> {
-    /// Three.
-    point: &'a mut [[u64; L]],
-    /// Three.
-    other: &'a mut [[u64; L]],
-    /// Four.
-    a: &'a mut [[u64; L]],
-    /// Four.
-    b: &'a mut [[u64; L]],
-    /// Four.
-    c: &'a mut [[u64; L]],
-    /// As many vectors as a scalar has limbs.
-    limbs: &'a mut [[u64; L]],
-    /// The same.
-    more_limbs: &'a mut [[u64; L]],
-    space: &'a mut NistSpace<L>,
+impl<const L: usize> Memory for Space<L> {
+    fn wipe(&mut self) {
+        self.arena.wipe();
+        self.space.wipe();
+    }
+}
+
+memory! {
+    /// The numbers of a pass, by name. Each has as many of `digits` vectors as it says.
+    struct Numbers(k: &NistCurve<L>) {
+        /// Three.
+        point: 3 * k.digits(),
+        /// Three.
+        other: 3 * k.digits(),
+        /// Four.
+        a: 4 * k.digits(),
+        /// Four.
+        b: 4 * k.digits(),
+        /// Four.
+        c: 4 * k.digits(),
+        /// Three: a signature and its defect.
+        first: 3 * k.digits(),
+        /// Three: the same, computed again.
+        second: 3 * k.digits(),
+        /// As many vectors as a scalar has limbs.
+        limbs: k.limbs(),
+        /// The same.
+        more_limbs: k.limbs(),
+    }
 }
 
 impl<const L: usize> Pass<L> {
-    pub(crate) fn new(
-        curve: Curve,
-        kernels: Arc<NistCurve<L>>,
-        registers: Option<Avx512Ifma>,
-    ) -> Self {
-        Self {
-            curve,
-            kernels,
-            registers,
-            memories: Mutex::default(),
-        }
-    }
-
     /// Runs one pass in memory that is wiped after it.
-    fn with_memory<T>(&self, pass: impl FnOnce(&mut Work<'_, L>) -> T) -> T {
-        let memory = lock(&self.memories).pop();
-        let mut memory = memory.unwrap_or_else(|| Memory {
-            space: self.kernels.space(),
-            arena: Arena::new(NUMBERS * self.kernels.digits() + 2 * self.kernels.limbs()),
-        });
-        let mut rest = memory.arena.vectors();
-        let mut take = |len: usize| {
-            let (part, after) = std::mem::take(&mut rest).split_at_mut(len);
-            rest = after;
-            part
-        };
-        let (d, limbs) = (self.kernels.digits(), self.kernels.limbs());
-        let result = pass(&mut Work {
-            point: take(3 * d),
-            other: take(3 * d),
-            a: take(4 * d),
-            b: take(4 * d),
-            c: take(4 * d),
-            limbs: take(limbs),
-            more_limbs: take(limbs),
-            space: &mut memory.space,
-        });
-        memory.arena.wipe();
-        memory.space.wipe();
-        if let Some(token) = self.registers {
-            wipe_registers(token);
-        }
-        lock(&self.memories).push(memory);
-        result
+    fn with_memory<T>(&self, pass: impl FnOnce(&mut Numbers<'_, L>, &mut NistSpace<L>) -> T) -> T {
+        self.run(|memory| {
+            let mut numbers = Numbers::new(&self.kernels, memory.arena.vectors());
+            pass(&mut numbers, &mut memory.space)
+        })
     }
 
     fn coordinate(&self, number: &[[u64; L]], lane: usize) -> Coordinate {
-        let mut bytes = Zeroizing::new(vec![0; self.curve.bytes()]);
+        let mut bytes = Zeroizing::new(vec![0; self.family.bytes()]);
         get(number, lane, DIGIT_BITS, &mut bytes);
         bytes
     }
@@ -206,14 +187,14 @@ impl<const L: usize> Lanes for Pass<L> {
 
     fn base_multiples(&self, scalars: &[&[u8]]) -> Vec<Result<Vec<u8>, Fault>> {
         let (k, d) = (&*self.kernels, self.kernels.digits());
-        self.with_memory(|w| {
+        self.with_memory(|w, space| {
             for lane in 0..L {
                 let scalar = scalars.get(lane).unwrap_or(&scalars[0]);
                 set(w.limbs, lane, u64::BITS, scalar);
             }
-            let right = k.multiply_base(w.point, w.limbs, w.space);
-            k.invert(&mut w.a[..d], &w.point[2 * d..], w.space);
-            k.leave(&mut w.b[..3 * d], w.point, &w.a[..d], w.space);
+            let right = k.multiply_base(w.point, w.limbs, space);
+            k.invert(&mut w.a[..d], &w.point[2 * d..], space);
+            k.leave(&mut w.b[..3 * d], w.point, &w.a[..d], space);
             let result = |lane: usize| {
                 if !right[lane] || !is_zero(&w.b[2 * d..3 * d], lane) {
                     return Err(Fault);
@@ -229,20 +210,20 @@ impl<const L: usize> Lanes for Pass<L> {
 
     fn multiples(&self, problems: &[Multiple<'_>]) -> Vec<Result<Coordinate, MultipleError>> {
         let (k, d) = (&*self.kernels, self.kernels.digits());
-        self.with_memory(|w| {
+        self.with_memory(|w, space| {
             for lane in 0..L {
                 let problem = problems.get(lane).unwrap_or(&problems[0]);
                 set(w.limbs, lane, u64::BITS, problem.scalar);
-                let (x, y) = problem.point.split_at(self.curve.bytes());
+                let (x, y) = problem.point.split_at(self.family.bytes());
                 set(&mut w.a[..d], lane, DIGIT_BITS, x);
                 set(&mut w.a[d..2 * d], lane, DIGIT_BITS, y);
             }
-            k.enter(w.b, &w.a[..2 * d], w.space);
-            // A point off the curve harms nobody but itself: its own lane's result is dropped.
+            k.enter(w.b, &w.a[..2 * d], space);
+            // A point off the curve affects its own lane only, and that result is dropped.
             let on_curve: [bool; L] = std::array::from_fn(|l| is_zero(&w.b[3 * d..], l));
-            k.multiply(w.point, &w.b[..3 * d], w.limbs, w.space);
-            k.invert(&mut w.a[..d], &w.point[2 * d..], w.space);
-            k.leave(&mut w.c[..3 * d], w.point, &w.a[..d], w.space);
+            k.multiply(w.point, &w.b[..3 * d], w.limbs, space);
+            k.invert(&mut w.a[..d], &w.point[2 * d..], space);
+            k.leave(&mut w.c[..3 * d], w.point, &w.a[..d], space);
             let result = |lane: usize| {
                 if !on_curve[lane] {
                     Err(MultipleError::OffCurve)
@@ -256,47 +237,85 @@ impl<const L: usize> Lanes for Pass<L> {
         })
     }
 
+    /// Everything after the nonce's point and `1/k` is computed twice, each time from what the
+    /// requests hold; the second time must give the bytes that leave.
     fn sign(&self, problems: &[ToSign<'_>]) -> Vec<Result<(Coordinate, Coordinate), Fault>> {
         let (k, d) = (&*self.kernels, self.kernels.digits());
-        self.with_memory(|w| {
-            for lane in 0..L {
-                let problem = problems.get(lane).unwrap_or(&problems[0]);
+        self.with_memory(|w, space| {
+            let lanes: [&ToSign<'_>; L] =
+                std::array::from_fn(|lane| problems.get(lane).unwrap_or(&problems[0]));
+            for (lane, problem) in lanes.iter().enumerate() {
                 set(w.limbs, lane, u64::BITS, problem.nonce);
-                set(&mut w.b[d..2 * d], lane, DIGIT_BITS, problem.nonce);
-                set(&mut w.b[2 * d..3 * d], lane, DIGIT_BITS, problem.digest);
-                for (digit, &value) in w.c[..d].iter_mut().zip(problem.digits) {
-                    digit[lane] = value;
-                }
-                set(&mut w.c[d..2 * d], lane, DIGIT_BITS, problem.secret);
+                set(&mut w.b[..d], lane, DIGIT_BITS, problem.nonce);
             }
+            w.rest();
             // (x, y) := k G, and 1/k.
-            let right = k.multiply_base(w.point, w.limbs, w.space);
+            let right = k.multiply_base(w.point, w.limbs, space);
+            w.rest();
             w.a[..d].copy_from_slice(&w.point[2 * d..]);
-            k.enter_order(&mut w.a[d..2 * d], &w.b[d..2 * d], w.space);
-            k.invert_both(&mut w.other[..2 * d], &w.a[..2 * d], w.space);
-            k.leave(&mut w.a[..3 * d], w.point, &w.other[..d], w.space);
-            let on_curve: [bool; L] = std::array::from_fn(|l| is_zero(&w.a[2 * d..3 * d], l));
+            k.enter_order(&mut w.a[d..2 * d], &w.b[..d], space);
+            k.invert_both(&mut w.other[..2 * d], &w.a[..2 * d], space);
+            w.rest();
             // r and s.
-            w.b[..d].copy_from_slice(&w.other[d..2 * d]);
-            let inputs = [&w.a[..d], &w.b[..2 * d], &w.b[2 * d..3 * d], &w.c[..2 * d]];
-            k.respond(w.other, inputs, w.space);
-            let result = |lane: usize| {
-                let number = |i: usize| &w.other[i * d..(i + 1) * d];
+            let mut on_curve = [true; L];
+            let mut leaves = Vec::new();
+            for second in [false, true] {
+                k.leave(&mut w.a[..3 * d], w.point, &w.other[..d], space);
+                for (lane, problem) in lanes.iter().enumerate() {
+                    on_curve[lane] &= is_zero(&w.a[2 * d..3 * d], lane);
+                    set(&mut w.b[d..2 * d], lane, DIGIT_BITS, problem.nonce);
+                    set(&mut w.b[2 * d..3 * d], lane, DIGIT_BITS, problem.digest);
+                    for (digit, &value) in w.c[..d].iter_mut().zip(problem.digits) {
+                        digit[lane] = value;
+                    }
+                    set(&mut w.c[d..2 * d], lane, DIGIT_BITS, problem.secret);
+                }
+                faults::loaded("secret", &mut w.c[..d]);
+                w.b[..d].copy_from_slice(&w.other[d..2 * d]);
+                w.rest();
+                let inputs = [&w.a[..d], &w.b[..2 * d], &w.b[2 * d..3 * d], &w.c[..2 * d]];
+                let out = if second {
+                    &mut *w.second
+                } else {
+                    &mut *w.first
+                };
+                k.respond(out, inputs, space);
+                w.rest();
+                if !second {
+                    let coordinates =
+                        |lane| [0, 1].map(|i| self.coordinate(&w.first[i * d..(i + 1) * d], lane));
+                    leaves = (0..problems.len()).map(coordinates).collect::<Vec<_>>();
+                }
+            }
+            // Back from the bytes.
+            for (lane, numbers) in leaves.iter().enumerate() {
+                for (i, bytes) in numbers.iter().enumerate() {
+                    set(&mut w.a[i * d..(i + 1) * d], lane, DIGIT_BITS, bytes);
+                }
+            }
+            let result = |(lane, [r, s]): (usize, [Coordinate; 2])| {
+                let number = |i: usize| &w.second[i * d..(i + 1) * d];
                 let zero = is_zero(number(0), lane) | is_zero(number(1), lane);
-                if right[lane] && on_curve[lane] && is_zero(number(2), lane) && !zero {
-                    let [r, s] = [0, 1].map(|i| self.coordinate(number(i), lane));
+                let again = w.a[..2 * d].iter().zip(&*w.second);
+                let differences = again.fold(0, |all, (a, b)| all | a[lane] ^ b[lane]);
+                let sound = right[lane]
+                    & on_curve[lane]
+                    & is_zero(number(2), lane)
+                    & (differences == 0)
+                    & is_number(w.limbs, lane, lanes[lane].nonce);
+                if sound && !zero {
                     Ok((r, s))
                 } else {
                     Err(Fault)
                 }
             };
-            (0..problems.len()).map(result).collect()
+            leaves.into_iter().enumerate().map(result).collect()
         })
     }
 
     fn verify(&self, problems: &[ToVerify<'_>]) -> Vec<Option<bool>> {
         let (k, d) = (&*self.kernels, self.kernels.digits());
-        self.with_memory(|w| {
+        self.with_memory(|w, space| {
             for lane in 0..L {
                 let problem = problems.get(lane).unwrap_or(&problems[0]);
                 set(&mut w.a[..d], lane, DIGIT_BITS, problem.s);
@@ -305,34 +324,34 @@ impl<const L: usize> Lanes for Pass<L> {
             }
             // w := 1/s, (u1, u2) := (e w, r w). The other half of the inversion has nothing to do.
             w.c[..d].fill([0; L]);
-            k.enter_order(&mut w.c[d..2 * d], &w.a[..d], w.space);
-            k.invert_both(&mut w.other[..2 * d], &w.c[..2 * d], w.space);
+            k.enter_order(&mut w.c[d..2 * d], &w.a[..d], space);
+            k.invert_both(&mut w.other[..2 * d], &w.c[..2 * d], space);
             w.b[2 * d..3 * d].copy_from_slice(&w.other[d..2 * d]);
-            k.split(&mut w.c[..2 * d], &w.b[..3 * d], w.space);
+            k.split(&mut w.c[..2 * d], &w.b[..3 * d], space);
             for lane in 0..L {
                 for (limbs, u) in [&mut *w.limbs, &mut *w.more_limbs].into_iter().zip(0..) {
                     let scalar = self.coordinate(&w.c[u * d..(u + 1) * d], lane);
                     set(limbs, lane, u64::BITS, &scalar);
                 }
                 let problem = problems.get(lane).unwrap_or(&problems[0]);
-                let (x, y) = problem.point.split_at(self.curve.bytes());
+                let (x, y) = problem.point.split_at(self.family.bytes());
                 set(&mut w.a[..d], lane, DIGIT_BITS, x);
                 set(&mut w.a[d..2 * d], lane, DIGIT_BITS, y);
             }
             // u1 G + u2 Q
-            k.enter(w.b, &w.a[..2 * d], w.space);
-            k.multiply(w.other, &w.b[..3 * d], w.more_limbs, w.space);
-            k.multiply_base(w.point, w.limbs, w.space);
-            k.add(w.point, w.other, w.space);
+            k.enter(w.b, &w.a[..2 * d], space);
+            k.multiply(w.other, &w.b[..3 * d], w.more_limbs, space);
+            k.multiply_base(w.point, w.limbs, space);
+            k.add(w.point, w.other, space);
             // x = r modulo n means x = r or x = r + n.
             for lane in 0..L {
                 let problem = problems.get(lane).unwrap_or(&problems[0]);
                 set(&mut w.a[..d], lane, DIGIT_BITS, problem.r);
-                let second = self.curve.second_candidate(problem.r);
+                let second = self.family.second_candidate(problem.r);
                 let second = second.as_deref().unwrap_or(problem.r);
                 set(&mut w.a[d..2 * d], lane, DIGIT_BITS, second);
             }
-            k.matches(&mut w.b[..3 * d], w.point, &w.a[..2 * d], w.space);
+            k.matches(&mut w.b[..3 * d], w.point, &w.a[..2 * d], space);
             let verdict = |lane: usize| {
                 let zero = |i: usize| is_zero(&w.b[i * d..(i + 1) * d], lane);
                 (!zero(2)).then(|| zero(0) || zero(1))
@@ -344,8 +363,8 @@ impl<const L: usize> Lanes for Pass<L> {
 
 /// A secret in Montgomery form modulo the order, as digits.
 pub(crate) fn secret_digits(curve: Curve, secret: &[u8]) -> Zeroizing<Vec<u64>> {
-    use widelane_lanes::Kernel;
     use widelane_lanes::nist::Nist;
+    use widelane_lanes::{Definition, Kernel};
     let d = curve.in_lanes().digits();
     let mut digits = Zeroizing::new(vec![[0; 1]; d]);
     set(&mut digits, 0, DIGIT_BITS, secret);
@@ -366,6 +385,16 @@ fn set<const L: usize>(number: &mut [[u64; L]], lane: usize, bits: u32, bytes: &
     for (digit, at) in number.iter_mut().zip((0..).step_by(bits as usize)) {
         digit[lane] = bits_of(&limbs, at) & (u64::MAX >> (u64::BITS - bits));
     }
+    faults::loaded("number", number);
+}
+
+/// Whether a lane of limbs is the number in these bytes.
+fn is_number<const L: usize>(limbs: &[[u64; L]], lane: usize, bytes: &[u8]) -> bool {
+    let mut found = Zeroizing::new([0; 8 * MAX_LIMBS]);
+    let found = &mut found[..bytes.len()];
+    get(limbs, lane, u64::BITS, found);
+    let pairs = found.iter().zip(bytes);
+    pairs.fold(0, |all, (found, byte)| all | found ^ byte) == 0
 }
 
 /// A lane of a number in radix 2^bits to big-endian bytes.
@@ -394,12 +423,5 @@ fn is_zero<const L: usize>(number: &[[u64; L]], lane: usize) -> bool {
     number.iter().fold(0, |any, digit| any | digit[lane]) == 0
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // What it guards is whole between operations.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Limbs of the longest number, 8 digits of 52 bits, and a zero.
 const MAX_LIMBS: usize = 8;
-/// Numbers in the memory of a pass.
-const NUMBERS: usize = 18;

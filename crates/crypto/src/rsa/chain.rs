@@ -285,7 +285,7 @@ fn pems(size: Size) -> [&'static [u8]; 4] {
 mod subjects {
     use super::*;
     use crate::rsa::{Signing, portable, sign_single};
-    use crate::{Backend, Work};
+    use crate::{Backend, Operation};
 
     #[test]
     fn aws_lc_passes() {

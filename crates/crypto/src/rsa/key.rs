@@ -134,7 +134,7 @@ impl PrivateKey {
     /// The size under which lanes take this key; `None` if it is signed one by one.
     ///
     /// Lanes take keys of exactly 2048, 3072 or 4096 bits both of whose primes have exactly half
-    /// as many, whatever their public exponent.
+    /// as many, with any public exponent.
     pub fn accelerated(&self) -> Option<Size> {
         self.inner.size
     }
@@ -610,7 +610,7 @@ mod tests {
         });
     }
 
-    /// Whoever made them, keys that sign and decrypt elsewhere load here.
+    /// Keys of any origin that sign and decrypt elsewhere load here.
     #[test]
     fn published_keys_are_accepted_if_large_enough() {
         let mut sizes = Vec::new();

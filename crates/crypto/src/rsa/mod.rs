@@ -24,6 +24,8 @@
 
 mod arithmetic;
 #[cfg(test)]
+mod campaign;
+#[cfg(test)]
 mod chain;
 mod key;
 mod opening;
@@ -84,7 +86,7 @@ impl fmt::Display for Size {
 #[cfg(test)]
 mod tests {
     use super::chain::{Pads, Subject};
-    use super::pass::Pass;
+    use super::pass::{Pass, Signatures};
     use super::*;
     use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 
@@ -93,10 +95,10 @@ mod tests {
             let pass = pass(size.prime_bits());
             let subject = Subject {
                 name,
-                lanes: pass.lanes(),
+                lanes: L / 2,
                 pads: Pads::Request,
                 vectors,
-                sign: &|requests| pass.run(requests),
+                sign: &|requests| pass.sign(requests),
             };
             subject.check(size);
         }
@@ -110,7 +112,9 @@ mod tests {
     #[test]
     fn zmm_passes_sign_like_the_standard() {
         match Avx512Ifma::detect() {
-            Some(token) => check("zmm", usize::MAX, |bits| Pass::zmm(token, bits)),
+            Some(token) => check("zmm", usize::MAX, |prime_bits| {
+                Pass::zmm(token, Signatures { prime_bits })
+            }),
             None => eprintln!("SKIP: no AVX-512 IFMA"),
         }
     }
@@ -118,7 +122,9 @@ mod tests {
     #[test]
     fn ymm_passes_sign_like_the_standard() {
         match Avx512IfmaVl::detect() {
-            Some(token) => check("ymm", usize::MAX, |bits| Pass::ymm(token, bits)),
+            Some(token) => check("ymm", usize::MAX, |prime_bits| {
+                Pass::ymm(token, Signatures { prime_bits })
+            }),
             None => eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL"),
         }
     }

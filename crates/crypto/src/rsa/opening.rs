@@ -12,45 +12,46 @@
 //!    plain result.
 
 use super::arithmetic::mod_pow2_vartime;
-use super::pass::{bytes, lock, minus_inverse, set, set_bytes};
+use super::pass::{bytes, minus_inverse, set, set_bytes};
 use super::public_key::PublicKey;
-use std::sync::Mutex;
+use crate::passes::{Family, Pass, memory};
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 use widelane_kernels::{Arena, Moduli, Montgomery};
 use widelane_lanes::DIGIT_BITS;
 
+/// Signatures by keys of [`PublicKey::MODULUS_BITS`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Openings;
+
+impl Family for Openings {
+    type Kernels<const L: usize> = Montgomery<L>;
+    type Memory<const L: usize> = Arena<L>;
+
+    fn ymm(self, token: Avx512IfmaVl) -> Montgomery<4> {
+        Montgomery::ymm(token, PublicKey::MODULUS_BITS)
+    }
+
+    fn zmm(self, token: Avx512Ifma) -> Montgomery<8> {
+        Montgomery::zmm(token, PublicKey::MODULUS_BITS)
+    }
+
+    fn memory<const L: usize>(self, kernels: &Montgomery<L>) -> Arena<L> {
+        Arena::new(Memory::len(kernels))
+    }
+
+    fn is_secret(self) -> bool {
+        false
+    }
+}
+
 /// Runs passes for keys of [`PublicKey::MODULUS_BITS`].
-#[derive(Debug)]
-pub(super) struct Opening<const L: usize> {
-    kernels: Montgomery<L>,
-    /// Memory of passes that are not running.
-    arenas: Mutex<Vec<Arena<L>>>,
-}
+pub(super) type Opening<const L: usize> = Pass<Openings, L>;
 
-impl Opening<8> {
-    pub(super) fn zmm(token: Avx512Ifma) -> Self {
-        Self::new(Montgomery::zmm(token, PublicKey::MODULUS_BITS))
-    }
-}
-
-impl Opening<4> {
-    pub(super) fn ymm(token: Avx512IfmaVl) -> Self {
-        Self::new(Montgomery::ymm(token, PublicKey::MODULUS_BITS))
-    }
-
+impl<const L: usize> Opening<L> {
     /// The same in portable Rust: the oracle, and far too slow for anything else.
     #[cfg(test)]
     pub(super) fn model() -> Self {
-        Self::new(Montgomery::model(PublicKey::MODULUS_BITS))
-    }
-}
-
-impl<const L: usize> Opening<L> {
-    fn new(kernels: Montgomery<L>) -> Self {
-        Self {
-            kernels,
-            arenas: Mutex::default(),
-        }
+        Self::new(Openings, Montgomery::model(PublicKey::MODULUS_BITS), None)
     }
 
     /// `s^e mod n` for up to `L` signatures that their keys [admit](PublicKey::admits), as
@@ -59,144 +60,116 @@ impl<const L: usize> Opening<L> {
     /// # Panics
     ///
     /// If there are more, or none.
-    pub(super) fn run(&self, signatures: &[(&PublicKey, &[u8])]) -> Vec<Vec<u8>> {
+    pub(super) fn open(&self, signatures: &[(&PublicKey, &[u8])]) -> Vec<Vec<u8>> {
         assert!(
             (1..=L).contains(&signatures.len()),
             "{} signatures",
             signatures.len()
         );
-        let arena = lock(&self.arenas).pop();
-        let mut arena = arena.unwrap_or_else(|| Arena::new(Memory::<L>::len(&self.kernels)));
-        self.open(signatures, &mut arena);
-        let memory = Memory::new(&self.kernels, arena.vectors());
-        let limbs = &memory.limbs[..self.kernels.limbs()];
-        let opened = (0..signatures.len())
-            .map(|lane| bytes(limbs, lane))
-            .collect();
-        lock(&self.arenas).push(arena);
-        opened
+        self.run(|arena| {
+            let mut memory = Memory::new(&self.kernels, arena.vectors());
+            open(&self.kernels, &mut memory, signatures);
+            let limbs = &memory.limbs[..self.kernels.limbs()];
+            (0..signatures.len())
+                .map(|lane| bytes(limbs, lane))
+                .collect()
+        })
     }
+}
 
-    /// Leaves the results in `limbs`.
-    fn open(&self, signatures: &[(&PublicKey, &[u8])], arena: &mut Arena<L>) {
-        let k = &self.kernels;
-        let m = Memory::new(k, arena.vectors());
-        let (digits, limbs) = (k.digits(), k.limbs());
-        // Lanes without a signature repeat the first.
-        let lanes: [(&PublicKey, &[u8]); L] =
-            std::array::from_fn(|lane| *signatures.get(lane).unwrap_or(&signatures[0]));
+/// Leaves the results in `limbs`.
+fn open<const L: usize>(
+    k: &Montgomery<L>,
+    m: &mut Memory<'_, L>,
+    signatures: &[(&PublicKey, &[u8])],
+) {
+    let (digits, limbs) = (k.digits(), k.limbs());
+    // Lanes without a signature repeat the first.
+    let lanes: [(&PublicKey, &[u8]); L] =
+        std::array::from_fn(|lane| *signatures.get(lane).unwrap_or(&signatures[0]));
 
-        // 1. The moduli and R^2.
-        m.limbs.fill([0; L]);
-        for (lane, (key, _)) in lanes.iter().enumerate() {
-            set(&mut m.limbs[..limbs], lane, key.modulus());
-        }
-        k.to_digits(m.double, m.limbs, m.scratch);
-        m.n[..digits].copy_from_slice(&m.double[..digits]);
-        m.n[digits] = m.n[0].map(minus_inverse);
-        for (lane, (key, _)) in lanes.iter().enumerate() {
-            let power = digits * DIGIT_BITS as usize + START_BITS;
-            let power = mod_pow2_vartime(power, key.modulus());
-            set(&mut m.limbs[..limbs], lane, &power);
-        }
-        k.to_digits(m.double, m.limbs, m.scratch);
-        m.a.copy_from_slice(&m.double[..digits]);
-        // Only secret exponents want `one` of the kernels.
-        let moduli = Moduli { n: m.n, one: &[] };
-        k.square(m.b, m.a, moduli, m.scratch);
-        k.square(m.a, m.b, moduli, m.scratch);
-        k.square(m.b, m.a, moduli, m.scratch);
+    // 1. The moduli and R^2.
+    m.limbs.fill([0; L]);
+    for (lane, (key, _)) in lanes.iter().enumerate() {
+        set(&mut m.limbs[..limbs], lane, key.modulus());
+    }
+    k.to_digits(m.double, m.limbs, m.scratch);
+    m.n[..digits].copy_from_slice(&m.double[..digits]);
+    m.n[digits] = m.n[0].map(minus_inverse);
+    for (lane, (key, _)) in lanes.iter().enumerate() {
+        let power = digits * DIGIT_BITS as usize + START_BITS;
+        let power = mod_pow2_vartime(power, key.modulus());
+        set(&mut m.limbs[..limbs], lane, &power);
+    }
+    k.to_digits(m.double, m.limbs, m.scratch);
+    m.a.copy_from_slice(&m.double[..digits]);
+    // Only secret exponents want `one` of the kernels.
+    let moduli = Moduli { n: m.n, one: &[] };
+    k.square(m.b, m.a, moduli, m.scratch);
+    k.square(m.a, m.b, moduli, m.scratch);
+    k.square(m.b, m.a, moduli, m.scratch);
 
-        // 2. s, and its form.
-        for (lane, (_, signature)) in lanes.iter().enumerate() {
-            set_bytes(&mut m.limbs[..limbs], lane, signature);
+    // 2. s, and its form.
+    for (lane, (_, signature)) in lanes.iter().enumerate() {
+        set_bytes(&mut m.limbs[..limbs], lane, signature);
+    }
+    k.to_digits(m.double, m.limbs, m.scratch);
+    m.plain.copy_from_slice(&m.double[..digits]);
+    k.mul(m.base, m.plain, m.b, moduli, m.scratch);
+    let exponents = lanes.map(|(key, _)| key.exponent());
+    let top = exponents.map(|e| e.ilog2()).into_iter().max().unwrap_or(0);
+    let uniform = exponents.iter().all(|&e| e == exponents[0]);
+    if !uniform {
+        m.a.fill([0; L]);
+        m.a[0] = [1; L];
+        k.mul(m.one, m.a, m.b, moduli, m.scratch);
+    }
+    // Of the lanes whose exponents lack this bit, one.
+    let select = |to: &mut [[u64; L]], at: u32| {
+        let set = exponents.map(|e| e >> at & 1 == 1);
+        for ((to, base), one) in to.iter_mut().zip(&*m.base).zip(&*m.one) {
+            *to = std::array::from_fn(|lane| if set[lane] { base[lane] } else { one[lane] });
         }
-        k.to_digits(m.double, m.limbs, m.scratch);
-        m.plain.copy_from_slice(&m.double[..digits]);
-        k.mul(m.base, m.plain, m.b, moduli, m.scratch);
-        let exponents = lanes.map(|(key, _)| key.exponent());
-        let top = exponents.map(|e| e.ilog2()).into_iter().max().unwrap_or(0);
-        let uniform = exponents.iter().all(|&e| e == exponents[0]);
-        if !uniform {
-            m.a.fill([0; L]);
-            m.a[0] = [1; L];
-            k.mul(m.one, m.a, m.b, moduli, m.scratch);
-        }
-        // Of the lanes whose exponents lack this bit, one.
-        let select = |to: &mut [[u64; L]], at: u32| {
-            let set = exponents.map(|e| e >> at & 1 == 1);
-            for ((to, base), one) in to.iter_mut().zip(&*m.base).zip(&*m.one) {
-                *to = std::array::from_fn(|lane| if set[lane] { base[lane] } else { one[lane] });
-            }
-        };
-        let (mut from, mut to) = (m.a, m.b);
-        select(from, top);
-        for at in (1..top).rev() {
-            k.square(to, from, moduli, m.scratch);
-            std::mem::swap(&mut from, &mut to);
-            if exponents.iter().any(|e| e >> at & 1 == 1) {
-                select(m.factor, at);
-                k.mul(to, from, m.factor, moduli, m.scratch);
-                std::mem::swap(&mut from, &mut to);
-            }
-        }
+    };
+    let (mut from, mut to) = (&mut *m.a, &mut *m.b);
+    select(from, top);
+    for at in (1..top).rev() {
         k.square(to, from, moduli, m.scratch);
-
-        // 3. The last factor, the last subtraction, and back to limbs.
-        k.mul(from, to, m.plain, moduli, m.scratch);
-        to.fill([0; L]);
-        let (low, high) = m.double.split_at_mut(digits);
-        k.subtract(low, from, to, moduli, m.scratch);
-        high.fill([0; L]);
-        k.to_limbs(m.limbs, m.double, m.scratch);
-    }
-}
-
-/// The memory of a pass, by name. Numbers have `digits` vectors unless said otherwise.
-struct Memory<'a, const L: usize> {
-    /// And `-1/n`: one more vector.
-    n: &'a mut [[u64; L]],
-    /// `R mod n`; computed where exponents differ.
-    one: &'a mut [[u64; L]],
-    /// The signatures.
-    plain: &'a mut [[u64; L]],
-    /// The same in Montgomery form.
-    base: &'a mut [[u64; L]],
-    factor: &'a mut [[u64; L]],
-    a: &'a mut [[u64; L]],
-    b: &'a mut [[u64; L]],
-    /// Twice `digits` vectors.
-    double: &'a mut [[u64; L]],
-    /// Twice as many vectors as a modulus has limbs.
-    limbs: &'a mut [[u64; L]],
-    scratch: &'a mut [[u64; L]],
-}
-
-impl<'a, const L: usize> Memory<'a, L> {
-    fn len(k: &Montgomery<L>) -> usize {
-        9 * k.digits() + 1 + 2 * k.limbs() + k.scratch_len()
-    }
-
-    fn new(k: &Montgomery<L>, memory: &'a mut [[u64; L]]) -> Self {
-        let mut rest = memory;
-        let mut take = |len: usize| {
-            let (part, after) = std::mem::take(&mut rest).split_at_mut(len);
-            rest = after;
-            part
-        };
-        let d = k.digits();
-        Self {
-            n: take(d + 1),
-            one: take(d),
-            plain: take(d),
-            base: take(d),
-            factor: take(d),
-            a: take(d),
-            b: take(d),
-            double: take(2 * d),
-            limbs: take(2 * k.limbs()),
-            scratch: take(k.scratch_len()),
+        std::mem::swap(&mut from, &mut to);
+        if exponents.iter().any(|e| e >> at & 1 == 1) {
+            select(m.factor, at);
+            k.mul(to, from, m.factor, moduli, m.scratch);
+            std::mem::swap(&mut from, &mut to);
         }
+    }
+    k.square(to, from, moduli, m.scratch);
+
+    // 3. The last factor, the last subtraction, and back to limbs.
+    k.mul(from, to, m.plain, moduli, m.scratch);
+    to.fill([0; L]);
+    let (low, high) = m.double.split_at_mut(digits);
+    k.subtract(low, from, to, moduli, m.scratch);
+    high.fill([0; L]);
+    k.to_limbs(m.limbs, m.double, m.scratch);
+}
+memory! {
+    /// The memory of a pass, by name. Numbers have `digits` vectors unless said otherwise.
+    struct Memory(k: &Montgomery<L>) {
+        /// And `-1/n`: one more vector.
+        n: k.digits() + 1,
+        /// `R mod n`; computed where exponents differ.
+        one: k.digits(),
+        /// The signatures.
+        plain: k.digits(),
+        /// The same in Montgomery form.
+        base: k.digits(),
+        factor: k.digits(),
+        a: k.digits(),
+        b: k.digits(),
+        double: 2 * k.digits(),
+        /// Twice as many vectors as a modulus has limbs.
+        limbs: 2 * k.limbs(),
+        scratch: k.scratch_len(),
     }
 }
 
@@ -213,7 +186,7 @@ mod tests {
     use pkcs8::der::asn1::UintRef;
     use proptest::prelude::*;
 
-    /// A key that nobody need have the other half of.
+    /// A public key whose private half need not exist.
     fn key(modulus: &[u8], exponent: u64) -> PublicKey {
         let exponent = exponent.to_be_bytes();
         let key = RsaPublicKeyRef {
@@ -234,7 +207,7 @@ mod tests {
     fn check<const L: usize>(opening: &Opening<L>, problems: &[(PublicKey, Vec<u8>)]) {
         for some in problems.chunks(L) {
             let signatures: Vec<_> = some.iter().map(|(key, s)| (key, s.as_slice())).collect();
-            let opened = opening.run(&signatures);
+            let opened = opening.open(&signatures);
             assert_eq!(opened.len(), some.len());
             for ((key, signature), opened) in some.iter().zip(opened) {
                 assert_eq!(opened, power(key, signature), "{key:?}");
@@ -243,19 +216,19 @@ mod tests {
     }
 
     fn check_all(problems: &[(PublicKey, Vec<u8>)]) {
-        check(&Opening::model(), &problems[..problems.len().min(6)]);
+        check(&Opening::<4>::model(), &problems[..problems.len().min(6)]);
         match Avx512Ifma::detect() {
-            Some(token) => check(&Opening::zmm(token), problems),
+            Some(token) => check(&Opening::zmm(token, Openings), problems),
             None => eprintln!("SKIP: no AVX-512 IFMA"),
         }
         match Avx512IfmaVl::detect() {
-            Some(token) => check(&Opening::ymm(token), problems),
+            Some(token) => check(&Opening::ymm(token, Openings), problems),
             None => eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL"),
         }
     }
 
     /// The largest and the smallest modulus with the largest and the smallest signatures and
-    /// exponents: whatever a peer may think of.
+    /// exponents that a peer can choose.
     #[test]
     fn extremes() {
         let mut smallest = vec![0; 256];

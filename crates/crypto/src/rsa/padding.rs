@@ -1,6 +1,6 @@
 //! Encodings of a message digest as an integer of modulus length (RFC 8017, section 9).
 //!
-//! An encoded message is public: whoever holds the signature and the public key can compute it.
+//! An encoded message is public: it follows from the signature and the public key.
 
 use aws_lc_rs::digest::{self, Digest};
 

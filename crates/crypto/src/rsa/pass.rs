@@ -12,69 +12,67 @@
 //!    modulo each prime.
 //! 3. The two exponentiations; multiply by `1/r`.
 //! 4. `s := m2 + q h`, `h := (m1 - m2) / q mod p`, and its bytes.
-//! 5. The check: the bytes are read again and `s^e = c` is compared modulo each prime, which is
-//!    the same as modulo `n`. A lane in which they differ yields no signature.
+//! 5. The check, from the bytes that leave and the bytes of the request: `s^e = c` modulo each
+//!    prime, and the product of the two moduli in the lanes is the public modulus. Together that is
+//!    `s^e = c mod n`. A request for which it does not hold gets no signature.
 //! 6. `r` is squared for the next use.
 
 use super::arithmetic::{Limbs, RandomFailed, invert_mod, mod_pow2, mul_mod, random_below};
 use super::key::{Factor, Parts};
 use super::request::{SignError, SignRequest};
-use std::sync::{Mutex, PoisonError};
+use crate::faults;
+use crate::passes::{Family, lock, memory};
+use std::sync::Mutex;
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_kernels::{Arena, Moduli, Montgomery, PowerSpace, wipe_registers};
+use widelane_kernels::{Arena, Moduli, Montgomery, PowerSpace};
 use widelane_lanes::{DIGIT_BITS, DIGIT_MASK};
 use zeroize::{Zeroize, Zeroizing};
 
+/// Signatures by keys whose primes have so many bits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Signatures {
+    pub(super) prime_bits: usize,
+}
+
+impl Family for Signatures {
+    type Kernels<const L: usize> = Montgomery<L>;
+    type Memory<const L: usize> = Arena<L>;
+
+    fn ymm(self, token: Avx512IfmaVl) -> Montgomery<4> {
+        Montgomery::ymm(token, self.prime_bits)
+    }
+
+    fn zmm(self, token: Avx512Ifma) -> Montgomery<8> {
+        Montgomery::zmm(token, self.prime_bits)
+    }
+
+    fn memory<const L: usize>(self, kernels: &Montgomery<L>) -> Arena<L> {
+        Arena::new(Work::len(kernels))
+    }
+}
+
 /// Runs passes for keys of one size.
-#[derive(Debug)]
-pub(crate) struct Pass<const L: usize> {
-    kernels: Montgomery<L>,
-    /// Present where the kernels run in vector registers, to wipe those.
-    registers: Option<Avx512Ifma>,
-    /// Memory of passes that are not running.
-    arenas: Mutex<Vec<Arena<L>>>,
-}
-
-impl Pass<8> {
-    pub(crate) fn zmm(token: Avx512Ifma, prime_bits: usize) -> Self {
-        Self::new(Montgomery::zmm(token, prime_bits), Some(token))
-    }
-}
-
-impl Pass<4> {
-    pub(crate) fn ymm(token: Avx512IfmaVl, prime_bits: usize) -> Self {
-        Self::new(Montgomery::ymm(token, prime_bits), Some(token.zmm()))
-    }
-}
+pub(super) type Pass<const L: usize> = crate::passes::Pass<Signatures, L>;
 
 impl<const L: usize> Pass<L> {
     /// The same in portable Rust: the oracle, and far too slow for anything else.
     #[cfg(test)]
-    pub(crate) fn model(prime_bits: usize) -> Self {
-        Self::new(Montgomery::model(prime_bits), None)
+    pub(super) fn model(prime_bits: usize) -> Self {
+        Self::new(
+            Signatures { prime_bits },
+            Montgomery::model(prime_bits),
+            None,
+        )
     }
 
-    fn new(kernels: Montgomery<L>, registers: Option<Avx512Ifma>) -> Self {
-        Self {
-            kernels,
-            registers,
-            arenas: Mutex::default(),
-        }
-    }
-
-    /// Requests in a full pass.
-    pub(crate) fn lanes(&self) -> usize {
-        L / 2
-    }
-
-    /// Signs up to [`lanes`](Self::lanes) requests whose keys have this size.
+    /// Signs up to `L / 2` requests whose keys have this size.
     ///
     /// # Panics
     ///
     /// If there are more, or none, or a key of another size.
-    pub(crate) fn run(&self, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
+    pub(super) fn sign(&self, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
         assert!(
-            (1..=self.lanes()).contains(&requests.len()),
+            (1..=L / 2).contains(&requests.len()),
             "{} requests",
             requests.len()
         );
@@ -85,15 +83,34 @@ impl<const L: usize> Pass<L> {
                 Err(RandomFailed) => return vec![Err(SignError::Random); requests.len()],
             }
         }
-        let mut arena = lock(&self.arenas)
-            .pop()
-            .unwrap_or_else(|| Arena::new(Work::<L>::len(&self.kernels)));
-        let results = self.sign(requests, &mut blindings, &mut arena);
-        arena.wipe();
-        if let Some(token) = self.registers {
-            wipe_registers(token);
-        }
-        lock(&self.arenas).push(arena);
+        let results = self.run(|arena| {
+            let lanes: [&SignRequest; L] =
+                std::array::from_fn(|lane| requests.get(lane / 2).unwrap_or(&requests[0]));
+            let mut run = Run {
+                k: &self.kernels,
+                w: Work::new(&self.kernels, arena.vectors()),
+                lanes,
+            };
+            run.load(&blindings);
+            run.start_blinding(&blindings);
+            run.exponentiate();
+            let signatures = run.recombine(requests.len());
+            let faults = run.check(&signatures);
+            run.next_blinding(&mut blindings);
+            let release = |(j, mut signature): (usize, Vec<u8>)| {
+                if faults[2 * j] | faults[2 * j + 1] == 0 {
+                    Ok(signature)
+                } else {
+                    signature.zeroize();
+                    Err(SignError::Fault)
+                }
+            };
+            signatures
+                .into_iter()
+                .enumerate()
+                .map(release)
+                .collect::<Vec<_>>()
+        });
         for ((request, blinding), result) in requests.iter().zip(blindings).zip(&results) {
             // After a fault nothing that was computed beside it is used again.
             if result.is_ok() {
@@ -102,67 +119,59 @@ impl<const L: usize> Pass<L> {
         }
         results
     }
+}
 
-    fn sign(
-        &self,
-        requests: &[SignRequest],
-        blindings: &mut [Blinding],
-        arena: &mut Arena<L>,
-    ) -> Vec<Result<Vec<u8>, SignError>> {
-        let k = &self.kernels;
-        let mut work = Work::new(k, arena.vectors());
-        let w = &mut work;
-        let keys: [&SignRequest; L] =
-            std::array::from_fn(|lane| requests.get(lane / 2).unwrap_or(&requests[0]));
-        for (lane, request) in keys.into_iter().enumerate() {
+/// A pass under way.
+struct Run<'a, const L: usize> {
+    k: &'a Montgomery<L>,
+    w: Work<'a, L>,
+    /// The request of each lane.
+    lanes: [&'a SignRequest; L],
+}
+
+impl<const L: usize> Run<'_, L> {
+    /// Keys and blinding values.
+    fn load(&mut self, blindings: &[Blinding]) {
+        let w = &mut self.w;
+        for (lane, request) in self.lanes.into_iter().enumerate() {
             w.load_key(lane, request.key().prepared(), request.key().parts());
             let blinding = blindings.get(lane / 2).unwrap_or(&blindings[0]);
             set(w.power, lane, &blinding.pairs[lane % 2].power);
             set(w.inverse, lane, &blinding.pairs[lane % 2].inverse);
         }
-        let exponents = keys.map(|request| request.key().parts().e.as_slice());
-        let moduli = Moduli { n: w.n, one: w.one };
+        w.rest();
+    }
 
-        // 0. A new r is plain and not yet raised to e.
-        if blindings.iter().any(|blinding| blinding.uses == 0) {
-            k.mul(w.a, w.inverse, w.r2, moduli, w.scratch);
-            k.mul(w.b, w.power, w.r2, moduli, w.scratch);
-            power_public(
-                k,
-                w.c,
-                w.b,
-                &exponents,
-                moduli,
-                [w.entry, w.other],
-                w.scratch,
-            );
-            for lane in 0..L {
-                let blinding = blindings.get(lane / 2).unwrap_or(&blindings[0]);
-                if blinding.uses == 0 {
-                    copy_lane(w.inverse, lane, w.a, lane);
-                    copy_lane(w.power, lane, w.c, lane);
-                }
+    /// A new `r` is plain and not yet raised to e.
+    fn start_blinding(&mut self, blindings: &[Blinding]) {
+        if blindings.iter().all(|blinding| blinding.uses > 0) {
+            return;
+        }
+        let (k, w) = (self.k, &mut self.w);
+        let moduli = Moduli { n: w.n, one: w.one };
+        k.mul(w.a, w.inverse, w.r2, moduli, w.scratch);
+        k.mul(w.b, w.power, w.r2, moduli, w.scratch);
+        let space = [&mut *w.entry, &mut *w.other];
+        power_public(k, w.c, w.b, &self.lanes, moduli, space, w.scratch);
+        for lane in 0..L {
+            let blinding = blindings.get(lane / 2).unwrap_or(&blindings[0]);
+            if blinding.uses == 0 {
+                copy_lane(w.inverse, lane, w.a, lane);
+                copy_lane(w.power, lane, w.c, lane);
             }
         }
+        w.rest();
+    }
 
-        // 1. c in Montgomery form.
-        for (lane, request) in keys.into_iter().enumerate() {
-            let encoded = request
-                .encoded()
-                .expect("requests of an accelerated size are padded");
-            set_bytes(w.limbs, lane, encoded);
-        }
-        residues(
-            k,
-            w.message,
-            w.limbs,
-            moduli,
-            [w.double, w.a, w.r3],
-            w.scratch,
-        );
-
-        // 2. and 3. With the blinding, c^d.
-        k.mul(w.a, w.message, w.power, moduli, w.scratch);
+    /// `c := c^d` in Montgomery form: steps 1 to 3.
+    fn exponentiate(&mut self) {
+        self.load_messages();
+        let (k, w) = (self.k, &mut self.w);
+        let moduli = Moduli { n: w.n, one: w.one };
+        residues(k, w.d, w.limbs, moduli, [w.double, w.a, w.r3], w.scratch);
+        k.mul(w.a, w.d, w.power, moduli, w.scratch);
+        w.rest();
+        let moduli = Moduli { n: w.n, one: w.one };
         let space = PowerSpace {
             table: w.table,
             entry: w.entry,
@@ -171,48 +180,87 @@ impl<const L: usize> Pass<L> {
         };
         k.power(w.b, w.a, w.exponent, moduli, space, w.scratch);
         k.mul(w.c, w.b, w.inverse, moduli, w.scratch);
+        w.rest();
+    }
 
-        // 4. m1 stays in Montgomery form, m2 leaves it and joins m1 in the lane of p.
-        w.b.fill([0; L]);
-        w.b[0] = [1; L];
+    /// Step 4: `m1` stays in Montgomery form, `m2` leaves it and joins `m1` in the lane of `p`.
+    fn recombine(&mut self, requests: usize) -> Vec<Vec<u8>> {
+        let (k, w) = (self.k, &mut self.w);
+        let moduli = Moduli { n: w.n, one: w.one };
+        set_all(w.b, 1);
         k.mul(w.a, w.c, w.b, moduli, w.scratch);
-        w.b.fill([0; L]);
+        set_all(w.b, 0);
         k.subtract(w.entry, w.a, w.b, moduli, w.scratch);
         for lane in (0..L).step_by(2) {
             copy_lane(w.b, lane, w.entry, lane + 1);
             copy_lane(w.other, lane, w.n, lane + 1);
         }
+        w.rest();
+        let moduli = Moduli { n: w.n, one: w.one };
         let (m1, m2, q) = (&*w.c, &*w.b, &*w.other);
         k.mul(w.a, m1, w.coefficient, moduli, w.scratch);
         k.mul(w.entry, m2, w.coefficient_r, moduli, w.scratch);
         k.subtract(w.d, w.a, w.entry, moduli, w.scratch);
         k.mul_add(w.double, w.d, q, m2, w.scratch);
         k.to_limbs(w.limbs, w.double, w.scratch);
-        let signatures: Vec<Vec<u8>> = (0..requests.len()).map(|j| bytes(w.limbs, 2 * j)).collect();
+        w.rest();
+        (0..requests).map(|j| bytes(w.limbs, 2 * j)).collect()
+    }
 
-        // 5. From the bytes back to c.
+    /// Step 5: other than zero in lanes where the signature is not the message's. Nothing that the
+    /// signature was computed from takes part, but for the moduli, and these are checked last.
+    fn check(&mut self, signatures: &[Vec<u8>]) -> [u64; L] {
+        // c / R, which needs no constant of the key.
+        self.load_messages();
+        let (k, w) = (self.k, &mut self.w);
+        let moduli = Moduli { n: w.n, one: w.one };
+        k.to_digits(w.double, w.limbs, w.scratch);
+        k.reduce(w.message, w.double, moduli, w.scratch);
+        // s^e / R. A constant that is wrong, or zero, spoils this side only.
         for lane in 0..L {
-            set_bytes(
-                w.limbs,
-                lane,
-                signatures.get(lane / 2).unwrap_or(&signatures[0]),
-            );
+            let signature = signatures.get(lane / 2).unwrap_or(&signatures[0]);
+            set_bytes(w.limbs, lane, signature);
         }
+        w.rest();
+        let moduli = Moduli { n: w.n, one: w.one };
         residues(k, w.b, w.limbs, moduli, [w.double, w.a, w.r3], w.scratch);
-        power_public(
-            k,
-            w.c,
-            w.b,
-            &exponents,
-            moduli,
-            [w.entry, w.other],
-            w.scratch,
-        );
+        let space = [&mut *w.entry, &mut *w.other];
+        power_public(k, w.c, w.b, &self.lanes, moduli, space, w.scratch);
+        set_all(w.b, 1);
+        k.mul(w.a, w.c, w.b, moduli, w.scratch);
+        k.mul(w.c, w.a, w.b, moduli, w.scratch);
+        w.rest();
+        let moduli = Moduli { n: w.n, one: w.one };
         k.subtract(w.a, w.c, w.message, moduli, w.scratch);
-        let differences: [u64; L] =
+        let mut faults: [u64; L] =
             std::array::from_fn(|lane| w.a.iter().fold(0, |all, digit| all | digit[lane]));
 
-        // 6. The next r.
+        // p q = n, and -1/n belongs to n.
+        let digits = k.digits();
+        set_all(w.b, 0);
+        for lane in (0..L).step_by(2) {
+            copy_lane(w.other, lane, w.n, lane + 1);
+        }
+        k.mul_add(w.double, &w.n[..digits], w.other, w.b, w.scratch);
+        k.to_limbs(w.limbs, w.double, w.scratch);
+        for (lane, request) in self.lanes.into_iter().enumerate() {
+            let unit = w.n[0][lane].wrapping_mul(w.n[digits][lane]);
+            faults[lane] |= unit.wrapping_add(1) & DIGIT_MASK;
+            if lane % 2 == 0 {
+                let n = &request.key().parts().n;
+                assert_eq!(n.len(), w.limbs.len());
+                let limbs = w.limbs.iter().zip(n);
+                faults[lane] |= limbs.fold(0, |all, (limb, n)| all | limb[lane] ^ n);
+            }
+        }
+        faults
+    }
+
+    /// Step 6.
+    fn next_blinding(&mut self, blindings: &mut [Blinding]) {
+        let (k, w) = (self.k, &mut self.w);
+        w.rest();
+        let moduli = Moduli { n: w.n, one: w.one };
         k.square(w.b, w.power, moduli, w.scratch);
         k.square(w.c, w.inverse, moduli, w.scratch);
         for (j, blinding) in blindings.iter_mut().enumerate() {
@@ -222,16 +270,16 @@ impl<const L: usize> Pass<L> {
                 get(w.c, 2 * j + i, &mut pair.inverse);
             }
         }
+    }
 
-        let check = |(j, mut signature): (usize, Vec<u8>)| {
-            if differences[2 * j] | differences[2 * j + 1] == 0 {
-                Ok(signature)
-            } else {
-                signature.zeroize();
-                Err(SignError::Fault)
-            }
-        };
-        signatures.into_iter().enumerate().map(check).collect()
+    /// The padded messages of the requests.
+    fn load_messages(&mut self) {
+        for (lane, request) in self.lanes.into_iter().enumerate() {
+            let encoded = request
+                .encoded()
+                .expect("requests of an accelerated size are padded");
+            set_bytes(self.w.limbs, lane, encoded);
+        }
     }
 }
 
@@ -292,7 +340,13 @@ impl Prepared {
         }
     }
 
-    /// Blinding values for one signature; whoever takes them has them alone.
+    /// Drops all blinding values: the next pass makes new ones.
+    #[cfg(test)]
+    pub(super) fn forget_blindings(&self) {
+        lock(&self.blindings).clear();
+    }
+
+    /// Blinding values for one signature, which no other signature uses.
     fn blinding(&self, parts: &Parts) -> Result<Blinding, RandomFailed> {
         if let Some(blinding) = lock(&self.blindings).pop() {
             return Ok(blinding);
@@ -352,79 +406,43 @@ impl std::fmt::Debug for Blinding {
     }
 }
 
-/// The memory of a pass, by name. Numbers have `digits` vectors unless said otherwise.
-struct Work<'a, const L: usize> {
-    // Of the keys.
-    /// And `k0`: one more vector.
-    n: &'a mut [[u64; L]],
-    one: &'a mut [[u64; L]],
-    r2: &'a mut [[u64; L]],
-    r3: &'a mut [[u64; L]],
-    coefficient: &'a mut [[u64; L]],
-    coefficient_r: &'a mut [[u64; L]],
-    /// As many vectors as a prime has limbs.
-    exponent: &'a mut [[u64; L]],
-    // Of the blinding.
-    power: &'a mut [[u64; L]],
-    inverse: &'a mut [[u64; L]],
-    // Of the computation.
-    message: &'a mut [[u64; L]],
-    a: &'a mut [[u64; L]],
-    b: &'a mut [[u64; L]],
-    c: &'a mut [[u64; L]],
-    d: &'a mut [[u64; L]],
-    entry: &'a mut [[u64; L]],
-    other: &'a mut [[u64; L]],
-    /// Twice `digits` vectors.
-    double: &'a mut [[u64; L]],
-    /// As many vectors as a modulus has limbs.
-    limbs: &'a mut [[u64; L]],
-    table: &'a mut [[u64; L]],
-    /// As many vectors as an exponent has windows.
-    indices: &'a mut [[u64; L]],
-    scratch: &'a mut [[u64; L]],
+memory! {
+    /// The memory of a pass, by name. Numbers have `digits` vectors unless said otherwise.
+    struct Work(k: &Montgomery<L>) {
+        /// Comes first, on a page of its own.
+        table: k.table_len(),
+        scratch: k.scratch_len(),
+        /// As many vectors as an exponent has windows.
+        indices: k.windows(),
+        // Of the keys.
+        /// And `k0`: one more vector.
+        n: k.digits() + 1,
+        one: k.digits(),
+        r2: k.digits(),
+        r3: k.digits(),
+        coefficient: k.digits(),
+        coefficient_r: k.digits(),
+        /// As many vectors as a prime has limbs.
+        exponent: k.limbs(),
+        // Of the blinding.
+        power: k.digits(),
+        inverse: k.digits(),
+        // Of the computation.
+        /// The request's message, for the check.
+        message: k.digits(),
+        a: k.digits(),
+        b: k.digits(),
+        c: k.digits(),
+        d: k.digits(),
+        entry: k.digits(),
+        other: k.digits(),
+        double: 2 * k.digits(),
+        /// As many vectors as a modulus has limbs.
+        limbs: 2 * k.limbs(),
+    }
 }
 
-impl<'a, const L: usize> Work<'a, L> {
-    fn len(k: &Montgomery<L>) -> usize {
-        let numbers = NUMBERS * k.digits() + 1 + 3 * k.limbs();
-        numbers + k.table_len() + k.scratch_len() + k.windows()
-    }
-
-    /// Divides the memory; the table comes first, on a page of its own.
-    fn new(k: &Montgomery<L>, memory: &'a mut [[u64; L]]) -> Self {
-        let mut rest = memory;
-        let mut take = |len: usize| {
-            let (part, after) = std::mem::take(&mut rest).split_at_mut(len);
-            rest = after;
-            part
-        };
-        let d = k.digits();
-        Self {
-            table: take(k.table_len()),
-            scratch: take(k.scratch_len()),
-            indices: take(k.windows()),
-            n: take(d + 1),
-            one: take(d),
-            r2: take(d),
-            r3: take(d),
-            coefficient: take(d),
-            coefficient_r: take(d),
-            exponent: take(k.limbs()),
-            power: take(d),
-            inverse: take(d),
-            message: take(d),
-            a: take(d),
-            b: take(d),
-            c: take(d),
-            d: take(d),
-            entry: take(d),
-            other: take(d),
-            double: take(2 * d),
-            limbs: take(2 * k.limbs()),
-        }
-    }
-
+impl<const L: usize> Work<'_, L> {
     /// Puts a key's constants into a lane: those of p into even lanes, of q into odd ones.
     fn load_key(&mut self, lane: usize, prepared: &Prepared, parts: &Parts) {
         let prime = &prepared.primes[lane % 2];
@@ -461,11 +479,12 @@ fn power_public<const L: usize>(
     k: &Montgomery<L>,
     out: &mut [[u64; L]],
     base: &[[u64; L]],
-    exponents: &[&[u64]; L],
+    lanes: &[&SignRequest; L],
     moduli: Moduli<'_, L>,
     [factor, other]: [&mut [[u64; L]]; 2],
     scratch: &mut [[u64; L]],
 ) {
+    let exponents = lanes.map(|request| request.key().parts().e.as_slice());
     let bit = |e: &[u64], at: usize| {
         e.get(at / 64)
             .is_some_and(|limb| limb >> (at % 64) & 1 == 1)
@@ -479,6 +498,7 @@ fn power_public<const L: usize>(
         for ((to, base), one) in to.iter_mut().zip(base).zip(moduli.one) {
             *to = std::array::from_fn(|lane| if set[lane] { base[lane] } else { one[lane] });
         }
+        faults::loaded("base or one", to);
         set.contains(&true)
     };
     select(top, out);
@@ -508,6 +528,14 @@ pub(super) fn set<const L: usize>(to: &mut [[u64; L]], lane: usize, number: &[u6
     for (to, &unit) in to.iter_mut().zip(number) {
         to[lane] = unit;
     }
+    faults::loaded("number", to);
+}
+
+/// Puts a number of one digit into all lanes.
+fn set_all<const L: usize>(to: &mut [[u64; L]], digit: u64) {
+    to.fill([0; L]);
+    to[0] = [digit; L];
+    faults::loaded("digit", to);
 }
 
 /// Takes a number out of a lane.
@@ -521,6 +549,7 @@ fn copy_lane<const L: usize>(to: &mut [[u64; L]], lane: usize, from: &[[u64; L]]
     for (to, from) in to.iter_mut().zip(from) {
         to[lane] = from[source];
     }
+    faults::loaded("copy", to);
 }
 
 /// Puts big-endian bytes into a lane, as limbs.
@@ -529,6 +558,7 @@ pub(super) fn set_bytes<const L: usize>(to: &mut [[u64; L]], lane: usize, bytes:
     for (to, chunk) in to.iter_mut().zip(bytes.rchunks_exact(8)) {
         to[lane] = u64::from_be_bytes(chunk.try_into().expect("chunks of eight"));
     }
+    faults::loaded("bytes", to);
 }
 
 /// Takes the limbs out of a lane, as big-endian bytes.
@@ -555,13 +585,6 @@ fn digit_count(factor: &Factor) -> usize {
     factor.prime.len() * 10 / 8
 }
 
-/// Locks, also after a panic elsewhere: nothing is ever left half done under these locks.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Signatures after which an `r` is replaced by a new random one.
 const BLINDING_USES: u32 = 256;
-/// Numbers of `digits` vectors in [`Work`], with the double one counted as two.
-const NUMBERS: usize = 17;
 const DIGIT: usize = DIGIT_BITS as usize;

@@ -75,7 +75,7 @@ impl Scheme {
 
 /// One signature to be made: owns its padded message and a counted reference to its key.
 ///
-/// A request can be moved to another thread and outlives whoever made it. Answering the same
+/// A request can be moved to another thread and outlives its maker. Answering the same
 /// PSS request twice may give two different signatures.
 #[derive(Clone)]
 pub struct SignRequest {
@@ -92,7 +92,7 @@ impl SignRequest {
     ///
     /// # Errors
     ///
-    /// [`SignError::Random`] when no salt for PSS could be had.
+    /// [`SignError::Random`] when the system gives no random salt for PSS.
     pub fn new(key: &PrivateKey, scheme: Scheme, message: &[u8]) -> Result<Self, SignError> {
         let mut salt = [0u8; MAX_SALT];
         let salt = match scheme.padding() {
@@ -171,7 +171,7 @@ pub enum SignError {
     Fault,
     /// aws-lc-rs gave no signature.
     #[error(
-        "aws-lc-rs gave no signature, for want of memory or because its own check failed; \
+        "aws-lc-rs gave no signature: there is no memory, or its own check failed; \
          if this repeats, the CPU or the memory of this machine is faulty"
     )]
     AwsLc,

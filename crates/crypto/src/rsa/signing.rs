@@ -1,31 +1,24 @@
-//! Signatures as [`Work`].
+//! Signatures as [`Operation`].
 
 use super::Size;
 use super::key::PrivateKey;
-use super::pass::Pass;
+use super::pass::Signatures;
 use super::request::{Scheme, SignError, SignRequest, sign_single};
-use crate::{Backend, BackendUnavailable, Work};
+use crate::operation::requests;
+use crate::passes::{Passes, with_pass};
+use crate::{Backend, BackendUnavailable, Operation};
 use std::sync::OnceLock;
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 
 /// Signatures with keys of one [`Size`]: `rsa2048-sign`, `rsa3072-sign` and `rsa4096-sign`.
 #[derive(Debug)]
 pub struct Signing {
     size: Size,
-    lanes: Lanes,
+    passes: Passes<Signatures>,
 }
 
 /// Signatures with keys of any size, one by one: `rsa-sign`.
 #[derive(Debug)]
 pub struct OtherSigning;
-
-/// The passes of the chosen backend.
-#[derive(Debug)]
-enum Lanes {
-    Single,
-    Ymm(Pass<4>),
-    Zmm(Pass<8>),
-}
 
 impl Signing {
     /// Signatures with keys of this size on this backend.
@@ -34,33 +27,25 @@ impl Signing {
     ///
     /// When this machine cannot run the backend.
     pub fn new(backend: Backend, size: Size) -> Result<Self, BackendUnavailable> {
-        let missing = BackendUnavailable { backend };
-        let bits = size.prime_bits();
-        let lanes = match backend {
-            Backend::AwsLc => Lanes::Single,
-            Backend::Avx512Ifma256 => {
-                Lanes::Ymm(Pass::ymm(Avx512IfmaVl::detect().ok_or(missing)?, bits))
-            }
-            Backend::Avx512Ifma => {
-                Lanes::Zmm(Pass::zmm(Avx512Ifma::detect().ok_or(missing)?, bits))
-            }
-        };
-        Ok(Self { size, lanes })
+        let prime_bits = size.prime_bits();
+        let passes = Passes::new(backend, Signatures { prime_bits })?;
+        Ok(Self { size, passes })
     }
 
     /// Answers as many requests of this size as there are lanes.
     fn one_pass(&self, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
-        match &self.lanes {
-            Lanes::Single => requests.iter().map(sign_single).collect(),
-            Lanes::Ymm(pass) => pass.run(requests),
-            Lanes::Zmm(pass) => pass.run(requests),
-        }
+        with_pass!(&self.passes, pass => pass.sign(requests), else {
+            requests.iter().map(sign_single).collect()
+        })
     }
 }
 
-impl Work for Signing {
+requests! {
+    SignRequest => Vec<u8>, SignError;
+}
+
+impl Operation for Signing {
     type Request = SignRequest;
-    type Output = Result<Vec<u8>, SignError>;
 
     fn name(&self) -> &'static str {
         match self.size {
@@ -71,11 +56,8 @@ impl Work for Signing {
     }
 
     fn lanes(&self) -> usize {
-        match &self.lanes {
-            Lanes::Single => 1,
-            Lanes::Ymm(pass) => pass.lanes(),
-            Lanes::Zmm(pass) => pass.lanes(),
-        }
+        // Two lanes a request.
+        self.passes.lanes().div_ceil(2)
     }
 
     fn takes(&self, request: &SignRequest) -> bool {
@@ -125,9 +107,8 @@ impl Work for Signing {
     }
 }
 
-impl Work for OtherSigning {
+impl Operation for OtherSigning {
     type Request = SignRequest;
-    type Output = Result<Vec<u8>, SignError>;
 
     fn name(&self) -> &'static str {
         "rsa-sign"

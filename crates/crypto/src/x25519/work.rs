@@ -1,18 +1,20 @@
-//! The two operations as kinds of work, each on one backend.
+//! The two operations, each on one backend.
 
 use super::pass;
 use super::{Derive, Public, Secret};
-use crate::lanes25519::Lanes;
-use crate::{AgreeError, Backend, BackendUnavailable, Shared, Work};
+use crate::lanes25519::Kind;
+use crate::operation::requests;
+use crate::passes::{Passes, with_pass};
+use crate::{AgreeError, Backend, BackendUnavailable, Operation, Shared};
 use std::sync::LazyLock;
 
 /// Public shares of secrets, `x25519-keygen`.
 #[derive(Debug)]
-pub struct Keygen(Lanes);
+pub struct Keygen(Passes<Kind>);
 
 /// Secrets shared with peers, `x25519-derive`.
 #[derive(Debug)]
-pub struct Derivation(Lanes);
+pub struct Derivation(Passes<Kind>);
 
 impl Keygen {
     /// The operation on a backend.
@@ -21,7 +23,7 @@ impl Keygen {
     ///
     /// When this machine cannot run the backend.
     pub fn new(backend: Backend) -> Result<Self, BackendUnavailable> {
-        Lanes::new(backend).map(Self)
+        Passes::new(backend, pass::AGREEMENT).map(Self)
     }
 }
 
@@ -32,31 +34,33 @@ impl Derivation {
     ///
     /// When this machine cannot run the backend.
     pub fn new(backend: Backend) -> Result<Self, BackendUnavailable> {
-        Lanes::new(backend).map(Self)
+        Passes::new(backend, pass::AGREEMENT).map(Self)
     }
 }
 
-impl Work for Keygen {
+requests! {
+    Public => [u8; 32], AgreeError;
+    Derive => Shared, AgreeError;
+}
+
+impl Operation for Keygen {
     type Request = Public;
-    type Output = Result<[u8; 32], AgreeError>;
 
     fn name(&self) -> &'static str {
         "x25519-keygen"
     }
 
     fn lanes(&self) -> usize {
-        self.0.count()
+        self.0.lanes()
     }
 
-    fn pass(&self, requests: &[Public]) -> Vec<Self::Output> {
-        match &self.0 {
-            Lanes::Single => requests.iter().map(Public::alone).collect(),
-            Lanes::Ymm(lanes) => pass::public(lanes, requests),
-            Lanes::Zmm(lanes) => pass::public(lanes, requests),
-        }
+    fn pass(&self, requests: &[Public]) -> Vec<Result<[u8; 32], AgreeError>> {
+        with_pass!(&self.0, lanes => pass::public(lanes, requests), else {
+            requests.iter().map(Public::alone).collect()
+        })
     }
 
-    fn alone(&self, request: &Public) -> Self::Output {
+    fn alone(&self, request: &Public) -> Result<[u8; 32], AgreeError> {
         request.alone()
     }
 
@@ -67,27 +71,24 @@ impl Work for Keygen {
     }
 }
 
-impl Work for Derivation {
+impl Operation for Derivation {
     type Request = Derive;
-    type Output = Result<Shared, AgreeError>;
 
     fn name(&self) -> &'static str {
         "x25519-derive"
     }
 
     fn lanes(&self) -> usize {
-        self.0.count()
+        self.0.lanes()
     }
 
-    fn pass(&self, requests: &[Derive]) -> Vec<Self::Output> {
-        match &self.0 {
-            Lanes::Single => requests.iter().map(Derive::alone).collect(),
-            Lanes::Ymm(lanes) => pass::derive(lanes, requests),
-            Lanes::Zmm(lanes) => pass::derive(lanes, requests),
-        }
+    fn pass(&self, requests: &[Derive]) -> Vec<Result<Shared, AgreeError>> {
+        with_pass!(&self.0, lanes => pass::derive(lanes, requests), else {
+            requests.iter().map(Derive::alone).collect()
+        })
     }
 
-    fn alone(&self, request: &Derive) -> Self::Output {
+    fn alone(&self, request: &Derive) -> Result<Shared, AgreeError> {
         request.alone()
     }
 

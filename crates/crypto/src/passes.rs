@@ -1,0 +1,305 @@
+//! The runner of all passes: chooses the width, lends memory, and wipes what a pass leaves.
+//!
+//! A [`Family`] says what its passes compute with; [`Passes`] holds them in the width of a backend.
+//! [`Pass::run`] takes memory from a pool and gives it back wiped, together with the vector
+//! registers, also when the pass panics.
+
+use crate::{Backend, BackendUnavailable};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+use widelane_kernels::{Arena, wipe_registers};
+
+/// What the passes of some operations have in common.
+pub(crate) trait Family: Copy {
+    /// What a pass of `L` lanes computes with.
+    type Kernels<const L: usize>;
+    /// What it works in.
+    type Memory<const L: usize>: Memory;
+
+    /// The kernels for 256-bit registers.
+    fn ymm(self, token: Avx512IfmaVl) -> Self::Kernels<4>;
+
+    /// The kernels for 512-bit registers.
+    fn zmm(self, token: Avx512Ifma) -> Self::Kernels<8>;
+
+    /// Memory for one pass, with zeros.
+    fn memory<const L: usize>(self, kernels: &Self::Kernels<L>) -> Self::Memory<L>;
+
+    /// Whether passes work on secrets. Where they do not, nothing is wiped.
+    fn is_secret(self) -> bool {
+        true
+    }
+}
+
+/// The memory of a pass.
+pub(crate) trait Memory {
+    /// Overwrites everything secret.
+    fn wipe(&mut self);
+}
+
+impl<const L: usize> Memory for Arena<L> {
+    fn wipe(&mut self) {
+        Arena::wipe(self);
+    }
+}
+
+/// The passes of a family on one backend.
+#[derive(Debug)]
+pub(crate) enum Passes<F: Family> {
+    /// The backend has none: aws-lc-rs answers each request by itself.
+    None,
+    /// In registers of 256 bits.
+    Ymm(Box<Pass<F, 4>>),
+    /// In registers of 512 bits.
+    Zmm(Box<Pass<F, 8>>),
+    /// In portable Rust.
+    #[cfg(test)]
+    Model(Box<Pass<F, 4>>),
+}
+
+impl<F: Family> Passes<F> {
+    pub(crate) fn new(backend: Backend, family: F) -> Result<Self, BackendUnavailable> {
+        let missing = BackendUnavailable { backend };
+        Ok(match backend {
+            Backend::AwsLc => Self::None,
+            Backend::Avx512Ifma256 => {
+                let token = Avx512IfmaVl::detect().ok_or(missing)?;
+                Self::Ymm(Box::new(Pass::ymm(token, family)))
+            }
+            Backend::Avx512Ifma => {
+                let token = Avx512Ifma::detect().ok_or(missing)?;
+                Self::Zmm(Box::new(Pass::zmm(token, family)))
+            }
+        })
+    }
+
+    /// Lanes of a pass; 1 where there are no passes.
+    pub(crate) fn lanes(&self) -> usize {
+        with_pass!(self, pass => pass.lanes(), else 1)
+    }
+}
+
+/// Evaluates an expression with the pass of whichever width there is.
+macro_rules! with_pass {
+    ($passes:expr, $pass:ident => $some:expr, else $none:expr) => {
+        match $passes {
+            $crate::passes::Passes::None => $none,
+            $crate::passes::Passes::Ymm($pass) => $some,
+            $crate::passes::Passes::Zmm($pass) => $some,
+            #[cfg(test)]
+            $crate::passes::Passes::Model($pass) => $some,
+        }
+    };
+}
+pub(crate) use with_pass;
+
+/// Runs the passes of a family in `L` lanes.
+pub(crate) struct Pass<F: Family, const L: usize> {
+    pub(crate) family: F,
+    pub(crate) kernels: F::Kernels<L>,
+    /// Present where the kernels run in vector registers, to wipe those.
+    registers: Option<Avx512Ifma>,
+    /// Memory of passes that are not running.
+    idle: Mutex<Vec<F::Memory<L>>>,
+}
+
+impl<F: Family> Pass<F, 4> {
+    pub(crate) fn ymm(token: Avx512IfmaVl, family: F) -> Self {
+        Self::new(family, family.ymm(token), Some(token.zmm()))
+    }
+}
+
+impl<F: Family> Pass<F, 8> {
+    pub(crate) fn zmm(token: Avx512Ifma, family: F) -> Self {
+        Self::new(family, family.zmm(token), Some(token))
+    }
+}
+
+impl<F: Family, const L: usize> Pass<F, L> {
+    /// Passes with these kernels, in portable Rust unless there are `registers` to wipe.
+    pub(crate) fn new(family: F, kernels: F::Kernels<L>, registers: Option<Avx512Ifma>) -> Self {
+        Self {
+            family,
+            kernels,
+            registers,
+            idle: Mutex::default(),
+        }
+    }
+
+    /// Lanes of a pass.
+    pub(crate) fn lanes(&self) -> usize {
+        L
+    }
+
+    /// Runs one pass in memory of its own.
+    pub(crate) fn run<T>(&self, job: impl FnOnce(&mut F::Memory<L>) -> T) -> T {
+        let idle = lock(&self.idle).pop();
+        let memory = idle.unwrap_or_else(|| self.family.memory(&self.kernels));
+        let mut held = Held {
+            pass: self,
+            memory: Some(memory),
+        };
+        job(held.memory.as_mut().expect("only `drop` takes the memory"))
+    }
+
+    /// What the passes so far have left in their memory.
+    #[cfg(test)]
+    pub(crate) fn idle(&self) -> MutexGuard<'_, Vec<F::Memory<L>>> {
+        lock(&self.idle)
+    }
+}
+
+impl<F: Family, const L: usize> fmt::Debug for Pass<F, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pass")
+            .field("lanes", &L)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The memory of a running pass. It is wiped and given back even when the pass panics.
+struct Held<'a, F: Family, const L: usize> {
+    pass: &'a Pass<F, L>,
+    memory: Option<F::Memory<L>>,
+}
+
+impl<F: Family, const L: usize> Drop for Held<'_, F, L> {
+    fn drop(&mut self) {
+        let Some(mut memory) = self.memory.take() else {
+            return;
+        };
+        if self.pass.family.is_secret() {
+            memory.wipe();
+            if let Some(token) = self.pass.registers {
+                wipe_registers(token);
+            }
+        }
+        lock(&self.pass.idle).push(memory);
+    }
+}
+
+/// Locks, also after a panic elsewhere: nothing is ever left half done under these locks.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Declares the memory of a pass: names for parts of an arena, and how many vectors each has.
+macro_rules! memory {
+    (
+        $(#[$outer:meta])*
+        $vis:vis struct $name:ident($of:ident: &$kernels:ty $(, $extra:ident: $type:ty)*) {
+            $( $(#[$inner:meta])* $part:ident: $len:expr, )*
+        }
+    ) => {
+        $(#[$outer])*
+        $vis struct $name<'a, const L: usize> {
+            $( $vis $extra: $type, )*
+            $( $(#[$inner])* $vis $part: &'a mut [[u64; L]], )*
+        }
+
+        impl<'a, const L: usize> $name<'a, L> {
+            /// Vectors of all parts.
+            #[allow(dead_code)]
+            $vis fn len($of: &$kernels) -> usize {
+                0 $( + $len )*
+            }
+
+            /// Divides the vectors of an arena.
+            $vis fn new(
+                $of: &$kernels,
+                mut vectors: &'a mut [[u64; L]]
+                $(, $extra: $type)*
+            ) -> Self {
+                $(
+                    let len: usize = $len;
+                    let $part = vectors.split_off_mut(..len).expect("the arena has all parts");
+                )*
+                let _ = vectors;
+                Self { $( $extra, )* $( $part, )* }
+            }
+
+            /// A moment between two steps, at which tests damage any part.
+            #[allow(dead_code)]
+            #[inline(always)]
+            $vis fn rest(&mut self) {
+                $( $crate::faults::resting(stringify!($part), self.$part); )*
+            }
+        }
+    };
+}
+pub(crate) use memory;
+
+/// Whether there is memory, all of it zero.
+#[cfg(test)]
+pub(crate) fn are_wiped<const L: usize>(arenas: &mut [Arena<L>]) -> bool {
+    let is_zero =
+        |arena: &mut Arena<L>| arena.vectors().as_flattened().iter().all(|&word| word == 0);
+    !arenas.is_empty() && arenas.iter_mut().all(is_zero)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[derive(Clone, Copy)]
+    struct Sums {
+        is_secret: bool,
+    }
+
+    impl Family for Sums {
+        type Kernels<const L: usize> = ();
+        type Memory<const L: usize> = Arena<L>;
+
+        fn ymm(self, _: Avx512IfmaVl) {}
+
+        fn zmm(self, _: Avx512Ifma) {}
+
+        fn memory<const L: usize>(self, _: &()) -> Arena<L> {
+            Arena::new(1000)
+        }
+
+        fn is_secret(self) -> bool {
+            self.is_secret
+        }
+    }
+
+    /// A sum of the ones that it writes.
+    fn sum(pass: &Pass<Sums, 8>) -> u64 {
+        pass.run(|arena| {
+            arena.vectors().fill([1; 8]);
+            arena.vectors().as_flattened().iter().sum()
+        })
+    }
+
+    #[test]
+    fn secret_memory_is_wiped_and_used_again() {
+        let registers = Avx512Ifma::detect();
+        let pass = Pass::new(Sums { is_secret: true }, (), registers);
+        for _ in 0..3 {
+            assert_eq!(sum(&pass), 8000);
+            assert_eq!(pass.idle().len(), 1);
+            assert!(are_wiped(&mut pass.idle()));
+        }
+        let public = Pass::new(Sums { is_secret: false }, (), registers);
+        assert_eq!(sum(&public), 8000);
+        assert!(!are_wiped(&mut public.idle()));
+    }
+
+    #[test]
+    fn a_panic_leaves_nothing_secret() {
+        let pass = Pass::new(Sums { is_secret: true }, (), Avx512Ifma::detect());
+        let panicking = AssertUnwindSafe(|| {
+            pass.run(|arena: &mut Arena<8>| {
+                arena.vectors().fill([1; 8]);
+                panic!("in the middle of a pass");
+            })
+        });
+        assert!(catch_unwind(panicking).is_err());
+        assert!(are_wiped(&mut pass.idle()));
+        // The pool is as good as before.
+        assert_eq!(sum(&pass), 8000);
+        assert!(are_wiped(&mut pass.idle()));
+    }
+}

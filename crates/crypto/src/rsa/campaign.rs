@@ -1,0 +1,127 @@
+//! What leaves a pass of signatures when its memory is damaged at any moment.
+
+use super::Size;
+use super::chain::{keys, odd_exponent_keys};
+use super::key::PrivateKey;
+use super::pass::{Pass, Signatures};
+use super::request::{Scheme, SignRequest};
+use crate::faults::{Campaign, Owner, Verdict};
+use crate::passes::are_wiped;
+use aws_lc_rs::signature::UnparsedPublicKey;
+use widelane_cpu::Avx512Ifma;
+
+const MESSAGE: &[u8] = b"a message";
+
+/// Damages passes in vector registers where there are some, otherwise a part in portable Rust.
+fn campaign(size: Size, keys: Vec<PrivateKey>, fresh: bool, faults: [usize; 2]) {
+    match Avx512Ifma::detect() {
+        Some(token) => {
+            let prime_bits = size.prime_bits();
+            run(
+                &Pass::zmm(token, Signatures { prime_bits }),
+                size,
+                keys,
+                fresh,
+                faults,
+            );
+        }
+        None => {
+            let pass = Pass::<4>::model(size.prime_bits());
+            run(&pass, size, keys, fresh, faults.map(|faults| faults / 10));
+        }
+    }
+}
+
+fn run<const L: usize>(
+    pass: &Pass<L>,
+    size: Size,
+    keys: Vec<PrivateKey>,
+    fresh: bool,
+    [sample, most]: [usize; 2],
+) {
+    let schemes = [Scheme::Pkcs1Sha256, Scheme::PssSha256];
+    let requests: Vec<_> = (keys.iter().zip(schemes.into_iter().cycle()))
+        .map(|(key, scheme)| SignRequest::new(key, scheme, MESSAGE).unwrap())
+        .take(L / 2)
+        .collect();
+    assert_eq!(requests.len(), L / 2);
+    let expected: Vec<_> = pass
+        .sign(&requests)
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
+    assert!(are_wiped(&mut pass.idle()));
+    let sign = || {
+        let results = pass.sign(&requests);
+        let verdict = |((result, expected), request): ((_, _), &SignRequest)| {
+            Verdict::of(result, expected, |signature: &Vec<u8>| {
+                let algorithm = request.scheme().aws_lc_verification();
+                UnparsedPublicKey::new(algorithm, request.key().public_key_info_der())
+                    .verify(MESSAGE, signature)
+                    .is_ok()
+            })
+        };
+        let verdicts = results.iter().zip(&expected).zip(&requests).map(verdict);
+        verdicts.collect::<Vec<_>>()
+    };
+    let name = format!("{size}{}", if fresh { ", new blinding" } else { "" });
+    let campaign = Campaign {
+        name: &name,
+        bits: 3,
+        sample,
+        most,
+        owner: &|_, hit| Owner::Request(hit.lane / 2),
+        skip: &|_, _| false,
+        prepare: &|| {
+            if fresh {
+                requests
+                    .iter()
+                    .for_each(|request| request.key().prepared().forget_blindings());
+            } else {
+                // Also the passes that follow a fault: blinding values that it damaged.
+                while sign().iter().any(|verdict| {
+                    assert_ne!(*verdict, Verdict::Wrong, "after a fault");
+                    *verdict != Verdict::Right
+                }) {}
+            }
+        },
+        pass: &sign,
+    };
+    campaign.run();
+}
+
+#[test]
+fn fault_campaign_rsa2048() {
+    let [a, b, c, d] = keys(Size::Rsa2048);
+    campaign(Size::Rsa2048, vec![a, b, c, d], false, [4000, usize::MAX]);
+}
+
+/// Exponents of different lengths share a pass, and one of the keys signs for the first time.
+#[test]
+fn fault_campaign_rsa2048_mixed_exponents() {
+    let [a, b, ..] = keys(Size::Rsa2048);
+    let mut keys = odd_exponent_keys(Size::Rsa2048);
+    keys.truncate(2);
+    keys.extend([a, b]);
+    campaign(Size::Rsa2048, keys, true, [500, 4000]);
+}
+
+#[test]
+fn fault_campaign_rsa3072() {
+    campaign(
+        Size::Rsa3072,
+        keys(Size::Rsa3072).to_vec(),
+        false,
+        [500, 20_000],
+    );
+}
+
+#[test]
+fn fault_campaign_rsa4096() {
+    campaign(
+        Size::Rsa4096,
+        keys(Size::Rsa4096).to_vec(),
+        false,
+        [300, 10_000],
+    );
+}
