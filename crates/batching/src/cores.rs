@@ -1,78 +1,79 @@
-//! How many vector cores there are at the moment: which sleeper to wake, and when one that sleeps
-//! is given back to scalar work.
+//! How many vector cores are at work: which sleeping core to wake, and when a core lends its CPU to
+//! scalar work.
 //!
-//! A vector core is awake (*searching* for passes or *busy* with them), *resting* (asleep, and its
-//! CPU still kept free of scalar work) or *given back* (asleep, and scalar work may run there).
-//! Resting cores are woken for anything. One that was given back has to be taken from others, so
-//! it is woken only for more than those awake will soon have run, or if none is awake.
+//! A vector core is awake (*searching* for passes or *busy* with them), *resting* (asleep, its CPU
+//! still free of scalar work) or *lent* (asleep, and scalar work may run there). Any job wakes a
+//! resting core. A lent core must first be reclaimed from other threads, so it is woken only if the
+//! awake cores cannot soon run what waits, or if no core is awake.
 //!
-//! Two things keep cores from going to and fro. It takes much to wake one that was given back and
-//! long to give back one that is awake; and a core that was needed again too soon rests longer
-//! the next time ([`Idleness`]).
+//! Two rules keep cores from changing state too often: it takes much work to wake a lent core and a
+//! long idle time to lend one, and a core that was reclaimed too soon rests longer the next time
+//! ([`Idleness`]).
 
-use crate::{Clock, Waiting};
+use crate::clock::Clock;
+use crate::passes::Waiting;
 
-/// The vector cores of an engine, by what they do.
+/// The vector cores of an engine, counted by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VectorCores {
-    /// Awake and looking for work, or about to.
+    /// Awake and looking for work, or about to look.
     pub searching: usize,
     /// Awake and running passes.
     pub busy: usize,
-    /// Asleep, and kept free of scalar work.
+    /// Asleep, with a CPU that is free of scalar work.
     pub resting: usize,
     /// Asleep, and scalar work may run there.
-    pub given_back: usize,
+    pub lent: usize,
 }
 
-/// A vector core that sleeps.
+/// A sleeping vector core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleeper {
-    /// One that rests.
+    /// A resting core.
     Resting,
-    /// One that was given back.
-    GivenBack,
+    /// A lent core.
+    Lent,
 }
 
-/// How long one vector core has been of little use, and how long that must be before it is given
-/// back. All times are in nanoseconds.
+/// How long one vector core has been of little use, and how long that must last before it is lent.
+/// All times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Idleness {
-    /// The rest to begin with, and again after a long time as scalar core.
+    /// The first rest, and the rest after a long loan.
     shortest: u64,
-    /// For how long the low clock outlives a pass.
+    /// For how long the clock stays low after a pass.
     tail: u64,
     rest: u64,
-    /// Sleep, less what passes outweighed.
+    /// Time asleep, less a multiple of the time in passes.
     idle: u64,
 }
 
-/// Names a core to wake after a job has arrived or was left behind; `None`: those awake suffice.
+/// Names a core to wake after a job has arrived or was left; `None`: the awake cores are enough.
 ///
-/// `passes` tells how many passes wait (see [`passes`]), at least one if anything does; it is asked
-/// only if the answer depends on it.
+/// `passes` returns how many passes wait (see [`passes`]), at least one if any job does. It is
+/// called only if the answer depends on it.
 ///
-/// A core that searches will find the job, and asks again if it leaves something behind. While
-/// nobody searches, a core that rests is woken, even if a busy one would have the time: its CPU
-/// does nothing else.
+/// A searching core will find the job, and asks again if it leaves other jobs. If no core searches,
+/// a resting core is woken, even if a busy one would soon have time: the resting core's CPU has no
+/// other work.
 ///
 /// Guarantees:
-/// * while anything waits and a core sleeps, one is named unless another one is awake;
-/// * more that waits never means fewer that are woken;
-/// * a core that was given back is never named before one that rests.
+/// * while a job waits and a core sleeps, a core is named unless another core is awake;
+/// * more waiting passes never wake fewer cores;
+/// * a lent core is never named before a resting one.
 pub fn wake(cores: &VectorCores, passes: impl FnOnce() -> usize) -> Option<Sleeper> {
     if cores.searching > 0 {
         None
     } else if cores.resting > 0 {
         Some(Sleeper::Resting)
-    } else if cores.given_back > 0 && passes() > cores.busy.saturating_mul(PASSES_SOON) {
-        Some(Sleeper::GivenBack)
+    } else if cores.lent > 0 && passes() > cores.busy.saturating_mul(PASSES_SOON) {
+        Some(Sleeper::Lent)
     } else {
         None
     }
 }
 
-/// The passes that an idle core would make of what waits for one operation.
+/// The passes that an idle core would run for the waiting jobs of one operation.
 pub fn passes(waiting: &Waiting) -> usize {
     let lanes = waiting.lanes.max(1);
     if waiting.worth > lanes {
@@ -85,14 +86,14 @@ pub fn passes(waiting: &Waiting) -> usize {
     }
 }
 
-/// How long a vector core rests before it is given back, unless somebody knows better: long enough
-/// that what taking it back costs does not count, and that a low clock has recovered.
+/// The default time that a vector core rests before it is lent: long enough that the cost of a
+/// reclaim does not matter, and that a low clock has recovered.
 pub fn usual_rest(clock: &Clock) -> u64 {
     clock.tail().saturating_mul(8).max(USUAL_REST)
 }
 
 impl VectorCores {
-    /// Whether a resting core could go without being missed: another one is not given back.
+    /// Whether a resting core is not needed, because another core is not lent.
     pub fn has_spare(&self) -> bool {
         let kept = self.searching.saturating_add(self.busy);
         kept.saturating_add(self.resting) > 1
@@ -100,7 +101,8 @@ impl VectorCores {
 }
 
 impl Idleness {
-    /// A core that rests for `rest` at first, but for as long as the clock is low in any case.
+    /// For a core that first rests for `rest`, or for as long as the clock is low if that is
+    /// longer.
     pub fn new(rest: u64, clock: &Clock) -> Self {
         let rest = rest.max(clock.tail());
         Self {
@@ -111,21 +113,21 @@ impl Idleness {
         }
     }
 
-    /// It ran passes for so long.
+    /// The core ran passes for `busy`.
     pub fn worked(&mut self, busy: u64) {
         self.idle = self.idle.saturating_sub(busy.saturating_mul(WORTH_A_CORE));
     }
 
-    /// It slept for so long and was needed again before it was given back.
+    /// The core slept for `asleep` and was woken before it was lent.
     pub fn slept(&mut self, asleep: u64) {
         self.idle = self.idle.saturating_add(asleep).min(self.rest);
     }
 
-    /// For how much longer a core that has slept for `asleep` rests; 0: it is to be given back.
+    /// For how much longer a core that has slept for `asleep` rests; 0: it is lent now.
     ///
-    /// The last one rests undisturbed for the whole time, since the next job will need it. A
-    /// [spare](VectorCores::has_spare) one goes as well if it was disturbed for little: others do
-    /// that in its place. None goes before its clock has recovered.
+    /// The last core rests for the whole time without an interruption, because the next job will
+    /// need it. A [spare](VectorCores::has_spare) core is lent earlier if it had little work: the
+    /// other cores do that work. No core is lent before its clock has recovered.
     pub fn rest_left(&self, asleep: u64, spare: bool) -> u64 {
         let rest = if spare {
             self.rest.saturating_sub(self.idle).max(self.tail)
@@ -135,11 +137,11 @@ impl Idleness {
         rest.saturating_sub(asleep)
     }
 
-    /// It is needed again after having been given back for `away`.
+    /// The core was reclaimed after a loan of `away`.
     ///
-    /// Whoever is needed again before having been away for as long as it rested was given back too
-    /// soon, and rests twice as long the next time.
-    pub fn taken(&mut self, away: u64) {
+    /// A loan shorter than the rest before it came too soon: the core rests twice as long the next
+    /// time.
+    pub fn reclaimed(&mut self, away: u64) {
         self.idle = 0;
         if away < self.rest {
             let longest = self.shortest.saturating_mul(LONGEST_REST);
@@ -150,22 +152,21 @@ impl Idleness {
     }
 }
 
-/// Passes that one busy core will soon have run: as a rule less than a millisecond of them. To take
-/// a core back, move its threads away and pay for its stall takes a tenth of that.
+/// Passes that one busy core runs soon: usually less than a millisecond. To reclaim a core, move
+/// its threads away and pay for its stall takes a tenth of that.
 const PASSES_SOON: usize = 4;
 
-/// 50 milliseconds. A core that is taken and given back at most so often spends less than a
-/// thousandth of its time on that.
+/// 50 milliseconds. A core that is lent and reclaimed no more often spends less than a thousandth
+/// of its time on that.
 const USUAL_REST: u64 = 50_000_000;
 
-/// A spare core is kept if it runs passes for more than one part of its time in one more than so
-/// many.
+/// A spare core is kept if it runs passes for more than one part in `WORTH_A_CORE + 1` of its time.
 const WORTH_A_CORE: u64 = 4;
 
-/// No rest is longer than so many of the first.
+/// The longest rest, in first rests.
 const LONGEST_REST: u64 = 32;
 
-/// A core that was away for so many rests starts afresh.
+/// After a loan of this many rests, a core starts with the first rest again.
 const LONG_AWAY: u64 = 8;
 
 #[cfg(test)]
@@ -173,47 +174,48 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{NEVER, Toll};
+    use crate::clock::ClockPenalty;
+    use crate::costs::NEVER;
 
     const MILLISECOND: u64 = 1_000_000;
 
     fn clock(tail: u64) -> Clock {
-        let wide = Toll {
+        let wide = ClockPenalty {
             depth: 0.3,
             stall: 50_000,
             tail,
         };
         Clock {
             wide,
-            narrow: Toll::default(),
+            narrow: ClockPenalty::default(),
         }
     }
 
     #[test]
-    fn those_that_rest_are_woken_first_and_for_anything() {
+    fn resting_cores_are_woken_first_and_by_any_job() {
         let mut cores = VectorCores {
             resting: 1,
-            given_back: 1,
+            lent: 1,
             ..VectorCores::default()
         };
         assert_eq!(wake(&cores, || 1), Some(Sleeper::Resting));
         cores.busy = 1;
         assert_eq!(wake(&cores, || 1), Some(Sleeper::Resting));
         cores.searching = 1;
-        assert_eq!(wake(&cores, || 100), None, "somebody will find it");
+        assert_eq!(wake(&cores, || 100), None, "the searching core finds it");
     }
 
     #[test]
-    fn one_given_back_is_woken_for_much_or_if_nobody_is_awake() {
+    fn a_lent_core_is_woken_by_much_work_or_if_no_core_is_awake() {
         let mut cores = VectorCores {
-            given_back: 2,
+            lent: 2,
             ..VectorCores::default()
         };
-        assert_eq!(wake(&cores, || 1), Some(Sleeper::GivenBack));
+        assert_eq!(wake(&cores, || 1), Some(Sleeper::Lent));
         cores.busy = 2;
         assert_eq!(wake(&cores, || 2 * PASSES_SOON), None);
         let more = 2 * PASSES_SOON + 1;
-        assert_eq!(wake(&cores, || more), Some(Sleeper::GivenBack));
+        assert_eq!(wake(&cores, || more), Some(Sleeper::Lent));
     }
 
     #[test]
@@ -258,14 +260,14 @@ mod tests {
     }
 
     fn any_cores() -> impl Strategy<Value = VectorCores> {
-        (0usize..5, 0usize..5, 0usize..5, 0usize..5).prop_map(
-            |(searching, busy, resting, given_back)| VectorCores {
+        (0usize..5, 0usize..5, 0usize..5, 0usize..5).prop_map(|(searching, busy, resting, lent)| {
+            VectorCores {
                 searching,
                 busy,
                 resting,
-                given_back,
-            },
-        )
+                lent,
+            }
+        })
     }
 
     /// Vector cores under a load, in steps of some microseconds: what the engine does, without
@@ -273,9 +275,9 @@ mod tests {
     struct Machine {
         cores: Vec<Core>,
         now: u64,
-        /// Passes that nobody has begun.
+        /// Passes that have not begun.
         waiting: usize,
-        /// How often a core was taken back that had not been away for long.
+        /// How often a core was reclaimed soon after it was lent.
         soon_missed: u64,
     }
 
@@ -283,7 +285,7 @@ mod tests {
     enum State {
         Busy { until: u64 },
         Resting { since: u64 },
-        Away { since: u64 },
+        Lent { since: u64 },
     }
 
     struct Core {
@@ -316,11 +318,11 @@ mod tests {
                 searching: 0,
                 busy: self.count(|state| matches!(state, State::Busy { .. })),
                 resting: self.count(|state| matches!(state, State::Resting { .. })),
-                given_back: self.count(|state| matches!(state, State::Away { .. })),
+                lent: self.count(|state| matches!(state, State::Lent { .. })),
             }
         }
 
-        /// One step: `arrived` passes, each of which takes a core for `pass`.
+        /// One step: `arrived` passes arrive, each takes a core for `pass`.
         fn step(&mut self, step: u64, arrived: usize, pass: u64) {
             self.now += step;
             let now = self.now;
@@ -343,13 +345,13 @@ mod tests {
             {
                 let chosen = self.cores.iter_mut().find(|core| match sleeper {
                     Sleeper::Resting => matches!(core.state, State::Resting { .. }),
-                    Sleeper::GivenBack => matches!(core.state, State::Away { .. }),
+                    Sleeper::Lent => matches!(core.state, State::Lent { .. }),
                 });
                 let core = chosen.expect("only cores that exist are named");
                 match core.state {
                     State::Resting { since } => core.idleness.slept(now - since),
-                    State::Away { since } => {
-                        core.idleness.taken(now - since);
+                    State::Lent { since } => {
+                        core.idleness.reclaimed(now - since);
                         let long = LONG_AWAY * core.idleness.shortest;
                         self.soon_missed += u64::from(now - since < long);
                     }
@@ -365,7 +367,7 @@ mod tests {
                 if let State::Resting { since } = core.state
                     && core.idleness.rest_left(now - since, spare) == 0
                 {
-                    core.state = State::Away { since: now };
+                    core.state = State::Lent { since: now };
                 }
             }
         }
@@ -375,21 +377,21 @@ mod tests {
         #[test]
         fn nothing_waits_while_all_sleep(cores in any_cores(), passes in 1usize..100) {
             let awake = cores.searching + cores.busy;
-            let asleep = cores.resting + cores.given_back;
+            let asleep = cores.resting + cores.lent;
             if awake == 0 && asleep > 0 {
                 prop_assert!(wake(&cores, || passes).is_some());
             }
         }
 
         #[test]
-        fn only_cores_that_are_there_and_those_that_rest_first(
+        fn only_existing_cores_are_woken_and_resting_ones_first(
             cores in any_cores(), passes in 0usize..100,
         ) {
             match wake(&cores, || passes) {
                 None => {}
                 Some(Sleeper::Resting) => prop_assert!(cores.resting > 0),
-                Some(Sleeper::GivenBack) => {
-                    prop_assert!(cores.given_back > 0);
+                Some(Sleeper::Lent) => {
+                    prop_assert!(cores.lent > 0);
                     prop_assert_eq!(cores.resting, 0);
                     prop_assert!(passes > 0);
                 }
@@ -400,7 +402,7 @@ mod tests {
         fn more_work_never_wakes_fewer(cores in any_cores(), passes in 0usize..100) {
             if wake(&cores, || passes).is_some() {
                 prop_assert!(wake(&cores, || passes + 1).is_some());
-                // And never fewer for want of others that are awake.
+                // Fewer awake cores never wake fewer, either.
                 let fewer = VectorCores { busy: cores.busy.saturating_sub(1), ..cores };
                 prop_assert!(wake(&fewer, || passes).is_some());
             }
@@ -419,17 +421,17 @@ mod tests {
             prop_assert!(spare > 0 || asleep >= tail, "the clock is still low");
         }
 
-        /// A job every so often: the core is soon either kept, or away for at least half of the
-        /// time, so that coming and going costs next to nothing.
+        /// With a job at regular intervals, the core is soon either kept, or lent for at least half
+        /// of the time, so lending costs next to nothing.
         #[test]
-        fn a_steady_rhythm_does_not_make_a_core_go_to_and_fro(
+        fn a_steady_rhythm_does_not_lend_a_core_again_and_again(
             rest in MILLISECOND..100 * MILLISECOND,
             gap in MILLISECOND..3_000 * MILLISECOND,
             long in any::<u32>(),
         ) {
             let mut core = Idleness::new(rest, &clock(MILLISECOND));
-            // However long it was away before.
-            core.taken(u64::from(long));
+            // After a loan of any length.
+            core.reclaimed(u64::from(long));
             let mut regrets = 0;
             for _ in 0..100 {
                 let rested = core.rest_left(0, false);
@@ -437,21 +439,20 @@ mod tests {
                     core.slept(gap);
                 } else {
                     regrets += u64::from(gap - rested < rested);
-                    core.taken(gap - rested);
+                    core.reclaimed(gap - rested);
                 }
             }
             prop_assert!(regrets <= 5, "{regrets}");
         }
 
-        /// Constant load on some cores: all passes run, and cores go to and fro a few times at
-        /// first and no more once the right number has been found. Only a load that is by less than
-        /// a hundredth more than some cores can do goes on calling for one more, after long
-        /// absences.
+        /// Under a constant load all passes run, and cores are lent and reclaimed a few times until
+        /// the right number is at work. Only a load that exceeds what some cores can do by less
+        /// than a hundredth still wakes one more, after long loans.
         #[test]
         fn a_constant_load_is_served_by_a_steady_number_of_cores(
             cores in 1usize..5,
-            // Thousandths of a pass in each step, which is a quarter of one. With fewer, a single
-            // core is away for most of the time, and rightly so.
+            // Thousandths of a pass in each step; a step is a quarter of a pass. With fewer, a
+            // single core is rightly lent most of the time.
             load in 6u64..1_200,
         ) {
             let (step, pass, rest) = (50_000, 200_000, 5 * MILLISECOND);
@@ -463,7 +464,7 @@ mod tests {
                 machine.step(step, (owed / 1000) as usize, pass);
                 owed %= 1000;
                 let all = machine.view();
-                prop_assert_eq!(all.busy + all.resting + all.given_back, cores);
+                prop_assert_eq!(all.busy + all.resting + all.lent, cores);
                 prop_assert!(machine.waiting == 0 || all.busy > 0);
                 if number == 6_000 {
                     missed_early = machine.soon_missed;
@@ -473,12 +474,12 @@ mod tests {
             prop_assert!(missed_early <= 5 * cores as u64, "{missed_early}");
             prop_assert!(missed_late <= cores as u64, "{missed_late}");
             if load * 4 < 200 {
-                let kept = cores - machine.view().given_back;
+                let kept = cores - machine.view().lent;
                 prop_assert!(kept <= 1, "{kept} cores for a fifth of one");
             }
         }
 
-        /// As much as `busy` cores can do needs so many, and they come.
+        /// A load for `wanted` cores wakes that many.
         #[test]
         fn the_number_of_cores_grows_with_the_load(cores in 1usize..5, wanted in 1usize..5) {
             let (step, pass) = (50_000, 200_000);
@@ -486,12 +487,12 @@ mod tests {
             for _ in 0..4_000 {
                 machine.step(step, 0, pass);
             }
-            prop_assert_eq!(machine.view().given_back, cores, "all are idle");
-            // A pass a core in each time that one takes.
+            prop_assert_eq!(machine.view().lent, cores, "all are idle");
+            // One pass for each core in the time of a pass.
             for number in 0..4_000usize {
                 machine.step(step, if number % 4 == 0 { wanted } else { 0 }, pass);
             }
-            let awake = cores - machine.view().given_back;
+            let awake = cores - machine.view().lent;
             prop_assert!(awake >= wanted.min(cores), "{awake} of {cores} for {wanted}");
         }
     }

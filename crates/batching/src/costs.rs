@@ -1,17 +1,17 @@
 //! The cost model: a pass, or one job at a time.
 
-/// What answers to the jobs of one operation cost, in any one unit of time.
+/// What the answers of one operation cost, in any unit of time.
 ///
-/// A pass of `k` jobs costs `first + (k - 1) * further`. Were arithmetic all, `further` would be
-/// nothing; hashing, parsing and copying are done job by job.
+/// A pass of `k` jobs costs `first + (k - 1) * further`. Arithmetic in lanes adds nothing to
+/// `further`; hashing, parsing and copying of each job do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Costs {
     /// Jobs that one pass takes. Zero is read as one.
     pub lanes: usize,
     /// A pass with a single job.
     pub first: u64,
-    /// What each further job adds to a pass. More than `first` is read as `first`: company costs
-    /// no more than a pass of one's own.
+    /// What each further job adds to a pass. More than `first` is read as `first`: a job never
+    /// costs more in a shared pass than in its own.
     pub further: u64,
     /// A job without lanes.
     pub alone: u64,
@@ -20,15 +20,15 @@ pub struct Costs {
 /// How to answer several jobs.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Split {
-    /// Jobs for passes, each of which takes as many as it can.
+    /// Jobs that run in passes, as many in each as it takes.
     pub in_lanes: usize,
-    /// Jobs to be answered one by one.
+    /// Jobs that run one by one.
     pub alone: usize,
 }
 
 impl Costs {
-    /// The fewest jobs for which a pass is cheaper than one at a time; [`NEVER`] if none is. What
-    /// holds for so many holds for more, up to a full pass.
+    /// The fewest jobs for which a pass is cheaper than one job at a time; [`NEVER`] if there is no
+    /// such number. More jobs are worth a pass too, up to a full one.
     pub fn worth(&self) -> usize {
         let saved = self.alone.saturating_sub(self.further());
         let once = self.first - self.further();
@@ -42,8 +42,8 @@ impl Costs {
         }
     }
 
-    /// The cheapest way to answer `jobs`: no other number and filling of passes, with the rest one
-    /// by one, costs less.
+    /// The cheapest way to answer `jobs`: no other number of passes, however filled, with the rest
+    /// one by one, costs less.
     pub fn split(&self, jobs: usize) -> Split {
         let (lanes, worth) = (self.lanes.max(1), self.worth());
         let rest = jobs % lanes;
@@ -58,7 +58,7 @@ impl Costs {
         }
     }
 
-    /// What one pass of `jobs` costs; nothing if there are none.
+    /// What one pass of `jobs` costs; 0 for no jobs.
     pub fn pass(&self, jobs: usize) -> u64 {
         match jobs as u64 {
             0 => 0,
@@ -82,7 +82,7 @@ impl Costs {
     }
 }
 
-/// As the fewest jobs that are worth a pass: passes are not worth it, however full.
+/// The fewest jobs that are worth a pass, if not even a full pass is.
 pub const NEVER: usize = usize::MAX;
 
 #[cfg(test)]
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn company_that_costs_as_much_as_a_job_alone_is_no_gain() {
+    fn further_jobs_that_cost_as_much_as_single_ones_save_nothing() {
         assert_eq!(costs(50, 60, 60).worth(), 1, "the first is cheap enough");
         assert_eq!(costs(60, 60, 60).worth(), NEVER);
         assert_eq!(costs(61, 59, 60).worth(), 3);

@@ -1,25 +1,23 @@
-//! What the calling thread's core has run: the past that the width of its next pass depends on.
+//! What the core of the calling thread has run; the width of its next pass depends on it.
 //!
-//! A thread stands for a core: event loops and vector cores are pinned to theirs, or seldom moved.
-
-#![cfg_attr(loom, expect(dead_code, reason = "models have no widths to choose"))]
+//! Each thread represents one core: event loops and vector cores are pinned or seldom move.
 
 use std::cell::Cell;
 use std::time::Instant;
 
 use widelane_batching::Core;
 
-/// Says that the calling thread runs passes only.
+/// Marks the calling thread as one that runs only passes.
 pub(crate) fn dedicate() {
     DEDICATED.set(true);
 }
 
-/// Whether the calling thread runs passes only.
+/// Whether the calling thread runs only passes.
 pub(crate) fn is_dedicated() -> bool {
     DEDICATED.get()
 }
 
-/// The core as a pass is about to begin on it.
+/// The state of the core just before a pass.
 pub(crate) fn now() -> Core {
     let passed = |ended: Instant| u64::try_from(ended.elapsed().as_nanos()).unwrap_or(u64::MAX);
     Core {
@@ -28,7 +26,7 @@ pub(crate) fn now() -> Core {
     }
 }
 
-/// Notes that a pass has just ended.
+/// Records that a pass has just ended.
 pub(crate) fn ran() {
     ENDED.set(Some(Instant::now()));
 }

@@ -1,4 +1,4 @@
-//! What each operation did, counted.
+//! Counters of each operation.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -9,9 +9,9 @@ use crate::core;
 
 /// What one operation did since its engine started.
 ///
-/// Each figure is exact; together they are a snapshot only of an engine at rest, because counting
-/// must not slow a pass down. At rest every accepted job is in exactly one of `jobs`, `cancelled`,
-/// `panicked` and `shut_down`.
+/// Each figure is exact. Together they are consistent only while the engine is idle, because
+/// counting must not slow down a pass. Then each accepted job is in exactly one of `jobs`,
+/// `cancelled`, `panicked` and `shut_down`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct OperationCounters {
@@ -21,34 +21,33 @@ pub struct OperationCounters {
     pub lanes: usize,
     /// Jobs answered.
     pub jobs: u64,
-    /// Jobs that ran one by one, since that was cheaper than a pass; panicking ones included.
+    /// Jobs that ran one by one because that was cheaper than a pass, including those that
+    /// panicked.
     pub alone: u64,
-    /// Jobs that ran without being queued, since nobody could have joined them; each is also among
-    /// `alone` or `lanes_filled`.
+    /// Jobs run at once because no other job could share the pass; each is also in `alone` or
+    /// `lanes_filled`.
     pub at_once: u64,
-    /// Passes run, not counting those repeated one job at a time after a panic.
+    /// Passes, without those repeated one job at a time after a panic.
     pub passes: u64,
-    /// Passes that ran on vector cores. Where it equals `passes`, no wide code ran beside scalar
-    /// code.
+    /// Passes on vector cores. If it equals `passes`, no wide code ran beside scalar code.
     pub on_vector_cores: u64,
-    /// Passes for which narrower registers were chosen than the operation has, since that was
-    /// cheaper for the core altogether.
+    /// Passes in narrower registers than the widest, because that cost the core less in total.
     pub narrow: u64,
-    /// Jobs that passes carried, panicking ones included; divided by `passes`, the mean fill.
+    /// Jobs in passes, including those that panicked; divided by `passes`, the mean fill.
     pub lanes_filled: u64,
-    /// Passes by fill: `fills[k]` carried `k` jobs. Has `lanes + 1` entries, the first always zero.
+    /// Passes by fill: `fills[k]` passes had `k` jobs. Has `lanes + 1` entries, the first always 0.
     pub fills: Vec<u64>,
     /// Jobs refused because the queue was full.
     pub rejected: u64,
-    /// Accepted jobs that were skipped because their ticket was dropped before they started.
+    /// Accepted jobs that were skipped because their ticket was dropped before the start.
     pub cancelled: u64,
     /// Jobs that made the operation panic.
     pub panicked: u64,
-    /// Accepted jobs that the engine's, or their worker's, end overtook.
+    /// Accepted jobs that had not started when the engine or their worker ended.
     pub shut_down: u64,
-    /// Time from submission to the start, summed over the jobs that ran.
+    /// Time from submission to start, summed over the jobs that ran.
     pub queued: Duration,
-    /// Time spent running jobs, in passes and one by one.
+    /// Time in jobs, in passes and one by one.
     pub kernel: Duration,
 }
 
@@ -86,7 +85,7 @@ impl Counters {
         }
     }
 
-    /// A pass that carried `jobs` in registers of this width, here and now.
+    /// A pass with `jobs` in registers of this width, on the calling thread.
     pub(crate) fn pass(&self, jobs: usize, width: Width, kernel: Duration) {
         if core::is_dedicated() {
             add(&self.on_vector_cores, 1);
@@ -100,18 +99,18 @@ impl Counters {
         self.kernel_ns.fetch_add(nanoseconds(kernel), Relaxed);
     }
 
-    /// A job that ran by itself.
+    /// A job that ran alone.
     pub(crate) fn alone(&self, kernel: Duration) {
         self.alone.fetch_add(1, Relaxed);
         self.kernel_ns.fetch_add(nanoseconds(kernel), Relaxed);
     }
 
-    /// A job that is about to run and has waited for nobody.
+    /// A job that is about to run without having waited.
     pub(crate) fn at_once(&self) {
         add(&self.at_once, 1);
     }
 
-    /// How long jobs that run now have waited.
+    /// The time for which jobs waited that run now.
     pub(crate) fn queued(&self, queued: Duration) {
         if !queued.is_zero() {
             self.queued_ns.fetch_add(nanoseconds(queued), Relaxed);
@@ -171,7 +170,7 @@ fn add(counter: &AtomicU64, jobs: usize) {
     }
 }
 
-/// As many as fit.
+/// Nanoseconds, at most [`u64::MAX`].
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

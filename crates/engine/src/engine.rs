@@ -1,27 +1,30 @@
-//! The engine: operations, placement, and the life of both.
+//! The engine: operations, placement, start and shutdown.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use widelane_batching::{self as batching, Clock, Place};
+use widelane_batching::Placement;
+use widelane_crypto::Request;
 
-use crate::config::{Config, Placement};
+use crate::config::Config;
+use crate::counters::OperationCounters;
+use crate::error::{JobError, StartError, SubmitError};
 use crate::group::Group;
+use crate::lending::VectorCoreCounters;
 use crate::line::{AnyGatherer, AnyLine, Job};
-use crate::operation::{Operations, Registry, Route};
-use crate::sleepers::{self, Sleepers};
+use crate::operations::{Operations, Route};
+use crate::shared::Shared;
+use crate::sleepers::Sleepers;
+use crate::slot::Ticket;
 use crate::sync::{AtomicBool, Mutex, Ordering, lock, thread};
-use crate::worker::Worker;
-use crate::{
-    JobError, OperationCounters, Request, StartError, SubmitError, Ticket, VectorCoreCounters,
-    vector,
-};
+use crate::vector;
 
 /// Runs jobs of many submitters in shared passes. A clone is another handle to the same engine.
 ///
-/// Event loops take a [`Worker`] each; threads that may block call [`run`](Self::run). The engine
-/// shuts down when it is told to, or when the last handle and the last worker are dropped.
+/// Each event loop takes a [`Worker`](crate::Worker); a thread that may block calls
+/// [`run`](Self::run). The engine shuts down in [`shutdown`](Self::shutdown), or when the last
+/// handle and the last worker are dropped.
 #[derive(Clone)]
 pub struct Engine {
     core: Arc<Core>,
@@ -33,25 +36,22 @@ impl Engine {
     /// # Errors
     ///
     /// When `config` cannot be met on this machine.
-    #[cfg(not(loom))]
     pub fn start(config: Config) -> Result<Self, StartError> {
         let operations = Operations::standard_for(config.backend, config.clock)?;
         Self::start_with(config, operations)
     }
 
-    /// The engine of this process for whoever was given none: made with [`Config::default`] on
-    /// first use, and never shut down unless somebody does so by hand.
-    #[cfg(not(loom))]
+    /// The default engine of this process: started with [`Config::default`] on first use, and shut
+    /// down only by a call of [`shutdown`](Self::shutdown).
     pub fn global() -> &'static Self {
         static GLOBAL: std::sync::LazyLock<Engine> = std::sync::LazyLock::new(|| {
-            // The default asks for nothing that could be missing: no CPU by number, no backend by
-            // name.
+            // The default names no CPU and no backend, so nothing can be missing.
             Engine::start(Config::default()).expect("the default configuration runs everywhere")
         });
         &GLOBAL
     }
 
-    /// Starts an engine that serves `operations`; `config.backend` has no bearing on them.
+    /// Starts an engine that serves `operations`. Ignores `config.backend`.
     ///
     /// # Errors
     ///
@@ -60,14 +60,17 @@ impl Engine {
         if config.queue_limit == 0 {
             return Err(StartError::QueueLimitZero);
         }
-        config.placement = decided(config.placement, &config.clock);
-        let cpus = match &config.placement {
-            Placement::VectorCores { cpus } => checked(cpus)?,
-            Placement::Inline | Placement::Auto { .. } => Vec::new(),
+        let candidates = config.vector_cpus.len();
+        let others = parallelism().saturating_sub(candidates);
+        config.placement = config.placement.decided(&config.clock, candidates, others);
+        tracing::debug!(placement = %config.placement, cpus = ?config.vector_cpus, "engine starts");
+        let cpus = match config.placement {
+            Placement::VectorCores => checked(&config.vector_cpus)?,
+            Placement::Inline | Placement::Auto => Vec::new(),
         };
         let registry = operations.register((!cpus.is_empty()).then_some(config.queue_limit))?;
         let group = Group::new(&registry.lines, parallelism());
-        let sleepers = Sleepers::new(cpus.len(), config.give_back.as_ref());
+        let sleepers = Sleepers::new(cpus.len(), config.lending.as_ref());
         let shared = Arc::new(Shared {
             registry,
             config,
@@ -75,7 +78,7 @@ impl Engine {
             group,
             sleepers,
         });
-        // Dropped on an early return, which ends the threads that did start.
+        // An early return drops it, which ends the threads that have started.
         let core = Core {
             shared,
             threads: Mutex::new(Vec::new()),
@@ -89,57 +92,52 @@ impl Engine {
         })
     }
 
-    /// Finds out now what passes and single requests cost, where that is not known: a tenth of a
-    /// second or two for all [standard operations](Operations::standard), nothing the next time.
+    /// Measures the costs of passes and single requests that are not known yet: 0.1 to 0.2 seconds
+    /// for all [standard operations](Operations::standard) at the first call, nothing later.
     ///
-    /// For servers, before they listen. Without this, each operation is measured beside its first
-    /// requests, on a thread of its own. See [`calibration`](crate::calibration) for a file that
-    /// makes it once a machine instead of once a process.
+    /// For servers, before they listen. Without this call, a background thread measures each
+    /// operation during its first requests. With a [`calibration`](crate::calibration) file this
+    /// happens once per machine instead of once per process.
     pub fn calibrate(&self) {
         for line in &self.core.shared.registry.lines {
             line.calibrate();
         }
     }
 
-    /// A new worker, for one event-loop thread.
-    pub fn worker(&self) -> Worker {
-        Worker::new(self.clone())
-    }
-
-    /// Runs one job, blocking the calling thread until it has ended.
+    /// Runs one job and blocks the calling thread until the job has ended.
     ///
-    /// With inline placement, threads that call this form groups: as many passes run at once as the
-    /// machine has cores, each on a thread whose own job it carries, and what arrives meanwhile
-    /// fills the lanes of the next. With vector cores the job goes to the shared queues.
+    /// With inline placement, calling threads share passes: at most one pass per core runs at a
+    /// time, on a thread whose own job is in it, and jobs that arrive meanwhile fill the lanes of
+    /// the next pass. With vector cores the job goes to the shared queues.
     ///
     /// # Errors
     ///
-    /// When the job is refused, and what may become of an accepted one.
+    /// When the job is refused, or an accepted job does not end with an output.
     pub fn run<R: Request>(&self, request: R) -> Result<R::Output, JobError> {
         match self.placement() {
-            Placement::Inline | Placement::Auto { .. } => {
+            Placement::Inline | Placement::Auto => {
                 let route = self.route(&request)?;
                 self.core
                     .shared
                     .group
                     .run(route, request, self.queue_limit())
             }
-            Placement::VectorCores { .. } => self.enqueue(request)?.wait(),
+            Placement::VectorCores => self.enqueue(request)?.wait(),
         }
     }
 
-    /// Runs one job on the calling thread, at once and without company: where
-    /// [`Worker::is_quiet`], this is the shortest way.
+    /// Runs one job on the calling thread, at once and by itself. The fastest way when
+    /// [`Worker::is_quiet`](crate::Worker::is_quiet) says that no other job could share its pass.
     ///
     /// # Errors
     ///
-    /// When the engine has been shut down or serves no such request, and those of the job.
+    /// When the engine has been shut down or serves no such request; the errors of the job.
     pub fn run_at_once<R: Request>(&self, request: R) -> Result<R::Output, JobError> {
         let (_, line) = self.route(&request)?;
         line.run_at_once(&request)
     }
 
-    /// What each operation did so far, in the order of registration.
+    /// The counters of each operation so far, in the order of registration.
     pub fn counters(&self) -> Vec<OperationCounters> {
         self.core
             .shared
@@ -150,21 +148,22 @@ impl Engine {
             .collect()
     }
 
-    /// What the vector cores do, and what became of them so far.
+    /// How many vector cores there are, and how often they were lent so far.
     pub fn vector_cores(&self) -> VectorCoreCounters {
         self.core.shared.sleepers.counters()
     }
 
     /// Where passes run; [`Placement::Auto`] has been decided.
-    pub fn placement(&self) -> &Placement {
-        &self.core.shared.config.placement
+    pub fn placement(&self) -> Placement {
+        self.core.shared.config.placement
     }
 
-    /// Refuses new jobs from now on and returns when the vector cores have finished what was queued
-    /// and their threads are gone. Calling it again does nothing.
+    /// Refuses new jobs from now on. Returns when the vector cores have finished the queued jobs
+    /// and their threads have ended. Calling it again does nothing.
     ///
-    /// Jobs that a [`Worker`] has gathered stay its own: turn it, or drop it and they end with
-    /// [`JobError::ShutDown`]. Threads inside [`run`](Self::run) finish their jobs.
+    /// A [`Worker`](crate::Worker) keeps the jobs that it has gathered: turn it to run them, or
+    /// drop it and they end with [`JobError::ShutDown`]. Threads inside [`run`](Self::run) finish
+    /// their jobs.
     pub fn shutdown(&self) {
         self.core.shutdown();
     }
@@ -173,7 +172,7 @@ impl Engine {
         self.core.shared.config.queue_limit
     }
 
-    /// An empty gatherer a line, in the lines' order.
+    /// One empty gatherer for each line, in the order of the lines.
     pub(crate) fn gatherers(&self) -> Vec<Box<dyn AnyGatherer>> {
         self.core
             .shared
@@ -199,8 +198,8 @@ impl Engine {
         line.enqueue(job, self.queue_limit())?;
         let shared = &self.core.shared;
         shared.sleepers.notify(|| shared.passes_queued());
-        // `notify` fenced: either we see that the engine closed after `route` looked, or its
-        // shutdown sees our job. Both may; then one of the two answers it.
+        // `notify` has a fence: if the engine closed after `route` looked, we see it here or the
+        // shutdown sees our job. If both do, one of the two answers the job.
         if shared.is_closed() {
             line.drain();
         }
@@ -217,40 +216,7 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// What the vector cores share with the handles.
-pub(crate) struct Shared {
-    pub(crate) registry: Registry,
-    pub(crate) sleepers: Sleepers,
-    config: Config,
-    closed: AtomicBool,
-    group: Group,
-}
-
-impl Shared {
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn anything_queued(&self) -> bool {
-        self.registry.lines.iter().any(|line| line.queued() > 0)
-    }
-
-    /// The passes that wait for vector cores.
-    pub(crate) fn passes_queued(&self) -> usize {
-        let passes = |line: &Arc<dyn AnyLine>| batching::passes(&line.waiting());
-        self.registry.lines.iter().map(passes).sum()
-    }
-
-    /// The vector core of `cpu`, for the thread that is one.
-    pub(crate) fn vector_core(&self, cpu: usize) -> sleepers::Core {
-        let Config {
-            give_back, clock, ..
-        } = &self.config;
-        sleepers::Core::new(cpu, give_back.as_ref(), clock)
-    }
-}
-
-/// What the handles share. The threads do not, so that the last handle ends them.
+/// What the handles share. The threads do not hold it, so dropping the last handle ends them.
 struct Core {
     shared: Arc<Shared>,
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
@@ -262,10 +228,10 @@ impl Core {
         self.shared.sleepers.wake_all();
         let threads = std::mem::take(&mut *lock(&self.threads));
         for thread in threads {
-            // A job may own the last handle and be dropped by a vector core, which cannot wait
-            // for itself; it ends right after.
+            // A job may own the last handle and be dropped by a vector core. That thread cannot
+            // wait for itself; it ends right after.
             if thread.thread().id() != thread::current().id() {
-                // A vector core contains panics; had it died all the same, the drain answers.
+                // A vector core contains panics. If it died all the same, `drain` answers its jobs.
                 let _ = thread.join();
             }
         }
@@ -281,21 +247,7 @@ impl Drop for Core {
     }
 }
 
-/// The placement with nothing left to decide.
-fn decided(placement: Placement, clock: &Clock) -> Placement {
-    let Placement::Auto { cpus } = placement else {
-        return placement;
-    };
-    let others = parallelism().saturating_sub(cpus.len());
-    let place = batching::place(clock, cpus.len(), others);
-    tracing::debug!(?place, ?cpus, "placement");
-    match place {
-        Place::Inline => Placement::Inline,
-        Place::VectorCores => Placement::VectorCores { cpus },
-    }
-}
-
-/// The CPUs for vector cores, if they make sense.
+/// The CPUs for vector cores, each named once.
 fn checked(cpus: &[usize]) -> Result<Vec<usize>, StartError> {
     let mut seen = HashSet::new();
     if let Some(&cpu) = cpus.iter().find(|cpu| !seen.insert(**cpu)) {
@@ -307,7 +259,7 @@ fn checked(cpus: &[usize]) -> Result<Vec<usize>, StartError> {
     Ok(cpus.to_vec())
 }
 
-/// Cores that this process may use; one if the system does not say.
+/// Cores that this process may use; 1 if the system does not tell.
 fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

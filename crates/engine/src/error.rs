@@ -1,15 +1,14 @@
-//! What can go wrong, sorted by when: at the start, at submission, and while a job lives.
+//! The errors, by their time: at the start, at submission, and of an accepted job.
 
-/// Why an engine did not start. The operator's configuration is to blame.
+/// Why an engine did not start: an error in its configuration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The backend asked for by name does not run on this machine.
-    #[cfg(not(loom))]
     #[error(transparent)]
     Backend(#[from] widelane_crypto::BackendUnavailable),
-    /// Two operations carry one name.
-    #[error("two operations are called `{name}`; register each under a name of its own")]
+    /// Two operations have the same name.
+    #[error("two operations have the name `{name}`; give each its own name")]
     DuplicateOperation {
         /// The name.
         name: &'static str,
@@ -20,8 +19,8 @@ pub enum StartError {
         /// The CPU.
         cpu: usize,
     },
-    /// Vector cores were asked for, but none named.
-    #[error("placement `vector-cores` needs at least one CPU; name some in `vector_cpus`")]
+    /// Vector cores without a CPU.
+    #[error("placement `vector-cores` needs at least one CPU; name one in `vector_cpus`")]
     NoVectorCpus,
     /// A vector core's thread could not be pinned.
     #[error(
@@ -34,7 +33,7 @@ pub enum StartError {
         /// What the kernel said.
         source: std::io::Error,
     },
-    /// A queue that holds nothing would refuse every job.
+    /// A queue limit of 0 would refuse every job.
     #[error("`queue_limit` is 0, so every job would be refused; allow at least 1")]
     QueueLimitZero,
     /// A vector core's thread could not be started.
@@ -47,11 +46,11 @@ pub enum StartError {
     },
 }
 
-/// Why a job was not accepted. It has been dropped and nothing is left of it.
+/// Why a job was not accepted. It has been dropped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubmitError {
-    /// The machine is overloaded.
+    /// Too many jobs wait.
     #[error(
         "{operation}: overloaded, {limit} jobs wait already; \
          try again later, raise `queue_limit` or add cores"
@@ -77,7 +76,7 @@ pub enum SubmitError {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
-    /// This job made its operation panic; jobs that shared a pass with it are not affected.
+    /// The operation panicked on this job. Other jobs of the same pass are not affected.
     #[error("{operation}: the operation panicked on this job; this is a bug, please report it")]
     Panicked {
         /// The operation.

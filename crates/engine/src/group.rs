@@ -1,50 +1,52 @@
 //! The blocking form: threads that submit run passes for one another (group commit).
 //!
-//! A thread that finds a free permit runs its own job at once, and so does one whose job could not
-//! share a pass anyway. While every permit is taken, jobs
-//! gather. A leader runs exactly one pass; then it appoints the owner of a waiting job, whose pass
-//! takes that job and those behind it. So nobody works for others once its own job is done, and no
-//! thread exists for the purpose.
+//! A thread runs its job at once if a permit is free, or if the job could not share a pass anyway.
+//! While all permits are taken, jobs go to waiting lists. A leader, the holder of a permit, runs
+//! exactly one pass; then it appoints the thread of a waiting job, whose pass takes that job and
+//! those behind it. So no thread works for others after its own job is done, and the form needs no
+//! threads of its own.
 //!
-//! What keeps two leaders from taking the same job: the appointed owners of an operation stand at
-//! least `lanes` places apart (each is chosen `appointed * lanes` places from the front), and each
-//! takes at most `lanes` jobs from its own place on. Taking a whole range moves everything behind
-//! it forward by the same amount, so the distances never shrink below `lanes`.
+//! Two leaders never take the same job: the appointed threads of an operation are at least `lanes`
+//! places apart (each is chosen `appointed * lanes` places from the front), and each takes at most
+//! `lanes` jobs, starting with its own. Taking a whole range moves all jobs behind it forward by
+//! the same number of places, so the distances never become smaller than `lanes`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use widelane_batching::{self as batching, Idle, Lead, Waiting};
+use widelane_crypto::Request;
 
+use crate::error::JobError;
 use crate::line::{AnyGatherer, AnyLine, Gatherer, Job, ReadyPass};
-use crate::operation::Route;
+use crate::operations::Route;
+use crate::slot::Ticket;
 use crate::sync::{AtomicBool, Mutex, Ordering, Parker, lock};
-use crate::{JobError, Request, Ticket};
 
-/// The threads that block in one engine, and the jobs they wait for.
+/// The threads that block in one engine, and their jobs.
 pub(crate) struct Group {
-    hall: Mutex<Hall>,
+    state: Mutex<State>,
     parallelism: usize,
 }
 
 impl Group {
     /// A group of which `parallelism` threads may run passes at a time.
     pub(crate) fn new(lines: &[Arc<dyn AnyLine>], parallelism: usize) -> Self {
-        let benches = lines.iter().map(|line| Bench {
+        let lists = lines.iter().map(|line| WaitingList {
             lanes: line.lanes(),
             gatherer: Arc::clone(line).gatherer(),
-            seats: VecDeque::new(),
+            waiters: VecDeque::new(),
             appointed: 0,
         });
-        let hall = Hall {
+        let state = State {
             leaders: 0,
-            seated: 0,
+            waiting: 0,
             sequence: 0,
-            benches: benches.collect(),
+            lists: lists.collect(),
         };
         Self {
-            hall: Mutex::new(hall),
+            state: Mutex::new(state),
             parallelism,
         }
     }
@@ -56,47 +58,47 @@ impl Group {
         request: R,
         limit: usize,
     ) -> Result<R::Output, JobError> {
-        let mut hall = lock(&self.hall);
-        match batching::lead(hall.leaders, self.parallelism, line.lanes(), line.worth()) {
+        let mut state = lock(&self.state);
+        match batching::lead(state.leaders, self.parallelism, line.lanes(), line.worth()) {
             Lead::Alone => {
-                drop(hall);
+                drop(state);
                 return line.run_now(&request);
             }
             Lead::Now => {
-                hall.leaders += 1;
-                drop(hall);
+                state.leaders += 1;
+                drop(state);
                 let _permit = Permit(self);
                 return line.run_now(&request);
             }
             Lead::Wait => {}
         }
-        if !batching::admit(hall.benches[*index].seats.len(), limit) {
-            drop(hall);
+        if !batching::admit(state.lists[*index].waiters.len(), limit) {
+            drop(state);
             return Err(line.overloaded(limit).into());
         }
         let (ticket, job) = Job::new(request);
-        let seat = Arc::new(Seat {
+        let waiter = Arc::new(Waiter {
             appointed: AtomicBool::new(false),
             parker: Parker::current(),
         });
-        let sequence = hall.seat(*index, job, Arc::clone(&seat));
-        drop(hall);
-        self.sit(*index, sequence, &seat, ticket)
+        let sequence = state.add(*index, job, Arc::clone(&waiter));
+        drop(state);
+        self.wait(*index, sequence, &waiter, ticket)
     }
 
-    /// Waits for the job's result, and leads a pass if appointed to.
-    fn sit<T>(
+    /// Waits for the job's result; leads a pass if appointed.
+    fn wait<T>(
         &self,
         index: usize,
         sequence: u64,
-        seat: &Seat,
+        waiter: &Waiter,
         mut ticket: Ticket<T>,
     ) -> Result<T, JobError> {
-        let waker = Waker::from(Arc::clone(&seat.parker));
+        let waker = Waker::from(Arc::clone(&waiter.parker));
         loop {
-            if seat.appointed.load(Ordering::Acquire) {
+            if waiter.appointed.load(Ordering::Acquire) {
                 let permit = Permit(self);
-                let pass = lock(&self.hall).take_from(index, sequence);
+                let pass = lock(&self.state).take_from(index, sequence);
                 pass();
                 drop(permit);
                 return ticket.wait();
@@ -104,30 +106,30 @@ impl Group {
             if let Poll::Ready(result) = ticket.poll_with(&waker) {
                 return result;
             }
-            seat.parker.park();
+            waiter.parker.park();
         }
     }
 
-    /// Gives a permit back, or straight on to a thread that waits.
+    /// Returns a permit, or hands it over to a waiting thread.
     fn hand_over(&self) {
-        let mut hall = lock(&self.hall);
-        hall.leaders -= 1;
-        if hall.seated == 0 {
+        let mut state = lock(&self.state);
+        state.leaders -= 1;
+        if state.waiting == 0 {
             return;
         }
-        let waiting: Vec<Waiting> = hall.benches.iter().map(Bench::unled).collect();
-        let Some(pass) = batching::next_pass(&waiting, Idle::Yes, hall.sequence) else {
+        let waiting: Vec<Waiting> = state.lists.iter().map(WaitingList::unled).collect();
+        let Some(pass) = batching::next_pass(&waiting, Idle::Yes, state.sequence) else {
             return;
         };
         let Waiting { lanes, worth, .. } = waiting[pass.operation];
-        if batching::lead(hall.leaders, self.parallelism, lanes, worth) == Lead::Wait {
+        if batching::lead(state.leaders, self.parallelism, lanes, worth) == Lead::Wait {
             return;
         }
-        hall.leaders += 1;
-        let seat = hall.benches[pass.operation].appoint();
-        drop(hall);
-        seat.appointed.store(true, Ordering::Release);
-        seat.parker.unpark();
+        state.leaders += 1;
+        let waiter = state.lists[pass.operation].appoint();
+        drop(state);
+        waiter.appointed.store(true, Ordering::Release);
+        waiter.parker.unpark();
     }
 }
 
@@ -140,106 +142,109 @@ impl Drop for Permit<'_> {
     }
 }
 
-struct Hall {
-    /// Permits taken.
+struct State {
+    /// Taken permits.
     leaders: usize,
-    /// Jobs on all benches.
-    seated: usize,
+    /// Jobs in all lists.
+    waiting: usize,
     sequence: u64,
-    /// Indexed as the engine's lines are.
-    benches: Vec<Bench>,
+    /// One for each operation, with the indices of the engine's lines.
+    lists: Vec<WaitingList>,
 }
 
-impl Hall {
-    /// Seats a job at the end of its operation's bench; returns its sequence number.
-    fn seat<R: Request>(&mut self, index: usize, job: Job<R>, seat: Arc<Seat>) -> u64 {
+impl State {
+    /// Appends a job to the list of its operation; returns its sequence number.
+    fn add<R: Request>(&mut self, index: usize, job: Job<R>, waiter: Arc<Waiter>) -> u64 {
         let sequence = self.sequence;
         self.sequence += 1;
-        let bench = &mut self.benches[index];
-        let typed = bench.gatherer.as_any().downcast_mut::<Gatherer<R>>();
+        let list = &mut self.lists[index];
+        let typed = list.gatherer.as_any().downcast_mut::<Gatherer<R>>();
         typed
-            .expect("benches are indexed as lines are")
+            .expect("lists have the indices of the lines")
             .push(sequence, job);
-        bench.seats.push_back((sequence, seat));
-        self.seated += 1;
+        list.waiters.push_back((sequence, waiter));
+        self.waiting += 1;
         sequence
     }
 
     fn take_from(&mut self, index: usize, sequence: u64) -> ReadyPass {
-        let bench = &mut self.benches[index];
-        let before = bench.seats.len();
-        let pass = bench.take_from(sequence);
-        self.seated -= before - bench.seats.len();
+        let list = &mut self.lists[index];
+        let before = list.waiters.len();
+        let pass = list.take_from(sequence);
+        self.waiting -= before - list.waiters.len();
         pass
     }
 }
 
-/// The waiting jobs of one operation. `gatherer` and `seats` hold them in the same order; none
-/// is ever cancelled, because its thread sits until it ends.
-struct Bench {
+/// The waiting jobs of one operation. `gatherer` and `waiters` have the same order. No job is ever
+/// cancelled, because its thread waits until it ends.
+struct WaitingList {
     lanes: usize,
     gatherer: Box<dyn AnyGatherer>,
-    seats: VecDeque<(u64, Arc<Seat>)>,
-    /// Owners that were told to lead and have not taken their pass yet.
+    waiters: VecDeque<(u64, Arc<Waiter>)>,
+    /// Threads that were appointed and have not taken their pass yet.
     appointed: usize,
 }
 
-impl Bench {
-    /// The jobs that no appointed leader is going to take.
+impl WaitingList {
+    /// The jobs that no appointed thread will take.
     fn unled(&self) -> Waiting {
         let led = self.appointed * self.lanes;
         Waiting {
             lanes: self.lanes,
             worth: self.gatherer.waiting().worth,
-            jobs: self.seats.len().saturating_sub(led),
-            oldest: self.seats.get(led).map_or(0, |(sequence, _)| *sequence),
+            jobs: self.waiters.len().saturating_sub(led),
+            oldest: self.waiters.get(led).map_or(0, |(sequence, _)| *sequence),
         }
     }
 
-    /// Chooses the owner of the oldest job that nobody is going to take; there must be one.
-    fn appoint(&mut self) -> Arc<Seat> {
-        let (_, seat) = &self.seats[self.appointed * self.lanes];
+    /// Appoints the thread of the oldest job that no appointed thread will take. There must be one.
+    fn appoint(&mut self) -> Arc<Waiter> {
+        let (_, waiter) = &self.waiters[self.appointed * self.lanes];
         self.appointed += 1;
-        Arc::clone(seat)
+        Arc::clone(waiter)
     }
 
-    /// Takes the pass of the appointed owner of job `sequence`: that job and those behind it.
+    /// Takes the pass of the appointed thread of job `sequence`: that job and those behind it.
     fn take_from(&mut self, sequence: u64) -> ReadyPass {
         self.appointed -= 1;
         let place = self
-            .seats
+            .waiters
             .binary_search_by_key(&sequence, |(sequence, _)| *sequence);
-        let place = place.expect("only its owner takes the job that an appointment rests on");
-        let jobs = self.lanes.min(self.seats.len() - place);
-        self.seats.drain(place..place + jobs);
+        let place = place.expect("only the appointed thread takes its own job");
+        let jobs = self.lanes.min(self.waiters.len() - place);
+        self.waiters.drain(place..place + jobs);
         self.gatherer.take(place, jobs)
     }
 }
 
-/// Where a thread waits.
-struct Seat {
-    /// Set once, by the leader that hands over to this thread.
+/// A waiting thread.
+struct Waiter {
+    /// Set once, by the leader that hands its permit over to this thread.
     appointed: AtomicBool,
     parker: Arc<Parker>,
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::*;
-    use crate::{Operation, Operations, SubmitError};
+    use widelane_crypto::Operation;
 
-    /// What may happen to a bench, in any order that a scheduler could produce.
+    use super::*;
+    use crate::error::SubmitError;
+    use crate::operations::Operations;
+
+    /// The events of a waiting list; a scheduler may produce them in any order.
     #[derive(Clone, Copy, Debug)]
     enum Step {
-        /// A thread sits down.
-        Sit,
+        /// A thread starts to wait.
+        Wait,
         /// A leader hands over.
         Appoint,
         /// An appointed thread, counted from the front, wakes up and takes its pass.
         Take(usize),
     }
 
-    /// Every sequence of steps: whoever leads finds its own job, and every job is taken once.
+    /// In every sequence of steps each leader finds its own job, and each job is taken once.
     #[test]
     fn leaders_never_take_one_anothers_jobs() {
         let mut explored = 0;
@@ -265,8 +270,8 @@ mod tests {
                     assert_eq!(group.run(route, Word(word), 8), Ok(word));
                 });
             }
-            // One thread is inside its pass, the others have sat down.
-            while lock(&group.hall).seated < 8 {
+            // One thread is inside its pass, the others wait.
+            while lock(&group.state).waiting < 8 {
                 std::thread::yield_now();
             }
             let route = registry.route(&Word(9)).unwrap();
@@ -280,8 +285,8 @@ mod tests {
             [0, 1, 0, 0, 2],
             "one alone, then two full passes"
         );
-        let hall = lock(&group.hall);
-        assert_eq!((hall.leaders, hall.seated), (0, 0));
+        let state = lock(&group.state);
+        assert_eq!((state.leaders, state.waiting), (0, 0));
     }
 
     fn line_is_full() -> SubmitError {
@@ -299,15 +304,15 @@ mod tests {
         }
         let takes = (0..appointed).map(Step::Take);
         let appoint = (unled > 0).then_some(Step::Appoint);
-        for step in takes.chain(appoint).chain([Step::Sit]) {
+        for step in takes.chain(appoint).chain([Step::Wait]) {
             steps.push(step);
             explore(steps, depth - 1, explored);
             steps.pop();
         }
     }
 
-    /// Plays the steps from the start; returns how many leaders are still to take their pass, and
-    /// how many jobs nobody is going to take.
+    /// Plays the steps from the start. Returns how many leaders have not taken their pass yet, and
+    /// how many jobs no appointed thread will take.
     fn replay(steps: &[Step]) -> (usize, usize) {
         let echo = Echo {
             lanes: 2,
@@ -316,45 +321,46 @@ mod tests {
         let registry = Operations::new().with(echo).register(None).unwrap();
         let line = Arc::clone(&registry.lines[0]);
         let mut group = Group::new(&[line], 1);
-        let hall = group.hall.get_mut().unwrap();
+        let state = group.state.get_mut().unwrap();
         let mut tickets = Vec::new();
-        let mut leaders: Vec<(u64, Arc<Seat>)> = Vec::new();
+        let mut leaders: Vec<(u64, Arc<Waiter>)> = Vec::new();
         for step in steps {
             match *step {
-                Step::Sit => {
+                Step::Wait => {
                     let (ticket, job) = Job::new(Word(tickets.len()));
                     tickets.push(ticket);
                     let parker = Parker::current();
                     let appointed = AtomicBool::new(false);
-                    hall.seat(0, job, Arc::new(Seat { appointed, parker }));
+                    state.add(0, job, Arc::new(Waiter { appointed, parker }));
                 }
                 Step::Appoint => {
-                    let seat = hall.benches[0].appoint();
-                    let mut seats = hall.benches[0].seats.iter();
-                    let (sequence, _) = seats.find(|(_, other)| Arc::ptr_eq(other, &seat)).unwrap();
+                    let waiter = state.lists[0].appoint();
+                    let mut waiters = state.lists[0].waiters.iter();
+                    let is_it = |(_, other): &&(u64, Arc<Waiter>)| Arc::ptr_eq(other, &waiter);
+                    let (sequence, _) = waiters.find(is_it).unwrap();
                     assert!(
                         leaders.iter().all(|(other, _)| other != sequence),
                         "{steps:?}"
                     );
-                    leaders.push((*sequence, seat));
+                    leaders.push((*sequence, waiter));
                 }
                 Step::Take(leader) => {
                     let (sequence, _) = leaders.remove(leader);
                     assert!(
-                        (1..=2).contains(&hall.take_from(0, sequence)()),
+                        (1..=2).contains(&state.take_from(0, sequence)()),
                         "{steps:?}"
                     );
                     assert!(tickets[sequence as usize].is_done(), "{steps:?}");
                 }
             }
         }
-        let seated = hall.benches[0].seats.len();
-        assert_eq!(hall.seated, seated);
+        let waiting = state.lists[0].waiters.len();
+        assert_eq!(state.waiting, waiting);
         assert_eq!(
             tickets.iter().filter(|ticket| !ticket.is_done()).count(),
-            seated
+            waiting
         );
-        (leaders.len(), hall.benches[0].unled().jobs)
+        (leaders.len(), state.lists[0].unled().jobs)
     }
 
     struct Word(usize);
@@ -380,9 +386,13 @@ mod tests {
             self.lanes
         }
 
-        fn run(&self, requests: &[Word]) -> Vec<usize> {
+        fn pass(&self, requests: &[Word]) -> Vec<usize> {
             let _held = lock(&self.held);
             requests.iter().map(|Word(word)| *word).collect()
+        }
+
+        fn specimen(&self) -> Word {
+            Word(0)
         }
     }
 }

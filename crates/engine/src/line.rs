@@ -1,27 +1,94 @@
-//! One operation inside an engine: how its jobs are collected, run and counted.
+//! One operation inside an engine: how its jobs are collected, run and counted, what they cost,
+//! and how wide their passes are.
 
 use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use widelane_batching::{self as batching, Width};
+use widelane_batching::{self as batching, Clock, NEVER, Width};
+use widelane_crypto::{Backend, Operation, Request};
 
-use crate::counters::Counters;
+use crate::calibration;
+use crate::core;
+use crate::cost::CostModel;
+use crate::counters::{Counters, OperationCounters};
+use crate::error::{JobError, SubmitError};
 use crate::queue::Queue;
 use crate::slot::{self, Reply, Ticket};
-use crate::{JobError, Operation, OperationCounters, Request, SubmitError};
 
 /// One operation, its counters and, for vector cores, the queue that all workers share.
 pub(crate) struct Line<R: Request> {
-    operation: Box<dyn Operation<Request = R>>,
+    wide: Arc<Variant<R>>,
+    narrow: Option<Narrow<R>>,
+    /// The background measurement of `wide` has been started.
+    measuring: AtomicBool,
     name: &'static str,
     lanes: usize,
     counters: Counters,
     queue: Option<Queue<Job<R>>>,
 }
 
-/// A request on its way, with the duty to answer it.
+/// One way to run an operation, and what it costs.
+pub(crate) struct Variant<R: Request> {
+    operation: Box<dyn Operation<Request = R>>,
+    costs: Arc<CostModel>,
+    /// The backend under which the costs are measured; `None`: they are given.
+    measured: Option<Backend>,
+}
+
+/// The same operation in narrower registers, and the clock that decides between the two.
+struct Narrow<R: Request> {
+    variant: Variant<R>,
+    clock: Clock,
+}
+
+impl<R: Request> Variant<R> {
+    /// An operation with given costs.
+    pub(crate) fn new(operation: impl Operation<Request = R>, costs: Arc<CostModel>) -> Self {
+        Self {
+            operation: Box::new(operation),
+            costs,
+            measured: None,
+        }
+    }
+
+    /// An operation whose requests always run in passes, however few they are.
+    pub(crate) fn always(operation: impl Operation<Request = R>) -> Self {
+        Self::new(operation, Arc::new(CostModel::fixed(1)))
+    }
+
+    /// An operation whose requests always run in lanes if it has any, else one by one.
+    pub(crate) fn without_choice(operation: impl Operation<Request = R>) -> Self {
+        let worth = if operation.lanes() > 1 { 1 } else { NEVER };
+        Self::new(operation, Arc::new(CostModel::fixed(worth)))
+    }
+
+    /// An operation made for `backend`, whose costs are those of this process's
+    /// [table](calibration).
+    pub(crate) fn measured(operation: impl Operation<Request = R>, backend: Backend) -> Self {
+        if operation.lanes() <= 1 {
+            return Self::without_choice(operation);
+        }
+        let table = calibration::table();
+        let costs = table.model(operation.name(), backend, operation.lanes());
+        Self {
+            measured: Some(backend),
+            ..Self::new(operation, costs)
+        }
+    }
+
+    /// Measures the costs unless they are known or given.
+    fn calibrate(&self) {
+        if let Some(backend) = self.measured {
+            calibration::table().measure(&*self.operation, backend);
+        }
+    }
+}
+
+/// A request on its way, and the obligation to answer it.
 pub(crate) struct Job<R: Request> {
     request: R,
     reply: Reply<R::Output>,
@@ -48,9 +115,9 @@ struct Batch<R: Request> {
     replies: Vec<Reply<R::Output>>,
     /// When the first job was submitted.
     since: Option<Instant>,
-    /// By how much later the others were, summed.
+    /// The delays of the other jobs after the first, summed.
     later: Duration,
-    /// Cancelled jobs met on the way. Dropping them runs foreign code, so it is left to the pass.
+    /// Cancelled jobs that were taken too. Dropping them runs their owner's code: the pass does it.
     unwanted: Vec<Job<R>>,
 }
 
@@ -72,7 +139,7 @@ impl<R: Request> Batch<R> {
         self.replies.push(job.reply);
     }
 
-    /// How long the jobs have waited until `now`, summed.
+    /// The waiting times of the jobs until `now`, summed.
     fn queued(&self, now: Instant) -> Duration {
         let jobs = u32::try_from(self.requests.len()).unwrap_or(u32::MAX);
         let since = self.since.unwrap_or(now);
@@ -81,25 +148,34 @@ impl<R: Request> Batch<R> {
 }
 
 impl<R: Request> Line<R> {
-    pub(crate) fn new(
-        operation: impl Operation<Request = R>,
-        queue_capacity: Option<usize>,
-    ) -> Self {
-        let lanes = operation.lanes().max(1);
+    pub(crate) fn new(variant: Variant<R>, queue_capacity: Option<usize>) -> Self {
+        let lanes = variant.operation.lanes().max(1);
         Self {
-            name: operation.name(),
-            operation: Box::new(operation),
+            name: variant.operation.name(),
+            wide: Arc::new(variant),
+            narrow: None,
+            measuring: AtomicBool::new(false),
             lanes,
             counters: Counters::new(lanes),
             queue: queue_capacity.map(Queue::new),
         }
     }
 
-    pub(crate) fn takes(&self, request: &R) -> bool {
-        self.operation.takes(request)
+    /// Lets each pass run in the narrower registers of `variant` where, by `clock`, that costs the
+    /// core less.
+    #[must_use]
+    pub(crate) fn or_narrow(mut self, variant: Variant<R>, clock: Clock) -> Self {
+        if self.lanes > 1 && variant.operation.lanes() > 1 {
+            self.narrow = Some(Narrow { variant, clock });
+        }
+        self
     }
 
-    /// Counts a refusal and words it.
+    pub(crate) fn takes(&self, request: &R) -> bool {
+        self.wide.operation.takes(request)
+    }
+
+    /// Counts a refusal and returns its error.
     pub(crate) fn overloaded(&self, limit: usize) -> SubmitError {
         self.counters.rejected();
         SubmitError::Overloaded {
@@ -120,12 +196,42 @@ impl<R: Request> Line<R> {
         queue.push(job).map_err(|_refused| self.overloaded(limit))
     }
 
-    /// The fewest jobs that are worth a pass, for the moment.
+    /// The fewest jobs that are worth a pass at the moment.
     pub(crate) fn worth(&self) -> usize {
-        self.operation.worth()
+        self.wide.costs.worth()
     }
 
-    /// Answers jobs in a pass, or one by one if they are not worth it; returns how many there were.
+    /// The registers for a pass of `jobs` jobs that starts now on the calling thread.
+    fn width(&self, jobs: usize) -> Width {
+        let Some(narrow) = &self.narrow else {
+            return Width::Wide;
+        };
+        let core = core::now();
+        match (self.wide.costs.busy(jobs), narrow.variant.costs.busy(jobs)) {
+            (Some(in_wide), Some(in_narrow)) => {
+                batching::width(&narrow.clock, &core, in_wide, in_narrow)
+            }
+            // Not known yet: the width that slows other code least.
+            _ if core.dedicated => Width::Wide,
+            _ => Width::Narrow,
+        }
+    }
+
+    /// Starts a measurement of the costs in the background, unless they are known.
+    fn measure_once(&self) {
+        let unknown = self.wide.measured.is_some() && !self.wide.costs.is_known();
+        if !unknown || self.measuring.swap(true, Relaxed) {
+            return;
+        }
+        let variant = Arc::clone(&self.wide);
+        let thread = std::thread::Builder::new().name("calibration".to_owned());
+        // Without a thread the guess remains.
+        if let Err(error) = thread.spawn(move || variant.calibrate()) {
+            tracing::debug!(%error, "no thread to measure {}", self.name);
+        }
+    }
+
+    /// Answers jobs in a pass, or one by one if they are not worth a pass; returns their number.
     fn run(&self, batch: Batch<R>) -> usize {
         self.counters.cancelled(batch.unwanted.len());
         let jobs = batch.requests.len();
@@ -145,7 +251,7 @@ impl<R: Request> Line<R> {
             }
             return jobs;
         }
-        let width = self.operation.width(jobs);
+        let width = self.width(jobs);
         let outputs = self.attempt(&requests, width);
         self.counters.pass(jobs, width, started.elapsed());
         match outputs {
@@ -158,7 +264,7 @@ impl<R: Request> Line<R> {
             None => {
                 tracing::error!(operation = self.name, jobs, "a pass panicked");
                 for (reply, request) in replies.into_iter().zip(&requests) {
-                    // With company, each job gets a pass of its own to show whose fault it was.
+                    // Each job gets its own pass, which shows which of them panics.
                     let output = if jobs > 1 {
                         self.attempt_one(request, width)
                     } else {
@@ -171,7 +277,7 @@ impl<R: Request> Line<R> {
         jobs
     }
 
-    /// Runs one gathered job and answers it; with a tiny job, lists of one would show in its time.
+    /// Runs one gathered job and answers it. Lists with one entry would slow down a short job.
     fn run_job(&self, job: Job<R>) -> usize {
         let started = Instant::now();
         self.counters
@@ -180,25 +286,26 @@ impl<R: Request> Line<R> {
         1
     }
 
-    /// Runs one job that nobody could join.
+    /// Runs one job at once, because no other job could share its pass.
     pub(crate) fn run_at_once(&self, request: &R) -> Result<R::Output, JobError> {
         self.counters.at_once();
         self.run_now(request)
     }
 
-    /// Runs one job on the spot, whichever way is cheaper.
+    /// Runs one job now, in the cheaper way.
     pub(crate) fn run_now(&self, request: &R) -> Result<R::Output, JobError> {
         self.run_one(request, Instant::now())
     }
 
     fn run_one(&self, request: &R, started: Instant) -> Result<R::Output, JobError> {
         let output = if self.is_worth_a_pass(std::slice::from_ref(request)) {
-            let width = self.operation.width(1);
+            let width = self.width(1);
             let output = self.attempt_one(request, width);
             self.counters.pass(1, width, started.elapsed());
             output
         } else {
-            let run = AssertUnwindSafe(|| self.operation.run_alone(request));
+            self.measure_once();
+            let run = AssertUnwindSafe(|| self.wide.operation.alone(request));
             let output = catch_unwind(run).ok();
             self.counters.alone(started.elapsed());
             output
@@ -207,8 +314,11 @@ impl<R: Request> Line<R> {
     }
 
     fn is_worth_a_pass(&self, requests: &[R]) -> bool {
-        let needs_lanes = |request| self.operation.needs_lanes(request);
-        requests.len() >= self.worth() || requests.iter().any(needs_lanes)
+        let needs_lanes = |request| self.wide.operation.needs_lanes(request);
+        let any_needs_lanes = || requests.iter().any(needs_lanes);
+        // After a panic the jobs run one by one, where a second panic is assigned to its job.
+        requests.len() >= self.worth()
+            || catch_unwind(AssertUnwindSafe(any_needs_lanes)).unwrap_or(false)
     }
 
     /// Counts a job that is about to be dropped without having run.
@@ -241,11 +351,19 @@ impl<R: Request> Line<R> {
             .and_then(|mut outputs| outputs.pop())
     }
 
-    /// Runs the operation; `None` if it panicked, or answered with the wrong number of outputs,
-    /// which would mix up whose output is whose.
+    /// Runs a pass; `None` if it panicked, or returned the wrong number of outputs: then it is
+    /// unknown which output belongs to which request.
     fn attempt(&self, requests: &[R], width: Width) -> Option<Vec<R::Output>> {
+        self.measure_once();
+        let variant = match (width, &self.narrow) {
+            (Width::Narrow, Some(narrow)) => &narrow.variant,
+            _ => &*self.wide,
+        };
         let run = AssertUnwindSafe(|| {
-            let outputs = self.operation.run_in(width, requests);
+            let outputs = variant.operation.pass(requests);
+            if self.narrow.is_some() {
+                core::ran();
+            }
             assert_eq!(
                 outputs.len(),
                 requests.len(),
@@ -258,7 +376,7 @@ impl<R: Request> Line<R> {
     }
 }
 
-/// A [`Line`] whatever it works on.
+/// A [`Line`] with any type of request.
 pub(crate) trait AnyLine: Send + Sync {
     fn name(&self) -> &'static str;
     fn lanes(&self) -> usize;
@@ -266,10 +384,10 @@ pub(crate) trait AnyLine: Send + Sync {
     fn calibrate(&self);
     fn counters(&self) -> OperationCounters;
     /// An empty gatherer for this operation.
-    fn gatherer(self: std::sync::Arc<Self>) -> Box<dyn AnyGatherer>;
+    fn gatherer(self: Arc<Self>) -> Box<dyn AnyGatherer>;
     /// Jobs in the queue to the vector cores.
     fn queued(&self) -> usize;
-    /// The same, as the policy wants to know it; the queue does not tell since when they wait.
+    /// The same for the policy. The queue does not know for how long its jobs have waited.
     fn waiting(&self) -> batching::Waiting {
         batching::Waiting {
             lanes: self.lanes(),
@@ -278,10 +396,10 @@ pub(crate) trait AnyLine: Send + Sync {
             oldest: 0,
         }
     }
-    /// Takes a pass of up to `jobs` jobs from the queue to the vector cores. If all that were left
-    /// have been cancelled, the pass only clears them away.
-    fn take_queued(self: std::sync::Arc<Self>, jobs: usize) -> Option<ReadyPass>;
-    /// Answers what is left in the queue to the vector cores with [`JobError::ShutDown`].
+    /// Takes a pass of up to `jobs` jobs from the queue to the vector cores. If all remaining jobs
+    /// were cancelled, the pass only drops them.
+    fn take_queued(self: Arc<Self>, jobs: usize) -> Option<ReadyPass>;
+    /// Answers all jobs in the queue to the vector cores with [`JobError::ShutDown`].
     fn drain(&self);
 }
 
@@ -299,14 +417,17 @@ impl<R: Request> AnyLine for Line<R> {
     }
 
     fn calibrate(&self) {
-        self.operation.calibrate();
+        self.wide.calibrate();
+        if let Some(narrow) = &self.narrow {
+            narrow.variant.calibrate();
+        }
     }
 
     fn counters(&self) -> OperationCounters {
         self.counters.snapshot(self.name)
     }
 
-    fn gatherer(self: std::sync::Arc<Self>) -> Box<dyn AnyGatherer> {
+    fn gatherer(self: Arc<Self>) -> Box<dyn AnyGatherer> {
         Box::new(Gatherer {
             line: self,
             jobs: VecDeque::new(),
@@ -317,7 +438,7 @@ impl<R: Request> AnyLine for Line<R> {
         self.queue.as_ref().map_or(0, Queue::len)
     }
 
-    fn take_queued(self: std::sync::Arc<Self>, jobs: usize) -> Option<ReadyPass> {
+    fn take_queued(self: Arc<Self>, jobs: usize) -> Option<ReadyPass> {
         let queue = self.queue.as_ref()?;
         let mut batch = Batch::new(jobs);
         while batch.requests.len() < jobs {
@@ -338,9 +459,9 @@ impl<R: Request> AnyLine for Line<R> {
     }
 }
 
-/// Jobs of one operation that wait at one place for their pass, oldest first.
+/// Jobs of one operation that wait in one place for their pass, oldest first.
 pub(crate) struct Gatherer<R: Request> {
-    line: std::sync::Arc<Line<R>>,
+    line: Arc<Line<R>>,
     /// Each with its sequence number at this place.
     jobs: VecDeque<(u64, Job<R>)>,
 }
@@ -359,19 +480,19 @@ impl<R: Request> Drop for Gatherer<R> {
     }
 }
 
-/// A [`Gatherer`] whatever it holds.
+/// A [`Gatherer`] with any type of request.
 pub(crate) trait AnyGatherer: Send {
     fn as_any(&mut self) -> &mut dyn Any;
     /// What the policy needs to know.
     fn waiting(&self) -> batching::Waiting;
-    /// Removes cancelled jobs among the first `jobs`, so that they do not count towards a full
-    /// pass. They are the caller's to drop, which runs foreign code.
+    /// Removes cancelled jobs among the first `jobs`, so they do not count towards a full pass.
+    /// The caller drops them, which runs their owner's code.
     fn prune(&mut self, jobs: usize) -> Option<Box<dyn Any>>;
-    /// Takes a pass of the `jobs` jobs from place `first` on, to be run without the gatherer.
+    /// Takes a pass of `jobs` jobs, starting at place `first`. It runs without the gatherer.
     fn take(&mut self, first: usize, jobs: usize) -> ReadyPass;
 }
 
-/// A pass that only needs to be called; returns the number of jobs it carried.
+/// A pass, ready to be called; returns the number of jobs in it.
 pub(crate) type ReadyPass = Box<dyn FnOnce() -> usize>;
 
 impl<R: Request> AnyGatherer for Gatherer<R> {
@@ -403,7 +524,7 @@ impl<R: Request> AnyGatherer for Gatherer<R> {
     }
 
     fn take(&mut self, first: usize, jobs: usize) -> ReadyPass {
-        let line = std::sync::Arc::clone(&self.line);
+        let line = Arc::clone(&self.line);
         if jobs == 1
             && let Some((_, job)) = self.jobs.remove(first)
         {

@@ -10,13 +10,13 @@ use std::time::Duration;
 use loom::thread;
 
 use crate::group::Group;
-use crate::operation::Registry;
+use crate::operations::Registry;
 use crate::queue::Queue;
 use crate::sleepers::{Core, Sleepers};
 use crate::slot::Reply;
 use crate::{
-    Clock, Config, Engine, GiveBack, Idle, JobError, Operation, OperationCounters, Operations,
-    Placement, Request, SubmitError, Tenancy, slot,
+    Clock, Config, CoreBorrower, CoreLending, CostModel, Costs, Engine, Idle, JobError, Operation,
+    OperationCounters, Operations, Placement, Request, SubmitError, slot,
 };
 
 /// complete ∥ wait: no wake-up is lost and the output arrives whole.
@@ -90,7 +90,7 @@ fn a_dropped_ticket_and_its_pass_do_not_collide() {
     });
 }
 
-/// The duty to answer is dropped ∥ wait: the waiting thread learns of the shutdown.
+/// The obligation to answer is dropped ∥ wait: the waiting thread learns of the shutdown.
 #[test]
 fn a_dropped_reply_ends_the_wait() {
     loom::model(|| {
@@ -142,7 +142,7 @@ fn no_core_sleeps_over_a_job() {
                 ticket
             })
             .collect();
-        // A job that was slept over would leave every thread blocked, which loom reports.
+        // If a core slept over a job, all threads would block, which loom reports.
         for ticket in tickets {
             assert_eq!(ticket.wait(), Ok(1));
         }
@@ -152,10 +152,10 @@ fn no_core_sleeps_over_a_job() {
     });
 }
 
-/// The same with cores that are given back as soon as they sleep, and that go on until they are
-/// told to end: jobs run on cores that have been taken again, which nobody takes twice.
+/// The same with cores that are lent as soon as they sleep, and that run until the engine closes:
+/// jobs run on reclaimed cores only, and no core is reclaimed twice.
 #[test]
-fn no_job_is_slept_over_or_runs_on_a_core_that_was_given_back() {
+fn no_core_sleeps_over_a_job_or_runs_it_while_lent() {
     struct Cores {
         sleepers: Sleepers,
         queue: Queue<Reply<u32>>,
@@ -164,8 +164,8 @@ fn no_job_is_slept_over_or_runs_on_a_core_that_was_given_back() {
     }
 
     fn core(cores: &Cores, cpu: usize) {
-        let give_back = to(&cores.lent);
-        let mut core = Core::new(cpu, Some(&give_back), &Clock::default());
+        let lending = to(&cores.lent);
+        let mut core = Core::new(cpu, Some(&lending), &Clock::default());
         cores.sleepers.start_searching();
         loop {
             if let Some(reply) = cores.queue.pop() {
@@ -210,8 +210,8 @@ fn no_job_is_slept_over_or_runs_on_a_core_that_was_given_back() {
                 thread.join().unwrap();
             }
             let counters = cores.sleepers.counters();
-            assert_eq!((counters.active, counters.given_back), (count, 0));
-            assert_eq!(counters.gives, counters.takes);
+            assert_eq!((counters.active, counters.lent), (count, 0));
+            assert_eq!(counters.loans, counters.reclaims);
         });
     }
 
@@ -234,15 +234,16 @@ fn a_vector_core_answers() {
     });
 }
 
-/// The same on a core that is given back whenever it sleeps: passes run between take and give.
+/// The same on a core that is lent whenever it sleeps: passes run only after a reclaim.
 #[test]
-fn a_vector_core_that_was_given_back_answers() {
+fn a_lent_vector_core_answers() {
     bounded(2, || {
         let lent = Arc::new(Lent::default());
         let config = Config {
-            placement: Placement::VectorCores { cpus: vec![0] },
+            placement: Placement::VectorCores,
+            vector_cpus: vec![0],
             queue_limit: 4,
-            give_back: Some(to(&lent)),
+            lending: Some(to(&lent)),
             ..Config::default()
         };
         let careful = Operations::new().with(Careful(Arc::clone(&lent)));
@@ -254,8 +255,8 @@ fn a_vector_core_that_was_given_back_answers() {
         engine.shutdown();
         assert_eq!(engine.counters()[0].jobs, 2);
         let counters = engine.vector_cores();
-        assert_eq!((counters.active, counters.given_back), (1, 0));
-        assert_eq!(counters.gives, counters.takes);
+        assert_eq!((counters.active, counters.lent), (1, 0));
+        assert_eq!(counters.loans, counters.reclaims);
         assert!(!lent.is_lent(0));
     });
 }
@@ -303,8 +304,8 @@ fn a_cancelled_job_is_counted_once() {
     });
 }
 
-/// Three threads in the blocking form, one of which may run a pass: all are answered, whoever
-/// leads.
+/// Three threads in the blocking form, one of which may run a pass: all are answered, in each order
+/// of leaders.
 #[test]
 fn leadership_is_handed_over() {
     bounded(3, || {
@@ -313,12 +314,14 @@ fn leadership_is_handed_over() {
     });
 }
 
-/// The same where one job is not worth a pass: whoever leads runs jobs alone or together, and all
-/// are answered and counted once.
+/// The same if one job is not worth a pass: a leader runs jobs alone or together, and all are
+/// answered and counted once.
 #[test]
 fn leadership_is_handed_over_by_jobs_that_run_alone() {
     bounded(3, || {
-        let reluctant = Operations::new().with(Adder { worth: 2 });
+        let costs = CostModel::default();
+        costs.learn(TWO_ARE_WORTH_A_PASS);
+        let reluctant = Operations::new().with_costs(Adder, Arc::new(costs));
         let counters = three_threads_lead_or_follow(reluctant);
         assert_eq!(counters.jobs, 3);
         assert_eq!(counters.alone + counters.lanes_filled, 3);
@@ -376,10 +379,10 @@ fn bounded(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 }
 
 fn on_a_vector_core() -> Engine {
-    let placement = Placement::VectorCores { cpus: vec![0] };
     Engine::start_with(
         Config {
-            placement,
+            placement: Placement::VectorCores,
+            vector_cpus: vec![0],
             queue_limit: 4,
             ..Config::default()
         },
@@ -389,7 +392,7 @@ fn on_a_vector_core() -> Engine {
 }
 
 fn adders() -> Operations {
-    Operations::new().with(Adder { worth: 1 })
+    Operations::new().with(Adder)
 }
 
 struct Add(u64);
@@ -398,9 +401,14 @@ impl Request for Add {
     type Output = u64;
 }
 
-struct Adder {
-    worth: usize,
-}
+struct Adder;
+
+const TWO_ARE_WORTH_A_PASS: Costs = Costs {
+    lanes: 2,
+    first: 19,
+    further: 0,
+    alone: 10,
+};
 
 impl Operation for Adder {
     type Request = Add;
@@ -413,16 +421,16 @@ impl Operation for Adder {
         2
     }
 
-    fn worth(&self) -> usize {
-        self.worth
+    fn pass(&self, requests: &[Add]) -> Vec<u64> {
+        requests.iter().map(|Add(x)| x + 1).collect()
     }
 
-    fn run(&self, requests: &[Add]) -> Vec<u64> {
-        requests.iter().map(|Add(x)| x + 1).collect()
+    fn specimen(&self) -> Add {
+        Add(1)
     }
 }
 
-/// Adds only where nobody else may run.
+/// Adds only on cores that are not lent.
 struct Careful(Arc<Lent>);
 
 impl Operation for Careful {
@@ -436,13 +444,17 @@ impl Operation for Careful {
         2
     }
 
-    fn run(&self, requests: &[Add]) -> Vec<u64> {
-        assert!(!self.0.is_lent(0), "a pass on a core that was given back");
+    fn pass(&self, requests: &[Add]) -> Vec<u64> {
+        assert!(!self.0.is_lent(0), "a pass on a lent core");
         requests.iter().map(|Add(x)| x + 1).collect()
+    }
+
+    fn specimen(&self) -> Add {
+        Add(1)
     }
 }
 
-/// Who has each of two CPUs. It is no part of what is modelled.
+/// Which of two CPUs are lent. Not a part of the model.
 #[derive(Default)]
 struct Lent([std::sync::atomic::AtomicBool; 2]);
 
@@ -452,22 +464,22 @@ impl Lent {
     }
 }
 
-impl Tenancy for Lent {
-    fn give(&self, cpu: usize) {
+impl CoreBorrower for Lent {
+    fn lend(&self, cpu: usize) {
         let before = self.0[cpu].swap(true, Ordering::SeqCst);
-        assert!(!before, "given back twice");
+        assert!(!before, "lent twice");
     }
 
-    fn take(&self, cpu: usize) -> std::io::Result<()> {
+    fn reclaim(&self, cpu: usize) -> std::io::Result<()> {
         let before = self.0[cpu].swap(false, Ordering::SeqCst);
-        assert!(before, "taken twice");
+        assert!(before, "reclaimed twice");
         Ok(())
     }
 }
 
-fn to(lent: &Arc<Lent>) -> GiveBack {
-    GiveBack {
-        to: Arc::clone(lent) as Arc<dyn Tenancy>,
+fn to(lent: &Arc<Lent>) -> CoreLending {
+    CoreLending {
+        to: Arc::clone(lent) as Arc<dyn CoreBorrower>,
         rest: Some(Duration::ZERO),
     }
 }

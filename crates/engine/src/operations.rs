@@ -1,171 +1,155 @@
-//! The operations that come with the house: one list, [`for_each_work`], and the types of their
-//! requests. A new one is a line in each.
+//! The operations of an engine, and the way from a request to its line of jobs.
 
-use std::any::Any;
+use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
 
 use widelane_batching::Clock;
-use widelane_crypto::{Backend, BackendUnavailable, Preference, Work};
-use widelane_crypto::{ecdh, ecdsa, ed25519, mldsa, mlkem, rsa, x25519};
+use widelane_crypto::{Operation, Request};
 
-use crate::{Batched, Operations, Request, StartError};
+use crate::cost::CostModel;
+use crate::error::{StartError, SubmitError};
+use crate::line::{AnyLine, Line, Variant};
+
+/// The operations that an engine serves.
+///
+/// ```
+/// use widelane_engine::{Config, Engine, Idle, Operation, Operations, Request};
+///
+/// struct Square(u64);
+///
+/// impl Request for Square {
+///     type Output = u64;
+/// }
+///
+/// struct Squares;
+///
+/// impl Operation for Squares {
+///     type Request = Square;
+///     fn name(&self) -> &'static str {
+///         "square"
+///     }
+///     fn lanes(&self) -> usize {
+///         4
+///     }
+///     fn pass(&self, requests: &[Square]) -> Vec<u64> {
+///         requests.iter().map(|Square(x)| x * x).collect()
+///     }
+///     fn specimen(&self) -> Square {
+///         Square(3)
+///     }
+/// }
+///
+/// let engine = Engine::start_with(Config::default(), Operations::new().with(Squares))?;
+/// let worker = engine.worker();
+/// let ticket = worker.submit(Square(12))?;
+/// worker.turn(Idle::Yes);
+/// assert_eq!(ticket.wait()?, 144);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Default)]
+pub struct Operations {
+    registrations: Vec<Registration>,
+}
+
+type Registration = Box<dyn FnOnce(&mut Registry) -> Result<(), StartError>>;
 
 impl Operations {
-    /// Everything that `widelane-crypto` does, with the preferred backend. One that is asked for by
-    /// name gets every request; of [`Preference::Auto`], requests that are too few to be worth a
-    /// pass go through aws-lc-rs one by one.
-    ///
-    /// # Errors
-    ///
-    /// When a backend was asked for by name and this machine cannot run it.
-    pub fn standard(preference: Preference) -> Result<Self, StartError> {
-        Self::standard_for(preference, Clock::default())
+    /// No operation yet.
+    pub fn new() -> Self {
+        Self::default()
     }
 
-    /// The same on a machine where wide code does this to the clock: with [`Preference::Auto`] each
-    /// pass runs in the registers that cost its core least.
-    ///
-    /// # Errors
-    ///
-    /// When a backend was asked for by name and this machine cannot run it.
-    pub(crate) fn standard_for(preference: Preference, clock: Clock) -> Result<Self, StartError> {
-        let backend = preference.resolve()?;
-        let free = preference == Preference::Auto;
-        let both = free && backend == Backend::Avx512Ifma && !clock.is_free();
-        tracing::debug!(%backend, both, "standard operations");
-        let mut registration = Registration {
-            operations: Self::new(),
-            free: free.then_some(backend),
-            narrow: Shelf::default(),
-            clock,
+    /// Adds `operation` after the others. All its requests run in passes, however few they are.
+    #[must_use]
+    pub fn with<O: Operation>(mut self, operation: O) -> Self {
+        self.add(Variant::always(operation), None);
+        self
+    }
+
+    /// Adds `operation` after the others. `costs` decides which of its requests run in lanes.
+    #[must_use]
+    pub fn with_costs<O: Operation>(mut self, operation: O, costs: Arc<CostModel>) -> Self {
+        self.add(Variant::new(operation, costs), None);
+        self
+    }
+
+    /// Adds an operation and, if there is a choice by clock, the same in narrower registers.
+    pub(crate) fn add<R: Request>(
+        &mut self,
+        wide: Variant<R>,
+        narrow: Option<(Variant<R>, Clock)>,
+    ) {
+        self.registrations.push(Box::new(|registry| {
+            let line = Line::new(wide, registry.queue_capacity);
+            registry.add(match narrow {
+                Some((narrow, clock)) => line.or_narrow(narrow, clock),
+                None => line,
+            })
+        }));
+    }
+
+    /// Makes the lines. With vector cores, each gets a queue of `queue_capacity` jobs.
+    pub(crate) fn register(self, queue_capacity: Option<usize>) -> Result<Registry, StartError> {
+        let mut registry = Registry {
+            queue_capacity,
+            lines: Vec::new(),
+            routes: HashMap::new(),
         };
-        if both {
-            for_each_work(NARROW, &mut registration.narrow)?;
+        for add in self.registrations {
+            add(&mut registry)?;
         }
-        for_each_work(backend, &mut registration)?;
-        Ok(registration.operations)
+        Ok(registry)
     }
 }
 
-/// What to do with every work of `widelane-crypto`; for [`for_each_work`].
-pub trait Visitor {
-    /// Takes one.
-    fn visit<W: Work>(&mut self, work: W)
-    where
-        W::Request: Request<Output = W::Output>;
+impl fmt::Debug for Operations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operations")
+            .field("count", &self.registrations.len())
+            .finish()
+    }
 }
 
-/// Makes every work of `widelane-crypto` on this backend. The first that
-/// [takes](Work::takes) a request is the one for it.
-///
-/// # Errors
-///
-/// When this machine cannot run the backend.
-pub fn for_each_work(
-    backend: Backend,
-    visitor: &mut impl Visitor,
-) -> Result<(), BackendUnavailable> {
-    for size in rsa::Size::ALL {
-        visitor.visit(rsa::Signing::new(backend, size)?);
-    }
-    visitor.visit(rsa::OtherSigning);
-    visitor.visit(rsa::Verification::new(backend)?);
-    for curve in ecdsa::Curve::ALL {
-        visitor.visit(ecdsa::Signing::new(backend, curve)?);
-        visitor.visit(ecdsa::Verification::new(backend, curve)?);
-    }
-    visitor.visit(ed25519::Signing::new(backend)?);
-    visitor.visit(ed25519::Verification::new(backend)?);
-    visitor.visit(x25519::Keygen::new(backend)?);
-    visitor.visit(x25519::Derivation::new(backend)?);
-    for curve in ecdh::Curve::ALL {
-        visitor.visit(ecdh::Keygen::new(backend, curve)?);
-        visitor.visit(ecdh::Derivation::new(backend, curve)?);
-    }
-    for size in mlkem::Size::ALL {
-        visitor.visit(mlkem::KeyGeneration::new(backend, size)?);
-        visitor.visit(mlkem::Encapsulation::new(backend, size)?);
-        visitor.visit(mlkem::Decapsulation::new(backend, size)?);
-    }
-    for size in mldsa::Size::ALL {
-        visitor.visit(mldsa::Signing::new(size, backend)?);
-        visitor.visit(mldsa::Verification::new(size, backend)?);
-    }
-    Ok(())
+/// The lines of all operations, found by the type of their requests.
+pub(crate) struct Registry {
+    queue_capacity: Option<usize>,
+    pub(crate) lines: Vec<Arc<dyn AnyLine>>,
+    /// The value for the key of type `R` is a `Vec<Route<R>>`.
+    routes: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
 }
 
-/// Each request, and a work that says what its output is.
-macro_rules! requests {
-    ($($request:ty => $work:ty,)*) => { $(
-        impl Request for $request {
-            type Output = <$work as Work>::Output;
+/// One operation that serves `R`, and its index in the registry.
+pub(crate) type Route<R> = (usize, Arc<Line<R>>);
+
+impl Registry {
+    /// Finds the operation for a request.
+    pub(crate) fn route<R: Request>(&self, request: &R) -> Result<&Route<R>, SubmitError> {
+        let routes = self.routes.get(&TypeId::of::<R>());
+        routes
+            .and_then(|routes| routes.downcast_ref::<Vec<Route<R>>>())
+            .and_then(|routes| routes.iter().find(|(_, line)| line.takes(request)))
+            .ok_or(SubmitError::Unserved {
+                request: type_name::<R>(),
+            })
+    }
+
+    fn add<R: Request>(&mut self, line: Line<R>) -> Result<(), StartError> {
+        let name = line.name();
+        if self.lines.iter().any(|line| line.name() == name) {
+            return Err(StartError::DuplicateOperation { name });
         }
-    )* };
-}
-
-requests! {
-    rsa::SignRequest => rsa::Signing,
-    rsa::VerifyRequest => rsa::Verification,
-    ecdsa::SignRequest => ecdsa::Signing,
-    ecdsa::VerifyRequest => ecdsa::Verification,
-    ed25519::SignRequest => ed25519::Signing,
-    ed25519::VerifyRequest => ed25519::Verification,
-    x25519::Public => x25519::Keygen,
-    x25519::Derive => x25519::Derivation,
-    ecdh::Public => ecdh::Keygen,
-    ecdh::Derive => ecdh::Derivation,
-    mlkem::Keygen => mlkem::KeyGeneration,
-    mlkem::Encapsulate => mlkem::Encapsulation,
-    mlkem::Decapsulate => mlkem::Decapsulation,
-    mldsa::SignRequest => mldsa::Signing,
-    mldsa::VerifyRequest => mldsa::Verification,
-}
-
-struct Registration {
-    operations: Operations,
-    /// The backend, if it is left to us when it is used.
-    free: Option<Backend>,
-    /// The same works in narrower registers, where each pass has the choice.
-    narrow: Shelf,
-    clock: Clock,
-}
-
-/// Works by name, to be fetched by somebody who knows their type.
-#[derive(Default)]
-struct Shelf(HashMap<&'static str, Box<dyn Any>>);
-
-impl Shelf {
-    fn take<W: Work>(&mut self, name: &str) -> Option<W> {
-        let work = self.0.remove(name)?.downcast().ok()?;
-        Some(*work)
+        let line = Arc::new(line);
+        let route: Route<R> = (self.lines.len(), Arc::clone(&line));
+        self.lines.push(line);
+        let routes = self
+            .routes
+            .entry(TypeId::of::<R>())
+            .or_insert_with(|| Box::new(Vec::<Route<R>>::new()));
+        if let Some(routes) = routes.downcast_mut::<Vec<Route<R>>>() {
+            routes.push(route);
+        }
+        Ok(())
     }
 }
-
-impl Visitor for Shelf {
-    fn visit<W: Work>(&mut self, work: W)
-    where
-        W::Request: Request<Output = W::Output>,
-    {
-        self.0.insert(work.name(), Box::new(work));
-    }
-}
-
-impl Visitor for Registration {
-    fn visit<W: Work>(&mut self, work: W)
-    where
-        W::Request: Request<Output = W::Output>,
-    {
-        let narrow = self.narrow.take::<W>(work.name());
-        let batched = match self.free {
-            Some(backend) => Batched::cheapest(work, backend),
-            None => Batched::always(work),
-        };
-        self.operations.add(match narrow {
-            Some(narrow) => batched.or_narrow(narrow, NARROW, self.clock),
-            None => batched,
-        });
-    }
-}
-
-/// The other registers, where each pass has the choice.
-const NARROW: Backend = Backend::Avx512Ifma256;

@@ -35,9 +35,9 @@ mod imp {
 
     use crate::sync::{AtomicUsize, Mutex, Ordering, lock};
 
-    /// Stands in for crossbeam's queue, which loom cannot look into. Whether it is empty is read
-    /// without the lock, with no more ordering than crossbeam gives, so that a missing fence in the
-    /// parking protocol shows.
+    /// Replaces crossbeam's queue, which loom cannot model. Its length is read without the lock and
+    /// with no more ordering than crossbeam gives, so a missing fence in the parking protocol
+    /// shows.
     pub(crate) struct Queue<T> {
         items: Mutex<VecDeque<T>>,
         len: AtomicUsize,

@@ -1,23 +1,23 @@
-//! How vector cores go to sleep, are given back, and are woken, without ever missing a job.
+//! How vector cores go to sleep, are lent, and wake up, without missing a job.
 //!
 //! ```text
-//! awake ──sleep──> resting ──rest is over──> given back
-//!   ^                 │                           │
-//!   └──────woken──────┴────woken, then taken──────┘
+//! awake ──sleep──> resting ──rest is over──> lent
+//!   ^                 │                        │
+//!   └──────woken──────┴──woken, then reclaimed─┘
 //! ```
 //!
-//! Producer: publish the job; fence; if nobody searches and somebody sleeps, ask the policy whom to
-//! wake. Consumer: announce that it sleeps and no longer searches; fence; look once more; sleep.
-//! The two fences are in one total order, so either the producer sees the sleeper or the sleeper
-//! sees the job. Going on from *resting* to *given back* is a single store of the same word, so
-//! that nobody can take such a core for one that is awake.
+//! Producer: publish the job; fence; if no core searches and one sleeps, ask the policy which core
+//! to wake. Consumer: announce that it sleeps and no longer searches; fence; look once more; sleep.
+//! The two fences have one total order, so the producer sees the sleeper or the sleeper sees the
+//! job. The step from *resting* to *lent* is a single store of the same word, so no producer can
+//! mistake such a core for one that is awake.
 //!
-//! A woken core counts as searching from the moment it is chosen, so that a burst of jobs does not
-//! wake every core for the first one. In return, the last searching core that finds work looks
-//! again (behind a fence) and calls for another core if it leaves enough behind.
+//! A woken core counts as searching from the moment it is chosen, so a burst of jobs does not wake
+//! all cores for its first job. In return, the last searching core that finds work looks again
+//! (after a fence) and wakes another core if enough work is left.
 //!
-//! A core gives and takes its CPU itself, on its own thread: so the two alternate, and no pass can
-//! come between them. It may be woken while it gives; then it takes right afterwards.
+//! A core lends and reclaims its CPU on its own thread. So the two alternate, and no pass can run
+//! between them. If a core is woken while it lends its CPU, it reclaims the CPU right afterwards.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,9 +25,8 @@ use std::time::{Duration, Instant};
 use widelane_batching::{self as batching, Clock, Idleness, Sleeper, VectorCores};
 
 use crate::counters::nanoseconds;
+use crate::lending::{CoreLending, Lender, VectorCoreCounters};
 use crate::sync::{AtomicUsize, Mutex, Ordering, Parker, fence, lock};
-use crate::tenancy::Landlord;
-use crate::{GiveBack, VectorCoreCounters};
 
 /// The idle vector cores of one engine.
 pub(crate) struct Sleepers {
@@ -38,7 +37,7 @@ pub(crate) struct Sleepers {
     /// The [`Count`] of `asleep`, readable without the lock.
     count: AtomicUsize,
     asleep: Mutex<Vec<Asleep>>,
-    landlord: Option<Landlord>,
+    lender: Option<Lender>,
 }
 
 /// One vector core, on its own thread.
@@ -50,30 +49,30 @@ pub(crate) struct Core {
 
 struct Asleep {
     parker: Arc<Parker>,
-    given_back: bool,
+    lent: bool,
 }
 
-/// How many sleep, packed into one word.
+/// How many cores sleep, packed into one word.
 #[derive(Clone, Copy)]
 struct Count {
     resting: usize,
-    given_back: usize,
+    lent: usize,
 }
 
-/// What a core finds when it has slept for some time.
+/// What a sleeping core does next.
 enum Rest {
-    /// For so much longer.
-    Goes(Duration),
-    /// It has been chosen, and is about to be unparked.
-    IsDisturbed,
-    /// The core is given back.
-    IsOver,
+    /// It rests for this time.
+    Continues(Duration),
+    /// It was chosen, and is about to be unparked.
+    Interrupted,
+    /// It lends its CPU.
+    Over,
 }
 
 impl Core {
     /// For the calling thread, which runs passes on `cpu`.
-    pub(crate) fn new(cpu: usize, give_back: Option<&GiveBack>, clock: &Clock) -> Self {
-        let rest = give_back.and_then(|give_back| give_back.rest);
+    pub(crate) fn new(cpu: usize, lending: Option<&CoreLending>, clock: &Clock) -> Self {
+        let rest = lending.and_then(|lending| lending.rest);
         let rest = rest.map_or_else(|| batching::usual_rest(clock), nanoseconds);
         Self {
             cpu,
@@ -82,29 +81,28 @@ impl Core {
         }
     }
 
-    /// It ran passes for so long.
+    /// The core ran passes for this time.
     pub(crate) fn worked(&mut self, busy: Duration) {
         self.idleness.worked(nanoseconds(busy));
     }
 }
 
 impl Sleepers {
-    /// For so many cores, all awake and not yet searching.
-    pub(crate) fn new(cores: usize, give_back: Option<&GiveBack>) -> Self {
+    /// For this number of cores, all awake and not yet searching.
+    pub(crate) fn new(cores: usize, lending: Option<&CoreLending>) -> Self {
         Self {
             cores,
             searching: AtomicUsize::new(0),
             count: AtomicUsize::new(0),
             asleep: Mutex::new(Vec::new()),
-            landlord: give_back.map(|give_back| Landlord::new(Arc::clone(&give_back.to))),
+            lender: lending.map(|lending| Lender::new(Arc::clone(&lending.to))),
         }
     }
 
     /// Called after a job was published; `passes` counts the passes that wait.
     pub(crate) fn notify(&self, passes: impl Fn() -> usize) {
         fence(Ordering::SeqCst);
-        // A core that was seen to rest may have been given back since: then the policy decides
-        // anew.
+        // A core that rested a moment ago may be lent now: then the policy decides again.
         while let Some(sleeper) = batching::wake(&self.view(), &passes) {
             if self.wake_one(sleeper) {
                 break;
@@ -112,7 +110,7 @@ impl Sleepers {
         }
     }
 
-    /// Wakes every core, to let it see that the engine closes. Called after that was published.
+    /// Wakes all cores, so that they see that the engine closes. Called after that was published.
     pub(crate) fn wake_all(&self) {
         fence(Ordering::SeqCst);
         let woken = {
@@ -132,8 +130,8 @@ impl Sleepers {
         self.searching.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A searching core found work and is about to run it; `passes` counts the passes that it left
-    /// behind.
+    /// A searching core found work and is about to run it; `passes` counts the passes that are
+    /// left.
     pub(crate) fn found(&self, passes: impl Fn() -> usize) {
         self.stop_searching();
         fence(Ordering::SeqCst);
@@ -142,15 +140,14 @@ impl Sleepers {
         }
     }
 
-    /// Puts a searching core to sleep until it is woken, unless `stay_awake` finds a reason not
-    /// to once the core has been announced as asleep. It searches again, and its CPU is its own,
-    /// when this returns.
+    /// Puts a searching core to sleep until it is woken, unless `stay_awake` says no after the core
+    /// was announced as asleep. When this returns, the core searches again and owns its CPU.
     pub(crate) fn sleep(&self, core: &mut Core, stay_awake: impl Fn() -> bool) {
         {
             let mut asleep = lock(&self.asleep);
             asleep.push(Asleep {
                 parker: Arc::clone(&core.parker),
-                given_back: false,
+                lent: false,
             });
             self.publish(&asleep);
         }
@@ -160,17 +157,17 @@ impl Sleepers {
             self.start_searching();
             return;
         }
-        // Whoever takes the core off the list counts it as searching, and unparks it.
-        match &self.landlord {
+        // The thread that takes the core off the list counts it as searching and unparks it.
+        match &self.lender {
             None => core.parker.park(),
-            Some(landlord) => self.rest(core, landlord),
+            Some(lender) => self.rest(core, lender),
         }
     }
 
-    /// How many cores there are, and what became of them.
+    /// How many cores there are, and how often they were lent.
     pub(crate) fn counters(&self) -> VectorCoreCounters {
-        match &self.landlord {
-            Some(landlord) => landlord.counters(self.cores),
+        match &self.lender {
+            Some(lender) => lender.counters(self.cores),
             None => VectorCoreCounters {
                 active: self.cores,
                 ..VectorCoreCounters::default()
@@ -178,48 +175,48 @@ impl Sleepers {
         }
     }
 
-    fn rest(&self, core: &mut Core, landlord: &Landlord) {
+    fn rest(&self, core: &mut Core, lender: &Lender) {
         let fell_asleep = Instant::now();
-        let disturbed = loop {
+        let interrupted = loop {
             match self.rest_left(core, fell_asleep.elapsed()) {
-                Rest::Goes(time) if core.parker.park_timeout(time) => break true,
-                Rest::Goes(_) => {}
-                Rest::IsDisturbed => {
+                Rest::Continues(time) if core.parker.park_timeout(time) => break true,
+                Rest::Continues(_) => {}
+                Rest::Interrupted => {
                     core.parker.park();
                     break true;
                 }
-                Rest::IsOver => break false,
+                Rest::Over => break false,
             }
         };
-        if disturbed {
+        if interrupted {
             core.idleness.slept(nanoseconds(fell_asleep.elapsed()));
             return;
         }
-        landlord.give(core.cpu);
-        let given_back = Instant::now();
+        lender.lend(core.cpu);
+        let lent_at = Instant::now();
         core.parker.park();
-        landlord.take(core.cpu);
-        core.idleness.taken(nanoseconds(given_back.elapsed()));
+        lender.reclaim(core.cpu);
+        core.idleness.reclaimed(nanoseconds(lent_at.elapsed()));
     }
 
-    /// Counts a resting core as given back if the policy says that its rest is over.
+    /// Counts a resting core as lent if the policy says that its rest is over.
     fn rest_left(&self, core: &Core, slept: Duration) -> Rest {
         let mut asleep = lock(&self.asleep);
         let Some(place) = place_of(core, &asleep) else {
-            return Rest::IsDisturbed;
+            return Rest::Interrupted;
         };
         let spare = self.view().has_spare();
         match core.idleness.rest_left(nanoseconds(slept), spare) {
             0 => {
-                asleep[place].given_back = true;
+                asleep[place].lent = true;
                 self.publish(&asleep);
-                Rest::IsOver
+                Rest::Over
             }
-            left => Rest::Goes(Duration::from_nanos(left)),
+            left => Rest::Continues(Duration::from_nanos(left)),
         }
     }
 
-    /// What the policy needs to know. Only the numbers of sleepers are of one moment.
+    /// The state for the policy. Only the numbers of sleepers are of one moment.
     fn view(&self) -> VectorCores {
         let searching = self.searching.load(Ordering::Relaxed);
         let count = self.count();
@@ -227,7 +224,7 @@ impl Sleepers {
             searching,
             busy: self.cores.saturating_sub(searching + count.all()),
             resting: count.resting,
-            given_back: count.given_back,
+            lent: count.lent,
         }
     }
 
@@ -236,10 +233,10 @@ impl Sleepers {
     }
 
     fn publish(&self, asleep: &[Asleep]) {
-        let given_back = asleep.iter().filter(|core| core.given_back).count();
+        let lent = asleep.iter().filter(|core| core.lent).count();
         let count = Count {
-            resting: asleep.len() - given_back,
-            given_back,
+            resting: asleep.len() - lent,
+            lent,
         };
         self.count.store(count.packed(), Ordering::Relaxed);
     }
@@ -249,7 +246,7 @@ impl Sleepers {
         debug_assert_ne!(before, 0, "a core stopped searching that had not started");
     }
 
-    /// Takes a core off the list again; false if somebody else did and is waking it.
+    /// Takes a core off the list; false if another thread did and is waking it.
     fn withdraw(&self, core: &Core) -> bool {
         let mut asleep = lock(&self.asleep);
         let place = place_of(core, &asleep);
@@ -260,14 +257,14 @@ impl Sleepers {
         place.is_some()
     }
 
-    /// Wakes one that rests, or else one that was given back, if that was asked for; false if there
-    /// is none any more.
+    /// Wakes a resting core, or else a lent one if `sleeper` asks for it; false if there is none
+    /// any more.
     fn wake_one(&self, sleeper: Sleeper) -> bool {
         let woken = {
             let mut asleep = lock(&self.asleep);
-            // The one that slept least has the warmest caches.
-            let place = match asleep.iter().rposition(|core| !core.given_back) {
-                None if sleeper == Sleeper::GivenBack => asleep.len().checked_sub(1),
+            // The core with the shortest sleep has the warmest caches.
+            let place = match asleep.iter().rposition(|core| !core.lent) {
+                None if sleeper == Sleeper::Lent => asleep.len().checked_sub(1),
                 resting => resting,
             };
             let Some(place) = place else {
@@ -285,18 +282,18 @@ impl Sleepers {
 
 impl Count {
     fn packed(self) -> usize {
-        self.given_back << HALF | self.resting
+        self.lent << HALF | self.resting
     }
 
     fn unpacked(word: usize) -> Self {
         Self {
             resting: word & ((1 << HALF) - 1),
-            given_back: word >> HALF,
+            lent: word >> HALF,
         }
     }
 
     fn all(self) -> usize {
-        self.resting + self.given_back
+        self.resting + self.lent
     }
 }
 
@@ -305,5 +302,5 @@ fn place_of(core: &Core, asleep: &[Asleep]) -> Option<usize> {
     asleep.iter().position(is_it)
 }
 
-/// Bits of a word for one of two numbers.
+/// Bits of a word for each of two numbers.
 const HALF: u32 = usize::BITS / 2;

@@ -1,7 +1,7 @@
 //! The life of one job's result: a slot that a [`Reply`] fills once and a [`Ticket`] reads once.
 //!
-//! The slot's whole state is three bits in one atomic byte: `D`one, `W`aiting, `A`bandoned. Below
-//! `-` is a clear bit and `*` either.
+//! The state of the slot is three bits in one atomic byte: `D`one, `W`aiting, `A`bandoned. In the
+//! table, `-` is a clear bit and `*` is either value.
 //!
 //! | event    | by     | before  | after   | meaning |
 //! | ---      | ---    | ---     | ---     | --- |
@@ -16,14 +16,14 @@
 //! | take     | ticket | `D * -` | same    | the output leaves the slot |
 //! | cancel   | ticket | `* * -` | `* * A` | the ticket was dropped |
 //!
-//! No other transition exists. Who may touch the two cells follows from the bits:
+//! No other transition exists. The bits tell which half may access the two cells:
 //!
 //! * **output**: the reply before it sets `DONE`, the ticket from then on;
-//! * **waker**: the ticket while both `DONE` and `WAITING` are clear; nobody while `WAITING` alone
-//!   is set; once both are set, the reply that found `WAITING` as it set `DONE`. If `DONE` was set
-//!   while `WAITING` was clear, the cell stays the ticket's.
+//! * **waker**: the ticket while both `DONE` and `WAITING` are clear; neither half while only
+//!   `WAITING` is set; once both are set, the reply that found `WAITING` when it set `DONE`. If
+//!   `DONE` was set while `WAITING` was clear, the cell stays with the ticket.
 //!
-//! There is exactly one reply and one ticket a slot, neither can be cloned, and each acts through
+//! Each slot has exactly one reply and one ticket. Neither can be cloned, and each acts through
 //! `&mut self` or by value, so no half races with itself.
 
 use std::fmt;
@@ -31,26 +31,26 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use crate::JobError;
+use crate::error::JobError;
 use crate::sync::{Arc, AtomicU8, Ordering, Parker, UnsafeCell, contain};
 
-/// A claim to the result of one submitted job.
+/// The result of one submitted job, once it is there.
 ///
-/// Await it, [`wait`](Self::wait) for it or look with [`try_take`](Self::try_take). Dropping it
-/// cancels the job: one that has not started is skipped, one that has completes unread.
+/// Await the ticket, [`wait`](Self::wait) for it or poll it with [`try_take`](Self::try_take).
+/// Dropping it cancels the job: a job that has not started is skipped, the result of one that has
+/// is dropped.
 #[must_use = "dropping a ticket cancels its job"]
 pub struct Ticket<T> {
     slot: Arc<Slot<T>>,
 }
 
 impl<T> Ticket<T> {
-    /// Whether the result is there to be taken, or has been taken.
+    /// Whether the job has ended; the result may have been taken already.
     pub fn is_done(&self) -> bool {
         self.slot.state.load(Ordering::Acquire) & DONE != 0
     }
 
-    /// Takes the result if it is there. `None` as long as the job has not ended, and after the
-    /// result was taken.
+    /// Takes the result. `None` until the job has ended, and after the result was taken.
     pub fn try_take(&mut self) -> Option<Result<T, JobError>> {
         if self.is_done() {
             self.take_output()
@@ -61,8 +61,8 @@ impl<T> Ticket<T> {
 
     /// Blocks the calling thread until the job has ended.
     ///
-    /// With inline placement somebody else must turn the job's worker: a thread that waits for a
-    /// job of its own worker waits for ever. [`Worker::wait`](crate::Worker::wait) is for that.
+    /// With inline placement another thread must turn the job's worker. A thread that waits for a
+    /// job of its own worker would wait for ever: use [`Worker::wait`](crate::Worker::wait) there.
     ///
     /// # Panics
     ///
@@ -99,7 +99,8 @@ impl<T> Ticket<T> {
                     }
                 }
             }
-            // Cloning and dropping a waker are foreign code: a panic there leaves the cell whole.
+            // Cloning and dropping a waker run the caller's code. A panic there leaves the cell
+            // whole.
             let replaced = slot.waker.with_mut(|cell| {
                 // SAFETY: this thread saw DONE and WAITING clear. Only the ticket sets WAITING, and
                 // the reply leaves the waker alone unless it finds WAITING set, so the cell
@@ -138,7 +139,7 @@ impl<T> Future for Ticket<T> {
 
 impl<T> Drop for Ticket<T> {
     fn drop(&mut self) {
-        // Release: nothing of ours may still be in a cell's way when the reply sees the bit.
+        // Release: our accesses to the cells happen before the reply sees the bit.
         self.slot.state.fetch_or(ABANDONED, Ordering::Release);
     }
 }
@@ -151,13 +152,13 @@ impl<T> fmt::Debug for Ticket<T> {
     }
 }
 
-/// The duty to answer one job. Dropping it answers [`JobError::ShutDown`].
+/// The obligation to answer one job. Dropping it answers [`JobError::ShutDown`].
 pub(crate) struct Reply<T> {
     slot: Option<Arc<Slot<T>>>,
 }
 
 impl<T> Reply<T> {
-    /// Whether anybody still wants the result.
+    /// Whether the ticket still exists.
     pub(crate) fn is_wanted(&self) -> bool {
         let slot = self.slot.as_ref();
         slot.is_some_and(|slot| slot.state.load(Ordering::Acquire) & ABANDONED == 0)
@@ -167,6 +168,9 @@ impl<T> Reply<T> {
     pub(crate) fn complete(mut self, result: Result<T, JobError>) {
         if let Some(slot) = self.slot.take() {
             slot.complete(result);
+            // Without a ticket this drops the output, whose destructor runs the caller's code. If
+            // it panics, the other jobs of the pass must still be answered.
+            contain(|| drop(slot));
         }
     }
 }
@@ -212,7 +216,7 @@ impl<T> Slot<T> {
             .map(drop)
     }
 
-    /// Called once a slot: the reply gives up its reference to call it.
+    /// Called once for each slot: the reply gives up its reference to call it.
     fn complete(&self, result: Result<T, JobError>) {
         self.output.with_mut(|cell| {
             // SAFETY: DONE is clear, because only this function sets it and runs once, and the
@@ -229,17 +233,17 @@ impl<T> Slot<T> {
                 unsafe { (*cell).take() }
             });
             if let Some(waker) = waker {
-                // A waker is the caller's code. If it panics, the other jobs of the pass must still
-                // be answered.
+                // A waker runs the caller's code. If it panics, the other jobs of the pass must
+                // still be answered.
                 contain(|| waker.wake());
             }
         }
     }
 }
 
-/// The output is in its cell, or was taken from it.
+/// The output is in its cell, or was taken.
 const DONE: u8 = 1;
-/// The ticket waits: a waker is in its cell.
+/// The ticket waits; its waker is in the cell.
 const WAITING: u8 = 2;
-/// The ticket is gone.
+/// The ticket was dropped.
 const ABANDONED: u8 = 4;

@@ -1,7 +1,7 @@
 //! The primitives that loom models, under one name for both builds.
 //!
-//! Counters stay on `std` atomics in both: nothing is ordered by them, and modelling them would
-//! only multiply the interleavings to explore.
+//! Counters use `std` atomics in both builds: they order nothing, and a model of them would only
+//! multiply the interleavings.
 
 pub(crate) use imp::*;
 
@@ -28,7 +28,7 @@ mod imp {
         }
     }
 
-    /// A thread's place to sleep. A wake-up that comes first is kept; spurious ones are swallowed.
+    /// Where a thread sleeps. Keeps a wake-up that comes before the sleep; ignores spurious ones.
     pub(crate) struct Parker {
         woken: AtomicBool,
         thread: thread::Thread,
@@ -57,7 +57,7 @@ mod imp {
             }
         }
 
-        /// Parks for so long at most; false if nobody called.
+        /// Parks for at most `time`; false if no wake-up came.
         pub(crate) fn park_timeout(&self, time: Duration) -> bool {
             let end = Instant::now().checked_add(time);
             while !self.woken.swap(false, Ordering::Acquire) {
@@ -118,8 +118,7 @@ mod imp {
             *woken = false;
         }
 
-        /// The time is over at once, which is as good as any moment: whoever calls may have been
-        /// faster.
+        /// The time is over at once: a model may use any moment, and a wake-up may have come first.
         pub(crate) fn park_timeout(&self, _time: std::time::Duration) -> bool {
             std::mem::take(&mut *self.woken.lock().unwrap())
         }
@@ -145,7 +144,7 @@ impl std::task::Wake for Parker {
     }
 }
 
-/// Runs code that is not ours; a panic in it goes no further. In a model every panic is a finding.
+/// Runs code of the caller and stops a panic in it. In a model every panic is a finding.
 pub(crate) fn contain(foreign: impl FnOnce()) {
     #[cfg(not(loom))]
     drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(
@@ -155,8 +154,8 @@ pub(crate) fn contain(foreign: impl FnOnce()) {
     foreign();
 }
 
-/// Locks, whatever happened to the last holder: every holder in this crate leaves the data whole
-/// before it calls foreign code.
+/// Locks a mutex even if a holder panicked: each holder in this crate leaves the data whole before
+/// it calls code of others.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex
         .lock()

@@ -1,14 +1,15 @@
-//! The threads behind `vector-cores`: each pinned to a CPU, fed by the queues of all workers.
+//! The threads of the placement `vector-cores`: each is pinned to a CPU and serves the queues of
+//! all workers.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use widelane_batching::{self as batching, Idle, Waiting};
 
-use crate::StartError;
 use crate::core;
-use crate::engine::Shared;
+use crate::error::StartError;
 use crate::line::{AnyLine, ReadyPass};
+use crate::shared::Shared;
 use crate::sync::{contain, spin_hint, thread};
 
 /// Starts a thread for CPU `cpu` and returns once it is pinned.
@@ -20,7 +21,7 @@ pub(crate) fn start(cpu: usize, shared: Arc<Shared>) -> Result<thread::JoinHandl
         .spawn(move || {
             let result = widelane_affinity::pin(cpu);
             let failed = result.is_err();
-            // The starter waits for this one message, so it cannot have gone.
+            // The starter waits for this message, so the channel is open.
             let _ = report.send(result);
             if !failed {
                 serve(cpu, &shared);
@@ -32,7 +33,7 @@ pub(crate) fn start(cpu: usize, shared: Arc<Shared>) -> Result<thread::JoinHandl
         Ok(Err(source)) => Err(StartError::Pin { cpu, source }),
         Err(_) => Err(StartError::Spawn {
             cpu,
-            source: std::io::Error::other("it died at once"),
+            source: std::io::Error::other("the thread ended at once"),
         }),
     }
 }
@@ -55,8 +56,8 @@ fn serve(cpu: usize, shared: &Shared) {
             let began = Instant::now();
             let mut next = Some(pass);
             while let Some(pass) = next {
-                // What may panic is contained where it is called; this keeps the core alive if
-                // dropping a request or an unread output panics.
+                // Panics of operations and wakers are contained where they are called. This keeps
+                // the core alive if dropping a request or an unread output panics.
                 contain(|| {
                     pass();
                 });
@@ -74,7 +75,7 @@ fn serve(cpu: usize, shared: &Shared) {
 }
 
 /// Looks for work a little longer before the core sleeps: a wake-up costs the submitter a system
-/// call, and in a busy server the next job is only microseconds away.
+/// call, and on a busy server the next job comes within microseconds.
 fn spin(shared: &Shared) -> bool {
     for _ in 0..SPIN_ROUNDS {
         for _ in 0..SPINS_A_ROUND {
@@ -87,11 +88,11 @@ fn spin(shared: &Shared) -> bool {
     false
 }
 
-/// What one vector core knows of the queues.
+/// What one vector core knows about the queues.
 ///
-/// A lock-free queue does not tell how long its first job has waited, so each core orders
-/// operations by when it first saw them waiting since it last served them. Its sequence counts the
-/// jobs it ran.
+/// A lock-free queue does not tell for how long its first job has waited. So each core orders
+/// operations by the moment at which it first saw them waiting after it last served them. Its
+/// sequence numbers count the jobs that it ran.
 struct View<'a> {
     lines: &'a [Arc<dyn AnyLine>],
     waiting: Vec<Waiting>,
@@ -119,18 +120,18 @@ impl<'a> View<'a> {
                 waiting.worth = line.worth();
             }
             let pass = batching::next_pass(&self.waiting, Idle::Yes, self.ran)?;
-            // Served: what is left counts as newly seen.
+            // Served: the jobs that are left count as newly seen.
             self.waiting[pass.operation].jobs = 0;
             if let Some(ready) = Arc::clone(&self.lines[pass.operation]).take_queued(pass.jobs) {
                 self.ran += pass.jobs as u64;
                 return Some(ready);
             }
-            // Another core was faster, or the jobs were cancelled: look again.
+            // Another core took the jobs, or they were cancelled: look again.
         }
     }
 }
 
-/// Some ten microseconds of pause instructions in all, a fraction of any pass.
+/// About ten microseconds of pause instructions in total, a fraction of any pass.
 #[cfg(not(loom))]
 const SPIN_ROUNDS: usize = 32;
 #[cfg(loom)]

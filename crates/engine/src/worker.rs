@@ -3,33 +3,35 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
-use widelane_batching as batching;
+use widelane_batching::{self as batching, Idle, Placement};
+use widelane_crypto::Request;
 
 use crate::engine::Engine;
+use crate::error::{JobError, SubmitError};
 use crate::line::{AnyGatherer, Gatherer, Job, ReadyPass};
-use crate::{Idle, JobError, Placement, Request, SubmitError, Ticket};
+use crate::slot::Ticket;
 
 /// One event-loop thread's access to an engine.
 ///
 /// With inline placement it gathers this thread's jobs, and [`turn`](Self::turn) runs their passes.
-/// With vector cores jobs go straight to the shared queues and there is nothing to turn.
-/// Jobs that still wait when the worker is dropped end with [`JobError::ShutDown`].
+/// With vector cores, jobs go to the shared queues at once and `turn` has nothing to do. Jobs that
+/// still wait when the worker is dropped end with [`JobError::ShutDown`].
 pub struct Worker {
     engine: Engine,
     local: RefCell<Local>,
     submitted: Cell<u64>,
 }
 
-/// What has been gathered. Both lists are indexed as the engine's lines are.
+/// The gathered jobs. Both lists have the indices of the engine's lines.
 struct Local {
     waiting: Vec<batching::Waiting>,
     gatherers: Vec<Box<dyn AnyGatherer>>,
-    /// Jobs in all of them: callers ask often whether anything is left.
+    /// Jobs in all gatherers: callers often ask whether any job is left.
     jobs: usize,
 }
 
 impl Local {
-    /// Takes note of what a gatherer holds now.
+    /// Updates the figures of a gatherer that has changed.
     fn look_at(&mut self, index: usize) {
         let now = self.gatherers[index].waiting();
         self.jobs = self.jobs - self.waiting[index].jobs + now.jobs;
@@ -37,8 +39,15 @@ impl Local {
     }
 }
 
+impl Engine {
+    /// A new worker, for one event-loop thread.
+    pub fn worker(&self) -> Worker {
+        Worker::new(self.clone())
+    }
+}
+
 impl Worker {
-    pub(crate) fn new(engine: Engine) -> Self {
+    fn new(engine: Engine) -> Self {
         let gatherers: Vec<_> = engine.gatherers();
         let waiting = gatherers
             .iter()
@@ -61,15 +70,15 @@ impl Worker {
         &self.engine
     }
 
-    /// Hands in a job. Never runs a kernel.
+    /// Submits a job. Never runs a kernel.
     ///
     /// # Errors
     ///
     /// When the queue is full, the engine has been shut down or serves no such request.
     pub fn submit<R: Request>(&self, request: R) -> Result<Ticket<R::Output>, SubmitError> {
         let ticket = match self.engine.placement() {
-            Placement::Inline | Placement::Auto { .. } => self.gather(request)?,
-            Placement::VectorCores { .. } => self.engine.enqueue(request)?,
+            Placement::Inline | Placement::Auto => self.gather(request)?,
+            Placement::VectorCores => self.engine.enqueue(request)?,
         };
         self.submitted.set(self.submitted.get() + 1);
         Ok(ticket)
@@ -77,28 +86,27 @@ impl Worker {
 
     /// Runs at most one pass on the caller's stack and returns how many jobs it carried.
     ///
-    /// With [`Idle::No`] that is a pass which need not wait for company: a full one, or one that
-    /// too many jobs have overtaken. Call it so after each submission. With [`Idle::Yes`] it is
-    /// any pass: call it so when there is nothing else to do, and look at the sockets between two
-    /// calls, so that answers leave and new jobs join. `turn(Idle::Yes)` returns 0 only when
-    /// nothing waits any more, so `while worker.turn(Idle::Yes) > 0 {}` runs everything.
+    /// With [`Idle::No`] it runs only a pass that need not wait: a full pass, or one with a job
+    /// that too many later jobs have overtaken. Call it after each submission. With [`Idle::Yes`]
+    /// it runs any pass. Call it when there is nothing else to do, and look at the sockets between
+    /// two calls, so that answers leave and new jobs arrive. `turn(Idle::Yes)` returns 0 only when
+    /// no job waits, so `while worker.turn(Idle::Yes) > 0 {}` runs all of them.
     ///
     /// Always 0 with vector cores.
     pub fn turn(&self, idle: Idle) -> usize {
-        // The pass runs, and wakes tasks, with nothing borrowed: a waker may submit.
+        // Nothing is borrowed while the pass runs and wakes tasks: a waker may submit jobs.
         self.next_pass(idle).map_or(0, |pass| pass())
     }
 
-    /// Whether a job would find nobody to share a pass with: nothing waits here, and none of
-    /// `others`, who may submit soon, is left. Such a job is best run with
-    /// [`Engine::run_at_once`]. Never with vector cores, which are there to keep passes away from
-    /// this thread.
+    /// Whether no other job could share a pass with a new one: no job waits here, and `others`, the
+    /// number of tasks that may submit soon, is 0. Run such a job with [`Engine::run_at_once`].
+    /// Always false with vector cores, because this thread must not run passes then.
     pub fn is_quiet(&self, others: usize) -> bool {
         let inline = matches!(self.engine.placement(), Placement::Inline);
         inline && batching::quiet(self.waiting(), others)
     }
 
-    /// Turns until the job behind `ticket` has ended, whoever runs it.
+    /// Turns until the job of `ticket` has ended, on this thread or another.
     ///
     /// # Errors
     ///
@@ -119,7 +127,7 @@ impl Worker {
         self.local.borrow().jobs
     }
 
-    /// Jobs accepted so far: unchanged since the last look means that nothing new came.
+    /// Jobs accepted so far. If the number has not changed, no new job has come.
     pub fn submitted(&self) -> u64 {
         self.submitted.get()
     }
@@ -135,14 +143,14 @@ impl Worker {
         let (ticket, job) = Job::new(request);
         let typed = gatherer.as_any().downcast_mut::<Gatherer<R>>();
         typed
-            .expect("gatherers are indexed as lines are")
+            .expect("gatherers have the indices of the lines")
             .push(self.submitted.get(), job);
         local.look_at(*index);
         Ok(ticket)
     }
 
     fn next_pass(&self, idle: Idle) -> Option<ReadyPass> {
-        // Outlives the borrow: whatever cancelled jobs own may submit as it is dropped.
+        // Dropped after the borrow ends: dropping a cancelled job may submit another one.
         let mut unwanted = Vec::new();
         let local = &mut *self.local.borrow_mut();
         while local.jobs > 0 {
@@ -157,7 +165,7 @@ impl Worker {
             if ready.is_some() {
                 return ready;
             }
-            // Cancelled jobs are out of the way: decide again by what is really there.
+            // The cancelled jobs are removed: decide again by those that are left.
             unwanted.extend(pruned);
         }
         None

@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use widelane_engine::{
-    Config, Engine, Idle, JobError, Operation, OperationCounters, Operations, Placement, Request,
-    StartError, SubmitError, Worker,
+    Config, CostModel, Costs, Engine, Idle, JobError, Operation, OperationCounters, Operations,
+    Placement, Request, StartError, SubmitError, Ticket, Worker,
 };
 
 #[test]
@@ -49,11 +49,11 @@ fn a_full_pass_runs_at_once_and_leaves_the_rest() {
 }
 
 #[test]
-fn a_job_that_nobody_could_join_needs_no_queue() {
+fn a_job_that_no_other_could_join_needs_no_queue() {
     let engine = inline(toys());
     let worker = engine.worker();
     assert!(worker.is_quiet(0));
-    assert!(!worker.is_quiet(1), "somebody may submit");
+    assert!(!worker.is_quiet(1), "another task may submit");
     let waiting = worker.submit(Square(2)).unwrap();
     assert!(!worker.is_quiet(0), "a job waits");
     assert_eq!(worker.turn(Idle::Yes), 1);
@@ -91,9 +91,10 @@ fn jobs_of_different_operations_do_not_share_a_pass() {
 
 #[test]
 fn a_worker_can_wait_for_its_own_jobs() {
-    for placement in [Placement::Inline, vector(&[0])] {
+    for placement in [Placement::Inline, Placement::VectorCores] {
         let config = Config {
             placement,
+            vector_cpus: vec![0],
             ..Config::default()
         };
         let engine = Engine::start_with(config, toys()).unwrap();
@@ -102,7 +103,7 @@ fn a_worker_can_wait_for_its_own_jobs() {
         let second = worker.submit(Square(3)).unwrap();
         assert_eq!(worker.wait(second), Ok(9));
         assert_eq!(worker.wait(first), Ok(27));
-        // Somebody else's worker has the job: waiting means waiting for it.
+        // Another worker has the job: waiting for it means waiting for that worker.
         let ticket = worker.submit(Square(4)).unwrap();
         thread::scope(|scope| {
             let other = engine.clone();
@@ -201,7 +202,7 @@ fn only_the_guilty_job_suffers_from_a_panic() {
 }
 
 #[test]
-fn an_operation_that_loses_outputs_answers_nobody_wrongly() {
+fn an_operation_that_loses_outputs_gives_no_wrong_answer() {
     let engine = inline(Operations::new().with(Loser));
     let worker = engine.worker();
     let tickets: Vec<_> = (0..2).map(|_| worker.submit(Loss).unwrap()).collect();
@@ -263,7 +264,8 @@ fn an_unknown_request_is_refused_by_name() {
 fn bad_configurations_do_not_start() {
     let start = |config| Engine::start_with(config, toys()).map(drop);
     let cpus = |cpus: &[usize]| Config {
-        placement: vector(cpus),
+        placement: Placement::VectorCores,
+        vector_cpus: cpus.to_vec(),
         ..Config::default()
     };
     let error = start(Config {
@@ -347,7 +349,7 @@ fn no_more_threads_lead_than_there_are_cores() {
 }
 
 #[test]
-fn jobs_that_cannot_share_keep_nobody_waiting() {
+fn jobs_that_cannot_share_a_pass_do_not_delay_others() {
     let gate = Arc::new(Gate::default());
     let engine = inline(toys().with(gated(&gate, 1)));
     let more_than_cores = thread::available_parallelism().unwrap().get() + 1;
@@ -452,16 +454,21 @@ fn vector_cores_are_pinned_where_told() {
         fn lanes(&self) -> usize {
             1
         }
-        fn run(&self, _: &[Ask]) -> Vec<(usize, String)> {
+        fn pass(&self, _: &[Ask]) -> Vec<(usize, String)> {
             let allowed = rustix::thread::sched_getaffinity(None).unwrap();
             assert_eq!(allowed.count(), 1);
             let name = thread::current().name().unwrap_or_default().to_owned();
             vec![(rustix::thread::sched_getcpu(), name)]
         }
+
+        fn specimen(&self) -> Ask {
+            Ask
+        }
     }
 
     let config = Config {
-        placement: vector(&[0]),
+        placement: Placement::VectorCores,
+        vector_cpus: vec![0],
         ..Config::default()
     };
     let engine = Engine::start_with(config, Operations::new().with(Where)).unwrap();
@@ -472,7 +479,8 @@ fn vector_cores_are_pinned_where_told() {
 fn vector_cores_refuse_when_the_queue_is_full() {
     let gate = Arc::new(Gate::default());
     let config = Config {
-        placement: vector(&[0]),
+        placement: Placement::VectorCores,
+        vector_cpus: vec![0],
         queue_limit: 3,
         ..Config::default()
     };
@@ -567,9 +575,10 @@ fn shutdown_under_load_answers_every_job() {
 
 #[test]
 fn a_storm_of_cancellations_leaves_the_counters_consistent() {
-    for placement in [Placement::Inline, vector(&[0])] {
+    for placement in [Placement::Inline, Placement::VectorCores] {
         let config = Config {
             placement,
+            vector_cpus: vec![0],
             queue_limit: 32,
             ..Config::default()
         };
@@ -657,13 +666,18 @@ fn the_last_handle_may_be_dropped_by_a_vector_core() {
         fn lanes(&self) -> usize {
             1
         }
-        fn run(&self, requests: &[Owner]) -> Vec<()> {
+        fn pass(&self, requests: &[Owner]) -> Vec<()> {
             requests.iter().map(|_| ()).collect()
+        }
+
+        fn specimen(&self) -> Owner {
+            Owner(None)
         }
     }
 
     let config = Config {
-        placement: vector(&[0]),
+        placement: Placement::VectorCores,
+        vector_cpus: vec![0],
         ..Config::default()
     };
     let engine = Engine::start_with(config, Operations::new().with(Keep)).unwrap();
@@ -675,18 +689,22 @@ fn the_last_handle_may_be_dropped_by_a_vector_core() {
 
 #[test]
 fn too_few_for_a_pass_run_one_at_a_time() {
-    let (engine, worth) = reluctant(Config::default(), 3);
+    let (engine, costs) = reluctant(Config::default(), 3);
     let worker = engine.worker();
     let submit = |word| worker.submit(Word(word)).unwrap();
     let mut tickets: Vec<_> = (0..2).map(submit).collect();
     assert_eq!(worker.turn(Idle::No), 0);
-    assert_eq!(worker.turn(Idle::Yes), 1, "the other may get company");
+    assert_eq!(
+        worker.turn(Idle::Yes),
+        1,
+        "more jobs may still join the other"
+    );
     assert!(tickets[0].is_done() && !tickets[1].is_done());
     tickets.extend((2..4).map(submit));
     assert_eq!(worker.turn(Idle::No), 0);
     assert_eq!(worker.turn(Idle::Yes), 3);
-    // It has become dearer meanwhile: no pass is worth it, and nothing waits for one.
-    worth.store(5, Ordering::Relaxed);
+    // Passes cost more now: none is worth it, and no job waits for one.
+    costs.learn(costs_with(5));
     tickets.extend((4..6).map(submit));
     assert_eq!((worker.turn(Idle::No), worker.turn(Idle::No)), (1, 1));
     let ways: Vec<_> = tickets
@@ -714,7 +732,7 @@ fn what_needs_lanes_gets_a_pass_of_its_own() {
 }
 
 #[test]
-fn a_job_that_panics_alone_harms_nobody() {
+fn a_job_that_panics_alone_affects_no_other() {
     let (engine, _) = reluctant(Config::default(), 3);
     let worker = engine.worker();
     let guilty = worker.submit(Word(POISON)).unwrap();
@@ -732,10 +750,75 @@ fn a_job_that_panics_alone_harms_nobody() {
 }
 
 #[test]
+fn a_panic_before_the_pass_affects_no_other_job() {
+    let (engine, _) = reluctant(Config::default(), 3);
+    let worker = engine.worker();
+    let jobs = [Word(BAD_QUESTION), Word(1)].map(|word| worker.submit(word).unwrap());
+    while worker.turn(Idle::Yes) > 0 {}
+    for job in jobs {
+        assert_eq!(job.wait(), Ok(Way::Alone));
+    }
+    assert_eq!(engine.run(Word(BAD_QUESTION)), Ok(Way::Alone));
+    assert_eq!(of(&engine, "word").panicked, 0);
+}
+
+/// The ticket is dropped during the pass, so the engine drops the output, which panics.
+#[test]
+fn an_output_that_panics_when_dropped_affects_no_other_job() {
+    #[derive(Debug)]
+    struct Output {
+        panics: bool,
+    }
+    impl Drop for Output {
+        fn drop(&mut self) {
+            assert!(!self.panics || thread::panicking(), "planted");
+        }
+    }
+    struct Job {
+        panics: bool,
+    }
+    impl Request for Job {
+        type Output = Output;
+    }
+    #[derive(Default)]
+    struct Drops(Arc<Mutex<Option<Ticket<Output>>>>);
+    impl Operation for Drops {
+        type Request = Job;
+        fn name(&self) -> &'static str {
+            "drops"
+        }
+        fn lanes(&self) -> usize {
+            4
+        }
+        fn pass(&self, requests: &[Job]) -> Vec<Output> {
+            drop(self.0.lock().unwrap().take());
+            let output = |job: &Job| Output { panics: job.panics };
+            requests.iter().map(output).collect()
+        }
+        fn specimen(&self) -> Job {
+            Job { panics: false }
+        }
+    }
+
+    let operation = Drops::default();
+    let ticket = Arc::clone(&operation.0);
+    let engine = inline(Operations::new().with(operation));
+    let worker = engine.worker();
+    let guilty = worker.submit(Job { panics: true }).unwrap();
+    let others = [(); 2].map(|()| worker.submit(Job { panics: false }).unwrap());
+    *ticket.lock().unwrap() = Some(guilty);
+    assert_eq!(worker.turn(Idle::Yes), 3);
+    for other in others {
+        assert!(other.wait().is_ok());
+    }
+}
+
+#[test]
 fn every_placement_decides_by_the_same_costs() {
-    for placement in [Placement::Inline, vector(&[0])] {
+    for placement in [Placement::Inline, Placement::VectorCores] {
         let config = Config {
-            placement: placement.clone(),
+            placement,
+            vector_cpus: vec![0],
             ..Config::default()
         };
         let (engine, _) = reluctant(config, 3);
@@ -771,9 +854,9 @@ enum Way {
     Pass,
 }
 
-/// Says how many jobs are worth a pass, and insists on it.
+/// Checks that its costs decide.
 struct Words {
-    worth: Arc<AtomicUsize>,
+    costs: Arc<CostModel>,
 }
 
 impl Operation for Words {
@@ -787,36 +870,55 @@ impl Operation for Words {
         4
     }
 
-    fn worth(&self) -> usize {
-        self.worth.load(Ordering::Relaxed)
-    }
-
     fn needs_lanes(&self, request: &Word) -> bool {
+        assert_ne!(request.0, BAD_QUESTION, "planted");
         request.0 == NEEDS_LANES
     }
 
-    fn run(&self, requests: &[Word]) -> Vec<Way> {
+    fn pass(&self, requests: &[Word]) -> Vec<Way> {
         let needed = requests.iter().any(|request| self.needs_lanes(request));
-        assert!(needed || requests.len() >= self.worth());
+        assert!(needed || requests.len() >= self.costs.worth());
         requests.iter().map(|_| Way::Pass).collect()
     }
 
-    fn run_alone(&self, request: &Word) -> Way {
+    fn alone(&self, request: &Word) -> Way {
         assert_ne!(request.0, POISON, "planted");
         Way::Alone
+    }
+
+    fn specimen(&self) -> Word {
+        Word(0)
     }
 }
 
 const NEEDS_LANES: u64 = u64::MAX - 1;
 
+/// Makes `needs_lanes` panic.
+const BAD_QUESTION: u64 = u64::MAX - 2;
+
 /// An engine for [`Words`], and how many of them are worth a pass.
-fn reluctant(config: Config, worth: usize) -> (Engine, Arc<AtomicUsize>) {
-    let worth = Arc::new(AtomicUsize::new(worth));
+fn reluctant(config: Config, worth: usize) -> (Engine, Arc<CostModel>) {
+    let costs = Arc::new(CostModel::default());
+    costs.learn(costs_with(worth));
     let words = Words {
-        worth: Arc::clone(&worth),
+        costs: Arc::clone(&costs),
     };
-    let engine = Engine::start_with(config, Operations::new().with(words)).unwrap();
-    (engine, worth)
+    let operations = Operations::new().with_costs(words, Arc::clone(&costs));
+    let engine = Engine::start_with(config, operations).unwrap();
+    (engine, costs)
+}
+
+/// Costs by which `worth` jobs, and no fewer, are worth a pass.
+fn costs_with(worth: usize) -> Costs {
+    let costs = Costs {
+        lanes: 4,
+        first: 10 * worth as u64 - 1,
+        further: 0,
+        alone: 10,
+    };
+    let expected = if worth > 4 { usize::MAX } else { worth };
+    assert_eq!(costs.worth(), expected);
+    costs
 }
 
 /// Makes its operation panic.
@@ -841,7 +943,7 @@ impl Operation for Squares {
         4
     }
 
-    fn run(&self, requests: &[Square]) -> Vec<u64> {
+    fn pass(&self, requests: &[Square]) -> Vec<u64> {
         assert!(
             (1..=4).contains(&requests.len()),
             "a pass of {} jobs",
@@ -854,6 +956,10 @@ impl Operation for Squares {
                 x * x
             })
             .collect()
+    }
+
+    fn specimen(&self) -> Square {
+        Square(3)
     }
 }
 
@@ -887,9 +993,13 @@ impl Operation for Cubes {
         self.large == (request.0 >= 100)
     }
 
-    fn run(&self, requests: &[Cube]) -> Vec<u64> {
+    fn pass(&self, requests: &[Cube]) -> Vec<u64> {
         assert!(requests.iter().all(|request| self.takes(request)));
         requests.iter().map(|Cube(x)| x.pow(3)).collect()
+    }
+
+    fn specimen(&self) -> Cube {
+        Cube(if self.large { 100 } else { 3 })
     }
 }
 
@@ -912,8 +1022,12 @@ impl Operation for Loser {
         2
     }
 
-    fn run(&self, _: &[Loss]) -> Vec<()> {
+    fn pass(&self, _: &[Loss]) -> Vec<()> {
         Vec::new()
+    }
+
+    fn specimen(&self) -> Loss {
+        Loss
     }
 }
 
@@ -940,9 +1054,13 @@ impl Operation for Gated {
         self.lanes
     }
 
-    fn run(&self, requests: &[Pass]) -> Vec<u64> {
+    fn pass(&self, requests: &[Pass]) -> Vec<u64> {
         self.gate.pass();
         requests.iter().map(|Pass(x)| x + 1).collect()
+    }
+
+    fn specimen(&self) -> Pass {
+        Pass(1)
     }
 }
 
@@ -1016,17 +1134,12 @@ fn inline(operations: Operations) -> Engine {
 
 fn on_vector_cores(cpus: &[usize], queue_limit: usize) -> Engine {
     let config = Config {
-        placement: vector(cpus),
+        placement: Placement::VectorCores,
+        vector_cpus: cpus.to_vec(),
         queue_limit,
         ..Config::default()
     };
     Engine::start_with(config, toys()).unwrap()
-}
-
-fn vector(cpus: &[usize]) -> Placement {
-    Placement::VectorCores {
-        cpus: cpus.to_vec(),
-    }
 }
 
 fn of(engine: &Engine, name: &str) -> OperationCounters {

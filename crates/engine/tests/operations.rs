@@ -4,9 +4,10 @@
 
 use aws_lc_rs::signature::{self, RsaParameters, UnparsedPublicKey};
 use widelane_crypto::rsa::{PrivateKey, Scheme, SignRequest, Signing};
-use widelane_crypto::{Backend, Outcome, Preference, Work, x25519};
+use widelane_crypto::{Backend, BackendUnavailable, Preference, x25519};
 use widelane_engine::{
-    Clock, Config, Engine, Idle, OperationCounters, Placement, Request, Visitor, for_each_work,
+    Clock, Config, Engine, Idle, Operation, OperationCounters, Placement, Request, Visitor,
+    for_each_operation,
 };
 
 /// The keys of `widelane-crypto`'s own tests.
@@ -67,31 +68,37 @@ fn every_operation_serves_its_specimens() {
     }
 
     impl Visitor for Specimens<'_> {
-        fn visit<W: Work>(&mut self, work: W)
-        where
-            W::Request: Request<Output = W::Output>,
-        {
+        fn visit<O: Operation>(
+            &mut self,
+            make: impl Fn(Backend) -> Result<O, BackendUnavailable>,
+        ) -> Result<(), BackendUnavailable> {
+            let operation = make(self.backend)?;
             let worker = self.engine.worker();
-            let count = work.lanes() + 1;
+            let count = operation.lanes() + 1;
             let tickets: Vec<_> = (0..count)
-                .map(|_| worker.submit(work.specimen()).unwrap())
+                .map(|_| worker.submit(operation.specimen()).unwrap())
                 .collect();
             while worker.turn(Idle::Yes) > 0 {}
             for ticket in tickets {
                 let output = ticket.wait().unwrap();
-                let failure = output.failure().map(ToString::to_string);
-                assert_eq!(failure, None, "{}", work.name());
+                let failure = O::Request::failure(&output).map(ToString::to_string);
+                assert_eq!(failure, None, "{}", operation.name());
             }
-            let counters = of(self.engine, work.name());
-            let (passes, alone) = if work.lanes() > 1 { (2, 0) } else { (0, 2) };
+            let counters = of(self.engine, operation.name());
+            let (passes, alone) = if operation.lanes() > 1 {
+                (2, 0)
+            } else {
+                (0, 2)
+            };
             assert_eq!(
                 (counters.jobs, counters.passes, counters.alone),
                 (count as u64, passes, alone),
                 "{} on {}",
-                work.name(),
+                operation.name(),
                 self.backend
             );
-            self.names.push(work.name());
+            self.names.push(operation.name());
+            Ok(())
         }
     }
 
@@ -102,7 +109,7 @@ fn every_operation_serves_its_specimens() {
             backend,
             names: Vec::new(),
         };
-        for_each_work(backend, &mut specimens).unwrap();
+        for_each_operation(&mut specimens).unwrap();
         let registered: Vec<_> = engine.counters().iter().map(|one| one.name).collect();
         assert_eq!(specimens.names, registered);
     }
@@ -112,11 +119,12 @@ fn every_operation_serves_its_specimens() {
 #[test]
 fn a_machine_without_penalty_is_left_alone() {
     let engine = Engine::start(Config {
-        placement: Placement::Auto { cpus: vec![0] },
+        placement: Placement::Auto,
+        vector_cpus: vec![0],
         ..Config::default()
     })
     .unwrap();
-    assert_eq!(*engine.placement(), Placement::Inline);
+    assert_eq!(engine.placement(), Placement::Inline);
     fill_passes(&engine);
     for one in engine.counters() {
         assert_eq!((one.on_vector_cores, one.narrow), (0, 0), "{one:?}");
@@ -127,18 +135,18 @@ fn a_machine_without_penalty_is_left_alone() {
 #[test]
 fn a_gold_6130_runs_passes_on_vector_cores_only() {
     let engine = Engine::start(Config {
-        placement: Placement::Auto { cpus: vec![0] },
+        placement: Placement::Auto,
+        vector_cpus: vec![0],
         clock: Clock::GOLD_6130,
         ..Config::default()
     })
     .unwrap();
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        assert_eq!(*engine.placement(), Placement::Inline);
+        assert_eq!(engine.placement(), Placement::Inline);
         eprintln!("SKIP: one CPU, which cannot be spared");
         return;
     }
-    let place = Placement::VectorCores { cpus: vec![0] };
-    assert_eq!(*engine.placement(), place);
+    assert_eq!(engine.placement(), Placement::VectorCores);
     engine.calibrate();
     fill_passes(&engine);
     for one in engine.counters() {
@@ -178,24 +186,26 @@ fn fill_passes(engine: &Engine) {
     struct Specimens<'a>(&'a Engine);
 
     impl Visitor for Specimens<'_> {
-        fn visit<W: Work>(&mut self, work: W)
-        where
-            W::Request: Request<Output = W::Output>,
-        {
+        fn visit<O: Operation>(
+            &mut self,
+            make: impl Fn(Backend) -> Result<O, BackendUnavailable>,
+        ) -> Result<(), BackendUnavailable> {
+            let operation = make(Backend::AwsLc)?;
             let worker = self.0.worker();
-            let lanes = of(self.0, work.name()).lanes;
-            let submit = |_| worker.submit(work.specimen()).unwrap();
+            let lanes = of(self.0, operation.name()).lanes;
+            let submit = |_| worker.submit(operation.specimen()).unwrap();
             let tickets: Vec<_> = (0..lanes).map(submit).collect();
             while worker.turn(Idle::Yes) > 0 {}
             for ticket in tickets {
                 let output = ticket.wait().unwrap();
-                let failure = output.failure().map(ToString::to_string);
-                assert_eq!(failure, None, "{}", work.name());
+                let failure = O::Request::failure(&output).map(ToString::to_string);
+                assert_eq!(failure, None, "{}", operation.name());
             }
+            Ok(())
         }
     }
 
-    for_each_work(Backend::AwsLc, &mut Specimens(engine)).unwrap();
+    for_each_operation(&mut Specimens(engine)).unwrap();
 }
 
 fn skip_without_lanes(engine: &Engine) {
@@ -236,7 +246,7 @@ fn the_choice_is_made_and_counted() {
 #[test]
 fn every_placement_signs() {
     for backend in available_backends() {
-        for placement in [Placement::Inline, Placement::VectorCores { cpus: vec![0] }] {
+        for placement in [Placement::Inline, Placement::VectorCores] {
             let engine = start(backend, placement);
             std::thread::scope(|scope| {
                 for _ in 0..4 {
@@ -307,6 +317,7 @@ fn start(backend: Backend, placement: Placement) -> Engine {
     Engine::start(Config {
         backend,
         placement,
+        vector_cpus: vec![0],
         ..Config::default()
     })
     .unwrap()

@@ -3,28 +3,28 @@
 use std::time::Duration;
 
 use widelane_batching::Costs;
-use widelane_crypto::{Outcome, Work};
+use widelane_crypto::{Operation, Request};
 
 /// Measures what answers to specimens cost, in nanoseconds of this thread's CPU time.
 ///
-/// `None` if answers fail: that may be quick, and is no reason to prefer its way.
+/// `None` if an answer fails: a failure may be quick, and says nothing about its way.
 ///
-/// The two ways and the two fillings take turns, so that a change of clock meets all of them. The
-/// median of the trials counts and not the fastest: some signatures (ML-DSA) take as many attempts
-/// as chance wants, and the luckiest says little about the next.
-pub(super) fn costs<W: Work>(work: &W) -> Option<Costs> {
-    let lanes = work.lanes();
-    let specimens = |count| -> Vec<W::Request> { (0..count).map(|_| work.specimen()).collect() };
+/// A single pass, a single job and a full pass take turns, so a change of the clock affects all
+/// three. The median counts, not the minimum: some signatures (ML-DSA) take a random number of
+/// attempts, and the luckiest trial says little about the next one.
+pub(super) fn costs<R: Request>(operation: &dyn Operation<Request = R>) -> Option<Costs> {
+    let lanes = operation.lanes();
+    let specimens = |count| -> Vec<R> { (0..count).map(|_| operation.specimen()).collect() };
     let mut trials = [const { Vec::new() }; 3];
     let start = thread_time();
-    // What is derived when it is first used is not what answers cost: the first round is for that.
+    // The first round is not counted: it derives what operations keep after their first use.
     for round in 0..=MOST_ROUNDS {
-        // New ones each time: a request that was answered once may be cheaper to answer again.
+        // New ones each time: the same request may be cheaper the second time.
         let (one, another, all) = (specimens(1), specimens(1), specimens(lanes));
         let taken = [
-            time(|| work.pass(&one))?,
-            time(|| another.iter().map(|request| work.alone(request)).collect())?,
-            time(|| work.pass(&all))?,
+            time::<R>(|| operation.pass(&one))?,
+            time::<R>(|| vec![operation.alone(&another[0])])?,
+            time::<R>(|| operation.pass(&all))?,
         ];
         if round == 0 {
             continue;
@@ -46,19 +46,19 @@ pub(super) fn costs<W: Work>(work: &W) -> Option<Costs> {
     })
 }
 
-/// How long the answers take; `None` if one fails.
-fn time<O: Outcome>(answer: impl FnOnce() -> Vec<O>) -> Option<u64> {
+/// How long the answers take; `None` if one of them fails.
+fn time<R: Request>(answer: impl FnOnce() -> Vec<R::Output>) -> Option<u64> {
     let before = thread_time();
     let outputs = std::hint::black_box(answer());
     let taken = thread_time().saturating_sub(before).as_nanos();
-    if let Some(error) = outputs.iter().find_map(Outcome::failure) {
+    if let Some(error) = outputs.iter().find_map(R::failure) {
         tracing::debug!(error, "a specimen failed");
         return None;
     }
     Some(u64::try_from(taken).unwrap_or(u64::MAX).max(1))
 }
 
-/// CPU time that this thread has had: what others do on the CPU does not count.
+/// CPU time of this thread: time that the CPU spends on other threads does not count.
 fn thread_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
@@ -73,5 +73,5 @@ fn median(mut trials: Vec<u64>) -> u64 {
 const LEAST_ROUNDS: usize = 5;
 const MOST_ROUNDS: usize = 24;
 
-/// Including what makes specimens: all operations together take a tenth of a second or two.
+/// Includes making the specimens. All operations together take 0.1 to 0.2 seconds.
 const SPAN: Duration = Duration::from_millis(3);

@@ -1,59 +1,41 @@
 //! What answers cost on this machine, measured once.
 //!
-//! A process has one table: for every operation and backend that it uses, a pass with one request,
-//! a pass with every lane filled, and one request through aws-lc-rs. Entries are measured when an
-//! operation is first used, in the background, or all together by
-//! [`Engine::calibrate`](crate::Engine::calibrate), which a server calls before it listens. Nothing
-//! is measured twice in a process; with [`keep_in`], nor in the next one.
+//! A process has one table. For every operation and backend in use it holds the cost of a pass with
+//! one request, of a full pass, and of one request through aws-lc-rs. An entry is measured in the
+//! background when its operation is first used; [`Engine::calibrate`](crate::Engine::calibrate)
+//! measures all of them at once, and a server calls it before it listens. A process measures
+//! nothing twice; with [`keep_in`], neither does the next process.
 //!
-//! The file is believed only as far as it goes: [`Record`] refuses what is damaged, and an entry
-//! counts only if this machine and this version wrote it, not too long ago. All that a wrong entry
-//! could do is to make some requests slower.
+//! A file cannot do harm: [`Record`] refuses a damaged one, and an entry counts only if this
+//! version wrote it on this machine, not too long ago. A wrong entry only makes some requests
+//! slower.
 
 mod measure;
 mod record;
 
-pub use record::{Entry, Record};
+pub use record::{Damaged, Entry, Record};
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 
-use widelane_batching::Costs;
-use widelane_crypto::{Backend, Work};
+use widelane_crypto::{Backend, Operation, Request};
 
-/// Takes what is known from this file, and writes to it what is measured from now on. For programs;
-/// a library that uses the engine should leave it to them.
+use crate::cost::{CostModel, lock};
+
+/// Reads costs from this file, and writes to it what is measured from now on. For programs; a
+/// library that uses the engine should leave this to them.
 ///
-/// A file that is missing, damaged, or of another machine is no error: it will be replaced. So is
-/// one that cannot be written; that is logged.
+/// A file that is missing, damaged, or of another machine or version is no error: it is replaced. A
+/// file that cannot be written is logged.
 pub fn keep_in(file: &Path) {
     table().keep_in(file);
 }
 
-/// Where such a file belongs: in the state directory that the service manager names, in the user's
-/// cache (`XDG_CACHE_HOME`, else `~/.cache`), or in `/var/cache`.
-pub fn default_file() -> PathBuf {
-    let absolute = |variable: &str| {
-        // A service manager may name several, separated by colons.
-        let value = std::env::var_os(variable)?.into_string().ok()?;
-        let path = PathBuf::from(value.split(':').next()?);
-        path.is_absolute().then_some(path)
-    };
-    if let Some(state) = absolute("STATE_DIRECTORY") {
-        return state.join(FILE);
-    }
-    absolute("XDG_CACHE_HOME")
-        .or_else(|| Some(absolute("HOME")?.join(".cache")))
-        .unwrap_or_else(|| PathBuf::from("/var/cache"))
-        .join("widelane")
-        .join(FILE)
-}
-
 /// The table of this process.
-pub(crate) fn table() -> &'static Arc<Table> {
-    static TABLE: std::sync::LazyLock<Arc<Table>> = std::sync::LazyLock::new(Arc::default);
+pub(crate) fn table() -> &'static Table {
+    static TABLE: LazyLock<Table> = LazyLock::new(Table::default);
     &TABLE
 }
 
@@ -61,178 +43,139 @@ pub(crate) fn table() -> &'static Arc<Table> {
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     state: Mutex<State>,
-    /// Held while something is measured: two measurements would disturb each other.
+    /// Held during a measurement: two at once would disturb each other.
     measuring: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    prices: BTreeMap<(&'static str, Backend), Arc<Price>>,
+    rows: BTreeMap<(&'static str, Backend), Row>,
     file: Option<PathBuf>,
-    /// What the file says of operations that nobody has asked for yet.
+    /// What the file says, also about operations that are not in use yet.
     read: Vec<Entry>,
 }
 
-/// What the answers of one operation on one backend cost, once that is known.
+/// An operation in use.
 #[derive(Debug)]
-pub(crate) struct Price {
-    name: &'static str,
-    backend: Backend,
+struct Row {
     lanes: usize,
-    /// The fewest requests that are worth a pass, or [`UNKNOWN`].
-    worth: AtomicUsize,
-    entry: Mutex<Option<Entry>>,
-    table: std::sync::Weak<Table>,
+    model: Arc<CostModel>,
+    /// The costs that the model has learnt.
+    entry: Option<Entry>,
 }
 
 impl Table {
-    /// The price of an operation; the same one for all who ask.
-    pub(crate) fn price(
-        self: &Arc<Self>,
+    /// The cost model of an operation; the same one in every call.
+    pub(crate) fn model(
+        &self,
         name: &'static str,
         backend: Backend,
         lanes: usize,
-    ) -> Arc<Price> {
-        let state = &mut *lock(&self.state);
-        let new = || {
-            let price = Arc::new(Price {
-                name,
-                backend,
+    ) -> Arc<CostModel> {
+        let State { rows, read, .. } = &mut *lock(&self.state);
+        let row = rows.entry((name, backend)).or_insert_with(|| {
+            let mut row = Row {
                 lanes,
-                worth: AtomicUsize::new(UNKNOWN),
-                entry: Mutex::default(),
-                table: Arc::downgrade(self),
-            });
-            price.look_up(&state.read);
-            price
+                model: Arc::default(),
+                entry: None,
+            };
+            row.look_up(name, backend, read);
+            row
+        });
+        Arc::clone(&row.model)
+    }
+
+    /// Measures an operation that has a [`model`](Self::model), unless its costs are known.
+    pub(crate) fn measure<R: Request>(
+        &self,
+        operation: &dyn Operation<Request = R>,
+        backend: Backend,
+    ) {
+        let _alone = lock(&self.measuring);
+        let name = operation.name();
+        let model = self.model(name, backend, operation.lanes());
+        if model.is_known() {
+            return;
+        }
+        let costs = match catch_unwind(AssertUnwindSafe(|| measure::costs(operation))) {
+            Ok(Some(costs)) => costs,
+            Ok(None) => return,
+            Err(_) => {
+                tracing::error!(
+                    operation = name,
+                    "the operation panicked in its measurement"
+                );
+                return;
+            }
         };
-        let price = state.prices.entry((name, backend)).or_insert_with(new);
-        Arc::clone(price)
+        tracing::debug!(operation = name, %backend, ?costs, "measured");
+        let entry = Entry::new(name, backend, costs);
+        if let Some(row) = lock(&self.state).rows.get_mut(&(name, backend)) {
+            row.learn(entry);
+        }
+        self.save();
     }
 
     fn keep_in(&self, file: &Path) {
-        let read = record::read(file).map_or_else(Vec::new, |record| record.current());
+        let read = record::read(file).map_or_else(Vec::new, Record::current);
         tracing::debug!(file = %file.display(), entries = read.len(), "costs read");
         let state = &mut *lock(&self.state);
-        for price in state.prices.values() {
-            price.look_up(&read);
+        for ((name, backend), row) in &mut state.rows {
+            row.look_up(name, *backend, &read);
         }
         state.read = read;
         state.file = Some(file.to_owned());
     }
 
-    /// Writes the file anew: what it holds, overlaid with what is known here.
+    /// Writes the file again: its entries, replaced by those known here.
     fn save(&self) {
         let (file, ours) = {
             let state = lock(&self.state);
-            let known = |price: &Arc<Price>| lock(&price.entry).clone();
             let Some(file) = state.file.clone() else {
                 return;
             };
-            let ours: Vec<Entry> = state.prices.values().filter_map(known).collect();
+            let known = |row: &Row| row.entry.clone();
+            let ours: Vec<Entry> = state.rows.values().filter_map(known).collect();
             (file, ours)
         };
         // Another process may have written since.
-        let mut entries = record::read(&file).map_or_else(Vec::new, |record| record.current());
+        let mut entries = record::read(&file).map_or_else(Vec::new, Record::current);
         entries.retain(|entry| !ours.iter().any(|our| our.is_about_the_same(entry)));
         entries.extend(ours);
         if let Err(error) = record::write(&file, &Record::new(entries)) {
-            tracing::debug!(file = %file.display(), %error, "costs are not kept");
+            tracing::debug!(file = %file.display(), %error, "cannot keep measured costs");
         }
     }
 }
 
-impl Price {
-    /// The fewest requests that are worth a pass; a guess while the costs are not known.
-    pub(crate) fn worth(&self) -> usize {
-        match self.worth.load(Ordering::Relaxed) {
-            UNKNOWN => GUESS,
-            worth => worth,
-        }
-    }
-
-    /// What is known.
-    pub(crate) fn costs(&self) -> Option<Costs> {
-        lock(&self.entry).as_ref().map(|entry| entry.costs)
-    }
-
-    pub(crate) fn is_known(&self) -> bool {
-        self.worth.load(Ordering::Relaxed) != UNKNOWN
-    }
-
-    /// Measures, unless the costs are known by then, and keeps the result.
-    pub(crate) fn measure<W: Work>(&self, work: &W) {
-        let Some(table) = self.table.upgrade() else {
-            return;
-        };
-        let _alone = lock(&table.measuring);
-        if self.is_known() {
-            return;
-        }
-        let measured =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| measure::costs(work)));
-        let costs = match measured {
-            Ok(Some(costs)) => costs,
-            Ok(None) => return,
-            Err(_) => {
-                tracing::error!(operation = self.name, "it panicked while it was measured");
-                return;
-            }
-        };
-        self.learn(Entry::new(self.name, self.backend, costs));
-        tracing::debug!(operation = self.name, backend = %self.backend, ?costs, "measured");
-        table.save();
-    }
-
-    fn look_up(&self, entries: &[Entry]) {
+impl Row {
+    fn look_up(&mut self, name: &str, backend: Backend, entries: &[Entry]) {
         let ours = |entry: &&Entry| {
-            entry.name == self.name
-                && entry.backend == self.backend
-                && entry.costs.lanes == self.lanes
+            entry.name == name && entry.backend == backend && entry.costs.lanes == self.lanes
         };
-        if let Some(entry) = entries.iter().find(ours)
-            && !self.is_known()
+        if self.entry.is_none()
+            && let Some(entry) = entries.iter().find(ours)
         {
             self.learn(entry.clone());
         }
     }
 
-    fn learn(&self, entry: Entry) {
-        let costs = entry.costs;
-        let clearly_less = costs.alone - costs.alone / CLEAR;
-        let worth = match costs.worth() {
-            1 if costs.lanes > 1 && costs.first > clearly_less => 2,
-            worth => worth,
-        };
-        self.worth.store(worth, Ordering::Relaxed);
-        *lock(&self.entry) = Some(entry);
+    fn learn(&mut self, entry: Entry) {
+        self.model.learn(entry.costs);
+        self.entry = Some(entry);
     }
 }
 
-/// Locks, whatever happened to the last holder: holders leave the data whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A request by itself goes into a pass only if that saves more than one part in so many: on a busy
-/// machine, trials of the two ways are off by some percent, and not by the same.
-const CLEAR: u64 = 8;
-
-/// No answer of [`Costs::worth`].
-const UNKNOWN: usize = 0;
-
-/// Two share a pass gladly, in all that we have measured; one by itself is safe with aws-lc-rs.
-const GUESS: usize = 2;
-
-const FILE: &str = "calibration";
-
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
-    use widelane_batching::{Costs, NEVER};
+    use widelane_batching::Costs;
 
     /// Answers; panics or fails if it is told to.
     struct Toy {
+        name: &'static str,
         lanes: usize,
         panics: bool,
         fails: bool,
@@ -243,6 +186,7 @@ mod tests {
     impl Toy {
         fn new(lanes: usize) -> Self {
             Self {
+                name: "toy",
                 lanes,
                 panics: false,
                 fails: false,
@@ -256,26 +200,35 @@ mod tests {
         }
     }
 
-    impl Work for Toy {
-        type Request = ();
+    struct Job;
+
+    impl Request for Job {
         type Output = Result<(), std::fmt::Error>;
 
+        fn failure(output: &Self::Output) -> Option<&(dyn std::error::Error + 'static)> {
+            output.as_ref().err().map(|error| error as _)
+        }
+    }
+
+    impl Operation for Toy {
+        type Request = Job;
+
         fn name(&self) -> &'static str {
-            "toy"
+            self.name
         }
 
         fn lanes(&self) -> usize {
             self.lanes
         }
 
-        fn pass(&self, requests: &[()]) -> Vec<Self::Output> {
+        fn pass(&self, requests: &[Job]) -> Vec<Result<(), std::fmt::Error>> {
             assert!(!self.panics, "a toy that panics");
             assert!((1..=self.lanes).contains(&requests.len()));
             self.passes.fetch_add(1, Ordering::Relaxed);
-            requests.iter().map(|()| Ok(())).collect()
+            requests.iter().map(|_| Ok(())).collect()
         }
 
-        fn alone(&self, (): &()) -> Self::Output {
+        fn alone(&self, _: &Job) -> Result<(), std::fmt::Error> {
             self.alone.fetch_add(1, Ordering::Relaxed);
             if self.fails {
                 Err(std::fmt::Error)
@@ -284,13 +237,19 @@ mod tests {
             }
         }
 
-        fn specimen(&self) {}
+        fn specimen(&self) -> Job {
+            Job
+        }
     }
 
     const BACKEND: Backend = Backend::Avx512Ifma;
 
-    fn price(table: &Arc<Table>) -> Arc<Price> {
-        table.price("toy", BACKEND, 8)
+    fn model(table: &Table) -> Arc<CostModel> {
+        table.model("toy", BACKEND, 8)
+    }
+
+    fn measure(table: &Table, toy: &Toy) {
+        table.measure(toy, BACKEND);
     }
 
     fn costs(first: u64, alone: u64) -> Costs {
@@ -313,18 +272,17 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_guessed_and_measured_once() {
-        let table = Arc::<Table>::default();
-        let price = price(&table);
-        assert_eq!((price.is_known(), price.worth()), (false, GUESS));
+        let table = Table::default();
+        let model = model(&table);
+        assert!(!model.is_known());
         let toy = Toy::new(8);
-        price.measure(&toy);
-        assert!(price.is_known());
+        measure(&table, &toy);
+        assert!(model.is_known());
         let calls = toy.calls();
         // Three kinds of trials in turn, the first round for warming up.
         assert!(calls >= 3 * 6 && calls.is_multiple_of(3), "{calls}");
         assert_eq!(3 * toy.alone.load(Ordering::Relaxed), calls);
-        price.measure(&toy);
-        self::price(&table).measure(&toy);
+        measure(&table, &toy);
         assert_eq!(toy.calls(), calls);
     }
 
@@ -332,67 +290,46 @@ mod tests {
     fn a_second_process_reads_what_the_first_has_measured() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("new/calibration");
-        let first = Arc::<Table>::default();
+        let first = Table::default();
         first.keep_in(&file);
         assert!(!file.exists(), "nothing is known yet");
-        price(&first).measure(&Toy::new(8));
-        let second = Arc::<Table>::default();
-        let asked_early = price(&second);
+        measure(&first, &Toy::new(8));
+        let second = Table::default();
+        let asked_early = model(&second);
         assert!(!asked_early.is_known());
         second.keep_in(&file);
         assert!(asked_early.is_known());
-        assert_eq!(asked_early.worth(), price(&first).worth());
-        assert!(second.price("toy", BACKEND, 8).is_known());
-        assert!(!second.price("toy", Backend::Avx512Ifma256, 8).is_known());
-        assert!(!second.price("joy", BACKEND, 8).is_known());
-        assert!(!second.price("roy", BACKEND, 4).is_known());
+        assert_eq!(asked_early.worth(), model(&first).worth());
+        assert!(second.model("toy", BACKEND, 8).is_known());
+        assert!(!second.model("toy", Backend::Avx512Ifma256, 8).is_known());
+        assert!(!second.model("joy", BACKEND, 8).is_known());
+        assert!(!second.model("roy", BACKEND, 4).is_known());
         let left: Vec<_> = std::fs::read_dir(file.parent().unwrap()).unwrap().collect();
         assert_eq!(left.len(), 1, "no temporary files: {left:?}");
     }
 
     #[test]
-    fn costs_decide() {
-        for (costs, worth) in [
-            (costs(10, 20), 1),
-            (costs(17, 20), 1),
-            (costs(19, 20), 2),
-            (costs(20, 10), 3),
-            (costs(90, 10), NEVER),
-        ] {
-            let (_directory, file) = file_saying(costs);
-            let table = Arc::<Table>::default();
-            table.keep_in(&file);
-            assert_eq!(price(&table).worth(), worth);
-        }
-    }
-
-    #[test]
     fn an_entry_for_another_number_of_lanes_is_none() {
         let (_directory, file) = file_saying(costs(10, 20));
-        let table = Arc::<Table>::default();
+        let table = Table::default();
         table.keep_in(&file);
-        assert!(!table.price("toy", BACKEND, 4).is_known());
+        assert!(!table.model("toy", BACKEND, 4).is_known());
     }
 
     #[test]
     fn useless_files_are_measured_anew_and_replaced() {
         let (_directory, file) = file_saying(costs(10, 20));
         let whole = std::fs::read_to_string(&file).unwrap();
-        let foreign = whole.replace("machine ", "machine Somebody else's ");
-        let cut = &whole[..whole.len() - 1];
-        for text in [
-            "",
-            "widelane costs 1\n",
-            "\u{0}\u{fffd}",
-            cut,
-            foreign.as_str(),
-        ] {
+        let foreign = whole.replace("\"machine\": \"", "\"machine\": \"another ");
+        assert_ne!(foreign, whole);
+        let cut = &whole[..whole.len() - 3];
+        let former = "widelane costs 1\nmachine m\ncost toy avx512ifma 8 10 0 20 1763769600\nend\n";
+        for text in ["", former, "\u{0}\u{fffd}", cut, foreign.as_str()] {
             std::fs::write(&file, text).unwrap();
-            let table = Arc::<Table>::default();
+            let table = Table::default();
             table.keep_in(&file);
-            let price = price(&table);
-            assert!(!price.is_known(), "{text:?}");
-            price.measure(&Toy::new(8));
+            assert!(!model(&table).is_known(), "{text:?}");
+            measure(&table, &Toy::new(8));
             let record: Record = std::fs::read_to_string(&file).unwrap().parse().unwrap();
             assert_eq!(record.entries().len(), 1, "{text:?}");
         }
@@ -401,12 +338,15 @@ mod tests {
     #[test]
     fn what_others_have_written_meanwhile_stays() {
         let (_directory, file) = file_saying(costs(10, 20));
-        let table = Arc::<Table>::default();
+        let table = Table::default();
         table.keep_in(&file);
         let other = Entry::new("other", BACKEND, costs(1, 2));
         record::write(&file, &Record::new(vec![other.clone()])).unwrap();
-        let third = table.price("third", BACKEND, 8);
-        third.measure(&Toy::new(8));
+        let third = Toy {
+            name: "third",
+            ..Toy::new(8)
+        };
+        measure(&table, &third);
         let record = record::read(&file).unwrap();
         let mut names: Vec<_> = record.entries().iter().map(|e| e.name.as_str()).collect();
         names.sort_unstable();
@@ -420,32 +360,26 @@ mod tests {
         let in_the_way = directory.path().join("a file");
         std::fs::write(&in_the_way, "").unwrap();
         for file in [in_the_way.join("calibration"), directory.path().to_owned()] {
-            let table = Arc::<Table>::default();
+            let table = Table::default();
             table.keep_in(&file);
-            price(&table).measure(&Toy::new(8));
-            assert!(price(&table).is_known());
+            measure(&table, &Toy::new(8));
+            assert!(model(&table).is_known());
         }
     }
 
     #[test]
-    fn a_work_that_panics_or_fails_stays_a_guess() {
-        let table = Arc::<Table>::default();
-        let price = price(&table);
+    fn an_operation_that_panics_or_fails_stays_a_guess() {
+        let table = Table::default();
         for panics in [true, false] {
-            price.measure(&Toy {
+            let toy = Toy {
                 panics,
                 fails: !panics,
                 ..Toy::new(8)
-            });
-            assert_eq!((price.is_known(), price.worth()), (false, GUESS));
+            };
+            measure(&table, &toy);
+            assert!(!model(&table).is_known());
         }
-        price.measure(&Toy::new(8));
-        assert!(price.is_known());
-    }
-
-    #[test]
-    fn the_default_file_is_absolute_and_ours() {
-        let file = default_file();
-        assert!(file.is_absolute() && file.ends_with(FILE), "{file:?}");
+        measure(&table, &Toy::new(8));
+        assert!(model(&table).is_known());
     }
 }

@@ -1,70 +1,100 @@
-//! The file that keeps costs: its text, its age and its origin.
+//! The file that keeps costs: JSON, with the machine and the age of each entry.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use widelane_batching::Costs;
 use widelane_crypto::Backend;
 
-/// What a file of costs says. Text, one fact a line, a line `end` at the end:
+/// The contents of a calibration file:
 ///
-/// ```text
-/// widelane costs 1
-/// machine GenuineIntel 6 207 2, microcode 0x21000290, widelane 0.1.0, program 9437184-1763769600
-/// cost x25519-derive avx512ifma 8 50211 310 28012 1763769600
-/// end
+/// ```json
+/// {
+///   "format": "widelane costs 2",
+///   "machine": "GenuineIntel 6 207 2, microcode 0x21000290, widelane 0.1.0, program 94371-17637",
+///   "entries": [
+///     {
+///       "operation": "x25519-derive",
+///       "backend": "avx512ifma",
+///       "costs": { "lanes": 8, "first": 50211, "further": 310, "alone": 28012 },
+///       "measured": 1763769600
+///     }
+///   ]
+/// }
 /// ```
 ///
-/// A cost names operation, backend, lanes, the nanoseconds of a pass with one request, of each
-/// further one, and of one alone, and when it was measured, in seconds since 1970. The program is
-/// that which measured, by length and time of its file.
-#[derive(Clone, Debug, Eq, PartialEq)]
+/// Costs are the nanoseconds of a pass with one request, of each further request in it, and of one
+/// request alone. `measured` is in seconds since 1970. `program` is the length and the time of the
+/// file of the program that measured.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Record {
+    format: Format,
     machine: String,
     entries: Vec<Entry>,
 }
 
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+enum Format {
+    #[serde(rename = "widelane costs 2")]
+    Costs2,
+}
+
 /// What the answers of one operation on one backend cost.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Entry {
     /// The operation.
+    #[serde(rename = "operation")]
     pub name: String,
-    /// Whose lanes.
+    /// The backend whose lanes the passes used.
+    #[serde(serialize_with = "write_backend", deserialize_with = "read_backend")]
     pub backend: Backend,
     /// In nanoseconds.
+    #[serde(with = "CostsFields")]
     pub costs: Costs,
     /// When it was measured, in seconds since 1970.
     pub measured: u64,
 }
 
-/// The text is no record.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("this is no table of costs, or a damaged one; delete it, and it will be made anew")]
-pub struct Damaged;
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Costs", deny_unknown_fields)]
+struct CostsFields {
+    lanes: usize,
+    first: u64,
+    further: u64,
+    alone: u64,
+}
+
+/// The text is no record, or a value in it is impossible.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("no calibration file of this version: {0}; delete the file, the next start measures anew")]
+pub struct Damaged(String);
 
 impl Record {
-    /// What was found out on this machine.
+    /// A record of this machine.
     pub(super) fn new(entries: Vec<Entry>) -> Self {
         Self {
+            format: Format::Costs2,
             machine: this_machine().to_owned(),
             entries,
         }
     }
 
-    /// All entries, of whatever machine and age.
+    /// All entries, of any machine and any age.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// The entries that hold here and now.
+    /// The entries of this machine that are not too old.
     pub(super) fn current(self) -> Vec<Entry> {
         self.at(this_machine(), now())
     }
@@ -77,6 +107,20 @@ impl Record {
             (now.saturating_sub(MOST_AGE)..=now.saturating_add(DAY)).contains(&entry.measured)
         });
         self.entries
+    }
+
+    /// Refuses values that this program never writes.
+    fn check(&self) -> Result<(), Damaged> {
+        for (place, entry) in self.entries.iter().enumerate() {
+            let seen = &self.entries[..place];
+            if seen.iter().any(|other| other.is_about_the_same(entry)) {
+                return Err(Damaged(format!("{} is there twice", entry.name)));
+            }
+            if !entry.is_plausible() {
+                return Err(Damaged(format!("impossible costs of {:?}", entry.name)));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -94,30 +138,20 @@ impl Entry {
     pub(super) fn is_about_the_same(&self, other: &Self) -> bool {
         self.name == other.name && self.backend == other.backend
     }
+
+    fn is_plausible(&self) -> bool {
+        let costs = &self.costs;
+        (2..=64).contains(&costs.lanes)
+            && (1..=MOST_NANOSECONDS).contains(&costs.first)
+            && costs.further <= costs.first
+            && (1..=MOST_NANOSECONDS).contains(&costs.alone)
+    }
 }
 
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{HEAD}\nmachine {}", self.machine)?;
-        for entry in &self.entries {
-            let Entry {
-                name,
-                backend,
-                costs,
-                measured,
-            } = entry;
-            let Costs {
-                lanes,
-                first,
-                further,
-                alone,
-            } = costs;
-            writeln!(
-                f,
-                "cost {name} {backend} {lanes} {first} {further} {alone} {measured}"
-            )?;
-        }
-        writeln!(f, "{END}")
+        let text = serde_json::to_string_pretty(self).map_err(|_| fmt::Error)?;
+        writeln!(f, "{text}")
     }
 }
 
@@ -126,44 +160,18 @@ impl FromStr for Record {
 
     fn from_str(text: &str) -> Result<Self, Damaged> {
         if text.len() > MOST_BYTES {
-            return Err(Damaged);
+            return Err(Damaged(format!("more than {MOST_BYTES} bytes")));
         }
-        // The last newline is there, or the last line may be cut.
-        let body = text
-            .strip_suffix(END_LINE)
-            .and_then(|text| text.strip_prefix(HEAD_LINE))
-            .ok_or(Damaged)?;
-        // The end has a line of its own.
-        if !body.ends_with('\n') {
-            return Err(Damaged);
-        }
-        let (machine, costs) = body.split_once('\n').ok_or(Damaged)?;
-        let machine = machine.strip_prefix("machine ").ok_or(Damaged)?;
-        if machine.is_empty() || machine.chars().any(char::is_control) {
-            return Err(Damaged);
-        }
-        let mut record = Self {
-            machine: machine.to_owned(),
-            entries: Vec::new(),
-        };
-        for line in costs.split_terminator('\n') {
-            let entry = entry(line).ok_or(Damaged)?;
-            if record
-                .entries
-                .iter()
-                .any(|other| other.is_about_the_same(&entry))
-            {
-                return Err(Damaged);
-            }
-            record.entries.push(entry);
-        }
+        let record: Self =
+            serde_json::from_str(text).map_err(|error| Damaged(error.to_string()))?;
+        record.check()?;
         Ok(record)
     }
 }
 
-/// Reads a file; `None` if it does not hold a record.
+/// Reads a file; `None` if it holds no record.
 pub(super) fn read(file: &Path) -> Option<Record> {
-    // A pipe of that name would have us wait.
+    // Opening a pipe would block.
     if !fs::metadata(file).ok()?.is_file() {
         return None;
     }
@@ -176,69 +184,30 @@ pub(super) fn read(file: &Path) -> Option<Record> {
         .ok()?;
     let record = text.parse();
     if let Err(error) = &record {
-        tracing::warn!(file = %file.display(), "{error}");
+        tracing::debug!(file = %file.display(), %error, "measured anew");
     }
     record.ok()
 }
 
-/// Puts a record in the place of a file, whole or not at all.
+/// Replaces a file by a record, whole or not at all.
 pub(super) fn write(file: &Path, record: &Record) -> io::Result<()> {
-    static WRITTEN: AtomicU32 = AtomicU32::new(0);
     let directory = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::create_dir_all(directory)?;
-    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
-    let mut name = file.as_os_str().to_owned();
-    name.push(format!(".{}-{number}", std::process::id()));
-    let new = Path::new(&name);
-    let written = (|| {
-        // Never through a link that somebody else has put there.
-        let mut target = File::create_new(new)?;
-        target.write_all(record.to_string().as_bytes())?;
-        fs::rename(new, file)
-    })();
-    if written.is_err() {
-        // What is left of a failure; whether that goes away changes nothing.
-        let _ = fs::remove_file(new);
-    }
-    written
+    let mut new = tempfile::Builder::new()
+        .permissions(Permissions::from_mode(0o644))
+        .tempfile_in(directory)?;
+    new.write_all(record.to_string().as_bytes())?;
+    new.persist(file)?;
+    Ok(())
 }
 
-/// One line, if it is in the order and within the bounds of what we write.
-fn entry(line: &str) -> Option<Entry> {
-    let mut words = line.split(' ');
-    if words.next()? != "cost" {
-        return None;
-    }
-    let name = words.next()?;
-    let spelt = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if !(1..=64).contains(&name.len()) || !name.chars().all(spelt) {
-        return None;
-    }
-    let backend = words.next()?.parse().ok()?;
-    let mut number = || {
-        let word = words.next()?;
-        let value: u64 = word.parse().ok()?;
-        // No sign, no leading zero: what we write has one spelling.
-        (value.to_string() == word).then_some(value)
-    };
-    let costs = Costs {
-        lanes: usize::try_from(number()?).ok()?,
-        first: number()?,
-        further: number()?,
-        alone: number()?,
-    };
-    let measured = number()?;
-    let plausible = (2..=64).contains(&costs.lanes)
-        && (1..=MOST_NANOSECONDS).contains(&costs.first)
-        && costs.further <= costs.first
-        && (1..=MOST_NANOSECONDS).contains(&costs.alone);
-    let whole = plausible && words.next().is_none();
-    whole.then(|| Entry {
-        name: name.to_owned(),
-        backend,
-        costs,
-        measured,
-    })
+fn write_backend<S: Serializer>(backend: &Backend, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(backend)
+}
+
+fn read_backend<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Backend, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    name.parse().map_err(serde::de::Error::custom)
 }
 
 /// What costs depend on: the CPU, its microcode and our own code.
@@ -250,8 +219,8 @@ fn this_machine() -> &'static str {
     })
 }
 
-/// The running program, told from other builds of it: one that was built with other kernels has
-/// other costs, though it may have the same version. A question mark if the system hides it.
+/// Tells the running program from other builds of the same version, whose kernels may have other
+/// costs. A question mark if the system hides its file.
 fn this_program() -> String {
     let file = fs::metadata("/proc/self/exe").ok();
     file.map_or_else(
@@ -260,15 +229,14 @@ fn this_program() -> String {
     )
 }
 
-/// CPU and version, from the text of `/proc/cpuinfo`; what it does not say is a question mark.
+/// CPU and version, from the text of `/proc/cpuinfo`; a question mark for what is missing there.
 fn describe(cpuinfo: &str) -> String {
     let value = |key: &str| {
         let line = cpuinfo.lines().find_map(|line| {
             let (name, value) = line.split_once(':')?;
-            (name.trim() == key).then(|| value.trim().replace(|c: char| c.is_control(), "?"))
+            (name.trim() == key).then(|| value.trim())
         });
-        line.filter(|value| !value.is_empty())
-            .unwrap_or_else(|| "?".to_owned())
+        line.filter(|value| !value.is_empty()).unwrap_or("?")
     };
     format!(
         "{} {} {} {} ({}), microcode {}, widelane {}",
@@ -287,17 +255,13 @@ fn now() -> u64 {
     since.unwrap_or_default().as_secs()
 }
 
-const HEAD: &str = "widelane costs 1";
-const HEAD_LINE: &str = "widelane costs 1\n";
-const END: &str = "end";
-const END_LINE: &str = "end\n";
 const MOST_BYTES: usize = 64 * 1024;
 const MOST_NANOSECONDS: u64 = 10_000_000_000;
 const DAY: u64 = 24 * 60 * 60;
-/// The same CPU with the same microcode may sit in another chassis, or run another kernel.
+/// The same CPU with the same microcode may be moved to another machine, or run another kernel.
 const MOST_AGE: u64 = 90 * DAY;
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -316,6 +280,7 @@ mod tests {
             )
         };
         Record {
+            format: Format::Costs2,
             machine: "a CPU, microcode 1".to_owned(),
             entries: vec![
                 entry("x25519-derive", Backend::Avx512Ifma, 50_211, 28_012),
@@ -326,13 +291,9 @@ mod tests {
     }
 
     #[test]
-    fn the_text_is_stable_and_says_everything() {
+    fn what_is_written_is_read_again() {
         let text = record().to_string();
-        let expected = "widelane costs 1\nmachine a CPU, microcode 1\n\
-            cost x25519-derive avx512ifma 8 50211 3 28012 1763769600\n\
-            cost x25519-derive avx512ifma-256 8 48000 3 28100 1763769600\n\
-            cost rsa2048-sign avx512ifma 8 230000 3 240000 1763769600\nend\n";
-        assert_eq!(text, expected);
+        assert!(text.contains("\"backend\": \"avx512ifma-256\""), "{text}");
         assert_eq!(text.parse(), Ok(record()));
         let empty = Record {
             entries: Vec::new(),
@@ -342,43 +303,45 @@ mod tests {
     }
 
     #[test]
-    fn no_cut_text_is_a_record() {
+    fn a_cut_text_is_no_record() {
         let text = record().to_string();
-        for length in 0..text.len() {
-            assert_eq!(text[..length].parse::<Record>(), Err(Damaged), "{length}");
+        for length in 0..text.trim_end().len() {
+            assert!(text[..length].parse::<Record>().is_err(), "{length}");
         }
     }
 
     #[test]
     fn what_we_would_not_write_is_refused() {
-        let text = record().to_string();
+        let text = serde_json::to_string(&record()).unwrap();
         for (ours, theirs) in [
-            ("costs 1", "costs 2"),
-            ("machine a CPU, microcode 1\n", "machine \n"),
-            ("machine a CPU", "machine a\tCPU"),
-            ("cost rsa2048-sign", "cost x25519-derive"),
-            ("cost rsa2048-sign", "cost  rsa2048-sign"),
-            ("cost rsa2048-sign", "cost RSA2048-sign"),
-            ("cost rsa2048-sign avx512ifma", "cost rsa2048-sign sse9"),
-            ("avx512ifma 8 230000", "avx512ifma 1 230000"),
-            ("avx512ifma 8 230000", "avx512ifma 65 230000"),
-            ("8 230000 3", "8 0 3"),
-            ("8 230000 3", "8 +230000 3"),
-            ("8 230000 3", "8 0230000 3"),
-            ("8 230000 3", "8 10000000001 3"),
-            ("8 230000 3", "8 230000 230001"),
-            ("3 240000 1763769600", "3 0 1763769600"),
-            ("3 240000 1763769600", "3 240000"),
-            ("3 240000 1763769600", "3 240000 1763769600 1"),
-            ("3 240000 1763769600", "3 240000 18446744073709551616"),
-            ("1763769600\nend\n", "1763769600end\n"),
+            ("costs 2", "costs 1"),
+            ("\"machine\":", "\"engine\":"),
+            ("{\"format\"", "{\"more\":1,\"format\""),
+            ("rsa2048-sign\",", "x25519-derive\","),
+            ("\"avx512ifma-256\"", "\"sse9\""),
+            ("\"lanes\":8", "\"lanes\":1"),
+            ("\"lanes\":8", "\"lanes\":65"),
+            ("\"first\":50211", "\"first\":0"),
+            ("\"first\":50211", "\"first\":-50211"),
+            ("\"first\":50211", "\"first\":10000000001"),
+            (
+                "\"first\":50211,\"further\":3",
+                "\"first\":50211,\"further\":50212",
+            ),
+            ("\"alone\":28012", "\"alone\":0"),
+            (
+                "\"measured\":1763769600",
+                "\"measured\":18446744073709551616",
+            ),
+            (",\"measured\":1763769600", ""),
+            ("]}", "]} more"),
         ] {
             let changed = text.replacen(ours, theirs, 1);
             assert_ne!(changed, text, "{ours}");
-            assert_eq!(changed.parse::<Record>(), Err(Damaged), "{theirs}");
+            assert!(changed.parse::<Record>().is_err(), "{theirs}");
         }
         let long = text.replace("a CPU", &"a CPU ".repeat(MOST_BYTES / 6));
-        assert_eq!(long.parse::<Record>(), Err(Damaged));
+        assert!(long.parse::<Record>().is_err());
     }
 
     #[test]
@@ -394,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_described_by_what_cpuinfo_says_and_never_over_lines() {
+    fn a_machine_is_described_by_cpuinfo() {
         let text = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\n\
             model\t\t: 207\nmodel name\t: A\u{7} CPU\nstepping\t: 2\n\
             microcode\t: 0x21\nflags : a\n\nprocessor\t: 1\nmicrocode\t: 0x22\n";
@@ -403,14 +366,14 @@ mod tests {
         let version = env!("CARGO_PKG_VERSION");
         assert_eq!(
             described,
-            format!("GenuineIntel 6 207 2 (A? CPU), microcode 0x21, widelane {version}")
+            format!("GenuineIntel 6 207 2 (A\u{7} CPU), microcode 0x21, widelane {version}")
         );
         let unknown = describe("");
         assert!(unknown.starts_with("? ? ? ? (?), microcode ?"), "{unknown}");
         for machine in [described, unknown] {
             let record = Record {
                 machine,
-                entries: Vec::new(),
+                ..Record::new(Vec::new())
             };
             assert_eq!(record.to_string().parse(), Ok(record));
         }

@@ -1,0 +1,115 @@
+//! The cost model of one operation: how many jobs are worth a pass.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use widelane_batching::{Costs, Split};
+
+/// What the answers of one operation cost on one backend, as far as that is known.
+///
+/// It may learn its costs while an engine runs.
+#[derive(Debug, Default)]
+pub struct CostModel {
+    /// The fewest jobs that are worth a pass, or [`UNKNOWN`].
+    worth: AtomicUsize,
+    costs: Mutex<Option<Costs>>,
+}
+
+impl CostModel {
+    /// `worth` jobs are worth a pass, whatever they cost.
+    pub(crate) fn fixed(worth: usize) -> Self {
+        Self {
+            worth: AtomicUsize::new(worth),
+            costs: Mutex::default(),
+        }
+    }
+
+    /// The fewest jobs that are worth a pass; a guess while the costs are not known.
+    pub fn worth(&self) -> usize {
+        match self.worth.load(Relaxed) {
+            UNKNOWN => GUESS,
+            worth => worth,
+        }
+    }
+
+    /// Decides by `costs` from now on.
+    pub fn learn(&self, costs: Costs) {
+        let clearly_less = costs.alone - costs.alone / CLEAR;
+        let worth = match costs.worth() {
+            1 if costs.lanes > 1 && costs.first > clearly_less => 2,
+            worth => worth,
+        };
+        self.worth.store(worth, Relaxed);
+        *lock(&self.costs) = Some(costs);
+    }
+
+    pub(crate) fn is_known(&self) -> bool {
+        self.worth.load(Relaxed) != UNKNOWN
+    }
+
+    /// What passes with `jobs` jobs cost; `None` while that is not known.
+    pub(crate) fn busy(&self, jobs: usize) -> Option<u64> {
+        let split = Split {
+            in_lanes: jobs,
+            alone: 0,
+        };
+        lock(&self.costs).map(|costs| costs.total(split))
+    }
+}
+
+/// Locks a mutex even if a holder panicked: each holder leaves the data whole at every step.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// [`Costs::worth`] never returns this.
+const UNKNOWN: usize = 0;
+
+/// In all measurements two jobs were worth a pass; a single one is never much slower alone.
+const GUESS: usize = 2;
+
+/// A single job goes into a pass only if that saves more than one part in `CLEAR`: on a busy
+/// machine the two measurements differ by some percent from what the jobs cost later.
+const CLEAR: u64 = 8;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use widelane_batching::NEVER;
+
+    use super::*;
+
+    fn costs(first: u64, alone: u64) -> Costs {
+        Costs {
+            lanes: 8,
+            first,
+            further: 0,
+            alone,
+        }
+    }
+
+    #[test]
+    fn costs_decide() {
+        let model = CostModel::default();
+        assert_eq!((model.is_known(), model.worth()), (false, GUESS));
+        assert_eq!(model.busy(1), None);
+        for (costs, worth) in [
+            (costs(10, 20), 1),
+            (costs(17, 20), 1),
+            (costs(19, 20), 2),
+            (costs(20, 10), 3),
+            (costs(90, 10), NEVER),
+        ] {
+            model.learn(costs);
+            assert_eq!((model.is_known(), model.worth()), (true, worth));
+            assert_eq!(model.busy(9), Some(2 * costs.first));
+        }
+    }
+
+    #[test]
+    fn a_fixed_number_is_known() {
+        for worth in [1, NEVER] {
+            let model = CostModel::fixed(worth);
+            assert_eq!((model.is_known(), model.worth()), (true, worth));
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The operations of `widelane-crypto`: one list, [`for_each_operation`]. A new algorithm is a line
+//! in it.
+
+use widelane_batching::Clock;
+use widelane_crypto::{Backend, BackendUnavailable, Operation, Preference};
+use widelane_crypto::{ecdh, ecdsa, ed25519, mldsa, mlkem, rsa, x25519};
+
+use crate::error::StartError;
+use crate::line::Variant;
+use crate::operations::Operations;
+
+impl Operations {
+    /// All operations of `widelane-crypto`. With a backend asked for by name, every request runs in
+    /// its lanes; with [`Preference::Auto`], requests that are too few for a pass run one by one
+    /// through aws-lc-rs.
+    ///
+    /// # Errors
+    ///
+    /// When a backend was asked for by name and this machine cannot run it.
+    pub fn standard(preference: Preference) -> Result<Self, StartError> {
+        Self::standard_for(preference, Clock::default())
+    }
+
+    /// The same for a machine with this clock: with [`Preference::Auto`], each pass runs in the
+    /// registers that cost its core least.
+    ///
+    /// # Errors
+    ///
+    /// When a backend was asked for by name and this machine cannot run it.
+    pub(crate) fn standard_for(preference: Preference, clock: Clock) -> Result<Self, StartError> {
+        let backend = preference.resolve()?;
+        let measured = preference == Preference::Auto;
+        let both_widths = measured && backend == Backend::Avx512Ifma && !clock.is_free();
+        tracing::debug!(%backend, both_widths, "standard operations");
+        let mut registration = Registration {
+            operations: Self::new(),
+            backend,
+            measured,
+            narrow: both_widths.then_some(clock),
+        };
+        for_each_operation(&mut registration)?;
+        Ok(registration.operations)
+    }
+}
+
+/// What to do with each operation of `widelane-crypto`; for [`for_each_operation`].
+pub trait Visitor {
+    /// Takes one operation: `make` makes it for a backend.
+    ///
+    /// # Errors
+    ///
+    /// When this machine cannot run the backend.
+    fn visit<O: Operation>(
+        &mut self,
+        make: impl Fn(Backend) -> Result<O, BackendUnavailable>,
+    ) -> Result<(), BackendUnavailable>;
+}
+
+/// Shows a visitor all operations of `widelane-crypto`. Of those with the same type of request, the
+/// first that [takes](Operation::takes) a request serves it.
+///
+/// # Errors
+///
+/// The visitor's first error.
+pub fn for_each_operation(visitor: &mut impl Visitor) -> Result<(), BackendUnavailable> {
+    for size in rsa::Size::ALL {
+        visitor.visit(|backend| rsa::Signing::new(backend, size))?;
+    }
+    visitor.visit(|_| Ok(rsa::OtherSigning))?;
+    visitor.visit(rsa::Verification::new)?;
+    for curve in ecdsa::Curve::ALL {
+        visitor.visit(|backend| ecdsa::Signing::new(backend, curve))?;
+        visitor.visit(|backend| ecdsa::Verification::new(backend, curve))?;
+    }
+    visitor.visit(ed25519::Signing::new)?;
+    visitor.visit(ed25519::Verification::new)?;
+    visitor.visit(x25519::Keygen::new)?;
+    visitor.visit(x25519::Derivation::new)?;
+    for curve in ecdh::Curve::ALL {
+        visitor.visit(|backend| ecdh::Keygen::new(backend, curve))?;
+        visitor.visit(|backend| ecdh::Derivation::new(backend, curve))?;
+    }
+    for size in mlkem::Size::ALL {
+        visitor.visit(|backend| mlkem::KeyGeneration::new(backend, size))?;
+        visitor.visit(|backend| mlkem::Encapsulation::new(backend, size))?;
+        visitor.visit(|backend| mlkem::Decapsulation::new(backend, size))?;
+    }
+    for size in mldsa::Size::ALL {
+        visitor.visit(|backend| mldsa::Signing::new(size, backend))?;
+        visitor.visit(|backend| mldsa::Verification::new(size, backend))?;
+    }
+    Ok(())
+}
+
+struct Registration {
+    operations: Operations,
+    backend: Backend,
+    /// Whether measured costs decide between the backend and aws-lc-rs.
+    measured: bool,
+    /// The clock that decides the width of each pass, if there is a choice.
+    narrow: Option<Clock>,
+}
+
+impl Visitor for Registration {
+    fn visit<O: Operation>(
+        &mut self,
+        make: impl Fn(Backend) -> Result<O, BackendUnavailable>,
+    ) -> Result<(), BackendUnavailable> {
+        let wide = make(self.backend)?;
+        let wide = match self.measured {
+            true => Variant::measured(wide, self.backend),
+            false => Variant::without_choice(wide),
+        };
+        let narrow = match self.narrow {
+            Some(clock) => Some((Variant::measured(make(NARROW)?, NARROW), clock)),
+            None => None,
+        };
+        self.operations.add(wide, narrow);
+        Ok(())
+    }
+}
+
+/// The backend with the narrower registers.
+const NARROW: Backend = Backend::Avx512Ifma256;
