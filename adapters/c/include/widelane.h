@@ -28,7 +28,7 @@ enum {
  * A call within a call runs in place. errno is that of the caller when the function starts, and
  * that of the function afterwards. In the pool form the function is on another thread: with that
  * thread's thread-local variables and floating-point environment. It must return: by no exception,
- * longjmp or pthread_exit, none of which can cross. It should start no threads that live on, and
+ * longjmp or pthread_exit: none of these may leave it. It should start no threads that live on, and
  * must not wait for another thread that calls widelane_run_wide. After fork the child runs
  * everything in place. Not to be called in a signal handler.
  *
@@ -38,11 +38,11 @@ enum {
 int widelane_run_wide(int (*function)(void *), void *argument, int *result);
 
 /*
- * Says how this process runs wide code: "inline", "pool:2-3" (threads pinned to these CPUs) or
+ * Sets how this process runs wide code: "inline", "pool:2-3" (threads pinned to these CPUs) or
  * "migrate:2-3" (the calling thread moves there and back). NULL: as WIDELANE_RUN_WIDE says. Once,
  * before the first call of widelane_run_wide. Leaves errno alone.
  */
-int widelane_configure(const char *placement);
+int widelane_configure(const char *form);
 
 /*
  * Why the last call on this thread that failed did so: which argument, which CPU, what to do. Valid

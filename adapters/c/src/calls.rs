@@ -1,12 +1,12 @@
-//! The functions of the header, and what they promise C: no panic leaves them, and `errno` is that
-//! of the function that was run.
+//! The functions of the header, with what they promise to C: no panic leaves them, and `errno` is
+//! that of the function that ran.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use widelane::{Placement, StartError, configure, run_wide};
+use widelane::{Form, StartError, configure, run_wide};
 
 /// What is run. One that is written in Rust may panic.
 type Function = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
@@ -41,7 +41,7 @@ pub(crate) unsafe extern "C" fn widelane_run_wide(
             WIDELANE_OK
         }
         Err(panic) => {
-            // Its destructor could panic in its turn.
+            // The destructor of its payload could panic too.
             std::mem::forget(panic);
             set_errno(call.errno);
             fail(
@@ -56,19 +56,19 @@ pub(crate) unsafe extern "C" fn widelane_run_wide(
 ///
 /// # Safety
 ///
-/// `placement` is null or a string that ends with a zero byte.
+/// `form` is null or a string that ends with a zero byte.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn widelane_configure(placement: *const c_char) -> c_int {
-    let text = match placement.is_null() {
+pub(crate) unsafe extern "C" fn widelane_configure(form: *const c_char) -> c_int {
+    let text = match form.is_null() {
         true => None,
         // SAFETY: our caller says that what is not null is a string.
-        false => Some(unsafe { CStr::from_ptr(placement) }.to_string_lossy()),
+        false => Some(unsafe { CStr::from_ptr(form) }.to_string_lossy()),
     };
     let errno = errno();
     let status = catch_unwind(|| {
-        let config = match text.as_deref().map(str::parse::<Placement>) {
+        let config = match text.as_deref().map(str::parse::<Form>) {
             None => None,
-            Some(Ok(placement)) => Some(placement.into()),
+            Some(Ok(form)) => Some(form.into()),
             Some(Err(error)) => {
                 return fail(WIDELANE_INVALID, &format!("widelane_configure: {error}"));
             }
@@ -97,7 +97,7 @@ pub(crate) extern "C" fn widelane_last_error() -> *const c_char {
         .unwrap_or(c"".as_ptr())
 }
 
-/// A call as it travels to another thread.
+/// A call on its way to another thread.
 struct Call {
     function: Function,
     argument: *mut c_void,
@@ -121,7 +121,7 @@ impl Call {
 
 fn fail(status: c_int, message: &str) -> c_int {
     let message = CString::new(message.replace('\0', " ")).unwrap_or_default();
-    // In a thread that is ending there is no place for it any more.
+    // A thread that ends has no thread-local variables any more.
     let _ = LAST_ERROR.try_with(|last| last.replace(message));
     status
 }

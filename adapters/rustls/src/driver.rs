@@ -1,4 +1,4 @@
-//! The driver of suspended handshakes, one an event-loop thread.
+//! The driver of suspended handshakes: one for each event-loop thread.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -8,39 +8,52 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use corosensei::stack::DefaultStack;
 use rustls::{ClientConfig, ClientConnection, ConnectionCommon, IoState, OtherError};
 use rustls_pki_types::ServerName;
 use tokio::task::yield_now;
 use widelane_engine::{Engine, Idle, JobError, SubmitError, Worker};
 
 use crate::jobs::Failure;
-use crate::suspend::{Stacks, Suspendable};
+use crate::stacks::{GuardedStack, Stacks};
+use crate::suspend::Suspendable;
 
-/// Runs handshake steps so that one that waits for a public-key operation does not hold up its
-/// thread. For servers and for clients.
+/// Runs the handshakes of one thread and suspends each while it waits for a public-key operation, so
+/// that the thread goes on with other connections. For servers and for clients.
 ///
 /// One driver serves one event-loop thread: a single-threaded tokio runtime that can spawn local
 /// tasks ([`LocalRuntime`](tokio::runtime::LocalRuntime), or a
 /// [`LocalSet`](tokio::task::LocalSet)), or a loop of your own (see [`Driver::turns`]). Each step
-/// runs on a small stack of its own. When [`provider`](crate::provider) is to agree on a key, to
-/// sign or to verify, it submits its jobs and leaves that stack; other connections go on; when
-/// enough jobs have come together to fill the lanes of a pass, or nothing else is left to do, the
-/// pass runs and its handshakes go on.
+/// runs on a small stack of its own. When [`provider`](crate::provider) has to agree on a key, to
+/// sign or to verify, it submits its jobs and leaves that stack, and other connections go on. A pass
+/// runs when the waiting jobs fill its lanes, or when the thread has nothing else to do. Then the
+/// handshakes of its jobs go on.
 ///
-/// Stacks are taken from a pool for the time of a step only: an idle connection holds none. One has
-/// 256 KiB of address space and a guard page below; a handshake touches up to 32 KiB of it. The
-/// callbacks of a configuration (resolvers, verifiers) run there too.
+/// # Stacks
+///
+/// A step takes its stack from a pool and gives it back at its end: an idle connection holds none. A
+/// stack has 256 KiB and a guard area of 64 KiB below it; a handshake touches up to 32 KiB. Pages
+/// that a deeper call has touched return to the kernel with the stack.
+///
+/// # Callbacks
+///
+/// The callbacks of a configuration (certificate resolvers, verifiers, session stores, key logs) run
+/// on these stacks too, and a callback that uses this provider may be suspended in the middle. Other
+/// handshakes of the thread then run before it goes on. So a callback must not
+///
+/// * hold a lock, or a borrow of a `RefCell`, while it signs, verifies or agrees on a key: the next
+///   handshake that wants the same lock blocks the only thread that can release it;
+/// * keep in a thread-local what it expects to find unchanged afterwards;
+/// * need more stack than is left: 200 KiB are safe.
 pub struct Driver {
     worker: Rc<Worker>,
     stacks: Rc<Stacks>,
     /// `Worker::submitted` when last looked at.
     seen: Cell<u64>,
-    /// Handshakes from which jobs are to be expected.
+    /// Handshakes that may submit jobs soon.
     expected: Cell<usize>,
-    /// How many promise to run what waits.
+    /// How many [`Turns`] exist: callers that promise to run the waiting jobs.
     turning: Cell<usize>,
-    /// Whom to tell that a job waits which no full pass has taken along.
+    /// Wakes the flusher when a job waits that no full pass has taken.
     flusher: RefCell<Option<Waker>>,
 }
 
@@ -60,11 +73,11 @@ impl Driver {
         })
     }
 
-    /// Announces a handshake, best before anything of it is waited for: as soon as its socket is
-    /// accepted.
+    /// Announces a handshake. Call it as soon as the socket is accepted, before waiting for its
+    /// first bytes.
     ///
-    /// While others are under way, jobs wait for their company. While there is one handshake only,
-    /// its jobs run as soon as they are submitted.
+    /// While other handshakes are under way, a job waits so that theirs can share its pass. The jobs
+    /// of the only handshake run at once, without suspending it.
     pub fn handshake(self: &Rc<Self>) -> Handshake {
         self.expected.set(self.expected.get() + 1);
         Handshake {
@@ -109,7 +122,7 @@ impl Driver {
         }
     }
 
-    /// Handshake steps that are under way, most of them suspended; each holds a stack.
+    /// Handshake steps that have begun and not ended, most of them suspended; each holds a stack.
     pub fn stacks_in_use(&self) -> usize {
         self.stacks.live()
     }
@@ -119,10 +132,11 @@ impl Driver {
         self.stacks.free()
     }
 
-    /// Whether no job but those of a step that runs now could come soon; `own` of the expected
-    /// handshakes are the step's.
+    /// Whether only the step that runs now can submit jobs soon; `own` of the expected handshakes
+    /// are the step's.
     ///
-    /// What is both suspended and expected counts twice: it matters only whether there is any.
+    /// A handshake that is both suspended and expected counts twice, which does no harm: the
+    /// question is whether there is any.
     fn is_quiet(&self, own: usize) -> bool {
         let others = self.stacks.live() - 1 + self.expected.get() - own;
         self.turning.get() > 0 && self.worker.is_quiet(others)
@@ -139,7 +153,7 @@ impl Driver {
             self.run_out();
             return true;
         }
-        // Jobs that were submitted together may have filled several.
+        // Jobs that were submitted together may have filled several passes.
         let mut ran = false;
         while self.worker.turn(Idle::No) > 0 {
             ran = true;
@@ -153,7 +167,7 @@ impl Driver {
         ran
     }
 
-    /// Waits until there is a job that no full pass has taken along.
+    /// Waits until there is a job that no full pass has taken.
     async fn work(&self) {
         poll_fn(|cx| {
             if self.worker.waiting() > 0 {
@@ -165,7 +179,7 @@ impl Driver {
         .await;
     }
 
-    /// Runs everything that waits.
+    /// Runs all waiting jobs.
     fn run_out(&self) {
         while self.worker.turn(Idle::Yes) > 0 {}
     }
@@ -182,7 +196,7 @@ impl std::fmt::Debug for Driver {
 
 /// A handshake in progress, announced with [`Driver::handshake`]: its steps, one after the other.
 ///
-/// Dropping it says that no more jobs are to be expected.
+/// Dropping it tells the driver to expect no more jobs of it.
 pub struct Handshake {
     driver: Rc<Driver>,
     /// Whether the driver counts it.
@@ -195,7 +209,10 @@ impl Handshake {
     /// operations this needs.
     ///
     /// The connection is moved in and comes back with the result, also with an error, so that the
-    /// alert that rustls has queued can be sent. There is none where the engine is to blame.
+    /// caller can send the alert that rustls has queued. rustls queues none when the engine failed.
+    ///
+    /// The future may complete without yielding: the jobs of a lone handshake run at once. A task
+    /// that handles many connections in one loop should yield between them.
     ///
     /// If the future is dropped meanwhile, the connection is dropped, its jobs are cancelled and
     /// its stack goes back to the pool.
@@ -227,8 +244,8 @@ impl Handshake {
             discard_queued(&mut connection);
         }
         if connection.wants_write() || !connection.is_handshaking() {
-            // The rest of a server's handshake comes after the client's answer, which is far away,
-            // and may well bring no jobs.
+            // A server's next step follows the client's answer, a round trip away, and often needs
+            // no job.
             self.settle();
         }
         (connection, result)
@@ -236,6 +253,10 @@ impl Handshake {
 
     /// Starts a client's connection, like [`ClientConnection::new`], which generates the keys of
     /// its ClientHello, and waits for that.
+    ///
+    /// On an idle driver this completes without yielding, as [`process`](Self::process) may: a loop
+    /// that starts many clients should yield between them, or its first connections wait until the
+    /// last one has started.
     ///
     /// # Errors
     ///
@@ -261,8 +282,8 @@ impl Handshake {
         poll_fn(|cx| {
             loop {
                 let poll = step.resume(cx.waker());
-                // A pass that ran at once may have been what it waits for. Where jobs have nothing
-                // to gain from company that is so each time, and no step stays suspended.
+                // The step may wait for a pass that has just run. If its jobs gain nothing from a
+                // shared pass this is always so, and no step stays suspended.
                 if poll.is_ready() || !self.driver.gather() {
                     return poll;
                 }
@@ -273,7 +294,7 @@ impl Handshake {
 
     fn suspendable<T>(
         &self,
-        stack: DefaultStack,
+        stack: GuardedStack,
         step: impl FnOnce() -> T + 'static,
     ) -> Suspendable<T> {
         let Driver { stacks, worker, .. } = &*self.driver;
@@ -281,7 +302,7 @@ impl Handshake {
         Suspendable::new(stacks, stack, worker, move || driver.is_quiet(own), step)
     }
 
-    /// Counts it no longer.
+    /// Tells the driver to expect no more jobs soon.
     fn settle(&mut self) {
         if std::mem::take(&mut self.expected) {
             let expected = &self.driver.expected;
@@ -326,13 +347,13 @@ impl Drop for Turns {
         turning.set(turning.get() - 1);
         if turning.get() == 0 {
             self.driver.flusher.take();
-            // Nobody else would.
+            // No caller is left to run these jobs.
             self.driver.run_out();
         }
     }
 }
 
-/// Why a handshake did not come to its end.
+/// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandshakeError {

@@ -1,8 +1,8 @@
 //! The way from inside rustls to the engine and back.
 //!
 //! rustls calls the provider synchronously. On a driver's stack the caller is suspended until its
-//! jobs have ended, unless nobody could join them; on any other stack it blocks, and shares passes
-//! with other threads that block.
+//! jobs have ended, or its jobs run at once if no other job can join them soon. On any other stack
+//! the caller blocks, and shares passes with other threads that block.
 
 use std::error;
 use std::future::Future;
@@ -57,7 +57,7 @@ pub(crate) enum Failure {
     /// The operation itself failed.
     #[error(transparent)]
     Operation(Box<dyn error::Error + Send + Sync>),
-    /// Nobody waits for it any more.
+    /// The connection that wanted it is gone.
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
 }

@@ -9,9 +9,9 @@
 //!    the verification of all of these (of RSA, 2048 bits). Any rustls program can use it by
 //!    changing one line; threads that do the same at the same time share passes.
 //! 2. [`Driver`]: for programs in which one thread serves many connections, or makes them. There an
-//!    operation that blocks leaves nobody to share a pass with, so the driver runs each handshake
-//!    step on a small stack of its own and suspends it while its jobs are gathered with those of
-//!    other connections. [`Driver::accept`] makes a [`ServerStream`] out of a socket, and
+//!    operation that blocks keeps all other connections from submitting theirs, so the driver runs
+//!    each handshake step on a small stack of its own and suspends it while jobs of other
+//!    connections join its own. [`Driver::accept`] makes a [`ServerStream`] out of a socket, and
 //!    [`Driver::connect`] a [`ClientStream`]; [`Driver::turns`] is for event loops of your own.
 //!
 //! What it is not: a TLS implementation (that is rustls), a scheduler (`widelane-engine`) or
@@ -73,12 +73,14 @@
 #![deny(unsafe_code)]
 
 mod driver;
+mod generation;
 mod groups;
 mod jobs;
 mod provider;
 mod random;
 mod schedule;
 mod signing;
+mod stacks;
 mod stream;
 mod suites;
 mod suspend;

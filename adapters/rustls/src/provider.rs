@@ -33,8 +33,8 @@ use crate::verify;
 /// widelane_rustls::default_provider().install_default().expect("installed once");
 /// ```
 ///
-/// Threads that agree on keys, sign or verify at the same time share passes; nothing waits for
-/// company. The engine starts no threads, and every call returns the same one. Where the CPU lacks
+/// Threads that agree on keys, sign or verify at the same time share passes; no operation waits for
+/// others to arrive. The engine starts no threads, and every call returns the same one. Where the CPU lacks
 /// the instructions, or the environment variable `WIDELANE_CPU_DISABLE=avx512ifma` switches them
 /// off, aws-lc-rs does everything.
 pub fn default_provider() -> CryptoProvider {
@@ -49,6 +49,11 @@ pub fn default_provider() -> CryptoProvider {
 /// SecP256r1MLKEM768 and SecP384r1MLKEM1024; see [`kx_groups`] for others.
 ///
 /// ChaCha20-Poly1305 runs in registers as wide as there are; see [`cipher_suites`] for others.
+///
+/// `secure_random` is AWS-LC's generator. During a step of a [`Driver`](crate::Driver) it hands out
+/// bytes that were taken from AWS-LC in advance, for the public values that rustls needs there:
+/// randoms, session ids, nonces of tickets. A callback that makes a key during a handshake takes its
+/// bytes from a generator of its own.
 ///
 /// rustls keeps what a provider consists of for ever (`&'static`), so each call leaks a few
 /// kilobytes and some handles of `engine`: call it once an engine and clone what it returns.
@@ -65,7 +70,7 @@ pub fn provider(engine: &Engine) -> CryptoProvider {
             theirs.signature_verification_algorithms,
             engine,
         ),
-        secure_random: Box::leak(Box::new(Stocked(theirs.secure_random))),
+        secure_random: Box::leak(Box::new(Stocked::new(theirs.secure_random))),
         key_provider: Box::leak(Box::new(Keys::new(engine))),
     }
 }

@@ -600,4 +600,34 @@ mod tests {
             .collect();
         digits.chunks(2).map(|d| d[0] << 4 | d[1]).collect()
     }
+
+    /// Derives as a handshake does, from secrets that memcheck reports if they choose a branch or
+    /// an address.
+    #[test]
+    fn poison_the_key_schedule_branches_on_no_secret() {
+        if !widelane_poison::is_active() {
+            println!("SKIP: valgrind does not run this test");
+            return;
+        }
+        let before = widelane_poison::errors();
+        for (hash, len) in [(HashAlgorithm::SHA256, 32), (HashAlgorithm::SHA384, 48)] {
+            let hkdf = hkdf(hash).unwrap();
+            // One that is shorter than a block, and one that is longer.
+            for shared in [vec![0x42; 32], vec![0x42; 1184]] {
+                widelane_poison::secret(&shared);
+                let early = hkdf.extract_from_zero_ikm(None);
+                let salt = early.expand_block(&[b"derived"]);
+                let handshake = hkdf.extract_from_secret(Some(salt.as_ref()), &shared);
+                let traffic = handshake.expand_block(&[b"c hs traffic", &[7; 48]]);
+                let finished = hkdf.expander_for_okm(&traffic);
+                let mut keys = vec![0; 3 * len + 5];
+                finished.expand_slice(&[b"key"], &mut keys).unwrap();
+                let tag = hkdf.hmac_sign(&finished.expand_block(&[b"finished"]), b"transcript");
+                widelane_poison::public(tag.as_ref());
+                widelane_poison::public(&keys);
+                assert!(tag.as_ref().iter().chain(&keys).any(|byte| *byte != 0));
+            }
+        }
+        assert_eq!(widelane_poison::errors() - before, 0);
+    }
 }

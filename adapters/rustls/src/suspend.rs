@@ -1,18 +1,18 @@
-//! Code that waits in the middle of a synchronous call: guarded stacks, and the way off them.
+//! Code that waits in the middle of a synchronous call, on a stack of its own.
 //!
 //! rustls calls its provider synchronously. A [`Suspendable`] runs such a call on a stack of its
 //! own; when the provider has to wait for its jobs it calls [`Frame::wait`], which leaves that
 //! stack and lets the thread do something else. Polling the `Suspendable` again goes on where it
 //! stopped.
 //!
-//! This is the only file of the crate with unsafe code. What it has to get right is one pointer:
-//! [`CURRENT`], the frame on whose stack this thread runs at this moment. The rules that make
-//! reading it sound:
+//! The unsafe code of this file reads one pointer: [`CURRENT`], the frame on whose stack this thread
+//! runs at this moment. The rules that make reading it sound:
 //!
 //! 1. The coroutine sets it to its own frame when it starts and whenever it comes back from a
-//!    suspension; a frame that is dropped clears it first, and so does one that has something run
-//!    on the thread's own stack, for that time; whoever resumes a coroutine puts back what was there
-//!    before, as soon as the coroutine returns, suspends or panics. Nothing else writes it. Hence it names a frame only while that frame's coroutine runs.
+//!    suspension. A frame that is dropped clears it first, and so does a frame that runs something
+//!    on the thread's own stack, for that time. [`resume`] puts back what was there before, as soon
+//!    as the coroutine returns, suspends or panics. Nothing else writes it. Hence it names a frame
+//!    only while that frame's coroutine runs.
 //! 2. A frame lives on its coroutine's stack, below everything that the coroutine calls, and goes
 //!    away when the coroutine's body returns or panics, never earlier: coroutines are not unwound
 //!    from outside. One that must stop early is resumed a last time and told so, and returns by
@@ -23,7 +23,6 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::ptr::NonNull;
@@ -31,9 +30,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
-use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use widelane_engine::Worker;
+
+use crate::stacks::{GuardedStack, Stacks};
 
 /// A synchronous call that can stop in the middle, on a stack taken from a pool.
 ///
@@ -44,11 +44,11 @@ pub(crate) struct Suspendable<T: 'static> {
 }
 
 impl<T: 'static> Suspendable<T> {
-    /// Prepares `step` to run on `stack`; nothing of it runs yet. Jobs that it meets go to `worker`,
-    /// unless `quiet` says that nobody could join them.
+    /// Prepares `step` to run on `stack`; it does not run yet. Its jobs go to `worker`,
+    /// unless `quiet` says that no other job can join them.
     pub(crate) fn new(
         stacks: &Rc<Stacks>,
-        stack: DefaultStack,
+        stack: GuardedStack,
         worker: &Rc<Worker>,
         quiet: impl Fn() -> bool + 'static,
         step: impl FnOnce() -> T + 'static,
@@ -145,7 +145,7 @@ impl Frame<'_> {
         !thread::panicking() && self.waker.borrow().is_some() && (self.quiet)()
     }
 
-    /// Does `work` on the stack of whoever has resumed this call.
+    /// Does `work` on the thread's own stack, from which this call was resumed.
     pub(crate) fn on_thread_stack<R>(&self, work: impl FnOnce() -> R + Send) -> R {
         let _restore = Restore(CURRENT.take());
         self.yielder.on_parent_stack(work)
@@ -191,45 +191,7 @@ impl Drop for Frame<'_> {
 #[error("the connection was dropped while it waited for an operation")]
 pub(crate) struct Cancelled;
 
-/// Stacks of one thread: those in use are counted, those free are kept for the next call.
-#[derive(Default)]
-pub(crate) struct Stacks {
-    free: RefCell<Vec<DefaultStack>>,
-    live: Cell<usize>,
-}
-
-impl Stacks {
-    /// A stack with a guard page below it.
-    pub(crate) fn take(&self) -> io::Result<DefaultStack> {
-        let free = self.free.borrow_mut().pop();
-        let stack = match free {
-            Some(stack) => stack,
-            None => DefaultStack::new(STACK_SIZE)?,
-        };
-        self.live.set(self.live.get() + 1);
-        Ok(stack)
-    }
-
-    /// How many are in use.
-    pub(crate) fn live(&self) -> usize {
-        self.live.get()
-    }
-
-    /// How many are kept for later.
-    pub(crate) fn free(&self) -> usize {
-        self.free.borrow().len()
-    }
-
-    fn put(&self, stack: DefaultStack) {
-        self.live.set(self.live.get() - 1);
-        let mut free = self.free.borrow_mut();
-        if free.len() < MAX_FREE_STACKS {
-            free.push(stack);
-        }
-    }
-}
-
-type Stepper<T> = Coroutine<Option<Waker>, (), T, DefaultStack>;
+type Stepper<T> = Coroutine<Option<Waker>, (), T, GuardedStack>;
 
 /// Resumes `coroutine` and afterwards makes current again what was current before.
 fn resume<T>(coroutine: &mut Stepper<T>, waker: Option<Waker>) -> CoroutineResult<(), T> {
@@ -253,14 +215,8 @@ thread_local! {
     static CURRENT: Cell<Option<NonNull<Frame<'static>>>> = const { Cell::new(None) };
 }
 
-/// Address space of one stack; only the pages that are touched cost memory.
-const STACK_SIZE: usize = 256 * 1024;
-
-/// Free stacks beyond these are unmapped. Each keeps the pages it once touched.
-const MAX_FREE_STACKS: usize = 128;
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::cell::RefCell;
     use std::collections::VecDeque;
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -289,6 +245,14 @@ mod tests {
 
     fn wait(gate: &Gate) -> Result<u32, Cancelled> {
         Frame::with_current(|frame| frame.expect("on a stack").wait(gate.clone().passed()))
+    }
+
+    /// Runs `step` as a driver runs a step of a handshake that never waits.
+    pub(crate) fn on_a_drivers_stack<T: 'static>(step: impl FnOnce() -> T + 'static) -> T {
+        let Poll::Ready(value) = resume(&mut Thread::new().call(step)) else {
+            panic!("it waits for nothing")
+        };
+        value
     }
 
     fn on_a_stack() -> bool {
@@ -513,19 +477,5 @@ mod tests {
         let panic = catch_unwind(AssertUnwindSafe(|| resume(&mut call).map(|()| ())));
         assert!(panic.is_err());
         assert!(refused.get());
-    }
-
-    #[test]
-    fn free_stacks_are_bounded() {
-        let thread = Thread::new();
-        let many: Vec<_> = (0..MAX_FREE_STACKS + 10)
-            .map(|_| thread.call(|| ()))
-            .collect();
-        assert_eq!(thread.stacks.live(), MAX_FREE_STACKS + 10);
-        drop(many);
-        assert_eq!(
-            (thread.stacks.live(), thread.stacks.free()),
-            (0, MAX_FREE_STACKS)
-        );
     }
 }

@@ -130,7 +130,7 @@ impl SignatureVerificationAlgorithm for InPasses {
         match self.kind.verify(&self.engine, key, message, signature) {
             Some(Ok(true)) => Ok(()),
             Some(Ok(false)) => Err(InvalidSignature),
-            // Nobody reads the answer.
+            // The answer has no reader.
             Some(Err(Failure::Cancelled(_))) => Err(InvalidSignature),
             Some(Err(_)) | None => self.theirs.verify_signature(key, message, signature),
         }

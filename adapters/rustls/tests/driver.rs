@@ -138,7 +138,7 @@ fn a_handshake_is_alone_again_when_the_other_has_vanished() {
     let mut step = Box::pin(abandoned.process(greeted(&config)));
     assert!(
         step.as_mut().poll(&mut cx).is_pending(),
-        "somebody may join"
+        "another job may join"
     );
     drop(step);
     drop(abandoned);
@@ -146,10 +146,10 @@ fn a_handshake_is_alone_again_when_the_other_has_vanished() {
     let mut step = Box::pin(staying.process(greeted(&config)));
     assert!(
         step.as_mut().poll(&mut cx).is_pending(),
-        "somebody may join"
+        "another job may join"
     );
     drop(silent);
-    // What waits is left to the next turns; the signature has nobody to wait for.
+    // What waits is left to the next turns; no other job can join the signature.
     assert_eq!((turns.turn(), turns.turn()), (1, 1));
     assert!(step.as_mut().poll(&mut cx).is_ready());
     assert_eq!(turns.turn(), 0);
@@ -200,7 +200,7 @@ fn beside_another_handshake_jobs_wait_for_one_look_at_the_sockets() {
         });
         let other = driver.handshake();
         let pair = suspended(&driver, &config).await;
-        assert_eq!(totals(&engine).0, 0, "it waits for company");
+        assert_eq!(totals(&engine).0, 0, "it waits for others to join");
         let before = looks.get();
         while driver.stacks_in_use() > 0 {
             once_more().await;
@@ -259,9 +259,9 @@ fn the_end_of_the_flusher_leaves_nobody_waiting() {
 
 #[test]
 fn vector_cores_serve_the_driver_too() {
-    let cpus = vec![an_allowed_cpu()];
     let config = Config {
-        placement: Placement::VectorCores { cpus },
+        placement: Placement::VectorCores,
+        vector_cpus: vec![an_allowed_cpu()],
         ..Config::default()
     };
     let engine = four_lanes(config);
@@ -316,7 +316,7 @@ fn an_event_loop_of_ones_own_turns_by_hand() {
         if let Poll::Ready(ended) = step.as_mut().poll(&mut cx) {
             break ended;
         }
-        // Nobody else runs it.
+        // No other caller runs it.
         assert!(step.as_mut().poll(&mut cx).is_pending());
         jobs += turns.turn();
     };
@@ -583,7 +583,7 @@ fn greeted(config: &Arc<ServerConfig>) -> Box<ServerConnection> {
     tls
 }
 
-/// Jobs of all operations, and how many of them waited for nobody.
+/// Jobs of all operations, and how many of them ran at once.
 fn at_once(engine: &Engine) -> (u64, u64) {
     let at_once = engine.counters().iter().map(|one| one.at_once).sum();
     (totals(engine).0, at_once)
@@ -603,8 +603,12 @@ impl Operation for Mine {
         4
     }
 
-    fn run(&self, _: &[Self::Request]) -> Vec<<Self::Request as Request>::Output> {
+    fn pass(&self, _: &[Self::Request]) -> Vec<<Self::Request as Request>::Output> {
         panic!("stepped on");
+    }
+
+    fn specimen(&self) -> Self::Request {
+        unreachable!("this operation is not measured")
     }
 }
 

@@ -187,7 +187,7 @@ fn unsent_data_is_bounded_and_arrives_whole() {
             }
         });
         yield_now().await;
-        assert!(!writer.is_finished(), "nobody has read yet");
+        assert!(!writer.is_finished(), "the peer has not read yet");
         assert_eq!(client.receive(sent.len()).await.unwrap(), sent);
         writer.await.unwrap();
     });
@@ -208,7 +208,7 @@ fn a_slow_reader_holds_the_peer_up() {
         for _ in 0..10 {
             yield_now().await;
         }
-        assert!(!writer.is_finished(), "nobody has read yet");
+        assert!(!writer.is_finished(), "the peer has not read yet");
         let mut all = Vec::new();
         server.read_to_end(&mut all).await.unwrap();
         assert_eq!(all, expected);

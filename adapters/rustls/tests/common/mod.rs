@@ -22,9 +22,9 @@ use rustls_pki_types::{
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, duplex};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::{JoinHandle, spawn_local};
-use widelane_crypto::{Backend, Preference, Work};
+use widelane_crypto::{Backend, BackendUnavailable, Preference};
 use widelane_engine::{
-    Config, Engine, Operation, OperationCounters, Operations, Request, Visitor, for_each_work,
+    Config, Engine, Operation, OperationCounters, Operations, Request, Visitor, for_each_operation,
 };
 use widelane_rustls::{Driver, HandshakeError, provider};
 
@@ -239,28 +239,27 @@ where
 /// gathering need lanes, not speed.
 pub(crate) fn four_lanes(config: Config) -> Engine {
     let mut operations = Gathering(Operations::new());
-    for_each_work(Backend::AwsLc, &mut operations).unwrap();
+    for_each_operation(&mut operations).unwrap();
     Engine::start_with(config, operations.0).unwrap()
 }
 
 struct Gathering(Operations);
 
 impl Visitor for Gathering {
-    fn visit<W: Work>(&mut self, work: W)
-    where
-        W::Request: Request<Output = W::Output>,
-    {
-        self.0 = std::mem::take(&mut self.0).with(FourLanes(work));
+    fn visit<O: Operation>(
+        &mut self,
+        make: impl Fn(Backend) -> Result<O, BackendUnavailable>,
+    ) -> Result<(), BackendUnavailable> {
+        let operation = FourLanes(make(Backend::AwsLc)?);
+        self.0 = std::mem::take(&mut self.0).with(operation);
+        Ok(())
     }
 }
 
-struct FourLanes<W>(W);
+struct FourLanes<O>(O);
 
-impl<W: Work> Operation for FourLanes<W>
-where
-    W::Request: Request<Output = W::Output>,
-{
-    type Request = W::Request;
+impl<O: Operation> Operation for FourLanes<O> {
+    type Request = O::Request;
 
     fn name(&self) -> &'static str {
         self.0.name()
@@ -270,12 +269,16 @@ where
         4
     }
 
-    fn takes(&self, request: &W::Request) -> bool {
+    fn takes(&self, request: &O::Request) -> bool {
         self.0.takes(request)
     }
 
-    fn run(&self, requests: &[W::Request]) -> Vec<W::Output> {
+    fn pass(&self, requests: &[O::Request]) -> Vec<<O::Request as Request>::Output> {
         requests.iter().map(|one| self.0.alone(one)).collect()
+    }
+
+    fn specimen(&self) -> O::Request {
+        self.0.specimen()
     }
 }
 
