@@ -2,20 +2,22 @@
 //!
 //! | stage     | ends with                                      | then                            |
 //! |-----------|------------------------------------------------|---------------------------------|
+//! | silence   | the client's first byte                        | handshake                       |
+//! | silence   | end of file, time limit, place needed          | closed                          |
 //! | handshake | complete, and the client is still there        | backend                         |
-//! | handshake | complete, but the client has closed by then    | closed; the backend never hears |
-//! | handshake | alert, end of file, time limit                 | alert if one is due, closed     |
+//! | handshake | complete, but the client has closed by then    | closed, without a backend       |
+//! | handshake | an error of the client                         | alert, wait for its end, closed |
+//! | handshake | end of file, time limit                        | closed                          |
 //! | handshake | the engine's queue is full                     | internal_error, closed          |
 //! | backend   | connected (PROXY header sent if configured)    | relay                           |
 //! | backend   | refused, time limit                            | close_notify, closed            |
 //! | relay     | both directions have ended                     | closed                          |
+//! | relay     | error, time limit, the server stops            | backend reset, closed           |
 //!
-//! Memory is bounded. Towards the backend: what one read of the socket brought ([`SCRATCH_BYTES`]
-//! at most), of which rustls decrypts a piece at a time and the next one only when the backend has
-//! taken the last; nothing more is read from the client before. Towards the client: what one read
-//! from the backend brought (as many at most, and their framing), encrypted inside rustls; nothing
-//! more is read from the backend before the client has taken it. An idle connection holds neither:
-//! reads go through one buffer of the worker.
+//! Memory is bounded. In each direction a connection holds the bytes of one read ([`SCRATCH_BYTES`]
+//! at most), and reads again only when the other side has taken them. Bytes for the backend are
+//! decrypted piece by piece; bytes for the client are encrypted inside rustls. An idle connection
+//! holds no bytes: all reads of a worker use one buffer.
 
 use std::future::poll_fn;
 use std::io::{self, BufRead, IoSlice, Read, Write};
@@ -26,17 +28,20 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use rustls::{AlertDescription, HandshakeKind, ProtocolVersion, ServerConnection};
+use rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep, timeout, timeout_at};
 
+use crate::admission::Admission;
+use crate::alert;
 use crate::config::Backend;
+use crate::local::Local;
 use crate::proxy;
-use crate::server::{Admission, Site};
+use crate::shared::Site;
 use crate::signing::{self, ProcessFailure};
+use crate::silent::{Guest, MadeRoom};
 use crate::stats::{End, Failure, Refusal};
-use crate::worker::Local;
 
 /// Serves one accepted connection to its end.
 pub(crate) async fn serve(
@@ -45,19 +50,19 @@ pub(crate) async fn serve(
     site: Arc<Site>,
     local: &Local,
     announced: signing::Handshake,
-    mut admission: Admission,
+    guest: Guest,
 ) {
-    let accepted = std::time::Instant::now();
-    let tls = match ServerConnection::new(site.tls.clone()) {
-        Ok(tls) => Box::new(tls),
-        Err(error) => {
-            local.stats.failed(Failure::Internal);
-            tracing::error!(%peer, %error, "no TLS state for a new connection");
+    let accepted = Instant::now();
+    let (mut admission, tls) = match begin(&mut client, &site, local, guest).await {
+        Ok(begun) => begun,
+        Err(failure) => {
+            local.stats.failed(failure);
+            tracing::debug!(%peer, ?failure, "closed before the handshake began");
             return;
         }
     };
     let shaken = handshake(&mut client, tls, announced);
-    let shaken = match timeout(site.limits.handshake, shaken).await {
+    let shaken = match timeout_at(accepted + site.limits.handshake, shaken).await {
         Ok(shaken) => shaken,
         Err(_) => Err(HandshakeError::Failed(Failure::Timeout)),
     };
@@ -67,11 +72,15 @@ pub(crate) async fn serve(
         Err(HandshakeError::Failed(failure)) => {
             local.stats.failed(failure);
             tracing::debug!(%peer, ?failure, "handshake failed");
+            if failure != Failure::Timeout {
+                linger(&mut client, local).await;
+            }
             return;
         }
         Err(HandshakeError::Overloaded) => {
             local.stats.refused(Refusal::Engine);
             tracing::debug!(%peer, "refused: the engine's queue is full");
+            linger(&mut client, local).await;
             return;
         }
     };
@@ -96,9 +105,56 @@ pub(crate) async fn serve(
     };
     local.stats.ended(end);
     tracing::debug!(%peer, how = end.label(), "connection ended");
+    if matches!(
+        end,
+        End::Client | End::BackendUnreachable | End::BackendTimeout
+    ) {
+        // The client may be about to send more, and has an alert or close_notify to read.
+        let _ = poll_once(|cx| Pin::new(&mut session.client).poll_shutdown(cx)).await;
+        linger(&mut session.client, local).await;
+    }
 }
 
-/// Says that a backend is missing, once in a while; the metrics count every time.
+/// Waits for the client's first bytes and makes the TLS state, which has read them. So a silent
+/// connection costs no TLS state.
+async fn begin(
+    client: &mut TcpStream,
+    site: &Site,
+    local: &Local,
+    guest: Guest,
+) -> Result<(Admission, Box<ServerConnection>), Failure> {
+    let limits = &site.limits;
+    let received = guest.until(|cx| {
+        let mut scratch = local.scratch.borrow_mut();
+        let mut buffer = ReadBuf::new(&mut scratch[..FIRST_READ]);
+        match ready!(Pin::new(&mut *client).poll_read(cx, &mut buffer)) {
+            Ok(()) if !buffer.filled().is_empty() => Poll::Ready(start_tls(site, buffer.filled())),
+            _ => Poll::Ready(Err(Failure::Closed)),
+        }
+    });
+    match timeout(limits.first_byte.min(limits.handshake), received).await {
+        Ok(Ok((admission, tls))) => Ok((admission, tls?)),
+        Ok(Err(MadeRoom)) => Err(Failure::MadeRoom),
+        Err(_) if limits.first_byte < limits.handshake => Err(Failure::Silent),
+        Err(_) => Err(Failure::Timeout),
+    }
+}
+
+fn start_tls(site: &Site, mut received: &[u8]) -> Result<Box<ServerConnection>, Failure> {
+    let started = ServerConnection::new(site.tls.clone()).and_then(|mut tls| {
+        let taken = tls.read_tls(&mut received);
+        match taken {
+            Ok(_) if received.is_empty() => Ok(Box::new(tls)),
+            _ => Err(rustls::Error::General("it does not take bytes".into())),
+        }
+    });
+    started.map_err(|error| {
+        tracing::error!(%error, "no TLS state for a new connection");
+        Failure::Internal
+    })
+}
+
+/// Logs that a backend cannot be reached, at most once a second. The metrics count each time.
 fn complain(local: &Local, site: &Site, end: End) {
     let now = std::time::Instant::now();
     let before = local.complained.get();
@@ -133,24 +189,21 @@ async fn handshake(
 ) -> Result<(Box<ServerConnection>, Presence), HandshakeError> {
     let closed = |_: io::Error| HandshakeError::Failed(Failure::Closed);
     let mut spoken = false;
+    // rustls has read the first bytes already.
+    let mut received = true;
     while tls.is_handshaking() {
-        if poll_fn(|cx| poll_receive(client, &mut tls, cx))
-            .await
-            .map_err(closed)?
-            == 0
+        if !std::mem::take(&mut received)
+            && poll_fn(|cx| poll_receive(client, &mut tls, cx))
+                .await
+                .map_err(closed)?
+                == 0
         {
             return Err(HandshakeError::Failed(Failure::Closed));
         }
         let result;
         (tls, result) = announced.process(tls).await;
         if let Err(failure) = result {
-            if !tls.wants_write() && (!spoken || is_in_plain(&tls)) {
-                // rustls knows no alert for this, but one that needs no encryption will do.
-                if let Some(alert) = alert(&failure) {
-                    let _ = poll_once(|cx| Pin::new(&mut *client).poll_write(cx, &alert)).await;
-                }
-            }
-            say_goodbye(client, &mut tls).await;
+            refuse(client, &mut tls, &failure, spoken).await;
             return Err(blame(failure));
         }
         if tls.is_handshaking() {
@@ -160,58 +213,86 @@ async fn handshake(
                 .map_err(closed)?;
         }
     }
-    let presence = if still_here(client, &mut tls).await {
-        poll_fn(|cx| poll_send(client, &mut tls, cx))
-            .await
-            .map_err(closed)?;
-        Presence::Here
-    } else {
-        Presence::Gone
-    };
-    Ok((tls, presence))
+    match look_again(client, &mut tls).await {
+        Ok(Presence::Here) => {
+            poll_fn(|cx| poll_send(client, &mut tls, cx))
+                .await
+                .map_err(closed)?;
+            Ok((tls, Presence::Here))
+        }
+        Ok(Presence::Gone) => Ok((tls, Presence::Gone)),
+        Err(error) => {
+            say_goodbye(client, &mut tls).await;
+            Err(blame(ProcessFailure::Tls(error)))
+        }
+    }
 }
 
-/// A look at the socket before the last flight (session tickets) is sent and a backend is reached,
-/// which would be for nothing if the client has already closed.
-async fn still_here(client: &mut TcpStream, tls: &mut ServerConnection) -> bool {
+/// Looks at the socket before the last flight (session tickets) is sent and the backend is reached:
+/// both are useless if the client has closed already. An error is that of a record behind the
+/// client's Finished.
+async fn look_again(
+    client: &mut TcpStream,
+    tls: &mut ServerConnection,
+) -> Result<Presence, rustls::Error> {
     if has_plaintext(tls) {
-        return true;
+        return Ok(Presence::Here);
     }
-    // Lets the event loop ask the kernel for news, if the last flight was all that it knew of. The
-    // read costs no system call unless there are news.
+    // The event loop asks the kernel for news before this task runs again. Without news, the read
+    // below costs no system call.
     tokio::task::yield_now().await;
-    let received = poll_once(|cx| poll_receive(client, tls, cx)).await;
-    let gone = match received {
-        Poll::Pending => false,
-        Poll::Ready(Ok(0) | Err(_)) => !said_goodbye(tls),
-        Poll::Ready(Ok(_)) => tls.process_new_packets().is_err(),
-    };
-    if !gone && said_goodbye(tls) {
-        // An orderly close: the tickets may be what the client came for. The socket's own end comes
-        // with its being dropped.
+    match poll_once(|cx| poll_receive(client, tls, cx)).await {
+        Poll::Pending => {}
+        Poll::Ready(Ok(0) | Err(_)) if !said_goodbye(tls) => return Ok(Presence::Gone),
+        Poll::Ready(Ok(0) | Err(_)) => {}
+        Poll::Ready(Ok(_)) => {
+            tls.process_new_packets()?;
+        }
+    }
+    if said_goodbye(tls) {
+        // An orderly close. The client may have come for the tickets. Dropping the socket ends it.
         tls.send_close_notify();
         send_last_words(client, tls);
-        return false;
+        return Ok(Presence::Gone);
     }
-    !gone
+    Ok(Presence::Here)
 }
 
-/// Whether what is sent in this handshake after the first flight is not encrypted yet.
-fn is_in_plain(tls: &ServerConnection) -> bool {
-    tls.negotiated_key_exchange_group().is_none()
-        && tls.handshake_kind() != Some(HandshakeKind::Resumed)
+/// Sends the alert for a failed handshake, rustls' own or else the one that is due, and ends our
+/// direction. Only rustls can encrypt an alert; ours needs a handshake that is not encrypted yet.
+async fn refuse(
+    client: &mut TcpStream,
+    tls: &mut ServerConnection,
+    failure: &ProcessFailure,
+    spoken: bool,
+) {
+    if is_in_plain(tls, spoken) {
+        let mut words = Vec::new();
+        while tls.wants_write() && tls.write_tls(&mut words).is_ok_and(|n| n > 0) {}
+        if !alert::ends(&words)
+            && let Some(alert) = alert::record(failure)
+        {
+            words.extend_from_slice(&alert);
+        }
+        // The socket's buffer has room for a server's first flights.
+        let _ = LastWords(client).write_all(&words);
+    }
+    say_goodbye(client, tls).await;
 }
 
-/// The alert, as a record in plain (RFC 8446, sections 5.1 and 6), for a failure of which rustls
-/// tells the client nothing.
-fn alert(failure: &ProcessFailure) -> Option<[u8; 7]> {
-    let description = match failure {
-        ProcessFailure::Overloaded | ProcessFailure::Internal(_) => AlertDescription::InternalError,
-        ProcessFailure::Tls(rustls::Error::InvalidMessage(_)) => AlertDescription::DecodeError,
-        ProcessFailure::Tls(rustls::Error::PeerMisbehaved(_)) => AlertDescription::IllegalParameter,
-        ProcessFailure::Tls(_) => return None,
-    };
-    Some([21, 3, 3, 0, 2, 2, description.into()])
+/// Whether what is sent now in a handshake is not encrypted. `spoken`: something was sent before.
+fn is_in_plain(tls: &ServerConnection, spoken: bool) -> bool {
+    if !spoken && !tls.wants_write() {
+        return true;
+    }
+    match tls.protocol_version() {
+        // A server encrypts from its own Finished on: its last flight, or its first if it resumes.
+        Some(ProtocolVersion::TLSv1_2) => {
+            tls.is_handshaking() && tls.handshake_kind() != Some(HandshakeKind::Resumed)
+        }
+        // It encrypts right after ServerHello, for which keys were agreed on.
+        _ => tls.negotiated_key_exchange_group().is_none(),
+    }
 }
 
 fn blame(failure: ProcessFailure) -> HandshakeError {
@@ -246,8 +327,28 @@ async fn say_goodbye(client: &mut TcpStream, tls: &mut ServerConnection) {
     let _ = poll_once(|cx| Pin::new(&mut *client).poll_shutdown(cx)).await;
 }
 
-/// Gives what rustls still has to say to the kernel, as far as that takes it, to be sent together
-/// with the end of the stream, which must follow at once.
+/// Reads what the client still sends, for a while, and drops it. A socket that is closed with
+/// unread bytes in it sends a reset, by which the client may lose the alert that came before.
+async fn linger(client: &mut TcpStream, local: &Local) {
+    let mut left = LINGER_BYTES;
+    let drained = poll_fn(|cx| {
+        while left > 0 {
+            let mut scratch = local.scratch.borrow_mut();
+            let mut buffer = ReadBuf::new(&mut scratch);
+            match ready!(Pin::new(&mut *client).poll_read(cx, &mut buffer)) {
+                Ok(()) if !buffer.filled().is_empty() => {
+                    left = left.saturating_sub(buffer.filled().len());
+                }
+                _ => break,
+            }
+        }
+        Poll::Ready(())
+    });
+    let _ = timeout(LINGER, drained).await;
+}
+
+/// Hands what rustls has queued to the kernel, as much as it takes. The kernel sends it together
+/// with the end of the stream, which the caller must cause at once.
 fn send_last_words(client: &TcpStream, tls: &mut ServerConnection) {
     while tls.wants_write() && tls.write_tls(&mut LastWords(client)).is_ok_and(|n| n > 0) {}
 }
@@ -303,7 +404,7 @@ impl Session {
         let certificate = self.tls.peer_certificates().and_then(<[_]>::first);
         let name = certificate.and_then(|der| crate::material::common_name(der));
         let suite = self.tls.negotiated_cipher_suite();
-        let cipher = suite.map(|suite| crate::tls::iana_name(suite.suite()));
+        let cipher = suite.map(|suite| proxy::cipher_name(suite.suite()));
         Ok(proxy::header(&proxy::Facts {
             client: peer,
             server: self.client.local_addr()?,
@@ -320,7 +421,7 @@ impl Session {
     }
 
     /// Relays both ways until both are done.
-    async fn relay(self, backend: BackendStream, site: &Site, local: &Local) -> End {
+    async fn relay(&mut self, backend: BackendStream, site: &Site, local: &Local) -> End {
         let mut relay = Relay {
             session: self,
             backend,
@@ -332,7 +433,7 @@ impl Session {
         let mut idle = pin!(sleep(site.limits.idle));
         let mut last_moved = 0;
         let mut last_active = Instant::now();
-        let end = poll_fn(|cx| {
+        poll_fn(|cx| {
             if let Poll::Ready(end) = relay.poll(cx, local) {
                 return Poll::Ready(end);
             }
@@ -342,17 +443,7 @@ impl Session {
             }
             poll_idle(idle.as_mut(), last_active + site.limits.idle, cx)
         })
-        .await;
-        match end {
-            // Nobody may take a request that was cut short for a whole one.
-            End::Truncated | End::Client => relay.backend.reset(),
-            End::Idle => {
-                relay.session.tls.send_close_notify();
-                let _ = poll_once(|cx| relay.session.poll_send(cx)).await;
-            }
-            _ => {}
-        }
-        end
+        .await
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -361,14 +452,25 @@ impl Session {
 }
 
 /// Both directions of a connection past its handshake.
-struct Relay {
-    session: Session,
+struct Relay<'a> {
+    session: &'a mut Session,
     backend: BackendStream,
     up: Up,
     down: Down,
     unread: Unread,
     /// Bytes moved in either direction, to know whether the connection is idle.
     moved: u64,
+}
+
+/// A relay that ends before both directions have ended, by an error, a time limit or the end of the
+/// server, was cut. The backend sees a reset: it must not take half a request for a whole one. The
+/// client sees an end without close_notify, which it gets only after the backend's own end.
+impl Drop for Relay<'_> {
+    fn drop(&mut self) {
+        if (self.up, self.down) != (Up::Done, Down::Done) {
+            self.backend.reset();
+        }
+    }
 }
 
 /// From the client to the backend.
@@ -390,8 +492,8 @@ enum Down {
     Done,
 }
 
-/// Received bytes that rustls has not taken yet: it takes 4 KiB at a time, which would be a poor
-/// size for reads from a socket. Holds no memory when empty.
+/// Received bytes that rustls has not taken yet. rustls takes 4 KiB at a time; reads from a socket
+/// are larger because each costs a system call. Holds no memory when empty.
 #[derive(Default)]
 struct Unread {
     bytes: Vec<u8>,
@@ -420,7 +522,7 @@ impl Read for Unread {
     }
 }
 
-impl Relay {
+impl Relay<'_> {
     fn poll(&mut self, cx: &mut Context<'_>, local: &Local) -> Poll<End> {
         let down = self.poll_down(cx, local);
         if let Poll::Ready(Err(end)) = down {
@@ -429,7 +531,7 @@ impl Relay {
         if let Poll::Ready(Err(end)) = self.poll_up(cx, local) {
             return Poll::Ready(end);
         }
-        // Receiving can have made rustls answer (a key update), which nobody has sent yet.
+        // rustls may have queued an answer (a key update) to what was received.
         if self.session.tls.wants_write()
             && let Poll::Ready(Err(_)) = self.session.poll_send(cx)
         {
@@ -471,13 +573,13 @@ impl Relay {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => return Poll::Ready(Err(End::Truncated)),
             }
-            // Nothing decrypted is left: on to the next piece of what was received.
+            // All decrypted bytes are gone: decrypt the next piece.
             if self.unread.is_empty() && ready!(self.poll_refill(cx, local)).is_err() {
                 return Poll::Ready(Err(End::Client));
             }
             let Session { tls, .. } = &mut self.session;
             let processed = match tls.read_tls(&mut self.unread) {
-                // The end of file shows at the next look at the plaintext, as such or as an error.
+                // The next look at the plaintext shows the end of file, or the error that it is.
                 Ok(_) => tls.process_new_packets().is_ok(),
                 Err(_) => false,
             };
@@ -489,7 +591,7 @@ impl Relay {
         Poll::Ready(Ok(()))
     }
 
-    /// Receives into `unread`; leaves it empty at the end of file.
+    /// Receives into `unread`, which stays empty at the end of file.
     fn poll_refill(&mut self, cx: &mut Context<'_>, local: &Local) -> Poll<io::Result<()>> {
         let mut scratch = local.scratch.borrow_mut();
         let mut buffer = ReadBuf::new(&mut scratch);
@@ -531,13 +633,13 @@ impl Relay {
                         .stats
                         .bytes_to_clients
                         .fetch_add(bytes.len() as u64, Relaxed);
-                    // Takes all: nothing else is waiting, and the limit is as large as the scratch.
+                    // rustls takes all of it: nothing else waits, and its limit is larger.
                     if self.session.tls.writer().write_all(bytes).is_err() {
                         return Poll::Ready(Err(End::Client));
                     }
                 }
                 Err(_) => {
-                    // What has come so far may be cut short: it must not look like a whole answer.
+                    // The answer may be incomplete, and must not look complete.
                     reset(&self.session.client);
                     return Poll::Ready(Err(End::Backend));
                 }
@@ -546,7 +648,7 @@ impl Relay {
     }
 }
 
-/// Makes the coming close look broken instead of orderly.
+/// Lets the close that follows send a reset.
 fn reset(stream: &TcpStream) {
     let _ = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }
@@ -598,7 +700,7 @@ impl BackendStream {
         }
     }
 
-    /// Likewise, where the socket knows a difference.
+    /// Lets the close that follows send a reset. UNIX sockets have none.
     fn reset(&self) {
         if let Self::Tcp(stream) = self {
             reset(stream);
@@ -606,7 +708,7 @@ impl BackendStream {
     }
 }
 
-/// tokio's socket in the clothes of `std::io`, for rustls: waiting shows as `WouldBlock`.
+/// A tokio socket with the traits of `std::io`, for rustls. `WouldBlock` means pending.
 struct Socket<'a, 'b> {
     stream: &'a mut TcpStream,
     cx: &'a mut Context<'b>,
@@ -640,8 +742,8 @@ impl Write for Socket<'_, '_> {
     }
 }
 
-/// A socket whose last bytes wait for the FIN: one segment instead of two for the network, and for
-/// the client to wake up for.
+/// A socket whose last bytes wait for the FIN, so that both are one segment and wake the client
+/// once.
 struct LastWords<'a>(&'a TcpStream);
 
 impl Write for LastWords<'_> {
@@ -664,7 +766,7 @@ fn pending_if_blocked<T>(result: io::Result<T>) -> Poll<io::Result<T>> {
     }
 }
 
-/// Ready when `deadline` has passed. The timer is moved only when it fires, not at every byte.
+/// Ready when `deadline` has passed. The timer is set again only when it fires, not for each byte.
 fn poll_idle(mut timer: Pin<&mut Sleep>, deadline: Instant, cx: &mut Context<'_>) -> Poll<End> {
     while timer.as_mut().poll(cx).is_ready() {
         if timer.deadline() >= deadline {
@@ -675,13 +777,18 @@ fn poll_idle(mut timer: Pin<&mut Sleep>, deadline: Instant, cx: &mut Context<'_>
     Poll::Pending
 }
 
-/// Tries once and says `Pending` instead of waiting.
+/// Polls once; returns `Pending` instead of waiting.
 async fn poll_once<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
     poll_fn(|cx| Poll::Ready(poll(cx))).await
 }
 
-/// Bytes read at once, and so the most that waits for a slow reader.
+/// The size of a read, and so the most that waits for a slow reader.
 pub(crate) const SCRATCH_BYTES: usize = 32 * 1024;
+/// What rustls takes in one call during a handshake.
+const FIRST_READ: usize = 4096;
+/// How long, and for how many bytes, a client that was refused may go on sending.
+const LINGER: Duration = Duration::from_secs(5);
+const LINGER_BYTES: usize = 256 * 1024;
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

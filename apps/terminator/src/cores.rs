@@ -1,7 +1,7 @@
 //! Which CPUs the workers run on, and which are vector cores. A pure decision, made once.
 
-use crate::config::{Batching, Config, Placement, SigningBackend};
-use widelane_batching::{self as batching, Place};
+use crate::config::{Batching, Config, SigningBackend};
+use widelane_batching::{self as batching, Placement};
 
 /// CPUs by what runs on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -92,8 +92,8 @@ fn vector_cpus(batching: &Batching, workers: &[usize], allowed: &[usize]) -> Vec
             };
             let others = without(allowed, &candidates).len();
             match batching::place(&batching.clock, candidates.len(), others) {
-                Place::Inline => Vec::new(),
-                Place::VectorCores => candidates,
+                Placement::VectorCores => candidates,
+                _ => Vec::new(),
             }
         }
     }
@@ -108,7 +108,7 @@ fn without(cpus: &[usize], others: &[usize]) -> Vec<usize> {
 mod tests {
     use super::*;
     use crate::config::CpuList;
-    use widelane_batching::{Clock, Toll};
+    use widelane_batching::{Clock, ClockPenalty};
 
     fn config(placement: Placement, clock: Clock) -> Config {
         let mut config = Config::default();
@@ -119,7 +119,7 @@ mod tests {
 
     /// A clock that wide code lowers.
     fn lowered() -> Clock {
-        let wide = Toll {
+        let wide = ClockPenalty {
             depth: 0.32,
             stall: 51_400,
             tail: 670_000,

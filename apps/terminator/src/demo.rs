@@ -1,4 +1,4 @@
-//! A server that needs nothing: certificates made on the spot and one embedded page.
+//! A demonstration that needs no files: it makes certificates and serves one embedded page.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::config::{Backend, Certificate, Listener};
 
-/// The certificates' files and the page's server. Both go when this is dropped.
+/// The files of the certificates, and the server of the page. Dropping it removes both.
 #[derive(Debug)]
 pub struct Demo {
     directory: PathBuf,
@@ -84,11 +84,12 @@ impl Drop for Demo {
     }
 }
 
-/// The key must be readable by us only, and nobody may have prepared the place.
+/// Makes a directory that only this user can read, since keys will be in it. An existing one is
+/// removed first, because another user may have prepared it.
 fn private_directory(directory: &std::path::Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     if directory.symlink_metadata().is_ok() {
-        // Left over by a process with our number that was killed.
+        // Also left over by a killed process with the same number.
         std::fs::remove_dir_all(directory)?;
     }
     std::fs::DirBuilder::new().mode(0o700).create(directory)
@@ -147,7 +148,7 @@ async fn answer(mut client: tokio::net::UnixStream) -> io::Result<()> {
     }
 }
 
-/// The names of the files, and what is in them.
+/// The names of the files, and the algorithm of the key in each.
 const KINDS: [(&str, &rcgen::SignatureAlgorithm); 5] = [
     ("ecdsa-p256", &rcgen::PKCS_ECDSA_P256_SHA256),
     ("ecdsa-p384", &rcgen::PKCS_ECDSA_P384_SHA384),

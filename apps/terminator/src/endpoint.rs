@@ -1,5 +1,6 @@
-//! The plain HTTP address that Prometheus and health checks ask: `/metrics` and `/healthz`.
+//! The plain HTTP address for Prometheus and health checks: `/metrics` and `/healthz`.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -10,12 +11,13 @@ use prometheus_client::registry::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, oneshot};
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
-use crate::server::Shared;
-use crate::stats::Scrape;
+use crate::scrape::Scrape;
+use crate::shared::Shared;
 
-/// A thread of its own, so that a scrape never waits behind handshakes nor they behind it.
+/// A thread of its own: a scrape does not wait for handshakes, and handshakes do not wait for it.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     socket: Option<TcpListener>,
@@ -78,77 +80,142 @@ async fn serve(socket: TcpListener, shared: Arc<Shared>) -> io::Result<()> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Scrape(shared.clone())));
     let registry = Arc::new(registry);
-    let places = Arc::new(Semaphore::new(MOST_ASKING));
+    let answers = Arc::new(Semaphore::new(MOST_ANSWERS));
+    let mut asking = Asking::default();
     loop {
-        match socket.accept().await {
-            Ok((client, _)) => {
-                // One too many is closed at once: descriptors are the listeners'.
-                let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+        tokio::select! {
+            accepted = socket.accept() => match accepted {
+                Ok((client, _)) => asking.enter(client),
+                // Out of descriptors: the workers log that already.
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            },
+            Some((client, request)) = asking.next() => {
+                let Ok(place) = answers.clone().try_acquire_owned() else {
                     continue;
                 };
-                let answered = answer(client, registry.clone(), shared.clone());
+                let response = respond(&request, &registry, &shared);
                 tokio::spawn(async move {
-                    let _ = timeout(ASKING, answered).await;
+                    let _ = timeout(ANSWERING, answer(client, response)).await;
                     drop(place);
                 });
             }
-            // Out of descriptors: the listeners say so already.
-            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
     }
 }
 
-async fn answer(
-    mut client: TcpStream,
-    registry: Arc<Registry>,
-    shared: Arc<Shared>,
-) -> io::Result<()> {
-    let mut request = Vec::with_capacity(1024);
-    while !request.windows(4).any(|window| window == b"\r\n\r\n") {
-        if request.len() > LONGEST_REQUEST || client.read_buf(&mut request).await? == 0 {
-            return Ok(());
+/// Clients whose request is not complete, oldest first. If there are too many, the oldest is closed,
+/// so that silent clients do not keep out a client that asks.
+#[derive(Default)]
+struct Asking {
+    clients: JoinSet<Option<(TcpStream, Request)>>,
+    oldest_first: VecDeque<AbortHandle>,
+}
+
+impl Asking {
+    fn enter(&mut self, client: TcpStream) {
+        self.oldest_first.retain(|client| !client.is_finished());
+        if self.oldest_first.len() >= MOST_ASKING
+            && let Some(oldest) = self.oldest_first.pop_front()
+        {
+            oldest.abort();
+        }
+        let request = async { timeout(ASKING, read_request(client)).await.ok().flatten() };
+        self.oldest_first.push_back(self.clients.spawn(request));
+    }
+
+    /// The next request that is complete. `None`: no client asks.
+    async fn next(&mut self) -> Option<(TcpStream, Request)> {
+        loop {
+            if let Ok(Some(asked)) = self.clients.join_next().await? {
+                return Some(asked);
+            }
         }
     }
-    let response = respond(&request, &registry, &shared);
+}
+
+/// What a client wants.
+#[derive(Debug, PartialEq, Eq)]
+enum Request {
+    Metrics,
+    Health,
+    /// Another path.
+    Unknown,
+    /// The same as GET, without the body.
+    Head(Box<Request>),
+    /// Another method than GET and HEAD.
+    OtherMethod,
+    /// Not HTTP.
+    Malformed,
+}
+
+async fn read_request(mut client: TcpStream) -> Option<(TcpStream, Request)> {
+    let mut bytes = Vec::with_capacity(1024);
+    loop {
+        if bytes.len() > LONGEST_REQUEST || client.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+        if let Some(request) = parse(&bytes) {
+            return Some((client, request));
+        }
+    }
+}
+
+/// `None`: there is more to come.
+fn parse(bytes: &[u8]) -> Option<Request> {
+    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut parsed = httparse::Request::new(&mut headers);
+    match parsed.parse(bytes) {
+        Ok(httparse::Status::Complete(_)) => {}
+        Ok(httparse::Status::Partial) => return None,
+        Err(_) => return Some(Request::Malformed),
+    }
+    let path = parsed.path.and_then(|target| target.split('?').next());
+    let wanted = match path {
+        Some("/metrics") => Request::Metrics,
+        Some("/healthz") => Request::Health,
+        _ => Request::Unknown,
+    };
+    Some(match parsed.method {
+        Some("GET") => wanted,
+        Some("HEAD") => Request::Head(Box::new(wanted)),
+        _ => Request::OtherMethod,
+    })
+}
+
+async fn answer(mut client: TcpStream, response: String) -> io::Result<()> {
     client.write_all(response.as_bytes()).await?;
     client.shutdown().await
 }
 
-fn respond(request: &[u8], registry: &Registry, shared: &Shared) -> String {
-    let line = request
-        .split(|&byte| byte == b'\r')
-        .next()
-        .unwrap_or_default();
-    let mut words = line.split(|&byte| byte == b' ');
-    let (method, target) = (
-        words.next().unwrap_or_default(),
-        words.next().unwrap_or_default(),
-    );
-    let path = target
-        .split(|&byte| byte == b'?')
-        .next()
-        .unwrap_or_default();
-    let (status, kind, body) = match (method, path) {
-        (b"GET" | b"HEAD", b"/metrics") => {
+fn respond(request: &Request, registry: &Registry, shared: &Shared) -> String {
+    let (request, is_head) = match request {
+        Request::Head(wanted) => (&**wanted, true),
+        wanted => (wanted, false),
+    };
+    let (status, kind, body) = match request {
+        Request::Metrics => {
             let mut text = String::new();
             match prometheus_client::encoding::text::encode(&mut text, registry) {
                 Ok(()) => ("200 OK", OPENMETRICS, text),
                 Err(_) => ("500 Internal Server Error", PLAIN, "not encodable\n".into()),
             }
         }
-        (b"GET" | b"HEAD", b"/healthz") if shared.is_draining() => {
+        Request::Health if shared.is_draining() => {
             ("503 Service Unavailable", PLAIN, "draining\n".into())
         }
-        (b"GET" | b"HEAD", b"/healthz") => ("200 OK", PLAIN, "ok\n".into()),
-        (b"GET" | b"HEAD", _) => ("404 Not Found", PLAIN, "ask /metrics or /healthz\n".into()),
-        _ => (
+        Request::Health => ("200 OK", PLAIN, "ok\n".into()),
+        Request::Unknown | Request::Head(_) => {
+            ("404 Not Found", PLAIN, "ask /metrics or /healthz\n".into())
+        }
+        Request::OtherMethod => (
             "405 Method Not Allowed",
             PLAIN,
             "only GET and HEAD\n".into(),
         ),
+        Request::Malformed => ("400 Bad Request", PLAIN, "this is not HTTP/1\n".into()),
     };
     let length = body.len();
-    let body = if method == b"HEAD" { "" } else { &body };
+    let body = if is_head { "" } else { &body };
     format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
          Connection: close\r\n\r\n{body}"
@@ -158,7 +225,48 @@ fn respond(request: &[u8], registry: &Registry, shared: &Shared) -> String {
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 const LONGEST_REQUEST: usize = 8 * 1024;
-/// Connections at a time. Prometheus and a few health checks need one each.
+const MOST_HEADERS: usize = 64;
+/// Connections at a time whose request is not complete. Prometheus and a few health checks need one
+/// each.
 const MOST_ASKING: usize = 64;
-const ASKING: Duration = Duration::from_secs(10);
+/// From accept to the end of the request's head. Clients of this address send it at once.
+const ASKING: Duration = Duration::from_secs(2);
+/// Answers at a time that their clients have not taken yet.
+const MOST_ANSWERS: usize = 64;
+const ANSWERING: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_in_any_pieces() {
+        let head = |wanted| Some(Request::Head(Box::new(wanted)));
+        for (text, expected) in [
+            (
+                "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
+                Some(Request::Metrics),
+            ),
+            ("GET /healthz?now=1 HTTP/1.0\r\n\r\n", Some(Request::Health)),
+            ("HEAD /metrics HTTP/1.1\r\n\r\n", head(Request::Metrics)),
+            ("HEAD / HTTP/1.1\r\n\r\n", head(Request::Unknown)),
+            ("GET /healthz/ HTTP/1.1\r\n\r\n", Some(Request::Unknown)),
+            ("POST /metrics HTTP/1.1\r\n\r\n", Some(Request::OtherMethod)),
+            ("GET /metrics\r\n\r\n", Some(Request::Malformed)),
+        ] {
+            assert_eq!(parse(text.as_bytes()), expected, "{text}");
+            // Malformed ones may be known to be so before their end.
+            if expected != Some(Request::Malformed) {
+                for length in 0..text.len() {
+                    assert_eq!(
+                        parse(&text.as_bytes()[..length]),
+                        None,
+                        "{length} of {text}"
+                    );
+                }
+            }
+        }
+        assert_eq!(parse(b"\x16\x03\x01\x02\0"), Some(Request::Malformed));
+    }
+}

@@ -10,31 +10,69 @@
 //! Where to start: [`Config`] for what can be said, [`Server::start`] for the order of events at
 //! start-up, `connection` for the life of one connection.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
+mod admission;
+mod alert;
 mod config;
 mod connection;
 mod cores;
 mod demo;
 mod endpoint;
+mod lending;
+mod local;
 mod material;
 mod privileges;
 mod proxy;
 mod resources;
+mod resumption;
+mod scrape;
 mod server;
+mod shared;
 mod signals;
 mod signing;
+mod silent;
 mod sockets;
+mod sources;
 mod stats;
-mod tenants;
 mod tls;
 mod worker;
 
 pub use config::{
     Backend, Batching, Certificate, ClientAuth, ClientAuthMode, Config, ConfigError, CpuList,
-    Document, Drain, KeyKind, Limits, Listener, Metrics, Placement, SigningBackend, Tickets,
+    Document, Drain, KeyKind, Limits, Listener, Metrics, PerSource, SigningBackend, Tickets,
     TlsVersion,
 };
 pub use demo::{Demo, DemoError};
 pub use server::{Server, ServerError};
 pub use signals::Signals;
+pub use widelane_batching::Placement;
+
+/// What fuzz targets reach of the private modules. No part of the interface.
+#[doc(hidden)]
+pub mod fuzzing {
+    use crate::proxy::{Facts, header};
+    use std::net::SocketAddr;
+
+    /// The PROXY header of a connection: client and server, then names, of which `version` and
+    /// `cipher` are ours and the others are the client's.
+    pub fn proxy_header(
+        [client, server]: [SocketAddr; 2],
+        alpn: Option<&[u8]>,
+        authority: Option<&str>,
+        [version, cipher]: [&str; 2],
+        certificate: Option<Option<&str>>,
+        resumed: bool,
+    ) -> Vec<u8> {
+        header(&Facts {
+            client,
+            server,
+            alpn,
+            authority,
+            version,
+            cipher: Some(cipher),
+            certificate,
+            resumed,
+        })
+    }
+}

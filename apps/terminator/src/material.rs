@@ -1,7 +1,7 @@
 //! The files a configuration names, read into memory: certificates, keys and authorities.
 //!
-//! Reading is apart from understanding (`tls`), because files are read before root privileges are
-//! dropped and understood after the engine has started.
+//! This module reads and `tls` interprets, because files are read before root privileges are
+//! dropped and keys are loaded after the engine has started.
 
 use std::fmt;
 use std::path::Path;
@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use crate::config::{Certificate, Config, Fault, Listener};
 
-/// What one listener's files hold, in the order of its certificates.
+/// The contents of one listener's files, with certificates in the order of the configuration.
 #[derive(Debug)]
 pub(crate) struct Material {
     pub(crate) certificates: Vec<Pair>,
@@ -22,17 +22,17 @@ pub(crate) struct Material {
     pub(crate) client_crl: Vec<CertificateRevocationListDer<'static>>,
 }
 
-/// A chain with its key, not yet known to belong together.
+/// A certificate chain and a key. Whether they belong together is not checked yet.
 pub(crate) struct Pair {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: PrivateKeyDer<'static>,
     pub(crate) facts: Facts,
 }
 
-/// What the certificate says about itself.
+/// Names and expiry of a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// DNS names of the subjectAltName extension, or the common name when there is none.
+    /// DNS names of the extension subjectAltName, or else the common name.
     pub(crate) names: Vec<String>,
     /// Seconds since 1970.
     pub(crate) not_after: i64,
@@ -53,7 +53,7 @@ pub(crate) fn common_name(der: &[u8]) -> Option<String> {
     name.as_str().ok().map(str::to_owned)
 }
 
-/// What a certificate says about itself.
+/// Names and expiry of a certificate. `None`: it is not an X.509 certificate.
 pub(crate) fn facts(der: &[u8]) -> Option<Facts> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let mut names = Vec::new();
@@ -131,11 +131,11 @@ fn read_chain(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Fa
 }
 
 fn read_lists(key: &str, path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Fault> {
-    let remedy = "give a PEM file with `-----BEGIN X509 CRL-----` sections, one an authority";
+    let remedy = "give a PEM file with a `-----BEGIN X509 CRL-----` section for each authority";
     read_sections(key, path, "revocation list", remedy)
 }
 
-/// All sections of one kind in a PEM file, at least one.
+/// All sections of one kind in a PEM file. A file without one is an error.
 fn read_sections<T: PemObject>(
     key: &str,
     path: &Path,
@@ -179,7 +179,7 @@ fn read_key(key: &str, path: &Path) -> Result<PrivateKeyDer<'static>, Fault> {
             pem::Error::NoItemsFound => Fault::new(
                 key,
                 format!("no private key in {path}"),
-                "give a PEM file with a section (RSA, EC or no prefix) `PRIVATE KEY`",
+                "give a PEM file with a section `PRIVATE KEY` (or with RSA or EC before it)",
             ),
             error => Fault::new(
                 key,

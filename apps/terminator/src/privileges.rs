@@ -1,14 +1,15 @@
-//! Leaving root behind, and the other things that only the C library does for a whole process.
+//! Gives up root.
 //!
-//! The kernel keeps credentials for each thread; the C library's `setuid` family changes all
-//! threads of the process together, which raw system calls do not. The server drops privileges
-//! before it starts any thread all the same, so that nothing ever runs with half of them.
+//! The kernel keeps credentials for each thread. The C library's `setuid` family changes all threads
+//! of the process together, which raw system calls do not. The server gives up root before it starts
+//! any thread all the same, so that no thread ever runs with half of the privileges.
 
-#![allow(unsafe_code)]
+use std::ffi::CString;
 
-use std::ffi::{CStr, CString};
-use std::io;
-use std::mem::MaybeUninit;
+use nix::errno::Errno;
+use nix::unistd::{
+    Gid, Group, Uid, User, getegid, geteuid, initgroups, setresgid, setresuid, setuid,
+};
 
 use crate::config::{Config, Fault};
 
@@ -16,174 +17,127 @@ use crate::config::{Config, Fault};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Account {
     name: CString,
-    uid: libc::uid_t,
-    gid: libc::gid_t,
+    uid: Uid,
+    gid: Gid,
 }
 
-/// Who this process is, for messages.
+/// The user and group of this process, for messages.
 pub(crate) fn current() -> String {
-    let uid = rustix::process::geteuid().as_raw();
-    format!(
-        "user id {uid}, group id {}",
-        rustix::process::getegid().as_raw()
-    )
+    format!("user id {}, group id {}", geteuid(), getegid())
 }
 
-/// Looks up the account that the configuration names. `Ok(None)`: stay who we are.
+/// Looks up the account that the configuration names. `Ok(None)`: the user stays the same.
 pub(crate) fn lookup(config: &Config) -> Result<Option<Account>, Fault> {
     let Some(user) = &config.user else {
         return Ok(None);
     };
-    let name = CString::new(user.as_str())
-        .map_err(|_| Fault::new("user", "a NUL byte in a user name", "remove it"))?;
-    let unknown = || {
-        Fault::new(
-            "user",
-            format!("no user `{user}` on this machine"),
-            "create it with useradd -r",
-        )
+    let fault = |key: &str, problem: String, remedy: &str| Err(Fault::new(key, problem, remedy));
+    let (name, uid, mut gid) = match (CString::new(user.as_str()), User::from_name(user)) {
+        (Ok(name), Ok(Some(entry))) => (name, entry.uid, entry.gid),
+        (Ok(_), Err(error)) => {
+            let problem = format!("cannot look up `{user}`: {error}");
+            return fault("user", problem, "check nsswitch.conf");
+        }
+        _ => {
+            let problem = format!("this machine has no user `{}`", user.escape_debug());
+            return fault("user", problem, "create it with useradd -r");
+        }
     };
-    let (uid, mut gid) = user_ids(&name)
-        .map_err(|error| {
-            Fault::new(
-                "user",
-                format!("cannot look up `{user}`: {error}"),
-                "check nsswitch.conf",
-            )
-        })?
-        .ok_or_else(unknown)?;
     if let Some(group) = &config.group {
-        let fault = |problem: String| Fault::new("group", problem, "create it with groupadd -r");
-        let group_name = CString::new(group.as_str())
-            .map_err(|_| Fault::new("group", "a NUL byte in a group name", "remove it"))?;
-        gid = group_id(&group_name)
-            .map_err(|error| fault(format!("cannot look up `{group}`: {error}")))?
-            .ok_or_else(|| fault(format!("no group `{group}` on this machine")))?;
+        gid = match Group::from_name(group) {
+            Ok(Some(entry)) => entry.gid,
+            Ok(None) => {
+                let problem = format!("this machine has no group `{}`", group.escape_debug());
+                return fault("group", problem, "create it with groupadd -r");
+            }
+            Err(error) => {
+                let problem = format!("cannot look up `{group}`: {error}");
+                return fault("group", problem, "check nsswitch.conf");
+            }
+        };
     }
-    if !rustix::process::geteuid().is_root() && rustix::process::geteuid().as_raw() != uid {
-        return Err(Fault::new(
+    if !geteuid().is_root() && geteuid() != uid {
+        return fault(
             "user",
             format!("only root can become `{user}`, and this is {}", current()),
             "start as root, or remove `user` and let the service manager choose it",
-        ));
+        );
     }
     Ok(Some(Account { name, uid, gid }))
 }
 
-/// Becomes `account` for good: supplementary groups, group, user, in this order, and checks that
-/// the way back is closed.
+/// Becomes `account` for good: supplementary groups, group, user, in this order. Checks that the
+/// process cannot become root again.
 pub(crate) fn become_account(account: &Account) -> Result<(), Fault> {
-    let failed = |call: &str, error: io::Error| {
+    let failed = |call: &str, error: Errno| {
         Fault::new(
             "user",
             format!("{call} failed: {error}"),
-            "start as root with CAP_SETUID/CAP_SETGID",
+            "start as root with CAP_SETUID and CAP_SETGID",
         )
     };
-    if !rustix::process::geteuid().is_root() {
+    if !geteuid().is_root() {
         return Ok(());
     }
-    // SAFETY: `name` is a NUL-terminated string that outlives the call; initgroups keeps no
-    // pointer.
-    check(unsafe { libc::initgroups(account.name.as_ptr(), account.gid) })
-        .map_err(|error| failed("initgroups", error))?;
-    // SAFETY: takes three plain integers.
-    check(unsafe { libc::setresgid(account.gid, account.gid, account.gid) })
-        .map_err(|error| failed("setresgid", error))?;
-    // SAFETY: takes three plain integers.
-    check(unsafe { libc::setresuid(account.uid, account.uid, account.uid) })
-        .map_err(|error| failed("setresuid", error))?;
-    // SAFETY: takes a plain integer.
-    if account.uid != 0 && unsafe { libc::setuid(0) } == 0 {
+    let Account { name, uid, gid } = account;
+    initgroups(name, *gid).map_err(|error| failed("initgroups", error))?;
+    setresgid(*gid, *gid, *gid).map_err(|error| failed("setresgid", error))?;
+    setresuid(*uid, *uid, *uid).map_err(|error| failed("setresuid", error))?;
+    if !uid.is_root() && setuid(Uid::from_raw(0)).is_ok() {
         return Err(Fault::new(
             "user",
-            "root privileges could be regained after dropping them",
+            "the process can become root again after it gave up root",
             "do not grant CAP_SETUID to this process",
         ));
     }
     Ok(())
 }
 
-fn user_ids(name: &CStr) -> io::Result<Option<(libc::uid_t, libc::gid_t)>> {
-    let mut text = vec![0; TEXT_BYTES];
-    let mut entry = MaybeUninit::<libc::passwd>::uninit();
-    let mut found = std::ptr::null_mut();
-    // SAFETY: every pointer is valid for the whole call, `text` for the length that is passed.
-    let status = unsafe {
-        libc::getpwnam_r(
-            name.as_ptr(),
-            entry.as_mut_ptr(),
-            text.as_mut_ptr(),
-            text.len(),
-            &raw mut found,
-        )
-    };
-    if status != 0 {
-        return Err(io::Error::from_raw_os_error(status));
-    }
-    if found.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: status 0 and a result that is not null mean that `entry` was filled in.
-    let entry = unsafe { entry.assume_init() };
-    Ok(Some((entry.pw_uid, entry.pw_gid)))
-}
-
-fn group_id(name: &CStr) -> io::Result<Option<libc::gid_t>> {
-    let mut text = vec![0; TEXT_BYTES];
-    let mut entry = MaybeUninit::<libc::group>::uninit();
-    let mut found = std::ptr::null_mut();
-    // SAFETY: every pointer is valid for the whole call, `text` for the length that is passed.
-    let status = unsafe {
-        libc::getgrnam_r(
-            name.as_ptr(),
-            entry.as_mut_ptr(),
-            text.as_mut_ptr(),
-            text.len(),
-            &raw mut found,
-        )
-    };
-    if status != 0 {
-        return Err(io::Error::from_raw_os_error(status));
-    }
-    if found.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: status 0 and a result that is not null mean that `entry` was filled in.
-    Ok(Some(unsafe { entry.assume_init() }.gr_gid))
-}
-
-fn check(status: libc::c_int) -> io::Result<()> {
-    if status == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
-}
-
-/// Room for the strings of one entry; a group with thousands of members still fits.
-const TEXT_BYTES: usize = 256 * 1024;
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn asking(user: &str, group: Option<&str>) -> Result<Option<Account>, Fault> {
+        lookup(&Config {
+            user: Some(user.into()),
+            group: group.map(Into::into),
+            ..Config::default()
+        })
+    }
+
     #[test]
-    fn root_is_known_and_nobody_else_by_chance() {
-        assert_eq!(user_ids(c"root").unwrap(), Some((0, 0)));
-        assert_eq!(user_ids(c"no such user").unwrap(), None);
-        assert_eq!(group_id(c"no such group").unwrap(), None);
+    fn the_user_of_this_process_is_found_with_its_groups() {
+        let Ok(Some(me)) = User::from_uid(geteuid()) else {
+            println!("SKIP: this machine knows no name for the user of this process");
+            return;
+        };
+        let account = asking(&me.name, None).unwrap().expect("an account");
+        assert_eq!((account.uid, account.gid), (me.uid, me.gid));
+        let Ok(Some(group)) = Group::from_gid(getegid()) else {
+            println!("SKIP: this machine knows no name for the group of this process");
+            return;
+        };
+        let account = asking(&me.name, Some(&group.name)).unwrap();
+        assert_eq!(account.expect("an account").gid, getegid());
     }
 
     #[test]
     fn faults_name_the_key() {
-        let config = Config {
-            user: Some("no such user".into()),
-            ..Config::default()
-        };
-        let fault = lookup(&config).unwrap_err();
-        assert_eq!(fault.key, "user");
-        assert!(fault.problem.contains("no such user"));
+        let root = User::from_uid(geteuid()).unwrap().map(|user| user.name);
+        for (user, group, key, name) in [
+            ("no such user", None, "user", "no such user"),
+            ("a\0b", None, "user", r"a\0b"),
+            (
+                root.as_deref().unwrap_or("root"),
+                Some("no such group"),
+                "group",
+                "no such group",
+            ),
+        ] {
+            let fault = asking(user, group).unwrap_err();
+            assert_eq!(fault.key, key);
+            assert!(fault.problem.contains(name), "{}", fault.problem);
+        }
         assert_eq!(lookup(&Config::default()), Ok(None));
     }
 }

@@ -3,7 +3,12 @@
 //! Layout after the "PROXY protocol" specification (W. Tarreau), sections 2.2 and 2.2.1 to 2.2.8:
 //! signature, version and command, family, length, addresses, then type-length-value records.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
+
+use rustls::CipherSuite;
+
+use crate::tls::iana_name;
 
 /// What the backend is told about one connection.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +63,22 @@ pub(crate) fn header(facts: &Facts<'_>) -> Vec<u8> {
     bytes
 }
 
+/// The name of a cipher suite in the record PP2_SUBTYPE_SSL_CIPHER: OpenSSL's, as in the
+/// specification's example and as HAProxy sends it. For TLS 1.3, that is the registry's name.
+pub(crate) fn cipher_name(suite: CipherSuite) -> Cow<'static, str> {
+    use CipherSuite as Suite;
+    let name = match suite {
+        Suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 => "ECDHE-ECDSA-AES128-GCM-SHA256",
+        Suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384 => "ECDHE-ECDSA-AES256-GCM-SHA384",
+        Suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 => "ECDHE-ECDSA-CHACHA20-POLY1305",
+        Suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => "ECDHE-RSA-AES128-GCM-SHA256",
+        Suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 => "ECDHE-RSA-AES256-GCM-SHA384",
+        Suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => "ECDHE-RSA-CHACHA20-POLY1305",
+        other => return iana_name(other).into(),
+    };
+    name.into()
+}
+
 /// The value of the record PP2_TYPE_SSL, itself with records inside.
 fn ssl(facts: &Facts<'_>) -> Vec<u8> {
     let mut client = CLIENT_SSL;
@@ -76,7 +97,8 @@ fn ssl(facts: &Facts<'_>) -> Vec<u8> {
     if let Some(cipher) = facts.cipher {
         record(&mut value, SUBTYPE_CIPHER, cipher.as_bytes());
     }
-    // What is longer breaks its standard, and the first half of a name may be somebody else's.
+    // A longer name breaks its standard. It is left out, because the first half of a name may be
+    // the name of another client.
     if let Some(Some(name)) = facts.certificate
         && name.len() <= LONGEST_COMMON_NAME
     {
@@ -183,5 +205,36 @@ mod tests {
         facts.certificate = None;
         let value = ssl(&facts);
         assert_eq!(value[..5], [CLIENT_SSL, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn cipher_suites_have_the_names_that_openssl_gives_them() {
+        let listed = std::process::Command::new("openssl")
+            .args(["ciphers", "-stdname", "ALL"])
+            .output();
+        let Ok(listed) = listed else {
+            println!("SKIP: openssl is not installed");
+            return;
+        };
+        let listed = String::from_utf8(listed.stdout).expect("text");
+        // The registry's name, a dash, OpenSSL's name, and more.
+        let names: Vec<[&str; 2]> = listed
+            .lines()
+            .filter_map(|line| {
+                let mut words = line.split_whitespace();
+                Some([words.next()?, words.nth(1)?])
+            })
+            .collect();
+        let suites = rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
+        assert!(!suites.is_empty());
+        for suite in suites {
+            let suite = suite.suite();
+            let ours = cipher_name(suite);
+            let registry = iana_name(suite);
+            assert!(
+                names.contains(&[&registry, &ours]),
+                "{registry} is {ours} here"
+            );
+        }
     }
 }

@@ -1,37 +1,39 @@
-//! The whole server: start, reload, stop.
+//! The server: how it starts, reloads its configuration and stops.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use rustls::ServerConfig;
+use rustls::time_provider::DefaultTimeProvider;
 
-use crate::config::{Backend, Config, ConfigError, Document, Fault, Limits};
+use crate::config::{Config, ConfigError, Document, Fault};
 use crate::cores::{self, Cores, Workers};
 use crate::endpoint::Endpoint;
+use crate::lending::Borrowers;
 use crate::material::{self, Material};
+use crate::resumption::TicketKeys;
+use crate::shared::{Shared, Site, Slot};
 use crate::signing::SigningSource;
 use crate::sockets::{self, Inherited};
-use crate::stats::{Refusal, Stats};
-use crate::tenants::Tenants;
-use crate::tls::{self, TicketKeys};
+use crate::sources::SourceLimits;
+use crate::tls;
 use crate::worker::{self, Command, RunOn, Spare, Worker};
 use crate::{privileges, resources};
 
-/// A running terminator. Dropping it stops it at once; see [`Server::stop`] for the orderly way.
+/// A running terminator. Dropping it cuts all connections; [`Server::stop`] lets them end first.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
     workers: Vec<Worker>,
-    /// So many of them, the first ones, always accept.
+    /// The first `regular` workers always accept; the others only while vector cores are lent.
     regular: usize,
     state: Mutex<State>,
     endpoint: Option<Endpoint>,
-    /// The configuration at the start, whose fixed parts stay in force.
+    /// The configuration at the start. A reload cannot change all of it.
     started: Config,
 }
 
@@ -39,17 +41,17 @@ pub struct Server {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// The operator's configuration.
+    /// The configuration has a fault.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The machine refuses something that every server needs.
+    /// The system refuses something that every server needs.
     #[error("cannot {doing}: {source}; {remedy}")]
     Machine {
-        /// What was attempted.
+        /// What the server tried to do.
         doing: String,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
-        /// What to do about it.
+        /// What the operator can do.
         remedy: &'static str,
     },
 }
@@ -64,8 +66,8 @@ impl Server {
         let account = privileges::lookup(config).map_err(locate)?;
         let allowed = cores::allowed();
         let cores = Cores::decide(config, &allowed);
-        let tenants = match &cores.workers {
-            Workers::Beside(scalar) => Some(Arc::new(Tenants::new(scalar, &allowed))),
+        let borrowers = match &cores.workers {
+            Workers::Beside(scalar) => Some(Arc::new(Borrowers::new(scalar, &allowed))),
             Workers::Anywhere | Workers::Pinned(_) => None,
         };
         let workers = worker_count(config, &cores, &allowed);
@@ -79,7 +81,7 @@ impl Server {
             );
         }
         for address in inherited.left_over() {
-            tracing::warn!(%address, "a socket of the service manager is named by no listener");
+            tracing::warn!(%address, "no listener uses this socket of the service manager");
         }
         let endpoint = match config.metrics.listen {
             Some(address) => Some(
@@ -96,7 +98,7 @@ impl Server {
         let signing = SigningSource::start(
             &config.batching,
             &cores.vector,
-            tenants.clone(),
+            borrowers.clone(),
             config.chacha20poly1305,
         )
         .map_err(locate)?;
@@ -109,13 +111,14 @@ impl Server {
         let sites = build_sites(config, material, &shared, &TicketKeys::default(), &mut keys)
             .map_err(locate)?;
         shared.note_certificates(&sites);
-        let run_on = |index: usize| match (&cores.workers, &tenants) {
+        shared.ticket_keys.send_replace(keys.all());
+        let run_on = |index: usize| match (&cores.workers, &borrowers) {
             (Workers::Pinned(cpus), _) => RunOn::Cpu(cpus[index % cpus.len()]),
-            (_, Some(tenants)) => {
+            (_, Some(borrowers)) => {
                 let rank = index.checked_sub(regular);
-                let lent = tenants.lent();
+                let lent = borrowers.lent();
                 let spare = rank.map(|rank| Spare { lent, rank });
-                RunOn::Beside(tenants.clone(), spare)
+                RunOn::Beside(borrowers.clone(), spare)
             }
             (_, None) => RunOn::Any,
         };
@@ -161,7 +164,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Does everything that [`Server::start`] does to a configuration, without binding or serving.
+    /// Checks a configuration as [`Server::start`] does, without binding or serving.
     pub fn check(document: &Document) -> Result<(), ServerError> {
         let config = document.config();
         let locate = |fault| ServerError::Config(document.locate(fault));
@@ -182,7 +185,8 @@ impl Server {
         Ok(())
     }
 
-    /// The addresses listened on, with the port that port 0 became.
+    /// The addresses of the listening sockets. Port 0 is replaced by the port that the system
+    /// chose.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut open: Vec<_> = state
@@ -194,7 +198,7 @@ impl Server {
         open.into_iter().map(|(_, bound)| bound).collect()
     }
 
-    /// The address of the metrics, if they are served.
+    /// The address of the metrics endpoint, if there is one.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.endpoint.as_ref().map(Endpoint::address)
     }
@@ -204,12 +208,19 @@ impl Server {
         self.shared.live_connections()
     }
 
-    /// Takes a new configuration for connections accepted from now on. Live connections go on as
-    /// they are. If anything is wrong with it, nothing changes.
+    /// Has each worker call `give_back` when half of its connections, and many, have gone. Memory
+    /// that they needed stays with the allocator of the program otherwise, because a quiet worker
+    /// does not allocate. Only the first call counts.
+    pub fn give_back_memory_by(&self, give_back: fn()) {
+        let _ = self.shared.give_back_memory.set(give_back);
+    }
+
+    /// Uses a new configuration for connections that are accepted from now on. Live connections
+    /// keep the old one. If the new one has a fault, nothing changes.
     ///
-    /// Sockets whose address is in both configurations are kept, with all that waits in them.
-    /// Workers, CPUs, batching, the form of ChaCha20-Poly1305, metrics address, user and group need
-    /// a restart.
+    /// Sockets whose address is in both configurations stay open, and the connections that wait in
+    /// them are served. Workers, CPUs, batching, the form of ChaCha20-Poly1305, metrics address,
+    /// user and group need a restart.
     pub fn reload(&self, document: &Document) -> Result<(), ServerError> {
         let reloaded = self.try_reload(document);
         let counter = if reloaded.is_ok() {
@@ -221,8 +232,9 @@ impl Server {
         reloaded
     }
 
-    /// Stops: accepts what already waits in the sockets, closes them, and lets connections end by
-    /// themselves for as long as `timeout`. Says how many had to be cut off.
+    /// Stops the server: accepts the connections that already wait in the sockets, closes the
+    /// sockets, and cuts the connections that have not ended after `timeout`. Returns how many it
+    /// cut.
     pub fn stop(mut self, timeout: Duration) -> usize {
         self.begin_drain();
         let deadline = Instant::now() + timeout;
@@ -270,15 +282,16 @@ impl Server {
                 });
             }
         }
-        state.keys = keys;
+        self.shared.ticket_keys.send_replace(keys.all());
+        std::mem::replace(&mut state.keys, keys).retire_all_but(&state.keys);
         self.shared.note_certificates(&sites);
         for key in fixed_keys_changed(&self.started, config) {
-            tracing::warn!("`{key}` has changed and stays as it was until the next start");
+            tracing::warn!("`{key}` has changed; the change takes effect at the next start");
         }
         Ok(())
     }
 
-    /// A configuration that could not even be read counts as well.
+    /// Counts a reload whose configuration could not be read.
     pub(crate) fn note_failed_reload(&self) {
         self.shared.reloads_failed.fetch_add(1, Relaxed);
     }
@@ -302,7 +315,7 @@ impl Server {
         }
         for worker in self.workers.drain(..) {
             if worker.thread.join().is_err() {
-                tracing::error!("a worker thread had panicked");
+                tracing::error!("a worker thread has panicked");
             }
         }
         self.endpoint = None;
@@ -315,121 +328,6 @@ impl Drop for Server {
     }
 }
 
-/// What all threads of a server share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) stats: Vec<Arc<Stats>>,
-    pub(crate) signing: SigningSource,
-    pub(crate) reloads_ok: AtomicU64,
-    pub(crate) reloads_failed: AtomicU64,
-    connections: AtomicUsize,
-    handshakes: AtomicUsize,
-    draining: AtomicBool,
-    certificates: ArcSwap<Vec<CertificateNote>>,
-}
-
-/// What is told about a certificate: its file, its names, when it expires.
-pub(crate) type CertificateNote = (String, String, i64);
-
-/// What new connections of one listener get. Replaced as a whole by a reload.
-#[derive(Debug)]
-pub(crate) struct Site {
-    pub(crate) tls: Arc<ServerConfig>,
-    pub(crate) backend: Backend,
-    pub(crate) proxy_protocol: bool,
-    pub(crate) limits: Limits,
-    /// `limits.connections`, or what stands for it.
-    pub(crate) most_connections: usize,
-    certificates: Vec<CertificateNote>,
-}
-
-/// The place of one listening address, which outlives the sites that fill it.
-#[derive(Debug)]
-pub(crate) struct Slot {
-    pub(crate) number: usize,
-    pub(crate) site: ArcSwap<Site>,
-}
-
-/// A connection's share of the limits, given back when dropped.
-#[derive(Debug)]
-pub(crate) struct Admission {
-    shared: Arc<Shared>,
-    shaking: bool,
-}
-
-impl Shared {
-    fn new(workers: usize, signing: SigningSource) -> Self {
-        Self {
-            stats: (0..workers).map(|_| Arc::default()).collect(),
-            signing,
-            reloads_ok: AtomicU64::new(0),
-            reloads_failed: AtomicU64::new(0),
-            connections: AtomicUsize::new(0),
-            handshakes: AtomicUsize::new(0),
-            draining: AtomicBool::new(false),
-            certificates: ArcSwap::default(),
-        }
-    }
-
-    pub(crate) fn live_connections(&self) -> usize {
-        self.connections.load(Relaxed)
-    }
-
-    pub(crate) fn live_handshakes(&self) -> usize {
-        self.handshakes.load(Relaxed)
-    }
-
-    pub(crate) fn is_draining(&self) -> bool {
-        self.draining.load(Relaxed)
-    }
-
-    pub(crate) fn certificates(&self) -> Vec<CertificateNote> {
-        self.certificates.load().as_ref().clone()
-    }
-
-    fn note_certificates(&self, sites: &[Arc<Site>]) {
-        let mut notes: Vec<_> = sites
-            .iter()
-            .flat_map(|site| site.certificates.iter().cloned())
-            .collect();
-        // One file in several listeners is one series.
-        notes.sort();
-        notes.dedup_by(|one, other| one.0 == other.0);
-        self.certificates.store(Arc::new(notes));
-    }
-}
-
-impl Admission {
-    pub(crate) fn ask(shared: &Arc<Shared>, site: &Site) -> Result<Self, Refusal> {
-        if shared.connections.fetch_add(1, Relaxed) >= site.most_connections {
-            shared.connections.fetch_sub(1, Relaxed);
-            return Err(Refusal::Connections);
-        }
-        if shared.handshakes.fetch_add(1, Relaxed) >= site.limits.handshakes {
-            shared.handshakes.fetch_sub(1, Relaxed);
-            shared.connections.fetch_sub(1, Relaxed);
-            return Err(Refusal::Handshakes);
-        }
-        Ok(Self {
-            shared: shared.clone(),
-            shaking: true,
-        })
-    }
-
-    pub(crate) fn handshake_done(&mut self) {
-        if std::mem::take(&mut self.shaking) {
-            self.shared.handshakes.fetch_sub(1, Relaxed);
-        }
-    }
-}
-
-impl Drop for Admission {
-    fn drop(&mut self) {
-        self.handshake_done();
-        self.shared.connections.fetch_sub(1, Relaxed);
-    }
-}
-
 /// What a reload changes.
 #[derive(Debug)]
 struct State {
@@ -438,8 +336,8 @@ struct State {
     next_slot: usize,
 }
 
-/// An address as configured, and which one of those that are written the same: port 0 may be
-/// asked for several times.
+/// An address as configured, and its number among those that are written the same: port 0 may occur
+/// several times.
 type SlotName = (SocketAddr, usize);
 
 #[derive(Debug)]
@@ -482,10 +380,19 @@ fn build_sites(
     next: &mut TicketKeys,
 ) -> Result<Vec<Arc<Site>>, Fault> {
     let most_connections = resources::connection_limit(&config.limits);
+    let source = &config.limits.source;
+    let places = config.limits.handshakes.min(most_connections);
+    let source = SourceLimits {
+        ipv4_prefix: source.ipv4_prefix,
+        ipv6_prefix: source.ipv6_prefix,
+        handshakes: source.handshakes_of(places) as u64,
+        rate: source.connections_per_second.map(u64::from),
+    };
     let mut sites = Vec::new();
     for (index, (listener, material)) in config.listeners.iter().zip(material).enumerate() {
         let key = format!("listener[{index}]");
-        let built = tls::build(&key, listener, material, &shared.signing, keys, next)?;
+        let clock = Arc::new(DefaultTimeProvider);
+        let built = tls::build(&key, listener, material, &shared.signing, clock, keys, next)?;
         let files = listener
             .certificates
             .iter()
@@ -500,13 +407,14 @@ fn build_sites(
             proxy_protocol: listener.proxy_protocol,
             limits: config.limits.clone(),
             most_connections,
+            source,
             certificates,
         }));
     }
     Ok(sites)
 }
 
-/// The keys that a reload cannot change and that are different.
+/// The keys that differ although a reload cannot change them.
 fn fixed_keys_changed(before: &Config, after: &Config) -> Vec<&'static str> {
     let same = [
         ("workers", before.workers == after.workers),
@@ -526,7 +434,7 @@ fn fixed_keys_changed(before: &Config, after: &Config) -> Vec<&'static str> {
         .collect()
 }
 
-/// Every address with its key, in order.
+/// All addresses in order, with their keys in the configuration.
 fn places(config: &Config) -> Vec<(String, SocketAddr)> {
     let listeners = config.listeners.iter().enumerate();
     let all = listeners.flat_map(|(index, listener)| {
@@ -537,7 +445,7 @@ fn places(config: &Config) -> Vec<(String, SocketAddr)> {
     all.collect()
 }
 
-/// Every address's name with its listener's site, in the order of [`places`].
+/// The names of all addresses with the sites of their listeners, in the order of [`places`].
 fn names(config: &Config, sites: &[Arc<Site>]) -> impl Iterator<Item = (SlotName, Arc<Site>)> {
     let mut seen: HashMap<SocketAddr, usize> = HashMap::new();
     let mut all = Vec::new();
@@ -579,7 +487,7 @@ fn worker_count(config: &Config, cores: &Cores, allowed: &[usize]) -> usize {
         .get()
 }
 
-/// How often a stopping server looks whether it is done.
+/// How often a server that stops checks whether all connections have ended.
 pub(crate) const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
 #[cfg(test)]

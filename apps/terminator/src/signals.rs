@@ -1,102 +1,68 @@
-//! Running under signals and under a service manager.
+//! Signals, and the service manager.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
-use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals as Caught;
 
 use crate::config::{ConfigError, Document};
 use crate::server::{DRAIN_LOOK, Server, ServerError};
 
 /// The signals of this process, caught from the moment this exists: one that arrives while a server
-/// is still starting is not lost and does not kill.
+/// still starts is neither lost nor fatal.
 #[derive(Debug)]
 pub struct Signals {
-    runtime: Runtime,
-    hangup: Signal,
-    terminate: Signal,
-    interrupt: Signal,
+    caught: Caught,
 }
 
 impl Signals {
-    /// Starts catching SIGHUP, SIGTERM and SIGINT. Starts no thread.
+    /// Starts to catch SIGHUP, SIGTERM and SIGINT. Starts no thread.
     pub fn catch() -> Result<Self, ServerError> {
-        let caught = || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()?;
-            let inside = runtime.enter();
-            let hangup = signal(SignalKind::hangup())?;
-            let terminate = signal(SignalKind::terminate())?;
-            let interrupt = signal(SignalKind::interrupt())?;
-            drop(inside);
-            Ok(Self {
-                runtime,
-                hangup,
-                terminate,
-                interrupt,
-            })
-        };
-        caught().map_err(|source| ServerError::Machine {
+        let caught = Caught::new([SIGHUP, SIGTERM, SIGINT]);
+        let caught = caught.map_err(|source| ServerError::Machine {
             doing: "watch for signals".into(),
             source,
             remedy: "raise the limit of descriptors",
-        })
+        })?;
+        Ok(Self { caught })
     }
 
     /// Lets `server` serve until SIGTERM or SIGINT, then stops it as [`Server::stop`] does after
-    /// the configuration's drain time; one of these signals again stops it at once. SIGHUP takes
+    /// the configuration's drain time; another one of these signals stops it at once. SIGHUP takes
     /// the configuration that `reread` returns, or keeps the old one if that is an error. Tells the
     /// service manager about all of this.
     pub fn serve(
-        self,
+        mut self,
         mut server: Server,
-        drain: Duration,
+        mut drain: Duration,
         mut reread: impl FnMut() -> Result<Document, ConfigError>,
     ) {
-        let Self {
-            runtime,
-            mut hangup,
-            mut terminate,
-            mut interrupt,
-        } = self;
-        runtime.block_on(async {
-            notify(&[NotifyState::Ready]);
-            let mut drain = drain;
-            loop {
-                tokio::select! {
-                    _ = terminate.recv() => break,
-                    _ = interrupt.recv() => break,
-                    _ = hangup.recv() => {
-                        if let Some(new_drain) = reload(&server, &mut reread) {
-                            drain = new_drain;
-                        }
-                    }
-                }
+        notify(&[NotifyState::Ready]);
+        for signal in self.caught.forever() {
+            if signal != SIGHUP {
+                break;
             }
-            notify(&[NotifyState::Stopping]);
-            tracing::info!(connections = server.connections(), "stopping");
-            server.begin_drain();
-            let deadline = tokio::time::sleep(drain);
-            tokio::pin!(deadline);
-            while !server.drained() {
-                tokio::select! {
-                    () = tokio::time::sleep(DRAIN_LOOK) => {}
-                    () = &mut deadline => break,
-                    _ = terminate.recv() => break,
-                    _ = interrupt.recv() => break,
-                }
+            drain = reload(&server, &mut reread).unwrap_or(drain);
+        }
+        notify(&[NotifyState::Stopping]);
+        tracing::info!(connections = server.connections(), "stopping");
+        server.begin_drain();
+        let deadline = Instant::now() + drain;
+        let is_last = |signal| signal != SIGHUP;
+        while !server.drained() && Instant::now() < deadline {
+            if self.caught.pending().any(is_last) {
+                break;
             }
-            match server.connections() {
-                0 => tracing::info!("stopped"),
-                left => tracing::warn!(connections = left, "stopped; these were cut off"),
-            }
-            server.abort();
-        });
+            std::thread::sleep(DRAIN_LOOK);
+        }
+        match server.connections() {
+            0 => tracing::info!("stopped"),
+            left => tracing::warn!(connections = left, "stopped; these were cut off"),
+        }
+        server.abort();
     }
 }
-
 /// Takes the new configuration and returns its drain time, or keeps the old one and says why.
 fn reload(
     server: &Server,

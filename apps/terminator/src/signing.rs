@@ -1,7 +1,8 @@
-//! The seam between connections and public-key operations: alone by AWS-LC, or batched by the
-//! engine.
+//! Who does the public-key operations of handshakes: AWS-LC, one by one, or the engine, in batches.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 
@@ -11,74 +12,77 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use rustls::ServerConnection;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
-use widelane_batching::{self as batching, Records};
+use widelane_batching::{self as batching, Placement, Records};
 use widelane_crypto::chacha20poly1305::{Choice, Cipher, Form, FormUnavailable};
 use widelane_crypto::{Backend, Preference};
-use widelane_engine::{Engine, GiveBack, OperationCounters, Placement, StartError};
+use widelane_engine::{CoreLending, Engine, OperationCounters, StartError};
 use widelane_rustls::{Driver, HandshakeError};
 
 use crate::config::{Batching, Fault, SigningBackend};
+use crate::lending::Borrowers;
+use crate::resumption::Session;
 use crate::stats::encode_plain;
-use crate::tenants::Tenants;
 
-/// Where a server's public-key operations are done.
+/// Does a server's public-key operations.
 pub(crate) struct SigningSource {
-    /// What TLS configurations are built with.
+    /// For TLS configurations.
     pub(crate) provider: CryptoProvider,
-    /// Every key exchange group there is, those that have to be asked for by name as well.
+    /// All key exchange groups, also those that are used only if the configuration names them.
     pub(crate) groups: Vec<&'static dyn SupportedKxGroup>,
     /// Shut down when the server is dropped. `None`: AWS-LC, one by one.
     engine: Option<Engine>,
 }
 
-/// How a worker makes handshake progress.
+/// How a worker runs handshakes.
 pub(crate) enum Signing {
-    /// Every operation where it is asked for.
+    /// rustls does each operation at once.
     Plain,
-    /// Handshakes suspend at their operations, which join those of other connections.
+    /// A handshake is suspended at each operation, which then joins those of other connections.
     Batched(Rc<Driver>),
 }
 
 /// A handshake in progress.
-pub(crate) enum Handshake {
-    Plain,
-    /// Known to the driver, whose other handshakes may wait for its operations.
-    Batched(widelane_rustls::Handshake),
+pub(crate) struct Handshake {
+    session: Session,
+    /// The driver's part: other handshakes may wait for the operations of this one. `None`: rustls
+    /// does each operation at once.
+    batched: Option<widelane_rustls::Handshake>,
 }
 
-/// Why processing did not succeed.
+/// Why a handshake step failed.
 #[derive(Debug)]
 pub(crate) enum ProcessFailure {
     /// The engine's queue is full.
     Overloaded,
-    /// An operation failed, and not by the peer's fault.
+    /// An operation failed, and the client is not to blame.
     Internal(String),
-    /// The peer's bytes.
+    /// The client broke the protocol, or no agreement was possible.
     Tls(rustls::Error),
 }
 
 impl SigningSource {
-    /// With these vector cores, lent to `tenants` while idle; none: passes run on the workers.
+    /// `vector`: the CPUs of the vector cores, which `borrowers` may use while they are idle. Empty:
+    /// passes run on the workers.
     pub(crate) fn start(
         batching: &Batching,
         vector: &[usize],
-        tenants: Option<Arc<Tenants>>,
+        borrowers: Option<Arc<Borrowers>>,
         records: Choice,
     ) -> Result<Self, Fault> {
         let cipher = cipher(batching, records).map_err(|error| {
             let remedy = "or leave it out, which takes the widest that there is";
             Fault::new("chacha20poly1305", error.to_string(), remedy)
         })?;
-        let mut source = Self::without_records(batching, vector, tenants)?;
+        let mut source = Self::without_records(batching, vector, borrowers)?;
         source.provider.cipher_suites = widelane_rustls::cipher_suites(cipher);
         Ok(source)
     }
 
-    /// The same, with the suites as they come.
+    /// The same with the provider's own cipher suites.
     fn without_records(
         batching: &Batching,
         vector: &[usize],
-        tenants: Option<Arc<Tenants>>,
+        borrowers: Option<Arc<Borrowers>>,
     ) -> Result<Self, Fault> {
         if !batching.enabled {
             return Ok(Self::plain());
@@ -86,13 +90,12 @@ impl SigningSource {
         let engine = Engine::start(widelane_engine::Config {
             placement: match vector {
                 [] => Placement::Inline,
-                cpus => Placement::VectorCores {
-                    cpus: cpus.to_vec(),
-                },
+                _ => Placement::VectorCores,
             },
+            vector_cpus: vector.to_vec(),
             clock: batching.clock,
             queue_limit: batching.queue,
-            give_back: tenants.map(|to| GiveBack {
+            lending: borrowers.map(|to| CoreLending {
                 to,
                 rest: batching.rest,
             }),
@@ -118,7 +121,7 @@ impl SigningSource {
     }
 
     fn plain() -> Self {
-        // rustls keeps groups for ever: made once, for what AWS-LC has no group for.
+        // Groups must live for ever, so they are made once. They fill the gaps of AWS-LC.
         static OURS: LazyLock<Vec<&'static dyn SupportedKxGroup>> =
             LazyLock::new(|| widelane_rustls::kx_groups(Engine::global()));
         let mut groups = aws_lc_rs::ALL_KX_GROUPS.to_vec();
@@ -134,14 +137,14 @@ impl SigningSource {
         }
     }
 
-    /// Finds out what passes cost here, where that is not known.
+    /// Measures what passes cost on this machine, unless that is known.
     pub(crate) fn calibrate(&self) {
         if let Some(engine) = &self.engine {
             engine.calibrate();
         }
     }
 
-    /// The engine's counters for a scrape.
+    /// The engine's counters, for one scrape.
     pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let enabled = ConstGauge::new(i64::from(self.engine.is_some()));
         let help = "1 if public-key operations are batched";
@@ -153,13 +156,13 @@ impl SigningSource {
         let gauges = [
             (
                 "widelane_vector_cores_active",
-                "Vector cores that are kept free of scalar work now",
+                "Vector cores that are free of scalar work now",
                 cores.active as i64,
             ),
             (
                 "widelane_vector_cores_given_back",
-                "Vector cores that are idle and lent to the workers now",
-                cores.given_back as i64,
+                "Idle vector cores that are lent to the workers now",
+                cores.lent as i64,
             ),
         ];
         let gauges = gauges.map(|(name, help, value)| (name, help, ConstGauge::new(value)));
@@ -167,18 +170,18 @@ impl SigningSource {
         let counters = [
             (
                 "widelane_vector_core_gives",
-                "How often a vector core was given back",
-                cores.gives,
+                "How often a vector core was lent to the workers",
+                cores.loans,
             ),
             (
                 "widelane_vector_core_takes",
-                "How often a vector core was taken again",
-                cores.takes,
+                "How often a vector core was reclaimed from the workers",
+                cores.reclaims,
             ),
             (
                 "widelane_vector_core_take_failures",
-                "How often that failed, so that workers may have run beside wide code",
-                cores.take_failures,
+                "How often a reclaim failed, so that workers may have run beside wide code",
+                cores.failed_reclaims,
             ),
         ];
         let counters = counters.map(|(name, help, value)| (name, help, ConstCounter::new(value)));
@@ -213,7 +216,7 @@ impl Drop for SigningSource {
 }
 
 impl Signing {
-    /// For the calling thread, inside its event loop.
+    /// For the calling thread. Call it inside the thread's event loop.
     pub(crate) fn new(source: &SigningSource) -> Self {
         match &source.engine {
             None => Self::Plain,
@@ -225,44 +228,54 @@ impl Signing {
         }
     }
 
-    /// Announces a handshake, whose connection has just been accepted.
+    /// Announces the handshake of a connection that was just accepted.
     pub(crate) fn handshake(&self) -> Handshake {
-        match self {
-            Self::Plain => Handshake::Plain,
-            Self::Batched(driver) => Handshake::Batched(driver.handshake()),
+        Handshake {
+            session: Session::default(),
+            batched: match self {
+                Self::Plain => None,
+                Self::Batched(driver) => Some(driver.handshake()),
+            },
         }
     }
 }
 
 impl Handshake {
-    /// Processes whatever bytes `tls` has received. The connection comes back with an error too,
-    /// for its alert; if the future is dropped, it is dropped.
+    /// Processes the bytes that `tls` has received. The connection comes back also with an error,
+    /// so that its alert can be sent. If the future is dropped, so is the connection.
     pub(crate) async fn process(
         &mut self,
-        mut tls: Box<ServerConnection>,
+        tls: Box<ServerConnection>,
     ) -> (Box<ServerConnection>, Result<(), ProcessFailure>) {
-        match self {
-            Self::Plain => {
-                let result = tls.process_new_packets();
-                (tls, result.map(drop).map_err(ProcessFailure::Tls))
-            }
-            Self::Batched(handshake) => {
-                let (tls, result) = handshake.process(tls).await;
-                let result = result.map(drop).map_err(|error| match error {
-                    HandshakeError::Overloaded => ProcessFailure::Overloaded,
-                    HandshakeError::Tls(error @ rustls::Error::Other(_)) => {
-                        ProcessFailure::Internal(error.to_string())
-                    }
-                    HandshakeError::Tls(error) => ProcessFailure::Tls(error),
-                    error => ProcessFailure::Internal(error.to_string()),
-                });
-                (tls, result)
-            }
-        }
+        let Self { session, batched } = self;
+        let mut step = pin!(step(batched.as_mut(), tls));
+        let (tls, result) = poll_fn(|cx| session.enter(|| step.as_mut().poll(cx))).await;
+        session.settle(tls.handshake_kind());
+        (tls, result)
     }
 }
 
-/// The cipher of records that was asked for, or the one that does not slow down what runs beside it.
+async fn step(
+    batched: Option<&mut widelane_rustls::Handshake>,
+    mut tls: Box<ServerConnection>,
+) -> (Box<ServerConnection>, Result<(), ProcessFailure>) {
+    let Some(handshake) = batched else {
+        let result = tls.process_new_packets();
+        return (tls, result.map(drop).map_err(ProcessFailure::Tls));
+    };
+    let (tls, result) = handshake.process(tls).await;
+    let result = result.map(drop).map_err(|error| match error {
+        HandshakeError::Overloaded => ProcessFailure::Overloaded,
+        HandshakeError::Tls(error @ rustls::Error::Other(_)) => {
+            ProcessFailure::Internal(error.to_string())
+        }
+        HandshakeError::Tls(error) => ProcessFailure::Tls(error),
+        error => ProcessFailure::Internal(error.to_string()),
+    });
+    (tls, result)
+}
+
+/// The configured code of ChaCha20-Poly1305, or the widest that does not slow down other code.
 fn cipher(settings: &Batching, asked: Choice) -> Result<Cipher, FormUnavailable> {
     let kept = match (asked, batching::records(&settings.clock)) {
         (Choice::Exactly(_), _) | (_, Records::Widest) => return Cipher::new(asked),
@@ -274,17 +287,17 @@ fn cipher(settings: &Batching, asked: Choice) -> Result<Cipher, FormUnavailable>
 
 type Value = fn(&OperationCounters) -> u64;
 
-/// Prometheus wants times in seconds, but these are sums of nanoseconds and stay exact as integers.
+/// Times are in nanoseconds, not in seconds as is usual with Prometheus: integers stay exact.
 const SERIES: [(&str, &str, Value); 12] = [
     ("widelane_engine_jobs", "Jobs answered", |one| one.jobs),
     (
         "widelane_engine_alone",
-        "Jobs that ran one by one, cheaper than a pass",
+        "Jobs that ran one by one because that was cheaper than a pass",
         |one| one.alone,
     ),
     (
         "widelane_engine_at_once",
-        "Jobs that ran without a wait, since nobody could have joined them",
+        "Jobs run at once because no other job could share the pass",
         |one| one.at_once,
     ),
     ("widelane_engine_passes", "Passes run", |one| one.passes),
@@ -295,22 +308,22 @@ const SERIES: [(&str, &str, Value); 12] = [
     ),
     (
         "widelane_engine_passes_narrow",
-        "Passes in narrower registers than there are, by what the clock costs",
+        "Passes in narrower registers than the widest, because the clock costs less",
         |one| one.narrow,
     ),
     (
         "widelane_engine_lanes_filled",
-        "Jobs that passes carried; over passes: the mean fill",
+        "Jobs in passes; divided by passes: the mean fill",
         |one| one.lanes_filled,
     ),
     (
         "widelane_engine_queued_nanoseconds",
-        "Time jobs waited before they ran",
+        "Time from submission to start, summed over jobs",
         |one| u64::try_from(one.queued.as_nanos()).unwrap_or(u64::MAX),
     ),
     (
         "widelane_engine_kernel_nanoseconds",
-        "Time spent running jobs, in passes and one by one",
+        "Time in jobs, in passes and one by one",
         |one| u64::try_from(one.kernel.as_nanos()).unwrap_or(u64::MAX),
     ),
     (
@@ -320,12 +333,12 @@ const SERIES: [(&str, &str, Value); 12] = [
     ),
     (
         "widelane_engine_cancelled",
-        "Jobs whose connection went away first",
+        "Jobs whose connection ended before they ran",
         |one| one.cancelled,
     ),
     (
         "widelane_engine_panicked",
-        "Jobs that made the operation panic (a bug)",
+        "Jobs in which the operation panicked (a bug)",
         |one| one.panicked,
     ),
 ];

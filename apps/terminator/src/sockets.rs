@@ -120,7 +120,7 @@ fn prepare(socket: &socket2::SockRef<'_>) -> io::Result<()> {
 }
 
 /// The kernel cuts it down to `net.core.somaxconn`.
-const BACKLOG: i32 = 4096;
+pub(crate) const BACKLOG: i32 = 4096;
 
 #[cfg(test)]
 mod tests {

@@ -1,20 +1,13 @@
-//! Counters of one worker, and the text that Prometheus reads.
+//! Counters of one worker.
 //!
 //! Every worker counts in its own cache lines; a scrape adds them up.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use rustls::{HandshakeKind, ProtocolVersion};
-
-use crate::server::Shared;
 
 /// What one worker counts.
 #[derive(Debug, Default)]
@@ -25,12 +18,12 @@ pub(crate) struct Stats {
     pub(crate) bytes_from_clients: AtomicU64,
     pub(crate) bytes_to_clients: AtomicU64,
     pub(crate) closed_without_request: AtomicU64,
-    handshakes: [AtomicU64; 4],
-    durations: [AtomicU64; BUCKETS + 1],
-    duration_sum_us: AtomicU64,
-    failures: [AtomicU64; Failure::ALL.len()],
-    refusals: [AtomicU64; Refusal::ALL.len()],
-    ends: [AtomicU64; End::ALL.len()],
+    pub(crate) handshakes: [AtomicU64; 4],
+    pub(crate) durations: [AtomicU64; BUCKETS + 1],
+    pub(crate) duration_sum_us: AtomicU64,
+    pub(crate) failures: [AtomicU64; Failure::ALL.len()],
+    pub(crate) refusals: [AtomicU64; Refusal::ALL.len()],
+    pub(crate) ends: [AtomicU64; End::ALL.len()],
 }
 
 /// Why a handshake did not come to its end.
@@ -38,6 +31,10 @@ pub(crate) struct Stats {
 pub(crate) enum Failure {
     /// The limit `handshake_seconds`.
     Timeout,
+    /// The limit `first_byte_seconds`.
+    Silent,
+    /// All places were taken, this client had sent nothing, and a new connection needed its place.
+    MadeRoom,
     /// The client went away.
     Closed,
     /// The client's bytes are not TLS, or not a TLS that we speak.
@@ -55,6 +52,10 @@ pub(crate) enum Refusal {
     Connections,
     /// The limit `handshakes`.
     Handshakes,
+    /// The limit `source.handshakes`.
+    SourceHandshakes,
+    /// The limit `source.connections_per_second`.
+    SourceRate,
     /// The engine's queue is full.
     Engine,
 }
@@ -77,9 +78,6 @@ pub(crate) enum End {
     /// The limit `idle_seconds`.
     Idle,
 }
-
-/// Sums over all workers, rendered at each scrape.
-pub(crate) struct Scrape(pub(crate) Arc<Shared>);
 
 impl Stats {
     pub(crate) fn handshake(
@@ -111,17 +109,21 @@ impl Stats {
 }
 
 impl Failure {
-    const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Timeout,
+        Self::Silent,
+        Self::MadeRoom,
         Self::Closed,
         Self::Protocol,
         Self::Certificate,
         Self::Internal,
     ];
 
-    fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
+            Self::Silent => "silent",
+            Self::MadeRoom => "made_room",
             Self::Closed => "closed",
             Self::Protocol => "protocol",
             Self::Certificate => "certificate",
@@ -131,19 +133,27 @@ impl Failure {
 }
 
 impl Refusal {
-    const ALL: [Self; 3] = [Self::Connections, Self::Handshakes, Self::Engine];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Connections,
+        Self::Handshakes,
+        Self::SourceHandshakes,
+        Self::SourceRate,
+        Self::Engine,
+    ];
 
-    fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Connections => "connections",
             Self::Handshakes => "handshakes",
+            Self::SourceHandshakes => "source_handshakes",
+            Self::SourceRate => "source_rate",
             Self::Engine => "engine",
         }
     }
 }
 
 impl End {
-    const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Clean,
         Self::Truncated,
         Self::Client,
@@ -166,100 +176,6 @@ impl End {
     }
 }
 
-impl Scrape {
-    fn sum(&self, field: impl Fn(&Stats) -> &AtomicU64) -> u64 {
-        self.0
-            .stats
-            .iter()
-            .map(|stats| field(stats).load(Relaxed))
-            .sum()
-    }
-
-    fn handshakes(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let mut family = encoder.encode_descriptor(
-            "widelane_handshakes",
-            "Handshakes by result, version and resumption",
-            None,
-            MetricType::Counter,
-        )?;
-        for (index, (version, resumed)) in
-            [("1.3", "no"), ("1.3", "yes"), ("1.2", "no"), ("1.2", "yes")]
-                .into_iter()
-                .enumerate()
-        {
-            let labels = [("result", "ok"), ("version", version), ("resumed", resumed)];
-            let value = self.sum(|stats| &stats.handshakes[index]);
-            family
-                .encode_family(&labels)?
-                .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
-        }
-        for failure in Failure::ALL {
-            let labels = [
-                ("result", failure.label()),
-                ("version", ""),
-                ("resumed", ""),
-            ];
-            let value = self.sum(|stats| &stats.failures[failure as usize]);
-            family
-                .encode_family(&labels)?
-                .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
-        }
-        Ok(())
-    }
-
-    fn durations(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let mut buckets = Vec::with_capacity(BUCKETS + 1);
-        let mut count = 0;
-        for index in 0..=BUCKETS {
-            let bound = BOUNDS_US
-                .get(index)
-                .map_or(f64::INFINITY, |&bound| bound as f64 / 1e6);
-            let inside = self.sum(|stats| &stats.durations[index]);
-            count += inside;
-            buckets.push((bound, inside));
-        }
-        let sum = self.sum(|stats| &stats.duration_sum_us) as f64 / 1e6;
-        encoder
-            .encode_descriptor(
-                "widelane_handshake_duration_seconds",
-                "Time from accept to the end of the handshake",
-                None,
-                MetricType::Histogram,
-            )?
-            .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
-    }
-
-    fn labelled(
-        &self,
-        encoder: &mut DescriptorEncoder<'_>,
-        (name, help): (&str, &str),
-        label: &'static str,
-        values: impl IntoIterator<Item = (&'static str, u64)>,
-    ) -> fmt::Result {
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (value, count) in values {
-            family
-                .encode_family(&[(label, value)])?
-                .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
-        }
-        Ok(())
-    }
-
-    fn certificates(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let mut family = encoder.encode_descriptor(
-            "widelane_certificate_expiry_timestamp_seconds",
-            "When each certificate expires, in seconds since 1970",
-            None,
-            MetricType::Gauge,
-        )?;
-        for (file, names, not_after) in self.0.certificates() {
-            let labels = [("file", file), ("names", names)];
-            family.encode_family(&labels)?.encode_gauge(&not_after)?;
-        }
-        Ok(())
-    }
-}
-
 /// Encodes metrics without labels: name, help and value of each.
 pub(crate) fn encode_plain<M: EncodeMetric>(
     encoder: &mut DescriptorEncoder<'_>,
@@ -272,103 +188,9 @@ pub(crate) fn encode_plain<M: EncodeMetric>(
     Ok(())
 }
 
-impl Collector for Scrape {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let counters: [(_, _, u64); 7] = [
-            (
-                "widelane_connections_accepted",
-                "Connections accepted",
-                self.sum(|s| &s.accepted),
-            ),
-            (
-                "widelane_accept_errors",
-                "accept calls that failed",
-                self.sum(|s| &s.accept_errors),
-            ),
-            (
-                "widelane_client_received_bytes",
-                "Decrypted bytes from clients to backends",
-                self.sum(|s| &s.bytes_from_clients),
-            ),
-            (
-                "widelane_client_sent_bytes",
-                "Bytes from backends to clients before encryption",
-                self.sum(|s| &s.bytes_to_clients),
-            ),
-            (
-                "widelane_connections_closed_unused",
-                "Clients that closed right after the handshake, for which no backend was opened",
-                self.sum(|s| &s.closed_without_request),
-            ),
-            (
-                "widelane_reloads_ok",
-                "Reloads that took effect",
-                self.0.reloads_ok.load(Relaxed),
-            ),
-            (
-                "widelane_reloads_failed",
-                "Reloads that kept the old configuration",
-                self.0.reloads_failed.load(Relaxed),
-            ),
-        ];
-        let counters = counters.map(|(name, help, value)| (name, help, ConstCounter::new(value)));
-        encode_plain(&mut encoder, counters)?;
-        let gauges: [(_, _, i64); 3] = [
-            (
-                "widelane_connections",
-                "Live connections",
-                self.0.live_connections() as i64,
-            ),
-            (
-                "widelane_handshakes_pending",
-                "Connections inside their handshake",
-                self.0.live_handshakes() as i64,
-            ),
-            (
-                "widelane_draining",
-                "1 while stopping",
-                i64::from(self.0.is_draining()),
-            ),
-        ];
-        let gauges = gauges.map(|(name, help, value)| (name, help, ConstGauge::new(value)));
-        encode_plain(&mut encoder, gauges)?;
-        self.handshakes(&mut encoder)?;
-        self.durations(&mut encoder)?;
-        let refusals =
-            Refusal::ALL.map(|why| (why.label(), self.sum(|stats| &stats.refusals[why as usize])));
-        self.labelled(
-            &mut encoder,
-            (
-                "widelane_refused",
-                "Connections refused for overload, by the limit that was hit",
-            ),
-            "limit",
-            refusals,
-        )?;
-        let ends = End::ALL.map(|how| (how.label(), self.sum(|stats| &stats.ends[how as usize])));
-        self.labelled(
-            &mut encoder,
-            (
-                "widelane_connections_ended",
-                "Connections past their handshake, by how they ended",
-            ),
-            "how",
-            ends,
-        )?;
-        self.certificates(&mut encoder)?;
-        self.0.signing.encode(&mut encoder)
-    }
-}
-
-impl fmt::Debug for Scrape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Scrape")
-    }
-}
-
 /// Upper bounds in microseconds: from a loopback's 250 us to the default handshake limit.
-const BOUNDS_US: [u64; BUCKETS] = [
+pub(crate) const BOUNDS_US: [u64; BUCKETS] = [
     250, 500, 1_000, 2_000, 3_000, 5_000, 7_500, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
     1_000_000, 2_500_000, 5_000_000, 10_000_000,
 ];
-const BUCKETS: usize = 17;
+pub(crate) const BUCKETS: usize = 17;

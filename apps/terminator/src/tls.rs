@@ -1,58 +1,42 @@
-//! From configuration and files to `rustls::ServerConfig`.
+//! Makes a `rustls::ServerConfig` out of a listener's configuration and its files.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use crate::config::{ClientAuth, ClientAuthMode, Fault, KeyKind, Listener, TlsVersion};
+use crate::material::{Facts, Material};
+use crate::resumption::{Noting, TicketKeys, TicketScope, Tickets};
+use crate::signing::SigningSource;
+use rustls::crypto::CryptoProvider;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
-    ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, VerifierBuilderError,
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, VerifierBuilderError,
     WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
+use rustls::time_provider::TimeProvider;
 use rustls::{
     CipherSuite, NamedGroup, RootCertStore, ServerConfig, SignatureAlgorithm, SignatureScheme,
     SupportedProtocolVersion,
 };
-use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
 
-use crate::config::{ClientAuth, ClientAuthMode, Fault, KeyKind, Listener, TlsVersion};
-use crate::material::{Facts, Material};
-use crate::signing::SigningSource;
-
-/// Ticket keys, kept over reloads so that clients can still resume.
-///
-/// A session resumed under a ticket skips the check of the client certificate, so listeners share
-/// ticket keys with nobody, and a change of the client policy starts fresh ones.
-#[derive(Debug, Default)]
-pub(crate) struct TicketKeys(HashMap<TicketScope, Arc<dyn ProducesTickets>>);
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct TicketScope {
-    listener: String,
-    client_auth: Option<ClientAuthMode>,
-    client_ca: Vec<CertificateDer<'static>>,
-    client_crl: Vec<CertificateRevocationListDer<'static>>,
-    rotation: Duration,
-}
-
-/// What the TLS side of a listener is, after everything was checked.
+/// The TLS side of a listener, checked and ready to use.
 #[derive(Debug)]
 pub(crate) struct Built {
     pub(crate) config: Arc<ServerConfig>,
     pub(crate) certificates: Vec<Facts>,
 }
 
-/// Builds a listener's `ServerConfig`. `keys` are those of the configuration before this one;
-/// `next` gathers those that go on living.
+/// Builds a listener's `ServerConfig`. `before` has the ticket keys of the last configuration,
+/// `next` gets those of this one.
 pub(crate) fn build(
     key: &str,
     listener: &Listener,
     material: Material,
     signing: &SigningSource,
-    keys: &TicketKeys,
+    clock: Arc<dyn TimeProvider>,
+    before: &TicketKeys,
     next: &mut TicketKeys,
 ) -> Result<Built, Fault> {
     let provider = Arc::new(restrict(key, listener, signing)?);
@@ -68,22 +52,22 @@ pub(crate) fn build(
             TlsVersion::Tls13 => &rustls::version::TLS13,
         })
         .collect();
-    let builder = ServerConfig::builder_with_provider(provider.clone())
+    let builder = ServerConfig::builder_with_details(provider.clone(), clock)
         .with_protocol_versions(&versions)
         .map_err(|error| fault("cipher_suites", error))?;
-    let builder = match &listener.client_auth {
+    let verifier = match &listener.client_auth {
+        None => None,
+        Some(wanted) => Some(client_verifier(key, wanted, &material, &provider)?),
+    };
+    let builder = match &verifier {
         None => builder.with_no_client_auth(),
-        Some(wanted) => {
-            builder.with_client_cert_verifier(client_verifier(key, wanted, &material, &provider)?)
-        }
+        Some(verifier) => builder.with_client_cert_verifier(Arc::new(Noting(verifier.clone()))),
     };
     let certificates = material
         .certificates
         .iter()
         .map(|pair| pair.facts.clone())
         .collect();
-    let client_ca = material.client_ca.clone();
-    let client_crl = material.client_crl.clone();
     let resolver = resolver(key, listener, material, &provider)?;
     let mut config = builder.with_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = listener
@@ -91,8 +75,8 @@ pub(crate) fn build(
         .iter()
         .map(|name| name.as_bytes().to_vec())
         .collect();
-    // The server's order: AES-128-GCM with SHA-256 costs the least where the CPU has instructions
-    // for both, and is no weaker for the life of a connection.
+    // The server's order: AES-128-GCM with SHA-256 costs the least on CPUs with instructions for
+    // both, and is strong enough.
     config.ignore_client_order = true;
     config.send_tls13_tickets = listener.tickets.count;
     if listener.tickets.count == 0 {
@@ -101,14 +85,12 @@ pub(crate) fn build(
         let scope = TicketScope {
             listener: format!("{:?}", listener.listen),
             client_auth: listener.client_auth.as_ref().map(|wanted| wanted.mode),
-            client_ca,
-            client_crl,
             rotation: listener.tickets.rotation,
         };
-        config.ticketer = keys
-            .get_or_new(&scope)
+        let keys = next
+            .get(scope, before)
             .map_err(|error| fault("tickets", error))?;
-        next.0.insert(scope, config.ticketer.clone());
+        Tickets::install(&mut config, keys, verifier, listener.tickets.session);
     }
     Ok(Built {
         config: Arc::new(config),
@@ -116,45 +98,7 @@ pub(crate) fn build(
     })
 }
 
-impl TicketKeys {
-    fn get_or_new(&self, scope: &TicketScope) -> Result<Arc<dyn ProducesTickets>, rustls::Error> {
-        if let Some(ticketer) = self.0.get(scope) {
-            return Ok(ticketer.clone());
-        }
-        let seconds = u32::try_from(scope.rotation.as_secs()).unwrap_or(u32::MAX);
-        let generate = || match aws_lc_rs::Ticketer::new() {
-            Ok(ticketer) => Ok(Box::new(Shared(ticketer)) as Box<dyn ProducesTickets>),
-            Err(_) => Err(rustls::crypto::GetRandomFailed),
-        };
-        Ok(Arc::new(rustls::ticketer::TicketRotator::new(
-            seconds, generate,
-        )?))
-    }
-}
-
-/// The library hands its ticketer out in an `Arc` and takes it back in a `Box`.
-#[derive(Debug)]
-struct Shared(Arc<dyn ProducesTickets>);
-
-impl ProducesTickets for Shared {
-    fn enabled(&self) -> bool {
-        self.0.enabled()
-    }
-
-    fn lifetime(&self) -> u32 {
-        self.0.lifetime()
-    }
-
-    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        self.0.encrypt(plain)
-    }
-
-    fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
-        self.0.decrypt(cipher)
-    }
-}
-
-/// The provider with the suites and groups that the operator wants, in the wanted order.
+/// The provider with the suites and groups of the configuration, in its order.
 fn restrict(
     key: &str,
     listener: &Listener,
@@ -192,7 +136,7 @@ fn restrict(
     Ok(provider)
 }
 
-/// The items with the wanted names, in the wanted order.
+/// The items of `known` with the names in `wanted`, in the order of `wanted`.
 fn pick<T: Copy>(
     key: &str,
     field: &str,
@@ -254,7 +198,8 @@ fn suite_rank(suite: CipherSuite) -> u8 {
     }
 }
 
-/// Signatures are verified by the provider, and so batched where it batches.
+/// The verifier of client certificates. It verifies signatures with the provider, which may batch
+/// them.
 fn client_verifier(
     key: &str,
     wanted: &ClientAuth,
@@ -328,7 +273,7 @@ fn resolver(
                         ),
                         "give the key that the certificate was made for".to_owned(),
                     ),
-                    // rustls calls a reason that is not its own unexpected.
+                    // rustls would print "unexpected error" before this text.
                     rustls::Error::General(reason) => unusable(&reason),
                     error => unusable(&error),
                 };
@@ -345,21 +290,22 @@ fn resolver(
     Ok(resolver)
 }
 
-/// Chooses the certificate by the host name that the client asks for.
+/// Chooses the certificate by the host name that the client asks for (Server Name Indication).
 ///
-/// An exact name wins over a wildcard; a wildcard stands for one label. Where several certificates
-/// are for that name, the operator's most wanted kind of key that the client can verify is taken.
-/// Clients that name no host or an unknown one get the first certificate or one of its companions,
-/// which share a name with it; or else any that they can verify.
+/// An exact name wins over a wildcard; a wildcard stands for one label. If several certificates
+/// have that name, the client gets the first kind of key in `certificate_preference` that it can
+/// verify. A client that names no host, or an unknown one, gets the first certificate or a
+/// companion of it (a certificate that shares a name with it). If the client can verify none of
+/// these, it gets any certificate that it can verify.
 #[derive(Default)]
 struct BySni {
     exact: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    /// By what follows `*.`
+    /// The key is the name without `*.`.
     wildcard: HashMap<String, Vec<Arc<CertifiedKey>>>,
     default: Vec<Arc<CertifiedKey>>,
     /// Names of the first certificate.
     first: Vec<String>,
-    /// How many of `default` share one of them.
+    /// The length of the part of `default` that shares one of these names: it comes first.
     companions: usize,
     /// Whether the listener speaks TLS 1.3.
     tls13: bool,
@@ -387,7 +333,7 @@ impl BySni {
         }
     }
 
-    /// Brings the candidates for each name into the wanted order; those alike stay as written.
+    /// Sorts the candidates of each name by kind of key; equal kinds keep the order of the file.
     fn prefer(&mut self, kinds: &[KeyKind]) {
         let sort = |candidates: &mut [Arc<CertifiedKey>]| {
             candidates.sort_by_key(|certified| {
@@ -426,8 +372,8 @@ impl ResolvesServerCert for BySni {
             several => several,
         };
         let mut offered = hello.signature_schemes().to_vec();
-        // TLS 1.2 has no ML-DSA, but clients name it there as well. The suites are all that rustls
-        // tells us about versions here.
+        // TLS 1.2 has no ML-DSA, but clients may offer it there, too. rustls does not say which
+        // version was chosen; the suites show it.
         if !self.tls13 || !hello.cipher_suites().iter().any(|suite| is_tls13(*suite)) {
             offered.retain(|scheme| !ML_DSA.contains(scheme));
         }
@@ -448,7 +394,8 @@ impl fmt::Debug for BySni {
     }
 }
 
-/// What kind of key it is. rustls has no name for the algorithm of ML-DSA, but knows its schemes.
+/// The kind of a certificate's key. rustls has no name for the algorithm ML-DSA, but for its
+/// schemes.
 fn kind(certified: &CertifiedKey) -> Option<KeyKind> {
     match certified.key.algorithm() {
         SignatureAlgorithm::ECDSA => Some(KeyKind::Ecdsa),
@@ -464,10 +411,10 @@ const ML_DSA: [SignatureScheme; 3] = [
     SignatureScheme::ML_DSA_87,
 ];
 
-/// draft-ietf-tls-ecdhe-mlkem, which rustls has no name for.
+/// The group SecP384r1MLKEM1024 of draft-ietf-tls-ecdhe-mlkem. rustls has no name for it.
 const SECP384R1_MLKEM1024: u16 = 0x11ed;
 
-/// Names that people know groups by, beside the registry's.
+/// Other common names of groups, and the registry's.
 const OTHER_SPELLINGS: [(&str, &str); 5] = [
     ("P-256", "secp256r1"),
     ("P256", "secp256r1"),

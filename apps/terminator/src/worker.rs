@@ -1,4 +1,5 @@
-//! One event-loop thread: accepts on its own sockets and runs its own connections to their end.
+//! A worker: one thread with an event loop, which accepts on its own sockets and serves the
+//! connections to their end.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -8,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -17,22 +18,25 @@ use tokio::runtime::LocalOptions;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::spawn_local;
 
+use crate::admission::Admission;
 use crate::connection::{self, SCRATCH_BYTES};
-use crate::server::{Admission, Shared, Slot};
+use crate::lending::Borrowers;
+use crate::local::{Alive, Local};
+use crate::resumption::roll_in_time;
+use crate::shared::{Shared, Slot};
 use crate::signing::Signing;
-use crate::stats::Stats;
-use crate::tenants::Tenants;
+use crate::sockets::BACKLOG;
 
-/// What the server asks of a worker.
+/// What the server tells a worker to do.
 pub(crate) enum Command {
     /// Accept from this socket.
     Listen {
         socket: TcpListener,
         slot: Arc<Slot>,
     },
-    /// Accept what waits at this slot's sockets, then close them.
+    /// Accept the connections that wait in this slot's sockets, then close the sockets.
     Close { slot: Arc<Slot> },
-    /// Close all sockets in that way and end once the last connection has ended.
+    /// Close all sockets in this way, and end after the last connection.
     Drain,
     /// End now.
     Abort,
@@ -40,22 +44,22 @@ pub(crate) enum Command {
 
 /// The CPUs of a worker.
 pub(crate) enum RunOn {
-    /// Whichever the process may use.
+    /// All CPUs that the process may use.
     Any,
     /// This one.
     Cpu(usize),
-    /// The scalar ones, and vector cores that are lent.
-    Beside(Arc<Tenants>, Option<Spare>),
+    /// The CPUs that are no vector cores, and vector cores that are lent.
+    Beside(Arc<Borrowers>, Option<Spare>),
 }
 
-/// For a worker that there is only for the sake of lent vector cores: while those are at work, it
-/// leaves new connections to others. More workers than CPUs would gather fewer jobs each and keep
-/// changing places.
+/// For a worker that exists to use lent vector cores. While they are not lent, it leaves new
+/// connections to the other workers: with more workers than CPUs, each would gather fewer jobs, and
+/// the threads would preempt each other.
 #[derive(Clone)]
 pub(crate) struct Spare {
     /// How many vector cores are lent.
     pub(crate) lent: watch::Receiver<usize>,
-    /// It has a CPU to itself while more than this are.
+    /// The worker has a CPU to itself while more than `rank` are lent.
     pub(crate) rank: usize,
 }
 
@@ -66,35 +70,22 @@ pub(crate) struct Worker {
     pub(crate) thread: JoinHandle<()>,
 }
 
-/// What the connections of one worker share, on its thread only.
-pub(crate) struct Local {
-    pub(crate) signing: Signing,
-    /// Bytes on their way from a backend to a client pass through here within one poll.
-    pub(crate) scratch: RefCell<Box<[u8]>>,
-    pub(crate) stats: Arc<Stats>,
-    /// When this worker last said that a backend is missing: an outage must not flood the log.
-    pub(crate) complained: Cell<Option<Instant>>,
-    spare: Option<Spare>,
-    live: Cell<usize>,
-    emptied: Notify,
-}
-
 /// Starts worker number `index` and waits until it is ready.
 pub(crate) fn start(index: usize, run_on: RunOn, shared: Arc<Shared>) -> io::Result<Worker> {
     let (commands, inbox) = mpsc::unbounded_channel();
     let (report, ready) = std::sync::mpsc::channel();
     let name = format!("widelane-{index}");
     let thread = std::thread::Builder::new().name(name).spawn(move || {
-        // Until the thread ends, or panics.
-        let (_tenant, spare) = match run_on {
+        // Kept until the thread ends or panics.
+        let (_borrower, spare) = match run_on {
             RunOn::Any => (None, None),
             RunOn::Cpu(cpu) => {
                 pin(cpu);
                 (None, None)
             }
-            RunOn::Beside(tenants, spare) => (Some(tenants.join()), spare),
+            RunOn::Beside(borrowers, spare) => (Some(borrowers.join()), spare),
         };
-        // A local runtime: its tasks never leave this thread, and so need no lock to be woken.
+        // The tasks of a local runtime never leave this thread, so waking them needs no lock.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -103,8 +94,7 @@ pub(crate) fn start(index: usize, run_on: RunOn, shared: Arc<Shared>) -> io::Res
             Ok(runtime) => {
                 let _ = report.send(Ok(()));
                 runtime.block_on(run(index, spare, shared, inbox));
-                // Dropping the runtime drops every connection that is left, and with it its
-                // sockets.
+                // Dropping the runtime drops all connections that are left, and their sockets.
             }
             Err(error) => drop(report.send(Err(error))),
         }
@@ -125,11 +115,17 @@ async fn run(
         signing: Signing::new(&shared.signing),
         scratch: RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()),
         stats: shared.stats[index].clone(),
+        silent: Rc::default(),
         complained: Cell::new(None),
-        spare,
         live: Cell::new(0),
         emptied: Notify::new(),
+        peak: Cell::new(0),
+        shrunk: Notify::new(),
     });
+    spawn_local(give_back_memory(local.clone(), shared.clone()));
+    if index == 0 {
+        spawn_local(roll_in_time(shared.ticket_keys.subscribe()));
+    }
     let mut listening: HashMap<usize, Vec<oneshot::Sender<()>>> = HashMap::new();
     while let Some(command) = inbox.recv().await {
         match command {
@@ -141,10 +137,11 @@ async fn run(
                     slot,
                     shared.clone(),
                     Alive::new(&local),
+                    spare.clone(),
                     closing,
                 ));
             }
-            // Dropping the senders tells the accepting tasks.
+            // The accepting tasks end when their senders are dropped.
             Command::Close { slot } => drop(listening.remove(&slot.number)),
             Command::Drain => break,
             Command::Abort => return,
@@ -159,15 +156,15 @@ async fn run(
     }
 }
 
-/// Accepts until `closing` is dropped, and then whatever the kernel has queued already.
+/// Accepts until `closing` is dropped, and then the connections that the kernel has queued by then.
 async fn accept(
     mut socket: TcpListener,
     slot: Arc<Slot>,
     shared: Arc<Shared>,
     alive: Alive,
+    mut spare: Option<Spare>,
     mut closing: oneshot::Receiver<()>,
 ) {
-    let mut spare = alive.0.spare.clone();
     loop {
         tokio::select! {
             biased;
@@ -199,7 +196,7 @@ async fn accept(
                 }
             }
         };
-        // No longer watched: others' connections do not wake this thread.
+        // No longer watched: connections for other workers do not wake this thread.
         let Ok(left) = watched.into_std() else {
             return;
         };
@@ -208,24 +205,40 @@ async fn accept(
             break;
         }
     }
-    loop {
+    accept_queued(&socket, MOST_QUEUED, |client, peer| {
+        welcome(client, peer, &slot, &shared, &alive.0);
+    })
+    .await;
+}
+
+/// Accepts what the kernel has queued, but at most `most`: new connections can come as fast as
+/// these are accepted. Lets the worker's other tasks run in between.
+async fn accept_queued(
+    socket: &TcpListener,
+    most: usize,
+    mut welcome: impl FnMut(TcpStream, SocketAddr),
+) {
+    for turn in 1..=most {
         match socket.accept() {
             Ok((client, peer)) => {
                 let client = client
                     .set_nonblocking(true)
                     .and_then(|()| TcpStream::from_std(client));
                 if let Ok(client) = client {
-                    welcome(client, peer, &slot, &shared, &alive.0);
+                    welcome(client, peer);
                 }
             }
             Err(error)
                 if pause_after(&error).is_none() && error.kind() != io::ErrorKind::WouldBlock => {}
             Err(_) => return,
         }
+        if turn % ACCEPTS_A_TURN == 0 {
+            tokio::task::yield_now().await;
+        }
     }
 }
 
-/// Until a worker has a CPU, or has none any more; those that are not spare always have one.
+/// Waits until a spare worker has a CPU (`has_cpu`) or has none. Other workers always have one.
 async fn until(spare: &mut Option<Spare>, has_cpu: bool) {
     let so = match spare {
         None => has_cpu,
@@ -239,7 +252,20 @@ async fn until(spare: &mut Option<Spare>, has_cpu: bool) {
     }
 }
 
-/// Starts a connection's task, or closes the connection at once if a limit is reached.
+/// Gives memory back after many connections have gone.
+async fn give_back_memory(local: Rc<Local>, shared: Arc<Shared>) {
+    loop {
+        local.shrunk.notified().await;
+        // The others of these many are likely to go as well.
+        tokio::time::sleep(MEMORY_PAUSE).await;
+        if let Some(give_back) = shared.give_back_memory.get() {
+            give_back();
+        }
+    }
+}
+
+/// Starts a connection's task. If a limit is reached, closes this connection or an older one that
+/// has sent nothing.
 fn welcome(
     client: TcpStream,
     peer: SocketAddr,
@@ -249,20 +275,21 @@ fn welcome(
 ) {
     local.stats.accepted.fetch_add(1, Relaxed);
     let site = slot.site.load_full();
-    match Admission::ask(shared, &site) {
+    match Admission::ask(shared, &site, peer.ip(), || local.silent.make_room()) {
         Ok(admission) => {
             let alive = Alive::new(local);
-            // Before its task runs: it is company for those that do already.
+            let guest = local.silent.enter(admission);
+            // Before its task runs, so that jobs of other handshakes wait for its jobs.
             let announced = local.signing.handshake();
             spawn_local(async move {
-                connection::serve(client, peer, site, &alive.0, announced, admission).await;
+                connection::serve(client, peer, site, &alive.0, announced, guest).await;
             });
         }
         Err(refusal) => local.stats.refused(refusal),
     }
 }
 
-/// How long to wait after a failed accept; `None` if only that one connection was lost.
+/// How long to wait after a failed accept. `None`: only one connection was lost.
 fn pause_after(error: &io::Error) -> Option<Duration> {
     let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     let code = error.raw_os_error()?;
@@ -270,25 +297,6 @@ fn pause_after(error: &io::Error) -> Option<Duration> {
         .iter()
         .any(|errno| errno.raw_os_error() == code)
         .then_some(EXHAUSTED_PAUSE)
-}
-
-/// A task that keeps its worker from ending.
-struct Alive(Rc<Local>);
-
-impl Alive {
-    fn new(local: &Rc<Local>) -> Self {
-        local.live.set(local.live.get() + 1);
-        Self(local.clone())
-    }
-}
-
-impl Drop for Alive {
-    fn drop(&mut self) {
-        self.0.live.set(self.0.live.get() - 1);
-        if self.0.live.get() == 0 {
-            self.0.emptied.notify_one();
-        }
-    }
 }
 
 fn pin(cpu: usize) {
@@ -304,4 +312,62 @@ fn pin(cpu: usize) {
     }
 }
 
+/// Also the shortest time between two times that memory is given back.
+const MEMORY_PAUSE: Duration = Duration::from_secs(1);
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
+/// As many as a queue holds: see `listen(2)`, which takes one more than it is told.
+const MOST_QUEUED: usize = BACKLOG as usize + 1;
+const ACCEPTS_A_TURN: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Queues `connections`, accepts at most `most`, and says how many it accepted and how many
+    /// turns another task had meanwhile.
+    fn accept_beside_a_task(connections: usize, most: usize) -> (usize, usize) {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let address = socket.local_addr().unwrap();
+        let clients: Vec<_> = (0..connections)
+            .map(|_| std::net::TcpStream::connect(address).unwrap())
+            .collect();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build_local(LocalOptions::default())
+            .unwrap();
+        let counts = runtime.block_on(async {
+            let turns = Rc::new(Cell::new(0));
+            let counter = turns.clone();
+            spawn_local(async move {
+                loop {
+                    counter.set(counter.get() + 1);
+                    tokio::task::yield_now().await;
+                }
+            });
+            let mut accepted = 0;
+            accept_queued(&socket, most, |_, _| accepted += 1).await;
+            (accepted, turns.get())
+        });
+        drop(clients);
+        counts
+    }
+
+    #[test]
+    fn accepting_at_the_end_is_bounded() {
+        let (accepted, _) = accept_beside_a_task(100, 70);
+        assert_eq!(accepted, 70, "others that wait are left to the kernel");
+        let (accepted, _) = accept_beside_a_task(100, MOST_QUEUED);
+        assert_eq!(accepted, 100, "all that wait");
+    }
+
+    #[test]
+    fn accepting_at_the_end_lets_other_tasks_run() {
+        let (accepted, turns) = accept_beside_a_task(100, MOST_QUEUED);
+        assert_eq!(accepted, 100);
+        assert!(
+            turns >= 100 / ACCEPTS_A_TURN,
+            "{turns} turns of another task"
+        );
+    }
+}

@@ -78,7 +78,7 @@ fn the_certificate_follows_the_host_name() {
 #[test]
 fn several_keys_for_one_name_go_by_preference_and_by_what_the_client_verifies() {
     let files = Files::new();
-    // Written in an order that nobody would want to decide.
+    // In an order that must not decide which certificate is chosen.
     let kinds = [
         Kind::MlDsa65,
         Kind::Rsa,
@@ -145,15 +145,29 @@ fn several_keys_for_one_name_go_by_preference_and_by_what_the_client_verifies() 
 #[test]
 fn no_common_signature_algorithm_is_an_alert() {
     let files = Files::new();
-    let certificate = files.certificate(Kind::Ed25519, &["a.example"]);
-    let server = start(&config(vec![listener(echo(), vec![certificate])]));
-    let wish = Wish {
-        schemes: vec![SignatureScheme::RSA_PSS_SHA256],
-        ..Wish::default()
-    };
-    let refused = connect(server.addresses()[0], "a.example", &wish.config());
-    let error = refused.expect_err("no common algorithm").to_string();
-    assert!(error.contains("HandshakeFailure"), "{error}");
+    for (kind, scheme, versions) in [
+        (
+            Kind::Ed25519,
+            SignatureScheme::RSA_PSS_SHA256,
+            Wish::default(),
+        ),
+        // rustls has no alert for a suitable algorithm with an unsuitable hash.
+        (
+            Kind::Ecdsa,
+            SignatureScheme::ECDSA_NISTP384_SHA384,
+            Wish::tls12(),
+        ),
+    ] {
+        let certificate = files.certificate(kind, &["a.example"]);
+        let server = start(&config(vec![listener(echo(), vec![certificate])]));
+        let wish = Wish {
+            schemes: vec![scheme],
+            ..versions
+        };
+        let refused = connect(server.addresses()[0], "a.example", &wish.config());
+        let error = refused.expect_err("no common algorithm").to_string();
+        assert!(error.contains("HandshakeFailure"), "{error}");
+    }
 }
 
 #[test]
@@ -265,7 +279,7 @@ fn refused_client_certificates_get_their_alert() {
         stream.and_then(|mut stream| ping(&mut stream))
     };
     let refusal = |identity| serve(identity).expect_err("refused").to_string();
-    serve(Some(identity(&authority, "somebody"))).expect("nobody has revoked it");
+    serve(Some(identity(&authority, "somebody"))).expect("it is not revoked");
     for (identity, alert) in [
         (None, "CertificateRequired"),
         (Some(identity(&other, "somebody")), "UnknownCA"),
@@ -391,6 +405,52 @@ fn sessions_resume_also_after_a_reload_but_not_under_another_client_policy() {
         ),
         2
     );
+}
+
+/// Over real sockets, alone and batched. The moments are tested with a clock that can be set, in
+/// `resumption`.
+#[test]
+fn a_reload_with_a_new_revocation_list_ends_only_the_sessions_that_it_names() {
+    let files = Files::new();
+    let ca = files.path("ca.pem");
+    let authority = Authority::new("test authority", &ca);
+    let list = files.path("revoked.pem");
+    for enabled in [true, false] {
+        std::fs::write(&list, authority.revoke("an earlier client", 10)).expect("written");
+        let mut one = listener(echo(), vec![files.certificate(Kind::Ecdsa, &["a.example"])]);
+        let mut client_auth = ClientAuth::new(ClientAuthMode::Required, &ca);
+        client_auth.crl = Some(list.clone());
+        one.client_auth = Some(client_auth);
+        let mut config = config(vec![one]);
+        config.batching.enabled = enabled;
+        let server = start(&config);
+        let client = |versions: Wish, name| {
+            let identity = Some(Arc::new(authority.identity(Kind::Ecdsa, name)));
+            Wish {
+                identity,
+                ..versions
+            }
+            .config()
+        };
+        let kind = |client| {
+            let mut stream = connect(server.addresses()[0], "a.example", client)?;
+            ping(&mut stream)?;
+            Ok::<_, std::io::Error>(stream.conn.handshake_kind())
+        };
+        let clients = [Wish::default(), Wish::tls12()]
+            .map(|wish| (client(wish.clone(), "good"), client(wish, "bad")));
+        for client in clients.iter().flat_map(|(good, bad)| [good, bad]) {
+            assert_eq!(kind(client).expect("TLS"), Some(HandshakeKind::Full));
+            assert_eq!(kind(client).expect("TLS"), Some(HandshakeKind::Resumed));
+        }
+        std::fs::write(&list, authority.revoke("bad", 10)).expect("written");
+        server.reload(&document(&config)).expect("a reload");
+        for (good, bad) in &clients {
+            assert_eq!(kind(good).expect("TLS"), Some(HandshakeKind::Resumed));
+            let error = kind(bad).expect_err("revoked").to_string();
+            assert!(error.contains("CertificateRevoked"), "{error}");
+        }
+    }
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn garbage_is_answered_by_an_alert_and_an_end() {
             "{garbage:?} was answered by {words:?}"
         );
     }
-    eventually("nobody left", || server.connections() == 0);
+    eventually("no connection left", || server.connections() == 0);
     let failed = metric(&server, FAILED_PROTOCOL) + metric(&server, FAILED_CLOSED);
     assert_eq!(failed, cases.len() as u64);
     assert!(metric(&server, FAILED_PROTOCOL) >= 4);
@@ -287,6 +287,136 @@ fn the_client_is_told_where_rustls_knows_no_alert() {
     }
 }
 
+const UNEXPECTED_MESSAGE: [u8; 7] = [21, 3, 3, 0, 2, 2, 10];
+
+/// RFC 8446, sections 5 and 5.1.
+#[test]
+fn records_in_the_wrong_place_are_unexpected() {
+    let files = Files::new();
+    let server = start(&simple(&files));
+    let fragment = |record: &[u8], length: u8| {
+        [
+            &record[..3],
+            &[0, length],
+            &record[5..5 + usize::from(length)],
+        ]
+        .concat()
+    };
+    let changed = [20, 3, 3, 0, 1, 1];
+
+    // Between two fragments of a ClientHello, before the server has said anything.
+    let interleaved = [&fragment(&client_hello(), 20)[..], &changed].concat();
+    // More warnings than anybody has reason to send.
+    let warnings = [21, 3, 3, 0, 2, 1, 90].repeat(16);
+    for bytes in [interleaved, warnings] {
+        let mut socket = raw(server.addresses()[0]);
+        socket.write_all(&bytes).expect("sent");
+        assert_eq!(last_words(&mut socket), UNEXPECTED_MESSAGE, "{bytes:?}");
+    }
+
+    // TLS 1.2, between ClientHello and the server's first flight, which is sent before the alert.
+    let wish = Wish {
+        groups: vec![kx_group::X25519],
+        ..Wish::tls12()
+    };
+    let hello = client_hello_for("a.example", &wish);
+    let half_finished = fragment(&[22, 3, 3, 0, 1, 20], 1);
+    let mut socket = raw(server.addresses()[0]);
+    let bytes = [&hello[..], &half_finished, &changed].concat();
+    socket.write_all(&bytes).expect("sent");
+    let words = last_words(&mut socket);
+    assert_eq!(words[0], 22);
+    assert!(words.ends_with(&UNEXPECTED_MESSAGE), "{words:?}");
+
+    // TLS 1.2, behind the client's key exchange.
+    let mut socket = raw(server.addresses()[0]);
+    socket.write_all(&hello).expect("sent");
+    let mut answer = Vec::new();
+    while !answer.ends_with(&[14, 0, 0, 0]) {
+        let mut bytes = [0; 4096];
+        let read = socket.read(&mut bytes).expect("an answer");
+        assert_ne!(read, 0, "an end after {answer:x?}");
+        answer.extend_from_slice(&bytes[..read]);
+    }
+    let mut point = [0; 32];
+    point[0] = 9;
+    let key_exchange = [&[22, 3, 3, 0, 37, 16, 0, 0, 33, 32][..], &point].concat();
+    let bytes = [&key_exchange[..], &half_finished, &changed].concat();
+    socket.write_all(&bytes).expect("sent");
+    assert_eq!(last_words(&mut socket), UNEXPECTED_MESSAGE);
+    eventually("all counted", || metric(&server, FAILED_PROTOCOL) == 4);
+}
+
+#[test]
+fn an_error_right_behind_the_handshake_is_answered_and_counted() {
+    let files = Files::new();
+    let server = start(&simple(&files));
+    let mut socket = raw(server.addresses()[0]);
+    let name = "a.example".try_into().expect("a name");
+    let config = Wish::default().config();
+    let mut client = rustls::ClientConnection::new(config, name).expect("a client");
+    while client.is_handshaking() {
+        while client.wants_write() {
+            client.write_tls(&mut socket).expect("sent");
+        }
+        client.read_tls(&mut socket).expect("received");
+        client.process_new_packets().expect("a good server");
+    }
+    let mut bytes = Vec::new();
+    while client.wants_write() {
+        client.write_tls(&mut bytes).expect("in memory");
+    }
+    // Too long for the read that brings the client's Finished (4096 bytes), and short enough for
+    // the next one.
+    bytes.extend_from_slice(&[23, 3, 3, 0x14, 0]);
+    bytes.extend_from_slice(&[7; 0x1400]);
+    socket.write_all(&bytes).expect("sent");
+    let error = loop {
+        assert_ne!(
+            client.read_tls(&mut socket).expect("received"),
+            0,
+            "no alert"
+        );
+        if let Err(error) = client.process_new_packets() {
+            break error;
+        }
+    };
+    let expected = rustls::Error::AlertReceived(rustls::AlertDescription::BadRecordMac);
+    assert_eq!(error, expected);
+    eventually("counted", || metric(&server, FAILED_PROTOCOL) == 1);
+    let ok = r#"widelane_handshakes_total{result="ok",version="1.3",resumed="no"}"#;
+    assert_eq!(metric(&server, ok), 0);
+}
+
+/// A client that does not stop to read must not lose the alert to a reset.
+#[test]
+fn an_alert_reaches_a_client_that_is_still_sending() {
+    let files = Files::new();
+    let server = start(&simple(&files));
+    // A ClientHello of 128 KiB, of which this is the first record.
+    let mut hello = vec![0; 5 + 16 * 1024];
+    hello[..9].copy_from_slice(&[22, 3, 1, 0x40, 0, 1, 2, 0, 0]);
+    let mut before = raw(server.addresses()[0]);
+    before.write_all(&hello).expect("sent");
+    let mut behind = self::hello(&server);
+    ping(&mut behind).expect("an answer");
+    let wrong = b"\x17\x03\x03\x00\x20this is not encrypted with a key";
+    behind
+        .sock
+        .write_all(&[&wrong[..], &hello].concat())
+        .expect("sent");
+    for (socket, alert) in [(&mut before, 21), (&mut behind.sock, 23)] {
+        socket.peek(&mut [0]).expect("an alert");
+        for _ in 0..6 {
+            socket.write_all(&hello).expect("the server still reads");
+        }
+        socket.shutdown(std::net::Shutdown::Write).expect("closed");
+        let mut words = Vec::new();
+        socket.read_to_end(&mut words).expect("an end and no reset");
+        assert_eq!(words.first(), Some(&alert), "{words:?}");
+    }
+}
+
 #[test]
 fn a_record_cut_short_ends_the_connection_without_a_word() {
     let files = Files::new();
@@ -379,10 +509,14 @@ fn handshakes_over_the_limit_are_refused() {
     let server = start(&config);
     let mut established = hello(&server);
     ping(&mut established).expect("an answer, so the server has finished as well");
-    let pending = [raw(server.addresses()[0]), raw(server.addresses()[0])];
-    eventually("both are inside their handshake", || {
-        metric(&server, "widelane_handshakes_pending") == 2
-    });
+    // Those who have sent nothing would make room.
+    let mut pending = [raw(server.addresses()[0]), raw(server.addresses()[0])];
+    for socket in &mut pending {
+        socket.write_all(&client_hello()).expect("sent");
+        let read = socket.read(&mut [0]).expect("an answer");
+        assert_eq!(read, 1);
+    }
+    assert_eq!(metric(&server, "widelane_handshakes_pending"), 2);
     let refused = connect(
         server.addresses()[0],
         "a.example",
@@ -402,31 +536,21 @@ fn handshakes_over_the_limit_are_refused() {
 }
 
 #[test]
-fn a_crowd_at_the_metrics_is_turned_away_and_the_next_is_served() {
+fn silent_clients_of_the_metrics_keep_out_nobody_who_asks() {
     let files = Files::new();
     let server = start(&simple(&files));
     let address = server.metrics_address().expect("metrics");
-    let crowd: Vec<_> = (0..200).map(|_| raw(address)).collect();
-    // Those beyond the limit see an end at once; the others are waited for.
-    let mut refused = 0;
-    eventually("some are turned away", || {
-        refused = crowd
-            .iter()
-            .filter(|socket| {
-                socket.set_nonblocking(true).expect("an option");
-                matches!(socket.peek(&mut [0]), Ok(0))
-            })
-            .count();
-        refused >= 100
-    });
-    assert!(refused < 200, "nobody was let in");
-    drop(crowd);
-    eventually("the next is served", || {
-        let mut client = raw(address);
-        let asked = client.write_all(b"GET /healthz HTTP/1.1\r\n\r\n");
-        let mut answer = String::new();
-        asked.is_ok() && client.read_to_string(&mut answer).is_ok() && answer.ends_with("ok\n")
-    });
+    let mut crowd: Vec<_> = (0..200).map(|_| raw(address)).collect();
+    // More come with each question, so that there are always too many of them.
+    for _ in 0..20 {
+        crowd.extend((0..70).map(|_| raw(address)));
+        let (status, body) = get(address, "/healthz");
+        assert_eq!((&*status, &*body), ("HTTP/1.1 200 OK", "ok\n"));
+    }
+    // Without a question there is no place for long, and not for more than 64 at a time.
+    for mut silent in crowd {
+        assert!(last_words(&mut silent).is_empty());
+    }
 }
 
 #[test]
@@ -477,7 +601,7 @@ fn a_full_engine_queue_refuses_some_and_serves_the_others() {
         }
         assert!(
             served.load(Ordering::Relaxed) > 0,
-            "{placement:?}: nobody was served"
+            "{placement:?}: no client was served"
         );
         let refused = refused.load(Ordering::Relaxed) as u64;
         eventually("refusals are counted as such", || {

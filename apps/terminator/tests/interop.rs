@@ -174,7 +174,7 @@ fn client_certificates_of_every_kind() {
     let authority = Authority::new("ours", &ca);
     let stranger = Authority::new("another", &files.path("another.pem"));
     let pair = |authority: &Authority, kind: Kind| {
-        let identity = authority.identity(kind, "somebody");
+        let identity = authority.identity(kind, "client");
         let file = files.path("client.pem");
         std::fs::write(&file, identity.pem + &identity.key_pem).expect("written");
         file.to_str().expect("UTF-8").to_owned()

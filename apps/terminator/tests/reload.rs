@@ -11,8 +11,8 @@ use std::time::Duration;
 use common::*;
 use widelane_terminator::Config;
 
-/// An address that nobody listens on, to be bound a moment later: on a loopback address of its own,
-/// so that nobody else is given its port meanwhile.
+/// An address without a listener, to be bound a moment later: on a loopback address of its own,
+/// so that no other test gets its port meanwhile.
 fn free_address() -> SocketAddr {
     static NEXT: AtomicU8 = AtomicU8::new(2);
     let own = Ipv4Addr::new(127, 0, 0, NEXT.fetch_add(1, Ordering::Relaxed));

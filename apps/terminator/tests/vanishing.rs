@@ -132,7 +132,10 @@ fn vanishing_at_any_stage_under_load_leaks_nothing() {
             &server,
             r#"widelane_handshakes_total{result="internal",version="",resumed=""}"#,
         );
-        assert_eq!(internal, 0, "vanished clients are nobody's fault");
+        assert_eq!(
+            internal, 0,
+            "a client that vanishes is no error of the server"
+        );
         assert_eq!(server.stop(PATIENCE), 0, "connections cut off");
         eventually("the backend's threads are gone", || {
             threads() == threads_before

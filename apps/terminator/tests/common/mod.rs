@@ -399,7 +399,7 @@ pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
 
 /// Whether a program is installed; says SKIP if not.
 pub fn installed(program: &str) -> bool {
-    let found = Command::new(program).arg("version").output().is_ok();
+    let found = Command::new(program).arg("--version").output().is_ok();
     if !found {
         eprintln!("SKIP: {program} is not installed");
     }

@@ -1,4 +1,4 @@
-//! Idle vector cores are lent to the workers, and taken back before wide code runs on them.
+//! Idle vector cores are lent to the workers, and reclaimed before wide code runs on them.
 
 mod common;
 
@@ -11,8 +11,8 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use widelane_batching::Clock;
 use widelane_terminator::{Config, CpuList, Placement};
 
-/// With a clock that wide code lowers, `auto` keeps passes and workers apart, and yet lets the
-/// workers have the CPU of a vector core that has nothing to do.
+/// With a clock that wide code lowers, `auto` keeps passes and workers apart, but lends the CPU of
+/// an idle vector core to the workers.
 #[test]
 fn workers_have_an_idle_vector_core_and_leave_it_before_passes() {
     let _alone = alone();
@@ -33,7 +33,7 @@ fn workers_have_an_idle_vector_core_and_leave_it_before_passes() {
 
     for _ in 0..2 {
         let all_idle = || metric(&server, GIVEN_BACK) == vector.len() as u64;
-        eventually("all vector cores are given back", all_idle);
+        eventually("all vector cores are lent", all_idle);
         let wide_open = || workers().iter().all(|allowed| *allowed == cpus);
         eventually("the workers may use all CPUs", wide_open);
         assert_eq!(metric(&server, ACTIVE), 0);
@@ -44,7 +44,7 @@ fn workers_have_an_idle_vector_core_and_leave_it_before_passes() {
             let gives = metric(&server, GIVES);
             let active = metric(&server, ACTIVE);
             let seen = workers();
-            // If none was given back meanwhile, so many were taken all the time.
+            // If no core was lent meanwhile, this number was at work all the time.
             if active == 0 || metric(&server, GIVES) != gives {
                 return false;
             }
@@ -122,7 +122,7 @@ fn workers_without_a_cpu_leave_connections_to_others() {
     for stream in &mut live {
         ping(stream).expect("an answer");
     }
-    // They may end in peace, whoever serves them.
+    // They end normally, on any worker.
     let stopping = std::thread::spawn(move || server.stop(PATIENCE));
     for mut stream in live {
         finish(&mut stream).expect("an end");

@@ -1,9 +1,9 @@
-//! Workers that may use vector cores as well while these have nothing to do.
+//! Core lending: workers may use vector cores while these are idle.
 //!
-//! A worker's affinity is the scalar CPUs and those vector cores that are given back. Giving back
-//! widens the affinities of all workers, taking narrows them, and the kernel has moved a worker
-//! away by the time its call returns. All of it happens under one lock, and so does a worker's
-//! end: no affinity is ever set by a thread number that may have become somebody else's.
+//! A worker's affinity is the scalar CPUs and the lent vector cores. A loan widens the affinities of
+//! all workers, a reclaim narrows them; when the system call returns, the kernel has moved the
+//! worker away. All of it happens under one lock, and so does the end of a worker: an affinity is
+//! never set by a thread number that may belong to another thread by then.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,20 +11,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
 use tokio::sync::watch;
-use widelane_engine::Tenancy;
+use widelane_engine::CoreBorrower;
 
-/// The workers of one server.
+/// The workers of one server, which borrow its idle vector cores.
 #[derive(Debug)]
-pub(crate) struct Tenants {
-    /// How many vector cores workers may use now.
+pub(crate) struct Borrowers {
+    /// How many vector cores are lent now.
     lent: watch::Sender<usize>,
     shared: Mutex<Shared>,
 }
 
-/// The calling thread's share, given up when dropped.
+/// The membership of the calling thread; it ends when dropped.
 #[derive(Debug)]
-pub(crate) struct Tenant {
-    tenants: Arc<Tenants>,
+pub(crate) struct Borrower {
+    borrowers: Arc<Borrowers>,
     thread: Pid,
 }
 
@@ -32,13 +32,13 @@ pub(crate) struct Tenant {
 struct Shared {
     /// Where workers may run now.
     cpus: CpuSet,
-    /// Where they may ever run.
+    /// Where they may run at all.
     allowed: CpuSet,
     workers: Vec<Pid>,
 }
 
-impl Tenants {
-    /// For workers that may always run on the CPUs `scalar`, and never but on those of `allowed`.
+impl Borrowers {
+    /// For workers that may always run on the CPUs `scalar`, and only on CPUs of `allowed`.
     pub(crate) fn new(scalar: &[usize], allowed: &[usize]) -> Self {
         Self {
             lent: watch::Sender::new(0),
@@ -51,48 +51,48 @@ impl Tenants {
     }
 
     /// Makes the calling thread one of the workers.
-    pub(crate) fn join(self: &Arc<Self>) -> Tenant {
+    pub(crate) fn join(self: &Arc<Self>) -> Borrower {
         let thread = gettid();
         let mut shared = self.lock();
         if let Err(error) = sched_setaffinity(Some(thread), &shared.cpus) {
             tracing::warn!(%error, "cannot keep a worker off the vector cores");
         }
         shared.workers.push(thread);
-        Tenant {
-            tenants: self.clone(),
+        Borrower {
+            borrowers: self.clone(),
             thread,
         }
     }
 
-    /// How many vector cores the workers may use, now and from now on.
+    /// How many vector cores are lent, now and after each change.
     pub(crate) fn lent(&self) -> watch::Receiver<usize> {
         self.lent.subscribe()
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        // Whatever happened to the last holder, the set and the list are whole.
+        // Even after a panic of a holder, the set and the list are whole.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Tenancy for Tenants {
-    fn give(&self, cpu: usize) {
+impl CoreBorrower for Borrowers {
+    fn lend(&self, cpu: usize) {
         let mut shared = self.lock();
         if !shared.allowed.is_set(cpu) {
             return;
         }
         shared.cpus.set(cpu);
         if let Err(error) = shared.apply() {
-            // They run where they did.
+            // They stay where they were.
             tracing::debug!(cpu, %error, "not every worker may use an idle vector core");
         }
         self.lent.send_modify(|lent| *lent += 1);
     }
 
-    fn take(&self, cpu: usize) -> io::Result<()> {
+    fn reclaim(&self, cpu: usize) -> io::Result<()> {
         let mut shared = self.lock();
         if !shared.cpus.is_set(cpu) {
-            // It was none of theirs.
+            // It was not lent.
             return Ok(());
         }
         shared.cpus.unset(cpu);
@@ -102,7 +102,7 @@ impl Tenancy for Tenants {
 }
 
 impl Shared {
-    /// Tells all workers, and of the first one that it did not work for.
+    /// Sets the affinity of all workers; returns the first error.
     fn apply(&self) -> Result<(), Errno> {
         let mut result = Ok(());
         for &worker in &self.workers {
@@ -112,9 +112,9 @@ impl Shared {
     }
 }
 
-impl Drop for Tenant {
+impl Drop for Borrower {
     fn drop(&mut self) {
-        let mut shared = self.tenants.lock();
+        let mut shared = self.borrowers.lock();
         shared.workers.retain(|&worker| worker != self.thread);
     }
 }
@@ -143,42 +143,42 @@ mod tests {
             eprintln!("SKIP: one CPU, and this needs a vector core beside it");
             return;
         };
-        let tenants = Arc::new(Tenants::new(&[first], &[first, second]));
+        let borrowers = Arc::new(Borrowers::new(&[first], &[first, second]));
         let (ready, joined) = mpsc::channel();
         let (leave, left) = mpsc::channel::<()>();
         let worker = {
-            let tenants = tenants.clone();
+            let borrowers = borrowers.clone();
             std::thread::spawn(move || {
-                let tenant = tenants.join();
+                let borrower = borrowers.join();
                 ready.send(gettid()).unwrap();
                 let _ = left.recv();
-                drop(tenant);
+                drop(borrower);
                 ready.send(gettid()).unwrap();
                 let _ = left.recv();
             })
         };
         let thread = joined.recv().unwrap();
         assert_eq!(affinity(thread), [first]);
-        tenants.give(second);
+        borrowers.lend(second);
         assert_eq!(affinity(thread), [first, second]);
-        assert_eq!(*tenants.lent().borrow(), 1);
-        tenants.take(second).unwrap();
+        assert_eq!(*borrowers.lent().borrow(), 1);
+        borrowers.reclaim(second).unwrap();
         assert_eq!(affinity(thread), [first]);
-        assert_eq!(*tenants.lent().borrow(), 0);
-        // Who comes late gets what all have.
-        tenants.give(second);
+        assert_eq!(*borrowers.lent().borrow(), 0);
+        // A late worker gets the same affinity.
+        borrowers.lend(second);
         let late = std::thread::spawn({
-            let tenants = tenants.clone();
+            let borrowers = borrowers.clone();
             move || {
-                let _tenant = tenants.join();
+                let _borrower = borrowers.join();
                 affinity(gettid())
             }
         });
         assert_eq!(late.join().unwrap(), [first, second]);
-        // Who has left is not a worker any more.
+        // A worker that has left is not moved any more.
         leave.send(()).unwrap();
         joined.recv().unwrap();
-        tenants.take(second).unwrap();
+        borrowers.reclaim(second).unwrap();
         assert_eq!(affinity(thread), [first, second]);
         assert_eq!(cores::allowed(), allowed);
         drop(leave);
@@ -191,14 +191,14 @@ mod tests {
             eprintln!("SKIP: the system does not say which CPUs there are");
             return;
         };
-        let tenants = Arc::new(Tenants::new(&[first], &[first]));
+        let borrowers = Arc::new(Borrowers::new(&[first], &[first]));
         let worker = std::thread::spawn({
-            let tenants = tenants.clone();
+            let borrowers = borrowers.clone();
             move || {
-                let _tenant = tenants.join();
-                tenants.give(first + 1);
+                let _borrower = borrowers.join();
+                borrowers.lend(first + 1);
                 let lent = affinity(gettid());
-                tenants.take(first + 1).unwrap();
+                borrowers.reclaim(first + 1).unwrap();
                 lent
             }
         });
@@ -207,18 +207,18 @@ mod tests {
 
     #[test]
     fn a_worker_that_cannot_be_moved_away_is_a_failure() {
-        // It has no CPU but the one that is lent.
+        // Its only CPU is the lent one.
         let Some(&only) = cores::allowed().first() else {
             eprintln!("SKIP: the system does not say which CPUs there are");
             return;
         };
-        let tenants = Arc::new(Tenants::new(&[], &[only]));
+        let borrowers = Arc::new(Borrowers::new(&[], &[only]));
         let taken = std::thread::spawn({
-            let tenants = tenants.clone();
+            let borrowers = borrowers.clone();
             move || {
-                tenants.give(only);
-                let _tenant = tenants.join();
-                tenants.take(only)
+                borrowers.lend(only);
+                let _borrower = borrowers.join();
+                borrowers.reclaim(only)
             }
         });
         let error = taken.join().unwrap().unwrap_err();

@@ -1,0 +1,68 @@
+//! How public-key operations are batched, and where passes run.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use widelane_batching::{Clock, Placement};
+
+use super::values::{CpuList, optional_seconds};
+
+/// How public-key operations are gathered across connections.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct Batching {
+    /// `false`: each operation is done alone, by AWS-LC, where it is asked for.
+    pub enabled: bool,
+    /// Where passes run. [`Placement::Auto`] is decided by `clock`.
+    pub placement: Placement,
+    /// CPUs of the vector cores, for [`Placement::VectorCores`].
+    pub vector_cpus: CpuList,
+    /// For how long a vector core has nothing to do before it is given back: workers that are not
+    /// pinned may run on it until there are passes again. `None`: 50 milliseconds, or eight times as
+    /// long as the clock stays low after a pass. Never less than that once.
+    #[serde(rename = "rest_seconds", deserialize_with = "optional_seconds")]
+    pub rest: Option<Duration>,
+    /// Jobs of one operation that may wait, for each worker or for all vector cores together,
+    /// before new ones are refused.
+    pub queue: usize,
+    /// Which code computes.
+    pub backend: SigningBackend,
+    /// The machine's profile, by which [`Placement::Auto`], the width of passes and the form of
+    /// ChaCha20-Poly1305 are decided: a file or a processor's name, for the code that sets `clock`.
+    pub profile: Option<String>,
+    /// What that profile says; see [`Document::set_clock`](super::Document::set_clock).
+    #[serde(skip)]
+    pub clock: Clock,
+}
+
+/// Which code does the batched operations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SigningBackend {
+    /// The widest this CPU has.
+    #[default]
+    Auto,
+    /// AVX-512 IFMA on 512-bit registers.
+    Avx512ifma,
+    /// AVX-512 IFMA on 256-bit registers.
+    #[serde(rename = "avx512ifma-256")]
+    Avx512ifma256,
+    /// AWS-LC, one by one.
+    AwsLc,
+}
+
+impl Default for Batching {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            placement: Placement::Auto,
+            vector_cpus: CpuList::default(),
+            rest: None,
+            queue: 4096,
+            backend: SigningBackend::Auto,
+            profile: None,
+            clock: Clock::default(),
+        }
+    }
+}

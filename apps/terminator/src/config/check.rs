@@ -1,0 +1,138 @@
+//! What holds between keys, which the types cannot say.
+
+use std::time::Duration;
+
+use widelane_batching::Placement;
+
+use super::fault::Fault;
+use super::listener::{LONGEST_ROTATION, Listener};
+use super::process::Config;
+
+/// What holds between keys, which the types cannot say.
+pub(super) fn check(config: &Config) -> Result<(), Fault> {
+    if config.listeners.is_empty() {
+        return Err(Fault::new(
+            "listener",
+            "nothing to listen on",
+            "add a [[listener]] section, or use --listen, --cert, --key and --backend",
+        ));
+    }
+    if config.group.is_some() && config.user.is_none() {
+        return Err(Fault::new(
+            "group",
+            "a group without a user",
+            "set `user` as well",
+        ));
+    }
+    let batching = &config.batching;
+    if batching.placement == Placement::VectorCores && batching.vector_cpus.0.is_empty() {
+        return Err(Fault::new(
+            "batching.placement",
+            "vector cores need CPUs of their own",
+            "set `vector_cpus` (--vector-cpus), for example \"3\", or placement \"inline\"",
+        ));
+    }
+    let source = &config.limits.source;
+    for (key, prefix, most) in [
+        ("limits.source.ipv4_prefix", source.ipv4_prefix, 32),
+        ("limits.source.ipv6_prefix", source.ipv6_prefix, 128),
+    ] {
+        if !(1..=most).contains(&prefix) {
+            let problem = format!("{prefix} is not a length of a network's prefix");
+            return Err(Fault::new(key, problem, format!("set 1 to {most}")));
+        }
+    }
+    for (key, value) in [
+        ("batching.queue", batching.queue),
+        ("limits.connections", config.limits.connections.unwrap_or(1)),
+        ("limits.handshakes", config.limits.handshakes),
+        ("limits.source.handshakes", source.handshakes.unwrap_or(1)),
+        (
+            "limits.source.connections_per_second",
+            source
+                .connections_per_second
+                .map_or(1, |rate| rate as usize),
+        ),
+    ] {
+        if value == 0 {
+            return Err(Fault::new(
+                key,
+                "0 would refuse everything",
+                "set at least 1",
+            ));
+        }
+    }
+    let mut seen = Vec::new();
+    for (index, listener) in config.listeners.iter().enumerate() {
+        check_listener(&format!("listener[{index}]"), listener)?;
+        for (place, address) in listener.listen.iter().enumerate() {
+            if address.port() != 0 && seen.contains(address) {
+                return Err(Fault::new(
+                    format!("listener[{index}].listen[{place}]"),
+                    format!("{address} is listed twice"),
+                    "keep it in one listener only",
+                ));
+            }
+            seen.push(*address);
+        }
+    }
+    Ok(())
+}
+
+fn check_listener(key: &str, listener: &Listener) -> Result<(), Fault> {
+    let fault = |name: &str, problem: &str, remedy: &str| {
+        Err(Fault::new(format!("{key}.{name}"), problem, remedy))
+    };
+    if listener.listen.is_empty() {
+        return fault("listen", "no address", "write listen = [\"0.0.0.0:443\"]");
+    }
+    if listener.certificates.is_empty() {
+        return fault(
+            "certificate",
+            "no certificate",
+            "add cert and key (--cert, --key)",
+        );
+    }
+    if listener.versions.is_empty() {
+        return fault(
+            "versions",
+            "no protocol version left",
+            "write [\"1.2\", \"1.3\"]",
+        );
+    }
+    if listener.tickets.count > MOST_TICKETS {
+        return fault(
+            "tickets.count",
+            "more tickets than any client keeps",
+            "set 0 to 16",
+        );
+    }
+    if !(Duration::from_secs(1)..=LONGEST_ROTATION).contains(&listener.tickets.rotation) {
+        return fault(
+            "tickets.rotation_seconds",
+            "out of range",
+            "set 1 to 21600 (six hours)",
+        );
+    }
+    if !(Duration::from_secs(1)..=LONGEST_SESSION).contains(&listener.tickets.session) {
+        return fault(
+            "tickets.session_seconds",
+            "out of range",
+            "set 1 to 604800 (a week)",
+        );
+    }
+    for (index, protocol) in listener.alpn.iter().enumerate() {
+        if protocol.is_empty() || protocol.len() > 255 {
+            return fault(
+                &format!("alpn[{index}]"),
+                "a protocol name has 1 to 255 bytes",
+                "write for example \"h2\" or \"http/1.1\"",
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The longest life of a ticket (RFC 8446, section 4.6.1).
+const LONGEST_SESSION: Duration = Duration::from_secs(7 * 24 * 3600);
+const MOST_TICKETS: usize = 16;

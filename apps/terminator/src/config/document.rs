@@ -1,0 +1,131 @@
+//! A configuration with its origin, so that a fault can name its place.
+
+use std::path::{Path, PathBuf};
+
+use widelane_batching::Clock;
+
+use super::check::check;
+use super::fault::Fault;
+use super::place::{key_at, line_at, line_of_key};
+use super::process::Config;
+
+/// A configuration together with where it came from, so that a fault can name its place.
+#[derive(Clone, Debug)]
+pub struct Document {
+    origin: Origin,
+    config: Config,
+}
+
+/// A configuration that cannot be used: where, what is wrong, what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {problem}; {remedy}")]
+pub struct ConfigError {
+    place: String,
+    problem: String,
+    remedy: String,
+}
+
+#[derive(Clone, Debug)]
+enum Origin {
+    Flags,
+    File { path: PathBuf, text: String },
+}
+
+impl Document {
+    /// Reads and checks a configuration file.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
+            place: path.display().to_string(),
+            problem: format!("cannot read the configuration: {error}"),
+            remedy: "give --config a readable TOML file".into(),
+        })?;
+        Self::parse(path, text)
+    }
+
+    /// Checks the text of a configuration file; `path` is only for messages.
+    pub fn parse(path: &Path, text: String) -> Result<Self, ConfigError> {
+        let config = toml::from_str(&text).map_err(|error| syntax(path, &text, &error))?;
+        let origin = Origin::File {
+            path: path.to_owned(),
+            text,
+        };
+        Self { origin, config }.checked()
+    }
+
+    /// Takes a configuration that was put together from command line flags or by a program.
+    pub fn from_flags(config: Config) -> Result<Self, ConfigError> {
+        Self {
+            origin: Origin::Flags,
+            config,
+        }
+        .checked()
+    }
+
+    /// Says what wide code does to the clock of this machine; without, it costs nothing.
+    pub fn set_clock(&mut self, clock: Clock) {
+        self.config.batching.clock = clock;
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Ties a fault to its file and line.
+    pub(crate) fn locate(&self, fault: Fault) -> ConfigError {
+        let place = match &self.origin {
+            Origin::Flags => format!("command line: {}", flag(&fault.key)),
+            Origin::File { path, text } => match line_of_key(text, &fault.key) {
+                Some(line) => format!("{}:{line}: {}", path.display(), fault.key),
+                None => format!("{}: {}", path.display(), fault.key),
+            },
+        };
+        ConfigError {
+            place,
+            problem: fault.problem,
+            remedy: fault.remedy,
+        }
+    }
+
+    fn checked(self) -> Result<Self, ConfigError> {
+        match check(&self.config) {
+            Ok(()) => Ok(self),
+            Err(fault) => Err(self.locate(fault)),
+        }
+    }
+}
+
+/// An error of the TOML reader, with file, line and key.
+fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
+    let file = path.display();
+    let place = match error.span() {
+        Some(span) => {
+            let line = line_at(text, span.start);
+            match key_at(text, &span) {
+                Some(key) => format!("{file}:{line}: {key}"),
+                None => format!("{file}:{line}"),
+            }
+        }
+        None => file.to_string(),
+    };
+    let remedy = "correct it; packaging/widelane.toml shows every key".into();
+    ConfigError {
+        place,
+        problem: error.message().trim().replace('\n', " "),
+        remedy,
+    }
+}
+
+/// The command line flag that sets a key, for configurations that came from flags.
+fn flag(key: &str) -> &str {
+    match key.rsplit('.').next().unwrap_or(key) {
+        "cert" => "--cert",
+        "key" => "--key",
+        "backend" => "--backend",
+        "placement" | "vector_cpus" if key.starts_with("batching") => "--vector-cpus",
+        "certificate" => "--cert",
+        "listener" => "--listen",
+        last if last.starts_with("listen[") => "--listen",
+        _ => key,
+    }
+}

@@ -1,0 +1,198 @@
+//! What one listener has: addresses, backend, protocol, certificates.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::values::{Backend, seconds};
+
+/// One group of addresses with the same certificates and the same backend.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Listener {
+    /// Addresses to listen on.
+    pub listen: Vec<SocketAddr>,
+    /// Where the decrypted bytes go.
+    pub backend: Backend,
+    /// Send a PROXY protocol version 2 header to the backend.
+    #[serde(default)]
+    pub proxy_protocol: bool,
+    /// Application protocols, most wanted first. Empty: ALPN is not answered.
+    #[serde(default)]
+    pub alpn: Vec<String>,
+    /// Protocol versions.
+    #[serde(default = "both_versions")]
+    pub versions: Vec<TlsVersion>,
+    /// Cipher suites by IANA name, most wanted first. Empty: all, AES-128-GCM first.
+    #[serde(default)]
+    pub cipher_suites: Vec<String>,
+    /// Key exchange groups, most wanted first. Empty: all, the post-quantum hybrid first.
+    #[serde(default)]
+    pub groups: Vec<String>,
+    /// Whether clients are asked for a certificate, and whose are good.
+    #[serde(default)]
+    pub client_auth: Option<ClientAuth>,
+    /// Session resumption.
+    #[serde(default)]
+    pub tickets: Tickets,
+    /// Kinds of key, most wanted first, where several certificates are for the host that a client
+    /// names. Kinds that are not listed come after those that are.
+    #[serde(default = "usual_preference")]
+    pub certificate_preference: Vec<KeyKind>,
+    /// Certificates. Those with a name of the first one answer clients that name no host or an
+    /// unknown one.
+    #[serde(rename = "certificate", default)]
+    pub certificates: Vec<Certificate>,
+}
+
+/// Session resumption by tickets.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct Tickets {
+    /// TLS 1.3 tickets sent after a full handshake; 0 turns resumption off for both versions.
+    pub count: usize,
+    /// How long one ticket key encrypts; it decrypts for as long again. At most six hours.
+    #[serde(rename = "rotation_seconds", deserialize_with = "seconds")]
+    pub rotation: Duration,
+    /// How long after its full handshake a session can be resumed, however often its tickets are
+    /// renewed. At most a week.
+    #[serde(rename = "session_seconds", deserialize_with = "seconds")]
+    pub session: Duration,
+}
+
+/// A certificate chain and its key.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Certificate {
+    /// PEM file with the chain, leaf first.
+    pub cert: PathBuf,
+    /// PEM file with the private key.
+    pub key: PathBuf,
+    /// Host names it answers for. Empty: those in the certificate.
+    #[serde(default)]
+    pub names: Vec<String>,
+}
+
+/// Client certificates.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct ClientAuth {
+    /// Whether a client may come without one.
+    pub mode: ClientAuthMode,
+    /// PEM file of the authorities that sign them.
+    pub ca: PathBuf,
+    /// PEM file of revocation lists. If there is one, every authority of a client's chain needs its
+    /// list in it, and a list past its next update refuses all clients of that authority.
+    #[serde(default)]
+    pub crl: Option<PathBuf>,
+}
+
+/// Whether a client may come without a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientAuthMode {
+    /// It may; a certificate that it shows must be good.
+    Optional,
+    /// No connection without a good one.
+    Required,
+}
+
+/// A kind of private key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeyKind {
+    /// ECDSA on P-256, P-384 or P-521.
+    Ecdsa,
+    /// Ed25519.
+    Ed25519,
+    /// RSA.
+    Rsa,
+    /// ML-DSA-44, -65 or -87.
+    MlDsa,
+}
+
+/// A TLS protocol version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum TlsVersion {
+    /// TLS 1.2
+    #[serde(rename = "1.2")]
+    Tls12,
+    /// TLS 1.3
+    #[serde(rename = "1.3")]
+    Tls13,
+}
+
+impl Listener {
+    /// A listener with default policy and no certificate yet.
+    pub fn new(listen: Vec<SocketAddr>, backend: Backend) -> Self {
+        Self {
+            listen,
+            backend,
+            proxy_protocol: false,
+            alpn: Vec::new(),
+            versions: both_versions(),
+            cipher_suites: Vec::new(),
+            groups: Vec::new(),
+            client_auth: None,
+            tickets: Tickets::default(),
+            certificate_preference: usual_preference(),
+            certificates: Vec::new(),
+        }
+    }
+}
+
+impl ClientAuth {
+    /// Certificates signed by an authority of the file `ca`.
+    pub fn new(mode: ClientAuthMode, ca: impl Into<PathBuf>) -> Self {
+        Self {
+            mode,
+            ca: ca.into(),
+            crl: None,
+        }
+    }
+}
+
+impl Certificate {
+    /// A certificate for the names that it contains.
+    pub fn new(cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        Self {
+            cert: cert.into(),
+            key: key.into(),
+            names: Vec::new(),
+        }
+    }
+}
+
+impl Default for Tickets {
+    fn default() -> Self {
+        Self {
+            count: 2,
+            rotation: LONGEST_ROTATION,
+            session: Duration::from_secs(24 * 3600),
+        }
+    }
+}
+
+pub(super) fn both_versions() -> Vec<TlsVersion> {
+    vec![TlsVersion::Tls12, TlsVersion::Tls13]
+}
+
+/// ECDSA first: every client of today verifies it, and it is the shortest and cheapest. ML-DSA
+/// last: it adds ten kilobytes and more to a handshake, for which the operator should ask.
+pub(super) fn usual_preference() -> Vec<KeyKind> {
+    vec![
+        KeyKind::Ecdsa,
+        KeyKind::Ed25519,
+        KeyKind::Rsa,
+        KeyKind::MlDsa,
+    ]
+}
+
+/// The ticketer of rustls changes its own keys after six hours; ours can only do so earlier.
+pub(super) const LONGEST_ROTATION: Duration = Duration::from_secs(6 * 3600);

@@ -1,0 +1,24 @@
+//! What the operator wrote: the TOML file, its defaults and its errors.
+//!
+//! Everything here is text and plain values; files that the configuration names are opened
+//! elsewhere (`material`). A fault is reported as *file, line, key, what is wrong, what to do*.
+
+mod batching;
+mod check;
+mod document;
+mod fault;
+mod listener;
+mod place;
+mod process;
+#[cfg(test)]
+mod tests;
+mod values;
+
+pub use batching::{Batching, SigningBackend};
+pub use document::{ConfigError, Document};
+pub(crate) use fault::Fault;
+pub use listener::{
+    Certificate, ClientAuth, ClientAuthMode, KeyKind, Listener, Tickets, TlsVersion,
+};
+pub use process::{Config, Drain, Limits, Metrics, PerSource};
+pub use values::{Backend, CpuList};

@@ -1,0 +1,221 @@
+//! What is read from files and flags, and how faults are named.
+
+use std::path::Path;
+use std::time::Duration;
+
+use widelane_crypto::chacha20poly1305::{Choice, Form};
+
+use super::listener::both_versions;
+use super::*;
+
+fn error(text: &str) -> String {
+    match Document::parse(Path::new("w.toml"), text.into()) {
+        Ok(_) => panic!("accepted: {text}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+const GOOD: &str = r#"
+[[listener]]
+listen = ["127.0.0.1:8443"]
+backend = "unix:/run/app.sock"
+[[listener.certificate]]
+cert = "a.pem"
+key = "a.key"
+"#;
+
+#[test]
+fn defaults_fill_what_is_not_written() {
+    let document = Document::parse(Path::new("w.toml"), GOOD.into()).unwrap();
+    let listener = &document.config().listeners[0];
+    assert_eq!(listener.versions, both_versions());
+    assert_eq!(listener.backend, Backend::Unix("/run/app.sock".into()));
+    assert!(document.config().batching.enabled);
+    assert_eq!(document.config().limits, Limits::default());
+}
+
+#[test]
+fn the_example_in_packaging_is_accepted() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/widelane.toml");
+    let document = Document::read(&path).unwrap();
+    assert!(!document.config().listeners.is_empty());
+}
+
+#[test]
+fn an_unknown_key_is_named_with_its_line() {
+    let message = error(&GOOD.replace("backend =", "backedn ="));
+    assert!(
+        message.starts_with("w.toml:4: listener[0].backedn: "),
+        "{message}"
+    );
+    assert!(message.contains("unknown field `backedn`"), "{message}");
+}
+
+#[test]
+fn a_bad_value_is_named_with_line_key_and_remedy() {
+    let message = error(&GOOD.replace("unix:/run/app.sock", "localhost:80"));
+    assert!(
+        message.starts_with("w.toml:4: listener[0].backend: "),
+        "{message}"
+    );
+    assert!(message.contains("127.0.0.1:8080"), "{message}");
+}
+
+#[test]
+fn faults_between_keys_name_their_line() {
+    let message = error(&GOOD.replace("[[listener.", "versions = []\n[[listener."));
+    assert!(
+        message.starts_with("w.toml:5: listener[0].versions: "),
+        "{message}"
+    );
+
+    let message = error(&format!("[limits]\nconnections = 0\n{GOOD}"));
+    assert!(
+        message.starts_with("w.toml:2: limits.connections: "),
+        "{message}"
+    );
+
+    let twice = GOOD.replace("\"127.0.0.1:8443\"", "\"127.0.0.1:1\",\n\"127.0.0.1:1\"");
+    let message = error(&twice);
+    assert!(
+        message.starts_with("w.toml:4: listener[0].listen[1]: "),
+        "{message}"
+    );
+}
+
+#[test]
+fn client_certificates_need_an_authority_and_a_mode() {
+    let with = |value: &str| {
+        let key = format!("client_auth = {value}\n[[listener.");
+        GOOD.replace("[[listener.", &key)
+    };
+    let text = with(r#"{ ca = "ca.pem", mode = "required" }"#);
+    let document = Document::parse(Path::new("w.toml"), text).unwrap();
+    assert_eq!(
+        document.config().listeners[0].client_auth,
+        Some(ClientAuth::new(ClientAuthMode::Required, "ca.pem"))
+    );
+    for (wrong, what) in [
+        (r#"{ mode = "required" }"#, "missing field `ca`"),
+        (r#"{ ca = "ca.pem" }"#, "missing field `mode`"),
+        (
+            r#"{ ca = "ca.pem", mode = "maybe" }"#,
+            "unknown variant `maybe`",
+        ),
+    ] {
+        let message = error(&with(wrong));
+        assert!(
+            message.starts_with("w.toml:5: listener[0].client_auth"),
+            "{message}"
+        );
+        assert!(message.contains(what), "{message}");
+    }
+}
+
+#[test]
+fn forms_of_chacha20poly1305_are_known_by_name() {
+    let text = format!("chacha20poly1305 = \"256-light\"\n{GOOD}");
+    let document = Document::parse(Path::new("w.toml"), text).unwrap();
+    let form = document.config().chacha20poly1305;
+    assert_eq!(form, Choice::Exactly(Form::Ymm256Light));
+    let message = error(&format!("chacha20poly1305 = \"1024\"\n{GOOD}"));
+    assert!(
+        message.starts_with("w.toml:1: chacha20poly1305"),
+        "{message}"
+    );
+    assert!(
+        message.contains("512-ifma, 512, 256, 256-light"),
+        "{message}"
+    );
+}
+
+#[test]
+fn seconds_may_be_fractions_but_not_nothing() {
+    let text = format!("[limits]\nidle_seconds = 0.5\n{GOOD}");
+    let document = Document::parse(Path::new("w.toml"), text).unwrap();
+    assert_eq!(document.config().limits.idle, Duration::from_millis(500));
+    for wrong in ["0", "-1", "nan", "inf", "1e30", "\"5\""] {
+        let message = error(&format!("[limits]\nidle_seconds = {wrong}\n{GOOD}"));
+        assert!(message.contains("seconds"), "{message}");
+        assert!(message.starts_with("w.toml:2: limits"), "{message}");
+    }
+}
+
+#[test]
+fn the_age_of_a_session_is_limited_to_what_a_ticket_may_live() {
+    let with = |seconds: &str| {
+        let table = format!("[listener.tickets]\nsession_seconds = {seconds}\n[[listener.");
+        GOOD.replace("[[listener.", &table)
+    };
+    let day = Document::parse(Path::new("w.toml"), GOOD.into()).unwrap();
+    let day = day.config().listeners[0].tickets.session;
+    assert_eq!(day, Duration::from_secs(86_400));
+    let hour = Document::parse(Path::new("w.toml"), with("3600")).unwrap();
+    let hour = hour.config().listeners[0].tickets.session;
+    assert_eq!(hour, Duration::from_secs(3600));
+    for wrong in ["0.5", "604801"] {
+        let message = error(&with(wrong));
+        assert!(
+            message.starts_with("w.toml:6: listener[0].tickets.session_seconds: out of range"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn damaged_texts_get_one_line_that_names_the_file() {
+    let example = include_str!("../../../../packaging/widelane.toml");
+    // Every key set, so that more than comments is damaged.
+    let text: String = example
+        .lines()
+        .map(|line| match line.strip_prefix("# ") {
+            Some(code) if code.contains(" = ") => code,
+            _ => line,
+        })
+        .filter(|line| !line.starts_with('#') && !line.is_empty())
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    let mut refused = 0;
+    for place in 0..text.len() {
+        for damaged in [
+            text[..place].to_owned(),
+            format!("{}{}", &text[..place], &text[place + 1..]),
+            format!("{}\n{}", &text[..place], &text[place..]),
+            format!("{}]{}", &text[..place], &text[place + 1..]),
+        ] {
+            if let Err(error) = Document::parse(Path::new("w.toml"), damaged) {
+                let message = error.to_string();
+                assert!(message.starts_with("w.toml"), "{message}");
+                assert!(!message.contains('\n'), "{message}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > text.len(), "{refused} of {} places", text.len());
+}
+
+#[test]
+fn cpu_lists() {
+    assert_eq!("0,2, 4-6".parse(), Ok(CpuList(vec![0, 2, 4, 5, 6])));
+    assert_eq!("".parse(), Ok(CpuList(vec![])));
+    for wrong in ["a", "3-1", "1-", "-", "0-99999999999", "0-8191,0-8191"] {
+        assert!(wrong.parse::<CpuList>().is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn flags_are_named_as_flags() {
+    let listener = Listener::new(
+        vec!["127.0.0.1:1".parse().unwrap()],
+        Backend::Tcp("127.0.0.1:2".parse().unwrap()),
+    );
+    let config = Config {
+        listeners: vec![listener],
+        ..Config::default()
+    };
+    let message = Document::from_flags(config).unwrap_err().to_string();
+    assert!(
+        message.starts_with("command line: --cert: no certificate"),
+        "{message}"
+    );
+}

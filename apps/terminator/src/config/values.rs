@@ -1,0 +1,139 @@
+//! Single values as they are written: backends, lists of CPUs, seconds.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+use widelane_crypto::chacha20poly1305::Choice;
+
+/// Where the decrypted bytes go: `ADDR:PORT`, `unix:PATH`, or `unix:@NAME` for an abstract socket.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Backend {
+    /// A TCP address.
+    Tcp(SocketAddr),
+    /// A UNIX socket's path.
+    Unix(PathBuf),
+    /// A UNIX socket's name in the abstract namespace.
+    Abstract(String),
+}
+
+/// CPU numbers written as `0,2,4-7`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct CpuList(pub Vec<usize>);
+
+impl FromStr for Backend {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match path.strip_prefix('@') {
+                Some("") => Err("`unix:@` names no socket; write `unix:@NAME`".into()),
+                Some(name) => Ok(Self::Abstract(name.into())),
+                None if path.is_empty() => {
+                    Err("`unix:` names no socket; write `unix:/run/app.sock`".into())
+                }
+                None => Ok(Self::Unix(path.into())),
+            };
+        }
+        text.parse().map(Self::Tcp).map_err(|_| {
+            format!(
+                "`{text}` is no backend; write `127.0.0.1:8080`, `[::1]:8080` or `unix:/run/a.sock`"
+            )
+        })
+    }
+}
+
+impl TryFrom<String> for Backend {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Abstract(name) => write!(f, "unix:@{name}"),
+        }
+    }
+}
+
+impl FromStr for CpuList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |part: &str| format!("`{part}` is no CPU list; write `0,2,4-7`");
+        let mut cpus = Vec::new();
+        for part in text
+            .split(',')
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+        {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let first: usize = first.trim().parse().map_err(|_| wrong(part))?;
+            let last: usize = last.trim().parse().map_err(|_| wrong(part))?;
+            if first > last || last >= MOST_CPUS {
+                return Err(wrong(part));
+            }
+            cpus.extend(first..=last);
+            if cpus.len() > MOST_CPUS {
+                return Err(format!("more than {MOST_CPUS} CPUs listed; name each once"));
+            }
+        }
+        Ok(Self(cpus))
+    }
+}
+
+impl TryFrom<String> for CpuList {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+/// A form of ChaCha20-Poly1305 by its name.
+pub(super) fn choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choice, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(serde::de::Error::custom)
+}
+
+pub(super) fn optional_seconds<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Duration>, D::Error> {
+    seconds(deserializer).map(Some)
+}
+
+/// Whole or fractional seconds, more than none and at most a year.
+pub(super) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(
+        untagged,
+        expecting = "expected a number of seconds, for example 30 or 0.5"
+    )]
+    enum Number {
+        Whole(i64),
+        Fraction(f64),
+    }
+    let value = match Number::deserialize(deserializer)? {
+        Number::Whole(value) => value as f64,
+        Number::Fraction(value) => value,
+    };
+    if !(0.001..=31_536_000.0).contains(&value) {
+        return Err(serde::de::Error::custom(
+            "out of range, expected seconds between 0.001 and 31536000 (a year)",
+        ));
+    }
+    Ok(Duration::from_secs_f64(value))
+}
+
+/// Linux's own limit for a CPU number (`CONFIG_NR_CPUS` at its largest).
+const MOST_CPUS: usize = 8192;

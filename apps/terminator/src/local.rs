@@ -1,0 +1,60 @@
+//! What the connections of one worker share.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::Notify;
+
+use crate::signing::Signing;
+use crate::silent::Silent;
+use crate::stats::Stats;
+
+/// What the connections of one worker share, on its thread only.
+pub(crate) struct Local {
+    pub(crate) signing: Signing,
+    /// Bytes on their way from a backend to a client pass through here within one poll.
+    pub(crate) scratch: RefCell<Box<[u8]>>,
+    pub(crate) stats: Arc<Stats>,
+    /// Connections that have not sent anything yet.
+    pub(crate) silent: Rc<Silent>,
+    /// When this worker last said that a backend is missing: an outage must not flood the log.
+    pub(crate) complained: Cell<Option<Instant>>,
+    pub(crate) live: Cell<usize>,
+    pub(crate) emptied: Notify,
+    /// As many tasks as there were since memory was last given back.
+    pub(crate) peak: Cell<usize>,
+    /// Half of that many have ended.
+    pub(crate) shrunk: Notify,
+}
+
+/// A task that keeps its worker from ending.
+pub(crate) struct Alive(pub(crate) Rc<Local>);
+
+impl Alive {
+    pub(crate) fn new(local: &Rc<Local>) -> Self {
+        let live = local.live.get() + 1;
+        local.live.set(live);
+        local.peak.set(local.peak.get().max(live));
+        Self(local.clone())
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        let live = self.0.live.get() - 1;
+        self.0.live.set(live);
+        if live == 0 {
+            self.0.emptied.notify_one();
+        }
+        let peak = self.0.peak.get();
+        if peak >= MANY && live <= peak / 2 {
+            self.0.peak.set(live);
+            self.0.shrunk.notify_one();
+        }
+    }
+}
+
+/// Fewer connections leave too little memory to care about: 10 kB each.
+const MANY: usize = 128;

@@ -1,0 +1,522 @@
+//! Which sessions a client may resume: tickets, their keys, and what each resumption checks again.
+//!
+//! rustls puts a session into a ticket and accepts every ticket that decrypts. It verifies the
+//! client's certificate in the full handshake only, and renews the ticket at each resumption. So
+//! this module puts a layer between rustls and the ticket's encryption:
+//!
+//! 1. When a client shows its certificate, [`Noting`] keeps the chain in the connection's
+//!    [`Session`].
+//! 2. When rustls makes a ticket, [`Tickets`] adds the time of the full handshake and the place of
+//!    the chain, and encrypts all three.
+//! 3. When a client presents a ticket, `Tickets` refuses it if the full handshake is too long ago,
+//!    or if the site's verifier refuses the chain now.
+//!
+//! rustls treats a refused ticket like an unknown one: a full handshake follows, in which a client
+//! with a bad certificate gets its alert.
+//!
+//! rustls does not say for which connection it calls. So the `Session` of a connection is in a
+//! thread-local variable while rustls works for that connection ([`Session::enter`]).
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::future::pending;
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::{ArcSwapOption, Guard};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::aws_lc_rs::Ticketer;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{NoServerSessionStorage, ProducesTickets};
+use rustls::time_provider::TimeProvider;
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, HandshakeKind, ServerConfig, SignatureScheme,
+};
+use rustls_pki_types::{CertificateDer, UnixTime};
+use tokio::sync::watch;
+use zeroize::Zeroizing;
+
+use crate::config::ClientAuthMode;
+
+/// What one connection's handshake knows about its session. Small while that is nothing.
+#[derive(Default)]
+pub(crate) struct Session(Option<Box<Known>>);
+
+#[derive(Default)]
+struct Known {
+    /// From the last ticket that was accepted.
+    resumed: Option<Origin>,
+    /// The chain that the client has shown in this handshake.
+    shown: Vec<CertificateDer<'static>>,
+    /// Chains out of tickets that were verified for this connection.
+    verified: u8,
+}
+
+/// The full handshake that a session comes from.
+struct Origin {
+    /// When it was, in seconds since 1970.
+    began: u64,
+    /// The client's certificates, its own first. Empty: it showed none.
+    chain: Vec<CertificateDer<'static>>,
+}
+
+impl Session {
+    /// Runs a step of the connection's handshake, during which rustls may make and take tickets.
+    pub(crate) fn enter<T>(&mut self, step: impl FnOnce() -> T) -> T {
+        struct Leave<'a> {
+            session: &'a mut Session,
+            outer: Option<Session>,
+        }
+        impl Drop for Leave<'_> {
+            fn drop(&mut self) {
+                *self.session = CURRENT.replace(self.outer.take()).unwrap_or_default();
+            }
+        }
+        let outer = CURRENT.replace(Some(mem::take(self)));
+        let _leave = Leave {
+            session: self,
+            outer,
+        };
+        step()
+    }
+
+    /// Takes note of which kind of handshake it has become. A ticket that was good does not always
+    /// lead to a resumption: the client may ask for another host name.
+    pub(crate) fn settle(&mut self, kind: Option<HandshakeKind>) {
+        use HandshakeKind::{Full, FullWithHelloRetryRequest};
+        if let (Some(known), Some(Full | FullWithHelloRetryRequest)) = (&mut self.0, kind) {
+            known.resumed = None;
+        }
+    }
+
+    fn known(&mut self) -> &mut Known {
+        self.0.get_or_insert_default()
+    }
+
+    /// What a ticket made now must say about the session's full handshake.
+    fn origin(&self, now: u64) -> (u64, &[CertificateDer<'static>]) {
+        match self.0.as_deref() {
+            None => (now, &[]),
+            Some(Known {
+                resumed: Some(origin),
+                ..
+            }) => (origin.began, &origin.chain),
+            Some(Known { shown, .. }) => (now, shown),
+        }
+    }
+}
+
+thread_local! {
+    static CURRENT: Cell<Option<Session>> = const { Cell::new(None) };
+}
+
+/// Runs `use_it` with the session of the connection that rustls works for. `None`: there is none.
+/// `use_it` must not suspend.
+fn current<T>(use_it: impl FnOnce(&mut Session) -> T) -> Option<T> {
+    let mut session = CURRENT.take()?;
+    let result = use_it(&mut session);
+    CURRENT.set(Some(session));
+    Some(result)
+}
+
+/// Makes and takes the tickets of one listener.
+#[derive(Debug)]
+pub(crate) struct Tickets {
+    keys: Arc<Keys>,
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    clock: Arc<dyn TimeProvider>,
+    /// How long after its full handshake a session can be resumed.
+    longest: Duration,
+}
+
+impl Tickets {
+    /// Lets clients of `config` resume sessions by tickets, and in no other way. `verifier` is the
+    /// one that `config` has inside [`Noting`].
+    pub(crate) fn install(
+        config: &mut ServerConfig,
+        keys: Arc<Keys>,
+        verifier: Option<Arc<dyn ClientCertVerifier>>,
+        longest: Duration,
+    ) {
+        config.ticketer = Arc::new(Self {
+            keys,
+            verifier,
+            clock: config.time_provider.clone(),
+            longest,
+        });
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+    }
+
+    /// Whether the client's certificates are still good.
+    fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> bool {
+        match (&self.verifier, chain.split_first()) {
+            (None, None) => true,
+            // The listener asked for a certificate when it made the ticket, and does not now.
+            (None, Some(_)) => false,
+            (Some(verifier), None) => !verifier.client_auth_mandatory(),
+            (Some(verifier), Some((own, others))) => {
+                // One ClientHello has room for many tickets, and a chain costs signatures.
+                let affordable = current(|session| {
+                    let verified = &mut session.known().verified;
+                    *verified += 1;
+                    *verified <= MOST_VERIFIED
+                });
+                affordable == Some(true) && verifier.verify_client_cert(own, others, now).is_ok()
+            }
+        }
+    }
+
+    fn seconds_left(&self, began: u64, now: u64) -> u64 {
+        self.longest
+            .as_secs()
+            .saturating_sub(now.saturating_sub(began))
+    }
+}
+
+impl ProducesTickets for Tickets {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    /// For the ticket that was just made. A client need not keep it for longer than it is good.
+    fn lifetime(&self) -> u32 {
+        let keys = 2 * self.keys.rotation.as_secs();
+        let session = self.clock.current_time().and_then(|now| {
+            let now = now.as_secs();
+            current(|session| self.seconds_left(session.origin(now).0, now))
+        });
+        u32::try_from(keys.min(session.unwrap_or(0))).unwrap_or(u32::MAX)
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        let now = self.clock.current_time()?.as_secs();
+        let kept = current(|session| {
+            let (began, chain) = session.origin(now);
+            Kept::encode(began, chain, plain)
+        });
+        self.keys.encrypt(&kept??, Instant::now())
+    }
+
+    fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        let kept = Zeroizing::new(self.keys.decrypt(ticket, Instant::now())?);
+        let kept = Kept::decode(&kept)?;
+        let now = self.clock.current_time()?;
+        if now.as_secs() < kept.began || self.seconds_left(kept.began, now.as_secs()) == 0 {
+            tracing::debug!("a session is not resumed: its full handshake is too long ago");
+            return None;
+        }
+        if !self.verify(&kept.chain, now) {
+            tracing::debug!("a session is not resumed: its client certificate is no longer good");
+            return None;
+        }
+        let origin = Origin {
+            began: kept.began,
+            chain: kept
+                .chain
+                .into_iter()
+                .map(CertificateDer::into_owned)
+                .collect(),
+        };
+        current(|session| session.known().resumed = Some(origin))?;
+        Some(kept.plain.to_vec())
+    }
+}
+
+/// A ticket's plaintext: the time of the full handshake (8 bytes), how many certificates follow
+/// (1 byte), place and length of each in rustls' part (4 bytes each), rustls' part.
+///
+/// rustls' part has the certificates already, in a form that is rustls' own. Only where they are is
+/// kept beside it, which says the same and does not double a ticket's size.
+struct Kept<'a> {
+    began: u64,
+    chain: Vec<CertificateDer<'a>>,
+    plain: &'a [u8],
+}
+
+impl<'a> Kept<'a> {
+    /// `None`: it would be too long for a ticket, or rustls' part does not have the certificates.
+    fn encode(
+        began: u64,
+        chain: &[CertificateDer<'_>],
+        plain: &[u8],
+    ) -> Option<Zeroizing<Vec<u8>>> {
+        let length = 9 + 8 * chain.len() + plain.len();
+        if length > LONGEST_PLAINTEXT {
+            return None;
+        }
+        let mut kept = Zeroizing::new(Vec::with_capacity(length));
+        kept.extend_from_slice(&began.to_be_bytes());
+        kept.push(u8::try_from(chain.len()).ok()?);
+        let mut end = 0;
+        for certificate in chain.iter().map(|certificate| &certificate[..]) {
+            if certificate.is_empty() {
+                return None;
+            }
+            let at = end
+                + plain[end..]
+                    .windows(certificate.len())
+                    .position(|window| window == certificate)?;
+            end = at + certificate.len();
+            for number in [at, certificate.len()] {
+                kept.extend_from_slice(&u32::try_from(number).ok()?.to_be_bytes());
+            }
+        }
+        kept.extend_from_slice(plain);
+        Some(kept)
+    }
+
+    fn decode(kept: &'a [u8]) -> Option<Self> {
+        let (began, kept) = kept.split_first_chunk()?;
+        let (&count, kept) = kept.split_first()?;
+        let (places, plain) = kept.split_at_checked(8 * usize::from(count))?;
+        let number = |bytes: &[u8]| {
+            let bytes = bytes.try_into().ok()?;
+            usize::try_from(u32::from_be_bytes(bytes)).ok()
+        };
+        let chain = places.chunks_exact(8).map(|place| {
+            let (at, length) = (number(&place[..4])?, number(&place[4..])?);
+            let certificate = plain.get(at..)?.get(..length)?;
+            Some(CertificateDer::from(certificate))
+        });
+        Some(Self {
+            began: u64::from_be_bytes(*began),
+            chain: chain.collect::<Option<_>>()?,
+            plain,
+        })
+    }
+}
+
+/// Verifies as the verifier inside does, and keeps what the client has shown for its tickets.
+#[derive(Debug)]
+pub(crate) struct Noting(pub(crate) Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for Noting {
+    fn offer_client_auth(&self) -> bool {
+        self.0.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.0.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        own: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.0.verify_client_cert(own, others, now)?;
+        let chain = std::iter::once(own).chain(others);
+        let chain = chain.map(|one| one.clone().into_owned()).collect();
+        current(|session| session.known().shown = chain);
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        self.0.requires_raw_public_keys()
+    }
+}
+
+/// Ticket keys that follow one another in time.
+///
+/// One encrypts for `rotation` and decrypts for as long again; then it is erased. That follows the
+/// clock, not the use: [`roll_in_time`] erases the keys of a listener without clients.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    rotation: Duration,
+    /// `None`: retired.
+    generation: ArcSwapOption<Generation>,
+    rolling: Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Generation {
+    /// Since when `current` encrypts.
+    since: Instant,
+    current: Arc<dyn ProducesTickets>,
+    previous: Option<Arc<dyn ProducesTickets>>,
+}
+
+impl Keys {
+    pub(crate) fn new(rotation: Duration, now: Instant) -> Result<Self, rustls::Error> {
+        let first = Generation {
+            since: now,
+            current: Ticketer::new()?,
+            previous: None,
+        };
+        Ok(Self {
+            rotation,
+            generation: ArcSwapOption::from_pointee(first),
+            rolling: Mutex::new(()),
+        })
+    }
+
+    /// Changes the keys if it is time to, and says when it will be the next time. `None`: never,
+    /// since they are retired.
+    pub(crate) fn roll(&self, now: Instant) -> Option<Instant> {
+        let _one_at_a_time = self.rolling.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = self.generation.load_full()?;
+        let age = now.saturating_duration_since(old.since);
+        if age < self.rotation {
+            return Some(old.since + self.rotation);
+        }
+        let Ok(current) = Ticketer::new() else {
+            // `in_force` refuses the old ones. No randomness now; there may be some in a moment.
+            return Some(now + RETRY);
+        };
+        // The old key's second half is over, too, if it was not rolled for so long.
+        let late = age >= 2 * self.rotation;
+        let since = if late { now } else { old.since + self.rotation };
+        self.generation.store(Some(Arc::new(Generation {
+            since,
+            current,
+            previous: (!late).then(|| old.current.clone()),
+        })));
+        Some(since + self.rotation)
+    }
+
+    /// Erases the keys for ever: their listener is gone or has new ones.
+    fn retire(&self) {
+        let _one_at_a_time = self.rolling.lock().unwrap_or_else(PoisonError::into_inner);
+        self.generation.store(None);
+    }
+
+    fn encrypt(&self, plain: &[u8], now: Instant) -> Option<Vec<u8>> {
+        (*self.in_force(now)).as_ref()?.current.encrypt(plain)
+    }
+
+    fn decrypt(&self, ticket: &[u8], now: Instant) -> Option<Vec<u8>> {
+        let generation = self.in_force(now);
+        let generation = (*generation).as_ref()?;
+        let previous = || generation.previous.as_ref()?.decrypt(ticket);
+        generation.current.decrypt(ticket).or_else(previous)
+    }
+
+    /// The keys of this moment, never older ones.
+    fn in_force(&self, now: Instant) -> Guard<Option<Arc<Generation>>> {
+        let fresh = |generation: &Option<Arc<Generation>>| {
+            let since = generation.as_ref().map(|one| one.since);
+            since.is_none_or(|since| now.saturating_duration_since(since) < self.rotation)
+        };
+        let generation = self.generation.load();
+        if fresh(&generation) {
+            return generation;
+        }
+        drop(generation);
+        self.roll(now);
+        let generation = self.generation.load();
+        if fresh(&generation) {
+            return generation;
+        }
+        Guard::from_inner(None)
+    }
+}
+
+/// The ticket keys of all listeners. They survive a reload so that clients can still resume.
+///
+/// Listeners do not share keys: a ticket of one listener is worthless at another one.
+#[derive(Debug, Default)]
+pub(crate) struct TicketKeys(HashMap<TicketScope, Arc<Keys>>);
+
+/// Who shares keys over time. Authorities and revocation lists do not belong to it, since each
+/// resumption is checked with those of its time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TicketScope {
+    /// The addresses of the listener, as text.
+    pub(crate) listener: String,
+    pub(crate) client_auth: Option<ClientAuthMode>,
+    pub(crate) rotation: Duration,
+}
+
+impl TicketKeys {
+    /// The keys of `scope`, out of `before` if it has them.
+    pub(crate) fn get(
+        &mut self,
+        scope: TicketScope,
+        before: &Self,
+    ) -> Result<Arc<Keys>, rustls::Error> {
+        let keys = match before.0.get(&scope) {
+            Some(keys) => keys.clone(),
+            None => Arc::new(Keys::new(scope.rotation, Instant::now())?),
+        };
+        self.0.insert(scope, keys.clone());
+        Ok(keys)
+    }
+
+    /// For [`roll_in_time`].
+    pub(crate) fn all(&self) -> Vec<Arc<Keys>> {
+        self.0.values().cloned().collect()
+    }
+
+    /// Erases the keys that `next` has not taken over.
+    pub(crate) fn retire_all_but(self, next: &Self) {
+        for (scope, keys) in self.0 {
+            let kept = next
+                .0
+                .get(&scope)
+                .is_some_and(|next| Arc::ptr_eq(next, &keys));
+            if !kept {
+                keys.retire();
+            }
+        }
+    }
+}
+
+/// Rolls all keys when it is time to, used or not. Never ends while there is a sender.
+pub(crate) async fn roll_in_time(mut keys: watch::Receiver<Vec<Arc<Keys>>>) {
+    loop {
+        let now = Instant::now();
+        let rolled: Vec<_> = keys
+            .borrow_and_update()
+            .iter()
+            .map(|keys| keys.roll(now))
+            .collect();
+        let next = rolled.into_iter().flatten().min();
+        let timer = async {
+            match next {
+                Some(next) => tokio::time::sleep_until(next.into()).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            changed = keys.changed() => if changed.is_err() { return },
+            () = timer => {}
+        }
+    }
+}
+
+/// Clients offer one or two tickets.
+const MOST_VERIFIED: u8 = 4;
+/// A ticket must fit into 65,535 bytes, and into a ClientHello with everything else in it.
+const LONGEST_PLAINTEXT: usize = 32 * 1024;
+const RETRY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! What the threads of a server share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwap;
+use rustls::ServerConfig;
+use tokio::sync::watch;
+
+use crate::config::{Backend, Limits};
+use crate::resumption::Keys;
+use crate::signing::SigningSource;
+use crate::sources::{SourceLimits, Sources};
+use crate::stats::Stats;
+
+/// What all threads of a server share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) stats: Vec<Arc<Stats>>,
+    pub(crate) signing: SigningSource,
+    pub(crate) reloads_ok: AtomicU64,
+    pub(crate) reloads_failed: AtomicU64,
+    pub(crate) connections: AtomicUsize,
+    pub(crate) handshakes: AtomicUsize,
+    pub(crate) sources: Sources,
+    /// Gives free memory of the calling thread back to the system.
+    pub(crate) give_back_memory: OnceLock<fn()>,
+    pub(crate) draining: AtomicBool,
+    /// Those in use, for the worker that rolls them.
+    pub(crate) ticket_keys: watch::Sender<Vec<Arc<Keys>>>,
+    certificates: ArcSwap<Vec<CertificateNote>>,
+}
+
+/// What is told about a certificate: its file, its names, when it expires.
+pub(crate) type CertificateNote = (String, String, i64);
+
+/// What new connections of one listener get. Replaced as a whole by a reload.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) tls: Arc<ServerConfig>,
+    pub(crate) backend: Backend,
+    pub(crate) proxy_protocol: bool,
+    pub(crate) limits: Limits,
+    /// `limits.connections`, or what stands for it.
+    pub(crate) most_connections: usize,
+    /// `limits.source`, with what stands for absent values.
+    pub(crate) source: SourceLimits,
+    pub(crate) certificates: Vec<CertificateNote>,
+}
+
+/// The place of one listening address, which outlives the sites that fill it.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) number: usize,
+    pub(crate) site: ArcSwap<Site>,
+}
+
+impl Shared {
+    pub(crate) fn new(workers: usize, signing: SigningSource) -> Self {
+        Self {
+            stats: (0..workers).map(|_| Arc::default()).collect(),
+            signing,
+            reloads_ok: AtomicU64::new(0),
+            reloads_failed: AtomicU64::new(0),
+            connections: AtomicUsize::new(0),
+            handshakes: AtomicUsize::new(0),
+            sources: Sources::new(),
+            give_back_memory: OnceLock::new(),
+            draining: AtomicBool::new(false),
+            ticket_keys: watch::Sender::default(),
+            certificates: ArcSwap::default(),
+        }
+    }
+
+    pub(crate) fn live_connections(&self) -> usize {
+        self.connections.load(Relaxed)
+    }
+
+    pub(crate) fn live_handshakes(&self) -> usize {
+        self.handshakes.load(Relaxed)
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Relaxed)
+    }
+
+    pub(crate) fn certificates(&self) -> Vec<CertificateNote> {
+        self.certificates.load().as_ref().clone()
+    }
+
+    pub(crate) fn note_certificates(&self, sites: &[Arc<Site>]) {
+        let mut notes: Vec<_> = sites
+            .iter()
+            .flat_map(|site| site.certificates.iter().cloned())
+            .collect();
+        // One file in several listeners is one series.
+        notes.sort();
+        notes.dedup_by(|one, other| one.0 == other.0);
+        self.certificates.store(Arc::new(notes));
+    }
+}
