@@ -1,18 +1,11 @@
 //! What follows from a profile, or from what is published about a machine.
 
-use crate::clocks::class_name;
+use crate::policy::clock;
 use crate::profile::{Penalty, Profile};
+use crate::subject::{Subject, deepest};
 use serde::Serialize;
+use widelane_batching::{Clock, Core, Placement, Width, place, width};
 use widelane_cpu::licence::{Class, Generation, Level, Range, Turbo};
-
-/// What the advice is about.
-#[derive(Clone, Copy, Debug)]
-pub enum Subject<'a> {
-    /// A machine that was measured.
-    Measured(&'a Profile),
-    /// A machine that is only known from published figures.
-    Published(&'a Turbo),
-}
 
 /// Advice, in words and for programs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -39,16 +32,6 @@ pub struct Advice {
     pub words: Vec<String>,
 }
 
-/// Where passes should run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Placement {
-    /// On the threads that submit.
-    Inline,
-    /// On cores of their own.
-    VectorCores,
-}
-
 /// Advice about a machine.
 pub fn advise(subject: Subject<'_>) -> Advice {
     match subject {
@@ -68,6 +51,9 @@ fn measured(profile: &Profile) -> Advice {
         )
     };
     let figures = Figures {
+        clock: clock(Subject::Measured(profile)),
+        // One of them would be a vector core.
+        others: profile.cpus.len().saturating_sub(1),
         machine: profile.machine.name.clone(),
         basis: match profile.quick {
             true => "measured here, in a hurry".to_owned(),
@@ -102,6 +88,9 @@ fn published(turbo: &Turbo) -> Advice {
         Some(transition.burst_cost(turbo.clock(Level::L0)?, turbo.clock(Level::L2)?))
     };
     Figures {
+        clock: clock(Subject::Published(turbo)),
+        // The row is about active cores; a machine has more.
+        others: turbo.cores as usize,
         machine: format!("{}, active cores: {}", turbo.cpu, turbo.cores),
         basis: format!("published: {}", turbo.source),
         heavy512: depth(Class::Heavy512),
@@ -112,24 +101,9 @@ fn published(turbo: &Turbo) -> Advice {
     .advice()
 }
 
-/// The deepest loss of a class on any number of cores; `None` if it was not measured, 0 if it could
-/// be noise.
-pub(crate) fn deepest(profile: &Profile, class: Class) -> Option<f64> {
-    let name = class_name(class);
-    if !profile.clocks.iter().any(|clock| clock.class == name) {
-        return None;
-    }
-    let depths = match profile.penalty() {
-        Penalty::Some(depths) => depths,
-        Penalty::None { .. } | Penalty::Unknown => Vec::new(),
-    };
-    let of_class = depths.iter().filter(|depth| depth.class == name);
-    Some(of_class.map(|depth| depth.depth.value).fold(0.0, f64::max))
-}
-
 /// What a burst of 512-bit heavy code costs by the measured edges.
 fn tail(profile: &Profile) -> Option<Range> {
-    let name = class_name(Class::Heavy512);
+    let name = Class::Heavy512.name();
     let edge = profile.transitions.iter().find(|edge| edge.class == name)?;
     let depth = 1.0 - edge.after;
     let cost = |stall: f64, tail: f64| stall + tail * depth;
@@ -142,6 +116,9 @@ fn tail(profile: &Profile) -> Option<Range> {
 
 /// What advice is made of: losses of clock as shares, by class.
 struct Figures {
+    clock: Clock,
+    /// Cores beside one vector core.
+    others: usize,
     machine: String,
     basis: String,
     heavy512: Option<f64>,
@@ -186,23 +163,35 @@ impl Figures {
                 }
             }
         }
-        // Twice the lanes at a clock that is lower by less than half are still ahead.
-        let worthwhile = |wide: f64, narrow: f64| 2.0 * (1.0 - wide) > 1.0 - narrow;
-        let heavy_width = if worthwhile(heavy512, heavy256) {
-            512
-        } else {
-            256
+        // `batching` decides, as it does for a server. On a core that runs only passes, the same work
+        // takes half as many passes in wide registers.
+        let placement = place(&self.clock, 1, self.others);
+        let time = |passes: f64, depth: f64| (passes * 1e6 / (1.0 - depth.min(0.99))) as u64;
+        let dedicated = Core {
+            dedicated: true,
+            since: Some(0),
         };
+        let (wide, narrow) = (time(1.0, heavy512), time(2.0, heavy256));
+        let heavy_width = match width(&self.clock, &dedicated, wide, narrow) {
+            Width::Wide => 512,
+            Width::Narrow => 256,
+        };
+        // There is no decision about code that does not multiply: the same rule.
+        let worthwhile = |wide: f64, narrow: f64| 2.0 * (1.0 - wide) > 1.0 - narrow;
         let light_width = if worthwhile(light512, 0.0) { 512 } else { 256 };
         let costs = penalty == Some(true);
-        let placement = match costs {
-            true => Placement::VectorCores,
-            false => Placement::Inline,
-        };
         // A core that spends the share s of its time on wide code of double speed, and the rest at
         // the lowered clock, gains s and loses (1 - s) times the depth.
         let share = (costs && heavy512 > 0.0).then(|| heavy512 / (1.0 + heavy512));
-        if let Some(share) = share {
+        if placement != Placement::VectorCores {
+            if costs {
+                words.push(
+                    "This machine has no CPU to spare for wide code: it runs on the threads that \
+                     submit it."
+                        .to_owned(),
+                );
+            }
+        } else if let Some(share) = share {
             words.push(format!(
                 "Run wide code on cores of its own, unless more than about {} of a core's time is \
                  wide code: there it gains more than the scalar code beside it loses.",
@@ -269,9 +258,24 @@ mod tests {
                 .any(|line| line.contains("32 % of the clock")),
             "{advice:?}"
         );
-        // The same figures, if somebody had measured them.
+        // The same figures, as if they were measured.
         let measured = advise(Subject::Measured(&profile(2.8, 1.9)));
         assert_eq!(measured.placement, Placement::VectorCores);
+    }
+
+    /// As `serve` decides there, and never against it.
+    #[test]
+    fn a_machine_with_one_cpu_has_none_to_spare() {
+        let mut lowered = profile(2.8, 1.9);
+        lowered.cpus = vec![0];
+        let advice = advise(Subject::Measured(&lowered));
+        assert_eq!(
+            (advice.penalty, advice.placement),
+            (Some(true), Placement::Inline)
+        );
+        let words = advice.words.join("\n");
+        assert!(words.contains("no CPU to spare"), "{words}");
+        assert!(!words.contains("cores of its own"), "{words}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use widelane_cpu::licence::Class;
 /// What was found for one class on a number of cores at once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Clock {
-    /// The class, as [`class_name`] spells it.
+    /// The class, as [`Class::name`] spells it.
     pub class: String,
     /// Cores that ran it at once.
     pub cores: usize,
@@ -37,18 +37,6 @@ pub(crate) struct Schedule {
     pub(crate) slot: Duration,
     /// Whether to measure on numbers of cores between one and all.
     pub(crate) between: bool,
-}
-
-/// The spelling of a class in profiles and tables.
-pub fn class_name(class: Class) -> &'static str {
-    match class {
-        Class::Scalar => "scalar",
-        Class::Vector128 => "128",
-        Class::Light256 => "256-light",
-        Class::Heavy256 => "256-heavy",
-        Class::Light512 => "512-light",
-        Class::Heavy512 => "512-heavy",
-    }
 }
 
 /// Measures every class that runs here on one, two, four … and all of `cpus` at once (or on one and
@@ -94,7 +82,7 @@ fn clocks_of(
             (Estimate::of(&ghz), Estimate::of(&ratios), share(&vanished))
         {
             found.push(Clock {
-                class: class_name(class).to_owned(),
+                class: class.name().to_owned(),
                 cores,
                 ghz,
                 of_scalar,

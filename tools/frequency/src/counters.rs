@@ -1,6 +1,5 @@
 //! What counters this machine lets us read, and what they say; where it lets us not, why.
 
-use crate::clocks::class_name;
 use crate::estimate::median;
 use crate::machine::Machine;
 use crate::spin::{runs, spin, ticks};
@@ -183,7 +182,7 @@ fn ratios(
     let ratio = |(class, samples): &(Class, Vec<Vec<f64>>)| {
         let ratios = samples.iter().map(|sample| sample[of] / sample[to] * unit);
         let ratio = median(&ratios.collect::<Vec<_>>())?;
-        Some((class_name(*class).to_owned(), ratio))
+        Some((class.name().to_owned(), ratio))
     };
     samples.iter().filter_map(ratio).collect()
 }

@@ -4,7 +4,7 @@ use crate::estimate::Distribution;
 use crate::spin::ticks;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use widelane::{Config, Placement, Wide};
+use widelane::{Config, Form, Wide};
 use widelane_affinity::pin;
 
 /// The forms, by a closure that does nothing but look at the clock.
@@ -34,7 +34,7 @@ pub(crate) fn hand_over(from: usize, to: usize, hertz: f64, times: usize) -> Opt
         let cpus = vec![to];
         let spinning = calls(&pool(to, Duration::MAX)?, Duration::ZERO, times);
         let sleeping = calls(&pool(to, Duration::ZERO)?, UNTIL_ASLEEP, times / 4 + 1);
-        let migrating = Wide::new(Placement::Migrate { cpus }.into()).ok()?;
+        let migrating = Wide::new(Form::Migrate { cpus }.into()).ok()?;
         let migrations = calls(&migrating, Duration::ZERO, times / 4 + 1);
         Some(HandOver {
             spinning_ns: ns(&Call::until_it_runs, &spinning)?,
@@ -47,10 +47,10 @@ pub(crate) fn hand_over(from: usize, to: usize, hertz: f64, times: usize) -> Opt
 }
 
 fn pool(cpu: usize, vector_spin: Duration) -> Option<Wide> {
-    let placement = Placement::Pool { cpus: vec![cpu] };
+    let form = Form::Pool { cpus: vec![cpu] };
     let caller_spin = Duration::MAX;
     Wide::new(Config {
-        placement,
+        form,
         vector_spin,
         caller_spin,
     })

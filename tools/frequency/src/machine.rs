@@ -5,9 +5,10 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use crate::spin::ticks;
+use widelane_threads::cpu_info;
 
 /// What a profile depends on: on another processor or microcode it is stale.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// `GenuineIntel`, `AuthenticAMD` and so on.
     pub vendor: String,
@@ -28,19 +29,20 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This machine, as `/proc/cpuinfo` describes its first CPU.
+    /// This machine, as `/proc/cpuinfo` describes its first CPU. If that file cannot be read, the
+    /// machine is not [known](Self::is_known).
     pub fn here() -> Self {
         Self::from_cpuinfo(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
     }
 
+    /// Whether the kernel says enough to tell this machine from another one.
+    pub fn is_known(&self) -> bool {
+        !self.vendor.is_empty() && !self.name.is_empty() && self.cpus > 0
+    }
+
     fn from_cpuinfo(text: &str) -> Self {
-        let value = |name: &str| {
-            let line = text.lines().find_map(|line| {
-                let (key, value) = line.split_once(':')?;
-                (key.trim() == name).then(|| value.trim().to_owned())
-            });
-            line.unwrap_or_default()
-        };
+        let (first, cpus) = cpu_info(text).unwrap_or_default();
+        let value = |name: &str| first.get(name).cloned().unwrap_or_default();
         let number = |name| value(name).parse().unwrap_or(0);
         Self {
             vendor: value("vendor_id"),
@@ -49,10 +51,7 @@ impl Machine {
             stepping: number("stepping"),
             name: value("model name"),
             microcode: value("microcode"),
-            cpus: text
-                .lines()
-                .filter(|line| line.starts_with("processor"))
-                .count(),
+            cpus,
             virtual_machine: value("flags").split(' ').any(|flag| flag == "hypervisor"),
         }
     }
@@ -99,6 +98,9 @@ mod tests {
         );
         assert_eq!((machine.cpus, machine.virtual_machine), (2, true));
         assert!(machine.name.contains("6130") && machine.microcode == "0x2007006");
-        assert_eq!(Machine::from_cpuinfo("").cpus, 0);
+        assert!(machine.is_known());
+        let nothing = Machine::from_cpuinfo("");
+        assert_eq!(nothing.cpus, 0);
+        assert!(!nothing.is_known());
     }
 }

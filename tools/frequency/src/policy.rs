@@ -1,69 +1,68 @@
 //! A profile, or what is published about a machine, as the engine's policy wants it.
 
-use crate::advice::{Subject, deepest};
-use crate::clocks::class_name;
 use crate::profile::Profile;
-use widelane::Placement;
-use widelane_batching::{Clock, Form, Moves, Toll, form};
+use crate::subject::{Subject, deepest};
+use widelane::Form;
+use widelane_batching::{self as batching, Clock, ClockPenalty, TransferCosts};
 use widelane_cpu::licence::{Class, Level, Turbo};
 
 /// What wide code does to the clock, for the engine. What was not measured, or is not published,
 /// counts as free; so does what could be noise.
 pub fn clock(subject: Subject<'_>) -> Clock {
-    let toll = |class| match subject {
+    let penalty = |class| match subject {
         Subject::Measured(profile) => measured(profile, class),
         Subject::Published(turbo) => published(turbo, class),
     };
     Clock {
-        wide: toll(Class::Heavy512).unwrap_or_default(),
-        narrow: toll(Class::Heavy256).unwrap_or_default(),
+        wide: penalty(Class::Heavy512).unwrap_or_default(),
+        narrow: penalty(Class::Heavy256).unwrap_or_default(),
     }
 }
 
 /// Where `widelane::run_wide` should run calls, with `cpus` for vector cores: the text of this is
 /// what its environment variable takes.
-pub fn run_wide(profile: &Profile, cpus: Vec<usize>) -> Placement {
+pub fn run_wide(profile: &Profile, cpus: Vec<usize>) -> Form {
     let others = profile.cpus.iter().filter(|cpu| !cpus.contains(cpu));
     let clock = clock(Subject::Measured(profile));
-    match form(&clock, cpus.len(), others.count(), &moves(profile)) {
-        Form::InPlace => Placement::Inline,
-        Form::Pool => Placement::Pool { cpus },
-        Form::Migration => Placement::Migrate { cpus },
+    match batching::form(&clock, cpus.len(), others.count(), &transfer_costs(profile)) {
+        batching::Form::Inline => Form::Inline,
+        batching::Form::Pool => Form::Pool { cpus },
+        batching::Form::Migrate => Form::Migrate { cpus },
     }
 }
 
-fn moves(profile: &Profile) -> Moves {
+fn transfer_costs(profile: &Profile) -> TransferCosts {
     let Some(ways) = &profile.hand_over else {
-        return Moves::default();
+        return TransferCosts::default();
     };
     // The measured calls are of a thread that looks for them; one that sleeps is to be woken first.
     let pool = ways.sleeping_ns.p50 + (ways.pool_call_ns.p50 - ways.spinning_ns.p50).max(0.0);
-    Moves {
+    TransferCosts {
         pool: Some(pool as u64),
-        migration: Some(ways.migration_ns.p50 as u64),
+        migrate: Some(ways.migration_ns.p50 as u64),
     }
 }
 
-fn measured(profile: &Profile, class: Class) -> Option<Toll> {
+fn measured(profile: &Profile, class: Class) -> Option<ClockPenalty> {
     let depth = deepest(profile, class).filter(|depth| *depth > 0.0)?;
-    let name = class_name(class);
+    let name = class.name();
     let edge = profile.transitions.iter().find(|edge| edge.class == name);
     // What the machine does anyhow is not the edge's doing.
     let stall = edge.map_or(0.0, |edge| edge.stall_us.p50 - edge.control_us.p50);
     let tail = edge.and_then(|edge| edge.tail_us);
-    Some(Toll {
+    Some(ClockPenalty {
         depth,
         stall: nanoseconds(stall),
         tail: tail.map_or(0, |tail| nanoseconds(tail.p50)),
     })
 }
 
-fn published(turbo: &Turbo, class: Class) -> Option<Toll> {
+fn published(turbo: &Turbo, class: Class) -> Option<ClockPenalty> {
     let level = turbo.generation.level(class)?;
     let lowered = turbo.clock(level)? / turbo.clock(Level::L0)?;
     let edge = turbo.generation.transition(level).unwrap_or_default();
     let middle = |range: widelane_cpu::licence::Range| f64::midpoint(range.low, range.high);
-    Some(Toll {
+    Some(ClockPenalty {
         depth: (1.0 - lowered).max(0.0),
         stall: nanoseconds(middle(edge.down_us) + middle(edge.up_us)),
         tail: nanoseconds(middle(edge.tail_us)),
@@ -82,14 +81,14 @@ mod tests {
     use crate::handover::HandOver;
     use crate::profile::tests::profile;
     use crate::transitions::Transition;
-    use widelane_batching::{Place, place};
+    use widelane_batching::{Placement, place};
     use widelane_cpu::licence::turbo_of;
 
     #[test]
     fn calls_go_to_a_vector_core_where_that_is_cheaper_than_what_they_leave_behind() {
         let always = |value: f64| Distribution::of(&[value]).unwrap();
         let mut slow = profile(2.8, 1.9);
-        assert_eq!(run_wide(&slow, vec![1]), Placement::Inline, "not measured");
+        assert_eq!(run_wide(&slow, vec![1]), Form::Inline, "not measured");
         slow.hand_over = Some(HandOver {
             spinning_ns: always(900.0),
             sleeping_ns: always(23_000.0),
@@ -104,14 +103,14 @@ mod tests {
             tail_us: Some(always(670.0)),
         }];
         assert_eq!(run_wide(&slow, vec![1]).to_string(), "pool:1");
-        assert_eq!(run_wide(&slow, vec![0, 1]), Placement::Inline, "no other");
+        assert_eq!(run_wide(&slow, vec![0, 1]), Form::Inline, "no other");
         slow.hand_over.as_mut().unwrap().sleeping_ns = always(90_000.0);
         assert_eq!(run_wide(&slow, vec![1]).to_string(), "migrate:1");
         let free = Profile {
             clocks: profile(3.7, 3.69).clocks,
             ..slow
         };
-        assert_eq!(run_wide(&free, vec![1]), Placement::Inline);
+        assert_eq!(run_wide(&free, vec![1]), Form::Inline);
     }
 
     #[test]
@@ -125,8 +124,8 @@ mod tests {
             "{gold:?}"
         );
         assert_eq!(gold.wide.tail, 670_000);
-        assert_eq!(place(&gold, 1, 1), Place::VectorCores);
-        // The same figures, if somebody had measured them.
+        assert_eq!(place(&gold, 1, 1), Placement::VectorCores);
+        // The same figures, as if they were measured.
         let measured = clock(Subject::Measured(&profile(2.8, 1.9)));
         assert!((measured.wide.depth - gold.wide.depth).abs() < 0.02);
     }

@@ -1,6 +1,6 @@
 //! The profile of a machine: made by measuring, kept as JSON, stale on another processor.
 
-use crate::clocks::{Clock, Schedule, class_name, clocks};
+use crate::clocks::{Clock, Schedule, clocks};
 use crate::counters::{Counter, counters};
 use crate::estimate::{Distribution, Estimate};
 use crate::handover::{HandOver, hand_over};
@@ -10,9 +10,11 @@ use crate::transitions::{Transition, transitions};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tempfile::NamedTempFile;
 use widelane_cpu::licence::Class;
 
 /// What was measured on one machine.
@@ -82,6 +84,12 @@ pub enum Stale {
 /// Why a profile could not be read or kept.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
+    /// The machine has no name.
+    #[error(
+        "/proc/cpuinfo does not describe the CPU, so that this profile could be taken for that of \
+         another machine; mount /proc and measure again"
+    )]
+    NoMachine,
     /// The file could not be read or written.
     #[error("{}: {cause}", path.display())]
     File {
@@ -190,11 +198,7 @@ impl Profile {
             let rising = [0.0, d.p5, d.p50, d.p95, d.p99, d.max, LONGEST_TIME];
             d.count > 0 && rising.is_sorted()
         };
-        let class = |name: &str| {
-            Class::ALL
-                .into_iter()
-                .any(|class| class_name(class) == name)
-        };
+        let class = |name: &str| Class::named(name).is_some();
 
         let lists = [
             self.clocks.len(),
@@ -263,44 +267,39 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// When the file cannot be written.
+    /// When the file cannot be written, or this machine could not be told from another one.
     pub fn save(&self, path: &Path) -> Result<(), ProfileError> {
+        if !self.machine.is_known() {
+            return Err(ProfileError::NoMachine);
+        }
         let failed = |cause| ProfileError::File {
             path: path.to_owned(),
             cause,
         };
         let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))?;
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(failed)?;
-        }
-        let mut draft = path.as_os_str().to_owned();
-        draft.push(format!(".{}", std::process::id()));
-        let draft = PathBuf::from(draft);
-        let written = fs::write(&draft, text).and_then(|()| fs::rename(&draft, path));
-        if written.is_err() {
-            let _ = fs::remove_file(&draft);
-        }
-        written.map_err(failed)
-    }
-
-    /// Where profiles are kept unless somebody says otherwise: `/var/lib/widelane` for root, else
-    /// the user's state directory. `None` where there is none.
-    pub fn default_path() -> Option<PathBuf> {
-        let folder = if rustix::process::geteuid().is_root() {
-            PathBuf::from("/var/lib")
-        } else {
-            let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-            let home = || set("HOME").map(|home| PathBuf::from(home).join(".local/state"));
-            set("XDG_STATE_HOME").map(PathBuf::from).or_else(home)?
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let folder = match folder.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => folder,
         };
-        Some(folder.join("widelane/profile.json"))
+        let write = || {
+            fs::create_dir_all(folder)?;
+            let mut draft = NamedTempFile::new_in(folder)?;
+            draft.write_all(text.as_bytes())?;
+            // Services read what root has measured, whatever root's umask is.
+            let mode = fs::Permissions::from_mode(0o644);
+            draft.as_file().set_permissions(mode)?;
+            draft.persist(path)?;
+            Ok(())
+        };
+        write().map_err(failed)
     }
 
     /// Why this profile does not hold on `machine`; `None` if it does.
     pub fn stale(&self, machine: &Machine) -> Option<Stale> {
         if self.format != FORMAT {
             Some(Stale::Format)
-        } else if self.machine != *machine {
+        } else if self.machine != *machine || !machine.is_known() {
             Some(Stale::Machine)
         } else {
             None
@@ -472,6 +471,33 @@ pub(crate) mod tests {
             .unwrap_err()
             .to_string();
         assert!(endless.contains("longer than"), "{endless}");
+    }
+
+    #[test]
+    fn a_profile_without_a_machine_is_neither_kept_nor_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("profile.json");
+        let mut nameless = profile(2.8, 1.9);
+        nameless.machine = Machine::default();
+        assert!(matches!(nameless.save(&path), Err(ProfileError::NoMachine)));
+        assert!(!path.exists());
+        assert_eq!(nameless.stale(&Machine::default()), Some(Stale::Machine));
+    }
+
+    /// Services read what root has measured.
+    #[test]
+    fn everybody_may_read_a_profile() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/profile.json");
+        let mut known = profile(2.8, 1.9);
+        known.machine.vendor = "GenuineIntel".to_owned();
+        known.machine.name = "a CPU".to_owned();
+        known.machine.cpus = 4;
+        known.save(&path).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o644);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+        assert_eq!(Profile::load(&path).unwrap(), known);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! is the clock's, or as many additions as the core takes, whose pace is what is left of the core.
 //! On the other runs each class in turn, or nothing, which is what paces are shares of.
 
-use crate::clocks::{Schedule, class_name, slot};
+use crate::clocks::{Schedule, slot};
 use crate::estimate::{Estimate, median};
 use crate::spin::{additions, runs, spin, ticks};
 use serde::{Deserialize, Serialize};
@@ -131,7 +131,7 @@ fn measure(
     };
     let beside = |(at, class): (usize, &Option<Class>)| {
         Some(Beside {
-            class: class_name((*class)?).to_owned(),
+            class: (*class)?.name().to_owned(),
             clock: shares(at, |pace| pace.0)?,
             throughput: shares(at, |pace| pace.1)?,
         })
@@ -181,7 +181,7 @@ mod tests {
             .map(|beside| beside.class.as_str())
             .collect();
         let here = Class::ALL.into_iter().filter(|&class| runs(class));
-        assert_eq!(classes, here.map(class_name).collect::<Vec<_>>());
+        assert_eq!(classes, here.map(Class::name).collect::<Vec<_>>());
         for beside in found.pace {
             for pace in [beside.clock, beside.throughput] {
                 assert!(pace.low > 0.0 && pace.contains(pace.value), "{pace:?}");

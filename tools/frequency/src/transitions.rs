@@ -5,7 +5,6 @@
 //! and then (an interrupt, the hypervisor) is found at any place; what belongs to the edge is found
 //! at the edge in most repetitions: hence distributions.
 
-use crate::clocks::class_name;
 use crate::estimate::{Distribution, median};
 use crate::spin::{ROUND_CYCLES, runs, spin, ticks};
 use serde::{Deserialize, Serialize};
@@ -118,7 +117,7 @@ fn summary(class: Class, edges: &[Edge]) -> Option<Transition> {
     let of = |value: fn(&Edge) -> f64| edges.iter().map(value).collect::<Vec<_>>();
     let after = median(&of(|edge| edge.after))?;
     Some(Transition {
-        class: class_name(class).to_owned(),
+        class: class.name().to_owned(),
         stall_us: Distribution::of(&of(|edge| edge.stall_us))?,
         control_us: Distribution::of(&of(|edge| edge.control_us))?,
         after,

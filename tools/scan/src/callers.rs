@@ -113,7 +113,7 @@ mod tests {
         assert!(callers.names(0x40, name(&[])).is_empty());
         assert!(
             callers.names(0x10, name(&[0x10])).is_empty(),
-            "nobody leads to it"
+            "no caller leads to it"
         );
     }
 

@@ -3,14 +3,13 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EndianSlice, LittleEndian, UnwindSection};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
 use object::{Architecture, Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
 use widelane_cpu::licence::{Class, Generation, Level};
+use widelane_threads::RegularFile;
 
 use crate::callers::References;
 use crate::classify::class;
@@ -99,7 +98,7 @@ pub enum ScanError {
         /// Its number.
         pid: u32,
     },
-    /// The process belongs to somebody else.
+    /// The process belongs to another user.
     #[error("process {pid} belongs to another user: run as that user or as root")]
     NotAllowed {
         /// Its number.
@@ -113,20 +112,11 @@ pub enum ScanError {
 ///
 /// When the file cannot be read, or is not a whole ELF file for x86-64.
 pub fn scan_file(path: &Path) -> Result<Image, ScanError> {
-    let read = |cause| ScanError::Read {
+    let data = RegularFile::named(path).and_then(|file| file.read(MOST_BYTES));
+    let data = data.map_err(|cause| ScanError::Read {
         path: path.to_owned(),
         cause,
-    };
-    let found = fs::metadata(path).map_err(read)?;
-    let refused = |why| Err(read(io::Error::other(why)));
-    if found.is_dir() {
-        return Err(read(io::ErrorKind::IsADirectory.into()));
-    } else if !found.is_file() {
-        return refused("it is a device, a pipe or a socket");
-    } else if found.len() > MOST_BYTES {
-        return refused("it is larger than 1 GiB");
-    }
-    let data = fs::read(path).map_err(read)?;
+    })?;
     scan_bytes(path, &data)
 }
 
@@ -399,8 +389,8 @@ const MARKS: [&[u8]; 2] = [b"for x86_64", b"for Intel"];
 const MOST_LABEL: usize = 200;
 /// Longer names are cut off.
 const MOST_NAME: usize = 1024;
-/// No file is larger that one would run.
-const MOST_BYTES: u64 = 1 << 30;
+/// Larger files are refused: no program or library has this size.
+pub(crate) const MOST_BYTES: u64 = 1 << 30;
 /// Each byte of a file may be looked at so often, on an average.
 const MOST_USES: usize = 4;
 
@@ -493,7 +483,7 @@ mod tests {
     #[test]
     fn a_nameless_function_has_the_label_beside_it() {
         let mut codes = Codes::default();
-        let text = b"\0\x90ChaCha20 for x86_64, by somebody\0\x90\x90";
+        let text = b"\0\x90ChaCha20 for x86_64, by its author\0\x90\x90";
         codes.add(0x1000, text);
         codes.add(0x8000, b"Poly1305 for x86_64");
         let labels = codes.labels();

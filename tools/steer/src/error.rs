@@ -18,10 +18,7 @@ pub enum SteerError {
         pid: i32,
     },
     /// The folder for the state file does not work.
-    #[error(
-        "{path}: {source}; another folder can be named with --state-dir",
-        path = .path.display()
-    )]
+    #[error("{path}: {source}", path = .path.display())]
     Folder {
         /// The folder, or a file in it.
         path: PathBuf,
@@ -30,15 +27,15 @@ pub enum SteerError {
     },
     /// Others could have written what is there.
     #[error(
-        "{path} belongs to somebody else or can be written by others, so that what it says cannot \
-         be trusted; name a folder of your own with --state-dir",
+        "{path} belongs to another user, or other users can write to it, so that its content cannot \
+         be trusted",
         path = .path.display()
     )]
     Untrusted {
         /// The folder.
         path: PathBuf,
     },
-    /// A state file that nobody of ours wrote.
+    /// A state file that this program did not write.
     #[error(
         "{path} is no state file: {source}; remove it, and look after affinities with taskset",
         path = .path.display()

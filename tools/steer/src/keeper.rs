@@ -1,11 +1,9 @@
 //! The folder with the state files, and the lock that lets one steerer at a time into a machine.
 
 use crate::error::SteerError;
-use crate::procfs;
 use crate::state::State;
+use crate::tasks;
 use rustix::fs::{FlockOperation, flock};
-use rustix::process::Uid;
-use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -16,12 +14,8 @@ use std::path::{Path, PathBuf};
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// `/run/widelane` for root; for others `$XDG_RUNTIME_DIR/widelane`, or without that
-    /// `/tmp/widelane-UID`.
-    pub fn usual() -> Self {
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR");
-        Self(usual(rustix::process::geteuid(), runtime.as_deref()))
-    }
+    /// That of root, whose steerer of the machine every other one looks for.
+    pub const ROOTS: &str = "/run/widelane";
 
     /// This folder.
     pub fn at(path: &Path) -> Self {
@@ -60,8 +54,8 @@ impl Folder {
         }
     }
 
-    /// The numbers of the processes that steer their own descendants now, which nobody else
-    /// should steer as well.
+    /// The numbers of the processes that steer their own descendants now, which no other
+    /// steerer should steer as well.
     pub(crate) fn steered_trees(&self) -> Vec<i32> {
         if self.check().is_err() {
             return Vec::new();
@@ -173,7 +167,9 @@ pub(crate) fn overruled() -> Option<i32> {
     if rustix::process::geteuid().is_root() {
         return None;
     }
-    let state = read(&Path::new(ROOTS).join(MACHINE)).ok().flatten()?;
+    let state = read(&Path::new(Folder::ROOTS).join(MACHINE))
+        .ok()
+        .flatten()?;
     owner(&state)
 }
 
@@ -192,25 +188,16 @@ pub(crate) fn read(path: &Path) -> Result<Option<State>, SteerError> {
         path: path.to_owned(),
         source,
     })?;
-    let boot = procfs::boot().map_err(failed)?;
+    let boot = tasks::boot().map_err(failed)?;
     Ok(Some(state).filter(|state| state.boot == boot))
 }
 
 /// The writer of a state file, if it still lives.
 pub(crate) fn owner(state: &State) -> Option<i32> {
-    let same = procfs::start_of(state.owner.tid) == Some(state.owner.start);
+    let same = tasks::start_of(state.owner.tid) == Some(state.owner.start);
     same.then_some(state.owner.tid)
 }
 
-fn usual(user: Uid, runtime: Option<&OsStr>) -> PathBuf {
-    match runtime.filter(|runtime| !runtime.is_empty()) {
-        _ if user.is_root() => PathBuf::from(ROOTS),
-        Some(runtime) => Path::new(runtime).join("widelane"),
-        None => PathBuf::from(format!("/tmp/widelane-{}", user.as_raw())),
-    }
-}
-
-const ROOTS: &str = "/run/widelane";
 const MACHINE: &str = "steer.state";
 const TREE: &str = "run-";
 
@@ -223,8 +210,8 @@ mod tests {
 
     fn state() -> State {
         State {
-            boot: procfs::boot().unwrap(),
-            owner: procfs::own_id().unwrap(),
+            boot: tasks::boot().unwrap(),
+            owner: tasks::own_id().unwrap(),
             records: Vec::new(),
         }
     }
@@ -251,17 +238,6 @@ mod tests {
     }
 
     #[test]
-    fn every_user_has_a_folder() {
-        let nobody = Uid::from_raw(NOBODY);
-        let runtime = Some(OsStr::new("/run/user/7"));
-        assert_eq!(usual(Uid::ROOT, runtime), Path::new("/run/widelane"));
-        assert_eq!(usual(nobody, runtime), Path::new("/run/user/7/widelane"));
-        for none in [None, Some(OsStr::new(""))] {
-            assert_eq!(usual(nobody, none), Path::new("/tmp/widelane-65534"));
-        }
-    }
-
-    #[test]
     fn a_file_is_no_folder_and_looking_makes_none() {
         let outer = tempfile::tempdir().unwrap();
         let inner = |name: &str| Folder::at(&outer.path().join(name));
@@ -281,7 +257,7 @@ mod tests {
         std::os::unix::fs::symlink(outer.path(), &link).unwrap();
         Folder::at(&link).prepare().unwrap();
         if let Err(error) = std::os::unix::fs::lchown(&link, Some(NOBODY), None) {
-            println!("SKIP: {error}: it takes root to have somebody else's link");
+            println!("SKIP: {error}: only root can make a link of another user");
             return;
         }
         let refused = Folder::at(&link).prepare();

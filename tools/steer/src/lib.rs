@@ -11,26 +11,30 @@
 
 #![forbid(unsafe_code)]
 
+mod cpusets;
 mod error;
+mod fairness;
 mod keeper;
 mod lineage;
+mod membership;
 mod policy;
-mod procfs;
 mod returning;
 mod sensor;
 mod session;
 mod state;
 mod steering;
+mod tasks;
 mod traced;
 
 pub use error::SteerError;
+pub use fairness::{GroupId, Groups};
 pub use keeper::Folder;
 pub use policy::{Limits, Place, Plan, Policy, Thread, ThreadId, Why};
-pub use procfs::Task;
 pub use returning::{Pauses, Returning};
 pub use sensor::{All, Either, Named, Sensor};
 pub use session::{Outcome, run, steer};
 pub use state::{BadState, Original, Record, State};
 pub use steering::{Event, Options, Scope, Steering, Summary, restore};
+pub use tasks::Task;
 pub use traced::Traced;
 pub use widelane_affinity::Cpus;

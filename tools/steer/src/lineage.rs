@@ -2,12 +2,12 @@
 //!
 //! A thread starts with the affinity of the thread that made it. The kernel does not say which one
 //! that was, so it is concluded: a new thread of a process was made by that process, a new process
-//! by its parent, or, if that is gone, by somebody of its session. If somebody there has just this
-//! affinity by his own choice, the new thread may have it from him, and is left alone.
+//! by its parent, or, if that is gone, by a process of its session. If a process there has just this
+//! affinity by its own choice, the new thread may have it from there, and is left alone.
 
 use crate::policy::ThreadId;
-use crate::procfs::Task;
 use crate::state::{Original, Record};
+use crate::tasks::Task;
 use std::collections::{HashMap, HashSet};
 use widelane_affinity::Cpus;
 
@@ -63,7 +63,7 @@ pub(crate) fn heirs(
 }
 
 /// What was given, by who may have passed it on. Of several originals the narrowest counts: rather
-/// leave a thread narrow than widen one that somebody had restricted.
+/// leave a thread narrow than widen one that its owner has restricted.
 #[derive(Default)]
 struct Given {
     by_process: HashMap<(i32, Cpus), (Original, Vec<Cpus>)>,

@@ -7,6 +7,7 @@
 //!
 //! Whatever it decides for a thread lies within what that thread is allowed, and is not empty.
 
+use crate::fairness::{GroupId, Groups};
 use crate::returning::{Pauses, Returning};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -27,12 +28,14 @@ pub struct ThreadId {
 pub struct Thread {
     /// Which.
     pub id: ThreadId,
-    /// Where it may run when nobody steers it.
+    /// Where it may run when it is not steered.
     pub allowed: Cpus,
     /// Whether it used wide registers.
     pub wide: bool,
     /// The share of the interval in which it ran or waited for a CPU, from 0 to 1.
     pub demand: f64,
+    /// The group in which it competes for CPUs.
+    pub group: GroupId,
 }
 
 /// What the user chose about vector cores.
@@ -95,7 +98,10 @@ pub struct Policy {
     limits: Limits,
     returning: Returning,
     threads: HashMap<ThreadId, History>,
-    /// What each side wants, in CPUs, smoothed over some intervals.
+    /// What all threads want, in CPUs, smoothed over some intervals.
+    demand: f64,
+    /// What each side is due of it: all that it wants, or what the kernel would let it have. No
+    /// user and no control group counts for more than its share, however many threads it has.
     wide_demand: f64,
     scalar_demand: f64,
     vector: Vec<Cpus>,
@@ -120,6 +126,7 @@ impl Policy {
             limits,
             returning,
             threads: HashMap::new(),
+            demand: 0.0,
             wide_demand: 0.0,
             scalar_demand: 0.0,
             vector: Vec::new(),
@@ -128,11 +135,18 @@ impl Policy {
         }
     }
 
-    /// Decides for the interval that begins at `now`. `cores` are the online cores, each with the
-    /// CPUs that are its hyperthreads; a thread's number must not occur twice.
-    pub fn decide(&mut self, now: Duration, threads: &[Thread], cores: &[Cpus]) -> Plan {
+    /// Decides for the interval that begins at `now`. `groups` are those of the threads, `cores` are
+    /// the online cores, each with the CPUs that are its hyperthreads; a thread's number must not
+    /// occur twice.
+    pub fn decide(
+        &mut self,
+        now: Duration,
+        threads: &[Thread],
+        groups: &Groups,
+        cores: &[Cpus],
+    ) -> Plan {
         let kept = self.remember(now, threads);
-        self.measure(threads, &kept);
+        self.measure(threads, &kept, groups, union(cores).count() as f64);
         let count = self.count(now, &kept, cores);
         self.choose(count, threads, &kept, cores);
         let vector = union(&self.vector);
@@ -188,14 +202,28 @@ impl Policy {
         threads.iter().map(side).collect()
     }
 
-    fn measure(&mut self, threads: &[Thread], kept: &[bool]) {
-        let (mut wide, mut scalar) = (0.0, 0.0);
+    fn measure(&mut self, threads: &[Thread], kept: &[bool], groups: &Groups, cpus: f64) {
+        let mut wide = vec![0.0; groups.count()];
+        let mut all = wide.clone();
         for (thread, &kept) in threads.iter().zip(kept) {
             let demand = thread.demand.clamp(0.0, 1.0);
-            *(if kept { &mut wide } else { &mut scalar }) += demand;
+            all[thread.group.at()] += demand;
+            if kept {
+                wide[thread.group.at()] += demand;
+            }
         }
-        self.wide_demand += SMOOTHING * (wide - self.wide_demand);
-        self.scalar_demand += SMOOTHING * (scalar - self.scalar_demand);
+        let due = groups.due(&all, cpus);
+        // Both sides of a group get an equal part of what they want.
+        let of_group = |((due, wide), all): ((&f64, &f64), &f64)| match *all > 0.0 {
+            true => due * wide / all,
+            false => 0.0,
+        };
+        let wide_due: f64 = due.iter().zip(&wide).zip(&all).map(of_group).sum();
+        let scalar_due = due.iter().sum::<f64>() - wide_due;
+        let smooth = |value: &mut f64, now: f64| *value += SMOOTHING * (now - *value);
+        smooth(&mut self.demand, all.iter().sum());
+        smooth(&mut self.wide_demand, wide_due);
+        smooth(&mut self.scalar_demand, scalar_due.max(0.0));
     }
 
     /// How many vector cores there shall be. More come at once, fewer after a while.
@@ -228,10 +256,10 @@ impl Policy {
     fn wanted(&self, wide: usize, cores: &[Cpus]) -> usize {
         let cpus = union(cores).count() as f64;
         let each = cpus / cores.len().max(1) as f64;
-        let both = self.wide_demand + self.scalar_demand;
-        if both <= cpus {
+        if self.demand <= cpus {
             ((self.wide_demand / FULL).min(wide as f64) / each).ceil() as usize
         } else {
+            let both = self.wide_demand + self.scalar_demand;
             (cpus * self.wide_demand / both / each).round() as usize
         }
     }
@@ -306,6 +334,7 @@ mod tests {
             allowed: cpus(allowed),
             wide,
             demand,
+            group: GroupId::ROOT,
         }
     }
 
@@ -314,9 +343,9 @@ mod tests {
     }
 
     fn settled(policy: &mut Policy, threads: &[Thread], cores: &[Cpus]) -> Plan {
-        let mut plan = policy.decide(Duration::ZERO, threads, cores);
+        let mut plan = policy.decide(Duration::ZERO, threads, &Groups::new(), cores);
         for step in 1..40 {
-            plan = policy.decide(TICK * step, threads, cores);
+            plan = policy.decide(TICK * step, threads, &Groups::new(), cores);
         }
         plan
     }
@@ -374,10 +403,16 @@ mod tests {
         let many = settled(&mut policy, &load(4), &cores);
         assert_eq!(many.vector.count(), 4);
         let at = TICK * 40;
-        assert_eq!(policy.decide(at, &load(1), &cores).vector.count(), 4);
-        let later = (1..20).map(|i| policy.decide(at + TICK * i, &load(1), &cores));
+        assert_eq!(
+            policy
+                .decide(at, &load(1), &Groups::new(), &cores)
+                .vector
+                .count(),
+            4
+        );
+        let later = (1..20).map(|i| policy.decide(at + TICK * i, &load(1), &Groups::new(), &cores));
         assert_eq!(later.last().unwrap().vector.count(), 1);
-        let gone = policy.decide(at + TICK * 20, &[], &cores);
+        let gone = policy.decide(at + TICK * 20, &[], &Groups::new(), &cores);
         assert_eq!(gone.vector, Cpus::default());
     }
 
@@ -404,7 +439,7 @@ mod tests {
         assert!(plan.open && plan.vector == cpus("1"));
         assert_eq!(plan.places[0].affinity, cpus("0-1"));
         let both = [scalar[0], thread(7, "0-1", true, 1.0)];
-        let plan = policy.decide(TICK * 40, &both, &cores);
+        let plan = policy.decide(TICK * 40, &both, &Groups::new(), &cores);
         assert!(!plan.open);
         assert_eq!(plan.places[0].affinity, cpus("0"));
     }
@@ -419,6 +454,38 @@ mod tests {
         let mut policy = Policy::new(limits, Returning::Fixed(TICK));
         let plan = settled(&mut policy, &[thread(7, "0-3", true, 1.0)], &cores);
         assert_eq!(plan.vector, cpus("0,2"));
+    }
+
+    /// Cores without hyperthreads.
+    fn plain_cores(count: usize) -> Vec<Cpus> {
+        (0..count).map(|cpu| [cpu].into_iter().collect()).collect()
+    }
+
+    /// A user with `attackers` wide threads that spin, and one with `others` busy scalar ones.
+    fn two_users(cores: usize, attackers: i32, others: i32) -> (Groups, Vec<Thread>) {
+        let mut groups = Groups::new();
+        let attacker = groups.add(GroupId::ROOT, Groups::USUAL);
+        let other = groups.add(GroupId::ROOT, Groups::USUAL);
+        let allowed = format!("0-{}", cores - 1);
+        let of = |tid, group, wide| Thread {
+            group,
+            ..thread(tid, &allowed, wide, 1.0)
+        };
+        let wide = (0..attackers).map(|tid| of(1 + tid, attacker, true));
+        let scalar = (0..others).map(|tid| of(10_000 + tid, other, false));
+        (groups, wide.chain(scalar).collect())
+    }
+
+    #[test]
+    fn a_hundred_spinning_threads_of_one_user_do_not_confine_the_others_to_one_core() {
+        let cores = plain_cores(8);
+        let (groups, threads) = two_users(8, 100, 8);
+        let mut policy = fixed(4);
+        let mut plan = None;
+        for step in 0..40 {
+            plan = Some(policy.decide(TICK * step, &threads, &groups, &cores));
+        }
+        assert_eq!(plan.unwrap().vector.count(), 4);
     }
 
     fn any_cores() -> impl Strategy<Value = Vec<Cpus>> {
@@ -471,6 +538,7 @@ mod tests {
             allowed: (0..16).filter(|cpu| bits >> cpu & 1 == 1).collect(),
             wide,
             demand,
+            group: GroupId::ROOT,
         };
         allowed.iter().zip(seen).enumerate().map(thread).collect()
     }
@@ -487,7 +555,7 @@ mod tests {
             let mut policy = Policy::new(limits, returning);
             for (step, seen) in story.iter().enumerate() {
                 let threads = threads_of(&allowed, seen);
-                let plan = policy.decide(TICK * step as u32, &threads, &cores);
+                let plan = policy.decide(TICK * step as u32, &threads, &Groups::new(), &cores);
                 let vector = plan.vector;
                 let taken = cores.iter().filter(|core| !core.and(&vector).is_empty()).count();
 
@@ -504,7 +572,7 @@ mod tests {
                 prop_assert_eq!(plan.places.len(), threads.len());
                 for (thread, place) in threads.iter().zip(&plan.places) {
                     prop_assert_eq!(thread.id, place.id);
-                    // Nobody is widened, and nobody is left without a CPU.
+                    // No thread gets more CPUs than it had, and none is left without a CPU.
                     prop_assert!(place.affinity.within(&thread.allowed));
                     prop_assert!(!place.affinity.is_empty());
                     let on_vector = !thread.allowed.and(&vector).is_empty();
@@ -534,6 +602,25 @@ mod tests {
             }
         }
 
+        /// However many threads one user has, the others keep the cores that they are due or need.
+        #[test]
+        fn no_user_takes_more_than_the_share_of_one(
+            count in 2..16usize,
+            attackers in 1..200i32,
+            others in 1..40i32,
+        ) {
+            let cores = plain_cores(count);
+            let (groups, threads) = two_users(count, attackers, others);
+            let mut policy = fixed(4);
+            let mut vector = 0;
+            for step in 0..40 {
+                let plan = policy.decide(TICK * step, &threads, &groups, &cores);
+                vector = plan.vector.count();
+            }
+            let due = (count / 2).min(others as usize);
+            prop_assert!(count - vector >= due, "{vector} of {count}");
+        }
+
         /// With a fixed time, a thread is on the wide side for exactly that time after it was last
         /// seen wide.
         #[test]
@@ -544,7 +631,7 @@ mod tests {
                 let wide = step < wide_for;
                 // Another one is wide throughout, so that there is a vector core.
                 let threads = [thread(1, "0-1", wide, 1.0), thread(2, "0-1", true, 1.0)];
-                let place = policy.decide(TICK * step, &threads, &cores).places[0];
+                let place = policy.decide(TICK * step, &threads, &Groups::new(), &cores).places[0];
                 let since = step.saturating_sub(wide_for - 1);
                 let expected = match wide {
                     true => Why::Wide,
@@ -567,7 +654,7 @@ mod tests {
             let mut policy = Policy::new(limits, returning);
             let plan = settled(&mut policy, &threads, &cores);
             for step in 40..60 {
-                prop_assert_eq!(&policy.decide(TICK * step, &threads, &cores), &plan);
+                prop_assert_eq!(&policy.decide(TICK * step, &threads, &Groups::new(), &cores), &plan);
             }
         }
     }

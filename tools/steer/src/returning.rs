@@ -1,6 +1,6 @@
 //! When a thread that was wide goes back to the scalar cores.
 
-use crate::procfs;
+use crate::tasks;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ impl Returning {
     /// takes is found out here by moving a thread to and fro.
     pub fn measured(interval: Duration) -> Self {
         Self::Measured {
-            cost: interval + 2 * procfs::time_of_a_move().unwrap_or_default(),
+            cost: interval + 2 * tasks::time_of_a_move().unwrap_or_default(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Who uses wide registers.
 
 use crate::error::SteerError;
-use crate::procfs::Task;
+use crate::tasks::Task;
 use std::collections::HashSet;
 
 /// Tells which threads used wide registers since it was asked last.

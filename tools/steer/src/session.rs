@@ -1,7 +1,6 @@
 //! From the first round to the last: until a signal, or until a program ends.
 
 use crate::error::SteerError;
-use crate::procfs;
 use crate::sensor::Sensor;
 use crate::steering::{Event, Options, Scope, Steering, Summary};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, wait};
@@ -16,6 +15,7 @@ use std::process::Command;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
+use widelane_threads::Proc;
 
 /// Steers until SIGTERM, SIGINT or SIGHUP, or for as long as `most`, and restores all affinities.
 ///
@@ -30,7 +30,7 @@ pub fn steer(
     most: Option<Duration>,
     tell: &mut dyn FnMut(Event),
 ) -> Result<Summary, SteerError> {
-    let cores = procfs::cores().map_err(|source| SteerError::System {
+    let cores = widelane_affinity::cores().map_err(|source| SteerError::System {
         what: "the CPUs",
         source,
     })?;
@@ -170,7 +170,7 @@ fn catch(signals: &[i32]) -> Result<Receiver<Origin>, SteerError> {
         what: "signals",
         source,
     };
-    let ignored = procfs::ignored_signals();
+    let ignored = Proc::here().ignored_signals();
     let signals = signals.iter().copied();
     let signals = signals.filter(|signal| ignored >> (signal - 1) & 1 == 0);
     let mut signals = SignalsInfo::<WithOrigin>::new(signals).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! What was changed, kept in a file so that it can be undone even by somebody else.
+//! What was changed, kept in a file so that another process can undo it.
 //!
 //! A steerer writes here what it is about to do to a thread, and only then does it. Killed at any
 //! point, it leaves a file that names at least every change, and [`crate::restore`] undoes those
@@ -44,12 +44,12 @@ pub struct Record {
     pub given: Vec<Cpus>,
 }
 
-/// An affinity that nobody has steered.
+/// An affinity before it was steered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Original {
-    /// All that its cpuset allowed: nobody had restricted the thread.
+    /// All that its cpuset allowed: the thread was not restricted.
     Whole,
-    /// Exactly these CPUs, by somebody's choice.
+    /// Exactly these CPUs, as a user or a program chose.
     Only(Cpus),
 }
 

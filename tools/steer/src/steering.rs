@@ -1,13 +1,16 @@
 //! The mechanism: looks at threads once an interval, asks [`Policy`], moves them, and undoes it.
 
+use crate::cpusets::{Cpusets, cpuset_of};
 use crate::error::SteerError;
+use crate::fairness::{GroupId, Groups};
 use crate::keeper::{self, Folder, Keeper};
 use crate::lineage::heirs;
+use crate::membership::Memberships;
 use crate::policy::{Limits, Policy, Thread, ThreadId, Why, union};
-use crate::procfs::{self, Task};
 use crate::returning::Returning;
 use crate::sensor::Sensor;
 use crate::state::{Original, Record, State};
+use crate::tasks::{self, Task};
 use crate::traced;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
@@ -100,7 +103,7 @@ pub struct Summary {
     pub refused: u64,
     /// Threads that got back what they had before.
     pub restored: u64,
-    /// Changes that somebody else made meanwhile, and that were respected.
+    /// Changes that another program made meanwhile, and that were respected.
     pub respected: u64,
 }
 
@@ -114,6 +117,7 @@ pub struct Steering {
     boot: String,
     began: Instant,
     known: HashMap<ThreadId, Known>,
+    memberships: Memberships,
     /// Records of threads that are gone, for their children.
     departed: Vec<Record>,
     refused: HashSet<ThreadId>,
@@ -153,7 +157,7 @@ impl Steering {
     /// are named that are not there.
     pub fn begin(options: Options, sensor: Box<dyn Sensor>) -> Result<Self, SteerError> {
         let system = |what| move |source| SteerError::System { what, source };
-        let there = union(&procfs::cores().map_err(system("the CPUs"))?);
+        let there = union(&widelane_affinity::cores().map_err(system("the CPUs"))?);
         if let Some(named) = options.limits.candidates
             && named.and(&there).is_empty()
         {
@@ -161,7 +165,7 @@ impl Steering {
             return Err(SteerError::NoSuchCpus { named, there });
         }
         if let Scope::Only(pids) = &options.scope
-            && let Some(&pid) = pids.iter().find(|&&pid| procfs::start_of(pid).is_none())
+            && let Some(&pid) = pids.iter().find(|&&pid| tasks::start_of(pid).is_none())
         {
             return Err(SteerError::NoProcess { pid });
         }
@@ -179,10 +183,11 @@ impl Steering {
             options,
             sensor,
             keeper,
-            owner: procfs::own_id().map_err(system("/proc/self"))?,
-            boot: procfs::boot().map_err(system("the number of this boot"))?,
+            owner: tasks::own_id().map_err(system("/proc/self"))?,
+            boot: tasks::boot().map_err(system("the number of this boot"))?,
             began: Instant::now(),
             known: HashMap::new(),
+            memberships: Memberships::new(),
             departed: Vec::new(),
             refused: HashSet::new(),
             unsaved: true,
@@ -201,23 +206,27 @@ impl Steering {
     /// When the system does not show threads any more, or the state file cannot be written. What
     /// was changed is still known and can be restored.
     pub fn round(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), SteerError> {
-        let began = procfs::processor_time();
+        let began = tasks::processor_time();
         let system = |what| move |source| SteerError::System { what, source };
-        let cores = procfs::cores().map_err(system("the CPUs"))?;
+        let cores = widelane_affinity::cores().map_err(system("the CPUs"))?;
         let (tasks, sessions) = self.tasks()?;
         let wide = self.sensor.wide(&tasks)?;
         let mut cpusets = Cpusets::new(union(&cores));
         self.meet(&tasks, &sessions, &mut cpusets);
+        let (groups, of_tasks) = self.memberships.of(&tasks);
         let threads: Vec<Thread> = tasks
             .iter()
-            .map(|task| Thread {
+            .zip(of_tasks)
+            .map(|(task, group)| Thread {
                 id: task.id,
                 allowed: self.allowed(task, &mut cpusets),
                 wide: wide.contains(&task.id.tid),
                 demand: self.demand(task),
+                group,
             })
             .collect();
-        let plan = self.policy.decide(self.began.elapsed(), &threads, &cores);
+        let now = self.began.elapsed();
+        let plan = self.policy.decide(now, &threads, &groups, &cores);
         if self.vector != (plan.vector, plan.open) {
             self.vector = (plan.vector, plan.open);
             tell(Event::VectorCores {
@@ -235,7 +244,7 @@ impl Steering {
                 changes.push((task, place.affinity, place.why, back));
             }
         }
-        self.looking = procfs::processor_time().saturating_sub(began);
+        self.looking = tasks::processor_time().saturating_sub(began);
         self.save()?;
         for (task, to, why, back) in changes {
             self.change(task, to, why, back, tell);
@@ -271,7 +280,7 @@ impl Steering {
     /// thread beforehand, so that it never runs elsewhere.
     pub(crate) fn start<T>(&mut self, spawn: impl FnOnce() -> T) -> Result<T, SteerError> {
         let system = |what| move |source| SteerError::System { what, source };
-        let cores = procfs::cores().map_err(system("the CPUs"))?;
+        let cores = widelane_affinity::cores().map_err(system("the CPUs"))?;
         let mask =
             widelane_affinity::allowed(None).map_err(system("the affinity of this thread"))?;
         let wide = self.sensor.beforehand();
@@ -280,12 +289,13 @@ impl Steering {
             allowed: mask,
             wide: wide == Some(true),
             demand: 0.0,
+            group: GroupId::ROOT,
         };
         let to = match wide {
             Some(_) => {
                 self.policy
                     .clone()
-                    .decide(Duration::ZERO, &[first], &cores)
+                    .decide(Duration::ZERO, &[first], &Groups::new(), &cores)
                     .places[0]
             }
             None => return Ok(spawn()),
@@ -298,7 +308,7 @@ impl Steering {
         self.departed.push(Record {
             id: self.owner,
             pid: self.owner.tid,
-            session: procfs::own_session(),
+            session: tasks::own_session(),
             original,
             given: vec![to.affinity],
         });
@@ -315,7 +325,7 @@ impl Steering {
 
     /// The threads of the scope, oldest first, and the sessions of all threads.
     fn tasks(&self) -> Result<(Vec<Task>, HashSet<i32>), SteerError> {
-        let mut tasks = procfs::tasks().map_err(|source| SteerError::System {
+        let mut tasks = tasks::tasks().map_err(|source| SteerError::System {
             what: "/proc",
             source,
         })?;
@@ -340,7 +350,7 @@ impl Steering {
         Ok((tasks, sessions))
     }
 
-    /// Learns who is new, who is gone, and whose affinity somebody else has changed.
+    /// Learns which threads are new or gone, and whose affinity another program has changed.
     fn meet(&mut self, tasks: &[Task], sessions: &HashSet<i32>, cpusets: &mut Cpusets) {
         self.part(tasks, sessions);
         let records = self.records();
@@ -377,7 +387,7 @@ impl Steering {
                 };
                 continue;
             }
-            // Somebody has changed it: that is what it has now by choice.
+            // Another program has changed it: that is what it has now by choice.
             let used = known.used;
             self.summary.respected += u64::from(known.record.is_some());
             self.unsaved |= known.record.is_some();
@@ -418,7 +428,7 @@ impl Steering {
         }
     }
 
-    /// Where a thread may run when nobody steers it.
+    /// Where a thread may run when it is not steered.
     fn allowed(&self, task: &Task, cpusets: &mut Cpusets) -> Cpus {
         let known = self.known.get(&task.id);
         let allowed = match known.map(|known| (known.original, known.cpuset.as_deref())) {
@@ -487,7 +497,7 @@ impl Steering {
         let mask = if back { mask_of(known.original) } else { to };
         let done = match self.options.dry_run {
             true => Ok(()),
-            false => procfs::set_affinity(task.id, &mask),
+            false => tasks::set_affinity(task.id, &mask),
         };
         match done {
             Ok(()) => {
@@ -555,7 +565,7 @@ impl Known {
         };
         Self {
             original,
-            cpuset: procfs::cpuset_of(task.id.tid),
+            cpuset: cpuset_of(task.id.tid),
             record,
             restored: None,
             used: None,
@@ -597,7 +607,7 @@ fn restore_abandoned(folder: &Folder) -> Result<u64, SteerError> {
 fn undo(records: &[Record], owner: ThreadId) -> u64 {
     let mut restored = HashSet::new();
     for _ in 0..MOST_PASSES {
-        let tasks = procfs::tasks().unwrap_or_default();
+        let tasks = tasks::tasks().unwrap_or_default();
         let heirs = heirs(records, &tasks, |task| task.id.start < owner.start);
         let before = restored.len();
         for task in &tasks {
@@ -609,7 +619,7 @@ fn undo(records: &[Record], owner: ThreadId) -> u64 {
             // It has what it had: there was no change, or it has been undone.
             let as_before = record.original == Original::Only(task.mask);
             let given = record.given.contains(&task.mask) && !as_before;
-            if given && procfs::set_affinity(task.id, &mask).is_ok() {
+            if given && tasks::set_affinity(task.id, &mask).is_ok() {
                 restored.insert(task.id);
             }
         }
@@ -620,17 +630,17 @@ fn undo(records: &[Record], owner: ThreadId) -> u64 {
     restored.len() as u64
 }
 
-/// What an affinity that we did not set is: where all that the cpuset allows is allowed, nobody's
+/// What an affinity that we did not set is: where all that the cpuset allows is allowed, no
 /// choice.
 fn original(tid: i32, mask: Cpus, cpusets: &mut Cpusets) -> Original {
-    let cpuset = procfs::cpuset_of(tid);
+    let cpuset = cpuset_of(tid);
     match cpuset.and_then(|name| cpusets.get(&name)) {
         Some(effective) if effective == mask => Original::Whole,
         _ => Original::Only(mask),
     }
 }
 
-/// What the kernel is told: for nobody's choice, every CPU there could be, so that the thread
+/// What the kernel is told: where there is no choice, every CPU there could be, so that the thread
 /// follows its cpuset again.
 fn mask_of(original: Original) -> Cpus {
     match original {
@@ -657,27 +667,6 @@ fn descendants(tasks: &[Task], roots: &[i32]) -> HashSet<i32> {
 
 fn gone(error: &std::io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
-}
-
-/// What cpusets allow, looked up once a round.
-struct Cpusets {
-    online: Cpus,
-    known: HashMap<String, Option<Cpus>>,
-}
-
-impl Cpusets {
-    fn new(online: Cpus) -> Self {
-        Self {
-            online,
-            known: HashMap::new(),
-        }
-    }
-
-    fn get(&mut self, name: &str) -> Option<Cpus> {
-        let online = self.online;
-        let look = || procfs::cpuset_cpus(name).map(|cpus| cpus.and(&online));
-        *self.known.entry(name.to_owned()).or_insert_with(look)
-    }
 }
 
 /// For so many rounds after a thread got back what it had, a child of it that was made just before

@@ -5,12 +5,12 @@
 //! of registers 0 to 15 count here. Mask registers and registers 16 to 31 say nothing: string
 //! functions of the C library use them in every program, and nothing clears them again.
 //!
-//! The tracepoint is read through tracefs, with an instance of its own that disturbs nobody else's
+//! The tracepoint is read through tracefs, with an instance of its own that disturbs no other
 //! tracing, and that is removed at the end.
 
 use crate::error::SteerError;
-use crate::procfs::{self, Task};
 use crate::sensor::Sensor;
+use crate::tasks::{self, Task};
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -154,7 +154,7 @@ pub(crate) fn remove_abandoned() {
             let name = instance.file_name();
             let pid = name.to_str().and_then(|name| name.strip_prefix(INSTANCE));
             if let Some(pid) = pid.and_then(|pid| pid.parse().ok())
-                && procfs::start_of(pid).is_none()
+                && tasks::start_of(pid).is_none()
             {
                 remove(&instance.path());
             }

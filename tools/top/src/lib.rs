@@ -10,6 +10,9 @@
 mod clock;
 mod licence;
 pub mod metrics;
+#[cfg(feature = "terminal")]
+mod picture;
+#[cfg(feature = "terminal")]
 mod screen;
 mod server;
 mod snapshot;
@@ -18,6 +21,7 @@ mod view;
 
 pub use clock::{Clocks, Core, Source};
 pub use licence::Licence;
+#[cfg(feature = "terminal")]
 pub use screen::{Screen, Told};
 pub use server::{Operation, Server, rates};
 pub use snapshot::{ClassClock, Known, Monitor, Options, Snapshot};

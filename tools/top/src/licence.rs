@@ -13,7 +13,7 @@ pub struct Licence {
     pub generation: String,
     /// The level of 512-bit code that does not multiply, and that of code that does.
     pub of_512_bit: [&'static str; 2],
-    /// The clocks of levels L0, L1 and L2 on all cores in GHz, if they are published.
+    /// The clocks of levels LVL0, LVL1 and LVL2 on all cores in GHz, if they are published.
     pub published_ghz: Option<[Option<f64>; 3]>,
     /// The share of all CPU time in which wide code ran: surely, and at most.
     pub wide_share: Known<[f64; 2]>,
@@ -43,34 +43,28 @@ pub(crate) fn estimate(
         Known::Missing { why_not } => Known::missing(why_not),
     };
     let words = match (&share, heavy) {
-        (_, Level::L0) => format!("L0 always: {generation} has no licences, only limits of power"),
+        (_, Level::L0) => {
+            format!("LVL0 always: {generation} has no licences, only limits of power")
+        }
         (Known::Missing { .. }, _) => "n/a: who runs wide code is not known".to_owned(),
         (Known::Known([_, most]), _) if *most == 0.0 => {
-            "L0 as far as one sees: nobody was found running wide code".to_owned()
+            "LVL0 as far as can be seen: no process was found running wide code".to_owned()
         }
         (Known::Known([sure, most]), _) => format!(
             "{} to {} in {:.0} to {:.0} % of CPU time, and for a while after each burst",
-            level(light),
-            level(heavy),
+            light,
+            heavy,
             100.0 * sure,
             100.0 * most
         ),
     };
     Known::Known(Licence {
         generation: generation.to_string(),
-        of_512_bit: [level(light), level(heavy)],
+        of_512_bit: [light.name(), heavy.name()],
         published_ghz: turbo.map(|turbo| turbo.clocks),
         wide_share: share,
         words,
     })
-}
-
-fn level(level: Level) -> &'static str {
-    match level {
-        Level::L0 => "L0",
-        Level::L1 => "L1",
-        Level::L2 => "L2",
-    }
 }
 
 #[cfg(test)]
@@ -98,15 +92,15 @@ mod tests {
     fn levels_are_bounds_and_need_a_known_generation_and_known_users() {
         let said = words(Generation::Skylake, &users(1.0, 2.0)).expect("it is published");
         assert!(
-            said.contains("L1 to L2") && said.contains("25 to 50 %"),
+            said.contains("LVL1 to LVL2") && said.contains("25 to 50 %"),
             "{said}"
         );
         let said = words(Generation::Skylake, &users(0.0, 0.0)).expect("it is published");
-        assert!(said.contains("nobody was found"), "{said}");
+        assert!(said.contains("no process was found"), "{said}");
         let said = words(Generation::Skylake, &Known::missing("not asked")).expect("published");
         assert!(said.starts_with("n/a"), "{said}");
         let said = words(Generation::Zen5, &Known::missing("not asked")).expect("published");
-        assert!(said.starts_with("L0 always"), "{said}");
+        assert!(said.starts_with("LVL0 always"), "{said}");
         assert_eq!(words(Generation::Unknown, &users(1.0, 1.0)), None);
     }
 }

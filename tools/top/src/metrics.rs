@@ -34,8 +34,8 @@ pub enum MetricsError {
         /// What is wrong with it.
         cause: io::Error,
     },
-    /// Nobody answers there.
-    #[error("{address}: {cause}; does `widelane serve` run, with --metrics {address}?")]
+    /// No server answers there.
+    #[error("{address}: {cause}; does a `widelane serve` run that offers its metrics there?")]
     Connection {
         /// Where.
         address: String,
@@ -56,7 +56,7 @@ pub enum MetricsError {
 ///
 /// # Errors
 ///
-/// When nobody answers in time, or something else than metrics comes back.
+/// When no answer comes in time, or it is something else than metrics.
 pub(crate) fn fetch(address: &str) -> Result<Vec<Sample>, MetricsError> {
     let place = address.strip_prefix("http://").unwrap_or(address);
     let place = place.split('/').next().unwrap_or(place);
@@ -246,11 +246,11 @@ mod tests {
     #[test]
     fn addresses_that_are_none_and_nobody_at_home_are_told_apart() {
         assert!(matches!(fetch("9464"), Err(MetricsError::Address { .. })));
-        // The port was ours a moment ago, nobody listens on it now, and others are on 127.0.0.1.
+        // The port was ours a moment ago, no socket listens on it now, and others are on 127.0.0.1.
         let socket = std::net::TcpListener::bind("127.0.0.2:0").expect("a port");
         let address = socket.local_addr().expect("an address").to_string();
         drop(socket);
-        let failed = fetch(&address).expect_err("nobody is there");
+        let failed = fetch(&address).expect_err("no server is there");
         assert!(matches!(failed, MetricsError::Connection { .. }));
         assert!(failed.to_string().contains(&address), "{failed}");
     }

@@ -1,7 +1,7 @@
 //! The terminal while a picture is renewed on it.
 
+use crate::picture::Picture;
 use crate::snapshot::Snapshot;
-use crate::view::Picture;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::terminal::size;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -89,7 +89,7 @@ pub enum Told {
     Nothing,
     /// It has another size: show the picture again.
     Resized,
-    /// Somebody wants the end.
+    /// The user wants the end.
     End,
 }
 

@@ -8,7 +8,7 @@ use crate::users::{Users, Watch};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use widelane_cpu::licence::{Generation, Turbo, turbo_of};
-use widelane_frequency::{Machine, Profile, Stale};
+use widelane_frequency::{Machine, Profile};
 
 /// Something, or why it is not known.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -72,10 +72,12 @@ pub struct ClassClock {
 /// What to look at.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The metrics address of a `widelane serve`.
-    pub metrics: Option<String>,
-    /// Whether to find out who uses wide registers.
-    pub users: bool,
+    /// The metrics address of a `widelane serve`, or why there is none.
+    pub metrics: Result<String, String>,
+    /// To find out who uses wide registers, or why not.
+    pub users: Result<(), String>,
+    /// The profile of this machine, or why there is none.
+    pub profile: Result<Profile, String>,
     /// How long a snapshot waits for what is not yet known of the code of processes. Without it, a
     /// snapshot says so, and a later one knows.
     pub patience: Duration,
@@ -88,7 +90,7 @@ pub struct Monitor {
     turbo: Option<&'static Turbo>,
     classes: Known<Vec<ClassClock>>,
     clocks: Reader,
-    metrics: Option<String>,
+    metrics: Result<String, String>,
     scraped: Option<(Instant, Vec<Sample>)>,
     users: Result<Watch, String>,
     patience: Duration,
@@ -99,10 +101,10 @@ impl Monitor {
     /// The first interval begins. What cannot be looked at is missing in snapshots.
     pub fn new(options: Options) -> Self {
         let machine = Machine::here();
-        let users = match options.users {
-            true => Watch::open().map_err(|error| error.to_string()),
-            false => Err("left out with --no-users".to_owned()),
-        };
+        let users = options.users.and_then(|()| {
+            let watch = Watch::open();
+            watch.map_err(|error| error.to_string())
+        });
         let mut monitor = Self {
             generation: Generation::of(
                 &machine.vendor,
@@ -112,7 +114,7 @@ impl Monitor {
             ),
             // The row for the most active cores: the figure of a busy machine.
             turbo: turbo_of(&machine.name).last().copied(),
-            classes: classes(&machine),
+            classes: classes(&options.profile),
             clocks: Reader::new("/".into()),
             metrics: options.metrics,
             scraped: None,
@@ -148,10 +150,9 @@ impl Monitor {
     }
 
     fn server(&mut self) -> Known<Server> {
-        let Some(address) = &self.metrics else {
-            return Known::missing(
-                "start `widelane serve` with --metrics 127.0.0.1:9464, and this with the same",
-            );
+        let address = match &self.metrics {
+            Ok(address) => address,
+            Err(why) => return Known::missing(why),
         };
         let before = self.scraped.take();
         let samples = match fetch(address) {
@@ -170,29 +171,12 @@ impl Monitor {
     }
 }
 
-/// What the kept profile says, if it is of this machine.
-fn classes(machine: &Machine) -> Known<Vec<ClassClock>> {
-    let Some(path) = Profile::default_path() else {
-        return Known::missing(
-            "there is no state directory: neither XDG_STATE_HOME nor HOME is set",
-        );
-    };
-    if !path.exists() {
-        return Known::missing("no profile of this machine: `widelane probe` measures one");
-    }
-    let profile = match Profile::load(&path) {
+/// The clocks of a profile.
+fn classes(profile: &Result<Profile, String>) -> Known<Vec<ClassClock>> {
+    let profile = match profile {
         Ok(profile) => profile,
-        Err(error) => return Known::missing(error),
+        Err(why) => return Known::missing(why),
     };
-    match profile.stale(machine) {
-        Some(Stale::Machine) => {
-            return Known::missing("the profile is of another machine: run `widelane probe` again");
-        }
-        Some(Stale::Format) => {
-            return Known::missing("the profile is of another version: run `widelane probe` again");
-        }
-        None => {}
-    }
     let clocks = profile.clocks.iter().map(|clock| ClassClock {
         class: clock.class.clone(),
         cores: clock.cores,

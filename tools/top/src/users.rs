@@ -86,7 +86,7 @@ impl Watch {
 }
 
 /// Those that use wide registers, or may. A time slice that began before the interval is counted in
-/// it, and polling charges a thread that is new with all that it ever did: nobody is said to have
+/// it, and polling charges a thread that is new with all that it ever did: no user is said to have
 /// had more than its threads can have had.
 fn users(rows: Vec<Row>, elapsed: Duration, cpus: usize) -> Vec<User> {
     let seconds = elapsed.as_secs_f64().max(f64::MIN_POSITIVE);

@@ -1,13 +1,6 @@
-//! A snapshot laid out for a size: pure functions.
-//!
-//! The picture is a list of lines in sections. A terminal that is too small for all of them keeps
-//! those that matter most, in their order; a wide one has a second column.
+//! A snapshot as lines of text in sections: pure functions. `picture` lays them out for a terminal.
 
 use crate::snapshot::{Known, Snapshot};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::{Color, Modifier, Style};
-use ratatui::widgets::Widget;
 use std::borrow::Cow;
 
 /// All of it, uncut, for a pipe.
@@ -20,59 +13,14 @@ pub fn plain(snapshot: &Snapshot) -> String {
     text
 }
 
-/// A snapshot as a widget.
-pub(crate) struct Picture<'a> {
-    pub(crate) snapshot: &'a Snapshot,
-    pub(crate) colour: bool,
-}
-
-impl Widget for Picture<'_> {
-    fn render(self, area: Rect, buffer: &mut Buffer) {
-        if usize::from(area.width) < TWO_COLUMNS {
-            let sections = sections(self.snapshot, Some(area.width.into()));
-            return self.column(sections, area, buffer);
-        }
-        let half = area.width / 2;
-        let left = Rect {
-            width: half.saturating_sub(GAP),
-            ..area
-        };
-        let mut sections = sections(self.snapshot, Some(left.width.into()));
-        let right = sections.split_off(sections.len() / 3);
-        self.column(sections, left, buffer);
-        let place = Rect {
-            x: area.x + half,
-            width: area.width - half,
-            ..area
-        };
-        self.column(right, place, buffer);
-    }
-}
-
-impl Picture<'_> {
-    fn column(&self, sections: Vec<Vec<Line>>, area: Rect, buffer: &mut Buffer) {
-        let chosen = choose(sections, area.height.into());
-        for (row, line) in (area.y..area.bottom()).zip(&chosen) {
-            let style = match (line.kind, self.colour) {
-                (Kind::Head, true) => Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD),
-                (Kind::Head, false) => Style::new().add_modifier(Modifier::BOLD),
-                (Kind::Missing, true) => Style::new().fg(Color::Yellow),
-                (Kind::Detail, _) | (Kind::Missing, false) => Style::new(),
-            };
-            let text = cut(&line.text, area.width.into());
-            buffer.set_stringn(area.x, row, text, area.width.into(), style);
-        }
-    }
-}
-
 /// A line and what it is worth.
-struct Line {
-    text: String,
-    kind: Kind,
+pub(crate) struct Line {
+    pub(crate) text: String,
+    pub(crate) kind: Kind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     /// The summary of a section.
     Head,
     /// More about it.
@@ -81,30 +29,9 @@ enum Kind {
     Missing,
 }
 
-/// Summaries first, then details, a line of each section in turn.
-fn choose(sections: Vec<Vec<Line>>, height: usize) -> Vec<Line> {
-    let mut takes = vec![0; sections.len()];
-    let mut left = height;
-    while left > 0 {
-        let before = left;
-        for (take, section) in takes.iter_mut().zip(&sections) {
-            if left > 0 && *take < section.len() {
-                *take += 1;
-                left -= 1;
-            }
-        }
-        if left == before {
-            break;
-        }
-    }
-    let kept = sections.into_iter().zip(takes);
-    kept.flat_map(|(section, take)| section.into_iter().take(take))
-        .collect()
-}
-
 /// What there is to say, the most important section first; in each, the summary first. A picture,
 /// with a `width`, puts several CPUs into a line, and breaks reasons that are too long for one.
-fn sections(snapshot: &Snapshot, width: Option<usize>) -> Vec<Vec<Line>> {
+pub(crate) fn sections(snapshot: &Snapshot, width: Option<usize>) -> Vec<Vec<Line>> {
     let sections = vec![
         server(snapshot),
         users(snapshot),
@@ -172,7 +99,7 @@ fn users(snapshot: &Snapshot) -> Vec<Line> {
     let mut lines = vec![head(
         "AVX users",
         &match users.processes.first() {
-            None => format!("nobody, by {}", users.method),
+            None => format!("no process, by {}", users.method),
             Some(first) => format!(
                 "{:.2} CPUs surely, {:.2} at most, by {}: {}{}",
                 users.wide,
@@ -214,7 +141,7 @@ fn licence(snapshot: &Snapshot) -> Vec<Line> {
         let clock = |clock: Option<f64>| clock.map_or("n/a".to_owned(), |ghz| format!("{ghz:.1}"));
         let [l0, l1, l2] = clocks.map(clock);
         lines.push(detail(format!(
-            "published for all cores: L0 {l0}, L1 {l1}, L2 {l2} GHz"
+            "published for all cores: LVL0 {l0}, LVL1 {l1}, LVL2 {l2} GHz"
         )));
     }
     lines
@@ -342,8 +269,7 @@ fn missing(name: &str, why: &str) -> Vec<Line> {
     vec![line]
 }
 
-/// Names come from whoever runs a program or answers at an address: nothing of them may steer a
-/// terminal.
+/// Names come from the owner of a program or of an address: nothing in them may steer a terminal.
 fn plainly(text: &str) -> Cow<'_, str> {
     match text.contains(char::is_control) {
         true => text.replace(char::is_control, "?").into(),
@@ -351,30 +277,21 @@ fn plainly(text: &str) -> Cow<'_, str> {
     }
 }
 
-fn cut(text: &str, width: usize) -> String {
-    text.chars().take(width).collect()
-}
-
 /// Where the second line of a reason begins.
 const INDENT: usize = 4;
 /// In narrower pictures reasons are cut, for they would push everything else out.
-const LEAST_TO_BREAK: usize = 40;
-/// From this width on there are two columns.
-const TWO_COLUMNS: usize = 160;
-const GAP: u16 = 2;
+pub(crate) const LEAST_TO_BREAK: usize = 40;
 const CPUS_IN_A_LINE: usize = 4;
 
+/// Snapshots for tests: all is known, or nothing is.
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub(crate) mod specimens {
     use crate::clock::{Clocks, Core, Source};
     use crate::server::{Operation, Server};
-    use crate::snapshot::ClassClock;
+    use crate::snapshot::{ClassClock, Known, Snapshot};
     use crate::users::{User, Users};
-    use ratatui::Terminal;
-    use ratatui::backend::TestBackend;
 
-    fn full() -> Snapshot {
+    pub(crate) fn full() -> Snapshot {
         let operation = |name: &str| Operation {
             name: name.to_owned(),
             jobs: 800.0,
@@ -433,7 +350,7 @@ mod tests {
         }
     }
 
-    fn empty() -> Snapshot {
+    pub(crate) fn empty() -> Snapshot {
         Snapshot {
             server: Known::missing("no address"),
             clocks: Known::missing("no source"),
@@ -442,134 +359,12 @@ mod tests {
             ..full()
         }
     }
+}
 
-    fn drawn(snapshot: &Snapshot, width: u16, height: u16, colour: bool) -> Terminal<TestBackend> {
-        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("it is in memory");
-        let picture = |frame: &mut ratatui::Frame<'_>| {
-            let picture = Picture { snapshot, colour };
-            frame.render_widget(picture, frame.area());
-        };
-        terminal.draw(picture).expect("it is in memory");
-        terminal
-    }
-
-    fn text(terminal: &Terminal<TestBackend>) -> String {
-        terminal.backend().to_string()
-    }
-
-    #[test]
-    fn a_large_terminal_shows_everything() {
-        let shown = text(&drawn(&full(), 200, 60, true));
-        for expected in [
-            "512/s  passes 120/s  lanes 6.7  queue 41.0 us",
-            "x25519-derive",
-            "4711  evil?[2J",
-            "cpu63",
-            "halted",
-            "512-heavy   2.90 GHz   78.4 %",
-            "n/a: nothing published",
-        ] {
-            assert!(shown.contains(expected), "{expected}: {shown}");
-        }
-    }
-
-    #[test]
-    fn an_ordinary_terminal_shows_every_summary_and_some_of_each() {
-        let shown = text(&drawn(&full(), 80, 24, true));
-        for expected in [
-            "handshakes 512/s",
-            "AVX users  0.97 CPUs surely, 1.20 at most, by ebpf: evil",
-            "licence    n/a",
-            "clock      2.10 to 8.40 GHz",
-            "by class   512-heavy",
-            "rsa2048-sign",
-            "cpu0",
-        ] {
-            assert!(shown.contains(expected), "{expected}: {shown}");
-        }
-    }
-
-    #[test]
-    fn small_terminals_keep_what_matters_most() {
-        let shown = text(&drawn(&full(), 40, 10, true));
-        assert!(
-            shown.contains("handshakes 512/s  passes 120/s  lanes 6."),
-            "{shown}"
-        );
-        assert!(shown.contains("by class"), "{shown}");
-        let shown = text(&drawn(&full(), 10, 3, true));
-        assert!(
-            shown.contains("handshakes") && shown.contains("licence"),
-            "{shown}"
-        );
-        assert!(text(&drawn(&full(), 1, 1, true)).contains('h'));
-    }
-
-    #[test]
-    fn no_size_is_too_small_or_too_odd() {
-        for snapshot in [full(), empty()] {
-            for width in [0, 1, 2, 10, 79, 159, 160, 161, 500] {
-                for height in [0, 1, 2, 4, 5, 6, 30, 200] {
-                    drawn(&snapshot, width, height, true);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_long_reason_is_shown_to_its_end_where_there_is_room() {
-        let why = "nobody answers there; is this the address of [metrics] in the configuration of the \
-                   server that was started in another terminal?";
-        let snapshot = Snapshot {
-            server: Known::missing(why),
-            ..full()
-        };
-        for width in [LEAST_TO_BREAK, 80, 200] {
-            let width = u16::try_from(width).unwrap();
-            let shown = text(&drawn(&snapshot, width, 60, false));
-            let words = shown.replace('"', " ");
-            let words: Vec<_> = words.split_whitespace().collect();
-            let missed = why.split(' ').find(|word| !words.contains(word));
-            assert_eq!(missed, None, "{shown}");
-        }
-        let shown = text(&drawn(&snapshot, 20, 5, false));
-        assert!(
-            shown.contains("AVX users") && shown.contains("by class"),
-            "{shown}"
-        );
-    }
-
-    #[test]
-    fn a_resize_is_followed() {
-        let snapshot = full();
-        let mut terminal = drawn(&snapshot, 200, 60, true);
-        for (width, height) in [(10, 3), (1, 1), (80, 24)] {
-            terminal.backend_mut().resize(width, height);
-            let picture = |frame: &mut ratatui::Frame<'_>| {
-                let picture = Picture {
-                    snapshot: &snapshot,
-                    colour: true,
-                };
-                frame.render_widget(picture, frame.area());
-            };
-            terminal.draw(picture).expect("it is in memory");
-            assert_eq!(
-                text(&terminal),
-                text(&drawn(&snapshot, width, height, true))
-            );
-        }
-    }
-
-    #[test]
-    fn without_colour_there_is_none() {
-        let colours = |colour| {
-            let terminal = drawn(&empty(), 80, 24, colour);
-            let cells = terminal.backend().buffer().content().to_vec();
-            cells.iter().filter(|cell| cell.fg != Color::Reset).count()
-        };
-        assert_eq!(colours(false), 0);
-        assert!(colours(true) > 0);
-    }
+#[cfg(test)]
+mod tests {
+    use super::specimens::{empty, full};
+    use super::*;
 
     #[test]
     fn a_pipe_gets_every_line_uncut_and_harmless() {

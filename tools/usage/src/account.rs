@@ -3,90 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use crate::collect::Interval;
-use crate::procfs;
+use widelane_threads::{Container, Thread, unit};
 
-/// Which registers were in use at the end of a time slice. The whole slice is counted for the first
-/// of these that is true.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// The upper halves of registers 0 to 15: they held 512-bit values.
-    Upper,
-    /// Registers 16 to 31, with values of any width. Nothing but code that clears them on purpose
-    /// ends this, so that one call of a string function may last for the life of a thread.
-    High,
-    /// Only mask registers.
-    Masks,
-    /// Some of the first two: more is not said.
-    Undivided,
-}
-
-impl State {
-    /// All, in the order of the arrays that they index.
-    pub const ALL: [Self; 4] = [Self::Upper, Self::High, Self::Masks, Self::Undivided];
-
-    /// Its name for programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Upper => "upper",
-            Self::High => "high",
-            Self::Masks => "masks",
-            Self::Undivided => "undivided",
-        }
-    }
-}
-
-/// A thread, by the numbers of its process and its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Thread {
-    /// The process.
-    pub pid: u32,
-    /// The thread.
-    pub tid: u32,
-}
-
-/// What a thread used in an interval.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Use {
-    /// Which.
-    pub thread: Thread,
-    /// Its name.
-    pub name: String,
-    /// The name of its process.
-    pub process: String,
-    /// Its cgroup, if it could be read.
-    pub cgroup: Option<String>,
-    /// Its time on a CPU, whatever was in use; `None` if it ended before that was read.
-    pub cpu: Option<Duration>,
-    /// Time in slices at whose end a [`State`] was found, in the order of [`State::ALL`].
-    pub live: [Duration; 4],
-    /// What it was found executing; `None` if nobody looked.
-    pub sampled: Option<Sampled>,
-}
-
-/// How often a thread was found executing what.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sampled {
-    /// A function with 512-bit code that is none of the next kind.
-    pub wide: u64,
-    /// A function of the C library with 512-bit code, which copies memory or looks at strings.
-    pub copies: u64,
-    /// Anything else.
-    pub other: u64,
-}
-
-impl Sampled {
-    /// All together.
-    pub fn all(self) -> u64 {
-        self.wide + self.copies + self.other
-    }
-
-    fn add(&mut self, other: Self) {
-        self.wide += other.wide;
-        self.copies += other.copies;
-        self.other += other.other;
-    }
-}
+use crate::interval::{Interval, Sampled, State, Use};
 
 /// Whether a process works with 512-bit registers, from the weakest to the strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,7 +16,7 @@ pub enum Verdict {
     Copies,
     /// Its code could not be looked at.
     Unknown,
-    /// It has such code; whether it ran, nobody saw.
+    /// It has such code; whether it ran is not known.
     Possible,
     /// Yes.
     Wide,
@@ -218,8 +137,8 @@ fn key(r#use: &Use, by: By) -> Key {
         By::Cgroup => Key::Group(cgroup()),
         By::Container => {
             let cgroup = cgroup();
-            let container = procfs::container(&cgroup).map(|container| container.to_string());
-            let unit = || procfs::unit(&cgroup).map(str::to_owned);
+            let container = Container::of(&cgroup).map(|container| container.to_string());
+            let unit = || unit(&cgroup).map(str::to_owned);
             Key::Group(container.or_else(unit).unwrap_or(cgroup))
         }
     }

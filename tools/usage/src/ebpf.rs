@@ -6,12 +6,13 @@
 
 mod assemble;
 mod programs;
+mod tracepoint;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap as BpfMap, Map, MapData, MapError};
@@ -20,11 +21,11 @@ use aya::programs::{PerfEvent, Program, ProgramError, RawTracePoint, TracePoint}
 use aya::{Ebpf, EbpfLoader};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use widelane_affinity::Cpus;
+use widelane_threads::{Proc, Thread};
 
-use crate::account::{State, Thread, Use};
-use crate::collect::{Interval, Sample, UsageError};
+use crate::error::UsageError;
+use crate::interval::{Interval, Sample, State, Use};
 use crate::poll::{CpuTimes, described};
-use crate::procfs;
 use programs::ThreadEntry;
 
 /// The programs, attached, and what was read last.
@@ -34,6 +35,7 @@ pub(crate) struct Watch {
     threads: BpfMap<MapData, u64, ThreadEntry>,
     samples: BpfMap<MapData, [u64; 2], u64>,
     before: HashMap<Thread, ThreadEntry>,
+    proc: Proc,
     times: CpuTimes,
     cgroups: HashMap<u64, String>,
     looked: Instant,
@@ -63,6 +65,7 @@ impl Watch {
         })?;
         let threads = map(&mut programs, programs::THREADS)?;
         let samples = map(&mut programs, programs::SAMPLES)?;
+        let proc = Proc::here();
         attach(&mut programs).map_err(|error| {
             rights(&error).unwrap_or_else(|| kernel("attaching BPF programs", &error))
         })?;
@@ -71,7 +74,8 @@ impl Watch {
             threads,
             samples,
             before: HashMap::new(),
-            times: CpuTimes::open(Path::new("/proc"))?,
+            times: CpuTimes::open(&proc)?,
+            proc,
             cgroups: HashMap::new(),
             looked: Instant::now(),
         })
@@ -93,11 +97,10 @@ impl Watch {
         let mut after = HashMap::with_capacity(entries.len());
         for (thread, entry) in entries {
             let live = spent(&entry, self.before.get(&thread));
-            let folder = folder(thread);
             if live != [Duration::ZERO; 4] {
                 uses.push(self.used(thread, &entry, live, elapsed));
             }
-            if folder.exists() {
+            if self.proc.has(thread) {
                 after.insert(thread, entry);
             } else {
                 // It may be gone already, as one that was idle for long.
@@ -114,7 +117,8 @@ impl Watch {
             }
         }
         self.before = after;
-        self.times.keep(|thread| folder(*thread).exists());
+        let proc = &self.proc;
+        self.times.keep(|thread| proc.has(*thread));
         Ok(Interval {
             elapsed,
             uses,
@@ -148,7 +152,7 @@ impl Watch {
         live: [Duration; 4],
         elapsed: Duration,
     ) -> Use {
-        let (mut name, mut process, mut cgroup) = described(Path::new("/proc"), thread);
+        let (mut name, mut process, mut cgroup) = described(&self.proc, thread);
         if name.is_empty() {
             name = name_in(entry);
         }
@@ -159,7 +163,10 @@ impl Watch {
             cgroup = self.cgroup(entry[3]);
         }
         // What is known of it may be older than the last look.
-        let cpu = self.times.spent(thread).map(|cpu| cpu.min(elapsed));
+        let cpu = self
+            .times
+            .spent(&self.proc, thread)
+            .map(|cpu| cpu.min(elapsed));
         Use {
             thread,
             name,
@@ -222,10 +229,6 @@ fn key(thread: Thread) -> u64 {
     u64::from(thread.pid) << 32 | u64::from(thread.tid)
 }
 
-fn folder(thread: Thread) -> PathBuf {
-    PathBuf::from(format!("/proc/{}/task/{}", thread.pid, thread.tid))
-}
-
 /// Every cgroup below a folder, by its number, which is that of the folder's inode.
 fn number_cgroups(folder: &Path, path: &str, found: &mut HashMap<u64, String>) {
     let Ok(entries) = fs::read_dir(folder) else {
@@ -250,7 +253,7 @@ fn xfeatures() -> Result<i16, UsageError> {
         let path = Path::new(tracefs).join("events/x86_fpu/x86_fpu_regs_deactivated/format");
         match fs::read_to_string(&path) {
             Ok(format) => {
-                let field = procfs::field(&format, "xfeatures").filter(|field| field.size == 8);
+                let field = tracepoint::field(&format, "xfeatures").filter(|field| field.size == 8);
                 let offset = field.and_then(|field| i16::try_from(field.offset).ok());
                 return offset.ok_or(UsageError::Tracepoint { path });
             }

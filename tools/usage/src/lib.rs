@@ -15,14 +15,22 @@
 
 mod account;
 mod collect;
+#[cfg(feature = "ebpf")]
 mod ebpf;
+#[cfg(not(feature = "ebpf"))]
+#[path = "without_ebpf.rs"]
+mod ebpf;
+mod error;
 mod evidence;
+mod interval;
 mod nudge;
 mod overhead;
 mod poll;
-pub mod procfs;
 
-pub use account::{By, Finding, Key, Row, Sampled, State, Thread, Use, Verdict, grouped};
-pub use collect::{Collector, Interval, Method, Sample, UsageError};
+pub use account::{By, Finding, Key, Row, Verdict, grouped};
+pub use collect::{Collector, Method};
+pub use error::UsageError;
 pub use evidence::Evidence;
+pub use interval::{Interval, Sample, Sampled, State, Use};
 pub use overhead::{Overhead, Spread, overhead};
+pub use widelane_threads::Thread;

@@ -5,23 +5,22 @@
 //! is not in it, but they do disturb the caches. Runs without the programs alternate with runs with
 //! them, so that a drift of the machine meets both.
 
-use std::fs;
 use std::io::{self, Read, Write, pipe};
 use std::thread;
 
 use rustix::time::{ClockId, clock_gettime};
 use widelane_affinity::{allowed, pin};
+use widelane_threads::Proc;
 
-use crate::collect::UsageError;
 use crate::ebpf::Watch;
-use crate::procfs;
+use crate::error::UsageError;
 
 /// What was measured. Times are in nanoseconds a switch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Overhead {
     /// Pairs of runs.
     pub rounds: usize,
-    /// A switch while nobody looks.
+    /// A switch while nothing is watched.
     pub without: Spread,
     /// A switch while the programs are attached.
     pub with: Spread,
@@ -133,8 +132,8 @@ fn switching(round_trips: u64) -> io::Result<f64> {
 
 /// How often the calling thread has waited.
 fn waits() -> io::Result<u64> {
-    let status = fs::read_to_string("/proc/thread-self/status")?;
-    procfs::waits(&status).ok_or_else(|| io::Error::other("the kernel does not count switches"))
+    let waits = Proc::here().own_waits();
+    waits.ok_or_else(|| io::Error::other("the kernel does not count switches"))
 }
 
 /// Of all threads of this process, in nanoseconds.

@@ -141,7 +141,7 @@ fn at_save(xfeatures: i16) -> Assembled {
     a.call(Helper::MapUpdate);
     look_up(&mut a, THREADS, -8);
     a.jump_if(R0, When::Equal, 0, "out");
-    // A thread runs on one CPU at a time: nobody else adds to its entry.
+    // A thread runs on one CPU at a time: no other CPU adds to its entry.
     a.label("found");
     a.jump_if(R7, When::Common, UPPER, "upper");
     a.jump_if(R7, When::Common, HIGH, "high");

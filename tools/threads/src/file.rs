@@ -1,0 +1,226 @@
+//! Opens files that a hostile user may have put there.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2, statx,
+};
+use rustix::io::Errno;
+
+/// A regular file. It is found once, and whatever is asked of it afterwards is asked of the same
+/// file, whatever stands at its path by then.
+///
+/// Nothing but a regular file is ever opened for reading. A FIFO would block, and opening some
+/// devices changes their state.
+#[derive(Debug)]
+pub struct RegularFile {
+    /// Opened with `O_PATH`: names the file without opening it.
+    place: OwnedFd,
+    identity: Identity,
+}
+
+/// Which file it is, and which content of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// Major and minor number of the device.
+    pub device: (u32, u32),
+    /// The inode.
+    pub inode: u64,
+    /// Bytes.
+    pub length: u64,
+    /// When the content changed last, in seconds since 1970.
+    pub changed: i64,
+}
+
+impl RegularFile {
+    /// The file at a path that the user of this process named. Links are followed.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or it is a directory, a device, a pipe or a socket.
+    pub fn named(path: &Path) -> io::Result<Self> {
+        Self::of(openat(CWD, path, PATH_ONLY, Mode::empty())?)
+    }
+
+    /// The file at a path that the kernel named. Such a path has no link at its end: one that is
+    /// there now was put there later, and is refused.
+    pub(crate) fn at(path: &Path) -> io::Result<Self> {
+        let flags = PATH_ONLY | OFlags::NOFOLLOW;
+        Self::of(openat(CWD, path, flags, Mode::empty())?)
+    }
+
+    /// The file behind a link of `/proc` that leads to the file itself and not to a path.
+    pub(crate) fn behind(link: &Path) -> io::Result<Self> {
+        Self::named(link)
+    }
+
+    /// The file at a path below a directory that is the root of another process. The path cannot
+    /// lead out of it: the kernel resolves `..` and links within it, and here refuses links.
+    pub(crate) fn below(root: &OwnedFd, path: &Path) -> io::Result<Self> {
+        let inside =
+            ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+        Self::of(openat2(root, path, PATH_ONLY, Mode::empty(), inside)?)
+    }
+
+    fn of(place: OwnedFd) -> io::Result<Self> {
+        let status = status(&place)?;
+        match FileType::from_raw_mode(status.stx_mode.into()) {
+            FileType::RegularFile => {}
+            FileType::Directory => return Err(io::ErrorKind::IsADirectory.into()),
+            FileType::Symlink => return Err(io::Error::other("it was replaced by a link")),
+            _ => return Err(io::Error::other("it is a device, a pipe or a socket")),
+        }
+        Ok(Self {
+            place,
+            identity: Identity {
+                device: (status.stx_dev_major, status.stx_dev_minor),
+                inode: status.stx_ino,
+                length: status.stx_size,
+                changed: status.stx_mtime.tv_sec,
+            },
+        })
+    }
+
+    /// Which file it was when it was found.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Its content.
+    ///
+    /// # Errors
+    ///
+    /// When it may not be read, or is longer than `most` bytes.
+    pub fn read(&self, most: u64) -> io::Result<Vec<u8>> {
+        let too_long = || io::Error::other(format!("it is larger than {} MiB", most >> 20));
+        if self.identity.length > most {
+            return Err(too_long());
+        }
+        // The link leads to the very file that was found. A process may hold a lease on it: then
+        // this does not wait.
+        let link = format!("/proc/self/fd/{}", self.place.as_fd().as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = openat(CWD, link, flags, Mode::empty()).map_err(|error| match error {
+            Errno::NOENT => io::Error::other("/proc is not mounted"),
+            error => error.into(),
+        })?;
+        let file = File::from(file);
+        let mut data = Vec::new();
+        // It may grow while it is read.
+        file.take(most.saturating_add(1)).read_to_end(&mut data)?;
+        match data.len() as u64 > most {
+            true => Err(too_long()),
+            false => Ok(data),
+        }
+    }
+}
+
+/// Without asking a server, if it is a file of a network or of another process: that could block.
+fn status(place: &OwnedFd) -> io::Result<Statx> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    Ok(statx(place, "", flags, StatxFlags::BASIC_STATS)?)
+}
+
+/// Finds a file and opens nothing: no FIFO blocks and no device notices.
+const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::mknodat;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn root(folder: &Path) -> OwnedFd {
+        openat(CWD, folder, PATH_ONLY | OFlags::DIRECTORY, Mode::empty()).unwrap()
+    }
+
+    #[test]
+    fn a_hostile_root_leads_nowhere_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let inside = folder.path().join("root");
+        fs::create_dir_all(inside.join("lib")).unwrap();
+        fs::write(folder.path().join("secret"), "of the host").unwrap();
+        fs::write(inside.join("lib/code"), "its own").unwrap();
+        symlink("/etc/passwd", inside.join("absolute")).unwrap();
+        symlink("../secret", inside.join("relative")).unwrap();
+        symlink("/proc/self/root/etc", inside.join("magic")).unwrap();
+        let root = root(&inside);
+        let open = |path: &str| RegularFile::below(&root, Path::new(path));
+        let own = open("/lib/code").unwrap();
+        assert_eq!(own.read(100).unwrap(), b"its own");
+        for path in [
+            "/absolute",
+            "/relative",
+            "/magic/passwd",
+            "/../secret",
+            "/lib/../../secret",
+        ] {
+            assert!(open(path).is_err(), "{path}");
+        }
+    }
+
+    /// If this opened the FIFO as a plain `open` does, it would wait for a writer for ever.
+    #[test]
+    fn a_fifo_a_device_and_a_folder_are_refused_and_not_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        let mode = Mode::from_raw_mode(0o600);
+        mknodat(CWD, &fifo, FileType::Fifo, mode, 0).unwrap();
+        let root = root(folder.path());
+        let answers = [
+            RegularFile::named(&fifo),
+            RegularFile::at(&fifo),
+            RegularFile::below(&root, Path::new("/fifo")),
+            RegularFile::named(Path::new("/dev/zero")),
+        ];
+        for answer in answers {
+            let error = answer.unwrap_err().to_string();
+            assert!(error.contains("pipe"), "{error}");
+        }
+        let error = RegularFile::named(folder.path()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_file_is_refused_where_the_kernel_named_the_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link] = ["file", "link"].map(|name| folder.path().join(name));
+        fs::write(&file, "text").unwrap();
+        symlink(&file, &link).unwrap();
+        assert!(RegularFile::named(&link).is_ok());
+        let error = RegularFile::at(&link).unwrap_err().to_string();
+        assert!(error.contains("link"), "{error}");
+    }
+
+    #[test]
+    fn what_was_found_is_read_though_something_else_is_there_now() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, "first").unwrap();
+        let found = RegularFile::named(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "second").unwrap();
+        assert_eq!(found.read(100).unwrap(), b"first");
+        assert_ne!(
+            RegularFile::named(&path).unwrap().identity(),
+            found.identity()
+        );
+    }
+
+    #[test]
+    fn no_more_is_read_than_was_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, [0; 100]).unwrap();
+        let found = RegularFile::named(&path).unwrap();
+        assert_eq!(found.read(100).unwrap().len(), 100);
+        assert!(found.read(99).is_err());
+        // It was small when it was found.
+        fs::write(&path, [0; 101]).unwrap();
+        assert!(found.read(100).is_err());
+    }
+}

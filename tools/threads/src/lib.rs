@@ -1,0 +1,26 @@
+//! One view of the processes and threads of this machine, for every tool that looks at them.
+//!
+//! [`Proc`] lists threads and reads what the kernel says of each: times, names, parents, use of
+//! AVX-512. [`Code`] lists the code that a process has mapped and opens the files behind it, which
+//! is safe for root even if the process is hostile. [`Cgroups`] tells in which cgroup, unit and
+//! container a process is, and [`Weights`] what share of the CPUs the kernel gives a cgroup.
+//!
+//! The formats that everybody parses are read by the crate `procfs-core`. This crate reads the few
+//! that it does not know, or whose content need not be text.
+//!
+//! This crate decides nothing and changes nothing. Sets of CPUs and affinities are
+//! `widelane-affinity`'s.
+
+#![forbid(unsafe_code)]
+
+mod cgroup;
+mod code;
+mod file;
+mod proc;
+mod weight;
+
+pub use cgroup::{Cgroups, Container, unit};
+pub use code::{Code, Mapping};
+pub use file::{Identity, RegularFile};
+pub use proc::{Avx512, Proc, Stat, Thread, Times, cpu_info};
+pub use weight::Weights;

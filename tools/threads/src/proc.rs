@@ -1,0 +1,406 @@
+//! `/proc`: which threads there are, and what the kernel says of each.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use procfs_core::FromRead;
+use procfs_core::process::{Schedstat, Status};
+
+use crate::cgroup::Cgroups;
+
+/// A thread, by its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Thread {
+    /// The number of its process.
+    pub pid: u32,
+    /// Its own number.
+    pub tid: u32,
+}
+
+impl Thread {
+    /// The first thread of a process, which has the process's number.
+    pub fn first_of(pid: u32) -> Self {
+        Self { pid, tid: pid }
+    }
+}
+
+/// `/proc`, or a folder like it.
+///
+/// Threads may end at any time. What is asked of one that has ended is `None` or empty.
+#[derive(Clone, Debug)]
+pub struct Proc {
+    root: PathBuf,
+}
+
+/// What AVX-512 code a thread has run, as far as its registers tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Avx512 {
+    /// The kernel lets no program use AVX-512.
+    Unsaid,
+    /// The registers have never been in use at the end of a time slice.
+    Never,
+    /// They were, that many milliseconds ago.
+    Milliseconds(u64),
+}
+
+/// CPU time, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// On a CPU.
+    pub ran: u64,
+    /// Waiting for one. 0 on a kernel that does not count it.
+    pub waited: u64,
+}
+
+/// What `stat` says of a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Its name, which may contain anything.
+    pub name: String,
+    /// Whether it has ended already.
+    pub dead: bool,
+    /// The parent of its process.
+    pub parent: i32,
+    /// The session of its process; 0 if the leader is outside of this PID namespace.
+    pub session: i32,
+    /// The kernel's flags (`PF_…`).
+    pub flags: u32,
+    /// Clock ticks on a CPU, in user mode and in the kernel.
+    pub ticks: u64,
+    /// Clock ticks from the start of the system to that of the thread.
+    pub start: u64,
+    /// Its scheduling policy (`SCHED_…`).
+    pub policy: u32,
+}
+
+impl Proc {
+    /// That of this machine.
+    pub fn here() -> Self {
+        Self::at(Path::new("/proc"))
+    }
+
+    /// A folder like it.
+    pub fn at(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+        }
+    }
+
+    /// The folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The processes that there are.
+    ///
+    /// # Errors
+    ///
+    /// When the folder cannot be listed.
+    pub fn processes(&self) -> io::Result<Vec<u32>> {
+        numbers(&self.root)
+    }
+
+    /// The threads of a process.
+    pub fn threads_of(&self, pid: u32) -> Vec<Thread> {
+        let tids = numbers(&self.root.join(format!("{pid}/task"))).unwrap_or_default();
+        tids.into_iter().map(|tid| Thread { pid, tid }).collect()
+    }
+
+    /// Every thread there is.
+    ///
+    /// # Errors
+    ///
+    /// When processes cannot be listed.
+    pub fn threads(&self) -> io::Result<Vec<Thread>> {
+        let processes = self.processes()?;
+        let threads = processes.into_iter().flat_map(|pid| self.threads_of(pid));
+        Ok(threads.collect())
+    }
+
+    /// Whether a thread is there.
+    pub fn has(&self, thread: Thread) -> bool {
+        self.folder(thread).exists()
+    }
+
+    /// What is most important of a thread.
+    pub fn stat(&self, thread: Thread) -> Option<Stat> {
+        Stat::parse(&self.read(thread, "stat")?)
+    }
+
+    /// The same of any thread, by its number alone.
+    pub fn stat_of(&self, tid: u32) -> Option<Stat> {
+        let path = self.root.join(format!("{tid}/stat"));
+        Stat::parse(&fs::read(path).ok()?)
+    }
+
+    /// Its CPU time: to the nanosecond where the kernel counts so, else in clock ticks.
+    pub fn times(&self, thread: Thread) -> Option<Times> {
+        if let Some(text) = self.read(thread, "schedstat") {
+            return Times::parse(&text);
+        }
+        let ticks = self.stat(thread)?.ticks;
+        Some(Times {
+            ran: ticks.saturating_mul(NANOSECONDS_A_TICK),
+            waited: 0,
+        })
+    }
+
+    /// When its AVX-512 registers were in use. `None` on a kernel without that file, too.
+    pub fn avx512(&self, thread: Thread) -> Option<Avx512> {
+        Some(Avx512::parse(&self.read(thread, "arch_status")?))
+    }
+
+    /// The same of the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel has no such file, or it cannot be read.
+    pub fn own_avx512(&self) -> io::Result<Avx512> {
+        let text = fs::read(self.root.join("thread-self/arch_status"))?;
+        Ok(Avx512::parse(&text))
+    }
+
+    /// Its name. Empty if it has ended.
+    pub fn name(&self, thread: Thread) -> String {
+        self.name_in(&self.folder(thread))
+    }
+
+    /// The name of a process. Empty if it has ended.
+    pub fn process_name(&self, pid: u32) -> String {
+        self.name_in(&self.root.join(pid.to_string()))
+    }
+
+    /// Its control groups, or if it has ended those of its process.
+    pub fn cgroups(&self, thread: Thread) -> Option<Cgroups> {
+        let of_process = || fs::read(self.root.join(format!("{}/cgroup", thread.pid))).ok();
+        let text = self.read(thread, "cgroup").or_else(of_process)?;
+        Some(Cgroups::parse(&text))
+    }
+
+    /// The user who started a process. (The owner of its folder would say less: a process can
+    /// change that to root.)
+    pub fn user(&self, pid: u32) -> Option<u32> {
+        let status = status(&self.root.join(format!("{pid}/status")))?;
+        Some(status.ruid)
+    }
+
+    /// The signals that this process ignores, signal 1 in the lowest bit. None if the kernel does
+    /// not tell.
+    pub fn ignored_signals(&self) -> u64 {
+        let status = status(&self.root.join("self/status"));
+        status.map_or(0, |status| status.sigign)
+    }
+
+    /// How often the calling thread has waited for something.
+    pub fn own_waits(&self) -> Option<u64> {
+        status(&self.root.join("thread-self/status"))?.voluntary_ctxt_switches
+    }
+
+    fn folder(&self, thread: Thread) -> PathBuf {
+        let Thread { pid, tid } = thread;
+        self.root.join(format!("{pid}/task/{tid}"))
+    }
+
+    fn read(&self, thread: Thread, name: &str) -> Option<Vec<u8>> {
+        let Thread { pid, tid } = thread;
+        fs::read(self.root.join(format!("{pid}/task/{tid}/{name}"))).ok()
+    }
+
+    fn name_in(&self, folder: &Path) -> String {
+        // A name is bytes, and need not be text.
+        let bytes = fs::read(folder.join("comm")).unwrap_or_default();
+        let name = String::from_utf8_lossy(&bytes);
+        name.strip_suffix('\n').unwrap_or(&name).to_owned()
+    }
+}
+
+impl Stat {
+    /// Reads `stat`; `None` if it is not whole.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        // The crate panics unless it is `number (name) letter`, whatever the name is.
+        let open = text.iter().position(|&byte| byte == b'(')?;
+        let close = text.iter().rposition(|&byte| byte == b')')?;
+        let number = text[..open].strip_suffix(b" ")?;
+        let number = !number.is_empty() && number.iter().all(u8::is_ascii_digit);
+        let state = text[close..].strip_prefix(b") ")?.first()?;
+        if !number || close < open || !state.is_ascii_alphabetic() {
+            return None;
+        }
+        let stat = procfs_core::process::Stat::from_read(text).ok()?;
+        Some(Self {
+            name: stat.comm,
+            dead: matches!(stat.state, 'Z' | 'X' | 'x'),
+            parent: stat.ppid,
+            session: stat.session,
+            flags: stat.flags,
+            ticks: stat.utime.saturating_add(stat.stime),
+            start: stat.starttime,
+            policy: stat.policy?,
+        })
+    }
+}
+
+impl Times {
+    /// Reads `schedstat`.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let times = Schedstat::from_read(text).ok()?;
+        Some(Self {
+            ran: times.sum_exec_runtime,
+            waited: times.run_delay,
+        })
+    }
+}
+
+impl Avx512 {
+    /// Reads `arch_status`, which `procfs-core` does not know.
+    pub fn parse(text: &[u8]) -> Self {
+        let value = text.split(|&byte| byte == b'\n').find_map(|line| {
+            let value = line.strip_prefix(b"AVX512_elapsed_ms:")?.trim_ascii();
+            std::str::from_utf8(value).ok()?.parse::<i64>().ok()
+        });
+        match value {
+            None => Self::Unsaid,
+            Some(value) => u64::try_from(value).map_or(Self::Never, Self::Milliseconds),
+        }
+    }
+}
+
+/// What `/proc/cpuinfo` says of the first CPU, by the kernel's keys, and how many CPUs it lists.
+/// `None` if it lists none.
+pub fn cpu_info(text: &str) -> Option<(HashMap<String, String>, usize)> {
+    let info = procfs_core::CpuInfo::from_read(text.as_bytes()).ok()?;
+    let first = info.get_info(0)?;
+    first.contains_key("processor").then_some(())?;
+    let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+    Some((first.into_iter().map(owned).collect(), info.num_cores()))
+}
+
+fn status(path: &Path) -> Option<Status> {
+    // The name in it is bytes, and need not be text.
+    let bytes = fs::read(path).ok()?;
+    Status::from_read(String::from_utf8_lossy(&bytes).as_bytes()).ok()
+}
+
+/// The entries of a folder whose names are numbers.
+fn numbers(folder: &Path) -> io::Result<Vec<u32>> {
+    let number = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+    Ok(fs::read_dir(folder)?.filter_map(number).collect())
+}
+
+/// On Linux, a tick of `/proc` is a hundredth of a second for every program.
+const NANOSECONDS_A_TICK: u64 = 10_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LINE: &str = "7108 (a) R (b) S 7099 7 28388 0 -1 4194304 98 0 0 0 3 4 0 0 20 0 1 0 \
+        2556986 3133440 354 18446744073709551615 1 1 1 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0\n";
+
+    #[test]
+    fn a_name_may_look_like_the_rest_of_the_line() {
+        let stat = Stat::parse(LINE.as_bytes()).unwrap();
+        let expected = Stat {
+            name: "a) R (b".to_owned(),
+            dead: false,
+            parent: 7099,
+            session: 28388,
+            flags: 4_194_304,
+            ticks: 7,
+            start: 2_556_986,
+            policy: 0,
+        };
+        assert_eq!(stat, expected);
+    }
+
+    #[test]
+    fn a_line_that_is_cut_off_is_refused() {
+        let policy = LINE.rfind(" 0 0 0 0").unwrap();
+        for end in 0..policy {
+            assert_eq!(Stat::parse(&LINE.as_bytes()[..end]), None, "{end}");
+        }
+    }
+
+    #[test]
+    fn a_name_need_not_be_text() {
+        let fields = "R 1 7 7 0 -1 0 0 0 0 0 3 4 0 0 20 0 1 0 99 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 \
+            17 1 0 0\n";
+        let stat = Stat::parse(&[&b"7 (\xff\xfe) "[..], fields.as_bytes()].concat()).unwrap();
+        assert_eq!((stat.start, stat.ticks), (99, 7));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_bytes_nothing_panics(
+            bytes in prop::collection::vec(prop::sample::select(b"7 ()R-\n\xff:".to_vec()), 0..60),
+            inserted in prop::collection::vec(any::<u8>(), 0..10),
+            at in 0..LINE.len(),
+        ) {
+            let line = LINE.as_bytes();
+            let _ = Stat::parse(&bytes);
+            let _ = Stat::parse(&[&line[..at], &inserted, &line[at..]].concat());
+            let _ = Times::parse(&bytes);
+            let _ = Avx512::parse(&bytes);
+            let _ = Cgroups::parse(&bytes);
+            let _ = cpu_info(&String::from_utf8_lossy(&bytes));
+        }
+    }
+
+    #[test]
+    fn elapsed_time_is_told_from_never_and_from_silence() {
+        let parse = |text: &str| Avx512::parse(text.as_bytes());
+        assert_eq!(parse("AVX512_elapsed_ms:\t8\n"), Avx512::Milliseconds(8));
+        assert_eq!(parse("AVX512_elapsed_ms:\t-1\n"), Avx512::Never);
+        assert_eq!(parse("x86_Thread_features:\n"), Avx512::Unsaid);
+        let later = "x86_Thread_features:\tshstk\nAVX512_elapsed_ms:\t0\n";
+        assert_eq!(parse(later), Avx512::Milliseconds(0));
+    }
+
+    #[test]
+    fn times_are_read_or_not() {
+        let times = Times {
+            ran: 81021,
+            waited: 71187,
+        };
+        assert_eq!(Times::parse(b"81021 71187 2\n"), Some(times));
+        assert_eq!(Times::parse(b"81021\n"), None);
+        assert_eq!(Times::parse(b"a b c\n"), None);
+    }
+
+    #[test]
+    fn this_thread_is_seen() {
+        let proc = Proc::here();
+        let pid = std::process::id();
+        let thread = Thread::first_of(pid);
+        let stat = proc.stat(thread).unwrap();
+        assert!(stat.start > 0 && !stat.dead && proc.has(thread));
+        assert_eq!(proc.stat_of(pid).unwrap().start, stat.start);
+        assert!(proc.threads().unwrap().contains(&thread));
+        assert!(proc.processes().unwrap().contains(&pid));
+        assert!(proc.times(thread).is_some());
+        assert!(proc.own_waits().is_some());
+        assert_eq!(proc.name(thread), stat.name);
+        assert_eq!(proc.process_name(pid), stat.name);
+        assert!(proc.cgroups(thread).unwrap().path().is_some());
+    }
+
+    #[test]
+    fn a_thread_that_is_not_there_is_no_error() {
+        let proc = Proc::here();
+        let thread = Thread::first_of(u32::MAX);
+        assert!(!proc.has(thread) && proc.stat(thread).is_none());
+        assert!(proc.name(thread).is_empty() && proc.threads_of(u32::MAX).is_empty());
+    }
+
+    #[test]
+    fn the_first_cpu_is_described_or_none() {
+        let text = "processor\t: 0\nmodel name\t: X\n\nprocessor\t: 1\nmodel name\t: X\n\n";
+        let (first, count) = cpu_info(text).unwrap();
+        assert_eq!((first["model name"].as_str(), count), ("X", 2));
+        assert_eq!(cpu_info(""), None);
+        assert_eq!(cpu_info("nothing\n"), None);
+    }
+}

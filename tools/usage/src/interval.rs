@@ -1,0 +1,100 @@
+//! What threads did in an interval.
+
+use std::time::Duration;
+
+use widelane_threads::Thread;
+
+/// What happened in an interval.
+#[derive(Clone, Debug)]
+pub struct Interval {
+    /// How long it was.
+    pub elapsed: Duration,
+    /// What threads used. Threads that used nothing are not there.
+    pub uses: Vec<Use>,
+    /// Where threads were found executing; `None` if that was not looked at.
+    pub samples: Option<Vec<Sample>>,
+}
+
+/// A thread was found executing at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The thread.
+    pub thread: Thread,
+    /// The address.
+    pub address: u64,
+    /// How often.
+    pub count: u64,
+}
+
+/// Which registers were in use at the end of a time slice. The whole slice is counted for the first
+/// of these that is true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The upper halves of registers 0 to 15: they held 512-bit values.
+    Upper,
+    /// Registers 16 to 31, with values of any width. Nothing but code that clears them on purpose
+    /// ends this, so that one call of a string function may last for the life of a thread.
+    High,
+    /// Only mask registers.
+    Masks,
+    /// Some of the first two: more is not said.
+    Undivided,
+}
+
+impl State {
+    /// All, in the order of the arrays that they index.
+    pub const ALL: [Self; 4] = [Self::Upper, Self::High, Self::Masks, Self::Undivided];
+
+    /// Its name for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Upper => "upper",
+            Self::High => "high",
+            Self::Masks => "masks",
+            Self::Undivided => "undivided",
+        }
+    }
+}
+
+/// What a thread used in an interval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// Which.
+    pub thread: Thread,
+    /// Its name.
+    pub name: String,
+    /// The name of its process.
+    pub process: String,
+    /// Its cgroup, if it could be read.
+    pub cgroup: Option<String>,
+    /// Its time on a CPU, whatever was in use; `None` if it ended before that was read.
+    pub cpu: Option<Duration>,
+    /// Time in slices at whose end a [`State`] was found, in the order of [`State::ALL`].
+    pub live: [Duration; 4],
+    /// What it was found executing; `None` if that was not looked at.
+    pub sampled: Option<Sampled>,
+}
+
+/// How often a thread was found executing what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sampled {
+    /// A function with 512-bit code that is none of the next kind.
+    pub wide: u64,
+    /// A function of the C library with 512-bit code, which copies memory or looks at strings.
+    pub copies: u64,
+    /// Anything else.
+    pub other: u64,
+}
+
+impl Sampled {
+    /// All together.
+    pub fn all(self) -> u64 {
+        self.wide + self.copies + self.other
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.wide += other.wide;
+        self.copies += other.copies;
+        self.other += other.other;
+    }
+}
