@@ -363,7 +363,7 @@ impl Connection {
 
     fn take_plain(&mut self, plain: &mut [u8]) -> Result<(), Fault> {
         while let Ok(read @ 1..) = self.tls.here().reader().read(plain) {
-            // Nobody asked for what comes in other states.
+            // In other states, what comes was not asked for.
             if let State::Answering(answer) = &mut self.state
                 && self.answered.is_none()
                 && answer.feed(&plain[..read])?

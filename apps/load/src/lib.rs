@@ -10,7 +10,7 @@
 //!
 //! ```no_run
 //! let mut plan = widelane_load::Plan::new("127.0.0.1:8443")?;
-//! plan.offer.trust = widelane_load::Trust::Nobody;
+//! plan.offer.trust = widelane_load::Trust::Unchecked;
 //! let report = widelane_load::run(&plan)?;
 //! println!("{report}");
 //! # Ok::<(), widelane_load::LoadError>(())

@@ -55,9 +55,9 @@ pub enum Trust {
     System,
     /// Issuers in this PEM file. A self-signed certificate may be its own issuer.
     File(PathBuf),
-    /// Everybody, unseen: neither the chain, nor the name, nor the server's signature over the
-    /// handshake is looked at. The cheapest client, and no security whatever.
-    Nobody,
+    /// Every certificate: the client checks neither the chain, nor the name, nor the server's
+    /// signature over the handshake. The cheapest client, without any security.
+    Unchecked,
 }
 
 /// A client's certificate and its key.
@@ -167,7 +167,7 @@ impl Offer {
         let provider = Arc::new(self.provider(batching));
         let schemes = self.signature_schemes(&provider);
         let verifier: Arc<dyn ServerCertVerifier> = match &self.trust {
-            Trust::Nobody => Arc::new(AcceptAll { schemes }),
+            Trust::Unchecked => Arc::new(AcceptAll { schemes }),
             trust => {
                 let trusted = trust.certificates()?;
                 let roots = Arc::new(trusted.roots);
@@ -295,7 +295,7 @@ struct Trusted {
 impl Trust {
     fn certificates(&self) -> Result<Trusted, LoadError> {
         match self {
-            Self::Nobody => Ok(Trusted {
+            Self::Unchecked => Ok(Trusted {
                 roots: RootCertStore::empty(),
                 certificates: vec![],
             }),
@@ -638,7 +638,7 @@ pub(crate) fn take_signature() -> Option<SignatureScheme> {
 }
 
 thread_local! {
-    // rustls tells a verifier, and nobody else.
+    // rustls tells this to a verifier only.
     static SIGNATURE: Cell<Option<SignatureScheme>> = const { Cell::new(None) };
 }
 
@@ -801,7 +801,7 @@ mod tests {
     fn suites_of_one_version_narrow_the_versions() {
         let offer = Offer {
             suites: vec!["TLS_AES_128_GCM_SHA256".parse().expect("known")],
-            trust: Trust::Nobody,
+            trust: Trust::Unchecked,
             ..Offer::default()
         };
         assert!(offer.client_config(1, None).is_ok());

@@ -79,7 +79,7 @@ impl Watch {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody stopped the run.
+    /// Whether the run was stopped.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)

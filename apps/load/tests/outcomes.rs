@@ -54,7 +54,7 @@ fn an_open_loop_charges_a_stall_to_all_who_should_have_started_in_it() {
     let config = Arc::new(Identity::new().config(&[]));
     let turn = std::sync::Mutex::new(0);
     let server = Server::new(move |stream, seen| {
-        let mut turn = turn.lock().expect("nobody panics");
+        let mut turn = turn.lock().expect("no panic");
         *turn += 1;
         if *turn == 20 {
             thread::sleep(STALL);
@@ -369,9 +369,9 @@ fn failures_are_told_apart() {
     assert_eq!(failing(plan), "certificate: a signature is wrong");
 
     // Other tests are on 127.0.0.1 and cannot be given its port.
-    let nobody = TcpListener::bind("127.0.0.2:0").expect("a port");
-    let address = nobody.local_addr().expect("an address");
-    drop(nobody);
+    let unused = TcpListener::bind("127.0.0.2:0").expect("a port");
+    let address = unused.local_addr().expect("an address");
+    drop(unused);
     assert_eq!(failing(plan_for(address)), "connect: connection refused");
 }
 
@@ -385,7 +385,7 @@ fn a_server_too_busy_to_accept_is_a_timeout_of_the_connect() {
         &"127.0.0.1:0".parse::<SocketAddr>().expect("an address"),
     )
     .expect("a port");
-    // Room for one, which is taken; the kernel drops whoever comes next.
+    // Room for one, which is taken; the kernel drops the next ones.
     listen(&listener, 0).expect("a listener");
     let address: SocketAddr = getsockname(&listener)
         .expect("an address")
@@ -480,11 +480,11 @@ fn what_fails_at_once_is_an_error_that_names_the_remedy() {
     assert!(text.contains("CPU 100000"), "{text}");
 
     // Other tests are on 127.0.0.1 and cannot be given its port.
-    let nobody = TcpListener::bind("127.0.0.2:0").expect("a port");
-    let address = nobody.local_addr().expect("an address");
-    drop(nobody);
+    let unused = TcpListener::bind("127.0.0.2:0").expect("a port");
+    let address = unused.local_addr().expect("an address");
+    drop(unused);
     let text = run(&plan_for(address))
-        .expect_err("nobody there")
+        .expect_err("no server is there")
         .to_string();
     assert!(
         text.contains(&address.to_string()) && text.contains("refused"),

@@ -1,14 +1,13 @@
 //! `widelane advise`: what follows from the profile of this machine, or from published figures.
 
 use crate::failure::Failure;
-use crate::output;
+use crate::places::{PROFILE, Places};
 use crate::values::{Cpus, cpus};
+use crate::{machine, output};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use widelane_cpu::licence::{turbo, turbo_of};
-use widelane_frequency::{
-    Advice, Machine, Placement, Profile, ProfileError, Stale, Subject, advise, run_wide,
-};
+use widelane_frequency::{Advice, Machine, Profile, ProfileError, Subject, advise, run_wide};
 
 /// Say what follows for this machine, or for a model that is known from published figures
 #[derive(clap::Args)]
@@ -70,28 +69,24 @@ fn published(model: &str) -> Result<Vec<Advice>, Failure> {
 }
 
 fn profile(path: Option<PathBuf>) -> Result<Profile, Failure> {
-    let missing = "there is no state directory for this user; name the profile with --profile";
-    let path = path.or_else(Profile::default_path);
-    let path = path.ok_or_else(|| Failure::Failed(missing.to_owned()))?;
+    let machine = Machine::here();
+    let Some(path) = path else {
+        let kept = machine::kept(&Places::here().to_read(PROFILE), &machine);
+        let (_, profile) = kept.map_err(|why| {
+            Failure::Failed(format!("{why}; measure this machine with `widelane probe`"))
+        })?;
+        return Ok(profile);
+    };
     let profile = Profile::load(&path).map_err(|error| {
         Failure::Failed(match error {
-            ProfileError::File { .. } => {
-                format!("{error}; measure this machine first with `widelane probe`")
-            }
             ProfileError::NotAProfile { .. } => error.to_string(),
+            _ => format!("{error}; measure this machine first with `widelane probe`"),
         })
     })?;
-    match profile.stale(&Machine::here()) {
+    match machine::fault(&profile, &machine) {
         None => Ok(profile),
-        Some(Stale::Machine) => Err(Failure::Failed(format!(
-            "{} is of another machine ({}, microcode {}, {} CPUs): measure this one with `widelane probe`",
-            path.display(),
-            profile.machine.name,
-            profile.machine.microcode,
-            profile.machine.cpus
-        ))),
-        Some(Stale::Format) => Err(Failure::Failed(format!(
-            "{} is of another version: measure again with `widelane probe`",
+        Some(fault) => Err(Failure::Failed(format!(
+            "{} {fault}; measure this machine with `widelane probe`",
             path.display()
         ))),
     }
@@ -102,14 +97,10 @@ fn words(advice: &Advice) -> String {
     for line in &advice.words {
         let _ = writeln!(text, "  {line}");
     }
-    let placement = match advice.placement {
-        Placement::Inline => "inline",
-        Placement::VectorCores => "vector-cores",
-    };
     let _ = writeln!(
         text,
-        "  placement {placement}; registers of {} bits for kernels that multiply, of {} for others\n",
-        advice.heavy_width, advice.light_width
+        "  placement {}; registers of {} bits for kernels that multiply, of {} for others\n",
+        advice.placement, advice.heavy_width, advice.light_width
     );
     text
 }

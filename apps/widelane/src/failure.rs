@@ -13,7 +13,7 @@ pub(crate) enum Failure {
     Failed(String),
     /// It was called wrongly: status 2, as for clap's own complaints.
     Usage(String),
-    /// Whoever read our standard output went away (`widelane … | head`). That is no failure
+    /// The reader of our standard output went away (`widelane … | head`). That is no failure
     /// of ours: quiet, status 0.
     ReaderGone,
 }

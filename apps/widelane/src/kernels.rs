@@ -1,11 +1,11 @@
-//! `widelane kernels`: what the kernels consist of, and what is proved of them.
+//! `widelane kernels`: instruction counts and proofs of the kernels.
 
 use crate::failure::Failure;
 use crate::output;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use widelane_lanes::{Kernel, Proof, Report, Width};
+use widelane_lanes::{ArraySpec, Definition, Kernel, Proof, Report, Width};
 
 /// Print the vector kernels: instruction mix, licence level, port bounds and proof
 #[derive(Debug, clap::Args)]
@@ -15,7 +15,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", conflicts_with = "json")]
     assembly: Option<String>,
 
-    /// Print one JSON object a line
+    /// Print one JSON object on each line
     #[arg(long)]
     json: bool,
 }
@@ -27,7 +27,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     }
     let every = Kernel::all()
         .into_iter()
-        .flat_map(|kernel| WIDTHS.map(|width| (kernel, width)));
+        .flat_map(|kernel| widths().map(move |width| (kernel, width)));
     let proved = every.map(|(kernel, width)| match kernel.prove(width) {
         Ok(proof) => Ok((kernel, width, proof)),
         Err(error) => Err(Failure::Failed(format!(
@@ -49,6 +49,8 @@ struct Line {
     kernel: String,
     symbol: String,
     formula: &'static str,
+    reference: &'static str,
+    arrays: Vec<ArrayLine>,
     lanes: usize,
     instructions: usize,
     multiply_adds: usize,
@@ -66,7 +68,29 @@ struct Line {
     claims: Vec<Claim>,
 }
 
-/// What the proof takes on somebody's word.
+/// One array of a kernel.
+#[derive(Serialize)]
+struct ArrayLine {
+    name: &'static str,
+    vectors: usize,
+    holds: String,
+    written: bool,
+    shared: bool,
+    secret: bool,
+}
+
+fn array(spec: &ArraySpec) -> ArrayLine {
+    ArrayLine {
+        name: spec.name,
+        vectors: spec.len,
+        holds: spec.holds.to_string(),
+        written: spec.written,
+        shared: spec.shared,
+        secret: spec.secret,
+    }
+}
+
+/// What the proof takes from the source without a proof.
 #[derive(Serialize)]
 struct Claim {
     bits: u32,
@@ -88,6 +112,8 @@ fn line(kernel: Kernel, width: Width, proof: &Proof) -> Line {
         kernel: kernel.name(),
         symbol: kernel.symbol(width),
         formula: kernel.formula(),
+        reference: kernel.reference(),
+        arrays: kernel.arrays(width.lanes()).iter().map(array).collect(),
         lanes: width.lanes(),
         instructions: report.instructions,
         multiply_adds: report.multiply_adds,
@@ -167,7 +193,7 @@ fn assembly(name: &str) -> Result<String, Failure> {
     let bare = name.strip_prefix("widelane_").unwrap_or(name);
     let mut text = String::new();
     for kernel in Kernel::all() {
-        for width in WIDTHS {
+        for width in widths() {
             let symbol = kernel.symbol(width);
             let named = symbol.strip_prefix("widelane_").unwrap_or(&symbol);
             if bare == named || bare == kernel.name() {
@@ -185,14 +211,19 @@ fn assembly(name: &str) -> Result<String, Failure> {
     Ok(text)
 }
 
-const WIDTHS: [Width; 2] = [Width::Zmm, Width::Ymm];
+/// Every width, the widest first.
+fn widths() -> impl Iterator<Item = Width> {
+    Width::ALL.into_iter().rev()
+}
 
 const LEGEND: &str = "
-madds: 52-bit multiply-adds; muls: other multiplications. cycles/a: least cycles where two of them
-start a cycle and other arithmetic has ports of its own; cycles/b: where all vector arithmetic
-shares two ports. widest: bits of the widest lane ever.
+madds: 52-bit multiply-adds; muls: other multiplications. cycles/a: the least cycles on a core that
+starts two of these in a cycle and has separate ports for other arithmetic; cycles/b: on a core
+where all vector arithmetic shares two ports. widest: bits of the widest value that a lane ever
+holds.
 Proved on intervals: no lane overflows unless it is meant to, every multiplicand is a 52-bit digit,
-every array keeps its bound. The proofs take these on the word of the source:
+every array keeps its bound. The proofs also use these facts, which the sources state and intervals
+cannot show; the portable model checks them whenever it runs:
 ";
 
 const EXAMPLES: &str = "\
@@ -220,5 +251,31 @@ mod tests {
             panic!("there is no such kernel");
         };
         assert!(message.contains("ams52x20, "), "{message}");
+    }
+
+    #[test]
+    fn a_row_states_bounds_and_secrets_of_the_arrays() {
+        let is_wanted = |kernel: &Kernel| kernel.name() == "base25519add";
+        let kernel = Kernel::all().into_iter().find(is_wanted).unwrap();
+        let line = line(kernel, Width::Ymm, &kernel.prove(Width::Ymm).unwrap());
+        let line = serde_json::to_value(line).unwrap();
+        let array = |name, vectors, holds, [written, shared, secret]: [bool; 3]| {
+            serde_json::json!({
+                "name": name, "vectors": vectors, "holds": holds,
+                "written": written, "shared": shared, "secret": secret,
+            })
+        };
+        let expected = [
+            array("point", 20, "numbers below 2^52", [true, false, true]),
+            array("table", 60, "numbers below 2^52", [false, true, false]),
+            array("digit", 1, "numbers below 2^5", [false, false, true]),
+        ];
+        assert_eq!(line["arrays"], serde_json::json!(expected));
+        assert!(
+            line["reference"]
+                .as_str()
+                .unwrap()
+                .contains("ASIACRYPT 2008")
+        );
     }
 }

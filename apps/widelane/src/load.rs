@@ -2,7 +2,10 @@
 
 use crate::failure::Failure;
 use crate::output;
+use crate::places::{CALIBRATION, Places};
 use crate::values::{self, Cpus, Switch};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -195,7 +198,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let json = args.json;
     let plan = plan(args)?;
-    calibration::keep_in(&calibration::default_file());
+    if let Some(file) = Places::here().to_write(CALIBRATION) {
+        calibration::keep_in(&file);
+    }
     let watch = Watch::default();
     stop_on_signals(&watch)?;
     let finished = AtomicBool::new(false);
@@ -268,7 +273,7 @@ fn plan(args: Args) -> Result<Plan, Failure> {
     plan.offer.alpn = args.alpn;
     plan.offer.resume = args.resume;
     plan.offer.trust = match args.ca {
-        _ if args.insecure => Trust::Nobody,
+        _ if args.insecure => Trust::Unchecked,
         Some(file) => Trust::File(file),
         None => Trust::System,
     };
@@ -291,32 +296,16 @@ fn plan(args: Args) -> Result<Plan, Failure> {
 
 /// The first Ctrl-C or SIGTERM ends the run and prints what was measured; a second one kills.
 fn stop_on_signals(watch: &Watch) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()?;
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let watch = watch.clone();
     thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
-            runtime.block_on(async {
-                use tokio::signal::unix::{SignalKind, signal};
-                let interrupts = signal(SignalKind::interrupt());
-                let terminations = signal(SignalKind::terminate());
-                let (Ok(mut interrupts), Ok(mut terminations)) = (interrupts, terminations) else {
-                    // The default remains: a signal kills at once.
-                    return;
-                };
-                for attempt in 0.. {
-                    tokio::select! {
-                        _ = interrupts.recv() => {}
-                        _ = terminations.recv() => {}
-                    }
-                    if attempt > 0 {
-                        std::process::exit(STATUS_KILLED);
-                    }
-                    watch.stop();
-                }
-            });
+            let mut signals = signals.forever();
+            signals.next();
+            watch.stop();
+            signals.next();
+            std::process::exit(STATUS_KILLED);
         })?;
     Ok(())
 }
@@ -325,7 +314,7 @@ fn show_progress(length: Duration, watch: &Watch, finished: &AtomicBool) {
     let from = Instant::now();
     let mut last = (from, watch.snapshot());
     loop {
-        // Looks often, speaks rarely: nobody should wait for the progress line to end.
+        // Looks often and prints rarely, so that the end never waits for the progress line.
         for _ in 0..20 {
             thread::sleep(Duration::from_millis(50));
             if finished.load(Ordering::Relaxed) {
@@ -470,7 +459,7 @@ mod tests {
             (plan.close, plan.limit, plan.preflight),
             (Close::Fin, Some(7), false)
         );
-        assert_eq!(plan.offer.trust, Trust::Nobody);
+        assert_eq!(plan.offer.trust, Trust::Unchecked);
         assert!(plan.offer.resume);
     }
 

@@ -1,17 +1,67 @@
-//! The profile of a machine, for whoever decides by it.
+//! The profile of this machine, for the commands that use it.
 
 use crate::failure::Failure;
-use std::path::Path;
+use crate::places::{PROFILE, Places};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use widelane_cpu::licence::turbo_of;
 use widelane_engine::Clock;
-use widelane_frequency::{Machine, Profile, Subject, clock as clock_of};
+use widelane_frequency::{Machine, Profile, Stale, Subject, clock as clock_of};
 
-/// What wide code does to the clock here: by the named profile or model, else by the profile that
-/// `widelane probe` left if it is of this machine, else nothing.
+/// What wide code does to the clock of this machine. The named profile or model says it, or else
+/// the profile that `widelane probe` left. Without any, wide code counts as free.
 pub(crate) fn clock(named: Option<&str>) -> Result<Clock, Failure> {
-    match named {
-        Some(name) => by_name(name),
-        None => Ok(by_default()),
+    if let Some(name) = named {
+        return by_name(name);
+    }
+    match kept(&Places::here().to_read(PROFILE), &Machine::here()) {
+        Ok((path, profile)) => {
+            tracing::info!(path = %path.display(), "uses the profile of this machine");
+            Ok(clock_of(Subject::Measured(&profile)))
+        }
+        Err(why) => {
+            tracing::info!(
+                "{why}; until `widelane probe` has measured this machine, wide code counts as free"
+            );
+            Ok(Clock::default())
+        }
+    }
+}
+
+/// The newest profile of `machine` in these files, or why there is none.
+pub(crate) fn kept(files: &[PathBuf], machine: &Machine) -> Result<(PathBuf, Profile), String> {
+    let mut best: Option<(PathBuf, Profile)> = None;
+    let mut why = String::from("no profile of this machine");
+    for file in files {
+        let fault = match Profile::load(file) {
+            Ok(profile) => match fault(&profile, machine) {
+                None => {
+                    if best
+                        .as_ref()
+                        .is_none_or(|(_, best)| best.taken < profile.taken)
+                    {
+                        best = Some((file.clone(), profile));
+                    }
+                    continue;
+                }
+                Some(fault) => format!("{} {fault}", file.display()),
+            },
+            Err(error) => error.to_string(),
+        };
+        let separator = if why.contains(": ") { "; " } else { ": " };
+        let _ = write!(why, "{separator}{fault}");
+    }
+    best.ok_or(why)
+}
+
+/// Why a profile cannot be used on `machine`.
+pub(crate) fn fault(profile: &Profile, machine: &Machine) -> Option<String> {
+    match profile.stale(machine)? {
+        Stale::Machine => Some(format!(
+            "is of another machine ({}, microcode {}, {} CPUs)",
+            profile.machine.name, profile.machine.microcode, profile.machine.cpus
+        )),
+        Stale::Format => Some("was made by another version of widelane".to_owned()),
     }
 }
 
@@ -37,25 +87,30 @@ fn by_name(name: &str) -> Result<Clock, Failure> {
     Ok(clock_of(Subject::Measured(&profile)))
 }
 
-fn by_default() -> Clock {
-    let Some(path) = Profile::default_path().filter(|path| path.exists()) else {
-        tracing::debug!("no machine profile: wide code is taken to cost nothing");
-        return Clock::default();
-    };
-    match Profile::load(&path) {
-        Ok(profile) if profile.stale(&Machine::here()).is_none() => {
-            clock_of(Subject::Measured(&profile))
-        }
-        Ok(_) => {
-            tracing::warn!(
-                profile = %path.display(),
-                "is of another machine and not used; measure this one with `widelane probe`"
-            );
-            Clock::default()
-        }
-        Err(error) => {
-            tracing::warn!(%error, "the machine profile is not used");
-            Clock::default()
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_profile_of_this_machine_is_used_or_all_faults_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = include_str!("../../../tools/frequency/tests/data/profile.json");
+        let sample = Profile::from_json(text).unwrap();
+        let machine = sample.machine.clone();
+        let file = |name: &str, taken, cpus| {
+            let path = folder.path().join(name);
+            let mut profile = sample.clone();
+            profile.taken = taken;
+            profile.machine.cpus += cpus;
+            profile.save(&path).unwrap();
+            path
+        };
+        let (old, new) = (file("old", 1, 0), file("new", 2, 0));
+        let (foreign, missing) = (file("foreign", 3, 1), folder.path().join("missing"));
+        let all = [missing.clone(), old, new.clone(), foreign.clone()];
+        assert_eq!(kept(&all, &machine).unwrap().0, new);
+        let why = kept(&[missing, foreign], &machine).unwrap_err();
+        assert!(why.contains("/missing: "), "{why}");
+        assert!(why.contains("/foreign is of another machine"), "{why}");
     }
 }

@@ -6,14 +6,17 @@
 //!
 //! Exit status: 0 it worked, 1 it failed, 2 it was called wrongly; of `run`, that of its program.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod advise;
+mod allocator;
 mod failure;
+mod features;
 mod kernels;
 mod load;
 mod machine;
 mod output;
+mod places;
 mod probe;
 mod run;
 mod scan;
@@ -28,15 +31,12 @@ use clap::{Parser, Subcommand};
 use failure::Failure;
 use std::process::ExitCode;
 
-/// A handshake allocates some hundred times: see `docs/decisions/allocator.md`.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// TLS handshakes whose expensive mathematics share the lanes of wide vector registers
 #[derive(Parser)]
 #[command(
     name = "widelane",
     version,
+    long_version = features::long_version(),
     arg_required_else_help = true,
     subcommand_required = true,
     max_term_width = 100,

@@ -12,7 +12,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     write_all(io::stdout().lock(), text)
 }
 
-/// Writes `text` to standard error; when even that fails, there is nobody left to tell.
+/// Writes `text` to standard error; an error there is ignored, as it cannot be told.
 pub(crate) fn complain(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
@@ -23,7 +23,7 @@ pub(crate) fn is_renewable() -> bool {
     io::stdout().is_terminal() && !term.is_empty() && term != "dumb"
 }
 
-/// A name in a line for people. Names are chosen by whoever runs a program or makes a file: nothing
+/// A name in a line for people. Any user can choose the name of a program or a file: nothing
 /// of them may steer a terminal or look like another line.
 pub(crate) fn plain(name: &str) -> Cow<'_, str> {
     match name.contains(char::is_control) {

@@ -1,7 +1,8 @@
 //! `widelane probe`: what wide code does to the clock of this machine.
 
 use crate::failure::Failure;
-use crate::output;
+use crate::places::{PROFILE, Places};
+use crate::{machine, output};
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -18,8 +19,8 @@ pub(crate) struct Args {
     #[arg(long)]
     quick: bool,
 
-    /// Keep the profile in this file [default: widelane/profile.json in /var/lib for root, else in
-    /// the user's state directory]
+    /// Keep the profile in this file [default: /var/lib/widelane/profile.json for root, else
+    /// widelane/profile.json in the user's state directory]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -38,13 +39,15 @@ pub(crate) struct Args {
 
 /// Runs it.
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
-    let path = args.output.clone().or_else(Profile::default_path);
-    let kept = match &path {
-        Some(path) if args.cached => Profile::load(path).ok(),
-        _ => None,
+    let places = Places::here();
+    let path = args.output.clone().or_else(|| places.to_write(PROFILE));
+    let kept = match &args.output {
+        _ if !args.cached => None,
+        Some(named) => machine::kept(std::slice::from_ref(named), &Machine::here()).ok(),
+        None => machine::kept(&places.to_read(PROFILE), &Machine::here()).ok(),
     };
-    let profile = match kept.filter(|profile| profile.stale(&Machine::here()).is_none()) {
-        Some(profile) => profile,
+    let profile = match kept {
+        Some((_, profile)) => profile,
         None => {
             let profile = measure(args.quick);
             keep(&profile, path, args.output.is_some())?;
@@ -77,15 +80,19 @@ fn measure(quick: bool) -> Profile {
     profile
 }
 
-/// Keeps the profile. A place that nobody named may be out of reach: that is said and no failure.
+/// Keeps the profile. If it cannot be kept in the usual place, the measurement is still worth
+/// showing; a place that the user named must work.
 fn keep(profile: &Profile, path: Option<PathBuf>, named: bool) -> Result<(), Failure> {
-    let Some(path) = path else { return Ok(()) };
-    match profile.save(&path) {
+    let kept = match path {
+        Some(path) => profile.save(&path).map_err(|error| error.to_string()),
+        None => Err("this user has no state directory (HOME is not set)".to_owned()),
+    };
+    match kept {
         Ok(()) => Ok(()),
-        Err(error) if named => Err(Failure::Failed(format!("cannot keep the profile: {error}"))),
-        Err(error) => {
+        Err(why) if named => Err(Failure::Failed(format!("cannot keep the profile: {why}"))),
+        Err(why) => {
             output::complain(&format!(
-                "widelane: the profile is not kept: {error}; name a file with --output\n"
+                "widelane: the profile is not kept: {why}; name a file with --output\n"
             ));
             Ok(())
         }

@@ -18,8 +18,8 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE|PID")]
     target: PathBuf,
 
-    /// Show at least functions of this class; heavy256 and light512 ask for the same licence
-    #[arg(long, value_enum, value_name = "CLASS", default_value = "heavy256")]
+    /// Show at least functions of this class; 256-heavy and 512-light ask for the same licence
+    #[arg(long, value_enum, value_name = "CLASS", default_value = "256-heavy")]
     from: From,
 
     /// Show at most this many functions of a file; 0 shows all
@@ -40,12 +40,16 @@ pub(crate) struct Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum From {
     /// Any use of 256-bit registers
+    #[value(name = "256-light", alias = "light256")]
     Light256,
     /// 256-bit multiplications and floating-point arithmetic
+    #[value(name = "256-heavy", alias = "heavy256")]
     Heavy256,
     /// Any use of 512-bit registers
+    #[value(name = "512-light", alias = "light512")]
     Light512,
     /// 512-bit multiplications and floating-point arithmetic
+    #[value(name = "512-heavy", alias = "heavy512")]
     Heavy512,
 }
 
@@ -98,10 +102,15 @@ struct Line<'a> {
     class: &'static str,
     level: Option<&'static str>,
     scalar: u64,
+    #[serde(rename = "128")]
     vector128: u64,
+    #[serde(rename = "256-light")]
     light256: u64,
+    #[serde(rename = "256-heavy")]
     heavy256: u64,
+    #[serde(rename = "512-light")]
     light512: u64,
+    #[serde(rename = "512-heavy")]
     heavy512: u64,
     digit_products: u64,
 }
@@ -118,8 +127,8 @@ fn lines(images: &[Image], args: &Args) -> Result<String, Failure> {
                 used_by: &function.used_by,
                 address: format!("{:#x}", function.address),
                 bytes: function.size,
-                class: class_name(function.class()),
-                level: function.level(args.generation).map(level_name),
+                class: function.class().name(),
+                level: function.level(args.generation).map(Level::name),
                 scalar,
                 vector128,
                 light256,
@@ -144,7 +153,7 @@ fn tables(images: &[Image], args: &Args) -> String {
             "{}: {wide} of {} functions have code of class {} or heavier{}",
             plain(&image.path.to_string_lossy()),
             image.examined,
-            class_name(args.from.class()),
+            args.from.class(),
             if image.symbols {
                 ""
             } else {
@@ -166,8 +175,8 @@ fn tables(images: &[Image], args: &Args) -> String {
                 "{:>10x} {:>7} {:<9} {:<5} {:>9} {:>9} {:>9} {:>9}  {}",
                 function.address,
                 function.size,
-                class_name(function.class()),
-                function.level(args.generation).map_or("n/a", level_name),
+                function.class().name(),
+                function.level(args.generation).map_or("n/a", Level::name),
                 light256,
                 heavy256,
                 light512,
@@ -221,25 +230,6 @@ fn title(function: &Function) -> String {
     title
 }
 
-fn class_name(class: Class) -> &'static str {
-    match class {
-        Class::Scalar => "scalar",
-        Class::Vector128 => "vector128",
-        Class::Light256 => "light256",
-        Class::Heavy256 => "heavy256",
-        Class::Light512 => "light512",
-        Class::Heavy512 => "heavy512",
-    }
-}
-
-fn level_name(level: Level) -> &'static str {
-    match level {
-        Level::L0 => "LVL0",
-        Level::L1 => "LVL1",
-        Level::L2 => "LVL2",
-    }
-}
-
 fn generation(text: &str) -> Result<Generation, String> {
     let names = || Generation::ALL.map(|(_, name)| name).join(", ");
     let unknown = |()| format!("no generation of that name; there are {}", names());
@@ -249,7 +239,7 @@ fn generation(text: &str) -> Result<Generation, String> {
 const EXAMPLES: &str = "\
 Examples:
   widelane scan /usr/lib/x86_64-linux-gnu/libcrypto.so.3
-  widelane scan --from light256 /usr/bin/openssl
+  widelane scan --from 256-light /usr/bin/openssl
   widelane scan $(pidof -s nginx)
   widelane scan --json /usr/sbin/nginx
 

@@ -1,15 +1,19 @@
 //! `widelane serve`: the TLS terminator.
 
 use crate::failure::Failure;
+use crate::places::{CALIBRATION, Places};
 use crate::values::Switch;
-use crate::{machine, output};
-use clap::{Args as ClapArgs, ValueEnum};
+use crate::{allocator, machine, output};
+use clap::Args as ClapArgs;
 use std::error::Error;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt};
 use widelane_engine::{Clock, calibration};
 use widelane_terminator::{
     Backend, Certificate, Config, ConfigError, CpuList, Demo, Document, Listener, Placement,
@@ -55,13 +59,13 @@ pub(crate) struct Args {
     batching: Option<Switch>,
     /// Where batches run; auto: where the machine's profile makes it cheaper [default: auto]
     #[arg(long, value_name = "auto|inline|vector-cores")]
-    placement: Option<Place>,
+    placement: Option<Placement>,
     /// CPUs of the vector cores [default with auto: those that --cpus leaves, else the last
     /// quarter]
     #[arg(long, value_name = "LIST")]
     vector_cpus: Option<CpuList>,
-    /// The machine's profile, or a model with published figures like "Gold 6130" [default: where
-    /// `widelane probe` keeps it]
+    /// The machine's profile, or a model with published figures like "Gold 6130" [default: the newest
+    /// that `widelane probe` kept]
     #[arg(long, value_name = "FILE|MODEL")]
     profile: Option<String>,
     /// Serve Prometheus metrics (/metrics) and /healthz here, plain HTTP
@@ -76,13 +80,6 @@ pub(crate) struct Args {
     /// Serve a page of our own with a certificate made on the spot; needs nothing
     #[arg(long, conflicts_with_all = ["cert", "key", "config"])]
     demo: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Place {
-    Auto,
-    Inline,
-    VectorCores,
 }
 
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
@@ -104,8 +101,11 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         Server::check(&document).map_err(failed)?;
         return output::print("The configuration can be served.\n");
     }
-    calibration::keep_in(&calibration::default_file());
+    if let Some(file) = Places::here().to_write(CALIBRATION) {
+        calibration::keep_in(&file);
+    }
     let server = Server::start(&document).map_err(failed)?;
+    server.give_back_memory_by(allocator::give_back_free_memory);
     if demo.is_some() {
         for address in server.addresses() {
             output::complain(&format!("Try: curl -k https://{address}/\n"));
@@ -189,11 +189,7 @@ impl Args {
         config.batching.enabled = self.batching != Some(Switch::Off);
         config.batching.vector_cpus = self.vector_cpus.clone().unwrap_or_default();
         config.batching.profile.clone_from(&self.profile);
-        config.batching.placement = match self.placement {
-            Some(Place::VectorCores) => Placement::VectorCores,
-            Some(Place::Inline) => Placement::Inline,
-            Some(Place::Auto) | None => Placement::Auto,
-        };
+        config.batching.placement = self.placement.unwrap_or_default();
         if config.batching.placement == Placement::VectorCores
             && config.batching.vector_cpus.0.is_empty()
         {
@@ -207,16 +203,25 @@ impl Args {
 
 /// Log lines go to standard error; under systemd that is the journal, which adds the time itself.
 fn start_log() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false);
-    // The only failure is a logger set before us, which nothing here does.
-    let _ = match std::env::var_os("JOURNAL_STREAM") {
-        Some(_) => log.without_time().with_ansi(false).try_init(),
-        None => log.with_ansi(std::io::stderr().is_terminal()).try_init(),
+    let lines = fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let lines = match std::env::var_os("JOURNAL_STREAM") {
+        Some(_) => lines.without_time().with_ansi(false).boxed(),
+        None => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
     };
+    let levels = levels(std::env::var("RUST_LOG").ok().as_deref());
+    // This fails only if a logger was set before, which nothing here does.
+    let _ = tracing_subscriber::registry()
+        .with(lines)
+        .with(levels)
+        .try_init();
+}
+
+/// What `RUST_LOG` asks for, like `debug` or `info,widelane_terminator=debug`; `info` if it is not
+/// set or cannot be read. (Filters by span would need regular expressions: a minute of building.)
+fn levels(wanted: Option<&str>) -> Targets {
+    let wanted = wanted.filter(|text| !text.is_empty());
+    let info = Targets::new().with_default(LevelFilter::INFO);
+    wanted.and_then(|text| text.parse().ok()).unwrap_or(info)
 }
 
 const DEMO_ADDRESS: SocketAddr =
@@ -246,3 +251,26 @@ Examples:
   widelane serve --listen [::]:443 --cert site.pem --key site.key --backend unix:/run/app.sock \\
                  --cpus 0-2 --placement vector-cores --vector-cpus 3 --metrics 127.0.0.1:9464
   widelane serve --config /etc/widelane.toml --check";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rust_log_sets_levels_for_all_or_for_one_crate() {
+        use tracing::Level;
+        let enabled = |wanted, level| levels(wanted).would_enable("widelane_terminator", &level);
+        for wanted in [None, Some(""), Some("rustls=no-such-level")] {
+            assert!(
+                enabled(wanted, Level::INFO) && !enabled(wanted, Level::DEBUG),
+                "{wanted:?}"
+            );
+        }
+        assert!(enabled(Some("debug"), Level::DEBUG));
+        assert!(enabled(
+            Some("warn,widelane_terminator=trace"),
+            Level::TRACE
+        ));
+        assert!(!enabled(Some("warn,rustls=trace"), Level::INFO));
+    }
+}

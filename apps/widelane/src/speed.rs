@@ -1,6 +1,7 @@
 //! `widelane speed`: arguments and output of the measurement of single operations.
 
 use crate::failure::Failure;
+use crate::features;
 use crate::output;
 use crate::values;
 use std::io::{self, IsTerminal};
@@ -51,7 +52,15 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     told.clear();
     let report = report?;
     if !args.json {
-        return output::print(&report.to_string());
+        let mut text = report.to_string();
+        let left_out = |row: &widelane_speed::Row| row.backend == "libcrux" && row.reason.is_some();
+        if report.rows().iter().any(left_out) {
+            text.push_str(&format!(
+                "\nlibcrux is not in this program; {}\n",
+                features::build_in("peers")
+            ));
+        }
+        return output::print(&text);
     }
     let mut lines = String::new();
     for row in report.rows() {

@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::output::{self, plain};
+use crate::places::Places;
 use crate::values;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -114,9 +115,10 @@ impl Shared {
     }
 
     fn folder(&self) -> Folder {
-        self.state_dir
-            .as_deref()
-            .map_or_else(Folder::usual, Folder::at)
+        match &self.state_dir {
+            Some(named) => Folder::at(named),
+            None => Folder::at(Places::here().runtime()),
+        }
     }
 }
 
@@ -237,7 +239,12 @@ pub(crate) fn sensed(instead: &str) -> Result<Traced, Failure> {
 
 /// A library's error as ours.
 pub(crate) fn failed(error: SteerError) -> Failure {
-    Failure::Failed(error.to_string())
+    Failure::Failed(match error {
+        SteerError::Folder { .. } | SteerError::Untrusted { .. } => {
+            format!("{error}; name a folder of your own with --state-dir")
+        }
+        error => error.to_string(),
+    })
 }
 
 fn reason(why: Why) -> &'static str {

@@ -1,16 +1,21 @@
 //! `widelane top`: the live picture.
 
 use crate::failure::Failure;
-use crate::output;
+#[cfg(not(feature = "terminal"))]
+use crate::features;
+use crate::places::{PROFILE, Places};
 use crate::usage::seconds;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use crate::{machine, output};
 use std::io::{IsTerminal, stdin};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
-use widelane_top::{Monitor, Options, Screen, Snapshot, Told, plain};
+use widelane_frequency::Machine;
+use widelane_top::{Monitor, Options, plain};
+
+#[cfg(feature = "terminal")]
+mod live;
+#[cfg(feature = "terminal")]
+use live::live;
 
 /// Show clocks, licence levels, passes, handshakes and who uses AVX-512, renewed on the terminal
 #[derive(clap::Args)]
@@ -47,16 +52,31 @@ pub(crate) struct Args {
 
 /// Runs it.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let set = |name| std::env::var_os(name).filter(|value: &std::ffi::OsString| !value.is_empty());
     let terminal = stdin().is_terminal() && output::is_renewable();
     let renewed = terminal && !args.once && !args.json;
     let options = Options {
-        metrics: args.metrics.clone(),
-        users: !args.no_users,
+        metrics: args.metrics.clone().ok_or_else(|| {
+            "start `widelane serve` with --metrics 127.0.0.1:9464, and this with the same"
+                .to_owned()
+        }),
+        users: match args.no_users {
+            true => Err("left out with --no-users".to_owned()),
+            false => Ok(()),
+        },
+        profile: machine::kept(&Places::here().to_read(PROFILE), &Machine::here())
+            .map(|(_, profile)| profile)
+            .map_err(|why| format!("{why}; `widelane probe` measures one")),
         patience: if renewed { Duration::ZERO } else { PATIENCE },
     };
     if renewed {
-        return live(args, options, !args.no_color && set("NO_COLOR").is_none());
+        #[cfg(feature = "terminal")]
+        return live(args, options, !args.no_color && !is_set("NO_COLOR"));
+        #[cfg(not(feature = "terminal"))]
+        output::complain(&format!(
+            "widelane: prints one picture after the other, because the one that is renewed in \
+             place is not in this program; {}\n",
+            features::build_in("terminal"),
+        ));
     }
     let pictures = if args.once { Some(1) } else { args.count };
     let mut monitor = Monitor::new(options);
@@ -78,60 +98,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// On the terminal, until somebody wishes the end.
-fn live(args: &Args, options: Options, colour: bool) -> Result<(), Failure> {
-    let ended = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, ended.clone())?;
-    }
-    let mut screen = Screen::open(colour)?;
-    let snapshots = sample(options, args.interval)?;
-    let mut last: Option<Snapshot> = None;
-    let mut shown = 0;
-    while !ended.load(Relaxed) && args.count.is_none_or(|count| shown < count) {
-        match snapshots.try_recv() {
-            Ok(snapshot) => {
-                screen.show(&snapshot)?;
-                last = Some(snapshot);
-                shown += 1;
-            }
-            Err(TryRecvError::Empty) => {}
-            Err(TryRecvError::Disconnected) => {
-                return Err(Failure::Failed("the sampling thread has ended".to_owned()));
-            }
-        }
-        match (screen.wait(REACTION)?, &last) {
-            (Told::End, _) => break,
-            (Told::Resized, Some(snapshot)) => screen.show(snapshot)?,
-            _ => {}
-        }
-    }
-    Ok(())
+/// Whether a variable of the environment is there and not empty.
+#[cfg(feature = "terminal")]
+fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| !value.is_empty())
 }
 
-/// Takes snapshots on a thread of its own, so that keys are answered while a server is not.
-fn sample(options: Options, interval: Duration) -> Result<Receiver<Snapshot>, Failure> {
-    let (sender, receiver) = mpsc::sync_channel(1);
-    thread::Builder::new()
-        .name("widelane-top".to_owned())
-        .spawn(move || {
-            let mut monitor = Monitor::new(options);
-            // The first picture comes soon, that nobody looks at an empty screen.
-            let mut wait = interval.min(FIRST);
-            loop {
-                thread::sleep(wait);
-                if sender.send(monitor.snapshot()).is_err() {
-                    break;
-                }
-                wait = interval;
-            }
-        })?;
-    Ok(receiver)
-}
-
-/// How long a signal may wait to be seen.
-const REACTION: Duration = Duration::from_millis(100);
-const FIRST: Duration = Duration::from_millis(250);
 /// Code that takes longer to look at is `unknown` in plain text and in JSON.
 const PATIENCE: Duration = Duration::from_secs(3);
 const EXAMPLES: &str = "\

@@ -5,6 +5,7 @@ mod screen;
 mod show;
 
 use crate::failure::Failure;
+use crate::features;
 use crate::output;
 use clap::ValueEnum;
 use screen::Screen;
@@ -103,7 +104,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.overhead {
         return overhead::run(args.json);
     }
-    let (mut collector, fallback) = collector(args).map_err(|error| Failure::from_error(&error))?;
+    let (mut collector, fallback) =
+        collector(args).map_err(|error| Failure::Failed(told(&error)))?;
     let table = !args.json && !args.prometheus;
     if let Some(why) = &fallback
         && !table
@@ -128,7 +130,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         next = (next + args.interval).max(Instant::now());
         let mut findings = evidence.findings(&mut interval);
         if !screen.is_live() {
-            // Nobody will look at the next table for what this one does not know yet.
+            // There is no next table that could show what this one does not know yet.
             evidence.wait(MOST_FOR_FILES);
             findings = evidence.findings(&mut interval);
         }
@@ -165,8 +167,16 @@ fn collector(args: &Args) -> Result<(Collector, Option<String>), UsageError> {
         How::Poll => Ok((open(Method::Poll)?, None)),
         How::Auto => match open(Method::Ebpf) {
             Ok(collector) => Ok((collector, None)),
-            Err(why) => Ok((open(Method::Poll)?, Some(why.to_string()))),
+            Err(why) => Ok((open(Method::Poll)?, Some(told(&why)))),
         },
+    }
+}
+
+/// An error with what to do about it where only this program knows that.
+pub(crate) fn told(error: &UsageError) -> String {
+    match error {
+        UsageError::LeftOut => format!("{error}; {}", features::build_in("ebpf")),
+        _ => error.to_string(),
     }
 }
 

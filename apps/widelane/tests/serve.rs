@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tempfile::TempDir;
 
@@ -40,7 +40,7 @@ fn the_demonstration_needs_nothing_and_leaves_nothing() {
         .expect("metadata")
         .permissions()
         .mode();
-    assert_eq!(mode & 0o777, 0o700, "the key is for nobody else");
+    assert_eq!(mode & 0o777, 0o700, "only the owner may read the key");
     let mut stream = connect(address, &directory.join("ecdsa-p256.pem")).expect("TLS");
     stream
         .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -212,7 +212,7 @@ fn the_first_term_waits_for_live_connections_and_the_second_does_not() {
         live.read_exact(&mut answer).expect("an answer");
         server.signal(Signal::TERM);
         server.line_with("stopping");
-        eventually("nobody listens", || TcpStream::connect(address).is_err());
+        eventually("no socket listens", || TcpStream::connect(address).is_err());
         live.write_all(b"ping").expect("sent");
         live.read_exact(&mut answer)
             .expect("the live connection is served");
@@ -242,17 +242,17 @@ fn root_is_left_behind_by_every_thread() {
     let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&config));
     let address = server.listening();
     connect(address, &site.path("a.pem")).expect("the key was read");
-    let nobody = fs::read_to_string("/etc/passwd").expect("readable");
-    let nobody: Vec<&str> = nobody
+    let users = fs::read_to_string("/etc/passwd").expect("readable");
+    let user: Vec<&str> = users
         .lines()
         .find(|line| line.starts_with("nobody:"))
-        .expect("nobody")
+        .expect("the user `nobody`")
         .split(':')
         .collect();
     let mut threads = 0;
     for task in entries(Path::new(&format!("/proc/{}/task", server.child.id()))) {
         let status = fs::read_to_string(task.join("status")).expect("readable");
-        for (field, id) in [("Uid:", nobody[2]), ("Gid:", nobody[3])] {
+        for (field, id) in [("Uid:", user[2]), ("Gid:", user[3])] {
             let line = status
                 .lines()
                 .find(|line| line.starts_with(field))
@@ -268,7 +268,7 @@ fn root_is_left_behind_by_every_thread() {
             groups
                 .split_whitespace()
                 .skip(1)
-                .all(|group| group == nobody[3]),
+                .all(|group| group == user[3]),
             "{groups}"
         );
         threads += 1;
@@ -316,6 +316,47 @@ fn sockets_of_the_service_manager_are_taken_over() {
     server.signal(Signal::TERM);
     assert!(server.wait().success());
 }
+
+#[test]
+fn memory_of_connections_that_have_gone_goes_back_to_the_system() {
+    let descriptors = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: descriptors.maximum,
+        ..descriptors
+    };
+    setrlimit(Resource::Nofile, raised).expect("the hard limit");
+    if descriptors.maximum.is_some_and(|most| most < 4 * CROWD) {
+        println!("SKIP: this user may not have {} descriptors", 4 * CROWD);
+        return;
+    }
+    let site = Site::new();
+    let limits = "workers = 1\n[limits]\nhandshakes = 4096\nsource.handshakes = 4096\n\
+                  first_byte_seconds = 600\nhandshake_seconds = 600\n";
+    let config = site.config("127.0.0.1:0", limits);
+    let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&config));
+    let address = server.listening();
+    connect(address, &site.path("a.pem")).expect("TLS");
+    let before = server.resident_kilobytes();
+    let crowd: Vec<TcpStream> = (0..CROWD)
+        .map(|_| {
+            let mut stream = TcpStream::connect(address).expect("a connection");
+            // The beginning of a handshake: now it has a TLS state.
+            stream.write_all(&[22]).expect("sent");
+            stream
+        })
+        .collect();
+    let mut with = 0;
+    eventually("all have their state", || {
+        std::mem::replace(&mut with, server.resident_kilobytes()) == with && with > before + 4096
+    });
+    drop(crowd);
+    eventually("half of the memory is given back", || {
+        server.resident_kilobytes() < before + (with - before) / 2
+    });
+}
+
+/// Connections that need some ten megabytes.
+const CROWD: u64 = 1500;
 
 fn widelane() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
@@ -370,6 +411,14 @@ impl Process {
         address
             .and_then(|text| text.parse().ok())
             .unwrap_or_else(|| panic!("no address in {line}"))
+    }
+
+    fn resident_kilobytes(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = fs::read_to_string(path).expect("/proc");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        let value = line.and_then(|line| line.split_whitespace().nth(1));
+        value.expect("a figure").parse().expect("a number")
     }
 
     fn signal(&self, signal: Signal) {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::process::{Command, Output};
-use widelane_lanes::{Kernel, Modular, Width};
+use widelane_lanes::{Definition, Kernel, Modular, Width};
 
 fn widelane(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));

@@ -63,7 +63,7 @@ fn killed_it_leaves_what_restore_undoes_for_children_too() {
     steer.0.kill().unwrap();
     assert_eq!(steer.0.wait().unwrap().signal(), Some(9));
 
-    // Nobody steers now; what is started inherits what the shell was given.
+    // No process steers now; what is started inherits what the shell was given.
     writeln!(shell.0.stdin.as_mut().unwrap()).unwrap();
     let mut said = String::new();
     BufReader::new(shell.0.stdout.as_mut().unwrap())
@@ -139,9 +139,10 @@ fn affinities_of_others_are_respected() {
     eventually(|| apart(&wide, &scalar));
     assert_eq!(affinity(&pinned), last);
 
-    // Somebody changes his mind meanwhile, and it stays so.
+    // Another process changes an affinity meanwhile, and it stays so.
     set_affinity(&scalar, &last);
-    signal(&steer.0, Signal::INT);
+    // A shell that starts the tests in the background makes them ignore an interrupt.
+    signal(&steer.0, Signal::TERM);
     assert_eq!(steer.0.wait().unwrap().code(), Some(0));
     assert_eq!(affinity(&wide), last);
     assert_eq!(affinity(&pinned), last);

@@ -1,6 +1,8 @@
 //! `widelane top` and `usage` on a terminal: what is shown at which size, and that the terminal is
 //! given back however the program ends.
 
+#![cfg(feature = "terminal")]
+
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};

@@ -12,7 +12,7 @@ fn usage(arguments: &[&str]) -> Command {
     command
 }
 
-/// Whether it could not run for want of AVX-512; says so.
+/// Whether it cannot run because there is no AVX-512; says so.
 fn skipped(output: &Output) -> bool {
     let complaint = String::from_utf8_lossy(&output.stderr);
     let lacking = complaint.contains("AVX-512") || complaint.contains("arch_status");
@@ -61,23 +61,29 @@ fn json_has_a_line_for_each_interval() {
 }
 
 #[test]
-fn sigterm_ends_it_well_and_takes_its_file_away() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let file = folder.path().join("widelane.prom");
-    let name = file.to_str().expect("a plain name");
-    let to_file = ["--prometheus", "--output", name, "--interval", "0.1"];
-    let mut command = usage(&to_file);
-    let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
-    if !appears(&file, &mut child) {
-        let output = child.wait_with_output().expect("it has ended");
-        assert!(skipped(&output), "it ended without its file: {output:?}");
-        return;
+fn a_signal_ends_it_well_and_removes_its_file() {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        if is_ignored(signal) {
+            println!("SKIP: who started this test ignores {signal:?}, and so do its children");
+            continue;
+        }
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = folder.path().join("widelane.prom");
+        let name = file.to_str().expect("a plain name");
+        let to_file = ["--prometheus", "--output", name, "--interval", "0.1"];
+        let mut command = usage(&to_file);
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
+        if !appears(&file, &mut child) {
+            let output = child.wait_with_output().expect("it has ended");
+            assert!(skipped(&output), "it ended without its file: {output:?}");
+            return;
+        }
+        kill_process(Pid::from_child(&child), signal).expect("it runs");
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{signal:?}: {output:?}");
+        let left = std::fs::read_dir(folder.path()).expect("readable").count();
+        assert_eq!(left, 0, "{signal:?}");
     }
-    kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
-    let output = child.wait_with_output().expect("it ends");
-    assert!(output.status.success(), "{output:?}");
-    let left = std::fs::read_dir(folder.path()).expect("readable").count();
-    assert_eq!(left, 0);
 }
 
 #[test]
@@ -86,6 +92,14 @@ fn wrong_intervals_are_refused_with_the_right_ones() {
     assert_eq!(output.status.code(), Some(2));
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(complaint.contains("seconds from 0.1"), "{complaint}");
+}
+
+/// Whether this process ignores a signal, as under nohup or in the background of a script.
+fn is_ignored(signal: Signal) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").expect("readable");
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = u64::from_str_radix(mask.expect("a mask").trim(), 16).expect("hexadecimal");
+    mask >> (signal.as_raw() - 1) & 1 == 1
 }
 
 /// Waits until a file is there; false if the program ended before.

@@ -2,13 +2,14 @@
 
 use crate::failure::Failure;
 use crate::output;
+use crate::usage::told;
 use serde::Serialize;
 use widelane_usage::{Overhead, Spread, overhead};
 
 /// Measures and prints it.
 pub(crate) fn run(json: bool) -> Result<(), Failure> {
     output::complain("widelane: measures for some seconds\n");
-    let overhead = overhead(ROUNDS).map_err(|error| Failure::from_error(&error))?;
+    let overhead = overhead(ROUNDS).map_err(|error| Failure::Failed(told(&error)))?;
     if json {
         let object = Json {
             rounds: overhead.rounds,

@@ -4,16 +4,17 @@ use crate::failure::Failure;
 use crate::output;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{Read, stdin, stdout};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
+use widelane_threads::Proc;
 
-/// Waits for the end that somebody wishes, and shows tables.
+/// Shows tables until a key or a signal ends it.
 pub(crate) struct Screen {
     /// Whether tables replace each other.
     live: bool,
-    /// Becomes readable at SIGINT and SIGTERM.
+    /// Becomes readable at SIGHUP, SIGINT and SIGTERM.
     signals: UnixStream,
     /// The settings of the terminal that gives us keys.
     keys: Option<Termios>,
@@ -24,7 +25,10 @@ impl Screen {
     /// q ends.
     pub(crate) fn open(tables: bool) -> Result<Self, Failure> {
         let (signals, raised) = UnixStream::pair()?;
-        for signal in [SIGINT, SIGTERM] {
+        // What was ignored at the start stays so: `nohup` relies on it.
+        let ignored = Proc::here().ignored_signals();
+        let heard = |signal: &i32| ignored >> (signal - 1) & 1 == 0;
+        for signal in [SIGHUP, SIGINT, SIGTERM].into_iter().filter(heard) {
             signal_hook::low_level::pipe::register(signal, raised.try_clone()?)?;
         }
         let live = tables && output::is_renewable();

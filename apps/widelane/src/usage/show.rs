@@ -83,7 +83,7 @@ pub(crate) fn table(picture: &Picture<'_>, limit: usize) -> String {
         );
     }
     if picture.rows.is_empty() {
-        text.push_str("nobody\n");
+        text.push_str("no process\n");
     } else if picture.rows.len() > most {
         let _ = writeln!(text, "… and {} more", picture.rows.len() - most);
     }
@@ -351,7 +351,7 @@ mod tests {
         assert!(text.ends_with("… and 1 more\n"), "{text}");
         assert!(table(&picture(&rows), 0).contains("copies"));
         assert!(text.contains("no rights"), "{text}");
-        assert!(table(&picture(&[]), 5).contains("nobody"));
+        assert!(table(&picture(&[]), 5).contains("no process"));
     }
 
     #[test]

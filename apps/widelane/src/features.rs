@@ -1,0 +1,51 @@
+//! What this build of the program leaves out, and how to build it in.
+
+/// How to get a program with `feature`, for the end of a message.
+pub(crate) fn build_in(feature: &str) -> String {
+    format!("build it in with: cargo build --release -p widelane --features {feature}")
+}
+
+/// What `--version` prints: the version, then the optional parts that are in this program.
+pub(crate) fn long_version() -> &'static str {
+    // A program has one set of features; clap wants the text for as long as it runs.
+    static TEXT: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
+        let mut text = format!("{}\nfeatures:", env!("CARGO_PKG_VERSION"));
+        for (name, built_in) in FEATURES {
+            text.push_str(if *built_in { " +" } else { " -" });
+            text.push_str(name);
+        }
+        text
+    });
+    &TEXT
+}
+
+/// The Cargo features of this program, and whether they are on.
+const FEATURES: &[(&str, bool)] = &[
+    ("ebpf", cfg!(feature = "ebpf")),
+    ("terminal", cfg!(feature = "terminal")),
+    ("peers", cfg!(feature = "peers")),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_long_version_names_every_feature_of_the_manifest() {
+        let manifest = include_str!("../Cargo.toml");
+        let table = manifest.split("[features]").nth(1).expect("features");
+        let table = table.split("\n[").next().expect("a table");
+        let names = table.lines().filter_map(|line| line.split_once(" = "));
+        let names: Vec<_> = names
+            .map(|(name, _)| name)
+            .filter(|name| *name != "default" && !name.starts_with('#'))
+            .collect();
+        assert!(!names.is_empty());
+        for name in names {
+            let found = long_version()
+                .split([' ', '+', '-'])
+                .any(|word| word == name);
+            assert!(found, "{name}: {}", long_version());
+        }
+    }
+}
