@@ -1,12 +1,14 @@
 //! The long comparison: several minutes, a record with raw samples, a summary.
 
 use crate::condition::Condition;
+use crate::drive::{Drive, SERVER_CPU};
+use crate::error::TrialError;
 use crate::machine;
 use crate::memory;
 use crate::record::Record;
 use crate::servers::{self, Contender, Side};
 use crate::speed;
-use crate::stage::{Drive, SERVER_CPU, Stage, TrialError, raise_descriptors};
+use crate::stage::{Stage, raise_descriptors};
 use crate::summary::{median_of, median_ratio, ratio, sum_of, table, whole};
 use serde_json::{Value, json};
 use std::fmt::Write as _;

@@ -1,9 +1,12 @@
 //! The short comparison: less than half a minute, one table a condition.
 
 use crate::condition::Condition;
+use crate::drive::{Drive, SERVER_CPU};
+use crate::error::TrialError;
 use crate::machine;
+use crate::options::Options;
 use crate::servers::{self, Side};
-use crate::stage::{Drive, Options, SERVER_CPU, Stage, TrialError};
+use crate::stage::Stage;
 use crate::summary::{median_of, median_ratio, ratio, sum_of, table, whole};
 use serde_json::Value;
 use std::fmt::Write as _;

@@ -1,6 +1,6 @@
 //! Ctrl-C and its like as a flag, so that everything unwinds and cleans up behind itself.
 
-use crate::stage::TrialError;
+use crate::error::TrialError;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Whether somebody wants this to end.
+/// Whether this is to end.
 #[derive(Clone, Debug)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 

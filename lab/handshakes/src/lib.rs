@@ -13,6 +13,8 @@
 //! tickets, one worker on the same CPU, no access log. A handshake-only client says
 //! close_notify with its last flight, so that neither side reaches for a backend or a page.
 //!
+//! [`renew`] writes figures of records into documents, and [`faults`] finds others there.
+//!
 //! Start with [`Stage`], what all runs have in common. Everything started is stopped and
 //! everything written is removed when the [`Stage`] is dropped, also after Ctrl-C.
 
@@ -21,21 +23,29 @@
 mod bench;
 mod condition;
 mod demo;
+mod drive;
+mod error;
+mod figures;
 mod interrupt;
 mod machine;
 mod memory;
+mod options;
 mod pair;
 mod process;
 mod record;
 mod servers;
 mod speed;
 mod stage;
+mod state;
 mod summary;
 
 pub use bench::{BenchPlan, bench};
 pub use condition::Condition;
 pub use demo::{DemoPlan, demo};
+pub use error::TrialError;
+pub use figures::{faults, renew};
+pub use options::Options;
 pub use pair::{PairPlan, pair};
 pub use servers::Side;
 pub use speed::{SpeedPlan, speed};
-pub use stage::{Options, Stage, TrialError};
+pub use stage::Stage;

@@ -1,6 +1,7 @@
 //! What machine this is, for the record.
 
-use crate::stage::{Options, TrialError};
+use crate::error::TrialError;
+use crate::options::Options;
 use serde_json::{Value, json};
 use std::fs;
 use std::process::Command;
@@ -29,8 +30,7 @@ pub(crate) fn describe(options: &Options) -> Result<Value, TrialError> {
         .lines()
         .find_map(|line| line.strip_prefix("PRETTY_NAME="));
     let nginx = options.nginx.as_ref().map(|nginx| said(nginx, &["-V"]));
-    let commit = answered("git", &["rev-parse", "HEAD"]);
-    let changes = answered("git", &["status", "--porcelain", "--untracked-files=no"]);
+    let tree = Tree::here();
     Ok(json!({
         "cpu": cpu_model(),
         "cpus": cpus.count(),
@@ -45,16 +45,70 @@ pub(crate) fn describe(options: &Options) -> Result<Value, TrialError> {
         "nginx": nginx.as_ref().map(|all| all.lines().take(4).collect::<Vec<_>>()),
         "openssl": said("openssl", &["version"]).lines().next(),
         "rustc": said("rustc", &["--version"]).lines().next(),
-        "commit": commit,
-        "modified": commit.is_some().then_some(changes.as_deref() != Some("")),
+        "commit": tree.commit,
+        "modified": tree.changes.map(|changes| !changes.is_empty()),
     }))
+}
+
+/// The state of the working tree that the programs are built from.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    /// Unknown where there is no repository or no git.
+    pub(crate) commit: Option<String>,
+    /// Files that differ from the commit, new ones included; records of other runs are not sources.
+    pub(crate) changes: Option<Vec<String>>,
+}
+
+impl Tree {
+    pub(crate) fn here() -> Self {
+        let commit = answered("git", &["rev-parse", "HEAD"]);
+        let status = [
+            "status",
+            "--porcelain",
+            "--",
+            ":/",
+            ":(top,exclude)lab/records",
+        ];
+        let changes = answered("git", &status).filter(|_| commit.is_some());
+        // Two letters for the kind of change, a space, the name.
+        let names = |text: String| -> Vec<String> {
+            let lines = text.lines().map(str::trim_start);
+            let names = lines.filter_map(|line| line.split_once(' '));
+            names.map(|(_, name)| name.trim().to_owned()).collect()
+        };
+        Self {
+            commit,
+            changes: changes.map(names),
+        }
+    }
+
+    /// Why figures of this tree cannot be found again from their record; `None` if they can.
+    pub(crate) fn objection(&self) -> Option<String> {
+        let Some(changes) = &self.changes else {
+            return Some(
+                "no commit is known here, because git or its repository is missing".into(),
+            );
+        };
+        let first = changes.first()?;
+        Some(match changes.len() {
+            1 => format!("{first} is not as in the commit"),
+            count => format!(
+                "{first} and {} more files are not as in the commit",
+                count - 1
+            ),
+        })
+    }
 }
 
 /// nginx and its library as one name, like `nginx 1.22.1 (OpenSSL 3.0.22)`.
 pub(crate) fn nginx_name(options: &Options) -> Option<String> {
-    let all = said(options.nginx.as_ref()?, &["-V"]);
-    let version = word_after(&all, "nginx version: nginx/")?;
-    Some(match library_of(&all) {
+    name_in(&said(options.nginx.as_ref()?, &["-V"]))
+}
+
+/// The same name, from what `nginx -V` said.
+pub(crate) fn name_in(said: &str) -> Option<String> {
+    let version = word_after(said, "nginx version: nginx/")?;
+    Some(match library_of(said) {
         Some(library) => format!("nginx {version} (OpenSSL {library})"),
         None => format!("nginx {version}"),
     })
@@ -117,6 +171,28 @@ fn trimmed(file: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_tree_as_in_its_commit_is_fit_for_a_record() {
+        let tree = |changes: Option<&[&str]>| Tree {
+            commit: Some("49ba647".into()),
+            changes: changes.map(|names| names.iter().map(|name| (*name).to_owned()).collect()),
+        };
+        assert_eq!(tree(Some(&[])).objection(), None);
+        let one = tree(Some(&["a.rs"])).objection().expect("an objection");
+        assert_eq!(one, "a.rs is not as in the commit");
+        let more = tree(Some(&["a.rs", "b.rs", "c"])).objection();
+        assert!(
+            more.expect("an objection")
+                .starts_with("a.rs and 2 more files")
+        );
+        assert!(
+            tree(None)
+                .objection()
+                .expect("an objection")
+                .contains("git")
+        );
+    }
 
     #[test]
     fn the_library_that_runs_decides_what_nginx_can_do() {

@@ -6,11 +6,11 @@
 #![forbid(unsafe_code)]
 
 use clap::{Parser, Subcommand};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use widelane_handshakes::{
     BenchPlan, Condition, DemoPlan, Options, PairPlan, Side, SpeedPlan, Stage, TrialError, bench,
-    demo, pair, speed,
+    demo, faults, pair, renew, speed,
 };
 
 /// Full TLS handshakes of `widelane serve` beside nginx, on one core of this machine
@@ -36,6 +36,10 @@ struct Cli {
     /// rsa-x25519mlkem768 [default: all]
     #[arg(long, global = true, value_name = "LIST", value_delimiter = ',')]
     condition: Vec<Condition>,
+
+    /// Write a record although the working tree has changes that no commit has; the record says so
+    #[arg(long, global = true)]
+    modified: bool,
 
     /// CPU of the load [default: the first of another core]
     #[arg(long, global = true, value_name = "N")]
@@ -92,6 +96,17 @@ enum Command {
         #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
         in_flight: u16,
     },
+    /// Compare the figures of documents with the records that they name
+    ///
+    /// Run it at the root of the sources. Example: handshakes figures --write README.md
+    Figures {
+        /// Write what the records say before comparing
+        #[arg(long)]
+        write: bool,
+        /// Documents like README.md
+        #[arg(required = true)]
+        documents: Vec<PathBuf>,
+    },
     /// Operations on the servers' CPU, by `widelane speed`; writes a record
     ///
     /// Example: handshakes speed x25519 mlkem768 --seconds 0.2
@@ -115,6 +130,9 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             eprintln!("handshakes: {error}");
+            if matches!(error, TrialError::Modified { .. }) {
+                eprintln!("handshakes: --modified writes a record that is marked");
+            }
             ExitCode::from(match error {
                 TrialError::Interrupted => STATUS_INTERRUPTED,
                 _ => 1,
@@ -124,17 +142,23 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<String, TrialError> {
+    if let Command::Figures { write, documents } = &cli.command {
+        return figures(*write, documents);
+    }
     let mut options = Options::find()?;
     options.widelane = cli.widelane.unwrap_or(options.widelane);
     options.nginx = cli.nginx.or(options.nginx);
     options.server_cpu = cli.server_cpu.unwrap_or(options.server_cpu);
     options.load_cpu = cli.load_cpu.unwrap_or(options.load_cpu);
+    options.allow_modified = cli.modified;
     if !cli.condition.is_empty() {
         options.conditions = cli.condition;
     }
     let stage = Stage::set(options)?;
     let progress = |text: &str| eprintln!("  {text}");
     match cli.command {
+        // It needs no servers, and has returned above.
+        Command::Figures { .. } => Ok(String::new()),
         Command::Demo { rounds, seconds } => {
             let mut plan = DemoPlan::default();
             plan.rounds = rounds.into();
@@ -186,7 +210,29 @@ fn run(cli: Cli) -> Result<String, TrialError> {
     }
 }
 
-/// How this was called, with paths from here: where that is, is nobody's business.
+/// Compares the figures of documents with their records, or renews them first.
+fn figures(write: bool, documents: &[PathBuf]) -> Result<String, TrialError> {
+    let root = Path::new("");
+    let mut text = String::new();
+    let documents_to_write = if write { documents } else { &[] };
+    for document in documents_to_write {
+        if renew(root, document)? {
+            text.push_str(&format!("{}: renewed\n", document.display()));
+        }
+    }
+    for document in documents {
+        let faults = faults(root, document)?;
+        if !faults.is_empty() {
+            return Err(TrialError::Document {
+                document: document.clone(),
+                reason: format!("figures without a record\n{}", faults.join("\n")),
+            });
+        }
+    }
+    Ok(text)
+}
+
+/// How this was called, with paths relative to the current folder, which the record does not name.
 fn command() -> String {
     let here = std::env::current_dir().unwrap_or_default();
     let here = format!("{}/", here.display());

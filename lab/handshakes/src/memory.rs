@@ -1,11 +1,14 @@
 //! Memory of servers that hold idle connections.
 
+use crate::drive::Drive;
+use crate::error::TrialError;
 use crate::process::Server;
 use crate::servers::{self, Contender, Side};
-use crate::stage::{Drive, Stage, TrialError, raise_descriptors};
+use crate::stage::{Stage, raise_descriptors};
 use serde_json::{Value, json};
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
@@ -77,24 +80,29 @@ fn wait_for_sockets(
     holder: &mut Server,
     connections: usize,
 ) -> Result<usize, TrialError> {
-    let port = contender.address.port();
+    let address = contender.address;
     let all = stage.interrupt.wait_for(PATIENCE, || {
         holder.alive()?;
         // Reading the table of 20,000 sockets costs the load's CPU, not the server's.
         thread::sleep(Duration::from_millis(250));
-        let open = established(port);
+        let open = established(address);
         Ok((open >= connections).then_some(open))
     })?;
-    Ok(all.unwrap_or_else(|| established(port)))
+    Ok(all.unwrap_or_else(|| established(address)))
 }
 
-/// Connections that the local `port` has accepted and not closed.
-fn established(port: u16) -> usize {
+/// Connections that the local `address` has accepted and not closed. (A client of another program
+/// may have the same port on another local address.)
+fn established(address: SocketAddr) -> usize {
+    let SocketAddr::V4(address) = address else {
+        return 0;
+    };
     let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
-    let local = format!(":{port:04X}");
+    let ip = u32::from_ne_bytes(address.ip().octets());
+    let local = format!("{ip:08X}:{:04X}", address.port());
     let rows = table.lines().skip(1).filter(|row| {
         let mut fields = row.split_whitespace().skip(1);
-        let ours = fields.next().is_some_and(|field| field.ends_with(&local));
+        let ours = fields.next().is_some_and(|field| field == local);
         ours && fields.nth(1) == Some(ESTABLISHED)
     });
     rows.count()
@@ -191,6 +199,6 @@ mod tests {
             .map(|_| TcpStream::connect(address).expect("connects"))
             .collect();
         let _accepted: Vec<_> = (0..3).map(|_| listener.accept()).collect();
-        assert_eq!(established(address.port()), clients.len());
+        assert_eq!(established(address), clients.len());
     }
 }

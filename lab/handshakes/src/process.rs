@@ -1,7 +1,7 @@
 //! Child processes that cannot outlive us by accident.
 
+use crate::error::TrialError;
 use crate::interrupt::Interrupt;
-use crate::stage::TrialError;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io;
@@ -121,7 +121,7 @@ pub(crate) fn output(
         reason,
     };
     let unreadable = |error: io::Error| failed(error.to_string());
-    // Files, not pipes: nobody has to read while we wait.
+    // Files, not pipes: we need not read while we wait.
     let stdout = tempfile::NamedTempFile::new().map_err(unreadable)?;
     let stderr = tempfile::NamedTempFile::new().map_err(unreadable)?;
     command

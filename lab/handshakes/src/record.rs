@@ -1,7 +1,10 @@
 //! The file that a comparison leaves: raw samples, and all that is needed to judge them.
 
-use crate::machine;
-use crate::stage::{Stage, TrialError};
+use crate::error::TrialError;
+use crate::machine::{self, Tree};
+use crate::options::Options;
+use crate::stage::Stage;
+use crate::state::state;
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
@@ -11,20 +14,33 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Record {
     path: PathBuf,
     file: File,
+    /// The CPUs whose state the last line tells once more.
+    options: Option<Options>,
 }
 
 impl Record {
-    /// A record whose first line says what was called, when, and on which machine, which is given
-    /// beside it. `what` tells its file from others of the day.
+    /// A record whose first line says what was called, when, and on which machine; also gives the
+    /// machine. `what` distinguishes the file from others of the day.
+    ///
+    /// # Errors
+    ///
+    /// [`TrialError::Modified`] if the figures would belong to no commit.
     pub(crate) fn begin(
         stage: &Stage,
         folder: &Path,
         what: &str,
         command: &str,
     ) -> Result<(Self, Value), TrialError> {
+        if let Some(reason) = Tree::here().objection()
+            && !stage.options.allow_modified
+        {
+            return Err(TrialError::Modified { reason });
+        }
         let started = machine::now(MOMENT);
         let machine = machine::describe(&stage.options)?;
+        let before = state(&stage.options)?;
         let mut record = Self::create(folder, &started, what)?;
+        record.options = Some(stage.options.clone());
         let conditions = stage.options.conditions.iter().map(|one| one.id());
         record.line(&json!({
             "kind": "run",
@@ -32,6 +48,7 @@ impl Record {
             "command": command,
             "started": started,
             "machine": machine,
+            "state": before,
             "conditions": conditions.collect::<Vec<_>>(),
             "notes": stage.options.notes,
         }))?;
@@ -44,17 +61,19 @@ impl Record {
 
     /// The last line: what people were shown. Gives the file's path.
     pub(crate) fn end(mut self, summary: &str) -> Result<PathBuf, TrialError> {
+        let ended = machine::now(MOMENT);
+        let after = self.options.as_ref().map(state).transpose()?;
         self.line(&json!({
             "kind": "end",
-            "ended": machine::now(MOMENT),
-            "load_average": fs::read_to_string("/proc/loadavg").ok(),
+            "ended": ended,
+            "state": after,
             "summary": summary.lines().collect::<Vec<_>>(),
         }))?;
         Ok(self.path)
     }
 
-    /// Named after the day, the CPU and `what` is compared, and numbered from the second of a name
-    /// on: no run overwrites the record of another one.
+    /// The name has the day, the CPU, `what` is compared, and from the second record of a name on a
+    /// number: no run overwrites the record of another.
     fn create(folder: &Path, started: &str, what: &str) -> Result<Self, TrialError> {
         let date = started.split('T').next().unwrap_or(started);
         let name = slug(&format!("{date} {} {what}", machine::cpu_model()));
@@ -67,7 +86,13 @@ impl Record {
             };
             let path = folder.join(format!("{name}{ending}.jsonl"));
             match File::create_new(&path) {
-                Ok(file) => return Ok(Self { path, file }),
+                Ok(file) => {
+                    return Ok(Self {
+                        path,
+                        file,
+                        options: None,
+                    });
+                }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
                 Err(error) => return Err(record_failed(error)),
             }
@@ -99,7 +124,7 @@ fn slug(name: &str) -> String {
 /// How `date` is to write a moment.
 const MOMENT: &str = "+%Y-%m-%dT%H:%M:%SZ";
 /// Raised when the meaning of a record's fields changes.
-const SCHEMA: u32 = 3;
+const SCHEMA: u32 = 4;
 
 #[cfg(test)]
 mod tests {

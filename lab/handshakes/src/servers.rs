@@ -4,12 +4,14 @@
 //! log, descriptors for 10,000 connections. nginx answers requests itself (a `return` without a
 //! body) and the terminator has a backend, but a client that only shakes hands reaches neither.
 //! nginx runs from a configuration of its own in a temporary folder; an nginx that serves
-//! somebody on this machine is not touched.
+//! this machine is not touched.
 
 use crate::condition::Condition;
+use crate::error::TrialError;
 use crate::machine;
+use crate::options::Options;
 use crate::process::Server;
-use crate::stage::{Options, Stage, TrialError};
+use crate::stage::Stage;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -116,6 +118,7 @@ placement = "{placement}"
 [limits]
 connections = {MOST_CONNECTIONS}
 handshakes = {MOST_CONNECTIONS}
+source.handshakes = {MOST_CONNECTIONS}
 [[listener]]
 listen = ["{address}"]
 backend = "unix:{backend}"

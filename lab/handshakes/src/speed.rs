@@ -1,7 +1,8 @@
 //! `widelane speed` with a record: machine and commit beside the raw samples.
 
+use crate::error::TrialError;
 use crate::record::Record;
-use crate::stage::{Stage, TrialError};
+use crate::stage::Stage;
 use crate::summary::{table, whole};
 use serde_json::{Value, json};
 use std::os::unix::process::CommandExt;
@@ -59,7 +60,7 @@ pub(crate) fn measure(
     record: &mut Record,
 ) -> Result<String, TrialError> {
     let mut command = Command::new(&stage.options.widelane);
-    // Its lines say how it was called: where it lies is nobody's business.
+    // Its lines say how it was called: the record needs no folder.
     command.arg0("widelane");
     command.args(["speed", "--json", "--seconds", &seconds.to_string()]);
     command.args(["--cpu", &stage.options.server_cpu.to_string(), "--"]);

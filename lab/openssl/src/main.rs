@@ -97,7 +97,7 @@ fn build(folder: &Path) -> Result<PathBuf, BuildError> {
     make.env_remove("MAKEFLAGS").env_remove("MFLAGS");
     run("make", "make", make.current_dir(&place), &output, &log)?;
 
-    // By a name that nobody looks for first, so that a found program is a whole one.
+    // First by another name, so that a program that is found is a whole one.
     let partial = folder.join("openssl.partial");
     fs::copy(place.join("apps/openssl"), &partial)
         .and_then(|_| fs::rename(&partial, &program))

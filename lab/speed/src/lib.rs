@@ -18,6 +18,10 @@
 
 mod chacha20poly1305;
 mod error;
+#[cfg(feature = "peers")]
+mod libcrux;
+#[cfg(not(feature = "peers"))]
+#[path = "without_libcrux.rs"]
 mod libcrux;
 mod multiply;
 mod openssl;

@@ -7,8 +7,10 @@ use std::hint::black_box;
 /// The peer's name in the output.
 pub(crate) const LIBCRUX: &str = "libcrux";
 
+type Prepared = Result<Box<dyn Subject>, String>;
+
 /// The same operation in libcrux-ml-kem, if it is one of ML-KEM.
-pub(crate) fn peer(name: &str) -> Option<fn() -> Box<dyn Subject>> {
+pub(crate) fn peer(name: &str) -> Option<fn() -> Prepared> {
     macro_rules! size {
         ($module:ident) => {
             Size {
@@ -45,9 +47,9 @@ pub(crate) fn peer(name: &str) -> Option<fn() -> Box<dyn Subject>> {
 
 /// What makes the three operations of one parameter set.
 struct Size {
-    keygen: fn() -> Box<dyn Subject>,
-    encaps: fn() -> Box<dyn Subject>,
-    decaps: fn() -> Box<dyn Subject>,
+    keygen: fn() -> Prepared,
+    encaps: fn() -> Prepared,
+    decaps: fn() -> Prepared,
 }
 
 /// Operations one after the other, each with other randomness.
@@ -56,11 +58,11 @@ struct Single<F> {
     count: u64,
 }
 
-fn single<F: FnMut([u8; 32]) + 'static>(operation: F) -> Box<dyn Subject> {
-    Box::new(Single {
+fn single<F: FnMut([u8; 32]) + 'static>(operation: F) -> Prepared {
+    Ok(Box::new(Single {
         operation,
         count: 0,
-    })
+    }))
 }
 
 impl<F: FnMut([u8; 32])> Subject for Single<F> {

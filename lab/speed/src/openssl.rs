@@ -53,7 +53,7 @@ impl OpenSsl {
 
     /// Measures for one second, on the CPU that the calling thread is pinned to.
     ///
-    /// The program is ended once it has said the count; it might go on to measure what nobody asked
+    /// The program is ended once it has said the count; it might go on to measure what was not asked
     /// for.
     pub(crate) fn measure(&self, peer: Peer) -> Result<Measured, String> {
         let arguments = [

@@ -57,7 +57,7 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    /// Operations whose multiply-adds nobody counts.
+    /// Operations whose multiply-adds are not counted.
     pub(crate) fn operations(operations: usize) -> Self {
         Self {
             operations: operations as u64,
@@ -129,7 +129,7 @@ fn work(name: &'static str) -> Operation {
         contenders.push(Contender {
             name: LIBCRUX,
             in_flight: &[1],
-            prepare: Box::new(move || Ok(prepare())),
+            prepare: Box::new(prepare),
         });
     }
     let (what, beside, openssl) = describe(name);
@@ -286,7 +286,7 @@ fn kernels() -> impl Iterator<Item = Operation> {
 
 const IN_FLIGHT: &[usize] = &[1, 2, 4, 8, 16];
 
-/// For what somebody added to the engine and not here; a test finds it.
+/// For an operation that is in the engine and not described here; a test finds it.
 const UNDESCRIBED: &str = "an operation of the engine";
 
 #[cfg(test)]
@@ -339,8 +339,9 @@ mod tests {
                         }
                     }
                     Err(why) => {
+                        let missed = !cfg!(feature = "peers") && contender.name == LIBCRUX;
                         assert!(
-                            !["aws-lc", AUTO, LIBCRUX].contains(&contender.name),
+                            missed || !["aws-lc", AUTO, LIBCRUX].contains(&contender.name),
                             "{why}"
                         );
                         eprintln!("SKIP: {} on {}: {why}", operation.name, contender.name);

@@ -86,7 +86,7 @@ pub struct Progress {
 ///
 /// # Errors
 ///
-/// When the CPU is not to be had or an operation gives an error.
+/// When the CPU cannot be used or an operation gives an error.
 pub fn run(plan: &Plan, progress: impl FnMut(Progress) + Send) -> Result<Report, SpeedError> {
     let cpu = pin::choose(plan.cpu)?;
     std::thread::scope(|scope| {

@@ -1,26 +1,26 @@
-//! Whatever implements [`Work`], measured: passes on a backend, or the engine's own choice.
+//! Measures each [`Operation`]: its passes on one backend, or the engine's own choice.
 
 use crate::operation::{Done, Subject};
 use std::sync::OnceLock;
-use widelane_crypto::{Backend, Outcome, Work};
-use widelane_engine::{Config, Engine, Idle, Request, Visitor, Worker, for_each_work};
+use widelane_crypto::{Backend, BackendUnavailable, Operation, Request};
+use widelane_engine::{Config, Engine, Idle, Visitor, Worker, for_each_operation};
 
-/// The names of all works, in the engine's order.
+/// The names of all operations, in the engine's order.
 pub(crate) fn names() -> Vec<&'static str> {
     struct Names(Vec<&'static str>);
 
     impl Visitor for Names {
-        fn visit<W: Work>(&mut self, work: W)
-        where
-            W::Request: Request<Output = W::Output>,
-        {
-            self.0.push(work.name());
+        fn visit<O: Operation>(
+            &mut self,
+            make: impl Fn(Backend) -> Result<O, BackendUnavailable>,
+        ) -> Result<(), BackendUnavailable> {
+            self.0.push(make(Backend::AwsLc)?.name());
+            Ok(())
         }
     }
 
     let mut names = Names(Vec::new());
-    // This backend runs everywhere.
-    let visited = for_each_work(Backend::AwsLc, &mut names);
+    let visited = for_each_operation(&mut names);
     visited.map_or_else(|_| Vec::new(), |()| names.0)
 }
 
@@ -34,19 +34,21 @@ pub(crate) fn passes(name: &str, backend: Backend) -> Result<Box<dyn Subject>, S
     }
 
     impl Visitor for Search<'_> {
-        fn visit<W: Work>(&mut self, work: W)
-        where
-            W::Request: Request<Output = W::Output>,
-        {
-            if work.name() != self.name {
-                return;
-            }
-            self.found = Some(if self.backend != Backend::AwsLc && work.lanes() == 1 {
-                Err(format!("{} has no lanes on {}", self.name, self.backend))
-            } else {
+        fn visit<O: Operation>(
+            &mut self,
+            make: impl Fn(Backend) -> Result<O, BackendUnavailable>,
+        ) -> Result<(), BackendUnavailable> {
+            let operation = make(self.backend)?;
+            if operation.name() == self.name {
                 let stock = Vec::new();
-                Ok(Box::new(Passes { work, stock }))
-            });
+                self.found = Some(match operation.lanes() {
+                    1 if self.backend != Backend::AwsLc => {
+                        Err(format!("{} has no lanes on {}", self.name, self.backend))
+                    }
+                    _ => Ok(Box::new(Passes { operation, stock })),
+                });
+            }
+            Ok(())
         }
     }
 
@@ -55,10 +57,10 @@ pub(crate) fn passes(name: &str, backend: Backend) -> Result<Box<dyn Subject>, S
         backend,
         found: None,
     };
-    for_each_work(backend, &mut search).map_err(|_| why_not(backend))?;
+    for_each_operation(&mut search).map_err(|_| why_not(backend))?;
     search
         .found
-        .unwrap_or_else(|| Err(format!("there is no work {name:?}")))
+        .unwrap_or_else(|| Err(format!("there is no operation {name:?}")))
 }
 
 /// Requests submitted to an engine that chooses by itself, and awaited: what its users pay.
@@ -70,17 +72,20 @@ pub(crate) fn engine(name: &str) -> Result<Box<dyn Subject>, String> {
     }
 
     impl Visitor for Search<'_> {
-        fn visit<W: Work>(&mut self, work: W)
-        where
-            W::Request: Request<Output = W::Output>,
-        {
-            if work.name() == self.name {
+        fn visit<O: Operation>(
+            &mut self,
+            make: impl Fn(Backend) -> Result<O, BackendUnavailable>,
+        ) -> Result<(), BackendUnavailable> {
+            // The requests are the same on every backend, and this one runs everywhere.
+            let operation = make(Backend::AwsLc)?;
+            if operation.name() == self.name {
                 self.found = Some(Box::new(Chosen {
-                    work,
+                    operation,
                     worker: self.engine.worker(),
                     stock: Vec::new(),
                 }));
             }
+            Ok(())
         }
     }
 
@@ -97,11 +102,10 @@ pub(crate) fn engine(name: &str) -> Result<Box<dyn Subject>, String> {
         engine,
         found: None,
     };
-    // Its requests are the same on every backend, and this one runs everywhere.
-    for_each_work(Backend::AwsLc, &mut search).map_err(|error| error.to_string())?;
+    for_each_operation(&mut search).map_err(|error| error.to_string())?;
     search
         .found
-        .ok_or_else(|| format!("there is no work {name:?}"))
+        .ok_or_else(|| format!("there is no operation {name:?}"))
 }
 
 /// Why a vector backend cannot run here.
@@ -114,23 +118,23 @@ pub(crate) fn why_not(backend: Backend) -> String {
     })
 }
 
-struct Passes<W: Work> {
-    work: W,
+struct Passes<O: Operation> {
+    operation: O,
     /// Requests for runs to come: one that was answered once may be cheaper to answer again.
-    stock: Vec<W::Request>,
+    stock: Vec<O::Request>,
 }
 
-impl<W: Work> Subject for Passes<W> {
+impl<O: Operation> Subject for Passes<O> {
     fn ready(&mut self, in_flight: usize, runs: usize) {
         self.stock.clear();
         self.stock
-            .resize_with(in_flight * runs, || self.work.specimen());
+            .resize_with(in_flight * runs, || self.operation.specimen());
     }
 
     fn run(&mut self, in_flight: usize) -> Result<Done, String> {
         let rest = rest(&self.stock, in_flight)?;
-        for output in self.work.pass(&self.stock[rest..]) {
-            check(&output)?;
+        for output in self.operation.pass(&self.stock[rest..]) {
+            check::<O::Request>(&output)?;
             std::hint::black_box(output);
         }
         // Keys are wiped and memory is freed, as after a job of the engine.
@@ -139,31 +143,28 @@ impl<W: Work> Subject for Passes<W> {
     }
 }
 
-struct Chosen<W: Work> {
-    work: W,
+struct Chosen<O: Operation> {
+    operation: O,
     worker: Worker,
     /// Requests for runs to come: an engine consumes them.
-    stock: Vec<W::Request>,
+    stock: Vec<O::Request>,
 }
 
-impl<W: Work> Subject for Chosen<W>
-where
-    W::Request: Request<Output = W::Output>,
-{
+impl<O: Operation> Subject for Chosen<O> {
     fn ready(&mut self, in_flight: usize, runs: usize) {
         self.stock.clear();
         self.stock
-            .resize_with(in_flight * runs, || self.work.specimen());
+            .resize_with(in_flight * runs, || self.operation.specimen());
     }
 
     fn run(&mut self, in_flight: usize) -> Result<Done, String> {
         let rest = rest(&self.stock, in_flight)?;
-        // As a driver of handshakes does with a job that nobody could join.
+        // As a driver of handshakes does with a job that no other can join.
         if in_flight == 1 && self.worker.is_quiet(0) {
             for request in self.stock.drain(rest..) {
                 let output = self.worker.engine().run_at_once(request);
                 let output = output.map_err(|error| error.to_string())?;
-                check(&output)?;
+                check::<O::Request>(&output)?;
                 std::hint::black_box(output);
             }
             return Ok(Done::operations(in_flight));
@@ -174,7 +175,7 @@ where
         while self.worker.turn(Idle::Yes) > 0 {}
         for ticket in tickets {
             let output = ticket.wait().map_err(|error| error.to_string())?;
-            check(&output)?;
+            check::<O::Request>(&output)?;
             std::hint::black_box(output);
         }
         Ok(Done::operations(in_flight))
@@ -188,8 +189,8 @@ fn rest<R>(stock: &[R], in_flight: usize) -> Result<usize, String> {
 }
 
 /// A failure may be quick, and is no answer.
-fn check(output: &impl Outcome) -> Result<(), String> {
-    match output.failure() {
+fn check<R: Request>(output: &R::Output) -> Result<(), String> {
+    match R::failure(output) {
         None => Ok(()),
         Some(error) => Err(error.to_string()),
     }

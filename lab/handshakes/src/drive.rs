@@ -1,0 +1,142 @@
+//! One turn of load on one server.
+
+use crate::condition::Condition;
+use crate::error::TrialError;
+use crate::servers::Contender;
+use crate::stage::Stage;
+use serde_json::{Value, json};
+use std::process::Command;
+use std::time::Duration;
+
+/// How `widelane load` is to drive a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Drive {
+    /// Closed loop with so many in flight.
+    Closed(usize),
+    /// Open loop with so many random starts a second.
+    Open(f64),
+}
+
+impl Stage {
+    /// Lets `contender` be driven for `seconds`, after a warm-up of so many, and gives what
+    /// `widelane load` reports, with the CPU time of the server beside it.
+    pub(crate) fn drive(
+        &self,
+        contender: &mut Contender,
+        condition: Condition,
+        drive: Drive,
+        (warmup, seconds): (f64, f64),
+    ) -> Result<Value, TrialError> {
+        contender.server.alive()?;
+        let mut command = Command::new(&self.options.widelane);
+        command.arg("load").arg(contender.address.to_string());
+        match drive {
+            Drive::Closed(in_flight) => command.args(["--concurrency", &in_flight.to_string()]),
+            Drive::Open(rate) => command.args(["--rate", &format!("{rate:.0}"), "--poisson"]),
+        };
+        command.args(["--duration", &seconds.to_string()]);
+        command.args(["--warmup", &warmup.to_string()]);
+        command.args(["--cpus", &self.options.load_cpu.to_string()]);
+        command.args(OFFER).args(condition.offer());
+        let (mut report, spent) = twice(|| {
+            let before = contender.server.cpu_time();
+            let report = self.figures(&mut command)?;
+            Ok((report, contender.server.cpu_time().zip(before)))
+        })?;
+        let rate = report["handshakes_per_s"].as_f64().unwrap_or(0.0);
+        let each = spent.and_then(|(after, before)| {
+            let spent = after.saturating_sub(before);
+            cpu_of_each(spent, rate, warmup + seconds, drive)
+        });
+        report[SERVER_CPU] = json!(each);
+        Ok(report)
+    }
+}
+
+/// Runs a program once more if it failed: where others use the machine as well, a turn of some
+/// tenths of a second can pass without one handshake.
+fn twice<T>(mut run: impl FnMut() -> Result<T, TrialError>) -> Result<T, TrialError> {
+    match run() {
+        Err(TrialError::Run { .. }) => run(),
+        once => once,
+    }
+}
+
+/// A server's CPU time for a handshake, in microseconds, if it has `spent` so much on a turn of
+/// this rate and length.
+///
+/// The generator's rate is without the warm-up, in which it was much the same. What was in flight
+/// when the turn ended is completed after it, and the server spends time on that as well.
+fn cpu_of_each(spent: Duration, rate: f64, seconds: f64, drive: Drive) -> Option<f64> {
+    let left = match drive {
+        Drive::Closed(in_flight) => in_flight as f64,
+        Drive::Open(_) => 0.0,
+    };
+    (rate > 0.0).then(|| spent.as_secs_f64() * 1e6 / (rate * seconds + left))
+}
+
+/// The same offer for every server: one suite, and what the condition says, so that no side's
+/// preferences decide.
+const OFFER: &[&str] = &[
+    "--insecure",
+    "--tls",
+    "1.3",
+    "--cipher",
+    "TLS_AES_128_GCM_SHA256",
+    "--json",
+];
+/// A server's CPU time for a handshake, in microseconds: what one core could do is its reciprocal,
+/// also where the generator was the limit.
+pub(crate) const SERVER_CPU: &str = "server_cpu_us_per_handshake";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed() -> TrialError {
+        TrialError::Run {
+            command: "load".into(),
+            reason: "it failed".into(),
+        }
+    }
+
+    #[test]
+    fn what_is_in_flight_at_the_end_is_paid_for_as_well() {
+        let spent = Duration::from_millis(500);
+        let each = |rate, drive| cpu_of_each(spent, rate, 0.5, drive);
+        assert_eq!(each(1872.0, Drive::Closed(64)), Some(500.0));
+        assert_eq!(each(2000.0, Drive::Open(2000.0)), Some(500.0));
+        assert_eq!(each(0.0, Drive::Closed(64)), None);
+    }
+
+    #[test]
+    fn a_program_that_failed_has_a_second_chance_and_no_third() {
+        let mut runs = 0;
+        let mut run = |failures| {
+            runs = 0;
+            twice(|| {
+                runs += 1;
+                if runs <= failures {
+                    Err(failed())
+                } else {
+                    Ok(runs)
+                }
+            })
+        };
+        assert_eq!(run(0).expect("a run"), 1);
+        assert_eq!(run(1).expect("a second run"), 2);
+        assert!(matches!(run(2), Err(TrialError::Run { .. })));
+        assert_eq!(runs, 2);
+    }
+
+    #[test]
+    fn who_interrupts_is_obeyed_at_once() {
+        let mut runs = 0;
+        let interrupted: Result<(), _> = twice(|| {
+            runs += 1;
+            Err(TrialError::Interrupted)
+        });
+        assert!(matches!(interrupted, Err(TrialError::Interrupted)));
+        assert_eq!(runs, 1);
+    }
+}

@@ -1,0 +1,71 @@
+//! Why a comparison stops.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a comparison stopped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrialError {
+    /// Ctrl-C, SIGTERM or SIGHUP.
+    #[error("interrupted; everything that was started is stopped")]
+    Interrupted,
+    /// The temporary folder.
+    #[error("cannot write to the temporary folder: {0}; set TMPDIR to a writable one")]
+    Folder(#[source] io::Error),
+    /// A certificate.
+    #[error("cannot make a certificate: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// A server.
+    #[error("{name} did not start: {reason}")]
+    Start {
+        /// Which one.
+        name: &'static str,
+        /// What is known.
+        reason: String,
+    },
+    /// The working tree is not as in its commit.
+    #[error(
+        "no record is written, because {reason}: the figures would belong to no commit. Commit the \
+         changes and build again"
+    )]
+    Modified {
+        /// What differs.
+        reason: String,
+    },
+    /// A program that should have printed figures.
+    #[error("{command} failed: {reason}")]
+    Run {
+        /// Which one.
+        command: String,
+        /// What is known.
+        reason: String,
+    },
+    /// Figures that cannot be read.
+    #[error("{command} printed something that is not JSON: {source}")]
+    Figures {
+        /// Which program.
+        command: String,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// A document whose figures are compared or written.
+    #[error("{}: {reason}", document.display())]
+    Document {
+        /// Which one.
+        document: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// No nginx to start.
+    #[error("nginx is not installed; install it or leave it out of the comparison")]
+    NoNginx,
+    /// The machine.
+    #[error("{what}: {source}")]
+    Machine {
+        /// What was tried.
+        what: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+}

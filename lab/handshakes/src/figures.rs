@@ -1,0 +1,275 @@
+//! Figures in documents, each from a record: written by a program, so that none is typed.
+//!
+//! A document marks a figure, or a table of them, by two comments that its readers do not see:
+//!
+//! ```text
+//! <!-- figures pair lab/records/2026-01-02-cpu-widelane-on-nginx-64.jsonl -->
+//! the table
+//! <!-- /figures -->
+//! <!-- figures quotient lab/records/… rsa-x25519 handshakes_per_s -->3.99<!-- /figures --> times
+//! ```
+//!
+//! [`renew`] writes what belongs between them, [`faults`] finds where something else stands, and
+//! numbers with units that no record is behind. What a mark can ask for is in `render.rs`.
+
+mod record;
+mod render;
+
+use crate::error::TrialError;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What is wrong with the figures of `document`, a path below `root`: one line each.
+///
+/// # Errors
+///
+/// [`TrialError::Document`] if it cannot be read, or a mark is wrong.
+pub fn faults(root: &Path, document: &Path) -> Result<Vec<String>, TrialError> {
+    let text = read(root, document)?;
+    let mut faults = Vec::new();
+    let mut prose = String::new();
+    for piece in pieces(&text).map_err(|reason| wrong(document, reason))? {
+        match piece {
+            Piece::Prose(text) => prose.push_str(text),
+            Piece::Figures {
+                mark,
+                shown,
+                line,
+                starts_line,
+            } => {
+                // Its place stays: what stands before and after must not become one word.
+                prose.push('\u{fffc}');
+                prose.extend(shown.chars().filter(|c| *c == '\n'));
+                let meant = rendered(root, document, mark)?;
+                let place = format!("{}:{line}", document.display());
+                if let Some(fault) = difference(shown, &meant) {
+                    faults.push(format!("{place}: `{mark}`: {fault}"));
+                }
+                if starts_line && !meant.starts_with('\n') {
+                    faults.push(format!(
+                        "{place}: put a word before `{mark}`: Markdown takes a line that begins with \
+                         a comment for HTML"
+                    ));
+                }
+            }
+        }
+    }
+    for (line, figure) in stray(&prose) {
+        faults.push(format!(
+            "{}:{line}: no record is behind {figure:?}: mark it with `figures`",
+            document.display()
+        ));
+    }
+    Ok(faults)
+}
+
+/// Writes into `document`, a path below `root`, what its records say; whether anything changed.
+///
+/// # Errors
+///
+/// [`TrialError::Document`] if it cannot be read or written, or a mark is wrong.
+pub fn renew(root: &Path, document: &Path) -> Result<bool, TrialError> {
+    let before = read(root, document)?;
+    let mut after = String::new();
+    for piece in pieces(&before).map_err(|reason| wrong(document, reason))? {
+        match piece {
+            Piece::Prose(text) => after.push_str(text),
+            Piece::Figures { mark, .. } => {
+                let meant = rendered(root, document, mark)?;
+                after.push_str(&format!("{OPEN} {mark} {CLOSE}{meant}{END}"));
+            }
+        }
+    }
+    let changed = after != before;
+    if changed {
+        fs::write(root.join(document), after)
+            .map_err(|error| wrong(document, error.to_string()))?;
+    }
+    Ok(changed)
+}
+
+/// Text in which figures are marked.
+enum Piece<'a> {
+    Prose(&'a str),
+    Figures {
+        /// What the first comment asks for.
+        mark: &'a str,
+        /// What stands between the comments.
+        shown: &'a str,
+        line: usize,
+        starts_line: bool,
+    },
+}
+
+fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some((prose, after)) = rest.split_once(OPEN) {
+        let line = text[..text.len() - after.len()].lines().count();
+        let not_closed = || format!("the mark in line {line} is not closed by `{CLOSE}`");
+        let not_ended = || format!("what the mark in line {line} begins has no `{END}`");
+        let (mark, after) = after.split_once(CLOSE).ok_or_else(not_closed)?;
+        let (shown, after) = after.split_once(END).ok_or_else(not_ended)?;
+        if shown.contains(OPEN) {
+            return Err(not_ended());
+        }
+        pieces.push(Piece::Prose(prose));
+        pieces.push(Piece::Figures {
+            mark: mark.trim(),
+            shown,
+            line,
+            starts_line: prose.is_empty() || prose.ends_with('\n'),
+        });
+        rest = after;
+    }
+    pieces.push(Piece::Prose(rest));
+    Ok(pieces)
+}
+
+/// What the record says, as it must stand between the comments.
+fn rendered(root: &Path, document: &Path, mark: &str) -> Result<String, TrialError> {
+    // A document in a folder links upwards to the records.
+    let up = "../".repeat(document.components().count().saturating_sub(1));
+    render::render(root, &up, mark).map_err(|reason| wrong(document, format!("`{mark}`: {reason}")))
+}
+
+/// The first line that is not as in the record.
+fn difference(shown: &str, meant: &str) -> Option<String> {
+    if shown == meant {
+        return None;
+    }
+    let mut lines = meant.lines();
+    let differs = shown.lines().find_map(|shown| {
+        let meant = lines.next().unwrap_or("nothing");
+        (shown != meant).then(|| format!("{shown:?} stands where the record says {meant:?}"))
+    });
+    differs.or_else(|| Some("lines of the record are missing".to_owned()))
+}
+
+/// Numbers in prose that look measured, with their lines: grouped by commas, or followed by a unit.
+/// Code is left out: it quotes commands.
+fn stray(prose: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut fenced = false;
+    for (index, line) in prose.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        }
+        if fenced || line.starts_with("    ") {
+            continue;
+        }
+        // Every second part stands between backticks.
+        let text: Vec<_> = line.split('`').step_by(2).collect();
+        let text = text.join(" code ");
+        let words: Vec<_> = text
+            .split(|c: char| c.is_whitespace() || "()[]|\u{fffc}".contains(c))
+            .map(|word| word.trim_matches(|c: char| ".,;:!?\"'".contains(c)))
+            .filter(|word| !word.is_empty())
+            .collect();
+        for (at, word) in words.iter().enumerate() {
+            let digits = word.trim_start_matches(['+', '-', '~', '×']);
+            let number = digits.trim_end_matches(|c: char| !c.is_ascii_digit());
+            let unit = &digits[number.len()..];
+            let unit = if unit.is_empty() {
+                words.get(at + 1).copied().unwrap_or("")
+            } else {
+                unit
+            };
+            let numeric = number.starts_with(|c: char| c.is_ascii_digit())
+                && number
+                    .chars()
+                    .all(|c| c.is_ascii_digit() || ".,".contains(c));
+            if numeric && (number.contains(',') || UNITS.contains(&unit) || word.starts_with('×'))
+            {
+                found.push((index + 1, format!("{number} {unit}").trim().to_owned()));
+            }
+        }
+    }
+    found
+}
+
+fn read(root: &Path, document: &Path) -> Result<String, TrialError> {
+    fs::read_to_string(root.join(document)).map_err(|error| wrong(document, error.to_string()))
+}
+
+fn wrong(document: &Path, reason: String) -> TrialError {
+    TrialError::Document {
+        document: PathBuf::from(document),
+        reason,
+    }
+}
+
+const OPEN: &str = "<!-- figures";
+const CLOSE: &str = "-->";
+const END: &str = "<!-- /figures -->";
+/// What follows a measured number in prose.
+const UNITS: &[&str] = &[
+    "%",
+    "×",
+    "x",
+    "µs",
+    "us",
+    "ms",
+    "ns",
+    "s",
+    "GB/s",
+    "MB",
+    "kB",
+    "GB",
+    "MiB",
+    "times",
+    "handshakes/s",
+    "ops/s",
+    "percent",
+    "GHz",
+    "microseconds",
+    "milliseconds",
+    "seconds",
+    "bytes",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prose_with_measured_numbers_is_found() {
+        let strays = |prose: &str| -> Vec<String> {
+            let found = stray(prose);
+            found.into_iter().map(|(_, figure)| figure).collect()
+        };
+        for (prose, figure) in [
+            ("It takes 108 µs.", "108 µs"),
+            ("(3.99 times)", "3.99 times"),
+            ("about 9,069 of them", "9,069 of"),
+            ("less by 12%, it", "12 %"),
+            ("and ×4.4", "4.4"),
+            ("| nginx | 2296 handshakes/s |", "2296 handshakes/s"),
+            ("7.4\u{a0}GB/s", "7.4 GB/s"),
+        ] {
+            assert_eq!(strays(prose), [figure], "{prose}");
+        }
+        for plain in [
+            "TLS 1.3 with RSA-2048, AVX-512 and 64 in flight",
+            "`--seconds 0.4 s` and\n    sleep 5 s\n```\n12 %\n```\nDebian 12, rustls 0.23",
+            "X25519MLKEM768 needs OpenSSL 3.5; full TLS 1.3 handshakes",
+        ] {
+            assert!(strays(plain).is_empty(), "{plain}: {:?}", strays(plain));
+        }
+    }
+
+    #[test]
+    fn a_mark_that_does_not_end_is_refused_with_its_line() {
+        for (text, line) in [
+            ("a\n<!-- figures pair x\nb", "line 2"),
+            ("<!-- figures pair x -->1", "line 1"),
+            (
+                "<!-- figures a -->1\n<!-- figures b -->2<!-- /figures -->",
+                "line 1",
+            ),
+        ] {
+            let error = pieces(text).err().expect("refused");
+            assert!(error.contains(line), "{error}");
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! What a mark asks for, as Markdown.
+//!
+//! | mark | gives |
+//! | --- | --- |
+//! | `pair RECORD [FIELD…]` | a table: both servers, quotient and interval |
+//! | `closed RECORD` | a table: every server with many connections in flight |
+//! | `open RECORD` | a table: latency at a given rate |
+//! | `memory RECORD` | a table: bytes of an idle connection |
+//! | `speed RECORD` | a table: single operations beside other libraries |
+//! | `source RECORD` | machine, commit and command, in a line |
+//! | `quotient RECORD CONDITION FIELD` | one number: the quotient of a pair |
+//! | `median RECORD CONDITION SERVER FIELD` | one number, of a pair or a closed loop |
+//! | `times RECORD OPERATION` | one number: our rate by AWS-LC's |
+
+use super::record::Record;
+use crate::condition::Condition;
+use crate::drive::SERVER_CPU;
+use crate::summary::{interval_of_median, median, median_ratio, ratio, ratios, sum_of, whole};
+use serde_json::Value;
+use std::path::Path;
+
+/// What `mark` asks for. Tables come with the line breaks that set them apart.
+pub(super) fn render(root: &Path, up: &str, mark: &str) -> Result<String, String> {
+    let words: Vec<_> = mark.split_whitespace().collect();
+    let [kind, name, rest @ ..] = words.as_slice() else {
+        return Err("a mark has a kind and a record".into());
+    };
+    let record = Record::read(&root.join(name), name)?;
+    let block = |rows: Vec<Vec<String>>| Ok(format!("\n{}\n", markdown(&rows)));
+    match (*kind, rest) {
+        ("pair", fields) => block(pair(&record, fields)?),
+        ("closed", []) => block(closed(&record)?),
+        ("open", []) => block(open(&record)?),
+        ("memory", []) => block(memory(&record)?),
+        ("speed", []) => block(speed(&record)?),
+        ("source", []) => Ok(record.source(name, up)),
+        ("quotient", [condition, field]) => {
+            let quotients = quotients(&record, condition.parse()?, field)?;
+            one(median(quotients).map(|value| format!("{value:.2}")))
+        }
+        ("median", [condition, side, field]) => {
+            let condition: Condition = condition.parse()?;
+            let of = |kind| Record::median(&record.reports(kind, condition, side), field);
+            one(of("pair")
+                .or_else(|| of("closed"))
+                .map(|value| whole(Some(value))))
+        }
+        ("times", [operation]) => {
+            let row = ours(&record, operation);
+            let times = row.and_then(|row| row["times_aws_lc"].as_f64());
+            one(times.map(|times| format!("{times:.1}")))
+        }
+        _ => Err(format!(
+            "{kind:?} with {} more words is no mark",
+            rest.len()
+        )),
+    }
+}
+
+fn pair(record: &Record, fields: &[&str]) -> Result<Vec<Vec<String>>, String> {
+    let [one, other] = record.pair()?;
+    let mut rows = vec![cells(&[
+        "",
+        &record.name(&one),
+        &record.name(&other),
+        "quotient",
+        "95 % interval",
+    ])];
+    let fields = match fields {
+        [] => &["handshakes_per_s", SERVER_CPU][..],
+        fields => fields,
+    };
+    for condition in record.conditions("pair") {
+        for field in fields {
+            let (title, unit) = title(field)?;
+            let quotients = quotients(record, condition, field)?;
+            let interval = interval_of_median(&quotients);
+            let value = |side: &str| {
+                let middle = Record::median(&record.reports("pair", condition, side), field);
+                format!("{}{unit}", whole(middle))
+            };
+            rows.push(vec![
+                format!("{condition}: {title}"),
+                value(&one),
+                value(&other),
+                ratio(median(quotients)),
+                interval.map_or("too few pairs".into(), |(low, high)| {
+                    format!("{low:.2} to {high:.2}")
+                }),
+            ]);
+        }
+    }
+    Ok(rows)
+}
+
+fn quotients(record: &Record, condition: Condition, field: &str) -> Result<Vec<f64>, String> {
+    let [one, other] = record.pair()?;
+    let reports = |side: &str| {
+        let mut lines: Vec<_> = record
+            .of("pair")
+            .filter(|line| line["condition"] == condition.id() && line["side"] == side)
+            .collect();
+        lines.sort_by_key(|line| line["round"].as_u64());
+        lines
+            .into_iter()
+            .map(|line| line["report"].clone())
+            .collect::<Vec<_>>()
+    };
+    Ok(ratios(&reports(&one), &reports(&other), field))
+}
+
+fn closed(record: &Record) -> Result<Vec<Vec<String>>, String> {
+    let mut rows = vec![cells(&[
+        "",
+        "server",
+        "handshakes/s",
+        "× nginx",
+        "× batching off",
+        "server's CPU each",
+        "p50",
+        "p99",
+        "errors",
+    ])];
+    for condition in record.conditions("closed") {
+        let of = |side: &str| record.reports("closed", condition, side);
+        for side in record.sides("closed") {
+            let own = of(&side);
+            if own.is_empty() {
+                continue;
+            }
+            let against = |other: &str| {
+                let quotient = median_ratio(&own, &of(other), "handshakes_per_s");
+                quotient.map_or("–".into(), |quotient| ratio(Some(quotient)))
+            };
+            rows.push(vec![
+                condition.to_string(),
+                record.name(&side),
+                whole(Record::median(&own, "handshakes_per_s")),
+                against("nginx"),
+                against("widelane-off"),
+                us(Record::median(&own, SERVER_CPU)),
+                us(Record::median(&own, "p50_us")),
+                us(Record::median(&own, "p99_us")),
+                sum_of(&own, "errors").to_string(),
+            ]);
+        }
+    }
+    filled(rows)
+}
+
+fn open(record: &Record) -> Result<Vec<Vec<String>>, String> {
+    let mut rows = vec![cells(&[
+        "", "server", "starts/s", "share", "p50", "p99", "p99.9", "errors",
+    ])];
+    for condition in record.conditions("open") {
+        for side in record.sides("open") {
+            for knee in ["its own knee", "the knee with batching off"] {
+                let lines = record.of("open").filter(|line| {
+                    line["condition"] == condition.id()
+                        && line["side"] == side.as_str()
+                        && line["knee_of"] == knee
+                });
+                let lines: Vec<_> = lines.collect();
+                let Some(first) = lines.first() else { continue };
+                let reports: Vec<Value> = lines.iter().map(|line| line["report"].clone()).collect();
+                let share = first["share_of_knee"].as_f64().unwrap_or_default();
+                rows.push(vec![
+                    condition.to_string(),
+                    record.name(&side),
+                    whole(first["rate"].as_f64()),
+                    format!("{:.0} % of {knee}", share * 100.0),
+                    us(Record::median(&reports, "p50_us")),
+                    us(Record::median(&reports, "p99_us")),
+                    us(Record::median(&reports, "p999_us")),
+                    sum_of(&reports, "errors").to_string(),
+                ]);
+            }
+        }
+    }
+    filled(rows)
+}
+
+fn memory(record: &Record) -> Result<Vec<Vec<String>>, String> {
+    let mut rows = vec![cells(&["server", "idle connections", "memory of each"])];
+    for line in record.of("memory") {
+        let result = &line["result"];
+        rows.push(vec![
+            record.name(result["side"].as_str().unwrap_or_default()),
+            whole(result["connections"].as_f64()),
+            format!("{} bytes", whole(result["pss_bytes_each"].as_f64())),
+        ]);
+    }
+    filled(rows)
+}
+
+fn speed(record: &Record) -> Result<Vec<Vec<String>>, String> {
+    let openssl = record
+        .of("speed")
+        .find_map(|line| line["result"]["version"].as_str());
+    // Without the date of the version.
+    let openssl = openssl.unwrap_or("OpenSSL").split(' ').take(2);
+    let openssl = openssl.collect::<Vec<_>>().join(" ");
+    let mut rows = vec![cells(&[
+        "operation",
+        &openssl,
+        "libcrux",
+        "AWS-LC",
+        "Widelane",
+        "× AWS-LC",
+    ])];
+    let mut seen: Vec<&str> = Vec::new();
+    for line in record.of("speed") {
+        let Some(operation) = line["result"]["operation"].as_str() else {
+            continue;
+        };
+        // The parts that explain others have no peer.
+        let (Some(own), Some(aws)) = (
+            ours(record, operation),
+            record.speed(operation, "aws-lc", 1),
+        ) else {
+            continue;
+        };
+        if seen.contains(&operation) {
+            continue;
+        }
+        seen.push(operation);
+        let peer = |name: &str| record.speed(operation, name, 1).map_or("–".into(), rate);
+        rows.push(vec![
+            format!("`{operation}`"),
+            peer("openssl"),
+            peer("libcrux"),
+            rate(aws),
+            rate(own),
+            own["times_aws_lc"]
+                .as_f64()
+                .map_or("–".into(), |times| format!("{times:.1}")),
+        ]);
+    }
+    filled(rows)
+}
+
+/// Our figure for an operation: with eight in flight in 512-bit registers; the widest form where one
+/// message fills the lanes.
+fn ours<'a>(record: &'a Record, operation: &str) -> Option<&'a Value> {
+    let lanes = record.speed(operation, "avx512ifma", 8);
+    let form = || record.speed(operation, "512-ifma", 1);
+    lanes
+        .or_else(form)
+        .filter(|row| row["ops_per_s"].is_number())
+}
+
+fn rate(row: &Value) -> String {
+    match row["gigabytes_per_s"].as_f64() {
+        Some(gigabytes) => format!("{gigabytes:.1} GB/s"),
+        None => row["ops_per_s"]
+            .as_f64()
+            .map_or("–".into(), |rate| whole(Some(rate))),
+    }
+}
+
+/// A field of a report in words, with the unit of its values.
+fn title(field: &str) -> Result<(&'static str, &'static str), String> {
+    Ok(match field {
+        "handshakes_per_s" => ("handshakes/s", ""),
+        SERVER_CPU => ("server's CPU time each", " µs"),
+        "p50_us" => ("median latency", " µs"),
+        "p99_us" => ("99th percentile of latency", " µs"),
+        _ => return Err(format!("there is no field {field:?} in tables")),
+    })
+}
+
+fn us(value: Option<f64>) -> String {
+    value.map_or("–".into(), |value| format!("{} µs", whole(Some(value))))
+}
+
+fn cells(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn one(figure: Option<String>) -> Result<String, String> {
+    figure.ok_or_else(|| "the record has no such figure".to_owned())
+}
+
+fn filled(rows: Vec<Vec<String>>) -> Result<Vec<Vec<String>>, String> {
+    if rows.len() < 2 {
+        return Err("the record has no such lines".into());
+    }
+    Ok(rows)
+}
+
+fn markdown(rows: &[Vec<String>]) -> String {
+    let mut text = String::new();
+    for (index, row) in rows.iter().enumerate() {
+        text.push_str(&format!("| {} |\n", row.join(" | ")));
+        if index == 0 {
+            text.push_str(&format!("|{}\n", " --- |".repeat(row.len())));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A pair of eight rounds in which one server is three times as fast.
+    fn record() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a folder");
+        let run = json!({"kind": "run", "schema": 4, "started": "2026-01-02T03:04:05Z",
+            "command": "handshakes pair widelane-on nginx",
+            "machine": {"cpu": "A CPU", "commit": "0123456789", "modified": false,
+                "load_average_at_start": "0.10 0.2 0.3 1/2 3",
+                "nginx": ["nginx version: nginx/1.2.3", "built with OpenSSL 3.0.1 1 Jan 2026"]}});
+        let mut text = format!("{run}\n");
+        for round in 0..8 {
+            for (side, rate) in [
+                ("nginx", 1000.4 + f64::from(round)),
+                ("widelane-on", 3001.2),
+            ] {
+                let report = json!({"handshakes_per_s": rate, SERVER_CPU: 1e6 / rate});
+                let line = json!({"kind": "pair", "condition": "rsa-x25519", "side": side,
+                    "round": round, "in_flight": 64, "report": report});
+                text.push_str(&format!("{line}\n"));
+            }
+        }
+        let result = json!({"operation": "x", "backend": "avx512ifma", "in_flight": 8,
+            "ops_per_s": 4000.0, "times_aws_lc": 4.04});
+        text.push_str(&format!("{}\n", json!({"kind": "speed", "result": result})));
+        std::fs::write(folder.path().join("r.jsonl"), text).expect("written");
+        folder
+    }
+
+    #[test]
+    fn figures_are_those_of_the_record() {
+        let folder = record();
+        let of = |mark: &str| render(folder.path(), "", mark);
+        let table = of("pair r.jsonl").expect("a table");
+        let expected = "| RSA-2048, X25519: handshakes/s | 3,001 | 1,004 | 2.99 | 2.98 to 3.00 |";
+        assert!(table.contains(expected), "{table}");
+        assert!(table.contains("nginx 1.2.3 (OpenSSL 3.0.1)"), "{table}");
+        assert!(table.contains("| 333 µs | 996 µs | 0.33 |"), "{table}");
+        let quotient = of("quotient r.jsonl rsa-x25519 handshakes_per_s");
+        assert_eq!(quotient.as_deref(), Ok("2.99"));
+        let median = of("median r.jsonl rsa-x25519 nginx handshakes_per_s");
+        assert_eq!(median.as_deref(), Ok("1,004"));
+        assert_eq!(of("times r.jsonl x").as_deref(), Ok("4.0"));
+        let source = of("source r.jsonl").expect("a source");
+        assert!(source.contains("commit 0123456;"), "{source}");
+        assert!(source.contains("[r.jsonl](r.jsonl)"), "{source}");
+    }
+
+    #[test]
+    fn a_record_of_a_modified_tree_says_so() {
+        let folder = record();
+        let file = folder.path().join("r.jsonl");
+        let text = std::fs::read_to_string(&file).expect("a record");
+        std::fs::write(
+            &file,
+            text.replace("\"modified\":false", "\"modified\":true"),
+        )
+        .expect("written");
+        let source = render(folder.path(), "", "source r.jsonl").expect("a source");
+        assert!(
+            source.contains("**with changes that the commit does not have**"),
+            "{source}"
+        );
+    }
+
+    #[test]
+    fn marks_that_ask_for_nothing_there_are_refused() {
+        let folder = record();
+        for mark in [
+            "pair",
+            "pair none.jsonl",
+            "closed r.jsonl",
+            "dance r.jsonl",
+            "pair r.jsonl colour",
+            "median r.jsonl rsa-x25519 widelane-off handshakes_per_s",
+            "times r.jsonl y",
+            "quotient r.jsonl dsa handshakes_per_s",
+        ] {
+            assert!(render(folder.path(), "", mark).is_err(), "{mark}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Which programs run on which CPUs.
+
+use crate::condition::Condition;
+use crate::error::TrialError;
+use std::path::PathBuf;
+
+/// Which programs run on which CPUs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// The `widelane` binary.
+    pub widelane: PathBuf,
+    /// The `nginx` binary, if there is one to compare with.
+    pub nginx: Option<PathBuf>,
+    /// CPU of every server.
+    pub server_cpu: usize,
+    /// CPU of the load generator.
+    pub load_cpu: usize,
+    /// The kinds of handshake that are compared.
+    pub conditions: Vec<Condition>,
+    /// What a reader must know about this machine to judge the figures.
+    pub notes: Vec<String>,
+    /// Whether a record may be written from a tree with changes that no commit has.
+    pub allow_modified: bool,
+}
+
+impl Options {
+    /// Finds programs and CPUs: `widelane` beside this program, nginx where it is usually
+    /// installed, the first CPU for the servers and one of another core for the load.
+    ///
+    /// # Errors
+    ///
+    /// [`TrialError::Machine`] if the system does not say which CPUs there are.
+    pub fn find() -> Result<Self, TrialError> {
+        let machine = |what| move |source| TrialError::Machine { what, source };
+        let me = std::env::current_exe().map_err(machine("cannot find this program's folder"))?;
+        let cpus = widelane_affinity::allowed(None).map_err(machine("cannot list the CPUs"))?;
+        let server_cpu = cpus.iter().next().unwrap_or(0);
+        let core = widelane_affinity::siblings(server_cpu);
+        let other_core = cpus.without(&core).iter().next();
+        let other_thread = cpus.iter().find(|&cpu| cpu != server_cpu);
+        let mut notes = Vec::new();
+        let load_cpu = match (other_core, other_thread) {
+            (Some(cpu), _) => cpu,
+            (None, Some(cpu)) => {
+                notes.push(format!(
+                    "CPUs {server_cpu} and {cpu} share a core: load and server slow each other."
+                ));
+                cpu
+            }
+            (None, None) => {
+                notes.push(format!(
+                    "Only CPU {server_cpu} is usable: the load takes part of it from every \
+                     server, so all rates are too low and their ratios too close to 1."
+                ));
+                server_cpu
+            }
+        };
+        Ok(Self {
+            widelane: me.with_file_name("widelane"),
+            nginx: find_nginx(),
+            server_cpu,
+            load_cpu,
+            conditions: Condition::ALL.into(),
+            notes,
+            allow_modified: false,
+        })
+    }
+}
+
+fn find_nginx() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/sbin", "/usr/local/sbin", "/usr/local/nginx/sbin"];
+    std::env::split_paths(&path)
+        .chain(usual.map(PathBuf::from))
+        .map(|folder| folder.join("nginx"))
+        .find(|file| file.is_file())
+}

@@ -1,0 +1,28 @@
+//! In place of `libcrux.rs` where the feature `peers` is off: rows without figures that say so.
+
+use crate::operation::Subject;
+
+/// The peer's name in the output.
+pub(crate) const LIBCRUX: &str = "libcrux";
+
+type Prepared = Result<Box<dyn Subject>, String>;
+
+/// The reason in place of the operation, if it is one of ML-KEM.
+pub(crate) fn peer(name: &str) -> Option<fn() -> Prepared> {
+    let refuse: fn() -> Prepared = || Err(LEFT_OUT.to_owned());
+    name.starts_with("mlkem").then_some(refuse)
+}
+
+const LEFT_OUT: &str = "libcrux is not in this build: the Cargo feature \"peers\" is off";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_the_feature_ml_kem_says_why_there_is_no_peer() {
+        let why = |name| peer(name).map(|prepare| prepare().err());
+        assert_eq!(why("mlkem768-encaps"), Some(Some(LEFT_OUT.to_owned())));
+        assert_eq!(why("p256-ecdh"), None);
+    }
+}

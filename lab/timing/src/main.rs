@@ -1,0 +1,129 @@
+//! `timing`: prints for each operation whether its time depends on secrets.
+//!
+//! Exit status: 0 it measured, 1 it failed or did not find the planted leak, 2 wrong usage.
+
+#![forbid(unsafe_code)]
+
+use clap::Parser;
+use std::process::ExitCode;
+use std::time::Duration;
+use widelane_timing::{Finding, Random, Subject, Unavailable, Verdict, measure, subjects};
+
+/// Measure whether the time of an operation depends on its secrets (Welch's t, as dudect does)
+#[derive(Parser)]
+#[command(version, after_help = HELP)]
+struct Cli {
+    /// Operations [default: all and the planted leak]
+    operations: Vec<String>,
+
+    /// Seconds for each operation
+    #[arg(long, default_value_t = 20.0, value_parser = seconds)]
+    seconds: f64,
+
+    /// Measure on this CPU [default: the last that this process may use]
+    #[arg(long, value_name = "N")]
+    cpu: Option<usize>,
+
+    /// Print the names of all operations and end
+    #[arg(long)]
+    list: bool,
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(status) => status,
+        Err(error) => {
+            eprintln!("timing: {error}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<ExitCode, Unavailable> {
+    let mut subjects = subjects()?;
+    let names: Vec<_> = subjects.iter().map(|subject| subject.name()).collect();
+    if cli.list {
+        println!("{}", names.join("\n"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(unknown) = cli
+        .operations
+        .iter()
+        .find(|name| !names.contains(&name.as_str()))
+    {
+        eprintln!(
+            "timing: there is no operation {unknown:?}; choose from {}",
+            names.join(", ")
+        );
+        return Ok(ExitCode::from(2));
+    }
+    let cpus = widelane_affinity::allowed(None)?;
+    let cpu = cli.cpu.or(cpus.iter().last()).unwrap_or(0);
+    widelane_affinity::pin(cpu).map_err(|error| format!("cannot run on CPU {cpu}: {error}"))?;
+    let mut random = Random::new();
+    let mut found_leak = true;
+    for subject in &mut subjects {
+        let asked =
+            cli.operations.is_empty() || cli.operations.iter().any(|name| name == subject.name());
+        if !asked {
+            continue;
+        }
+        let finding = one(
+            subject.as_mut(),
+            Duration::from_secs_f64(cli.seconds),
+            &mut random,
+        );
+        if subject.name() == "planted-leak" {
+            found_leak = finding.verdict() == Verdict::Depends;
+        }
+    }
+    if !found_leak {
+        eprintln!("timing: the planted leak was not found, so the other results mean nothing");
+        return Ok(ExitCode::from(1));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn one(subject: &mut dyn Subject, span: Duration, random: &mut Random) -> Finding {
+    let [a, b] = subject.classes();
+    println!("{} ({}): {a}, or {b}", subject.name(), subject.backend());
+    println!(
+        "  {:>12} {:>8}  {:<20} {:>22}",
+        "measurements", "max |t|", "in", "means, ns"
+    );
+    let finding = measure(subject, span, random, |finding| {
+        let [a, b] = finding.means;
+        println!(
+            "  {:>12} {:>8.2}  {:<20} {a:>10.0} {b:>11.0}",
+            finding.measurements, finding.t, finding.test
+        );
+    });
+    let verdict = match finding.verdict() {
+        Verdict::NothingSeen => "nothing seen: |t| stays below 4.5",
+        Verdict::Suspicious => "suspicious: measure longer; a real dependency makes t grow",
+        Verdict::Depends => "the time depends on the class",
+    };
+    println!("  {verdict}\n");
+    finding
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text
+        .parse::<f64>()
+        .ok()
+        .filter(|seconds| (0.1..=86_400.0).contains(seconds));
+    seconds.ok_or_else(|| "a number of seconds from 0.1 to 86400".to_owned())
+}
+
+const HELP: &str = "\
+Examples:
+  timing
+  timing mlkem768-decaps tag-comparison --seconds 60
+  timing planted-leak --seconds 2
+
+Two classes of secrets or inputs are measured in random order. |t| is the difference of their mean
+times in standard errors: the largest of 102 tests, over all times, over the times below 100
+percentiles, and over squared deviations. Below 4.5 nothing is seen. From 4.5 on, measure longer: t
+grows with the square root of the number of measurements if the time depends on the class. From 10 on
+it does. The planted leak, a comparison that stops at the first difference, must be found.
+Other programs on the machine make the test weaker, and can make |t| pass 4.5 for a while.";
