@@ -1,5 +1,5 @@
-//! Every form of ChaCha20-Poly1305 makes of a message what aws-lc-rs makes of it, wherever in
-//! memory it lies, opens it again, and refuses it after any change.
+//! Every form of ChaCha20-Poly1305 seals a message to the same bytes as aws-lc-rs, at any address
+//! in memory. It opens what it has sealed, and refuses it after any change.
 //!
 //! The input is a key, a nonce, numbers, additional data, and the message, which is repeated until
 //! it is as long as the numbers say: few inputs are as long as a record.

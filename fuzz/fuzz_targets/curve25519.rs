@@ -1,8 +1,8 @@
 //! X25519 and Ed25519 in lanes give what aws-lc-rs gives, for any secrets, shares, messages, keys
 //! and signatures, a few of them in one pass.
 //!
-//! Each stretch of the input makes a request of every kind. Its first byte damages what would
-//! otherwise be sound, or nothing.
+//! Each part of the input makes a request of every kind. Its first byte says what to damage in the
+//! request, or that nothing is damaged.
 
 #![no_main]
 
@@ -12,7 +12,7 @@ use widelane_crypto::ed25519::{
     PrivateKey, PublicKey, SignRequest, Signing, Verification, VerifyRequest,
 };
 use widelane_crypto::x25519::{Derivation, Derive, Keygen, Public, Secret};
-use widelane_crypto::{AgreeError, Backend, Shared, Work};
+use widelane_crypto::{AgreeError, Backend, Shared, Operation};
 
 fuzz_target!(|data: &[u8]| {
     let stretches: Vec<_> = data

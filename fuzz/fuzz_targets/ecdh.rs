@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 use widelane_crypto::ecdh::{Curve, Derivation, Derive, Keygen, Public, Secret};
-use widelane_crypto::{Backend, Preference, Work};
+use widelane_crypto::{Backend, Preference, Operation};
 
 static WORKS: LazyLock<[(Keygen, Derivation); 2]> = LazyLock::new(|| {
     let backend = Preference::Auto.resolve().unwrap_or(Backend::AwsLc);

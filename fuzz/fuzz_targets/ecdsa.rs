@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use widelane_crypto::ecdsa::{
     Curve, Hash, PrivateKey, SignRequest, Signing, Verification, VerifyRequest,
 };
-use widelane_crypto::{Backend, Preference, Work};
+use widelane_crypto::{Backend, Preference, Operation};
 
 static WORKS: LazyLock<[(Signing, Verification); 2]> = LazyLock::new(|| {
     let backend = Preference::Auto.resolve().unwrap_or(Backend::AwsLc);

@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use widelane_crypto::mldsa::{
     PrivateKey, PublicKey, SignRequest, Signing, Size, Verification, VerifyRequest,
 };
-use widelane_crypto::{Preference, Work};
+use widelane_crypto::{Preference, Operation};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&first, data)) = data.split_first() else {

@@ -1,10 +1,9 @@
 //! ML-KEM in lanes gives what aws-lc-rs gives, whatever the peer sends.
 //!
-//! The first byte chooses the size; the others are an encapsulation key, a ciphertext and an
-//! expanded decapsulation key from a stranger, and, since such bytes rarely get past the checks,
-//! lists of changes to sound ones. Five requests share a pass: those, and sound ones that must not
-//! notice. On a CPU without lanes the passes are aws-lc-rs's own, and only the key loading is
-//! tested.
+//! The first byte chooses the size. The others are an encapsulation key, a ciphertext and an expanded
+//! decapsulation key. Such bytes rarely get past the checks, so they are also taken as lists of
+//! changes to good ones. Five requests share a pass: these, and good ones whose results must not
+//! change. On a CPU without lanes, aws-lc-rs runs the passes, and only the loading of keys is tested.
 
 #![no_main]
 
@@ -13,7 +12,7 @@ use std::sync::LazyLock;
 use widelane_crypto::mlkem::{
     Decapsulate, Decapsulation, DecapsulationKey, Encapsulate, Encapsulation, Size,
 };
-use widelane_crypto::{Preference, Work};
+use widelane_crypto::{Preference, Operation};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&first, data)) = data.split_first() else {

@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use widelane_crypto::rsa::{
     PrivateKey, PublicKey, Scheme, SignRequest, Verification, VerifyRequest, sign_single,
 };
-use widelane_crypto::{Backend, Preference, Work};
+use widelane_crypto::{Backend, Preference, Operation};
 
 static VERIFICATION: LazyLock<Verification> = LazyLock::new(|| {
     let backend = Preference::Auto.resolve().unwrap_or(Backend::AwsLc);

@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use widelane_steer::{Original, State};
 
 fuzz_target!(|text: &str| {
-    // Most variations of a file break its frame, which hides what they do to its lines.
+    // Most variations break the first or the last line, and then no other line is read.
     let framed = format!("widelane steer 1\nboot 1\nowner 1 1\n{text}\nend\n");
     for text in [text, &framed] {
         let Ok(state) = text.parse::<State>() else {
