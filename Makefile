@@ -1,36 +1,50 @@
-# The ways in. Each target installs what it needs on Debian when it runs as root, and otherwise
-# says what to install.
+# As root on Debian, each target installs what it needs. Otherwise it prints what to install.
 
-.PHONY: help build demo test bench install-c
+RELEASE = $${CARGO_TARGET_DIR:-target}/release
+
+.PHONY: help build demo test fresh-test bench timing install-c
 
 help:
-	@echo 'make demo    half a minute: the terminator beside nginx, a table for each kind of handshake'
-	@echo 'make test    formatting, lints, all tests, models, documentation, licences'
-	@echo 'make bench   some minutes: the long comparison, with a record in lab/records'
-	@echo 'make build   target/release/widelane'
-	@echo 'make install-c PREFIX=/usr/local   libraries, header and pkg-config file for C'
+	@echo 'make demo    compares the terminator with nginx: half a minute after the build'
+	@echo 'make test    checks everything: formatting, lints, tests, models, documentation, licences'
+	@echo 'make bench   the long comparison, some minutes: writes a record to lab/records'
+	@echo 'make timing  measures whether the time of operations depends on secrets: two minutes'
+	@echo 'make build   builds target/release/widelane, and widelane.debug beside it'
+	@echo 'make install-c PREFIX=/usr/local   installs libraries, header and pkg-config file for C'
+	@echo 'make fresh-test   demo and test on a new Debian 12, as root and as a plain user;'
+	@echo '                  for a part: make fresh-test ARGS="root demo"'
 
 build:
 	@.ci/setup build
 	cargo build --release --locked -p widelane
+	@packaging/split-debug "$(RELEASE)/widelane"
 
+# Only what the comparison runs: no eBPF, no terminal pictures, no other libraries.
 demo:
 	@.ci/setup demo
-	cargo build --release --locked -p widelane -p widelane-handshakes
+	cargo build --release --locked --no-default-features -p widelane -p widelane-handshakes
 	@.ci/compare demo $(ARGS)
 
 test:
 	@.ci/setup test
 	@.ci/test
 
+fresh-test:
+	@.ci/setup fresh-test
+	@.ci/fresh-test $(ARGS)
+
 bench:
 	@.ci/setup demo
-	cargo build --release --locked -p widelane -p widelane-handshakes
+	cargo build --release --locked --features widelane/peers -p widelane -p widelane-handshakes
 	@.ci/compare bench $(ARGS)
+
+timing:
+	@.ci/setup build
+	cargo run --quiet --release --locked -p widelane-timing -- $(ARGS)
 
 PREFIX ?= /usr/local
 
 install-c:
 	@.ci/setup build
 	cargo build --release --locked -p widelane-c
-	@packaging/install-c target/release $(PREFIX)
+	@packaging/install-c "$(RELEASE)" $(PREFIX)

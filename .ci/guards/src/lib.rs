@@ -1,18 +1,23 @@
 //! Rules about the whole tree that no compiler checks, as tests.
 //!
-//! [`stray_unsafe`]: `unsafe` and assembly stand only in the files named in [`UNSAFE_ROOMS`], and
-//! every other crate forbids it. [`upward_edges`]: a crate depends only on what [`EDGES`] lets it.
-//! [`refused_licences`]: every dependency's licence is one that `deny.toml` allows.
+//! - [`stray_unsafe`]: `unsafe` and assembly are only in the files named in [`UNSAFE_ROOMS`], and
+//!   every other crate forbids them.
+//! - [`upward_edges`], [`unused_edges`]: [`EDGES`] lists exactly the dependencies between our crates.
+//! - [`refused_licences`]: `deny.toml` allows the licence of every dependency.
+//! - [`refused_packages`]: no dependency is one that `deny.toml` refuses.
+//! - [`words::archaic`]: texts have no words that are hard to understand.
 //!
-//! It is not a linter of style; rustfmt and clippy are. Each rule is a function from a tree to the
-//! list of its violations, so that the tests at the bottom can show it a violation and see it
-//! found. Start with the three lists of constants.
+//! It does not check style; rustfmt and clippy do. Each rule is a function from a tree to the list
+//! of its violations. The tests at the bottom plant violations and check that the rule finds them.
 
 #![forbid(unsafe_code)]
+
+pub mod words;
 
 use proc_macro2::{TokenStream, TokenTree};
 use serde_json::Value;
 use spdx::{Expression, LicenseReq, ParseMode};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -53,7 +58,8 @@ pub fn stray_unsafe(root: &Path) -> io::Result<Vec<String>> {
 /// Dependencies between workspace members that [`EDGES`] does not allow, and members it does not
 /// know. Takes what `cargo metadata` prints.
 ///
-/// Test dependencies of one program on another are allowed: they ship in nothing.
+/// Test dependencies of one program on another, and of any crate on [`TEST_CRATES`], are allowed:
+/// they ship in nothing.
 pub fn upward_edges(metadata: &Value) -> Vec<String> {
     let mut violations = Vec::new();
     let members = metadata["workspace_members"].as_array();
@@ -72,12 +78,88 @@ pub fn upward_edges(metadata: &Value) -> Vec<String> {
             let ours = EDGES.iter().any(|(of, _)| *of == to);
             let for_tests = text(dependency, "kind") == "dev";
             let program = |name| PROGRAMS.contains(&name);
-            if ours && !allowed.contains(&to) && !(for_tests && program(name) && program(to)) {
+            let test_use = (program(name) && program(to)) || TEST_CRATES.contains(&to);
+            if ours && !allowed.contains(&to) && !(for_tests && test_use) {
                 violations.push(format!("{name}: must not depend on {to}"));
             }
         }
     }
     violations
+}
+
+/// Edges that [`EDGES`] allows and no crate uses. Takes what `cargo metadata` prints.
+pub fn unused_edges(metadata: &Value) -> Vec<String> {
+    let mut violations = Vec::new();
+    for (name, allowed) in EDGES {
+        let package = packages(metadata).find(|package| text(package, "name") == *name);
+        let Some(package) = package else {
+            violations.push(format!(
+                "{name}: is in the table of edges and not in the workspace"
+            ));
+            continue;
+        };
+        let used = |to: &str| {
+            let dependencies = package["dependencies"].as_array();
+            dependencies
+                .into_iter()
+                .flatten()
+                .any(|one| text(one, "name") == to)
+        };
+        for to in allowed.iter().filter(|to| !used(to)) {
+            violations.push(format!("{name}: may depend on {to}, and does not"));
+        }
+    }
+    violations
+}
+
+/// Packages of a tree that `deny`, the text of a `deny.toml`, refuses: by name, or because there
+/// are two versions. Takes what `cargo tree --prefix none --format {p}` prints.
+pub fn refused_packages(tree: &str, deny: &str) -> Result<Vec<String>, toml::de::Error> {
+    let deny: toml::Table = deny.parse()?;
+    let mut violations = Vec::new();
+    for rule in deny["bans"]["deny"].as_array().into_iter().flatten() {
+        let Some(name) = rule["crate"].as_str() else {
+            violations.push(format!("deny.toml: a rule without a crate: {rule}"));
+            continue;
+        };
+        let versions: BTreeSet<&str> = tree
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .filter(|(package, _)| *package == name)
+            .filter_map(|(_, version)| version.split(' ').next())
+            .collect();
+        let several = rule
+            .get("deny-multiple-versions")
+            .and_then(toml::Value::as_bool);
+        let at_most = usize::from(several == Some(true));
+        if versions.len() > at_most {
+            let versions = Vec::from_iter(versions).join(" and ");
+            violations.push(format!("{name} {versions}: refused by deny.toml"));
+        }
+    }
+    Ok(violations)
+}
+
+/// What `cargo tree` says about the packages that are built on Linux for the workspace at `root`.
+pub fn tree(root: &Path) -> io::Result<String> {
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["tree", "--locked", "--workspace", "--all-features"])
+        .args(["--target", "x86_64-unknown-linux-gnu"])
+        .args([
+            "--edges",
+            "normal,build,dev",
+            "--prefix",
+            "none",
+            "--format",
+            "{p}",
+        ])
+        .current_dir(root)
+        .output()?;
+    if !output.status.success() {
+        let message = String::from_utf8_lossy(&output.stderr);
+        return Err(io::Error::other(format!("cargo tree: {message}")));
+    }
+    String::from_utf8(output.stdout).map_err(io::Error::other)
 }
 
 /// Packages whose licence is missing, unreadable or not allowed by `deny`, the text of a
@@ -191,82 +273,63 @@ fn states(tokens: TokenStream, lint: &str) -> bool {
 
 /// Files that may say `unsafe`.
 pub const UNSAFE_ROOMS: &[&str] = &[
+    "apps/widelane/src/allocator.rs",
     "adapters/c/src/calls.rs",
+    "adapters/rustls/src/generation.rs",
+    "adapters/rustls/src/stacks.rs",
     "adapters/rustls/src/suspend.rs",
-    "apps/terminator/src/privileges.rs",
     "crates/engine/src/slot.rs",
     "crates/kernels/src/arena.rs",
     "crates/kernels/src/assembled.rs",
     "crates/kernels/src/port_limit.rs",
+    "crates/poison/src/request.rs",
     "crates/wide/src/job.rs",
     "tools/frequency/src/spin.rs",
 ];
 
-/// Every crate of ours with those of ours it may depend on.
+/// Every crate of ours with those of ours that it depends on, also for its build and its tests.
 pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-lanes", &[]),
-    ("widelane-cpu", &[LANES]),
+    ("widelane-cpu", &[]),
     (AFFINITY, &[]),
     ("widelane-kernels", &[LANES, CPU]),
     ("widelane-crypto", &[LANES, CPU, KERNELS]),
     ("widelane-batching", &[]),
-    (
-        "widelane-engine",
-        &[LANES, CPU, AFFINITY, KERNELS, CRYPTO, BATCHING],
-    ),
+    ("widelane-engine", &[AFFINITY, CRYPTO, BATCHING]),
     (WIDE, &[]),
+    ("widelane-poison", &[]),
     ("widelane-c", &[WIDE]),
-    (
-        "widelane-rustls",
-        &[LANES, CPU, AFFINITY, KERNELS, CRYPTO, BATCHING, ENGINE],
-    ),
-    (
-        "widelane-terminator",
-        &[
-            LANES, CPU, AFFINITY, KERNELS, CRYPTO, BATCHING, ENGINE, RUSTLS,
-        ],
-    ),
-    (
-        "widelane-load",
-        &[
-            LANES, CPU, AFFINITY, KERNELS, CRYPTO, BATCHING, ENGINE, RUSTLS,
-        ],
-    ),
-    (
-        "widelane-speed",
-        &[
-            LANES, CPU, AFFINITY, KERNELS, CRYPTO, BATCHING, ENGINE, RUSTLS,
-        ],
-    ),
+    ("widelane-rustls", &[CRYPTO, ENGINE, "widelane-poison"]),
+    ("widelane-terminator", &[CRYPTO, BATCHING, ENGINE, RUSTLS]),
+    ("widelane-load", &[ENGINE, RUSTLS]),
+    ("widelane-speed", &[CPU, AFFINITY, KERNELS, CRYPTO, ENGINE]),
     ("widelane-handshakes", &[AFFINITY]),
+    ("widelane-timing", &[AFFINITY, CRYPTO]),
     (
         "widelane-frequency",
-        &[LANES, CPU, AFFINITY, WIDE, BATCHING],
+        &[CPU, AFFINITY, BATCHING, WIDE, THREADS],
     ),
-    ("widelane-scan", &[LANES, CPU]),
-    ("widelane-steer", &[AFFINITY]),
+    (THREADS, &[]),
+    ("widelane-scan", &[CPU, THREADS]),
+    ("widelane-steer", &[AFFINITY, THREADS]),
     (
         "widelane-top",
         &[CPU, AFFINITY, "widelane-frequency", "widelane-usage"],
     ),
-    ("widelane-usage", &[AFFINITY, "widelane-scan"]),
+    ("widelane-usage", &[AFFINITY, THREADS, "widelane-scan"]),
     ("widelane-guards", &[]),
     (
         "widelane",
         &[
             LANES,
             CPU,
-            AFFINITY,
-            KERNELS,
-            CRYPTO,
-            BATCHING,
             ENGINE,
-            RUSTLS,
             "widelane-terminator",
             "widelane-load",
             "widelane-speed",
             "widelane-frequency",
             "widelane-scan",
+            THREADS,
             "widelane-steer",
             "widelane-top",
             "widelane-usage",
@@ -283,8 +346,11 @@ const BATCHING: &str = "widelane-batching";
 const ENGINE: &str = "widelane-engine";
 const RUSTLS: &str = "widelane-rustls";
 const WIDE: &str = "widelane-wide";
+const THREADS: &str = "widelane-threads";
 
 const PROGRAMS: &[&str] = &["widelane", "widelane-terminator", "widelane-load"];
+/// Crates that only tests use.
+pub const TEST_CRATES: &[&str] = &["widelane-poison"];
 const FORBIDDEN: &[&str] = &["unsafe", "asm", "global_asm", "naked_asm"];
 
 #[cfg(test)]
@@ -317,8 +383,24 @@ mod tests {
     }
 
     #[test]
+    fn every_edge_is_used() {
+        none(unused_edges(&metadata(&root()).expect("cargo metadata")));
+    }
+
+    #[test]
     fn edges_point_down() {
         none(upward_edges(&metadata(&root()).expect("cargo metadata")));
+    }
+
+    /// Each workspace of the tree has a lock file of its own.
+    #[test]
+    fn no_workspace_has_a_refused_package() {
+        let deny = fs::read_to_string(root().join("deny.toml")).expect("deny.toml");
+        for workspace in [".", "fuzz", "lab/openssl"] {
+            let tree = tree(&root().join(workspace)).expect("cargo tree");
+            assert!(tree.lines().count() > 5, "{workspace}: {tree}");
+            none(refused_packages(&tree, &deny).expect("deny.toml is TOML"));
+        }
     }
 
     #[test]
@@ -328,7 +410,7 @@ mod tests {
         none(refused_licences(&metadata, &deny).expect("deny.toml is TOML"));
     }
 
-    /// A record is for everybody: it names programs, and not the folders of whoever measured.
+    /// A record is public: it names programs, and not the folders of the one who measured.
     #[test]
     fn records_name_no_folders() {
         let records = root().join("lab/records");
@@ -395,6 +477,8 @@ mod tests {
                 package(ENGINE, BATCHING, None),
                 package(LANES, KERNELS, Some("build")),
                 package("widelane-load", "widelane-terminator", Some("dev")),
+                package(LANES, "widelane-poison", Some("dev")),
+                package(ENGINE, "widelane-poison", None),
                 package("stranger", "serde", None),
                 package("serde", "serde_derive", None),
             ],
@@ -402,9 +486,46 @@ mod tests {
         let expected = [
             "widelane-batching: must not depend on widelane-cpu",
             "widelane-lanes: must not depend on widelane-kernels",
+            "widelane-engine: must not depend on widelane-poison",
             "stranger: is in no row of the table of edges",
         ];
         assert_eq!(upward_edges(&metadata), expected);
+    }
+
+    #[test]
+    fn planted_unused_edges_are_found() {
+        let mut packages: Vec<Value> = EDGES
+            .iter()
+            .map(|(name, allowed)| {
+                let dependencies: Vec<_> = allowed.iter().map(|to| json!({"name": to})).collect();
+                json!({"id": name, "name": name, "dependencies": dependencies})
+            })
+            .collect();
+        assert_eq!(unused_edges(&json!({"packages": packages})), [""; 0]);
+        let place = packages
+            .iter()
+            .position(|package| package["name"] == "widelane-kernels");
+        packages[place.expect("a row")]["dependencies"] = json!([{"name": LANES}]);
+        packages.retain(|package| package["name"] != "widelane-guards");
+        let expected = [
+            "widelane-kernels: may depend on widelane-cpu, and does not",
+            "widelane-guards: is in the table of edges and not in the workspace",
+        ];
+        assert_eq!(unused_edges(&json!({"packages": packages})), expected);
+    }
+
+    #[test]
+    fn planted_packages_are_found() {
+        let deny = fs::read_to_string(root().join("deny.toml")).expect("deny.toml");
+        let good = "widelane v0.1.0 (/a)\nrustls v0.23.4\nring-like v1.0.0\nrustls v0.23.4 (*)\n";
+        assert_eq!(refused_packages(good, &deny).expect("TOML"), [""; 0]);
+        let bad = format!("{good}rustls v0.22.1\nring v0.17.14\nopenssl-sys v0.9.1\n");
+        let expected = [
+            "openssl-sys v0.9.1: refused by deny.toml",
+            "ring v0.17.14: refused by deny.toml",
+            "rustls v0.22.1 and v0.23.4: refused by deny.toml",
+        ];
+        assert_eq!(refused_packages(&bad, &deny).expect("TOML"), expected);
     }
 
     #[test]
