@@ -1,0 +1,244 @@
+//! What OpenSSL and a provider exchange: the structures of `openssl/core.h` and the numbers of
+//! `openssl/core_dispatch.h`. Both are public and the same in OpenSSL 3.0 to 4.0.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ptr;
+
+/// An entry of a dispatch table (`OSSL_DISPATCH`). A table ends with [`Dispatch::END`].
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Dispatch {
+    id: c_int,
+    function: *const (),
+}
+
+// SAFETY: functions are not bound to a thread.
+unsafe impl Sync for Dispatch {}
+
+impl Dispatch {
+    pub(crate) const END: Self = Self {
+        id: 0,
+        function: ptr::null(),
+    };
+}
+
+/// An algorithm that a provider offers (`OSSL_ALGORITHM`). A list ends with [`Algorithm::END`].
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Algorithm {
+    pub(crate) names: *const c_char,
+    pub(crate) properties: *const c_char,
+    pub(crate) implementation: *const Dispatch,
+    pub(crate) description: *const c_char,
+}
+
+// SAFETY: it points to constants only.
+unsafe impl Sync for Algorithm {}
+
+impl Algorithm {
+    pub(crate) const END: Self = Self {
+        names: ptr::null(),
+        properties: ptr::null(),
+        implementation: ptr::null(),
+        description: ptr::null(),
+    };
+}
+
+/// A named value (`OSSL_PARAM`). A list ends with a null key.
+#[repr(C)]
+pub(crate) struct Param {
+    pub(crate) key: *const c_char,
+    pub(crate) data_type: c_uint,
+    pub(crate) data: *mut c_void,
+    pub(crate) data_size: usize,
+    pub(crate) return_size: usize,
+}
+
+// SAFETY: shared only as constants, whose pointers are to constants.
+unsafe impl Sync for Param {}
+
+/// `OSSL_PARAM_INTEGER`: little-endian two's complement on x86-64.
+pub(crate) const INTEGER: c_uint = 1;
+/// `OSSL_PARAM_UNSIGNED_INTEGER`: little-endian on x86-64.
+pub(crate) const UNSIGNED: c_uint = 2;
+/// `OSSL_PARAM_UTF8_STRING`.
+pub(crate) const UTF8: c_uint = 4;
+/// `OSSL_PARAM_OCTET_STRING`.
+pub(crate) const OCTETS: c_uint = 5;
+/// `OSSL_PARAM_UTF8_PTR`.
+pub(crate) const UTF8_POINTER: c_uint = 6;
+/// `OSSL_PARAM_UNMODIFIED`.
+pub(crate) const UNMODIFIED: usize = usize::MAX;
+
+/// `OSSL_OP_KEYMGMT`.
+pub(crate) const KEYMGMT: c_int = 10;
+/// `OSSL_OP_KEYEXCH`.
+pub(crate) const KEYEXCH: c_int = 11;
+/// `OSSL_OP_SIGNATURE`.
+pub(crate) const SIGNATURE: c_int = 12;
+
+/// `OSSL_KEYMGMT_SELECT_PRIVATE_KEY`.
+pub(crate) const PRIVATE_KEY: c_int = 0x01;
+/// `OSSL_KEYMGMT_SELECT_PUBLIC_KEY`.
+pub(crate) const PUBLIC_KEY: c_int = 0x02;
+/// `OSSL_KEYMGMT_SELECT_DOMAIN_PARAMETERS`.
+pub(crate) const DOMAIN_PARAMETERS: c_int = 0x04;
+/// `OSSL_KEYMGMT_SELECT_KEYPAIR`.
+pub(crate) const KEYPAIR: c_int = PRIVATE_KEY | PUBLIC_KEY;
+
+/// What receives a list of values (`OSSL_CALLBACK`).
+pub(crate) type Callback = unsafe extern "C" fn(*const Param, *mut c_void) -> c_int;
+
+/// A pointer to an object whose type only its owner knows.
+pub(crate) type Object = *mut c_void;
+
+/// The functions of dispatch tables. Each gets a module with its type `F`; `of`, which makes the
+/// entry of a table; and `find`, which looks it up in a table of another provider.
+macro_rules! functions {
+    ($($name:ident = $id:literal: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
+        $(pub(crate) mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+
+            pub(crate) type F = unsafe extern "C" fn($($argument),*) $(-> $result)?;
+
+            #[allow(dead_code)]
+            pub(crate) const fn of(function: F) -> Dispatch {
+                Dispatch {
+                    id: $id,
+                    function: function as *const (),
+                }
+            }
+
+            /// # Safety
+            ///
+            /// `table` must be null or a dispatch table of the kind that has this function.
+            #[allow(dead_code)]
+            pub(crate) unsafe fn find(table: *const Dispatch) -> Option<F> {
+                // SAFETY: the caller's promise; the number says which type the function has.
+                unsafe {
+                    let function = lookup(table, $id)?;
+                    Some(std::mem::transmute::<*const (), F>(function))
+                }
+            }
+        })*
+
+        /// Names and numbers, to be compared with OpenSSL's headers.
+        #[cfg(test)]
+        const NUMBERS: &[(&str, c_int)] = &[$((stringify!($name), $id)),*];
+    };
+}
+
+/// # Safety
+///
+/// `table` must be null or a dispatch table.
+unsafe fn lookup(table: *const Dispatch, id: c_int) -> Option<*const ()> {
+    if table.is_null() {
+        return None;
+    }
+    for i in 0.. {
+        // SAFETY: the table ends with an entry whose number is 0, where this loop ends.
+        let entry = unsafe { *table.add(i) };
+        match entry.id {
+            0 => break,
+            found if found == id => return (!entry.function.is_null()).then_some(entry.function),
+            _ => {}
+        }
+    }
+    None
+}
+
+functions! {
+    core_get_params = 2: fn(*const c_void, *mut Param) -> c_int;
+
+    provider_teardown = 1024: fn(Object);
+    provider_gettable_params = 1025: fn(Object) -> *const Param;
+    provider_get_params = 1026: fn(Object, *mut Param) -> c_int;
+    provider_query_operation = 1027: fn(Object, c_int, *mut c_int) -> *const Algorithm;
+    provider_get_capabilities = 1030: fn(Object, *const c_char, Option<Callback>, *mut c_void) -> c_int;
+
+    keymgmt_new = 1: fn(Object) -> Object;
+    keymgmt_gen_init = 2: fn(Object, c_int, *const Param) -> Object;
+    keymgmt_gen_set_template = 3: fn(Object, Object) -> c_int;
+    keymgmt_gen_set_params = 4: fn(Object, *const Param) -> c_int;
+    keymgmt_gen_settable_params = 5: fn(Object, Object) -> *const Param;
+    keymgmt_gen = 6: fn(Object, *const c_void, *mut c_void) -> Object;
+    keymgmt_gen_cleanup = 7: fn(Object);
+    keymgmt_free = 10: fn(Object);
+    keymgmt_get_params = 11: fn(Object, *mut Param) -> c_int;
+    keymgmt_gettable_params = 12: fn(Object) -> *const Param;
+    keymgmt_set_params = 13: fn(Object, *const Param) -> c_int;
+    keymgmt_settable_params = 14: fn(Object) -> *const Param;
+    keymgmt_query_operation_name = 20: fn(c_int) -> *const c_char;
+    keymgmt_has = 21: fn(Object, c_int) -> c_int;
+    keymgmt_validate = 22: fn(Object, c_int, c_int) -> c_int;
+    keymgmt_match = 23: fn(Object, Object, c_int) -> c_int;
+    keymgmt_import = 40: fn(Object, c_int, *const Param) -> c_int;
+    keymgmt_import_types = 41: fn(c_int) -> *const Param;
+    keymgmt_export = 42: fn(Object, c_int, Option<Callback>, *mut c_void) -> c_int;
+    keymgmt_export_types = 43: fn(c_int) -> *const Param;
+    keymgmt_dup = 44: fn(Object, c_int) -> Object;
+
+    keyexch_newctx = 1: fn(Object) -> Object;
+    keyexch_init = 2: fn(Object, Object, *const Param) -> c_int;
+    keyexch_derive = 3: fn(Object, *mut u8, *mut usize, usize) -> c_int;
+    keyexch_set_peer = 4: fn(Object, Object) -> c_int;
+    keyexch_freectx = 5: fn(Object);
+    keyexch_dupctx = 6: fn(Object) -> Object;
+    keyexch_set_ctx_params = 7: fn(Object, *const Param) -> c_int;
+    keyexch_settable_ctx_params = 8: fn(Object, Object) -> *const Param;
+    keyexch_get_ctx_params = 9: fn(Object, *mut Param) -> c_int;
+    keyexch_gettable_ctx_params = 10: fn(Object, Object) -> *const Param;
+
+    signature_newctx = 1: fn(Object, *const c_char) -> Object;
+    signature_sign_init = 2: fn(Object, Object, *const Param) -> c_int;
+    signature_sign = 3: fn(Object, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
+    signature_verify_init = 4: fn(Object, Object, *const Param) -> c_int;
+    signature_verify = 5: fn(Object, *const u8, usize, *const u8, usize) -> c_int;
+    signature_verify_recover_init = 6: fn(Object, Object, *const Param) -> c_int;
+    signature_verify_recover = 7: fn(Object, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
+    signature_digest_sign_init = 8: fn(Object, *const c_char, Object, *const Param) -> c_int;
+    signature_digest_sign_update = 9: fn(Object, *const u8, usize) -> c_int;
+    signature_digest_sign_final = 10: fn(Object, *mut u8, *mut usize, usize) -> c_int;
+    signature_digest_sign = 11: fn(Object, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
+    signature_digest_verify_init = 12: fn(Object, *const c_char, Object, *const Param) -> c_int;
+    signature_digest_verify_update = 13: fn(Object, *const u8, usize) -> c_int;
+    signature_digest_verify_final = 14: fn(Object, *const u8, usize) -> c_int;
+    signature_digest_verify = 15: fn(Object, *const u8, usize, *const u8, usize) -> c_int;
+    signature_freectx = 16: fn(Object);
+    signature_dupctx = 17: fn(Object) -> Object;
+    signature_get_ctx_params = 18: fn(Object, *mut Param) -> c_int;
+    signature_gettable_ctx_params = 19: fn(Object, Object) -> *const Param;
+    signature_set_ctx_params = 20: fn(Object, *const Param) -> c_int;
+    signature_settable_ctx_params = 21: fn(Object, Object) -> *const Param;
+    signature_get_ctx_md_params = 22: fn(Object, *mut Param) -> c_int;
+    signature_gettable_ctx_md_params = 23: fn(Object) -> *const Param;
+    signature_set_ctx_md_params = 24: fn(Object, *const Param) -> c_int;
+    signature_settable_ctx_md_params = 25: fn(Object) -> *const Param;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// OpenSSL's own header has the same numbers.
+    #[test]
+    fn numbers_are_openssls() {
+        let Ok(header) = std::fs::read_to_string("/usr/include/openssl/core_dispatch.h") else {
+            println!("SKIP: OpenSSL's headers are not installed (Debian: libssl-dev)");
+            return;
+        };
+        let stated = |name: &str| {
+            let name = format!("OSSL_FUNC_{}", name.to_uppercase());
+            let line = header
+                .lines()
+                .map(|line| line.split_whitespace().collect::<Vec<_>>())
+                .find(|words| words.contains(&name.as_str()) && words.len() > 2)?;
+            line.last()?.parse::<c_int>().ok()
+        };
+        for (name, number) in NUMBERS {
+            assert_eq!(stated(name), Some(*number), "{name}");
+        }
+        assert!(NUMBERS.len() > 50);
+    }
+}

@@ -1,0 +1,315 @@
+//! KEYEXCH: how OpenSSL agrees on secrets with our keys (`provider-keyexch(7)`).
+//!
+//! A server's key has already met the client's share when it was made, so the agreement of a
+//! handshake only hands out what is known. OpenSSL's contract is that of `keymgmt`.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::{ptr, slice};
+
+use widelane_crypto::{AgreeError, Shared, ecdh, x25519};
+
+use crate::abi::{self, Dispatch, Object, Param};
+use crate::defaults::{Defaults, ExchangeFunctions};
+use crate::family::Family;
+use crate::keymgmt::guarded;
+use crate::keys::{Curve, Key, Share};
+use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
+use crate::params::Params;
+use crate::waiting;
+
+/// The table for the family with this number in [`Family::ALL`].
+pub(crate) const fn table<const FAMILY: usize>() -> [Dispatch; 11] {
+    [
+        abi::keyexch_newctx::of(newctx::<FAMILY>),
+        abi::keyexch_freectx::of(freectx),
+        abi::keyexch_dupctx::of(dupctx),
+        abi::keyexch_init::of(init),
+        abi::keyexch_set_peer::of(set_peer),
+        abi::keyexch_derive::of(derive),
+        abi::keyexch_set_ctx_params::of(set_ctx_params),
+        abi::keyexch_settable_ctx_params::of(settable_ctx_params::<FAMILY>),
+        abi::keyexch_get_ctx_params::of(get_ctx_params),
+        abi::keyexch_gettable_ctx_params::of(gettable_ctx_params::<FAMILY>),
+        Dispatch::END,
+    ]
+}
+
+/// An agreement under way.
+struct Context {
+    family: Family,
+    key: Option<Arc<Key>>,
+    peer: Option<Arc<Key>>,
+    /// The default provider's context, once something was asked that lanes do not do.
+    inner: Option<Inner>,
+}
+
+struct Inner(Object, Family);
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(functions) = Defaults::get().exchange(self.1) {
+            // SAFETY: the default provider's function with a context of its own, used no more.
+            unsafe { (functions.freectx)(self.0) };
+        }
+    }
+}
+
+impl Context {
+    /// Both shares, if lanes can agree on them.
+    fn shares(&self) -> Option<(Share, Share)> {
+        let own = self.key.as_ref()?.share()?;
+        let peer = self.peer.as_ref()?.share()?;
+        let whole = own.secret.is_some() && peer.public.is_some();
+        (whole && own.curve == peer.curve).then_some((own, peer))
+    }
+
+    /// Goes on with the default provider's context, which gets the same keys.
+    fn inner(&mut self) -> Option<(&'static ExchangeFunctions, Object)> {
+        let functions = Defaults::get().exchange(self.family)?;
+        if self.inner.is_none() {
+            // SAFETY: the default provider's function with its own context.
+            let object = unsafe { (functions.newctx)(Defaults::get().context()) };
+            if object.is_null() {
+                return None;
+            }
+            let inner = Inner(object, self.family);
+            if let Some(key) = &self.key {
+                // SAFETY: the default provider's function with a context and a key of its own.
+                let ready = key.with_inner(|_, key| unsafe {
+                    (functions.init)(object, key, ptr::null())
+                });
+                (ready? == 1).then_some(())?;
+            }
+            if let Some(peer) = &self.peer {
+                // SAFETY: as above.
+                let ready =
+                    peer.with_inner(|_, peer| unsafe { (functions.set_peer)(object, peer) });
+                (ready? == 1).then_some(())?;
+            }
+            self.inner = Some(inner);
+        }
+        Some((functions, self.inner.as_ref()?.0))
+    }
+}
+
+/// What both shares agree on.
+fn agree(own: Share, peer: Share) -> Result<Shared, String> {
+    let (Some(secret), Some(public)) = (own.secret, peer.public) else {
+        return Err("a key is missing".into());
+    };
+    if let Some(agreed) = own.agreed.filter(|agreed| agreed.0 == public) {
+        return Ok(agreed.1.clone());
+    }
+    let said = |error: AgreeError| error.to_string();
+    let ran = |error: waiting::Failure| error.to_string();
+    match own.curve {
+        Curve::X25519 => {
+            let bytes = secret.as_slice().try_into();
+            let peer = public.as_slice().try_into();
+            let (Ok(bytes), Ok(peer)) = (bytes, peer) else {
+                return Err("a key of another length".into());
+            };
+            let secret = x25519::Secret::from_bytes(bytes);
+            waiting::run(x25519::Derive { secret, peer }).map_err(ran)?.map_err(said)
+        }
+        Curve::Nist(curve) => {
+            let secret = ecdh::Secret::from_bytes(curve, &secret).map_err(said)?;
+            let derive = ecdh::Derive { secret, peer: public };
+            waiting::run(derive).map_err(ran)?.map_err(said)
+        }
+    }
+}
+
+/// # Safety
+///
+/// OpenSSL's contract: a context of `newctx` that nothing else uses now.
+unsafe fn context<'a>(object: Object) -> Option<&'a mut Context> {
+    // SAFETY: the caller's promise.
+    unsafe { object.cast::<Context>().as_mut() }
+}
+
+unsafe extern "C" fn newctx<const FAMILY: usize>(_: Object) -> Object {
+    guarded(ptr::null_mut(), || {
+        let context = Context {
+            family: Family::ALL[FAMILY],
+            key: None,
+            peer: None,
+            inner: None,
+        };
+        Box::into_raw(Box::new(context)).cast()
+    })
+}
+
+unsafe extern "C" fn freectx(object: Object) {
+    if !object.is_null() {
+        // SAFETY: OpenSSL's contract; it does not use the context again.
+        guarded((), || drop(unsafe { Box::from_raw(object.cast::<Context>()) }));
+    }
+}
+
+unsafe extern "C" fn dupctx(object: Object) -> Object {
+    // SAFETY: OpenSSL's contract.
+    let context = unsafe { context(object) };
+    guarded(ptr::null_mut(), || {
+        let copy = || {
+            let context = context?;
+            let inner = match &context.inner {
+                None => None,
+                Some(Inner(inner, family)) => {
+                    let dup = Defaults::get().exchange(*family)?.dupctx?;
+                    // SAFETY: the default provider's function with a context of its own.
+                    let copy = unsafe { dup(*inner) };
+                    Some(Inner((!copy.is_null()).then_some(copy)?, *family))
+                }
+            };
+            Some(Context {
+                family: context.family,
+                key: context.key.clone(),
+                peer: context.peer.clone(),
+                inner,
+            })
+        };
+        copy().map_or(ptr::null_mut(), |copy| Box::into_raw(Box::new(copy)).cast())
+    })
+}
+
+unsafe extern "C" fn init(object: Object, key: Object, params: *const Param) -> c_int {
+    // SAFETY: OpenSSL's contract.
+    let (context, key, list) =
+        unsafe { (context(object), Key::from_object(key), Params::new(params)) };
+    guarded(0, || {
+        let (Some(context), Some(key)) = (context, key) else {
+            return 0;
+        };
+        context.key = Some(key);
+        context.peer = None;
+        context.inner = None;
+        match list.iter().next() {
+            None => 1,
+            Some(_) => set(context, params),
+        }
+    })
+}
+
+unsafe extern "C" fn set_peer(object: Object, peer: Object) -> c_int {
+    // SAFETY: OpenSSL's contract.
+    let (context, peer) = unsafe { (context(object), Key::from_object(peer)) };
+    guarded(0, || {
+        let (Some(context), Some(peer)) = (context, peer) else {
+            return 0;
+        };
+        context.peer = Some(Arc::clone(&peer));
+        if context.inner.is_none() {
+            // Keys that lanes do not take meet in the default provider, which says whether they
+            // belong together.
+            return (context.shares().is_some() || context.inner().is_some()).into();
+        }
+        let Some((functions, inner)) = context.inner() else {
+            return 0;
+        };
+        // SAFETY: the default provider's function with a context and a key of its own.
+        peer.with_inner(|_, peer| unsafe { (functions.set_peer)(inner, peer) })
+            .unwrap_or(0)
+    })
+}
+
+unsafe extern "C" fn derive(
+    object: Object,
+    secret: *mut u8,
+    len: *mut usize,
+    room: usize,
+) -> c_int {
+    // SAFETY: OpenSSL's contract.
+    let context = unsafe { context(object) };
+    guarded(0, || {
+        let Some(context) = context else { return 0 };
+        if context.inner.is_some() {
+            let Some((functions, inner)) = context.inner() else {
+                return 0;
+            };
+            // SAFETY: the default provider's function with a context of its own and the caller's
+            // places.
+            return unsafe { (functions.derive)(inner, secret, len, room) };
+        }
+        let Some((own, peer)) = context.shares() else {
+            LibCrypto::get().raise(INTERNAL_ERROR, "the peer's key is missing");
+            return 0;
+        };
+        let wanted = own.curve.len();
+        if len.is_null() {
+            return 0;
+        }
+        if !secret.is_null() {
+            if room < wanted {
+                LibCrypto::get().raise(INTERNAL_ERROR, "the place for the secret is too small");
+                return 0;
+            }
+            let shared = match agree(own, peer) {
+                Ok(shared) => shared,
+                Err(error) => {
+                    LibCrypto::get().raise(INTERNAL_ERROR, &error);
+                    return 0;
+                }
+            };
+            // SAFETY: the caller gives `room` bytes at `secret`, which are enough.
+            unsafe { slice::from_raw_parts_mut(secret, wanted) }
+                .copy_from_slice(shared.as_bytes());
+        }
+        // SAFETY: the caller gives a place for the length.
+        unsafe { *len = wanted };
+        1
+    })
+}
+
+unsafe extern "C" fn set_ctx_params(object: Object, params: *const Param) -> c_int {
+    // SAFETY: OpenSSL's contract.
+    let (context, list) = unsafe { (context(object), Params::new(params)) };
+    guarded(0, || match context {
+        None => 0,
+        // X25519 has no values, and TLS sets "pad" for finite fields only.
+        Some(_) if list.iter().next().is_none() => 1,
+        Some(context) => set(context, params),
+    })
+}
+
+/// Key derivation functions and cofactors are the default provider's.
+fn set(context: &mut Context, params: *const Param) -> c_int {
+    let Some((functions, inner)) = context.inner() else {
+        return 0;
+    };
+    // SAFETY: the default provider's function with a context of its own and the caller's list.
+    functions.set_ctx_params.map_or(1, |set| unsafe { set(inner, params) })
+}
+
+unsafe extern "C" fn settable_ctx_params<const FAMILY: usize>(_: Object, _: Object) -> *const Param {
+    let settable = Defaults::get()
+        .exchange(Family::ALL[FAMILY])
+        .and_then(|functions| functions.settable_ctx_params);
+    // SAFETY: the default provider's function; it looks at no context of an agreement.
+    settable.map_or(ptr::null(), |settable| unsafe {
+        settable(ptr::null_mut(), Defaults::get().context())
+    })
+}
+
+unsafe extern "C" fn get_ctx_params(object: Object, params: *mut Param) -> c_int {
+    // SAFETY: OpenSSL's contract.
+    let context = unsafe { context(object) };
+    guarded(0, || {
+        let Some((functions, inner)) = context.and_then(Context::inner) else {
+            return 0;
+        };
+        // SAFETY: the default provider's function with a context of its own and the caller's list.
+        functions.get_ctx_params.map_or(1, |get| unsafe { get(inner, params) })
+    })
+}
+
+unsafe extern "C" fn gettable_ctx_params<const FAMILY: usize>(_: Object, _: Object) -> *const Param {
+    let gettable = Defaults::get()
+        .exchange(Family::ALL[FAMILY])
+        .and_then(|functions| functions.gettable_ctx_params);
+    // SAFETY: the default provider's function; it looks at no context of an agreement.
+    gettable.map_or(ptr::null(), |gettable| unsafe {
+        gettable(ptr::null_mut(), Defaults::get().context())
+    })
+}

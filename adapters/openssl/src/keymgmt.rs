@@ -1,0 +1,465 @@
+//! KEYMGMT: the functions by which OpenSSL handles our keys (`provider-keymgmt(7)`).
+//!
+//! Each function takes the pointers that OpenSSL's own code passes: keys and contexts from this
+//! table that were not freed, and lists with an end. That is what every SAFETY comment here means by
+//! OpenSSL's contract.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::Arc;
+
+use widelane_crypto::{ecdh, x25519};
+use zeroize::Zeroizing;
+
+use crate::abi::{self, Dispatch, KEYEXCH, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param, SIGNATURE};
+use crate::defaults::Defaults;
+use crate::family::Family;
+use crate::keys::{Curve, Inner, Key, Share};
+use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
+use crate::params::Params;
+use crate::waiting;
+
+/// The table for the family with this number in [`Family::ALL`].
+pub(crate) const fn table<const FAMILY: usize>() -> [Dispatch; 22] {
+    [
+        abi::keymgmt_new::of(new::<FAMILY>),
+        abi::keymgmt_free::of(free),
+        abi::keymgmt_has::of(has),
+        abi::keymgmt_match::of(matches),
+        abi::keymgmt_get_params::of(get_params),
+        abi::keymgmt_gettable_params::of(gettable_params::<FAMILY>),
+        abi::keymgmt_set_params::of(set_params),
+        abi::keymgmt_settable_params::of(settable_params::<FAMILY>),
+        abi::keymgmt_validate::of(validate),
+        abi::keymgmt_import::of(import),
+        abi::keymgmt_import_types::of(import_types::<FAMILY>),
+        abi::keymgmt_export::of(export),
+        abi::keymgmt_export_types::of(export_types::<FAMILY>),
+        abi::keymgmt_dup::of(dup),
+        abi::keymgmt_gen_init::of(gen_init::<FAMILY>),
+        abi::keymgmt_gen_set_template::of(gen_set_template),
+        abi::keymgmt_gen_set_params::of(gen_set_params),
+        abi::keymgmt_gen_settable_params::of(gen_settable_params::<FAMILY>),
+        abi::keymgmt_gen::of(generate),
+        abi::keymgmt_gen_cleanup::of(gen_cleanup),
+        abi::keymgmt_query_operation_name::of(query_operation_name::<FAMILY>),
+        Dispatch::END,
+    ]
+}
+
+/// Runs the body of a function that OpenSSL calls; a panic becomes `otherwise` and an error in
+/// OpenSSL's queue, because it must not leave Rust.
+pub(crate) fn guarded<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(result) => result,
+        Err(_) => {
+            LibCrypto::get().raise(
+                INTERNAL_ERROR,
+                "widelane met a condition that it does not expect; please report it",
+            );
+            otherwise
+        }
+    }
+}
+
+unsafe extern "C" fn new<const FAMILY: usize>(_: Object) -> Object {
+    guarded(ptr::null_mut(), || {
+        Key::empty(Family::ALL[FAMILY]).map_or(ptr::null_mut(), Key::into_object)
+    })
+}
+
+unsafe extern "C" fn free(key: Object) {
+    // SAFETY: OpenSSL's contract.
+    guarded((), || unsafe { Key::free(key) });
+}
+
+unsafe extern "C" fn has(key: Object, selection: c_int) -> c_int {
+    // SAFETY: OpenSSL's contract.
+    let key = unsafe { Key::from_object(key) };
+    guarded(0, || key.is_some_and(|key| key.has(selection)).into())
+}
+
+unsafe extern "C" fn matches(one: Object, other: Object, selection: c_int) -> c_int {
+    // SAFETY: OpenSSL's contract.
+    let keys = unsafe { Key::from_object(one).zip(Key::from_object(other)) };
+    guarded(0, || {
+        let Some((one, other)) = keys else { return 0 };
+        if one.family() != other.family() {
+            return 0;
+        }
+        let compared = one.with_inner(|functions, one| {
+            // SAFETY: the default provider's function with two keys of its own.
+            other.with_inner(|_, other| unsafe { (functions.matches)(one, other, selection) })
+        });
+        compared.flatten().unwrap_or(0)
+    })
+}
+
+unsafe extern "C" fn get_params(key: Object, params: *mut Param) -> c_int {
+    // SAFETY: OpenSSL's contract.
+    let (key, list) = unsafe { (Key::from_object(key), Params::new(params)) };
+    guarded(0, || {
+        let Some(key) = key else { return 0 };
+        if let Some(Some(answered)) = key.with_share(|share| answer(share, list)) {
+            return answered.into();
+        }
+        // SAFETY: the default provider's function with a key of its own and the caller's list.
+        key.with_inner(|functions, inner| unsafe { (functions.get_params)(inner, params) })
+            .unwrap_or(0)
+    })
+}
+
+/// Answers what a handshake asks a share; `None` if there is another question in the list.
+fn answer(share: &Share, list: Params<'_>) -> Option<bool> {
+    let curve = share.curve;
+    let mut fits = true;
+    for value in list.iter() {
+        fits &= match value.key().to_bytes() {
+            b"bits" => value.set_integer(curve.bits()),
+            b"security-bits" => value.set_integer(curve.security_bits()),
+            b"max-size" => value.set_integer(match curve {
+                Curve::X25519 => 32,
+                // The longest ECDSA signature, for which OpenSSL answers with an EC key's size.
+                Curve::Nist(ecdh::Curve::P256) => 72,
+                Curve::Nist(ecdh::Curve::P384) => 104,
+            }),
+            b"encoded-pub-key" => value.set_octets(share.public.as_ref()?),
+            b"group" if curve != Curve::X25519 => value.set_text(curve.group()),
+            _ => return None,
+        };
+    }
+    Some(fits)
+}
+
+unsafe extern "C" fn gettable_params<const FAMILY: usize>(_: Object) -> *const Param {
+    let defaults = Defaults::get();
+    // SAFETY: the default provider's function with its own context.
+    unsafe { (defaults.keys(Family::ALL[FAMILY]).gettable_params)(defaults.context()) }
+}
+
+unsafe extern "C" fn set_params(key: Object, params: *const Param) -> c_int {
+    // SAFETY: OpenSSL's contract.
+    let (key, list) = unsafe { (Key::from_object(key), Params::new(params)) };
+    guarded(0, || {
+        let Some(key) = key else { return 0 };
+        // TLS sets the peer's share, and nothing else.
+        if list.iter().count() == 1
+            && let Some(public) = list.get(c"encoded-pub-key").and_then(|value| value.octets())
+            && let Some(set) = key.set_public(public)
+        {
+            return set.into();
+        }
+        let set = key.with_inner(|functions, inner| {
+            // SAFETY: the default provider's function with a key of its own and the caller's list.
+            functions.set_params.map(|set| unsafe { set(inner, params) })
+        });
+        key.forget_share();
+        set.flatten().unwrap_or(0)
+    })
+}
+
+unsafe extern "C" fn settable_params<const FAMILY: usize>(_: Object) -> *const Param {
+    let defaults = Defaults::get();
+    let settable = defaults.keys(Family::ALL[FAMILY]).settable_params;
+    // SAFETY: the default provider's function with its own context.
+    settable.map_or(ptr::null(), |settable| unsafe { settable(defaults.context()) })
+}
+
+unsafe extern "C" fn validate(key: Object, selection: c_int, check: c_int) -> c_int {
+    // SAFETY: OpenSSL's contract.
+    let key = unsafe { Key::from_object(key) };
+    guarded(0, || {
+        let Some(key) = key else { return 0 };
+        if selection & KEYPAIR == PUBLIC_KEY
+            && let Some(Some(valid)) = key.with_share(is_valid_public)
+        {
+            return valid.into();
+        }
+        let validated = key.with_inner(|functions, inner| {
+            // SAFETY: the default provider's function with a key of its own.
+            (functions.validate).map_or(1, |validate| unsafe { validate(inner, selection, check) })
+        });
+        validated.unwrap_or(0)
+    })
+}
+
+/// Whether a peer's share is one; `None` if there is no share. On a curve of prime order each point
+/// of the curve is in the group (SP 800-56A, section 5.6.2.3.4), and X25519 takes every 32 bytes
+/// (RFC 7748, section 5).
+fn is_valid_public(share: &Share) -> Option<bool> {
+    let public = share.public.as_ref()?;
+    match share.curve {
+        Curve::X25519 => Some(true),
+        Curve::Nist(curve) => {
+            Some(widelane_crypto::ecdsa::PublicKey::from_point(curve, public).is_ok())
+        }
+    }
+}
+
+unsafe extern "C" fn import(key: Object, selection: c_int, params: *const Param) -> c_int {
+    // SAFETY: OpenSSL's contract.
+    let key = unsafe { Key::from_object(key) };
+    guarded(0, || {
+        let Some(key) = key else { return 0 };
+        let imported = key.with_inner(|functions, inner| {
+            // SAFETY: the default provider's function with a key of its own and the caller's list.
+            unsafe { (functions.import)(inner, selection, params) }
+        });
+        key.forget_share();
+        imported.unwrap_or(0)
+    })
+}
+
+unsafe extern "C" fn import_types<const FAMILY: usize>(selection: c_int) -> *const Param {
+    // SAFETY: the default provider's function of a number.
+    unsafe { (Defaults::get().keys(Family::ALL[FAMILY]).import_types)(selection) }
+}
+
+unsafe extern "C" fn export(
+    key: Object,
+    selection: c_int,
+    callback: Option<abi::Callback>,
+    argument: *mut c_void,
+) -> c_int {
+    // SAFETY: OpenSSL's contract.
+    let key = unsafe { Key::from_object(key) };
+    guarded(0, || {
+        let Some(key) = key else { return 0 };
+        let exported = key.with_inner(|functions, inner| {
+            // SAFETY: the default provider's function with a key of its own; callback and argument
+            // are the caller's.
+            unsafe { (functions.export)(inner, selection, callback, argument) }
+        });
+        exported.unwrap_or(0)
+    })
+}
+
+unsafe extern "C" fn export_types<const FAMILY: usize>(selection: c_int) -> *const Param {
+    // SAFETY: the default provider's function of a number.
+    unsafe { (Defaults::get().keys(Family::ALL[FAMILY]).export_types)(selection) }
+}
+
+unsafe extern "C" fn dup(key: Object, selection: c_int) -> Object {
+    // SAFETY: OpenSSL's contract.
+    let key = unsafe { Key::from_object(key) };
+    guarded(ptr::null_mut(), || {
+        let copy = key.and_then(|key| key.duplicate(selection));
+        copy.map_or(ptr::null_mut(), Key::into_object)
+    })
+}
+
+unsafe extern "C" fn query_operation_name<const FAMILY: usize>(operation: c_int) -> *const c_char {
+    let family = Family::ALL[FAMILY];
+    let name = match operation {
+        SIGNATURE => family.signature_name(),
+        KEYEXCH => family.exchange_name(),
+        _ => None,
+    };
+    name.map_or(ptr::null(), |name| name.as_ptr())
+}
+
+/// A key that is being made.
+struct Generation {
+    family: Family,
+    selection: c_int,
+    /// The curve, if lanes can make the key.
+    curve: Option<Curve>,
+    /// Whose share the key will meet.
+    template: Option<Arc<Key>>,
+    /// The default provider's generation, which makes every other key.
+    inner: Object,
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        // SAFETY: the default provider's function with a context of its own, used no more.
+        unsafe { (Defaults::get().keys(self.family).gen_cleanup)(self.inner) };
+    }
+}
+
+impl Generation {
+    /// Takes notice of values: only a group is something that lanes know of.
+    fn notice(&mut self, list: Params<'_>) {
+        for value in list.iter() {
+            self.curve = match (value.key().to_bytes(), value.text()) {
+                (b"group", Some(group)) => Curve::named(group)
+                    .filter(|curve| (*curve == Curve::X25519) == (self.family == Family::X25519)),
+                _ => None,
+            };
+        }
+    }
+
+    fn generate(&self, callback: *const c_void, argument: *mut c_void) -> Option<Key> {
+        let Some(curve) = self.curve else {
+            return self.generate_inner(callback, argument);
+        };
+        if self.selection & PRIVATE_KEY == 0 {
+            return Some(Key::from_share(Share::of(curve)));
+        }
+        let peer = self.template.as_ref().and_then(|template| {
+            template.with_share(|share| {
+                share.public.clone().filter(|_| share.curve == curve)
+            })?
+        });
+        Some(Key::from_share(generate_share(curve, peer)?))
+    }
+
+    fn generate_inner(&self, callback: *const c_void, argument: *mut c_void) -> Option<Key> {
+        let functions = Defaults::get().keys(self.family);
+        if let (Some(template), Some(set)) = (&self.template, functions.gen_set_template) {
+            // SAFETY: the default provider's function with a context and a key of its own.
+            if template.with_inner(|_, key| unsafe { set(self.inner, key) })? != 1 {
+                return None;
+            }
+        }
+        // SAFETY: the default provider's function with a context of its own; callback and argument
+        // are the caller's.
+        let made = unsafe { (functions.generate)(self.inner, callback, argument) };
+        Some(Key::from_inner(self.family, Inner::from_raw(self.family, made)?))
+    }
+}
+
+/// A new key pair and, with the peer's share at hand, what it agrees on: both in one suspension.
+fn generate_share(curve: Curve, peer: Option<Vec<u8>>) -> Option<Share> {
+    let failed = |error: &dyn std::fmt::Display| {
+        LibCrypto::get().raise(INTERNAL_ERROR, &format!("no key was made: {error}"));
+    };
+    let mut secret = Zeroizing::new(vec![0; curve.len()]);
+    let (public, agreed) = match curve {
+        Curve::X25519 => {
+            random(&mut secret)?;
+            let key = x25519::Secret::from_bytes(secret.as_slice().try_into().ok()?);
+            let public = x25519::Public { secret: key.clone() };
+            let derive = peer.as_deref().and_then(|peer| {
+                let peer = peer.try_into().ok()?;
+                Some(x25519::Derive { secret: key, peer })
+            });
+            let (public, agreed) = waiting::run_pair(public, derive)
+                .map_err(|error| failed(&error))
+                .ok()?;
+            let public = public.map_err(|error| failed(&error)).ok()?;
+            (public.to_vec(), agreed.and_then(Result::ok))
+        }
+        Curve::Nist(nist) => {
+            // A random number is out of range once in 2^32 tries (P-256).
+            let key = (0..8).find_map(|_| {
+                random(&mut secret)?;
+                ecdh::Secret::from_bytes(nist, &secret).ok()
+            })?;
+            let public = ecdh::Public { secret: key.clone() };
+            let derive = peer.clone().map(|peer| ecdh::Derive { secret: key, peer });
+            let (public, agreed) = waiting::run_pair(public, derive)
+                .map_err(|error| failed(&error))
+                .ok()?;
+            let public = public.map_err(|error| failed(&error)).ok()?;
+            (public.to_vec(), agreed.and_then(Result::ok))
+        }
+    };
+    Some(Share {
+        curve,
+        public: Some(public),
+        secret: Some(secret),
+        // A share that agrees on nothing is refused when the agreement is asked for.
+        agreed: agreed.zip(peer).map(|(agreed, peer)| Arc::new((peer, agreed))),
+    })
+}
+
+/// Fills the secret from OpenSSL's generator; `None`, with OpenSSL's error, if it gives nothing.
+fn random(secret: &mut [u8]) -> Option<()> {
+    LibCrypto::get().random(secret).then_some(())
+}
+
+unsafe extern "C" fn gen_init<const FAMILY: usize>(
+    _: Object,
+    selection: c_int,
+    params: *const Param,
+) -> Object {
+    // SAFETY: OpenSSL's contract.
+    let list = unsafe { Params::new(params) };
+    guarded(ptr::null_mut(), || {
+        let family = Family::ALL[FAMILY];
+        let defaults = Defaults::get();
+        let init = defaults.keys(family).gen_init;
+        // SAFETY: the default provider's function with its own context and the caller's list.
+        let inner = unsafe { init(defaults.context(), selection, params) };
+        if inner.is_null() {
+            return ptr::null_mut();
+        }
+        let mut generation = Generation {
+            family,
+            selection,
+            curve: (family == Family::X25519).then_some(Curve::X25519),
+            template: None,
+            inner,
+        };
+        generation.notice(list);
+        Box::into_raw(Box::new(generation)).cast()
+    })
+}
+
+/// # Safety
+///
+/// OpenSSL's contract: a context of `gen_init` that nothing else uses now.
+unsafe fn generation<'a>(object: Object) -> Option<&'a mut Generation> {
+    // SAFETY: the caller's promise.
+    unsafe { object.cast::<Generation>().as_mut() }
+}
+
+unsafe extern "C" fn gen_set_template(context: Object, template: Object) -> c_int {
+    // SAFETY: OpenSSL's contract.
+    let (context, template) = unsafe { (generation(context), Key::from_object(template)) };
+    guarded(0, || {
+        let (Some(context), Some(template)) = (context, template) else {
+            return 0;
+        };
+        if template.family() != context.family {
+            return 0;
+        }
+        // The template says which curve.
+        context.curve = template.share().map(|share| share.curve);
+        context.template = Some(template);
+        1
+    })
+}
+
+unsafe extern "C" fn gen_set_params(context: Object, params: *const Param) -> c_int {
+    // SAFETY: OpenSSL's contract.
+    let (context, list) = unsafe { (generation(context), Params::new(params)) };
+    guarded(0, || {
+        let Some(context) = context else { return 0 };
+        context.notice(list);
+        let set = Defaults::get().keys(context.family).gen_set_params;
+        // SAFETY: the default provider's function with a context of its own and the caller's list.
+        set.map_or(1, |set| unsafe { set(context.inner, params) })
+    })
+}
+
+unsafe extern "C" fn gen_settable_params<const FAMILY: usize>(_: Object, _: Object) -> *const Param {
+    let defaults = Defaults::get();
+    let settable = defaults.keys(Family::ALL[FAMILY]).gen_settable_params;
+    // SAFETY: the default provider's function; it looks at no context of a generation.
+    settable.map_or(ptr::null(), |settable| unsafe {
+        settable(ptr::null_mut(), defaults.context())
+    })
+}
+
+unsafe extern "C" fn generate(
+    context: Object,
+    callback: *const c_void,
+    argument: *mut c_void,
+) -> Object {
+    // SAFETY: OpenSSL's contract.
+    let context = unsafe { generation(context) };
+    guarded(ptr::null_mut(), || {
+        let made = context.and_then(|context| context.generate(callback, argument));
+        made.map_or(ptr::null_mut(), Key::into_object)
+    })
+}
+
+unsafe extern "C" fn gen_cleanup(context: Object) {
+    if !context.is_null() {
+        // SAFETY: OpenSSL's contract; it does not use the context again.
+        guarded((), || drop(unsafe { Box::from_raw(context.cast::<Generation>()) }));
+    }
+}

@@ -1,0 +1,557 @@
+//! Keys as the provider holds them.
+//!
+//! A key has two forms, and at least one at any time: the default provider's own key, which does
+//! everything that we do not replace; and a share of a key exchange, which is all that a handshake
+//! needs. The other form is made when somebody asks for it.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use rustls_pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
+use widelane_crypto::{Shared, ecdh, ecdsa, ed25519, rsa};
+use zeroize::Zeroizing;
+
+use crate::abi::{DOMAIN_PARAMETERS, KEYPAIR, Object, Param, PRIVATE_KEY, PUBLIC_KEY};
+use crate::defaults::{Defaults, KeyFunctions};
+use crate::family::Family;
+use crate::log;
+use crate::params::{OwnParams, Params};
+
+/// A key of any family. OpenSSL holds it by a counted pointer; see [`Key::into_object`].
+pub(crate) struct Key {
+    family: Family,
+    forms: Mutex<Forms>,
+    /// What signs with it in lanes; `None` if nothing does.
+    signer: OnceLock<Option<Signer>>,
+}
+
+#[derive(Default)]
+struct Forms {
+    inner: Option<Inner>,
+    share: Option<Share>,
+}
+
+/// A private key that lanes sign with.
+pub(crate) enum Signer {
+    Rsa(rsa::PrivateKey),
+    Ecdsa(ecdsa::PrivateKey),
+    Ed25519(ed25519::PrivateKey),
+}
+
+/// The curves of key exchanges that run in lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Curve {
+    X25519,
+    Nist(ecdh::Curve),
+}
+
+/// What a key exchange needs of a key.
+#[derive(Clone)]
+pub(crate) struct Share {
+    pub(crate) curve: Curve,
+    /// 32 bytes (RFC 7748), or an uncompressed point (SEC 1, section 2.3.3).
+    pub(crate) public: Option<Vec<u8>>,
+    pub(crate) secret: Option<Zeroizing<Vec<u8>>>,
+    /// What was agreed on while the key was made, and with whose public share.
+    pub(crate) agreed: Option<Arc<(Vec<u8>, Shared)>>,
+}
+
+impl Share {
+    /// A share of which only the curve is known.
+    pub(crate) fn of(curve: Curve) -> Self {
+        Self {
+            curve,
+            public: None,
+            secret: None,
+            agreed: None,
+        }
+    }
+
+    /// Only the selected parts.
+    fn selected(&self, selection: c_int) -> Self {
+        let public = selection & PUBLIC_KEY != 0;
+        let private = selection & PRIVATE_KEY != 0;
+        Self {
+            curve: self.curve,
+            public: self.public.clone().filter(|_| public),
+            secret: self.secret.clone().filter(|_| private),
+            agreed: None,
+        }
+    }
+
+    fn has(&self, selection: c_int) -> bool {
+        (selection & PUBLIC_KEY == 0 || self.public.is_some())
+            && (selection & PRIVATE_KEY == 0 || self.secret.is_some())
+    }
+}
+
+impl Curve {
+    /// The curve that one of OpenSSL's names means; `None` for curves without lanes.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let is = |names: &[&str]| names.iter().any(|one| one.eq_ignore_ascii_case(name));
+        if is(&["P-256", "prime256v1", "secp256r1"]) {
+            Some(Self::Nist(ecdh::Curve::P256))
+        } else if is(&["P-384", "secp384r1"]) {
+            Some(Self::Nist(ecdh::Curve::P384))
+        } else if is(&["X25519"]) {
+            Some(Self::X25519)
+        } else {
+            None
+        }
+    }
+
+    /// OpenSSL's name of the group.
+    pub(crate) fn group(self) -> &'static CStr {
+        match self {
+            Self::X25519 => c"x25519",
+            Self::Nist(ecdh::Curve::P256) => c"prime256v1",
+            Self::Nist(ecdh::Curve::P384) => c"secp384r1",
+        }
+    }
+
+    /// Bits of the field.
+    pub(crate) fn bits(self) -> u32 {
+        match self {
+            Self::X25519 => 253,
+            Self::Nist(ecdh::Curve::P256) => 256,
+            Self::Nist(ecdh::Curve::P384) => 384,
+        }
+    }
+
+    pub(crate) fn security_bits(self) -> u32 {
+        match self {
+            Self::X25519 | Self::Nist(ecdh::Curve::P256) => 128,
+            Self::Nist(ecdh::Curve::P384) => 192,
+        }
+    }
+
+    /// Bytes of a secret, and of what two sides agree on.
+    pub(crate) fn len(self) -> usize {
+        match self {
+            Self::X25519 | Self::Nist(ecdh::Curve::P256) => 32,
+            Self::Nist(ecdh::Curve::P384) => 48,
+        }
+    }
+
+    /// Bytes of a public share.
+    pub(crate) fn public_len(self) -> usize {
+        match self {
+            Self::X25519 => 32,
+            Self::Nist(_) => 2 * self.len() + 1,
+        }
+    }
+}
+
+impl Key {
+    /// An empty key, to be filled by an import.
+    pub(crate) fn empty(family: Family) -> Option<Self> {
+        let inner = Inner::new(family)?;
+        Some(Self::from_inner(family, inner))
+    }
+
+    pub(crate) fn from_inner(family: Family, inner: Inner) -> Self {
+        Self::with(family, Some(inner), None)
+    }
+
+    pub(crate) fn from_share(share: Share) -> Self {
+        let family = match share.curve {
+            Curve::X25519 => Family::X25519,
+            Curve::Nist(_) => Family::Ec,
+        };
+        Self::with(family, None, Some(share))
+    }
+
+    fn with(family: Family, inner: Option<Inner>, share: Option<Share>) -> Self {
+        Self {
+            family,
+            forms: Mutex::new(Forms { inner, share }),
+            signer: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn family(&self) -> Family {
+        self.family
+    }
+
+    /// The pointer that OpenSSL keeps.
+    pub(crate) fn into_object(self) -> Object {
+        Arc::into_raw(Arc::new(self)).cast_mut().cast()
+    }
+
+    /// Another reference to the key behind OpenSSL's pointer.
+    ///
+    /// # Safety
+    ///
+    /// `object` must be null or from [`into_object`](Self::into_object), and not freed yet.
+    pub(crate) unsafe fn from_object(object: Object) -> Option<Arc<Self>> {
+        let key = NonNull::new(object)?.cast::<Self>().as_ptr();
+        // SAFETY: the caller's promise.
+        unsafe {
+            Arc::increment_strong_count(key);
+            Some(Arc::from_raw(key))
+        }
+    }
+
+    /// Drops OpenSSL's reference.
+    ///
+    /// # Safety
+    ///
+    /// As for [`from_object`](Self::from_object); the pointer is not used afterwards.
+    pub(crate) unsafe fn free(object: Object) {
+        if !object.is_null() {
+            // SAFETY: the caller's promise.
+            drop(unsafe { Arc::from_raw(object.cast::<Self>()) });
+        }
+    }
+
+    /// Calls `work` with the default provider's form of the key; `None` if there is no memory.
+    pub(crate) fn with_inner<R>(&self, work: impl FnOnce(&KeyFunctions, Object) -> R) -> Option<R> {
+        let functions = Defaults::get().keys(self.family);
+        let object = {
+            let mut forms = self.forms();
+            if forms.inner.is_none() {
+                let share = forms.share.as_ref()?;
+                forms.inner = Some(Inner::of_share(self.family, share)?);
+            }
+            forms.inner.as_ref()?.0.as_ptr()
+        };
+        // The lock is not held: OpenSSL calls back during an export.
+        Some(work(functions, object))
+    }
+
+    /// Looks at the share, if the key has one already.
+    pub(crate) fn with_share<R>(&self, look: impl FnOnce(&Share) -> R) -> Option<R> {
+        self.forms().share.as_ref().map(look)
+    }
+
+    /// The share; of a key that came from elsewhere it is read once. `None` for curves without
+    /// lanes.
+    pub(crate) fn share(&self) -> Option<Share> {
+        if let Some(share) = self.with_share(Share::clone) {
+            return Some(share);
+        }
+        let share = self.export(KEYPAIR | DOMAIN_PARAMETERS, |params| {
+            let curve = match self.family {
+                Family::X25519 => Curve::X25519,
+                _ => Curve::named(params.get(c"group")?.text()?)?,
+            };
+            Some(Share {
+                curve,
+                public: (params.get(c"pub").and_then(|value| value.octets()))
+                    .filter(|public| public.len() == curve.public_len())
+                    .map(<[u8]>::to_vec),
+                secret: params.get(c"priv").and_then(|value| match curve {
+                    Curve::X25519 => Some(Zeroizing::new(value.octets()?.to_vec())),
+                    Curve::Nist(_) => sized(&value.big()?, curve.len()),
+                }),
+                agreed: None,
+            })
+        })?;
+        self.forms().share = Some(share.clone());
+        Some(share)
+    }
+
+    /// Gives a share a public half.
+    ///
+    /// Returns `None` if the key is no share: then the default provider must do it.
+    pub(crate) fn set_public(&self, public: &[u8]) -> Option<bool> {
+        let mut forms = self.forms();
+        let share = forms.share.as_mut()?;
+        if public.len() != share.curve.public_len() {
+            // A compressed point, or nonsense: the default provider knows.
+            return None;
+        }
+        share.public = Some(public.to_vec());
+        share.secret = None;
+        share.agreed = None;
+        forms.inner = None;
+        Some(true)
+    }
+
+    /// Forgets the share, because the default provider is about to change the key.
+    pub(crate) fn forget_share(&self) {
+        self.forms().share = None;
+    }
+
+    /// A copy with only the selected parts.
+    pub(crate) fn duplicate(&self, selection: c_int) -> Option<Self> {
+        if let Some(share) = self.with_share(|share| share.selected(selection)) {
+            return Some(Self::from_share(share));
+        }
+        let copy = self.with_inner(|functions, inner| {
+            let dup = functions.dup?;
+            // SAFETY: the default provider's function with a key of its own.
+            Inner::from_raw(self.family, unsafe { dup(inner, selection) })
+        })??;
+        Some(Self::from_inner(self.family, copy))
+    }
+
+    pub(crate) fn has(&self, selection: c_int) -> bool {
+        if let Some(has) = self.with_share(|share| share.has(selection)) {
+            return has;
+        }
+        // SAFETY: the default provider's function with a key of its own.
+        self.with_inner(|functions, inner| unsafe { (functions.has)(inner, selection) } == 1)
+            .unwrap_or(false)
+    }
+
+    /// What signs with this key in lanes, prepared at the first call. `None` if it is no private
+    /// key, or of a kind without lanes.
+    pub(crate) fn signer(&self) -> Option<&Signer> {
+        self.signer.get_or_init(|| self.prepare_signer()).as_ref()
+    }
+
+    fn prepare_signer(&self) -> Option<Signer> {
+        if !self.has(PRIVATE_KEY) {
+            return None;
+        }
+        let built = self.export(KEYPAIR | DOMAIN_PARAMETERS, |params| match self.family {
+            Family::Rsa => rsa_signer(params),
+            Family::Ec => ecdsa_signer(params),
+            Family::Ed25519 => ed25519_signer(params),
+            Family::X25519 => None,
+        });
+        match built {
+            Some(Ok(signer)) => Some(signer),
+            Some(Err(reason)) => {
+                log::once(&format!(
+                    "OpenSSL signs by itself with a key {}: {reason}",
+                    self.family.key_name().to_string_lossy()
+                ));
+                None
+            }
+            None => None,
+        }
+    }
+
+    /// Calls `read` with the key's values.
+    fn export<R>(&self, selection: c_int, read: impl FnMut(Params<'_>) -> Option<R>) -> Option<R> {
+        struct Reader<R, F>(F, Option<R>);
+
+        unsafe extern "C" fn receive<R, F: FnMut(Params<'_>) -> Option<R>>(
+            params: *const Param,
+            reader: *mut c_void,
+        ) -> c_int {
+            // SAFETY: `export` passes its own reader, which outlives the call.
+            let Reader(read, result) = unsafe { &mut *reader.cast::<Reader<R, F>>() };
+            // SAFETY: the default provider passes a list that is whole during the call.
+            *result = read(unsafe { Params::new(params) });
+            1
+        }
+
+        fn receiver<R, F: FnMut(Params<'_>) -> Option<R>>(_: &F) -> crate::abi::Callback {
+            receive::<R, F>
+        }
+
+        let receive = receiver(&read);
+        let mut reader = Reader(read, None);
+        self.with_inner(|functions, inner| {
+            let reader = (&raw mut reader).cast();
+            // SAFETY: the default provider's function with a key of its own. It calls `receive`
+            // with `reader` before it returns, and nothing uses the reader meanwhile.
+            unsafe { (functions.export)(inner, selection, Some(receive), reader) }
+        })?;
+        reader.1
+    }
+
+    fn forms(&self) -> MutexGuard<'_, Forms> {
+        self.forms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A key of the default provider.
+pub(crate) struct Inner(NonNull<c_void>, Family);
+
+// SAFETY: OpenSSL's keys may be used and freed by any thread; they count their references.
+unsafe impl Send for Inner {}
+
+impl Inner {
+    fn new(family: Family) -> Option<Self> {
+        let defaults = Defaults::get();
+        // SAFETY: the default provider's function with its own context.
+        Self::from_raw(family, unsafe {
+            (defaults.keys(family).new)(defaults.context())
+        })
+    }
+
+    /// Takes over a key that the default provider has made; `None` if it is null.
+    pub(crate) fn from_raw(family: Family, object: Object) -> Option<Self> {
+        Some(Self(NonNull::new(object)?, family))
+    }
+
+    /// A key with the values of a share.
+    fn of_share(family: Family, share: &Share) -> Option<Self> {
+        let mut params = OwnParams::default();
+        let mut selection = 0;
+        if let Curve::Nist(_) = share.curve {
+            params = params.text(c"group", share.curve.group().to_str().ok()?);
+            selection |= DOMAIN_PARAMETERS;
+        }
+        if let Some(public) = &share.public {
+            params = params.octets(c"pub", public);
+            selection |= PUBLIC_KEY;
+        }
+        if let Some(secret) = &share.secret {
+            params = match share.curve {
+                Curve::X25519 => params.octets(c"priv", secret),
+                Curve::Nist(_) => params.big(c"priv", secret),
+            };
+            selection |= PRIVATE_KEY;
+        }
+        let inner = Self::new(family)?;
+        if selection == 0 {
+            return Some(inner);
+        }
+        // SAFETY: the default provider's function with a key of its own and a whole list.
+        let imported = unsafe {
+            (Defaults::get().keys(family).import)(inner.0.as_ptr(), selection, params.as_ptr())
+        };
+        (imported == 1).then_some(inner)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: the default provider's function with a key of its own, which is not used again.
+        unsafe { (Defaults::get().keys(self.1).free)(self.0.as_ptr()) };
+    }
+}
+
+/// An RSA key from OpenSSL's integers, as PKCS#1 (RFC 8017, appendix A.1.2).
+fn rsa_signer(params: Params<'_>) -> Option<Result<Signer, String>> {
+    let integer = |key: &CStr| params.get(key)?.big();
+    let value = |key: &CStr| Some(trimmed(integer(key)?));
+    if params.get(c"rsa-factor3").is_some() {
+        return Some(Err("it has more than two primes".into()));
+    }
+    let parts = (|| {
+        Some([
+            value(c"n")?,
+            value(c"e")?,
+            value(c"d")?,
+            value(c"rsa-factor1")?,
+            value(c"rsa-factor2")?,
+            value(c"rsa-exponent1")?,
+            value(c"rsa-exponent2")?,
+            value(c"rsa-coefficient1")?,
+        ])
+    })();
+    let Some([n, e, d, p, q, dp, dq, qinv]) = &parts else {
+        return Some(Err("it has no primes".into()));
+    };
+    let der = || {
+        let integer = pkcs1::UintRef::new;
+        let key = pkcs1::RsaPrivateKey {
+            modulus: integer(n)?,
+            public_exponent: integer(e)?,
+            private_exponent: integer(d)?,
+            prime1: integer(p)?,
+            prime2: integer(q)?,
+            exponent1: integer(dp)?,
+            exponent2: integer(dq)?,
+            coefficient: integer(qinv)?,
+            other_prime_infos: None,
+        };
+        pkcs1::der::Encode::to_der(&key).map(Zeroizing::new)
+    };
+    let built = der().map_err(|error: pkcs1::der::Error| error.to_string());
+    Some(built.and_then(|der| {
+        let der = PrivateKeyDer::Pkcs1(PrivatePkcs1KeyDer::from(der.as_slice()));
+        let key = rsa::PrivateKey::from_der(&der).map_err(|error| error.to_string())?;
+        match key.accelerated() {
+            Some(_) => Ok(Signer::Rsa(key)),
+            None => Err("lanes take 2048, 3072 and 4096 bits with primes of half as many".into()),
+        }
+    }))
+}
+
+/// An ECDSA key from OpenSSL's values, as SEC 1 (RFC 5915).
+fn ecdsa_signer(params: Params<'_>) -> Option<Result<Signer, String>> {
+    let group = params.get(c"group")?.text()?;
+    let Some(Curve::Nist(curve)) = Curve::named(group) else {
+        return Some(Err(format!("lanes take P-256 and P-384, not {group}")));
+    };
+    let secret = sized(&params.get(c"priv")?.big()?, Curve::Nist(curve).len())?;
+    let der = sec1::EcPrivateKey {
+        private_key: &secret,
+        parameters: Some(sec1::EcParameters::NamedCurve(match curve {
+            ecdh::Curve::P256 => P256,
+            ecdh::Curve::P384 => P384,
+        })),
+        public_key: None,
+    };
+    let der = sec1::der::Encode::to_der(&der).map(Zeroizing::new);
+    let built = der.map_err(|error| error.to_string());
+    Some(built.and_then(|der| {
+        let der = PrivateKeyDer::Sec1(PrivateSec1KeyDer::from(der.as_slice()));
+        let key = ecdsa::PrivateKey::from_der(&der).map_err(|error| error.to_string())?;
+        Ok(Signer::Ecdsa(key))
+    }))
+}
+
+/// An Ed25519 key from its 32 bytes, as PKCS#8 (RFC 8410, section 7).
+fn ed25519_signer(params: Params<'_>) -> Option<Result<Signer, String>> {
+    let seed = params.get(c"priv")?.octets()?;
+    if seed.len() != 32 {
+        return None;
+    }
+    let mut der = Zeroizing::new(ED25519_PKCS8.to_vec());
+    der.extend_from_slice(seed);
+    let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(der.as_slice()));
+    let key = ed25519::PrivateKey::from_der(&der).map_err(|error| error.to_string());
+    Some(key.map(Signer::Ed25519))
+}
+
+/// A big-endian integer with exactly so many bytes; `None` if it needs more.
+fn sized(bytes: &[u8], len: usize) -> Option<Zeroizing<Vec<u8>>> {
+    let extra = bytes.len().saturating_sub(len);
+    let (high, low) = bytes.split_at(extra);
+    let is_zero = high.iter().fold(0, |sum, byte| sum | byte) == 0;
+    let mut sized = Zeroizing::new(vec![0; len]);
+    sized[len - low.len()..].copy_from_slice(low);
+    is_zero.then_some(sized)
+}
+
+/// Without leading zeros: OpenSSL pads the integers of keys. Their lengths are those of the file
+/// that they came from.
+fn trimmed(bytes: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {
+    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+    Zeroizing::new(bytes[zeros..].to_vec())
+}
+
+const P256: sec1::der::oid::ObjectIdentifier =
+    sec1::der::oid::ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");
+const P384: sec1::der::oid::ObjectIdentifier =
+    sec1::der::oid::ObjectIdentifier::new_unwrap("1.3.132.0.34");
+
+/// The DER of a `PrivateKeyInfo` for id-Ed25519 up to the key's bytes.
+const ED25519_PKCS8: [u8; 16] = [
+    0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_get_the_length_of_their_curve() {
+        assert_eq!(sized(&[1, 2], 4).unwrap()[..], [0, 0, 1, 2]);
+        assert_eq!(sized(&[0, 0, 1, 2], 2).unwrap()[..], [1, 2]);
+        assert!(sized(&[1, 0, 0], 2).is_none());
+        assert_eq!(trimmed(Zeroizing::new(vec![0, 0, 5, 0]))[..], [5, 0]);
+    }
+
+    #[test]
+    fn curves_have_openssls_names() {
+        for curve in [
+            Curve::X25519,
+            Curve::Nist(ecdh::Curve::P256),
+            Curve::Nist(ecdh::Curve::P384),
+        ] {
+            let name = curve.group().to_str().unwrap();
+            assert_eq!(Curve::named(name), Some(curve));
+        }
+        assert_eq!(Curve::named("P-521"), None);
+    }
+}

@@ -1,0 +1,40 @@
+//! The OpenSSL provider: servers that use OpenSSL 3.0 or later sign and agree on keys in passes with
+//! other connections, without being built anew.
+//!
+//! What it is: a shared object that OpenSSL loads as its configuration says. It offers RSA, ECDSA
+//! and Ed25519 signatures and X25519 and ECDH key exchanges, and gives everything else to OpenSSL's own
+//! provider `default`. It uses OpenSSL's public interfaces only, and links to no library of it.
+//!
+//! What it is not: an event loop. A call waits in one of three ways, which [`waiting`] describes; the
+//! library that suspends handshakes in synchronous servers is in `shim/`.
+//!
+//! Where to start: [`provider`] says what is offered, [`keymgmt`], [`signature`] and [`exchange`] are
+//! the functions that OpenSSL calls, [`keys`] is what they work on.
+
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code)]
+mod abi;
+#[allow(unsafe_code)]
+mod defaults;
+#[allow(unsafe_code)]
+mod exchange;
+mod family;
+#[allow(unsafe_code)]
+mod keymgmt;
+#[allow(unsafe_code)]
+mod keys;
+#[allow(unsafe_code)]
+mod libcrypto;
+mod log;
+#[allow(unsafe_code)]
+mod params;
+#[allow(unsafe_code)]
+mod paused;
+#[allow(unsafe_code)]
+mod provider;
+#[allow(unsafe_code)]
+mod signature;
+#[allow(unsafe_code)]
+mod suspension;
+mod waiting;

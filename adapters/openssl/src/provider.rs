@@ -1,0 +1,396 @@
+//! The provider as OpenSSL sees it: its start, its options, and what it offers.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::OnceLock;
+use std::{mem, ptr};
+
+use widelane_crypto::{Backend, Preference};
+
+use crate::abi::{
+    self, Algorithm, Callback, Dispatch, KEYEXCH, KEYMGMT, Object, Param, SIGNATURE, UTF8_POINTER,
+};
+use crate::defaults::Defaults;
+use crate::family::Family;
+use crate::keymgmt::guarded;
+use crate::libcrypto::LibCrypto;
+use crate::log::{self, Level};
+use crate::params::{self, Params, described};
+use crate::{exchange, keymgmt, signature, suspension, waiting};
+
+/// What OpenSSL calls after it has loaded the file (`provider-base(7)`).
+///
+/// # Safety
+///
+/// `handle` and `functions` must be OpenSSL's, `out` and `context` places for one pointer each.
+#[unsafe(no_mangle)]
+#[allow(unreachable_pub)]
+pub unsafe extern "C" fn OSSL_provider_init(
+    handle: *const c_void,
+    functions: *const Dispatch,
+    out: *mut *const Dispatch,
+    context: *mut Object,
+) -> c_int {
+    let started = std::panic::catch_unwind(|| {
+        // SAFETY: OpenSSL's contract.
+        let options = unsafe { Options::read(handle, functions) };
+        start(functions, options)
+    });
+    let refused = match started {
+        Ok(Ok(())) => {
+            // SAFETY: OpenSSL gives places for both. The context is not used; it must not be null.
+            unsafe {
+                *out = PROVIDER.as_ptr();
+                *context = (&raw const PROVIDER).cast_mut().cast();
+            }
+            return 1;
+        }
+        Ok(Err(refused)) => refused,
+        Err(_) => "a condition that it does not expect; please report it".into(),
+    };
+    log::once(&format!("the provider does not start: {refused}"));
+    0
+}
+
+fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result<(), String> {
+    // SAFETY: OpenSSL's contract: a dispatch table, whose functions are libcrypto's.
+    let inside = unsafe { abi::core_get_params::find(functions) };
+    let inside = inside.ok_or("OpenSSL offers no core_get_params")?;
+    let libcrypto = LibCrypto::start(inside as *const ()).map_err(|missing| {
+        let missing = missing.to_string_lossy();
+        format!("its function {missing} is not found; is OpenSSL linked into the program?")
+    })?;
+    let options = options?;
+    log::set_level(options.log);
+    Defaults::start(libcrypto)?;
+    let backend = options.backend.resolve().map_err(|error| error.to_string())?;
+    waiting::choose(options.backend);
+    suspension::attach();
+    let offer = Offer::new(&options, backend);
+    let version = libcrypto.version_text();
+    if OFFER.set(offer).is_ok() {
+        log::info(&format!(
+            "{} in OpenSSL {version}, backend {backend}, suspends handshakes: {}",
+            env!("CARGO_PKG_VERSION"),
+            if suspension::is_attached() { "yes" } else { "no" },
+        ));
+    }
+    Ok(())
+}
+
+/// What the provider's section in OpenSSL's configuration says.
+#[derive(Debug, PartialEq)]
+struct Options {
+    operations: Vec<Operation>,
+    backend: Preference,
+    log: Level,
+}
+
+/// What can be switched off.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Operation {
+    Rsa,
+    Ecdsa,
+    Ed25519,
+    X25519,
+    Ecdh,
+}
+
+impl Operation {
+    const ALL: [(Self, &str); 5] = [
+        (Self::Rsa, "rsa"),
+        (Self::Ecdsa, "ecdsa"),
+        (Self::Ed25519, "ed25519"),
+        (Self::X25519, "x25519"),
+        (Self::Ecdh, "ecdh"),
+    ];
+}
+
+impl Options {
+    /// # Safety
+    ///
+    /// OpenSSL's contract.
+    unsafe fn read(handle: *const c_void, functions: *const Dispatch) -> Result<Self, String> {
+        let mut texts = [ptr::null::<c_char>(); NAMES.len()];
+        let mut list: Vec<Param> = NAMES
+            .iter()
+            .zip(&mut texts)
+            .map(|(name, text)| Param {
+                key: name.as_ptr(),
+                data_type: UTF8_POINTER,
+                data: (&raw mut *text).cast(),
+                data_size: 0,
+                return_size: abi::UNMODIFIED,
+            })
+            .collect();
+        list.push(params::END);
+        // SAFETY: the core's function with its own handle and a whole list, whose values are
+        // pointers that it sets to strings of C, or leaves null.
+        unsafe {
+            if let Some(get) = abi::core_get_params::find(functions) {
+                get(handle, list.as_mut_ptr());
+            }
+            let text = |i: usize| {
+                let text = texts[i];
+                (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
+            };
+            Self::parse([text(0), text(1), text(2)])
+        }
+    }
+
+    fn parse([operations, backend, log]: [Option<String>; NAMES.len()]) -> Result<Self, String> {
+        let known = || Operation::ALL.map(|(_, name)| name).join(", ");
+        let operations = match operations.as_deref() {
+            None | Some("all") => Operation::ALL.map(|(operation, _)| operation).to_vec(),
+            Some(list) => list
+                .split([',', ' '])
+                .filter(|name| !name.is_empty())
+                .map(|name| {
+                    let found = Operation::ALL.iter().find(|(_, known)| *known == name);
+                    found.map(|(operation, _)| *operation).ok_or_else(|| {
+                        format!("operations: `{name}` is none of {}", known())
+                    })
+                })
+                .collect::<Result<_, _>>()?,
+        };
+        let backend = match backend {
+            None => Preference::Auto,
+            Some(name) => name.parse().map_err(|error| format!("backend: {error}"))?,
+        };
+        let log = match log.as_deref() {
+            None => Level::Warn,
+            Some(name) => Level::named(name)
+                .ok_or_else(|| format!("log: `{name}` is none of off, warn, info"))?,
+        };
+        Ok(Self {
+            operations,
+            backend,
+            log,
+        })
+    }
+}
+
+/// The names of the options.
+const NAMES: [&CStr; 3] = [c"operations", c"backend", c"log"];
+
+/// The lists of algorithms, and for which TLS groups.
+struct Offer {
+    keys: Vec<Algorithm>,
+    signatures: Vec<Algorithm>,
+    exchanges: Vec<Algorithm>,
+    x25519: bool,
+    ecdh: bool,
+}
+
+// SAFETY: its pointers are to constants and to texts that stay for ever.
+unsafe impl Send for Offer {}
+// SAFETY: as above.
+unsafe impl Sync for Offer {}
+
+impl Offer {
+    fn new(options: &Options, backend: Backend) -> Self {
+        let lanes = backend != Backend::AwsLc;
+        if !lanes {
+            log::info("this CPU has no AVX-512 IFMA: OpenSSL does everything by itself");
+        }
+        let on = |operation| lanes && options.operations.contains(&operation);
+        let (x25519, ecdh) = (on(Operation::X25519), on(Operation::Ecdh));
+        let mut offer = Self {
+            keys: Vec::new(),
+            signatures: Vec::new(),
+            exchanges: Vec::new(),
+            x25519,
+            ecdh,
+        };
+        for (family, signs, agrees) in [
+            (Family::Rsa, on(Operation::Rsa), false),
+            (Family::Ec, on(Operation::Ecdsa), ecdh),
+            (Family::Ed25519, on(Operation::Ed25519), false),
+            (Family::X25519, false, x25519),
+        ] {
+            let [keys, signatures, exchanges] = tables(family);
+            if signs || agrees {
+                // Preferred only where keys are made for an exchange: keys of files stay with the
+                // default provider, and a signature fetches its copy from ours.
+                let properties = if agrees { PREFERRED } else { OFFERED };
+                add(&mut offer.keys, KEYMGMT, family, properties, keys);
+            }
+            if signs {
+                add(&mut offer.signatures, SIGNATURE, family, PREFERRED, signatures);
+            }
+            if agrees {
+                add(&mut offer.exchanges, KEYEXCH, family, PREFERRED, exchanges);
+            }
+        }
+        for list in [&mut offer.keys, &mut offer.signatures, &mut offer.exchanges] {
+            list.push(Algorithm::END);
+        }
+        offer
+    }
+}
+
+fn add(
+    list: &mut Vec<Algorithm>,
+    operation: c_int,
+    family: Family,
+    properties: &'static CStr,
+    table: &'static [Dispatch],
+) {
+    if let Some(names) = Defaults::get().names(operation, family) {
+        list.push(Algorithm {
+            names,
+            properties: properties.as_ptr(),
+            implementation: table.as_ptr(),
+            description: c"Widelane: many connections in one pass".as_ptr(),
+        });
+    }
+}
+
+/// What a property query `?widelane.batch=yes` finds.
+const PREFERRED: &CStr = c"provider=widelane,widelane.batch=yes";
+const OFFERED: &CStr = c"provider=widelane";
+
+/// The tables of a family: keys, signatures, exchanges.
+fn tables(family: Family) -> [&'static [Dispatch]; 3] {
+    macro_rules! of {
+        ($number:expr) => {{
+            static KEYS: [Dispatch; 22] = keymgmt::table::<{ $number }>();
+            static SIGNATURES: [Dispatch; 26] = signature::table::<{ $number }>();
+            static EXCHANGES: [Dispatch; 11] = exchange::table::<{ $number }>();
+            [&KEYS, &SIGNATURES, &EXCHANGES]
+        }};
+    }
+    match family {
+        Family::Rsa => of!(Family::Rsa as usize),
+        Family::Ec => of!(Family::Ec as usize),
+        Family::Ed25519 => of!(Family::Ed25519 as usize),
+        Family::X25519 => of!(Family::X25519 as usize),
+    }
+}
+
+unsafe extern "C" fn query_operation(
+    _: Object,
+    operation: c_int,
+    no_store: *mut c_int,
+) -> *const Algorithm {
+    // SAFETY: OpenSSL gives a place for one number.
+    unsafe { *no_store = 0 };
+    let Some(offer) = OFFER.get() else {
+        return ptr::null();
+    };
+    match operation {
+        KEYMGMT => offer.keys.as_ptr(),
+        SIGNATURE => offer.signatures.as_ptr(),
+        KEYEXCH => offer.exchanges.as_ptr(),
+        _ => ptr::null(),
+    }
+}
+
+/// Announces the groups whose keys are ours, as the default provider does: OpenSSL takes a group
+/// only from the provider that makes its keys.
+unsafe extern "C" fn get_capabilities(
+    _: Object,
+    capability: *const c_char,
+    callback: Option<Callback>,
+    argument: *mut c_void,
+) -> c_int {
+    struct Wanted(Callback, *mut c_void);
+
+    unsafe extern "C" fn filter(list: *const Param, wanted: *mut c_void) -> c_int {
+        // SAFETY: `get_capabilities` passes its own structure; the list is OpenSSL's.
+        let (Wanted(callback, argument), group) =
+            unsafe { (&*wanted.cast::<Wanted>(), Params::new(list)) };
+        let algorithm = group.get(c"tls-group-alg").and_then(|value| value.text());
+        let ours = OFFER.get().is_some_and(|offer| match algorithm {
+            Some("EC") => offer.ecdh,
+            Some("X25519") => offer.x25519,
+            _ => false,
+        });
+        match ours {
+            // SAFETY: the caller's callback with its own argument.
+            true => unsafe { callback(list, *argument) },
+            false => 1,
+        }
+    }
+
+    let Some(callback) = callback else { return 0 };
+    // SAFETY: OpenSSL's contract: a string of C.
+    if unsafe { CStr::from_ptr(capability) } != c"TLS-GROUP" {
+        // None of this kind, which is no error.
+        return 1;
+    }
+    guarded(0, || {
+        let mut wanted = Wanted(callback, argument);
+        Defaults::get().tls_groups(filter, (&raw mut wanted).cast())
+    })
+}
+
+unsafe extern "C" fn gettable_params(_: Object) -> *const Param {
+    static LIST: [Param; 4] = [
+        described(c"name", UTF8_POINTER),
+        described(c"version", UTF8_POINTER),
+        described(c"status", abi::INTEGER),
+        params::END,
+    ];
+    LIST.as_ptr()
+}
+
+unsafe extern "C" fn get_params(_: Object, list: *mut Param) -> c_int {
+    // SAFETY: OpenSSL's contract.
+    let list = unsafe { Params::new(list) };
+    guarded(0, || {
+        let answered = list.iter().all(|value| match value.key().to_bytes() {
+            b"name" => value.set_text(c"Widelane"),
+            b"version" => value.set_text(VERSION),
+            b"status" => value.set_integer(1),
+            _ => true,
+        });
+        answered.into()
+    })
+}
+
+unsafe extern "C" fn teardown(_: Object) {}
+
+const VERSION: &CStr = match CStr::from_bytes_with_nul(
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes(),
+) {
+    Ok(version) => version,
+    Err(_) => panic!("a version has no zero"),
+};
+
+static PROVIDER: [Dispatch; 6] = [
+    abi::provider_teardown::of(teardown),
+    abi::provider_gettable_params::of(gettable_params),
+    abi::provider_get_params::of(get_params),
+    abi::provider_query_operation::of(query_operation),
+    abi::provider_get_capabilities::of(get_capabilities),
+    Dispatch::END,
+];
+
+/// What the provider offers: decided by the first configuration that loads it in a process.
+static OFFER: OnceLock<Offer> = OnceLock::new();
+
+const _: () = assert!(mem::size_of::<Param>() == 40 && mem::size_of::<Algorithm>() == 32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(operations: &str, backend: &str, log: &str) -> Result<Options, String> {
+        let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        Options::parse([text(operations), text(backend), text(log)])
+    }
+
+    #[test]
+    fn options_have_defaults_and_name_mistakes() {
+        let options = parse("", "", "").unwrap();
+        assert_eq!(options.operations.len(), Operation::ALL.len());
+        assert_eq!(options.backend, Preference::Auto);
+        assert_eq!(options.log, Level::Warn);
+        let options = parse("rsa, x25519", "aws-lc", "info").unwrap();
+        assert_eq!(options.operations, [Operation::Rsa, Operation::X25519]);
+        assert_eq!(options.backend, Preference::Exactly(Backend::AwsLc));
+        assert!(parse("rsa,dsa", "", "").unwrap_err().contains("`dsa` is none of rsa"));
+        assert!(parse("", "avx9", "").unwrap_err().starts_with("backend: "));
+        assert!(parse("", "", "loud").unwrap_err().contains("off, warn, info"));
+    }
+}

@@ -1,0 +1,269 @@
+//! How a call of OpenSSL waits for its jobs, chosen anew for each call:
+//!
+//! 1. On a stack of the library that suspends handshakes: the stack is left until a pass has
+//!    answered ([`crate::suspension`]).
+//! 2. In a job of OpenSSL's own (`ASYNC_start_job(3)`): the job is paused ([`crate::paused`]).
+//! 3. On any other thread: it blocks, and shares passes with other threads that block
+//!    ([`widelane_engine::Engine::run`]). A thread that is alone runs its job at once.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use widelane_crypto::Preference;
+use widelane_engine::{Config, Engine, JobError, Placement, Request, StartError, SubmitError};
+use widelane_engine::{Ticket, Worker};
+
+use crate::{paused, suspension};
+
+/// Runs one job to its end.
+pub(crate) fn run<R: Request>(request: R) -> Result<R::Output, Failure> {
+    run_jobs(One(request))
+}
+
+/// Runs two jobs that do not depend on each other, or only the first.
+pub(crate) fn run_pair<A: Request, B: Request>(
+    first: A,
+    second: Option<B>,
+) -> Result<(A::Output, Option<B::Output>), Failure> {
+    run_jobs(Pair(first, second))
+}
+
+/// Chooses the code that does the arithmetic, before the first job.
+pub(crate) fn choose(backend: Preference) {
+    state().backend = backend;
+}
+
+/// The engine of this process.
+///
+/// # Errors
+///
+/// When the backend that was asked for cannot run here.
+pub(crate) fn engine() -> Result<Engine, StartError> {
+    let mut state = state();
+    let process = std::process::id();
+    // After a fork, another process has the threads that hold the engine's locks: it starts anew.
+    // The old engine is left alone, because its threads are not here to be joined.
+    if state.engine.as_ref().is_some_and(|(of, _)| *of != process) {
+        std::mem::forget(state.engine.take());
+    }
+    if let Some((_, engine)) = &state.engine {
+        return Ok(engine.clone());
+    }
+    let engine = Engine::start(Config {
+        placement: Placement::Inline,
+        backend: state.backend,
+        ..Config::default()
+    })?;
+    state.engine = Some((process, engine.clone()));
+    Ok(engine)
+}
+
+/// Jobs of one call.
+pub(crate) trait Jobs {
+    type Outputs;
+    type Tickets: Tickets<Outputs = Self::Outputs>;
+
+    /// Submits all of them.
+    fn submit(self, worker: &Worker) -> Result<Self::Tickets, SubmitError>;
+
+    /// Runs all of them, blocking the thread.
+    fn block(self, engine: &Engine) -> Result<Self::Outputs, JobError>;
+}
+
+/// The tickets of submitted jobs.
+pub(crate) trait Tickets {
+    type Outputs;
+
+    /// The outputs once every job has ended. Until then, `waker` is woken when one ends.
+    fn poll(&mut self, waker: &Waker) -> Option<Result<Self::Outputs, JobError>>;
+}
+
+/// Why a call has no result from lanes. The default provider can still do it.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The engine took the job and gave no output, or did not take it.
+    Job(JobError),
+    /// The engine does not start.
+    Start(StartError),
+    /// The handshake that asked is being ended.
+    Cancelled,
+    /// The application went on with a paused job on another thread.
+    Moved,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Job(error) => write!(f, "{error}"),
+            Self::Start(error) => write!(f, "{error}"),
+            Self::Cancelled => f.write_str("the handshake was ended while it waited"),
+            Self::Moved => f.write_str("the application resumed a paused job on another thread"),
+        }
+    }
+}
+
+impl From<JobError> for Failure {
+    fn from(error: JobError) -> Self {
+        Self::Job(error)
+    }
+}
+
+impl From<SubmitError> for Failure {
+    fn from(error: SubmitError) -> Self {
+        Self::Job(error.into())
+    }
+}
+
+fn run_jobs<J: Jobs>(jobs: J) -> Result<J::Outputs, Failure> {
+    if let Some(frame) = suspension::current() {
+        return suspension::run(frame, jobs);
+    }
+    if let Some(job) = paused::current() {
+        return paused::run(job, jobs);
+    }
+    let engine = engine().map_err(Failure::Start)?;
+    Ok(jobs.block(&engine)?)
+}
+
+/// This thread's worker; a new one after a fork. `None` while the thread ends.
+pub(crate) fn worker() -> Result<Option<Rc<Worker>>, Failure> {
+    let process = std::process::id();
+    let engine = engine().map_err(Failure::Start)?;
+    let found = WORKER.try_with(|local| {
+        let mut local = local.borrow_mut();
+        match &*local {
+            Some((of, worker)) if *of == process => Rc::clone(worker),
+            _ => {
+                // The jobs of a forked process's worker are another process's.
+                std::mem::forget(local.take());
+                let worker = Rc::new(engine.worker());
+                *local = Some((process, Rc::clone(&worker)));
+                worker
+            }
+        }
+    });
+    Ok(found.ok())
+}
+
+struct One<R>(R);
+
+impl<R: Request> Jobs for One<R> {
+    type Outputs = R::Output;
+    type Tickets = Ticket<R::Output>;
+
+    fn submit(self, worker: &Worker) -> Result<Self::Tickets, SubmitError> {
+        worker.submit(self.0)
+    }
+
+    fn block(self, engine: &Engine) -> Result<Self::Outputs, JobError> {
+        engine.run(self.0)
+    }
+}
+
+impl<T> Tickets for Ticket<T> {
+    type Outputs = T;
+
+    fn poll(&mut self, waker: &Waker) -> Option<Result<T, JobError>> {
+        match Future::poll(Pin::new(self), &mut Context::from_waker(waker)) {
+            Poll::Ready(result) => Some(result),
+            Poll::Pending => None,
+        }
+    }
+}
+
+struct Pair<A, B>(A, Option<B>);
+
+/// Two tickets, and the outputs that are there.
+pub(crate) struct PairTickets<A, B> {
+    first: Half<A>,
+    second: Option<Half<B>>,
+}
+
+struct Half<T> {
+    ticket: Ticket<T>,
+    output: Option<T>,
+}
+
+impl<T> Half<T> {
+    fn new(ticket: Ticket<T>) -> Self {
+        Self {
+            ticket,
+            output: None,
+        }
+    }
+
+    /// Whether the output is there.
+    fn poll(&mut self, waker: &Waker) -> Result<bool, JobError> {
+        if self.output.is_none() {
+            self.output = self.ticket.poll(waker).transpose()?;
+        }
+        Ok(self.output.is_some())
+    }
+}
+
+impl<A: Request, B: Request> Jobs for Pair<A, B> {
+    type Outputs = (A::Output, Option<B::Output>);
+    type Tickets = PairTickets<A::Output, B::Output>;
+
+    fn submit(self, worker: &Worker) -> Result<Self::Tickets, SubmitError> {
+        Ok(PairTickets {
+            first: Half::new(worker.submit(self.0)?),
+            second: match self.1 {
+                Some(second) => Some(Half::new(worker.submit(second)?)),
+                None => None,
+            },
+        })
+    }
+
+    fn block(self, engine: &Engine) -> Result<Self::Outputs, JobError> {
+        let first = engine.run(self.0)?;
+        let second = self.1.map(|second| engine.run(second)).transpose()?;
+        Ok((first, second))
+    }
+}
+
+impl<A, B> Tickets for PairTickets<A, B> {
+    type Outputs = (A, Option<B>);
+
+    fn poll(&mut self, waker: &Waker) -> Option<Result<Self::Outputs, JobError>> {
+        let mut all = || {
+            let first = self.first.poll(waker)?;
+            let second = match &mut self.second {
+                Some(second) => second.poll(waker)?,
+                None => true,
+            };
+            Ok(first && second)
+        };
+        match all() {
+            Err(error) => Some(Err(error)),
+            Ok(false) => None,
+            Ok(true) => {
+                let second = self.second.take().and_then(|second| second.output);
+                Some(Ok((self.first.output.take()?, second)))
+            }
+        }
+    }
+}
+
+/// The engine of the process with this number.
+struct State {
+    backend: Preference,
+    engine: Option<(u32, Engine)>,
+}
+
+fn state() -> std::sync::MutexGuard<'static, State> {
+    static STATE: Mutex<State> = Mutex::new(State {
+        backend: Preference::Auto,
+        engine: None,
+    });
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+thread_local! {
+    static WORKER: RefCell<Option<(u32, Rc<Worker>)>> = const { RefCell::new(None) };
+}
