@@ -275,14 +275,29 @@ fn states(tokens: TokenStream, lint: &str) -> bool {
 pub const UNSAFE_ROOMS: &[&str] = &[
     "apps/widelane/src/allocator.rs",
     "adapters/c/src/calls.rs",
+    "adapters/openssl/src/abi.rs",
+    "adapters/openssl/src/defaults.rs",
+    "adapters/openssl/src/exchange.rs",
+    "adapters/openssl/src/keymgmt.rs",
+    "adapters/openssl/src/keys.rs",
+    "adapters/openssl/src/libcrypto.rs",
+    "adapters/openssl/src/params.rs",
+    "adapters/openssl/src/paused.rs",
+    "adapters/openssl/src/provider.rs",
+    "adapters/openssl/src/signature.rs",
+    "adapters/openssl/src/suspension.rs",
+    "adapters/openssl/shim/src/calls.rs",
+    "adapters/openssl/shim/src/handshakes.rs",
+    "adapters/openssl/shim/src/originals.rs",
+    "adapters/openssl/shim/src/table.rs",
     "adapters/rustls/src/generation.rs",
-    "adapters/rustls/src/stacks.rs",
     "adapters/rustls/src/suspend.rs",
     "crates/engine/src/slot.rs",
     "crates/kernels/src/arena.rs",
     "crates/kernels/src/assembled.rs",
     "crates/kernels/src/port_limit.rs",
     "crates/poison/src/request.rs",
+    "crates/stacks/src/guarded.rs",
     "crates/wide/src/job.rs",
     "tools/frequency/src/spin.rs",
 ];
@@ -297,9 +312,15 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-batching", &[]),
     ("widelane-engine", &[AFFINITY, CRYPTO, BATCHING]),
     (WIDE, &[]),
+    (STACKS, &[]),
     ("widelane-poison", &[]),
     ("widelane-c", &[WIDE]),
-    ("widelane-rustls", &[CRYPTO, ENGINE, "widelane-poison"]),
+    ("widelane-openssl", &[CRYPTO, ENGINE]),
+    ("widelane-openssl-shim", &[STACKS]),
+    (
+        "widelane-rustls",
+        &[CRYPTO, ENGINE, STACKS, "widelane-poison"],
+    ),
     ("widelane-terminator", &[CRYPTO, BATCHING, ENGINE, RUSTLS]),
     ("widelane-load", &[ENGINE, RUSTLS]),
     ("widelane-speed", &[CPU, AFFINITY, KERNELS, CRYPTO, ENGINE]),
@@ -346,6 +367,7 @@ const BATCHING: &str = "widelane-batching";
 const ENGINE: &str = "widelane-engine";
 const RUSTLS: &str = "widelane-rustls";
 const WIDE: &str = "widelane-wide";
+const STACKS: &str = "widelane-stacks";
 const THREADS: &str = "widelane-threads";
 
 const PROGRAMS: &[&str] = &["widelane", "widelane-terminator", "widelane-load"];

@@ -50,7 +50,10 @@ impl Defaults {
 
     /// All names of its algorithm for this operation, as its own list has them.
     pub(crate) fn names(&self, operation: c_int, family: Family) -> Option<*const c_char> {
-        let names = self.names.iter().find(|(of, is, _)| (*of, *is) == (operation, family));
+        let names = self
+            .names
+            .iter()
+            .find(|(of, is, _)| (*of, *is) == (operation, family));
         names.map(|(_, _, names)| *names)
     }
 
@@ -58,7 +61,14 @@ impl Defaults {
     pub(crate) fn tls_groups(&self, callback: Callback, argument: *mut c_void) -> c_int {
         let get = LibCrypto::get().provider_get_capabilities;
         // SAFETY: the provider stays loaded; callback and argument are the caller's.
-        unsafe { get(self.provider, c"TLS-GROUP".as_ptr(), Some(callback), argument) }
+        unsafe {
+            get(
+                self.provider,
+                c"TLS-GROUP".as_ptr(),
+                Some(callback),
+                argument,
+            )
+        }
     }
 
     pub(crate) fn keys(&self, family: Family) -> &KeyFunctions {
@@ -105,8 +115,8 @@ impl Defaults {
             keys.push(keymgmt.ok_or("the provider `default` misses a kind of key")?);
         }
         let keys: Result<[KeyFunctions; Family::COUNT], _> = keys.try_into();
-        let signatures = Family::ALL
-            .map(|family| table(SIGNATURE, family).and_then(SignatureFunctions::of));
+        let signatures =
+            Family::ALL.map(|family| table(SIGNATURE, family).and_then(SignatureFunctions::of));
         let exchanges =
             Family::ALL.map(|family| table(KEYEXCH, family).and_then(ExchangeFunctions::of));
         Ok(Self {

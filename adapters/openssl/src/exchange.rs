@@ -76,9 +76,8 @@ impl Context {
             let inner = Inner(object, self.family);
             if let Some(key) = &self.key {
                 // SAFETY: the default provider's function with a context and a key of its own.
-                let ready = key.with_inner(|_, key| unsafe {
-                    (functions.init)(object, key, ptr::null())
-                });
+                let ready =
+                    key.with_inner(|_, key| unsafe { (functions.init)(object, key, ptr::null()) });
                 (ready? == 1).then_some(())?;
             }
             if let Some(peer) = &self.peer {
@@ -111,11 +110,16 @@ fn agree(own: Share, peer: Share) -> Result<Shared, String> {
                 return Err("a key of another length".into());
             };
             let secret = x25519::Secret::from_bytes(bytes);
-            waiting::run(x25519::Derive { secret, peer }).map_err(ran)?.map_err(said)
+            waiting::run(x25519::Derive { secret, peer })
+                .map_err(ran)?
+                .map_err(said)
         }
         Curve::Nist(curve) => {
             let secret = ecdh::Secret::from_bytes(curve, &secret).map_err(said)?;
-            let derive = ecdh::Derive { secret, peer: public };
+            let derive = ecdh::Derive {
+                secret,
+                peer: public,
+            };
             waiting::run(derive).map_err(ran)?.map_err(said)
         }
     }
@@ -144,7 +148,8 @@ unsafe extern "C" fn newctx<const FAMILY: usize>(_: Object) -> Object {
 unsafe extern "C" fn freectx(object: Object) {
     if !object.is_null() {
         // SAFETY: OpenSSL's contract; it does not use the context again.
-        guarded((), || drop(unsafe { Box::from_raw(object.cast::<Context>()) }));
+        let context = unsafe { Box::from_raw(object.cast::<Context>()) };
+        guarded((), || drop(context));
     }
 }
 
@@ -253,8 +258,7 @@ unsafe extern "C" fn derive(
                 }
             };
             // SAFETY: the caller gives `room` bytes at `secret`, which are enough.
-            unsafe { slice::from_raw_parts_mut(secret, wanted) }
-                .copy_from_slice(shared.as_bytes());
+            unsafe { slice::from_raw_parts_mut(secret, wanted) }.copy_from_slice(shared.as_bytes());
         }
         // SAFETY: the caller gives a place for the length.
         unsafe { *len = wanted };
@@ -279,10 +283,15 @@ fn set(context: &mut Context, params: *const Param) -> c_int {
         return 0;
     };
     // SAFETY: the default provider's function with a context of its own and the caller's list.
-    functions.set_ctx_params.map_or(1, |set| unsafe { set(inner, params) })
+    functions
+        .set_ctx_params
+        .map_or(1, |set| unsafe { set(inner, params) })
 }
 
-unsafe extern "C" fn settable_ctx_params<const FAMILY: usize>(_: Object, _: Object) -> *const Param {
+unsafe extern "C" fn settable_ctx_params<const FAMILY: usize>(
+    _: Object,
+    _: Object,
+) -> *const Param {
     let settable = Defaults::get()
         .exchange(Family::ALL[FAMILY])
         .and_then(|functions| functions.settable_ctx_params);
@@ -300,11 +309,16 @@ unsafe extern "C" fn get_ctx_params(object: Object, params: *mut Param) -> c_int
             return 0;
         };
         // SAFETY: the default provider's function with a context of its own and the caller's list.
-        functions.get_ctx_params.map_or(1, |get| unsafe { get(inner, params) })
+        functions
+            .get_ctx_params
+            .map_or(1, |get| unsafe { get(inner, params) })
     })
 }
 
-unsafe extern "C" fn gettable_ctx_params<const FAMILY: usize>(_: Object, _: Object) -> *const Param {
+unsafe extern "C" fn gettable_ctx_params<const FAMILY: usize>(
+    _: Object,
+    _: Object,
+) -> *const Param {
     let gettable = Defaults::get()
         .exchange(Family::ALL[FAMILY])
         .and_then(|functions| functions.gettable_ctx_params);

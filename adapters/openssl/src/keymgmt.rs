@@ -12,7 +12,9 @@ use std::sync::Arc;
 use widelane_crypto::{ecdh, x25519};
 use zeroize::Zeroizing;
 
-use crate::abi::{self, Dispatch, KEYEXCH, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param, SIGNATURE};
+use crate::abi::{
+    self, Dispatch, KEYEXCH, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param, SIGNATURE,
+};
 use crate::defaults::Defaults;
 use crate::family::Family;
 use crate::keys::{Curve, Inner, Key, Share};
@@ -145,14 +147,18 @@ unsafe extern "C" fn set_params(key: Object, params: *const Param) -> c_int {
         let Some(key) = key else { return 0 };
         // TLS sets the peer's share, and nothing else.
         if list.iter().count() == 1
-            && let Some(public) = list.get(c"encoded-pub-key").and_then(|value| value.octets())
+            && let Some(public) = list
+                .get(c"encoded-pub-key")
+                .and_then(|value| value.octets())
             && let Some(set) = key.set_public(public)
         {
             return set.into();
         }
         let set = key.with_inner(|functions, inner| {
             // SAFETY: the default provider's function with a key of its own and the caller's list.
-            functions.set_params.map(|set| unsafe { set(inner, params) })
+            functions
+                .set_params
+                .map(|set| unsafe { set(inner, params) })
         });
         key.forget_share();
         set.flatten().unwrap_or(0)
@@ -163,7 +169,9 @@ unsafe extern "C" fn settable_params<const FAMILY: usize>(_: Object) -> *const P
     let defaults = Defaults::get();
     let settable = defaults.keys(Family::ALL[FAMILY]).settable_params;
     // SAFETY: the default provider's function with its own context.
-    settable.map_or(ptr::null(), |settable| unsafe { settable(defaults.context()) })
+    settable.map_or(ptr::null(), |settable| unsafe {
+        settable(defaults.context())
+    })
 }
 
 unsafe extern "C" fn validate(key: Object, selection: c_int, check: c_int) -> c_int {
@@ -298,9 +306,7 @@ impl Generation {
             return Some(Key::from_share(Share::of(curve)));
         }
         let peer = self.template.as_ref().and_then(|template| {
-            template.with_share(|share| {
-                share.public.clone().filter(|_| share.curve == curve)
-            })?
+            template.with_share(|share| share.public.clone().filter(|_| share.curve == curve))?
         });
         Some(Key::from_share(generate_share(curve, peer)?))
     }
@@ -316,7 +322,10 @@ impl Generation {
         // SAFETY: the default provider's function with a context of its own; callback and argument
         // are the caller's.
         let made = unsafe { (functions.generate)(self.inner, callback, argument) };
-        Some(Key::from_inner(self.family, Inner::from_raw(self.family, made)?))
+        Some(Key::from_inner(
+            self.family,
+            Inner::from_raw(self.family, made)?,
+        ))
     }
 }
 
@@ -330,7 +339,9 @@ fn generate_share(curve: Curve, peer: Option<Vec<u8>>) -> Option<Share> {
         Curve::X25519 => {
             random(&mut secret)?;
             let key = x25519::Secret::from_bytes(secret.as_slice().try_into().ok()?);
-            let public = x25519::Public { secret: key.clone() };
+            let public = x25519::Public {
+                secret: key.clone(),
+            };
             let derive = peer.as_deref().and_then(|peer| {
                 let peer = peer.try_into().ok()?;
                 Some(x25519::Derive { secret: key, peer })
@@ -347,7 +358,9 @@ fn generate_share(curve: Curve, peer: Option<Vec<u8>>) -> Option<Share> {
                 random(&mut secret)?;
                 ecdh::Secret::from_bytes(nist, &secret).ok()
             })?;
-            let public = ecdh::Public { secret: key.clone() };
+            let public = ecdh::Public {
+                secret: key.clone(),
+            };
             let derive = peer.clone().map(|peer| ecdh::Derive { secret: key, peer });
             let (public, agreed) = waiting::run_pair(public, derive)
                 .map_err(|error| failed(&error))
@@ -361,7 +374,9 @@ fn generate_share(curve: Curve, peer: Option<Vec<u8>>) -> Option<Share> {
         public: Some(public),
         secret: Some(secret),
         // A share that agrees on nothing is refused when the agreement is asked for.
-        agreed: agreed.zip(peer).map(|(agreed, peer)| Arc::new((peer, agreed))),
+        agreed: agreed
+            .zip(peer)
+            .map(|(agreed, peer)| Arc::new((peer, agreed))),
     })
 }
 
@@ -435,7 +450,10 @@ unsafe extern "C" fn gen_set_params(context: Object, params: *const Param) -> c_
     })
 }
 
-unsafe extern "C" fn gen_settable_params<const FAMILY: usize>(_: Object, _: Object) -> *const Param {
+unsafe extern "C" fn gen_settable_params<const FAMILY: usize>(
+    _: Object,
+    _: Object,
+) -> *const Param {
     let defaults = Defaults::get();
     let settable = defaults.keys(Family::ALL[FAMILY]).gen_settable_params;
     // SAFETY: the default provider's function; it looks at no context of a generation.
@@ -460,6 +478,7 @@ unsafe extern "C" fn generate(
 unsafe extern "C" fn gen_cleanup(context: Object) {
     if !context.is_null() {
         // SAFETY: OpenSSL's contract; it does not use the context again.
-        guarded((), || drop(unsafe { Box::from_raw(context.cast::<Generation>()) }));
+        let context = unsafe { Box::from_raw(context.cast::<Generation>()) };
+        guarded((), || drop(context));
     }
 }

@@ -12,7 +12,7 @@ use rustls_pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, Pr
 use widelane_crypto::{Shared, ecdh, ecdsa, ed25519, rsa};
 use zeroize::Zeroizing;
 
-use crate::abi::{DOMAIN_PARAMETERS, KEYPAIR, Object, Param, PRIVATE_KEY, PUBLIC_KEY};
+use crate::abi::{DOMAIN_PARAMETERS, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param};
 use crate::defaults::{Defaults, KeyFunctions};
 use crate::family::Family;
 use crate::log;

@@ -52,7 +52,8 @@ impl<'a> Params<'a> {
     #[cfg(test)]
     fn return_size(self, key: &CStr) -> Option<usize> {
         // SAFETY: a value is an entry of a list that lives as long as it.
-        self.get(key).map(|value| unsafe { (*value.param).return_size })
+        self.get(key)
+            .map(|value| unsafe { (*value.param).return_size })
     }
 
     /// The value of this name.

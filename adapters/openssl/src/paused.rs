@@ -37,10 +37,10 @@ pub(crate) fn current() -> Option<Object> {
 /// Runs jobs inside OpenSSL's job `job`, which is paused meanwhile.
 pub(crate) fn run<J: Jobs>(job: Object, jobs: J) -> Result<J::Outputs, Failure> {
     let Some(worker) = waiting::worker()? else {
-        return Err(Failure::Cancelled);
+        return Err(Failure::NotPaused);
     };
     let queue = queue();
-    let signal = Signal::of(job, &queue).ok_or(Failure::Cancelled)?;
+    let signal = Signal::of(job, &queue).ok_or(Failure::NotPaused)?;
     let mut tickets = jobs.submit(&worker)?;
     let waker = Waker::from(Arc::clone(&signal));
     run_passes(&worker, Idle::No);
@@ -55,7 +55,7 @@ pub(crate) fn run<J: Jobs>(job: Object, jobs: J) -> Result<J::Outputs, Failure> 
         // thread across the pause: all that is kept is counted and may change threads.
         if unsafe { (LibCrypto::get().async_pause_job)() } != 1 {
             queue.leave(&signal);
-            return Err(Failure::Cancelled);
+            return Err(Failure::NotPaused);
         }
         signal.clear();
         if !Arc::ptr_eq(&queue, &self::queue()) {
@@ -68,7 +68,7 @@ pub(crate) fn run<J: Jobs>(job: Object, jobs: J) -> Result<J::Outputs, Failure> 
         }
         if signal.leads.load(SeqCst) {
             let Some(worker) = waiting::worker()? else {
-                return Err(Failure::Cancelled);
+                return Err(Failure::NotPaused);
             };
             queue.lead(&signal, &worker);
         }
@@ -175,7 +175,10 @@ impl Signal {
                 && let Some(callback) = callback
             {
                 (libcrypto.wait_ctx_set_status)(context, STATUS_OK);
-                return Some(make(Event::Callback(callback, argument.expose_provenance())));
+                return Some(make(Event::Callback(
+                    callback,
+                    argument.expose_provenance(),
+                )));
             }
             let (mut descriptor, mut custom): (c_int, *mut c_void) = (-1, ptr::null_mut());
             let key = (&raw const KEY).cast();

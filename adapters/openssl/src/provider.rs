@@ -62,7 +62,10 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
     let options = options?;
     log::set_level(options.log);
     Defaults::start(libcrypto)?;
-    let backend = options.backend.resolve().map_err(|error| error.to_string())?;
+    let backend = options
+        .backend
+        .resolve()
+        .map_err(|error| error.to_string())?;
     waiting::choose(options.backend);
     suspension::attach();
     let offer = Offer::new(&options, backend);
@@ -71,7 +74,11 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
         log::info(&format!(
             "{} in OpenSSL {version}, backend {backend}, suspends handshakes: {}",
             env!("CARGO_PKG_VERSION"),
-            if suspension::is_attached() { "yes" } else { "no" },
+            if suspension::is_attached() {
+                "yes"
+            } else {
+                "no"
+            },
         ));
     }
     Ok(())
@@ -146,9 +153,9 @@ impl Options {
                 .filter(|name| !name.is_empty())
                 .map(|name| {
                     let found = Operation::ALL.iter().find(|(_, known)| *known == name);
-                    found.map(|(operation, _)| *operation).ok_or_else(|| {
-                        format!("operations: `{name}` is none of {}", known())
-                    })
+                    found
+                        .map(|(operation, _)| *operation)
+                        .ok_or_else(|| format!("operations: `{name}` is none of {}", known()))
                 })
                 .collect::<Result<_, _>>()?,
         };
@@ -215,7 +222,13 @@ impl Offer {
                 add(&mut offer.keys, KEYMGMT, family, properties, keys);
             }
             if signs {
-                add(&mut offer.signatures, SIGNATURE, family, PREFERRED, signatures);
+                add(
+                    &mut offer.signatures,
+                    SIGNATURE,
+                    family,
+                    PREFERRED,
+                    signatures,
+                );
             }
             if agrees {
                 add(&mut offer.exchanges, KEYEXCH, family, PREFERRED, exchanges);
@@ -350,12 +363,11 @@ unsafe extern "C" fn get_params(_: Object, list: *mut Param) -> c_int {
 
 unsafe extern "C" fn teardown(_: Object) {}
 
-const VERSION: &CStr = match CStr::from_bytes_with_nul(
-    concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes(),
-) {
-    Ok(version) => version,
-    Err(_) => panic!("a version has no zero"),
-};
+const VERSION: &CStr =
+    match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+        Ok(version) => version,
+        Err(_) => panic!("a version has no zero"),
+    };
 
 static PROVIDER: [Dispatch; 6] = [
     abi::provider_teardown::of(teardown),
@@ -389,8 +401,16 @@ mod tests {
         let options = parse("rsa, x25519", "aws-lc", "info").unwrap();
         assert_eq!(options.operations, [Operation::Rsa, Operation::X25519]);
         assert_eq!(options.backend, Preference::Exactly(Backend::AwsLc));
-        assert!(parse("rsa,dsa", "", "").unwrap_err().contains("`dsa` is none of rsa"));
+        assert!(
+            parse("rsa,dsa", "", "")
+                .unwrap_err()
+                .contains("`dsa` is none of rsa")
+        );
         assert!(parse("", "avx9", "").unwrap_err().starts_with("backend: "));
-        assert!(parse("", "", "loud").unwrap_err().contains("off, warn, info"));
+        assert!(
+            parse("", "", "loud")
+                .unwrap_err()
+                .contains("off, warn, info")
+        );
     }
 }

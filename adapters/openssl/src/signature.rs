@@ -266,36 +266,48 @@ impl Plan {
     }
 
     /// The signature; `None` if lanes do not sign so, or could not.
-    fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
-        let signed = match self.key.signer()? {
+    ///
+    /// # Errors
+    ///
+    /// When the handshake that wants it is being ended.
+    fn sign(&self, message: &[u8]) -> Result<Option<Vec<u8>>, Cancelled> {
+        let Some(signer) = self.key.signer() else {
+            return Ok(None);
+        };
+        let signed = match signer {
             Signer::Rsa(key) => {
-                let scheme = self.settings.rsa_scheme()?;
+                let Some(scheme) = self.settings.rsa_scheme() else {
+                    return Ok(None);
+                };
                 match rsa::SignRequest::new(key, scheme, message) {
-                    Ok(request) => said(waiting::run(request)),
+                    Ok(request) => said(waiting::run(request))?,
                     Err(error) => Err(error.to_string()),
                 }
             }
-            Signer::Ecdsa(key) => said(waiting::run(ecdsa::SignRequest::new(key, message))),
-            Signer::Ed25519(key) => said(waiting::run(ed25519::SignRequest::new(key, message))),
+            Signer::Ecdsa(key) => said(waiting::run(ecdsa::SignRequest::new(key, message)))?,
+            Signer::Ed25519(key) => said(waiting::run(ed25519::SignRequest::new(key, message)))?,
         };
         match signed {
-            Ok(signature) => Some(signature),
+            Ok(signature) => Ok(Some(signature)),
             Err(reason) => {
                 log::once(&format!("OpenSSL signs by itself: {reason}"));
-                None
+                Ok(None)
             }
         }
     }
 }
 
+/// The handshake is being ended: nothing shall be computed for it any more.
+struct Cancelled;
+
 /// One error text for both ways in which a job fails.
 fn said<E: ToString>(
     answer: Result<Result<Vec<u8>, E>, waiting::Failure>,
-) -> Result<Vec<u8>, String> {
+) -> Result<Result<Vec<u8>, String>, Cancelled> {
     match answer {
-        Ok(Ok(signature)) => Ok(signature),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(failure) => Err(failure.to_string()),
+        Ok(answer) => Ok(answer.map_err(|error| error.to_string())),
+        Err(waiting::Failure::Cancelled) => Err(Cancelled),
+        Err(failure) => Ok(Err(failure.to_string())),
     }
 }
 
@@ -333,15 +345,17 @@ impl Context {
     /// begun.
     fn inner(&mut self) -> Option<(&'static SignatureFunctions, Object)> {
         if let State::Planned(plan) = &self.state {
-            let Plan { key, digest, settings } = plan.clone();
+            let Plan {
+                key,
+                digest,
+                settings,
+            } = plan.clone();
             let mut params = settings.as_params();
             let begun = self.begin(Some(key), |functions, object, key| {
                 let digest = digest.as_ref().map_or(ptr::null(), |text| text.as_ptr());
                 // SAFETY: the default provider's function with a context and a key of its own, a
                 // string of C and a whole list.
-                Some(unsafe {
-                    (functions.digest_sign_init)(object, digest, key, params.as_ptr())
-                })
+                Some(unsafe { (functions.digest_sign_init)(object, digest, key, params.as_ptr()) })
             });
             if begun != 1 {
                 self.state = State::New;
@@ -383,7 +397,8 @@ unsafe extern "C" fn newctx<const FAMILY: usize>(_: Object, properties: *const c
 unsafe extern "C" fn freectx(object: Object) {
     if !object.is_null() {
         // SAFETY: OpenSSL's contract; it does not use the context again.
-        guarded((), || drop(unsafe { Box::from_raw(object.cast::<Context>()) }));
+        let context = unsafe { Box::from_raw(object.cast::<Context>()) };
+        guarded((), || drop(context));
     }
 }
 
@@ -422,7 +437,12 @@ unsafe extern "C" fn digest_sign_init(
     // SAFETY: OpenSSL's contract.
     let (context, key, list, name) = unsafe {
         let name = (!digest.is_null()).then(|| CStr::from_ptr(digest));
-        (context(object), Key::from_object(key), Params::new(params), name)
+        (
+            context(object),
+            Key::from_object(key),
+            Params::new(params),
+            name,
+        )
     };
     guarded(0, || {
         let Some(context) = context else { return 0 };
@@ -467,7 +487,15 @@ unsafe extern "C" fn digest_sign(
                 unsafe { *len = wanted };
                 return 1;
             }
-            if let Some(made) = plan.sign(text) {
+            let made = match plan.sign(text) {
+                Ok(made) => made,
+                Err(Cancelled) => {
+                    let said = waiting::Failure::Cancelled.to_string();
+                    LibCrypto::get().raise(INTERNAL_ERROR, &said);
+                    return 0;
+                }
+            };
+            if let Some(made) = made {
                 if room < made.len() {
                     LibCrypto::get().raise(INTERNAL_ERROR, "the place for the signature is small");
                     return 0;
@@ -487,8 +515,11 @@ unsafe extern "C" fn digest_sign(
         // SAFETY: the default provider's functions with a context of its own, and what the caller
         // passed. Without a function for one shot, OpenSSL itself makes the same two calls.
         unsafe {
-            match (functions.digest_sign, functions.digest_sign_update, functions.digest_sign_final)
-            {
+            match (
+                functions.digest_sign,
+                functions.digest_sign_update,
+                functions.digest_sign_final,
+            ) {
                 (Some(once), ..) => once(inner, signature, len, room, message, message_len),
                 (None, Some(update), Some(finish)) => {
                     if !signature.is_null() && update(inner, message, message_len) != 1 {
@@ -580,12 +611,16 @@ unsafe extern "C" fn set_ctx_params(object: Object, params: *const Param) -> c_i
             return 0;
         };
         // SAFETY: the default provider's function with a context of its own and the caller's list.
-        (functions.set_ctx_params)
-            .map_or(list.iter().next().is_none().into(), |set| unsafe { set(inner, params) })
+        (functions.set_ctx_params).map_or(list.iter().next().is_none().into(), |set| unsafe {
+            set(inner, params)
+        })
     })
 }
 
-unsafe extern "C" fn gettable_ctx_params<const FAMILY: usize>(_: Object, _: Object) -> *const Param {
+unsafe extern "C" fn gettable_ctx_params<const FAMILY: usize>(
+    _: Object,
+    _: Object,
+) -> *const Param {
     let gettable = Defaults::get()
         .signature(Family::ALL[FAMILY])
         .and_then(|functions| functions.gettable_ctx_params);
@@ -595,7 +630,10 @@ unsafe extern "C" fn gettable_ctx_params<const FAMILY: usize>(_: Object, _: Obje
     })
 }
 
-unsafe extern "C" fn settable_ctx_params<const FAMILY: usize>(_: Object, _: Object) -> *const Param {
+unsafe extern "C" fn settable_ctx_params<const FAMILY: usize>(
+    _: Object,
+    _: Object,
+) -> *const Param {
     let settable = Defaults::get()
         .signature(Family::ALL[FAMILY])
         .and_then(|functions| functions.settable_ctx_params);
@@ -656,12 +694,19 @@ mod tests {
         assert_eq!(scheme(pss()), None, "OpenSSL's default salt is the longest");
         let tls = |params: OwnParams| params.text(c"saltlen", "digest");
         assert_eq!(scheme(tls(pss())), Some(rsa::Scheme::PssSha256));
-        assert_eq!(scheme(pss().text(c"saltlen", "32")), Some(rsa::Scheme::PssSha256));
+        assert_eq!(
+            scheme(pss().text(c"saltlen", "32")),
+            Some(rsa::Scheme::PssSha256)
+        );
         assert_eq!(scheme(pss().signed(c"saltlen", 20)), None);
         assert_eq!(scheme(tls(pss()).text(c"mgf1-digest", "SHA1")), None);
         assert_eq!(scheme(tls(pss()).text(c"mgf1-digest", "SHA512")), None);
         assert_eq!(scheme(none().text(c"pad-mode", "x931")), None);
-        assert_eq!(scheme(none().text(c"digest", "SHA512")), None, "fixed by the start");
+        assert_eq!(
+            scheme(none().text(c"digest", "SHA512")),
+            None,
+            "fixed by the start"
+        );
     }
 
     #[test]

@@ -22,8 +22,6 @@ pub(crate) struct Suspension {
     suspend: unsafe extern "C" fn(Object) -> c_int,
     /// Wakes a suspended handshake of this thread.
     wake: unsafe extern "C" fn(Object),
-    /// How many other handshakes of this thread may bring jobs soon.
-    others: unsafe extern "C" fn() -> usize,
     /// Takes the table of the provider, which stays valid.
     attach: unsafe extern "C" fn(*const Passes),
 }
@@ -83,10 +81,6 @@ pub(crate) fn run<J: Jobs>(frame: Frame, jobs: J) -> Result<J::Outputs, Failure>
     let Some(worker) = waiting::worker()? else {
         return Ok(jobs.block(&engine)?);
     };
-    // SAFETY: the function takes nothing and looks at this thread only.
-    if worker.is_quiet(unsafe { (frame.table.others)() }) {
-        return Ok(jobs.block(&engine)?);
-    }
     let mut tickets = jobs.submit(&worker)?;
     drop(worker);
     let waker = frame.waker();

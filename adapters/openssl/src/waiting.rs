@@ -92,6 +92,8 @@ pub(crate) enum Failure {
     Start(StartError),
     /// The handshake that asked is being ended.
     Cancelled,
+    /// OpenSSL's job cannot be paused, or its connection cannot be told of events.
+    NotPaused,
     /// The application went on with a paused job on another thread.
     Moved,
 }
@@ -102,6 +104,7 @@ impl fmt::Display for Failure {
             Self::Job(error) => write!(f, "{error}"),
             Self::Start(error) => write!(f, "{error}"),
             Self::Cancelled => f.write_str("the handshake was ended while it waited"),
+            Self::NotPaused => f.write_str("a job of OpenSSL's cannot be paused"),
             Self::Moved => f.write_str("the application resumed a paused job on another thread"),
         }
     }

@@ -12,9 +12,9 @@ use rustls::{ClientConfig, ClientConnection, ConnectionCommon, IoState, OtherErr
 use rustls_pki_types::ServerName;
 use tokio::task::yield_now;
 use widelane_engine::{Engine, Idle, JobError, SubmitError, Worker};
+use widelane_stacks::{GuardedStack, Stacks};
 
 use crate::jobs::Failure;
-use crate::stacks::{GuardedStack, Stacks};
 use crate::suspend::Suspendable;
 
 /// Runs the handshakes of one thread and suspends each while it waits for a public-key operation, so

@@ -80,7 +80,6 @@ mod provider;
 mod random;
 mod schedule;
 mod signing;
-mod stacks;
 mod stream;
 mod suites;
 mod suspend;

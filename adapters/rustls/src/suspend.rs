@@ -32,8 +32,7 @@ use std::thread;
 
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use widelane_engine::Worker;
-
-use crate::stacks::{GuardedStack, Stacks};
+use widelane_stacks::{GuardedStack, Stacks};
 
 /// A synchronous call that can stop in the middle, on a stack taken from a pool.
 ///

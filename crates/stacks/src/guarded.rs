@@ -1,11 +1,4 @@
-//! The stacks of suspended handshakes: guarded, pooled, and small while they are pooled.
-//!
-//! A stack is address space with a guard area below it; only the pages that a call touches cost
-//! memory. A pool keeps those that are free, so that a handshake step seldom asks the kernel for
-//! one. What a rare deep call (a long certificate chain, a callback of the program) has touched
-//! goes back to the kernel when its stack returns to the pool: neither memory nor the call's data
-//! stays.
-#![allow(unsafe_code)]
+//! A stack with a guard area, and a pool of them.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -20,14 +13,18 @@ use rustix::mm::{
 
 /// The stacks of one thread: those in use are counted, those free are kept for the next call.
 #[derive(Default)]
-pub(crate) struct Stacks {
+pub struct Stacks {
     free: RefCell<Vec<GuardedStack>>,
     live: Cell<usize>,
 }
 
 impl Stacks {
     /// A stack from the pool, or a new one.
-    pub(crate) fn take(&self) -> io::Result<GuardedStack> {
+    ///
+    /// # Errors
+    ///
+    /// When the kernel gives no memory.
+    pub fn take(&self) -> io::Result<GuardedStack> {
         let free = self.free.borrow_mut().pop();
         let stack = match free {
             Some(stack) => stack,
@@ -38,7 +35,7 @@ impl Stacks {
     }
 
     /// Takes a stack back on which nothing runs any more.
-    pub(crate) fn put(&self, mut stack: GuardedStack) {
+    pub fn put(&self, mut stack: GuardedStack) {
         self.live.set(self.live.get() - 1);
         let mut free = self.free.borrow_mut();
         if free.len() < MAX_FREE {
@@ -48,12 +45,12 @@ impl Stacks {
     }
 
     /// How many are in use.
-    pub(crate) fn live(&self) -> usize {
+    pub fn live(&self) -> usize {
         self.live.get()
     }
 
     /// How many are kept for later.
-    pub(crate) fn free(&self) -> usize {
+    pub fn free(&self) -> usize {
         self.free.borrow().len()
     }
 }
@@ -62,7 +59,7 @@ impl Stacks {
 ///
 /// A function that is compiled without stack probes, as C code may be, can step over one guard page
 /// by one large frame. 64 KiB is more than any such frame of AWS-LC.
-pub(crate) struct GuardedStack {
+pub struct GuardedStack {
     /// The lowest address of the mapping.
     limit: StackPointer,
     /// Tells valgrind that this is a stack. Ends before the memory does.

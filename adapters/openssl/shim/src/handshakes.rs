@@ -1,0 +1,339 @@
+//! The handshakes of each thread: on which stack they run, which are suspended, which can go on.
+//!
+//! The unsafe code follows raw pointers to a [`Handshake`] and to the [`Yielder`] on its stack. What
+//! makes that sound:
+//!
+//! 1. Handshakes are of one thread: the table is a thread-local, and the provider calls back on the
+//!    thread that runs the handshake.
+//! 2. A handshake is boxed and leaves the table only in [`drive`] and [`end`], which first bring its
+//!    coroutine to its end. A provider that waits on a handshake's stack therefore finds it in place.
+//! 3. The pointer to the yielder is set when the coroutine starts, and used only by code that runs on
+//!    this coroutine's stack, above the yielder.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use libc::epoll_event;
+use widelane_stacks::{GuardedStack, Stacks};
+
+use crate::originals::{self, Ssl};
+use crate::registrations;
+use crate::table::Passes;
+
+/// What a call of the server gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// What OpenSSL returned.
+    Done(c_int),
+    /// The handshake is suspended: the server shall try again when it is told to.
+    Suspended,
+}
+
+/// A handshake that has begun.
+struct Handshake {
+    ssl: Ssl,
+    fd: c_int,
+    coroutine: Cell<Option<Running>>,
+    yielder: Cell<*const Yielder<bool, ()>>,
+    state: Cell<State>,
+}
+
+type Running = Coroutine<bool, (), c_int, GuardedStack>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// No call is under way.
+    Idle,
+    /// A call runs on the handshake's stack.
+    Running,
+    /// A call waits for a pass.
+    Suspended,
+    /// It can go on.
+    Ready,
+}
+
+/// Whether a call for this connection is one for [`drive`]: it would do a part of a server's first
+/// handshake.
+pub(crate) fn concerns(ssl: Ssl) -> bool {
+    if Passes::get().is_none() || !CURRENT.get().is_null() {
+        return false;
+    }
+    // SAFETY: the server passes a connection to a function that takes one.
+    is_known(ssl) || unsafe { originals::ssl_is_init_finished(ssl) } == 0 && begin(ssl)
+}
+
+/// Runs the handshake on its own stack until OpenSSL returns or it is suspended. The connection is
+/// one that [`concerns`] has accepted.
+pub(crate) fn drive(ssl: Ssl) -> Outcome {
+    let Some(handshake) = find(ssl) else {
+        // SAFETY: the server passes a connection.
+        return Outcome::Done(unsafe { originals::ssl_do_handshake(ssl) });
+    };
+    // SAFETY: rule 2: only this function and `end` remove it.
+    let handshake = unsafe { &*handshake };
+    match handshake.state.get() {
+        State::Suspended => return Outcome::Suspended,
+        State::Ready => READY.with_borrow_mut(|ready| ready.retain(|one| *one != ssl.addr())),
+        State::Idle => {
+            let Ok(stack) = STACKS.with(Stacks::take) else {
+                // SAFETY: the server passes a connection.
+                return Outcome::Done(unsafe { originals::ssl_do_handshake(ssl) });
+            };
+            handshake
+                .coroutine
+                .set(Some(on_stack(stack, handshake, ssl)));
+        }
+        State::Running => return Outcome::Suspended,
+    }
+    loop {
+        match resume(handshake, true) {
+            Some(result) => {
+                if result == 1 {
+                    let errno = errno();
+                    forget(ssl);
+                    set_errno(errno);
+                }
+                return Outcome::Done(result);
+            }
+            None => {
+                // A pass that is full need not wait for a look at the sockets. It may have the
+                // answer for this very handshake.
+                while Passes::get().is_some_and(|passes| passes.run_full() > 0) {}
+                if handshake.state.get() != State::Ready {
+                    set_errno(libc::EAGAIN);
+                    return Outcome::Suspended;
+                }
+                READY.with_borrow_mut(|ready| ready.retain(|one| *one != ssl.addr()));
+            }
+        }
+    }
+}
+
+/// The connection goes away. A suspended call is brought to its end first: it fails, and neither
+/// touches the socket nor calls the server back.
+pub(crate) fn end(ssl: Ssl) {
+    let Some(handshake) = find(ssl) else { return };
+    // SAFETY: rule 2: it is removed only below.
+    let handshake = unsafe { &*handshake };
+    if matches!(handshake.state.get(), State::Suspended | State::Ready) {
+        // SAFETY: the connection is still whole; null callbacks and BIOs that discard everything are
+        // allowed at any time.
+        unsafe {
+            let discard = originals::bio_new(originals::bio_s_null());
+            let nothing = originals::bio_new(originals::bio_s_null());
+            originals::ssl_set_info_callback(ssl, ptr::null_mut());
+            originals::ssl_set_msg_callback(ssl, ptr::null_mut());
+            if !discard.is_null() && !nothing.is_null() {
+                originals::ssl_set_bio(ssl, nothing, discard);
+            }
+        }
+        while resume(handshake, false).is_none() {}
+        // SAFETY: clears this thread's queue: these errors are nobody's.
+        unsafe { originals::err_clear_error() };
+    }
+    if handshake.state.get() != State::Running {
+        READY.with_borrow_mut(|ready| ready.retain(|one| *one != ssl.addr()));
+        forget(ssl);
+    }
+}
+
+/// Whether a call for this connection waits.
+pub(crate) fn is_suspended(ssl: Ssl) -> bool {
+    if SUSPENDED.get() == 0 {
+        return false;
+    }
+    TABLE.with_borrow(|table| {
+        let state = table
+            .get(&ssl.addr())
+            .map(|handshake| handshake.state.get());
+        matches!(state, Some(State::Suspended | State::Ready))
+    })
+}
+
+/// How many handshakes of this thread wait or can go on.
+pub(crate) fn suspended() -> usize {
+    SUSPENDED.get()
+}
+
+/// How many can go on, and the server has not been told.
+pub(crate) fn ready() -> usize {
+    READY.with_borrow(VecDeque::len)
+}
+
+/// Writes an event for each handshake that can go on, with the server's own data.
+pub(crate) fn deliver(epoll: c_int, events: &mut [epoll_event]) -> usize {
+    let mut written = 0;
+    READY.with_borrow_mut(|ready| {
+        // Each is looked at once: those of another event loop stay.
+        for _ in 0..ready.len() {
+            if written == events.len() {
+                break;
+            }
+            let Some(ssl) = ready.pop_front() else { break };
+            let fd = TABLE.with_borrow(|table| table.get(&ssl).map(|handshake| handshake.fd));
+            match fd.and_then(registrations::get) {
+                Some(registration) if registration.epoll == epoll => {
+                    events[written] = epoll_event {
+                        events: libc::EPOLLIN as u32,
+                        u64: registration.data,
+                    };
+                    written += 1;
+                }
+                Some(_) => ready.push_back(ssl),
+                // The server does not watch it any more; its next call goes on.
+                None => {}
+            }
+        }
+    });
+    written
+}
+
+/// Whether this process may run code on stacks of its own: not under a shadow stack (CET), which
+/// this library does not switch.
+pub(crate) fn can_switch_stacks() -> bool {
+    const ARCH_SHSTK_STATUS: c_int = 0x5005;
+    const ARCH_SHSTK_SHSTK: u64 = 1;
+    let mut features = 0_u64;
+    // SAFETY: the call writes one word, or fails on kernels and CPUs without shadow stacks.
+    let status =
+        unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SHSTK_STATUS, &raw mut features) };
+    status != 0 || features & ARCH_SHSTK_SHSTK == 0
+}
+
+/// Takes notice of a server's handshake that can be suspended; false if it cannot.
+fn begin(ssl: Ssl) -> bool {
+    // SAFETY: the server passes a connection to a function that takes one.
+    let (is_server, fd, write) = unsafe {
+        (
+            originals::ssl_is_server(ssl) == 1,
+            originals::ssl_get_rfd(ssl),
+            originals::ssl_get_wfd(ssl),
+        )
+    };
+    // Without a socket of its own (a memory BIO, QUIC) or outside an event loop, a server could not
+    // be told to go on; a blocking socket's server does not expect to be told.
+    if !is_server || fd < 0 || fd != write || registrations::get(fd).is_none() {
+        return false;
+    }
+    // SAFETY: asks for the flags of a descriptor.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    if flags < 0 || flags & libc::O_NONBLOCK == 0 {
+        return false;
+    }
+    let handshake = Box::new(Handshake {
+        ssl,
+        fd,
+        coroutine: Cell::new(None),
+        yielder: Cell::new(ptr::null()),
+        state: Cell::new(State::Idle),
+    });
+    TABLE.with_borrow_mut(|table| table.insert(ssl.addr(), handshake));
+    true
+}
+
+fn is_known(ssl: Ssl) -> bool {
+    TABLE.with_borrow(|table| table.contains_key(&ssl.addr()))
+}
+
+fn find(ssl: Ssl) -> Option<*const Handshake> {
+    TABLE.with_borrow(|table| Some(&raw const **table.get(&ssl.addr())?))
+}
+
+/// Drops a handshake on whose stack nothing runs.
+fn forget(ssl: Ssl) {
+    TABLE.with_borrow_mut(|table| table.remove(&ssl.addr()));
+}
+
+/// The call of OpenSSL's that runs on the handshake's stack.
+fn on_stack(stack: GuardedStack, handshake: *const Handshake, ssl: Ssl) -> Running {
+    Coroutine::with_stack(stack, move |yielder, _| {
+        // SAFETY: rule 2: the handshake stays until this call has returned; the connection is the
+        // server's, which ends it through `end`.
+        unsafe {
+            (*handshake).yielder.set(yielder);
+            originals::ssl_do_handshake(ssl)
+        }
+    })
+}
+
+/// Runs the handshake's call until it returns (`Some`) or is suspended (`None`).
+fn resume(handshake: &Handshake, go_on: bool) -> Option<c_int> {
+    let mut coroutine = handshake.coroutine.take()?;
+    if handshake.state.replace(State::Running) != State::Idle {
+        SUSPENDED.set(SUSPENDED.get() - 1);
+    }
+    let before = CURRENT.replace(handshake);
+    let result = coroutine.resume(go_on);
+    CURRENT.set(before);
+    match result {
+        CoroutineResult::Yield(()) => {
+            handshake.coroutine.set(Some(coroutine));
+            handshake.state.set(State::Suspended);
+            SUSPENDED.set(SUSPENDED.get() + 1);
+            None
+        }
+        CoroutineResult::Return(result) => {
+            let errno = errno();
+            handshake.state.set(State::Idle);
+            STACKS.with(|stacks| stacks.put(coroutine.into_stack()));
+            set_errno(errno);
+            Some(result)
+        }
+    }
+}
+
+/// See [`crate::table::Suspension`]. A handshake is told by the address of its connection.
+pub(crate) unsafe extern "C" fn current() -> *mut c_void {
+    // SAFETY: rule 2: a handshake that is current is in the table.
+    let Some(current) = (unsafe { CURRENT.get().as_ref() }) else {
+        return ptr::null_mut();
+    };
+    current.ssl
+}
+
+/// See [`crate::table::Suspension`].
+pub(crate) unsafe extern "C" fn suspend(ssl: *mut c_void) -> c_int {
+    // SAFETY: the provider calls on the stack whose handshake is current (rules 2 and 3).
+    unsafe {
+        let Some(current) = CURRENT.get().as_ref().filter(|current| current.ssl == ssl) else {
+            return 0;
+        };
+        (*current.yielder.get()).suspend(()).into()
+    }
+}
+
+/// See [`crate::table::Suspension`]. The handshake may have ended: then there is nothing to wake.
+pub(crate) unsafe extern "C" fn wake(ssl: *mut c_void) {
+    TABLE.with_borrow(|table| {
+        if let Some(handshake) = table.get(&ssl.addr())
+            && handshake.state.get() == State::Suspended
+        {
+            handshake.state.set(State::Ready);
+            READY.with_borrow_mut(|ready| ready.push_back(ssl.addr()));
+        }
+    });
+}
+
+fn errno() -> c_int {
+    // SAFETY: this thread's own place.
+    unsafe { *libc::__errno_location() }
+}
+
+pub(crate) fn set_errno(value: c_int) {
+    // SAFETY: this thread's own place.
+    unsafe { *libc::__errno_location() = value };
+}
+
+thread_local! {
+    /// By the address of the connection.
+    static TABLE: RefCell<HashMap<usize, Box<Handshake>>> = RefCell::default();
+    /// Those that can go on, by the address of the connection, the first first.
+    static READY: RefCell<VecDeque<usize>> = const { RefCell::new(VecDeque::new()) };
+    static SUSPENDED: Cell<usize> = const { Cell::new(0) };
+    /// The handshake on whose stack this thread runs.
+    static CURRENT: Cell<*const Handshake> = const { Cell::new(ptr::null()) };
+    static STACKS: Stacks = Stacks::default();
+}

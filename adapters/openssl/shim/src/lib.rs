@@ -1,0 +1,32 @@
+//! The library that suspends TLS handshakes in servers with a synchronous event loop (nginx,
+//! lighttpd): preloaded, it stands between the server and OpenSSL.
+//!
+//! A provider alone cannot give other connections a turn, because it cannot return into the event
+//! loop. This library runs the server's handshake call on a stack of its own. When the provider
+//! waits for a pass, that stack is left, and the server is told to try again, as if the peer's bytes
+//! had not come yet. The decision falls in `epoll_wait`: after each new job the library looks at the
+//! sockets once; when that brings no further job, the passes run, and the connections that can go
+//! on get an event with the server's own data.
+//!
+//! What it is not: it has no cryptography and decides nothing about passes. It meets the provider in
+//! two tables of functions ([`table`]). Without the provider, every call goes straight through.
+//!
+//! Only what is understood is suspended: a server's first handshake, on a socket without a buffer in
+//! between, whose descriptor this process has registered with epoll. Everything else passes
+//! through untouched.
+//!
+//! Where to start: [`calls`] has the functions that stand in for the originals, [`handshakes`] what
+//! is suspended, [`events`] when passes run.
+
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code)]
+mod calls;
+mod events;
+#[allow(unsafe_code)]
+mod handshakes;
+#[allow(unsafe_code)]
+mod originals;
+mod registrations;
+#[allow(unsafe_code)]
+mod table;
