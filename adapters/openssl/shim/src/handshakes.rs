@@ -39,12 +39,26 @@ struct Handshake {
     coroutine: Cell<Option<Running>>,
     yielder: Cell<*const Yielder<bool, ()>>,
     state: Cell<State>,
+    /// Whether the server had registered the socket at the last call.
+    was_registered: Cell<bool>,
+}
+
+impl Handshake {
+    /// Changes the state, and counts the handshakes of which the server was told to try again.
+    fn set_state(&self, state: State) {
+        let before = self.state.replace(state);
+        let count = SUSPENDED.get() + usize::from(state.waits()) - usize::from(before.waits());
+        SUSPENDED.set(count);
+    }
 }
 
 type Running = Coroutine<bool, (), c_int, GuardedStack>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
+    /// Nothing has been done: the server has not registered the socket yet. It was told that
+    /// nothing has come, so that it does.
+    Postponed,
     /// No call is under way.
     Idle,
     /// A call runs on the handshake's stack.
@@ -53,6 +67,13 @@ enum State {
     Suspended,
     /// It can go on.
     Ready,
+}
+
+impl State {
+    /// Whether the server was told to try again.
+    fn waits(self) -> bool {
+        matches!(self, Self::Postponed | Self::Suspended | Self::Ready)
+    }
 }
 
 /// Whether a call for this connection is one for [`drive`]: it would do a part of a server's first
@@ -75,10 +96,19 @@ pub(crate) fn drive(ssl: Ssl) -> Outcome {
     // SAFETY: rule 2: only this function and `end` remove it.
     let handshake = unsafe { &*handshake };
     match handshake.state.get() {
-        State::Suspended => return Outcome::Suspended,
+        State::Suspended | State::Running => return Outcome::Suspended,
         State::Ready => READY.with_borrow_mut(|ready| ready.retain(|one| *one != ssl.addr())),
-        State::Idle => {
-            let Ok(stack) = STACKS.with(Stacks::take) else {
+        state @ (State::Postponed | State::Idle) => {
+            handshake.set_state(State::Idle);
+            let registered = registrations::get(handshake.fd).is_some();
+            if !registered && state == State::Idle && !handshake.was_registered.get() {
+                handshake.set_state(State::Postponed);
+                set_errno(libc::EAGAIN);
+                return Outcome::Suspended;
+            }
+            handshake.was_registered.set(registered);
+            let stack = STACKS.with(Stacks::take);
+            let (true, Ok(stack)) = (registered, stack) else {
                 // SAFETY: the server passes a connection.
                 return Outcome::Done(unsafe { originals::ssl_do_handshake(ssl) });
             };
@@ -86,7 +116,6 @@ pub(crate) fn drive(ssl: Ssl) -> Outcome {
                 .coroutine
                 .set(Some(on_stack(stack, handshake, ssl)));
         }
-        State::Running => return Outcome::Suspended,
     }
     loop {
         match resume(handshake, true) {
@@ -146,10 +175,8 @@ pub(crate) fn is_suspended(ssl: Ssl) -> bool {
         return false;
     }
     TABLE.with_borrow(|table| {
-        let state = table
-            .get(&ssl.addr())
-            .map(|handshake| handshake.state.get());
-        matches!(state, Some(State::Suspended | State::Ready))
+        let handshake = table.get(&ssl.addr());
+        handshake.is_some_and(|handshake| handshake.state.get().waits())
     })
 }
 
@@ -213,9 +240,9 @@ fn begin(ssl: Ssl) -> bool {
             originals::ssl_get_wfd(ssl),
         )
     };
-    // Without a socket of its own (a memory BIO, QUIC) or outside an event loop, a server could not
-    // be told to go on; a blocking socket's server does not expect to be told.
-    if !is_server || fd < 0 || fd != write || registrations::get(fd).is_none() {
+    // Without a socket of its own (a memory BIO, QUIC), a server could not be told to go on. The
+    // server of a blocking socket does not expect to be told.
+    if !is_server || fd < 0 || fd != write {
         return false;
     }
     // SAFETY: asks for the flags of a descriptor.
@@ -229,6 +256,7 @@ fn begin(ssl: Ssl) -> bool {
         coroutine: Cell::new(None),
         yielder: Cell::new(ptr::null()),
         state: Cell::new(State::Idle),
+        was_registered: Cell::new(false),
     });
     TABLE.with_borrow_mut(|table| table.insert(ssl.addr(), handshake));
     true
@@ -244,7 +272,10 @@ fn find(ssl: Ssl) -> Option<*const Handshake> {
 
 /// Drops a handshake on whose stack nothing runs.
 fn forget(ssl: Ssl) {
-    TABLE.with_borrow_mut(|table| table.remove(&ssl.addr()));
+    let handshake = TABLE.with_borrow_mut(|table| table.remove(&ssl.addr()));
+    if let Some(handshake) = handshake {
+        handshake.set_state(State::Idle);
+    }
 }
 
 /// The call of OpenSSL's that runs on the handshake's stack.
@@ -262,22 +293,19 @@ fn on_stack(stack: GuardedStack, handshake: *const Handshake, ssl: Ssl) -> Runni
 /// Runs the handshake's call until it returns (`Some`) or is suspended (`None`).
 fn resume(handshake: &Handshake, go_on: bool) -> Option<c_int> {
     let mut coroutine = handshake.coroutine.take()?;
-    if handshake.state.replace(State::Running) != State::Idle {
-        SUSPENDED.set(SUSPENDED.get() - 1);
-    }
+    handshake.set_state(State::Running);
     let before = CURRENT.replace(handshake);
     let result = coroutine.resume(go_on);
     CURRENT.set(before);
     match result {
         CoroutineResult::Yield(()) => {
             handshake.coroutine.set(Some(coroutine));
-            handshake.state.set(State::Suspended);
-            SUSPENDED.set(SUSPENDED.get() + 1);
+            handshake.set_state(State::Suspended);
             None
         }
         CoroutineResult::Return(result) => {
             let errno = errno();
-            handshake.state.set(State::Idle);
+            handshake.set_state(State::Idle);
             STACKS.with(|stacks| stacks.put(coroutine.into_stack()));
             set_errno(errno);
             Some(result)
@@ -311,7 +339,7 @@ pub(crate) unsafe extern "C" fn wake(ssl: *mut c_void) {
         if let Some(handshake) = table.get(&ssl.addr())
             && handshake.state.get() == State::Suspended
         {
-            handshake.state.set(State::Ready);
+            handshake.set_state(State::Ready);
             READY.with_borrow_mut(|ready| ready.push_back(ssl.addr()));
         }
     });
