@@ -1,6 +1,6 @@
 //! What a run found: one serialisable object, and a table for people.
 
-use crate::offer::{group_name, signature_name, suite_name, version_name};
+use crate::names::{group_name, signature_name, suite_name, version_name};
 use crate::plan::{After, Arrivals, Plan, Spacing};
 use crate::tally::{Tally, Window};
 use hdrhistogram::Histogram;

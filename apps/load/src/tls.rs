@@ -2,7 +2,7 @@
 
 use crate::error::Fault;
 use crate::lanes::Lane;
-use crate::offer;
+use crate::verifier;
 use rustls::client::ClientConnection;
 use rustls::{ClientConfig, IoState, SignatureScheme};
 use rustls_pki_types::ServerName;
@@ -129,7 +129,7 @@ impl Tls {
     }
 
     fn note_signature(&mut self) {
-        self.signature = offer::take_signature().or(self.signature);
+        self.signature = verifier::take_signature().or(self.signature);
     }
 }
 
