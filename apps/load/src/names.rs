@@ -31,7 +31,7 @@ pub struct SignatureAlgorithm(pub(crate) SignatureScheme);
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Suite(pub(crate) SupportedCipherSuite);
 
-/// A name that this client does not know, and those that it does.
+/// An unknown name, with the list of the known ones.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {what} {name:?}; known are {known}")]
 pub struct UnknownName {
@@ -77,7 +77,7 @@ impl Group {
         self,
         preferred: &[&'static dyn SupportedKxGroup],
     ) -> Option<&'static dyn SupportedKxGroup> {
-        // rustls keeps groups for ever: made once, for what only we have.
+        // For the groups that only we have. rustls wants them `'static`, so they are made once.
         static OURS: LazyLock<Vec<&'static dyn SupportedKxGroup>> =
             LazyLock::new(|| widelane_rustls::kx_groups(Engine::global()));
         let find = |groups: &[&'static dyn SupportedKxGroup]| {
@@ -213,7 +213,7 @@ pub(crate) fn signature_name(scheme: SignatureScheme) -> String {
     known.map_or_else(|| format!("{scheme:?}"), |(name, _)| (*name).to_owned())
 }
 
-/// The name IANA registers; rustls marks those of TLS 1.3.
+/// The name in IANA's registry. rustls writes `TLS13_` for suites of TLS 1.3.
 pub(crate) fn suite_name(suite: rustls::CipherSuite) -> String {
     format!("{suite:?}").replacen("TLS13_", "TLS_", 1)
 }
@@ -221,7 +221,7 @@ pub(crate) fn suite_name(suite: rustls::CipherSuite) -> String {
 /// draft-ietf-tls-ecdhe-mlkem; rustls has no name for it.
 const SECP384R1MLKEM1024: NamedGroup = NamedGroup::Unknown(0x11ed);
 
-/// In the order of the usual offer: what a server with several certificates or hashes goes by.
+/// In the order of the usual offer. A server with several certificates or hashes follows it.
 pub(crate) const SIGNATURE_ALGORITHMS: [(&str, SignatureScheme); 13] = [
     (
         "ecdsa_secp256r1_sha256",
@@ -247,7 +247,7 @@ pub(crate) const SIGNATURE_ALGORITHMS: [(&str, SignatureScheme); 13] = [
     ("mldsa87", SignatureScheme::ML_DSA_87),
 ];
 
-/// The other spelling of TLS 1.2's suites that people know.
+/// OpenSSL's names of TLS 1.2's suites.
 static OPENSSL_SUITES: [(&str, SupportedCipherSuite); 6] = [
     (
         "ECDHE-RSA-AES128-GCM-SHA256",

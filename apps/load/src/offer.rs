@@ -1,7 +1,7 @@
-//! What the client offers in its hello and whom it trusts, and from that a rustls configuration.
+//! What the client offers in its ClientHello, and the rustls configuration for it.
 
+use crate::batching::Batching;
 use crate::error::LoadError;
-use crate::lanes::Batching;
 use crate::names::{Group, SIGNATURE_ALGORITHMS, SignatureAlgorithm, Suite, Version};
 use crate::tickets::Tickets;
 use crate::trust::{Identity, Trust};
@@ -19,9 +19,9 @@ use std::sync::Arc;
 pub struct Offer {
     /// The one version offered; `None`: both.
     pub version: Option<Version>,
-    /// Key exchange groups. A share is sent for the first, so a server that wants another
-    /// costs a round trip; nothing is generated in vain for the others. In TLS 1.2 the curve of
-    /// an ECDSA certificate must be among them.
+    /// Key exchange groups. The client sends a key share for the first one only. A server that
+    /// wants another group costs a round trip. In TLS 1.2 the curve of an ECDSA certificate must be
+    /// among them.
     pub groups: Vec<Group>,
     /// Signature algorithms, best first; empty: the default ones.
     pub signature_algorithms: Vec<SignatureAlgorithm>,
@@ -31,10 +31,9 @@ pub struct Offer {
     pub alpn: Vec<String>,
     /// Whom to trust.
     pub trust: Trust,
-    /// What to show to servers that ask for a client's certificate.
+    /// The certificate for servers that ask for one.
     pub identity: Option<Identity>,
-    /// Whether to resume sessions with the tickets that servers hand out. Otherwise every
-    /// handshake is a full one.
+    /// Whether to resume sessions with the server's tickets. If not, every handshake is a full one.
     pub resume: bool,
 }
 
@@ -97,7 +96,8 @@ impl Offer {
         Ok(())
     }
 
-    /// The configuration for one thread; `in_flight` bounds the tickets worth keeping.
+    /// The configuration for one thread that has at most `in_flight` connections; it keeps two
+    /// tickets for each.
     pub(crate) fn client_config(
         &self,
         in_flight: usize,
@@ -124,7 +124,7 @@ impl Offer {
             Some(version) => vec![version.protocol()],
             None => vec![&rustls::version::TLS13, &rustls::version::TLS12],
         };
-        // Where only suites of one version were chosen, offering the other is an error to rustls.
+        // With suites of one version only, rustls refuses a configuration that offers the other.
         let versions: Vec<_> = versions
             .into_iter()
             .filter(|v| {
@@ -156,8 +156,8 @@ impl Offer {
         Ok(Arc::new(config))
     }
 
-    /// Those chosen; else all that can be checked, in the order in which browsers list them.
-    /// (rustls's own begins with the longest hash, which costs both sides more.)
+    /// The chosen ones, else all that can be checked, in the order in which browsers list them.
+    /// rustls's own order begins with the longest hash, which costs both sides more.
     fn signature_schemes(&self, provider: &CryptoProvider) -> Vec<SignatureScheme> {
         if !self.signature_algorithms.is_empty() {
             let chosen = self.signature_algorithms.iter();
@@ -190,7 +190,7 @@ impl Offer {
     }
 }
 
-/// Two tickets are what most servers hand out for a connection.
+/// Most servers send two tickets on each connection.
 const TICKETS_EACH: usize = 2;
 
 #[cfg(test)]

@@ -7,15 +7,15 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::path::{Path, PathBuf};
 
-/// Whose certificates are accepted.
+/// Which servers' certificates are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Issuers in the system's bundle (`SSL_CERT_FILE`, or the distribution's).
+    /// Those of issuers in the system's bundle (`SSL_CERT_FILE`, or the distribution's).
     System,
-    /// Issuers in this PEM file. A self-signed certificate may be its own issuer.
+    /// Those of issuers in this PEM file. A self-signed certificate may be its own issuer.
     File(PathBuf),
     /// Every certificate: the client checks neither the chain, nor the name, nor the server's
-    /// signature over the handshake. The cheapest client, without any security.
+    /// signature over the handshake. It costs the client least and gives no security.
     Unchecked,
 }
 
@@ -56,7 +56,7 @@ impl Identity {
                     &self.key,
                     format!("it does not belong to {}", self.certificate.display()),
                 ),
-                // rustls calls a reason that is not its own unexpected.
+                // rustls puts "unexpected error" before a reason that is not its own.
                 TlsError::General(reason) => wrong(&self.key, reason),
                 error => wrong(&self.key, error.to_string()),
             })
@@ -95,7 +95,8 @@ fn trusted_in(path: &Path) -> Result<Trusted, LoadError> {
         path: path.to_owned(),
         reason,
     };
-    // Read apart from parsing, so that a missing file and a malformed one sound different.
+    // Reading and parsing are two steps, so that a missing file and a malformed one give different
+    // errors.
     let pem = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(&pem)
         .collect::<Result<_, _>>()

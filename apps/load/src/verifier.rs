@@ -8,7 +8,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// Accepts every certificate and every signature without a look.
+/// Accepts every certificate and every signature without a check.
 #[derive(Debug)]
 pub(crate) struct AcceptAll {
     pub(crate) schemes: Vec<SignatureScheme>,
@@ -51,12 +51,12 @@ impl ServerCertVerifier for AcceptAll {
     }
 }
 
-/// Checks for real, and offers only the chosen signature algorithms.
+/// Checks certificates and signatures, and offers only the chosen signature algorithms.
 #[derive(Debug)]
 pub(crate) struct Restricted {
     pub(crate) inner: Arc<WebPkiServerVerifier>,
     pub(crate) schemes: Vec<SignatureScheme>,
-    /// Certificates trusted by name of the operator.
+    /// The certificates of the operator's file.
     pub(crate) pinned: Vec<CertificateDer<'static>>,
 }
 
@@ -87,9 +87,9 @@ impl ServerCertVerifier for Restricted {
             now,
         );
         match checked {
-            // What `openssl req -x509` makes is its own CA, and webpki lets no CA be a server
-            // (after it has looked at the dates). An operator who names that very certificate
-            // as trusted means it.
+            // `openssl req -x509` makes a certificate that is its own CA. webpki checks its dates,
+            // and then refuses a CA as a server. But the operator has named this certificate as
+            // trusted.
             Err(TlsError::InvalidCertificate(CertificateError::Other(_)))
                 if self.pinned.iter().any(|pinned| pinned == end_entity) =>
             {
@@ -126,13 +126,13 @@ impl ServerCertVerifier for Restricted {
     }
 }
 
-/// The algorithm of the signature that a verifier of this thread has been asked about since the
-/// last call, if any.
+/// The algorithm of the last signature that a verifier of this thread has checked since the last
+/// call, if any.
 pub(crate) fn take_signature() -> Option<SignatureScheme> {
     SIGNATURE.take()
 }
 
 thread_local! {
-    // rustls tells this to a verifier only.
+    // rustls tells it only to a verifier.
     static SIGNATURE: Cell<Option<SignatureScheme>> = const { Cell::new(None) };
 }
