@@ -296,7 +296,7 @@ mod tests {
         fs::write(&path, "widelane steer 1\n").unwrap();
         let message = read(&path).unwrap_err().to_string();
         assert!(
-            message.contains("x.state") && message.contains("other versions"),
+            message.contains("x.state") && message.contains("another version"),
             "{message}"
         );
     }

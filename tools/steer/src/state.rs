@@ -62,7 +62,7 @@ pub enum Original {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadState {
     /// It has the format of another version of Widelane.
-    #[error("it has another format, as other versions of widelane write; this one reads {VERSION}")]
+    #[error("it has the format of another version of widelane")]
     Version,
     /// It is cut off, or something in it has the wrong form.
     #[error("{0}")]
