@@ -19,7 +19,7 @@ pub struct Plan {
     pub duration: Duration,
     /// How long to run before measuring, for caches, tickets and clocks.
     pub warmup: Duration,
-    /// Ends the run early when this many connections were started (warm-up included).
+    /// Ends the run when this many connections have started, warm-up included.
     pub limit: Option<u64>,
     /// Threads, each with its own loop and its share of the load.
     pub threads: usize,
@@ -81,11 +81,11 @@ pub enum After {
 /// How our side of a connection ends, once the server has closed its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
-    /// With a reset. The server has read everything and closed, so nothing can be lost, and
-    /// neither side is left with a socket in TIME_WAIT: 5,000 connections a second would keep
-    /// 300,000 of them.
+    /// With a reset. The server has read everything and closed, so nothing is lost, and neither
+    /// side has a socket in TIME_WAIT. 5,000 connections a second would leave 300,000 of them.
     Reset,
-    /// With a FIN, as browsers do. TIME_WAIT then sits with the server, which closed first.
+    /// With a FIN, as browsers do. Then the server has the socket in TIME_WAIT, because it closed
+    /// first.
     Fin,
 }
 
