@@ -1,7 +1,7 @@
 /*
- * Calls everything in the header. Its arguments: pool, inline or migrate; the vector core; and who
- * configures it: explicit (a call), variable (the first widelane_run_wide reads it), or mistake (the
- * variable is wrong).
+ * Calls everything in the header. Its arguments: pool, inline or migrate; the vector core; and how
+ * it is configured: explicit (by a call), variable (the first widelane_run_wide reads it), or
+ * mistake (the variable is wrong).
  */
 
 #define _GNU_SOURCE
