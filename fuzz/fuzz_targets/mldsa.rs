@@ -62,7 +62,7 @@ struct Sound {
 impl Sound {
     fn new(size: Size) -> Self {
         let backend = Preference::Auto.resolve().expect("some backend runs here");
-        let signing = Signing::new(size, backend).expect("the backend runs here");
+        let signing = Signing::new(backend, size).expect("the backend runs here");
         let key = PrivateKey::from_seed(size, &[5; 32]).expect("a seed has 32 bytes");
         Self {
             size,
@@ -71,7 +71,7 @@ impl Sound {
                 .expect("a sound key signs"),
             key,
             signing,
-            verification: Verification::new(size, backend).expect("the backend runs here"),
+            verification: Verification::new(backend, size).expect("the backend runs here"),
         }
     }
 

@@ -8,10 +8,11 @@ use libfuzzer_sys::fuzz_target;
 use widelane_steer::{Original, State};
 
 fuzz_target!(|text: &str| {
-    // Most variations break the first or the last line, and then no other line is read.
-    let framed = format!("widelane steer 1\nboot 1\nowner 1 1\n{text}\nend\n");
+    // Most variations break the frame, and then nothing inside is checked.
+    let owner = r#""boot":"1","owner":{"tid":1,"start":1}"#;
+    let framed = format!(r#"{{"version":2,"state":{{{owner},"records":[{text}]}}}}"#);
     for text in [text, &framed] {
-        let Ok(state) = text.parse::<State>() else {
+        let Ok(state) = State::from_json(text) else {
             continue;
         };
         for record in &state.records {
@@ -19,6 +20,6 @@ fuzz_target!(|text: &str| {
             assert!(record.given.iter().all(|mask| !mask.is_empty()));
             assert!(!matches!(record.original, Original::Only(cpus) if cpus.is_empty()));
         }
-        assert_eq!(state.to_string().parse(), Ok(state));
+        assert_eq!(State::from_json(&state.to_json()), Ok(state));
     }
 });

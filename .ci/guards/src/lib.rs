@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod files;
 pub mod words;
 
 use proc_macro2::{TokenStream, TokenTree};
@@ -29,8 +30,9 @@ use std::process::Command;
 /// Rust tokens are looked at, so a comment or a string that says "unsafe" is nothing.
 pub fn stray_unsafe(root: &Path) -> io::Result<Vec<String>> {
     let mut violations = Vec::new();
-    for path in rust_files(root)? {
-        let name = relative(root, &path);
+    let is_rust = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "rs");
+    for path in files::below(root)?.into_iter().filter(is_rust) {
+        let name = files::relative(root, &path);
         let text = fs::read_to_string(&path)?;
         let tokens: TokenStream = match text.parse() {
             Ok(tokens) => tokens,
@@ -211,29 +213,6 @@ fn packages(metadata: &Value) -> impl Iterator<Item = &Value> {
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or("")
-}
-
-fn rust_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let path = entry.path();
-        let name = entry.file_name();
-        if entry.file_type()?.is_dir() {
-            if name != "target" && name != ".git" {
-                files.extend(rust_files(&path)?);
-            }
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
-fn relative(root: &Path, path: &Path) -> String {
-    let path = path.strip_prefix(root).unwrap_or(path);
-    path.to_string_lossy().into_owned()
 }
 
 fn in_room(file: &str) -> bool {

@@ -6,15 +6,19 @@
 //! Identifiers are not looked at, and neither is a word in quotes of its own, like the user
 //! `nobody`.
 
+use crate::files;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Every use of one of [`REFUSED`] below `root`, with file and line.
 pub fn archaic(root: &Path) -> io::Result<Vec<String>> {
     let mut violations = Vec::new();
-    for path in texts(root)? {
-        let name = crate::relative(root, &path);
+    for path in files::below(root)? {
+        if !is_text(&path)? {
+            continue;
+        }
+        let name = files::relative(root, &path);
         if EXEMPT.iter().any(|exempt| name.starts_with(exempt)) {
             continue;
         }
@@ -89,24 +93,6 @@ fn says(text: &str, word: &str) -> bool {
         let quote = |neighbour: Option<char>| matches!(neighbour, Some('"' | '`' | '\'' | '\\'));
         !(part(before) || part(after) || quote(before) && quote(after))
     })
-}
-
-fn texts(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let path = entry.path();
-        let name = entry.file_name();
-        if entry.file_type()?.is_dir() {
-            if name != "target" && name != ".git" {
-                files.extend(texts(&path)?);
-            }
-        } else if entry.file_type()?.is_file() && is_text(&path)? {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 /// Rust, Markdown, TOML, and what a shell or make reads.

@@ -8,6 +8,8 @@ use std::ptr;
 
 use widelane::{Form, StartError, configure, run_wide};
 
+use crate::environment;
+
 /// What is run. One that is written in Rust may panic.
 type Function = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 
@@ -31,7 +33,11 @@ pub(crate) unsafe extern "C" fn widelane_run_wide(
         argument,
         errno: errno(),
     };
-    match catch_unwind(AssertUnwindSafe(|| run_wide(|| call.run()))) {
+    let run = || {
+        environment::configure_once();
+        run_wide(|| call.run())
+    };
+    match catch_unwind(AssertUnwindSafe(run)) {
         Ok((value, errno)) => {
             if !result.is_null() {
                 // SAFETY: our caller says that a result that is not null may be written to.
@@ -67,11 +73,12 @@ pub(crate) unsafe extern "C" fn widelane_configure(form: *const c_char) -> c_int
     let errno = errno();
     let status = catch_unwind(|| {
         let config = match text.as_deref().map(str::parse::<Form>) {
-            None => None,
-            Some(Ok(form)) => Some(form.into()),
-            Some(Err(error)) => {
-                return fail(WIDELANE_INVALID, &format!("widelane_configure: {error}"));
-            }
+            None => environment::config(),
+            Some(form) => form.map(Into::into).map_err(|error| error.to_string()),
+        };
+        let config = match config {
+            Ok(config) => config,
+            Err(error) => return fail(WIDELANE_INVALID, &format!("widelane_configure: {error}")),
         };
         match configure(config) {
             Ok(()) => WIDELANE_OK,

@@ -58,12 +58,19 @@ fn a_c_program_runs_wide_code() {
                 }
                 _ => format!("{form}:{cpu}"),
             };
-            let mut command = Command::new(&program);
-            command
-                .args([form, &cpu])
-                .env("WIDELANE_RUN_WIDE", placement);
-            command.env("LD_LIBRARY_PATH", prefix.join("lib"));
-            assert_eq!(succeed(&mut command).stdout, b"all well\n");
+            let run = |configured: &str, variable: &str| {
+                let mut command = Command::new(&program);
+                command
+                    .args([form, &cpu, configured])
+                    .env("WIDELANE_RUN_WIDE", variable);
+                command.env("LD_LIBRARY_PATH", prefix.join("lib"));
+                assert_eq!(succeed(&mut command).stdout, b"all well\n");
+            };
+            run("explicit", &placement);
+            run("variable", &placement);
+            if form == "inline" {
+                run("mistake", "everywhere");
+            }
         }
     }
 }

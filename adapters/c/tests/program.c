@@ -1,4 +1,8 @@
-/* Calls everything in the header. Its arguments: pool or inline or migrate, and the vector core. */
+/*
+ * Calls everything in the header. Its arguments: pool, inline or migrate; the vector core; and how
+ * it is configured: explicit (by a call), variable (the first widelane_run_wide reads it), or
+ * mistake (the variable is wrong).
+ */
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -46,7 +50,7 @@ int main(int count, char **arguments) {
     int result = 7, status = 0, pool, wide, vector, elsewhere;
     pid_t child;
 
-    CHECK(count == 3);
+    CHECK(count == 4);
     pool = strcmp(arguments[1], "pool") == 0;
     wide = strcmp(arguments[1], "inline") != 0;
     vector = atoi(arguments[2]);
@@ -58,15 +62,22 @@ int main(int count, char **arguments) {
     CHECK(widelane_configure("pool:1023") == WIDELANE_UNAVAILABLE);
     CHECK(strstr(widelane_last_error(), "CPU 1023"));
 
-    CHECK(widelane_configure(NULL) == WIDELANE_OK);
+    if (strcmp(arguments[3], "explicit") == 0) {
+        CHECK(widelane_configure(NULL) == WIDELANE_OK);
+        CHECK(widelane_configure("inline") == WIDELANE_CONFIGURED);
+    } else if (strcmp(arguments[3], "mistake") == 0) {
+        CHECK(widelane_configure(NULL) == WIDELANE_INVALID);
+        CHECK(strstr(widelane_last_error(), "WIDELANE_RUN_WIDE: "));
+    }
     errno = EDOM;
-    CHECK(widelane_configure("inline") == WIDELANE_CONFIGURED && errno == EDOM);
 
     CHECK(widelane_run_wide(look, &seen, &result) == WIDELANE_OK);
     CHECK(result == 42 && seen.error == EDOM && errno == ENOTTY);
     elsewhere = !pthread_equal(seen.thread, pthread_self());
     CHECK(elsewhere == pool);
     CHECK(!wide || seen.cpu == vector);
+    errno = EDOM;
+    CHECK(widelane_configure("inline") == WIDELANE_CONFIGURED && errno == EDOM);
     CHECK(widelane_run_wide(look, &seen, NULL) == WIDELANE_OK);
     CHECK(widelane_run_wide(nested, &seen, &result) == WIDELANE_OK && result == 42);
 

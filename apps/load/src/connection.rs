@@ -8,12 +8,12 @@
 //! | Answering   | Closing     | the answer is complete and our close_notify was written       |
 //! | any         | (ended)     | the server closed or reset, or something failed               |
 //!
-//! It knows nothing of epoll and schedules: the worker tells it that its socket is ready, or that
-//! a step that was away may go on, and it says what it waits for next.
+//! It does not use epoll or the schedule. The worker calls it when its socket is ready, or when a
+//! suspended step can go on, and it returns what it waits for next.
 
+use crate::batching::StepContext;
 use crate::error::{Fault, Stage};
 use crate::http::Answer;
-use crate::lanes::Lane;
 use crate::plan::{After, Close};
 use crate::tls::Tls;
 use rustix::io::Errno;
@@ -28,41 +28,41 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// What all connections of a thread have in common.
+/// What is the same for all connections of a thread.
 #[derive(Debug)]
-pub(crate) struct Recipe {
+pub(crate) struct ConnectionConfig {
     pub(crate) address: SocketAddr,
     pub(crate) server_name: ServerName<'static>,
-    pub(crate) config: Arc<ClientConfig>,
+    pub(crate) tls: Arc<ClientConfig>,
     pub(crate) after: After,
     pub(crate) close: Close,
     /// The bytes of the request, if `after` is one.
     pub(crate) request: Vec<u8>,
 }
 
-/// A connection that has been started and has not ended.
+/// A connection that has started and not ended.
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: OwnedFd,
     tls: Tls,
     state: State,
-    /// Read from the socket and not taken by TLS yet, while that is away.
+    /// Bytes that were read while a step is suspended, and that TLS has not processed yet.
     unread: Vec<u8>,
-    /// When it was meant to start.
+    /// The intended start.
     pub(crate) intended: Instant,
     /// When the handshake was done.
     pub(crate) done: Option<Instant>,
     /// When the answer was complete.
     pub(crate) answered: Option<Instant>,
-    /// The server did something that it only does once it has accepted our Finished.
+    /// The server did something that it does only after it has accepted our Finished.
     confirmed: bool,
-    /// The server hung up before it can have read our Finished.
+    /// The server closed before it can have read our Finished.
     early: bool,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Includes the TCP connect: the hello is written as soon as the socket takes it.
+    /// Includes the TCP connect: the ClientHello is written as soon as the socket takes it.
     Handshaking {
         connected: bool,
     },
@@ -71,14 +71,14 @@ enum State {
     Held,
 }
 
-/// What became of a look at the socket.
+/// What a connection needs next.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Wait for this.
     Wait(Interest),
     /// Wait until the engine has run its jobs.
     Suspended,
-    /// It is over.
+    /// The connection has ended.
     Ended(Result<(), Fault>),
 }
 
@@ -89,20 +89,20 @@ pub(crate) enum Interest {
     Read,
     /// Something to read, or room to write.
     ReadWrite,
-    /// The server's close. Its tickets come before that, and are read then: to wake up for
-    /// them alone, once a handshake, would cost more than to read them.
+    /// The server's close. Its tickets come before the close and are read with it. To wake up for
+    /// the tickets alone would cost more than to read them.
     Close,
 }
 
 impl Connection {
-    /// Opens a socket, begins to connect and writes the hello if that is already possible, as
-    /// it is on loopback: one trip through epoll less.
+    /// Opens a socket and begins to connect. If the socket is connected at once, as on loopback,
+    /// writes the ClientHello, which saves one call of epoll.
     pub(crate) fn start(
-        recipe: &Recipe,
+        config: &ConnectionConfig,
         intended: Instant,
-        lane: Option<Lane<'_>>,
+        context: Option<StepContext<'_>>,
     ) -> Result<(Self, Step), Fault> {
-        let family = match recipe.address {
+        let family = match config.address {
             SocketAddr::V4(_) => AddressFamily::INET,
             SocketAddr::V6(_) => AddressFamily::INET6,
         };
@@ -113,16 +113,16 @@ impl Connection {
             Some(ipproto::TCP),
         )
         .map_err(|errno| Fault::from_errno(errno, Stage::Connect))?;
-        // A hello with a post-quantum share is longer than a packet; its tail must not wait for
-        // an acknowledgement.
+        // A ClientHello with a post-quantum key share is longer than a packet. Its last part must
+        // not wait for an acknowledgement.
         sockopt::set_tcp_nodelay(&socket, true)
             .map_err(|errno| Fault::from_errno(errno, Stage::Connect))?;
-        let connected = match rustix::net::connect(&socket, &recipe.address) {
+        let connected = match rustix::net::connect(&socket, &config.address) {
             Ok(()) => true,
             Err(Errno::INPROGRESS) => false,
             Err(errno) => return Err(Fault::from_errno(errno, Stage::Connect)),
         };
-        let tls = Tls::start(&recipe.config, &recipe.server_name, lane)?;
+        let tls = Tls::start(&config.tls, &config.server_name, context)?;
         let mut connection = Self {
             socket,
             tls,
@@ -134,7 +134,7 @@ impl Connection {
             confirmed: false,
             early: false,
         };
-        let step = if connection.is_away() {
+        let step = if connection.is_suspended() {
             Step::Suspended
         } else {
             let flushed = connection.flush().map(|_| None);
@@ -143,36 +143,36 @@ impl Connection {
         Ok((connection, step))
     }
 
-    /// Does what can be done now. `closed` tells that the server has closed: behind what it
-    /// sent there is nothing more to come. `scratch` is shared by all connections of a thread.
+    /// Goes on as far as possible. `closed`: the server has closed, so nothing comes after what it
+    /// has sent. All connections of a thread share `scratch`.
     ///
-    /// While a step is away it reads nothing: what has come can wait.
+    /// While a step is suspended it reads nothing.
     pub(crate) fn ready(
         &mut self,
-        recipe: &Recipe,
+        config: &ConnectionConfig,
         closed: bool,
         scratch: &mut Scratch,
-        lane: Option<Lane<'_>>,
+        context: Option<StepContext<'_>>,
     ) -> Step {
         self.early |= closed && matches!(self.state, State::Handshaking { .. });
-        if self.is_away() {
+        if self.is_suspended() {
             return Step::Suspended;
         }
-        let advanced = self.advance(recipe, closed, scratch, lane);
+        let advanced = self.advance(config, closed, scratch, context);
         self.next(advanced)
     }
 
-    /// Goes on with the step that is away.
+    /// Goes on with the suspended step.
     pub(crate) fn resume(
         &mut self,
-        recipe: &Recipe,
+        config: &ConnectionConfig,
         scratch: &mut Scratch,
-        lane: Lane<'_>,
+        context: StepContext<'_>,
     ) -> Step {
-        let Poll::Ready(returned) = self.tls.poll(lane) else {
+        let Poll::Ready(returned) = self.tls.poll(context) else {
             return Step::Suspended;
         };
-        let gone_on = self.go_on(returned, recipe, scratch, lane);
+        let gone_on = self.go_on(returned, config, scratch, context);
         self.next(gone_on)
     }
 
@@ -185,7 +185,7 @@ impl Connection {
         }
     }
 
-    /// Whether only the server's close is missing.
+    /// Whether it waits only for the server's close.
     pub(crate) fn is_closing(&self) -> bool {
         matches!(self.state, State::Closing)
     }
@@ -196,8 +196,8 @@ impl Connection {
     }
 
     /// Whether it waits for the engine.
-    pub(crate) fn is_away(&self) -> bool {
-        self.tls.is_away()
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.tls.is_suspended()
     }
 
     /// What was agreed on, once the handshake is done.
@@ -205,13 +205,12 @@ impl Connection {
         self.tls.get()
     }
 
-    /// What the server has signed its handshake with.
+    /// The algorithm of the server's signature.
     pub(crate) fn signature(&self) -> Option<SignatureScheme> {
         self.tls.signature
     }
 
-    /// Gives the socket back to the system, with a reset if the recipe or the situation says
-    /// so. See [`Close`].
+    /// Closes the socket, with a reset if `close` says so.
     pub(crate) fn finish(self, close: Close) {
         if close == Close::Reset {
             // Fails only for sockets that are already gone.
@@ -223,7 +222,7 @@ impl Connection {
     fn next(&mut self, advanced: Result<Option<Step>, Fault>) -> Step {
         match advanced {
             Ok(Some(step)) => step,
-            Ok(None) if self.tls.here().wants_write() => Step::Wait(Interest::ReadWrite),
+            Ok(None) if self.tls.connection().wants_write() => Step::Wait(Interest::ReadWrite),
             Ok(None) if self.is_closing() => Step::Wait(Interest::Close),
             Ok(None) => Step::Wait(Interest::Read),
             Err(fault) => Step::Ended(Err(fault)),
@@ -232,12 +231,12 @@ impl Connection {
 
     fn advance(
         &mut self,
-        recipe: &Recipe,
+        config: &ConnectionConfig,
         closed: bool,
         scratch: &mut Scratch,
-        lane: Option<Lane<'_>>,
+        context: Option<StepContext<'_>>,
     ) -> Result<Option<Step>, Fault> {
-        // Reads even if it cannot write all: what has come must not wake us again and again.
+        // Reads even if it cannot write everything. Unread bytes would wake us again and again.
         self.flush()?;
         loop {
             let read = match rustix::io::read(&self.socket, &mut *scratch.wire) {
@@ -248,16 +247,16 @@ impl Connection {
                 Err(errno) => return self.socket_failed(errno).map(Some),
             };
             if self
-                .take(&scratch.wire[..read], &mut scratch.plain, lane)?
+                .take(&scratch.wire[..read], &mut scratch.plain, context)?
                 .is_pending()
             {
                 return Ok(Some(Step::Suspended));
             }
-            self.progress(recipe)?;
-            // A short read emptied the socket; if more came since, epoll says so again.
+            self.progress(config)?;
+            // A short read has emptied the socket. If more comes, epoll reports it.
             if read < scratch.wire.len() {
                 return match closed {
-                    // It hung up before it can have read our Finished.
+                    // It closed before it can have read our Finished.
                     true if self.early && !self.confirmed => Err(Fault::Closed),
                     true => self.end_of_stream().map(Some),
                     false => Ok(None),
@@ -266,16 +265,16 @@ impl Connection {
         }
     }
 
-    /// After a step that was away.
+    /// Goes on after a suspended step has returned.
     fn go_on(
         &mut self,
         returned: Result<Option<IoState>, Fault>,
-        recipe: &Recipe,
+        config: &ConnectionConfig,
         scratch: &mut Scratch,
-        lane: Lane<'_>,
+        context: StepContext<'_>,
     ) -> Result<Option<Step>, Fault> {
         let returned = match returned {
-            // The hello.
+            // The ClientHello.
             Ok(None) => return self.flush().map(|_| None),
             Ok(Some(state)) => Ok(state),
             Err(fault) => Err(fault),
@@ -283,39 +282,39 @@ impl Connection {
         self.processed(returned, &mut scratch.plain)?;
         let unread = std::mem::take(&mut self.unread);
         if self
-            .take(&unread, &mut scratch.plain, Some(lane))?
+            .take(&unread, &mut scratch.plain, Some(context))?
             .is_pending()
         {
             return Ok(Some(Step::Suspended));
         }
-        self.progress(recipe)?;
+        self.progress(config)?;
         if self.done.is_some() && self.early && !self.confirmed {
             return Err(Fault::Closed);
         }
-        // What may have come since, epoll says again.
+        // If more has come, epoll reports it again.
         Ok(None)
     }
 
-    /// Hands bytes from the network to rustls, and what it deciphers to the answer. Keeps what is
-    /// left while a step is away.
+    /// Passes bytes from the network to rustls, and decrypted bytes to the answer. Keeps the rest
+    /// if a step is suspended.
     fn take(
         &mut self,
         mut wire: &[u8],
         plain: &mut [u8],
-        lane: Option<Lane<'_>>,
+        context: Option<StepContext<'_>>,
     ) -> Result<Poll<()>, Fault> {
         if self.done.is_some() {
             self.confirmed = true;
         }
         while !wire.is_empty() {
-            let taken = self.tls.here().read_tls(&mut wire).map_err(|_| {
+            let taken = self.tls.connection().read_tls(&mut wire).map_err(|_| {
                 Fault::Tls(rustls::Error::General("the receive buffer is full".into()))
             })?;
             if taken == 0 {
-                // After a close_notify rustls reads no more, and nothing more matters.
+                // After a close_notify rustls reads no more, and we need no more.
                 break;
             }
-            match self.tls.process(lane) {
+            match self.tls.process(context) {
                 Poll::Ready(state) => self.processed(state, plain)?,
                 Poll::Pending => {
                     self.unread.extend_from_slice(wire);
@@ -326,13 +325,13 @@ impl Connection {
         Ok(Poll::Ready(()))
     }
 
-    /// What follows from one step of rustls.
+    /// Does what one step of rustls asks for.
     fn processed(&mut self, state: Result<IoState, Fault>, plain: &mut [u8]) -> Result<(), Fault> {
         let state = match state {
             Ok(state) => state,
             Err(fault) => {
-                // There is an alert to send, if there is a connection at all; whether it arrives
-                // is not our concern.
+                // If there is a connection, there is an alert to send. We do not wait for it to
+                // arrive.
                 if self.tls.get().is_some() {
                     let _ = self.flush();
                 }
@@ -348,7 +347,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The server's close_notify ends its answer even if it leaves the connection open.
+    /// The server's close_notify ends its answer, even if it leaves the connection open.
     fn peer_closed(&mut self) -> Result<(), Fault> {
         match &self.state {
             State::Answering(answer) if self.answered.is_none() => {
@@ -362,8 +361,8 @@ impl Connection {
     }
 
     fn take_plain(&mut self, plain: &mut [u8]) -> Result<(), Fault> {
-        while let Ok(read @ 1..) = self.tls.here().reader().read(plain) {
-            // In other states, what comes was not asked for.
+        while let Ok(read @ 1..) = self.tls.connection().reader().read(plain) {
+            // In other states we expect no data, and ignore it.
             if let State::Answering(answer) = &mut self.state
                 && self.answered.is_none()
                 && answer.feed(&plain[..read])?
@@ -375,33 +374,33 @@ impl Connection {
     }
 
     /// Takes the transitions that the table at the top allows.
-    fn progress(&mut self, recipe: &Recipe) -> Result<(), Fault> {
+    fn progress(&mut self, config: &ConnectionConfig) -> Result<(), Fault> {
         match self.state {
-            State::Handshaking { .. } if !self.tls.here().is_handshaking() => {
-                let tls = self.tls.here();
-                match recipe.after {
+            State::Handshaking { .. } if !self.tls.connection().is_handshaking() => {
+                let tls = self.tls.connection();
+                match config.after {
                     After::Close => tls.send_close_notify(),
                     After::Get(_) => {
-                        // rustls buffers it whole: no limit was set.
-                        let _ = tls.writer().write_all(&recipe.request);
+                        // rustls buffers all of it, because no limit is set.
+                        let _ = tls.writer().write_all(&config.request);
                     }
                     After::Hold => {}
                 }
-                self.state = match recipe.after {
+                self.state = match config.after {
                     After::Close => State::Closing,
                     After::Get(_) => State::Answering(Answer::default()),
                     After::Hold => State::Held,
                 };
                 self.flush()?;
                 self.done = Some(Instant::now());
-                // In a full handshake of TLS 1.2 the server's Finished is the last word.
-                let tls = self.tls.here();
+                // A full handshake of TLS 1.2 ends with the server's Finished.
+                let tls = self.tls.connection();
                 self.confirmed = tls.protocol_version() == Some(ProtocolVersion::TLSv1_2)
                     && tls.handshake_kind() == Some(HandshakeKind::Full);
                 Ok(())
             }
             State::Answering(_) if self.answered.is_some() => {
-                self.tls.here().send_close_notify();
+                self.tls.connection().send_close_notify();
                 self.state = State::Closing;
                 self.flush().map(drop)
             }
@@ -424,7 +423,8 @@ impl Connection {
 
     fn socket_failed(&mut self, errno: Errno) -> Result<Step, Fault> {
         match (&self.state, errno) {
-            // A server that closes without reading our close_notify resets; that is its way.
+            // A server that closes without reading our close_notify sends a reset. That is no
+            // failure.
             (State::Closing, Errno::CONNRESET | Errno::PIPE) if self.confirmed => {
                 Ok(Step::Ended(Ok(())))
             }
@@ -435,10 +435,14 @@ impl Connection {
         }
     }
 
-    /// Writes what rustls has to say; false if the socket does not take it all yet.
+    /// Writes what rustls wants to send. False if the socket does not take all of it yet.
     fn flush(&mut self) -> Result<bool, Fault> {
-        while self.tls.here().wants_write() {
-            match self.tls.here().write_tls(&mut Wire(self.socket.as_fd())) {
+        while self.tls.connection().wants_write() {
+            match self
+                .tls
+                .connection()
+                .write_tls(&mut Wire(self.socket.as_fd()))
+            {
                 Ok(_) => {
                     if let State::Handshaking { connected } = &mut self.state {
                         *connected = true;
@@ -455,7 +459,7 @@ impl Connection {
     fn write_failed(&mut self, error: io::Error) -> Result<bool, Fault> {
         let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
         match self.state {
-            // It may have sent an alert before it hung up: reading will tell.
+            // It may have sent an alert before it closed. The next read finds it.
             State::Handshaking { connected: true } | State::Closing
                 if matches!(errno, Errno::PIPE | Errno::CONNRESET) =>
             {
@@ -472,7 +476,7 @@ impl AsFd for Connection {
     }
 }
 
-/// Buffers that one thread's connections share: each uses them only within one call.
+/// Buffers that all connections of a thread share. A connection uses them only during one call.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     wire: Box<[u8]>,
@@ -488,7 +492,7 @@ impl Scratch {
     }
 }
 
-/// A socket as rustls wants to write to it: a whole flight in one system call.
+/// A socket as a writer for rustls, which writes a whole flight in one system call.
 struct Wire<'a>(BorrowedFd<'a>);
 
 impl Write for Wire<'_> {
@@ -505,5 +509,5 @@ impl Write for Wire<'_> {
     }
 }
 
-/// Room for the longest flight with a usual certificate chain in one read.
+/// Enough for one read of the longest flight with a usual certificate chain.
 const SCRATCH: usize = 32 * 1024;

@@ -11,12 +11,12 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The caller: the target is no address, or its name does not resolve.
+    /// The caller: the target is not an address, or its name does not resolve.
     #[error("cannot use {target:?} as the target: {reason}")]
     Target {
         /// What was given.
         target: String,
-        /// Why it will not do.
+        /// Why it cannot be used.
         reason: String,
     },
     /// The caller: the plan contradicts itself.
@@ -27,7 +27,7 @@ pub enum LoadError {
     CaFile {
         /// The file.
         path: PathBuf,
-        /// Why it will not do.
+        /// Why it cannot be used.
         reason: String,
     },
     /// The operator: a file given as `--certificate` or `--key` cannot be used.
@@ -35,7 +35,7 @@ pub enum LoadError {
     Identity {
         /// The file.
         path: PathBuf,
-        /// Why it will not do.
+        /// Why it cannot be used.
         reason: String,
     },
     /// The machine: no bundle of trusted certificates was found.
@@ -47,7 +47,7 @@ pub enum LoadError {
     /// The server, or the address: no connection was made.
     #[error("cannot connect to {address}: {reason}")]
     Connect {
-        /// Where to.
+        /// The server's address.
         address: SocketAddr,
         /// Why, and what to do.
         reason: String,
@@ -59,7 +59,7 @@ pub enum LoadError {
          --insecure"
     )]
     Certificate {
-        /// Whose.
+        /// The server's address.
         address: SocketAddr,
         /// The name that was expected.
         server_name: String,
@@ -69,7 +69,7 @@ pub enum LoadError {
     /// The server: the first handshake failed.
     #[error("the first handshake with {address} failed: {reason}")]
     Handshake {
-        /// With whom.
+        /// The server's address.
         address: SocketAddr,
         /// Why, and what to do.
         reason: String,
@@ -114,23 +114,23 @@ pub(crate) enum Fault {
     Descriptors,
     /// Reset during the handshake.
     Reset,
-    /// Reset after our Finished with no sign that the server accepted it.
+    /// Reset after our Finished, without a sign that the server has accepted it.
     ResetUnconfirmed,
     /// Closed by the server during the handshake.
     Closed,
-    /// Closed by the server while it was to be held open.
+    /// Closed by the server, though it was to be held open.
     ClosedIdle,
     /// The server sent a fatal alert.
     Alert(AlertDescription),
     /// We refused the server's certificate.
     Certificate(CertificateError),
-    /// The server broke the protocol, or offers nothing we may use.
+    /// The server broke the protocol, or offers nothing that we can use.
     Tls(rustls::Error),
-    /// It took longer than allowed; in which stage.
+    /// It took longer than allowed, in this stage.
     Timeout(Stage),
     /// The answer had this HTTP status.
     Http(u16),
-    /// The answer was no HTTP/1.1.
+    /// The answer was not HTTP/1.1.
     HttpMalformed,
     /// The answer ended early.
     Truncated,
@@ -170,14 +170,14 @@ impl Fault {
         }
     }
 
-    /// Sorts an error of a socket call made in `stage`.
+    /// The fault for an error of a socket call in `stage`.
     pub(crate) fn from_errno(errno: Errno, stage: Stage) -> Self {
         match (errno, stage) {
             (Errno::ADDRNOTAVAIL, _) => Self::Ports,
             (Errno::MFILE | Errno::NFILE, _) => Self::Descriptors,
             (errno, Stage::Connect) => Self::Connect(errno),
             (Errno::CONNRESET | Errno::PIPE, _) => Self::Reset,
-            // Written into a connection that never came about.
+            // From a write on a connection that was never established.
             (Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH, _) => {
                 Self::Connect(errno)
             }
@@ -185,7 +185,7 @@ impl Fault {
         }
     }
 
-    /// Sorts an error of rustls.
+    /// The fault for an error of rustls.
     pub(crate) fn from_tls(error: rustls::Error) -> Self {
         match error {
             rustls::Error::AlertReceived(alert) => Self::Alert(alert),
@@ -194,7 +194,7 @@ impl Fault {
         }
     }
 
-    /// What to tell when already the first connection fails so; `None` if the run may go on.
+    /// The error if the trial connection has this fault. `None`: the run goes on.
     pub(crate) fn into_load_error(
         self,
         address: SocketAddr,
@@ -234,13 +234,13 @@ impl Fault {
                 alert_remedy(alert)
             )),
             Self::Tls(error @ rustls::Error::InvalidMessage(_)) => handshake(format!(
-                "{error}; is that a TLS server, and not plain text or another protocol?"
+                "{error}; is that a TLS server? Other protocols and plain text give this error"
             )),
             Self::Tls(error) => handshake(error.to_string()),
             fault @ (Self::Reset | Self::ResetUnconfirmed | Self::Closed | Self::Socket(_)) => {
                 handshake(format!("{}; the server's log may say why", fault.kind()))
             }
-            // The handshake worked: a run tells more than a refusal to make one.
+            // The handshake worked, so a run gives useful results.
             Self::Timeout(Stage::Answer)
             | Self::Http(_)
             | Self::HttpMalformed
@@ -251,7 +251,7 @@ impl Fault {
 }
 
 fn describe(errno: Errno) -> String {
-    // `io::Error` adds "(os error 111)", which tells people nothing.
+    // Without "(os error 111)", which `io::Error` adds and which does not help people.
     let text = io::Error::from(errno).to_string();
     let end = text.find(" (os error").unwrap_or(text.len());
     text[..end].to_lowercase()
@@ -270,7 +270,8 @@ fn certificate_reason(error: &CertificateError) -> String {
             "it is for other names".into()
         }
         CertificateError::BadSignature => "a signature is wrong".into(),
-        // Nearly always what `openssl req -x509` makes, and webpki's words for it are its own.
+        // Nearly always a certificate that `openssl req -x509` made. webpki's words for it are hard
+        // to understand.
         CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
             "it is a self-signed authority's own certificate".into()
         }
@@ -279,7 +280,7 @@ fn certificate_reason(error: &CertificateError) -> String {
 }
 
 fn alert_name(alert: AlertDescription) -> String {
-    // The names of RFC 8446 are the snake case of rustls's.
+    // The names of RFC 8446 are those of rustls in snake case.
     let mut name = String::new();
     for c in format!("{alert:?}").chars() {
         if c.is_ascii_uppercase() && !name.is_empty() && !name.ends_with(char::is_uppercase) {

@@ -1,8 +1,8 @@
-//! The least of HTTP/1.1: when is the one answer complete, and what status had it?
+//! A minimal HTTP/1.1 client: finds out when the one answer is complete, and its status.
 
 use crate::error::Fault;
 
-/// One answer as it comes in.
+/// One answer, read in pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     head: Vec<u8>,
@@ -19,7 +19,7 @@ struct Body {
 
 /// The bytes of a request for `path`.
 pub(crate) fn request(path: &str, host: &str) -> Vec<u8> {
-    // An IPv6 address in a Host header wears brackets (RFC 9110, 7.2).
+    // An IPv6 address in a Host header is in brackets (RFC 9110, 7.2).
     let host = if host.contains(':') {
         format!("[{host}]")
     } else {
@@ -33,7 +33,7 @@ pub(crate) fn request(path: &str, host: &str) -> Vec<u8> {
 }
 
 impl Answer {
-    /// Takes bytes in; true once the answer is complete.
+    /// Reads more bytes. True once the answer is complete.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<bool, Fault> {
         if let Some(body) = &mut self.body {
             body.received += bytes.len() as u64;
@@ -53,10 +53,10 @@ impl Answer {
         self.body.insert(body).complete()
     }
 
-    /// Judges the answer when the connection has ended.
+    /// Checks the answer when the connection has ended.
     pub(crate) fn end(&self) -> Result<(), Fault> {
         match &self.body {
-            Some(body) if body.length.is_none() => body.judge(),
+            Some(body) if body.length.is_none() => body.check_status(),
             Some(body) if body.complete()? => Ok(()),
             _ => Err(Fault::Truncated),
         }
@@ -81,7 +81,7 @@ impl Body {
                 length = Some(value.trim().parse().map_err(|_| Fault::HttpMalformed)?);
             }
         }
-        // These have no body whatever their head says (RFC 9112, 6.3).
+        // These have no body, even if a header gives a length (RFC 9112, 6.3).
         if status == 204 || status == 304 {
             length = Some(0);
         }
@@ -96,10 +96,10 @@ impl Body {
         if self.length.is_none_or(|length| self.received < length) {
             return Ok(false);
         }
-        self.judge().map(|()| true)
+        self.check_status().map(|()| true)
     }
 
-    fn judge(&self) -> Result<(), Fault> {
+    fn check_status(&self) -> Result<(), Fault> {
         if (200..400).contains(&self.status) {
             Ok(())
         } else {

@@ -1,12 +1,12 @@
-//! A generator of TLS handshakes: how many a second does a server complete, and how long does
-//! each take?
+//! A generator of TLS handshakes: it measures how many a second a server completes, and how long
+//! each takes.
 //!
-//! It is what `widelane load` runs, and a library so that tests and comparisons can run it in
-//! their own process. It is not an HTTP benchmark (one optional GET after the handshake is all
-//! it asks for) and not a conformance tester.
+//! `widelane load` runs it. It is a library so that tests and comparisons can run it in their own
+//! process. It is not an HTTP benchmark (it sends at most one GET after the handshake) and not a
+//! conformance tester.
 //!
-//! Start with [`Plan::new`], change the public fields that matter, hand it to [`run`] and read
-//! the [`Report`]:
+//! Where to start: make a [`Plan`] with [`Plan::new`], change its public fields, pass it to [`run`]
+//! and read the [`Report`]:
 //!
 //! ```no_run
 //! let mut plan = widelane_load::Plan::new("127.0.0.1:8443")?;
@@ -18,41 +18,45 @@
 //!
 //! Two ways to offer load:
 //!
-//! - a *closed loop* keeps a number of connections in flight and starts one when another ended;
-//!   it finds the server's capacity, and its latencies are those of that queue length;
+//! - a *closed loop* keeps a number of connections in flight and starts a new one when one has
+//!   ended. It finds the server's capacity. Its latencies are those of a queue of that length;
 //! - an *open loop* starts connections by the clock, whatever the server does, and measures each
-//!   from the instant it was *meant* to start. A server that stalls for a second is charged that
-//!   second for every connection that should have started in it (no coordinated omission).
+//!   from its *intended* start. If a server stalls for a second, the latency of every connection
+//!   that should have started in that second includes the stall (no coordinated omission).
 //!
-//! How a connection goes, and why: one thread runs one epoll loop over nonblocking sockets; the
-//! client's share of a handshake is kept to key exchange and key schedule, and with several
-//! connections in flight its public-key operations run several a pass. A handshake is
-//! *done* when our last flight was written (or, if the server speaks last, its last one was
-//! read), and it is *counted* once the server has gone on from there, since in TLS 1.3 a server
-//! may still refuse after our Finished. A close_notify travels in the same segment as Finished;
-//! then we wait for the server to close first. Closing first would answer its session tickets
-//! with a reset, which a server takes for a failed handshake, and would leave our ports in
-//! TIME_WAIT. See [`Close`] for what happens after that.
+//! Each thread runs one epoll loop over nonblocking sockets. With several connections in flight,
+//! the client's public-key operations run several in one pass. A handshake is *done* when our last
+//! flight was written, or when the server's last flight was read if the server sends last. It is
+//! *counted* once the server has sent data or closed after that: in TLS 1.3 a server may still
+//! refuse after our Finished. We send a close_notify in the same segment as Finished and wait until
+//! the server closes. If we closed first, our kernel would answer the server's session tickets with
+//! a reset, which a server counts as a failed handshake, and our ports would stay in TIME_WAIT.
+//! [`Close`] says what happens after the server has closed.
 
 #![forbid(unsafe_code)]
 
+mod batching;
 mod connection;
 mod error;
 mod http;
-mod lanes;
+mod names;
 mod offer;
-mod pace;
 mod plan;
 mod report;
 mod run;
+mod schedule;
 mod slots;
 mod tally;
 mod tickets;
 mod tls;
+mod trust;
+mod verifier;
 mod worker;
 
 pub use error::LoadError;
-pub use offer::{Group, Identity, Offer, SignatureAlgorithm, Suite, Trust, UnknownName, Version};
+pub use names::{Group, SignatureAlgorithm, Suite, UnknownName, Version};
+pub use offer::Offer;
 pub use plan::{After, Arrivals, Close, Plan, Spacing};
 pub use report::{Negotiated, Percentiles, Report};
 pub use run::{Snapshot, Watch, run, run_watched};
+pub use trust::{Identity, Trust};

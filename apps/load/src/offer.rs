@@ -1,26 +1,16 @@
-//! What the client offers in its hello and whom it trusts, and from that a rustls configuration.
+//! What the client offers in its ClientHello, and the rustls configuration for it.
 
+use crate::batching::Batching;
 use crate::error::LoadError;
-use crate::lanes::Batching;
+use crate::names::{Group, SIGNATURE_ALGORITHMS, SignatureAlgorithm, Suite, Version};
 use crate::tickets::Tickets;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{Resumption, WantsClientCert, WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::aws_lc_rs::{self, cipher_suite};
-use rustls::crypto::{CryptoProvider, SupportedKxGroup};
-use rustls::server::ParsedCertificate;
-use rustls::{
-    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error as TlsError,
-    NamedGroup, ProtocolVersion, RootCertStore, SignatureScheme, SupportedCipherSuite,
-    SupportedProtocolVersion,
-};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use std::cell::Cell;
-use std::fmt;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
-use std::sync::{Arc, LazyLock};
-use widelane_engine::Engine;
+use crate::trust::{Identity, Trust};
+use crate::verifier::{AcceptAll, Restricted};
+use rustls::client::danger::ServerCertVerifier;
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::{ClientConfig, NamedGroup, SignatureScheme, SupportedProtocolVersion};
+use std::sync::Arc;
 
 /// What the client offers and whom it trusts. The default offers TLS 1.3 and 1.2, the groups
 /// X25519, P-256 and P-384 with a share for the first, and rustls's cipher suites and signature
@@ -29,9 +19,9 @@ use widelane_engine::Engine;
 pub struct Offer {
     /// The one version offered; `None`: both.
     pub version: Option<Version>,
-    /// Key exchange groups. A share is sent for the first, so a server that wants another
-    /// costs a round trip; nothing is generated in vain for the others. In TLS 1.2 the curve of
-    /// an ECDSA certificate must be among them.
+    /// Key exchange groups. The client sends a key share for the first one only. A server that
+    /// wants another group costs a round trip. In TLS 1.2 the curve of an ECDSA certificate must be
+    /// among them.
     pub groups: Vec<Group>,
     /// Signature algorithms, best first; empty: the default ones.
     pub signature_algorithms: Vec<SignatureAlgorithm>,
@@ -41,62 +31,10 @@ pub struct Offer {
     pub alpn: Vec<String>,
     /// Whom to trust.
     pub trust: Trust,
-    /// What to show to servers that ask for a client's certificate.
+    /// The certificate for servers that ask for one.
     pub identity: Option<Identity>,
-    /// Whether to resume sessions with the tickets that servers hand out. Otherwise every
-    /// handshake is a full one.
+    /// Whether to resume sessions with the server's tickets. If not, every handshake is a full one.
     pub resume: bool,
-}
-
-/// Whose certificates are accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trust {
-    /// Issuers in the system's bundle (`SSL_CERT_FILE`, or the distribution's).
-    System,
-    /// Issuers in this PEM file. A self-signed certificate may be its own issuer.
-    File(PathBuf),
-    /// Every certificate: the client checks neither the chain, nor the name, nor the server's
-    /// signature over the handshake. The cheapest client, without any security.
-    Unchecked,
-}
-
-/// A client's certificate and its key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// PEM file of the chain, the client's own certificate first.
-    pub certificate: PathBuf,
-    /// PEM file of the private key.
-    pub key: PathBuf,
-}
-
-/// A protocol version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// RFC 5246.
-    Tls12,
-    /// RFC 8446.
-    Tls13,
-}
-
-/// A key exchange group.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Group(NamedGroup);
-
-/// A signature algorithm of a server's certificate and handshake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SignatureAlgorithm(SignatureScheme);
-
-/// A cipher suite.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Suite(SupportedCipherSuite);
-
-/// A name that this client does not know, and those that it does.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown {what} {name:?}; known are {known}")]
-pub struct UnknownName {
-    what: &'static str,
-    name: String,
-    known: String,
 }
 
 impl Default for Offer {
@@ -158,7 +96,8 @@ impl Offer {
         Ok(())
     }
 
-    /// The configuration for one thread; `in_flight` bounds the tickets worth keeping.
+    /// The configuration for one thread that has at most `in_flight` connections; it keeps two
+    /// tickets for each.
     pub(crate) fn client_config(
         &self,
         in_flight: usize,
@@ -185,7 +124,7 @@ impl Offer {
             Some(version) => vec![version.protocol()],
             None => vec![&rustls::version::TLS13, &rustls::version::TLS12],
         };
-        // Where only suites of one version were chosen, offering the other is an error to rustls.
+        // With suites of one version only, rustls refuses a configuration that offers the other.
         let versions: Vec<_> = versions
             .into_iter()
             .filter(|v| {
@@ -217,8 +156,8 @@ impl Offer {
         Ok(Arc::new(config))
     }
 
-    /// Those chosen; else all that can be checked, in the order in which browsers list them.
-    /// (rustls's own begins with the longest hash, which costs both sides more.)
+    /// The chosen ones, else all that can be checked, in the order in which browsers list them.
+    /// rustls's own order begins with the longest hash, which costs both sides more.
     fn signature_schemes(&self, provider: &CryptoProvider) -> Vec<SignatureScheme> {
         if !self.signature_algorithms.is_empty() {
             let chosen = self.signature_algorithms.iter();
@@ -251,520 +190,14 @@ impl Offer {
     }
 }
 
-impl Identity {
-    /// Completes a configuration in which the client shows this certificate if asked for one.
-    fn shown_by(
-        &self,
-        builder: ConfigBuilder<ClientConfig, WantsClientCert>,
-    ) -> Result<ClientConfig, LoadError> {
-        let wrong = |path: &Path, reason: String| LoadError::Identity {
-            path: path.to_owned(),
-            reason,
-        };
-        let read = |path: &Path| std::fs::read(path).map_err(|e| wrong(path, e.to_string()));
-        let chain: Vec<CertificateDer<'static>> =
-            CertificateDer::pem_slice_iter(&read(&self.certificate)?)
-                .collect::<Result<_, _>>()
-                .map_err(|error| wrong(&self.certificate, format!("it is no PEM: {error}")))?;
-        if chain.is_empty() {
-            let reason = "it holds no certificate (no line `-----BEGIN CERTIFICATE-----`)";
-            return Err(wrong(&self.certificate, reason.into()));
-        }
-        let key = PrivateKeyDer::from_pem_slice(&read(&self.key)?)
-            .map_err(|error| wrong(&self.key, format!("it holds no private key: {error}")))?;
-        builder
-            .with_client_auth_cert(chain, key)
-            .map_err(|error| match error {
-                TlsError::InconsistentKeys(_) => wrong(
-                    &self.key,
-                    format!("it does not belong to {}", self.certificate.display()),
-                ),
-                // rustls calls a reason that is not its own unexpected.
-                TlsError::General(reason) => wrong(&self.key, reason),
-                error => wrong(&self.key, error.to_string()),
-            })
-    }
-}
-
-/// The content of a file of trusted certificates.
-struct Trusted {
-    roots: RootCertStore,
-    certificates: Vec<CertificateDer<'static>>,
-}
-
-impl Trust {
-    fn certificates(&self) -> Result<Trusted, LoadError> {
-        match self {
-            Self::Unchecked => Ok(Trusted {
-                roots: RootCertStore::empty(),
-                certificates: vec![],
-            }),
-            Self::File(path) => trusted_in(path),
-            Self::System => {
-                let path = std::env::var_os("SSL_CERT_FILE")
-                    .map(PathBuf::from)
-                    .into_iter()
-                    .chain(SYSTEM_BUNDLES.iter().map(PathBuf::from))
-                    .find(|path| path.exists())
-                    .ok_or(LoadError::NoSystemRoots)?;
-                trusted_in(&path)
-            }
-        }
-    }
-}
-
-fn trusted_in(path: &Path) -> Result<Trusted, LoadError> {
-    let wrong = |reason: String| LoadError::CaFile {
-        path: path.to_owned(),
-        reason,
-    };
-    // Read apart from parsing, so that a missing file and a malformed one sound different.
-    let pem = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
-    let certificates: Vec<_> = CertificateDer::pem_slice_iter(&pem)
-        .collect::<Result<_, _>>()
-        .map_err(|error| wrong(format!("it is no PEM: {error}")))?;
-    let mut roots = RootCertStore::empty();
-    for certificate in &certificates {
-        roots
-            .add(certificate.clone())
-            .map_err(|error| wrong(format!("a certificate in it cannot be used: {error}")))?;
-    }
-    if roots.is_empty() {
-        return Err(wrong(
-            "it holds no certificate (no line `-----BEGIN CERTIFICATE-----`)".into(),
-        ));
-    }
-    Ok(Trusted {
-        roots,
-        certificates,
-    })
-}
-
-/// Accepts every certificate and every signature without a look.
-#[derive(Debug)]
-struct AcceptAll {
-    schemes: Vec<SignatureScheme>,
-}
-
-impl ServerCertVerifier for AcceptAll {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, TlsError> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        SIGNATURE.set(Some(dss.scheme));
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        SIGNATURE.set(Some(dss.scheme));
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.schemes.clone()
-    }
-}
-
-/// Checks for real, and offers only the chosen signature algorithms.
-#[derive(Debug)]
-struct Restricted {
-    inner: Arc<WebPkiServerVerifier>,
-    schemes: Vec<SignatureScheme>,
-    /// Certificates trusted by name of the operator.
-    pinned: Vec<CertificateDer<'static>>,
-}
-
-impl Restricted {
-    fn offered(&self, dss: &DigitallySignedStruct) -> Result<(), TlsError> {
-        if self.schemes.contains(&dss.scheme) {
-            SIGNATURE.set(Some(dss.scheme));
-            return Ok(());
-        }
-        Err(TlsError::InvalidCertificate(CertificateError::BadSignature))
-    }
-}
-
-impl ServerCertVerifier for Restricted {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, TlsError> {
-        let checked = self.inner.verify_server_cert(
-            end_entity,
-            intermediates,
-            server_name,
-            ocsp_response,
-            now,
-        );
-        match checked {
-            // What `openssl req -x509` makes is its own CA, and webpki lets no CA be a server
-            // (after it has looked at the dates). An operator who names that very certificate
-            // as trusted means it.
-            Err(TlsError::InvalidCertificate(CertificateError::Other(_)))
-                if self.pinned.iter().any(|pinned| pinned == end_entity) =>
-            {
-                let parsed = ParsedCertificate::try_from(end_entity)?;
-                verify_server_name(&parsed, server_name)?;
-                Ok(ServerCertVerified::assertion())
-            }
-            checked => checked,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        self.offered(dss)?;
-        self.inner.verify_tls12_signature(message, cert, dss)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        self.offered(dss)?;
-        self.inner.verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.schemes.clone()
-    }
-}
-
-impl Version {
-    fn protocol(self) -> &'static SupportedProtocolVersion {
-        match self {
-            Self::Tls12 => &rustls::version::TLS12,
-            Self::Tls13 => &rustls::version::TLS13,
-        }
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(version_name(self.protocol().version))
-    }
-}
-
-impl FromStr for Version {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Self, UnknownName> {
-        [Self::Tls12, Self::Tls13]
-            .into_iter()
-            .find(|version| version.to_string() == name)
-            .ok_or_else(|| UnknownName::new("TLS version", name, ["1.2", "1.3"]))
-    }
-}
-
-impl Group {
-    fn every() -> impl Iterator<Item = Self> {
-        let stock = aws_lc_rs::ALL_KX_GROUPS.iter().map(|group| group.name());
-        stock.chain([SECP384R1MLKEM1024]).map(Self)
-    }
-
-    /// Its implementation: one of `preferred` if it is among them.
-    fn of(
-        self,
-        preferred: &[&'static dyn SupportedKxGroup],
-    ) -> Option<&'static dyn SupportedKxGroup> {
-        // rustls keeps groups for ever: made once, for what only we have.
-        static OURS: LazyLock<Vec<&'static dyn SupportedKxGroup>> =
-            LazyLock::new(|| widelane_rustls::kx_groups(Engine::global()));
-        let find = |groups: &[&'static dyn SupportedKxGroup]| {
-            let found = groups.iter().find(|group| group.name() == self.0);
-            found.copied()
-        };
-        find(preferred)
-            .or_else(|| find(aws_lc_rs::ALL_KX_GROUPS))
-            .or_else(|| find(&OURS))
-    }
-}
-
-impl fmt::Display for Group {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&group_name(self.0))
-    }
-}
-
-impl fmt::Debug for Group {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl FromStr for Group {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Self, UnknownName> {
-        let wanted = name.to_ascii_lowercase();
-        let wanted = match wanted.as_str() {
-            "secp256r1" | "prime256v1" | "p-256" => "p256",
-            "secp384r1" | "p-384" => "p384",
-            other => other,
-        };
-        Self::every()
-            .find(|group| group.to_string() == wanted)
-            .ok_or_else(|| UnknownName::new("group", name, Self::every()))
-    }
-}
-
-impl fmt::Display for SignatureAlgorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&signature_name(self.0))
-    }
-}
-
-impl FromStr for SignatureAlgorithm {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Self, UnknownName> {
-        SIGNATURE_ALGORITHMS
-            .iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name))
-            .map(|(_, scheme)| Self(*scheme))
-            .ok_or_else(|| {
-                let known = SIGNATURE_ALGORITHMS.iter().map(|(known, _)| known);
-                UnknownName::new("signature algorithm", name, known)
-            })
-    }
-}
-
-impl Suite {
-    /// Its implementation: one of `preferred` if it is among them.
-    fn of(self, preferred: &[SupportedCipherSuite]) -> SupportedCipherSuite {
-        let found = preferred.iter().find(|suite| **suite == self.0);
-        found.copied().unwrap_or(self.0)
-    }
-}
-
-impl fmt::Display for Suite {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&suite_name(self.0.suite()))
-    }
-}
-
-impl FromStr for Suite {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Self, UnknownName> {
-        let known = || aws_lc_rs::ALL_CIPHER_SUITES.iter().copied().map(Suite);
-        let wanted = OPENSSL_SUITES
-            .iter()
-            .find(|(openssl, _)| openssl.eq_ignore_ascii_case(name))
-            .map_or_else(
-                || name.to_ascii_uppercase(),
-                |(_, suite)| suite_name(suite.suite()),
-            );
-        known()
-            .find(|suite| suite.to_string() == wanted)
-            .ok_or_else(|| UnknownName::new("cipher suite", name, known()))
-    }
-}
-
-impl UnknownName {
-    fn new<N: fmt::Display>(
-        what: &'static str,
-        name: &str,
-        known: impl IntoIterator<Item = N>,
-    ) -> Self {
-        let known: Vec<String> = known.into_iter().map(|name| name.to_string()).collect();
-        Self {
-            what,
-            name: name.to_owned(),
-            known: known.join(", "),
-        }
-    }
-}
-
-/// `1.2` or `1.3`.
-pub(crate) fn version_name(version: ProtocolVersion) -> &'static str {
-    match version {
-        ProtocolVersion::TLSv1_2 => "1.2",
-        ProtocolVersion::TLSv1_3 => "1.3",
-        _ => "unknown",
-    }
-}
-
-/// The spelling of `--group`.
-pub(crate) fn group_name(group: NamedGroup) -> String {
-    match group {
-        NamedGroup::secp256r1 => "p256".into(),
-        NamedGroup::secp384r1 => "p384".into(),
-        SECP384R1MLKEM1024 => "secp384r1mlkem1024".into(),
-        other => format!("{other:?}").to_ascii_lowercase(),
-    }
-}
-
-/// The spelling of `--sigalg`.
-pub(crate) fn signature_name(scheme: SignatureScheme) -> String {
-    let known = SIGNATURE_ALGORITHMS
-        .iter()
-        .find(|(_, known)| *known == scheme);
-    known.map_or_else(|| format!("{scheme:?}"), |(name, _)| (*name).to_owned())
-}
-
-/// The algorithm of the signature that a verifier of this thread has been asked about since the
-/// last call, if any.
-pub(crate) fn take_signature() -> Option<SignatureScheme> {
-    SIGNATURE.take()
-}
-
-thread_local! {
-    // rustls tells this to a verifier only.
-    static SIGNATURE: Cell<Option<SignatureScheme>> = const { Cell::new(None) };
-}
-
-/// The name IANA registers; rustls marks those of TLS 1.3.
-pub(crate) fn suite_name(suite: rustls::CipherSuite) -> String {
-    format!("{suite:?}").replacen("TLS13_", "TLS_", 1)
-}
-
-/// draft-ietf-tls-ecdhe-mlkem; rustls has no name for it.
-const SECP384R1MLKEM1024: NamedGroup = NamedGroup::Unknown(0x11ed);
-
-/// Two tickets are what most servers hand out for a connection.
+/// Most servers send two tickets on each connection.
 const TICKETS_EACH: usize = 2;
-
-/// Where distributions keep their bundle: Debian and Arch, Fedora and RHEL, SUSE, Alpine.
-const SYSTEM_BUNDLES: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
-
-/// In the order of the usual offer: what a server with several certificates or hashes goes by.
-const SIGNATURE_ALGORITHMS: [(&str, SignatureScheme); 13] = [
-    (
-        "ecdsa_secp256r1_sha256",
-        SignatureScheme::ECDSA_NISTP256_SHA256,
-    ),
-    ("ed25519", SignatureScheme::ED25519),
-    ("rsa_pss_rsae_sha256", SignatureScheme::RSA_PSS_SHA256),
-    ("rsa_pkcs1_sha256", SignatureScheme::RSA_PKCS1_SHA256),
-    (
-        "ecdsa_secp384r1_sha384",
-        SignatureScheme::ECDSA_NISTP384_SHA384,
-    ),
-    ("rsa_pss_rsae_sha384", SignatureScheme::RSA_PSS_SHA384),
-    ("rsa_pkcs1_sha384", SignatureScheme::RSA_PKCS1_SHA384),
-    (
-        "ecdsa_secp521r1_sha512",
-        SignatureScheme::ECDSA_NISTP521_SHA512,
-    ),
-    ("rsa_pss_rsae_sha512", SignatureScheme::RSA_PSS_SHA512),
-    ("rsa_pkcs1_sha512", SignatureScheme::RSA_PKCS1_SHA512),
-    ("mldsa44", SignatureScheme::ML_DSA_44),
-    ("mldsa65", SignatureScheme::ML_DSA_65),
-    ("mldsa87", SignatureScheme::ML_DSA_87),
-];
-
-/// The other spelling of TLS 1.2's suites that people know.
-static OPENSSL_SUITES: [(&str, SupportedCipherSuite); 6] = [
-    (
-        "ECDHE-RSA-AES128-GCM-SHA256",
-        cipher_suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
-    ),
-    (
-        "ECDHE-RSA-AES256-GCM-SHA384",
-        cipher_suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
-    ),
-    (
-        "ECDHE-RSA-CHACHA20-POLY1305",
-        cipher_suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
-    ),
-    (
-        "ECDHE-ECDSA-AES128-GCM-SHA256",
-        cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
-    ),
-    (
-        "ECDHE-ECDSA-AES256-GCM-SHA384",
-        cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
-    ),
-    (
-        "ECDHE-ECDSA-CHACHA20-POLY1305",
-        cipher_suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
-    ),
-];
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_read_as_they_are_written() {
-        for group in Group::every() {
-            assert_eq!(group.to_string().parse(), Ok(group));
-            assert!(group.of(&[]).is_some(), "{group}");
-        }
-        for suite in aws_lc_rs::ALL_CIPHER_SUITES.iter().copied().map(Suite) {
-            assert_eq!(suite.to_string().parse(), Ok(suite));
-        }
-        for (name, scheme) in SIGNATURE_ALGORITHMS {
-            assert_eq!(name.parse(), Ok(SignatureAlgorithm(scheme)));
-            assert_eq!(SignatureAlgorithm(scheme).to_string(), name);
-        }
-        assert_eq!(
-            "P-256".parse::<Group>().expect("a spelling").to_string(),
-            "p256"
-        );
-        assert_eq!(
-            "ecdhe-rsa-aes128-gcm-sha256"
-                .parse::<Suite>()
-                .expect("a spelling")
-                .to_string(),
-            "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
-        );
-    }
-
-    #[test]
-    fn unknown_names_list_the_known_ones() {
-        let error = "x448"
-            .parse::<Group>()
-            .expect_err("not offered")
-            .to_string();
-        assert!(
-            error.contains("x448") && error.contains("x25519mlkem768"),
-            "{error}"
-        );
-        assert!(
-            "1.1"
-                .parse::<Version>()
-                .expect_err("old")
-                .to_string()
-                .contains("1.2, 1.3")
-        );
-        assert!("md5".parse::<SignatureAlgorithm>().is_err());
-        assert!("RC4-MD5".parse::<Suite>().is_err());
-    }
+    use crate::names::suite_name;
+    use rustls::SupportedCipherSuite;
 
     #[test]
     fn offers_that_cannot_work_are_refused() {

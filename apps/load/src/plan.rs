@@ -1,4 +1,4 @@
-//! What to do: the target, how load arrives, for how long.
+//! What a run does: the target, how connections arrive, for how long.
 
 use crate::error::LoadError;
 use crate::offer::Offer;
@@ -11,24 +11,24 @@ use std::time::Duration;
 pub struct Plan {
     /// Where to connect.
     pub address: SocketAddr,
-    /// The name asked for (SNI) and, where certificates are checked, expected in them.
+    /// The name in SNI. If certificates are checked, it must be in the server's certificate.
     pub server_name: String,
     /// How connections arrive.
     pub arrivals: Arrivals,
     /// How long to measure, after `warmup`.
     pub duration: Duration,
-    /// How long to run before measuring: caches, tickets and clocks settle.
+    /// How long to run before measuring, for caches, tickets and clocks.
     pub warmup: Duration,
-    /// Ends the run early when this many connections were started (warm-up included).
+    /// Ends the run when this many connections have started, warm-up included.
     pub limit: Option<u64>,
     /// Threads, each with its own loop and its share of the load.
     pub threads: usize,
-    /// CPUs to pin the threads to, in turn; empty: wherever the system puts them.
+    /// CPUs to pin the threads to, in turn. Empty: the threads are not pinned.
     pub cpus: Vec<usize>,
     /// Most time one connection may take, from its start to the end of its handshake (and
     /// answer).
     pub timeout: Duration,
-    /// What the client offers in its hello, and whom it trusts.
+    /// What the client offers in its ClientHello, and whom it trusts.
     pub offer: Offer,
     /// What follows a handshake.
     pub after: After,
@@ -37,10 +37,10 @@ pub struct Plan {
     /// Whether one connection is tried first, so that a wrong address or an untrusted
     /// certificate is an immediate error and not ten seconds of failures.
     pub preflight: bool,
-    /// Whether the generator runs its own public-key operations several a pass. It does so only
-    /// with more than one connection in flight a thread.
+    /// Whether the generator batches its own public-key operations. It does so only with more
+    /// connections in flight than threads.
     pub batching: bool,
-    /// Most connections in flight at once in an open loop; starts wait (and are late) beyond.
+    /// Most connections in flight at once in an open loop. Further starts wait and are late.
     pub max_in_flight: usize,
 }
 
@@ -63,7 +63,7 @@ pub enum Arrivals {
 pub enum Spacing {
     /// All equal.
     Even,
-    /// Exponentially distributed: independent arrivals, as from a large public.
+    /// Exponentially distributed: independent arrivals, as from many users.
     Poisson,
 }
 
@@ -81,11 +81,11 @@ pub enum After {
 /// How our side of a connection ends, once the server has closed its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
-    /// With a reset. The server has read everything and closed, so nothing can be lost, and
-    /// neither side is left with a socket in TIME_WAIT: 5,000 connections a second would keep
-    /// 300,000 of them.
+    /// With a reset. The server has read everything and closed, so nothing is lost, and neither
+    /// side has a socket in TIME_WAIT. 5,000 connections a second would leave 300,000 of them.
     Reset,
-    /// With a FIN, as browsers do. TIME_WAIT then sits with the server, which closed first.
+    /// With a FIN, as browsers do. Then the server has the socket in TIME_WAIT, because it closed
+    /// first.
     Fin,
 }
 
@@ -128,24 +128,24 @@ impl Plan {
         })
     }
 
-    /// Looks for contradictions before anything is started.
+    /// Finds contradictions before anything is started.
     pub(crate) fn check(&self) -> Result<(), LoadError> {
         let wrong = |text: String| Err(LoadError::Plan(text));
         if self.threads == 0 {
-            return wrong("--threads 0 would do nothing; give at least 1".into());
+            return wrong("--threads 0 does nothing; give at least 1".into());
         }
         if self.duration.is_zero() {
-            return wrong("--duration 0 would measure nothing; give at least 0.1".into());
+            return wrong("--duration 0 measures nothing; give at least 0.1".into());
         }
         if self.timeout.is_zero() {
-            return wrong("--timeout 0 would fail every connection; give at least 0.1".into());
+            return wrong("with --timeout 0 every connection fails; give at least 0.1".into());
         }
         if self.limit == Some(0) {
-            return wrong("--count 0 would do nothing; give at least 1".into());
+            return wrong("--count 0 does nothing; give at least 1".into());
         }
         match self.arrivals {
             Arrivals::Concurrency(0) => {
-                return wrong("--concurrency 0 would do nothing; give at least 1".into());
+                return wrong("--concurrency 0 does nothing; give at least 1".into());
             }
             Arrivals::Concurrency(n) if n < self.threads => {
                 return wrong(format!(
@@ -158,32 +158,32 @@ impl Plan {
                 if !(per_second.is_finite() && per_second >= LOWEST_RATE) =>
             {
                 return wrong(format!(
-                    "--rate {per_second} is no number of starts a second; \
-                     give {LOWEST_RATE} at least"
+                    "--rate {per_second} is not a possible number of starts a second; \
+                     give at least {LOWEST_RATE}"
                 ));
             }
             _ => {}
         }
         if self.max_in_flight < self.threads {
-            return wrong("the limit of connections in flight is below one a thread".into());
+            return wrong(
+                "the limit of connections in flight is lower than the number of threads".into(),
+            );
         }
         if let After::Get(path) = &self.after {
             if !path.starts_with('/') || path.bytes().any(|b| b <= b' ' || b == 0x7f) {
                 return wrong(format!(
-                    "--get {path:?} is no path: it must begin with / and hold no blanks"
+                    "--get {path:?} is not a path: it must begin with / and contain no spaces"
                 ));
             }
             if self.offer.alpn.iter().any(|name| name != "http/1.1") {
-                return wrong(
-                    "--get speaks HTTP/1.1 only; leave --alpn away or use --alpn http/1.1".into(),
-                );
+                return wrong("--get uses HTTP/1.1; remove --alpn or use --alpn http/1.1".into());
             }
         }
         self.server_name()?;
         self.offer.check()
     }
 
-    /// The server's name as rustls wants it.
+    /// The server's name for rustls.
     pub(crate) fn server_name(&self) -> Result<ServerName<'static>, LoadError> {
         ServerName::try_from(self.server_name.clone()).map_err(|_| {
             LoadError::Plan(format!(
@@ -218,7 +218,8 @@ const DEFAULT_WARMUP: Duration = Duration::from_secs(1);
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 const DEFAULT_MAX_IN_FLIGHT: usize = 10_000;
 
-/// A start in eleven days: times between starts stay far below what a clock can count.
+/// One start in eleven days. With lower rates, the time between starts could exceed what a clock
+/// can count.
 const LOWEST_RATE: f64 = 1e-6;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! What a run found: one serialisable object, and a table for people.
+//! The result of a run: one serialisable object, and a table for people.
 
-use crate::offer::{group_name, signature_name, suite_name, version_name};
+use crate::names::{group_name, signature_name, suite_name, version_name};
 use crate::plan::{After, Arrivals, Plan, Spacing};
 use crate::tally::{Tally, Window};
 use hdrhistogram::Histogram;
@@ -8,17 +8,17 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a run found. Everything is of the measured time, without the warm-up.
+/// The result of a run. Everything is for the measured time, without the warm-up.
 ///
-/// Latencies, counts and errors are of the connections that were meant to start in that time,
-/// however long they took; rates are of the handshakes that were done in it. What could not be
-/// measured is `None`, with the reason in `notes`.
+/// Latencies, counts and errors are those of the connections whose intended start is in that time,
+/// no matter when they ended. Rates count the handshakes that were done in that time. What could
+/// not be measured is `None`, with the reason in `notes`.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// Where the connections went.
+    /// The server's address.
     pub address: String,
-    /// The name they asked for.
+    /// The name in SNI.
     pub server_name: String,
     /// `closed` or `open`.
     pub mode: &'static str,
@@ -30,7 +30,7 @@ pub struct Report {
     pub spacing: Option<&'static str>,
     /// Threads of the generator.
     pub threads: usize,
-    /// Whether the generator's own public-key operations ran several a pass.
+    /// Whether the generator's own public-key operations were batched.
     pub batching: bool,
     /// Measured time in seconds.
     pub duration_s: f64,
@@ -41,7 +41,7 @@ pub struct Report {
     pub handshakes_per_s: Option<f64>,
     /// Connections started.
     pub attempted: u64,
-    /// Of these, those that did what they should.
+    /// Of these, those that succeeded.
     pub completed: u64,
     /// Of these, those that failed.
     pub errors: u64,
@@ -50,8 +50,8 @@ pub struct Report {
     /// The failures by kind.
     pub errors_by_kind: BTreeMap<String, u64>,
 
-    /// Latency of a handshake in microseconds: from the start (in an open loop: from when it
-    /// was meant to start) to the last flight. Median.
+    /// Latency of a handshake in microseconds: from the start (in an open loop: from the intended
+    /// start) to the last flight. Median.
     pub p50_us: Option<f64>,
     /// 90th percentile.
     pub p90_us: Option<f64>,
@@ -63,14 +63,14 @@ pub struct Report {
     pub max_us: Option<f64>,
     /// Mean.
     pub mean_us: Option<f64>,
-    /// Likewise to the end of the answer, where one was asked for.
+    /// The same until the end of the answer, if there was a request.
     pub answer: Option<Percentiles>,
 
     /// Completed handshakes that resumed a session.
     pub resumed: u64,
     /// Their share of the completed ones.
     pub resumed_share: Option<f64>,
-    /// Completed handshakes that took another round trip since the server wanted another group.
+    /// Completed handshakes with another round trip, because the server wanted another group.
     pub hello_retries: u64,
     /// What most completed handshakes agreed on: the protocol version, `1.2` or `1.3`.
     pub version: Option<&'static str>,
@@ -89,15 +89,15 @@ pub struct Report {
     pub cpu_s: f64,
     /// The same for each handshake, in microseconds.
     pub cpu_us_per_handshake: Option<f64>,
-    /// The share of its CPU that the busiest thread used. Near 1 the generator, not the
-    /// server, is the limit.
+    /// The share of its CPU that the busiest thread used. Near 1, the generator is the limit, not
+    /// the server.
     pub busiest_thread: Option<f64>,
-    /// The largest share of the time that a thread was ready to run and had no CPU. Well above
-    /// 0 other programs disturbed the measurement.
+    /// The largest share of the time in which a thread was ready to run and had no CPU. Well above
+    /// 0, other programs disturbed the measurement.
     pub cpu_wait: Option<f64>,
-    /// How late connections were started, of an open loop. It is part of their latency.
+    /// How late connections started in an open loop. It is part of their latency.
     pub lateness: Option<Percentiles>,
-    /// Connections that were due and never started, of an open loop.
+    /// Connections that were due in an open loop and never started.
     pub not_started: u64,
 
     /// What a reader must know to judge the figures.
@@ -242,14 +242,14 @@ impl Report {
         }
         if self.attempted == 0 {
             let before = tally.first_fault.as_ref().map_or_else(
-                || "those of the warm-up were still under way; is the server that slow?".into(),
+                || "connections of the warm-up were still in flight; is the server so slow?".into(),
                 |fault| format!("the first failure of the warm-up: {}", fault.kind()),
             );
             notes.push(format!(
                 "latencies n/a: no connection started in the measured time ({before})"
             ));
         } else if self.completed == 0 {
-            notes.push("latencies n/a: not one handshake of the measured time completed".into());
+            notes.push("latencies n/a: no handshake of the measured time completed".into());
         }
         if self.cpu_us_per_handshake.is_none() {
             notes.push("CPU a handshake n/a: none was done in the measured time".into());
@@ -261,13 +261,13 @@ impl Report {
             notes.push(format!("lateness n/a: {NO_SCHEDULE}"));
         }
         if self.cpu_wait.is_none() && self.duration_s > 0.0 {
-            notes.push("waiting for a CPU n/a: this kernel keeps no /proc/*/schedstat".into());
+            notes.push("waiting for a CPU n/a: this kernel has no /proc/*/schedstat".into());
         }
         if let Some(share) = self.cpu_wait.filter(|share| *share > DISTURBED) {
             notes.push(format!(
                 "a thread of the generator waited for a CPU for {:.0} % of the time: other \
-                 programs disturb it, and the figures are worse than the server's own; leave it \
-                 a CPU with --cpus",
+                 programs disturb it, and the figures are worse than the server's own; give it \
+                 a free CPU with --cpus",
                 share * 100.0
             ));
         }
@@ -277,9 +277,8 @@ impl Report {
             .is_some_and(|lateness| lateness.p99_us > LATE_US);
         if late || self.not_started > 0 {
             notes.push(format!(
-                "the generator itself fell behind its schedule ({} connections never started): \
-                 the latencies contain its own lateness; use more --threads, other --cpus or a \
-                 lower --rate",
+                "the generator itself was late ({} connections never started): the latencies \
+                 include that; use more --threads, other --cpus or a lower --rate",
                 self.not_started
             ));
         }
@@ -293,20 +292,20 @@ impl Report {
         if self.unclosed > 0 {
             notes.push(format!(
                 "{} connections were not closed by the server within a second of our \
-                 close_notify, and kept their place until we reset them",
+                 close_notify; we reset them then",
                 self.unclosed
             ));
         }
         if self.hello_retries > 0 {
             notes.push(format!(
-                "{} handshakes took a further round trip: the server wanted another group than \
-                 the first one offered (--group)",
+                "{} handshakes took another round trip: the server wanted another group than \
+                 the first one that was offered (--group)",
                 self.hello_retries
             ));
         }
         if plan.offer.resume && self.completed > 0 && self.resumed == 0 {
             notes.push(
-                "no session was resumed: the server hands out no tickets, or takes none".into(),
+                "no session was resumed: the server sends no tickets, or accepts none".into(),
             );
         }
         notes
@@ -419,7 +418,7 @@ impl fmt::Display for Report {
             percent(self.busiest_thread),
             percent(self.cpu_wait),
         )?;
-        // What the table says already need not be said again.
+        // Without the notes that are in the table.
         for note in self.notes.iter().filter(|note| !note.contains(NO_SCHEDULE)) {
             writeln!(f, "note: {note}")?;
         }
@@ -444,9 +443,9 @@ fn percent(share: Option<f64>) -> String {
 }
 
 const NO_SCHEDULE: &str = "a closed loop has no schedule to be late for";
-/// Lateness of one start in a hundred by more than this is the generator's fault and is said.
+/// If one start in a hundred is later than this, a note says so.
 const LATE_US: f64 = 1000.0;
-/// A thread busier than this is taken for the limit.
+/// If a thread is busier than this, a note says that the generator may be the limit.
 const BUSY: f64 = 0.95;
-/// A thread that waits for a CPU longer than this is disturbed by others.
+/// If a thread waits for a CPU for a larger share of the time, a note says so.
 const DISTURBED: f64 = 0.05;

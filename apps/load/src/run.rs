@@ -1,10 +1,10 @@
-//! A run from beginning to end: limits, the trial connection, the threads, the sum.
+//! A run from its beginning to its end: limits, the trial connection, the threads, their sum.
 
+use crate::batching::Batching;
 use crate::error::LoadError;
-use crate::lanes::Batching;
-use crate::pace::Pace;
 use crate::plan::{After, Arrivals, Plan};
 use crate::report::Report;
+use crate::schedule::Schedule;
 use crate::tally::{Tally, Window};
 use crate::worker::Worker;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -28,8 +28,8 @@ pub fn run(plan: &Plan) -> Result<Report, LoadError> {
     run_watched(plan, &Watch::default())
 }
 
-/// Like [`run`]; `watch` tells how it goes, and can stop it early. What was measured until then
-/// is reported.
+/// Like [`run`], but `watch` shows how far it is, and can stop it early. Then the report has what
+/// was measured until then.
 ///
 /// # Errors
 ///
@@ -67,7 +67,7 @@ struct Counts {
 pub struct Snapshot {
     /// Connections started.
     pub started: u64,
-    /// Connections that did what they should.
+    /// Connections that succeeded.
     pub completed: u64,
     /// Connections that failed.
     pub errors: u64,
@@ -108,7 +108,7 @@ impl Watch {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Stops together with `self` and counts for itself.
+    /// A view that stops together with `self`, and has counts of its own.
     fn apart(&self) -> Self {
         Self {
             stopped: self.stopped.clone(),
@@ -117,14 +117,14 @@ impl Watch {
     }
 }
 
-/// Makes sure that the connections get their descriptors, or says who withholds them.
+/// Makes sure that there are enough file descriptors for the connections.
 fn with_descriptors(plan: &Plan) -> Result<Plan, LoadError> {
     let mut plan = plan.clone();
     let limit = getrlimit(Resource::Nofile);
     let hard = limit.maximum.unwrap_or(u64::MAX);
     let spare = SPARE_DESCRIPTORS + plan.threads as u64;
     if let Arrivals::Rate { .. } = plan.arrivals {
-        // A bound of ours, not a wish of the caller's: it yields to the system's.
+        // Our own bound, not the caller's, so it is lowered to the system's limit.
         let most = usize::try_from(hard.saturating_sub(spare)).unwrap_or(usize::MAX);
         plan.max_in_flight = plan.max_in_flight.min(most).max(plan.threads);
     }
@@ -148,7 +148,7 @@ fn with_descriptors(plan: &Plan) -> Result<Plan, LoadError> {
     Ok(plan)
 }
 
-/// One connection before all others: what is wrong with it is wrong with all.
+/// Tries one connection. If it fails, all would fail in the same way.
 fn preflight(plan: &Plan, watch: &Watch) -> Result<(), LoadError> {
     let mut single = plan.clone();
     single.arrivals = Arrivals::Concurrency(1);
@@ -164,7 +164,7 @@ fn preflight(plan: &Plan, watch: &Watch) -> Result<(), LoadError> {
         to: from + single.duration,
     };
     let worker = Worker::new(&single, 0, None, &watch.apart())?;
-    let (tally, _) = worker.run(Pace::new(&single, 0, from), window)?;
+    let (tally, _) = worker.run(Schedule::new(&single, 0, from), window)?;
     let error = tally
         .first_fault
         .and_then(|fault| fault.into_load_error(plan.address, &plan.server_name, plan.timeout));
@@ -177,7 +177,7 @@ fn run_threads(
     watch: &Watch,
 ) -> Result<(Tally, Window), LoadError> {
     thread::scope(|scope| {
-        // Every thread sets itself up and reports; then all start by the same clock.
+        // Every thread reports when it is ready. Then all start at the same instant.
         let (ready, readies) = mpsc::channel();
         let mut threads = Vec::new();
         for index in 0..plan.threads {
@@ -202,7 +202,7 @@ fn run_threads(
                     from,
                     to: from + plan.duration,
                 };
-                Some(worker.run(Pace::new(plan, index, origin), window))
+                Some(worker.run(Schedule::new(plan, index, origin), window))
             };
             let thread = thread::Builder::new()
                 .name(format!("load-{index}"))
@@ -231,7 +231,7 @@ fn run_threads(
         for thread in threads {
             let outcome = thread.join().unwrap_or_else(|_| {
                 Some(Err(LoadError::System {
-                    what: "go on: a thread of the generator panicked",
+                    what: "continue, because a thread of the generator panicked",
                     source: io::Error::other("see its message above"),
                 }))
             });
@@ -264,15 +264,15 @@ fn pin(plan: &Plan, index: usize) -> Result<(), LoadError> {
         set.set(cpu);
         sched_setaffinity(None, &set).map_err(|errno| refused(errno.into()))?;
     }
-    // The default lets the kernel wake us 50 µs late, a handshake's worth. A refusal only
-    // costs punctuality, which is measured.
+    // By default the kernel may wake us 50 µs late, as long as a handshake takes. If this fails,
+    // starts are later, which is measured.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     Ok(())
 }
 
-/// Standard streams, epoll, and whatever else the program has open.
+/// For standard streams, epoll, and other files of the program.
 const SPARE_DESCRIPTORS: u64 = 64;
-/// What the trial connection may take on top of its timeout, for its close.
+/// Time for the close of the trial connection, after its timeout.
 const PREFLIGHT_SPARE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_loop_bows_to_the_limit() {
+    fn an_open_loop_stays_within_the_limit() {
         let mut plan = Plan::new("127.0.0.1:1").expect("an address");
         plan.arrivals = Arrivals::Rate {
             per_second: 1.0,

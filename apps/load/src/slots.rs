@@ -1,13 +1,13 @@
-//! Connections addressed by keys that go stale when a connection is gone.
+//! A slab: values with keys that become invalid when the value is removed.
 
-/// A table whose keys fit the 64 bits that epoll hands back with an event.
+/// A table whose keys fit into the 64 bits of user data in an epoll event.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
     slots: Vec<(u32, Option<T>)>,
     free: Vec<u32>,
 }
 
-/// Names one value for as long as it lives; afterwards, nothing.
+/// The key of one value. When the value is removed, the key is invalid and stays so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     generation: u32,
@@ -19,7 +19,7 @@ impl Key {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
-    /// Its place in the table; others have had it before, and will after.
+    /// The index in the table. Several values can have the same one, one after another.
     pub(crate) fn index(self) -> usize {
         self.index as usize
     }
@@ -64,7 +64,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// The key of whatever is at this place.
+    /// The key of the value with this index, if there is one.
     pub(crate) fn key_at(&self, index: usize) -> Option<Key> {
         let (generation, slot) = self.slots.get(index)?;
         slot.as_ref().map(|_| Key {
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_the_dead_name_nobody() {
+    fn keys_of_removed_values_are_invalid() {
         let mut slots = Slots::with_capacity(2);
         let a = slots.insert('a');
         let b = slots.insert('b');

@@ -22,12 +22,12 @@ impl Window {
 
 /// Counts of one thread, and the sum of several.
 ///
-/// Two populations, on purpose: latencies and outcomes are of the connections that were meant
-/// to *start* in the window, however long they took; the rate is of the handshakes that were
-/// *done* in it, whenever they started.
+/// Latencies and outcomes are those of the connections with an intended *start* in the window, no
+/// matter when they ended. The rate counts the handshakes that were *done* in the window, no matter
+/// when they started.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    /// Connections meant to start in the window that did start.
+    /// Connections with an intended start in the window that did start.
     pub(crate) attempted: u64,
     pub(crate) completed: u64,
     pub(crate) failed: BTreeMap<String, u64>,
@@ -97,7 +97,7 @@ impl Tally {
         }
     }
 
-    /// A start that was due at `intended` happened at `started`.
+    /// A connection that was due at `intended` started at `started`.
     pub(crate) fn started(&mut self, window: Window, intended: Instant, started: Instant) {
         if window.contains(intended) {
             self.attempted += 1;
@@ -105,7 +105,7 @@ impl Tally {
         }
     }
 
-    /// A connection did what it should.
+    /// A connection succeeded.
     pub(crate) fn succeeded(&mut self, window: Window, connection: &Connection) {
         let Some(done) = connection.done else { return };
         if window.contains(done) {
@@ -127,7 +127,7 @@ impl Tally {
         self.agreed(connection);
     }
 
-    /// A connection meant to start at `intended` failed.
+    /// A connection with this intended start failed.
     pub(crate) fn failed(&mut self, window: Window, intended: Instant, fault: Fault) {
         if window.contains(intended) {
             *self.failed.entry(fault.kind()).or_default() += 1;
@@ -180,7 +180,7 @@ impl Tally {
         let group = tls
             .negotiated_key_exchange_group()
             .map(|group| group.name());
-        // Nearly always the first: compared before anything is copied.
+        // Nearly always the first one matches. So it compares before it copies.
         for (known, count) in &mut self.negotiated {
             if known.version == version
                 && known.suite == suite.suite()
@@ -219,7 +219,7 @@ fn record(histogram: &mut Histogram<u64>, span: Duration) {
     histogram.saturating_record(nanoseconds.max(1));
 }
 
-/// Where histograms start out; they grow by themselves.
+/// The first range of a histogram. It grows when needed.
 const LONGEST_NS: u64 = 10_000_000_000;
-/// A percentile is right to one part in a thousand.
+/// A percentile is exact to one part in a thousand.
 const SIGNIFICANT_DIGITS: u8 = 3;

@@ -1,18 +1,18 @@
-//! The session tickets that one thread holds for its one server.
+//! The session tickets that one thread keeps. It has one server only.
 
 use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls_pki_types::ServerName;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Newest first out, each TLS 1.3 ticket used once (RFC 8446, appendix C.4).
+/// Gives out the newest ticket first, and each TLS 1.3 ticket once (RFC 8446, appendix C.4).
 ///
-/// rustls's own cache keeps eight tickets a server; with more connections than that in flight
-/// the rest would make full handshakes.
+/// rustls's own cache keeps eight tickets for a server. With more connections in flight, the others
+/// would make full handshakes.
 #[derive(Debug)]
 pub(crate) struct Tickets {
     most: usize,
-    // Never contended: rustls asks for `Sync`, and each thread has its own.
+    // rustls requires `Sync`, but each thread has its own, so the lock is never contended.
     kept: Mutex<Kept>,
 }
 
@@ -33,7 +33,7 @@ impl Tickets {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        // Nothing in here can be left half done by a panic.
+        // A panic cannot leave this data inconsistent.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,8 +1,8 @@
-//! One connection's TLS state: in our hands, or inside a step that waits for the engine.
+//! One connection's TLS state, or the suspended step that has it.
 
+use crate::batching::StepContext;
 use crate::error::Fault;
-use crate::lanes::Lane;
-use crate::offer;
+use crate::verifier;
 use rustls::client::ClientConnection;
 use rustls::{ClientConfig, IoState, SignatureScheme};
 use rustls_pki_types::ServerName;
@@ -12,20 +12,20 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use widelane_rustls::{Handshake, HandshakeError};
 
-/// TLS state that may be away for the time of a step.
+/// A TLS connection. While a step is suspended, the step owns it.
 pub(crate) struct Tls {
     state: State,
-    /// What announces it to the driver, unless it is away too.
+    /// Announces the connection to the driver. A suspended step owns it, too.
     handshake: Option<Handshake>,
-    /// What the server has signed its handshake with.
+    /// The algorithm of the server's signature.
     pub(crate) signature: Option<SignatureScheme>,
 }
 
 enum State {
-    Here(Box<ClientConnection>),
-    Away(Pin<Box<dyn Future<Output = Returned>>>),
-    /// Never seen from outside: between two of the others, or it did not begin.
-    Nowhere,
+    Ready(Box<ClientConnection>),
+    Suspended(Pin<Box<dyn Future<Output = Returned>>>),
+    /// Only inside a method, or after the first step has failed.
+    Taken,
 }
 
 type Returned = (
@@ -35,21 +35,22 @@ type Returned = (
 );
 
 impl Tls {
-    /// Makes the hello. With a lane, that may take until [`Tls::poll`] says so.
+    /// Makes the ClientHello. With a context, the step may be suspended; then [`Tls::poll`] ends
+    /// it.
     pub(crate) fn start(
         config: &Arc<ClientConfig>,
         name: &ServerName<'static>,
-        lane: Option<Lane<'_>>,
+        context: Option<StepContext<'_>>,
     ) -> Result<Self, Fault> {
         let (config, name) = (Arc::clone(config), name.clone());
-        let state = match lane {
+        let state = match context {
             None => {
                 let tls = ClientConnection::new(config, name).map_err(Fault::from_tls)?;
-                State::Here(Box::new(tls))
+                State::Ready(Box::new(tls))
             }
-            Some(lane) => {
-                let mut handshake = lane.driver.handshake();
-                State::Away(Box::pin(async move {
+            Some(context) => {
+                let mut handshake = context.driver.handshake();
+                State::Suspended(Box::pin(async move {
                     match handshake.start_client(config, name).await {
                         Ok(tls) => (Some(tls), handshake, Ok(None)),
                         Err(error) => (None, handshake, Err(error)),
@@ -62,44 +63,51 @@ impl Tls {
             handshake: None,
             signature: None,
         };
-        if let Some(lane) = lane
-            && let Poll::Ready(Err(fault)) = tls.poll(lane)
+        if let Some(context) = context
+            && let Poll::Ready(Err(fault)) = tls.poll(context)
         {
             return Err(fault);
         }
         Ok(tls)
     }
 
-    /// Processes what was read. With a lane, a step of the handshake may stay away until
-    /// [`Tls::poll`] says so.
-    pub(crate) fn process(&mut self, lane: Option<Lane<'_>>) -> Poll<Result<IoState, Fault>> {
-        let Some(lane) = lane.filter(|_| self.here().is_handshaking()) else {
-            let result = self.here().process_new_packets();
+    /// Processes what was read. With a context, a step of the handshake may be suspended; then
+    /// [`Tls::poll`] ends it.
+    pub(crate) fn process(
+        &mut self,
+        context: Option<StepContext<'_>>,
+    ) -> Poll<Result<IoState, Fault>> {
+        let Some(context) = context.filter(|_| self.connection().is_handshaking()) else {
+            let result = self.connection().process_new_packets();
             self.note_signature();
             return Poll::Ready(result.map_err(Fault::from_tls));
         };
-        let State::Here(tls) = std::mem::replace(&mut self.state, State::Nowhere) else {
-            unreachable!("{HERE}");
+        let State::Ready(tls) = std::mem::replace(&mut self.state, State::Taken) else {
+            unreachable!("{NOT_SUSPENDED}");
         };
         let announced = self.handshake.take();
-        let mut handshake = announced.unwrap_or_else(|| lane.driver.handshake());
-        self.state = State::Away(Box::pin(async move {
+        let mut handshake = announced.unwrap_or_else(|| context.driver.handshake());
+        self.state = State::Suspended(Box::pin(async move {
             let (tls, result) = handshake.process(tls).await;
             (Some(tls), handshake, result.map(Some))
         }));
-        self.poll(lane).map(|result| Ok(result?.expect(PROCESSED)))
+        self.poll(context)
+            .map(|result| Ok(result?.expect(PROCESSED)))
     }
 
-    /// Goes on with a step that is away. `None` if it was the first, which makes the hello.
-    pub(crate) fn poll(&mut self, lane: Lane<'_>) -> Poll<Result<Option<IoState>, Fault>> {
-        let State::Away(step) = &mut self.state else {
-            unreachable!("polled a step that is not away");
+    /// Goes on with the suspended step. `None` if it was the first, which makes the ClientHello.
+    pub(crate) fn poll(
+        &mut self,
+        context: StepContext<'_>,
+    ) -> Poll<Result<Option<IoState>, Fault>> {
+        let State::Suspended(step) = &mut self.state else {
+            unreachable!("polled without a suspended step");
         };
-        let polled = step.as_mut().poll(&mut Context::from_waker(lane.waker));
-        // The verifier runs inside of this poll, if it runs.
+        let polled = step.as_mut().poll(&mut Context::from_waker(context.waker));
+        // If the verifier runs, it runs inside this poll.
         self.note_signature();
         polled.map(|(tls, handshake, result)| {
-            self.state = tls.map_or(State::Nowhere, State::Here);
+            self.state = tls.map_or(State::Taken, State::Ready);
             self.handshake = Some(handshake);
             result.map_err(|error| match error {
                 HandshakeError::Tls(error) => Fault::from_tls(error),
@@ -108,37 +116,39 @@ impl Tls {
         })
     }
 
-    pub(crate) fn is_away(&self) -> bool {
-        matches!(self.state, State::Away(_))
+    pub(crate) fn is_suspended(&self) -> bool {
+        matches!(self.state, State::Suspended(_))
     }
 
-    /// The connection, which must not be away.
-    pub(crate) fn here(&mut self) -> &mut ClientConnection {
+    /// The connection. No step must be suspended.
+    pub(crate) fn connection(&mut self) -> &mut ClientConnection {
         match &mut self.state {
-            State::Here(tls) => tls,
-            _ => unreachable!("{HERE}"),
+            State::Ready(tls) => tls,
+            _ => unreachable!("{NOT_SUSPENDED}"),
         }
     }
 
-    /// The connection, unless it is away.
+    /// The connection, unless a step is suspended.
     pub(crate) fn get(&self) -> Option<&ClientConnection> {
         match &self.state {
-            State::Here(tls) => Some(tls),
+            State::Ready(tls) => Some(tls),
             _ => None,
         }
     }
 
     fn note_signature(&mut self) {
-        self.signature = offer::take_signature().or(self.signature);
+        self.signature = verifier::take_signature().or(self.signature);
     }
 }
 
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Tls");
-        debug.field("away", &self.is_away()).finish_non_exhaustive()
+        debug
+            .field("suspended", &self.is_suspended())
+            .finish_non_exhaustive()
     }
 }
 
-const HERE: &str = "nothing touches a connection while it is away";
-const PROCESSED: &str = "only the first step has nothing to say";
+const NOT_SUSPENDED: &str = "a connection is used only while no step is suspended";
+const PROCESSED: &str = "only the first step returns no state";

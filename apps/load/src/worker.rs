@@ -1,11 +1,11 @@
 //! One thread: an epoll loop over its share of the connections.
 
-use crate::connection::{Connection, Interest, Recipe, Scratch, Step};
+use crate::batching::{Batcher, Batching};
+use crate::connection::{Connection, ConnectionConfig, Interest, Scratch, Step};
 use crate::error::{Fault, LoadError};
-use crate::lanes::{Batching, Lanes};
-use crate::pace::Pace;
 use crate::plan::{Close, Plan};
 use crate::run::Watch;
+use crate::schedule::Schedule;
 use crate::slots::{Key, Slots};
 use crate::tally::{Tally, Window};
 use crate::{After, http};
@@ -20,22 +20,22 @@ use std::time::{Duration, Instant};
 /// The loop of one thread.
 pub(crate) struct Worker {
     epoll: OwnedFd,
-    recipe: Recipe,
+    config: ConnectionConfig,
     connections: Slots<Entry>,
     most: usize,
     starts_left: u64,
     timeout: Duration,
-    /// By when handshakes and answers must be there. All have the same time, so the oldest is
-    /// always at the front.
+    /// When handshakes and answers time out. The timeout is the same for all, so the oldest is at
+    /// the front.
     deadlines: VecDeque<(Instant, Key)>,
-    /// By when servers must have closed, likewise.
+    /// When the wait for a server's close ends, in the same order.
     lingers: VecDeque<(Instant, Key)>,
     window: Window,
     tally: Tally,
     scratch: Scratch,
-    /// None where each connection's operations run alone.
-    lanes: Option<Lanes>,
-    /// Slots whose connections may go on, while that is looked at.
+    /// `None`: the operations of each connection run alone.
+    batcher: Option<Batcher>,
+    /// Slots whose connections can go on. A buffer of `resume_woken`.
     woken: Vec<usize>,
     watch: Watch,
 }
@@ -45,7 +45,7 @@ struct Entry {
     connection: Connection,
     /// What epoll watches for.
     interest: Interest,
-    /// Whether it has a place in `lingers`.
+    /// Whether it is in `lingers`.
     lingering: bool,
 }
 
@@ -73,10 +73,10 @@ impl Worker {
         let now = Instant::now();
         Ok(Self {
             epoll,
-            recipe: Recipe {
+            config: ConnectionConfig {
                 address: plan.address,
                 server_name: plan.server_name()?,
-                config: plan.offer.client_config(most, batching)?,
+                tls: plan.offer.client_config(most, batching)?,
                 after: plan.after.clone(),
                 close: plan.close,
                 request,
@@ -90,21 +90,21 @@ impl Worker {
             window: Window { from: now, to: now },
             tally: Tally::new(),
             scratch: Scratch::new(),
-            lanes: batching.map(Lanes::new),
+            batcher: batching.map(Batcher::new),
             woken: Vec::new(),
             watch: watch.clone(),
         })
     }
 
-    /// Runs until the window has passed and what was started in it has ended.
+    /// Runs until the window is over and all connections that started in it have ended.
     pub(crate) fn run(
         mut self,
-        mut pace: Pace,
+        mut schedule: Schedule,
         window: Window,
     ) -> Result<(Tally, Window), LoadError> {
         self.window = window;
-        let mut events: Vec<Event> = Vec::with_capacity(EVENTS_A_TURN);
-        let mut meter = Meter::default();
+        let mut events: Vec<Event> = Vec::with_capacity(MOST_EVENTS);
+        let mut meter = CpuMeter::default();
         loop {
             let now = Instant::now();
             if self.watch.is_stopped() {
@@ -117,19 +117,19 @@ impl Worker {
             }
             meter.look(now, self.window);
             if now < self.window.to {
-                self.start_due(&mut pace, now);
+                self.start_due(&mut schedule, now);
             } else {
                 self.release_held();
                 if self.connections.len() == 0 {
                     break;
                 }
             }
-            self.expire(&mut pace, now);
-            let busy = self.lanes.as_ref().is_some_and(Lanes::is_busy);
+            self.expire(&mut schedule, now);
+            let busy = self.batcher.as_ref().is_some_and(Batcher::is_busy);
             let wait = if busy {
-                LOOK
+                NO_WAIT
             } else {
-                self.patience(&pace, now)
+                self.longest_wait(&schedule, now)
             };
             match epoll::wait(
                 &self.epoll,
@@ -147,49 +147,51 @@ impl Worker {
             }
             let mut progress = false;
             for event in events.drain(..) {
-                progress |= self.look_at(&mut pace, &event);
+                progress |= self.look_at(&mut schedule, &event);
             }
-            progress |= self.resume_woken(&mut pace);
-            // Only when there is nothing else to do, so that passes are full under load.
+            progress |= self.resume_woken(&mut schedule);
+            // Only when there is nothing else to do. So passes are full under load.
             if busy && !progress {
-                self.lanes.iter().for_each(Lanes::turn);
-                self.resume_woken(&mut pace);
+                self.batcher.iter().for_each(Batcher::turn);
+                self.resume_woken(&mut schedule);
             }
         }
-        self.wind_up(&mut pace);
+        self.count_rest(&mut schedule);
         (self.tally.cpu, self.tally.waited) = meter.spent();
         self.tally.busiest = self.tally.cpu;
         Ok((self.tally, self.window))
     }
 
-    /// Starts what is due, a few at a time: generating a hundred key shares at a stretch would
-    /// keep those waiting whose answer has come.
-    fn start_due(&mut self, pace: &mut Pace, now: Instant) {
-        for _ in 0..STARTS_A_TURN {
+    /// Starts the connections that are due, a few at a time. To make a hundred key shares at once
+    /// would delay connections whose answer has come.
+    fn start_due(&mut self, schedule: &mut Schedule, now: Instant) {
+        for _ in 0..MOST_STARTS {
             if self.connections.len() >= self.most || self.starts_left == 0 {
                 return;
             }
-            let Some(intended) = pace.take_due(now) else {
+            let Some(intended) = schedule.take_due(now) else {
                 return;
             };
             self.starts_left -= 1;
-            self.start(pace, intended);
+            self.start(schedule, intended);
         }
     }
 
-    fn start(&mut self, pace: &mut Pace, intended: Instant) {
+    fn start(&mut self, schedule: &mut Schedule, intended: Instant) {
         let started = Instant::now();
-        // A closed loop means "now", and now is when it happens.
-        let intended = match pace {
-            Pace::Closed(_) => started,
-            Pace::Open(_) => intended,
+        // In a closed loop the intended start is the actual one.
+        let intended = match schedule {
+            Schedule::Closed(_) => started,
+            Schedule::Open(_) => intended,
         };
         self.tally.started(self.window, intended, started);
         self.watch.count_start();
         let key = self.connections.vacant();
-        let lane = self.lanes.as_mut().map(|lanes| lanes.lane(key));
-        match Connection::start(&self.recipe, intended, lane) {
-            Ok((connection, Step::Ended(outcome))) => self.judge(pace, connection, outcome),
+        let context = self.batcher.as_mut().map(|batcher| batcher.context(key));
+        match Connection::start(&self.config, intended, context) {
+            Ok((connection, Step::Ended(outcome))) => {
+                self.count_and_close(schedule, connection, outcome)
+            }
             Ok((connection, step)) => {
                 let interest = match step {
                     Step::Wait(interest) => interest,
@@ -202,13 +204,13 @@ impl Worker {
                 });
                 self.deadlines.push_back((started + self.timeout, key));
                 if let Err(errno) = self.watch_socket(key) {
-                    self.end(pace, key, Err(Fault::Socket(errno)));
+                    self.end(schedule, key, Err(Fault::Socket(errno)));
                 }
             }
             Err(fault) => {
                 self.watch.count_end(true);
                 self.tally.failed(self.window, intended, fault);
-                pace.ended(started, true);
+                schedule.ended(started, true);
             }
         }
     }
@@ -225,55 +227,55 @@ impl Worker {
         )
     }
 
-    /// Does what a socket is ready for; says whether that was anything.
-    fn look_at(&mut self, pace: &mut Pace, event: &Event) -> bool {
+    /// Handles a socket that is ready. Returns whether the connection could go on.
+    fn look_at(&mut self, schedule: &mut Schedule, event: &Event) -> bool {
         let key = Key::from_u64(event.data.u64());
-        // Its connection may have ended earlier in this turn.
+        // Its connection may have ended earlier in this round of events.
         let Some(entry) = self.connections.get_mut(key) else {
             return true;
         };
-        // An error must be read for what it is; a close alone need not be read.
+        // An error is found by reading. A close without an error needs no read.
         let happened = event.flags;
         let closed = happened.contains(EventFlags::RDHUP) && !happened.contains(EventFlags::ERR);
-        let was_away = entry.connection.is_away();
-        let lane = self.lanes.as_mut().map(|lanes| lanes.lane(key));
+        let was_suspended = entry.connection.is_suspended();
+        let context = self.batcher.as_mut().map(|batcher| batcher.context(key));
         let step = entry
             .connection
-            .ready(&self.recipe, closed, &mut self.scratch, lane);
-        self.follow(pace, key, step);
-        !was_away
+            .ready(&self.config, closed, &mut self.scratch, context);
+        self.follow(schedule, key, step);
+        !was_suspended
     }
 
-    /// Goes on with the connections that the engine has answered; says whether there were any.
-    fn resume_woken(&mut self, pace: &mut Pace) -> bool {
-        let Some(lanes) = &mut self.lanes else {
+    /// Goes on with the connections whose jobs the engine has done. Returns whether there were any.
+    fn resume_woken(&mut self, schedule: &mut Schedule) -> bool {
+        let Some(batcher) = &mut self.batcher else {
             return false;
         };
         let mut woken = std::mem::take(&mut self.woken);
-        lanes.take_woken(&mut woken);
+        batcher.take_woken(&mut woken);
         let any = !woken.is_empty();
         for index in woken.drain(..) {
             let Some(key) = self.connections.key_at(index) else {
                 continue;
             };
-            let (Some(entry), Some(lanes)) = (self.connections.get_mut(key), &mut self.lanes)
+            let (Some(entry), Some(batcher)) = (self.connections.get_mut(key), &mut self.batcher)
             else {
                 continue;
             };
-            if entry.connection.is_away() {
-                let lane = lanes.lane(key);
+            if entry.connection.is_suspended() {
+                let context = batcher.context(key);
                 let step = entry
                     .connection
-                    .resume(&self.recipe, &mut self.scratch, lane);
-                self.follow(pace, key, step);
+                    .resume(&self.config, &mut self.scratch, context);
+                self.follow(schedule, key, step);
             }
         }
         self.woken = woken;
         any
     }
 
-    /// Does as a connection says.
-    fn follow(&mut self, pace: &mut Pace, key: Key, step: Step) {
+    /// Does what a connection needs next.
+    fn follow(&mut self, schedule: &mut Schedule, key: Key, step: Step) {
         let Some(entry) = self.connections.get_mut(key) else {
             return;
         };
@@ -286,40 +288,45 @@ impl Worker {
                     let changed =
                         epoll::modify(&self.epoll, &entry.connection, data, flags(interest));
                     if let Err(errno) = changed {
-                        self.end(pace, key, Err(Fault::Socket(errno)));
+                        self.end(schedule, key, Err(Fault::Socket(errno)));
                         return;
                     }
                 }
                 if entry.connection.is_closing() && !entry.lingering {
                     entry.lingering = true;
                     self.lingers
-                        .push_back((Instant::now() + PATIENCE_FOR_CLOSE, key));
+                        .push_back((Instant::now() + CLOSE_TIMEOUT, key));
                 }
             }
-            Step::Ended(outcome) => self.end(pace, key, outcome),
+            Step::Ended(outcome) => self.end(schedule, key, outcome),
         }
     }
 
-    fn end(&mut self, pace: &mut Pace, key: Key, outcome: Result<(), Fault>) {
+    fn end(&mut self, schedule: &mut Schedule, key: Key, outcome: Result<(), Fault>) {
         if let Some(entry) = self.connections.remove(key) {
-            self.judge(pace, entry.connection, outcome);
+            self.count_and_close(schedule, entry.connection, outcome);
         }
     }
 
-    fn judge(&mut self, pace: &mut Pace, connection: Connection, outcome: Result<(), Fault>) {
+    fn count_and_close(
+        &mut self,
+        schedule: &mut Schedule,
+        connection: Connection,
+        outcome: Result<(), Fault>,
+    ) {
         let failed = outcome.is_err();
         self.watch.count_end(failed);
-        pace.ended(Instant::now(), failed);
+        schedule.ended(Instant::now(), failed);
         match outcome {
             Ok(()) => {
                 self.tally.succeeded(self.window, &connection);
-                connection.finish(self.recipe.close);
+                connection.finish(self.config.close);
             }
             Err(fault) => {
-                // An alert of ours may be on its way to the server: a reset would overtake it.
+                // Our alert may be on its way to the server, and a reset would overtake it.
                 let close = match fault {
                     Fault::Tls(_) | Fault::Certificate(_) => Close::Fin,
-                    _ => self.recipe.close,
+                    _ => self.config.close,
                 };
                 self.tally.failed(self.window, connection.intended, fault);
                 connection.finish(close);
@@ -327,8 +334,8 @@ impl Worker {
         }
     }
 
-    /// Ends what took too long.
-    fn expire(&mut self, pace: &mut Pace, now: Instant) {
+    /// Ends connections that took too long.
+    fn expire(&mut self, schedule: &mut Schedule, now: Instant) {
         while let Some((_, key)) = self.deadlines.pop_front_if(|(by, _)| *by <= now) {
             let Some(entry) = self.connections.get_mut(key) else {
                 continue;
@@ -337,18 +344,18 @@ impl Worker {
                 continue;
             }
             let stage = entry.connection.stage();
-            self.end(pace, key, Err(Fault::Timeout(stage)));
+            self.end(schedule, key, Err(Fault::Timeout(stage)));
         }
         while let Some((_, key)) = self.lingers.pop_front_if(|(by, _)| *by <= now) {
             if let Some(entry) = self.connections.remove(key) {
                 self.tally.unclosed += 1;
                 self.watch.count_end(false);
                 self.tally.succeeded(self.window, &entry.connection);
-                pace.ended(now, false);
+                schedule.ended(now, false);
                 entry.connection.finish(Close::Reset);
             }
         }
-        // What ended long ago need not wait here for its deadline to be forgotten.
+        // Removes connections that have ended before their deadline.
         while let Some((_, key)) = self.deadlines.front()
             && self.connections.get_mut(*key).is_none()
         {
@@ -362,7 +369,7 @@ impl Worker {
     }
 
     /// How long epoll may wait.
-    fn patience(&self, pace: &Pace, now: Instant) -> Timespec {
+    fn longest_wait(&self, schedule: &Schedule, now: Instant) -> Timespec {
         let mut until = now + LONGEST_WAIT;
         if now < self.window.from {
             until = until.min(self.window.from);
@@ -370,7 +377,7 @@ impl Worker {
         if now < self.window.to {
             until = until.min(self.window.to);
             if self.connections.len() < self.most && self.starts_left > 0 {
-                until = pace.next_due(now).map_or(until, |due| until.min(due));
+                until = schedule.next_due(now).map_or(until, |due| until.min(due));
             }
         }
         for queue in [&self.deadlines, &self.lingers] {
@@ -383,9 +390,9 @@ impl Worker {
         }
     }
 
-    /// Held connections have done their duty when the window closes.
+    /// Ends held connections, which are complete when the window is over.
     fn release_held(&mut self) {
-        if self.recipe.after != After::Hold {
+        if self.config.after != After::Hold {
             return;
         }
         for key in self.connections.keys() {
@@ -404,8 +411,8 @@ impl Worker {
         entry.connection.finish(Close::Reset);
     }
 
-    /// Accounts for what is left when the loop ends.
-    fn wind_up(&mut self, pace: &mut Pace) {
+    /// Counts the connections that are left when the loop ends.
+    fn count_rest(&mut self, schedule: &mut Schedule) {
         for entry in self.connections.drain().collect::<Vec<_>>() {
             if entry.connection.is_closing() || entry.connection.is_held() {
                 self.succeed_early(entry);
@@ -419,8 +426,8 @@ impl Worker {
         if self.starts_left == 0 {
             return;
         }
-        if let Pace::Open(_) = pace {
-            while let Some(due) = pace.take_due(self.window.to)
+        if let Schedule::Open(_) = schedule {
+            while let Some(due) = schedule.take_due(self.window.to)
                 && due < self.window.to
             {
                 if self.window.contains(due) {
@@ -431,22 +438,22 @@ impl Worker {
     }
 }
 
-/// Reads this thread's clocks at both ends of the window.
+/// Reads this thread's CPU times at both ends of the window.
 #[derive(Debug, Default)]
-struct Meter {
+struct CpuMeter {
     from: Option<Reading>,
     to: Option<Reading>,
 }
 
-/// What a thread has had of its CPU so far.
+/// A thread's CPU times so far.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     used: Duration,
-    /// Ready to run, without a CPU; `None` where the kernel keeps no such account.
+    /// Time ready to run without a CPU. `None` if the kernel does not count it.
     waited: Option<Duration>,
 }
 
-impl Meter {
+impl CpuMeter {
     fn look(&mut self, now: Instant, window: Window) {
         if self.from.is_none() && now >= window.from {
             self.from = Some(Reading::now());
@@ -498,15 +505,15 @@ fn flags(interest: Interest) -> EventFlags {
     }
 }
 
-/// Whether there is anything at the sockets.
-const LOOK: Timespec = Timespec {
+/// For a look at the sockets without a wait.
+const NO_WAIT: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
 };
-/// Stops are noticed this soon.
+/// A stop is noticed within this time.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
-/// How long a server may take to close after our close_notify before we do.
-const PATIENCE_FOR_CLOSE: Duration = Duration::from_secs(1);
-const STARTS_A_TURN: usize = 16;
-const EVENTS_A_TURN: usize = 256;
+/// How long we wait for the server's close after our close_notify.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+const MOST_STARTS: usize = 16;
+const MOST_EVENTS: usize = 256;
 const PREALLOCATED: usize = 1024;

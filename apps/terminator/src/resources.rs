@@ -1,10 +1,10 @@
-//! How many descriptors this process may have.
+//! The limit of open files, and how many connections it allows.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::Limits;
 
-/// Raises the soft limit of open files to the hard one.
+/// Raises the soft limit of open files to the hard limit.
 pub(crate) fn raise_descriptor_limit() {
     let now = getrlimit(Resource::Nofile);
     if now.current != now.maximum {
@@ -18,7 +18,7 @@ pub(crate) fn raise_descriptor_limit() {
     }
 }
 
-/// How many connections to accept: what the operator says, or what the descriptors suffice for.
+/// How many connections to accept: the configured number, or as many as there are descriptors for.
 pub(crate) fn connection_limit(limits: &Limits) -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let possible = connections_with(descriptors);
@@ -30,7 +30,7 @@ pub(crate) fn connection_limit(limits: &Limits) -> usize {
                     descriptors,
                     possible,
                     wanted,
-                    "too few open files allowed for limits.connections: raise the hard limit \
+                    "limits.connections needs more open files than allowed: raise the hard limit \
                      (LimitNOFILE= in the unit) or lower limits.connections"
                 );
             }
@@ -39,12 +39,13 @@ pub(crate) fn connection_limit(limits: &Limits) -> usize {
     }
 }
 
-/// A client's socket and its backend's for each connection, after some for everything else.
+/// Each connection needs two descriptors: the client's socket and the backend's.
 fn connections_with(descriptors: u64) -> usize {
     let spare = descriptors.saturating_sub(OTHER_DESCRIPTORS);
     usize::try_from(spare / 2).unwrap_or(usize::MAX).max(1)
 }
 
+/// For everything except connections.
 const OTHER_DESCRIPTORS: u64 = 256;
 
 #[cfg(test)]
@@ -52,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_bound_the_default_and_never_to_nothing() {
+    fn descriptors_limit_the_default_to_at_least_one() {
         assert_eq!(connections_with(100_256), 50_000);
         assert_eq!(connections_with(0), 1);
         let limits = Limits {

@@ -1,4 +1,5 @@
-//! Listening sockets: one for each worker and address, or those that the service manager passed.
+//! Listening sockets: one for each worker and address, or those that the service manager has
+//! passed.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,7 +14,7 @@ use crate::config::Fault;
 pub(crate) struct Inherited(HashMap<SocketAddr, Vec<TcpListener>>);
 
 impl Inherited {
-    /// Takes the sockets that the environment announces. Empty if there are none.
+    /// Takes the sockets that `LISTEN_FDS` announces. Empty if there are none.
     pub(crate) fn from_environment() -> Result<Self, Fault> {
         let mut sockets: HashMap<_, Vec<_>> = HashMap::new();
         let mut passed = listenfd::ListenFd::from_env();
@@ -33,19 +34,21 @@ impl Inherited {
         Ok(Self(sockets))
     }
 
-    /// Addresses passed and not taken.
+    /// Addresses of passed sockets that no listener has taken.
     pub(crate) fn left_over(&self) -> impl Iterator<Item = &SocketAddr> {
         self.0.keys()
     }
 }
 
-/// Sockets for one address, one for each worker, and the address that they really have.
+/// Opens the sockets for one address, at least one for each worker, and returns them with their
+/// actual address.
 ///
-/// Inherited sockets are shared out: with one socket all workers accept from it; with more (several
-/// `ListenStream=` lines and `ReusePort=yes`) every socket belongs to at least one worker.
+/// If the service manager has passed one socket for the address, all workers accept from it. If it
+/// has passed more (several `ListenStream=` lines and `ReusePort=yes`), each socket has at least
+/// one worker.
 ///
-/// Only the first `regular` of all workers always accept. Each of the others has a share in the
-/// sockets of one of those, so that no connection waits for it.
+/// Only the first `regular` workers always accept. Each of the others shares the sockets of one of
+/// them, so that no connection waits for a worker that does not accept.
 pub(crate) fn listen(
     address: SocketAddr,
     regular: usize,
@@ -92,8 +95,8 @@ fn share_out(passed: Vec<TcpListener>, workers: usize) -> io::Result<Vec<Vec<Tcp
     Ok(shares)
 }
 
-/// `SO_REUSEPORT` gives every worker a queue of its own, which the kernel fills by a hash of the
-/// client's address: no lock and no thundering herd between workers.
+/// With `SO_REUSEPORT` each worker has its own queue, which the kernel fills by a hash of the
+/// client's address. So workers need no lock, and a connection wakes only one of them.
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),
@@ -103,7 +106,7 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     if address.is_ipv6() {
-        // `[::]` beside `0.0.0.0` must not collide.
+        // So that `[::]` and `0.0.0.0` can have the same port.
         socket.set_only_v6(true)?;
     }
     prepare(&(&socket).into())?;
@@ -112,14 +115,14 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Accepted sockets inherit these from their listening socket, which saves a call for each.
+/// Accepted sockets inherit these options, which saves system calls for each connection.
 fn prepare(socket: &socket2::SockRef<'_>) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
     socket.set_keepalive(true)?;
     socket.set_nonblocking(true)
 }
 
-/// The kernel cuts it down to `net.core.somaxconn`.
+/// The kernel limits it to `net.core.somaxconn`.
 pub(crate) const BACKLOG: i32 = 4096;
 
 #[cfg(test)]
@@ -140,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn passed_sockets_all_find_a_worker() {
+    fn every_passed_socket_has_a_worker() {
         for (passed, workers) in [(1, 3), (3, 3), (5, 2), (2, 3)] {
             let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
             let sockets: Vec<_> = (0..passed).map(|_| bind(any).unwrap()).collect();

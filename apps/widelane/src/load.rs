@@ -40,7 +40,7 @@ pub(crate) struct Args {
     )]
     rate: Option<f64>,
 
-    /// Random (exponential) gaps between the starts of an open loop in place of even ones
+    /// Start connections of an open loop at random (exponential) intervals, not at even ones
     #[arg(long, requires = "rate", help_heading = "Load")]
     poisson: bool,
 
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "S", value_parser = values::seconds, help_heading = "Load")]
     warmup: Option<Duration>,
 
-    /// End early after N connections, warm-up included
+    /// End after N connections, warm-up included
     #[arg(long, value_name = "N", help_heading = "Load")]
     count: Option<u64>,
 
@@ -81,7 +81,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LIST", value_parser = values::cpus, help_heading = "Load")]
     cpus: Option<Cpus>,
 
-    /// Run the generator's own public-key operations several a pass [default: on]
+    /// Batch the generator's own public-key operations [default: on]
     #[arg(long, value_name = "on|off", help_heading = "Load")]
     batching: Option<Switch>,
 
@@ -135,11 +135,11 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "Handshake")]
     resume: bool,
 
-    /// Name to ask for (SNI) and to expect in the certificate [default: from ADDR]
+    /// Name for SNI, which must be in the certificate [default: from ADDR]
     #[arg(long, value_name = "NAME", help_heading = "Handshake")]
     server_name: Option<String>,
 
-    /// Check neither certificate nor signature: the cheapest client
+    /// Check neither certificate nor signature, which costs the client least
     #[arg(long, short = 'k', help_heading = "Handshake")]
     insecure: bool,
 
@@ -178,8 +178,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "get", help_heading = "Afterwards")]
     hold: bool,
 
-    /// Answer the server's close with a reset, which leaves no socket in TIME_WAIT on either
-    /// side, or with a fin
+    /// After the server's close, send a reset or a FIN. A reset leaves no socket in TIME_WAIT
     #[arg(
         long,
         value_name = "HOW",
@@ -194,7 +193,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Runs it. Status 1 also if not one handshake completed.
+/// Runs it. Status 1 also if no handshake completed.
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let json = args.json;
     let plan = plan(args)?;
@@ -222,12 +221,12 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     match report.attempted {
         _ if report.completed > 0 || report.interrupted => Ok(()),
         0 => Err(Failure::Failed(
-            "no handshake was begun in the time measured; measure longer with --duration, or leave \
+            "no handshake started in the measured time; measure longer with --duration, or give \
              the generator a CPU of its own with --cpus"
                 .into(),
         )),
         attempted => Err(Failure::Failed(format!(
-            "not one of {attempted} handshakes completed"
+            "none of {attempted} handshakes completed"
         ))),
     }
 }
@@ -253,7 +252,8 @@ fn plan(args: Args) -> Result<Plan, Failure> {
         (None, None) => {}
     }
     plan.duration = args.duration;
-    // A warm-up would swallow few connections, or the one start of those that are held.
+    // With few connections, or connections that start once and are held, a warm-up would leave
+    // none for the measurement.
     let brief = args.count.is_some() || args.hold;
     plan.warmup = match args.warmup {
         Some(warmup) => warmup,
@@ -314,7 +314,7 @@ fn show_progress(length: Duration, watch: &Watch, finished: &AtomicBool) {
     let from = Instant::now();
     let mut last = (from, watch.snapshot());
     loop {
-        // Looks often and prints rarely, so that the end never waits for the progress line.
+        // Checks often and prints rarely, so that the end does not wait for the progress line.
         for _ in 0..20 {
             thread::sleep(Duration::from_millis(50));
             if finished.load(Ordering::Relaxed) {
@@ -343,7 +343,7 @@ fn show_progress(length: Duration, watch: &Watch, finished: &AtomicBool) {
     }
 }
 
-/// A contradictory plan is wrong usage; everything else went wrong while doing right.
+/// A contradictory plan is wrong usage. Every other error is a failure.
 impl From<LoadError> for Failure {
     fn from(error: LoadError) -> Self {
         match error {
@@ -364,8 +364,8 @@ Examples:
   widelane load 127.0.0.1:8443 --insecure --resume --get /
       resumed sessions, each with one request
 
-Latencies and errors are of the connections meant to start in the measured time, handshakes/s
-of the handshakes done in it. Exit status 1 if no handshake completed.";
+Latencies and errors are those of the connections whose intended start is in the measured time.
+handshakes/s counts the handshakes done in that time. Exit status 1 if no handshake completed.";
 
 const PATIENCE_WITHOUT_PROGRESS: Duration = Duration::from_secs(2);
 const CLEAR_LINE: &str = "\r\x1b[K";

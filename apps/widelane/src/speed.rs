@@ -24,7 +24,7 @@ pub(crate) struct Args {
     #[arg(long, short, value_name = "S", default_value = "1", value_parser = values::seconds)]
     seconds: Duration,
 
-    /// Do not run the openssl program beside
+    /// Do not measure the openssl program
     #[arg(long)]
     no_openssl: bool,
 
@@ -77,7 +77,7 @@ fn list() -> String {
         .collect()
 }
 
-/// The progress line, as it stands on the terminal.
+/// The progress line on the terminal.
 #[derive(Default)]
 struct Told {
     last: Option<Duration>,
@@ -108,7 +108,7 @@ impl Told {
     }
 }
 
-/// What the caller asked for amiss is wrong usage; everything else went wrong while doing right.
+/// A wrong operation or CPU is wrong usage. Every other error is a failure.
 impl From<SpeedError> for Failure {
     fn from(error: SpeedError) -> Self {
         match error {
@@ -133,13 +133,13 @@ Examples:
   nice -n -10 widelane speed rsa4096-sign
       ahead of most of what else runs on the CPU
 
-A group is what names begin with, or have as a part between dashes.
+The name of a group is the beginning of names, or a part of them between dashes.
 
 All conditions are measured in turn, in slices of 50 ms: ops/s (by CPU time) is the median of the
-slices, spread the distance of their quartiles, placed the slowest of five sets of buffers at other
-addresses. A job's latency (by the clock) is its wait until all that are in flight with it are done.
-With 1 in flight a vector backend answers in lanes here. auto is the engine of a server that may
-choose: it has measured what is worth a pass, and the cost of handing requests to it is included.
+slices, spread the distance of their quartiles, placed the slowest of five sets of buffers at
+different addresses. A job's latency, in wall-clock time, ends when all jobs in flight are done.
+With 1 in flight a vector backend runs a pass here. auto is the engine as servers use it: it has
+measured when a pass is worth it, and chooses; the cost of submitting requests to it is included.
 power-... is the exponentiation kernel alone, beside the limit of the CPU's ports.";
 
 const PATIENCE_WITHOUT_PROGRESS: Duration = Duration::from_secs(2);

@@ -35,7 +35,7 @@ pub enum Sleeper {
     Lent,
 }
 
-/// How long one vector core has been of little use, and how long that must last before it is lent.
+/// How long one vector core has had little work, and how long that must last before it is lent.
 /// All times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Idleness {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spare_core_with_little_to_do_goes_and_the_last_one_stays() {
+    fn a_spare_core_with_little_work_is_lent_before_the_last_one() {
         let mut core = Idleness::new(50 * MILLISECOND, &clock(MILLISECOND));
         for _ in 0..20 {
             core.slept(5 * MILLISECOND);
@@ -375,7 +375,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_waits_while_all_sleep(cores in any_cores(), passes in 1usize..100) {
+        fn a_core_is_woken_if_all_sleep(cores in any_cores(), passes in 1usize..100) {
             let awake = cores.searching + cores.busy;
             let asleep = cores.resting + cores.lent;
             if awake == 0 && asleep > 0 {

@@ -86,8 +86,8 @@ pub fn for_each_operation(visitor: &mut impl Visitor) -> Result<(), BackendUnava
         visitor.visit(|backend| mlkem::Decapsulation::new(backend, size))?;
     }
     for size in mldsa::Size::ALL {
-        visitor.visit(|backend| mldsa::Signing::new(size, backend))?;
-        visitor.visit(|backend| mldsa::Verification::new(size, backend))?;
+        visitor.visit(|backend| mldsa::Signing::new(backend, size))?;
+        visitor.visit(|backend| mldsa::Verification::new(backend, size))?;
     }
     Ok(())
 }

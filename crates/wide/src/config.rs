@@ -1,5 +1,6 @@
 //! How wide code runs, and for how long waiting threads spin.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -21,6 +22,23 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Form::default().into()
+    }
+}
+
+impl Config {
+    /// From the value of [`FORM_VARIABLE`](crate::FORM_VARIABLE), which the program has read. In
+    /// place if the variable is not set or blank.
+    ///
+    /// # Errors
+    ///
+    /// When the text names no form.
+    pub fn from_variable(value: Option<OsString>) -> Result<Self, FormError> {
+        let text = value.unwrap_or_default();
+        let text = text.to_string_lossy();
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        text.parse::<Form>().map(Self::from)
     }
 }
 
@@ -140,6 +158,15 @@ mod tests {
         assert_eq!("pool:3,1-3".parse(), Ok(pool(&[3, 1, 2])));
         let migrate = Form::Migrate { cpus: vec![1] };
         assert_eq!(" migrate:1\n".parse(), Ok(migrate));
+    }
+
+    #[test]
+    fn a_variable_that_is_not_set_or_blank_means_in_place() {
+        let form = |text: &str| Config::from_variable(Some(text.into())).map(|config| config.form);
+        assert_eq!(Config::from_variable(None), Ok(Config::default()));
+        assert_eq!(form(" \n"), Ok(Form::Inline));
+        assert_eq!(form("pool:2"), Ok(Form::Pool { cpus: vec![2] }));
+        assert!(form("everywhere").is_err());
     }
 
     #[test]

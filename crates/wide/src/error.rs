@@ -2,8 +2,6 @@
 
 use std::io;
 
-use crate::config::FormError;
-
 /// Why wide code cannot run as configured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -26,14 +24,6 @@ pub enum StartError {
     /// Vector cores without a CPU.
     #[error("there are no vector cores; name at least one CPU, or choose `inline`")]
     NoCpus,
-    /// The text names no form.
-    #[error("{variable}: {source}")]
-    Form {
-        /// Where it was found.
-        variable: &'static str,
-        /// What is wrong with it.
-        source: FormError,
-    },
     /// A vector core's thread could not be started.
     #[error(
         "cannot start the thread for vector core {cpu}: {source}; allow this user more threads"

@@ -19,8 +19,9 @@
 //!
 //! A [`Form`] says how and where the closure runs: in place, which is the default and costs
 //! nothing; on the threads of a pool, each pinned to one CPU; or on the calling thread, which moves
-//! to these CPUs and back. [`configure`] sets the form of the process, else the environment
-//! variable [`FORM_VARIABLE`] does. Each [`Wide`] has its own.
+//! to these CPUs and back. [`configure`] sets the form of the process. Each [`Wide`] has its own.
+//! This crate reads nothing from the environment: a program that lets its operator choose reads
+//! [`FORM_VARIABLE`] and passes it on.
 //!
 //! Widelane's own operations do *not* use it: they are jobs of `widelane-engine`, which owns them,
 //! runs several in one pass and never makes their caller wait. Nor does it find out whether this

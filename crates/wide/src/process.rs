@@ -2,70 +2,45 @@
 
 use std::sync::OnceLock;
 
-use crate::config::{Config, Form};
+use crate::config::Config;
 use crate::error::StartError;
 use crate::wide::Wide;
 
 /// Runs `closure` where this process runs wide code, and returns its value.
 ///
-/// The form is that of [`configure`], else that of [`FORM_VARIABLE`] at the first call, else in
-/// place. A mistake in the variable is reported once, in a `tracing` event.
+/// The form is that of [`configure`]. Without it, the closure runs in place.
 ///
 /// # Panics
 ///
 /// With the panic of `closure`.
 #[inline]
 pub fn run_wide<R: Send>(closure: impl FnOnce() -> R + Send) -> R {
-    PROCESS.get_or_init(from_environment_or_inline).run(closure)
+    PROCESS.get_or_init(Wide::inline).run(closure)
 }
 
-/// Sets how this process runs wide code. `None`: as [`FORM_VARIABLE`] says, with an error for a
-/// mistake in it.
+/// Sets how this process runs wide code.
 ///
 /// # Errors
 ///
 /// When it is set already, or when [`Wide::new`] fails.
-pub fn configure(config: Option<Config>) -> Result<(), StartError> {
+pub fn configure(config: Config) -> Result<(), StartError> {
     let configured = |wide: &Wide| StartError::Configured {
         form: wide.form().to_string(),
     };
     if let Some(wide) = PROCESS.get() {
         return Err(configured(wide));
     }
-    let wide = match config {
-        Some(config) => Wide::new(config)?,
-        None => from_environment()?,
-    };
-    let mut wide = Some(wide);
-    let known = PROCESS.get_or_init(|| wide.take().unwrap_or_else(from_environment_or_inline));
+    let mut wide = Some(Wide::new(config)?);
+    let known = PROCESS.get_or_init(|| wide.take().unwrap_or_else(Wide::inline));
     match wide {
         None => Ok(()),
         Some(_) => Err(configured(known)),
     }
 }
 
-/// The environment variable with the form of a process that does not [`configure`] one:
-/// `inline`, `pool:2-3` or `migrate:2-3`.
+/// The environment variable in which operators expect to choose the form of a program: `inline`,
+/// `pool:2-3` or `migrate:2-3`. This crate does not read it. A program reads it and passes it to
+/// [`Config::from_variable`].
 pub const FORM_VARIABLE: &str = "WIDELANE_RUN_WIDE";
-
-fn from_environment() -> Result<Wide, StartError> {
-    let text = std::env::var_os(FORM_VARIABLE).unwrap_or_default();
-    let text = text.to_string_lossy();
-    if text.trim().is_empty() {
-        return Wide::new(Config::default());
-    }
-    let form: Form = text.parse().map_err(|source| StartError::Form {
-        variable: FORM_VARIABLE,
-        source,
-    })?;
-    Wide::new(form.into())
-}
-
-fn from_environment_or_inline() -> Wide {
-    from_environment().unwrap_or_else(|error| {
-        tracing::warn!("wide code runs in place: {error}");
-        Wide::inline()
-    })
-}
 
 static PROCESS: OnceLock<Wide> = OnceLock::new();

@@ -1,10 +1,10 @@
 //! Records sealed with ChaCha20-Poly1305, in every form.
 
 use crate::openssl::Peer;
-use crate::operation::{Contender, Done, Operation, Subject};
+use crate::operation::{Done, Implementation, Operation, Subject};
 use widelane_crypto::chacha20poly1305::{Choice, Cipher, Form, Key};
 
-/// Seals of full and of short records, the form as the backend.
+/// Seals full and short records. The form takes the place of the backend.
 pub(crate) fn operations() -> impl Iterator<Item = Operation> {
     [
         operation(
@@ -29,8 +29,8 @@ fn operation(
     bytes: usize,
     openssl: &'static [&'static str],
 ) -> Operation {
-    // The widest first, like other operations; what everybody has is the last.
-    let contenders = Form::ALL.into_iter().rev().map(|form| Contender {
+    // The widest form first, as in other operations. The last one runs on every machine.
+    let implementations = Form::ALL.into_iter().rev().map(|form| Implementation {
         name: form.name(),
         in_flight: &[1],
         prepare: Box::new(move || {
@@ -51,13 +51,13 @@ fn operation(
             line: "+R:",
         }),
         bytes: Some(bytes),
-        contenders: contenders.collect(),
+        implementations: implementations.collect(),
     }
 }
 
 struct Seal {
     key: Key,
-    /// Sealed over and over in its place.
+    /// Sealed in place in each run.
     record: Vec<u8>,
     count: u64,
 }
@@ -76,5 +76,5 @@ impl Subject for Seal {
     }
 }
 
-/// As long as that of a TLS 1.3 record (RFC 8446, section 5.2).
+/// The header of a TLS 1.3 record (RFC 8446, section 5.2).
 const HEADER: &[u8] = &[23, 3, 3, 0x40, 0x11];

@@ -37,7 +37,7 @@ pub enum SpeedError {
         operation: &'static str,
         /// The backend.
         backend: String,
-        /// The operation's own words.
+        /// The operation's error.
         why: String,
     },
 }

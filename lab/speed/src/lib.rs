@@ -1,14 +1,16 @@
-//! Operations a second on one core, batched and single, beside the peers.
+//! Measures operations a second on one core, batched and single, beside other libraries.
 //!
 //! A [`Plan`] names operations and a CPU. [`run`] pins a thread to that CPU and measures every
 //! condition (an operation, a backend, a number of jobs in flight) in short slices, all conditions
-//! in turn, round after round, so that a change of clock or a noisy neighbour meets all of them
-//! alike. A condition's rate is the median over its slices, by CPU time, so that other programs on
-//! that CPU distort little; its spread are their quartiles; every slice is kept in the [`Row`]. The
-//! `openssl` program, where it is installed, is measured between the rounds, on the same CPU.
+//! in turn, round after round, so that a change of clock or another program affects all of them
+//! alike. A condition's rate is the median of its slices, by CPU time, so that other programs on
+//! that CPU distort it little. Its spread is the distance of their quartiles. The [`Row`] keeps
+//! every slice. If the `openssl` program is installed, it is measured between the rounds, on the
+//! same CPU.
 //!
-//! The [operations] are those of the engine, on every backend and as the engine itself chooses, and
-//! some that explain them. What is new in the engine is here too; `operation.rs` describes it.
+//! The [operations] are those of the engine, on every backend and with the engine's own choice, and
+//! some that explain them. A new operation of the engine is measured without a change here, except
+//! for its description in `operation.rs`.
 //!
 //! What it is not: a measurement of clocks and licences, or of whole handshakes.
 //!

@@ -4,7 +4,7 @@ use crate::operation::{Done, Subject};
 use libcrux_ml_kem::{mlkem512, mlkem768, mlkem1024};
 use std::hint::black_box;
 
-/// The peer's name in the output.
+/// The library's name in the output.
 pub(crate) const LIBCRUX: &str = "libcrux";
 
 type Prepared = Result<Box<dyn Subject>, String>;
@@ -45,14 +45,14 @@ pub(crate) fn peer(name: &str) -> Option<fn() -> Prepared> {
     }
 }
 
-/// What makes the three operations of one parameter set.
+/// Constructors of the three operations of one parameter set.
 struct Size {
     keygen: fn() -> Prepared,
     encaps: fn() -> Prepared,
     decaps: fn() -> Prepared,
 }
 
-/// Operations one after the other, each with other randomness.
+/// Operations one after the other, each with its own randomness.
 struct Single<F> {
     operation: F,
     count: u64,
@@ -69,7 +69,7 @@ impl<F: FnMut([u8; 32])> Subject for Single<F> {
     fn run(&mut self, in_flight: usize) -> Result<Done, String> {
         for _ in 0..in_flight {
             self.count += 1;
-            // The time does not depend on it, so that it need not be random.
+            // It need not be random, because the time does not depend on it.
             let mut seed = [0x5a; 32];
             seed[..8].copy_from_slice(&self.count.to_le_bytes());
             (self.operation)(black_box(seed));

@@ -1,4 +1,4 @@
-//! The exponentiation kernels, and the limit that the CPU's ports set them.
+//! The exponentiation kernels, and the limit that the CPU's ports set for them.
 
 use crate::operation::{Done, Subject};
 use crate::works::why_not;
@@ -9,7 +9,7 @@ use widelane_kernels::{Arena, Moduli, Montgomery, PowerSpace, port_limit};
 /// The name of the operation that measures the limit.
 pub(crate) const PORT_LIMIT: &str = "port-limit";
 
-/// Multiply-adds that depend on nothing.
+/// Independent multiply-adds.
 pub(crate) fn port_limit(backend: Backend) -> Result<Box<dyn Subject>, String> {
     let run: Box<dyn Fn(u32) -> u64> = match backend {
         Backend::Avx512Ifma => {
@@ -66,7 +66,7 @@ impl<const L: usize> Power<L> {
         let len =
             kernels.table_len() + kernels.scratch_len() + kernels.windows() + 6 * d + 1 + limbs;
         let mut memory = Arena::new(len);
-        // The time does not depend on the values, so any digits do that keep the kernel's bounds.
+        // The time does not depend on the values. Any digits within the kernel's bounds will do.
         let mut state = 0x5eed_u64;
         for word in memory.vectors().as_flattened_mut() {
             state = state.wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT);
@@ -110,7 +110,7 @@ impl<const L: usize> Subject for Power<L> {
     }
 }
 
-/// Rounds of the loop at a time: some ten microseconds.
+/// Rounds of the loop in one run: about ten microseconds.
 const ROUNDS: u32 = 1000;
 
 /// Knuth's linear congruential generator (MMIX).

@@ -7,31 +7,31 @@ use std::time::{Duration, Instant};
 /// An installed `openssl`.
 #[derive(Debug)]
 pub(crate) struct OpenSsl {
-    /// What it calls itself, like `OpenSSL 3.0.22 25 Aug 2026`.
+    /// Its name and version, like `OpenSSL 3.0.22 25 Aug 2026`.
     pub(crate) version: String,
 }
 
-/// What `openssl speed` calls an operation.
+/// An operation of `openssl speed`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     /// Its arguments, like `rsa2048`.
     pub(crate) arguments: &'static [&'static str],
-    /// How the line of machine-readable output begins that counts the operation, like `+R1` for
+    /// The beginning of the line with the count in its machine-readable output, like `+R1:` for
     /// signatures with RSA.
     pub(crate) line: &'static str,
 }
 
-/// What one visit measured.
+/// One measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
-    /// Operations a second of CPU time; of wall-clock time where that is not known.
+    /// Operations a second of CPU time, or of wall-clock time if the CPU time is not known.
     pub(crate) rate: f64,
-    /// CPU time by wall-clock time.
+    /// CPU time divided by wall-clock time.
     pub(crate) cpu_share: Option<f64>,
 }
 
 impl OpenSsl {
-    /// The program that the search path finds, or why there is none.
+    /// Finds the program in the search path.
     pub(crate) fn find() -> Result<Self, String> {
         let output = Command::new(PROGRAM)
             .arg("version")
@@ -53,8 +53,8 @@ impl OpenSsl {
 
     /// Measures for one second, on the CPU that the calling thread is pinned to.
     ///
-    /// The program is ended once it has said the count; it might go on to measure what was not asked
-    /// for.
+    /// Ends the program when it has printed the count, because it may go on to measure something
+    /// else.
     pub(crate) fn measure(&self, peer: Peer) -> Result<Measured, String> {
         let arguments = [
             &["speed", "-elapsed", "-seconds", "1", "-mr"],
@@ -90,18 +90,18 @@ impl OpenSsl {
             }
             last = line;
         }
-        // It may be gone already, which is as well.
+        // It may have ended already.
         let _ = child.kill();
         let _ = child.wait();
         measured.ok_or_else(|| {
             let command = arguments.join(" ");
-            format!("`{PROGRAM} {command}` gave no count; it said {last:?} last")
+            format!("`{PROGRAM} {command}` gave no count; its last line was {last:?}")
         })
     }
 }
 
-/// CPU time that a process has had so far, in nanoseconds by the kernel's book: finer than
-/// `openssl` measures it.
+/// The CPU time of a process so far, which the kernel counts in nanoseconds: finer than `openssl`
+/// measures it.
 fn cpu_time(process: u32) -> Option<Duration> {
     let text = std::fs::read_to_string(format!("/proc/{process}/schedstat")).ok()?;
     let nanoseconds = text.split_whitespace().next()?.parse().ok()?;
@@ -120,7 +120,7 @@ fn parse(line: &str) -> Option<f64> {
 
 const PROGRAM: &str = "openssl";
 
-/// What a measurement's announcement begins with.
+/// The beginning of the line that `openssl` prints before it measures.
 const ANNOUNCEMENT: &str = "+DT";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The operations that can be measured: those of the engine, and what explains them.
+//! The operations that can be measured: those of the engine, and those that explain them.
 
 use crate::chacha20poly1305;
 use crate::libcrux::{self, LIBCRUX};
@@ -11,39 +11,39 @@ use widelane_crypto::Backend;
 /// Something whose speed can be measured.
 #[derive(Debug)]
 pub struct Operation {
-    /// How it is spelt on the command line and in records.
+    /// Its name on the command line and in records.
     pub name: &'static str,
     /// One line for people.
     pub what: &'static str,
-    /// Operations measured in the same run, since they explain this one's figures.
+    /// Operations that are measured in the same run, because they explain this one's figures.
     pub(crate) beside: &'static [&'static str],
-    /// The same in `openssl speed`.
+    /// The same operation in `openssl speed`.
     pub(crate) openssl: Option<Peer>,
-    /// Bytes that one operation encrypts, if that is what it does.
+    /// Bytes that one operation encrypts, if it encrypts.
     pub(crate) bytes: Option<usize>,
-    /// Who does it here.
-    pub(crate) contenders: Vec<Contender>,
+    /// The implementations in this process.
+    pub(crate) implementations: Vec<Implementation>,
 }
 
-/// One who does an operation in this process: a backend, or a library beside.
-pub(crate) struct Contender {
-    /// In the output.
+/// One implementation of an operation in this process: a backend, or another library.
+pub(crate) struct Implementation {
+    /// Its name in the output.
     pub(crate) name: &'static str,
     /// Jobs in flight.
     pub(crate) in_flight: &'static [usize],
-    /// Makes what is measured, or says why it cannot run on this machine.
+    /// Makes the subject to measure, or says why it cannot run on this machine.
     pub(crate) prepare: Box<Prepare>,
 }
 
 type Prepare = dyn Fn() -> Result<Box<dyn Subject>, String> + Send + Sync;
 
-/// An operation of a contender, ready to be measured.
+/// An operation of an implementation, ready to be measured.
 pub(crate) trait Subject {
-    /// Makes ready for so many runs with so many in flight; not measured.
+    /// Prepares for this many runs with this many jobs in flight. It is not measured.
     fn ready(&mut self, _in_flight: usize, _runs: usize) {}
 
-    /// Does `in_flight` operations that are waiting together, and returns when the last of them is
-    /// done. The error is for people.
+    /// Does `in_flight` operations that wait together, and returns when the last of them is done.
+    /// The error is a text for people.
     fn run(&mut self, in_flight: usize) -> Result<Done, String>;
 }
 
@@ -66,9 +66,9 @@ impl Done {
     }
 }
 
-impl std::fmt::Debug for Contender {
+impl std::fmt::Debug for Implementation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Contender")
+        f.debug_struct("Implementation")
             .field("name", &self.name)
             .field("in_flight", &self.in_flight)
             .finish_non_exhaustive()
@@ -87,8 +87,9 @@ pub fn operations() -> &'static [Operation] {
     &OPERATIONS
 }
 
-/// The operations that a name stands for: one, or a group. All whose names begin with it, or have
-/// it as a part between dashes, like `mlkem`, `p256` or `sign`; `all` is everything.
+/// The operations that a name stands for: one, or a group. A group is all operations whose names
+/// begin with it, or have it as a part between dashes, like `mlkem`, `p256` or `sign`. `all` is
+/// everything.
 pub(crate) fn named(name: &str) -> Vec<&'static Operation> {
     let exactly = operations()
         .iter()
@@ -105,28 +106,28 @@ pub(crate) fn named(name: &str) -> Vec<&'static Operation> {
     operations().iter().filter(belongs).collect()
 }
 
-/// The name of the contender that is the engine, left to choose.
+/// The name of the implementation that is the engine with its own choice.
 pub(crate) const AUTO: &str = "auto";
 
 /// An operation of the engine.
 fn work(name: &'static str) -> Operation {
-    let passes = |backend: Backend| Contender {
+    let passes = |backend: Backend| Implementation {
         name: backend.name(),
         in_flight: IN_FLIGHT,
         prepare: Box::new(move || works::passes(name, backend)),
     };
-    let mut contenders = vec![
+    let mut implementations = vec![
         passes(Backend::Avx512Ifma),
         passes(Backend::Avx512Ifma256),
         passes(Backend::AwsLc),
-        Contender {
+        Implementation {
             name: AUTO,
             in_flight: &[1, 8],
             prepare: Box::new(move || works::engine(name)),
         },
     ];
     if let Some(prepare) = libcrux::peer(name) {
-        contenders.push(Contender {
+        implementations.push(Implementation {
             name: LIBCRUX,
             in_flight: &[1],
             prepare: Box::new(prepare),
@@ -139,13 +140,14 @@ fn work(name: &'static str) -> Operation {
         beside,
         openssl,
         bytes: None,
-        contenders,
+        implementations,
     }
 }
 
 type Description = (&'static str, &'static [&'static str], Option<Peer>);
 
-/// What to say of an operation of the engine, what explains it, and what it is to `openssl`.
+/// The description of an operation of the engine, what explains it, and its form in `openssl
+/// speed`.
 fn describe(name: &str) -> Description {
     let openssl = |arguments, line| Some(Peer { arguments, line });
     match name {
@@ -166,7 +168,7 @@ fn describe(name: &str) -> Description {
         ),
         "rsa-sign" => ("RSA signature of another size: 2560 bits", &[], None),
         "rsa2048-verify" => (
-            "check of an RSA-2048 signature, PSS with SHA-256, by a key not met before",
+            "check of an RSA-2048 signature, PSS with SHA-256, with a new key",
             &[PORT_LIMIT],
             openssl(&["rsa2048"], "+R2:"),
         ),
@@ -233,7 +235,7 @@ fn describe(name: &str) -> Description {
     }
 }
 
-/// What explains the operations with RSA.
+/// The operations that explain those with RSA.
 fn kernels() -> impl Iterator<Item = Operation> {
     let kernel = |name, what, bits| Operation {
         name,
@@ -241,8 +243,8 @@ fn kernels() -> impl Iterator<Item = Operation> {
         beside: &[PORT_LIMIT],
         openssl: None,
         bytes: None,
-        contenders: [(Backend::Avx512Ifma, &[8]), (Backend::Avx512Ifma256, &[4])]
-            .map(|(backend, full)| Contender {
+        implementations: [(Backend::Avx512Ifma, &[8]), (Backend::Avx512Ifma256, &[4])]
+            .map(|(backend, full)| Implementation {
                 name: backend.name(),
                 in_flight: full,
                 prepare: Box::new(move || multiply::power(bits, backend)),
@@ -255,8 +257,8 @@ fn kernels() -> impl Iterator<Item = Operation> {
         beside: &[],
         openssl: None,
         bytes: None,
-        contenders: [Backend::Avx512Ifma, Backend::Avx512Ifma256]
-            .map(|backend| Contender {
+        implementations: [Backend::Avx512Ifma, Backend::Avx512Ifma256]
+            .map(|backend| Implementation {
                 name: backend.name(),
                 in_flight: &[1],
                 prepare: Box::new(move || multiply::port_limit(backend)),
@@ -286,7 +288,7 @@ fn kernels() -> impl Iterator<Item = Operation> {
 
 const IN_FLIGHT: &[usize] = &[1, 2, 4, 8, 16];
 
-/// For an operation that is in the engine and not described here; a test finds it.
+/// For an operation of the engine that is not described here. A test finds it.
 const UNDESCRIBED: &str = "an operation of the engine";
 
 #[cfg(test)]
@@ -294,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_what_is_beside_exists() {
+    fn names_are_unique_and_explaining_operations_exist() {
         let all = operations();
         for (i, operation) in all.iter().enumerate() {
             let same = |name| all.iter().position(|other| other.name == name);
@@ -302,7 +304,7 @@ mod tests {
             for &name in operation.beside {
                 assert!(same(name).is_some(), "{name}");
             }
-            assert!(!operation.contenders.is_empty());
+            assert!(!operation.implementations.is_empty());
             assert_ne!(operation.what, UNDESCRIBED, "{}", operation.name);
         }
     }
@@ -325,12 +327,12 @@ mod tests {
     }
 
     #[test]
-    fn every_operation_runs_on_every_contender_that_is_here() {
+    fn every_operation_runs_on_every_implementation_of_this_machine() {
         for operation in operations() {
-            for contender in &operation.contenders {
-                match (contender.prepare)() {
+            for implementation in &operation.implementations {
+                match (implementation.prepare)() {
                     Ok(mut subject) => {
-                        for &in_flight in &contender.in_flight[..1] {
+                        for &in_flight in &implementation.in_flight[..1] {
                             subject.ready(in_flight, 2);
                             for _ in 0..2 {
                                 let done = subject.run(in_flight).unwrap();
@@ -339,12 +341,12 @@ mod tests {
                         }
                     }
                     Err(why) => {
-                        let missed = !cfg!(feature = "peers") && contender.name == LIBCRUX;
+                        let missed = !cfg!(feature = "peers") && implementation.name == LIBCRUX;
                         assert!(
-                            missed || !["aws-lc", AUTO, LIBCRUX].contains(&contender.name),
+                            missed || !["aws-lc", AUTO, LIBCRUX].contains(&implementation.name),
                             "{why}"
                         );
-                        eprintln!("SKIP: {} on {}: {why}", operation.name, contender.name);
+                        eprintln!("SKIP: {} on {}: {why}", operation.name, implementation.name);
                     }
                 }
             }

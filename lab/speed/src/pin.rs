@@ -4,7 +4,7 @@ use crate::SpeedError;
 use std::time::Duration;
 use widelane_affinity::allowed;
 
-/// The CPU to measure on: the wanted one if this thread may use it, else the last that it may.
+/// The CPU to measure on: the wanted one, or else the last that this thread may use.
 pub(crate) fn choose(wanted: Option<usize>) -> Result<usize, SpeedError> {
     let allowed = allowed(None).map_err(|source| SpeedError::System {
         what: "read the CPUs that this process may run on",
@@ -34,7 +34,7 @@ pub(crate) fn thread_time() -> Duration {
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// The processor's name for itself.
+/// The model name of the CPU.
 pub(crate) fn cpu_model() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;

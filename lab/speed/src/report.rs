@@ -1,4 +1,4 @@
-//! What was measured: rows for programs, a table for people.
+//! The results: rows for programs, a table for people.
 
 use crate::libcrux::LIBCRUX;
 use crate::operation::Operation;
@@ -14,7 +14,7 @@ pub struct Report {
     rows: Vec<Row>,
 }
 
-/// One condition: an operation on a backend with so many jobs in flight.
+/// One condition: an operation on a backend with a number of jobs in flight.
 ///
 /// What could not be measured is `None`, and `reason` says why.
 #[derive(Clone, Debug, Serialize)]
@@ -27,14 +27,14 @@ pub struct Row {
     pub backend: String,
     /// Jobs that wait together.
     pub in_flight: usize,
-    /// Operations a second of the CPU's time: the median of the slices. The same as of wall-clock
-    /// time as long as nothing else runs on the CPU; see `cpu_share`.
+    /// Operations a second of CPU time: the median of the slices. If nothing else runs on the CPU,
+    /// it is the same as for wall-clock time; see `cpu_share`.
     pub ops_per_s: Option<f64>,
-    /// The same in bytes, for operations that encrypt some, in 10^9 a second.
+    /// The same in 10^9 bytes a second, for operations that encrypt.
     pub gigabytes_per_s: Option<f64>,
-    /// Microseconds that a job waits from its submission to its result when so many are in flight:
-    /// the median, of wall-clock time. That is one pass where the jobs fit one, and several where
-    /// they do not. For `openssl`, computed from its rate.
+    /// Microseconds of wall-clock time from a job's submission to the results of all jobs in
+    /// flight: the median. That is one pass if the jobs fit into one, else several. For `openssl`
+    /// it is computed from the rate.
     pub latency_us: Option<f64>,
     /// The 99th percentile of the same.
     pub latency_p99_us: Option<f64>,
@@ -52,24 +52,24 @@ pub struct Row {
     pub multiply_adds_per_ns: Option<f64>,
     /// The same as a share of what the ports can do, measured in the same run.
     pub port_limit_share: Option<f64>,
-    /// CPU time by wall-clock time while this was measured: below 1 if others used the CPU.
+    /// CPU time divided by wall-clock time: below 1 if other programs used the CPU.
     pub cpu_share: Option<f64>,
     /// Operations a second of every slice, in the order of measurement.
     pub samples: Vec<f64>,
-    /// The medians of parts of the run, each with newly made buffers at other addresses: alike, if
-    /// nothing depends on where they happen to lie. Empty for `openssl`.
+    /// The medians of parts of the run, each with new buffers at other addresses. They are alike if
+    /// the addresses do not matter. Empty for `openssl`.
     pub ops_per_s_by_placement: Vec<f64>,
     /// Why there is no figure.
     pub reason: Option<String>,
     /// What the peer calls itself.
     pub version: Option<String>,
-    /// The CPU that all was measured on.
+    /// The CPU of the measurement.
     pub cpu: usize,
-    /// Its name for itself.
+    /// The CPU's model name.
     pub cpu_model: Option<String>,
     /// The version of Widelane.
     pub widelane: &'static str,
-    /// The command that asked for the measurement.
+    /// The command line of the measurement.
     pub command: String,
 }
 
@@ -133,7 +133,7 @@ impl fmt::Display for Report {
             writeln!(
                 f,
                 "\n{crowded} of {} rows had less than {:.0} % of the CPU: other programs ran on \
-                 it.\nTheir rates are of the time they had; their latencies are too long.",
+                 it.\nTheir rates count only CPU time of their own; their latencies are too long.",
                 self.rows.len(),
                 100.0 * ALONE,
             )?;
@@ -142,7 +142,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Where and why a run was made.
+/// The machine and the command line of a run.
 pub(crate) struct Machine {
     pub(crate) cpu: usize,
     pub(crate) cpu_model: Option<String>,
@@ -153,19 +153,19 @@ pub(crate) struct Machine {
 #[derive(Debug)]
 pub(crate) struct Series {
     operation: &'static str,
-    /// That one operation encrypts.
+    /// Bytes that one operation encrypts.
     bytes: Option<usize>,
     pub(crate) backend: String,
     pub(crate) in_flight: usize,
     /// Operations a second, by slice.
     pub(crate) rates: Vec<f64>,
-    /// Numbers of the slices at which buffers were made anew.
+    /// The slices before which new buffers were made.
     pub(crate) places: Vec<usize>,
     /// Nanoseconds for all jobs in flight together.
     pub(crate) latencies: Vec<f64>,
-    /// By slice, where they are counted.
+    /// By slice, if they are counted.
     pub(crate) multiply_adds_per_ns: Vec<f64>,
-    /// CPU time by wall-clock time, by slice.
+    /// CPU time divided by wall-clock time, by slice.
     pub(crate) cpu_shares: Vec<f64>,
     /// Why there are none.
     pub(crate) reason: Option<String>,
@@ -192,7 +192,7 @@ impl Series {
 
     fn row(self, machine: &Machine) -> Row {
         let ops_per_s = median(&self.rates);
-        // The port limit's loop is not a job that anybody waits for.
+        // The loop of the port limit is not a job.
         let waits = self.operation != crate::multiply::PORT_LIMIT;
         let latency = |q| {
             quantile(&self.latencies, q)
@@ -317,14 +317,14 @@ fn number(value: Option<f64>, decimals: usize) -> String {
     )
 }
 
-/// To a tenth: more digits would be noise, and long lines.
+/// To a tenth: further digits are noise.
 fn round(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
 const NOT_MEASURED: &str = "n/a";
 
-/// The share of the CPU from which on a row counts as undisturbed.
+/// A row with at least this share of the CPU counts as undisturbed.
 const ALONE: f64 = 0.95;
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::SpeedError;
 use crate::openssl::OpenSsl;
-use crate::operation::{Contender, Done, Operation, Subject, named, operations};
+use crate::operation::{Done, Implementation, Operation, Subject, named, operations};
 use crate::pin;
 use crate::report::{Machine, Report, Series};
 use std::time::{Duration, Instant};
@@ -11,24 +11,24 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug)]
 pub struct Plan {
     operations: Vec<&'static Operation>,
-    /// The CPU to measure on; without one, the last that this process may run on.
+    /// The CPU to measure on. `None`: the last that this process may run on.
     pub cpu: Option<usize>,
     /// The time for each condition, not counting `openssl`.
     pub span: Duration,
-    /// Whether to run the `openssl` program in between.
+    /// Whether to measure the `openssl` program between the rounds.
     pub openssl: bool,
-    /// The command that asks for this, for the record.
+    /// The command line, for the record.
     pub command: String,
 }
 
 impl Plan {
-    /// Measures these operations or groups of operations, or everything if none is named, and what
-    /// explains them. A group is what names begin with, or have as a part between dashes, like
-    /// `mlkem` or `sign`; `all` is everything.
+    /// Measures these operations or groups of operations, or everything if none is named, and the
+    /// operations that explain them. The name of a group is the beginning of names, or a part of
+    /// them between dashes, like `mlkem` or `sign`. `all` is everything.
     ///
     /// # Errors
     ///
-    /// [`SpeedError::UnknownOperation`] for a name that stands for nothing in [`operations`].
+    /// [`SpeedError::UnknownOperation`] if no operation in [`operations`] has the name.
     pub fn new<S: AsRef<str>>(names: &[S]) -> Result<Self, SpeedError> {
         let mut named = match names {
             [] => operations().iter().collect(),
@@ -100,7 +100,7 @@ pub fn run(plan: &Plan, progress: impl FnMut(Progress) + Send) -> Result<Report,
     })
 }
 
-/// One line of the output in the making.
+/// One line of the output while it is measured.
 struct Condition {
     series: Series,
     operation: &'static Operation,
@@ -140,12 +140,12 @@ fn measure(
     let moves = rounds.div_ceil(PLACEMENTS);
     for round in 0..rounds {
         if round > 0 && round % moves == 0 {
-            // The old ones stay, so that the new ones get other memory.
+            // The old ones stay allocated, so that the new ones get other memory.
             for prepared in &mut subjects {
                 earlier.push(prepared.again()?);
             }
         }
-        // Spread over the run, and never in two neighbouring rounds without need.
+        // Spread over the run, and in two successive rounds only if necessary.
         let openssl_now = round * visits / rounds != (round + 1) * visits / rounds;
         let count = conditions.len();
         for step in 0..count {
@@ -209,22 +209,28 @@ fn measure(
 /// A subject, and how to make another one like it.
 struct Prepared {
     operation: &'static Operation,
-    contender: &'static Contender,
+    implementation: &'static Implementation,
     subject: Box<dyn Subject>,
 }
 
 impl Prepared {
-    /// Makes another one with memory of its own, and returns the one before.
+    /// Makes a new one with other memory, and returns the old one.
     fn again(&mut self) -> Result<Box<dyn Subject>, SpeedError> {
-        let subject = (self.contender.prepare)().map_err(|why| self.failed(why))?;
+        let subject = (self.implementation.prepare)().map_err(|why| self.failed(why))?;
         let before = std::mem::replace(&mut self.subject, subject);
         self.warm_up()?;
         Ok(before)
     }
 
-    /// Whatever a subject derives when it is first used is not what is measured.
+    /// Runs it once, because the first run derives values that later ones use again.
     fn warm_up(&mut self) -> Result<(), SpeedError> {
-        let most = self.contender.in_flight.iter().copied().max().unwrap_or(1);
+        let most = self
+            .implementation
+            .in_flight
+            .iter()
+            .copied()
+            .max()
+            .unwrap_or(1);
         self.subject.ready(most, 1);
         match self.subject.run(most) {
             Ok(_) => Ok(()),
@@ -235,7 +241,7 @@ impl Prepared {
     fn failed(&self, why: String) -> SpeedError {
         SpeedError::Operation {
             operation: self.operation.name,
-            backend: self.contender.name.to_owned(),
+            backend: self.implementation.name.to_owned(),
             why,
         }
     }
@@ -267,12 +273,12 @@ fn conditions(
                 how,
             });
         }
-        for contender in &operation.contenders {
-            let how = match (contender.prepare)() {
+        for implementation in &operation.implementations {
+            let how = match (implementation.prepare)() {
                 Ok(subject) => {
                     let mut prepared = Prepared {
                         operation,
-                        contender,
+                        implementation,
                         subject,
                     };
                     prepared.warm_up()?;
@@ -281,8 +287,8 @@ fn conditions(
                 }
                 Err(why) => Err(why),
             };
-            for &in_flight in contender.in_flight {
-                let mut series = Series::new(operation, contender.name, in_flight);
+            for &in_flight in implementation.in_flight {
+                let mut series = Series::new(operation, implementation.name, in_flight);
                 let how = match &how {
                     Ok(subject) => How::Here(*subject),
                     Err(why) => {
@@ -303,14 +309,14 @@ fn conditions(
 
 /// Repeats the operation for the length of a slice and adds what it measures to the series.
 fn slice(subject: &mut dyn Subject, series: &mut Series) -> Result<(), String> {
-    // Whatever ran before has the caches and the branch predictors, and perhaps the clock.
+    // The condition before it has left its state in caches, branch predictors and clock.
     subject.ready(1, 1);
     subject.run(1)?;
     let mut total = Done::default();
     let (mut spent, mut worked) = (Duration::ZERO, Duration::ZERO);
     let mut runs = 1;
     let start = Instant::now();
-    // What makes runs ready may take longer than the runs.
+    // The preparation may take longer than the runs.
     while spent < SLICE && start.elapsed() < 3 * SLICE {
         subject.ready(series.in_flight, runs);
         let (wall, cpu) = (Instant::now(), pin::thread_time());
@@ -323,10 +329,10 @@ fn slice(subject: &mut dyn Subject, series: &mut Series) -> Result<(), String> {
             total.multiply_adds += done.multiply_adds;
             before = now;
         }
-        // Of CPU time, since others may have run on this CPU.
+        // By CPU time, because other programs may have run on this CPU.
         worked += pin::thread_time().saturating_sub(cpu);
         spent += before - wall;
-        // So many that looking at the clocks costs nothing.
+        // So many runs that reading the clocks costs little.
         if before - wall < STRETCH {
             runs = (2 * runs).min(MOST_RUNS);
         }
@@ -343,24 +349,24 @@ fn slice(subject: &mut dyn Subject, series: &mut Series) -> Result<(), String> {
     Ok(())
 }
 
-/// The peer's name in the output.
+/// The library's name in the output.
 pub(crate) const OPENSSL: &str = "openssl";
 
-/// Short enough that all conditions see the same neighbours, long enough for two of the slowest
+/// Short enough that other programs affect all conditions alike, long enough for two of the slowest
 /// passes.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// Runs between two looks at the clocks take about this long.
+/// The runs between two readings of the clocks take about this long.
 const STRETCH: Duration = Duration::from_millis(1);
 
-/// As many requests as are made ready at most, in a few megabytes.
+/// The most runs that are prepared at once, in a few megabytes.
 const MOST_RUNS: usize = 128;
 
-/// How often the subjects are made anew in a run: a fast run must not owe it to where its buffers
-/// happened to lie.
+/// How often the subjects are made in a run. So the result does not depend on the addresses of one
+/// set of buffers.
 const PLACEMENTS: usize = 5;
 
-/// Least visits to the `openssl` program, which measures for a second each time.
+/// The least number of times that the `openssl` program measures, for a second each time.
 const OPENSSL_VISITS: usize = 3;
 
 #[cfg(test)]

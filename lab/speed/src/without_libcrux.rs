@@ -1,8 +1,9 @@
-//! In place of `libcrux.rs` where the feature `peers` is off: rows without figures that say so.
+//! Used instead of `libcrux.rs` if the feature `peers` is off: the rows have no figures and say
+//! why.
 
 use crate::operation::Subject;
 
-/// The peer's name in the output.
+/// The library's name in the output.
 pub(crate) const LIBCRUX: &str = "libcrux";
 
 type Prepared = Result<Box<dyn Subject>, String>;

@@ -24,8 +24,8 @@ pub(crate) fn names() -> Vec<&'static str> {
     visited.map_or_else(|_| Vec::new(), |()| names.0)
 }
 
-/// Passes over requests that are there already. One that comes alone goes through the lanes as
-/// well, since the backend is asked for by name.
+/// Passes over requests that were made before. A single request runs in a pass, too, because the
+/// backend was named.
 pub(crate) fn passes(name: &str, backend: Backend) -> Result<Box<dyn Subject>, String> {
     struct Search<'a> {
         name: &'a str,
@@ -63,7 +63,8 @@ pub(crate) fn passes(name: &str, backend: Backend) -> Result<Box<dyn Subject>, S
         .unwrap_or_else(|| Err(format!("there is no operation {name:?}")))
 }
 
-/// Requests submitted to an engine that chooses by itself, and awaited: what its users pay.
+/// Submits requests to an engine that chooses by itself, and waits for the results, as its users
+/// do.
 pub(crate) fn engine(name: &str) -> Result<Box<dyn Subject>, String> {
     struct Search<'a> {
         name: &'a str,
@@ -76,7 +77,7 @@ pub(crate) fn engine(name: &str) -> Result<Box<dyn Subject>, String> {
             &mut self,
             make: impl Fn(Backend) -> Result<O, BackendUnavailable>,
         ) -> Result<(), BackendUnavailable> {
-            // The requests are the same on every backend, and this one runs everywhere.
+            // The requests are the same on every backend. This backend runs everywhere.
             let operation = make(Backend::AwsLc)?;
             if operation.name() == self.name {
                 self.found = Some(Box::new(Chosen {
@@ -89,7 +90,7 @@ pub(crate) fn engine(name: &str) -> Result<Box<dyn Subject>, String> {
         }
     }
 
-    // It calibrates once a process, on the CPU that everything is measured on.
+    // It calibrates once in a process, on the CPU of the measurement.
     static ENGINE: OnceLock<Result<Engine, String>> = OnceLock::new();
     let start = || {
         let engine = Engine::start(Config::default()).map_err(|error| error.to_string())?;
@@ -120,7 +121,7 @@ pub(crate) fn why_not(backend: Backend) -> String {
 
 struct Passes<O: Operation> {
     operation: O,
-    /// Requests for runs to come: one that was answered once may be cheaper to answer again.
+    /// Requests for the next runs. Each is used once, because a second run of it may be cheaper.
     stock: Vec<O::Request>,
 }
 
@@ -146,7 +147,7 @@ impl<O: Operation> Subject for Passes<O> {
 struct Chosen<O: Operation> {
     operation: O,
     worker: Worker,
-    /// Requests for runs to come: an engine consumes them.
+    /// Requests for the next runs. The engine consumes them.
     stock: Vec<O::Request>,
 }
 
@@ -159,7 +160,7 @@ impl<O: Operation> Subject for Chosen<O> {
 
     fn run(&mut self, in_flight: usize) -> Result<Done, String> {
         let rest = rest(&self.stock, in_flight)?;
-        // As a driver of handshakes does with a job that no other can join.
+        // As a driver of handshakes does if no other job can join.
         if in_flight == 1 && self.worker.is_quiet(0) {
             for request in self.stock.drain(rest..) {
                 let output = self.worker.engine().run_at_once(request);
@@ -182,13 +183,13 @@ impl<O: Operation> Subject for Chosen<O> {
     }
 }
 
-/// Where the next requests begin in a stock from which they are taken at the end.
+/// The index of the next requests in a list from which they are taken at the end.
 fn rest<R>(stock: &[R], in_flight: usize) -> Result<usize, String> {
     let rest = stock.len().checked_sub(in_flight);
-    rest.ok_or_else(|| "more runs than it was made ready for".to_owned())
+    rest.ok_or_else(|| "more runs than were prepared".to_owned())
 }
 
-/// A failure may be quick, and is no answer.
+/// A failure, which may be quick, must not count as an operation.
 fn check<R: Request>(output: &R::Output) -> Result<(), String> {
     match R::failure(output) {
         None => Ok(()),

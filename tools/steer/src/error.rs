@@ -37,7 +37,7 @@ pub enum SteerError {
     },
     /// A state file that this program did not write.
     #[error(
-        "{path} is no state file: {source}; remove it, and look after affinities with taskset",
+        "cannot use the state file {path}: {source}; remove it, and check affinities with taskset",
         path = .path.display()
     )]
     Damaged {

@@ -6,7 +6,7 @@ use crate::tasks;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// A folder that only this user can write to; made when something is first kept there.
@@ -112,19 +112,20 @@ impl Keeper {
         })
     }
 
-    /// Replaces what was written before. It is there whole or not at all, whenever this process
-    /// is killed. It need not outlive the machine, whose threads would not either.
+    /// Replaces the file in one step: if this process is killed, the old or the new content is
+    /// there. It need not survive a crash of the machine, because the threads do not either.
     pub(crate) fn save(&self, state: &State) -> Result<(), SteerError> {
-        let new = self.path.with_extension("new");
         let write = || {
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(true).mode(0o644);
-            options
-                .open(&new)?
-                .write_all(state.to_string().as_bytes())?;
-            fs::rename(&new, &self.path)
+            let folder = self.path.parent().unwrap_or(Path::new("."));
+            let mut new = tempfile::Builder::new()
+                .prefix("new-")
+                .permissions(fs::Permissions::from_mode(0o644))
+                .tempfile_in(folder)?;
+            new.write_all(state.to_json().as_bytes())?;
+            new.persist(&self.path)?;
+            Ok(())
         };
-        write().map_err(|source| SteerError::Folder {
+        write().map_err(|source: io::Error| SteerError::Folder {
             path: self.path.clone(),
             source,
         })
@@ -184,7 +185,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<State>, SteerError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(error)),
     };
-    let state: State = text.parse().map_err(|source| SteerError::Damaged {
+    let state = State::from_json(&text).map_err(|source| SteerError::Damaged {
         path: path.to_owned(),
         source,
     })?;
@@ -204,7 +205,6 @@ const TREE: &str = "run-";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     const NOBODY: u32 = 65534;
 
@@ -279,6 +279,8 @@ mod tests {
         keeper.clear();
         assert_eq!(read(&keeper.path).unwrap(), None);
         assert!(folder.trees().is_empty());
+        let left = fs::read_dir(&folder.0).unwrap().count();
+        assert_eq!(left, 0, "no half-written files");
     }
 
     #[test]
@@ -289,10 +291,13 @@ mod tests {
             boot: "0".into(),
             ..state()
         };
-        fs::write(&path, other.to_string()).unwrap();
+        fs::write(&path, other.to_json()).unwrap();
         assert_eq!(read(&path).unwrap(), None);
         fs::write(&path, "widelane steer 1\n").unwrap();
         let message = read(&path).unwrap_err().to_string();
-        assert!(message.contains("x.state"), "{message}");
+        assert!(
+            message.contains("x.state") && message.contains("another version"),
+            "{message}"
+        );
     }
 }

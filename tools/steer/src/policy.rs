@@ -9,13 +9,14 @@
 
 use crate::fairness::{GroupId, Groups};
 use crate::returning::{Pauses, Returning};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::time::Duration;
 use widelane_affinity::Cpus;
 
 /// A thread for as long as it lives: its number is used again later, with another start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ThreadId {
     /// As the kernel numbers it.
     pub tid: i32,

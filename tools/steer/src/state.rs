@@ -2,26 +2,29 @@
 //!
 //! A steerer writes here what it is about to do to a thread, and only then does it. Killed at any
 //! point, it leaves a file that names at least every change, and [`crate::restore`] undoes those
-//! that are still in place. The file is text:
+//! that are still in place. The file is one line of JSON; here with line breaks:
 //!
-//! ```text
-//! widelane steer 1
-//! boot 5e1c2f0a-…            of another boot, nothing in the file means anything
-//! owner 4711 256000          the steerer: process and start
-//! thread 4720 256010 4720 4720 all 0;1
-//!        tid  start  pid  session original, and every mask that it was given
-//! end
+//! ```json
+//! {"version": 2, "state": {
+//!   "boot": "5e1c2f0a-77",
+//!   "owner": {"tid": 4711, "start": 256000},
+//!   "records": [{
+//!     "id": {"tid": 4720, "start": 256010}, "pid": 4720, "session": 4720,
+//!     "original": "whole", "given": ["0", "1,3-4"]
+//!   }]
+//! }}
 //! ```
 
 use crate::policy::ThreadId;
-use std::fmt;
-use std::str::FromStr;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use widelane_affinity::Cpus;
 
 /// The content of a state file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct State {
-    /// The boot in which it was written.
+    /// The boot in which it was written. In another boot, the file means nothing.
     pub boot: String,
     /// The process that wrote it.
     pub owner: ThreadId,
@@ -30,7 +33,8 @@ pub struct State {
 }
 
 /// What was done to one thread.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Record {
     /// Which.
     pub id: ThreadId,
@@ -45,7 +49,8 @@ pub struct Record {
 }
 
 /// An affinity before it was steered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Original {
     /// All that its cpuset allowed: the thread was not restricted.
     Whole,
@@ -54,17 +59,69 @@ pub enum Original {
 }
 
 /// Why a text is not a state file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadState {
-    /// It does not begin as one.
-    #[error("it does not begin with {HEADER:?}")]
-    Header,
-    /// Its last line is missing: it was cut off.
-    #[error("it is cut off: its last line is not {END:?}")]
-    End,
-    /// A line is none that belongs there.
-    #[error("its line {0} is not what belongs there")]
-    Line(usize),
+    /// It has the format of another version of Widelane.
+    #[error("it has the format of another version of widelane")]
+    Version,
+    /// It is cut off, or something in it has the wrong form.
+    #[error("{0}")]
+    Json(String),
+    /// A value that no thread can have.
+    #[error("its value of {0} is impossible")]
+    Value(&'static str),
+}
+
+impl State {
+    /// The content of the file.
+    pub fn to_json(&self) -> String {
+        let mut text = json!({"version": VERSION, "state": self}).to_string();
+        text.push('\n');
+        text
+    }
+
+    /// Reads the content of a file.
+    ///
+    /// # Errors
+    ///
+    /// When it is not the content of a state file, or one of another version.
+    pub fn from_json(text: &str) -> Result<Self, BadState> {
+        // The first version had a format of its own.
+        if text.starts_with("widelane steer ") {
+            return Err(BadState::Version);
+        }
+        let wrong = |error: serde_json::Error| BadState::Json(error.to_string());
+        let mut value: Value = serde_json::from_str(text).map_err(wrong)?;
+        if value["version"] != VERSION {
+            return Err(BadState::Version);
+        }
+        let state: Self = serde_json::from_value(value["state"].take()).map_err(wrong)?;
+        state.check()?;
+        Ok(state)
+    }
+
+    /// Finds values that must not be passed to a system call.
+    fn check(&self) -> Result<(), BadState> {
+        let plain = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+        let every = |sound: fn(&Record) -> bool| self.records.iter().all(sound);
+        let sound = [
+            (
+                "boot",
+                !self.boot.is_empty() && self.boot.bytes().all(plain),
+            ),
+            // 0 would mean the caller itself.
+            ("owner", self.owner.tid > 0),
+            ("id", every(|record| record.id.tid > 0)),
+            ("pid", every(|record| record.pid > 0)),
+            ("session", every(|record| record.session >= 0)),
+            ("original", every(|record| record.original.is_some())),
+            ("given", every(Record::has_sound_masks)),
+        ];
+        match sound.into_iter().find(|(_, sound)| !sound) {
+            Some((name, _)) => Err(BadState::Value(name)),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Record {
@@ -76,111 +133,21 @@ impl Record {
         }
         self.given.push(mask);
     }
-}
 
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ThreadId { tid, start } = self.owner;
-        write!(f, "{HEADER}\nboot {}\nowner {tid} {start}\n", self.boot)?;
-        for record in &self.records {
-            let ThreadId { tid, start } = record.id;
-            let (pid, session) = (record.pid, record.session);
-            write!(f, "thread {tid} {start} {pid} {session} ")?;
-            match record.original {
-                Original::Whole => f.write_str("all")?,
-                Original::Only(cpus) => write!(f, "{cpus}")?,
-            }
-            let mut separator = ' ';
-            for mask in &record.given {
-                write!(f, "{separator}{mask}")?;
-                separator = ';';
-            }
-            f.write_str("\n")?;
-        }
-        writeln!(f, "{END}")
+    fn has_sound_masks(&self) -> bool {
+        let some = (1..=MOST_GIVEN).contains(&self.given.len());
+        some && !self.given.iter().any(Cpus::is_empty)
     }
 }
 
-impl FromStr for State {
-    type Err = BadState;
-
-    fn from_str(text: &str) -> Result<Self, BadState> {
-        let text = text.strip_prefix(HEADER).and_then(|t| t.strip_prefix('\n'));
-        let text = text.ok_or(BadState::Header)?;
-        let text = text.strip_suffix(END_LINE).ok_or(BadState::End)?;
-        let mut lines = (2..).zip(text.split('\n'));
-        let boot = lines.next().and_then(|(_, line)| boot(line));
-        let boot = boot.ok_or(BadState::Line(2))?;
-        let owner = lines.next().and_then(|(_, line)| owner(line));
-        let owner = owner.ok_or(BadState::Line(3))?;
-        let record = |(number, line)| record(line).ok_or(BadState::Line(number));
-        Ok(Self {
-            boot,
-            owner,
-            records: lines.map(record).collect::<Result<_, _>>()?,
-        })
+impl Original {
+    /// Whether it is any CPU at all.
+    fn is_some(self) -> bool {
+        !matches!(self, Self::Only(cpus) if cpus.is_empty())
     }
 }
 
-fn boot(line: &str) -> Option<String> {
-    let boot = line.strip_prefix("boot ")?;
-    let plain = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
-    (!boot.is_empty() && boot.bytes().all(plain)).then(|| boot.to_owned())
-}
-
-fn owner(line: &str) -> Option<ThreadId> {
-    let (tid, start) = line.strip_prefix("owner ")?.split_once(' ')?;
-    Some(ThreadId {
-        tid: process(tid)?,
-        start: number(start)?,
-    })
-}
-
-fn record(line: &str) -> Option<Record> {
-    let mut words = line.strip_prefix("thread ")?.split(' ');
-    let id = ThreadId {
-        tid: process(words.next()?)?,
-        start: number(words.next()?)?,
-    };
-    let pid = process(words.next()?)?;
-    let session = i32::try_from(number(words.next()?)?).ok()?;
-    let original = match words.next()? {
-        "all" => Original::Whole,
-        cpus => Original::Only(some_cpus(cpus)?),
-    };
-    let given: Vec<Cpus> = words
-        .next()?
-        .split(';')
-        .map(some_cpus)
-        .collect::<Option<_>>()?;
-    let sound = given.len() <= MOST_GIVEN && words.next().is_none();
-    sound.then_some(Record {
-        id,
-        pid,
-        session,
-        original,
-        given,
-    })
-}
-
-fn some_cpus(text: &str) -> Option<Cpus> {
-    text.parse().ok().filter(|cpus: &Cpus| !cpus.is_empty())
-}
-
-/// The number of a process or a thread: never 0, which would mean the caller itself.
-fn process(text: &str) -> Option<i32> {
-    let number = i32::try_from(number(text)?).ok()?;
-    (number > 0).then_some(number)
-}
-
-fn number(text: &str) -> Option<u64> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    digits.then(|| text.parse().ok()).flatten()
-}
-
-const HEADER: &str = "widelane steer 1";
-const END: &str = "end";
-const END_LINE: &str = "\nend\n";
+const VERSION: u32 = 2;
 const MOST_GIVEN: usize = 16;
 
 #[cfg(test)]
@@ -208,48 +175,76 @@ mod tests {
 
     #[test]
     fn it_is_read_as_it_was_written() {
-        let text = sample().to_string();
-        assert_eq!(
-            text,
-            "widelane steer 1\nboot 5e1c2f0a-77\nowner 3 8\n\
-             thread 20 9 20 0 all 0;1,3-4\nthread 21 9 20 0 0-1 0;1,3-4\nend\n"
-        );
-        assert_eq!(text.parse(), Ok(sample()));
+        let text = sample().to_json();
+        let record = |tid, original| {
+            format!(
+                r#"{{"given":["0","1,3-4"],"id":{{"start":9,"tid":{tid}}},"original":{original},"#
+            ) + r#""pid":20,"session":0}"#
+        };
+        let records = [record(20, r#""whole""#), record(21, r#"{"only":"0-1"}"#)].join(",");
+        let state = r#"{"boot":"5e1c2f0a-77","owner":{"start":8,"tid":3},"#;
+        let state = format!(r#"{state}"records":[{records}]}}"#);
+        assert_eq!(text, format!("{{\"state\":{state},\"version\":2}}\n"));
+        assert_eq!(State::from_json(&text), Ok(sample()));
         let none = State {
             records: Vec::new(),
             ..sample()
         };
-        assert_eq!(none.to_string().parse(), Ok(none));
+        assert_eq!(State::from_json(&none.to_json()), Ok(none));
     }
 
     #[test]
     fn what_is_wrong_is_named() {
-        let text = sample().to_string();
-        let replaced = |from: &str, to: &str| text.replacen(from, to, 1).parse::<State>();
-        assert_eq!(replaced("steer 1", "steer 2"), Err(BadState::Header));
-        assert_eq!(replaced("end\n", ""), Err(BadState::End));
-        assert_eq!(replaced("boot ", "boot /"), Err(BadState::Line(2)));
-        assert_eq!(replaced("owner 3", "owner 0"), Err(BadState::Line(3)));
-        for (from, to) in [
-            ("thread 20", "thread 0"),
-            ("thread 20", "thread -20"),
-            ("thread 20", "thread 99999999999"),
-            (" all ", " none "),
-            (" all ", "  "),
-            (" 0;1,3-4", ""),
-            (" 0;1,3-4", " 0;;1"),
-            (" 0;1,3-4", " 0 1"),
-            (" 0;1,3-4", " 0;4096"),
+        let text = sample().to_json();
+        let replaced = |from: &str, to: &str| {
+            assert!(text.contains(from), "{from}");
+            State::from_json(&text.replacen(from, to, 1))
+        };
+        let versions = [r#""version":3"#, r#""version":"2""#, r#""x":2"#];
+        for version in versions {
+            assert_eq!(replaced(r#""version":2"#, version), Err(BadState::Version));
+        }
+        for (from, to, name) in [
+            ("5e1c2f0a-77", "", "boot"),
+            ("5e1c2f0a-77", "/", "boot"),
+            (r#""tid":3"#, r#""tid":0"#, "owner"),
+            (r#""tid":20"#, r#""tid":0"#, "id"),
+            (r#""tid":20"#, r#""tid":-20"#, "id"),
+            (r#""pid":20"#, r#""pid":0"#, "pid"),
+            (r#""session":0"#, r#""session":-1"#, "session"),
+            (r#""only":"0-1""#, r#""only":"""#, "original"),
+            (r#"["0","1,3-4"]"#, "[]", "given"),
+            (r#"["0","#, r#"["","#, "given"),
         ] {
-            assert_eq!(replaced(from, to), Err(BadState::Line(4)), "{from} → {to}");
+            assert_eq!(
+                replaced(from, to),
+                Err(BadState::Value(name)),
+                "{from} → {to}"
+            );
+        }
+        for (from, to) in [
+            (r#""tid":20"#, r#""tid":99999999999"#),
+            (r#""start":9"#, r#""start":-9"#),
+            (r#""whole""#, r#""none""#),
+            (r#"["0","#, r#"["4096","#),
+            (r#""pid":20"#, r#""pid":20,"new":1"#),
+        ] {
+            let refused = replaced(from, to);
+            assert!(matches!(refused, Err(BadState::Json(_))), "{from} → {to}");
         }
     }
 
     #[test]
+    fn the_format_of_the_first_version_is_named_as_such() {
+        let text = "widelane steer 1\nboot 1\nowner 3 8\nend\n";
+        assert_eq!(State::from_json(text), Err(BadState::Version));
+    }
+
+    #[test]
     fn cut_off_anywhere_it_is_refused() {
-        let text = sample().to_string();
-        for end in 0..text.len() {
-            assert!(text[..end].parse::<State>().is_err(), "{end}");
+        let text = sample().to_json();
+        for end in 0..text.len() - 1 {
+            assert!(State::from_json(&text[..end]).is_err(), "{end}");
         }
     }
 
@@ -266,10 +261,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(lines in prop::collection::vec("[a-z0-9;, -]{0,40}", 0..6)) {
-            let text = format!("{HEADER}\n{}\n{END}\n", lines.join("\n"));
-            if let Ok(state) = text.parse::<State>() {
-                prop_assert_eq!(state.to_string().parse(), Ok(state));
+        fn any_numbers_are_read_or_refused(
+            tid in any::<i64>(), start in any::<u64>(), pid in -2..3, mask in "[0-9,-]{0,5}",
+        ) {
+            let text = sample().to_json();
+            let text = text.replace(r#""tid":20"#, &format!(r#""tid":{tid}"#));
+            let text = text.replace(r#""start":9"#, &format!(r#""start":{start}"#));
+            let text = text.replace(r#""pid":20"#, &format!(r#""pid":{pid}"#));
+            let text = text.replace("1,3-4", &mask);
+            if let Ok(state) = State::from_json(&text) {
+                prop_assert!(state.records.iter().all(|record| record.id.tid > 0));
+                prop_assert_eq!(State::from_json(&state.to_json()), Ok(state));
             }
         }
     }

@@ -167,7 +167,8 @@ impl Server {
         })
     }
 
-    /// A plan against it: short, unhurried, without warm-up, trusting anybody.
+    /// A plan against it: a short run without warm-up, with long time limits, that accepts every
+    /// certificate.
     pub(crate) fn plan(&self) -> Plan {
         plan_for(self.address)
     }

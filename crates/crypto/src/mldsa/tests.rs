@@ -19,8 +19,8 @@ fn signatures_are_accepted_by_aws_lc_rs() {
     for size in Size::ALL {
         let key = PrivateKey::from_seed(size, &[7; 32]).unwrap();
         for backend in Backend::ALL.into_iter().filter(|b| b.is_available()) {
-            let signing = Signing::new(size, backend).unwrap();
-            let verification = Verification::new(size, backend).unwrap();
+            let signing = Signing::new(backend, size).unwrap();
+            let verification = Verification::new(backend, size).unwrap();
             let message = |i: usize| vec![i as u8; i * 37];
             let requests: Vec<_> = (0..9)
                 .map(|i| SignRequest::new(&key, &message(i)))
@@ -45,7 +45,7 @@ fn wycheproof_verification() {
     for size in Size::ALL {
         let vectors = verification_vectors(size);
         assert!(vectors.len() > 150, "{}", vectors.len());
-        let alone = Verification::new(size, Backend::AwsLc).unwrap();
+        let alone = Verification::new(Backend::AwsLc, size).unwrap();
         for vector in vectors.iter().filter(|vector| vector.context.is_empty()) {
             let request = VerifyRequest::new(&vector.key, &vector.message, &vector.signature);
             assert_eq!(alone.alone(&request).is_ok(), vector.valid, "{size}");

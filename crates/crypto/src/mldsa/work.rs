@@ -26,7 +26,7 @@ impl Signing {
     /// # Errors
     ///
     /// When this machine cannot run the backend.
-    pub fn new(size: Size, backend: Backend) -> Result<Self, BackendUnavailable> {
+    pub fn new(backend: Backend, size: Size) -> Result<Self, BackendUnavailable> {
         let passes = Passes::new(backend, Kind::signing(size))?;
         Ok(Self { size, passes })
     }
@@ -95,7 +95,7 @@ impl Verification {
     /// # Errors
     ///
     /// When this machine cannot run the backend.
-    pub fn new(size: Size, backend: Backend) -> Result<Self, BackendUnavailable> {
+    pub fn new(backend: Backend, size: Size) -> Result<Self, BackendUnavailable> {
         let passes = Passes::new(backend, Kind::verification(size))?;
         Ok(Self { size, passes })
     }

@@ -1,8 +1,9 @@
-//! The client's own public-key operations, several a pass.
+//! Batches the client's own public-key operations.
 //!
-//! A generator that derives keys one by one is slower than a server that does not. With several
-//! connections in flight, each step of a handshake runs on a small stack of its own and is
-//! suspended while its operations gather with those of other connections (`widelane_rustls`).
+//! Without batching, the generator would be slower than a server that batches. With several
+//! connections in flight, each step of a handshake runs on its own small stack
+//! (`widelane_rustls`). The step is suspended until its operations run in one pass with those of
+//! other connections.
 
 use crate::error::LoadError;
 use crate::slots::Key;
@@ -13,23 +14,23 @@ use std::task::{Wake, Waker};
 use widelane_engine::{Config, Engine};
 use widelane_rustls::{Driver, Turns};
 
-/// What the threads of a run have in common. Dropping it ends the engine.
+/// The engine that the threads of a run share. Dropping it ends the engine.
 pub(crate) struct Batching {
     engine: Engine,
     pub(crate) provider: CryptoProvider,
 }
 
 impl Batching {
-    /// For so many connections in flight.
+    /// Starts an engine for at most `most` connections in flight.
     pub(crate) fn start(most: usize) -> Result<Self, LoadError> {
         let mut config = Config::default();
-        // Every connection may have some jobs of one kind waiting: a share for each group.
+        // A connection may have several waiting jobs of one kind: one key share for each group.
         config.queue_limit = config.queue_limit.max(most.saturating_mul(JOBS_EACH));
         let engine = Engine::start(config).map_err(|error| LoadError::System {
             what: "start batching",
             source: std::io::Error::other(error),
         })?;
-        // Not beside the handshakes that are measured.
+        // Before the measurement, so that it does not disturb it.
         engine.calibrate();
         let provider = CryptoProvider {
             kx_groups: widelane_rustls::kx_groups(&engine),
@@ -45,8 +46,8 @@ impl Drop for Batching {
     }
 }
 
-/// One thread's way to the engine.
-pub(crate) struct Lanes {
+/// Submits one thread's operations to the engine.
+pub(crate) struct Batcher {
     driver: Rc<Driver>,
     turns: Turns,
     woken: Arc<Woken>,
@@ -54,14 +55,14 @@ pub(crate) struct Lanes {
     wakers: Vec<Waker>,
 }
 
-/// What a connection needs in order to suspend a step.
+/// What a connection needs to suspend a step and to be woken.
 #[derive(Clone, Copy)]
-pub(crate) struct Lane<'a> {
+pub(crate) struct StepContext<'a> {
     pub(crate) driver: &'a Rc<Driver>,
     pub(crate) waker: &'a Waker,
 }
 
-impl Lanes {
+impl Batcher {
     /// For the calling thread.
     pub(crate) fn new(batching: &Batching) -> Self {
         let driver = Driver::new(&batching.engine);
@@ -73,14 +74,14 @@ impl Lanes {
         }
     }
 
-    pub(crate) fn lane(&mut self, key: Key) -> Lane<'_> {
+    pub(crate) fn context(&mut self, key: Key) -> StepContext<'_> {
         for index in self.wakers.len()..=key.index() {
-            self.wakers.push(Waker::from(Arc::new(Bell {
+            self.wakers.push(Waker::from(Arc::new(SlotWaker {
                 woken: Arc::clone(&self.woken),
                 index,
             })));
         }
-        Lane {
+        StepContext {
             driver: &self.driver,
             waker: &self.wakers[key.index()],
         }
@@ -91,24 +92,25 @@ impl Lanes {
         self.driver.stacks_in_use() > 0
     }
 
-    /// Runs one pass, full or not. For when there is nothing else to do.
+    /// Runs one pass, even if it is not full. Call it when there is nothing else to do.
     pub(crate) fn turn(&self) {
         self.turns.turn();
     }
 
-    /// Indices of the slots whose connections may go on, into an empty vector.
+    /// Puts the indices of the slots whose connections can go on into an empty vector.
     pub(crate) fn take_woken(&self, indices: &mut Vec<usize>) {
         std::mem::swap(indices, &mut *self.woken.lock());
     }
 }
 
-impl std::fmt::Debug for Lanes {
+impl std::fmt::Debug for Batcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lanes").finish_non_exhaustive()
+        f.debug_struct("Batcher").finish_non_exhaustive()
     }
 }
 
-/// Hardly ever contended: inline passes wake on the thread that takes.
+/// Indices of slots to wake. The lock is rarely contended: inline passes wake connections on the
+/// thread that takes the indices.
 #[derive(Default)]
 struct Woken(Mutex<Vec<usize>>);
 
@@ -118,13 +120,14 @@ impl Woken {
     }
 }
 
-/// Wakes whatever connection is in one slot; one that has come since is woken in vain.
-struct Bell {
+/// Wakes the connection in one slot. If another connection has that slot by now, it is woken for
+/// no reason, which does no harm.
+struct SlotWaker {
     woken: Arc<Woken>,
     index: usize,
 }
 
-impl Wake for Bell {
+impl Wake for SlotWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

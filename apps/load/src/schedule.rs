@@ -4,23 +4,23 @@ use crate::plan::{Arrivals, Plan, Spacing};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The starts of one thread.
+/// When one thread starts connections.
 #[derive(Debug)]
-pub(crate) enum Pace {
+pub(crate) enum Schedule {
     Closed(Closed),
     Open(Open),
 }
 
-/// As many in flight as there are places; a place is free again when its connection ended.
+/// A fixed number of places, one connection in each. A place is free when its connection has ended.
 #[derive(Debug)]
 pub(crate) struct Closed {
     ready: usize,
-    /// Places whose last connection failed, by when they may go on. A server that refuses
-    /// everything should cost some connections a second, not a core.
-    resting: VecDeque<Instant>,
+    /// For each place whose last connection failed: when it is free again. Without this wait, a
+    /// server that refuses every connection would make the generator use a whole core.
+    waiting: VecDeque<Instant>,
 }
 
-/// By the clock, whatever becomes of the connections.
+/// Starts by the clock, whether or not earlier connections have ended.
 #[derive(Debug)]
 pub(crate) struct Open {
     next: Instant,
@@ -29,7 +29,8 @@ pub(crate) struct Open {
 
 #[derive(Debug)]
 enum Gaps {
-    /// Start `k` is due at `origin + k * gap`: computed afresh, so that rounding never drifts.
+    /// Start `k` is due at `origin + k * gap`. Computed from `origin` each time, so rounding errors
+    /// do not add up.
     Even {
         origin: Instant,
         gap: f64,
@@ -41,19 +42,19 @@ enum Gaps {
     },
 }
 
-impl Pace {
+impl Schedule {
     /// The starts of thread `index` of a plan whose clock starts at `origin`.
     pub(crate) fn new(plan: &Plan, index: usize, origin: Instant) -> Self {
         match plan.arrivals {
             Arrivals::Concurrency(n) => Self::Closed(Closed {
                 ready: plan.share(n, index),
-                resting: VecDeque::new(),
+                waiting: VecDeque::new(),
             }),
             Arrivals::Rate {
                 per_second,
                 spacing,
             } => {
-                // Threads take turns: with even gaps, thread i starts i/rate later.
+                // Threads start in turn: with even gaps, thread i starts i/rate later.
                 let gap = plan.threads as f64 / per_second;
                 let first = origin + Duration::from_secs_f64(index as f64 / per_second);
                 Self::Open(match spacing {
@@ -77,7 +78,7 @@ impl Pace {
         }
     }
 
-    /// Takes the next start if it is due: the instant at which it was meant to happen.
+    /// Takes the next start if it is due, and returns its intended time.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<Instant> {
         match self {
             Self::Closed(closed) => closed.take_due(now),
@@ -85,20 +86,20 @@ impl Pace {
         }
     }
 
-    /// When the next start is due; `None`: not before a connection ends.
+    /// When the next start is due. `None`: not before a connection ends.
     pub(crate) fn next_due(&self, now: Instant) -> Option<Instant> {
         match self {
             Self::Closed(closed) if closed.ready > 0 => Some(now),
-            Self::Closed(closed) => closed.resting.front().copied(),
+            Self::Closed(closed) => closed.waiting.front().copied(),
             Self::Open(open) => Some(open.next),
         }
     }
 
-    /// Tells that a connection ended.
+    /// Call it when a connection has ended.
     pub(crate) fn ended(&mut self, now: Instant, failed: bool) {
         if let Self::Closed(closed) = self {
             if failed {
-                closed.resting.push_back(now + REST);
+                closed.waiting.push_back(now + RETRY_DELAY);
             } else {
                 closed.ready += 1;
             }
@@ -108,8 +109,8 @@ impl Pace {
 
 impl Closed {
     fn take_due(&mut self, now: Instant) -> Option<Instant> {
-        while self.resting.front().is_some_and(|until| *until <= now) {
-            self.resting.pop_front();
+        while self.waiting.front().is_some_and(|until| *until <= now) {
+            self.waiting.pop_front();
             self.ready += 1;
         }
         self.ready = self.ready.checked_sub(1)?;
@@ -134,8 +135,8 @@ impl Open {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014). Arrival times need no better, and the same plan
-/// should give the same schedule every time.
+/// SplitMix64 (Steele, Lea, Flood 2014): good enough for arrival times, and the same plan gives the
+/// same schedule every time.
 #[derive(Debug)]
 struct Random(u64);
 
@@ -154,14 +155,14 @@ impl Random {
 
     /// An exponentially distributed gap with this mean, in seconds.
     fn exponential(&mut self, mean: f64) -> Duration {
-        // 53 random bits, in (0, 1]: the logarithm of zero is never asked for.
+        // 53 random bits, in (0, 1], so that there is no logarithm of zero.
         let uniform = ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64;
         Duration::from_secs_f64(-uniform.ln() * mean)
     }
 }
 
-/// How long a place rests after a failure.
-const REST: Duration = Duration::from_millis(10);
+/// How long a place waits after a failure.
+const RETRY_DELAY: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {
@@ -184,29 +185,32 @@ mod tests {
     #[test]
     fn a_closed_loop_starts_one_for_each_that_ended() {
         let now = Instant::now();
-        let mut pace = Pace::new(&plan(Arrivals::Concurrency(3), 2), 0, now);
-        assert_eq!(pace.take_due(now), Some(now));
-        assert_eq!(pace.take_due(now), Some(now));
-        assert_eq!(pace.take_due(now), None);
-        assert_eq!(pace.next_due(now), None);
-        pace.ended(now, false);
-        assert_eq!(pace.next_due(now), Some(now));
-        assert!(pace.take_due(now).is_some());
-        pace.ended(now, true);
-        assert_eq!(pace.take_due(now), None);
-        assert_eq!(pace.next_due(now), Some(now + REST));
-        assert!(pace.take_due(now + REST).is_some());
+        let mut schedule = Schedule::new(&plan(Arrivals::Concurrency(3), 2), 0, now);
+        assert_eq!(schedule.take_due(now), Some(now));
+        assert_eq!(schedule.take_due(now), Some(now));
+        assert_eq!(schedule.take_due(now), None);
+        assert_eq!(schedule.next_due(now), None);
+        schedule.ended(now, false);
+        assert_eq!(schedule.next_due(now), Some(now));
+        assert!(schedule.take_due(now).is_some());
+        schedule.ended(now, true);
+        assert_eq!(schedule.take_due(now), None);
+        assert_eq!(schedule.next_due(now), Some(now + RETRY_DELAY));
+        assert!(schedule.take_due(now + RETRY_DELAY).is_some());
     }
 
     #[test]
     fn an_open_loop_keeps_its_schedule_when_it_is_late() {
         let origin = Instant::now();
-        let mut pace = Pace::new(&plan(rate(1000.0, Spacing::Even), 1), 0, origin);
+        let mut schedule = Schedule::new(&plan(rate(1000.0, Spacing::Even), 1), 0, origin);
         let late = origin + Duration::from_millis(5);
-        let due: Vec<_> = std::iter::from_fn(|| pace.take_due(late)).collect();
+        let due: Vec<_> = std::iter::from_fn(|| schedule.take_due(late)).collect();
         let meant: Vec<_> = (0..6).map(|k| origin + Duration::from_millis(k)).collect();
         assert_eq!(due, meant);
-        assert_eq!(pace.next_due(late), Some(origin + Duration::from_millis(6)));
+        assert_eq!(
+            schedule.next_due(late),
+            Some(origin + Duration::from_millis(6))
+        );
     }
 
     #[test]
@@ -216,8 +220,8 @@ mod tests {
         let end = origin + Duration::from_secs(1) - Duration::from_micros(1);
         let mut due: Vec<_> = (0..3)
             .flat_map(|index| {
-                let mut pace = Pace::new(&plan, index, origin);
-                std::iter::from_fn(move || pace.take_due(end)).collect::<Vec<_>>()
+                let mut schedule = Schedule::new(&plan, index, origin);
+                std::iter::from_fn(move || schedule.take_due(end)).collect::<Vec<_>>()
             })
             .collect();
         due.sort();
@@ -231,11 +235,11 @@ mod tests {
     #[test]
     fn poisson_gaps_have_the_mean_and_spread_they_should() {
         let origin = Instant::now();
-        let mut pace = Pace::new(&plan(rate(1000.0, Spacing::Poisson), 1), 0, origin);
+        let mut schedule = Schedule::new(&plan(rate(1000.0, Spacing::Poisson), 1), 0, origin);
         let end = origin + Duration::from_secs(100);
         let mut gaps = Vec::new();
         let mut last = origin;
-        while let Some(due) = pace.take_due(end) {
+        while let Some(due) = schedule.take_due(end) {
             gaps.push((due - last).as_secs_f64());
             last = due;
         }

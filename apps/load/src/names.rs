@@ -1,0 +1,328 @@
+//! The names of versions, groups, signature algorithms and cipher suites, as users write them.
+
+use rustls::crypto::SupportedKxGroup;
+use rustls::crypto::aws_lc_rs::{self, cipher_suite};
+use rustls::{
+    NamedGroup, ProtocolVersion, SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion,
+};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::LazyLock;
+use widelane_engine::Engine;
+
+/// A protocol version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// RFC 5246.
+    Tls12,
+    /// RFC 8446.
+    Tls13,
+}
+
+/// A key exchange group.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Group(pub(crate) NamedGroup);
+
+/// A signature algorithm of a server's certificate and handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignatureAlgorithm(pub(crate) SignatureScheme);
+
+/// A cipher suite.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Suite(pub(crate) SupportedCipherSuite);
+
+/// An unknown name, with the list of the known ones.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown {what} {name:?}; known are {known}")]
+pub struct UnknownName {
+    what: &'static str,
+    name: String,
+    known: String,
+}
+
+impl Version {
+    pub(crate) fn protocol(self) -> &'static SupportedProtocolVersion {
+        match self {
+            Self::Tls12 => &rustls::version::TLS12,
+            Self::Tls13 => &rustls::version::TLS13,
+        }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(version_name(self.protocol().version))
+    }
+}
+
+impl FromStr for Version {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        [Self::Tls12, Self::Tls13]
+            .into_iter()
+            .find(|version| version.to_string() == name)
+            .ok_or_else(|| UnknownName::new("TLS version", name, ["1.2", "1.3"]))
+    }
+}
+
+impl Group {
+    fn every() -> impl Iterator<Item = Self> {
+        let stock = aws_lc_rs::ALL_KX_GROUPS.iter().map(|group| group.name());
+        stock.chain([SECP384R1MLKEM1024]).map(Self)
+    }
+
+    /// Its implementation: one of `preferred` if it is among them.
+    pub(crate) fn of(
+        self,
+        preferred: &[&'static dyn SupportedKxGroup],
+    ) -> Option<&'static dyn SupportedKxGroup> {
+        // For the groups that only we have. rustls wants them `'static`, so they are made once.
+        static OURS: LazyLock<Vec<&'static dyn SupportedKxGroup>> =
+            LazyLock::new(|| widelane_rustls::kx_groups(Engine::global()));
+        let find = |groups: &[&'static dyn SupportedKxGroup]| {
+            let found = groups.iter().find(|group| group.name() == self.0);
+            found.copied()
+        };
+        find(preferred)
+            .or_else(|| find(aws_lc_rs::ALL_KX_GROUPS))
+            .or_else(|| find(&OURS))
+    }
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&group_name(self.0))
+    }
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Group {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        let wanted = name.to_ascii_lowercase();
+        let wanted = match wanted.as_str() {
+            "secp256r1" | "prime256v1" | "p-256" => "p256",
+            "secp384r1" | "p-384" => "p384",
+            other => other,
+        };
+        Self::every()
+            .find(|group| group.to_string() == wanted)
+            .ok_or_else(|| UnknownName::new("group", name, Self::every()))
+    }
+}
+
+impl fmt::Display for SignatureAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&signature_name(self.0))
+    }
+}
+
+impl FromStr for SignatureAlgorithm {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        SIGNATURE_ALGORITHMS
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, scheme)| Self(*scheme))
+            .ok_or_else(|| {
+                let known = SIGNATURE_ALGORITHMS.iter().map(|(known, _)| known);
+                UnknownName::new("signature algorithm", name, known)
+            })
+    }
+}
+
+impl Suite {
+    /// Its implementation: one of `preferred` if it is among them.
+    pub(crate) fn of(self, preferred: &[SupportedCipherSuite]) -> SupportedCipherSuite {
+        let found = preferred.iter().find(|suite| **suite == self.0);
+        found.copied().unwrap_or(self.0)
+    }
+}
+
+impl fmt::Display for Suite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&suite_name(self.0.suite()))
+    }
+}
+
+impl FromStr for Suite {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        let known = || aws_lc_rs::ALL_CIPHER_SUITES.iter().copied().map(Suite);
+        let wanted = OPENSSL_SUITES
+            .iter()
+            .find(|(openssl, _)| openssl.eq_ignore_ascii_case(name))
+            .map_or_else(
+                || name.to_ascii_uppercase(),
+                |(_, suite)| suite_name(suite.suite()),
+            );
+        known()
+            .find(|suite| suite.to_string() == wanted)
+            .ok_or_else(|| UnknownName::new("cipher suite", name, known()))
+    }
+}
+
+impl UnknownName {
+    fn new<N: fmt::Display>(
+        what: &'static str,
+        name: &str,
+        known: impl IntoIterator<Item = N>,
+    ) -> Self {
+        let known: Vec<String> = known.into_iter().map(|name| name.to_string()).collect();
+        Self {
+            what,
+            name: name.to_owned(),
+            known: known.join(", "),
+        }
+    }
+}
+
+/// `1.2` or `1.3`.
+pub(crate) fn version_name(version: ProtocolVersion) -> &'static str {
+    match version {
+        ProtocolVersion::TLSv1_2 => "1.2",
+        ProtocolVersion::TLSv1_3 => "1.3",
+        _ => "unknown",
+    }
+}
+
+/// The spelling of `--group`.
+pub(crate) fn group_name(group: NamedGroup) -> String {
+    match group {
+        NamedGroup::secp256r1 => "p256".into(),
+        NamedGroup::secp384r1 => "p384".into(),
+        SECP384R1MLKEM1024 => "secp384r1mlkem1024".into(),
+        other => format!("{other:?}").to_ascii_lowercase(),
+    }
+}
+
+/// The spelling of `--sigalg`.
+pub(crate) fn signature_name(scheme: SignatureScheme) -> String {
+    let known = SIGNATURE_ALGORITHMS
+        .iter()
+        .find(|(_, known)| *known == scheme);
+    known.map_or_else(|| format!("{scheme:?}"), |(name, _)| (*name).to_owned())
+}
+
+/// The name in IANA's registry. rustls writes `TLS13_` for suites of TLS 1.3.
+pub(crate) fn suite_name(suite: rustls::CipherSuite) -> String {
+    format!("{suite:?}").replacen("TLS13_", "TLS_", 1)
+}
+
+/// draft-ietf-tls-ecdhe-mlkem; rustls has no name for it.
+const SECP384R1MLKEM1024: NamedGroup = NamedGroup::Unknown(0x11ed);
+
+/// In the order of the usual offer. A server with several certificates or hashes follows it.
+pub(crate) const SIGNATURE_ALGORITHMS: [(&str, SignatureScheme); 13] = [
+    (
+        "ecdsa_secp256r1_sha256",
+        SignatureScheme::ECDSA_NISTP256_SHA256,
+    ),
+    ("ed25519", SignatureScheme::ED25519),
+    ("rsa_pss_rsae_sha256", SignatureScheme::RSA_PSS_SHA256),
+    ("rsa_pkcs1_sha256", SignatureScheme::RSA_PKCS1_SHA256),
+    (
+        "ecdsa_secp384r1_sha384",
+        SignatureScheme::ECDSA_NISTP384_SHA384,
+    ),
+    ("rsa_pss_rsae_sha384", SignatureScheme::RSA_PSS_SHA384),
+    ("rsa_pkcs1_sha384", SignatureScheme::RSA_PKCS1_SHA384),
+    (
+        "ecdsa_secp521r1_sha512",
+        SignatureScheme::ECDSA_NISTP521_SHA512,
+    ),
+    ("rsa_pss_rsae_sha512", SignatureScheme::RSA_PSS_SHA512),
+    ("rsa_pkcs1_sha512", SignatureScheme::RSA_PKCS1_SHA512),
+    ("mldsa44", SignatureScheme::ML_DSA_44),
+    ("mldsa65", SignatureScheme::ML_DSA_65),
+    ("mldsa87", SignatureScheme::ML_DSA_87),
+];
+
+/// OpenSSL's names of TLS 1.2's suites.
+static OPENSSL_SUITES: [(&str, SupportedCipherSuite); 6] = [
+    (
+        "ECDHE-RSA-AES128-GCM-SHA256",
+        cipher_suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+    ),
+    (
+        "ECDHE-RSA-AES256-GCM-SHA384",
+        cipher_suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+    ),
+    (
+        "ECDHE-RSA-CHACHA20-POLY1305",
+        cipher_suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
+    (
+        "ECDHE-ECDSA-AES128-GCM-SHA256",
+        cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+    ),
+    (
+        "ECDHE-ECDSA-AES256-GCM-SHA384",
+        cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+    ),
+    (
+        "ECDHE-ECDSA-CHACHA20-POLY1305",
+        cipher_suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for group in Group::every() {
+            assert_eq!(group.to_string().parse(), Ok(group));
+            assert!(group.of(&[]).is_some(), "{group}");
+        }
+        for suite in aws_lc_rs::ALL_CIPHER_SUITES.iter().copied().map(Suite) {
+            assert_eq!(suite.to_string().parse(), Ok(suite));
+        }
+        for (name, scheme) in SIGNATURE_ALGORITHMS {
+            assert_eq!(name.parse(), Ok(SignatureAlgorithm(scheme)));
+            assert_eq!(SignatureAlgorithm(scheme).to_string(), name);
+        }
+        assert_eq!(
+            "P-256".parse::<Group>().expect("a spelling").to_string(),
+            "p256"
+        );
+        assert_eq!(
+            "ecdhe-rsa-aes128-gcm-sha256"
+                .parse::<Suite>()
+                .expect("a spelling")
+                .to_string(),
+            "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
+        );
+    }
+
+    #[test]
+    fn unknown_names_list_the_known_ones() {
+        let error = "x448"
+            .parse::<Group>()
+            .expect_err("not offered")
+            .to_string();
+        assert!(
+            error.contains("x448") && error.contains("x25519mlkem768"),
+            "{error}"
+        );
+        assert!(
+            "1.1"
+                .parse::<Version>()
+                .expect_err("old")
+                .to_string()
+                .contains("1.2, 1.3")
+        );
+        assert!("md5".parse::<SignatureAlgorithm>().is_err());
+        assert!("RC4-MD5".parse::<Suite>().is_err());
+    }
+}

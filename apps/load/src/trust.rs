@@ -1,0 +1,127 @@
+//! Whom the client trusts, and the certificate that it shows itself: both from PEM files.
+
+use crate::error::LoadError;
+use rustls::client::WantsClientCert;
+use rustls::{ClientConfig, ConfigBuilder, Error as TlsError, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use std::path::{Path, PathBuf};
+
+/// Which servers' certificates are accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Those of issuers in the system's bundle (`SSL_CERT_FILE`, or the distribution's).
+    System,
+    /// Those of issuers in this PEM file. A self-signed certificate may be its own issuer.
+    File(PathBuf),
+    /// Every certificate: the client checks neither the chain, nor the name, nor the server's
+    /// signature over the handshake. It costs the client least and gives no security.
+    Unchecked,
+}
+
+/// A client's certificate and its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// PEM file of the chain, the client's own certificate first.
+    pub certificate: PathBuf,
+    /// PEM file of the private key.
+    pub key: PathBuf,
+}
+
+impl Identity {
+    /// Completes a configuration in which the client shows this certificate if asked for one.
+    pub(crate) fn shown_by(
+        &self,
+        builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+    ) -> Result<ClientConfig, LoadError> {
+        let wrong = |path: &Path, reason: String| LoadError::Identity {
+            path: path.to_owned(),
+            reason,
+        };
+        let read = |path: &Path| std::fs::read(path).map_err(|e| wrong(path, e.to_string()));
+        let chain: Vec<CertificateDer<'static>> =
+            CertificateDer::pem_slice_iter(&read(&self.certificate)?)
+                .collect::<Result<_, _>>()
+                .map_err(|error| wrong(&self.certificate, format!("it is no PEM: {error}")))?;
+        if chain.is_empty() {
+            let reason = "it holds no certificate (no line `-----BEGIN CERTIFICATE-----`)";
+            return Err(wrong(&self.certificate, reason.into()));
+        }
+        let key = PrivateKeyDer::from_pem_slice(&read(&self.key)?)
+            .map_err(|error| wrong(&self.key, format!("it holds no private key: {error}")))?;
+        builder
+            .with_client_auth_cert(chain, key)
+            .map_err(|error| match error {
+                TlsError::InconsistentKeys(_) => wrong(
+                    &self.key,
+                    format!("it does not belong to {}", self.certificate.display()),
+                ),
+                // rustls puts "unexpected error" before a reason that is not its own.
+                TlsError::General(reason) => wrong(&self.key, reason),
+                error => wrong(&self.key, error.to_string()),
+            })
+    }
+}
+
+/// The content of a file of trusted certificates.
+pub(crate) struct Trusted {
+    pub(crate) roots: RootCertStore,
+    pub(crate) certificates: Vec<CertificateDer<'static>>,
+}
+
+impl Trust {
+    pub(crate) fn certificates(&self) -> Result<Trusted, LoadError> {
+        match self {
+            Self::Unchecked => Ok(Trusted {
+                roots: RootCertStore::empty(),
+                certificates: vec![],
+            }),
+            Self::File(path) => trusted_in(path),
+            Self::System => {
+                let path = std::env::var_os("SSL_CERT_FILE")
+                    .map(PathBuf::from)
+                    .into_iter()
+                    .chain(SYSTEM_BUNDLES.iter().map(PathBuf::from))
+                    .find(|path| path.exists())
+                    .ok_or(LoadError::NoSystemRoots)?;
+                trusted_in(&path)
+            }
+        }
+    }
+}
+
+fn trusted_in(path: &Path) -> Result<Trusted, LoadError> {
+    let wrong = |reason: String| LoadError::CaFile {
+        path: path.to_owned(),
+        reason,
+    };
+    // Reading and parsing are two steps, so that a missing file and a malformed one give different
+    // errors.
+    let pem = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    let certificates: Vec<_> = CertificateDer::pem_slice_iter(&pem)
+        .collect::<Result<_, _>>()
+        .map_err(|error| wrong(format!("it is no PEM: {error}")))?;
+    let mut roots = RootCertStore::empty();
+    for certificate in &certificates {
+        roots
+            .add(certificate.clone())
+            .map_err(|error| wrong(format!("a certificate in it cannot be used: {error}")))?;
+    }
+    if roots.is_empty() {
+        return Err(wrong(
+            "it holds no certificate (no line `-----BEGIN CERTIFICATE-----`)".into(),
+        ));
+    }
+    Ok(Trusted {
+        roots,
+        certificates,
+    })
+}
+
+/// Where distributions keep their bundle: Debian and Arch, Fedora and RHEL, SUSE, Alpine.
+const SYSTEM_BUNDLES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
