@@ -311,6 +311,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     (THREADS, &[]),
     ("widelane-scan", &[CPU, THREADS]),
+    ("widelane-setup", &[]),
     ("widelane-steer", &[AFFINITY, THREADS]),
     (
         "widelane-top",
@@ -330,6 +331,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "widelane-frequency",
             "widelane-scan",
             THREADS,
+            "widelane-setup",
             "widelane-steer",
             "widelane-top",
             "widelane-usage",

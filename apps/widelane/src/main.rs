@@ -21,6 +21,7 @@ mod probe;
 mod run;
 mod scan;
 mod serve;
+mod setup;
 mod speed;
 mod steer;
 mod top;
@@ -50,6 +51,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Serve(serve::Args),
+    Setup(setup::Args),
     Load(load::Args),
     Speed(speed::Args),
     Kernels(kernels::Args),
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result: Result<(), Failure> = match cli.command {
         Command::Serve(args) => serve::run(args),
+        Command::Setup(args) => setup::run(&args),
         Command::Load(args) => load::run(args),
         Command::Speed(args) => speed::run(args),
         Command::Kernels(args) => kernels::run(args),
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
 const EXAMPLES: &str = "\
 Examples:
   widelane serve --demo
+  sudo widelane setup nginx
   widelane load 127.0.0.1:8443 --insecure --concurrency 32 --duration 10
   widelane speed rsa2048-sign
   widelane kernels

@@ -1,0 +1,269 @@
+//! `widelane setup`: the OpenSSL provider in other people's servers.
+
+use crate::failure::Failure;
+use crate::output;
+use crate::places::Places;
+use clap::builder::PossibleValue;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _};
+use std::path::{Path, PathBuf};
+use widelane_setup::{
+    Options, Parts, Plan, Server, Setup, SetupError, System, already_set, environment, notes, undo,
+};
+
+/// Let nginx, HAProxy, Apache or lighttpd compute handshakes in shared passes, through OpenSSL
+///
+/// It writes an OpenSSL configuration for this server and a drop-in for its systemd unit, after it
+/// has shown them and asked. The configuration of the system and of the server stay as they are, and
+/// the server is not restarted.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[arg(value_name = "SERVER")]
+    server: Named,
+
+    /// Only show what would be written
+    #[arg(long, conflicts_with_all = ["undo", "env"])]
+    print: bool,
+
+    /// Remove what was written
+    #[arg(long, conflicts_with_all = ["env", "provider", "shim", "operations", "backend", "log",
+        "system_config"])]
+    undo: bool,
+
+    /// For a server that is started by hand: write its OpenSSL configuration and print the variables
+    /// for its environment
+    #[arg(long, conflicts_with_all = ["root", "yes"])]
+    env: bool,
+
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+
+    /// Replace or remove files that were edited, too
+    #[arg(long)]
+    force: bool,
+
+    /// The operations that Widelane offers: all (the default) or a list of rsa, ecdsa, ed25519,
+    /// x25519, ecdh
+    #[arg(long, value_name = "LIST")]
+    operations: Option<String>,
+
+    /// The code that computes: auto (the default), avx512ifma, avx512ifma-256 or aws-lc
+    #[arg(long, value_name = "NAME")]
+    backend: Option<String>,
+
+    /// What the provider writes to the server's standard error: off, warn (the default) or info
+    #[arg(long, value_name = "LEVEL")]
+    log: Option<String>,
+
+    /// The provider, where it is not beside this program or in OpenSSL's folder for modules
+    #[arg(long, value_name = "PATH")]
+    provider: Option<PathBuf>,
+
+    /// The library that suspends handshakes in nginx and lighttpd, where it is not in a usual place
+    #[arg(long, value_name = "PATH")]
+    shim: Option<PathBuf>,
+
+    /// The OpenSSL configuration to keep [default: that of the system]
+    #[arg(long, value_name = "PATH")]
+    system_config: Option<PathBuf>,
+
+    /// Where --env writes the OpenSSL configuration [default: a file in /run/widelane (root),
+    /// $XDG_RUNTIME_DIR/widelane, or without that /tmp/widelane-UID]
+    #[arg(long, value_name = "PATH", requires = "env")]
+    config: Option<PathBuf>,
+
+    /// Read and write below this folder, for packages and images
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/",
+        hide_default_value = true
+    )]
+    root: PathBuf,
+}
+
+/// Runs it.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    if args.undo {
+        return remove(args);
+    }
+    let server = args.server.0;
+    let setup = setup(args)?;
+    if args.env {
+        return by_hand(args, &setup);
+    }
+    let plan = setup
+        .plan(&args.root, args.force || args.print)
+        .map_err(failed)?;
+    let mut remarks = notes(&args.root, server).map_err(failed)?;
+    remarks.extend(remarks_about_here(args, &setup));
+    match already_set(&args.root, server) {
+        Err(error) if args.print => remarks.push(format!("{error}.")),
+        other => other.map_err(failed)?,
+    }
+    let mut text = plan.diff();
+    if plan.changes().is_empty() {
+        let _ = writeln!(text, "{server} is already set up.");
+    }
+    for remark in remarks {
+        let _ = writeln!(text, "\n{remark}");
+    }
+    output::print(&text)?;
+    if plan.changes().is_empty() || args.print {
+        return Ok(());
+    }
+    carry_out(args, &plan, "Write these files?")
+}
+
+fn remove(args: &Args) -> Result<(), Failure> {
+    let plan = undo(args.server.0, &args.root, args.force).map_err(failed)?;
+    if plan.changes().is_empty() {
+        let server = args.server.0;
+        return output::print(&format!("There is nothing to undo for {server}.\n"));
+    }
+    output::print(&plan.diff())?;
+    carry_out(args, &plan, "Remove these files?")
+}
+
+/// Asks, does it, and says what is done and what is left to do.
+fn carry_out(args: &Args, plan: &Plan, question: &str) -> Result<(), Failure> {
+    if !args.yes && !io::stdin().is_terminal() {
+        return Err(Failure::Usage(
+            "nothing is changed: there is no terminal on which to ask; --yes answers".to_owned(),
+        ));
+    }
+    plan.check().map_err(failed)?;
+    if !args.yes {
+        output::print(&format!("\n{question} [y/N] "))?;
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer)?;
+        if !matches!(answer.trim(), "y" | "Y" | "yes") {
+            return Err(Failure::Failed("nothing is changed".to_owned()));
+        }
+    }
+    plan.apply().map_err(failed)?;
+    let mut text = "\n".to_owned();
+    for change in plan.changes() {
+        let done = if change.removes() { "removed" } else { "wrote" };
+        let _ = writeln!(text, "{done} {}", change.path().display());
+    }
+    let server = args.server.0;
+    let _ = writeln!(
+        text,
+        "\nTo take effect: systemctl daemon-reload && systemctl restart {server}"
+    );
+    output::print(&text)
+}
+
+fn by_hand(args: &Args, setup: &Setup) -> Result<(), Failure> {
+    let config = match &args.config {
+        Some(path) => std::path::absolute(path)?,
+        None => Places::here()
+            .runtime()
+            .join(format!("openssl-{}.cnf", setup.server)),
+    };
+    let (plan, variables) = environment(setup, &config, args.force).map_err(failed)?;
+    plan.apply().map_err(failed)?;
+    for remark in remarks_about_here(args, setup) {
+        output::complain(&format!("widelane: {remark}\n"));
+    }
+    let mut text = String::new();
+    for (name, value) in variables {
+        let _ = writeln!(text, "{name}={value}");
+    }
+    output::print(&text)
+}
+
+fn setup(args: &Args) -> Result<Setup, Failure> {
+    let options = Options::new(
+        args.operations.as_deref(),
+        args.backend.as_deref(),
+        args.log.as_deref(),
+    );
+    let options = options.map_err(|error| Failure::Usage(error.to_string()))?;
+    let server = args.server.0;
+    let program = std::env::current_exe()?;
+    let (provider, shim) = (args.provider.clone(), args.shim.clone());
+    Ok(Setup {
+        server,
+        parts: Parts::find(server, &program, provider, shim).map_err(failed)?,
+        system: System::read(&args.root, args.system_config.as_deref()).map_err(failed)?,
+        options,
+    })
+}
+
+/// What this machine and this build mean for the server.
+fn remarks_about_here(args: &Args, setup: &Setup) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if args.root == Path::new("/") {
+        let lacking = widelane_cpu::why_not();
+        remarks.extend(
+            lacking.map(|lacking| format!("OpenSSL will do everything by itself here: {lacking}.")),
+        );
+    }
+    if setup.parts.is_build() && !args.env {
+        remarks.push(format!(
+            "{} is in a build folder, which the next build changes. `make install-openssl` puts it \
+             in a place where it stays.",
+            setup.parts.provider.display()
+        ));
+    }
+    remarks
+}
+
+fn failed(error: SetupError) -> Failure {
+    let refused = |source: &io::Error| source.kind() == io::ErrorKind::PermissionDenied;
+    Failure::Failed(match &error {
+        SetupError::Write { source, .. } if refused(source) => {
+            format!("{error}; run this with sudo")
+        }
+        error => error.to_string(),
+    })
+}
+
+/// A server as clap reads it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Named(Server);
+
+impl clap::ValueEnum for Named {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[
+            Self(Server::Nginx),
+            Self(Server::Haproxy),
+            Self(Server::Apache2),
+            Self(Server::Lighttpd),
+        ]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.0.name()))
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo widelane setup nginx
+  widelane setup haproxy --print
+  sudo widelane setup apache2 --operations rsa,x25519 --log info
+  sudo widelane setup nginx --undo
+  env $(widelane setup lighttpd --env) lighttpd -D -f lighttpd.conf
+
+The files: /etc/widelane/openssl-SERVER.cnf, /etc/systemd/system/SERVER.service.d/widelane.conf, and
+for nginx /etc/nginx/modules-enabled/90-widelane.conf where nginx.conf includes that folder.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::ValueEnum as _;
+
+    #[test]
+    fn every_server_can_be_named() {
+        let named: Vec<Server> = Named::value_variants()
+            .iter()
+            .map(|named| named.0)
+            .collect();
+        assert_eq!(named, Server::ALL);
+    }
+}

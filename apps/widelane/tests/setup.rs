@@ -1,0 +1,300 @@
+//! `widelane setup` on a tree of its own, and OpenSSL with the files that it writes.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+#[test]
+fn files_are_shown_written_once_kept_when_edited_and_removed() {
+    let tree = Tree::new();
+    tree.put("etc/ssl/openssl.cnf", SYSTEM);
+    tree.put(
+        "etc/nginx/nginx.conf",
+        "include /etc/nginx/modules-enabled/*.conf;",
+    );
+    let before = tree.files();
+
+    let shown = tree.setup("nginx", &["--print"]);
+    assert_eq!(shown.status.code(), Some(0));
+    let unit = "/etc/systemd/system/nginx.service.d/widelane.conf";
+    for part in [
+        "--- /dev/null\n+++ /etc/widelane/openssl-nginx.cnf\n@@ -0,0 +1,",
+        "\n+.include /etc/ssl/openssl.cnf\n",
+        "\n+++ /etc/nginx/modules-enabled/90-widelane.conf\n",
+        "\n+env LD_PRELOAD;\n",
+        &format!("\n+++ {unit}\n"),
+        "\n+Environment=OPENSSL_CONF=/etc/widelane/openssl-nginx.cnf\n",
+    ] {
+        assert!(out(&shown).contains(part), "{part}: {}", out(&shown));
+    }
+    // Neither of the two may write: the first was told so, the second cannot ask.
+    let silent = tree.setup("nginx", &[]);
+    assert_eq!(silent.status.code(), Some(2));
+    assert_eq!(out(&silent), out(&shown));
+    assert!(err(&silent).contains("--yes"));
+    assert_eq!(tree.files(), before);
+
+    let written = tree.setup("nginx", &["--yes", "--log", "info"]);
+    assert_eq!(written.status.code(), Some(0), "{written:?}");
+    assert!(out(&written).contains(&format!("wrote {unit}\n")));
+    assert!(out(&written).contains("systemctl daemon-reload && systemctl restart nginx"));
+    let after = tree.files();
+    assert_eq!(after.len(), before.len() + 3);
+    let again = tree.setup("nginx", &["--yes", "--log", "info"]);
+    assert!(out(&again).starts_with("nginx is already set up.\n"));
+    let other = tree.setup("nginx", &["--yes", "--log", "off"]);
+    assert!(out(&other).contains("\n-log = info\n+log = off\n"));
+
+    let edited = tree.root.path().join(&unit[1..]);
+    let text = fs::read_to_string(&edited).unwrap();
+    fs::write(&edited, text.clone() + "Nice=1\n").unwrap();
+    for arguments in [&["--yes"][..], &["--yes", "--undo"]] {
+        let refused = tree.setup("nginx", arguments);
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(err(&refused).contains(unit) && err(&refused).contains("--force"));
+    }
+    assert_eq!(tree.files(), after);
+    let undone = tree.setup("nginx", &["--yes", "--undo", "--force"]);
+    assert!(out(&undone).contains(&format!("removed {unit}\n")));
+    assert!(out(&undone).contains("\n-Nice=1\n"));
+    assert_eq!(tree.files(), before);
+    assert!(!edited.parent().unwrap().exists());
+    let nothing = tree.setup("nginx", &["--undo"]);
+    assert_eq!(nothing.status.code(), Some(0));
+}
+
+#[test]
+fn what_cannot_work_is_said() {
+    let tree = Tree::new();
+    let unknown = tree.setup("caddy", &[]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(err(&unknown).contains("nginx, haproxy, apache2, lighttpd"));
+    let wrong = tree.setup("haproxy", &["--operations", "rsa,dsa"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(err(&wrong).contains("`dsa` is none of rsa, ecdsa"));
+    let twice = tree.put(
+        "etc/systemd/system/lighttpd.service.d/a.conf",
+        "[Service]\nEnvironment=LD_PRELOAD=/x.so\n",
+    );
+    let refused = tree.setup("lighttpd", &["--yes"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(err(&refused).contains(&format!("{}:2 sets LD_PRELOAD", twice.display())));
+    assert_eq!(tree.files(), std::slice::from_ref(&twice));
+    let shown = tree.setup("lighttpd", &["--print"]);
+    assert!(out(&shown).contains(&format!("{}:2", twice.display())));
+    assert!(out(&shown).contains("+Environment=LD_PRELOAD="));
+}
+
+#[test]
+fn a_folder_without_permission_is_named_with_the_way_out() {
+    let tree = Tree::new();
+    let mut setup = tree.command("haproxy", &["--yes"]);
+    fs::create_dir(tree.root.path().join("etc")).unwrap();
+    for (folder, mode) in [
+        (tree.parts.path().to_owned(), 0o755),
+        (tree.root.path().to_owned(), 0o755),
+        (tree.root.path().join("etc"), 0o555),
+    ] {
+        fs::set_permissions(folder, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    // Root may write everywhere.
+    if rustix::process::geteuid().is_root() {
+        setup.uid(65534).gid(65534);
+    }
+    let refused = match setup.output() {
+        Ok(refused) => refused,
+        Err(error) => {
+            println!(
+                "SKIP: {error}: other users cannot run the program in the folder of the build"
+            );
+            return;
+        }
+    };
+    assert_eq!(refused.status.code(), Some(1));
+    let file = "/etc/widelane/openssl-haproxy.cnf: Permission denied";
+    assert!(err(&refused).contains(file), "{refused:?}");
+    assert!(err(&refused).contains("sudo"));
+}
+
+#[test]
+fn openssl_loads_both_providers_and_keeps_the_settings_of_the_system() {
+    let Some(provider) = provider() else {
+        println!("SKIP: the provider is not built; cargo build -p widelane-openssl");
+        return;
+    };
+    if !runs_openssl() {
+        println!("SKIP: no openssl 3; install openssl");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // As on Debian and Ubuntu, and as on Red Hat, where the providers are listed already.
+    for system in [SYSTEM, LISTED] {
+        let (kept, config) = (
+            folder.path().join("openssl.cnf"),
+            folder.path().join("x.cnf"),
+        );
+        fs::write(&kept, system).unwrap();
+        let mut setup = Command::new(env!("CARGO_BIN_EXE_widelane"));
+        setup.args([
+            "setup",
+            "haproxy",
+            "--env",
+            "--force",
+            "--operations",
+            "rsa,ecdh",
+        ]);
+        setup.args(["--backend", "auto", "--log", "off"]);
+        setup.arg("--provider").arg(&provider);
+        setup
+            .arg("--system-config")
+            .arg(&kept)
+            .arg("--config")
+            .arg(&config);
+        let printed = setup.output().unwrap();
+        assert_eq!(
+            out(&printed),
+            format!("OPENSSL_CONF={}\n", config.display()),
+            "{printed:?}"
+        );
+        let openssl = |arguments: &[&str]| {
+            let mut openssl = Command::new("openssl");
+            let output = openssl
+                .args(arguments)
+                .env("OPENSSL_CONF", &config)
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{output:?}");
+            out(&output)
+        };
+        let providers = openssl(&["list", "-providers"]);
+        assert!(
+            providers.contains("name: OpenSSL Default Provider"),
+            "{providers}"
+        );
+        assert!(providers.contains("name: Widelane"), "{providers}");
+        assert_eq!(
+            providers.matches("status: active").count(),
+            2,
+            "{providers}"
+        );
+        // From the section that also has MinProtocol: without it the list is longer.
+        let suites = openssl(&["ciphers"]);
+        assert_eq!(suites, "TLS_AES_256_GCM_SHA384:AES256-GCM-SHA384\n");
+    }
+}
+
+/// A folder in place of `/`, and libraries that are only looked for.
+struct Tree {
+    root: tempfile::TempDir,
+    parts: tempfile::TempDir,
+}
+
+impl Tree {
+    fn new() -> Self {
+        let tree = Self {
+            root: tempfile::tempdir().unwrap(),
+            parts: tempfile::tempdir().unwrap(),
+        };
+        for name in ["provider.so", "shim.so"] {
+            fs::write(tree.parts.path().join(name), "").unwrap();
+        }
+        tree
+    }
+
+    fn put(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.root.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn setup(&self, server: &str, arguments: &[&str]) -> Output {
+        self.command(server, arguments).output().unwrap()
+    }
+
+    fn command(&self, server: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+        command
+            .args(["setup", server, "--root"])
+            .arg(self.root.path())
+            .args(arguments);
+        if !arguments.contains(&"--undo") {
+            let part = |name: &str| self.parts.path().join(name);
+            command.arg("--provider").arg(part("provider.so"));
+            command.arg("--shim").arg(part("shim.so"));
+        }
+        command
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let mut files = below(self.root.path());
+        files.sort();
+        files
+    }
+}
+
+fn below(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files.extend(below(&path)),
+            false => files.push(path),
+        }
+    }
+    files
+}
+
+/// Beside the tests' own folder, where `cargo build` puts it.
+fn provider() -> Option<PathBuf> {
+    let program = Path::new(env!("CARGO_BIN_EXE_widelane"));
+    let path = program.with_file_name("libwidelane_openssl.so");
+    path.exists().then_some(path)
+}
+
+fn runs_openssl() -> bool {
+    let version = Command::new("openssl").arg("version").output();
+    version.is_ok_and(|version| out(&version).starts_with("OpenSSL 3"))
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+const SYSTEM: &str = "\
+config_diagnostics = 1
+openssl_conf = openssl_init # where it begins
+[openssl_init]
+ssl_conf = ssl_sect
+[ssl_sect]
+system_default = system_default_sect
+[system_default_sect]
+MinProtocol = TLSv1.2
+CipherString = AES256-GCM-SHA384
+Ciphersuites = TLS_AES_256_GCM_SHA384
+";
+
+const LISTED: &str = "\
+openssl_conf = openssl_init
+[openssl_init]
+providers = provider_sect
+ssl_conf = ssl_module
+alg_section = evp_properties
+[evp_properties]
+[provider_sect]
+default = default_sect
+[default_sect]
+# activate = 1
+[ssl_module]
+system_default = crypto_policy
+[crypto_policy]
+MinProtocol = TLSv1.2
+CipherString = AES256-GCM-SHA384
+Ciphersuites = TLS_AES_256_GCM_SHA384
+";

@@ -1,0 +1,212 @@
+//! The OpenSSL configuration of a server.
+
+use crate::error::SetupError;
+use crate::parts::plain;
+use crate::system::{System, TOP};
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// What goes into the provider's section. `None` leaves a setting to the provider.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    operations: Option<String>,
+    backend: Option<String>,
+    log: Option<String>,
+}
+
+impl Options {
+    /// The three settings, if the provider knows them.
+    ///
+    /// # Errors
+    ///
+    /// When it does not.
+    pub fn new(
+        operations: Option<&str>,
+        backend: Option<&str>,
+        log: Option<&str>,
+    ) -> Result<Self, SetupError> {
+        let operations = operations.map(|list| match list {
+            "all" => Ok("all".to_owned()),
+            list => {
+                let names = list.split([',', ' ']).filter(|name| !name.is_empty());
+                let names = names.map(|name| known("operations", name, &OPERATIONS));
+                let names = names.collect::<Result<Vec<_>, _>>()?;
+                match names.is_empty() {
+                    true => known("operations", "", &OPERATIONS),
+                    false => Ok(names.join(", ")),
+                }
+            }
+        });
+        Ok(Self {
+            operations: operations.transpose()?,
+            backend: backend
+                .map(|name| known("backend", name, &BACKENDS))
+                .transpose()?,
+            log: log.map(|name| known("log", name, &LEVELS)).transpose()?,
+        })
+    }
+}
+
+/// The text of the file.
+pub(crate) fn text(
+    system: &System,
+    provider: &Path,
+    options: &Options,
+) -> Result<String, SetupError> {
+    let start = system.start.as_deref().unwrap_or("widelane_start");
+    let providers = system.providers.as_deref().unwrap_or("widelane_providers");
+    let default = system.default.as_deref().unwrap_or("widelane_default");
+    let properties = system
+        .properties
+        .as_deref()
+        .unwrap_or("widelane_properties");
+    let mut text = String::new();
+    if let Some(include) = &system.include {
+        let include = plain(include)?;
+        let _ = writeln!(text, "# Everything that the system configures stays.");
+        let _ = writeln!(text, ".include {include}\n");
+    }
+    if system.start.is_none() {
+        let _ = writeln!(text, "[{TOP}]\nopenssl_conf = {start}\n");
+    }
+    if system.providers.is_none() || system.properties.is_none() {
+        let _ = writeln!(text, "[{start}]");
+        if system.providers.is_none() {
+            let _ = writeln!(text, "providers = {providers}");
+        }
+        if system.properties.is_none() {
+            let _ = writeln!(text, "alg_section = {properties}");
+        }
+        text.push('\n');
+    }
+    let _ = writeln!(text, "[{providers}]");
+    if system.default.is_none() {
+        let _ = writeln!(text, "default = {default}");
+    }
+    let _ = writeln!(text, "widelane = widelane_provider\n");
+    let _ = writeln!(
+        text,
+        "# OpenSSL's own, which is off where another one is on."
+    );
+    let _ = writeln!(text, "[{default}]\nactivate = 1\n");
+    let _ = writeln!(text, "[widelane_provider]\nmodule = {}", plain(provider)?);
+    let settings = [
+        ("operations", &options.operations),
+        ("backend", &options.backend),
+        ("log", &options.log),
+    ];
+    for (name, value) in settings {
+        if let Some(value) = value {
+            let _ = writeln!(text, "{name} = {value}");
+        }
+    }
+    text.push_str("activate = 1\n\n");
+    let _ = writeln!(
+        text,
+        "# Where both providers offer an operation, Widelane's is taken."
+    );
+    let query = match system.query.as_deref() {
+        Some(query) if query.contains(PROPERTY) => query.to_owned(),
+        Some(query) if !query.is_empty() => format!("{query},{PROPERTY}"),
+        _ => PROPERTY.to_owned(),
+    };
+    let _ = writeln!(text, "[{properties}]\ndefault_properties = {query}");
+    Ok(text)
+}
+
+fn known(option: &'static str, value: &str, known: &[&str]) -> Result<String, SetupError> {
+    match known.contains(&value) {
+        true => Ok(value.to_owned()),
+        false => Err(SetupError::Option {
+            option,
+            value: value.to_owned(),
+            known: known.join(", "),
+        }),
+    }
+}
+
+const PROPERTY: &str = "?widelane.batch=yes";
+const OPERATIONS: [&str; 5] = ["rsa", "ecdsa", "ed25519", "x25519", "ecdh"];
+const BACKENDS: [&str; 4] = ["auto", "avx512ifma", "avx512ifma-256", "aws-lc"];
+const LEVELS: [&str; 3] = ["off", "warn", "info"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_a_bare_system_the_file_says_everything() {
+        let options = Options::new(Some("rsa, x25519"), Some("auto"), Some("info")).unwrap();
+        let text = text(&System::default(), Path::new("/lib/w.so"), &options).unwrap();
+        let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let expected = "\
+[default]
+openssl_conf = widelane_start
+
+[widelane_start]
+providers = widelane_providers
+alg_section = widelane_properties
+
+[widelane_providers]
+default = widelane_default
+widelane = widelane_provider
+
+[widelane_default]
+activate = 1
+
+[widelane_provider]
+module = /lib/w.so
+operations = rsa, x25519
+backend = auto
+log = info
+activate = 1
+
+[widelane_properties]
+default_properties = ?widelane.batch=yes";
+        assert_eq!(lines.join("\n"), expected);
+    }
+
+    #[test]
+    fn sections_of_the_system_are_added_to() {
+        let system = System {
+            include: Some("/etc/ssl/openssl.cnf".into()),
+            start: Some("init".into()),
+            providers: Some("list".into()),
+            default: Some("def".into()),
+            properties: Some("algs".into()),
+            query: Some("?tpm=yes".into()),
+        };
+        let text = text(&system, Path::new("/lib/w.so"), &Options::default()).unwrap();
+        let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let expected = "\
+.include /etc/ssl/openssl.cnf
+
+[list]
+widelane = widelane_provider
+
+[def]
+activate = 1
+
+[widelane_provider]
+module = /lib/w.so
+activate = 1
+
+[algs]
+default_properties = ?tpm=yes,?widelane.batch=yes";
+        assert_eq!(lines.join("\n"), expected);
+    }
+
+    #[test]
+    fn options_that_the_provider_does_not_know_are_refused() {
+        let message = |result: Result<Options, SetupError>| result.unwrap_err().to_string();
+        let wrong = message(Options::new(Some("rsa,dsa"), None, None));
+        assert_eq!(
+            wrong,
+            "operations: `dsa` is none of rsa, ecdsa, ed25519, x25519, ecdh"
+        );
+        // To the provider it would mean: no operation at all.
+        assert!(message(Options::new(Some(","), None, None)).starts_with("operations: "));
+        assert!(message(Options::new(None, Some("avx9"), None)).starts_with("backend: "));
+        assert!(message(Options::new(None, None, Some("loud"))).starts_with("log: "));
+    }
+}

@@ -1,0 +1,127 @@
+//! What can go wrong.
+
+use crate::server::Server;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a server is not set up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// A library is in none of the usual places.
+    #[error(
+        "the {what} is not found; looked for\n  {}\n`make install-openssl` installs it; \
+         {option} PATH names another place",
+        list(.looked)
+    )]
+    NotFound {
+        /// Which library.
+        what: &'static str,
+        /// The option that names it.
+        option: &'static str,
+        /// Where it would be.
+        looked: Vec<PathBuf>,
+    },
+    /// The path of a library that was named is no file.
+    #[error("{} is no file", .0.display())]
+    NoFile(PathBuf),
+    /// A path cannot be written into the files.
+    #[error(
+        "{path:?} cannot be written into configurations: it must be absolute, and of letters, \
+         digits and the characters {EXTRA}"
+    )]
+    Path {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A list of operations, a backend or a level that the provider does not know.
+    #[error("{option}: `{value}` is none of {known}")]
+    Option {
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        value: String,
+        /// The values that it can have.
+        known: String,
+    },
+    /// A file could not be read.
+    #[error("cannot read {}: {source}", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file could not be written or removed.
+    #[error("cannot write {}: {source}", .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file of ours was changed since, or is another's.
+    #[error("{} was changed by hand: this is kept; --force overrides", .path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A folder for the configuration could be changed by other users.
+    #[error("other users can write to {}; name a file of your own with --config", .path.display())]
+    Untrusted {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The system's configuration allows FIPS algorithms only.
+    #[error(
+        "{} allows only algorithms of the FIPS provider, and Widelane's are not among them",
+        .path.display()
+    )]
+    Fips {
+        /// The file that says so.
+        path: PathBuf,
+    },
+    /// The system's configuration has the provider already.
+    #[error("{} has a provider named `widelane` already; remove it there first", .path.display())]
+    AlreadyThere {
+        /// The file that has it.
+        path: PathBuf,
+    },
+    /// The system's configuration computes the name of a section that must be known.
+    #[error("{}: `{name} = {value}`: a value with `$` cannot be kept", .path.display())]
+    Computed {
+        /// The file.
+        path: PathBuf,
+        /// The setting.
+        name: String,
+        /// Its value.
+        value: String,
+    },
+    /// A file that is not ours gives the server another value of a variable that it needs.
+    #[error(
+        "{}:{line} sets {variable} for {server}; remove that line, or add by hand what `widelane \
+         setup {server} --print` shows",
+        .path.display()
+    )]
+    AlreadySet {
+        /// The file.
+        path: PathBuf,
+        /// The number of the line.
+        line: usize,
+        /// The variable.
+        variable: &'static str,
+        /// The server.
+        server: Server,
+    },
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    let paths: Vec<_> = paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    paths.join("\n  ")
+}
+
+/// What a path may contain besides letters and digits.
+pub(crate) const EXTRA: &str = "/._+-@~=";

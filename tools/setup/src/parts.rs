@@ -1,0 +1,186 @@
+//! The libraries that a server needs: where they are.
+
+use crate::error::{EXTRA, SetupError};
+use crate::server::Server;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The libraries for one server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// The provider, which OpenSSL loads.
+    pub provider: PathBuf,
+    /// The library that suspends handshakes, for servers that need it.
+    pub shim: Option<PathBuf>,
+}
+
+impl Parts {
+    /// The named files, and for each that is not named the first in the usual places: beside
+    /// `program`, where a build puts it, then where an installation puts it.
+    ///
+    /// # Errors
+    ///
+    /// When one is nowhere, or has a path that configurations cannot hold.
+    pub fn find(
+        server: Server,
+        program: &Path,
+        provider: Option<PathBuf>,
+        shim: Option<PathBuf>,
+    ) -> Result<Self, SetupError> {
+        let provider = choose(provider, || {
+            find("provider", "--provider", providers(program))
+        })?;
+        let shim = match server.preloads() {
+            true => Some(choose(shim, || {
+                let looked = shims(program);
+                find("library that suspends handshakes", "--shim", looked)
+            })?),
+            false => None,
+        };
+        Ok(Self { provider, shim })
+    }
+
+    /// Whether a file is one that `cargo` built, which its next run may replace or remove.
+    pub fn is_build(&self) -> bool {
+        let built = |path: &Path| path.with_file_name(BUILD).exists();
+        built(&self.provider) || self.shim.as_deref().is_some_and(built)
+    }
+}
+
+/// A path that every file of ours can hold as it is: configurations of OpenSSL, units of systemd and
+/// LD_PRELOAD have different rules for special characters.
+pub(crate) fn plain(path: &Path) -> Result<&str, SetupError> {
+    let fits = |text: &&str| {
+        let fits = |c: char| c.is_ascii_alphanumeric() || EXTRA.contains(c);
+        path.is_absolute() && text.chars().all(fits)
+    };
+    path.to_str().filter(fits).ok_or_else(|| SetupError::Path {
+        path: path.to_owned(),
+    })
+}
+
+fn choose(
+    named: Option<PathBuf>,
+    find: impl FnOnce() -> Result<PathBuf, SetupError>,
+) -> Result<PathBuf, SetupError> {
+    let path = match named {
+        Some(path) if !path.is_file() => return Err(SetupError::NoFile(path)),
+        // A relative path means something else to a server.
+        Some(path) => {
+            fs::canonicalize(&path).map_err(|source| SetupError::Read { path, source })?
+        }
+        None => find()?,
+    };
+    plain(&path)?;
+    Ok(path)
+}
+
+fn find(
+    what: &'static str,
+    option: &'static str,
+    looked: Vec<PathBuf>,
+) -> Result<PathBuf, SetupError> {
+    let found = looked.iter().find(|path| path.is_file()).cloned();
+    found.ok_or(SetupError::NotFound {
+        what,
+        option,
+        looked,
+    })
+}
+
+fn providers(program: &Path) -> Vec<PathBuf> {
+    let mut places = vec![program.with_file_name("libwidelane_openssl.so")];
+    for prefix in prefixes(program) {
+        for library in LIBRARIES {
+            places.push(prefix.join(library).join("ossl-modules/widelane.so"));
+        }
+    }
+    places
+}
+
+fn shims(program: &Path) -> Vec<PathBuf> {
+    let mut places = vec![program.with_file_name(SHIM)];
+    for prefix in prefixes(program) {
+        places.push(prefix.join("lib/widelane").join(SHIM));
+    }
+    places
+}
+
+/// That of the program first. OpenSSL's module directory may be in another one.
+fn prefixes(program: &Path) -> Vec<PathBuf> {
+    let own = program.parent().and_then(Path::parent).map(Path::to_owned);
+    let mut prefixes: Vec<PathBuf> = own.into_iter().collect();
+    for usual in ["/usr/local", "/usr"] {
+        if !prefixes.iter().any(|known| known == Path::new(usual)) {
+            prefixes.push(usual.into());
+        }
+    }
+    prefixes
+}
+
+const SHIM: &str = "libwidelane_openssl_shim.so";
+/// Where distributions put libraries: Debian's, those of Red Hat and SUSE, others.
+const LIBRARIES: [&str; 3] = ["lib/x86_64-linux-gnu", "lib64", "lib"];
+/// A file that cargo keeps beside what it builds.
+const BUILD: &str = ".cargo-lock";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(path: &Path) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "").unwrap();
+    }
+
+    #[test]
+    fn what_lies_beside_the_program_comes_before_what_is_installed() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let program = folder.join("bin/widelane");
+        let installed = folder.join("lib/x86_64-linux-gnu/ossl-modules/widelane.so");
+        let find = || Parts::find(Server::Haproxy, &program, None, None).unwrap();
+        put(&installed);
+        assert_eq!(find().provider, installed);
+        assert!(!find().is_build());
+        let beside = folder.join("bin/libwidelane_openssl.so");
+        put(&beside);
+        put(&folder.join("bin/.cargo-lock"));
+        assert_eq!(find().provider, beside);
+        assert!(find().is_build());
+        assert_eq!(find().shim, None);
+    }
+
+    #[test]
+    fn a_missing_library_names_every_place_and_the_way_to_install_it() {
+        let provider = tempfile::NamedTempFile::with_suffix("x").unwrap();
+        let provider = Some(provider.path().to_owned());
+        let found = Parts::find(Server::Nginx, Path::new("/no/bin/widelane"), provider, None);
+        let message = found.unwrap_err().to_string();
+        for part in [
+            "/no/bin/libwidelane_openssl_shim.so\n",
+            "/no/lib/widelane/libwidelane_openssl_shim.so\n",
+            "/usr/local/lib/widelane/libwidelane_openssl_shim.so\n",
+            "make install-openssl",
+            "--shim PATH",
+        ] {
+            assert!(message.contains(part), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_named_library_must_exist_and_have_a_plain_path() {
+        let named = |path: &Path| {
+            let provider = Some(path.to_owned());
+            Parts::find(Server::Haproxy, Path::new("/no/widelane"), provider, None)
+        };
+        let folder = tempfile::tempdir().unwrap();
+        assert!(matches!(
+            named(folder.path()),
+            Err(SetupError::NoFile(path)) if path == folder.path()
+        ));
+        let strange = folder.path().join("a $b.so");
+        put(&strange);
+        assert!(matches!(named(&strange), Err(SetupError::Path { .. })));
+    }
+}

@@ -1,0 +1,208 @@
+//! Which files a server gets.
+
+use crate::change::{Plan, own_folder};
+use crate::config::{self, Options};
+use crate::error::SetupError;
+use crate::parts::{Parts, plain};
+use crate::server::Server;
+use crate::stamp::stamped;
+use crate::surroundings::{Reexec, reexec};
+use crate::system::System;
+use std::path::{Path, PathBuf};
+
+/// What the files of a server are made from.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The server.
+    pub server: Server,
+    /// The libraries.
+    pub parts: Parts,
+    /// What must be kept.
+    pub system: System,
+    /// The provider's settings.
+    pub options: Options,
+}
+
+impl Setup {
+    /// The files that systemd and the server read, below `root`. With `force`, edited files are
+    /// replaced.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be read, or was edited.
+    pub fn plan(&self, root: &Path, force: bool) -> Result<Plan, SetupError> {
+        let server = self.server;
+        let config = PathBuf::from(config_of(server));
+        let mut files = vec![(config.clone(), Some(self.config()?))];
+        if server == Server::Nginx && reexec(root)? == Reexec::Included {
+            let body = NGINX_KEEPS
+                .map(|variable| format!("env {variable};\n"))
+                .concat();
+            let body = format!("# nginx hands these to its successor at an upgrade.\n{body}");
+            files.push((NGINX_FILE.into(), Some(stamped(server, &body))));
+        }
+        let lines = variables(server, &self.parts, &config)?;
+        let lines = lines
+            .iter()
+            .map(|(name, value)| format!("Environment={name}={value}\n"));
+        let unit = format!("[Service]\n{}", Vec::from_iter(lines).concat());
+        files.push((drop_in(server), Some(stamped(server, &unit))));
+        Plan::new(root, files, force)
+    }
+
+    fn config(&self) -> Result<String, SetupError> {
+        let text = config::text(&self.system, &self.parts.provider, &self.options)?;
+        Ok(stamped(self.server, &text))
+    }
+}
+
+/// Environment variables with their values.
+pub type Variables = Vec<(&'static str, String)>;
+
+/// For a server that is started by hand: the plan that writes its OpenSSL configuration to `config`,
+/// and the variables of its environment.
+///
+/// # Errors
+///
+/// When a file cannot be read, was edited and `force` is not set, or is in a folder of other users.
+pub fn environment(
+    setup: &Setup,
+    config: &Path,
+    force: bool,
+) -> Result<(Plan, Variables), SetupError> {
+    let variables = variables(setup.server, &setup.parts, config)?;
+    if let Some(folder) = config.parent() {
+        own_folder(folder)?;
+    }
+    let files = vec![(config.to_owned(), Some(setup.config()?))];
+    Ok((Plan::new(Path::new("/"), files, force)?, variables))
+}
+
+/// Removes what [`Setup::plan`] writes, below `root`. With `force`, edited files too.
+///
+/// # Errors
+///
+/// When a file cannot be read, or was edited.
+pub fn undo(server: Server, root: &Path, force: bool) -> Result<Plan, SetupError> {
+    // The server stops naming the configuration before this goes.
+    let mut files = vec![(drop_in(server), None)];
+    if server == Server::Nginx {
+        files.push((NGINX_FILE.into(), None));
+    }
+    files.push((config_of(server).into(), None));
+    Plan::new(root, files, force)
+}
+
+/// The drop-in of the server's unit.
+pub(crate) fn drop_in(server: Server) -> PathBuf {
+    format!("/etc/systemd/system/{server}.service.d/widelane.conf").into()
+}
+
+fn config_of(server: Server) -> String {
+    format!("/etc/widelane/openssl-{server}.cnf")
+}
+
+fn variables(server: Server, parts: &Parts, config: &Path) -> Result<Variables, SetupError> {
+    let mut variables = vec![(OPENSSL_CONF, plain(config)?.to_owned())];
+    if let (true, Some(shim)) = (server.preloads(), &parts.shim) {
+        variables.push((LD_PRELOAD, plain(shim)?.to_owned()));
+    }
+    Ok(variables)
+}
+
+pub(crate) const OPENSSL_CONF: &str = "OPENSSL_CONF";
+pub(crate) const LD_PRELOAD: &str = "LD_PRELOAD";
+/// nginx empties its environment for the program that replaces it.
+pub(crate) const NGINX_KEEPS: [&str; 2] = [OPENSSL_CONF, LD_PRELOAD];
+/// Debian's nginx.conf includes this folder in its main context.
+const NGINX_FILE: &str = "/etc/nginx/modules-enabled/90-widelane.conf";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn setup(server: Server) -> Setup {
+        Setup {
+            server,
+            parts: Parts {
+                provider: "/lib/w.so".into(),
+                shim: Some("/lib/shim.so".into()),
+            },
+            system: System::default(),
+            options: Options::default(),
+        }
+    }
+
+    fn paths(plan: &Plan) -> Vec<&str> {
+        let paths = plan.changes().iter().map(|change| change.path());
+        paths.map(|path| path.to_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn each_server_gets_its_files_and_undo_removes_them_all() {
+        for server in Server::ALL {
+            let root = tempfile::tempdir().unwrap();
+            let nginx = root.path().join("etc/nginx");
+            fs::create_dir_all(&nginx).unwrap();
+            let include = "include /etc/nginx/modules-enabled/*.conf;";
+            fs::write(nginx.join("nginx.conf"), include).unwrap();
+            let plan = setup(server).plan(root.path(), false).unwrap();
+            let mut expected = vec![
+                format!("/etc/widelane/openssl-{server}.cnf"),
+                format!("/etc/systemd/system/{server}.service.d/widelane.conf"),
+            ];
+            if server == Server::Nginx {
+                expected.insert(1, NGINX_FILE.to_owned());
+            }
+            assert_eq!(paths(&plan), expected);
+            assert_eq!(
+                plan.diff()
+                    .contains("+Environment=LD_PRELOAD=/lib/shim.so\n"),
+                { server.preloads() }
+            );
+            plan.apply().unwrap();
+            assert!(
+                setup(server)
+                    .plan(root.path(), false)
+                    .unwrap()
+                    .changes()
+                    .is_empty()
+            );
+            let undone = undo(server, root.path(), false).unwrap();
+            expected.reverse();
+            assert_eq!(paths(&undone), expected);
+            assert!(undone.changes().iter().all(|change| change.removes()));
+            undone.apply().unwrap();
+            assert!(
+                undo(server, root.path(), false)
+                    .unwrap()
+                    .changes()
+                    .is_empty()
+            );
+        }
+    }
+
+    #[test]
+    fn by_hand_one_file_and_the_variables_suffice() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("own/x.cnf");
+        let (plan, variables) = environment(&setup(Server::Lighttpd), &config, false).unwrap();
+        plan.apply().unwrap();
+        assert!(
+            fs::read_to_string(&config)
+                .unwrap()
+                .contains("module = /lib/w.so")
+        );
+        let named = config.to_str().unwrap().to_owned();
+        assert_eq!(
+            variables,
+            [
+                ("OPENSSL_CONF", named),
+                ("LD_PRELOAD", "/lib/shim.so".into())
+            ]
+        );
+        let relative = environment(&setup(Server::Haproxy), Path::new("x.cnf"), false);
+        assert!(matches!(relative, Err(SetupError::Path { .. })));
+    }
+}

@@ -1,0 +1,309 @@
+//! The system's OpenSSL configuration, which a server must keep: TLS limits, engines, other
+//! providers.
+//!
+//! OpenSSL reads one file. Ours therefore includes the system's and adds settings to the same
+//! sections, so their names must be known here. If they change later, OpenSSL does not find ours and
+//! does everything by itself.
+
+use crate::error::SetupError;
+use crate::parts::plain;
+use crate::stamp;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What it says about the settings that ours adds to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct System {
+    /// The file to include.
+    pub(crate) include: Option<PathBuf>,
+    /// The section that `openssl_conf` names.
+    pub(crate) start: Option<String>,
+    /// The section with the list of providers.
+    pub(crate) providers: Option<String>,
+    /// The section of the provider `default`.
+    pub(crate) default: Option<String>,
+    /// The section with the property query.
+    pub(crate) properties: Option<String>,
+    /// The property query.
+    pub(crate) query: Option<String>,
+}
+
+impl System {
+    /// Reads `file`, or the usual one if there is one. Both are paths below `root`.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read, or says something that ours cannot be added to.
+    pub fn read(root: &Path, file: Option<&Path>) -> Result<Self, SetupError> {
+        let usual = || {
+            USUAL
+                .iter()
+                .map(Path::new)
+                .find(|path| below(root, path).exists())
+        };
+        let Some(path) = file.or_else(usual) else {
+            return Ok(Self::default());
+        };
+        plain(path)?;
+        let mut settings = Settings::default();
+        settings.read(root, path, 0)?;
+        Self::of(path, &settings)
+    }
+
+    fn of(path: &Path, settings: &Settings) -> Result<Self, SetupError> {
+        let get = |section: Option<&str>, name: &str| -> Result<Option<String>, SetupError> {
+            let section = section.and_then(|section| settings.sections.get(section));
+            match section.and_then(|section| section.get(name)) {
+                Some(value) if value.contains('$') => Err(SetupError::Computed {
+                    path: path.to_owned(),
+                    name: name.to_owned(),
+                    value: value.clone(),
+                }),
+                value => Ok(value.cloned()),
+            }
+        };
+        let start = get(Some(TOP), "openssl_conf")?;
+        let providers = get(start.as_deref(), "providers")?;
+        let default = get(providers.as_deref(), "default")?;
+        let properties = get(start.as_deref(), "alg_section")?;
+        let query = get(properties.as_deref(), "default_properties")?;
+        if get(providers.as_deref(), "widelane")?.is_some() {
+            return Err(SetupError::AlreadyThere {
+                path: path.to_owned(),
+            });
+        }
+        let fips_only = default.is_none() && get(providers.as_deref(), "fips")?.is_some();
+        let asks = |part: &str| matches!(part.trim(), "fips" | "fips=yes");
+        if fips_only
+            || query
+                .as_deref()
+                .is_some_and(|query| query.split(',').any(asks))
+        {
+            return Err(SetupError::Fips {
+                path: path.to_owned(),
+            });
+        }
+        Ok(Self {
+            include: Some(path.to_owned()),
+            start,
+            providers,
+            default,
+            properties,
+            query,
+        })
+    }
+}
+
+/// An absolute path below another root.
+pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// The text of a file, `None` if there is none.
+pub(crate) fn read(path: &Path) -> Result<Option<String>, SetupError> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(SetupError::Read {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// Sections with their settings, as OpenSSL merges them: `config(5)`.
+#[derive(Default)]
+struct Settings {
+    sections: BTreeMap<String, BTreeMap<String, String>>,
+    current: Option<String>,
+}
+
+impl Settings {
+    fn read(&mut self, root: &Path, path: &Path, depth: usize) -> Result<(), SetupError> {
+        let place = below(root, path);
+        if place.is_dir() {
+            return self.read_folder(root, path, depth);
+        }
+        let text = match fs::read(&place) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            // OpenSSL ignores a file that is included and does not exist.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && depth > 0 => return Ok(()),
+            Err(source) => {
+                return Err(SetupError::Read {
+                    path: place,
+                    source,
+                });
+            }
+        };
+        if stamp::is_ours(&text) {
+            return Err(SetupError::AlreadyThere {
+                path: path.to_owned(),
+            });
+        }
+        let mut lines = text.lines();
+        while let Some(line) = lines.next() {
+            let mut line = uncommented(line);
+            while line.ends_with('\\') {
+                line.pop();
+                line.push_str(&uncommented(lines.next().unwrap_or_default()));
+            }
+            self.line(root, line.trim(), depth)?;
+        }
+        Ok(())
+    }
+
+    fn read_folder(&mut self, root: &Path, path: &Path, depth: usize) -> Result<(), SetupError> {
+        let failed = |source| SetupError::Read {
+            path: below(root, path),
+            source,
+        };
+        let mut names = Vec::new();
+        for entry in fs::read_dir(below(root, path)).map_err(failed)? {
+            let name = PathBuf::from(entry.map_err(failed)?.file_name());
+            if name
+                .extension()
+                .is_some_and(|end| end == "cnf" || end == "conf")
+            {
+                names.push(name);
+            }
+        }
+        names.sort();
+        names
+            .iter()
+            .try_for_each(|name| self.read(root, &path.join(name), depth))
+    }
+
+    fn line(&mut self, root: &Path, line: &str, depth: usize) -> Result<(), SetupError> {
+        let section = line.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+        if let Some((section, _)) = section {
+            self.current = Some(section.trim().to_owned());
+            return Ok(());
+        }
+        if let Some(included) = line.strip_prefix(".include") {
+            let included = unquoted(included.trim_start().trim_start_matches('=').trim());
+            let path = Path::new(&included);
+            // A relative path depends on the working directory of the server.
+            if path.is_absolute() && depth < DEEPEST {
+                self.read(root, path, depth + 1)?;
+            }
+            return Ok(());
+        }
+        let Some((name, value)) = line.split_once('=') else {
+            return Ok(());
+        };
+        let name = name.trim();
+        let current = self.current.as_deref().unwrap_or(TOP);
+        let (section, name) = name.split_once("::").unwrap_or((current, name));
+        let section = self.sections.entry(section.to_owned()).or_default();
+        section.insert(name.to_owned(), unquoted(value.trim()));
+        Ok(())
+    }
+}
+
+/// A line without its comment.
+fn uncommented(line: &str) -> String {
+    let (mut quote, mut escaped) = (None, false);
+    for (at, c) in line.char_indices() {
+        match (quote, c) {
+            _ if escaped => escaped = false,
+            (_, '\\') => escaped = true,
+            (None, '#') => return line[..at].to_owned(),
+            (None, '"' | '\'' | '`') => quote = Some(c),
+            (Some(open), _) if open == c => quote = None,
+            _ => {}
+        }
+    }
+    line.to_owned()
+}
+
+fn unquoted(value: &str) -> String {
+    value.replace(['"', '\'', '`'], "")
+}
+
+/// The section in which a file begins.
+pub(crate) const TOP: &str = "default";
+/// Debian's, and that of Red Hat.
+const USUAL: [&str; 2] = ["/etc/ssl/openssl.cnf", "/etc/pki/tls/openssl.cnf"];
+/// Deeper includes are those of a file that includes itself.
+const DEEPEST: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn system(files: &[(&str, &str)]) -> Result<System, SetupError> {
+        let root = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        System::read(root.path(), None)
+    }
+
+    fn debian(text: &str) -> Result<System, SetupError> {
+        system(&[("etc/ssl/openssl.cnf", text)])
+    }
+
+    #[test]
+    fn without_a_file_there_is_nothing_to_keep() {
+        assert_eq!(system(&[]).unwrap(), System::default());
+        let named = System::read(Path::new("/"), Some(Path::new("/no/such.cnf")));
+        assert!(matches!(named, Err(SetupError::Read { .. })));
+    }
+
+    #[test]
+    fn sections_are_found_through_comments_includes_and_repeated_sections() {
+        let found = system(&[
+            (
+                "etc/pki/tls/openssl.cnf",
+                "openssl_conf = \"start\" # first\n\
+                 [ list ]\n default = def # the usual\n legacy = leg\n\
+                 .include = /etc/more\n.include /etc/none.cnf\n.include relative.cnf\n\
+                 alg_section = \\\n  algs\n[other]\nalgs::default_properties = ?tpm=yes\n",
+            ),
+            ("etc/more/b.cnf", "[ start ]\n"),
+            ("etc/more/a.conf", "[start]\nproviders=list\n"),
+            ("etc/more/c.txt", "[start]\nproviders=wrong\n"),
+        ]);
+        let expected = System {
+            include: Some("/etc/pki/tls/openssl.cnf".into()),
+            start: Some("start".into()),
+            providers: Some("list".into()),
+            default: Some("def".into()),
+            properties: Some("algs".into()),
+            query: Some("?tpm=yes".into()),
+        };
+        assert_eq!(found.unwrap(), expected);
+    }
+
+    #[test]
+    fn what_ours_cannot_be_added_to_is_refused() {
+        let with = |rest: &str| debian(&format!("openssl_conf = s\n[s]\n{rest}"));
+        let properties = "alg_section = a\n[a]\ndefault_properties = ";
+        for fips in [
+            "providers = p\n[p]\nfips = f\nbase = b\n".to_owned(),
+            format!("{properties}fips=yes\n"),
+            format!("{properties}?tpm=yes, fips\n"),
+        ] {
+            assert!(
+                matches!(with(&fips), Err(SetupError::Fips { .. })),
+                "{fips}"
+            );
+        }
+        assert!(with(&format!("{properties}?fips=yes\n")).is_ok());
+        let there = "providers = p\n[p]\nwidelane = w\n";
+        assert!(matches!(with(there), Err(SetupError::AlreadyThere { .. })));
+        let computed = "x = y\nproviders = $x\n";
+        assert!(matches!(with(computed), Err(SetupError::Computed { .. })));
+        let ours = stamp::stamped(crate::Server::Nginx, "");
+        assert!(matches!(
+            debian(&ours),
+            Err(SetupError::AlreadyThere { .. })
+        ));
+        // It would include itself for ever.
+        assert!(debian(".include /etc/ssl/openssl.cnf\n").is_ok());
+    }
+}
