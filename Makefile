@@ -2,7 +2,7 @@
 
 RELEASE = $${CARGO_TARGET_DIR:-target}/release
 
-.PHONY: help build demo test fresh-test bench timing install-c
+.PHONY: help build demo test fresh-test bench timing install-c install-openssl
 
 help:
 	@echo 'make demo    compares the terminator with nginx: half a minute after the build'
@@ -11,6 +11,7 @@ help:
 	@echo 'make timing  measures whether the time of operations depends on secrets: two minutes'
 	@echo 'make build   builds target/release/widelane, and widelane.debug beside it'
 	@echo 'make install-c PREFIX=/usr/local   installs libraries, header and pkg-config file for C'
+	@echo 'make install-openssl   installs the OpenSSL provider and `widelane`, for nginx and others'
 	@echo 'make fresh-test   demo and test on a new Debian 12, as root and as a plain user;'
 	@echo '                  for a part: make fresh-test ARGS="root demo"'
 
@@ -48,3 +49,8 @@ install-c:
 	@.ci/setup build
 	cargo build --release --locked -p widelane-c
 	@packaging/install-c "$(RELEASE)" $(PREFIX)
+
+install-openssl:
+	@.ci/setup demo
+	cargo build --release --locked -p widelane -p widelane-openssl -p widelane-openssl-shim
+	@packaging/install-openssl "$(RELEASE)" $(PREFIX)
