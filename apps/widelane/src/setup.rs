@@ -129,7 +129,9 @@ fn remove(args: &Args) -> Result<(), Failure> {
 
 /// Asks, does it, and says what is done and what is left to do.
 fn carry_out(args: &Args, plan: &Plan, question: &str) -> Result<(), Failure> {
-    if !args.yes && !io::stdin().is_terminal() {
+    // Who is asked must see the question.
+    let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+    if !args.yes && !terminal {
         return Err(Failure::Usage(
             "nothing is changed: there is no terminal on which to ask; --yes answers".to_owned(),
         ));
@@ -149,11 +151,13 @@ fn carry_out(args: &Args, plan: &Plan, question: &str) -> Result<(), Failure> {
         let done = if change.removes() { "removed" } else { "wrote" };
         let _ = writeln!(text, "{done} {}", change.path().display());
     }
-    let server = args.server.0;
-    let _ = writeln!(
-        text,
-        "\nTo take effect: systemctl daemon-reload && systemctl restart {server}"
-    );
+    if args.root == Path::new("/") {
+        let server = args.server.0;
+        let _ = writeln!(
+            text,
+            "\nTo take effect: systemctl daemon-reload && systemctl restart {server}"
+        );
+    }
     output::print(&text)
 }
 

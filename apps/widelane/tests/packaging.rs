@@ -1,4 +1,4 @@
-//! What `make build` does to the program.
+//! What `make build` does to the program, and where `make install-openssl` puts files.
 
 use std::path::Path;
 use std::process::Command;
@@ -47,6 +47,56 @@ fn debug_information_moves_into_a_file_beside_the_program() {
         std::fs::read_dir(folder.path()).expect("readable").count(),
         2
     );
+}
+
+#[test]
+fn the_provider_goes_where_openssl_loads_modules_from() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in [
+        "widelane",
+        "libwidelane_openssl.so",
+        "libwidelane_openssl_shim.so",
+    ] {
+        std::fs::write(folder.path().join(name), name).expect("writable");
+    }
+    let install = |modules: &str| {
+        let script = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../packaging/install-openssl"
+        );
+        let mut install = Command::new(script);
+        install
+            .arg(folder.path())
+            .arg("/opt/wide")
+            .env("MODULES", modules);
+        install
+            .env("DESTDIR", folder.path().join("dest"))
+            .output()
+            .expect("bash")
+    };
+    // Twice: what is there already is replaced.
+    for _ in 0..2 {
+        let output = install("/opt/modules");
+        assert!(output.status.success(), "{output:?}");
+    }
+    let read = |path: &str| {
+        let path = folder.path().join("dest").join(path);
+        std::fs::read_to_string(path).unwrap_or_default()
+    };
+    assert_eq!(read("opt/modules/widelane.so"), "libwidelane_openssl.so");
+    assert_eq!(read("opt/wide/bin/widelane"), "widelane");
+    let shim = "libwidelane_openssl_shim.so";
+    assert_eq!(read(&format!("opt/wide/lib/widelane/{shim}")), shim);
+    let openssl = Command::new("openssl").args(["version", "-m"]).output();
+    let Some(named) = openssl.ok().filter(|output| output.status.success()) else {
+        println!("SKIP: no openssl 3; install openssl");
+        return;
+    };
+    assert!(install("").status.success());
+    let named = String::from_utf8_lossy(&named.stdout).into_owned();
+    let modules = named.split('"').nth(1).expect("a path in quotes");
+    let provider = format!("{}/widelane.so", modules.trim_start_matches('/'));
+    assert_eq!(read(&provider), "libwidelane_openssl.so");
 }
 
 fn split(program: &Path) {

@@ -1,6 +1,9 @@
 //! `widelane setup` on a tree of its own, and OpenSSL with the files that it writes.
 
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -39,7 +42,6 @@ fn files_are_shown_written_once_kept_when_edited_and_removed() {
     let written = tree.setup("nginx", &["--yes", "--log", "info"]);
     assert_eq!(written.status.code(), Some(0), "{written:?}");
     assert!(out(&written).contains(&format!("wrote {unit}\n")));
-    assert!(out(&written).contains("systemctl daemon-reload && systemctl restart nginx"));
     let after = tree.files();
     assert_eq!(after.len(), before.len() + 3);
     let again = tree.setup("nginx", &["--yes", "--log", "info"]);
@@ -63,6 +65,33 @@ fn files_are_shown_written_once_kept_when_edited_and_removed() {
     assert!(!edited.parent().unwrap().exists());
     let nothing = tree.setup("nginx", &["--undo"]);
     assert_eq!(nothing.status.code(), Some(0));
+}
+
+#[test]
+fn on_a_terminal_it_asks() {
+    let tree = Tree::new();
+    for (answer, status, files) in [("\n", 1, 0), ("n\n", 1, 0), ("y\n", 0, 2)] {
+        let ours = match openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY) {
+            Ok(ours) => ours,
+            Err(error) => {
+                println!("SKIP: no pseudo-terminals: {error}");
+                return;
+            }
+        };
+        grantpt(&ours).unwrap();
+        unlockpt(&ours).unwrap();
+        let name = ptsname(&ours, Vec::new()).unwrap();
+        let flags = OFlags::RDWR | OFlags::NOCTTY;
+        let theirs = rustix::fs::open(&*name, flags, Mode::empty()).unwrap();
+        // It waits in the terminal until the question comes.
+        fs::File::from(ours.try_clone().unwrap())
+            .write_all(answer.as_bytes())
+            .unwrap();
+        let mut setup = tree.command("haproxy", &[]);
+        setup.stdin(theirs.try_clone().unwrap()).stdout(theirs);
+        assert_eq!(setup.output().unwrap().status.code(), Some(status));
+        assert_eq!(tree.files().len(), files, "{answer:?}");
+    }
 }
 
 #[test]
