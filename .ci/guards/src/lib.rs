@@ -257,6 +257,7 @@ pub const UNSAFE_ROOMS: &[&str] = &[
     "adapters/openssl/src/abi.rs",
     "adapters/openssl/src/defaults.rs",
     "adapters/openssl/src/exchange.rs",
+    "adapters/openssl/src/hybrid.rs",
     "adapters/openssl/src/keymgmt.rs",
     "adapters/openssl/src/keys.rs",
     "adapters/openssl/src/libcrypto.rs",

@@ -77,6 +77,9 @@ pub(crate) const KEYEXCH: c_int = 11;
 /// `OSSL_OP_SIGNATURE`.
 pub(crate) const SIGNATURE: c_int = 12;
 
+/// `OSSL_OP_KEM`.
+pub(crate) const KEM: c_int = 14;
+
 /// `OSSL_KEYMGMT_SELECT_PRIVATE_KEY`.
 pub(crate) const PRIVATE_KEY: c_int = 0x01;
 /// `OSSL_KEYMGMT_SELECT_PUBLIC_KEY`.
@@ -189,6 +192,13 @@ functions! {
     keyexch_settable_ctx_params = 8: fn(Object, Object) -> *const Param;
     keyexch_get_ctx_params = 9: fn(Object, *mut Param) -> c_int;
     keyexch_gettable_ctx_params = 10: fn(Object, Object) -> *const Param;
+
+    kem_newctx = 1: fn(Object) -> Object;
+    kem_encapsulate_init = 2: fn(Object, Object, *const Param) -> c_int;
+    kem_encapsulate = 3: fn(Object, *mut u8, *mut usize, *mut u8, *mut usize) -> c_int;
+    kem_decapsulate_init = 4: fn(Object, Object, *const Param) -> c_int;
+    kem_decapsulate = 5: fn(Object, *mut u8, *mut usize, *const u8, usize) -> c_int;
+    kem_freectx = 6: fn(Object);
 
     signature_newctx = 1: fn(Object, *const c_char) -> Object;
     signature_sign_init = 2: fn(Object, Object, *const Param) -> c_int;

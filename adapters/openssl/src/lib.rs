@@ -2,7 +2,8 @@
 //! other connections, without being built anew.
 //!
 //! What it is: a shared object that OpenSSL loads as its configuration says. It offers RSA, ECDSA
-//! and Ed25519 signatures and X25519 and ECDH key exchanges, and gives everything else to OpenSSL's own
+//! and Ed25519 signatures, X25519 and ECDH key exchanges and the post-quantum groups of TLS 1.3, and
+//! gives everything else to OpenSSL's own
 //! provider `default`. It uses OpenSSL's public interfaces only, and links to no library of it.
 //!
 //! What it is not: an event loop. A call waits in one of three ways, which [`waiting`] describes; the
@@ -20,6 +21,8 @@ mod defaults;
 #[allow(unsafe_code)]
 mod exchange;
 mod family;
+#[allow(unsafe_code)]
+mod hybrid;
 #[allow(unsafe_code)]
 mod keymgmt;
 #[allow(unsafe_code)]

@@ -88,9 +88,14 @@ impl LibCrypto {
         Ok(LIBCRYPTO.get_or_init(|| found))
     }
 
+    /// The functions, once a provider has started in this process.
+    pub(crate) fn started() -> Option<&'static Self> {
+        LIBCRYPTO.get()
+    }
+
     /// The functions, for code that only a started provider calls.
     pub(crate) fn get() -> &'static Self {
-        LIBCRYPTO.get().expect("the provider has started")
+        Self::started().expect("the provider has started")
     }
 
     /// OpenSSL's version, such as `3.0.22`.

@@ -230,12 +230,10 @@ impl OwnParams {
         self.with(key, UTF8, text.as_bytes())
     }
 
-    #[cfg(test)]
     pub(crate) fn integer(self, key: &CStr, value: u32) -> Self {
         self.with(key, UNSIGNED, &value.to_le_bytes())
     }
 
-    #[cfg(test)]
     pub(crate) fn signed(self, key: &CStr, value: i32) -> Self {
         self.with(key, INTEGER, &value.to_le_bytes())
     }

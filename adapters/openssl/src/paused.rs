@@ -30,7 +30,7 @@ use crate::waiting::{self, Failure, Jobs, Tickets};
 /// The job of OpenSSL's in which the caller runs.
 pub(crate) fn current() -> Option<Object> {
     // SAFETY: the function takes nothing and looks at this thread only.
-    let job = unsafe { (LibCrypto::get().async_get_current_job)() };
+    let job = unsafe { (LibCrypto::started()?.async_get_current_job)() };
     (!job.is_null()).then_some(job)
 }
 

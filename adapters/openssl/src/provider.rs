@@ -7,14 +7,16 @@ use std::{mem, ptr};
 use widelane_crypto::{Backend, Preference};
 
 use crate::abi::{
-    self, Algorithm, Callback, Dispatch, KEYEXCH, KEYMGMT, Object, Param, SIGNATURE, UTF8_POINTER,
+    self, Algorithm, Callback, Dispatch, KEM, KEYEXCH, KEYMGMT, Object, Param, SIGNATURE,
+    UTF8_POINTER,
 };
 use crate::defaults::Defaults;
 use crate::family::Family;
+use crate::hybrid::{self, Group};
 use crate::keymgmt::guarded;
 use crate::libcrypto::LibCrypto;
 use crate::log::{self, Level};
-use crate::params::{self, Params, described};
+use crate::params::{self, OwnParams, Params, described};
 use crate::{exchange, keymgmt, signature, suspension, waiting};
 
 /// What OpenSSL calls after it has loaded the file (`provider-base(7)`).
@@ -100,15 +102,17 @@ enum Operation {
     Ed25519,
     X25519,
     Ecdh,
+    MlKem,
 }
 
 impl Operation {
-    const ALL: [(Self, &str); 5] = [
+    const ALL: [(Self, &str); 6] = [
         (Self::Rsa, "rsa"),
         (Self::Ecdsa, "ecdsa"),
         (Self::Ed25519, "ed25519"),
         (Self::X25519, "x25519"),
         (Self::Ecdh, "ecdh"),
+        (Self::MlKem, "mlkem"),
     ];
 }
 
@@ -184,6 +188,8 @@ struct Offer {
     keys: Vec<Algorithm>,
     signatures: Vec<Algorithm>,
     exchanges: Vec<Algorithm>,
+    kems: Vec<Algorithm>,
+    groups: Vec<&'static Group>,
     x25519: bool,
     ecdh: bool,
 }
@@ -205,6 +211,8 @@ impl Offer {
             keys: Vec::new(),
             signatures: Vec::new(),
             exchanges: Vec::new(),
+            kems: Vec::new(),
+            groups: Vec::new(),
             x25519,
             ecdh,
         };
@@ -234,7 +242,29 @@ impl Offer {
                 add(&mut offer.exchanges, KEYEXCH, family, PREFERRED, exchanges);
             }
         }
-        for list in [&mut offer.keys, &mut offer.signatures, &mut offer.exchanges] {
+        if on(Operation::MlKem) {
+            let known = default_groups();
+            for (group, keys) in hybrid::GROUPS.iter().zip(group_keys()) {
+                // The default provider's keys of ML-KEM alone are also for other uses than TLS.
+                if group.is_hybrid() || !known.contains(&i64::from(group.id)) {
+                    offer
+                        .keys
+                        .push(algorithm(group.name.as_ptr(), PREFERRED, keys));
+                    offer
+                        .kems
+                        .push(algorithm(group.name.as_ptr(), PREFERRED, &hybrid::KEMS));
+                    offer.groups.push(group);
+                }
+            }
+        }
+        let Self {
+            keys,
+            signatures,
+            exchanges,
+            kems,
+            ..
+        } = &mut offer;
+        for list in [keys, signatures, exchanges, kems] {
             list.push(Algorithm::END);
         }
         offer
@@ -249,13 +279,47 @@ fn add(
     table: &'static [Dispatch],
 ) {
     if let Some(names) = Defaults::get().names(operation, family) {
-        list.push(Algorithm {
-            names,
-            properties: properties.as_ptr(),
-            implementation: table.as_ptr(),
-            description: c"Widelane: many connections in one pass".as_ptr(),
-        });
+        list.push(algorithm(names, properties, table));
     }
+}
+
+fn algorithm(
+    names: *const c_char,
+    properties: &'static CStr,
+    table: &'static [Dispatch],
+) -> Algorithm {
+    Algorithm {
+        names,
+        properties: properties.as_ptr(),
+        implementation: table.as_ptr(),
+        description: c"Widelane: many connections in one pass".as_ptr(),
+    }
+}
+
+/// The tables of the keys of each group, in the order of [`hybrid::GROUPS`].
+fn group_keys() -> [&'static [Dispatch]; hybrid::GROUPS.len()] {
+    static KEYS: [[Dispatch; 16]; hybrid::GROUPS.len()] = [
+        hybrid::keys::<0>(),
+        hybrid::keys::<1>(),
+        hybrid::keys::<2>(),
+        hybrid::keys::<3>(),
+        hybrid::keys::<4>(),
+    ];
+    KEYS.each_ref().map(|keys| &keys[..])
+}
+
+/// The numbers of the groups that the default provider announces.
+fn default_groups() -> Vec<i64> {
+    unsafe extern "C" fn collect(list: *const Param, numbers: *mut c_void) -> c_int {
+        // SAFETY: `default_groups` passes its own list; the values are OpenSSL's.
+        let (numbers, group) = unsafe { (&mut *numbers.cast::<Vec<i64>>(), Params::new(list)) };
+        numbers.extend(group.get(c"tls-group-id").and_then(|value| value.integer()));
+        1
+    }
+
+    let mut numbers = Vec::new();
+    Defaults::get().tls_groups(collect, (&raw mut numbers).cast());
+    numbers
 }
 
 /// What a property query `?widelane.batch=yes` finds.
@@ -294,6 +358,7 @@ unsafe extern "C" fn query_operation(
         KEYMGMT => offer.keys.as_ptr(),
         SIGNATURE => offer.signatures.as_ptr(),
         KEYEXCH => offer.exchanges.as_ptr(),
+        KEM => offer.kems.as_ptr(),
         _ => ptr::null(),
     }
 }
@@ -332,9 +397,34 @@ unsafe extern "C" fn get_capabilities(
         return 1;
     }
     guarded(0, || {
+        for group in OFFER.get().map_or(&[][..], |offer| &offer.groups) {
+            let mut list = announcement(group);
+            // SAFETY: the caller's callback with its own argument and a whole list.
+            if unsafe { callback(list.as_ptr(), argument) } != 1 {
+                return 0;
+            }
+        }
         let mut wanted = Wanted(callback, argument);
         Defaults::get().tls_groups(filter, (&raw mut wanted).cast())
     })
+}
+
+/// What OpenSSL wants to know of a TLS group (`provider-base(7)`, "CAPABILITIES").
+fn announcement(group: &Group) -> OwnParams {
+    const TLS_1_3: i32 = 0x0304;
+    const NEVER: i32 = -1;
+    let name = group.name.to_str().unwrap_or_default();
+    OwnParams::default()
+        .text(c"tls-group-name", name)
+        .text(c"tls-group-name-internal", name)
+        .integer(c"tls-group-id", group.id)
+        .text(c"tls-group-alg", name)
+        .integer(c"tls-group-sec-bits", group.security_bits)
+        .integer(c"tls-group-is-kem", 1)
+        .signed(c"tls-min-tls", TLS_1_3)
+        .signed(c"tls-max-tls", 0)
+        .signed(c"tls-min-dtls", NEVER)
+        .signed(c"tls-max-dtls", NEVER)
 }
 
 unsafe extern "C" fn gettable_params(_: Object) -> *const Param {

@@ -33,6 +33,15 @@ pub(crate) fn run_pair<A: Request, B: Request>(
     run_jobs(Pair(first, second))
 }
 
+/// Runs three jobs that do not depend on one another.
+pub(crate) fn run_triple<A: Request, B: Request, C: Request>(
+    first: A,
+    second: B,
+    third: C,
+) -> Result<TripleOutputs<A, B, C>, Failure> {
+    run_jobs(Triple(first, second, third))
+}
+
 /// Chooses the code that does the arithmetic, before the first job.
 pub(crate) fn choose(backend: Preference) {
     state().backend = backend;
@@ -187,7 +196,8 @@ pub(crate) struct PairTickets<A, B> {
     second: Option<Half<B>>,
 }
 
-struct Half<T> {
+/// One job of several: its ticket, and its output once that is there.
+pub(crate) struct Half<T> {
     ticket: Ticket<T>,
     output: Option<T>,
 }
@@ -249,6 +259,53 @@ impl<A, B> Tickets for PairTickets<A, B> {
                 let second = self.second.take().and_then(|second| second.output);
                 Some(Ok((self.first.output.take()?, second)))
             }
+        }
+    }
+}
+
+struct Triple<A, B, C>(A, B, C);
+
+/// What three requests yield.
+pub(crate) type TripleOutputs<A, B, C> = (
+    <A as Request>::Output,
+    <B as Request>::Output,
+    <C as Request>::Output,
+);
+
+impl<A: Request, B: Request, C: Request> Jobs for Triple<A, B, C> {
+    type Outputs = TripleOutputs<A, B, C>;
+    type Tickets = (Half<A::Output>, Half<B::Output>, Half<C::Output>);
+
+    fn submit(self, worker: &Worker) -> Result<Self::Tickets, SubmitError> {
+        Ok((
+            Half::new(worker.submit(self.0)?),
+            Half::new(worker.submit(self.1)?),
+            Half::new(worker.submit(self.2)?),
+        ))
+    }
+
+    fn block(self, engine: &Engine) -> Result<Self::Outputs, JobError> {
+        Ok((
+            engine.run(self.0)?,
+            engine.run(self.1)?,
+            engine.run(self.2)?,
+        ))
+    }
+}
+
+impl<A, B, C> Tickets for (Half<A>, Half<B>, Half<C>) {
+    type Outputs = (A, B, C);
+
+    fn poll(&mut self, waker: &Waker) -> Option<Result<Self::Outputs, JobError>> {
+        let mut all = || Ok(self.0.poll(waker)? & self.1.poll(waker)? & self.2.poll(waker)?);
+        match all() {
+            Err(error) => Some(Err(error)),
+            Ok(false) => None,
+            Ok(true) => Some(Ok((
+                self.0.output.take()?,
+                self.1.output.take()?,
+                self.2.output.take()?,
+            ))),
         }
     }
 }
