@@ -41,6 +41,7 @@ pub(crate) fn run<J: Jobs>(job: Object, jobs: J) -> Result<J::Outputs, Failure> 
     };
     let mut tickets = jobs.submit(&worker)?;
     run_passes(&worker, Idle::No);
+    let submitted = worker.submitted();
     drop(worker);
     if let Some(outputs) = tickets.poll(Waker::noop()) {
         return Ok(outputs?);
@@ -54,7 +55,7 @@ pub(crate) fn run<J: Jobs>(job: Object, jobs: J) -> Result<J::Outputs, Failure> 
             queue.leave(&signal);
             return Ok(outputs?);
         }
-        queue.enter(&signal);
+        queue.enter(&signal, submitted);
         // SAFETY: the caller runs in a job, which may be paused. Nothing is borrowed from this
         // thread across the pause: all that is kept is counted and may change threads.
         if unsafe { (LibCrypto::get().async_pause_job)() } != 1 {
@@ -94,9 +95,13 @@ struct QueueState {
 }
 
 impl Queue {
-    /// A job is about to be paused. If there is no leader, it becomes the leader.
-    fn enter(&self, signal: &Arc<Signal>) {
+    /// A job is about to be paused, when `submitted` jobs have come in all. If there is no leader,
+    /// it becomes the leader: its next turn comes after one look at the sockets.
+    fn enter(&self, signal: &Arc<Signal>, submitted: u64) {
         let mut state = self.lock();
+        if state.waiting.is_empty() {
+            state.looked_at = submitted;
+        }
         if !state.waiting.iter().any(|one| Arc::ptr_eq(one, signal)) {
             state.waiting.push_back(Arc::clone(signal));
         }

@@ -77,9 +77,9 @@ pub(crate) struct Frame {
 
 /// Runs jobs of a handshake whose stack is left meanwhile.
 pub(crate) fn run<J: Jobs>(frame: Frame, jobs: J) -> Result<J::Outputs, Failure> {
-    let engine = waiting::engine().map_err(Failure::Start)?;
     let Some(worker) = waiting::worker()? else {
-        return Ok(jobs.block(&engine)?);
+        // The thread ends.
+        return Ok(jobs.block(&waiting::engine().map_err(Failure::Start)?)?);
     };
     let mut tickets = jobs.submit(&worker)?;
     drop(worker);

@@ -145,21 +145,19 @@ fn run_jobs<J: Jobs>(jobs: J) -> Result<J::Outputs, Failure> {
 /// This thread's worker; a new one after a fork. `None` while the thread ends.
 pub(crate) fn worker() -> Result<Option<Rc<Worker>>, Failure> {
     let process = std::process::id();
-    let engine = engine().map_err(Failure::Start)?;
     let found = WORKER.try_with(|local| {
         let mut local = local.borrow_mut();
-        match &*local {
-            Some((of, worker)) if *of == process => Rc::clone(worker),
-            _ => {
-                // The jobs of a forked process's worker are another process's.
-                std::mem::forget(local.take());
-                let worker = Rc::new(engine.worker());
-                *local = Some((process, Rc::clone(&worker)));
-                worker
-            }
+        if let Some((of, worker)) = &*local
+            && *of == process
+        {
+            return Ok(Rc::clone(worker));
         }
+        let worker = Rc::new(engine()?.worker());
+        // The jobs of a forked process's worker are another process's.
+        std::mem::forget(local.replace((process, Rc::clone(&worker))));
+        Ok(worker)
     });
-    Ok(found.ok())
+    found.ok().transpose().map_err(Failure::Start)
 }
 
 struct One<R>(R);
