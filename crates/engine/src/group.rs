@@ -6,6 +6,10 @@
 //! those behind it. So no thread works for others after its own job is done, and the form needs no
 //! threads of its own.
 //!
+//! Where several threads submit in turn, a new leader first lets the others run once: on a machine
+//! whose CPUs are all busy, they have jobs and have not come to submit them. A thread that is alone
+//! skips that look.
+//!
 //! Two leaders never take the same job: the appointed threads of an operation are at least `lanes`
 //! places apart (each is chosen `appointed * lanes` places from the front), and each takes at most
 //! `lanes` jobs, starting with its own. Taking a whole range moves all jobs behind it forward by
@@ -22,12 +26,14 @@ use crate::error::JobError;
 use crate::line::{AnyGatherer, AnyLine, Gatherer, Job, ReadyPass};
 use crate::operations::Route;
 use crate::slot::Ticket;
-use crate::sync::{AtomicBool, Mutex, Ordering, Parker, lock};
+use crate::sync::{AtomicBool, Mutex, Ordering, Parker, lock, thread};
 
 /// The threads that block in one engine, and their jobs.
 pub(crate) struct Group {
     state: Mutex<State>,
     parallelism: usize,
+    /// Lets other threads run before a new leader takes its pass.
+    look: fn(),
 }
 
 impl Group {
@@ -43,11 +49,14 @@ impl Group {
             leaders: 0,
             waiting: 0,
             sequence: 0,
+            last: None,
+            several: 0,
             lists: lists.collect(),
         };
         Self {
             state: Mutex::new(state),
             parallelism,
+            look: thread::yield_now,
         }
     }
 
@@ -59,10 +68,28 @@ impl Group {
         limit: usize,
     ) -> Result<R::Output, JobError> {
         let mut state = lock(&self.state);
+        let several = state.several_threads(thread::current().id());
         match batching::lead(state.leaders, self.parallelism, line.lanes(), line.worth()) {
             Lead::Alone => {
                 drop(state);
                 return line.run_now(&request);
+            }
+            Lead::Now if several && state.lists[*index].has_no_unled() => {
+                state.leaders += 1;
+                let (ticket, job) = Job::new(request);
+                let waiter = Arc::new(Waiter {
+                    appointed: AtomicBool::new(true),
+                    parker: Parker::current(),
+                });
+                let sequence = state.add(*index, job, waiter);
+                state.lists[*index].appointed += 1;
+                drop(state);
+                let permit = Permit(self);
+                (self.look)();
+                let pass = lock(&self.state).take_from(*index, sequence);
+                pass();
+                drop(permit);
+                return ticket.wait();
             }
             Lead::Now => {
                 state.leaders += 1;
@@ -148,11 +175,25 @@ struct State {
     /// Jobs in all lists.
     waiting: usize,
     sequence: u64,
+    /// The thread of the last job.
+    last: Option<thread::ThreadId>,
+    /// For how many more jobs it is assumed that several threads submit.
+    several: u32,
     /// One for each operation, with the indices of the engine's lines.
     lists: Vec<WaitingList>,
 }
 
 impl State {
+    /// Whether other threads than this one have submitted lately; takes notice of its job.
+    fn several_threads(&mut self, thread: thread::ThreadId) -> bool {
+        let other = self.last.replace(thread).is_some_and(|last| last != thread);
+        self.several = match other {
+            true => REMEMBERED,
+            false => self.several.saturating_sub(1),
+        };
+        self.several > 0
+    }
+
     /// Appends a job to the list of its operation; returns its sequence number.
     fn add<R: Request>(&mut self, index: usize, job: Job<R>, waiter: Arc<Waiter>) -> u64 {
         let sequence = self.sequence;
@@ -187,6 +228,11 @@ struct WaitingList {
 }
 
 impl WaitingList {
+    /// Whether the next job would be the first that no appointed thread will take.
+    fn has_no_unled(&self) -> bool {
+        self.waiters.len() == self.appointed * self.lanes
+    }
+
     /// The jobs that no appointed thread will take.
     fn unled(&self) -> Waiting {
         let led = self.appointed * self.lanes;
@@ -224,6 +270,9 @@ struct Waiter {
     appointed: AtomicBool,
     parker: Arc<Parker>,
 }
+
+/// So many jobs of one thread in a row, and it counts as alone.
+const REMEMBERED: u32 = 32;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -288,6 +337,52 @@ mod tests {
         let state = lock(&group.state);
         assert_eq!((state.leaders, state.waiting), (0, 0));
     }
+
+    /// A leader's look lets another thread bring its job into the same pass.
+    #[test]
+    fn a_leader_lets_other_threads_submit_first() {
+        let echo = Echo {
+            lanes: 4,
+            held: Arc::default(),
+        };
+        let registry = Operations::new().with(echo).register(None).unwrap();
+        let group = GROUP.get_or_init(|| Group {
+            look: || {
+                LOOKS.fetch_add(1, Ordering::SeqCst);
+                // Until the other thread's job waits, too.
+                let group = GROUP.get().expect("it runs");
+                while lock(&group.state).waiting < 2 {
+                    thread::yield_now();
+                }
+            },
+            ..Group::new(&registry.lines, 1)
+        });
+        let run = |x| group.run(registry.route(&Word(x)).unwrap(), Word(x), 8);
+        for x in 0..3 {
+            assert_eq!(run(x), Ok(x), "a thread that is alone does not look");
+        }
+        assert_eq!(LOOKS.load(Ordering::SeqCst), 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(run(3), Ok(3)));
+            while LOOKS.load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
+            scope.spawn(|| assert_eq!(run(4), Ok(4)));
+        });
+        let fills = &registry.lines[0].counters().fills;
+        let jobs: u64 = fills
+            .iter()
+            .zip(0..)
+            .map(|(passes, fill)| passes * fill)
+            .sum();
+        assert_eq!((fills[1] + fills[2], jobs), (4, 5), "{fills:?}");
+        assert_eq!(fills[2], 1, "the later job was in the leader's pass");
+        let state = lock(&group.state);
+        assert_eq!((state.leaders, state.waiting), (0, 0));
+    }
+
+    static LOOKS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    static GROUP: std::sync::OnceLock<Group> = std::sync::OnceLock::new();
 
     fn line_is_full() -> SubmitError {
         SubmitError::Overloaded {
