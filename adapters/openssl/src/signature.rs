@@ -591,10 +591,43 @@ continuations! {
     digest_sign_final(signature: *mut u8, len: *mut usize, room: usize);
     digest_verify_update(text: *const u8, len: usize);
     digest_verify_final(signature: *const u8, len: usize);
-    digest_verify(signature: *const u8, len: usize, text: *const u8, text_len: usize);
     get_ctx_params(params: *mut Param);
     get_ctx_md_params(params: *mut Param);
     set_ctx_md_params(params: *const Param);
+}
+
+unsafe extern "C" fn digest_verify(
+    object: Object,
+    signature: *const u8,
+    len: usize,
+    text: *const u8,
+    text_len: usize,
+) -> c_int {
+    // SAFETY: OpenSSL's contract.
+    let context = unsafe { context(object) };
+    guarded(0, || {
+        let Some((functions, inner)) = context.and_then(Context::inner) else {
+            return 0;
+        };
+        // SAFETY: the default provider's functions with a context of its own, and what the caller
+        // passed. Without a function for one shot, OpenSSL itself makes the same two calls.
+        unsafe {
+            match (
+                functions.digest_verify,
+                functions.digest_verify_update,
+                functions.digest_verify_final,
+            ) {
+                (Some(once), ..) => once(inner, signature, len, text, text_len),
+                (None, Some(update), Some(finish)) => {
+                    if update(inner, text, text_len) != 1 {
+                        return 0;
+                    }
+                    finish(inner, signature, len)
+                }
+                _ => 0,
+            }
+        }
+    })
 }
 
 unsafe extern "C" fn set_ctx_params(object: Object, params: *const Param) -> c_int {
