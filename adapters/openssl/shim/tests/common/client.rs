@@ -2,16 +2,17 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::{
-    ClientConfig, ClientConnection, HandshakeKind, NamedGroup, RootCertStore, StreamOwned,
-    SupportedProtocolVersion,
+    ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, NamedGroup,
+    RootCertStore, SignatureScheme, StreamOwned, SupportedProtocolVersion,
 };
-use rustls_pki_types::{CertificateDer, ServerName};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::{Files, Identity, PATIENCE};
 
@@ -24,6 +25,8 @@ pub struct Wish<'a> {
     pub group: &'static dyn SupportedKxGroup,
     pub identity: Option<&'a Identity>,
     pub resumes: bool,
+    /// Whether it takes RSA signatures only.
+    pub only_rsa: bool,
 }
 
 impl Default for Wish<'_> {
@@ -33,6 +36,7 @@ impl Default for Wish<'_> {
             group: kx_group::X25519,
             identity: None,
             resumes: false,
+            only_rsa: false,
         }
     }
 }
@@ -40,8 +44,21 @@ impl Default for Wish<'_> {
 impl Wish<'_> {
     /// A client that trusts the files' authority only.
     pub fn client(&self, files: &Files) -> Client {
+        self.client_that_keeps_ocsp(files).0
+    }
+
+    /// The same, with the last OCSP response that a server has stapled.
+    pub fn client_that_keeps_ocsp(&self, files: &Files) -> (Client, Stapled) {
         let mut roots = RootCertStore::empty();
         roots.add(files.authority()).expect("an authority");
+        let verifier = Verifier {
+            inner: WebPkiServerVerifier::builder(roots.into())
+                .build()
+                .expect("an authority"),
+            only_rsa: self.only_rsa,
+            stapled: Stapled::default(),
+        };
+        let stapled = Arc::clone(&verifier.stapled);
         // All groups, because TLS 1.2 also asks whether the client knows the curve of an ECDSA key.
         let mut groups = GROUPS.to_vec();
         groups.sort_by_key(|group| group.name() != self.group.name());
@@ -52,7 +69,8 @@ impl Wish<'_> {
         let builder = ClientConfig::builder_with_provider(provider.into())
             .with_protocol_versions(&[self.version])
             .expect("versions")
-            .with_root_certificates(roots);
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
         let mut config = match self.identity {
             Some(identity) => builder
                 .with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())
@@ -63,7 +81,59 @@ impl Wish<'_> {
         if !self.resumes {
             config.resumption = Resumption::disabled();
         }
-        Client(Arc::new(config))
+        (Client(Arc::new(config)), stapled)
+    }
+}
+
+/// The OCSP response that a server has stapled.
+pub type Stapled = Arc<Mutex<Vec<u8>>>;
+
+/// Verifies as rustls does by itself.
+#[derive(Debug)]
+struct Verifier {
+    inner: Arc<WebPkiServerVerifier>,
+    only_rsa: bool,
+    stapled: Stapled,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        *self.stapled.lock().expect("no panic") = ocsp.to_vec();
+        // Revocation is not looked at without lists.
+        self.inner.verify_server_cert(leaf, others, name, ocsp, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls12_signature(message, leaf, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls13_signature(message, leaf, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        let mut schemes = self.inner.supported_verify_schemes();
+        if self.only_rsa {
+            schemes.retain(|scheme| format!("{scheme:?}").starts_with("RSA"));
+        }
+        schemes
     }
 }
 
@@ -134,7 +204,10 @@ impl Answer {
             head: head.to_owned(),
             body: body.to_owned(),
             resumed,
-            group: tls.conn.negotiated_key_exchange_group().map(SupportedKxGroup::name),
+            group: tls
+                .conn
+                .negotiated_key_exchange_group()
+                .map(SupportedKxGroup::name),
             certificate: certificates.first().cloned(),
         })
     }

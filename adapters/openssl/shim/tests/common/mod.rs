@@ -45,6 +45,11 @@ pub struct Files {
 impl Files {
     /// With the authority's certificate in `ca.pem`.
     pub fn new() -> Self {
+        Self::of("authority")
+    }
+
+    /// With an authority of this name.
+    pub fn of(authority: &str) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         // Servers that drop their privileges read here as another user.
         std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755))
@@ -53,7 +58,7 @@ impl Files {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params
             .distinguished_name
-            .push(DnType::CommonName, "authority");
+            .push(DnType::CommonName, authority);
         let issuer = CertifiedIssuer::self_signed(params, key(Kind::Ecdsa)).expect("an authority");
         let files = Self { directory, issuer };
         files.write("ca.pem", files.issuer.pem());
@@ -229,7 +234,10 @@ impl Drop for Server {
         if std::thread::panicking() {
             let log = self.log();
             let last: Vec<_> = log.lines().rev().take(30).collect();
-            eprintln!("the server's last words, newest first:\n{}", last.join("\n"));
+            eprintln!(
+                "the server's last words, newest first:\n{}",
+                last.join("\n")
+            );
         }
     }
 }
