@@ -14,71 +14,12 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
 use common::client::{self, Client, GROUPS, VERSIONS, Wish};
-use common::{Files, Kind, Server, With};
-
-/// nginx with one worker and these lines in its `http` block.
-fn nginx(files: Files, http: &str) -> Server {
-    nginx_with(files, "", http)
-}
-
-/// The same, with these lines before everything else.
-fn nginx_with(files: Files, main: &str, http: &str) -> Server {
-    let address = common::free_address();
-    let directory = files.path("");
-    let directory = directory.display();
-    let http = http
-        .replace("LISTEN", &format!("listen {address}"))
-        .replace("ADDRESS", &address.to_string())
-        .replace("DIR/", &format!("{directory}"));
-    let config = files.write(
-        "nginx.conf",
-        format!(
-            "{main} daemon off; worker_processes 1; pid {directory}nginx.pid;
-             {USER}
-             error_log {directory}error.log info;
-             env LD_PRELOAD; env OPENSSL_CONF; env WIDELANE_CPU_DISABLE;
-             events {{ worker_connections 4096; }}
-             http {{
-                 access_log off; client_body_temp_path {directory}body;
-                 proxy_temp_path {directory}proxy; fastcgi_temp_path {directory}fastcgi;
-                 uwsgi_temp_path {directory}uwsgi; scgi_temp_path {directory}scgi;
-                 ssl_protocols TLSv1.2 TLSv1.3;
-                 {http}
-             }}"
-        ),
-    );
-    let config = config.to_str().expect("a path of text");
-    let error_log = files.path("error.log");
-    let error_log = error_log.to_str().expect("a path of text");
-    let command = ["nginx", "-c", config, "-e", error_log];
-    Server::start(files, address, &command, With::Shim)
-}
-
-/// A server block for each kind of key, under the name of the kind.
-const KINDS: [(Kind, &str); 4] = [
-    (Kind::Rsa, "rsa.test"),
-    (Kind::Ecdsa, "ecdsa.test"),
-    (Kind::EcdsaP384, "p384.test"),
-    (Kind::Ed25519, "ed25519.test"),
-];
-
-fn servers_of_each_kind(files: &Files) -> String {
-    let block = |(kind, name): &(Kind, &str)| {
-        files.certificate(*kind, name);
-        format!(
-            "server {{
-                 LISTEN ssl; server_name {name};
-                 ssl_certificate DIR/{name}.pem; ssl_certificate_key DIR/{name}.key;
-                 location / {{ return 200 {name}; }}
-             }}"
-        )
-    };
-    KINDS.iter().map(block).collect()
-}
+use common::nginx::{BAD, CERTIFICATE, KINDS, nginx, nginx_with, servers_of_each_kind};
+use common::{Files, Kind};
 
 #[test]
 fn full_handshakes_of_every_kind() {
-    if !common::installed("nginx") {
+    if common::installed("nginx").is_none() {
         return;
     }
     let files = Files::new();
@@ -111,7 +52,7 @@ fn full_handshakes_of_every_kind() {
 
 #[test]
 fn sessions_are_resumed() {
-    if !common::installed("nginx") {
+    if common::installed("nginx").is_none() {
         return;
     }
     for tickets in ["on", "off"] {
@@ -147,7 +88,7 @@ fn sessions_are_resumed() {
 
 #[test]
 fn early_data_is_answered_before_the_handshake_ends() {
-    if !common::installed("nginx") {
+    if common::installed("nginx").is_none() {
         return;
     }
     let files = Files::new();
@@ -197,7 +138,7 @@ fn early(client: &Client, server: SocketAddr) -> io::Result<String> {
 
 #[test]
 fn http2_carries_large_bodies() {
-    if !common::installed("nginx") || !common::installed("curl") {
+    if common::installed("nginx").is_none() || common::installed("curl").is_none() {
         return;
     }
     let files = Files::new();
@@ -231,7 +172,7 @@ fn http2_carries_large_bodies() {
 
 #[test]
 fn client_certificates_are_checked() {
-    if !common::installed("nginx") {
+    if common::installed("nginx").is_none() {
         return;
     }
     let files = Files::new();
@@ -274,7 +215,7 @@ fn client_certificates_are_checked() {
 
 #[test]
 fn servers_behind_it_are_asked_in_tls() {
-    if !common::installed("nginx") {
+    if common::installed("nginx").is_none() {
         return;
     }
     let files = Files::new();
@@ -309,7 +250,7 @@ fn servers_behind_it_are_asked_in_tls() {
 
 #[test]
 fn an_ocsp_response_is_stapled() {
-    if !common::installed("nginx") {
+    if common::installed("nginx").is_none() {
         return;
     }
     let files = Files::new();
@@ -339,7 +280,7 @@ fn an_ocsp_response_is_stapled() {
 
 #[test]
 fn certificates_are_loaded_in_each_handshake() {
-    if !common::installed("nginx") {
+    if common::installed("nginx").is_none() {
         return;
     }
     let files = Files::new();
@@ -366,7 +307,7 @@ fn certificates_are_loaded_in_each_handshake() {
 
 #[test]
 fn several_keys_of_one_server_are_chosen_by_the_client() {
-    if !common::installed("nginx") {
+    if common::installed("nginx").is_none() {
         return;
     }
     let files = Files::new();
@@ -410,7 +351,7 @@ fn several_keys_of_one_server_are_chosen_by_the_client() {
 
 #[test]
 fn renegotiation_is_refused() {
-    if !common::installed("nginx") || !common::installed("openssl") {
+    if common::installed("nginx").is_none() || common::installed("openssl").is_none() {
         return;
     }
     let files = Files::new();
@@ -445,7 +386,7 @@ fn renegotiation_is_refused() {
 
 #[test]
 fn lua_may_yield_in_a_handshake() {
-    if !common::installed("nginx") {
+    if common::installed("nginx").is_none() {
         return;
     }
     let modules = Path::new("/usr/lib/nginx/modules");
@@ -493,11 +434,3 @@ fn lua_may_yield_in_a_handshake() {
     });
     server.assert_log_without(BAD);
 }
-
-const CERTIFICATE: &str = "server_name a.test;
-    ssl_certificate DIR/a.test.pem; ssl_certificate_key DIR/a.test.key;";
-
-/// Levels of nginx's log that no test here may reach.
-const BAD: &[&str] = &["[emerg]", "[alert]", "[crit]"];
-
-const USER: &str = "user root root;";

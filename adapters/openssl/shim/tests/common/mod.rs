@@ -10,6 +10,7 @@
 )]
 
 pub mod client;
+pub mod nginx;
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -18,12 +19,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill, killpg};
-use nix::unistd::Pid;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustix::process::{
+    Pid, Signal, WaitOptions, kill_process, kill_process_group, set_child_subreaper, waitpgid,
+};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tempfile::TempDir;
 
@@ -138,18 +141,27 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the command and waits until it listens on `address`.
-    pub fn start(files: Files, address: SocketAddr, command: &[&str], with: With) -> Self {
+    /// Starts the program and waits until it listens on `address`.
+    pub fn start(
+        files: Files,
+        address: SocketAddr,
+        program: &Path,
+        arguments: &[String],
+        with: With,
+    ) -> Self {
+        // What the server leaves behind becomes a child of ours, so that it can be waited for.
+        set_child_subreaper(Some(Pid::INIT)).expect("Linux");
         let log = || File::create(files.path("stderr")).expect("a file of our own directory");
         let stderr = log();
         // If this process dies, the server gets SIGTERM.
         let mut started = Command::new("setpriv");
         started
             .args(["--pdeathsig", "TERM", "--"])
-            .args(command)
+            .arg(program)
+            .args(arguments)
             .env("OPENSSL_CONF", files.openssl_conf())
             .process_group(0)
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(stderr.try_clone().expect("a second handle"))
             .stderr(stderr);
         if with == With::Shim {
@@ -174,29 +186,18 @@ impl Server {
         server
     }
 
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Closes the standard input of the process that was started.
+    pub fn close_input(&mut self) {
+        drop(self.child.stdin.take());
+    }
+
     /// The process that was started.
-    pub fn pid(&self) -> Pid {
-        Pid::from_raw(self.child.id().cast_signed())
-    }
-
-    pub fn signal(&self, signal: Signal) {
-        kill(self.pid(), signal).expect("a child of ours");
-    }
-
-    /// The processes of this server that have `parent` as their parent.
-    pub fn children(parent: Pid) -> BTreeSet<i32> {
-        let list = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
-        let list = list.unwrap_or_default();
-        list.split_whitespace()
-            .filter_map(|pid| pid.parse().ok())
-            .collect()
-    }
-
-    /// The only child of the process that was started.
-    pub fn worker(&self) -> Process {
-        let children = Self::children(self.pid());
-        assert_eq!(children.len(), 1, "{}", self.log());
-        Process(*children.first().expect("one"))
+    pub fn process(&self) -> Process {
+        Process(self.pid().as_raw_nonzero().get())
     }
 
     /// Whether the process that was started has ended; it stays ours until it is asked for.
@@ -221,16 +222,17 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let group = self.pid();
-        let _ = kill(group, Signal::SIGTERM);
-        // It stops by itself in no time; a server that hangs is ended with all of its processes.
-        for _ in 0..500 {
-            if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
-                break;
-            }
+        let _ = kill_process_group(group, Signal::TERM);
+        // They stop by themselves in no time; a server that hangs is ended.
+        let mut left = 500;
+        while left > 0 && !self.is_gone() {
             std::thread::sleep(STEP);
+            left -= 1;
         }
-        let _ = killpg(group, Signal::SIGKILL);
-        let _ = self.child.wait();
+        if left == 0 {
+            let _ = kill_process_group(group, Signal::KILL);
+            let _ = self.child.wait();
+        }
         if std::thread::panicking() {
             let log = self.log();
             let last: Vec<_> = log.lines().rev().take(30).collect();
@@ -242,11 +244,53 @@ impl Drop for Server {
     }
 }
 
+impl Server {
+    /// Whether the process that was started has ended, and all that it has left behind.
+    fn is_gone(&mut self) -> bool {
+        if !self.has_ended() {
+            return false;
+        }
+        loop {
+            match waitpgid(self.pid(), WaitOptions::NOHANG) {
+                Ok(Some(_)) => {}
+                Ok(None) => return false,
+                Err(_) => return true,
+            }
+        }
+    }
+}
+
 /// A process of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Process(pub i32);
 
 impl Process {
+    pub fn signal(self, signal: Signal) {
+        let pid = Pid::from_raw(self.0).expect("a number of a process");
+        kill_process(pid, signal).expect("a process of ours");
+    }
+
+    /// The only child of this process.
+    pub fn only_child(self) -> Self {
+        let children = self.children();
+        assert_eq!(children.len(), 1, "{children:?}");
+        *children.first().expect("one")
+    }
+
+    /// Whether it has not ended; one that has ended may still be waited for.
+    pub fn runs(self) -> bool {
+        let maps = std::fs::read(format!("/proc/{}/maps", self.0));
+        maps.is_ok_and(|maps| !maps.is_empty())
+    }
+
+    pub fn children(self) -> BTreeSet<Self> {
+        let list = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.0));
+        let list = list.unwrap_or_default();
+        list.split_whitespace()
+            .filter_map(|pid| pid.parse().ok().map(Self))
+            .collect()
+    }
+
     pub fn descriptors(self) -> usize {
         let all = std::fs::read_dir(format!("/proc/{}/fd", self.0));
         all.expect("a process that runs").count()
@@ -300,20 +344,20 @@ pub fn libraries() -> &'static Libraries {
     })
 }
 
-/// Whether a program is installed; says SKIP if not.
-pub fn installed(program: &str) -> bool {
+/// Where a program is; says SKIP if it is not installed.
+pub fn installed(program: &str) -> Option<PathBuf> {
     let found = ["/usr/sbin", "/usr/bin"]
         .iter()
-        .any(|folder| Path::new(folder).join(program).exists());
-    if !found {
+        .map(|folder| Path::new(folder).join(program))
+        .find(|path| path.exists());
+    if found.is_none() {
         println!("SKIP: {program} is not installed");
     }
     found
 }
 
-/// Whether lanes run here: otherwise the provider offers nothing, and servers work as without it.
 pub fn is_root() -> bool {
-    nix::unistd::geteuid().is_root()
+    rustix::process::geteuid().is_root()
 }
 
 /// An address on which nothing else listens. Each test process has a loopback address of its own,
@@ -338,33 +382,37 @@ pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
 /// Runs `one` for each number below `count`, on as many threads as `in_flight`, and fails with the
 /// first errors if there are any.
 pub fn load(in_flight: usize, count: usize, one: impl Fn(usize) -> Result<(), String> + Sync) {
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let errors = std::sync::Mutex::new(Vec::new());
+    load_while(in_flight, |i| match i < count {
+        true => one(i).map(|()| true),
+        false => Ok(false),
+    });
+}
+
+/// The same, until `one` says that it is over.
+pub fn load_while(in_flight: usize, one: impl Fn(usize) -> Result<bool, String> + Sync) {
+    let (next, errors) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..in_flight {
             scope.spawn(|| {
                 loop {
-                    let i = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    if i >= count {
-                        break;
-                    }
-                    if let Err(error) = one(i) {
-                        errors
-                            .lock()
-                            .expect("no panic")
-                            .push(format!("{i}: {error}"));
+                    let i = next.fetch_add(1, Relaxed);
+                    match one(i) {
+                        Ok(true) => {}
+                        Ok(false) => break,
+                        Err(error) => errors.lock().expect("no panic").push((i, error)),
                     }
                 }
             });
         }
     });
     let errors = errors.into_inner().expect("no panic");
-    assert!(
-        errors.is_empty(),
-        "{} of {count} failed:\n{}",
-        errors.len(),
-        errors[..errors.len().min(10)].join("\n")
-    );
+    let first: Vec<_> = errors
+        .iter()
+        .take(10)
+        .map(|(i, error)| format!("{i}: {error}"))
+        .collect();
+    let first = first.join("\n");
+    assert!(errors.is_empty(), "{} failed:\n{first}", errors.len());
 }
 
 fn key(kind: Kind) -> KeyPair {
