@@ -82,8 +82,16 @@ pub(crate) fn concerns(ssl: Ssl) -> bool {
     if Passes::get().is_none() || !CURRENT.get().is_null() {
         return false;
     }
-    // SAFETY: the server passes a connection to a function that takes one.
-    is_known(ssl) || unsafe { originals::ssl_is_init_finished(ssl) } == 0 && begin(ssl)
+    match state(ssl) {
+        Some(state) if state.waits() || state == State::Running => true,
+        known => {
+            // Not whether the handshake has ended: while early data is read or written it has not,
+            // but calls do no part of it.
+            // SAFETY: the server passes a connection to a function that takes one.
+            let in_handshake = unsafe { originals::ssl_in_init(ssl) } != 0;
+            in_handshake && (known.is_some() || begin(ssl))
+        }
+    }
 }
 
 /// Runs the handshake on its own stack until OpenSSL returns or it is suspended. The connection is
@@ -174,10 +182,7 @@ pub(crate) fn is_suspended(ssl: Ssl) -> bool {
     if SUSPENDED.get() == 0 {
         return false;
     }
-    TABLE.with_borrow(|table| {
-        let handshake = table.get(&ssl.addr());
-        handshake.is_some_and(|handshake| handshake.state.get().waits())
-    })
+    state(ssl).is_some_and(State::waits)
 }
 
 /// How many handshakes of this thread wait or can go on.
@@ -262,8 +267,9 @@ fn begin(ssl: Ssl) -> bool {
     true
 }
 
-fn is_known(ssl: Ssl) -> bool {
-    TABLE.with_borrow(|table| table.contains_key(&ssl.addr()))
+/// The state of a handshake that is known.
+fn state(ssl: Ssl) -> Option<State> {
+    TABLE.with_borrow(|table| Some(table.get(&ssl.addr())?.state.get()))
 }
 
 fn find(ssl: Ssl) -> Option<*const Handshake> {

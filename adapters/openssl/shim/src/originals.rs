@@ -51,7 +51,7 @@ originals! {
     ssl_clear = c"SSL_clear" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 0;
     ssl_get_error = c"SSL_get_error" in LIBSSL: fn(ssl: Ssl, result: c_int) -> c_int, otherwise 1;
     ssl_is_server = c"SSL_is_server" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 0;
-    ssl_is_init_finished = c"SSL_is_init_finished" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 1;
+    ssl_in_init = c"SSL_in_init" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 0;
     ssl_get_rfd = c"SSL_get_rfd" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise -1;
     ssl_get_wfd = c"SSL_get_wfd" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise -1;
     ssl_set_bio = c"SSL_set_bio" in LIBSSL:

@@ -1,0 +1,99 @@
+//! nginx with one worker, the provider and the preloaded library.
+
+use std::path::{Path, PathBuf};
+
+use super::{Files, Kind, Server, With};
+
+/// nginx with one worker and these lines in its `http` block.
+pub fn nginx(files: Files, http: &str) -> Server {
+    nginx_with(files, "", http)
+}
+
+/// The same, with these lines before everything else.
+pub fn nginx_with(files: Files, main: &str, http: &str) -> Server {
+    start(files, main, http, |program, arguments| {
+        (program.to_owned(), arguments.to_vec())
+    })
+}
+
+/// The same, but started by a shell that ends with its input: nginx starts another binary only if
+/// the process that has started it is gone.
+pub fn nginx_of_shell(files: Files, http: &str) -> Server {
+    start(files, "", http, |program, arguments| {
+        let script = ["-c", r#""$@" & read -r line"#, "sh"].map(str::to_owned);
+        let program = program.to_str().expect("a path of text").to_owned();
+        let arguments = [&script[..], &[program], arguments].concat();
+        ("/bin/sh".into(), arguments)
+    })
+}
+
+fn start(
+    files: Files,
+    main: &str,
+    http: &str,
+    command: impl FnOnce(&Path, &[String]) -> (PathBuf, Vec<String>),
+) -> Server {
+    let address = super::free_address();
+    let directory = files.path("");
+    let directory = directory.display();
+    let http = http
+        .replace("LISTEN", &format!("listen {address}"))
+        .replace("ADDRESS", &address.to_string())
+        .replace("DIR/", &format!("{directory}"));
+    let config = files.write(
+        "nginx.conf",
+        format!(
+            "{main} daemon off; worker_processes 1; pid {directory}nginx.pid;
+             user root root;
+             error_log {directory}error.log info;
+             env LD_PRELOAD; env OPENSSL_CONF; env WIDELANE_CPU_DISABLE;
+             events {{ worker_connections 4096; }}
+             http {{
+                 access_log off; client_body_temp_path {directory}body;
+                 proxy_temp_path {directory}proxy; fastcgi_temp_path {directory}fastcgi;
+                 uwsgi_temp_path {directory}uwsgi; scgi_temp_path {directory}scgi;
+                 ssl_protocols TLSv1.2 TLSv1.3;
+                 {http}
+             }}"
+        ),
+    );
+    let program = super::installed("nginx").expect("the test has looked");
+    let text = |path: PathBuf| path.to_str().expect("a path of text").to_owned();
+    let arguments = [
+        "-c".into(),
+        text(config),
+        "-e".into(),
+        text(files.path("error.log")),
+    ];
+    let (program, arguments) = command(&program, &arguments);
+    Server::start(files, address, &program, &arguments, With::Shim)
+}
+
+/// A server block for each kind of key, under the name of the kind.
+pub const KINDS: [(Kind, &str); 4] = [
+    (Kind::Rsa, "rsa.test"),
+    (Kind::Ecdsa, "ecdsa.test"),
+    (Kind::EcdsaP384, "p384.test"),
+    (Kind::Ed25519, "ed25519.test"),
+];
+
+pub fn servers_of_each_kind(files: &Files) -> String {
+    let block = |(kind, name): &(Kind, &str)| {
+        files.certificate(*kind, name);
+        format!(
+            "server {{
+                 LISTEN ssl; server_name {name};
+                 ssl_certificate DIR/{name}.pem; ssl_certificate_key DIR/{name}.key;
+                 location / {{ return 200 {name}; }}
+             }}"
+        )
+    };
+    KINDS.iter().map(block).collect()
+}
+
+/// A server block's name and key.
+pub const CERTIFICATE: &str = "server_name a.test;
+    ssl_certificate DIR/a.test.pem; ssl_certificate_key DIR/a.test.key;";
+
+/// Levels of nginx's log that no test here may reach.
+pub const BAD: &[&str] = &["[emerg]", "[alert]", "[crit]"];

@@ -1,0 +1,241 @@
+//! nginx with the provider and the preloaded library, while clients go away and while it is
+//! reloaded.
+
+#![forbid(unsafe_code)]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use socket2::SockRef;
+
+use common::client::{Client, GROUPS, Tls, VERSIONS, Wish};
+use common::nginx::{BAD, KINDS, nginx, nginx_of_shell, servers_of_each_kind};
+use common::{Files, Process, Server};
+
+#[test]
+fn nothing_stays_of_clients_that_go_away() {
+    if common::installed("nginx").is_none() {
+        return;
+    }
+    let files = Files::new();
+    let blocks = servers_of_each_kind(&files);
+    // The limit also ends handshakes, and with it clients that are silent.
+    let server = nginx(files, &format!("client_header_timeout 1s; {blocks}"));
+    let worker = server.process().only_child();
+    let clients = clients(&server.files);
+    let idle = worker.descriptors();
+    let abort = |seed: usize| {
+        common::load(100, 3000, |i| {
+            let mut random = Random::new(seed + i);
+            let client = &clients[random.below(clients.len())];
+            let (_, name) = KINDS[random.below(KINDS.len())];
+            // Errors are what the server is asked for.
+            let _ = go_away(client, server.address, name, &mut random);
+            Ok(())
+        });
+        common::eventually("all connections are closed", || {
+            worker.descriptors() <= idle
+        });
+    };
+    abort(0);
+    let warm = worker.resident();
+    abort(1_000_000);
+    let after = worker.resident();
+    assert!(after < warm + 2048, "{warm} KiB became {after} KiB");
+    common::load(32, 96, |i| {
+        let (_, name) = KINDS[i % KINDS.len()];
+        clients[i / KINDS.len() % clients.len()].expect(server.address, name, "/", name)?;
+        Ok(())
+    });
+    assert_eq!(server.process().only_child(), worker, "the worker has died");
+    server.assert_log_without(BAD);
+}
+
+/// Begins a handshake and goes away at a random point, in a random way.
+fn go_away(client: &Client, server: SocketAddr, name: &str, random: &mut Random) -> io::Result<()> {
+    let mut tls = client.connect(server, name)?;
+    let mut hello = Vec::new();
+    tls.conn.write_tls(&mut hello)?;
+    match random.below(5) {
+        0 => tls.sock.write_all(&hello[..random.below(hello.len())])?,
+        1 => tls.sock.write_all(&hello)?,
+        2 => {
+            tls.sock.write_all(&hello)?;
+            let mut part = vec![0; 1 + random.below(1500)];
+            tls.sock.read_exact(&mut part)?;
+        }
+        3 => {
+            tls.sock.write_all(&hello)?;
+            while !tls.conn.wants_write() {
+                tls.conn.read_tls(&mut tls.sock)?;
+                tls.conn.process_new_packets().map_err(io::Error::other)?;
+            }
+            let mut flight = Vec::new();
+            tls.conn.write_tls(&mut flight)?;
+            tls.sock.write_all(&flight[..random.below(flight.len())])?;
+        }
+        _ => {
+            tls.sock.write_all(&hello)?;
+            while tls.conn.is_handshaking() {
+                tls.conn.complete_io(&mut tls.sock)?;
+            }
+        }
+    }
+    match random.below(16) {
+        // Until the server has had enough.
+        0 => read_to_end(&mut tls),
+        1..=5 => {
+            tls.sock.shutdown(Shutdown::Write)?;
+            read_to_end(&mut tls)
+        }
+        6..=10 => SockRef::from(&tls.sock).set_linger(Some(Duration::ZERO)),
+        _ => Ok(()),
+    }
+}
+
+fn read_to_end(tls: &mut Tls) -> io::Result<()> {
+    io::copy(&mut tls.sock, &mut io::sink()).map(drop)
+}
+
+#[test]
+fn a_reload_loses_no_handshake() {
+    if common::installed("nginx").is_none() {
+        return;
+    }
+    let files = Files::new();
+    let blocks = servers_of_each_kind(&files);
+    let server = nginx(files, &blocks);
+    let master = server.process();
+    during_load(&server, |done| {
+        for _ in 0..5 {
+            let before = master.children();
+            master.signal(Signal::HUP);
+            replaced(master, &before);
+            done(50);
+        }
+    });
+    assert_uses_the_shim(master.only_child());
+    server.assert_log_without(BAD);
+}
+
+#[test]
+fn another_binary_takes_over_without_losing_a_handshake() {
+    if common::installed("nginx").is_none() {
+        return;
+    }
+    let files = Files::new();
+    let blocks = servers_of_each_kind(&files);
+    let mut server = nginx_of_shell(files, &blocks);
+    let old = server.process().only_child();
+    server.close_input();
+    common::eventually("the shell ends", || server.has_ended());
+    let old_worker = old.only_child();
+    let mut new = None;
+    during_load(&server, |done| {
+        old.signal(Signal::USR2);
+        common::eventually("the new binary has a worker", || {
+            let found = |child: &Process| *child != old_worker && !child.children().is_empty();
+            new = old.children().into_iter().find(found);
+            new.is_some()
+        });
+        done(50);
+        old.signal(Signal::QUIT);
+        common::eventually("the old binary ends", || !old.runs());
+        done(50);
+    });
+    let new = new.expect("it has come");
+    assert_uses_the_shim(new);
+    assert_uses_the_shim(new.only_child());
+    server.assert_log_without(BAD);
+}
+
+/// Waits until none of the children is left, but another one.
+fn replaced(master: Process, before: &BTreeSet<Process>) {
+    common::eventually("another worker has taken over", || {
+        let now = master.children();
+        !now.is_empty() && now.is_disjoint(before)
+    });
+}
+
+fn assert_uses_the_shim(process: Process) {
+    let libraries = common::libraries();
+    assert!(process.maps(&libraries.shim), "{process:?} has no shim");
+    assert!(
+        process.maps(&libraries.provider),
+        "{process:?} has no provider"
+    );
+}
+
+/// Runs `meanwhile` while clients come and go; they must all succeed. It gets a function that waits
+/// for a number of further handshakes.
+fn during_load(server: &Server, meanwhile: impl FnOnce(&dyn Fn(usize))) {
+    let clients = clients(&server.files);
+    let (over, completed) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            common::load_while(16, |i| {
+                if over.load(Relaxed) {
+                    return Ok(false);
+                }
+                let (_, name) = KINDS[i % KINDS.len()];
+                let client = &clients[i / KINDS.len() % clients.len()];
+                client.expect(server.address, name, "/", name)?;
+                completed.fetch_add(1, Relaxed);
+                Ok(true)
+            });
+        });
+        let over = Over(&over);
+        meanwhile(&|count| {
+            let goal = completed.load(Relaxed) + count;
+            common::eventually("handshakes go on", || completed.load(Relaxed) >= goal);
+        });
+        drop(over);
+    });
+}
+
+/// Ends the load, also when a test fails in the middle.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Clients of both versions and all groups.
+fn clients(files: &Files) -> Vec<Client> {
+    let client = |version, group| {
+        let wish = Wish {
+            version,
+            group,
+            ..Wish::default()
+        };
+        wish.client(files)
+    };
+    VERSIONS
+        .iter()
+        .flat_map(|version| GROUPS.map(|group| client(version, group)))
+        .collect()
+}
+
+/// Numbers that look random and are the same in each run (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn new(seed: usize) -> Self {
+        Self((seed as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) as usize % limit
+    }
+}
