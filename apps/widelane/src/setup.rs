@@ -45,7 +45,7 @@ pub(crate) struct Args {
     force: bool,
 
     /// The operations that Widelane offers: all (the default) or a list of rsa, ecdsa, ed25519,
-    /// x25519, ecdh
+    /// x25519, ecdh, mlkem
     #[arg(long, value_name = "LIST")]
     operations: Option<String>,
 

@@ -126,7 +126,7 @@ fn known(option: &'static str, value: &str, known: &[&str]) -> Result<String, Se
 }
 
 const PROPERTY: &str = "?widelane.batch=yes";
-const OPERATIONS: [&str; 5] = ["rsa", "ecdsa", "ed25519", "x25519", "ecdh"];
+const OPERATIONS: [&str; 6] = ["rsa", "ecdsa", "ed25519", "x25519", "ecdh", "mlkem"];
 const BACKENDS: [&str; 4] = ["auto", "avx512ifma", "avx512ifma-256", "aws-lc"];
 const LEVELS: [&str; 3] = ["off", "warn", "info"];
 
@@ -202,7 +202,7 @@ default_properties = ?tpm=yes,?widelane.batch=yes";
         let wrong = message(Options::new(Some("rsa,dsa"), None, None));
         assert_eq!(
             wrong,
-            "operations: `dsa` is none of rsa, ecdsa, ed25519, x25519, ecdh"
+            "operations: `dsa` is none of rsa, ecdsa, ed25519, x25519, ecdh, mlkem"
         );
         // To the provider it would mean: no operation at all.
         assert!(message(Options::new(Some(","), None, None)).starts_with("operations: "));
