@@ -38,6 +38,8 @@ impl Stage {
         command.args(["--warmup", &warmup.to_string()]);
         command.args(["--cpus", &self.options.load_cpu.to_string()]);
         command.args(OFFER).args(condition.offer());
+        // It keeps what passes cost on this machine: for the next turns, not beyond the comparison.
+        command.env("STATE_DIRECTORY", self.folder());
         let (mut report, spent) = twice(|| {
             let before = target.server.cpu_time();
             let report = self.figures(&mut command)?;

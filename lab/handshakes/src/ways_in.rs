@@ -98,7 +98,12 @@ pub fn ways_in(
         let plain = unmodified::plain(stage, software, condition)?;
         let lanes = !plan.disable_lanes;
         let (with, said) = unmodified::with_widelane(stage, software, condition, lanes)?;
-        comparisons.push(Comparison::new(*way, [plain, with], &plan.in_flight));
+        let mut sides = [plain, with];
+        for side in &mut sides {
+            // The provider measures once in each process what passes cost. No turn pays for that.
+            stage.drive(side, condition, Drive::Closed(SETTLING), (WARMUP, SETTLE))?;
+        }
+        comparisons.push(Comparison::new(*way, sides, &plan.in_flight));
         let program = software.program(&stage.options);
         servers.push(json!({
             "server": software.id(),
@@ -126,7 +131,7 @@ pub fn ways_in(
                 for side in [round % 2, (round + 1) % 2] {
                     let report = comparison.turn(stage, plan.seconds, side, row)?;
                     record.line(&json!({
-                        "kind": "ways-in",
+                        "kind": KIND,
                         "server": comparison.way.software.id(),
                         "condition": comparison.way.condition.id(),
                         "side": SIDES[side],
@@ -176,7 +181,7 @@ fn installed(stage: &Stage, plan: &WaysInPlan, notes: &mut Vec<String>) -> Vec<S
 
 /// A server under a condition.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Way {
+pub(crate) struct Way {
     software: Software,
     condition: Condition,
 }
@@ -219,11 +224,7 @@ struct Comparison {
 
 impl Comparison {
     fn new(way: Way, sides: [Running; 2], in_flight: &[usize]) -> Self {
-        let rows = in_flight.iter().map(|&in_flight| Row {
-            way,
-            in_flight,
-            reports: [Vec::new(), Vec::new()],
-        });
+        let rows = in_flight.iter().map(|&in_flight| Row::new(way, in_flight));
         Self {
             way,
             sides,
@@ -247,15 +248,47 @@ impl Comparison {
 }
 
 /// The reports of both sides, plain first, round by round.
-struct Row {
-    way: Way,
-    in_flight: usize,
-    reports: [Vec<Value>; 2],
+pub(crate) struct Row {
+    pub(crate) way: Way,
+    pub(crate) in_flight: usize,
+    pub(crate) reports: [Vec<Value>; 2],
 }
 
 impl Row {
+    /// The rows of a record, from its lines of this kind.
+    pub(crate) fn of<'a>(lines: impl Iterator<Item = &'a Value>) -> Result<Vec<Self>, String> {
+        let mut rows: Vec<Self> = Vec::new();
+        for line in lines {
+            let word = |key: &str| line[key].as_str().unwrap_or_default();
+            let way = Way {
+                software: word("server").parse()?,
+                condition: word("condition").parse()?,
+            };
+            let side = SIDES.iter().position(|side| *side == word("side"));
+            let side = side.ok_or_else(|| format!("{:?} is no side", word("side")))?;
+            let in_flight = line["in_flight"].as_u64().unwrap_or_default() as usize;
+            let known = rows
+                .iter()
+                .position(|row| row.way == way && row.in_flight == in_flight);
+            let index = known.unwrap_or_else(|| {
+                rows.push(Self::new(way, in_flight));
+                rows.len() - 1
+            });
+            rows[index].reports[side].push(line["report"].clone());
+        }
+        Ok(rows)
+    }
+
+    fn new(way: Way, in_flight: usize) -> Self {
+        Self {
+            way,
+            in_flight,
+            reports: [Vec::new(), Vec::new()],
+        }
+    }
+
     /// The median of the rounds' quotients, with Widelane by plain, and its interval.
-    fn quotient(&self, key: &str) -> (Option<f64>, Option<(f64, f64)>) {
+    pub(crate) fn quotient(&self, key: &str) -> (Option<f64>, Option<(f64, f64)>) {
         let [plain, with] = &self.reports;
         let quotients = ratios(with, plain, key);
         let interval = interval_of_median(&quotients);
@@ -381,6 +414,8 @@ fn shown(
     text
 }
 
+/// The kind of a record's lines with the reports.
+pub(crate) const KIND: &str = "ways-in";
 /// As records and JSON spell them; the order of [`Row::reports`].
 const SIDES: [&str; 2] = ["plain", "widelane"];
 const COLUMNS: [&str; 11] = [
@@ -398,6 +433,9 @@ const COLUMNS: [&str; 11] = [
 ];
 /// Seconds before each measurement.
 const WARMUP: f64 = 0.1;
+/// Connections in flight, and seconds, before the first turn of a server.
+const SETTLING: usize = 16;
+const SETTLE: f64 = 0.4;
 
 #[cfg(test)]
 mod tests {
