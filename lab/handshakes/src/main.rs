@@ -1,5 +1,5 @@
-//! `handshakes demo`, `handshakes bench` and `handshakes ways-in`: what `make demo`, `make bench` and
-//! `make ways-in` run; and `handshakes pair` and `handshakes speed`.
+//! `handshakes demo`, `handshakes bench` and `handshakes ways-in`: what `make demo`, `make bench`
+//! and `make ways-in` run; and `handshakes pair` and `handshakes speed`.
 //!
 //! Exit status: 0 it worked, 1 it failed, 2 it was called wrongly, 130 interrupted.
 

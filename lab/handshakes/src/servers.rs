@@ -91,8 +91,8 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts `command`, which is to listen on `address`, on the stage's server CPU, and waits until
-    /// it takes connections. What it says goes to a file of `folder`.
+    /// Starts `command`, which is to listen on `address`, on the stage's server CPU, and waits
+    /// until it takes connections. What it says goes to a file of `folder`.
     pub(crate) fn start(
         stage: &Stage,
         name: &'static str,

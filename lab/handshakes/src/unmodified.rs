@@ -360,8 +360,8 @@ mod tests {
     #[test]
     fn the_provider_is_found_among_other_lines() {
         let said = "[notice] a line\nwidelane: OpenSSL signs by itself: x\n\
-                    widelane: 0.1.0 in OpenSSL 3.0.22, backend avx512ifma, suspends handshakes: yes\n";
-        let line = "0.1.0 in OpenSSL 3.0.22, backend avx512ifma, suspends handshakes: yes";
+                    widelane: 0.1.0 in OpenSSL 3.0.22, suspends handshakes: yes\n";
+        let line = "0.1.0 in OpenSSL 3.0.22, suspends handshakes: yes";
         assert_eq!(introduction_in(said), Some(line));
         let alone = "widelane: the provider does not start: no\n";
         assert_eq!(introduction_in(alone), None);
