@@ -2,12 +2,14 @@
 
 RELEASE = $${CARGO_TARGET_DIR:-target}/release
 
-.PHONY: help build demo test fresh-test bench timing install-c install-openssl
+.PHONY: help build demo test fresh-test bench ways-in timing install-c install-openssl
 
 help:
 	@echo 'make demo    compares the terminator with nginx: half a minute after the build'
 	@echo 'make test    checks everything: formatting, lints, tests, models, documentation, licences'
 	@echo 'make bench   the long comparison, some minutes: writes a record to lab/records'
+	@echo 'make ways-in   nginx, HAProxy, Apache and lighttpd, each with and without Widelane: five'
+	@echo '               minutes; writes a record to lab/records'
 	@echo 'make timing  measures whether the time of operations depends on secrets: two minutes'
 	@echo 'make build   builds target/release/widelane, and widelane.debug beside it'
 	@echo 'make install-c PREFIX=/usr/local   installs libraries, header and pkg-config file for C'
@@ -38,6 +40,13 @@ bench:
 	@.ci/setup demo
 	cargo build --release --locked --features widelane/peers -p widelane -p widelane-handshakes
 	@.ci/compare bench $(ARGS)
+
+# The libraries that the servers load are taken from where the programs are built.
+ways-in:
+	@.ci/setup ways-in
+	cargo build --release --locked -p widelane -p widelane-handshakes -p widelane-openssl \
+		-p widelane-openssl-shim
+	@.ci/compare ways-in $(ARGS)
 
 timing:
 	@.ci/setup build

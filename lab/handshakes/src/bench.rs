@@ -143,7 +143,9 @@ impl<F: FnMut(&str)> Bench<'_, F> {
                 ));
                 let drive = Drive::Closed(in_flight);
                 let times = (WARMUP, self.plan.seconds);
-                let report = self.stage.drive(contender, condition, drive, times)?;
+                let report = self
+                    .stage
+                    .drive(&mut contender.running, condition, drive, times)?;
                 self.record.line(&json!({
                     "kind": "closed",
                     "condition": condition.id(),
@@ -238,7 +240,9 @@ impl<F: FnMut(&str)> Bench<'_, F> {
                 ));
                 let drive = Drive::Open(*rate);
                 let times = (WARMUP, self.plan.open_seconds);
-                let report = self.stage.drive(contender, condition, drive, times)?;
+                let report = self
+                    .stage
+                    .drive(&mut contender.running, condition, drive, times)?;
                 self.record.line(&json!({
                     "kind": "open",
                     "condition": condition.id(),

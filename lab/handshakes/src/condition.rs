@@ -35,6 +35,11 @@ impl Condition {
         }
     }
 
+    /// Whether the server's key is an RSA key, not one on P-256.
+    pub(crate) fn is_rsa(self) -> bool {
+        matches!(self, Self::RsaX25519 | Self::RsaHybrid)
+    }
+
     /// Whether it wants a group that OpenSSL has had since 3.5 only.
     pub(crate) fn is_hybrid(self) -> bool {
         matches!(self, Self::EcdsaHybrid | Self::RsaHybrid)
@@ -47,9 +52,10 @@ impl Condition {
         } else {
             "x25519"
         };
-        let signature = match self {
-            Self::RsaX25519 | Self::RsaHybrid => "rsa_pss_rsae_sha256",
-            Self::EcdsaX25519 | Self::EcdsaHybrid => "ecdsa_secp256r1_sha256",
+        let signature = if self.is_rsa() {
+            "rsa_pss_rsae_sha256"
+        } else {
+            "ecdsa_secp256r1_sha256"
         };
         ["--group", group, "--sigalg", signature]
     }

@@ -69,12 +69,12 @@ pub fn demo(
             let first = round % own.len();
             own.rotate_left(first);
             for one in own {
-                let contender = &mut contenders[one.contender];
+                let running = &mut contenders[one.contender].running;
                 let drive = Drive::Closed(CROWD);
-                let report = stage.drive(contender, condition, drive, (WARMUP, crowd))?;
+                let report = stage.drive(running, condition, drive, (WARMUP, crowd))?;
                 one.crowd.push(report);
                 let drive = Drive::Closed(1);
-                let report = stage.drive(contender, condition, drive, (WARMUP, single))?;
+                let report = stage.drive(running, condition, drive, (WARMUP, single))?;
                 one.single.push(report);
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::condition::Condition;
 use crate::error::TrialError;
-use crate::servers::Contender;
+use crate::servers::Running;
 use crate::stage::Stage;
 use serde_json::{Value, json};
 use std::process::Command;
@@ -18,18 +18,18 @@ pub(crate) enum Drive {
 }
 
 impl Stage {
-    /// Lets `contender` be driven for `seconds`, after a warm-up of so many, and gives what
+    /// Lets `target` be driven for `seconds`, after a warm-up of so many, and gives what
     /// `widelane load` reports, with the CPU time of the server beside it.
     pub(crate) fn drive(
         &self,
-        contender: &mut Contender,
+        target: &mut Running,
         condition: Condition,
         drive: Drive,
         (warmup, seconds): (f64, f64),
     ) -> Result<Value, TrialError> {
-        contender.server.alive()?;
+        target.server.alive()?;
         let mut command = Command::new(&self.options.widelane);
-        command.arg("load").arg(contender.address.to_string());
+        command.arg("load").arg(target.address.to_string());
         match drive {
             Drive::Closed(in_flight) => command.args(["--concurrency", &in_flight.to_string()]),
             Drive::Open(rate) => command.args(["--rate", &format!("{rate:.0}"), "--poisson"]),
@@ -38,10 +38,12 @@ impl Stage {
         command.args(["--warmup", &warmup.to_string()]);
         command.args(["--cpus", &self.options.load_cpu.to_string()]);
         command.args(OFFER).args(condition.offer());
+        // It keeps what passes cost on this machine: for the next turns, not beyond the comparison.
+        command.env("STATE_DIRECTORY", self.folder());
         let (mut report, spent) = twice(|| {
-            let before = contender.server.cpu_time();
+            let before = target.server.cpu_time();
             let report = self.figures(&mut command)?;
-            Ok((report, contender.server.cpu_time().zip(before)))
+            Ok((report, target.server.cpu_time().zip(before)))
         })?;
         let rate = report["handshakes_per_s"].as_f64().unwrap_or(0.0);
         let each = spent.and_then(|(after, before)| {

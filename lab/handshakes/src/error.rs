@@ -57,9 +57,12 @@ pub enum TrialError {
         /// What is wrong.
         reason: String,
     },
-    /// No nginx to start.
-    #[error("nginx is not installed; install it or leave it out of the comparison")]
-    NoNginx,
+    /// Nothing to start.
+    #[error("{0} is not installed; install it or leave it out of the comparison")]
+    NoServer(&'static str),
+    /// No server of those that were to be compared.
+    #[error("nothing is compared: {0}")]
+    Nothing(String),
     /// The machine.
     #[error("{what}: {source}")]
     Machine {

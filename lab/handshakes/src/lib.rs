@@ -1,9 +1,11 @@
 //! Full TLS handshakes of `widelane serve` beside nginx, on one core of this machine.
 //!
-//! What `make demo` ([`demo()`]) and `make bench` ([`bench()`]) run, and a closer look at two
-//! servers ([`pair()`]). All start the servers as child processes with the same certificates on the
-//! same CPU, drive them by `widelane load` from another CPU under several [`Condition`]s, take
-//! turns between the servers, and report medians over the rounds.
+//! What `make demo` ([`demo()`]), `make bench` ([`bench()`]) and `make ways-in` ([`ways_in()`])
+//! run, and a closer look at two servers ([`pair()`]). `ways_in` compares nginx, HAProxy, Apache
+//! and lighttpd with themselves: with and without the OpenSSL provider. All start the servers as
+//! child processes with the same certificates on the same CPU, drive them by `widelane load` from
+//! another CPU under several [`Condition`]s, take turns between the servers, and report medians
+//! over the rounds.
 //!
 //! It is not a load generator (that is `widelane load`) and not a benchmark of single operations
 //! (that is `widelane speed`, to which [`speed()`] only adds a record). What it measures it uses as a
@@ -38,6 +40,8 @@ mod speed;
 mod stage;
 mod state;
 mod summary;
+mod unmodified;
+mod ways_in;
 
 pub use bench::{BenchPlan, bench};
 pub use condition::Condition;
@@ -49,3 +53,5 @@ pub use pair::{PairPlan, pair};
 pub use servers::Side;
 pub use speed::{SpeedPlan, speed};
 pub use stage::Stage;
+pub use unmodified::Software;
+pub use ways_in::{WaysIn, WaysInPlan, ways_in};

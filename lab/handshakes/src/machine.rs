@@ -134,7 +134,7 @@ fn library_of(said: &str) -> Option<&str> {
     word_after(said, "running with OpenSSL ").or_else(|| word_after(said, "built with OpenSSL "))
 }
 
-fn word_after<'a>(text: &'a str, mark: &str) -> Option<&'a str> {
+pub(crate) fn word_after<'a>(text: &'a str, mark: &str) -> Option<&'a str> {
     text.split_once(mark)?.1.split_whitespace().next()
 }
 
@@ -151,7 +151,7 @@ fn answered(program: &str, arguments: &[&str]) -> Option<String> {
 }
 
 /// What a program says on either output; nothing if it does not run.
-fn said(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> String {
+pub(crate) fn said(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     output.map_or_else(
         |_| String::new(),

@@ -1,5 +1,5 @@
-//! `handshakes demo` and `handshakes bench`: what `make demo` and `make bench` run; and
-//! `handshakes pair` and `handshakes speed`.
+//! `handshakes demo`, `handshakes bench` and `handshakes ways-in`: what `make demo`, `make bench`
+//! and `make ways-in` run; and `handshakes pair` and `handshakes speed`.
 //!
 //! Exit status: 0 it worked, 1 it failed, 2 it was called wrongly, 130 interrupted.
 
@@ -9,8 +9,8 @@ use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use widelane_handshakes::{
-    BenchPlan, Condition, DemoPlan, Options, PairPlan, Side, SpeedPlan, Stage, TrialError, bench,
-    demo, faults, pair, renew, speed,
+    BenchPlan, Condition, DemoPlan, Options, PairPlan, Side, Software, SpeedPlan, Stage,
+    TrialError, WaysInPlan, bench, demo, faults, pair, renew, speed, ways_in,
 };
 
 /// Full TLS handshakes of `widelane serve` beside nginx, on one core of this machine
@@ -107,6 +107,33 @@ enum Command {
         #[arg(required = true)]
         documents: Vec<PathBuf>,
     },
+    /// Unmodified servers with OpenSSL alone and with Widelane in it; writes a record
+    ///
+    /// Five minutes. Example: handshakes ways-in --servers nginx,haproxy --rounds 20
+    WaysIn {
+        /// nginx, haproxy, apache2, lighttpd [default: all that are installed]
+        #[arg(long, value_name = "LIST", value_delimiter = ',')]
+        servers: Vec<Software>,
+        /// Numbers of connections in flight
+        #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1, 16, 64],
+            value_parser = clap::value_parser!(u16).range(1..=64))]
+        in_flight: Vec<u16>,
+        /// Turns of each side in each comparison; six at least for an interval
+        #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..))]
+        rounds: u16,
+        /// Seconds of each turn
+        #[arg(long, default_value_t = 0.8)]
+        seconds: f64,
+        /// Let Widelane do as on a CPU without AVX-512 IFMA
+        #[arg(long)]
+        disable_lanes: bool,
+        /// Folder of the record
+        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
+        records: PathBuf,
+        /// Print JSON, not a table
+        #[arg(long)]
+        json: bool,
+    },
     /// Operations on the servers' CPU, by `widelane speed`; writes a record
     ///
     /// Example: handshakes speed x25519 mlkem768 --seconds 0.2
@@ -152,7 +179,7 @@ fn run(cli: Cli) -> Result<String, TrialError> {
     options.load_cpu = cli.load_cpu.unwrap_or(options.load_cpu);
     options.allow_modified = cli.modified;
     if !cli.condition.is_empty() {
-        options.conditions = cli.condition;
+        options.conditions.clone_from(&cli.condition);
     }
     let stage = Stage::set(options)?;
     let progress = |text: &str| eprintln!("  {text}");
@@ -195,6 +222,34 @@ fn run(cli: Cli) -> Result<String, TrialError> {
             plan.in_flight = in_flight.into();
             let (record, tables) = pair(&stage, &plan, progress)?;
             Ok(format!("\n{tables}Record: {}\n", record.display()))
+        }
+        Command::WaysIn {
+            servers,
+            in_flight,
+            rounds,
+            seconds,
+            disable_lanes,
+            records,
+            json,
+        } => {
+            let mut plan = WaysInPlan::new(records, command());
+            if !servers.is_empty() {
+                plan.servers = servers;
+            }
+            plan.conditions = cli.condition;
+            plan.in_flight = in_flight.into_iter().map(usize::from).collect();
+            plan.rounds = rounds.into();
+            plan.seconds = seconds;
+            plan.disable_lanes = disable_lanes;
+            let done = ways_in(&stage, &plan, progress)?;
+            if json {
+                return Ok(format!("{}\n", done.figures));
+            }
+            Ok(format!(
+                "\n{}\nRecord: {}\n",
+                done.table,
+                done.record.display()
+            ))
         }
         Command::Speed {
             operations,

@@ -33,15 +33,20 @@ pub(crate) fn idle(stage: &Stage, side: Side, connections: usize) -> Result<Valu
     // One handshake of each kind, so that what is set up once counts as before.
     for &condition in &stage.options.conditions {
         if side.can(condition, &stage.options) {
-            stage.drive(&mut contender, condition, Drive::Closed(64), (0.1, 0.3))?;
+            stage.drive(
+                &mut contender.running,
+                condition,
+                Drive::Closed(64),
+                (0.1, 0.3),
+            )?;
         }
     }
     thread::sleep(SETTLE);
-    let family = contender.server.family();
+    let family = contender.running.server.family();
     let before = memory(&family);
     let (seen, with) = {
         let mut load = Command::new(&stage.options.widelane);
-        load.arg("load").arg(contender.address.to_string());
+        load.arg("load").arg(contender.running.address.to_string());
         load.args(["--hold", "--insecure", "--tls", "1.3", "--group", "x25519"]);
         load.args([
             "--cipher",
@@ -80,7 +85,7 @@ fn wait_for_sockets(
     holder: &mut Server,
     connections: usize,
 ) -> Result<usize, TrialError> {
-    let address = contender.address;
+    let address = contender.running.address;
     let all = stage.interrupt.wait_for(PATIENCE, || {
         holder.alive()?;
         // Reading the table of 20,000 sockets costs the load's CPU, not the server's.

@@ -58,7 +58,7 @@ impl Options {
         };
         Ok(Self {
             widelane: me.with_file_name("widelane"),
-            nginx: find_nginx(),
+            nginx: find_program("nginx"),
             server_cpu,
             load_cpu,
             conditions: Condition::ALL.into(),
@@ -68,11 +68,12 @@ impl Options {
     }
 }
 
-fn find_nginx() -> Option<PathBuf> {
+/// A server's program, where it is usually installed.
+pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/sbin", "/usr/local/sbin", "/usr/local/nginx/sbin"];
     std::env::split_paths(&path)
         .chain(usual.map(PathBuf::from))
-        .map(|folder| folder.join("nginx"))
+        .map(|folder| folder.join(name))
         .find(|file| file.is_file())
 }

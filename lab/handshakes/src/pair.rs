@@ -77,7 +77,8 @@ pub fn pair(
             for turn in [round % 2, (round + 1) % 2] {
                 let drive = Drive::Closed(plan.in_flight);
                 let times = (WARMUP, plan.seconds);
-                let report = stage.drive(&mut contenders[turn], condition, drive, times)?;
+                let running = &mut contenders[turn].running;
+                let report = stage.drive(running, condition, drive, times)?;
                 record.line(&json!({
                     "kind": "pair",
                     "condition": condition.id(),

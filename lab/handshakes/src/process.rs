@@ -92,8 +92,15 @@ impl Server {
         Some(sum)
     }
 
-    fn failed(&self, what: &str) -> TrialError {
-        let said = fs::read_to_string(&self.log).unwrap_or_default();
+    /// What it and its processes have written so far.
+    pub(crate) fn said(&self) -> String {
+        let said = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    /// An error with the last of what it said.
+    pub(crate) fn failed(&self, what: &str) -> TrialError {
+        let said = self.said();
         let last: Vec<_> = said.lines().rev().take(LINES_OF_LOG).collect();
         let last: Vec<_> = last.into_iter().rev().collect();
         TrialError::Start {

@@ -80,27 +80,48 @@ impl FromStr for Side {
 #[derive(Debug)]
 pub(crate) struct Contender {
     pub(crate) side: Side,
+    pub(crate) running: Running,
+}
+
+/// A server that takes connections.
+#[derive(Debug)]
+pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     pub(crate) server: Server,
 }
 
+impl Running {
+    /// Starts `command`, which is to listen on `address`, on the stage's server CPU, and waits
+    /// until it takes connections. What it says goes to a file of `folder`.
+    pub(crate) fn start(
+        stage: &Stage,
+        name: &'static str,
+        mut command: Command,
+        address: SocketAddr,
+        folder: &Path,
+    ) -> Result<Self, TrialError> {
+        let mut server = Server::start(name, &mut command, stage.options.server_cpu, folder)?;
+        server.ready(address, &stage.interrupt)?;
+        Ok(Self { address, server })
+    }
+}
+
 /// Starts `side` on the stage's server CPU and waits until it takes connections.
 pub(crate) fn start(stage: &Stage, side: Side) -> Result<Contender, TrialError> {
-    let folder = stage.folder().join(side.id());
-    let prepared = fs::create_dir_all(&folder).and_then(|()| free_address());
-    let address = prepared.map_err(TrialError::Folder)?;
-    let cpu = stage.options.server_cpu;
-    let mut command = match side {
+    let (folder, address) = place(stage, side.id())?;
+    let command = match side {
         Side::Alone | Side::Batched | Side::Inline => widelane(stage, side, &folder, address)?,
         Side::Nginx => nginx(stage, &folder, address)?,
     };
-    let mut server = Server::start(side.id(), &mut command, cpu, &folder)?;
-    server.ready(address, &stage.interrupt)?;
-    Ok(Contender {
-        side,
-        address,
-        server,
-    })
+    let running = Running::start(stage, side.id(), command, address, &folder)?;
+    Ok(Contender { side, running })
+}
+
+/// A folder for a server's files, and a loopback address that was free a moment ago.
+pub(crate) fn place(stage: &Stage, name: &str) -> Result<(PathBuf, SocketAddr), TrialError> {
+    let folder = stage.folder().join(name);
+    let prepared = fs::create_dir_all(&folder).and_then(|()| free_address());
+    Ok((folder, prepared.map_err(TrialError::Folder)?))
 }
 
 fn widelane(
@@ -148,8 +169,17 @@ count = 0
     Ok(command)
 }
 
-fn nginx(stage: &Stage, folder: &Path, address: SocketAddr) -> Result<Command, TrialError> {
-    let binary = stage.options.nginx.as_ref().ok_or(TrialError::NoNginx)?;
+/// nginx with a configuration of its own, which is written into `folder`.
+pub(crate) fn nginx(
+    stage: &Stage,
+    folder: &Path,
+    address: SocketAddr,
+) -> Result<Command, TrialError> {
+    let binary = stage
+        .options
+        .nginx
+        .as_ref()
+        .ok_or(TrialError::NoServer("nginx"))?;
     let pairs = stage.certificates().map(|(certificate, key)| {
         let (certificate, key) = (certificate.display(), key.display());
         format!("ssl_certificate {certificate}; ssl_certificate_key {key};")
@@ -188,13 +218,13 @@ http {{
     Ok(command)
 }
 
-fn write(folder: &Path, name: &str, text: &str) -> Result<PathBuf, TrialError> {
+/// Writes a file into a server's folder.
+pub(crate) fn write(folder: &Path, name: &str, text: &str) -> Result<PathBuf, TrialError> {
     let file = folder.join(name);
     fs::write(&file, text).map_err(TrialError::Folder)?;
     Ok(file)
 }
 
-/// A loopback address that was free a moment ago.
 fn free_address() -> std::io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }

@@ -3,6 +3,7 @@
 use crate::condition::Condition;
 use crate::machine;
 use crate::summary;
+use crate::ways_in;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -105,7 +106,9 @@ impl Record {
             .collect();
         let started = word(&self.run["started"]);
         let day = started.split('T').next().unwrap_or_default();
-        let rounds = match self.rounds("pair").max(self.rounds("closed")) {
+        let kinds = ["pair", "closed", ways_in::KIND];
+        let rounds = kinds.map(|kind| self.rounds(kind)).into_iter().max();
+        let rounds = match rounds.unwrap_or_default() {
             0 => String::new(),
             rounds => format!(" Medians of {rounds} rounds."),
         };

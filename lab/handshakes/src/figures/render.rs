@@ -3,6 +3,7 @@
 //! | mark | gives |
 //! | --- | --- |
 //! | `pair RECORD [FIELD…]` | a table: both servers, quotient and interval |
+//! | `ways-in RECORD` | a table: unmodified servers with and without Widelane |
 //! | `closed RECORD` | a table: every server with many connections in flight |
 //! | `open RECORD` | a table: latency at a given rate |
 //! | `memory RECORD` | a table: bytes of an idle connection |
@@ -16,6 +17,7 @@ use super::record::Record;
 use crate::condition::Condition;
 use crate::drive::SERVER_CPU;
 use crate::summary::{interval_of_median, median, median_ratio, ratio, ratios, sum_of, whole};
+use crate::ways_in::{self, Row};
 use serde_json::Value;
 use std::path::Path;
 
@@ -29,6 +31,7 @@ pub(super) fn render(root: &Path, up: &str, mark: &str) -> Result<String, String
     let block = |rows: Vec<Vec<String>>| Ok(format!("\n{}\n", markdown(&rows)));
     match (*kind, rest) {
         ("pair", fields) => block(pair(&record, fields)?),
+        ("ways-in", []) => block(unmodified(&record)?),
         ("closed", []) => block(closed(&record)?),
         ("open", []) => block(open(&record)?),
         ("memory", []) => block(memory(&record)?),
@@ -107,6 +110,41 @@ fn quotients(record: &Record, condition: Condition, field: &str) -> Result<Vec<f
             .collect::<Vec<_>>()
     };
     Ok(ratios(&reports(&one), &reports(&other), field))
+}
+
+fn unmodified(record: &Record) -> Result<Vec<Vec<String>>, String> {
+    let mut rows = vec![cells(&[
+        "server",
+        "in flight",
+        "handshakes/s",
+        "with Widelane",
+        "quotient",
+        "95 % interval",
+        "CPU time each",
+        "with Widelane",
+        "quotient",
+        "95 % interval",
+        "errors",
+    ])];
+    for row in Row::of(record.of(ways_in::KIND))? {
+        let [plain, with] = &row.reports;
+        let mut cells = vec![row.way.to_string(), row.in_flight.to_string()];
+        for field in ["handshakes_per_s", SERVER_CPU] {
+            let (_, unit) = title(field)?;
+            for side in [plain, with] {
+                cells.push(format!("{}{unit}", whole(Record::median(side, field))));
+            }
+            let (middle, interval) = row.quotient(field);
+            cells.push(ratio(middle));
+            cells.push(interval.map_or("too few rounds".into(), |(low, high)| {
+                format!("{low:.2} to {high:.2}")
+            }));
+        }
+        let errors = sum_of(plain, "errors") + sum_of(with, "errors");
+        cells.push(errors.to_string());
+        rows.push(cells);
+    }
+    filled(rows)
 }
 
 fn closed(record: &Record) -> Result<Vec<Vec<String>>, String> {
@@ -324,6 +362,14 @@ mod tests {
                 text.push_str(&format!("{line}\n"));
             }
         }
+        for round in 0..8 {
+            for (side, rate) in [("plain", 500.0), ("widelane", 1500.0)] {
+                let report = json!({"handshakes_per_s": rate, SERVER_CPU: 1e6 / rate, "errors": 1});
+                let line = json!({"kind": "ways-in", "server": "haproxy", "side": side,
+                    "condition": "rsa-x25519", "in_flight": 16, "round": round, "report": report});
+                text.push_str(&format!("{line}\n"));
+            }
+        }
         let result = json!({"operation": "x", "backend": "avx512ifma", "in_flight": 8,
             "ops_per_s": 4000.0, "times_aws_lc": 4.04});
         text.push_str(&format!("{}\n", json!({"kind": "speed", "result": result})));
@@ -340,6 +386,10 @@ mod tests {
         assert!(table.contains(expected), "{table}");
         assert!(table.contains("nginx 1.2.3 (OpenSSL 3.0.1)"), "{table}");
         assert!(table.contains("| 333 µs | 996 µs | 0.33 |"), "{table}");
+        let table = of("ways-in r.jsonl").expect("a table");
+        let expected = "| HAProxy, RSA-2048, X25519 | 16 | 500 | 1,500 | 3.00 | 3.00 to 3.00 \
+                        | 2,000 µs | 667 µs | 0.33 | 0.33 to 0.33 | 16 |";
+        assert!(table.contains(expected), "{table}");
         let quotient = of("quotient r.jsonl rsa-x25519 handshakes_per_s");
         assert_eq!(quotient.as_deref(), Ok("2.99"));
         let median = of("median r.jsonl rsa-x25519 nginx handshakes_per_s");

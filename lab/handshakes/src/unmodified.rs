@@ -1,0 +1,406 @@
+//! Web servers as a distribution packages them, with OpenSSL alone and with Widelane in it.
+//!
+//! Both sides of a server run the same program with the same configuration, except that HAProxy's
+//! has `ssl-mode-async` beside Widelane. What differs is the environment: `widelane setup SERVER
+//! --env` prints it, as for a server that is started by hand. Alike for all servers is what
+//! `servers` lists, but for the certificate: each has the one that it is compared with.
+
+use crate::condition::Condition;
+use crate::error::TrialError;
+use crate::machine;
+use crate::options::{Options, find_program};
+use crate::process::Server;
+use crate::servers::{self, Running, write};
+use crate::stage::Stage;
+use std::fmt;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A web server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Software {
+    /// nginx, one worker process. A preloaded library suspends its handshakes.
+    Nginx,
+    /// HAProxy, one thread. It suspends handshakes by itself where its OpenSSL can.
+    Haproxy,
+    /// Apache with the event MPM, one process. Its threads share passes.
+    Apache2,
+    /// lighttpd, one process. A preloaded library suspends its handshakes.
+    Lighttpd,
+}
+
+impl Software {
+    /// All of them, in the order of tables.
+    pub const ALL: [Self; 4] = [Self::Nginx, Self::Haproxy, Self::Apache2, Self::Lighttpd];
+
+    /// As records, arguments and `widelane setup` spell it.
+    pub fn id(self) -> &'static str {
+        match self {
+            Self::Nginx => "nginx",
+            Self::Haproxy => "haproxy",
+            Self::Apache2 => "apache2",
+            Self::Lighttpd => "lighttpd",
+        }
+    }
+
+    /// The program, if it is installed.
+    pub(crate) fn program(self, options: &Options) -> Option<PathBuf> {
+        match self {
+            Self::Nginx => options.nginx.clone(),
+            other => find_program(other.id()),
+        }
+    }
+
+    /// The version, from the program.
+    pub(crate) fn version(self, program: &Path) -> Option<String> {
+        let said = machine::said(program, &["-v"]);
+        self.version_in(&said).map(str::to_owned)
+    }
+
+    /// The version in what the program says of itself.
+    fn version_in(self, said: &str) -> Option<&str> {
+        let mark = match self {
+            Self::Nginx => "nginx/",
+            Self::Haproxy => "HAProxy version ",
+            Self::Apache2 => "Apache/",
+            Self::Lighttpd => "lighttpd/",
+        };
+        machine::word_after(said, mark)
+    }
+
+    fn with_widelane(self) -> &'static str {
+        match self {
+            Self::Nginx => "nginx with Widelane",
+            Self::Haproxy => "haproxy with Widelane",
+            Self::Apache2 => "apache2 with Widelane",
+            Self::Lighttpd => "lighttpd with Widelane",
+        }
+    }
+
+    /// Whether it waits for signatures in its event loop, unless a preloaded library suspends them.
+    fn preloads(self) -> bool {
+        matches!(self, Self::Nginx | Self::Lighttpd)
+    }
+}
+
+impl fmt::Display for Software {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nginx => "nginx",
+            Self::Haproxy => "HAProxy",
+            Self::Apache2 => "Apache",
+            Self::Lighttpd => "lighttpd",
+        })
+    }
+}
+
+impl FromStr for Software {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|software| software.id() == text);
+        known.ok_or_else(|| {
+            let ids = Self::ALL.map(Self::id);
+            format!("{text:?} is no server; choose from {}", ids.join(", "))
+        })
+    }
+}
+
+/// Starts `software` with OpenSSL alone.
+pub(crate) fn plain(
+    stage: &Stage,
+    software: Software,
+    condition: Condition,
+) -> Result<Running, TrialError> {
+    let name = format!("{}-{}-plain", software.id(), condition.id());
+    let (folder, address) = servers::place(stage, &name)?;
+    let command = command(stage, software, condition, false, &folder, address)?;
+    Running::start(stage, software.id(), command, address, &folder)
+}
+
+/// Starts `software` with Widelane; also gives what the provider says of itself.
+///
+/// `lanes` decides whether it may use them, or must do as on a CPU that has none.
+///
+/// # Errors
+///
+/// Also when the server runs without Widelane: OpenSSL goes on alone where it cannot load it.
+pub(crate) fn with_widelane(
+    stage: &Stage,
+    software: Software,
+    condition: Condition,
+    lanes: bool,
+) -> Result<(Running, String), TrialError> {
+    let name = format!("{}-{}-widelane", software.id(), condition.id());
+    let (folder, address) = servers::place(stage, &name)?;
+    let mut setup = Command::new(&stage.options.widelane);
+    setup.args(["setup", software.id(), "--env", "--log", "info"]);
+    setup.arg("--config").arg(folder.join("openssl.cnf"));
+    let printed = stage.printed(&mut setup)?;
+    let mut command = command(stage, software, condition, true, &folder, address)?;
+    command.envs(variables(&String::from_utf8_lossy(&printed)));
+    if !lanes {
+        command.env(DISABLE, NO_LANES);
+    }
+    let mut running = Running::start(stage, software.with_widelane(), command, address, &folder)?;
+    let said = introduction(stage, &mut running.server)?;
+    if software.preloads() && !said.ends_with("yes") {
+        let reason = format!("its handshakes are not suspended: {said}");
+        return Err(running.server.failed(&reason));
+    }
+    Ok((running, said))
+}
+
+/// What the provider says when OpenSSL has loaded it.
+fn introduction(stage: &Stage, server: &mut Server) -> Result<String, TrialError> {
+    // Apache takes connections before it loads its certificates.
+    let said = stage.interrupt.wait_for(LOAD_PATIENCE, || {
+        server.alive()?;
+        Ok(introduction_in(&server.said()).map(str::to_owned))
+    })?;
+    said.ok_or_else(|| server.failed("its OpenSSL has not loaded Widelane"))
+}
+
+fn introduction_in(said: &str) -> Option<&str> {
+    let mut lines = said.lines().filter_map(|line| {
+        let (_, line) = line.split_once("widelane: ")?;
+        line.contains(" in OpenSSL ").then(|| line.trim())
+    });
+    lines.next()
+}
+
+/// Lines like `NAME=VALUE`.
+fn variables(printed: &str) -> Vec<(String, String)> {
+    let pairs = printed.lines().filter_map(|line| line.split_once('='));
+    pairs
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+fn command(
+    stage: &Stage,
+    software: Software,
+    condition: Condition,
+    asynchronous: bool,
+    folder: &Path,
+    address: SocketAddr,
+) -> Result<Command, TrialError> {
+    if software == Software::Nginx {
+        return servers::nginx(stage, folder, address);
+    }
+    let program = software.program(&stage.options);
+    let program = program.ok_or(TrialError::NoServer(software.id()))?;
+    let [rsa, ecdsa] = stage.certificates();
+    let (certificate, key) = if condition.is_rsa() { rsa } else { ecdsa };
+    let mut command = Command::new(&program);
+    match software {
+        Software::Nginx | Software::Haproxy => {
+            // One file for both.
+            let parts = [&certificate, &key].map(fs::read_to_string);
+            let parts: Result<Vec<_>, _> = parts.into_iter().collect();
+            let both = parts.map_err(TrialError::Folder)?.concat();
+            let both = write(folder, "both.pem", &both)?;
+            let file = write(
+                folder,
+                "haproxy.cfg",
+                &haproxy(&both, address, asynchronous),
+            )?;
+            command.arg("-db").arg("-f").arg(file);
+        }
+        Software::Apache2 => {
+            let text = apache(folder, address, (&certificate, &key));
+            let file = write(folder, "apache2.conf", &text)?;
+            command.arg("-d").arg(folder).arg("-f").arg(file);
+            command.arg("-DFOREGROUND");
+        }
+        Software::Lighttpd => {
+            let text = lighttpd(folder, address, (&certificate, &key));
+            let file = write(folder, "lighttpd.conf", &text)?;
+            command.arg("-D").arg("-f").arg(file);
+        }
+    }
+    Ok(command)
+}
+
+fn haproxy(both: &Path, address: SocketAddr, asynchronous: bool) -> String {
+    let mode = if asynchronous {
+        "\n    ssl-mode-async"
+    } else {
+        ""
+    };
+    format!(
+        "\
+global
+    nbthread 1
+    maxconn {MOST_CONNECTIONS}
+    tune.ssl.cachesize 0
+    ssl-default-bind-options ssl-min-ver TLSv1.3 no-tls-tickets{mode}
+defaults
+    mode http
+    timeout client 60s
+    timeout server 60s
+    timeout connect 60s
+frontend handshakes
+    bind {address} ssl crt {both}
+    http-request return status 204
+",
+        both = both.display(),
+    )
+}
+
+/// As many threads as connections are in flight at most: fewer would bound the passes.
+fn apache(folder: &Path, address: SocketAddr, (certificate, key): (&Path, &Path)) -> String {
+    format!(
+        r#"ServerRoot "{folder}"
+DefaultRuntimeDir "{folder}"
+PidFile "{folder}/apache2.pid"
+ErrorLog /dev/stderr
+LoadModule mpm_event_module {MODULES}/mod_mpm_event.so
+LoadModule authz_core_module {MODULES}/mod_authz_core.so
+LoadModule ssl_module {MODULES}/mod_ssl.so
+ServerName localhost
+User #65534
+Group #65534
+Listen {address}
+ListenBacklog 4096
+StartServers 1
+ServerLimit 1
+ThreadLimit 64
+ThreadsPerChild 64
+MaxRequestWorkers 64
+MinSpareThreads 64
+MaxSpareThreads 64
+DocumentRoot "{folder}"
+SSLProtocol TLSv1.3
+SSLSessionCache none
+SSLSessionTickets off
+<VirtualHost {address}>
+    SSLEngine on
+    SSLCertificateFile "{certificate}"
+    SSLCertificateKeyFile "{key}"
+</VirtualHost>
+"#,
+        folder = folder.display(),
+        certificate = certificate.display(),
+        key = key.display(),
+    )
+}
+
+fn lighttpd(folder: &Path, address: SocketAddr, (certificate, key): (&Path, &Path)) -> String {
+    format!(
+        r#"server.modules = ("mod_openssl")
+server.document-root = "{folder}"
+server.bind = "{ip}"
+server.port = {port}
+server.listen-backlog = 4096
+ssl.engine = "enable"
+ssl.pemfile = "{certificate}"
+ssl.privkey = "{key}"
+ssl.openssl.ssl-conf-cmd = ("MinProtocol" => "TLSv1.3", "Options" => "-SessionTicket")
+"#,
+        folder = folder.display(),
+        ip = address.ip(),
+        port = address.port(),
+        certificate = certificate.display(),
+        key = key.display(),
+    )
+}
+
+/// What hides the lanes of a CPU from Widelane.
+pub(crate) const DISABLE: &str = "WIDELANE_CPU_DISABLE";
+pub(crate) const NO_LANES: &str = "avx512ifma";
+/// Where Debian has Apache's modules.
+const MODULES: &str = "/usr/lib/apache2/modules";
+/// HAProxy ends where the limit of descriptors, often 1024, is below twice this.
+const MOST_CONNECTIONS: usize = 400;
+const LOAD_PATIENCE: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_read_as_they_are_written() {
+        for software in Software::ALL {
+            assert_eq!(software.id().parse(), Ok(software));
+        }
+        let error = "caddy".parse::<Software>().expect_err("not known");
+        assert!(error.contains("nginx, haproxy, apache2"), "{error}");
+    }
+
+    #[test]
+    fn versions_are_found_in_what_servers_say() {
+        for (software, said, version) in [
+            (Software::Nginx, "nginx version: nginx/1.22.1\n", "1.22.1"),
+            (
+                Software::Haproxy,
+                "HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/\n",
+                "2.6.12-1+deb12u4",
+            ),
+            (
+                Software::Apache2,
+                "Server version: Apache/2.4.71 (Debian)\nServer built: 2026\n",
+                "2.4.71",
+            ),
+            (
+                Software::Lighttpd,
+                "lighttpd/1.4.69 (ssl) - a light and fast webserver\n",
+                "1.4.69",
+            ),
+        ] {
+            assert_eq!(software.version_in(said), Some(version));
+            assert_eq!(software.version_in("not found"), None);
+        }
+    }
+
+    #[test]
+    fn the_provider_is_found_among_other_lines() {
+        let said = "[notice] a line\nwidelane: OpenSSL signs by itself: x\n\
+                    widelane: 0.1.0 in OpenSSL 3.0.22, suspends handshakes: yes\n";
+        let line = "0.1.0 in OpenSSL 3.0.22, suspends handshakes: yes";
+        assert_eq!(introduction_in(said), Some(line));
+        let alone = "widelane: the provider does not start: no\n";
+        assert_eq!(introduction_in(alone), None);
+    }
+
+    #[test]
+    fn the_environment_is_what_setup_prints() {
+        let printed = "OPENSSL_CONF=/tmp/a.cnf\nLD_PRELOAD=/lib/a=b.so\n";
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(
+            variables(printed),
+            [
+                pair("OPENSSL_CONF", "/tmp/a.cnf"),
+                pair("LD_PRELOAD", "/lib/a=b.so")
+            ]
+        );
+    }
+
+    #[test]
+    fn both_sides_of_a_server_have_one_configuration_and_haproxy_one_line_more() {
+        let address = "127.0.0.1:4433".parse().expect("an address");
+        let [plain, with] = [false, true].map(|on| haproxy(Path::new("/t/both"), address, on));
+        let more: Vec<_> = with
+            .lines()
+            .filter(|line| !plain.lines().any(|other| other == *line))
+            .collect();
+        assert_eq!(more, ["    ssl-mode-async"]);
+        assert_eq!(with.lines().count(), plain.lines().count() + 1);
+        // Neither needs to know: what makes the difference for them is in the environment.
+        let pair = (Path::new("/t/c.pem"), Path::new("/t/c.key"));
+        for text in [
+            apache(Path::new("/t"), address, pair),
+            lighttpd(Path::new("/t"), address, pair),
+        ] {
+            assert!(
+                text.contains("/t/c.pem") && text.contains("/t/c.key"),
+                "{text}"
+            );
+            assert!(text.contains("4433") && text.contains("TLSv1.3"), "{text}");
+        }
+    }
+}
