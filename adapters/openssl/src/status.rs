@@ -75,7 +75,7 @@ fn count(engine: &Engine, process: u32, at_rest: bool) {
         return;
     }
     COPIED.store(now, Relaxed);
-    // Whoever finds the lock taken leaves the copy to the thread that has it.
+    // A thread that finds the lock taken leaves the copy to the thread that has it.
     WANTED.store(true, SeqCst);
     while WANTED.load(SeqCst) {
         let copied = COPIERS.attempt(process, || {

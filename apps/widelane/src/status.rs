@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if found.hidden > 0 {
         let hidden = found.hidden;
         output::complain(&format!(
-            "widelane: {hidden} processes of other users were not looked at; it takes root\n"
+            "widelane: processes that this user may not look at: {hidden}; it takes root\n"
         ));
     }
     if found.processes.iter().any(|one| one.state.is_loaded()) {

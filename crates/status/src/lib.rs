@@ -2,7 +2,7 @@
 //!
 //! A process maps a [`Page`] that other processes can find by its name, [`NAME`], and writes into it
 //! with atomics. Who looks at it takes the bytes from the process's memory and gives them to
-//! [`Report::parse`]: nobody is stopped, asked or locked out.
+//! [`Report::parse`]: the process is not stopped, asked or locked out.
 //!
 //! What it is not: it neither maps memory nor finds processes. It depends on nothing of ours,
 //! because it is inside of other people's servers.

@@ -143,7 +143,7 @@ impl Page {
 struct Server {
     child: Running,
     port: u16,
-    /// What it says; nobody may close that.
+    /// What it says; if this were closed, it would end.
     _said: BufReader<ChildStdout>,
 }
 

@@ -185,7 +185,9 @@ fn explained(state: &State) -> String {
     match state {
         State::Inherited(_) => "loaded by its parent, nothing done yet".into(),
         State::Uncounted => {
-            "loaded, and not counted: it had no memory for its page, as its log says".into()
+            "loaded, and not counted: an older version of the provider, or no memory for its page, \
+             as its log says"
+                .into()
         }
         State::Damaged(bad) => format!("loaded, and its page cannot be read: {bad}"),
         State::NotAllowed => {
