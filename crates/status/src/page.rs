@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release}
 
 /// The memory. Zeros are an empty page, which no reader takes for a whole one.
 ///
-/// Whatever changes here changes [`LAYOUT`].
+/// Whatever changes here changes the number of the layout.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Page {

@@ -74,7 +74,7 @@ pub(crate) fn json(processes: &[Process]) -> Result<String, Failure> {
 /// All of it as Prometheus counts.
 pub(crate) fn prometheus(processes: &[Process]) -> Result<String, Failure> {
     let info = Family::<Labels, Gauge>::default();
-    let counters: [(_, _, fn(&Totals) -> u64); 5] = [
+    let counters: [(_, _, Figure); 5] = [
         ("jobs", "Jobs answered", |totals| totals.jobs),
         ("alone", "Jobs that ran one by one", |totals| totals.alone),
         ("passes", "Passes", |totals| totals.passes),
@@ -260,6 +260,7 @@ fn with(labels: &Labels, name: &'static str, value: &str) -> Labels {
     labels
 }
 
+type Figure = fn(&Totals) -> u64;
 type Labels = Vec<(&'static str, String)>;
 
 #[derive(Serialize)]
