@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use widelane_status_tool::{BadPage, Report, State, process, survey};
+use widelane_status_tool::{BadPage, Report, State, StatusError, process, survey};
 use widelane_threads::Memory;
 
 #[test]
@@ -87,8 +87,12 @@ fn a_worker_that_did_nothing_has_the_page_of_its_parent() {
         return;
     };
     assert_eq!(of_master.process, master);
-    match state(worker) {
-        State::Inherited(report) => assert_eq!(report, of_master),
+    match process(worker).map(|found| found.map(|found| found.state)) {
+        Ok(Some(State::Inherited(report))) => assert_eq!(report, of_master),
+        // As root, nginx gives its workers another user.
+        Err(StatusError::NotAllowed { .. }) | Ok(Some(State::NotAllowed)) => {
+            println!("SKIP: root may not look at processes of other users here");
+        }
         other => panic!("{other:?}"),
     }
 }
