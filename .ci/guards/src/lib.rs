@@ -265,6 +265,7 @@ pub const UNSAFE_ROOMS: &[&str] = &[
     "adapters/openssl/src/paused.rs",
     "adapters/openssl/src/provider.rs",
     "adapters/openssl/src/signature.rs",
+    "adapters/openssl/src/status.rs",
     "adapters/openssl/src/suspension.rs",
     "adapters/openssl/shim/src/calls.rs",
     "adapters/openssl/shim/src/handshakes.rs",
@@ -293,9 +294,10 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-engine", &[AFFINITY, CRYPTO, BATCHING]),
     (WIDE, &[]),
     (STACKS, &[]),
+    (STATUS, &[]),
     ("widelane-poison", &[]),
     ("widelane-c", &[WIDE]),
-    ("widelane-openssl", &[CRYPTO, ENGINE]),
+    ("widelane-openssl", &[CRYPTO, ENGINE, STATUS]),
     ("widelane-openssl-shim", &[STACKS]),
     (
         "widelane-rustls",
@@ -313,6 +315,11 @@ pub const EDGES: &[(&str, &[&str])] = &[
     (THREADS, &[]),
     ("widelane-scan", &[CPU, THREADS]),
     ("widelane-setup", &[]),
+    // The adapter is for its tests: a process that counts.
+    (
+        "widelane-status-tool",
+        &[STATUS, THREADS, "widelane-openssl"],
+    ),
     ("widelane-steer", &[AFFINITY, THREADS]),
     (
         "widelane-top",
@@ -333,6 +340,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "widelane-scan",
             THREADS,
             "widelane-setup",
+            "widelane-status-tool",
             "widelane-steer",
             "widelane-top",
             "widelane-usage",
@@ -350,6 +358,7 @@ const ENGINE: &str = "widelane-engine";
 const RUSTLS: &str = "widelane-rustls";
 const WIDE: &str = "widelane-wide";
 const STACKS: &str = "widelane-stacks";
+const STATUS: &str = "widelane-status";
 const THREADS: &str = "widelane-threads";
 
 const PROGRAMS: &[&str] = &["widelane", "widelane-terminator", "widelane-load"];

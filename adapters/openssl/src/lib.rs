@@ -39,5 +39,7 @@ mod provider;
 #[allow(unsafe_code)]
 mod signature;
 #[allow(unsafe_code)]
+mod status;
+#[allow(unsafe_code)]
 mod suspension;
 mod waiting;

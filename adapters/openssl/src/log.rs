@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
+use crate::status;
+
 /// How much is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) enum Level {
@@ -38,8 +40,10 @@ pub(crate) fn info(message: &str) {
     }
 }
 
-/// Tells why something is not as the administrator may expect, the first time that it happens.
+/// Tells why something is not as the administrator may expect, the first time that it happens, and
+/// counts it each time.
 pub(crate) fn once(message: &str) {
+    status::count_reason(message);
     if LEVEL.load(Relaxed) < Level::Warn as u8 {
         return;
     }

@@ -25,6 +25,7 @@ use widelane_engine::{Idle, Worker};
 
 use crate::abi::Object;
 use crate::libcrypto::{LibCrypto, STATUS_OK, WaitCallback};
+use crate::status;
 use crate::waiting::{self, Failure, Jobs, Tickets};
 
 /// The job of OpenSSL's in which the caller runs.
@@ -274,7 +275,15 @@ fn run_passes(worker: &Worker, idle: Idle) {
             // A pass of this thread is under way below us; it goes on with what is due.
             return;
         };
-        let work = || while worker.turn(idle) > 0 && idle == Idle::No {};
+        let work = || {
+            loop {
+                let jobs = worker.turn(idle);
+                status::passed(jobs, worker.waiting());
+                if jobs == 0 || idle == Idle::Yes {
+                    break;
+                }
+            }
+        };
         match &mut *stack {
             Some(stack) => corosensei::on_stack(stack, work),
             // Without memory for a stack, jobs wait for a leader that has one.

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::{mem, ptr};
 
 use widelane_crypto::{Backend, Preference};
+use widelane_status::Facts;
 
 use crate::abi::{
     self, Algorithm, Callback, Dispatch, KEM, KEYEXCH, KEYMGMT, Object, Param, SIGNATURE,
@@ -17,7 +18,7 @@ use crate::keymgmt::guarded;
 use crate::libcrypto::LibCrypto;
 use crate::log::{self, Level};
 use crate::params::{self, OwnParams, Params, described};
-use crate::{exchange, keymgmt, signature, suspension, waiting};
+use crate::{exchange, keymgmt, signature, status, suspension, waiting};
 
 /// What OpenSSL calls after it has loaded the file (`provider-base(7)`).
 ///
@@ -72,6 +73,12 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
     suspension::attach();
     let offer = Offer::new(&options, backend);
     let version = libcrypto.version_text();
+    status::begin(Facts {
+        provider: env!("CARGO_PKG_VERSION").to_owned(),
+        openssl: version.clone(),
+        backend: backend.to_string(),
+        suspends: suspension::is_attached(),
+    });
     if OFFER.set(offer).is_ok() {
         log::info(&format!(
             "{} in OpenSSL {version}, backend {backend}, suspends handshakes: {}",

@@ -11,6 +11,7 @@ use widelane_engine::Idle;
 
 use crate::abi::Object;
 use crate::keymgmt::guarded;
+use crate::status;
 use crate::waiting::{self, Failure, Jobs, Tickets};
 
 /// What the preloaded library offers, under the symbol `widelane_suspension_1`.
@@ -127,7 +128,11 @@ fn table() -> Option<&'static Suspension> {
 unsafe extern "C" fn turn(any: c_int) -> usize {
     guarded(0, || {
         let idle = if any == 0 { Idle::No } else { Idle::Yes };
-        with_worker(|worker| worker.turn(idle))
+        with_worker(|worker| {
+            let jobs = worker.turn(idle);
+            status::passed(jobs, worker.waiting());
+            jobs
+        })
     })
 }
 

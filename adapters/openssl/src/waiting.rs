@@ -18,7 +18,7 @@ use widelane_crypto::Preference;
 use widelane_engine::{Config, Engine, JobError, Placement, Request, StartError, SubmitError};
 use widelane_engine::{Ticket, Worker};
 
-use crate::{paused, suspension};
+use crate::{paused, status, suspension};
 
 /// Runs one job to its end.
 pub(crate) fn run<R: Request>(request: R) -> Result<R::Output, Failure> {
@@ -139,7 +139,7 @@ fn run_jobs<J: Jobs>(jobs: J) -> Result<J::Outputs, Failure> {
         return paused::run(job, jobs);
     }
     let engine = engine().map_err(Failure::Start)?;
-    Ok(jobs.block(&engine)?)
+    Ok(status::blocking(&engine, || jobs.block(&engine))?)
 }
 
 /// This thread's worker; a new one after a fork. `None` while the thread ends.

@@ -23,6 +23,7 @@ mod scan;
 mod serve;
 mod setup;
 mod speed;
+mod status;
 mod steer;
 mod top;
 mod usage;
@@ -60,6 +61,7 @@ enum Command {
     Scan(scan::Args),
     Steer(steer::Args),
     Run(run::Args),
+    Status(status::Args),
     Usage(usage::Args),
     Top(top::Args),
 }
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
         Command::Steer(args) => steer::run(args),
         // Its status is that of the program that it runs.
         Command::Run(args) => return run::run(args),
+        Command::Status(args) => status::run(&args),
         Command::Usage(args) => usage::run(&args),
         Command::Top(args) => top::run(&args),
     };
@@ -98,6 +101,7 @@ Examples:
   widelane scan /usr/lib/x86_64-linux-gnu/libcrypto.so.3
   widelane steer --dry-run
   widelane run --wide -- openssl speed -evp chacha20-poly1305
+  widelane status
   widelane usage
   widelane top --metrics 127.0.0.1:9464
 

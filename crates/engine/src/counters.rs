@@ -51,6 +51,30 @@ pub struct OperationCounters {
     pub kernel: Duration,
 }
 
+/// The sums of [`OperationCounters`], without what takes a list.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct OperationTotals {
+    /// The operation's name, such as `rsa2048-sign`.
+    pub name: &'static str,
+    /// Jobs that one pass takes.
+    pub lanes: usize,
+    /// Jobs answered.
+    pub jobs: u64,
+    /// Jobs that ran one by one because that was cheaper than a pass.
+    pub alone: u64,
+    /// Jobs run at once because no other job could share the pass.
+    pub at_once: u64,
+    /// Passes.
+    pub passes: u64,
+    /// Jobs in passes.
+    pub lanes_filled: u64,
+    /// Jobs without an output that were not cancelled: rejected, panicked or shut down.
+    pub failed: u64,
+    /// Time in jobs, in passes and one by one.
+    pub kernel: Duration,
+}
+
 /// The live counters behind [`OperationCounters`].
 pub(crate) struct Counters {
     fills: Box<[AtomicU64]>,
@@ -135,6 +159,27 @@ impl Counters {
 
     pub(crate) fn shut_down(&self, jobs: usize) {
         add(&self.shut_down, jobs);
+    }
+
+    pub(crate) fn totals(&self, name: &'static str) -> OperationTotals {
+        let (mut passes, mut lanes_filled) = (0, 0);
+        for (count, jobs) in self.fills.iter().zip(0..) {
+            let count = count.load(Relaxed);
+            passes += count;
+            lanes_filled += count * jobs;
+        }
+        let failed = [&self.rejected, &self.panicked, &self.shut_down];
+        OperationTotals {
+            name,
+            lanes: self.fills.len() - 1,
+            jobs: self.jobs.load(Relaxed),
+            alone: self.alone.load(Relaxed),
+            at_once: self.at_once.load(Relaxed),
+            passes,
+            lanes_filled,
+            failed: failed.iter().map(|count| count.load(Relaxed)).sum(),
+            kernel: Duration::from_nanos(self.kernel_ns.load(Relaxed)),
+        }
     }
 
     pub(crate) fn snapshot(&self, name: &'static str) -> OperationCounters {

@@ -8,7 +8,7 @@ use widelane_batching::Placement;
 use widelane_crypto::Request;
 
 use crate::config::Config;
-use crate::counters::OperationCounters;
+use crate::counters::{OperationCounters, OperationTotals};
 use crate::error::{JobError, StartError, SubmitError};
 use crate::group::Group;
 use crate::lending::VectorCoreCounters;
@@ -146,6 +146,14 @@ impl Engine {
             .iter()
             .map(|line| line.counters())
             .collect()
+    }
+
+    /// Shows the sums of each operation so far, in the same order. Allocates nothing: for programs
+    /// that look often.
+    pub fn for_each_totals(&self, mut visit: impl FnMut(OperationTotals)) {
+        for line in &self.core.shared.registry.lines {
+            visit(line.totals());
+        }
     }
 
     /// How many vector cores there are, and how often they were lent so far.

@@ -47,7 +47,7 @@ mod worker;
 
 pub use config::Config;
 pub use cost::CostModel;
-pub use counters::OperationCounters;
+pub use counters::{OperationCounters, OperationTotals};
 pub use engine::Engine;
 pub use error::{JobError, StartError, SubmitError};
 pub use lending::{CoreBorrower, CoreLending, VectorCoreCounters};

@@ -14,7 +14,7 @@ use widelane_crypto::{Backend, Operation, Request};
 use crate::calibration;
 use crate::core;
 use crate::cost::CostModel;
-use crate::counters::{Counters, OperationCounters};
+use crate::counters::{Counters, OperationCounters, OperationTotals};
 use crate::error::{JobError, SubmitError};
 use crate::queue::Queue;
 use crate::slot::{self, Reply, Ticket};
@@ -383,6 +383,7 @@ pub(crate) trait AnyLine: Send + Sync {
     fn worth(&self) -> usize;
     fn calibrate(&self);
     fn counters(&self) -> OperationCounters;
+    fn totals(&self) -> OperationTotals;
     /// An empty gatherer for this operation.
     fn gatherer(self: Arc<Self>) -> Box<dyn AnyGatherer>;
     /// Jobs in the queue to the vector cores.
@@ -425,6 +426,10 @@ impl<R: Request> AnyLine for Line<R> {
 
     fn counters(&self) -> OperationCounters {
         self.counters.snapshot(self.name)
+    }
+
+    fn totals(&self) -> OperationTotals {
+        self.counters.totals(self.name)
     }
 
     fn gatherer(self: Arc<Self>) -> Box<dyn AnyGatherer> {

@@ -394,6 +394,20 @@ fn many_threads_block_without_losing_a_job() {
     let panicked: u64 = all.iter().map(|line| line.panicked).sum();
     assert_eq!(answered + panicked, 16_000);
     assert!(panicked > 0);
+    let mut sums = Vec::new();
+    engine.for_each_totals(|totals| sums.push(totals));
+    assert_eq!(sums.len(), all.len());
+    for (totals, line) in sums.iter().zip(&all) {
+        assert_eq!(
+            (totals.name, totals.lanes, totals.jobs, totals.alone),
+            (line.name, line.lanes, line.jobs, line.alone)
+        );
+        assert_eq!(
+            (totals.at_once, totals.passes, totals.lanes_filled),
+            (line.at_once, line.passes, line.lanes_filled)
+        );
+        assert_eq!((totals.failed, totals.kernel), (line.panicked, line.kernel));
+    }
     for line in all {
         assert_eq!(
             line.lanes_filled,

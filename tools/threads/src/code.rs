@@ -23,14 +23,14 @@ pub struct Code {
     paths: Paths,
 }
 
-/// A part of a process's memory with code.
+/// A part of a process's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// Its addresses.
     pub range: Range<u64>,
     /// Where in the file it begins.
     pub offset: u64,
-    /// The file, as the kernel names it; none for code that was made at run time.
+    /// The file, as the kernel names it; none for what the process has made at run time.
     pub path: Option<PathBuf>,
 }
 
@@ -46,13 +46,23 @@ enum Paths {
 }
 
 impl Mapping {
-    /// Reads `/proc/PID/maps`. Lines that are not understood are left out.
+    /// Reads `/proc/PID/maps`: what may be executed. Lines that are not understood are left out.
     ///
     /// `procfs-core` takes this file for text, but paths are bytes: one file with an odd name would
     /// hide all others.
     pub fn parse(maps: &[u8]) -> Vec<Self> {
+        let is_code = |permissions: &str| permissions.contains('x');
+        Self::parse_those(maps, is_code)
+    }
+
+    /// The same of all memory, also of what may not be executed.
+    pub fn parse_all(maps: &[u8]) -> Vec<Self> {
+        Self::parse_those(maps, |_| true)
+    }
+
+    fn parse_those(maps: &[u8], wanted: impl Fn(&str) -> bool) -> Vec<Self> {
         maps.split(|&byte| byte == b'\n')
-            .filter_map(mapping)
+            .filter_map(|line| mapping(line, &wanted))
             .collect()
     }
 }
@@ -139,7 +149,7 @@ fn unreachable(error: &io::Error) -> bool {
     matches!(error.kind(), NotFound | PermissionDenied)
 }
 
-fn mapping(line: &[u8]) -> Option<Mapping> {
+fn mapping(line: &[u8], wanted: impl Fn(&str) -> bool) -> Option<Mapping> {
     // address permissions offset device inode path, which may contain spaces.
     let mut fields = line.splitn(6, |&byte| byte == b' ');
     let mut text = || std::str::from_utf8(fields.next()?).ok();
@@ -147,7 +157,7 @@ fn mapping(line: &[u8]) -> Option<Mapping> {
     let permissions = text()?;
     let offset = text()?;
     let path = fields.nth(2).unwrap_or_default().trim_ascii_start();
-    if !permissions.contains('x') || path.starts_with(b"[v") {
+    if !wanted(permissions) || path.starts_with(b"[v") {
         return None;
     }
     let number = |text| u64::from_str_radix(text, 16).ok();
@@ -187,6 +197,10 @@ nonsense\n";
             mapping(0x7f00..0x7f01, 0, None),
         ];
         assert_eq!(Mapping::parse(maps), expected);
+        let all = Mapping::parse_all(maps);
+        let data = mapping(0x5581..0x5582, 0, Some(b"/usr/bin/some server"));
+        assert_eq!((&all[0], &all[1..4]), (&data, &expected[..]));
+        assert_eq!(all[4..], [mapping(0x7f01..0x7f02, 0, None)]);
     }
 
     #[test]

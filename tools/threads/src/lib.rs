@@ -2,7 +2,8 @@
 //!
 //! [`Proc`] lists threads and reads what the kernel says of each: times, names, parents, use of
 //! AVX-512. [`Code`] lists the code that a process has mapped and opens the files behind it, which
-//! is safe for root even if the process is hostile. [`Cgroups`] tells in which cgroup, unit and
+//! is safe for root even if the process is hostile. [`Memory`] lists all that it has mapped and reads
+//! parts of it. [`Cgroups`] tells in which cgroup, unit and
 //! container a process is, and [`Weights`] what share of the CPUs the kernel gives a cgroup.
 //!
 //! The formats that everybody parses are read by the crate `procfs-core`. This crate reads the few
@@ -16,11 +17,13 @@
 mod cgroup;
 mod code;
 mod file;
+mod memory;
 mod proc;
 mod weight;
 
 pub use cgroup::{Cgroups, Container, unit};
 pub use code::{Code, Mapping};
 pub use file::{Identity, RegularFile};
+pub use memory::Memory;
 pub use proc::{Avx512, Proc, Stat, Thread, Times, cpu_info};
 pub use weight::Weights;

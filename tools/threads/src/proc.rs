@@ -1,8 +1,10 @@
 //! `/proc`: which threads there are, and what the kernel says of each.
 
 use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use procfs_core::FromRead;
@@ -184,6 +186,26 @@ impl Proc {
     pub fn user(&self, pid: u32) -> Option<u32> {
         let status = status(&self.root.join(format!("{pid}/status")))?;
         Some(status.ruid)
+    }
+
+    /// The number that a process has in its own PID namespace: a container's processes know only
+    /// that one. On a kernel that does not tell, the number it has here.
+    pub fn own_number(&self, pid: u32) -> Option<u32> {
+        let status = status(&self.root.join(format!("{pid}/status")))?;
+        let innermost = status.nspid.as_ref().and_then(|numbers| numbers.last());
+        Some(innermost.map_or(pid, |&number| number.unsigned_abs()))
+    }
+
+    /// A variable of the environment with which a process was started. `None` if it is not there or
+    /// may not be read.
+    pub fn variable(&self, pid: u32, name: &str) -> Option<OsString> {
+        let bytes = fs::read(self.root.join(format!("{pid}/environ"))).ok()?;
+        let mut entries = bytes.split(|&byte| byte == 0);
+        let value = |entry: &[u8]| {
+            let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
+            Some(OsStr::from_bytes(value).to_owned())
+        };
+        entries.find_map(value)
     }
 
     /// The signals that this process ignores, signal 1 in the lowest bit. None if the kernel does
@@ -385,6 +407,37 @@ mod tests {
         assert_eq!(proc.name(thread), stat.name);
         assert_eq!(proc.process_name(pid), stat.name);
         assert!(proc.cgroups(thread).unwrap().path().is_some());
+    }
+
+    #[test]
+    fn a_container_has_numbers_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = std::process::id();
+        assert_eq!(Proc::here().own_number(own), Some(own));
+        let text = fs::read_to_string("/proc/self/status").unwrap();
+        let contained = text
+            .lines()
+            .map(|line| match line.starts_with("NSpid:") {
+                true => "NSpid:\t700\t7\n".to_owned(),
+                false => format!("{line}\n"),
+            })
+            .collect::<String>();
+        fs::create_dir(folder.path().join("700")).unwrap();
+        fs::write(folder.path().join("700/status"), contained).unwrap();
+        let proc = Proc::at(folder.path());
+        assert_eq!(proc.own_number(700), Some(7));
+        assert_eq!(proc.own_number(701), None);
+    }
+
+    #[test]
+    fn a_variable_is_found_by_its_whole_name() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("7")).unwrap();
+        fs::write(folder.path().join("7/environ"), b"AB=1\0B=\xff=2\0B=3\0").unwrap();
+        let proc = Proc::at(folder.path());
+        assert_eq!(proc.variable(7, "B").unwrap().as_bytes(), b"\xff=2");
+        assert_eq!(proc.variable(7, "A"), None);
+        assert_eq!(proc.variable(8, "B"), None);
     }
 
     #[test]

@@ -1,0 +1,67 @@
+//! `widelane status`: whether the OpenSSL provider works.
+
+mod show;
+
+use crate::failure::Failure;
+use crate::output;
+use widelane_status_tool::{Survey, process, survey};
+
+/// Show which processes have loaded the OpenSSL provider, and what they do with it
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Only this process
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pid: Option<u32>,
+
+    /// Print a JSON object a line for each process
+    #[arg(long)]
+    json: bool,
+
+    /// Print Prometheus text
+    #[arg(long, conflicts_with = "json")]
+    prometheus: bool,
+}
+
+/// Runs it.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let found = match args.pid {
+        Some(pid) => Survey {
+            processes: Vec::from_iter(process(pid).map_err(|error| Failure::from_error(&error))?),
+            hidden: 0,
+        },
+        None => survey()
+            .map_err(|error| Failure::Failed(format!("processes cannot be listed: {error}")))?,
+    };
+    let text = if args.json {
+        show::json(&found.processes)?
+    } else if args.prometheus {
+        show::prometheus(&found.processes)?
+    } else {
+        show::table(&found.processes)
+    };
+    output::print(&text)?;
+    if found.hidden > 0 {
+        let hidden = found.hidden;
+        output::complain(&format!(
+            "widelane: processes that this user may not look at: {hidden}; it takes root\n"
+        ));
+    }
+    if found.processes.iter().any(|one| one.state.is_loaded()) {
+        return Ok(());
+    }
+    Err(Failure::Failed(match args.pid {
+        Some(pid) => format!("process {pid} has not loaded the provider; see widelane setup"),
+        None => "no process has loaded the provider; see widelane setup".to_owned(),
+    }))
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  widelane status
+      every process that has loaded the provider
+  widelane status 4711
+  widelane status --json
+  widelane status --prometheus > /var/lib/node_exporter/widelane-status.prom
+
+Exit status: 0 found, 1 no process has loaded the provider, 2 it was called wrongly.";

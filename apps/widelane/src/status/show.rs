@@ -1,0 +1,439 @@
+//! Processes with the provider as tables, as JSON and as Prometheus text.
+
+use crate::failure::Failure;
+use crate::output::plain;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use serde::Serialize;
+use std::fmt::Write as _;
+use widelane_status_tool::{Facts, Operation, Process, Report, State, Totals};
+
+/// A paragraph for each process.
+pub(crate) fn table(processes: &[Process]) -> String {
+    let mut text = String::new();
+    for process in processes {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        let _ = writeln!(text, "{} {}", process.pid, plain(&process.name));
+        if let Some(facts) = facts(&process.state) {
+            let _ = writeln!(text, "  {}", described(facts));
+        }
+        match &process.state {
+            State::Counts(report) => {
+                counted(&mut text, report);
+            }
+            state => {
+                let _ = writeln!(text, "  {}", explained(state));
+            }
+        }
+    }
+    text
+}
+
+/// An object in a line for each process.
+pub(crate) fn json(processes: &[Process]) -> Result<String, Failure> {
+    let mut text = String::new();
+    for process in processes {
+        let report = own_report(&process.state);
+        let object = Json {
+            pid: process.pid,
+            name: &process.name,
+            state: state_name(&process.state),
+            why: match process.state {
+                State::Counts(_) => None,
+                ref state => Some(explained(state)),
+            },
+            facts: facts(&process.state).map(|facts| JsonFacts {
+                version: &facts.provider,
+                openssl: known(&facts.openssl),
+                backend: known(&facts.backend),
+                suspends_handshakes: facts.suspends,
+            }),
+            operations: report.map(|report| active(report).map(JsonOperation::of).collect()),
+            fallbacks: report.map(|report| {
+                let reasons = report.reasons.iter();
+                reasons
+                    .map(|reason| JsonFallback {
+                        reason: &reason.text,
+                        count: reason.count,
+                    })
+                    .collect()
+            }),
+            other_fallbacks: report.map(|report| report.unlisted),
+        };
+        text.push_str(&serde_json::to_string(&object)?);
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// All of it as Prometheus counts.
+pub(crate) fn prometheus(processes: &[Process]) -> Result<String, Failure> {
+    let info = Family::<Labels, Gauge>::default();
+    let counters: [(_, _, Figure); 5] = [
+        ("jobs", "Jobs answered", |totals| totals.jobs),
+        ("alone", "Jobs that ran one by one", |totals| totals.alone),
+        ("passes", "Passes", |totals| totals.passes),
+        ("lanes_filled", "Jobs in passes", |totals| {
+            totals.lanes_filled
+        }),
+        ("failed", "Jobs without an answer", |totals| totals.failed),
+    ];
+    let families = counters.map(|counter| (counter, Family::<Labels, Counter>::default()));
+    let fallbacks = Family::<Labels, Counter>::default();
+    for process in processes {
+        let own = vec![
+            ("pid", process.pid.to_string()),
+            ("name", process.name.clone()),
+        ];
+        let mut labels = own.clone();
+        labels.push(("state", state_name(&process.state).to_owned()));
+        if let Some(facts) = facts(&process.state) {
+            labels.push(("version", facts.provider.clone()));
+            labels.push(("openssl", facts.openssl.clone()));
+            labels.push(("backend", facts.backend.clone()));
+            labels.push(("suspends_handshakes", facts.suspends.to_string()));
+        }
+        info.get_or_create(&labels).set(1);
+        let Some(report) = own_report(&process.state) else {
+            continue;
+        };
+        for operation in active(report) {
+            let labels = with(&own, "operation", &operation.name);
+            for ((_, _, value), family) in &families {
+                let counter = family.get_or_create(&labels);
+                counter.inc_by(value(&operation.totals));
+            }
+        }
+        let unlisted = (report.unlisted > 0).then_some((OTHER, report.unlisted));
+        let reasons = report.reasons.iter();
+        let reasons = reasons.map(|reason| (&*reason.text, reason.count));
+        for (reason, count) in reasons.chain(unlisted) {
+            let labels = with(&own, "reason", reason);
+            fallbacks.get_or_create(&labels).inc_by(count);
+        }
+    }
+    let mut registry = Registry::with_prefix("widelane_status");
+    registry.register("process", "A process with the provider", info);
+    for ((name, help, _), family) in families {
+        registry.register(name, help, family);
+    }
+    registry.register(
+        "fallbacks",
+        "How often OpenSSL did something by itself, or the provider could not start",
+        fallbacks,
+    );
+    let mut text = String::new();
+    encode(&mut text, &registry).map_err(|error| Failure::from_error(&error))?;
+    Ok(text)
+}
+
+fn counted(text: &mut String, report: &Report) {
+    let mut rows = active(report).peekable();
+    if rows.peek().is_none() {
+        let _ = writeln!(text, "  loaded, nothing done yet");
+    } else {
+        let _ = writeln!(
+            text,
+            "  {:<24} {:>10} {:>10} {:>10} {:>12} {:>8}",
+            "OPERATION", "JOBS", "ALONE", "PASSES", "LANES FILLED", "FAILED"
+        );
+    }
+    for Operation { name, totals } in rows {
+        let filled = match totals.passes {
+            0 => "n/a".to_owned(),
+            _ => format!("{:.1} of {}", mean_fill(totals), totals.lanes),
+        };
+        let _ = writeln!(
+            text,
+            "  {:<24} {:>10} {:>10} {:>10} {filled:>12} {:>8}",
+            plain(name),
+            totals.jobs,
+            totals.alone,
+            totals.passes,
+            totals.failed
+        );
+    }
+    for reason in &report.reasons {
+        let _ = writeln!(text, "  {:>8} times: {}", reason.count, plain(&reason.text));
+    }
+    if report.unlisted > 0 {
+        let _ = writeln!(text, "  {:>8} times: {OTHER}", report.unlisted);
+    }
+}
+
+fn described(facts: &Facts) -> String {
+    let or_unknown = |text: &str| match text {
+        "" => "n/a".to_owned(),
+        text => plain(text).into_owned(),
+    };
+    format!(
+        "provider {}, OpenSSL {}, backend {}, suspends handshakes: {}",
+        or_unknown(&facts.provider),
+        or_unknown(&facts.openssl),
+        or_unknown(&facts.backend),
+        if facts.suspends { "yes" } else { "no" }
+    )
+}
+
+/// What a state without figures means, and what to do about it.
+fn explained(state: &State) -> String {
+    match state {
+        State::Inherited(_) => "loaded by its parent, nothing done yet".into(),
+        State::Uncounted => {
+            "loaded, and not counted: an older version of the provider, or no memory for its page, \
+             as its log says"
+                .into()
+        }
+        State::Damaged(bad) => format!("loaded, and its page cannot be read: {bad}"),
+        State::NotAllowed => {
+            "loaded; this user may not read its figures: it takes root, or the same user where \
+             kernel.yama.ptrace_scope is 0"
+                .into()
+        }
+        State::NoProvider => {
+            "handshakes could be suspended, but OpenSSL has not loaded the provider: does \
+             OPENSSL_CONF reach this process?"
+                .into()
+        }
+        State::NoSharedLibssl => "nothing to do here: no shared libssl".into(),
+        State::NotPreloaded => {
+            "LD_PRELOAD names the library that suspends handshakes, and the program has not loaded \
+             it: it is linked statically, or has gained rights"
+                .into()
+        }
+        _ => "loaded".into(),
+    }
+}
+
+fn state_name(state: &State) -> &'static str {
+    match state {
+        State::Counts(_) => "counts",
+        State::Inherited(_) => "idle",
+        State::Uncounted => "uncounted",
+        State::Damaged(_) => "damaged",
+        State::NotAllowed => "not-allowed",
+        State::NoProvider => "no-provider",
+        State::NoSharedLibssl => "no-shared-libssl",
+        State::NotPreloaded => "not-preloaded",
+        _ => "unknown",
+    }
+}
+
+fn facts(state: &State) -> Option<&Facts> {
+    match state {
+        State::Counts(report) | State::Inherited(report) => Some(&report.facts),
+        _ => None,
+    }
+}
+
+/// The figures that are the process's own.
+fn own_report(state: &State) -> Option<&Report> {
+    match state {
+        State::Counts(report) => Some(report),
+        _ => None,
+    }
+}
+
+/// Operations that did something.
+fn active(report: &Report) -> impl Iterator<Item = &Operation> {
+    let operations = report.operations.iter();
+    operations.filter(|one| one.totals.jobs > 0 || one.totals.failed > 0)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn mean_fill(totals: &Totals) -> f64 {
+    totals.lanes_filled as f64 / totals.passes as f64
+}
+
+fn known(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
+}
+
+fn with(labels: &Labels, name: &'static str, value: &str) -> Labels {
+    let mut labels = labels.clone();
+    labels.push((name, value.to_owned()));
+    labels
+}
+
+type Figure = fn(&Totals) -> u64;
+type Labels = Vec<(&'static str, String)>;
+
+#[derive(Serialize)]
+struct Json<'a> {
+    pid: u32,
+    name: &'a str,
+    state: &'static str,
+    why: Option<String>,
+    #[serde(flatten)]
+    facts: Option<JsonFacts<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operations: Option<Vec<JsonOperation<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fallbacks: Option<Vec<JsonFallback<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other_fallbacks: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct JsonFacts<'a> {
+    version: &'a str,
+    openssl: Option<&'a str>,
+    backend: Option<&'a str>,
+    suspends_handshakes: bool,
+}
+
+#[derive(Serialize)]
+struct JsonOperation<'a> {
+    name: &'a str,
+    lanes: u64,
+    jobs: u64,
+    alone: u64,
+    at_once: u64,
+    passes: u64,
+    lanes_filled: u64,
+    mean_fill: Option<f64>,
+    failed: u64,
+    busy_ns: u64,
+}
+
+impl<'a> JsonOperation<'a> {
+    fn of(Operation { name, totals }: &'a Operation) -> Self {
+        Self {
+            name,
+            lanes: totals.lanes,
+            jobs: totals.jobs,
+            alone: totals.alone,
+            at_once: totals.at_once,
+            passes: totals.passes,
+            lanes_filled: totals.lanes_filled,
+            mean_fill: (totals.passes > 0).then(|| mean_fill(totals)),
+            failed: totals.failed,
+            busy_ns: totals.busy_ns,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct JsonFallback<'a> {
+    reason: &'a str,
+    count: u64,
+}
+
+/// For reasons that a page has no room for.
+const OTHER: &str = "other reasons";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use widelane_status_tool::{BadPage, Reason};
+
+    fn report() -> Report {
+        let operation = |name: &str, jobs| Operation {
+            name: name.to_owned(),
+            totals: Totals {
+                lanes: 8,
+                jobs,
+                alone: 1,
+                passes: 4,
+                lanes_filled: 30,
+                ..Totals::default()
+            },
+        };
+        Report {
+            process: 7,
+            facts: Facts {
+                provider: "0.1.0".to_owned(),
+                openssl: "3.0.2".to_owned(),
+                backend: String::new(),
+                suspends: true,
+            },
+            operations: vec![operation("rsa2048-sign", 31), operation("x25519", 0)],
+            reasons: vec![Reason {
+                text: "evil\x1b[2J".to_owned(),
+                count: 3,
+            }],
+            unlisted: 2,
+        }
+    }
+
+    fn processes() -> [Process; 4] {
+        let process = |pid, name: &str, state| Process {
+            pid,
+            name: name.to_owned(),
+            state,
+        };
+        [
+            process(7, "nginx\n", State::Counts(report())),
+            process(8, "nginx", State::Inherited(report())),
+            process(9, "a\"b", State::Damaged(BadPage::NoPage)),
+            process(10, "sh", State::NoSharedLibssl),
+        ]
+    }
+
+    #[test]
+    fn a_table_says_what_works_and_cannot_steer_a_terminal() {
+        let text = table(&processes());
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], "7 nginx?");
+        assert_eq!(
+            lines[1],
+            "  provider 0.1.0, OpenSSL 3.0.2, backend n/a, suspends handshakes: yes"
+        );
+        let row: Vec<_> = lines[3].split_whitespace().collect();
+        assert_eq!(row, ["rsa2048-sign", "31", "1", "4", "7.5", "of", "8", "0"]);
+        assert_eq!(lines[4], "         3 times: evil?[2J");
+        assert_eq!(lines[5], "         2 times: other reasons");
+        assert!(!text.contains("x25519"), "it did nothing: {text}");
+        assert!(text.contains("by its parent, nothing done yet"), "{text}");
+        assert!(text.contains("does not begin as a page"), "{text}");
+        assert!(
+            text.ends_with("10 sh\n  nothing to do here: no shared libssl\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn json_has_an_object_a_process() {
+        let text = json(&processes()).unwrap();
+        let lines: Vec<serde_json::Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(lines.len(), 4);
+        let first = &lines[0];
+        assert_eq!(first["state"], "counts");
+        assert_eq!(first["version"], "0.1.0");
+        assert!(first["backend"].is_null() && first["suspends_handshakes"] == true);
+        assert_eq!(first["operations"].as_array().unwrap().len(), 1);
+        assert_eq!(first["operations"][0]["mean_fill"], 7.5);
+        assert_eq!(first["fallbacks"][0]["count"], 3);
+        assert_eq!(first["other_fallbacks"], 2);
+        // The figures of its parent are not its own.
+        assert!(lines[1].get("operations").is_none() && lines[1]["openssl"] == "3.0.2");
+        assert!(
+            lines[2]["why"].as_str().unwrap().contains("page"),
+            "{}",
+            lines[2]
+        );
+        assert_eq!(lines[3]["state"], "no-shared-libssl");
+    }
+
+    #[test]
+    fn prometheus_has_a_series_for_each_operation_and_reason() {
+        let text = prometheus(&processes()).unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        for line in [
+            "widelane_status_jobs_total{pid=\"7\",name=\"nginx\\n\",operation=\"rsa2048-sign\"} 31",
+            "widelane_status_fallbacks_total{pid=\"7\",name=\"nginx\\n\",reason=\"other reasons\"} 2",
+            "widelane_status_process{pid=\"9\",name=\"a\\\"b\",state=\"damaged\"} 1",
+        ] {
+            assert!(lines.contains(&line), "{line}\n{text}");
+        }
+        assert!(!text.contains("jobs_total{pid=\"8\""), "{text}");
+    }
+}

@@ -1,0 +1,25 @@
+//! The page of memory on which a process counts what it does in lanes, and its reader.
+//!
+//! A process maps a [`Page`] that other processes can find by its name, [`NAME`], and writes into it
+//! with atomics. Who looks at it takes the bytes from the process's memory and gives them to
+//! [`Report::parse`]: the process is not stopped, asked or locked out.
+//!
+//! What it is not: it neither maps memory nor finds processes. It depends on nothing of ours,
+//! because it is inside of other people's servers.
+//!
+//! The bytes come from another process, which may be hostile: the reader refuses what a page cannot
+//! hold, and never panics.
+
+#![forbid(unsafe_code)]
+
+mod page;
+mod report;
+
+pub use page::{Facts, MOST_OPERATIONS, MOST_REASONS, Page, Totals};
+pub use report::{BadPage, Operation, Reason, Report};
+
+/// What the page's memory is called: the name for `memfd_create(2)`.
+pub const NAME: &str = "widelane-status";
+
+/// Bytes of a page.
+pub const SIZE: usize = size_of::<Page>();

@@ -1,0 +1,312 @@
+//! The layout, and writing.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+/// The memory. Zeros are an empty page, which no reader takes for a whole one.
+///
+/// Whatever changes here changes the number of the layout.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Page {
+    pub(crate) magic: AtomicU64,
+    pub(crate) layout: AtomicU32,
+    pub(crate) process: AtomicU32,
+    pub(crate) flags: AtomicU32,
+    pub(crate) operations: AtomicU32,
+    pub(crate) reasons: AtomicU32,
+    padding: AtomicU32,
+    pub(crate) unlisted: AtomicU64,
+    pub(crate) provider: Text<VERSION>,
+    pub(crate) openssl: Text<OPENSSL>,
+    pub(crate) backend: Text<BACKEND>,
+    pub(crate) operation_rows: [OperationRow; MOST_OPERATIONS],
+    pub(crate) reason_rows: [ReasonRow; MOST_REASONS],
+}
+
+/// One operation.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct OperationRow {
+    pub(crate) name: Text<OPERATION>,
+    /// In the order of the fields of [`Totals`].
+    pub(crate) totals: [AtomicU64; TOTALS],
+}
+
+/// One reason for which OpenSSL did something by itself.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct ReasonRow {
+    pub(crate) count: AtomicU64,
+    pub(crate) text: Text<REASON>,
+}
+
+/// A text, with zeros behind it.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Text<const N: usize>([AtomicU8; N]);
+
+/// What does not change while a process runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The version of the provider.
+    pub provider: String,
+    /// That of OpenSSL; empty if it is not known.
+    pub openssl: String,
+    /// The code that does the arithmetic; empty if none was chosen.
+    pub backend: String,
+    /// Whether handshakes are suspended while they wait for a pass.
+    pub suspends: bool,
+}
+
+/// What one operation did since the process began to count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Jobs that one pass takes.
+    pub lanes: u64,
+    /// Jobs answered.
+    pub jobs: u64,
+    /// Jobs that ran one by one, because that was cheaper than a pass.
+    pub alone: u64,
+    /// Jobs run at once, because no other job could share a pass with them.
+    pub at_once: u64,
+    /// Passes.
+    pub passes: u64,
+    /// Jobs in passes.
+    pub lanes_filled: u64,
+    /// Jobs without an answer: refused, or ended by a panic or by the end of the process.
+    pub failed: u64,
+    /// Nanoseconds in jobs, in passes and one by one.
+    pub busy_ns: u64,
+}
+
+impl Page {
+    /// Begins to count: writes the facts and makes the page whole. The page has only zeros before.
+    pub fn begin(&self, process: u32, facts: &Facts) {
+        self.layout.store(LAYOUT, Relaxed);
+        self.process.store(process, Relaxed);
+        self.set_facts(facts);
+        self.magic.store(MAGIC, Release);
+    }
+
+    /// Writes the facts anew.
+    pub fn set_facts(&self, facts: &Facts) {
+        self.provider.set(&facts.provider);
+        self.openssl.set(&facts.openssl);
+        self.backend.set(&facts.backend);
+        let flags = if facts.suspends { SUSPENDS } else { 0 };
+        self.flags.store(flags, Release);
+    }
+
+    /// Writes the totals of the operation with this number, whose name stays the same. Numbers
+    /// begin at 0 without gaps. Those from [`MOST_OPERATIONS`] on are not counted. One thread
+    /// writes at a time.
+    pub fn set_operation(&self, number: usize, name: &str, totals: &Totals) {
+        let Some(row) = self.operation_rows.get(number) else {
+            return;
+        };
+        let rows = self.operations.load(Relaxed);
+        // Most operations of most processes do nothing.
+        if row.totals[JOBS].load(Relaxed) == totals.jobs
+            && row.totals[FAILED].load(Relaxed) == totals.failed
+            && number < rows as usize
+        {
+            return;
+        }
+        for (to, value) in row.totals.iter().zip(totals.to_array()) {
+            to.store(value, Relaxed);
+        }
+        if number >= rows as usize {
+            row.name.set(name);
+            self.operations.store(number as u32 + 1, Release);
+        }
+    }
+
+    /// Counts a reason for which OpenSSL did something by itself. One thread writes at a time.
+    pub fn count_reason(&self, text: &str) {
+        let rows = self.reasons.load(Acquire) as usize;
+        let known = self.reason_rows.iter().take(rows);
+        if let Some(row) = known.into_iter().find(|row| row.text.is(text)) {
+            row.count.fetch_add(1, Relaxed);
+        } else if let Some(row) = self.reason_rows.get(rows) {
+            row.text.set(text);
+            row.count.store(1, Relaxed);
+            self.reasons.store(rows as u32 + 1, Release);
+        } else {
+            self.unlisted.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+impl Totals {
+    pub(crate) fn to_array(self) -> [u64; TOTALS] {
+        let Self {
+            lanes,
+            jobs,
+            alone,
+            at_once,
+            passes,
+            lanes_filled,
+            failed,
+            busy_ns,
+        } = self;
+        [
+            lanes,
+            jobs,
+            alone,
+            at_once,
+            passes,
+            lanes_filled,
+            failed,
+            busy_ns,
+        ]
+    }
+
+    pub(crate) fn from_array(values: [u64; TOTALS]) -> Self {
+        let [
+            lanes,
+            jobs,
+            alone,
+            at_once,
+            passes,
+            lanes_filled,
+            failed,
+            busy_ns,
+        ] = values;
+        Self {
+            lanes,
+            jobs,
+            alone,
+            at_once,
+            passes,
+            lanes_filled,
+            failed,
+            busy_ns,
+        }
+    }
+}
+
+impl<const N: usize> Text<N> {
+    /// As much of a text as there is room for, up to a whole letter. The last byte stays zero.
+    fn fitting(text: &str) -> &str {
+        &text[..text.floor_char_boundary(N - 1)]
+    }
+
+    fn set(&self, text: &str) {
+        let bytes = Self::fitting(text).bytes().chain(std::iter::repeat(0));
+        for (to, byte) in self.0.iter().zip(bytes) {
+            to.store(byte, Relaxed);
+        }
+    }
+
+    fn is(&self, text: &str) -> bool {
+        let bytes = Self::fitting(text).bytes().chain(std::iter::repeat(0));
+        self.0
+            .iter()
+            .zip(bytes)
+            .all(|(own, byte)| own.load(Relaxed) == byte)
+    }
+}
+
+/// Operations that a page has room for.
+pub const MOST_OPERATIONS: usize = 32;
+/// Reasons that a page has room for; others are only counted.
+pub const MOST_REASONS: usize = 39;
+
+/// `WIDELANE`, as bytes in memory.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"WIDELANE");
+/// The number of this layout.
+pub(crate) const LAYOUT: u32 = 1;
+/// In `flags`: handshakes are suspended.
+pub(crate) const SUSPENDS: u32 = 1;
+pub(crate) const TOTALS: usize = 8;
+/// Bytes of texts, each with a zero at its end.
+pub(crate) const VERSION: usize = 24;
+pub(crate) const OPENSSL: usize = 40;
+pub(crate) const BACKEND: usize = 24;
+pub(crate) const OPERATION: usize = 32;
+pub(crate) const REASON: usize = 120;
+const JOBS: usize = 1;
+const FAILED: usize = 6;
+
+const _: () = assert!(size_of::<Page>() == 8192, "two pages of memory");
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// An empty page: what a process maps.
+    pub(crate) fn empty() -> Box<Page> {
+        Box::new(Page {
+            magic: AtomicU64::new(0),
+            layout: AtomicU32::new(0),
+            process: AtomicU32::new(0),
+            flags: AtomicU32::new(0),
+            operations: AtomicU32::new(0),
+            reasons: AtomicU32::new(0),
+            padding: AtomicU32::new(0),
+            unlisted: AtomicU64::new(0),
+            provider: no_text(),
+            openssl: no_text(),
+            backend: no_text(),
+            operation_rows: std::array::from_fn(|_| OperationRow {
+                name: no_text(),
+                totals: Default::default(),
+            }),
+            reason_rows: std::array::from_fn(|_| ReasonRow {
+                count: AtomicU64::new(0),
+                text: no_text(),
+            }),
+        })
+    }
+
+    /// The bytes of a page, in the order of its fields.
+    pub(crate) fn bytes(page: &Page) -> Vec<u8> {
+        let mut bytes = page.magic.load(Relaxed).to_ne_bytes().to_vec();
+        for word in [
+            &page.layout,
+            &page.process,
+            &page.flags,
+            &page.operations,
+            &page.reasons,
+            &page.padding,
+        ] {
+            bytes.extend(word.load(Relaxed).to_ne_bytes());
+        }
+        bytes.extend(page.unlisted.load(Relaxed).to_ne_bytes());
+        page.provider.add_to(&mut bytes);
+        page.openssl.add_to(&mut bytes);
+        page.backend.add_to(&mut bytes);
+        for row in &page.operation_rows {
+            row.name.add_to(&mut bytes);
+            for total in &row.totals {
+                bytes.extend(total.load(Relaxed).to_ne_bytes());
+            }
+        }
+        for row in &page.reason_rows {
+            bytes.extend(row.count.load(Relaxed).to_ne_bytes());
+            row.text.add_to(&mut bytes);
+        }
+        bytes
+    }
+
+    impl<const N: usize> Text<N> {
+        fn add_to(&self, bytes: &mut Vec<u8>) {
+            bytes.extend(self.0.iter().map(|byte| byte.load(Relaxed)));
+        }
+    }
+
+    fn no_text<const N: usize>() -> Text<N> {
+        Text(std::array::from_fn(|_| AtomicU8::new(0)))
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_ends_with_a_whole_letter() {
+        let text: Text<6> = no_text();
+        text.set("abcdé");
+        assert!(text.is("abcd") && text.is("abcdé") && !text.is("abc"));
+        assert_eq!(text.0[4].load(Relaxed), 0);
+        text.set("x");
+        assert!(text.is("x"), "nothing of the longer text stays");
+    }
+}

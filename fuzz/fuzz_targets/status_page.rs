@@ -1,0 +1,21 @@
+//! A page of counters comes from another process's memory: it is read or refused, never with more
+//! rows than a page has room for.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use widelane_status::{MOST_OPERATIONS, MOST_REASONS, Report, SIZE};
+
+fuzz_target!(|bytes: &[u8]| {
+    // Most inputs are shorter than a page.
+    let mut page = bytes.to_vec();
+    page.resize(SIZE, 0);
+    for bytes in [bytes, &page] {
+        let Ok(report) = Report::parse(bytes) else {
+            continue;
+        };
+        assert_eq!(bytes.len(), SIZE);
+        assert!(report.operations.len() <= MOST_OPERATIONS);
+        assert!(report.reasons.len() <= MOST_REASONS);
+        assert!(report.reasons.iter().all(|reason| !reason.text.contains('\0')));
+    }
+});

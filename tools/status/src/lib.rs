@@ -1,0 +1,19 @@
+//! Which processes have loaded the OpenSSL provider, and what they do with it.
+//!
+//! A process with the provider counts on a page of its memory (`widelane_status`). This crate finds
+//! the page in `/proc/PID/maps` and reads it through `/proc/PID/mem`: the process is neither stopped
+//! nor asked, and need not share a file system, a user or a PID namespace with the reader.
+//!
+//! What it is not: it prints nothing and changes nothing. What it reads may come from a hostile
+//! process; names and reasons may hold any letters.
+//!
+//! Start with [`survey`] for all processes, [`process`] for one.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod look;
+
+pub use error::StatusError;
+pub use look::{Process, State, Survey, process, survey};
+pub use widelane_status::{BadPage, Facts, Operation, Reason, Report, Totals};
