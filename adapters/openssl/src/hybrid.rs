@@ -685,6 +685,9 @@ mod tests {
 
     #[test]
     fn both_sides_agree_and_damaged_shares_are_refused() {
+        let _counts = crate::COUNTING
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         for group in &GROUPS {
             let client = Key::generate(group).unwrap();
             let server = Key::new(group, client.public(), None);

@@ -6,11 +6,11 @@
 //! gives everything else to OpenSSL's own
 //! provider `default`. It uses OpenSSL's public interfaces only, and links to no library of it.
 //!
-//! What it is not: an event loop. A call waits in one of three ways, which [`waiting`] describes; the
+//! What it is not: an event loop. A call waits in one of three ways, which `waiting` describes; the
 //! library that suspends handshakes in synchronous servers is in `shim/`.
 //!
-//! Where to start: [`provider`] says what is offered, [`keymgmt`], [`signature`] and [`exchange`] are
-//! the functions that OpenSSL calls, [`keys`] is what they work on.
+//! Where to start: `provider` says what is offered, `keymgmt`, `signature` and `exchange` are
+//! the functions that OpenSSL calls, `keys` is what they work on.
 
 #![deny(unsafe_code)]
 
@@ -43,3 +43,7 @@ mod status;
 #[allow(unsafe_code)]
 mod suspension;
 mod waiting;
+
+/// Held by tests that look at what the whole process has counted, and by those that count.
+#[cfg(test)]
+static COUNTING: std::sync::Mutex<()> = std::sync::Mutex::new(());

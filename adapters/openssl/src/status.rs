@@ -296,6 +296,9 @@ mod tests {
 
     #[test]
     fn the_last_of_several_calls_copies_the_counters() {
+        let _alone = crate::COUNTING
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let engine = Engine::start(Config::default()).unwrap();
         let count = engine.counters().len();
         assert!(count <= MOST_OPERATIONS, "{count} operations have no room");

@@ -55,7 +55,7 @@ impl Stacks {
     }
 }
 
-/// A stack of [`SIZE`] bytes above a guard area of [`GUARD`] bytes.
+/// A stack of 256 KiB above a guard area of 64 KiB.
 ///
 /// A function that is compiled without stack probes, as C code may be, can step over one guard page
 /// by one large frame. 64 KiB is more than any such frame of AWS-LC.
@@ -109,7 +109,7 @@ impl GuardedStack {
         Ok(stack)
     }
 
-    /// Gives the pages below [`KEPT`] back to the kernel if a call has been there.
+    /// Gives the pages below `KEPT` back to the kernel if a call has been there.
     ///
     /// A call that went deeper has left its frames in the page at that depth, which is zero until
     /// then.
