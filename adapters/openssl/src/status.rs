@@ -302,13 +302,24 @@ mod tests {
         let engine = Engine::start(Config::default()).unwrap();
         let count = engine.counters().len();
         assert!(count <= MOST_OPERATIONS, "{count} operations have no room");
+        let before = report().operations;
         blocking(&engine, || {
             // A call in it is not the last one, and the time since the last copy is short.
             COPIED.store(milliseconds(), SeqCst);
             WANTED.store(false, SeqCst);
-            blocking(&engine, || ());
-            assert!(report().operations.is_empty());
+            let secret = widelane_crypto::x25519::Secret::from_bytes(&[7; 32]);
+            let request = widelane_crypto::x25519::Public { secret };
+            blocking(&engine, || drop(engine.run(request).unwrap()));
+            assert_eq!(report().operations, before);
         });
-        assert_eq!(report().operations.len(), count);
+        let after = report().operations;
+        assert_eq!(after.len(), count);
+        assert_eq!(
+            after
+                .iter()
+                .map(|operation| operation.totals.jobs)
+                .sum::<u64>(),
+            1
+        );
     }
 }
