@@ -194,12 +194,13 @@ fn wait(
     let Some(passes) = Passes::get() else {
         return original(timeout);
     };
+    handshakes::thread_has_loop();
     if max <= 0 || events.is_null() {
         return original(timeout);
     }
     while handshakes::suspended() > 0 {
         let seen = Seen {
-            ready: handshakes::ready(),
+            ready: handshakes::ready(epoll),
             waiting: passes.waiting(),
             submitted: passes.submitted(),
         };

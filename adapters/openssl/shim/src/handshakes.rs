@@ -20,7 +20,7 @@ use libc::epoll_event;
 use widelane_stacks::{GuardedStack, Stacks};
 
 use crate::originals::{self, Ssl};
-use crate::registrations;
+use crate::registrations::{self, Registration};
 use crate::table::Passes;
 
 /// What a call of the server gets.
@@ -161,23 +161,30 @@ pub(crate) fn suspended() -> usize {
     SUSPENDED.get()
 }
 
-/// How many can go on, and the server has not been told.
-pub(crate) fn ready() -> usize {
-    READY.with_borrow(VecDeque::len)
+/// How many can go on, and the server has not been told and can be told here.
+pub(crate) fn ready(epoll: c_int) -> usize {
+    READY.with_borrow(|ready| {
+        let here = |ssl: &&usize| registration(**ssl).is_some_and(|found| found.epoll == epoll);
+        ready.iter().filter(here).count()
+    })
+}
+
+/// This thread waits in epoll.
+pub(crate) fn thread_has_loop() {
+    HAS_LOOP.set(true);
 }
 
 /// Writes an event for each handshake that can go on, with the server's own data.
 pub(crate) fn deliver(epoll: c_int, events: &mut [epoll_event]) -> usize {
     let mut written = 0;
     READY.with_borrow_mut(|ready| {
-        // Each is looked at once: those of another event loop stay.
+        // Each is looked at once: some stay.
         for _ in 0..ready.len() {
             if written == events.len() {
                 break;
             }
             let Some(ssl) = ready.pop_front() else { break };
-            let fd = TABLE.with_borrow(|table| table.get(&ssl).map(|handshake| handshake.fd));
-            match fd.and_then(registrations::get) {
+            match registration(ssl) {
                 Some(registration) if registration.epoll == epoll => {
                     events[written] = epoll_event {
                         events: libc::EPOLLIN as u32,
@@ -185,9 +192,9 @@ pub(crate) fn deliver(epoll: c_int, events: &mut [epoll_event]) -> usize {
                     };
                     written += 1;
                 }
-                Some(_) => ready.push_back(ssl),
-                // The server does not watch it any more; its next call goes on.
-                None => {}
+                // Those of another event loop, and those that the server does not watch yet: it
+                // is told when it does, and a call before that goes on.
+                _ => ready.push_back(ssl),
             }
         }
     });
@@ -217,8 +224,10 @@ fn begin(ssl: Ssl) -> bool {
         )
     };
     // Without a socket of its own (a memory BIO, QUIC) or outside an event loop, a server could not
-    // be told to go on; a blocking socket's server does not expect to be told.
-    if !is_server || fd < 0 || fd != write || registrations::get(fd).is_none() {
+    // be told to go on; a blocking socket's server does not expect to be told. lighttpd reads from
+    // a new socket before it watches it.
+    let watched = || HAS_LOOP.get() || registrations::get(fd).is_some();
+    if !is_server || fd < 0 || fd != write || !watched() {
         return false;
     }
     // SAFETY: asks for the flags of a descriptor.
@@ -244,6 +253,12 @@ fn state(ssl: Ssl) -> Option<State> {
 
 fn find(ssl: Ssl) -> Option<*const Handshake> {
     TABLE.with_borrow(|table| Some(&raw const **table.get(&ssl.addr())?))
+}
+
+/// Where the handshake with this address is told to go on.
+fn registration(ssl: usize) -> Option<Registration> {
+    let fd = TABLE.with_borrow(|table| Some(table.get(&ssl)?.fd))?;
+    registrations::get(fd)
 }
 
 /// Drops a handshake on whose stack nothing runs.
@@ -337,6 +352,8 @@ thread_local! {
     /// Those that can go on, by the address of the connection, the first first.
     static READY: RefCell<VecDeque<usize>> = const { RefCell::new(VecDeque::new()) };
     static SUSPENDED: Cell<usize> = const { Cell::new(0) };
+    /// Whether this thread has waited in epoll.
+    static HAS_LOOP: Cell<bool> = const { Cell::new(false) };
     /// The handshake on whose stack this thread runs.
     static CURRENT: Cell<*const Handshake> = const { Cell::new(ptr::null()) };
     static STACKS: Stacks = Stacks::default();

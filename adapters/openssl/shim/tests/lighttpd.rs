@@ -6,23 +6,69 @@ mod common;
 
 use std::path::Path;
 
+use rustix::process::Signal;
+
 use common::client::{VERSIONS, Wish};
 use common::{Files, Kind, Server, With};
 
 #[test]
 fn handshakes_and_answers() {
-    let Some(program) = common::installed("lighttpd") else {
-        return;
-    };
+    let Some(server) = lighttpd() else { return };
+    common::load(64, 400, |i| {
+        let wish = Wish {
+            version: VERSIONS[i % 2],
+            ..Wish::default()
+        };
+        let (_, name) = NAMES[i / 2 % 2];
+        wish.client(&server.files)
+            .expect(server.address, name, "/body", &body())?;
+        Ok(())
+    });
+    assert!(server.process().runs(), "{}", server.log());
+}
+
+#[test]
+fn handshakes_of_new_sockets_are_suspended() {
+    let Some(server) = lighttpd() else { return };
+    if !server.log().contains("backend avx512ifma") {
+        return println!("SKIP: there are no lanes here, and so no handshake waits");
+    }
+    let process = server.process();
+    let client = Wish::default().client(&server.files);
+    let before = process.guard_areas();
+    // The server finds all of them at once, and reads from each before it watches it.
+    process.signal(Signal::STOP);
+    let mut waiting: Vec<_> = (0..16)
+        .map(|_| {
+            let mut tls = client
+                .connect(server.address, "rsa.test")
+                .expect("a backlog");
+            tls.conn.write_tls(&mut tls.sock).expect("a buffer");
+            tls
+        })
+        .collect();
+    process.signal(Signal::CONT);
+    for tls in &mut waiting {
+        tls.conn.complete_io(&mut tls.sock).expect("a handshake");
+    }
+    let stacks = process.guard_areas() - before;
+    assert!(
+        stacks >= 4,
+        "at most {stacks} handshakes were under way at once"
+    );
+}
+
+/// lighttpd with a server of each name; `None` if it is not installed.
+fn lighttpd() -> Option<Server> {
+    let program = common::installed("lighttpd")?;
     if !Path::new("/usr/lib/lighttpd/mod_openssl.so").exists() {
-        return println!("SKIP: lighttpd's mod_openssl is not installed");
+        println!("SKIP: lighttpd's mod_openssl is not installed");
+        return None;
     }
     let files = Files::new();
     let address = common::free_address();
-    let names = [(Kind::Rsa, "rsa.test"), (Kind::Ecdsa, "ecdsa.test")];
-    let body = "lighttpd".repeat(40_000);
-    files.write("body", &body);
-    let hosts = names.map(|(kind, name)| {
+    files.write("body", body());
+    let hosts = NAMES.map(|(kind, name)| {
         files.certificate(kind, name);
         format!(
             "$HTTP[\"host\"] == \"{name}\" {{ ssl.pemfile = \"{}\" }}\n",
@@ -45,16 +91,17 @@ fn handshakes_and_answers() {
     );
     let config = files.write("lighttpd.conf", config);
     let arguments = ["-D", "-f", config.to_str().expect("a path of text")].map(str::to_owned);
-    let server = Server::start(files, address, &program, &arguments, With::Shim);
-    common::load(64, 400, |i| {
-        let wish = Wish {
-            version: VERSIONS[i % 2],
-            ..Wish::default()
-        };
-        let (_, name) = names[i / 2 % 2];
-        wish.client(&server.files)
-            .expect(address, name, "/body", &body)?;
-        Ok(())
-    });
-    assert!(server.process().runs(), "{}", server.log());
+    Some(Server::start(
+        files,
+        address,
+        &program,
+        &arguments,
+        With::Shim,
+    ))
 }
+
+fn body() -> String {
+    "lighttpd".repeat(40_000)
+}
+
+const NAMES: [(Kind, &str); 2] = [(Kind::Rsa, "rsa.test"), (Kind::Ecdsa, "ecdsa.test")];
