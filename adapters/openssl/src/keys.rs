@@ -2,7 +2,7 @@
 //!
 //! A key has two forms, and at least one at any time: the default provider's own key, which does
 //! everything that we do not replace; and a share of a key exchange, which is all that a handshake
-//! needs. The other form is made when somebody asks for it.
+//! needs. The other form is made when OpenSSL asks for it.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;

@@ -139,7 +139,7 @@ pub(crate) fn end(ssl: Ssl) {
             }
         }
         while resume(handshake, false).is_none() {}
-        // SAFETY: clears this thread's queue: these errors are nobody's.
+        // SAFETY: clears this thread's queue: these errors are of no call that goes on.
         unsafe { originals::err_clear_error() };
     }
     if handshake.state.get() != State::Running {

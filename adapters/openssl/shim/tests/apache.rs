@@ -40,7 +40,7 @@ fn handshakes_go_on_during_graceful_restarts() {
     let config = format!(
         "ServerRoot DIR/\nServerName localhost\nPidFile DIR/pid\nDefaultRuntimeDir DIR/\n\
          ErrorLog DIR/error.log\nListen {address}\n{}\
-         User nobody\nGroup nogroup\nThreadsPerChild 25\nStartServers 2\nServerLimit 4\n\
+         User #65534\nGroup #65534\nThreadsPerChild 25\nStartServers 2\nServerLimit 4\n\
          MinSpareThreads 25\nMaxSpareThreads 75\nMaxRequestWorkers 75\n\
          SSLSessionCache none\n{}",
         load.concat(),
