@@ -199,7 +199,7 @@ fn wait(
     }
     while handshakes::suspended() > 0 {
         let seen = Seen {
-            ready: handshakes::ready(),
+            ready: handshakes::ready(epoll),
             waiting: passes.waiting(),
             submitted: passes.submitted(),
         };

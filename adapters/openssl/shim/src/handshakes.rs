@@ -20,7 +20,7 @@ use libc::epoll_event;
 use widelane_stacks::{GuardedStack, Stacks};
 
 use crate::originals::{self, Ssl};
-use crate::registrations;
+use crate::registrations::{self, Registration};
 use crate::table::Passes;
 
 /// What a call of the server gets.
@@ -115,8 +115,8 @@ pub(crate) fn drive(ssl: Ssl) -> Outcome {
                 return Outcome::Suspended;
             }
             handshake.was_registered.set(registered);
-            let stack = STACKS.with(Stacks::take);
-            let (true, Ok(stack)) = (registered, stack) else {
+            let stack = registered.then(|| STACKS.with(Stacks::take).ok()).flatten();
+            let Some(stack) = stack else {
                 // SAFETY: the server passes a connection.
                 return Outcome::Done(unsafe { originals::ssl_do_handshake(ssl) });
             };
@@ -190,37 +190,32 @@ pub(crate) fn suspended() -> usize {
     SUSPENDED.get()
 }
 
-/// How many can go on, and the server has not been told.
-pub(crate) fn ready() -> usize {
-    READY.with_borrow(VecDeque::len)
+/// How many can go on, and can be told in this epoll instance.
+pub(crate) fn ready(epoll: c_int) -> usize {
+    let here = |ssl: &&usize| registration(**ssl).is_some_and(|found| found.epoll == epoll);
+    READY.with_borrow(|ready| ready.iter().filter(here).count())
 }
 
-/// Writes an event for each handshake that can go on, with the server's own data.
+/// Writes an event for each handshake that can go on, with the server's own data. Those that the
+/// server watches elsewhere, or not at all, stay: its next call for them goes on.
 pub(crate) fn deliver(epoll: c_int, events: &mut [epoll_event]) -> usize {
-    let mut written = 0;
+    let mut events = events.iter_mut();
+    let room = events.len();
     READY.with_borrow_mut(|ready| {
-        // Each is looked at once: those of another event loop stay.
-        for _ in 0..ready.len() {
-            if written == events.len() {
-                break;
-            }
-            let Some(ssl) = ready.pop_front() else { break };
-            let fd = TABLE.with_borrow(|table| table.get(&ssl).map(|handshake| handshake.fd));
-            match fd.and_then(registrations::get) {
-                Some(registration) if registration.epoll == epoll => {
-                    events[written] = epoll_event {
-                        events: libc::EPOLLIN as u32,
-                        u64: registration.data,
-                    };
-                    written += 1;
-                }
-                Some(_) => ready.push_back(ssl),
-                // The server does not watch it any more; its next call goes on.
-                None => {}
-            }
-        }
+        ready.retain(|ssl| {
+            let found = registration(*ssl).filter(|found| found.epoll == epoll);
+            let Some((registration, event)) = found.and_then(|found| Some((found, events.next()?)))
+            else {
+                return true;
+            };
+            *event = epoll_event {
+                events: libc::EPOLLIN as u32,
+                u64: registration.data,
+            };
+            false
+        });
     });
-    written
+    room - events.len()
 }
 
 /// Whether this process may run code on stacks of its own: not under a shadow stack (CET), which
@@ -274,6 +269,12 @@ fn state(ssl: Ssl) -> Option<State> {
 
 fn find(ssl: Ssl) -> Option<*const Handshake> {
     TABLE.with_borrow(|table| Some(&raw const **table.get(&ssl.addr())?))
+}
+
+/// Where the connection at this address is told to go on.
+fn registration(ssl: usize) -> Option<Registration> {
+    let fd = TABLE.with_borrow(|table| Some(table.get(&ssl)?.fd))?;
+    registrations::get(fd)
 }
 
 /// Drops a handshake on whose stack nothing runs.

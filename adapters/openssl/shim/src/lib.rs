@@ -12,8 +12,8 @@
 //! two tables of functions (`table`). Without the provider, every call goes straight through.
 //!
 //! Only what is understood is suspended: a server's first handshake, on a socket without a buffer in
-//! between, whose descriptor this process has registered with epoll. Everything else passes
-//! through untouched.
+//! between, whose descriptor this process has registered with epoll. The first call for a descriptor that
+//! is not registered yet is told that nothing has come. Everything else passes through untouched.
 //!
 //! Where to start: `calls` has the functions that stand in for the originals, `handshakes` what
 //! is suspended, `events` when passes run.

@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
@@ -13,6 +14,7 @@ use rustls::{
     RootCertStore, SignatureScheme, StreamOwned, SupportedProtocolVersion,
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use socket2::SockRef;
 
 use super::{Files, Identity, PATIENCE};
 
@@ -176,6 +178,13 @@ impl Client {
             false => Err(format!("{name}{path}: {answer:?}")),
         }
     }
+}
+
+/// Sends a ClientHello and resets the connection.
+pub fn reset_after_hello(client: &Client, server: SocketAddr, name: &str) -> io::Result<()> {
+    let mut tls = client.connect(server, name)?;
+    tls.conn.write_tls(&mut tls.sock)?;
+    SockRef::from(&tls.sock).set_linger(Some(Duration::ZERO))
 }
 
 pub fn request(name: &str, path: &str) -> String {

@@ -307,6 +307,21 @@ impl Process {
             .expect("a number of KiB")
     }
 
+    /// How many areas as those below suspended stacks there are: 64 KiB without any access.
+    pub fn guard_areas(self) -> usize {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.0));
+        let is_guard = |line: &&str| {
+            let Some((range, rest)) = line.split_once(' ') else {
+                return false;
+            };
+            let range = range.split('-').map(|end| u64::from_str_radix(end, 16));
+            let ends: Vec<_> = range.map_while(Result::ok).collect();
+            rest.starts_with("---p") && matches!(ends[..], [from, to] if to - from == 64 * 1024)
+        };
+        let maps = maps.expect("a process that runs");
+        maps.lines().filter(is_guard).count()
+    }
+
     /// Whether a file with this name is mapped.
     pub fn maps(self, library: &Path) -> bool {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.0));
