@@ -309,7 +309,8 @@ mod tests {
             WANTED.store(false, SeqCst);
             let secret = widelane_crypto::x25519::Secret::from_bytes(&[7; 32]);
             let request = widelane_crypto::x25519::Public { secret };
-            blocking(&engine, || drop(engine.run(request).unwrap()));
+            let public = blocking(&engine, || engine.run(request).unwrap());
+            assert!(public.is_ok());
             assert_eq!(report().operations, before);
         });
         let after = report().operations;

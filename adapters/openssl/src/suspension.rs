@@ -37,6 +37,8 @@ pub(crate) struct Passes {
     waiting: unsafe extern "C" fn() -> usize,
     /// Jobs that this thread has submitted in all.
     submitted: unsafe extern "C" fn() -> u64,
+    /// Does what the first jobs of this process would have to wait for.
+    prepare: unsafe extern "C" fn(),
 }
 
 /// Looks for the preloaded library, once.
@@ -144,6 +146,16 @@ unsafe extern "C" fn submitted() -> u64 {
     guarded(0, || with_worker(widelane_engine::Worker::submitted))
 }
 
+/// Measures what passes cost here. The processes that this one forks inherit the figures, and start
+/// no thread to measure them again.
+unsafe extern "C" fn prepare() {
+    guarded((), || {
+        if let Ok(engine) = waiting::engine() {
+            engine.calibrate();
+        }
+    });
+}
+
 fn with_worker<T: Default>(use_it: impl FnOnce(&widelane_engine::Worker) -> T) -> T {
     match waiting::worker() {
         Ok(Some(worker)) => use_it(&worker),
@@ -155,6 +167,7 @@ static PASSES: Passes = Passes {
     turn,
     waiting: waiting_jobs,
     submitted,
+    prepare,
 };
 
 static SUSPENSION: OnceLock<Option<&'static Suspension>> = OnceLock::new();

@@ -2,7 +2,7 @@
 //! except for handshakes that are suspended.
 
 use std::ffi::{c_int, c_void};
-use std::slice;
+use std::{ptr, slice};
 
 use libc::{epoll_event, sigset_t};
 
@@ -54,6 +54,18 @@ stand_ins! {
             Outcome::Done(result) => result,
             Outcome::Suspended => -1,
         }
+    }
+
+    /// `SSL_CTX_use_PrivateKey(3)`. Servers load their keys before they fork: what the first signature
+    /// with a key has to prepare is prepared here, once for all workers.
+    SSL_CTX_use_PrivateKey(context: *mut c_void, key: *mut c_void) -> c_int {
+        // SAFETY: the caller's promise.
+        let used = unsafe { originals::ssl_ctx_use_private_key(context, key) };
+        if used == 1 {
+            // SAFETY: the key is the caller's, and whole.
+            unsafe { prepare(key) };
+        }
+        used
     }
 
     /// `SSL_accept(3)`.
@@ -180,6 +192,38 @@ stand_ins! {
         wait(epoll, events, max, timeout, |timeout| unsafe {
             originals::epoll_pwait(epoll, events, max, timeout, mask)
         })
+    }
+}
+
+/// Begins a signature and drops it. The provider's copy of the key, which lanes sign with, stays with
+/// the key.
+///
+/// # Safety
+///
+/// `key` must be a key of OpenSSL's.
+unsafe fn prepare(key: *mut c_void) {
+    let (none, no_text) = (ptr::null_mut(), ptr::null());
+    // SAFETY: OpenSSL's functions with a context of their own and the caller's key; null stands for
+    // what OpenSSL chooses by itself. Errors that it meets are taken from the queue again.
+    unsafe {
+        originals::err_set_mark();
+        let context = originals::evp_md_ctx_new();
+        if !context.is_null() {
+            originals::evp_digest_sign_init(
+                context,
+                ptr::null_mut(),
+                no_text,
+                none,
+                no_text,
+                key,
+                ptr::null(),
+            );
+            originals::evp_md_ctx_free(context);
+        }
+        originals::err_pop_to_mark();
+    }
+    if let Some(passes) = Passes::get() {
+        passes.prepare();
     }
 }
 

@@ -1,6 +1,6 @@
 //! The functions that the program would call without this library.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 use std::{mem, ptr};
 
@@ -60,6 +60,16 @@ originals! {
         fn(ssl: Ssl, callback: *mut c_void) -> (), otherwise ();
     ssl_set_msg_callback = c"SSL_set_msg_callback" in LIBSSL:
         fn(ssl: Ssl, callback: *mut c_void) -> (), otherwise ();
+    ssl_ctx_use_private_key = c"SSL_CTX_use_PrivateKey" in LIBSSL:
+        fn(context: *mut c_void, key: *mut c_void) -> c_int, otherwise 0;
+    evp_md_ctx_new = c"EVP_MD_CTX_new" in LIBCRYPTO: fn() -> *mut c_void, otherwise ptr::null_mut();
+    evp_md_ctx_free = c"EVP_MD_CTX_free" in LIBCRYPTO: fn(context: *mut c_void) -> (), otherwise ();
+    evp_digest_sign_init = c"EVP_DigestSignInit_ex" in LIBCRYPTO:
+        fn(context: *mut c_void, key_context: *mut *mut c_void, digest: *const c_char,
+            library: *mut c_void, properties: *const c_char, key: *mut c_void, params: *const c_void)
+            -> c_int, otherwise 0;
+    err_set_mark = c"ERR_set_mark" in LIBCRYPTO: fn() -> c_int, otherwise 0;
+    err_pop_to_mark = c"ERR_pop_to_mark" in LIBCRYPTO: fn() -> c_int, otherwise 0;
     bio_s_null = c"BIO_s_null" in LIBCRYPTO: fn() -> *const c_void, otherwise ptr::null();
     bio_new = c"BIO_new" in LIBCRYPTO:
         fn(method: *const c_void) -> *mut c_void, otherwise ptr::null_mut();

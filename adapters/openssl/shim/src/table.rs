@@ -30,6 +30,8 @@ pub(crate) struct Passes {
     waiting: unsafe extern "C" fn() -> usize,
     /// Jobs that this thread has submitted in all.
     submitted: unsafe extern "C" fn() -> u64,
+    /// Does what the first jobs of this process would have to wait for.
+    prepare: unsafe extern "C" fn(),
 }
 
 impl Passes {
@@ -49,6 +51,12 @@ impl Passes {
     pub(crate) fn run_any(&self) -> usize {
         // SAFETY: as above.
         unsafe { (self.turn)(1) }
+    }
+
+    /// Does what the first jobs of this process, and of those that it forks, would wait for.
+    pub(crate) fn prepare(&self) {
+        // SAFETY: as above.
+        unsafe { (self.prepare)() }
     }
 
     pub(crate) fn waiting(&self) -> usize {
