@@ -5,11 +5,11 @@
 //! and Ed25519 signatures and X25519 and ECDH key exchanges, and gives everything else to OpenSSL's own
 //! provider `default`. It uses OpenSSL's public interfaces only, and links to no library of it.
 //!
-//! What it is not: an event loop. A call waits in one of three ways, which [`waiting`] describes; the
+//! What it is not: an event loop. A call waits in one of three ways, which `waiting` describes; the
 //! library that suspends handshakes in synchronous servers is in `shim/`.
 //!
-//! Where to start: [`provider`] says what is offered, [`keymgmt`], [`signature`] and [`exchange`] are
-//! the functions that OpenSSL calls, [`keys`] is what they work on.
+//! Where to start: `provider` says what is offered, `keymgmt`, `signature` and `exchange` are
+//! the functions that OpenSSL calls, `keys` is what they work on.
 
 #![deny(unsafe_code)]
 

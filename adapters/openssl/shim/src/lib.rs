@@ -9,14 +9,14 @@
 //! on get an event with the server's own data.
 //!
 //! What it is not: it has no cryptography and decides nothing about passes. It meets the provider in
-//! two tables of functions ([`table`]). Without the provider, every call goes straight through.
+//! two tables of functions (`table`). Without the provider, every call goes straight through.
 //!
 //! Only what is understood is suspended: a server's first handshake, on a socket without a buffer in
 //! between, whose descriptor this process has registered with epoll, or whose thread waits in epoll
 //! and will. Everything else passes through untouched.
 //!
-//! Where to start: [`calls`] has the functions that stand in for the originals, [`handshakes`] what
-//! is suspended, [`events`] when passes run.
+//! Where to start: `calls` has the functions that stand in for the originals, `handshakes` what
+//! is suspended, `events` when passes run.
 
 #![deny(unsafe_code)]
 
