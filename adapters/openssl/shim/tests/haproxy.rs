@@ -72,6 +72,7 @@ fn handshakes_on_two_threads_in_a_chroot() {
         let _ = common::client::reset_after_hello(client, address, name);
         Ok(())
     });
+    server.process().becomes_idle();
     common::load(64, 200, |i| {
         let (_, name) = names[i % names.len()];
         let client = &clients[i / names.len() % clients.len()];

@@ -25,6 +25,7 @@ fn handshakes_and_answers() {
         Ok(())
     });
     assert!(server.process().runs(), "{}", server.log());
+    server.process().becomes_idle();
 }
 
 #[test]

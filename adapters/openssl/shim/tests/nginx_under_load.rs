@@ -33,6 +33,12 @@ fn nothing_stays_of_clients_that_go_away() {
     );
     let worker = server.process().only_child();
     let clients = clients(&server.files);
+    // Its first answer shows that it has opened all that it keeps open.
+    let (_, name) = KINDS[0];
+    common::eventually("the worker answers", || {
+        clients[0].expect(server.address, name, "/", name).is_ok()
+    });
+    worker.becomes_idle();
     let idle = worker.descriptors();
     let abort = |seed: usize| {
         let over = AtomicBool::new(false);
@@ -64,6 +70,7 @@ fn nothing_stays_of_clients_that_go_away() {
     abort(0);
     let warm = worker.resident();
     abort(1_000_000);
+    worker.becomes_idle();
     let after = worker.resident();
     assert!(after < warm + 2048, "{warm} KiB became {after} KiB");
     for (_, name) in KINDS {

@@ -270,8 +270,9 @@ impl Process {
         kill_process(pid, signal).expect("a process of ours");
     }
 
-    /// The only child of this process.
+    /// The only child of this process, once there is one: servers listen before they start it.
     pub fn only_child(self) -> Self {
+        eventually("it has a child", || !self.children().is_empty());
         let children = self.children();
         assert_eq!(children.len(), 1, "{children:?}");
         *children.first().expect("one")
@@ -294,6 +295,28 @@ impl Process {
     pub fn descriptors(self) -> usize {
         let all = std::fs::read_dir(format!("/proc/{}/fd", self.0));
         all.expect("a process that runs").count()
+    }
+
+    /// Waits until the process does nothing: an event that is never taken back would keep it busy.
+    pub fn becomes_idle(self) {
+        let mut before = self.ticks();
+        eventually("the process becomes idle", || {
+            std::thread::sleep(20 * STEP);
+            let now = self.ticks();
+            std::mem::replace(&mut before, now) == now
+        });
+    }
+
+    /// The time that it has run on CPUs, in ticks of 10 ms.
+    fn ticks(self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0));
+        let stat = stat.expect("a process that runs");
+        let (_, fields) = stat.rsplit_once(')').expect("its name is in parentheses");
+        // User and system time; the first field here is the third of all.
+        let times = fields.split_whitespace().skip(11).take(2);
+        times
+            .map(|ticks| ticks.parse::<u64>().expect("a number"))
+            .sum()
     }
 
     /// Resident memory in KiB.
