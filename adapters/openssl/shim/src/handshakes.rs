@@ -13,6 +13,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{c_int, c_void};
+use std::mem::ManuallyDrop;
 use std::ptr;
 
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -52,7 +53,9 @@ impl Handshake {
     }
 }
 
-type Running = Coroutine<bool, (), c_int, GuardedStack>;
+/// Never dropped while OpenSSL's frames are on its stack: they cannot be unwound. A process that
+/// ends while handshakes are suspended leaves them as they are.
+type Running = ManuallyDrop<Coroutine<bool, (), c_int, GuardedStack>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -287,14 +290,14 @@ fn forget(ssl: Ssl) {
 
 /// The call of OpenSSL's that runs on the handshake's stack.
 fn on_stack(stack: GuardedStack, handshake: *const Handshake, ssl: Ssl) -> Running {
-    Coroutine::with_stack(stack, move |yielder, _| {
+    ManuallyDrop::new(Coroutine::with_stack(stack, move |yielder, _| {
         // SAFETY: rule 2: the handshake stays until this call has returned; the connection is the
         // server's, which ends it through `end`.
         unsafe {
             (*handshake).yielder.set(yielder);
             originals::ssl_do_handshake(ssl)
         }
-    })
+    }))
 }
 
 /// Runs the handshake's call until it returns (`Some`) or is suspended (`None`).
@@ -313,6 +316,7 @@ fn resume(handshake: &Handshake, go_on: bool) -> Option<c_int> {
         CoroutineResult::Return(result) => {
             let errno = errno();
             handshake.set_state(State::Idle);
+            let coroutine = ManuallyDrop::into_inner(coroutine);
             STACKS.with(|stacks| stacks.put(coroutine.into_stack()));
             set_errno(errno);
             Some(result)
@@ -340,16 +344,19 @@ pub(crate) unsafe extern "C" fn suspend(ssl: *mut c_void) -> c_int {
     }
 }
 
-/// See [`crate::table::Suspension`]. The handshake may have ended: then there is nothing to wake.
+/// See [`crate::table::Suspension`]. The handshake may have ended: then there is nothing to wake. So
+/// may the thread, whose worker tells its last jobs that they are dropped.
 pub(crate) unsafe extern "C" fn wake(ssl: *mut c_void) {
-    TABLE.with_borrow(|table| {
-        if let Some(handshake) = table.get(&ssl.addr())
-            && handshake.state.get() == State::Suspended
-        {
-            handshake.set_state(State::Ready);
-            READY.with_borrow_mut(|ready| ready.push_back(ssl.addr()));
-        }
+    let woken = TABLE.try_with(|table| {
+        let table = table.try_borrow().ok()?;
+        let handshake = table.get(&ssl.addr())?;
+        let waits = handshake.state.get() == State::Suspended;
+        waits.then(|| handshake.set_state(State::Ready))
     });
+    if let Ok(Some(())) = woken {
+        // It goes away with the table or after it.
+        let _ = READY.try_with(|ready| ready.borrow_mut().push_back(ssl.addr()));
+    }
 }
 
 fn errno() -> c_int {
