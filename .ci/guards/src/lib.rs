@@ -298,7 +298,8 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-poison", &[]),
     ("widelane-c", &[WIDE]),
     ("widelane-openssl", &[CRYPTO, ENGINE, STATUS]),
-    ("widelane-openssl-shim", &[STACKS]),
+    // The provider is for its tests.
+    ("widelane-openssl-shim", &[STACKS, "widelane-openssl"]),
     (
         "widelane-rustls",
         &[CRYPTO, ENGINE, STACKS, "widelane-poison"],

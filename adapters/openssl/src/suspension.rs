@@ -11,12 +11,15 @@ use widelane_engine::Idle;
 
 use crate::abi::Object;
 use crate::keymgmt::guarded;
+use crate::log;
 use crate::status;
 use crate::waiting::{self, Failure, Jobs, Tickets};
 
 /// What the preloaded library offers, under the symbol `widelane_suspension_1`.
 #[repr(C)]
 pub(crate) struct Suspension {
+    /// Bytes of this structure: libraries of different builds do not meet.
+    size: usize,
     /// The handshake on whose stack the caller runs; null on any other stack.
     current: unsafe extern "C" fn() -> Object,
     /// Leaves that stack until the handshake is woken: 1, or 0 if it is being ended.
@@ -30,6 +33,8 @@ pub(crate) struct Suspension {
 /// What the provider offers to the preloaded library.
 #[repr(C)]
 pub(crate) struct Passes {
+    /// Bytes of this structure, as above.
+    size: usize,
     /// Runs passes of this thread: with 0 one that is full, with 1 any. Returns how many jobs it
     /// carried.
     turn: unsafe extern "C" fn(c_int) -> usize,
@@ -50,8 +55,12 @@ pub(crate) fn attach() {
             .cast::<Suspension>()
             .as_ref()
     };
-    if SUSPENSION.set(found).is_ok()
-        && let Some(found) = found
+    let fits = |found: &&Suspension| found.size == size_of::<Suspension>();
+    if found.is_some_and(|found| !fits(&found)) {
+        log::once("the preloaded library is of another version and is not used; install both anew");
+    }
+    if SUSPENSION.set(found.filter(fits)).is_ok()
+        && let Some(found) = table()
     {
         // SAFETY: the table is constant.
         unsafe { (found.attach)(&PASSES) };
@@ -164,6 +173,7 @@ fn with_worker<T: Default>(use_it: impl FnOnce(&widelane_engine::Worker) -> T) -
 }
 
 static PASSES: Passes = Passes {
+    size: size_of::<Passes>(),
     turn,
     waiting: waiting_jobs,
     submitted,

@@ -10,6 +10,8 @@ use crate::handshakes;
 /// What this library offers to the provider.
 #[repr(C)]
 pub(crate) struct Suspension {
+    /// Bytes of this structure: libraries of different builds do not meet.
+    size: usize,
     /// The handshake on whose stack the caller runs; null on any other stack.
     current: unsafe extern "C" fn() -> *mut c_void,
     /// Leaves that stack until the handshake is woken: 1, or 0 if it is being ended.
@@ -23,6 +25,8 @@ pub(crate) struct Suspension {
 /// What the provider offers to this library.
 #[repr(C)]
 pub(crate) struct Passes {
+    /// Bytes of this structure, as above.
+    size: usize,
     /// Runs passes of this thread: with 0 one that is full, with 1 any. Returns how many jobs it
     /// carried.
     turn: unsafe extern "C" fn(c_int) -> usize,
@@ -71,7 +75,9 @@ impl Passes {
 }
 
 unsafe extern "C" fn attach(passes: *const Passes) {
-    if handshakes::can_switch_stacks() {
+    // SAFETY: the provider passes its table, which begins with its size in every build.
+    let size = unsafe { (&raw const (*passes).size).read() };
+    if size == size_of::<Passes>() && handshakes::can_switch_stacks() {
         PASSES.store(passes.cast_mut(), Release);
     }
 }
@@ -80,6 +86,7 @@ unsafe extern "C" fn attach(passes: *const Passes) {
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, unreachable_pub)]
 pub static widelane_suspension_1: Suspension = Suspension {
+    size: size_of::<Suspension>(),
     current: handshakes::current,
     suspend: handshakes::suspend,
     wake: handshakes::wake,

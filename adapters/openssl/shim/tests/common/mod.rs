@@ -359,27 +359,27 @@ pub struct Libraries {
     pub shim: PathBuf,
 }
 
-/// Builds them, once: testing a shared library does not build it.
+/// Where cargo has put them beside this test: the shim as its own library, the provider as what its
+/// tests depend on.
 pub fn libraries() -> &'static Libraries {
-    static BUILT: OnceLock<Libraries> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
-        let target = target.expect("it is in the target folder");
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--locked", "-p", "widelane-openssl"])
-            .args(["-p", "widelane-openssl-shim", "--target-dir"])
-            .arg(target)
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .output()
-            .expect("cargo");
-        let said = String::from_utf8_lossy(&built.stderr);
-        assert!(built.status.success(), "{said}");
-        let file = |name: &str| target.join("debug").join(name);
-        Libraries {
-            provider: file("libwidelane_openssl.so"),
-            shim: file("libwidelane_openssl_shim.so"),
-        }
-    })
+    static FOUND: OnceLock<Libraries> = OnceLock::new();
+    FOUND.get_or_init(find_libraries)
+}
+
+fn find_libraries() -> Libraries {
+    let test = std::env::current_exe().expect("a program has a file");
+    let deps = test.parent().expect("a file is in a folder");
+    let folders = [deps, deps.parent().expect("it is in the target folder")];
+    let file = |name: &str| {
+        let mut files = folders.iter().map(|folder| folder.join(name));
+        files
+            .find(|file| file.exists())
+            .unwrap_or_else(|| panic!("cargo has not built {name}"))
+    };
+    Libraries {
+        provider: file("libwidelane_openssl.so"),
+        shim: file("libwidelane_openssl_shim.so"),
+    }
 }
 
 /// Where a program is; says SKIP if it is not installed.
