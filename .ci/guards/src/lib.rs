@@ -261,6 +261,7 @@ pub const UNSAFE_ROOMS: &[&str] = &[
     "adapters/openssl/src/keymgmt.rs",
     "adapters/openssl/src/keys.rs",
     "adapters/openssl/src/libcrypto.rs",
+    "adapters/openssl/src/objects.rs",
     "adapters/openssl/src/params.rs",
     "adapters/openssl/src/paused.rs",
     "adapters/openssl/src/provider.rs",
@@ -297,9 +298,13 @@ pub const EDGES: &[(&str, &[&str])] = &[
     (STATUS, &[]),
     ("widelane-poison", &[]),
     ("widelane-c", &[WIDE]),
-    ("widelane-openssl", &[CRYPTO, ENGINE, STATUS]),
+    ("widelane-openssl", &[CRYPTO, ENGINE, STATUS, TABLES]),
+    (TABLES, &[]),
     // The provider is for its tests.
-    ("widelane-openssl-shim", &[STACKS, "widelane-openssl"]),
+    (
+        "widelane-openssl-shim",
+        &[STACKS, TABLES, "widelane-openssl"],
+    ),
     (
         "widelane-rustls",
         &[CRYPTO, ENGINE, STACKS, "widelane-poison"],
@@ -358,6 +363,7 @@ const BATCHING: &str = "widelane-batching";
 const ENGINE: &str = "widelane-engine";
 const RUSTLS: &str = "widelane-rustls";
 const WIDE: &str = "widelane-wide";
+const TABLES: &str = "widelane-openssl-tables";
 const STACKS: &str = "widelane-stacks";
 const STATUS: &str = "widelane-status";
 const THREADS: &str = "widelane-threads";

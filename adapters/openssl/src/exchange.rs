@@ -15,6 +15,7 @@ use crate::family::Family;
 use crate::keymgmt::guarded;
 use crate::keys::{Curve, Key, Share};
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
+use crate::objects::{self, borrow, counted};
 use crate::params::Params;
 use crate::waiting;
 
@@ -92,70 +93,54 @@ impl Context {
     }
 }
 
-/// What both shares agree on.
-fn agree(own: Share, peer: Share) -> Result<Shared, String> {
+/// What both shares agree on; in the inner result, why they do not.
+fn agree(own: Share, peer: Share) -> Result<Result<Shared, AgreeError>, waiting::Failure> {
     let (Some(secret), Some(public)) = (own.secret, peer.public) else {
-        return Err("a key is missing".into());
+        return Ok(Err(AgreeError::InvalidSecret));
     };
     if let Some(agreed) = own.agreed.filter(|agreed| agreed.0 == public) {
-        return Ok(agreed.1.clone());
+        return Ok(Ok(agreed.1.clone()));
     }
-    let said = |error: AgreeError| error.to_string();
-    let ran = |error: waiting::Failure| error.to_string();
     match own.curve {
         Curve::X25519 => {
-            let bytes = secret.as_slice().try_into();
-            let peer = public.as_slice().try_into();
-            let (Ok(bytes), Ok(peer)) = (bytes, peer) else {
-                return Err("a key of another length".into());
+            let Ok(bytes) = secret.as_slice().try_into() else {
+                return Ok(Err(AgreeError::InvalidSecret));
+            };
+            let Ok(peer) = public.as_slice().try_into() else {
+                return Ok(Err(AgreeError::InvalidPeer("it has another length")));
             };
             let secret = x25519::Secret::from_bytes(bytes);
             waiting::run(x25519::Derive { secret, peer })
-                .map_err(ran)?
-                .map_err(said)
         }
-        Curve::Nist(curve) => {
-            let secret = ecdh::Secret::from_bytes(curve, &secret).map_err(said)?;
-            let derive = ecdh::Derive {
+        Curve::Nist(curve) => match ecdh::Secret::from_bytes(curve, &secret) {
+            Ok(secret) => waiting::run(ecdh::Derive {
                 secret,
                 peer: public,
-            };
-            waiting::run(derive).map_err(ran)?.map_err(said)
-        }
+            }),
+            Err(error) => Ok(Err(error)),
+        },
     }
-}
-
-/// # Safety
-///
-/// OpenSSL's contract: a context of `newctx` that nothing else uses now.
-unsafe fn context<'a>(object: Object) -> Option<&'a mut Context> {
-    // SAFETY: the caller's promise.
-    unsafe { object.cast::<Context>().as_mut() }
 }
 
 unsafe extern "C" fn newctx<const FAMILY: usize>(_: Object) -> Object {
     guarded(ptr::null_mut(), || {
-        let context = Context {
+        objects::give(Some(Context {
             family: Family::ALL[FAMILY],
             key: None,
             peer: None,
             inner: None,
-        };
-        Box::into_raw(Box::new(context)).cast()
+        }))
     })
 }
 
 unsafe extern "C" fn freectx(object: Object) {
-    if !object.is_null() {
-        // SAFETY: OpenSSL's contract; it does not use the context again.
-        let context = unsafe { Box::from_raw(object.cast::<Context>()) };
-        guarded((), || drop(context));
-    }
+    // SAFETY: OpenSSL's contract; it does not use the context again.
+    unsafe { objects::free::<Context>(object) };
 }
 
 unsafe extern "C" fn dupctx(object: Object) -> Object {
     // SAFETY: OpenSSL's contract.
-    let context = unsafe { context(object) };
+    let context = unsafe { borrow::<Context>(object) };
     guarded(ptr::null_mut(), || {
         let copy = || {
             let context = context?;
@@ -175,14 +160,19 @@ unsafe extern "C" fn dupctx(object: Object) -> Object {
                 inner,
             })
         };
-        copy().map_or(ptr::null_mut(), |copy| Box::into_raw(Box::new(copy)).cast())
+        objects::give(copy())
     })
 }
 
 unsafe extern "C" fn init(object: Object, key: Object, params: *const Param) -> c_int {
     // SAFETY: OpenSSL's contract.
-    let (context, key, list) =
-        unsafe { (context(object), Key::from_object(key), Params::new(params)) };
+    let (context, key, list) = unsafe {
+        (
+            borrow::<Context>(object),
+            counted::<Key>(key),
+            Params::new(params),
+        )
+    };
     guarded(0, || {
         let (Some(context), Some(key)) = (context, key) else {
             return 0;
@@ -199,7 +189,7 @@ unsafe extern "C" fn init(object: Object, key: Object, params: *const Param) -> 
 
 unsafe extern "C" fn set_peer(object: Object, peer: Object) -> c_int {
     // SAFETY: OpenSSL's contract.
-    let (context, peer) = unsafe { (context(object), Key::from_object(peer)) };
+    let (context, peer) = unsafe { (borrow::<Context>(object), counted::<Key>(peer)) };
     guarded(0, || {
         let (Some(context), Some(peer)) = (context, peer) else {
             return 0;
@@ -226,16 +216,11 @@ unsafe extern "C" fn derive(
     room: usize,
 ) -> c_int {
     // SAFETY: OpenSSL's contract.
-    let context = unsafe { context(object) };
+    let context = unsafe { borrow::<Context>(object) };
     guarded(0, || {
         let Some(context) = context else { return 0 };
         if context.inner.is_some() {
-            let Some((functions, inner)) = context.inner() else {
-                return 0;
-            };
-            // SAFETY: the default provider's function with a context of its own and the caller's
-            // places.
-            return unsafe { (functions.derive)(inner, secret, len, room) };
+            return derive_inner(context, secret, len, room);
         }
         let Some((own, peer)) = context.shares() else {
             LibCrypto::get().raise(INTERNAL_ERROR, "the peer's key is missing");
@@ -251,11 +236,15 @@ unsafe extern "C" fn derive(
                 return 0;
             }
             let shared = match agree(own, peer) {
-                Ok(shared) => shared,
-                Err(error) => {
-                    LibCrypto::get().raise(INTERNAL_ERROR, &error);
+                Ok(Ok(shared)) => shared,
+                Ok(Err(error)) => {
+                    LibCrypto::get().raise(INTERNAL_ERROR, &error.to_string());
                     return 0;
                 }
+                Err(failure) if failure.falls_back() => {
+                    return derive_inner(context, secret, len, room);
+                }
+                Err(_) => return 0,
             };
             // SAFETY: the caller gives `room` bytes at `secret`, which are enough.
             unsafe { slice::from_raw_parts_mut(secret, wanted) }.copy_from_slice(shared.as_bytes());
@@ -266,9 +255,19 @@ unsafe extern "C" fn derive(
     })
 }
 
+/// The default provider's agreement.
+fn derive_inner(context: &mut Context, secret: *mut u8, len: *mut usize, room: usize) -> c_int {
+    let Some((functions, inner)) = context.inner() else {
+        return 0;
+    };
+    // SAFETY: the default provider's function with a context of its own and the places that the
+    // caller of `derive` gives.
+    unsafe { (functions.derive)(inner, secret, len, room) }
+}
+
 unsafe extern "C" fn set_ctx_params(object: Object, params: *const Param) -> c_int {
     // SAFETY: OpenSSL's contract.
-    let (context, list) = unsafe { (context(object), Params::new(params)) };
+    let (context, list) = unsafe { (borrow::<Context>(object), Params::new(params)) };
     guarded(0, || match context {
         None => 0,
         // X25519 has no values, and TLS sets "pad" for finite fields only.
@@ -303,7 +302,7 @@ unsafe extern "C" fn settable_ctx_params<const FAMILY: usize>(
 
 unsafe extern "C" fn get_ctx_params(object: Object, params: *mut Param) -> c_int {
     // SAFETY: OpenSSL's contract.
-    let context = unsafe { context(object) };
+    let context = unsafe { borrow::<Context>(object) };
     guarded(0, || {
         let Some((functions, inner)) = context.and_then(Context::inner) else {
             return 0;

@@ -17,6 +17,7 @@ use crate::abi::{Param, UTF8};
 use crate::keymgmt::guarded;
 use crate::keys::Curve;
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
+use crate::objects::{self, borrow, counted};
 use crate::params::{END, Params, described};
 use crate::waiting;
 
@@ -307,25 +308,6 @@ impl Key {
         let shared = shared.as_ref().map_or(&[][..], |shared| shared.as_bytes());
         Ok(group.join(kem?.as_bytes(), shared))
     }
-
-    /// # Safety
-    ///
-    /// OpenSSL's contract: null, or a key of this table that was not freed.
-    unsafe fn from_object(object: Object) -> Option<Arc<Self>> {
-        let key = object.cast::<Self>().cast_const();
-        if key.is_null() {
-            return None;
-        }
-        // SAFETY: the caller's promise.
-        unsafe {
-            Arc::increment_strong_count(key);
-            Some(Arc::from_raw(key))
-        }
-    }
-
-    fn into_object(self) -> Object {
-        Arc::into_raw(Arc::new(self)).cast_mut().cast()
-    }
 }
 
 /// Why there is no share or secret.
@@ -364,27 +346,24 @@ impl Failure {
 
 unsafe extern "C" fn new<const GROUP: usize>(_: Object) -> Object {
     guarded(ptr::null_mut(), || {
-        Key::new(&GROUPS[GROUP], None, None).into_object()
+        objects::give_counted(Some(Key::new(&GROUPS[GROUP], None, None)))
     })
 }
 
 unsafe extern "C" fn free(object: Object) {
-    if !object.is_null() {
-        // SAFETY: OpenSSL's contract; it does not use the key again.
-        let key = unsafe { Arc::from_raw(object.cast::<Key>().cast_const()) };
-        guarded((), || drop(key));
-    }
+    // SAFETY: OpenSSL's contract; it does not use the object again.
+    unsafe { objects::free_counted::<Key>(object) };
 }
 
 unsafe extern "C" fn has(object: Object, selection: c_int) -> c_int {
     // SAFETY: OpenSSL's contract.
-    let key = unsafe { Key::from_object(object) };
+    let key = unsafe { counted::<Key>(object) };
     guarded(0, || key.is_some_and(|key| key.has(selection)).into())
 }
 
 unsafe extern "C" fn matches(one: Object, other: Object, selection: c_int) -> c_int {
     // SAFETY: OpenSSL's contract.
-    let keys = unsafe { Key::from_object(one).zip(Key::from_object(other)) };
+    let keys = unsafe { counted::<Key>(one).zip(counted::<Key>(other)) };
     guarded(0, || {
         let same = |(one, other): (Arc<Key>, Arc<Key>)| {
             one.group.id == other.group.id
@@ -397,7 +376,7 @@ unsafe extern "C" fn matches(one: Object, other: Object, selection: c_int) -> c_
 
 unsafe extern "C" fn get_params(object: Object, list: *mut Param) -> c_int {
     // SAFETY: OpenSSL's contract.
-    let (key, list) = unsafe { (Key::from_object(object), Params::new(list)) };
+    let (key, list) = unsafe { (counted::<Key>(object), Params::new(list)) };
     guarded(0, || {
         let Some(key) = key else { return 0 };
         let answered = list.iter().all(|value| match value.key().to_bytes() {
@@ -427,7 +406,7 @@ unsafe extern "C" fn gettable_params(_: Object) -> *const Param {
 
 unsafe extern "C" fn set_params(object: Object, list: *const Param) -> c_int {
     // SAFETY: OpenSSL's contract.
-    let (key, list) = unsafe { (Key::from_object(object), Params::new(list)) };
+    let (key, list) = unsafe { (counted::<Key>(object), Params::new(list)) };
     guarded(0, || {
         let Some(key) = key else { return 0 };
         let Some(value) = list.get(c"encoded-pub-key") else {
@@ -455,14 +434,14 @@ unsafe extern "C" fn settable_params(_: Object) -> *const Param {
 
 unsafe extern "C" fn dup(object: Object, selection: c_int) -> Object {
     // SAFETY: OpenSSL's contract.
-    let key = unsafe { Key::from_object(object) };
+    let key = unsafe { counted::<Key>(object) };
     guarded(ptr::null_mut(), || {
         let Some(key) = key else {
             return ptr::null_mut();
         };
         let public = key.public().filter(|_| selection & PUBLIC_KEY != 0);
         let secret = key.secret.clone().filter(|_| selection & PRIVATE_KEY != 0);
-        Key::new(key.group, public, secret).into_object()
+        objects::give_counted(Some(Key::new(key.group, public, secret)))
     })
 }
 
@@ -486,7 +465,7 @@ unsafe extern "C" fn gen_init<const GROUP: usize>(
 ) -> Object {
     guarded(ptr::null_mut(), || {
         let group = &GROUPS[GROUP];
-        Box::into_raw(Box::new(Generation { group, selection })).cast()
+        objects::give(Some(Generation { group, selection }))
     })
 }
 
@@ -502,7 +481,7 @@ unsafe extern "C" fn gen_settable_params(_: Object, _: Object) -> *const Param {
 
 unsafe extern "C" fn generate(object: Object, _: *const c_void, _: *mut c_void) -> Object {
     // SAFETY: OpenSSL's contract: a context of `gen_init`.
-    let generation = unsafe { object.cast::<Generation>().as_ref() };
+    let generation = unsafe { borrow::<Generation>(object) };
     guarded(ptr::null_mut(), || {
         let Some(generation) = generation else {
             return ptr::null_mut();
@@ -512,7 +491,7 @@ unsafe extern "C" fn generate(object: Object, _: *const c_void, _: *mut c_void) 
             _ => Key::generate(generation.group),
         };
         match made {
-            Ok(key) => key.into_object(),
+            Ok(key) => objects::give_counted(Some(key)),
             Err(failure) => {
                 failure.raise();
                 ptr::null_mut()
@@ -522,33 +501,25 @@ unsafe extern "C" fn generate(object: Object, _: *const c_void, _: *mut c_void) 
 }
 
 unsafe extern "C" fn gen_cleanup(object: Object) {
-    if !object.is_null() {
-        // SAFETY: OpenSSL's contract; it does not use the context again.
-        let generation = unsafe { Box::from_raw(object.cast::<Generation>()) };
-        guarded((), || drop(generation));
-    }
+    // SAFETY: OpenSSL's contract; it does not use the object again.
+    unsafe { objects::free::<Generation>(object) };
 }
 
 /// A KEM under way: its key.
 struct Context(Option<Arc<Key>>);
 
 unsafe extern "C" fn newctx(_: Object) -> Object {
-    guarded(ptr::null_mut(), || {
-        Box::into_raw(Box::new(Context(None))).cast()
-    })
+    guarded(ptr::null_mut(), || objects::give(Some(Context(None))))
 }
 
 unsafe extern "C" fn freectx(object: Object) {
-    if !object.is_null() {
-        // SAFETY: OpenSSL's contract; it does not use the context again.
-        let context = unsafe { Box::from_raw(object.cast::<Context>()) };
-        guarded((), || drop(context));
-    }
+    // SAFETY: OpenSSL's contract; it does not use the object again.
+    unsafe { objects::free::<Context>(object) };
 }
 
 unsafe extern "C" fn init(object: Object, key: Object, _: *const Param) -> c_int {
     // SAFETY: OpenSSL's contract: a context of `newctx` that nothing else uses now.
-    let (context, key) = unsafe { (object.cast::<Context>().as_mut(), Key::from_object(key)) };
+    let (context, key) = unsafe { (borrow::<Context>(object), counted::<Key>(key)) };
     guarded(0, || match (context, key) {
         (Some(context), Some(key)) => {
             context.0 = Some(key);
@@ -566,7 +537,7 @@ unsafe extern "C" fn encapsulate(
     secret_len: *mut usize,
 ) -> c_int {
     // SAFETY: OpenSSL's contract: a context of `newctx`.
-    let context = unsafe { object.cast::<Context>().as_ref() };
+    let context = unsafe { borrow::<Context>(object) };
     guarded(0, || {
         let Some(key) = context.and_then(|context| context.0.as_ref()) else {
             return 0;
@@ -613,7 +584,7 @@ unsafe extern "C" fn decapsulate(
     share_len: usize,
 ) -> c_int {
     // SAFETY: OpenSSL's contract: a context of `newctx`.
-    let context = unsafe { object.cast::<Context>().as_ref() };
+    let context = unsafe { borrow::<Context>(object) };
     guarded(0, || {
         let Some(key) = context.and_then(|context| context.0.as_ref()) else {
             return 0;

@@ -19,6 +19,7 @@ use crate::defaults::Defaults;
 use crate::family::Family;
 use crate::keys::{Curve, Inner, Key, Share};
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
+use crate::objects::{self, borrow, counted};
 use crate::params::Params;
 use crate::waiting;
 
@@ -67,24 +68,24 @@ pub(crate) fn guarded<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
 
 unsafe extern "C" fn new<const FAMILY: usize>(_: Object) -> Object {
     guarded(ptr::null_mut(), || {
-        Key::empty(Family::ALL[FAMILY]).map_or(ptr::null_mut(), Key::into_object)
+        objects::give_counted(Key::empty(Family::ALL[FAMILY]))
     })
 }
 
 unsafe extern "C" fn free(key: Object) {
     // SAFETY: OpenSSL's contract.
-    guarded((), || unsafe { Key::free(key) });
+    unsafe { objects::free_counted::<Key>(key) };
 }
 
 unsafe extern "C" fn has(key: Object, selection: c_int) -> c_int {
     // SAFETY: OpenSSL's contract.
-    let key = unsafe { Key::from_object(key) };
+    let key = unsafe { counted::<Key>(key) };
     guarded(0, || key.is_some_and(|key| key.has(selection)).into())
 }
 
 unsafe extern "C" fn matches(one: Object, other: Object, selection: c_int) -> c_int {
     // SAFETY: OpenSSL's contract.
-    let keys = unsafe { Key::from_object(one).zip(Key::from_object(other)) };
+    let keys = unsafe { counted::<Key>(one).zip(counted::<Key>(other)) };
     guarded(0, || {
         let Some((one, other)) = keys else { return 0 };
         if one.family() != other.family() {
@@ -100,7 +101,7 @@ unsafe extern "C" fn matches(one: Object, other: Object, selection: c_int) -> c_
 
 unsafe extern "C" fn get_params(key: Object, params: *mut Param) -> c_int {
     // SAFETY: OpenSSL's contract.
-    let (key, list) = unsafe { (Key::from_object(key), Params::new(params)) };
+    let (key, list) = unsafe { (counted::<Key>(key), Params::new(params)) };
     guarded(0, || {
         let Some(key) = key else { return 0 };
         if let Some(Some(answered)) = key.with_share(|share| answer(share, list)) {
@@ -142,7 +143,7 @@ unsafe extern "C" fn gettable_params<const FAMILY: usize>(_: Object) -> *const P
 
 unsafe extern "C" fn set_params(key: Object, params: *const Param) -> c_int {
     // SAFETY: OpenSSL's contract.
-    let (key, list) = unsafe { (Key::from_object(key), Params::new(params)) };
+    let (key, list) = unsafe { (counted::<Key>(key), Params::new(params)) };
     guarded(0, || {
         let Some(key) = key else { return 0 };
         // TLS sets the peer's share, and nothing else.
@@ -176,7 +177,7 @@ unsafe extern "C" fn settable_params<const FAMILY: usize>(_: Object) -> *const P
 
 unsafe extern "C" fn validate(key: Object, selection: c_int, check: c_int) -> c_int {
     // SAFETY: OpenSSL's contract.
-    let key = unsafe { Key::from_object(key) };
+    let key = unsafe { counted::<Key>(key) };
     guarded(0, || {
         let Some(key) = key else { return 0 };
         if selection & KEYPAIR == PUBLIC_KEY
@@ -207,7 +208,7 @@ fn is_valid_public(share: &Share) -> Option<bool> {
 
 unsafe extern "C" fn import(key: Object, selection: c_int, params: *const Param) -> c_int {
     // SAFETY: OpenSSL's contract.
-    let key = unsafe { Key::from_object(key) };
+    let key = unsafe { counted::<Key>(key) };
     guarded(0, || {
         let Some(key) = key else { return 0 };
         let imported = key.with_inner(|functions, inner| {
@@ -231,7 +232,7 @@ unsafe extern "C" fn export(
     argument: *mut c_void,
 ) -> c_int {
     // SAFETY: OpenSSL's contract.
-    let key = unsafe { Key::from_object(key) };
+    let key = unsafe { counted::<Key>(key) };
     guarded(0, || {
         let Some(key) = key else { return 0 };
         let exported = key.with_inner(|functions, inner| {
@@ -250,10 +251,9 @@ unsafe extern "C" fn export_types<const FAMILY: usize>(selection: c_int) -> *con
 
 unsafe extern "C" fn dup(key: Object, selection: c_int) -> Object {
     // SAFETY: OpenSSL's contract.
-    let key = unsafe { Key::from_object(key) };
+    let key = unsafe { counted::<Key>(key) };
     guarded(ptr::null_mut(), || {
-        let copy = key.and_then(|key| key.duplicate(selection));
-        copy.map_or(ptr::null_mut(), Key::into_object)
+        objects::give_counted(key.and_then(|key| key.duplicate(selection)))
     })
 }
 
@@ -308,7 +308,11 @@ impl Generation {
         let peer = self.template.as_ref().and_then(|template| {
             template.with_share(|share| share.public.clone().filter(|_| share.curve == curve))?
         });
-        Some(Key::from_share(generate_share(curve, peer)?))
+        match generate_share(curve, peer) {
+            Ok(share) => share.map(Key::from_share),
+            Err(failure) if failure.falls_back() => self.generate_inner(callback, argument),
+            Err(_) => None,
+        }
     }
 
     fn generate_inner(&self, callback: *const c_void, argument: *mut c_void) -> Option<Key> {
@@ -330,15 +334,14 @@ impl Generation {
 }
 
 /// A new key pair and, with the peer's share at hand, what it agrees on: both in one suspension.
-fn generate_share(curve: Curve, peer: Option<Vec<u8>>) -> Option<Share> {
-    let failed = |error: &dyn std::fmt::Display| {
-        LibCrypto::get().raise(INTERNAL_ERROR, &format!("no key was made: {error}"));
-    };
+/// `None` if that is impossible; the reason is in OpenSSL's queue.
+fn generate_share(curve: Curve, peer: Option<Vec<u8>>) -> Result<Option<Share>, waiting::Failure> {
     let mut secret = Zeroizing::new(vec![0; curve.len()]);
     let (public, agreed) = match curve {
         Curve::X25519 => {
-            random(&mut secret)?;
-            let key = x25519::Secret::from_bytes(secret.as_slice().try_into().ok()?);
+            let Some(key) = random_x25519(&mut secret) else {
+                return Ok(None);
+            };
             let public = x25519::Public {
                 secret: key.clone(),
             };
@@ -346,37 +349,49 @@ fn generate_share(curve: Curve, peer: Option<Vec<u8>>) -> Option<Share> {
                 let peer = peer.try_into().ok()?;
                 Some(x25519::Derive { secret: key, peer })
             });
-            let (public, agreed) = waiting::run_pair(public, derive)
-                .map_err(|error| failed(&error))
-                .ok()?;
-            let public = public.map_err(|error| failed(&error)).ok()?;
-            (public.to_vec(), agreed.and_then(Result::ok))
+            let (public, agreed) = waiting::run_pair(public, derive)?;
+            (public.map(|public| public.to_vec()), agreed)
         }
         Curve::Nist(nist) => {
-            // A random number is out of range once in 2^32 tries (P-256).
-            let key = (0..8).find_map(|_| {
-                random(&mut secret)?;
-                ecdh::Secret::from_bytes(nist, &secret).ok()
-            })?;
+            let Some(key) = random_scalar(nist, &mut secret) else {
+                return Ok(None);
+            };
             let public = ecdh::Public {
                 secret: key.clone(),
             };
             let derive = peer.clone().map(|peer| ecdh::Derive { secret: key, peer });
-            let (public, agreed) = waiting::run_pair(public, derive)
-                .map_err(|error| failed(&error))
-                .ok()?;
-            let public = public.map_err(|error| failed(&error)).ok()?;
-            (public.to_vec(), agreed.and_then(Result::ok))
+            let (public, agreed) = waiting::run_pair(public, derive)?;
+            (public.map(|public| public.to_vec()), agreed)
         }
     };
-    Some(Share {
+    let public = match public {
+        Ok(public) => public,
+        Err(error) => {
+            LibCrypto::get().raise(INTERNAL_ERROR, &format!("no key was made: {error}"));
+            return Ok(None);
+        }
+    };
+    // A share that agrees on nothing is refused when the agreement is asked for.
+    let agreed = agreed.and_then(Result::ok).zip(peer);
+    Ok(Some(Share {
         curve,
         public: Some(public),
         secret: Some(secret),
-        // A share that agrees on nothing is refused when the agreement is asked for.
-        agreed: agreed
-            .zip(peer)
-            .map(|(agreed, peer)| Arc::new((peer, agreed))),
+        agreed: agreed.map(|(agreed, peer)| Arc::new((peer, agreed))),
+    }))
+}
+
+/// A new secret, whose bytes are left in `secret`. `None`, with OpenSSL's error, without random bytes.
+fn random_x25519(secret: &mut [u8]) -> Option<x25519::Secret> {
+    random(secret)?;
+    Some(x25519::Secret::from_bytes((&*secret).try_into().ok()?))
+}
+
+/// The same for a curve of NIST's. A random number is out of range once in 2^32 tries (P-256).
+fn random_scalar(curve: ecdh::Curve, secret: &mut [u8]) -> Option<ecdh::Secret> {
+    (0..8).find_map(|_| {
+        random(secret)?;
+        ecdh::Secret::from_bytes(curve, secret).ok()
     })
 }
 
@@ -409,21 +424,13 @@ unsafe extern "C" fn gen_init<const FAMILY: usize>(
             inner,
         };
         generation.notice(list);
-        Box::into_raw(Box::new(generation)).cast()
+        objects::give(Some(generation))
     })
-}
-
-/// # Safety
-///
-/// OpenSSL's contract: a context of `gen_init` that nothing else uses now.
-unsafe fn generation<'a>(object: Object) -> Option<&'a mut Generation> {
-    // SAFETY: the caller's promise.
-    unsafe { object.cast::<Generation>().as_mut() }
 }
 
 unsafe extern "C" fn gen_set_template(context: Object, template: Object) -> c_int {
     // SAFETY: OpenSSL's contract.
-    let (context, template) = unsafe { (generation(context), Key::from_object(template)) };
+    let (context, template) = unsafe { (borrow::<Generation>(context), counted::<Key>(template)) };
     guarded(0, || {
         let (Some(context), Some(template)) = (context, template) else {
             return 0;
@@ -440,7 +447,7 @@ unsafe extern "C" fn gen_set_template(context: Object, template: Object) -> c_in
 
 unsafe extern "C" fn gen_set_params(context: Object, params: *const Param) -> c_int {
     // SAFETY: OpenSSL's contract.
-    let (context, list) = unsafe { (generation(context), Params::new(params)) };
+    let (context, list) = unsafe { (borrow::<Generation>(context), Params::new(params)) };
     guarded(0, || {
         let Some(context) = context else { return 0 };
         context.notice(list);
@@ -468,17 +475,14 @@ unsafe extern "C" fn generate(
     argument: *mut c_void,
 ) -> Object {
     // SAFETY: OpenSSL's contract.
-    let context = unsafe { generation(context) };
+    let context = unsafe { borrow::<Generation>(context) };
     guarded(ptr::null_mut(), || {
         let made = context.and_then(|context| context.generate(callback, argument));
-        made.map_or(ptr::null_mut(), Key::into_object)
+        objects::give_counted(made)
     })
 }
 
 unsafe extern "C" fn gen_cleanup(context: Object) {
-    if !context.is_null() {
-        // SAFETY: OpenSSL's contract; it does not use the context again.
-        let context = unsafe { Box::from_raw(context.cast::<Generation>()) };
-        guarded((), || drop(context));
-    }
+    // SAFETY: OpenSSL's contract; it does not use the context again.
+    unsafe { objects::free::<Generation>(context) };
 }

@@ -18,7 +18,7 @@ use crate::family::Family;
 use crate::log;
 use crate::params::{OwnParams, Params};
 
-/// A key of any family. OpenSSL holds it by a counted pointer; see [`Key::into_object`].
+/// A key of any family. OpenSSL holds it by a counted pointer ([`crate::objects`]).
 pub(crate) struct Key {
     family: Family,
     forms: Mutex<Forms>,
@@ -172,37 +172,6 @@ impl Key {
 
     pub(crate) fn family(&self) -> Family {
         self.family
-    }
-
-    /// The pointer that OpenSSL keeps.
-    pub(crate) fn into_object(self) -> Object {
-        Arc::into_raw(Arc::new(self)).cast_mut().cast()
-    }
-
-    /// Another reference to the key behind OpenSSL's pointer.
-    ///
-    /// # Safety
-    ///
-    /// `object` must be null or from [`into_object`](Self::into_object), and not freed yet.
-    pub(crate) unsafe fn from_object(object: Object) -> Option<Arc<Self>> {
-        let key = NonNull::new(object)?.cast::<Self>().as_ptr();
-        // SAFETY: the caller's promise.
-        unsafe {
-            Arc::increment_strong_count(key);
-            Some(Arc::from_raw(key))
-        }
-    }
-
-    /// Drops OpenSSL's reference.
-    ///
-    /// # Safety
-    ///
-    /// As for [`from_object`](Self::from_object); the pointer is not used afterwards.
-    pub(crate) unsafe fn free(object: Object) {
-        if !object.is_null() {
-            // SAFETY: the caller's promise.
-            drop(unsafe { Arc::from_raw(object.cast::<Self>()) });
-        }
     }
 
     /// Calls `work` with the default provider's form of the key; `None` if there is no memory.

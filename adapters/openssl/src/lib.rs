@@ -31,6 +31,8 @@ mod keys;
 mod libcrypto;
 mod log;
 #[allow(unsafe_code)]
+mod objects;
+#[allow(unsafe_code)]
 mod params;
 #[allow(unsafe_code)]
 mod paused;

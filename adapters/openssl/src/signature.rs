@@ -18,6 +18,7 @@ use crate::keymgmt::guarded;
 use crate::keys::{Key, Signer};
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::log;
+use crate::objects::{self, borrow, counted};
 use crate::params::{OwnParams, Params, Value};
 use crate::waiting;
 
@@ -265,49 +266,30 @@ impl Plan {
         })
     }
 
-    /// The signature; `None` if lanes do not sign so, or could not.
+    /// The signature; `None` if lanes do not sign so.
     ///
     /// # Errors
     ///
-    /// When the handshake that wants it is being ended.
-    fn sign(&self, message: &[u8]) -> Result<Option<Vec<u8>>, Cancelled> {
+    /// In the inner result, why there is no signature that could leave.
+    fn sign(&self, message: &[u8]) -> Result<Option<Result<Vec<u8>, String>>, waiting::Failure> {
         let Some(signer) = self.key.signer() else {
             return Ok(None);
         };
-        let signed = match signer {
+        Ok(Some(match signer {
             Signer::Rsa(key) => {
                 let Some(scheme) = self.settings.rsa_scheme() else {
                     return Ok(None);
                 };
                 match rsa::SignRequest::new(key, scheme, message) {
-                    Ok(request) => said(waiting::run(request))?,
+                    Ok(request) => waiting::run(request)?.map_err(|error| error.to_string()),
                     Err(error) => Err(error.to_string()),
                 }
             }
-            Signer::Ecdsa(key) => said(waiting::run(ecdsa::SignRequest::new(key, message)))?,
-            Signer::Ed25519(key) => said(waiting::run(ed25519::SignRequest::new(key, message)))?,
-        };
-        match signed {
-            Ok(signature) => Ok(Some(signature)),
-            Err(reason) => {
-                log::once(&format!("OpenSSL signs by itself: {reason}"));
-                Ok(None)
-            }
-        }
-    }
-}
-
-/// The handshake is being ended: nothing shall be computed for it any more.
-struct Cancelled;
-
-/// One error text for both ways in which a job fails.
-fn said<E: ToString>(
-    answer: Result<Result<Vec<u8>, E>, waiting::Failure>,
-) -> Result<Result<Vec<u8>, String>, Cancelled> {
-    match answer {
-        Ok(answer) => Ok(answer.map_err(|error| error.to_string())),
-        Err(waiting::Failure::Cancelled) => Err(Cancelled),
-        Err(failure) => Ok(Err(failure.to_string())),
+            Signer::Ecdsa(key) => waiting::run(ecdsa::SignRequest::new(key, message))?
+                .map_err(|error| error.to_string()),
+            Signer::Ed25519(key) => waiting::run(ed25519::SignRequest::new(key, message))?
+                .map_err(|error| error.to_string()),
+        }))
     }
 }
 
@@ -370,14 +352,6 @@ impl Context {
     }
 }
 
-/// # Safety
-///
-/// OpenSSL's contract: a context of `newctx` that nothing else uses now.
-unsafe fn context<'a>(object: Object) -> Option<&'a mut Context> {
-    // SAFETY: the caller's promise.
-    unsafe { object.cast::<Context>().as_mut() }
-}
-
 unsafe extern "C" fn newctx<const FAMILY: usize>(_: Object, properties: *const c_char) -> Object {
     guarded(ptr::null_mut(), || {
         let properties = match properties.is_null() {
@@ -385,26 +359,22 @@ unsafe extern "C" fn newctx<const FAMILY: usize>(_: Object, properties: *const c
             // SAFETY: OpenSSL's contract: a string of C.
             false => Some(unsafe { CStr::from_ptr(properties) }.to_owned()),
         };
-        let context = Context {
+        objects::give(Some(Context {
             family: Family::ALL[FAMILY],
             properties,
             state: State::New,
-        };
-        Box::into_raw(Box::new(context)).cast()
+        }))
     })
 }
 
 unsafe extern "C" fn freectx(object: Object) {
-    if !object.is_null() {
-        // SAFETY: OpenSSL's contract; it does not use the context again.
-        let context = unsafe { Box::from_raw(object.cast::<Context>()) };
-        guarded((), || drop(context));
-    }
+    // SAFETY: OpenSSL's contract; it does not use the context again.
+    unsafe { objects::free::<Context>(object) };
 }
 
 unsafe extern "C" fn dupctx(object: Object) -> Object {
     // SAFETY: OpenSSL's contract.
-    let context = unsafe { context(object) };
+    let context = unsafe { borrow::<Context>(object) };
     guarded(ptr::null_mut(), || {
         let copy = || {
             let context = context?;
@@ -424,7 +394,7 @@ unsafe extern "C" fn dupctx(object: Object) -> Object {
                 state,
             })
         };
-        copy().map_or(ptr::null_mut(), |copy| Box::into_raw(Box::new(copy)).cast())
+        objects::give(copy())
     })
 }
 
@@ -438,14 +408,19 @@ unsafe extern "C" fn digest_sign_init(
     let (context, key, list, name) = unsafe {
         let name = (!digest.is_null()).then(|| CStr::from_ptr(digest));
         (
-            context(object),
-            Key::from_object(key),
+            borrow::<Context>(object),
+            counted::<Key>(key),
             Params::new(params),
             name,
         )
     };
     guarded(0, || {
         let Some(context) = context else { return 0 };
+        // Without a key, the operation begins anew with the one that it has.
+        let key = match (key, &context.state) {
+            (None, State::Planned(plan)) => Some(Arc::clone(&plan.key)),
+            (key, _) => key,
+        };
         if let Some(key) = &key
             && let Some(plan) = Plan::new(Arc::clone(key), name, list)
         {
@@ -474,7 +449,7 @@ unsafe extern "C" fn digest_sign(
             true => &[],
             false => slice::from_raw_parts(message, message_len),
         };
-        (context(object), text)
+        (borrow::<Context>(object), text)
     };
     guarded(0, || {
         let Some(context) = context else { return 0 };
@@ -489,12 +464,14 @@ unsafe extern "C" fn digest_sign(
             }
             let made = match plan.sign(text) {
                 Ok(made) => made,
-                Err(Cancelled) => {
-                    let said = waiting::Failure::Cancelled.to_string();
-                    LibCrypto::get().raise(INTERNAL_ERROR, &said);
-                    return 0;
-                }
+                Err(failure) if failure.falls_back() => None,
+                Err(_) => return 0,
             };
+            // A signature that was withheld is made once more, by other code.
+            let made = made.and_then(|made| {
+                made.map_err(|reason| log::once(&format!("OpenSSL signs by itself: {reason}")))
+                    .ok()
+            });
             if let Some(made) = made {
                 if room < made.len() {
                     LibCrypto::get().raise(INTERNAL_ERROR, "the place for the signature is small");
@@ -539,7 +516,7 @@ macro_rules! beginnings {
         = |$functions:ident, $inner:ident, $inner_key:ident| $call:expr;)*) => {$(
         unsafe extern "C" fn $name($object: Object, $($argument: $type,)*) -> c_int {
             // SAFETY: OpenSSL's contract.
-            let (context, $key) = unsafe { (context($object), Key::from_object($key)) };
+            let (context, $key) = unsafe { (borrow::<Context>($object), counted::<Key>($key)) };
             guarded(0, || {
                 let Some(context) = context else { return 0 };
                 context.begin($key, |$functions, $inner, $inner_key| {
@@ -569,7 +546,7 @@ macro_rules! continuations {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
         unsafe extern "C" fn $name(object: Object, $($argument: $type),*) -> c_int {
             // SAFETY: OpenSSL's contract.
-            let context = unsafe { context(object) };
+            let context = unsafe { borrow::<Context>(object) };
             guarded(0, || {
                 let called = || {
                     let (functions, inner) = context?.inner()?;
@@ -604,7 +581,7 @@ unsafe extern "C" fn digest_verify(
     text_len: usize,
 ) -> c_int {
     // SAFETY: OpenSSL's contract.
-    let context = unsafe { context(object) };
+    let context = unsafe { borrow::<Context>(object) };
     guarded(0, || {
         let Some((functions, inner)) = context.and_then(Context::inner) else {
             return 0;
@@ -630,7 +607,7 @@ unsafe extern "C" fn digest_verify(
 
 unsafe extern "C" fn set_ctx_params(object: Object, params: *const Param) -> c_int {
     // SAFETY: OpenSSL's contract.
-    let (context, list) = unsafe { (context(object), Params::new(params)) };
+    let (context, list) = unsafe { (borrow::<Context>(object), Params::new(params)) };
     guarded(0, || {
         let Some(context) = context else { return 0 };
         if let State::Planned(plan) = &mut context.state
@@ -676,7 +653,7 @@ unsafe extern "C" fn settable_ctx_params<const FAMILY: usize>(
 
 unsafe extern "C" fn gettable_ctx_md_params(object: Object) -> *const Param {
     // SAFETY: OpenSSL's contract.
-    let context = unsafe { context(object) };
+    let context = unsafe { borrow::<Context>(object) };
     guarded(ptr::null(), || {
         let called = || {
             let (functions, inner) = context?.inner()?;
@@ -689,7 +666,7 @@ unsafe extern "C" fn gettable_ctx_md_params(object: Object) -> *const Param {
 
 unsafe extern "C" fn settable_ctx_md_params(object: Object) -> *const Param {
     // SAFETY: OpenSSL's contract.
-    let context = unsafe { context(object) };
+    let context = unsafe { borrow::<Context>(object) };
     guarded(ptr::null(), || {
         let called = || {
             let (functions, inner) = context?.inner()?;

@@ -18,7 +18,8 @@ use widelane_crypto::Preference;
 use widelane_engine::{Config, Engine, JobError, Placement, Request, StartError, SubmitError};
 use widelane_engine::{Ticket, Worker};
 
-use crate::{paused, status, suspension};
+use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
+use crate::{log, paused, status, suspension};
 
 /// Runs one job to its end.
 pub(crate) fn run<R: Request>(request: R) -> Result<R::Output, Failure> {
@@ -115,6 +116,23 @@ impl fmt::Display for Failure {
             Self::Cancelled => f.write_str("the handshake was ended while it waited"),
             Self::NotPaused => f.write_str("a job of OpenSSL's cannot be paused"),
             Self::Moved => f.write_str("the application resumed a paused job on another thread"),
+        }
+    }
+}
+
+impl Failure {
+    /// Whether OpenSSL does the operation by itself, which is told once for each reason. If not, the
+    /// error is in OpenSSL's queue.
+    pub(crate) fn falls_back(&self) -> bool {
+        match self {
+            Self::Cancelled => {
+                LibCrypto::get().raise(INTERNAL_ERROR, &self.to_string());
+                false
+            }
+            _ => {
+                log::once(&format!("OpenSSL computes by itself: {self}"));
+                true
+            }
         }
     }
 }
@@ -324,4 +342,20 @@ fn state() -> std::sync::MutexGuard<'static, State> {
 
 thread_local! {
     static WORKER: RefCell<Option<(u32, Rc<Worker>)>> = const { RefCell::new(None) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// OpenSSL does what lanes cannot; what is being ended is told apart by its caller.
+    #[test]
+    fn openssl_takes_over_what_the_engine_does_not_do() {
+        let _counts = crate::COUNTING
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        assert!(Failure::NotPaused.falls_back());
+        assert!(Failure::Moved.falls_back());
+        assert!(Failure::Job(JobError::ShutDown).falls_back());
+    }
 }

@@ -10,7 +10,7 @@ use crate::events::{Loop, Next, Seen};
 use crate::handshakes::{self, Outcome};
 use crate::originals::{self, Ssl};
 use crate::registrations::{self, Registration};
-use crate::table::Passes;
+use crate::table;
 
 /// `SSL_ERROR_WANT_READ`.
 const WANT_READ: c_int = 2;
@@ -165,7 +165,7 @@ stand_ins! {
 
     /// `close(2)`.
     close(fd: c_int) -> c_int {
-        if Passes::get().is_some() {
+        if table::passes().is_some() {
             registrations::close(fd);
         }
         // SAFETY: the caller's promise.
@@ -222,8 +222,8 @@ unsafe fn prepare(key: *mut c_void) {
         }
         originals::err_pop_to_mark();
     }
-    if let Some(passes) = Passes::get() {
-        passes.prepare();
+    if let Some(passes) = table::passes() {
+        (passes.prepare)();
     }
 }
 
@@ -235,7 +235,7 @@ fn wait(
     timeout: c_int,
     original: impl Fn(c_int) -> c_int,
 ) -> c_int {
-    let Some(passes) = Passes::get() else {
+    let Some(passes) = table::passes() else {
         return original(timeout);
     };
     if max <= 0 || events.is_null() {
@@ -244,8 +244,8 @@ fn wait(
     while handshakes::suspended() > 0 {
         let seen = Seen {
             ready: handshakes::ready(epoll),
-            waiting: passes.waiting(),
-            submitted: passes.submitted(),
+            waiting: (passes.waiting)(),
+            submitted: (passes.submitted)(),
         };
         match LOOP.with_borrow_mut(|state| state.next(seen)) {
             Next::Deliver => {
@@ -262,7 +262,7 @@ fn wait(
                     return found;
                 }
             }
-            Next::Run if passes.run_any() > 0 => {}
+            Next::Run if (passes.turn)(1) > 0 => {}
             Next::Run | Next::Wait => break,
         }
     }

@@ -22,7 +22,7 @@ use widelane_stacks::{GuardedStack, Stacks};
 
 use crate::originals::{self, Ssl};
 use crate::registrations::{self, Registration};
-use crate::table::Passes;
+use crate::table;
 
 /// What a call of the server gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl State {
 /// Whether a call for this connection is one for [`drive`]: it would do a part of a server's first
 /// handshake.
 pub(crate) fn concerns(ssl: Ssl) -> bool {
-    if Passes::get().is_none() || !CURRENT.get().is_null() {
+    if table::passes().is_none() || !CURRENT.get().is_null() {
         return false;
     }
     match state(ssl) {
@@ -141,7 +141,7 @@ pub(crate) fn drive(ssl: Ssl) -> Outcome {
             None => {
                 // A pass that is full need not wait for a look at the sockets. It may have the
                 // answer for this very handshake.
-                while Passes::get().is_some_and(|passes| passes.run_full() > 0) {}
+                while table::passes().is_some_and(|passes| (passes.turn)(0) > 0) {}
                 if handshake.state.get() != State::Ready {
                     set_errno(libc::EAGAIN);
                     return Outcome::Suspended;
@@ -324,8 +324,8 @@ fn resume(handshake: &Handshake, go_on: bool) -> Option<c_int> {
     }
 }
 
-/// See [`crate::table::Suspension`]. A handshake is told by the address of its connection.
-pub(crate) unsafe extern "C" fn current() -> *mut c_void {
+/// See [`widelane_openssl_tables::Suspension`]. A handshake is told by the address of its connection.
+pub(crate) extern "C" fn current() -> *mut c_void {
     // SAFETY: rule 2: a handshake that is current is in the table.
     let Some(current) = (unsafe { CURRENT.get().as_ref() }) else {
         return ptr::null_mut();
@@ -333,8 +333,8 @@ pub(crate) unsafe extern "C" fn current() -> *mut c_void {
     current.ssl
 }
 
-/// See [`crate::table::Suspension`].
-pub(crate) unsafe extern "C" fn suspend(ssl: *mut c_void) -> c_int {
+/// See [`widelane_openssl_tables::Suspension`].
+pub(crate) extern "C" fn suspend(ssl: *mut c_void) -> c_int {
     // SAFETY: the provider calls on the stack whose handshake is current (rules 2 and 3).
     unsafe {
         let Some(current) = CURRENT.get().as_ref().filter(|current| current.ssl == ssl) else {
@@ -344,9 +344,9 @@ pub(crate) unsafe extern "C" fn suspend(ssl: *mut c_void) -> c_int {
     }
 }
 
-/// See [`crate::table::Suspension`]. The handshake may have ended: then there is nothing to wake. So
+/// See [`widelane_openssl_tables::Suspension`]. The handshake may have ended: then there is nothing to wake. So
 /// may the thread, whose worker tells its last jobs that they are dropped.
-pub(crate) unsafe extern "C" fn wake(ssl: *mut c_void) {
+pub(crate) extern "C" fn wake(ssl: *mut c_void) {
     let woken = TABLE.try_with(|table| {
         let table = table.try_borrow().ok()?;
         let handshake = table.get(&ssl.addr())?;

@@ -1,0 +1,76 @@
+//! Objects of ours behind pointers that OpenSSL keeps: contexts, which one caller uses at a time, and
+//! keys, which are counted.
+
+use std::ptr;
+use std::sync::Arc;
+
+use crate::abi::Object;
+use crate::keymgmt::guarded;
+
+/// Hands a context to OpenSSL; null if there is none.
+pub(crate) fn give<T>(context: Option<T>) -> Object {
+    context.map_or(ptr::null_mut(), |context| {
+        Box::into_raw(Box::new(context)).cast()
+    })
+}
+
+/// The context behind OpenSSL's pointer.
+///
+/// # Safety
+///
+/// `object` must be null, or from [`give`] with the same type, not freed, and used by no other call
+/// now.
+pub(crate) unsafe fn borrow<'a, T>(object: Object) -> Option<&'a mut T> {
+    // SAFETY: the caller's promise.
+    unsafe { object.cast::<T>().as_mut() }
+}
+
+/// Drops a context.
+///
+/// # Safety
+///
+/// As for [`borrow`]; the pointer is not used afterwards.
+pub(crate) unsafe fn free<T>(object: Object) {
+    if !object.is_null() {
+        // SAFETY: the caller's promise.
+        let context = unsafe { Box::from_raw(object.cast::<T>()) };
+        guarded((), || drop(context));
+    }
+}
+
+/// Hands a reference to a key to OpenSSL; null if there is none.
+pub(crate) fn give_counted<T>(key: Option<T>) -> Object {
+    key.map_or(ptr::null_mut(), |key| {
+        Arc::into_raw(Arc::new(key)).cast_mut().cast()
+    })
+}
+
+/// Another reference to the key behind OpenSSL's pointer.
+///
+/// # Safety
+///
+/// `object` must be null, or from [`give_counted`] with the same type and not freed.
+pub(crate) unsafe fn counted<T>(object: Object) -> Option<Arc<T>> {
+    let key = object.cast::<T>().cast_const();
+    if key.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        Arc::increment_strong_count(key);
+        Some(Arc::from_raw(key))
+    }
+}
+
+/// Drops OpenSSL's reference to a key.
+///
+/// # Safety
+///
+/// As for [`counted`]; the pointer is not used afterwards.
+pub(crate) unsafe fn free_counted<T>(object: Object) {
+    if !object.is_null() {
+        // SAFETY: the caller's promise.
+        let key = unsafe { Arc::from_raw(object.cast::<T>().cast_const()) };
+        guarded((), || drop(key));
+    }
+}

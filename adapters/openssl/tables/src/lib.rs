@@ -1,0 +1,66 @@
+//! The two tables of functions in which the provider and the preloaded library meet.
+//!
+//! They are two shared libraries in one process, and neither links to the other: the preloaded library
+//! exports a [`Suspension`] under the name [`SYMBOL`], the provider looks for it and passes its
+//! [`Passes`]. A table begins with its size, so that libraries of different builds notice each other
+//! and do not meet.
+//!
+//! It is not an interface for other programs: it may change with every version.
+//!
+//! All functions concern the calling thread only. A handshake is named by the address of its
+//! connection (`SSL *`), which is compared and never followed.
+
+#![forbid(unsafe_code)]
+
+use std::ffi::{CStr, c_int, c_void};
+
+/// The name of the preloaded library's table.
+pub const SYMBOL: &CStr = c"widelane_suspension_1";
+
+/// What the preloaded library offers to the provider.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Suspension {
+    /// Bytes of this structure.
+    pub size: usize,
+    /// The handshake on whose stack the caller runs; null on any other stack.
+    pub current: extern "C" fn() -> *mut c_void,
+    /// Leaves that stack until the handshake is woken: 1, or 0 if it is being ended or is not the one
+    /// on whose stack the caller runs.
+    pub suspend: extern "C" fn(*mut c_void) -> c_int,
+    /// Wakes a suspended handshake; nothing if there is none of this name.
+    pub wake: extern "C" fn(*mut c_void),
+    /// Takes the table of the provider.
+    pub attach: extern "C" fn(&'static Passes),
+}
+
+/// What the provider offers to the preloaded library.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Passes {
+    /// Bytes of this structure.
+    pub size: usize,
+    /// Runs at most one pass: with 0 one that is full, otherwise any. Returns how many jobs it
+    /// carried.
+    pub turn: extern "C" fn(c_int) -> usize,
+    /// Jobs that wait.
+    pub waiting: extern "C" fn() -> usize,
+    /// Jobs that were submitted in all.
+    pub submitted: extern "C" fn() -> u64,
+    /// Does what the first jobs of this process, and of those that it forks, would wait for.
+    pub prepare: extern "C" fn(),
+}
+
+impl Suspension {
+    /// Whether the table is of this build.
+    pub fn fits(&self) -> bool {
+        self.size == size_of::<Self>()
+    }
+}
+
+impl Passes {
+    /// Whether the table is of this build.
+    pub fn fits(&self) -> bool {
+        self.size == size_of::<Self>()
+    }
+}
