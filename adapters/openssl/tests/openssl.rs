@@ -332,6 +332,85 @@ fn wrong_keys_are_errors() {
     );
 }
 
+/// Keys that lanes do not take, or that only some libraries take.
+#[test]
+fn unusual_keys_sign_all_the_same() {
+    let Some(scratch) = Scratch::new("") else {
+        return;
+    };
+    for algorithm in [
+        "RSA -pkeyopt rsa_keygen_bits:2048 -pkeyopt rsa_keygen_pubexp:3",
+        "RSA -pkeyopt rsa_keygen_bits:2048 -pkeyopt rsa_keygen_pubexp:1073741827",
+        "RSA -pkeyopt rsa_keygen_bits:2056",
+        "RSA -pkeyopt rsa_keygen_bits:2048 -pkeyopt rsa_keygen_primes:3",
+        "RSA-PSS -pkeyopt rsa_keygen_bits:2048",
+        "EC -pkeyopt ec_paramgen_curve:brainpoolP256r1",
+        "EC -pkeyopt ec_paramgen_curve:P-256 -pkeyopt ec_param_enc:explicit",
+        "ED448",
+    ] {
+        scratch.succeeds(
+            With::Widelane,
+            &format!("genpkey -algorithm {algorithm} -out key.pem"),
+        );
+        scratch.succeeds(
+            With::Widelane,
+            "req -x509 -new -key key.pem -subj /CN=x -out c.pem -config default.cnf",
+        );
+        scratch.succeeds(
+            With::Default,
+            "verify -auth_level 0 -check_ss_sig -CAfile c.pem c.pem",
+        );
+    }
+}
+
+#[test]
+fn signed_messages_verify_without_the_provider() {
+    let Some(scratch) = Scratch::new("") else {
+        return;
+    };
+    scratch.keys();
+    fs::write(scratch.path("text"), "a message").unwrap();
+    for key in ["rsa", "p256", "p384"] {
+        scratch.succeeds(
+            With::Default,
+            &format!(
+                "req -x509 -new -key {key}.pem -subj /CN=x -out {key}.crt -config default.cnf"
+            ),
+        );
+        for (signer, verifier) in [
+            (With::Widelane, With::Default),
+            (With::Default, With::Widelane),
+        ] {
+            scratch.succeeds(
+                signer,
+                &format!("cms -sign -in text -signer {key}.crt -inkey {key}.pem -out signed"),
+            );
+            scratch.succeeds(
+                verifier,
+                &format!("cms -verify -in signed -CAfile {key}.crt -purpose any -out plain"),
+            );
+        }
+    }
+}
+
+/// A program's own property query wins over the configured one.
+#[test]
+fn property_queries_choose_the_provider() {
+    let Some(scratch) = Scratch::new("") else {
+        return;
+    };
+    scratch.keys();
+    fs::write(scratch.path("text"), "a message").unwrap();
+    let sign = "dgst -sha256 -sign rsa.pem -out s";
+    for query in ["provider=default", "?provider=widelane", "?fips=yes"] {
+        scratch.succeeds(With::Widelane, &format!("{sign} -propquery {query} text"));
+    }
+    // There is no such provider, with ours as without it.
+    for with in [With::Widelane, With::Default] {
+        scratch.fails_cleanly(with, &format!("{sign} -propquery fips=yes text"));
+    }
+}
+
 /// Jobs of OpenSSL's own are paused and resumed by an application that polls descriptors.
 #[test]
 fn paused_jobs_come_to_their_end() {
