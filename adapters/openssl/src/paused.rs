@@ -106,7 +106,7 @@ impl Queue {
         if !state.waiting.iter().any(|one| Arc::ptr_eq(one, signal)) {
             state.waiting.push_back(Arc::clone(signal));
         }
-        appoint(&mut state);
+        appoint(state);
     }
 
     /// A job does not wait any more.
@@ -114,7 +114,7 @@ impl Queue {
         let mut state = self.lock();
         state.waiting.retain(|one| !Arc::ptr_eq(one, signal));
         signal.leads.store(false, SeqCst);
-        appoint(&mut state);
+        appoint(state);
     }
 
     /// The leader is back from one look at the sockets.
@@ -135,13 +135,17 @@ impl Queue {
     }
 }
 
-/// Makes the oldest waiting job the leader, unless there is one.
-fn appoint(state: &mut QueueState) {
+/// Makes the oldest waiting job the leader, unless there is one, and tells it without the lock.
+fn appoint(state: MutexGuard<'_, QueueState>) {
     if state.waiting.iter().any(|one| one.leads.load(SeqCst)) {
         return;
     }
-    if let Some(leader) = state.waiting.front() {
+    let leader = state.waiting.front().map(Arc::clone);
+    if let Some(leader) = &leader {
         leader.leads.store(true, SeqCst);
+    }
+    drop(state);
+    if let Some(leader) = leader {
         leader.raise();
     }
 }
@@ -154,25 +158,24 @@ struct Signal {
 }
 
 enum Event {
-    /// What the application polls.
-    Descriptor(OwnedFd),
-    /// What the application wants called. The pointer is the application's.
-    Callback(WaitCallback, usize),
+    /// What the application polls, and what it wants called beside, if anything.
+    Live(OwnedFd, Option<Callback>),
     /// The wait context is gone.
     Gone,
 }
 
+/// What the application wants called, and with which pointer of its own.
+#[derive(Clone, Copy)]
+struct Callback(WaitCallback, usize);
+
 impl Signal {
-    /// The signal of the job's wait context; a new one if there is none yet.
+    /// The signal of the job's wait context; a new one if there is none yet. `None` if the context
+    /// belongs to another thread's queue, or takes no descriptor.
+    ///
+    /// A context has a descriptor even where the application wants a callback: its clean-up is how
+    /// we learn that the context is gone, and with it the callback's pointer.
     fn of(job: Object, queue: &Arc<Queue>) -> Option<Arc<Self>> {
         let libcrypto = LibCrypto::get();
-        let make = |event| {
-            Arc::new(Self {
-                event: Mutex::new(event),
-                leads: AtomicBool::new(false),
-                queue: Arc::downgrade(queue),
-            })
-        };
         // SAFETY: OpenSSL's public functions with the job in which the caller runs, its wait
         // context, and places for what they answer.
         unsafe {
@@ -180,16 +183,12 @@ impl Signal {
             if context.is_null() {
                 return None;
             }
-            let (mut callback, mut argument) = (None, ptr::null_mut());
-            if (libcrypto.wait_ctx_get_callback)(context, &mut callback, &mut argument) == 1
-                && let Some(callback) = callback
-            {
+            let (mut function, mut argument) = (None, ptr::null_mut());
+            (libcrypto.wait_ctx_get_callback)(context, &mut function, &mut argument);
+            let callback = function.map(|function| {
                 (libcrypto.wait_ctx_set_status)(context, STATUS_OK);
-                return Some(make(Event::Callback(
-                    callback,
-                    argument.expose_provenance(),
-                )));
-            }
+                Callback(function, argument.expose_provenance())
+            });
             let (mut descriptor, mut custom): (c_int, *mut c_void) = (-1, ptr::null_mut());
             let key = (&raw const KEY).cast();
             if (libcrypto.wait_ctx_get_fd)(context, key, &mut descriptor, &mut custom) == 1 {
@@ -197,15 +196,19 @@ impl Signal {
                 // The context keeps one count until `clean_up`.
                 Arc::increment_strong_count(found);
                 let found = Arc::from_raw(found);
-                // A connection of another thread before: its events come from this one now.
-                if found.queue.ptr_eq(&Arc::downgrade(queue)) {
-                    return Some(found);
+                if let Event::Live(_, of_context) = &mut *found.event() {
+                    *of_context = callback;
                 }
-                return None;
+                let is_ours = found.queue.ptr_eq(&Arc::downgrade(queue));
+                return is_ours.then_some(found);
             }
             let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
             let number = event.as_raw_fd();
-            let signal = make(Event::Descriptor(event));
+            let signal = Arc::new(Self {
+                event: Mutex::new(Event::Live(event, callback)),
+                leads: AtomicBool::new(false),
+                queue: Arc::downgrade(queue),
+            });
             let kept = Arc::into_raw(Arc::clone(&signal)).cast_mut().cast();
             if (libcrypto.wait_ctx_set_wait_fd)(context, key, number, kept, Some(clean_up)) != 1 {
                 drop(Arc::from_raw(kept.cast_const().cast::<Self>()));
@@ -215,27 +218,27 @@ impl Signal {
         }
     }
 
-    /// Tells the application to go on with the job.
+    /// Tells the application to go on with the job. The caller holds no lock: the application may
+    /// submit jobs from its callback.
     fn raise(&self) {
-        let call = match &*self.event() {
-            Event::Descriptor(descriptor) => {
+        let callback = match &*self.event() {
+            Event::Live(descriptor, callback) => {
                 // A counter that is full is an event already.
                 let _ = rustix::io::write(descriptor, &1_u64.to_ne_bytes());
-                None
+                *callback
             }
-            Event::Callback(callback, argument) => Some((*callback, *argument)),
             Event::Gone => None,
         };
-        if let Some((callback, argument)) = call {
+        if let Some(Callback(function, argument)) = callback {
             // SAFETY: the application gave both for this call, which may come from any code of its
-            // own thread. Nothing is locked: it may submit jobs.
-            unsafe { callback(ptr::with_exposed_provenance_mut(argument)) };
+            // own thread, and its wait context is not gone.
+            unsafe { function(ptr::with_exposed_provenance_mut(argument)) };
         }
     }
 
     /// Takes the event back: the job runs again.
     fn clear(&self) {
-        if let Event::Descriptor(descriptor) = &*self.event() {
+        if let Event::Live(descriptor, _) = &*self.event() {
             let _ = rustix::io::read(descriptor, &mut [0; 8]);
         }
     }
@@ -320,4 +323,75 @@ thread_local! {
         RefCell::new((std::process::id(), Arc::default()));
     static PASS_STACK: Rc<RefCell<Option<DefaultStack>>> =
         Rc::new(RefCell::new(DefaultStack::new(STACK).ok()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signal(queue: &Arc<Queue>, callback: Option<Callback>) -> Arc<Signal> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        Arc::new(Signal {
+            event: Mutex::new(Event::Live(event, callback)),
+            leads: AtomicBool::new(false),
+            queue: Arc::downgrade(queue),
+        })
+    }
+
+    /// Whether the application was told; takes the event back.
+    fn told(signal: &Signal) -> bool {
+        match &*signal.event() {
+            Event::Live(descriptor, _) => rustix::io::read(descriptor, &mut [0; 8]).is_ok(),
+            Event::Gone => false,
+        }
+    }
+
+    #[test]
+    fn one_paused_job_leads_and_the_next_one_follows() {
+        let queue = Arc::default();
+        let [first, second] = [signal(&queue, None), signal(&queue, None)];
+        queue.enter(&first, 1);
+        queue.enter(&second, 2);
+        assert!(told(&first) && !told(&second));
+        // It is paused again: it stays the leader, and its event comes from `lead`.
+        queue.enter(&first, 2);
+        assert!(!told(&first) && !told(&second));
+        queue.leave(&first);
+        assert!(told(&second) && second.leads.load(SeqCst));
+        queue.leave(&second);
+        assert!(queue.lock().waiting.is_empty());
+    }
+
+    /// A connection that goes away takes its signal with it, and another job leads.
+    #[test]
+    fn a_wait_context_that_goes_away_appoints_another_leader() {
+        let queue = Arc::default();
+        let [first, second] = [signal(&queue, None), signal(&queue, None)];
+        queue.enter(&first, 1);
+        queue.enter(&second, 2);
+        let kept = Arc::into_raw(Arc::clone(&first)).cast_mut().cast();
+        // SAFETY: as OpenSSL calls it, with the count that the context would keep.
+        unsafe { clean_up(ptr::null_mut(), ptr::null(), -1, kept) };
+        assert!(told(&second));
+        first.raise();
+        assert!(!told(&first), "nothing is left to be told");
+    }
+
+    #[test]
+    fn callbacks_come_without_the_lock() {
+        unsafe extern "C" fn submit(queue: *mut c_void) -> c_int {
+            // SAFETY: the test passes its queue, which outlives the call.
+            let queue = unsafe { &*queue.cast_const().cast::<Queue>() };
+            queue.state.try_lock().map_or(0, |mut state| {
+                state.looked_at = 77;
+                1
+            })
+        }
+
+        let queue: Arc<Queue> = Arc::default();
+        let argument = Arc::as_ptr(&queue).expose_provenance();
+        let paused = signal(&queue, Some(Callback(submit, argument)));
+        queue.enter(&paused, 1);
+        assert_eq!(queue.lock().looked_at, 77);
+    }
 }
