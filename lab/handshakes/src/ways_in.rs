@@ -22,7 +22,7 @@ pub struct WaysInPlan {
     /// The servers. Those that are not installed are left out, and named.
     pub servers: Vec<Software>,
     /// The kinds of handshake; none means RSA-2048, and for nginx also ECDSA, with X25519. Hybrid
-    /// key exchanges are left out: the provider leaves them to OpenSSL.
+    /// key exchanges are left out: before OpenSSL 3.5, a server alone has none to compare with.
     pub conditions: Vec<Condition>,
     /// Numbers of connections in flight.
     pub in_flight: Vec<usize>,
@@ -195,7 +195,7 @@ impl std::fmt::Display for Way {
 fn ways(servers: &[Software], wanted: &[Condition], notes: &mut Vec<String>) -> Vec<Way> {
     for condition in wanted.iter().filter(|condition| condition.is_hybrid()) {
         notes.push(format!(
-            "{condition} is left out: the provider leaves it to OpenSSL."
+            "{condition} is left out: the server alone cannot do it before OpenSSL 3.5."
         ));
     }
     let mut ways = Vec::new();
