@@ -22,6 +22,8 @@
 
 #![deny(unsafe_code)]
 
+#[allow(unsafe_code)]
+mod background;
 pub mod calibration;
 mod config;
 mod core;
@@ -54,6 +56,6 @@ pub use lending::{CoreBorrower, CoreLending, VectorCoreCounters};
 pub use operations::Operations;
 pub use slot::Ticket;
 pub use standard::{Visitor, for_each_operation};
-pub use widelane_batching::{Clock, Costs, Idle, Placement, Width};
+pub use widelane_batching::{Clock, ClockPenalty, Costs, Idle, Placement, Width};
 pub use widelane_crypto::{Operation, Request};
 pub use worker::Worker;

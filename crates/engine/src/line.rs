@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use widelane_batching::{self as batching, Clock, NEVER, Width};
 use widelane_crypto::{Backend, Operation, Request};
 
+use crate::background;
 use crate::calibration;
 use crate::core;
 use crate::cost::CostModel;
@@ -218,15 +219,14 @@ impl<R: Request> Line<R> {
     }
 
     /// Starts a measurement of the costs in the background, unless they are known.
-    fn measure_once(&self) {
+    pub(crate) fn measure_once(&self) {
         let unknown = self.wide.measured.is_some() && !self.wide.costs.is_known();
         if !unknown || self.measuring.swap(true, Relaxed) {
             return;
         }
         let variant = Arc::clone(&self.wide);
-        let thread = std::thread::Builder::new().name("calibration".to_owned());
         // Without a thread the guess remains.
-        if let Err(error) = thread.spawn(move || variant.calibrate()) {
+        if let Err(error) = background::start(move || variant.calibrate()) {
             tracing::debug!(%error, "no thread to measure {}", self.name);
         }
     }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use widelane_batching::{self as batching, Idle, Waiting};
+#[cfg(not(loom))]
+use widelane_quiet::quietly;
 
 use crate::core;
 use crate::error::StartError;
@@ -16,18 +18,18 @@ use crate::sync::{contain, spin_hint, thread};
 #[cfg(not(loom))]
 pub(crate) fn start(cpu: usize, shared: Arc<Shared>) -> Result<thread::JoinHandle<()>, StartError> {
     let (report, pinned) = std::sync::mpsc::sync_channel(1);
-    let thread = thread::Builder::new()
-        .name(format!("vector-{cpu}"))
-        .spawn(move || {
-            let result = widelane_affinity::pin(cpu);
-            let failed = result.is_err();
-            // The starter waits for this message, so the channel is open.
-            let _ = report.send(result);
-            if !failed {
-                serve(cpu, &shared);
-            }
-        })
-        .map_err(|source| StartError::Spawn { cpu, source })?;
+    let body = move || {
+        let result = widelane_affinity::pin(cpu);
+        let failed = result.is_err();
+        // The starter waits for this message, so the channel is open.
+        let _ = report.send(result);
+        if !failed {
+            serve(cpu, &shared);
+        }
+    };
+    let thread = thread::Builder::new().name(format!("vector-{cpu}"));
+    let thread = quietly(|| thread.spawn(body));
+    let thread = thread.map_err(|source| StartError::Spawn { cpu, source })?;
     match pinned.recv() {
         Ok(Ok(())) => Ok(thread),
         Ok(Err(source)) => Err(StartError::Pin { cpu, source }),

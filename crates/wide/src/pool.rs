@@ -5,8 +5,8 @@ use std::sync::mpsc::sync_channel;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 use rustix::process::{Pid, getpid};
+use widelane_quiet::quietly;
 
 use crate::affinity::{Cpus, pin};
 use crate::error::StartError;
@@ -94,54 +94,12 @@ fn start(cpu: usize, spin: Duration, line: Arc<Line<Job>>) -> Result<JoinHandle<
             }
         }
     };
-    let thread = {
-        let _quiet = Quiet::new();
-        Builder::new()
-            .name(format!("wide-{cpu}"))
-            .stack_size(STACK)
-            .spawn(serve)
-            .map_err(spawn_error)?
-    };
+    let thread = Builder::new().name(format!("wide-{cpu}")).stack_size(STACK);
+    let thread = quietly(|| thread.spawn(serve)).map_err(spawn_error)?;
     match pinned.recv() {
         Ok(Ok(())) => Ok(thread),
         Ok(Err(source)) => Err(StartError::Unusable { cpu, source }),
         Err(_) => Err(spawn_error(std::io::Error::other("it died at once"))),
-    }
-}
-
-/// Until it is dropped, the calling thread takes no signals. Threads that it starts meanwhile never
-/// take any: the program's handlers run on the program's own threads, as without a pool.
-struct Quiet {
-    before: SigSet,
-}
-
-impl Quiet {
-    fn new() -> Self {
-        let mut signals = SigSet::all();
-        // A thread causes these signals itself; if blocked, they would kill it without a message.
-        // And a profiler must see vector cores too.
-        for own in [
-            Signal::SIGSEGV,
-            Signal::SIGBUS,
-            Signal::SIGFPE,
-            Signal::SIGILL,
-            Signal::SIGTRAP,
-            Signal::SIGABRT,
-            Signal::SIGSYS,
-            Signal::SIGPROF,
-        ] {
-            signals.remove(own);
-        }
-        let mut before = SigSet::empty();
-        // It fails only for a wrong first argument.
-        let _ = pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&signals), Some(&mut before));
-        Self { before }
-    }
-}
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        let _ = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&self.before), None);
     }
 }
 

@@ -5,9 +5,12 @@ use std::time::Duration;
 use widelane_batching::Costs;
 use widelane_crypto::{Operation, Request};
 
+use crate::background;
+
 /// Measures what answers to specimens cost, in nanoseconds of this thread's CPU time.
 ///
-/// `None` if an answer fails: a failure may be quick, and says nothing about its way.
+/// `None` if an answer fails: a failure may be quick, and says nothing about its way. And if the
+/// process ends.
 ///
 /// A single pass, a single job and a full pass take turns, so a change of the clock affects all
 /// three. The median counts, not the minimum: some signatures (ML-DSA) take a random number of
@@ -19,6 +22,9 @@ pub(super) fn costs<R: Request>(operation: &dyn Operation<Request = R>) -> Optio
     let start = thread_time();
     // The first round is not counted: it derives what operations keep after their first use.
     for round in 0..=MOST_ROUNDS {
+        if background::is_ending() {
+            return None;
+        }
         // New ones each time: the same request may be cheaper the second time.
         let (one, another, all) = (specimens(1), specimens(1), specimens(lanes));
         let taken = [

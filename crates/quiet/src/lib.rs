@@ -1,0 +1,67 @@
+//! Threads that take no signals of the program's.
+//!
+//! A library's threads run inside programs that know nothing of them. A signal for the whole process
+//! (`kill(2)`) goes to any thread that does not block it, and the program's handlers must run on the
+//! program's own threads, as without the library.
+
+#![forbid(unsafe_code)]
+
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
+
+/// Calls `start`. Threads that it starts never take a signal, except those that a thread causes
+/// itself.
+pub fn quietly<T>(start: impl FnOnce() -> T) -> T {
+    let _quiet = Quiet::new();
+    start()
+}
+
+/// Until it is dropped, the calling thread takes no signals; threads that it starts inherit that.
+struct Quiet(SigSet);
+
+impl Quiet {
+    fn new() -> Self {
+        let mut signals = SigSet::all();
+        // Blocked, they would end the process without the program's handler; and a profiler must see
+        // these threads, too.
+        for own in [
+            Signal::SIGSEGV,
+            Signal::SIGBUS,
+            Signal::SIGFPE,
+            Signal::SIGILL,
+            Signal::SIGTRAP,
+            Signal::SIGABRT,
+            Signal::SIGSYS,
+            Signal::SIGPROF,
+        ] {
+            signals.remove(own);
+        }
+        let mut before = SigSet::empty();
+        // It fails only for a first argument that does not exist.
+        let _ = pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&signals), Some(&mut before));
+        Self(before)
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        let _ = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&self.0), None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_started_thread_blocks_signals() {
+        let blocked = || {
+            let mask = SigSet::thread_get_mask().unwrap();
+            [Signal::SIGHUP, Signal::SIGTERM, Signal::SIGSEGV].map(|one| mask.contains(one))
+        };
+        let before = blocked();
+        let thread = quietly(|| std::thread::spawn(blocked));
+        assert_eq!(thread.join().unwrap(), [true, true, false]);
+        assert_eq!(blocked(), before);
+        assert_eq!(before, [false; 3]);
+    }
+}
