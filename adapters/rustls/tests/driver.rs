@@ -546,6 +546,12 @@ fn the_stack_is_several_times_what_a_handshake_needs() {
             }
         }
         let touched = touched_stack_kib();
+        let lanes = engine.counters().iter().map(|one| one.lanes).max().unwrap();
+        if touched == 0 && lanes == 1 {
+            // Without lanes no handshake waits, so that there is one stack, and the kernel may show it
+            // as one area with other memory.
+            return eprintln!("SKIP: the depth of stacks; the only one is next to other memory");
+        }
         eprintln!("handshakes touched {touched} of 256 KiB of stack");
         assert!((4..=64).contains(&touched), "{touched} KiB");
     });

@@ -1,8 +1,9 @@
-//! The points at which a value that was computed from secrets becomes public.
+//! The points at which a value is drawn that must stay secret, and at which a value that was
+//! computed from secrets becomes public.
 //!
 //! Code may branch on what a check says and on what leaves, and on nothing else that was computed
-//! from a secret. Such a point calls [`public`], so that a test under valgrind reports the other
-//! branches (see `widelane_poison`).
+//! from a secret. Such a point calls [`public`] or [`publish`], so that a test under valgrind reports
+//! the other branches (see `widelane_poison`). The functions do nothing outside tests.
 
 /// Declares a value public: it may choose branches from here on.
 ///
@@ -10,12 +11,34 @@
 #[inline(always)]
 pub(crate) fn public<T: Copy>(value: T) -> T {
     #[cfg(test)]
-    widelane_poison::public(std::slice::from_ref(&value));
+    let value = {
+        publish(std::slice::from_ref(&value));
+        // Read again, and not from a register that valgrind still knows as secret.
+        *std::hint::black_box(&value)
+    };
     value
 }
 
+/// Declares the values public, as [`public`] does one.
+#[inline(always)]
+pub(crate) fn publish<T: Copy>(values: &[T]) {
+    #[cfg(test)]
+    widelane_poison::public(values);
+    #[cfg(not(test))]
+    let _ = values;
+}
+
+/// Declares values secret that have just been drawn at random; a test declares the keys.
+#[inline(always)]
+pub(crate) fn secret<T: Copy>(values: &[T]) {
+    #[cfg(test)]
+    widelane_poison::secret(values);
+    #[cfg(not(test))]
+    let _ = values;
+}
+
 /// Runs `run`, which declares its secrets, under valgrind and demands that it reports no branch and
-/// no address that depends on them.
+/// no address that depends on them. Kernels in portable Rust check no claims meanwhile.
 #[cfg(test)]
 #[track_caller]
 pub(crate) fn assert_no_secret_branch(run: impl FnOnce()) {
@@ -24,6 +47,6 @@ pub(crate) fn assert_no_secret_branch(run: impl FnOnce()) {
         return;
     }
     let before = widelane_poison::errors();
-    run();
+    widelane_kernels::faults::without_claims(run);
     assert_eq!(widelane_poison::errors() - before, 0, "valgrind's reports");
 }

@@ -447,7 +447,7 @@ fn debug_shows_the_size_and_nothing_else() {
     let request = SignRequest::new(&key, Scheme::PssSha256, b"m").unwrap();
     assert_eq!(
         format!("{request:?}"),
-        "SignRequest { key: PrivateKey { modulus_bits: 2048, .. }, scheme: PssSha256, .. }"
+        "SignRequest { key: PrivateKey { modulus_bits: 2048, .. }, scheme: Some(PssSha256), .. }"
     );
 }
 

@@ -1,12 +1,13 @@
 //! Deliberate faults, for tests that show what the checks of a signature catch.
 //!
-//! Compiled with the feature `fault-injection` only. [`run`] counts the positions at which a fault
+//! Compiled with the feature `fault-injection` only. [`without_claims`] serves tests under valgrind;
+//! the rest are faults. [`run`] counts the positions at which a fault
 //! can hit a computation on this thread, and damages one array at one of them. A position is an
 //! array at one moment: after a kernel has written it, while a kernel reads it, after values were
 //! loaded into it, or between two steps of a pass.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Debug;
 
 /// When an array is damaged.
@@ -88,9 +89,23 @@ pub fn run<R>(fault: Option<Fault>, work: impl FnOnce() -> R) -> (R, Seen) {
     (result, plan.seen)
 }
 
-/// Whether this thread runs a computation that a fault hits.
-pub(crate) fn is_planned() -> bool {
-    PLAN.with_borrow(|plan| plan.as_ref().is_some_and(|plan| plan.fault.is_some()))
+/// Runs `work`, in which kernels in portable Rust check no claim on this thread. A check is a branch
+/// on a lane, and valgrind reports it where the lane is secret.
+pub fn without_claims<R>(work: impl FnOnce() -> R) -> R {
+    struct Reset(bool);
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            CHECKS_CLAIMS.set(self.0);
+        }
+    }
+    let _reset = Reset(CHECKS_CLAIMS.replace(false));
+    work()
+}
+
+/// Whether kernels in portable Rust check their claims: not beside a fault, which breaks them.
+pub(crate) fn claims_are_checked() -> bool {
+    let fault = PLAN.with_borrow(|plan| plan.as_ref().is_some_and(|plan| plan.fault.is_some()));
+    CHECKS_CLAIMS.get() && !fault
 }
 
 /// A position: `array` can be damaged here, and the damage stays.
@@ -164,6 +179,7 @@ fn split_mix(state: &mut u64) -> u64 {
 
 thread_local! {
     static PLAN: RefCell<Option<Plan>> = const { RefCell::new(None) };
+    static CHECKS_CLAIMS: Cell<bool> = const { Cell::new(true) };
 }
 
 #[cfg(test)]

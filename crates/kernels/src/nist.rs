@@ -472,7 +472,8 @@ fn is_sum<const L: usize>(indices: &[[u64; L]], scalar: &[[u64; L]], w: usize) -
         }
         place += w;
     }
-    std::array::from_fn(|l| difference[l] == 0 && carry[l] == 0)
+    // One comparison: which of them differs is secret.
+    std::array::from_fn(|l| i128::from(difference[l]) | carry[l] == 0)
 }
 
 /// Each lane's `bits` bits of a scalar, from bit `at`; beyond its end they are zero.

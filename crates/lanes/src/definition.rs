@@ -52,12 +52,13 @@ pub trait Definition: Copy + PartialEq {
         self.run(&mut Model::new(written, read));
     }
 
-    /// The same on operands that a fault may have hit: no claim is checked.
+    /// The same without a check of claims: for operands that a fault may have hit, and for secret
+    /// ones under valgrind.
     ///
     /// # Panics
     ///
     /// If the arrays differ from [`arrays`](Self::arrays).
-    fn model_of_faulty<const L: usize>(
+    fn model_without_claims<const L: usize>(
         self,
         written: &mut [&mut [[u64; L]]],
         read: &[&[[u64; L]]],

@@ -1,6 +1,9 @@
 //! The oracle: plain Rust arithmetic on arrays of lanes.
+//!
+//! It branches on no lane and addresses by none, as machines must, except to check claims.
 
 use crate::machine::{Array, DIGIT_BITS, DIGIT_MASK, Machine};
+use std::hint::black_box;
 
 /// Runs a kernel on `L` lanes in portable Rust. Every other machine must compute the same.
 pub struct Model<'a, 'b, const L: usize> {
@@ -20,7 +23,8 @@ impl<'a, 'b, const L: usize> Model<'a, 'b, L> {
     }
 
     /// Lets every value pass, as the machine code does. For operands that a fault has hit: the
-    /// claims hold for operands within the kernel's bounds only.
+    /// claims hold for operands within the kernel's bounds only. And for secrets under valgrind: a
+    /// check is a branch.
     pub fn without_claims(self) -> Self {
         Self {
             checks_claims: false,
@@ -43,7 +47,8 @@ macro_rules! lanewise {
 
 impl<const L: usize> Machine for Model<'_, '_, L> {
     type V = [u64; L];
-    type M = [bool; L];
+    /// All ones in the lanes of the mask, zero in the others: a `bool` invites a branch.
+    type M = [u64; L];
 
     fn lanes(&self) -> usize {
         L
@@ -116,14 +121,11 @@ impl<const L: usize> Machine for Model<'_, '_, L> {
     }
 
     fn pick(&mut self, table: [u64; L], index: [u64; L]) -> [u64; L] {
-        lanes(|i| table[index[i] as usize % L])
+        lanes(|i| picked(&[table], index[i]))
     }
 
     fn pick2(&mut self, low: [u64; L], high: [u64; L], index: [u64; L]) -> [u64; L] {
-        lanes(|i| match index[i] as usize % (2 * L) {
-            at if at < L => low[at],
-            at => high[at - L],
-        })
+        lanes(|i| picked(&[low, high], index[i]))
     }
 
     fn unpack_low32(&mut self, a: [u64; L], b: [u64; L]) -> [u64; L] {
@@ -142,16 +144,16 @@ impl<const L: usize> Machine for Model<'_, '_, L> {
         lanes(|i| if i % 2 == 0 { a[i + 1] } else { b[i] })
     }
 
-    fn eq(&mut self, a: [u64; L], b: [u64; L]) -> [bool; L] {
-        std::array::from_fn(|i| a[i] == b[i])
+    fn eq(&mut self, a: [u64; L], b: [u64; L]) -> [u64; L] {
+        lanes(|i| !ones_unless_zero(a[i] ^ b[i]))
     }
 
-    fn test(&mut self, a: [u64; L], b: [u64; L]) -> [bool; L] {
-        std::array::from_fn(|i| a[i] & b[i] != 0)
+    fn test(&mut self, a: [u64; L], b: [u64; L]) -> [u64; L] {
+        lanes(|i| ones_unless_zero(a[i] & b[i]))
     }
 
-    fn select(&mut self, mask: [bool; L], yes: [u64; L], no: [u64; L]) -> [u64; L] {
-        lanes(|i| if mask[i] { yes[i] } else { no[i] })
+    fn select(&mut self, mask: [u64; L], yes: [u64; L], no: [u64; L]) -> [u64; L] {
+        lanes(|i| mask[i] & yes[i] | !mask[i] & no[i])
     }
 
     fn claim(&mut self, value: [u64; L], bits: u32, why: &'static str) -> [u64; L] {
@@ -168,6 +170,23 @@ impl<const L: usize> Machine for Model<'_, '_, L> {
 /// Builds a vector lane by lane.
 fn lanes<const L: usize>(lane: impl FnMut(usize) -> u64) -> [u64; L] {
     std::array::from_fn(lane)
+}
+
+/// The lane that `index`, modulo the number of them, names among those of `tables`. Reads all of
+/// them, as the index may be secret.
+fn picked<const L: usize>(tables: &[[u64; L]], index: u64) -> u64 {
+    let all = tables.as_flattened();
+    let index = index % all.len() as u64;
+    let pairs = (0..).zip(all);
+    pairs.fold(0, |sum, (at, lane)| {
+        sum | lane & !ones_unless_zero(at ^ index)
+    })
+}
+
+/// All ones, or zero for zero. The barrier hides that there are only two values: compilers make
+/// branches and addresses out of a choice by such a mask.
+fn ones_unless_zero(word: u64) -> u64 {
+    black_box(((word | word.wrapping_neg()) >> 63).wrapping_neg())
 }
 
 /// The product of two digits as the hardware forms it: of the low 52 bits of each.

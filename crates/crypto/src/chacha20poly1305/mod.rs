@@ -34,7 +34,7 @@ use widelane_kernels::ChaCha20Poly1305 as Kernels;
 use widelane_lanes::{Licence, Multiplier};
 use zeroize::Zeroizing;
 
-use record::{Record, TAG};
+use record::{Record, Stream, TAG};
 
 /// The code that does the arithmetic.
 ///
@@ -98,6 +98,13 @@ struct Words {
     left: [usize; 2],
     peer: OnceLock<aead::LessSafeKey>,
 }
+
+/// A message that is encrypted or decrypted in pieces, by the [`Key`] that has begun it.
+///
+/// What is decrypted so is not authentic before [`Message::tag`] has been compared with the tag that
+/// came with it.
+#[derive(Clone)]
+pub struct Message(Stream);
 
 /// Bytes of a nonce.
 pub const NONCE_LEN: usize = 12;
@@ -299,6 +306,82 @@ impl Key {
             Inner::AwsLc(_) => unreachable!("answered above"),
         };
         if genuine { Ok(text) } else { Err(OpenError) }
+    }
+}
+
+impl Key {
+    /// Begins a message that comes in pieces; `None` if the form is aws-lc-rs, which has no such
+    /// thing.
+    ///
+    /// A nonce must never be used twice with the same key.
+    pub fn message(&self, nonce: &[u8; NONCE_LEN]) -> Option<Message> {
+        match &self.inner {
+            Inner::AwsLc(_) => None,
+            Inner::Ymm(_, _, key) | Inner::Zmm(_, _, key) => {
+                Some(Message(Stream::new(&key.words, nonce)))
+            }
+        }
+    }
+
+    /// Encrypts the next piece of a message in place. The message must be one of this key's.
+    ///
+    /// # Errors
+    ///
+    /// If the text gets longer than [`MAX_LEN`]; then nothing is encrypted.
+    ///
+    /// # Panics
+    ///
+    /// If this key's form begins no message.
+    pub fn encrypt(&self, message: &mut Message, text: &mut [u8]) -> Result<(), SealError> {
+        self.piece(message, text, true)
+    }
+
+    /// Decrypts the next piece of a message in place. The message must be one of this key's.
+    ///
+    /// # Errors
+    ///
+    /// If the text gets longer than [`MAX_LEN`]; then nothing is decrypted.
+    ///
+    /// # Panics
+    ///
+    /// If this key's form begins no message.
+    pub fn decrypt(&self, message: &mut Message, text: &mut [u8]) -> Result<(), SealError> {
+        self.piece(message, text, false)
+    }
+
+    fn piece(
+        &self,
+        Message(message): &mut Message,
+        text: &mut [u8],
+        seals: bool,
+    ) -> Result<(), SealError> {
+        let len = message.text_len().saturating_add(text.len());
+        if len as u64 > MAX_LEN {
+            return Err(SealError::TooLong { len });
+        }
+        match &self.inner {
+            Inner::Ymm(_, record, key) => record.piece(&key.words, message, text, seals),
+            Inner::Zmm(_, record, key) => record.piece(&key.words, message, text, seals),
+            Inner::AwsLc(_) => unreachable!("it begins no message"),
+        }
+        Ok(())
+    }
+}
+
+impl Message {
+    /// Takes additional data, in pieces, too. All of it comes before the text.
+    pub fn aad(&mut self, aad: &[u8]) {
+        debug_assert_eq!(
+            self.0.text_len(),
+            0,
+            "additional data comes before the text"
+        );
+        self.0.aad(aad);
+    }
+
+    /// The tag of additional data and text.
+    pub fn tag(self) -> [u8; TAG_LEN] {
+        self.0.tag()
     }
 }
 

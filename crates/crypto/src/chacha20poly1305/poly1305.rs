@@ -6,6 +6,7 @@ use widelane_lanes::Multiplier;
 use zeroize::Zeroize;
 
 /// A message authentication code under way.
+#[derive(Clone)]
 pub(super) struct Poly1305 {
     sum: Sum,
     r: [u64; 2],

@@ -8,6 +8,10 @@
 //! Poly1305's sums begin with what the additional data comes to, added to the first block of the
 //! text.
 
+mod stream;
+
+pub(super) use stream::State as Stream;
+
 use super::block::{BLOCK as KEY_BLOCK, Initial};
 use super::poly1305::{BLOCK, Columns, Number, Poly1305};
 use super::{NONCE_LEN, TAG_LEN};

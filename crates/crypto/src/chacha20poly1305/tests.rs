@@ -296,3 +296,57 @@ fn bytes(len: usize, seed: u64) -> Vec<u8> {
     let words = (0..).map(word).flat_map(u64::to_le_bytes);
     words.take(len).collect()
 }
+
+/// However a message is cut into pieces, it is the message in one.
+#[test]
+fn messages_in_pieces_are_messages_in_one() {
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = |below: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random % below as u64) as usize
+    };
+    for (name, cipher) in ciphers() {
+        let key = cipher.key(&[9; 32]);
+        let Some(_) = key.message(&[3; NONCE_LEN]) else {
+            assert_eq!(key.form(), Form::AwsLc);
+            continue;
+        };
+        for _ in 0..60 {
+            let aad: Vec<u8> = (0..next(70)).map(|i| i as u8).collect();
+            let most = [40, 400, 9000][next(3)];
+            let len = next(most);
+            let text: Vec<u8> = (0..len).map(|_| next(256) as u8).collect();
+            let mut whole = text.clone();
+            let tag = key
+                .seal_in_place(&[3; NONCE_LEN], &aad, &mut whole)
+                .unwrap();
+
+            let mut pieces = text.clone();
+            let mut message = key.message(&[3; NONCE_LEN]).unwrap();
+            let (first, second) = aad.split_at(next(aad.len() + 1));
+            message.aad(first);
+            message.aad(second);
+            let mut rest = &mut pieces[..];
+            while !rest.is_empty() {
+                let piece;
+                (piece, rest) = rest.split_at_mut(1 + next(rest.len()));
+                key.encrypt(&mut message, piece).unwrap();
+            }
+            assert!(pieces == whole, "{name}: {len} bytes");
+            assert_eq!(message.tag(), tag, "{name}: {len} bytes");
+
+            let mut message = key.message(&[3; NONCE_LEN]).unwrap();
+            message.aad(&aad);
+            let mut rest = &mut pieces[..];
+            while !rest.is_empty() {
+                let piece;
+                (piece, rest) = rest.split_at_mut(1 + next(rest.len().min(3000)));
+                key.decrypt(&mut message, piece).unwrap();
+            }
+            assert!(pieces == text, "{name}: {len} bytes");
+            assert_eq!(message.tag(), tag, "{name}: {len} bytes");
+        }
+    }
+}

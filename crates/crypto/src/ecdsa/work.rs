@@ -5,6 +5,7 @@ use super::key::PrivateKey;
 use super::request::{Hash, SignError, SignRequest, VerifyError, VerifyRequest};
 use crate::nist::{self, ADDED_BYTES, Curve, Lanes, ToSign, ToVerify};
 use crate::operation::{in_passes, requests};
+use crate::secrecy;
 use crate::{Backend, BackendUnavailable, Operation};
 use aws_lc_rs::rand;
 use aws_lc_rs::signature::{self as aws, EcdsaKeyPair};
@@ -67,6 +68,7 @@ impl Operation for Signing {
         if rand::fill(&mut added).is_err() {
             return vec![Err(SignError::Random); requests.len()];
         }
+        secrecy::secret(&added);
         let problems = requests
             .iter()
             .zip(added.chunks(ADDED_BYTES))

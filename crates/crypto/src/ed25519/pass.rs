@@ -4,6 +4,7 @@
 use super::{SignError, SignRequest, VerifyError, VerifyRequest};
 use crate::lanes25519::{Kernels, Kind, Pass, divide, get, set};
 use crate::passes::memory;
+use crate::secrecy;
 use aws_lc_rs::digest;
 use aws_lc_rs::signature::KeyPair;
 use widelane_kernels::Curve25519;
@@ -106,9 +107,13 @@ pub(super) fn sign<const L: usize>(
                 let differences = pairs.map(|(r, other)| r[lane] ^ other[lane]);
                 let fault =
                     differences.fold(w.different[0][lane], |all, difference| all | difference);
-                results.push(match fault {
-                    0 => Ok(signature.concat()),
-                    _ => {
+                // Public: what leaves is a signature or an error.
+                results.push(match secrecy::public(fault == 0) {
+                    true => {
+                        secrecy::publish(signature);
+                        Ok(signature.concat())
+                    }
+                    false => {
                         signature.zeroize();
                         Err(SignError::Fault)
                     }

@@ -285,3 +285,22 @@ fn hex(text: &str) -> Vec<u8> {
     let byte = |at| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
     (0..text.len()).step_by(2).map(byte).collect()
 }
+
+/// Whole passes as portable Rust, from the expanded key.
+#[test]
+fn poison_signatures_branch_on_no_secret() {
+    let pass = Pass::<4>::model(super::pass::SIGNING);
+    let key = PrivateKey::from_seed(&[9; 32]).unwrap();
+    let messages: [&[u8]; 2] = [b"one", &[7; 200]];
+    let requests = messages.map(|message| SignRequest::new(&key, message));
+    crate::secrecy::assert_no_secret_branch(|| {
+        let expanded = key.expanded();
+        for secret in [expanded.scalar(), expanded.negative(), expanded.prefix()] {
+            widelane_poison::secret(secret);
+        }
+        let signatures = super::pass::sign(&pass, &requests);
+        for (request, signature) in requests.iter().zip(signatures) {
+            assert_eq!(signature, request.alone());
+        }
+    });
+}

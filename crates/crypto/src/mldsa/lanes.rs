@@ -8,6 +8,7 @@ use super::prepared::Prepared;
 use super::size::Size;
 use crate::faults;
 use crate::passes::{self, Family, memory};
+use crate::secrecy;
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 use widelane_kernels::{Arena, Keccak, MlDsa, Sponge};
 use widelane_lanes::{MlDsa as Constants, MlDsaShape};
@@ -80,7 +81,7 @@ impl<const L: usize> Pass<L> {
         let mut prepared = prepare();
         for _ in 0..MAX_PREPARATIONS {
             let again = prepare();
-            if prepared == again {
+            if prepared.is_same(&again) {
                 break;
             }
             prepared = again;
@@ -180,6 +181,8 @@ impl<const L: usize> Lanes<L> {
     /// the challenge is independent of the key.
     pub(super) fn challenge(&self, space: &mut Space<'_, L>) {
         let len = self.size.challenge_len() / 8;
+        // Public, as said above.
+        secrecy::publish(&space.state[..len]);
         space.state[len..].fill([0; L]);
         Sponge::Shake256.pad(&mut space.state[..RATE], 8 * len);
         self.keccak.permute(space.state, space.scratch);

@@ -1,11 +1,11 @@
 //! What passes derive from a private key, once.
 
+use crate::secrecy;
 use std::fmt;
 use zeroize::Zeroizing;
 
 /// What is derived from a private key when it first signs in lanes. Polynomials are transformed,
 /// in words below `q`.
-#[derive(PartialEq, Eq)]
 pub(super) struct Prepared {
     /// The matrix, and `-2^13 t1` as its last column.
     pub(super) matrix: Vec<u64>,
@@ -13,6 +13,19 @@ pub(super) struct Prepared {
     pub(super) pairs: Zeroizing<Vec<u64>>,
     /// `t0`, where `c t0` can be too large: only ML-DSA-44 has `gamma2 < 2^12 tau`.
     pub(super) t0: Zeroizing<Vec<u64>>,
+}
+
+impl Prepared {
+    /// Whether both are the same. Where they differ stays secret.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let secrets = [(&self.pairs, &other.pairs), (&self.t0, &other.t0)];
+        let differences = secrets.map(|(ours, theirs)| {
+            let pairs = ours.iter().zip(&**theirs);
+            pairs.fold(0, |all, (ours, theirs)| all | ours ^ theirs)
+        });
+        // Public: only after a fault they differ.
+        self.matrix == other.matrix && secrecy::public(differences[0] | differences[1] == 0)
+    }
 }
 
 impl fmt::Debug for Prepared {

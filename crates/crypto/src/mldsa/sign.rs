@@ -29,6 +29,7 @@ use super::message::Message;
 use super::prepared::Prepared;
 use super::request::SignError;
 use crate::faults;
+use crate::secrecy;
 use std::collections::VecDeque;
 use widelane_kernels::Sponge;
 use widelane_lanes::{Half, MlDsa as Constants};
@@ -255,18 +256,22 @@ fn attempt<const L: usize>(
     }
 
     space.rest();
-    let bad = space.bad[0];
+    // Public: which attempts succeed, as the standard's own loop shows it. How one failed is not.
+    let good = space.bad[0].map(|bad| secrecy::public(bad == 0));
     for (lane, (place, _)) in tries.into_iter().enumerate() {
-        if bad[lane] == 0 {
+        if good[lane] {
             let mut signature = Vec::with_capacity(size.signature_len());
             for word in hash[..len].iter().chain(&*space.response) {
                 signature.extend_from_slice(&word[lane].to_le_bytes());
             }
             let high = space.message[MU_WORDS..].iter();
-            group[place].found.push_back(Candidate {
-                signature,
-                high: high.map(|vector| vector[lane]).collect(),
-            });
+            let high: Vec<_> = high.map(|vector| vector[lane]).collect();
+            // Public: the response of an attempt that succeeds is distributed the same for every
+            // key. With the challenge and t it gives the high part of the commitment; and t is no
+            // secret, as signatures tell the part of it that the public key leaves out.
+            secrecy::publish(&signature);
+            secrecy::publish(&high);
+            group[place].found.push_back(Candidate { signature, high });
         }
     }
 }

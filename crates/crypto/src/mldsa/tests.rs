@@ -393,3 +393,29 @@ fn pkcs8_der(size: Size, inner: &[u8]) -> Vec<u8> {
         .to_der()
         .unwrap()
 }
+
+/// Whole passes as portable Rust, and what they derive from a key before: `K`, the secret vectors
+/// and the random bytes are secret.
+#[test]
+fn poison_mldsa65_signatures_branch_on_no_secret() {
+    let size = Size::MlDsa65;
+    let pass = Pass::<4>::model(Kind::signing(size));
+    let key = PrivateKey::from_seed(size, &[5; 32]).unwrap();
+    crate::secrecy::assert_no_secret_branch(|| {
+        // The order of parts is that of algorithm 24: rho, K, tr, s1, s2 and t0.
+        widelane_poison::secret(&key.expanded()[32..64]);
+        widelane_poison::secret(&key.expanded()[128..]);
+        let random = [6; 32];
+        widelane_poison::secret(&random);
+        let messages: [&[u8]; 2] = [b"one", &[7; 200]];
+        let jobs = messages.map(|message| Job {
+            key: &key,
+            message: Message::plain(message),
+            random,
+        });
+        for (message, signature) in messages.into_iter().zip(sign(&pass, &jobs)) {
+            let request = VerifyRequest::new(key.public_key(), message, &signature.unwrap());
+            assert_eq!(request.verify_alone(), Ok(()));
+        }
+    });
+}

@@ -12,6 +12,7 @@ use super::hashing::Digest;
 use super::lanes::{ENCODED, Lanes, POLYNOMIAL, Pass, Work};
 use super::parts::Parts;
 use crate::Shared;
+use crate::secrecy;
 use widelane_kernels::Sponge;
 use zeroize::Zeroizing;
 
@@ -63,6 +64,8 @@ impl<const L: usize> Passes for Pass<L> {
             Sponge::Sha3_512.pad(w.state, 33);
             lanes.keccak.permute(w.state, w.scratch);
             w.rho.copy_from_slice(&w.state[..4]);
+            // Public: it is the end of the encapsulation key.
+            secrecy::publish(w.rho);
             w.random.copy_from_slice(&w.state[4..8]);
             lanes.prepare(&mut w, None);
             // Lines 8 to 17: s, e, and their transforms.
@@ -113,6 +116,7 @@ impl<const L: usize> Passes for Pass<L> {
                 (w.bad[0][lane] == 0).then(|| {
                     let mut ciphertext = Vec::with_capacity(lanes.size.ciphertext_len());
                     append(&mut ciphertext, w.ours, lane);
+                    secrecy::publish(&ciphertext);
                     (ciphertext, shared(w.shared, lane))
                 })
             };

@@ -1,6 +1,7 @@
 //! Vectors of Wycheproof in every lane, and agreement with aws-lc-rs.
 
 use super::lanes::Pass;
+use super::parts::Parts;
 use super::pass::Passes;
 use super::*;
 use crate::{AgreeError, Backend, Operation};
@@ -351,5 +352,46 @@ fn shares_of_wrong_lengths_are_refused() {
             let refused = matches!(decaps.alone(&request), Err(AgreeError::InvalidPeer(_)));
             assert!(refused, "{size} {len}");
         }
+    }
+}
+
+/// Whole passes as portable Rust, with one request and with as many as there are lanes, which take
+/// different ways. The ciphertext of another key is rejected without a branch.
+#[test]
+fn poison_mlkem768_branches_on_no_secret() {
+    let size = Size::MlKem768;
+    let pass = Pass::<4>::model(size);
+    for count in [1, 4] {
+        crate::secrecy::assert_no_secret_branch(|| {
+            let seeds: Vec<[u8; 64]> = (0..count).map(|i| [i; 64]).collect();
+            widelane_poison::secret(&seeds);
+            let keys = pass.keygen(&seeds);
+            for key in &keys {
+                let parts = Parts::new(size, key);
+                widelane_poison::public(parts.encapsulation_key);
+                widelane_poison::public(parts.hash);
+            }
+            let parts: Vec<_> = keys.iter().map(|key| Parts::new(size, key)).collect();
+            let messages: Vec<[u8; 32]> = (0..count).map(|i| [i; 32]).collect();
+            widelane_poison::secret(&messages);
+            let requests: Vec<_> = (parts.iter().map(|parts| parts.encapsulation_key))
+                .zip(&messages)
+                .collect();
+            let made: Vec<_> = pass
+                .encapsulate(&requests)
+                .into_iter()
+                .map(Option::unwrap)
+                .collect();
+            for rotation in 0..count.min(2) {
+                let mut ciphertexts: Vec<_> = made.iter().map(|made| &made.0[..]).collect();
+                ciphertexts.rotate_left(rotation.into());
+                let requests: Vec<_> = parts.iter().copied().zip(ciphertexts).collect();
+                for (found, (_, shared)) in pass.decapsulate(&requests).iter().zip(&made) {
+                    widelane_poison::public(found.as_bytes());
+                    widelane_poison::public(shared.as_bytes());
+                    assert_eq!(found.as_bytes() == shared.as_bytes(), rotation == 0);
+                }
+            }
+        });
     }
 }

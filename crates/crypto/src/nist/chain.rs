@@ -3,14 +3,12 @@
 use super::pass::Pass;
 use super::{Curve, Lanes, lanes};
 use crate::Backend;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use widelane_kernels::NistCurve;
 
 /// Passes of every width that there are here, by name. The model is slow.
 pub(crate) fn subjects(curve: Curve) -> Vec<(&'static str, Box<dyn Lanes>)> {
-    let model = Arc::new(NistCurve::<4>::model(curve.in_lanes()));
-    let model = Pass::new(curve, model, None);
-    let mut subjects: Vec<(_, Box<dyn Lanes>)> = vec![("model", Box::new(model))];
+    let mut subjects = vec![("model", model(curve))];
     for backend in [Backend::Avx512Ifma256, Backend::Avx512Ifma] {
         match lanes(backend, curve) {
             Ok(Some(lanes)) => subjects.push((backend.name(), lanes)),
@@ -18,4 +16,12 @@ pub(crate) fn subjects(curve: Curve) -> Vec<(&'static str, Box<dyn Lanes>)> {
         }
     }
     subjects
+}
+
+/// Passes in portable Rust, whose tables are made once.
+pub(crate) fn model(curve: Curve) -> Box<dyn Lanes> {
+    static KERNELS: [OnceLock<Arc<NistCurve<4>>>; 2] = [OnceLock::new(), OnceLock::new()];
+    let make = || Arc::new(NistCurve::model(curve.in_lanes()));
+    let kernels = Arc::clone(KERNELS[curve as usize].get_or_init(make));
+    Box::new(Pass::new(curve, kernels, None))
 }

@@ -10,6 +10,7 @@ pub(crate) use pass::{
     Coordinate, Fault, Lanes, Multiple, MultipleError, ToSign, ToVerify, lanes, secret_digits,
 };
 
+use crate::secrecy;
 use aws_lc_rs::agreement::{self, ECDH_P256, ECDH_P384};
 use aws_lc_rs::rand;
 use std::fmt;
@@ -118,7 +119,7 @@ pub(crate) type Scalar = Zeroizing<Vec<u8>>;
 /// Takes big-endian bytes as a scalar if they are one: of the right length and in `[1, n - 1]`.
 pub(crate) fn scalar(curve: Curve, bytes: &[u8]) -> Option<Scalar> {
     // Public: whether it is a scalar. A number that is none is not used.
-    let fits = bytes.len() == curve.bytes() && crate::secrecy::public(is_scalar(curve, bytes));
+    let fits = bytes.len() == curve.bytes() && secrecy::public(is_scalar(curve, bytes));
     fits.then(|| Zeroizing::new(bytes.to_vec()))
 }
 
@@ -135,8 +136,9 @@ pub(crate) fn random_scalar(curve: Curve) -> Result<Scalar, RandomFailed> {
     let mut bytes = Zeroizing::new(vec![0; curve.bytes()]);
     loop {
         rand::fill(&mut bytes).map_err(|_| RandomFailed)?;
-        // Rejected values are never used, so that how many there were tells nothing.
-        if is_scalar(curve, &bytes) {
+        secrecy::secret(&bytes);
+        // Public: rejected values are never used, so that how many there were tells nothing.
+        if secrecy::public(is_scalar(curve, &bytes)) {
             return Ok(bytes);
         }
     }

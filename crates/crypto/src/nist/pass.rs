@@ -5,6 +5,7 @@
 use super::Curve;
 use crate::faults;
 use crate::passes::{Family, Memory, Passes, memory};
+use crate::secrecy;
 use crate::{Backend, BackendUnavailable};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -196,12 +197,14 @@ impl<const L: usize> Lanes for Pass<L> {
             k.invert(&mut w.a[..d], &w.point[2 * d..], space);
             k.leave(&mut w.b[..3 * d], w.point, &w.a[..d], space);
             let result = |lane: usize| {
-                if !right[lane] || !is_zero(&w.b[2 * d..3 * d], lane) {
+                // Public: what leaves is a point, which is public, or an error.
+                if !secrecy::public(right[lane] & is_zero(&w.b[2 * d..3 * d], lane)) {
                     return Err(Fault);
                 }
                 let mut point = vec![super::UNCOMPRESSED];
                 point.extend_from_slice(&self.coordinate(&w.b[..d], lane));
                 point.extend_from_slice(&self.coordinate(&w.b[d..2 * d], lane));
+                secrecy::publish(&point);
                 Ok(point)
             };
             (0..scalars.len()).map(result).collect()
@@ -227,7 +230,8 @@ impl<const L: usize> Lanes for Pass<L> {
             let result = |lane: usize| {
                 if !on_curve[lane] {
                     Err(MultipleError::OffCurve)
-                } else if !is_zero(&w.c[2 * d..3 * d], lane) {
+                } else if !secrecy::public(is_zero(&w.c[2 * d..3 * d], lane)) {
+                    // Public: the point is on the curve, so that only a fault leads here.
                     Err(MultipleError::Fault)
                 } else {
                     Ok(self.coordinate(&w.c[..d], lane))
@@ -303,7 +307,10 @@ impl<const L: usize> Lanes for Pass<L> {
                     & is_zero(number(2), lane)
                     & (differences == 0)
                     & is_number(w.limbs, lane, lanes[lane].nonce);
-                if sound && !zero {
+                // Public: what leaves is a signature or an error.
+                if secrecy::public(sound & !zero) {
+                    secrecy::publish(&r);
+                    secrecy::publish(&s);
                     Ok((r, s))
                 } else {
                     Err(Fault)

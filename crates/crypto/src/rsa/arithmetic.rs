@@ -4,6 +4,7 @@
 //! returns are wiped when dropped; crypto-bigint's own working memory inside an inversion or an
 //! exponentiation is not.
 
+use crate::secrecy;
 use crypto_bigint::{BoxedUint, ConcatenatingMul, CtEq, CtLt, NonZero, Odd};
 use zeroize::Zeroizing;
 
@@ -57,10 +58,10 @@ pub(crate) fn random_below(bound: &[u64]) -> Result<Limbs, RandomFailed> {
     let mask = u64::MAX >> bound[top].leading_zeros();
     let limit = integer(bound);
     let mut bytes = Zeroizing::new(vec![0u8; (top + 1) * LIMB_BYTES]);
-    // Each candidate is accepted with a probability above one half. Which candidates were thrown
-    // away says nothing about the one that was kept.
+    // Each candidate is accepted with a probability above one half.
     loop {
         aws_lc_rs::rand::fill(&mut bytes).map_err(|_| RandomFailed)?;
+        secrecy::secret(&bytes);
         let mut candidate: Limbs = Zeroizing::new(vec![0u64; bound.len()]);
         for (limb, chunk) in candidate.iter_mut().zip(bytes.chunks_exact(LIMB_BYTES)) {
             let mut word = [0u8; LIMB_BYTES];
@@ -70,7 +71,8 @@ pub(crate) fn random_below(bound: &[u64]) -> Result<Limbs, RandomFailed> {
         candidate[top] &= mask;
         let value = integer(&candidate);
         let accepted = value.is_nonzero() & value.ct_lt(&limit);
-        if accepted.to_bool() {
+        // Public: which candidates were thrown away says nothing about the one that is kept.
+        if secrecy::public(accepted.to_bool()) {
             return Ok(candidate);
         }
     }
@@ -130,10 +132,11 @@ pub(super) fn invert(value: &BoxedUint, modulus: &BoxedUint) -> Option<Secret> {
     let odd: &Odd<BoxedUint> = modulus
         .as_odd_vartime()
         .expect("callers pass an odd modulus");
-    rem(value, modulus)
-        .invert_odd_mod(odd)
-        .into_option()
-        .map(Zeroizing::new)
+    // Marked for wiping first, as nothing tells yet whether it exists.
+    let inverse = rem(value, modulus).invert_odd_mod(odd).map(Zeroizing::new);
+    // Public: callers take another value, or refuse the key.
+    let exists = secrecy::public(inverse.is_some().to_bool());
+    exists.then(|| inverse.as_inner_unchecked().clone())
 }
 
 /// Whether two integers of any precision are equal, in constant time.

@@ -1,10 +1,10 @@
 //! What leaves a pass of signatures when its memory is damaged at any moment.
 
-use super::Size;
 use super::chain::{keys, odd_exponent_keys};
 use super::key::PrivateKey;
 use super::pass::{Pass, Signatures};
 use super::request::{Scheme, SignRequest};
+use super::{Size, portable};
 use crate::faults::{Campaign, Owner, Verdict};
 use crate::passes::are_wiped;
 use aws_lc_rs::signature::UnparsedPublicKey;
@@ -39,9 +39,17 @@ fn run<const L: usize>(
     fresh: bool,
     [sample, most]: [usize; 2],
 ) {
-    let schemes = [Scheme::Pkcs1Sha256, Scheme::PssSha256];
+    let schemes = [
+        Some(Scheme::Pkcs1Sha256),
+        Some(Scheme::PssSha256),
+        // Data that is no hash value.
+        None,
+    ];
     let requests: Vec<_> = (keys.iter().zip(schemes.into_iter().cycle()))
-        .map(|(key, scheme)| SignRequest::new(key, scheme, MESSAGE).unwrap())
+        .map(|(key, scheme)| match scheme {
+            Some(scheme) => SignRequest::new(key, scheme, MESSAGE).unwrap(),
+            None => SignRequest::unhashed(key, MESSAGE).unwrap(),
+        })
         .take(L / 2)
         .collect();
     assert_eq!(requests.len(), L / 2);
@@ -55,8 +63,12 @@ fn run<const L: usize>(
         let results = pass.sign(&requests);
         let verdict = |((result, expected), request): ((_, _), &SignRequest)| {
             Verdict::of(result, expected, |signature: &Vec<u8>| {
-                let algorithm = request.scheme().aws_lc_verification();
-                UnparsedPublicKey::new(algorithm, request.key().public_key_info_der())
+                let key = request.key();
+                let Some(scheme) = request.scheme() else {
+                    let opened = portable::open(key.parts(), signature);
+                    return Some(&*opened) == request.encoded();
+                };
+                UnparsedPublicKey::new(scheme.aws_lc_verification(), key.public_key_info_der())
                     .verify(MESSAGE, signature)
                     .is_ok()
             })

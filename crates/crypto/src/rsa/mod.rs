@@ -85,10 +85,12 @@ impl fmt::Display for Size {
 
 #[cfg(test)]
 mod tests {
-    use super::chain::{Pads, Subject};
+    use super::chain::{Pads, Subject, assert_verifies, keys, request};
     use super::pass::{Pass, Signatures};
     use super::*;
     use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+
+    const MESSAGE: &[u8] = b"a message";
 
     fn check<const L: usize>(name: &str, vectors: usize, pass: impl Fn(usize) -> Pass<L>) {
         for size in Size::ALL {
@@ -127,5 +129,33 @@ mod tests {
             }),
             None => eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL"),
         }
+    }
+
+    /// Whole passes as portable Rust: private exponents, everything that lanes derive from a key,
+    /// and blinding values are secret, in the first pass of a key and in the next. That the key's
+    /// constants are derived without a branch is not shown: crypto-bigint compares each divisor
+    /// with zero.
+    #[test]
+    fn poison_rsa2048_signatures_branch_on_no_secret() {
+        let [one, other, ..] = keys(Size::Rsa2048);
+        let requests = [
+            request(&one, Scheme::Pkcs1Sha256, MESSAGE),
+            request(&other, Scheme::PssSha256, MESSAGE),
+        ];
+        let pass = Pass::<4>::model(Size::Rsa2048.prime_bits());
+        crate::secrecy::assert_no_secret_branch(|| {
+            for key in [&one, &other] {
+                key.prepared().declare_secret();
+                let parts = key.parts();
+                for secret in [&parts.p.exponent, &parts.q.exponent, &parts.q_inverse] {
+                    widelane_poison::secret(secret);
+                }
+            }
+            for _ in 0..2 {
+                for (request, signature) in requests.iter().zip(pass.sign(&requests)) {
+                    assert_verifies("model", request, MESSAGE, &signature.unwrap());
+                }
+            }
+        });
     }
 }

@@ -56,20 +56,31 @@ impl Hash {
 /// least 2048 bits.
 pub(super) fn emsa_pkcs1_v1_5(hash: Hash, digest: &[u8], modulus_bits: usize) -> Vec<u8> {
     debug_assert_eq!(digest.len(), hash.output_len());
-    let em_len = modulus_bits.div_ceil(8);
     // Step 1, H = Hash(M), was the caller's. Step 2: T = DER of DigestInfo.
-    let prefix = hash.digest_info_prefix();
-    let t_len = prefix.len() + digest.len();
+    pad_pkcs1(&[hash.digest_info_prefix(), digest], modulus_bits)
+}
+
+/// Steps 3 to 6 of EMSA-PKCS1-v1_5: pads `T`, which comes in parts and has room.
+pub(super) fn pad_pkcs1(t: &[&[u8]], modulus_bits: usize) -> Vec<u8> {
+    let em_len = modulus_bits.div_ceil(8);
+    let t_len = t.iter().map(|part| part.len()).sum::<usize>();
     // Step 3: "intended encoded message length too short".
-    assert!(em_len >= t_len + 11, "a key has at least 2048 bits");
+    assert!(
+        t_len <= room_in_pkcs1(modulus_bits),
+        "a key has at least 2048 bits, and callers look at the length of other data"
+    );
     let mut em = Vec::with_capacity(em_len);
     // Step 5, EM = 0x00 || 0x01 || PS || 0x00 || T; step 4, PS = 0xff repeated.
     em.extend_from_slice(&[0x00, 0x01]);
     em.resize(em_len - t_len - 1, 0xff);
     em.push(0x00);
-    em.extend_from_slice(prefix);
-    em.extend_from_slice(digest);
+    t.iter().for_each(|part| em.extend_from_slice(part));
     em
+}
+
+/// The most bytes of `T` that a modulus of so many bits has room for.
+pub(super) const fn room_in_pkcs1(modulus_bits: usize) -> usize {
+    modulus_bits.div_ceil(8).saturating_sub(11)
 }
 
 /// EMSA-PSS (RFC 8017, section 9.1.1) of a message's digest with the given salt.

@@ -22,6 +22,7 @@ use super::key::{Factor, Parts};
 use super::request::{SignError, SignRequest};
 use crate::faults;
 use crate::passes::{Family, lock, memory};
+use crate::secrecy;
 use std::sync::Mutex;
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 use widelane_kernels::{Arena, Moduli, Montgomery, PowerSpace};
@@ -98,7 +99,9 @@ impl<const L: usize> Pass<L> {
             let faults = run.check(&signatures);
             run.next_blinding(&mut blindings);
             let release = |(j, mut signature): (usize, Vec<u8>)| {
-                if faults[2 * j] | faults[2 * j + 1] == 0 {
+                // Public: what leaves is a signature or an error.
+                if secrecy::public(faults[2 * j] | faults[2 * j + 1] == 0) {
+                    secrecy::publish(&signature);
                     Ok(signature)
                 } else {
                     signature.zeroize();
@@ -344,6 +347,18 @@ impl Prepared {
     #[cfg(test)]
     pub(super) fn forget_blindings(&self) {
         lock(&self.blindings).clear();
+    }
+
+    /// Declares everything secret to valgrind.
+    #[cfg(test)]
+    pub(super) fn declare_secret(&self) {
+        for prime in &self.primes {
+            for number in [&prime.n, &prime.one, &prime.r2, &prime.r3] {
+                secrecy::secret(number);
+            }
+        }
+        secrecy::secret(&self.coefficient);
+        secrecy::secret(&self.coefficient_r);
     }
 
     /// Blinding values for one signature, which no other signature uses.

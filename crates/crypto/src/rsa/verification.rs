@@ -132,7 +132,8 @@ impl Operation for Verification {
             let signature = signing.alone(&request).expect("our own key signs");
             let key = PublicKey::from_spki(&request.key().public_key_info_der());
             let key = key.expect("our own key has lanes");
-            VerifyRequest::new(&key, request.scheme(), MESSAGE, &signature)
+            let scheme = request.scheme().expect("specimens sign messages");
+            VerifyRequest::new(&key, scheme, MESSAGE, &signature)
         });
         // Only the bytes are shared: what lanes need of a modulus is computed for every request.
         specimen.clone()

@@ -27,7 +27,8 @@ pub(super) fn public<const L: usize>(
                 set(scalar, lane, request.secret.bytes());
             }
             kernels.curve.x25519_base(out, scalar, space);
-            shares.extend((0..requests.len()).map(|lane| Ok(get(out, lane))));
+            // Public, as their name says.
+            shares.extend((0..requests.len()).map(|lane| Ok(secrecy::public(get(out, lane)))));
         });
     }
     shares

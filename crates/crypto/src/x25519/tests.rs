@@ -174,3 +174,20 @@ fn poison_derivation_branches_on_no_secret() {
         }
     });
 }
+
+/// The public shares, in the same way.
+#[test]
+fn poison_public_shares_branch_on_no_secret() {
+    let pass = Pass::<4>::model(pass::AGREEMENT);
+    let request = |byte| Public {
+        secret: Secret::from_bytes(&[byte; 32]),
+    };
+    let requests = [1, 0xff].map(request);
+    let expected = requests.each_ref().map(Public::alone);
+    crate::secrecy::assert_no_secret_branch(|| {
+        for request in &requests {
+            widelane_poison::secret(request.secret.bytes());
+        }
+        assert_eq!(pass::public(&pass, &requests), expected);
+    });
+}
