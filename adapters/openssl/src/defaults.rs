@@ -5,9 +5,12 @@
 //! keeps one of them inside.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
 use std::sync::OnceLock;
 
-use crate::abi::{self, Algorithm, Callback, Dispatch, KEYEXCH, KEYMGMT, Object, SIGNATURE};
+use crate::abi::{
+    self, Algorithm, CIPHER, Callback, Dispatch, KEYEXCH, KEYMGMT, Object, SIGNATURE,
+};
 use crate::family::Family;
 use crate::libcrypto::LibCrypto;
 
@@ -16,10 +19,11 @@ use crate::libcrypto::LibCrypto;
 pub(crate) struct Defaults {
     provider: Object,
     context: Object,
-    names: Names,
-    keys: [KeyFunctions; Family::COUNT],
+    algorithms: Algorithms,
+    keys: [Option<KeyFunctions>; Family::COUNT],
     signatures: [Option<SignatureFunctions>; Family::COUNT],
     exchanges: [Option<ExchangeFunctions>; Family::COUNT],
+    cipher: Option<(Algorithm, CipherFunctions)>,
 }
 
 // SAFETY: the context is a library context's, whose functions may be called by any thread; the rest
@@ -50,11 +54,21 @@ impl Defaults {
 
     /// All names of its algorithm for this operation, as its own list has them.
     pub(crate) fn names(&self, operation: c_int, family: Family) -> Option<*const c_char> {
-        let names = self
-            .names
-            .iter()
-            .find(|(of, is, _)| (*of, *is) == (operation, family));
-        names.map(|(_, _, names)| *names)
+        self.algorithm(operation, family)
+            .map(|algorithm| algorithm.names)
+    }
+
+    /// The functions of its algorithm for this operation; null if it has none.
+    pub(crate) fn table(&self, operation: c_int, family: Family) -> *const Dispatch {
+        self.algorithm(operation, family)
+            .map_or(ptr::null(), |algorithm| algorithm.implementation)
+    }
+
+    fn algorithm(&self, operation: c_int, family: Family) -> Option<&Algorithm> {
+        let mut algorithms = self.algorithms.iter();
+        algorithms
+            .find(|(of, is, _)| (*of, *is) == (operation, family))
+            .map(|(_, _, algorithm)| algorithm)
     }
 
     /// Calls `callback` with each TLS group of the default provider.
@@ -72,7 +86,8 @@ impl Defaults {
     }
 
     pub(crate) fn keys(&self, family: Family) -> &KeyFunctions {
-        &self.keys[family as usize]
+        let keys = self.keys[family as usize].as_ref();
+        keys.expect("keys are offered only if the default provider has them")
     }
 
     pub(crate) fn signature(&self, family: Family) -> Option<&SignatureFunctions> {
@@ -81,6 +96,20 @@ impl Defaults {
 
     pub(crate) fn exchange(&self, family: Family) -> Option<&ExchangeFunctions> {
         self.exchanges[family as usize].as_ref()
+    }
+
+    /// ChaCha20-Poly1305; an OpenSSL may be built without it.
+    pub(crate) fn cipher(&self) -> Option<&CipherFunctions> {
+        self.cipher.as_ref().map(|(_, functions)| functions)
+    }
+
+    /// Its names, and its table; null if there is none.
+    pub(crate) fn cipher_names(&self) -> *const c_char {
+        (self.cipher.as_ref()).map_or(ptr::null(), |(algorithm, _)| algorithm.names)
+    }
+
+    pub(crate) fn cipher_table(&self) -> *const Dispatch {
+        (self.cipher.as_ref()).map_or(ptr::null(), |(algorithm, _)| algorithm.implementation)
     }
 
     fn load(libcrypto: &LibCrypto) -> Result<Self, &'static str> {
@@ -98,7 +127,7 @@ impl Defaults {
             let context = (libcrypto.provider_get0_provider_ctx)(provider);
             (provider, context)
         };
-        let mut names = Vec::new();
+        let mut algorithms = Vec::new();
         let mut table = |operation, family: Family| {
             let name = match operation {
                 KEYMGMT => Some(family.key_name()),
@@ -106,32 +135,34 @@ impl Defaults {
                 _ => family.exchange_name(),
             };
             let found = find(libcrypto, provider, operation, name?)?;
-            names.push((operation, family, found.names));
+            algorithms.push((operation, family, found));
             Some(found.implementation)
         };
-        let mut keys = Vec::new();
-        for family in Family::ALL {
-            let keymgmt = table(KEYMGMT, family).and_then(KeyFunctions::of);
-            keys.push(keymgmt.ok_or("the provider `default` misses a kind of key")?);
+        let keys = Family::ALL.map(|family| table(KEYMGMT, family).and_then(KeyFunctions::of));
+        let mut every = Family::ALL.iter().zip(&keys);
+        if every.any(|(family, keys)| keys.is_none() && family.ml_dsa().is_none()) {
+            return Err("the provider `default` misses a kind of key");
         }
-        let keys: Result<[KeyFunctions; Family::COUNT], _> = keys.try_into();
         let signatures =
             Family::ALL.map(|family| table(SIGNATURE, family).and_then(SignatureFunctions::of));
         let exchanges =
             Family::ALL.map(|family| table(KEYEXCH, family).and_then(ExchangeFunctions::of));
+        let cipher = find(libcrypto, provider, CIPHER, c"ChaCha20-Poly1305")
+            .and_then(|found| Some((found, CipherFunctions::of(found.implementation)?)));
         Ok(Self {
             provider,
             context,
-            names,
-            keys: keys.map_err(drop).expect("one for each family"),
+            algorithms,
+            keys,
             signatures,
             exchanges,
+            cipher,
         })
     }
 }
 
-/// The names of algorithms, by operation and family.
-type Names = Vec<(c_int, Family, *const c_char)>;
+/// The default provider's algorithms, by operation and family.
+type Algorithms = Vec<(c_int, Family, Algorithm)>;
 
 static DEFAULTS: OnceLock<Defaults> = OnceLock::new();
 
@@ -227,6 +258,12 @@ table! {
         dupctx: signature_dupctx,
         sign_init: signature_sign_init,
         sign: signature_sign,
+        sign_message_init: signature_sign_message_init,
+        sign_message_update: signature_sign_message_update,
+        sign_message_final: signature_sign_message_final,
+        verify_message_init: signature_verify_message_init,
+        verify_message_update: signature_verify_message_update,
+        verify_message_final: signature_verify_message_final,
         digest_sign: signature_digest_sign,
         verify_init: signature_verify_init,
         verify: signature_verify,
@@ -246,6 +283,27 @@ table! {
         gettable_ctx_md_params: signature_gettable_ctx_md_params,
         set_ctx_md_params: signature_set_ctx_md_params,
         settable_ctx_md_params: signature_settable_ctx_md_params,
+    }
+}
+
+table! {
+    /// How the default provider encrypts with ChaCha20-Poly1305.
+    CipherFunctions {
+        newctx: cipher_newctx,
+        freectx: cipher_freectx,
+        encrypt_init: cipher_encrypt_init,
+        decrypt_init: cipher_decrypt_init,
+        update: cipher_update,
+        finish: cipher_final,
+        get_params: cipher_get_params,
+        get_ctx_params: cipher_get_ctx_params,
+        set_ctx_params: cipher_set_ctx_params,
+    } may {
+        dupctx: cipher_dupctx,
+        cipher: cipher_cipher,
+        gettable_params: cipher_gettable_params,
+        gettable_ctx_params: cipher_gettable_ctx_params,
+        settable_ctx_params: cipher_settable_ctx_params,
     }
 }
 

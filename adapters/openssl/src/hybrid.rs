@@ -630,7 +630,7 @@ unsafe fn set_len(place: *mut usize, len: usize) {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -216,6 +216,15 @@ unsafe extern "C" fn import(key: Object, selection: c_int, params: *const Param)
             unsafe { (functions.import)(inner, selection, params) }
         });
         key.forget_share();
+        // OpenSSL copies a key here for a signature of ours. If its private half cannot be copied (it
+        // is in a TPM or another token) or there is none (a signature is verified), OpenSSL goes on
+        // with the provider that has the key, unless this copy was made. Keys of curves must be
+        // copied all the same: they may be a peer's.
+        let for_signatures_only = matches!(key.family(), Family::Rsa | Family::Ed25519)
+            || key.family().ml_dsa().is_some();
+        if for_signatures_only && selection & PRIVATE_KEY != 0 && !key.has(PRIVATE_KEY) {
+            return 0;
+        }
         imported.unwrap_or(0)
     })
 }

@@ -8,35 +8,27 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use rustls_pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
-use widelane_crypto::{Shared, ecdh, ecdsa, ed25519, rsa};
+use widelane_crypto::{Shared, ecdh};
 use zeroize::Zeroizing;
 
 use crate::abi::{DOMAIN_PARAMETERS, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param};
 use crate::defaults::{Defaults, KeyFunctions};
 use crate::family::Family;
-use crate::log;
 use crate::params::{OwnParams, Params};
+use crate::signers::{Preparation, Signer};
 
 /// A key of any family. OpenSSL holds it by a counted pointer ([`crate::objects`]).
 pub(crate) struct Key {
     family: Family,
     forms: Mutex<Forms>,
-    /// What signs with it in lanes; `None` if nothing does.
-    signer: OnceLock<Option<Signer>>,
+    /// Its share of what signs with it in lanes; `None` if nothing does.
+    preparation: OnceLock<Option<Arc<Preparation>>>,
 }
 
 #[derive(Default)]
 struct Forms {
     inner: Option<Inner>,
     share: Option<Share>,
-}
-
-/// A private key that lanes sign with.
-pub(crate) enum Signer {
-    Rsa(rsa::PrivateKey),
-    Ecdsa(ecdsa::PrivateKey),
-    Ed25519(ed25519::PrivateKey),
 }
 
 /// The curves of key exchanges that run in lanes.
@@ -166,7 +158,7 @@ impl Key {
         Self {
             family,
             forms: Mutex::new(Forms { inner, share }),
-            signer: OnceLock::new(),
+            preparation: OnceLock::new(),
         }
     }
 
@@ -265,33 +257,34 @@ impl Key {
             .unwrap_or(false)
     }
 
-    /// What signs with this key in lanes, prepared at the first call. `None` if it is no private
-    /// key, or of a kind without lanes.
+    /// What signs with this key in lanes. `None` if it is not prepared yet, is no private key, or
+    /// is of a kind without lanes.
     pub(crate) fn signer(&self) -> Option<&Signer> {
-        self.signer.get_or_init(|| self.prepare_signer()).as_ref()
+        self.preparation.get()?.as_ref()?.signer()
     }
 
-    fn prepare_signer(&self) -> Option<Signer> {
-        if !self.has(PRIVATE_KEY) {
-            return None;
-        }
-        let built = self.export(KEYPAIR | DOMAIN_PARAMETERS, |params| match self.family {
-            Family::Rsa => rsa_signer(params),
-            Family::Ec => ecdsa_signer(params),
-            Family::Ed25519 => ed25519_signer(params),
-            Family::X25519 => None,
-        });
-        match built {
-            Some(Ok(signer)) => Some(signer),
-            Some(Err(reason)) => {
-                log::once(&format!(
-                    "OpenSSL signs by itself with a key {}: {reason}",
-                    self.family.key_name().to_string_lossy()
-                ));
-                None
+    /// The same at the beginning of a signature: [`Preparation::begin`] tells when keys are
+    /// prepared.
+    pub(crate) fn begin_signature(&self) -> Option<&Signer> {
+        self.preparation()?.begin()
+    }
+
+    /// Whether lanes may sign with it, which is known for sure once it is prepared.
+    pub(crate) fn may_sign(&self) -> bool {
+        self.preparation()
+            .is_some_and(|preparation| preparation.may_sign())
+    }
+
+    fn preparation(&self) -> Option<&Arc<Preparation>> {
+        let preparation = self.preparation.get_or_init(|| {
+            if !self.has(PRIVATE_KEY) {
+                return None;
             }
-            None => None,
-        }
+            self.export(KEYPAIR | DOMAIN_PARAMETERS, |params| {
+                Preparation::of(self.family, params)
+            })
+        });
+        preparation.as_ref()
     }
 
     /// Calls `read` with the key's values.
@@ -387,93 +380,8 @@ impl Drop for Inner {
     }
 }
 
-/// An RSA key from OpenSSL's integers, as PKCS#1 (RFC 8017, appendix A.1.2).
-fn rsa_signer(params: Params<'_>) -> Option<Result<Signer, String>> {
-    let integer = |key: &CStr| params.get(key)?.big();
-    let value = |key: &CStr| Some(trimmed(integer(key)?));
-    if params.get(c"rsa-factor3").is_some() {
-        return Some(Err("it has more than two primes".into()));
-    }
-    let parts = (|| {
-        Some([
-            value(c"n")?,
-            value(c"e")?,
-            value(c"d")?,
-            value(c"rsa-factor1")?,
-            value(c"rsa-factor2")?,
-            value(c"rsa-exponent1")?,
-            value(c"rsa-exponent2")?,
-            value(c"rsa-coefficient1")?,
-        ])
-    })();
-    let Some([n, e, d, p, q, dp, dq, qinv]) = &parts else {
-        return Some(Err("it has no primes".into()));
-    };
-    let der = || {
-        let integer = pkcs1::UintRef::new;
-        let key = pkcs1::RsaPrivateKey {
-            modulus: integer(n)?,
-            public_exponent: integer(e)?,
-            private_exponent: integer(d)?,
-            prime1: integer(p)?,
-            prime2: integer(q)?,
-            exponent1: integer(dp)?,
-            exponent2: integer(dq)?,
-            coefficient: integer(qinv)?,
-            other_prime_infos: None,
-        };
-        pkcs1::der::Encode::to_der(&key).map(Zeroizing::new)
-    };
-    let built = der().map_err(|error: pkcs1::der::Error| error.to_string());
-    Some(built.and_then(|der| {
-        let der = PrivateKeyDer::Pkcs1(PrivatePkcs1KeyDer::from(der.as_slice()));
-        let key = rsa::PrivateKey::from_der(&der).map_err(|error| error.to_string())?;
-        match key.accelerated() {
-            Some(_) => Ok(Signer::Rsa(key)),
-            None => Err("lanes take 2048, 3072 and 4096 bits with primes of half as many".into()),
-        }
-    }))
-}
-
-/// An ECDSA key from OpenSSL's values, as SEC 1 (RFC 5915).
-fn ecdsa_signer(params: Params<'_>) -> Option<Result<Signer, String>> {
-    let group = params.get(c"group")?.text()?;
-    let Some(Curve::Nist(curve)) = Curve::named(group) else {
-        return Some(Err(format!("lanes take P-256 and P-384, not {group}")));
-    };
-    let secret = sized(&params.get(c"priv")?.big()?, Curve::Nist(curve).len())?;
-    let der = sec1::EcPrivateKey {
-        private_key: &secret,
-        parameters: Some(sec1::EcParameters::NamedCurve(match curve {
-            ecdh::Curve::P256 => P256,
-            ecdh::Curve::P384 => P384,
-        })),
-        public_key: None,
-    };
-    let der = sec1::der::Encode::to_der(&der).map(Zeroizing::new);
-    let built = der.map_err(|error| error.to_string());
-    Some(built.and_then(|der| {
-        let der = PrivateKeyDer::Sec1(PrivateSec1KeyDer::from(der.as_slice()));
-        let key = ecdsa::PrivateKey::from_der(&der).map_err(|error| error.to_string())?;
-        Ok(Signer::Ecdsa(key))
-    }))
-}
-
-/// An Ed25519 key from its 32 bytes, as PKCS#8 (RFC 8410, section 7).
-fn ed25519_signer(params: Params<'_>) -> Option<Result<Signer, String>> {
-    let seed = params.get(c"priv")?.octets()?;
-    if seed.len() != 32 {
-        return None;
-    }
-    let mut der = Zeroizing::new(ED25519_PKCS8.to_vec());
-    der.extend_from_slice(seed);
-    let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(der.as_slice()));
-    let key = ed25519::PrivateKey::from_der(&der).map_err(|error| error.to_string());
-    Some(key.map(Signer::Ed25519))
-}
-
 /// A big-endian integer with exactly so many bytes; `None` if it needs more.
-fn sized(bytes: &[u8], len: usize) -> Option<Zeroizing<Vec<u8>>> {
+pub(crate) fn sized(bytes: &[u8], len: usize) -> Option<Zeroizing<Vec<u8>>> {
     let extra = bytes.len().saturating_sub(len);
     let (high, low) = bytes.split_at(extra);
     let is_zero = high.iter().fold(0, |sum, byte| sum | byte) == 0;
@@ -481,23 +389,6 @@ fn sized(bytes: &[u8], len: usize) -> Option<Zeroizing<Vec<u8>>> {
     sized[len - low.len()..].copy_from_slice(low);
     is_zero.then_some(sized)
 }
-
-/// Without leading zeros: OpenSSL pads the integers of keys. Their lengths are those of the file
-/// that they came from.
-fn trimmed(bytes: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {
-    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
-    Zeroizing::new(bytes[zeros..].to_vec())
-}
-
-const P256: sec1::der::oid::ObjectIdentifier =
-    sec1::der::oid::ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");
-const P384: sec1::der::oid::ObjectIdentifier =
-    sec1::der::oid::ObjectIdentifier::new_unwrap("1.3.132.0.34");
-
-/// The DER of a `PrivateKeyInfo` for id-Ed25519 up to the key's bytes.
-const ED25519_PKCS8: [u8; 16] = [
-    0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
-];
 
 #[cfg(test)]
 mod tests {
@@ -508,7 +399,6 @@ mod tests {
         assert_eq!(sized(&[1, 2], 4).unwrap()[..], [0, 0, 1, 2]);
         assert_eq!(sized(&[0, 0, 1, 2], 2).unwrap()[..], [1, 2]);
         assert!(sized(&[1, 0, 0], 2).is_none());
-        assert_eq!(trimmed(Zeroizing::new(vec![0, 0, 5, 0]))[..], [5, 0]);
     }
 
     #[test]

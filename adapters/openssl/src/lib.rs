@@ -10,17 +10,20 @@
 //! library that suspends handshakes in synchronous servers is in `shim/`.
 //!
 //! Where to start: `provider` says what is offered, `keymgmt`, `signature` and `exchange` are
-//! the functions that OpenSSL calls, `keys` is what they work on.
+//! the functions that OpenSSL calls, `keys` is what they work on, `signers` says when a key is prepared.
 
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]
 mod abi;
 #[allow(unsafe_code)]
+mod cipher;
+#[allow(unsafe_code)]
 mod defaults;
 #[allow(unsafe_code)]
 mod exchange;
 mod family;
+mod hashed;
 #[allow(unsafe_code)]
 mod hybrid;
 #[allow(unsafe_code)]
@@ -30,20 +33,30 @@ mod keys;
 #[allow(unsafe_code)]
 mod libcrypto;
 mod log;
+#[cfg(all(loom, test))]
+mod models;
 #[allow(unsafe_code)]
 mod objects;
+#[allow(unsafe_code)]
+mod options;
 #[allow(unsafe_code)]
 mod params;
 #[allow(unsafe_code)]
 mod paused;
+mod plan;
 #[allow(unsafe_code)]
 mod provider;
+mod queue;
 #[allow(unsafe_code)]
 mod signature;
+#[allow(unsafe_code)]
+mod signature_context;
+mod signers;
 #[allow(unsafe_code)]
 mod status;
 #[allow(unsafe_code)]
 mod suspension;
+mod sync;
 mod waiting;
 
 /// Held by tests that look at what the whole process has counted, and by those that count.

@@ -17,17 +17,6 @@ pub(crate) enum Level {
     Info,
 }
 
-impl Level {
-    pub(crate) fn named(name: &str) -> Option<Self> {
-        match name {
-            "off" => Some(Self::Off),
-            "warn" => Some(Self::Warn),
-            "info" => Some(Self::Info),
-            _ => None,
-        }
-    }
-}
-
 /// Sets how much is told from now on.
 pub(crate) fn set_level(level: Level) {
     LEVEL.store(level as u8, Relaxed);

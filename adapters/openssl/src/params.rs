@@ -164,6 +164,11 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Bytes of the caller's place.
+    pub(crate) fn room(self) -> usize {
+        self.data_size()
+    }
+
     /// Copies an answer to the caller's place; with none, only tells how long it is.
     fn answer(self, bytes: &[u8]) -> bool {
         self.set_return_size(bytes.len());

@@ -4,11 +4,13 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 use std::{mem, ptr};
 
+use widelane_crypto::chacha20poly1305::{Choice, Cipher, Form};
 use widelane_crypto::{Backend, Preference};
+use widelane_engine::ClockPenalty;
 use widelane_status::Facts;
 
 use crate::abi::{
-    self, Algorithm, Callback, Dispatch, KEM, KEYEXCH, KEYMGMT, Object, Param, SIGNATURE,
+    self, Algorithm, CIPHER, Callback, Dispatch, KEM, KEYEXCH, KEYMGMT, Object, Param, SIGNATURE,
     UTF8_POINTER,
 };
 use crate::defaults::Defaults;
@@ -16,9 +18,10 @@ use crate::family::Family;
 use crate::hybrid::{self, Group};
 use crate::keymgmt::guarded;
 use crate::libcrypto::LibCrypto;
-use crate::log::{self, Level};
+use crate::log;
+use crate::options::{Operation, Options, Prepare};
 use crate::params::{self, OwnParams, Params, described};
-use crate::{exchange, keymgmt, signature, status, suspension, waiting};
+use crate::{cipher, exchange, keymgmt, signature, signers, status, suspension, waiting};
 
 /// What OpenSSL calls after it has loaded the file (`provider-base(7)`).
 ///
@@ -64,14 +67,26 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
     })?;
     let options = options?;
     log::set_level(options.log);
+    if !options.statistics {
+        status::switch_off();
+    }
     Defaults::start(libcrypto)?;
     let backend = options
         .backend
         .resolve()
         .map_err(|error| error.to_string())?;
-    waiting::choose(options.backend);
-    suspension::attach();
-    let offer = Offer::new(&options, backend);
+    waiting::choose(options.backend, options.clock);
+    if options.prepare == Prepare::AtFirstUse {
+        signers::prepare_at_first_use();
+    }
+    let lanes = backend != Backend::AwsLc;
+    if lanes {
+        // Without them nothing waits, and a suspended handshake would only cost time.
+        suspension::attach(options.library.as_deref());
+    } else if options.backend == Preference::Auto {
+        log::once("this CPU has no AVX-512 IFMA: OpenSSL does everything by itself");
+    }
+    let offer = Offer::new(&options, lanes);
     let version = libcrypto.version_text();
     status::begin(Facts {
         provider: env!("CARGO_PKG_VERSION").to_owned(),
@@ -93,109 +108,13 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
     Ok(())
 }
 
-/// What the provider's section in OpenSSL's configuration says.
-#[derive(Debug, PartialEq)]
-struct Options {
-    operations: Vec<Operation>,
-    backend: Preference,
-    log: Level,
-}
-
-/// What can be switched off.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Operation {
-    Rsa,
-    Ecdsa,
-    Ed25519,
-    X25519,
-    Ecdh,
-    MlKem,
-}
-
-impl Operation {
-    const ALL: [(Self, &str); 6] = [
-        (Self::Rsa, "rsa"),
-        (Self::Ecdsa, "ecdsa"),
-        (Self::Ed25519, "ed25519"),
-        (Self::X25519, "x25519"),
-        (Self::Ecdh, "ecdh"),
-        (Self::MlKem, "mlkem"),
-    ];
-}
-
-impl Options {
-    /// # Safety
-    ///
-    /// OpenSSL's contract.
-    unsafe fn read(handle: *const c_void, functions: *const Dispatch) -> Result<Self, String> {
-        let mut texts = [ptr::null::<c_char>(); NAMES.len()];
-        let mut list: Vec<Param> = NAMES
-            .iter()
-            .zip(&mut texts)
-            .map(|(name, text)| Param {
-                key: name.as_ptr(),
-                data_type: UTF8_POINTER,
-                data: (&raw mut *text).cast(),
-                data_size: 0,
-                return_size: abi::UNMODIFIED,
-            })
-            .collect();
-        list.push(params::END);
-        // SAFETY: the core's function with its own handle and a whole list, whose values are
-        // pointers that it sets to strings of C, or leaves null.
-        unsafe {
-            if let Some(get) = abi::core_get_params::find(functions) {
-                get(handle, list.as_mut_ptr());
-            }
-            let text = |i: usize| {
-                let text = texts[i];
-                (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
-            };
-            Self::parse([text(0), text(1), text(2)])
-        }
-    }
-
-    fn parse([operations, backend, log]: [Option<String>; NAMES.len()]) -> Result<Self, String> {
-        let known = || Operation::ALL.map(|(_, name)| name).join(", ");
-        let operations = match operations.as_deref() {
-            None | Some("all") => Operation::ALL.map(|(operation, _)| operation).to_vec(),
-            Some(list) => list
-                .split([',', ' '])
-                .filter(|name| !name.is_empty())
-                .map(|name| {
-                    let found = Operation::ALL.iter().find(|(_, known)| *known == name);
-                    found
-                        .map(|(operation, _)| *operation)
-                        .ok_or_else(|| format!("operations: `{name}` is none of {}", known()))
-                })
-                .collect::<Result<_, _>>()?,
-        };
-        let backend = match backend {
-            None => Preference::Auto,
-            Some(name) => name.parse().map_err(|error| format!("backend: {error}"))?,
-        };
-        let log = match log.as_deref() {
-            None => Level::Warn,
-            Some(name) => Level::named(name)
-                .ok_or_else(|| format!("log: `{name}` is none of off, warn, info"))?,
-        };
-        Ok(Self {
-            operations,
-            backend,
-            log,
-        })
-    }
-}
-
-/// The names of the options.
-const NAMES: [&CStr; 3] = [c"operations", c"backend", c"log"];
-
 /// The lists of algorithms, and for which TLS groups.
 struct Offer {
     keys: Vec<Algorithm>,
     signatures: Vec<Algorithm>,
     exchanges: Vec<Algorithm>,
     kems: Vec<Algorithm>,
+    ciphers: Vec<Algorithm>,
     groups: Vec<&'static Group>,
     x25519: bool,
     ecdh: bool,
@@ -207,11 +126,7 @@ unsafe impl Send for Offer {}
 unsafe impl Sync for Offer {}
 
 impl Offer {
-    fn new(options: &Options, backend: Backend) -> Self {
-        let lanes = backend != Backend::AwsLc;
-        if !lanes {
-            log::info("this CPU has no AVX-512 IFMA: OpenSSL does everything by itself");
-        }
+    fn new(options: &Options, lanes: bool) -> Self {
         let on = |operation| lanes && options.operations.contains(&operation);
         let (x25519, ecdh) = (on(Operation::X25519), on(Operation::Ecdh));
         let mut offer = Self {
@@ -219,6 +134,7 @@ impl Offer {
             signatures: Vec::new(),
             exchanges: Vec::new(),
             kems: Vec::new(),
+            ciphers: Vec::new(),
             groups: Vec::new(),
             x25519,
             ecdh,
@@ -228,6 +144,9 @@ impl Offer {
             (Family::Ec, on(Operation::Ecdsa), ecdh),
             (Family::Ed25519, on(Operation::Ed25519), false),
             (Family::X25519, false, x25519),
+            (Family::MlDsa44, on(Operation::MlDsa), false),
+            (Family::MlDsa65, on(Operation::MlDsa), false),
+            (Family::MlDsa87, on(Operation::MlDsa), false),
         ] {
             let [keys, signatures, exchanges] = tables(family);
             if signs || agrees {
@@ -249,6 +168,14 @@ impl Offer {
                 add(&mut offer.exchanges, KEYEXCH, family, PREFERRED, exchanges);
             }
         }
+        if lanes
+            && let Some(choice) = options.cipher
+            && let Some(cipher) = cipher_code(choice, options)
+            && let Some(table) = cipher::offered(cipher)
+        {
+            let names = Defaults::get().cipher_names();
+            offer.ciphers.push(algorithm(names, PREFERRED, table));
+        }
         if on(Operation::MlKem) {
             let known = default_groups();
             for (group, keys) in hybrid::GROUPS.iter().zip(group_keys()) {
@@ -269,9 +196,10 @@ impl Offer {
             signatures,
             exchanges,
             kems,
+            ciphers,
             ..
         } = &mut offer;
-        for list in [keys, signatures, exchanges, kems] {
+        for list in [keys, signatures, exchanges, kems, ciphers] {
             list.push(Algorithm::END);
         }
         offer
@@ -300,6 +228,27 @@ fn algorithm(
         properties: properties.as_ptr(),
         implementation: table.as_ptr(),
         description: c"Widelane: many connections in one pass".as_ptr(),
+    }
+}
+
+/// The code of ChaCha20-Poly1305: that which was asked for, else the widest that keeps the clock and is
+/// no wider than the backend. `None` if OpenSSL's own is as good.
+fn cipher_code(choice: Choice, options: &Options) -> Option<Cipher> {
+    let lowers = |penalty: ClockPenalty| penalty.depth > 0.0;
+    let narrow = Preference::Exactly(Backend::Avx512Ifma256);
+    let choice = match choice {
+        Choice::Auto if lowers(options.clock.narrow) => Choice::Exactly(Form::Ymm256Light),
+        Choice::Auto if lowers(options.clock.wide) || options.backend == narrow => {
+            Choice::Exactly(Form::Ymm256)
+        }
+        choice => choice,
+    };
+    match Cipher::new(choice) {
+        Ok(cipher) => (cipher.form() != Form::AwsLc).then_some(cipher),
+        Err(error) => {
+            log::once(&format!("OpenSSL encrypts by itself: {error}"));
+            None
+        }
     }
 }
 
@@ -338,9 +287,8 @@ fn tables(family: Family) -> [&'static [Dispatch]; 3] {
     macro_rules! of {
         ($number:expr) => {{
             static KEYS: [Dispatch; 22] = keymgmt::table::<{ $number }>();
-            static SIGNATURES: [Dispatch; 26] = signature::table::<{ $number }>();
             static EXCHANGES: [Dispatch; 11] = exchange::table::<{ $number }>();
-            [&KEYS, &SIGNATURES, &EXCHANGES]
+            [&KEYS, signature::offered::<{ $number }>(), &EXCHANGES]
         }};
     }
     match family {
@@ -348,6 +296,9 @@ fn tables(family: Family) -> [&'static [Dispatch]; 3] {
         Family::Ec => of!(Family::Ec as usize),
         Family::Ed25519 => of!(Family::Ed25519 as usize),
         Family::X25519 => of!(Family::X25519 as usize),
+        Family::MlDsa44 => of!(Family::MlDsa44 as usize),
+        Family::MlDsa65 => of!(Family::MlDsa65 as usize),
+        Family::MlDsa87 => of!(Family::MlDsa87 as usize),
     }
 }
 
@@ -366,6 +317,7 @@ unsafe extern "C" fn query_operation(
         SIGNATURE => offer.signatures.as_ptr(),
         KEYEXCH => offer.exchanges.as_ptr(),
         KEM => offer.kems.as_ptr(),
+        CIPHER => offer.ciphers.as_ptr(),
         _ => ptr::null(),
     }
 }
@@ -479,35 +431,3 @@ static PROVIDER: [Dispatch; 6] = [
 static OFFER: OnceLock<Offer> = OnceLock::new();
 
 const _: () = assert!(mem::size_of::<Param>() == 40 && mem::size_of::<Algorithm>() == 32);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(operations: &str, backend: &str, log: &str) -> Result<Options, String> {
-        let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        Options::parse([text(operations), text(backend), text(log)])
-    }
-
-    #[test]
-    fn options_have_defaults_and_name_mistakes() {
-        let options = parse("", "", "").unwrap();
-        assert_eq!(options.operations.len(), Operation::ALL.len());
-        assert_eq!(options.backend, Preference::Auto);
-        assert_eq!(options.log, Level::Warn);
-        let options = parse("rsa, x25519", "aws-lc", "info").unwrap();
-        assert_eq!(options.operations, [Operation::Rsa, Operation::X25519]);
-        assert_eq!(options.backend, Preference::Exactly(Backend::AwsLc));
-        assert!(
-            parse("rsa,dsa", "", "")
-                .unwrap_err()
-                .contains("`dsa` is none of rsa")
-        );
-        assert!(parse("", "avx9", "").unwrap_err().starts_with("backend: "));
-        assert!(
-            parse("", "", "loud")
-                .unwrap_err()
-                .contains("off, warn, info")
-        );
-    }
-}

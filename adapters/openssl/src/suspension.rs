@@ -1,9 +1,9 @@
 //! Waiting on a stack of the library that suspends handshakes in synchronous event loops.
 //!
-//! That library is preloaded into the server and knows the server's event loop; this one knows
-//! passes. They meet in two tables of functions (`widelane_openssl_tables`).
+//! That library stands between the server and OpenSSL and knows the server's event loop; this one
+//! knows passes. They meet in two tables of functions (`widelane_openssl_tables`).
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 use std::task::{Wake, Waker};
@@ -17,27 +17,60 @@ use crate::log;
 use crate::status;
 use crate::waiting::{self, Failure, Jobs, Tickets};
 
-/// Looks for the preloaded library, once.
-pub(crate) fn attach() {
-    // SAFETY: a string of C; the symbol is a constant table of ours, which begins with its size in
-    // every build. Nothing else of it is read before that was compared.
-    let found = unsafe {
-        libc::dlsym(libc::RTLD_DEFAULT, SYMBOL.as_ptr())
-            .cast_const()
-            .cast::<Suspension>()
-            .as_ref()
+/// Looks for the library, once: it is preloaded, or else the file with this name, if one is given,
+/// takes its place in the imports of the program.
+pub(crate) fn attach(library: Option<&CStr>) {
+    let preloaded = find(libc::RTLD_DEFAULT);
+    let own = || {
+        // SAFETY: a string of C. The library's code runs when it is loaded, as the configuration of
+        // OpenSSL asks for.
+        let handle =
+            unsafe { libc::dlopen(library?.as_ptr(), libc::RTLD_NOW | libc::RTLD_NODELETE) };
+        let found = (!handle.is_null()).then(|| find(handle)).flatten();
+        if found.is_none() {
+            let name = library?.to_string_lossy();
+            log::once(&format!(
+                "library: {name} cannot be loaded, or is another one"
+            ));
+        }
+        found
     };
+    let loaded = match preloaded {
+        Some(_) => None,
+        None => own(),
+    };
+    let found = preloaded.or(loaded);
     if found.is_some_and(|found| !found.fits()) {
-        log::once("the preloaded library is of another version and is not used; install both anew");
+        log::once(
+            "the library that suspends is of another version and is not used; install both anew",
+        );
     }
-    if SUSPENSION.set(found.filter(|found| found.fits())).is_ok()
-        && let Some(found) = table()
+    let found = found.filter(|found| found.fits());
+    if SUSPENSION.set(found).is_ok()
+        && let Some(found) = found
     {
         (found.attach)(&PASSES);
+        if loaded.is_some() && (found.take_imports)() == 0 {
+            log::once(
+                "library: the program imports no function of OpenSSL's; is it linked statically?",
+            );
+        }
     }
 }
 
-/// Whether the preloaded library is there.
+/// The table of the library that is loaded as `handle`.
+fn find(handle: *mut c_void) -> Option<&'static Suspension> {
+    // SAFETY: a string of C; the symbol is a constant table of ours, which begins with its size in
+    // every build. Nothing else of it is read before that was compared.
+    unsafe {
+        libc::dlsym(handle, SYMBOL.as_ptr())
+            .cast_const()
+            .cast::<Suspension>()
+            .as_ref()
+    }
+}
+
+/// Whether the library is there.
 pub(crate) fn is_attached() -> bool {
     table().is_some()
 }

@@ -11,12 +11,12 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use widelane_crypto::Preference;
-use widelane_engine::{Config, Engine, JobError, Placement, Request, StartError, SubmitError};
-use widelane_engine::{Ticket, Worker};
+use widelane_engine::{Clock, Config, Engine, JobError, Placement, Request};
+use widelane_engine::{StartError, SubmitError, Ticket, Worker};
 
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::{log, paused, status, suspension};
@@ -43,9 +43,10 @@ pub(crate) fn run_triple<A: Request, B: Request, C: Request>(
     run_jobs(Triple(first, second, third))
 }
 
-/// Chooses the code that does the arithmetic, before the first job.
-pub(crate) fn choose(backend: Preference) {
-    state().backend = backend;
+/// Chooses the code that does the arithmetic, and what decides its width, before the first job.
+pub(crate) fn choose(backend: Preference, clock: Clock) {
+    let mut state = state();
+    (state.backend, state.clock) = (backend, clock);
 }
 
 /// The engine of this process.
@@ -67,6 +68,7 @@ pub(crate) fn engine() -> Result<Engine, StartError> {
     let engine = Engine::start(Config {
         placement: Placement::Inline,
         backend: state.backend,
+        clock: state.clock,
         ..Config::default()
     })?;
     state.engine = Some((process, engine.clone()));
@@ -326,17 +328,16 @@ impl<A, B, C> Tickets for (Half<A>, Half<B>, Half<C>) {
     }
 }
 
-/// The engine of the process with this number.
+/// The engine of the process with this number, and what it is made with.
+#[derive(Default)]
 struct State {
     backend: Preference,
+    clock: Clock,
     engine: Option<(u32, Engine)>,
 }
 
 fn state() -> std::sync::MutexGuard<'static, State> {
-    static STATE: Mutex<State> = Mutex::new(State {
-        backend: Preference::Auto,
-        engine: None,
-    });
+    static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

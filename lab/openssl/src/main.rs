@@ -1,9 +1,11 @@
-//! `build-openssl FOLDER`: builds the `openssl` program of OpenSSL 3.5 once, and prints its path.
+//! `build-openssl FOLDER`: builds the `openssl` programs of OpenSSL 3.5 and 4.0 once, and prints their
+//! paths, one a line.
 //!
 //! For tests that need another implementation of the post-quantum groups and certificates than
-//! ours; distributions have it later. The sources come as a Rust package, the build wants perl,
-//! make and a C compiler and takes a few minutes of CPU time. Nothing is installed: FOLDER gets
-//! one program, linked against no library of OpenSSL, and the next call finds it there.
+//! ours, or versions of OpenSSL that distributions have later. The sources come as Rust packages, the
+//! build wants perl, make and a C compiler and takes a few minutes of CPU time. Nothing is installed:
+//! FOLDER gets a program of each version, and beside it the folder with its shared libraries, which
+//! the program finds wherever both are moved together. The next call finds them there.
 //!
 //! It is not a way to get OpenSSL for production: what the tests do not use is left out, and the
 //! compiler is asked for little optimisation.
@@ -13,6 +15,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::num::NonZeroUsize;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
@@ -39,12 +42,14 @@ enum BuildError {
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     let built = match (arguments.next(), arguments.next()) {
-        (Some(folder), None) => build(Path::new(&folder)),
+        (Some(folder), None) => build_all(Path::new(&folder)),
         _ => Err(BuildError::Usage),
     };
     match built {
-        Ok(program) => {
-            println!("{}", program.display());
+        Ok(programs) => {
+            for program in programs {
+                println!("{}", program.display());
+            }
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -58,28 +63,46 @@ fn main() -> ExitCode {
     }
 }
 
-/// The program in `folder`, built if it is not there yet.
-fn build(folder: &Path) -> Result<PathBuf, BuildError> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| BuildError::Folder { path, source }
-    };
+/// The programs in `folder`: OpenSSL 3.5, then 4.0.
+fn build_all(folder: &Path) -> Result<[PathBuf; 2], BuildError> {
     fs::create_dir_all(folder).map_err(failed(folder))?;
     let folder = folder.canonicalize().map_err(failed(folder))?;
-    let program = folder.join(format!("openssl-{}", openssl_src::version()));
+    let long_term = build(&folder, openssl_3::version(), &openssl_3::source_dir())?;
+    let newest = build(&folder, openssl_4::version(), &openssl_4::source_dir())?;
+    Ok([long_term, newest])
+}
+
+fn failed(path: &Path) -> impl Fn(io::Error) -> BuildError {
+    let path = path.to_owned();
+    move |source| BuildError::Folder {
+        path: path.clone(),
+        source,
+    }
+}
+
+/// The program of one version in `folder`, built if it is not there yet.
+fn build(folder: &Path, package: &str, source: &Path) -> Result<PathBuf, BuildError> {
+    // A package's version ends with OpenSSL's, as in `300.5.5+3.5.5`.
+    let version = package.rsplit('+').next().unwrap_or(package);
+    let program = folder.join(format!("openssl-{version}"));
     if program.is_file() {
         return Ok(program);
     }
-    let place = folder.join("build");
+    let place = folder.join(format!("build-{version}"));
     // What an interrupted build has left may be half written.
     let _ = fs::remove_dir_all(&place);
     fs::create_dir(&place).map_err(failed(&place))?;
     let log = folder.join("build.log");
     let output = File::create(&log).map_err(failed(&log))?;
 
+    let libraries = format!("libraries-{version}");
+    let sources = place.join("sources");
+    complete(source, &sources).map_err(failed(&sources))?;
     let mut configure = Command::new("perl");
-    configure.arg(openssl_src::source_dir().join("Configure"));
+    configure.arg(sources.join("Configure"));
     configure.args(["linux-x86_64", "-O1"]).args(LEFT_OUT);
+    // The Makefile and its shell take away one dollar and the backslash.
+    configure.arg(format!(r"-Wl,-rpath,\$$ORIGIN/{libraries}"));
     // No configuration of the machine's may change what a test sees.
     configure.arg(format!("--openssldir={}", folder.join("etc").display()));
     run(
@@ -97,13 +120,40 @@ fn build(folder: &Path) -> Result<PathBuf, BuildError> {
     make.env_remove("MAKEFLAGS").env_remove("MFLAGS");
     run("make", "make", make.current_dir(&place), &output, &log)?;
 
-    // First by another name, so that a program that is found is a whole one.
+    // The program comes last and by another name first: one that is found is a whole one.
+    let libraries = folder.join(libraries);
+    fs::create_dir_all(&libraries).map_err(failed(&libraries))?;
+    for entry in fs::read_dir(&place).map_err(failed(&place))?.flatten() {
+        if entry.file_name().to_string_lossy().contains(".so.") {
+            let library = libraries.join(entry.file_name());
+            fs::copy(entry.path(), &library).map_err(failed(&library))?;
+        }
+    }
     let partial = folder.join("openssl.partial");
     fs::copy(place.join("apps/openssl"), &partial)
         .and_then(|_| fs::rename(&partial, &program))
         .map_err(failed(&program))?;
     let _ = fs::remove_dir_all(&place);
     Ok(program)
+}
+
+/// Makes a folder of links to the sources, with the one script that the package lacks and that
+/// shared libraries need.
+fn complete(source: &Path, folder: &Path) -> io::Result<()> {
+    let link_all = |from: &Path, to: &Path| -> io::Result<()> {
+        fs::create_dir(to)?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            if entry.file_name() != "util" {
+                symlink(entry.path(), to.join(entry.file_name()))?;
+            }
+        }
+        Ok(())
+    };
+    link_all(source, folder)?;
+    let scripts = folder.join("util");
+    link_all(&source.join("util"), &scripts)?;
+    fs::write(scripts.join("mkdef.pl"), include_str!("mkdef.pl"))
 }
 
 fn run(
@@ -135,9 +185,6 @@ fn run(
 
 /// What no test of ours speaks, and what would make it depend on the machine.
 const LEFT_OUT: &[&str] = &[
-    "no-shared",
-    "no-module",
-    "no-dso",
     "no-engine",
     "no-legacy",
     "no-tests",
@@ -145,7 +192,6 @@ const LEFT_OUT: &[&str] = &[
     "no-makedepend",
     "no-zlib",
     "no-comp",
-    "no-async",
     "no-ui-console",
     "no-http",
     "no-quic",
@@ -159,7 +205,6 @@ const LEFT_OUT: &[&str] = &[
     "no-tls1",
     "no-tls1_1",
     "no-cmp",
-    "no-cms",
     "no-ct",
     "no-ts",
     "no-ocsp",

@@ -1,13 +1,14 @@
 //! The functions that stand in for OpenSSL's and the C library's. Each does what the original does,
 //! except for handshakes that are suspended.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::{ptr, slice};
 
 use libc::{epoll_event, sigset_t};
 
 use crate::events::{Loop, Next, Seen};
 use crate::handshakes::{self, Outcome};
+use crate::imports;
 use crate::originals::{self, Ssl};
 use crate::registrations::{self, Registration};
 use crate::table;
@@ -31,7 +32,16 @@ fn handshake_first(ssl: Ssl) -> Option<c_int> {
 
 /// Functions that OpenSSL exports.
 macro_rules! stand_ins {
-    ($($(#[$meta:meta])* $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? $body:block)*) => {$(
+    ($($(#[$meta:meta])* $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? $body:block)*) => {
+        /// The address of the function that stands in for the one with this name.
+        pub(crate) fn stand_in(name: &CStr) -> Option<*const c_void> {
+            match name.to_str().ok()? {
+                $(stringify!($name) => Some($name as *const c_void),)*
+                _ => None,
+            }
+        }
+
+        $(
         $(#[$meta])*
         ///
         /// # Safety
@@ -40,7 +50,8 @@ macro_rules! stand_ins {
         #[unsafe(no_mangle)]
         #[allow(non_snake_case, unreachable_pub)]
         pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? $body
-    )*};
+        )*
+    };
 }
 
 stand_ins! {
@@ -61,6 +72,7 @@ stand_ins! {
     SSL_CTX_use_PrivateKey(context: *mut c_void, key: *mut c_void) -> c_int {
         // SAFETY: the caller's promise.
         let used = unsafe { originals::ssl_ctx_use_private_key(context, key) };
+        imports::take_new();
         if used == 1 {
             // SAFETY: the key is the caller's, and whole.
             unsafe { prepare(key) };
@@ -101,6 +113,15 @@ stand_ins! {
         handshake_first(ssl).unwrap_or_else(|| unsafe { originals::ssl_peek(ssl, to, len) })
     }
 
+    /// `SSL_peek_ex(3)`.
+    SSL_peek_ex(ssl: Ssl, to: *mut c_void, len: usize, read: *mut usize) -> c_int {
+        match handshake_first(ssl) {
+            Some(_) => 0,
+            // SAFETY: the caller's promise.
+            None => unsafe { originals::ssl_peek_ex(ssl, to, len, read) },
+        }
+    }
+
     /// `SSL_write(3)`.
     SSL_write(ssl: Ssl, from: *const c_void, len: c_int) -> c_int {
         // SAFETY: the caller's promise.
@@ -128,14 +149,18 @@ stand_ins! {
 
     /// `SSL_free(3)`.
     SSL_free(ssl: Ssl) {
-        handshakes::end(ssl);
-        // SAFETY: the caller's promise.
-        unsafe { originals::ssl_free(ssl) }
+        // A connection in the middle of another thread's call is never freed.
+        if handshakes::end(ssl) {
+            // SAFETY: the caller's promise.
+            unsafe { originals::ssl_free(ssl) }
+        }
     }
 
     /// `SSL_clear(3)`.
     SSL_clear(ssl: Ssl) -> c_int {
-        handshakes::end(ssl);
+        if !handshakes::end(ssl) {
+            return 0;
+        }
         // SAFETY: the caller's promise.
         unsafe { originals::ssl_clear(ssl) }
     }
@@ -153,7 +178,8 @@ stand_ins! {
     epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
         // SAFETY: the caller's promise.
         let result = unsafe { originals::epoll_ctl(epoll, operation, fd, event) };
-        if result == 0 {
+        // Connections come after the provider, which OpenSSL loads before it knows any.
+        if result == 0 && table::passes().is_some() {
             match operation {
                 libc::EPOLL_CTL_DEL => registrations::remove(fd, epoll),
                 // SAFETY: the kernel has read it.
@@ -195,8 +221,8 @@ stand_ins! {
     }
 }
 
-/// Begins a signature and drops it. The provider's copy of the key, which lanes sign with, stays with
-/// the key.
+/// Begins two signatures and drops them: the provider prepares a key for its second. What it has
+/// prepared stays with the key.
 ///
 /// # Safety
 ///
@@ -207,8 +233,11 @@ unsafe fn prepare(key: *mut c_void) {
     // what OpenSSL chooses by itself. Errors that it meets are taken from the queue again.
     unsafe {
         originals::err_set_mark();
-        let context = originals::evp_md_ctx_new();
-        if !context.is_null() {
+        for _ in 0..2 {
+            let context = originals::evp_md_ctx_new();
+            if context.is_null() {
+                break;
+            }
             originals::evp_digest_sign_init(
                 context,
                 ptr::null_mut(),

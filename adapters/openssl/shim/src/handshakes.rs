@@ -7,6 +7,8 @@
 //!    thread that runs the handshake.
 //! 2. A handshake is boxed and leaves the table only in [`drive`] and [`end`], which first bring its
 //!    coroutine to its end. A provider that waits on a handshake's stack therefore finds it in place.
+//!    A server that moves the connection to another thread meanwhile is told there to try again, and
+//!    cannot free it: [`elsewhere`].
 //! 3. The pointer to the yielder is set when the coroutine starts, and used only by code that runs on
 //!    this coroutine's stack, above the yielder.
 
@@ -20,6 +22,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 use libc::epoll_event;
 use widelane_stacks::{GuardedStack, Stacks};
 
+use crate::elsewhere;
 use crate::originals::{self, Ssl};
 use crate::registrations::{self, Registration};
 use crate::table;
@@ -87,6 +90,7 @@ pub(crate) fn concerns(ssl: Ssl) -> bool {
     }
     match state(ssl) {
         Some(state) if state.waits() || state == State::Running => true,
+        None if elsewhere::has(ssl) => true,
         known => {
             // Not whether the handshake has ended: while early data is read or written it has not,
             // but calls do no part of it.
@@ -101,6 +105,10 @@ pub(crate) fn concerns(ssl: Ssl) -> bool {
 /// one that [`concerns`] has accepted.
 pub(crate) fn drive(ssl: Ssl) -> Outcome {
     let Some(handshake) = find(ssl) else {
+        if elsewhere::has(ssl) {
+            set_errno(libc::EAGAIN);
+            return Outcome::Suspended;
+        }
         // SAFETY: the server passes a connection.
         return Outcome::Done(unsafe { originals::ssl_do_handshake(ssl) });
     };
@@ -123,6 +131,7 @@ pub(crate) fn drive(ssl: Ssl) -> Outcome {
                 // SAFETY: the server passes a connection.
                 return Outcome::Done(unsafe { originals::ssl_do_handshake(ssl) });
             };
+            elsewhere::begin(ssl);
             handshake
                 .coroutine
                 .set(Some(on_stack(stack, handshake, ssl)));
@@ -153,9 +162,12 @@ pub(crate) fn drive(ssl: Ssl) -> Outcome {
 }
 
 /// The connection goes away. A suspended call is brought to its end first: it fails, and neither
-/// touches the socket nor calls the server back.
-pub(crate) fn end(ssl: Ssl) {
-    let Some(handshake) = find(ssl) else { return };
+/// touches the socket nor calls the server back. False if the call is another thread's: then the
+/// connection must stay as it is.
+pub(crate) fn end(ssl: Ssl) -> bool {
+    let Some(handshake) = find(ssl) else {
+        return !elsewhere::has(ssl);
+    };
     // SAFETY: rule 2: it is removed only below.
     let handshake = unsafe { &*handshake };
     if matches!(handshake.state.get(), State::Suspended | State::Ready) {
@@ -178,14 +190,15 @@ pub(crate) fn end(ssl: Ssl) {
         READY.with_borrow_mut(|ready| ready.retain(|one| *one != ssl.addr()));
         forget(ssl);
     }
+    true
 }
 
 /// Whether a call for this connection waits.
 pub(crate) fn is_suspended(ssl: Ssl) -> bool {
     if SUSPENDED.get() == 0 {
-        return false;
+        return elsewhere::has(ssl);
     }
-    state(ssl).is_some_and(State::waits)
+    state(ssl).map_or_else(|| elsewhere::has(ssl), State::waits)
 }
 
 /// How many handshakes of this thread wait or can go on.
@@ -315,6 +328,7 @@ fn resume(handshake: &Handshake, go_on: bool) -> Option<c_int> {
         }
         CoroutineResult::Return(result) => {
             let errno = errno();
+            elsewhere::end(handshake.ssl);
             handshake.set_state(State::Idle);
             let coroutine = ManuallyDrop::into_inner(coroutine);
             STACKS.with(|stacks| stacks.put(coroutine.into_stack()));

@@ -1,5 +1,6 @@
 //! The library that suspends TLS handshakes in servers with a synchronous event loop (nginx,
-//! lighttpd): preloaded, it stands between the server and OpenSSL.
+//! lighttpd): it stands between the server and OpenSSL, preloaded or put into the server's imports by
+//! the provider (`imports`).
 //!
 //! A provider alone cannot give other connections a turn, because it cannot return into the event
 //! loop. This library runs the server's handshake call on a stack of its own. When the provider
@@ -22,9 +23,12 @@
 
 #[allow(unsafe_code)]
 mod calls;
+mod elsewhere;
 mod events;
 #[allow(unsafe_code)]
 mod handshakes;
+#[allow(unsafe_code)]
+mod imports;
 #[allow(unsafe_code)]
 mod originals;
 mod registrations;

@@ -42,6 +42,8 @@ originals! {
     ssl_read_ex = c"SSL_read_ex" in LIBSSL:
         fn(ssl: Ssl, to: *mut c_void, len: usize, read: *mut usize) -> c_int, otherwise 0;
     ssl_peek = c"SSL_peek" in LIBSSL: fn(ssl: Ssl, to: *mut c_void, len: c_int) -> c_int, otherwise -1;
+    ssl_peek_ex = c"SSL_peek_ex" in LIBSSL:
+        fn(ssl: Ssl, to: *mut c_void, len: usize, read: *mut usize) -> c_int, otherwise 0;
     ssl_write = c"SSL_write" in LIBSSL:
         fn(ssl: Ssl, from: *const c_void, len: c_int) -> c_int, otherwise -1;
     ssl_write_ex = c"SSL_write_ex" in LIBSSL:

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use widelane_openssl_tables::{Passes, Suspension};
 
-use crate::handshakes;
+use crate::{handshakes, imports};
 
 /// The provider's table.
 pub(crate) fn passes() -> Option<&'static Passes> {
@@ -27,6 +27,7 @@ pub static widelane_suspension_1: Suspension = Suspension {
     suspend: handshakes::suspend,
     wake: handshakes::wake,
     attach,
+    take_imports: imports::take,
 };
 
 static PASSES: OnceLock<&'static Passes> = OnceLock::new();

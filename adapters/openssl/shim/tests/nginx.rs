@@ -14,7 +14,8 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
 use common::client::{self, Client, GROUPS, VERSIONS, Wish};
-use common::nginx::{BAD, CERTIFICATE, KINDS, nginx, nginx_with, servers_of_each_kind};
+use common::nginx::servers_of_each_kind;
+use common::nginx::{BAD, CERTIFICATE, KINDS, nginx, nginx_by_imports, nginx_with};
 use common::{Files, Kind};
 
 #[test]
@@ -46,6 +47,33 @@ fn full_handshakes_of_every_kind() {
             true => Ok(()),
             false => Err(format!("agreed on {:?}", answer.group)),
         }
+    });
+    server.assert_log_without(BAD);
+}
+
+/// Nothing is preloaded: the provider puts the library into the imports of nginx and its modules.
+#[test]
+fn imports_are_replaced_where_nothing_is_preloaded() {
+    if common::installed("nginx").is_none() {
+        return;
+    }
+    let files = Files::new();
+    let blocks = servers_of_each_kind(&files);
+    let server = nginx_by_imports(files, &blocks);
+    let worker = server.process().only_child();
+    if server.has_lanes() {
+        let stacks = server.suspended_at_once(worker, 16);
+        assert!(stacks >= 4, "at most {stacks} handshakes waited at once");
+    }
+    common::load(64, 200, |i| {
+        let (_, name) = KINDS[i % KINDS.len()];
+        let wish = Wish {
+            version: VERSIONS[i / KINDS.len() % 2],
+            ..Wish::default()
+        };
+        let client = wish.client(&server.files);
+        client.expect(server.address, name, "/", name)?;
+        Ok(())
     });
     server.assert_log_without(BAD);
 }

@@ -32,6 +32,9 @@ pub struct Suspension {
     pub wake: extern "C" fn(*mut c_void),
     /// Takes the table of the provider.
     pub attach: extern "C" fn(&'static Passes),
+    /// Puts the library's functions into the imports of the program, for a library that was not
+    /// preloaded. Returns how many imports of OpenSSL's functions it has replaced in all.
+    pub take_imports: extern "C" fn() -> usize,
 }
 
 /// What the provider offers to the preloaded library.

@@ -9,10 +9,14 @@
     reason = "each test file uses its own part"
 )]
 
+pub mod aborts;
+pub mod apache;
 pub mod client;
+pub mod haproxy;
+pub mod lighttpd;
 pub mod nginx;
+pub mod process;
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -23,9 +27,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
+pub use process::Process;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustix::process::{
-    Pid, Signal, WaitOptions, kill_process, kill_process_group, set_child_subreaper, waitpgid,
+    Pid, Signal, WaitOptions, kill_process_group, set_child_subreaper, waitpgid,
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tempfile::TempDir;
@@ -102,16 +107,39 @@ impl Files {
         self.issuer.der().clone()
     }
 
+    /// Puts the provider and, if asked for, the library into a program that uses OpenSSL.
+    pub fn environment<'a>(&self, command: &'a mut Command, with: With) -> &'a mut Command {
+        // The runtime of a sanitizer must come first.
+        let mut preloaded = Vec::from_iter(sanitizer());
+        if with == With::Shim {
+            preloaded.push(libraries().shim.clone());
+        }
+        if !preloaded.is_empty() {
+            let preloaded = preloaded.iter().map(|path| path.display().to_string());
+            command.env("LD_PRELOAD", Vec::from_iter(preloaded).join(" "));
+        }
+        if sanitizer().is_some() {
+            let reports = self.path(REPORT);
+            let options = format!("detect_leaks=0:log_path={}", reports.display());
+            command.env("ASAN_OPTIONS", options);
+        }
+        command.env("OPENSSL_CONF", self.openssl_conf(with))
+    }
+
     /// OpenSSL's configuration with our provider.
-    fn openssl_conf(&self) -> PathBuf {
+    fn openssl_conf(&self, with: With) -> PathBuf {
         let module = libraries().provider.display();
+        let library = match with {
+            With::Imports => format!("library = {}\n", libraries().shim.display()),
+            _ => String::new(),
+        };
         let text = format!(
             "openssl_conf = conf\n\
              [conf]\nproviders = providers\nalg_section = properties\n\
              [properties]\ndefault_properties = ?widelane.batch=yes\n\
              [providers]\ndefault = openssl\nwidelane = ours\n\
              [openssl]\nactivate = 1\n\
-             [ours]\nmodule = {module}\nactivate = 1\nlog = info\n"
+             [ours]\nmodule = {module}\nactivate = 1\nlog = info\n{library}"
         );
         self.write("openssl.cnf", text)
     }
@@ -126,10 +154,14 @@ pub struct Identity {
 /// What a server gets from us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum With {
+    /// Nothing: what the server does by itself.
+    Nothing,
     /// The provider alone.
     Provider,
     /// The provider, and the preloaded library.
     Shim,
+    /// The provider, which puts the same library into the server's imports.
+    Imports,
 }
 
 /// A server that runs in the foreground, with its directory. It and all of its processes are gone
@@ -159,13 +191,12 @@ impl Server {
             .args(["--pdeathsig", "TERM", "--"])
             .arg(program)
             .args(arguments)
-            .env("OPENSSL_CONF", files.openssl_conf())
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(stderr.try_clone().expect("a second handle"))
             .stderr(stderr);
-        if with == With::Shim {
-            started.env("LD_PRELOAD", &libraries().shim);
+        if with != With::Nothing {
+            files.environment(&mut started, with);
         }
         let child = started.spawn().expect("the server starts");
         let mut server = Self {
@@ -178,12 +209,24 @@ impl Server {
             assert!(ended.is_none(), "the server ended:\n{}", server.log());
             TcpStream::connect(address).is_ok()
         });
+        if with != With::Nothing {
+            // lighttpd listens before it loads its certificates, and OpenSSL with them.
+            eventually("the provider says what it does", || {
+                server.log().contains("suspends handshakes: ")
+            });
+        }
         let expected = match with {
-            With::Shim => "suspends handshakes: yes",
-            With::Provider => "suspends handshakes: no",
+            With::Nothing => "",
+            With::Shim | With::Imports if server.has_lanes() => "suspends handshakes: yes",
+            _ => "suspends handshakes: no",
         };
         assert!(server.log().contains(expected), "{}", server.log());
         server
+    }
+
+    /// Whether its operations run in lanes; without them nothing waits.
+    pub fn has_lanes(&self) -> bool {
+        self.log().contains("backend avx512ifma")
     }
 
     fn pid(&self) -> Pid {
@@ -205,6 +248,27 @@ impl Server {
         self.child.try_wait().expect("a child of ours").is_some()
     }
 
+    /// How many handshakes wait at the same time, each on a stack of its own, if `process` finds that
+    /// many new connections at once. Before any load: stacks are kept for later handshakes.
+    pub fn suspended_at_once(&self, process: Process, connections: usize) -> usize {
+        let client = client::Wish::default().client(&self.files);
+        let before = process.guard_areas();
+        process.signal(Signal::STOP);
+        let mut waiting: Vec<_> = (0..connections)
+            .map(|_| {
+                let tls = client.connect(self.address, "rsa.test");
+                let mut tls = tls.expect("a backlog");
+                tls.conn.write_tls(&mut tls.sock).expect("a buffer");
+                tls
+            })
+            .collect();
+        process.signal(Signal::CONT);
+        for tls in &mut waiting {
+            tls.conn.complete_io(&mut tls.sock).expect("a handshake");
+        }
+        process.guard_areas() - before
+    }
+
     /// All that the server has said.
     pub fn log(&self) -> String {
         self.files.read("stderr") + &self.files.read("error.log")
@@ -216,6 +280,17 @@ impl Server {
         let bad = |line: &&str| words.iter().any(|word| line.contains(word));
         let bad: Vec<_> = log.lines().filter(bad).take(10).collect();
         assert!(bad.is_empty(), "{}", bad.join("\n"));
+    }
+}
+
+impl Server {
+    /// What a sanitizer has found in the server's processes.
+    fn reports(&self) -> String {
+        let files = std::fs::read_dir(self.files.path("")).expect("our own directory");
+        let names = files.map(|file| file.expect("readable").file_name());
+        let names = names.filter_map(|name| name.into_string().ok());
+        let names = names.filter(|name| name.starts_with(REPORT));
+        names.map(|name| self.files.read(&name)).collect()
     }
 }
 
@@ -241,6 +316,9 @@ impl Drop for Server {
                 last.join("\n")
             );
         }
+        let reports = self.reports();
+        assert!(reports.is_empty() || std::thread::panicking(), "{reports}");
+        print!("{reports}");
     }
 }
 
@@ -257,99 +335,6 @@ impl Server {
                 Err(_) => return true,
             }
         }
-    }
-}
-
-/// A process of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Process(pub i32);
-
-impl Process {
-    pub fn signal(self, signal: Signal) {
-        let pid = Pid::from_raw(self.0).expect("a number of a process");
-        kill_process(pid, signal).expect("a process of ours");
-    }
-
-    /// The only child of this process, once there is one: servers listen before they start it.
-    pub fn only_child(self) -> Self {
-        eventually("it has a child", || !self.children().is_empty());
-        let children = self.children();
-        assert_eq!(children.len(), 1, "{children:?}");
-        *children.first().expect("one")
-    }
-
-    /// Whether it has not ended; one that has ended may still be waited for.
-    pub fn runs(self) -> bool {
-        let maps = std::fs::read(format!("/proc/{}/maps", self.0));
-        maps.is_ok_and(|maps| !maps.is_empty())
-    }
-
-    pub fn children(self) -> BTreeSet<Self> {
-        let list = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.0));
-        let list = list.unwrap_or_default();
-        list.split_whitespace()
-            .filter_map(|pid| pid.parse().ok().map(Self))
-            .collect()
-    }
-
-    pub fn descriptors(self) -> usize {
-        let all = std::fs::read_dir(format!("/proc/{}/fd", self.0));
-        all.expect("a process that runs").count()
-    }
-
-    /// Waits until the process does nothing: an event that is never taken back would keep it busy.
-    pub fn becomes_idle(self) {
-        let mut before = self.ticks();
-        eventually("the process becomes idle", || {
-            std::thread::sleep(20 * STEP);
-            let now = self.ticks();
-            std::mem::replace(&mut before, now) == now
-        });
-    }
-
-    /// The time that it has run on CPUs, in ticks of 10 ms.
-    fn ticks(self) -> u64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0));
-        let stat = stat.expect("a process that runs");
-        let (_, fields) = stat.rsplit_once(')').expect("its name is in parentheses");
-        // User and system time; the first field here is the third of all.
-        let times = fields.split_whitespace().skip(11).take(2);
-        times
-            .map(|ticks| ticks.parse::<u64>().expect("a number"))
-            .sum()
-    }
-
-    /// Resident memory in KiB.
-    pub fn resident(self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0));
-        let status = status.expect("a process that runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let number = line.and_then(|line| line.split_whitespace().next());
-        number
-            .and_then(|number| number.parse().ok())
-            .expect("a number of KiB")
-    }
-
-    /// How many areas as those below suspended stacks there are: 64 KiB without any access.
-    pub fn guard_areas(self) -> usize {
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.0));
-        let is_guard = |line: &&str| {
-            let Some((range, rest)) = line.split_once(' ') else {
-                return false;
-            };
-            let range = range.split('-').map(|end| u64::from_str_radix(end, 16));
-            let ends: Vec<_> = range.map_while(Result::ok).collect();
-            rest.starts_with("---p") && matches!(ends[..], [from, to] if to - from == 64 * 1024)
-        };
-        let maps = maps.expect("a process that runs");
-        maps.lines().filter(is_guard).count()
-    }
-
-    /// Whether a file with this name is mapped.
-    pub fn maps(self, library: &Path) -> bool {
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.0));
-        let name = library.to_str().expect("a path of text");
-        maps.is_ok_and(|maps| maps.contains(name))
     }
 }
 
@@ -378,7 +363,8 @@ fn find_libraries() -> Libraries {
     };
     Libraries {
         provider: file("libwidelane_openssl.so"),
-        shim: file("libwidelane_openssl_shim.so"),
+        shim: std::env::var_os("WIDELANE_ASAN_SHIM")
+            .map_or_else(|| file("libwidelane_openssl_shim.so"), PathBuf::from),
     }
 }
 
@@ -393,6 +379,15 @@ pub fn installed(program: &str) -> Option<PathBuf> {
     }
     found
 }
+
+/// The shared runtime of AddressSanitizer, if the preloaded library is one that is built for it
+/// (`WIDELANE_ASAN_SHIM`).
+pub fn sanitizer() -> Option<PathBuf> {
+    std::env::var_os("WIDELANE_ASAN_RUNTIME").map(PathBuf::from)
+}
+
+/// What the files with a sanitizer's reports begin with.
+const REPORT: &str = "sanitizer-report";
 
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()

@@ -11,7 +11,17 @@ pub fn nginx(files: Files, http: &str) -> Server {
 
 /// The same, with these lines before everything else.
 pub fn nginx_with(files: Files, main: &str, http: &str) -> Server {
-    start(files, main, http, |program, arguments| {
+    nginx_of(files, main, http, With::Shim)
+}
+
+/// As [`nginx`], but nothing is preloaded: the provider replaces nginx's imports.
+pub fn nginx_by_imports(files: Files, http: &str) -> Server {
+    nginx_of(files, "", http, With::Imports)
+}
+
+/// The same, with or without our libraries.
+pub fn nginx_of(files: Files, main: &str, http: &str, with: With) -> Server {
+    start(files, main, http, with, |program, arguments| {
         (program.to_owned(), arguments.to_vec())
     })
 }
@@ -19,7 +29,7 @@ pub fn nginx_with(files: Files, main: &str, http: &str) -> Server {
 /// The same, but started by a shell that ends with its input: nginx starts another binary only if
 /// the process that has started it is gone.
 pub fn nginx_of_shell(files: Files, http: &str) -> Server {
-    start(files, "", http, |program, arguments| {
+    start(files, "", http, With::Shim, |program, arguments| {
         let script = ["-c", r#""$@" & read -r line"#, "sh"].map(str::to_owned);
         let program = program.to_str().expect("a path of text").to_owned();
         let arguments = [&script[..], &[program], arguments].concat();
@@ -31,6 +41,7 @@ fn start(
     files: Files,
     main: &str,
     http: &str,
+    with: With,
     command: impl FnOnce(&Path, &[String]) -> (PathBuf, Vec<String>),
 ) -> Server {
     let address = super::free_address();
@@ -40,10 +51,14 @@ fn start(
         .replace("LISTEN", &format!("listen {address}"))
         .replace("ADDRESS", &address.to_string())
         .replace("DIR/", &format!("{directory}"));
+    let workers = match main.contains("worker_processes") {
+        true => "",
+        false => "worker_processes 1;",
+    };
     let config = files.write(
         "nginx.conf",
         format!(
-            "{main} daemon off; worker_processes 1; pid {directory}nginx.pid;
+            "{main} daemon off; {workers} pid {directory}nginx.pid;
              user root root;
              error_log {directory}error.log info;
              env LD_PRELOAD; env OPENSSL_CONF; env WIDELANE_CPU_DISABLE;
@@ -66,7 +81,7 @@ fn start(
         text(files.path("error.log")),
     ];
     let (program, arguments) = command(&program, &arguments);
-    Server::start(files, address, &program, &arguments, With::Shim)
+    Server::start(files, address, &program, &arguments, with)
 }
 
 /// A server block for each kind of key, under the name of the kind.

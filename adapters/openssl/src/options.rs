@@ -1,0 +1,281 @@
+//! What the provider's section in OpenSSL's configuration says.
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::ptr;
+
+use widelane_crypto::Preference;
+use widelane_crypto::chacha20poly1305::Choice;
+use widelane_engine::{Clock, ClockPenalty};
+
+use crate::abi::{self, Dispatch, Param, UTF8_POINTER};
+use crate::log::Level;
+use crate::params;
+
+/// The settings, with their defaults where the section says nothing.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Options {
+    pub(crate) operations: Vec<Operation>,
+    pub(crate) backend: Preference,
+    pub(crate) log: Level,
+    pub(crate) prepare: Prepare,
+    /// The file of the library that suspends handshakes, for programs into which it is not preloaded.
+    pub(crate) library: Option<CString>,
+    /// Whether other processes may read what this one has counted.
+    pub(crate) statistics: bool,
+    /// What wide code does to the clock of this machine. It decides how wide passes are.
+    pub(crate) clock: Clock,
+    /// The code of ChaCha20-Poly1305; `None` leaves it to OpenSSL.
+    pub(crate) cipher: Option<Choice>,
+}
+
+/// What can be switched off.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Operation {
+    Rsa,
+    Ecdsa,
+    Ed25519,
+    X25519,
+    Ecdh,
+    MlKem,
+    MlDsa,
+}
+
+impl Operation {
+    const ALL: [(Self, &str); 7] = [
+        (Self::Rsa, "rsa"),
+        (Self::Ecdsa, "ecdsa"),
+        (Self::Ed25519, "ed25519"),
+        (Self::X25519, "x25519"),
+        (Self::Ecdh, "ecdh"),
+        (Self::MlKem, "mlkem"),
+        (Self::MlDsa, "mldsa"),
+    ];
+}
+
+/// When a private key is prepared for lanes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Prepare {
+    /// At its first signature: for programs that sign once, in tests.
+    AtFirstUse,
+    AtSecondUse,
+}
+
+impl Options {
+    /// # Safety
+    ///
+    /// OpenSSL's contract.
+    pub(crate) unsafe fn read(
+        handle: *const c_void,
+        functions: *const Dispatch,
+    ) -> Result<Self, String> {
+        let mut texts = [ptr::null::<c_char>(); NAMES.len()];
+        let mut list: Vec<Param> = NAMES
+            .iter()
+            .zip(&mut texts)
+            .map(|(name, text)| Param {
+                key: name.as_ptr(),
+                data_type: UTF8_POINTER,
+                data: (&raw mut *text).cast(),
+                data_size: 0,
+                return_size: abi::UNMODIFIED,
+            })
+            .collect();
+        list.push(params::END);
+        // SAFETY: the core's function with its own handle and a whole list, whose values are
+        // pointers that it sets to strings of C, or leaves null.
+        unsafe {
+            if let Some(get) = abi::core_get_params::find(functions) {
+                get(handle, list.as_mut_ptr());
+            }
+            Self::parse(|name| {
+                let text = texts[NAMES.iter().position(|known| *known == name)?];
+                (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
+            })
+        }
+    }
+
+    /// `setting` gives the text of the setting with this name, one of [`NAMES`], if there is one.
+    fn parse(setting: impl Fn(&CStr) -> Option<String>) -> Result<Self, String> {
+        let operations = match setting(c"operations").as_deref() {
+            None | Some("all") => Operation::ALL.map(|(operation, _)| operation).to_vec(),
+            Some(list) => operations(list)?,
+        };
+        let backend = match setting(c"backend") {
+            None => Preference::Auto,
+            Some(name) => name.parse().map_err(|error| format!("backend: {error}"))?,
+        };
+        let penalty = |name| {
+            setting(name).map_or(Ok(ClockPenalty::default()), |text| {
+                penalty(&text).map_err(|error| format!("{}: {error}", name.to_string_lossy()))
+            })
+        };
+        Ok(Self {
+            operations,
+            backend,
+            log: one_of(
+                c"log",
+                setting(c"log"),
+                [
+                    ("warn", Level::Warn),
+                    ("info", Level::Info),
+                    ("off", Level::Off),
+                ],
+            )?,
+            prepare: one_of(
+                c"prepare",
+                setting(c"prepare"),
+                [
+                    ("second-use", Prepare::AtSecondUse),
+                    ("first-use", Prepare::AtFirstUse),
+                ],
+            )?,
+            // It comes from a string of C.
+            library: setting(c"library").and_then(|path| CString::new(path).ok()),
+            statistics: one_of(
+                c"statistics",
+                setting(c"statistics"),
+                [("on", true), ("off", false)],
+            )?,
+            clock: Clock {
+                wide: penalty(c"clock-512")?,
+                narrow: penalty(c"clock-256")?,
+            },
+            cipher: (setting(c"chacha20poly1305")
+                .map(|name| name.parse())
+                .transpose())
+            .map_err(|error| format!("chacha20poly1305: {error}"))?,
+        })
+    }
+}
+
+/// The choice with the name `text`; the first one without a text.
+fn one_of<T: Copy, const N: usize>(
+    setting: &CStr,
+    text: Option<String>,
+    choices: [(&str, T); N],
+) -> Result<T, String> {
+    let text = text.as_deref().unwrap_or(choices[0].0);
+    let found = choices.iter().find(|(name, _)| *name == text);
+    found.map(|(_, choice)| *choice).ok_or_else(|| {
+        let setting = setting.to_string_lossy();
+        let names = choices.map(|(name, _)| name).join(", ");
+        format!("{setting}: `{text}` is none of {names}")
+    })
+}
+
+fn operations(list: &str) -> Result<Vec<Operation>, String> {
+    let names = list.split([',', ' ']).filter(|name| !name.is_empty());
+    names
+        .map(|name| {
+            let found = Operation::ALL.iter().find(|(_, known)| *known == name);
+            found.map(|(operation, _)| *operation).ok_or_else(|| {
+                let known = Operation::ALL.map(|(_, name)| name).join(", ");
+                format!("operations: `{name}` is none of {known}")
+            })
+        })
+        .collect()
+}
+
+/// The lost share of the clock, the nanoseconds of the stall, and those of the tail, as `widelane
+/// setup` writes them.
+fn penalty(text: &str) -> Result<ClockPenalty, String> {
+    let parts: Vec<_> = text.split_whitespace().collect();
+    let read = || {
+        let [depth, stall, tail] = parts[..] else {
+            return None;
+        };
+        let depth = depth
+            .parse()
+            .ok()
+            .filter(|depth| (0.0..1.0).contains(depth))?;
+        Some(ClockPenalty {
+            depth,
+            stall: stall.parse().ok()?,
+            tail: tail.parse().ok()?,
+        })
+    };
+    read().ok_or_else(|| {
+        format!(
+            "`{text}` is not a share below 1 and two numbers of nanoseconds, such as `0.09 11000 \
+             670000`"
+        )
+    })
+}
+
+/// The names of the settings.
+const NAMES: [&CStr; 9] = [
+    c"chacha20poly1305",
+    c"operations",
+    c"backend",
+    c"log",
+    c"prepare",
+    c"library",
+    c"statistics",
+    c"clock-512",
+    c"clock-256",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use widelane_crypto::Backend;
+
+    fn parse(settings: &[(&CStr, &str)]) -> Result<Options, String> {
+        Options::parse(|name| {
+            assert!(NAMES.contains(&name), "{name:?} is not asked for");
+            let found = settings.iter().find(|(known, _)| *known == name);
+            found.map(|(_, text)| (*text).to_owned())
+        })
+    }
+
+    #[test]
+    fn settings_have_defaults() {
+        let options = parse(&[]).unwrap();
+        assert_eq!(options.operations.len(), Operation::ALL.len());
+        assert_eq!(options.backend, Preference::Auto);
+        assert_eq!(options.log, Level::Warn);
+        assert_eq!(options.prepare, Prepare::AtSecondUse);
+        assert_eq!((options.library, options.statistics), (None, true));
+        assert_eq!(options.clock, Clock::default());
+    }
+
+    #[test]
+    fn settings_are_read() {
+        let options = parse(&[
+            (c"operations", "rsa, x25519"),
+            (c"backend", "aws-lc"),
+            (c"log", "info"),
+            (c"prepare", "first-use"),
+            (c"library", "/lib/x.so"),
+            (c"statistics", "off"),
+            (c"clock-512", "0.09 11000 670000"),
+        ])
+        .unwrap();
+        assert_eq!(options.operations, [Operation::Rsa, Operation::X25519]);
+        assert_eq!(options.backend, Preference::Exactly(Backend::AwsLc));
+        assert_eq!(options.log, Level::Info);
+        assert_eq!(options.prepare, Prepare::AtFirstUse);
+        assert_eq!(options.library.as_deref(), Some(c"/lib/x.so"));
+        assert!(!options.statistics);
+        let wide = options.clock.wide;
+        assert_eq!((wide.depth, wide.stall, wide.tail), (0.09, 11_000, 670_000));
+        assert_eq!(options.clock.narrow, ClockPenalty::default());
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (name, text, part) in [
+            (c"operations", "rsa,dsa", "`dsa` is none of rsa"),
+            (c"backend", "avx9", "backend: "),
+            (c"log", "loud", "log: `loud` is none of warn, info, off"),
+            (c"prepare", "never", "second-use"),
+            (c"statistics", "yes", "`yes` is none of on, off"),
+            (c"clock-512", "9 1 1", "share below 1"),
+            (c"clock-256", "0.1 1", "clock-256: "),
+            (c"clock-256", "NaN 1 1", "such as"),
+        ] {
+            let error = parse(&[(name, text)]).unwrap_err();
+            assert!(error.contains(part), "{name:?} {text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Which paused job of a thread leads, and how its application learns that it can go on.
+//!
+//! All jobs of a queue are paused and resumed by one thread. Another thread takes part in one way only:
+//! it frees a connection, and with it the wait context of a paused job ([`Signal::vanish`]). So a
+//! signal's event, the sign that it leads and the list of those that wait are shared between threads; the
+//! worker and its passes are not. `models.rs` tries all orders of the two.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, PoisonError, Weak};
+use std::task::Wake;
+
+use crate::paused::Callback;
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering::SeqCst};
+
+/// The paused jobs of one thread.
+#[derive(Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Those that wait, the oldest first.
+    waiting: VecDeque<Arc<Signal>>,
+    /// What the worker had taken in all when the leader last looked.
+    looked_at: u64,
+    pauses: Pauses,
+}
+
+impl Queue {
+    /// A job is about to be paused, when `submitted` jobs have come in all. If there is no leader,
+    /// it becomes the leader: its next turn comes after one look at the sockets.
+    pub(crate) fn enter(&self, signal: &Arc<Signal>, submitted: u64) {
+        let mut state = self.lock();
+        if state.waiting.is_empty() {
+            state.looked_at = submitted;
+        }
+        if !state.waiting.iter().any(|one| Arc::ptr_eq(one, signal)) {
+            state.waiting.push_back(Arc::clone(signal));
+        }
+        appoint(state);
+    }
+
+    /// Whether a job that comes now shall be paused, so that others can join it.
+    pub(crate) fn is_pause_worth_while(&self) -> bool {
+        let mut state = self.lock();
+        !state.waiting.is_empty() || state.pauses.next()
+    }
+
+    /// A job does not wait any more.
+    pub(crate) fn leave(&self, signal: &Arc<Signal>) {
+        let mut state = self.lock();
+        state.waiting.retain(|one| !Arc::ptr_eq(one, signal));
+        signal.leads.store(false, SeqCst);
+        appoint(state);
+    }
+
+    /// The leader is back from one look at the sockets, when `submitted` jobs have come in all. False
+    /// if the look has brought some: then it looks once more. Otherwise it runs the passes that are
+    /// due, and says so by [`Queue::led`].
+    pub(crate) fn lead(&self, leader: &Signal, submitted: u64) -> bool {
+        let mut state = self.lock();
+        let last = std::mem::replace(&mut state.looked_at, submitted);
+        if last == submitted {
+            let alone = state.waiting.len() == 1;
+            state.pauses.ended(alone);
+            return true;
+        }
+        drop(state);
+        leader.raise();
+        false
+    }
+
+    /// The leader has run the passes. The next one is appointed when it waits again or leaves.
+    pub(crate) fn led(&self, leader: &Signal) {
+        leader.leads.store(false, SeqCst);
+    }
+
+    /// How many wait.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
+    /// Whether the queue is locked.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn is_locked(&self) -> bool {
+        self.state.try_lock().is_err()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What came of the pauses of one thread: a pause costs two turns of the application's loop. After
+/// several that brought no other job, only some jobs are paused, to notice when others come again.
+#[derive(Debug, Default)]
+struct Pauses {
+    /// How many ended in a row without another job.
+    in_vain: u32,
+    /// How many jobs ran at once since the last pause.
+    left_out: u32,
+}
+
+impl Pauses {
+    /// Pauses in vain before jobs run at once, and then jobs for one pause.
+    const MOST: u32 = 8;
+
+    /// Whether the next job is paused.
+    fn next(&mut self) -> bool {
+        if self.in_vain < Self::MOST {
+            return true;
+        }
+        self.left_out = (self.left_out + 1) % Self::MOST;
+        self.left_out == 0
+    }
+
+    /// A pause has ended, `alone` or with other jobs.
+    fn ended(&mut self, alone: bool) {
+        self.in_vain = match alone {
+            true => self.in_vain.saturating_add(1),
+            false => 0,
+        };
+    }
+}
+
+/// Makes the oldest waiting job the leader, unless there is one, and tells it without the lock.
+fn appoint(state: MutexGuard<'_, State>) {
+    if state.waiting.iter().any(|one| one.leads()) {
+        return;
+    }
+    let leader = state.waiting.front().map(Arc::clone);
+    if let Some(leader) = &leader {
+        leader.leads.store(true, SeqCst);
+    }
+    drop(state);
+    if let Some(leader) = leader {
+        leader.raise();
+    }
+}
+
+/// How the application learns that a job can go on; one for each wait context.
+pub(crate) struct Signal {
+    event: Mutex<Event>,
+    leads: AtomicBool,
+    queue: Weak<Queue>,
+}
+
+enum Event {
+    /// What the application polls, and what it wants called beside, if anything.
+    Live(OwnedFd, Option<Callback>),
+    /// The wait context is gone.
+    Gone,
+}
+
+impl Signal {
+    /// A signal of this queue, whose event is an event descriptor that does not block.
+    pub(crate) fn new(queue: &Arc<Queue>, event: OwnedFd, callback: Option<Callback>) -> Self {
+        Self {
+            event: Mutex::new(Event::Live(event, callback)),
+            leads: AtomicBool::new(false),
+            queue: Arc::downgrade(queue),
+        }
+    }
+
+    /// The application wants something else called, or nothing.
+    pub(crate) fn call(&self, callback: Option<Callback>) {
+        if let Event::Live(_, wanted) = &mut *self.event() {
+            *wanted = callback;
+        }
+    }
+
+    /// Whether it is a signal of this queue.
+    pub(crate) fn is_of(&self, queue: &Arc<Queue>) -> bool {
+        self.queue.ptr_eq(&Arc::downgrade(queue))
+    }
+
+    /// Whether its job leads.
+    pub(crate) fn leads(&self) -> bool {
+        self.leads.load(SeqCst)
+    }
+
+    /// Tells the application to go on with the job. The caller holds no lock: the application may
+    /// submit jobs from its callback.
+    pub(crate) fn raise(&self) {
+        let callback = match &*self.event() {
+            Event::Live(descriptor, callback) => {
+                // A counter that is full is an event already.
+                let _ = rustix::io::write(descriptor, &1_u64.to_ne_bytes());
+                *callback
+            }
+            Event::Gone => None,
+        };
+        if let Some(callback) = callback {
+            callback.run();
+        }
+    }
+
+    /// Takes the event back; false if there was none.
+    pub(crate) fn clear(&self) -> bool {
+        match &*self.event() {
+            Event::Live(descriptor, _) => rustix::io::read(descriptor.as_fd(), &mut [0; 8]).is_ok(),
+            Event::Gone => false,
+        }
+    }
+
+    /// The wait context is gone: nothing is left to be told, and another job leads.
+    pub(crate) fn vanish(self: &Arc<Self>) {
+        *self.event() = Event::Gone;
+        if let Some(queue) = self.queue.upgrade() {
+            queue.leave(self);
+        }
+    }
+
+    fn event(&self) -> MutexGuard<'_, Event> {
+        self.event.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.raise();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.raise();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    fn signal(queue: &Arc<Queue>) -> Arc<Signal> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        Arc::new(Signal::new(queue, event, None))
+    }
+
+    #[test]
+    fn one_paused_job_leads_and_the_next_one_follows() {
+        let queue = Arc::default();
+        let [first, second] = [signal(&queue), signal(&queue)];
+        queue.enter(&first, 1);
+        queue.enter(&second, 2);
+        assert!(first.clear() && !second.clear());
+        // It is paused again: it stays the leader, and its event comes from `lead`.
+        queue.enter(&first, 2);
+        assert!(!first.clear() && !second.clear());
+        queue.leave(&first);
+        assert!(second.clear() && second.leads());
+        queue.leave(&second);
+        assert_eq!(queue.waiting(), 0);
+    }
+
+    #[test]
+    fn the_leader_looks_until_a_look_brings_nothing() {
+        let queue = Arc::default();
+        let leader = signal(&queue);
+        queue.enter(&leader, 1);
+        assert!(leader.clear());
+        assert!(!queue.lead(&leader, 3), "the look has brought two jobs");
+        assert!(leader.clear() && leader.leads());
+        assert!(queue.lead(&leader, 3));
+        assert!(!leader.clear());
+        queue.led(&leader);
+        assert!(!leader.leads());
+    }
+
+    #[test]
+    fn jobs_that_are_always_alone_are_seldom_paused() {
+        let mut pauses = Pauses::default();
+        for _ in 0..Pauses::MOST {
+            assert!(pauses.next());
+            pauses.ended(true);
+        }
+        let paused: Vec<_> = (0..3 * Pauses::MOST).filter(|_| pauses.next()).collect();
+        assert_eq!(paused, [7, 15, 23]);
+        // Another job came: all are paused again.
+        pauses.ended(false);
+        assert!((0..100).all(|_| pauses.next()));
+    }
+
+    #[test]
+    fn a_job_waits_where_another_one_waits() {
+        let queue: Arc<Queue> = Arc::default();
+        for _ in 0..Pauses::MOST {
+            queue.lock().pauses.ended(true);
+        }
+        assert!(!queue.is_pause_worth_while());
+        let paused = signal(&queue);
+        queue.enter(&paused, 1);
+        assert!(queue.is_pause_worth_while());
+        queue.leave(&paused);
+        assert!(!queue.is_pause_worth_while());
+    }
+
+    /// A connection that goes away takes its signal with it, and another job leads.
+    #[test]
+    fn a_wait_context_that_goes_away_appoints_another_leader() {
+        let queue = Arc::default();
+        let [first, second] = [signal(&queue), signal(&queue)];
+        queue.enter(&first, 1);
+        queue.enter(&second, 2);
+        first.vanish();
+        assert!(second.clear());
+        first.raise();
+        assert!(!first.clear(), "nothing is left to be told");
+    }
+}

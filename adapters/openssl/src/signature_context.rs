@@ -1,0 +1,228 @@
+//! What a context of [`crate::signature`] is: what was said so far, or the default provider's context, or
+//! both.
+
+use std::ffi::{CStr, CString, c_int};
+use std::sync::Arc;
+use std::{ptr, slice};
+
+use crate::abi::Object;
+use crate::defaults::{Defaults, SignatureFunctions};
+use crate::family::Family;
+use crate::hashed::Hashed;
+use crate::keys::Key;
+use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
+use crate::log;
+use crate::plan::{Made, Plan};
+
+/// A signature or verification under way.
+pub(crate) struct Context {
+    pub(crate) family: Family,
+    /// The property query that the default provider's context gets.
+    pub(crate) properties: Option<CString>,
+    pub(crate) state: State,
+}
+
+pub(crate) enum State {
+    /// No operation has begun.
+    New,
+    /// A signature in one shot, which lanes can do.
+    Planned(Plan),
+    /// Signatures of hash values, and what makes those that lanes do not: nothing until it is needed.
+    Hashed(Hashed, Option<Inner>),
+    /// The default provider's context does it.
+    Inner(Inner),
+}
+
+/// A context of the default provider.
+pub(crate) struct Inner(pub(crate) Object, pub(crate) Family);
+
+impl Inner {
+    fn new(family: Family, properties: Option<&CStr>) -> Option<Self> {
+        let functions = Defaults::get().signature(family)?;
+        let properties = properties.map_or(ptr::null(), CStr::as_ptr);
+        // SAFETY: the default provider's function with its own context and a string of C.
+        let object = unsafe { (functions.newctx)(Defaults::get().context(), properties) };
+        (!object.is_null()).then_some(Self(object, family))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(functions) = Defaults::get().signature(self.1) {
+            // SAFETY: the default provider's function with a context of its own, used no more.
+            unsafe { (functions.freectx)(self.0) };
+        }
+    }
+}
+
+impl Context {
+    /// Begins an operation of the default provider.
+    pub(crate) fn begin(
+        &mut self,
+        key: Option<Arc<Key>>,
+        begin: impl FnOnce(&SignatureFunctions, Object, Object) -> Option<c_int>,
+    ) -> c_int {
+        let begun = || {
+            let functions = Defaults::get().signature(self.family)?;
+            if !matches!(self.state, State::Inner(_)) {
+                let inner = Inner::new(self.family, self.properties.as_deref())?;
+                self.state = State::Inner(inner);
+            }
+            let State::Inner(Inner(object, _)) = &self.state else {
+                return None;
+            };
+            match key {
+                Some(key) => key.with_inner(|_, key| begin(functions, *object, key))?,
+                None => begin(functions, *object, ptr::null_mut()),
+            }
+        };
+        begun().unwrap_or(0)
+    }
+
+    /// Signs what a stream has brought and `text` after it, if lanes can; with no place for the
+    /// signature, only tells its length.
+    ///
+    /// # Safety
+    ///
+    /// `signature` must be null or have `room` bytes, and `len` be null or a place for a length.
+    pub(crate) unsafe fn sign_planned(
+        &mut self,
+        signature: *mut u8,
+        len: *mut usize,
+        room: usize,
+        text: &[u8],
+    ) -> Option<c_int> {
+        let State::Planned(plan) = &self.state else {
+            return None;
+        };
+        let wanted = plan.signature_len()?;
+        if len.is_null() {
+            return None;
+        }
+        if signature.is_null() {
+            // SAFETY: the caller gives a place for the length.
+            unsafe { *len = wanted };
+            return Some(1);
+        }
+        let made = match plan.streamed.is_empty() {
+            true => plan.sign(text),
+            false => plan.sign(&[&plan.streamed, text].concat()),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { hand_over(made, signature, len, room) }
+    }
+
+    /// Signs a hash value, if lanes can; with no place for the signature, only tells its length.
+    ///
+    /// # Safety
+    ///
+    /// As for [`sign_planned`](Self::sign_planned).
+    pub(crate) unsafe fn sign_hashed(
+        &self,
+        signature: *mut u8,
+        len: *mut usize,
+        room: usize,
+        value: &[u8],
+    ) -> Option<c_int> {
+        let State::Hashed(hashed, _) = &self.state else {
+            return None;
+        };
+        if len.is_null() {
+            return None;
+        }
+        if signature.is_null() {
+            let wanted = hashed.signature_len()?;
+            // SAFETY: the caller gives a place for the length.
+            unsafe { *len = wanted };
+            return Some(1);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { hand_over(hashed.sign(value, room), signature, len, room) }
+    }
+
+    /// What signs hash values beside lanes takes over from them.
+    pub(crate) fn take_over(&mut self) {
+        if let State::Hashed(_, beside) = &mut self.state {
+            self.state = beside.take().map_or(State::New, State::Inner);
+        }
+    }
+
+    /// The default provider's context, which takes over from a plan, and stands beside one for hash
+    /// values. `None` if no operation has begun.
+    pub(crate) fn inner(&mut self) -> Option<(&'static SignatureFunctions, Object)> {
+        if let State::Planned(plan) = &self.state {
+            let Plan {
+                key,
+                digest,
+                settings,
+                streamed,
+                ..
+            } = plan.clone();
+            let mut params = settings.as_params();
+            let begun = self.begin(Some(key), |functions, object, key| {
+                let digest = digest.as_ref().map_or(ptr::null(), |text| text.as_ptr());
+                // SAFETY: the default provider's function with a context and a key of its own, a
+                // string of C and a whole list.
+                let begun =
+                    unsafe { (functions.digest_sign_init)(object, digest, key, params.as_ptr()) };
+                if begun != 1 || streamed.is_empty() {
+                    return Some(begun);
+                }
+                // SAFETY: as above, with what the stream has brought.
+                Some(unsafe {
+                    functions.digest_sign_update?(object, streamed.as_ptr(), streamed.len())
+                })
+            });
+            if begun != 1 {
+                self.state = State::New;
+            }
+        }
+        if let State::Hashed(hashed, beside @ None) = &mut self.state {
+            let inner = Inner::new(self.family, self.properties.as_deref())?;
+            let functions = Defaults::get().signature(self.family)?;
+            let mut params = hashed.as_params();
+            let begun = hashed.key().with_inner(|_, key| {
+                // SAFETY: the default provider's function with a context and a key of its own, and a
+                // whole list.
+                functions
+                    .sign_init
+                    .map(|begin| unsafe { begin(inner.0, key, params.as_ptr()) })
+            });
+            *beside = (begun == Some(Some(1))).then_some(inner);
+        }
+        match &self.state {
+            State::Inner(Inner(object, _)) | State::Hashed(_, Some(Inner(object, _))) => {
+                Some((Defaults::get().signature(self.family)?, *object))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Gives the caller a signature that lanes have made. `None` if the default provider is to make it.
+///
+/// # Safety
+///
+/// `signature` must have `room` bytes, and `len` be a place for a length.
+unsafe fn hand_over(made: Made, signature: *mut u8, len: *mut usize, room: usize) -> Option<c_int> {
+    let made = match made {
+        Ok(made) => made?,
+        Err(failure) if failure.falls_back() => return None,
+        Err(_) => return Some(0),
+    };
+    // A signature that was withheld is made once more, by other code.
+    let made = made
+        .map_err(|reason| log::once(&format!("OpenSSL signs by itself: {reason}")))
+        .ok()?;
+    if room < made.len() {
+        LibCrypto::get().raise(INTERNAL_ERROR, "the place for the signature is small");
+        return Some(0);
+    }
+    // SAFETY: the caller gives `room` bytes at `signature`, which are enough, and a place for
+    // the length.
+    unsafe {
+        slice::from_raw_parts_mut(signature, made.len()).copy_from_slice(&made);
+        *len = made.len();
+    }
+    Some(1)
+}

@@ -1,0 +1,115 @@
+//! ChaCha20-Poly1305 of the provider against OpenSSL's own.
+
+#![forbid(unsafe_code)]
+
+mod programs;
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use programs::{Scratch, Server, With, has_lanes, text};
+
+const FORMS: [&str; 5] = ["auto", "512-ifma", "512", "256", "256-light"];
+
+/// Messages of random lengths, cut at random places, and records; damaged ones are refused.
+#[test]
+fn every_message_is_the_one_that_openssl_makes() {
+    if !has_lanes() {
+        println!("SKIP: the provider offers nothing without AVX-512 IFMA");
+        return;
+    }
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cipher.c");
+    for scratch in Scratch::all("") {
+        let program = scratch.path("cipher");
+        let compiled = Command::new("cc")
+            .args(["-O1", "-Wall", "-Wextra", "-Werror", source, "-o"])
+            .arg(&program)
+            .arg("-ldl")
+            .output();
+        let Ok(compiled) = compiled else {
+            println!("SKIP: there is no C compiler");
+            return;
+        };
+        assert!(compiled.status.success(), "{}", text(&compiled));
+        for form in FORMS {
+            let scratch = scratch.with(&format!("chacha20poly1305 = {form}"));
+            let output = Command::new(&program)
+                .arg(scratch.libcrypto())
+                .arg("40")
+                .env("OPENSSL_CONF", scratch.config(With::Widelane))
+                .output()
+                .unwrap();
+            let said = text(&output);
+            assert!(
+                output.status.success() && said.contains("120 messages are the same"),
+                "{} {form}: {said}",
+                scratch.version
+            );
+        }
+    }
+}
+
+#[test]
+fn the_cipher_can_be_left_out_and_mistakes_are_named() {
+    for scratch in Scratch::all("chacha20poly1305 = auto") {
+        let list = |scratch: &Scratch| scratch.succeeds(With::Widelane, "list -cipher-algorithms");
+        let offers = |list: String| {
+            list.lines()
+                .any(|line| line.contains("ChaCha20-Poly1305") && line.contains("widelane"))
+        };
+        assert_eq!(offers(list(&scratch)), has_lanes());
+        assert!(!offers(list(&scratch.with(""))));
+        assert!(!offers(list(&scratch.with("chacha20poly1305 = aws-lc"))));
+        let wrong = scratch.with("chacha20poly1305 = 1024");
+        let said = text(&wrong.run(With::Widelane, "list -providers"));
+        assert!(said.contains("chacha20poly1305: unknown form"), "{said}");
+    }
+}
+
+/// Connections that carry records of all lengths, in both versions and both directions.
+#[test]
+fn connections_carry_their_data() {
+    let data: Vec<u8> = (0..600_000_u32)
+        .map(|i| (i.wrapping_mul(i) >> 7) as u8)
+        .collect();
+    for scratch in Scratch::all("chacha20poly1305 = auto") {
+        scratch.keys();
+        fs::write(scratch.path("data"), &data).unwrap();
+        scratch.succeeds(
+            With::Default,
+            "req -x509 -new -key p256.pem -subj /CN=localhost -out p256.crt -config default.cnf",
+        );
+        for version in [
+            "-tls1_3 -ciphersuites TLS_CHACHA20_POLY1305_SHA256",
+            "-tls1_2 -cipher ECDHE-ECDSA-CHACHA20-POLY1305",
+        ] {
+            for (server, client) in [
+                (With::Widelane, With::Default),
+                (With::Default, With::Widelane),
+            ] {
+                let options = format!("-key p256.pem -cert p256.crt -WWW {version}");
+                let (_server, port) = Server::start(&scratch, server, &options);
+                let line =
+                    format!("s_client -connect 127.0.0.1:{port} -quiet -CAfile p256.crt {version}");
+                let mut child = scratch
+                    .openssl(client, &line)
+                    .stdin(Stdio::piped())
+                    .stdout(Stdio::piped())
+                    .stderr(Stdio::piped())
+                    .spawn()
+                    .unwrap();
+                let mut request = child.stdin.take().unwrap();
+                request.write_all(b"GET /data HTTP/1.0\r\n\r\n").unwrap();
+                let output = child.wait_with_output().unwrap();
+                drop(request);
+                assert!(
+                    output.stdout.ends_with(&data),
+                    "{} {version} {server:?}: {}",
+                    scratch.version,
+                    String::from_utf8_lossy(&output.stderr)
+                );
+            }
+        }
+    }
+}

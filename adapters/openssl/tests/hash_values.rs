@@ -1,0 +1,171 @@
+//! Signatures of hash values (`EVP_PKEY_sign`): in lanes where they are worth it, and with the results
+//! and errors of OpenSSL's default provider in every case.
+
+#![forbid(unsafe_code)]
+
+mod programs;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use programs::{KEYS, Scratch, With, has_lanes, text, watch};
+
+/// Every length of input, padding and hash function, as a small program in C.
+#[test]
+fn results_and_errors_are_those_of_the_default_provider() {
+    if !Path::new("/usr/include/openssl/evp.h").exists() {
+        println!("SKIP: OpenSSL's headers are not installed (Debian: libssl-dev)");
+        return;
+    }
+    for scratch in Scratch::all("") {
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hash_values.c");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-Wall", "-Wextra", "-Werror", source, "-o"]);
+        compiler.arg(scratch.path("hash_values"));
+        let library = scratch.libcrypto();
+        match library.parent().filter(|folder| folder.is_absolute()) {
+            Some(folder) => compiler
+                .arg(&library)
+                .arg(format!("-Wl,-rpath,{}", folder.display())),
+            None => compiler.arg("-lcrypto"),
+        };
+        let Ok(compiled) = compiler.output() else {
+            println!("SKIP: there is no C compiler");
+            return;
+        };
+        assert!(compiled.status.success(), "{}", text(&compiled));
+        scratch.keys();
+        for (name, _) in KEYS.iter().filter(|(name, _)| *name != "ed25519") {
+            let mut command = Command::new(scratch.path("hash_values"));
+            command
+                .arg(scratch.path(&format!("{name}.pem")))
+                .env("OPENSSL_CONF", scratch.config(With::Widelane));
+            let (ended, report) = watch(command);
+            let said = text(&ended);
+            assert!(ended.status.success(), "{} {name}: {said}", scratch.version);
+            let jobs: u64 = report.map_or(0, |report| {
+                report.operations.iter().map(|row| row.totals.jobs).sum()
+            });
+            let in_lanes = has_lanes() && !matches!(*name, "rsa1024" | "p521");
+            assert_eq!(jobs > 0, in_lanes, "{name}: {jobs} jobs, {said}");
+        }
+    }
+}
+
+/// The program that administrators measure with: its jobs share passes.
+#[test]
+fn the_speed_program_fills_lanes() {
+    for scratch in Scratch::all("") {
+        for (algorithm, operation, said) in [
+            ("rsa2048", "rsa2048-sign", "rsa 2048 bits"),
+            ("ecdsap256", "p256-ecdsa-sign", "256 bits"),
+            ("ed25519", "ed25519-sign", "253 bits"),
+            ("ecdhx25519", "x25519-derive", "253 bits"),
+        ] {
+            let line = format!("speed -seconds 1 -async_jobs 8 {algorithm}");
+            let (ended, report) = watch(scratch.openssl(With::Widelane, &line));
+            let out = text(&ended);
+            // The columns are as wide as the version of the program makes them.
+            let lines = out.lines().map(|line| {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                words.join(" ")
+            });
+            let mut rates = lines.filter(|line| line.starts_with(said));
+            let rate = rates.find_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+            assert!(
+                ended.status.success()
+                    && rate.is_some_and(|rate| rate > 0.0)
+                    && !out.contains("failure"),
+                "{algorithm}: {out}"
+            );
+            if !has_lanes() {
+                continue;
+            }
+            let report = report.expect("the provider has counted");
+            let row = report.operations.iter().find(|row| row.name == operation);
+            let totals = &row.expect("it ran").totals;
+            let average = totals.lanes_filled as f64 / totals.passes as f64;
+            println!(
+                "{} {operation}: {average:.2} of {}",
+                scratch.version, totals.lanes
+            );
+            assert!(
+                totals.lanes > 1 && average > 0.75 * totals.lanes as f64,
+                "{algorithm}: {totals:?}"
+            );
+            assert!(totals.lanes_filled > 100, "{algorithm}: {totals:?}");
+            assert_eq!(totals.failed, 0);
+        }
+    }
+}
+
+/// The same by the program of OpenSSL that signs files of hash values.
+#[test]
+fn files_of_hash_values_verify_without_the_provider() {
+    for scratch in Scratch::all("") {
+        scratch.keys();
+        for len in [1, 20, 32, 36, 48, 64] {
+            let value: Vec<u8> = (1..=len).collect();
+            fs::write(scratch.path("value"), value).unwrap();
+            for (name, _) in KEYS.iter().filter(|(name, _)| *name != "ed25519") {
+                scratch.succeeds(
+                    With::Default,
+                    &format!("pkey -in {name}.pem -pubout -out pub.pem"),
+                );
+                let mut options = vec![String::new()];
+                let hash = match len {
+                    32 => Some("sha256"),
+                    48 => Some("sha384"),
+                    64 => Some("sha512"),
+                    _ => None,
+                };
+                if let Some(hash) = hash {
+                    options.push(format!("-pkeyopt digest:{hash}"));
+                    if *name == "rsa" {
+                        let pss = "-pkeyopt rsa_padding_mode:pss";
+                        options.push(format!("{pss} -pkeyopt digest:{hash}"));
+                        options.push(format!(
+                            "{pss} -pkeyopt rsa_pss_saltlen:-1 -pkeyopt digest:{hash}"
+                        ));
+                        options.push(format!(
+                            "{pss} -pkeyopt digest:{hash} -pkeyopt rsa_pss_saltlen:{len} \
+                             -pkeyopt rsa_mgf1_md:{hash}"
+                        ));
+                    }
+                }
+                for options in options {
+                    let made = |with| {
+                        scratch.succeeds(
+                            with,
+                            &format!("pkeyutl -sign -inkey {name}.pem -in value -out s {options}"),
+                        );
+                        scratch.succeeds(
+                            With::Default,
+                            &format!(
+                                "pkeyutl -verify -pubin -inkey pub.pem -in value -sigfile s {options}"
+                            ),
+                        );
+                        fs::read(scratch.path("s")).unwrap()
+                    };
+                    let ours = made(With::Widelane);
+                    if name.starts_with("rsa") && !options.contains("pss") {
+                        assert_eq!(ours, made(With::Default), "{name} {len} {options}");
+                    }
+                }
+            }
+        }
+        // A hash value of another length than the function's is refused, with it as without.
+        for with in [With::Widelane, With::Default] {
+            for key in ["rsa", "p256"] {
+                fs::write(scratch.path("value"), [7; 31]).unwrap();
+                scratch.fails_cleanly(
+                    with,
+                    &format!(
+                        "pkeyutl -sign -inkey {key}.pem -in value -out s -pkeyopt digest:sha256"
+                    ),
+                );
+            }
+        }
+    }
+}

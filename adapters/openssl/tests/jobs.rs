@@ -1,0 +1,56 @@
+//! Jobs of OpenSSL's own in an application that wants callbacks, as a small program in C.
+
+#![forbid(unsafe_code)]
+
+mod common;
+
+use common::{Folder, has_lanes, has_openssl, succeeds};
+
+#[test]
+fn callbacks_tell_of_every_job() {
+    expect_paused("all", 16);
+}
+
+/// The applications of dropped jobs are not told any more, and the others go on.
+#[test]
+fn wait_contexts_may_go_away_while_their_jobs_wait() {
+    expect_paused("drop", 16);
+}
+
+#[test]
+fn threads_that_end_leave_nothing_to_others() {
+    expect_paused("threads", 3 * 16);
+}
+
+#[test]
+fn wait_contexts_may_go_away_on_another_thread() {
+    expect_paused("elsewhere", 16);
+}
+
+/// The program ends well, and at least so many jobs were paused if there are lanes.
+fn expect_paused(what: &str, least: usize) {
+    let folder = Folder::new();
+    let Some(program) = folder.build("jobs").filter(|_| has_openssl()) else {
+        return;
+    };
+    for algorithm in [
+        "RSA -pkeyopt rsa_keygen_bits:2048",
+        "EC -pkeyopt ec_paramgen_curve:P-256",
+    ] {
+        succeeds(&folder.openssl(&format!("genpkey -algorithm {algorithm} -out key.pem")));
+        for of in ["messages", "values"] {
+            let ended = folder
+                .command(&program, &format!("key.pem {what} {of}"))
+                .output();
+            let said = succeeds(&ended.expect("it starts"));
+            let paused = said.split_whitespace().nth(1);
+            let paused: usize = paused
+                .and_then(|count| count.parse().ok())
+                .expect("a count");
+            match has_lanes() {
+                true => assert!(paused >= least, "{what}, {algorithm}, {of}: {said}"),
+                false => assert_eq!(paused, 0, "without lanes nothing waits"),
+            }
+        }
+    }
+}
