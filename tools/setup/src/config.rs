@@ -12,10 +12,12 @@ pub struct Options {
     operations: Option<String>,
     backend: Option<String>,
     log: Option<String>,
+    statistics: Option<String>,
+    clock: [Option<String>; 2],
 }
 
 impl Options {
-    /// The three settings, if the provider knows them.
+    /// These settings, if the provider knows them.
     ///
     /// # Errors
     ///
@@ -43,7 +45,22 @@ impl Options {
                 .map(|name| known("backend", name, &BACKENDS))
                 .transpose()?,
             log: log.map(|name| known("log", name, &LEVELS)).transpose()?,
+            ..Self::default()
         })
+    }
+
+    /// Other processes may not read what the server's processes count.
+    pub fn without_statistics(&mut self) {
+        self.statistics = Some("off".into());
+    }
+
+    /// What multiplications in 512-bit and in 256-bit registers do to the clock: the lost share, and the
+    /// nanoseconds of the stall and of the tail.
+    pub fn set_clock(&mut self, penalties: [(f64, u64, u64); 2]) {
+        self.clock = penalties.map(|(depth, stall, tail)| {
+            let costs = depth > 0.0 || stall > 0 || tail > 0;
+            costs.then(|| format!("{depth:.4} {stall} {tail}"))
+        });
     }
 }
 
@@ -51,6 +68,7 @@ impl Options {
 pub(crate) fn text(
     system: &System,
     provider: &Path,
+    library: Option<&Path>,
     options: &Options,
 ) -> Result<String, SetupError> {
     let start = system.start.as_deref().unwrap_or("widelane_start");
@@ -90,10 +108,16 @@ pub(crate) fn text(
     );
     let _ = writeln!(text, "[{default}]\nactivate = 1\n");
     let _ = writeln!(text, "[widelane_provider]\nmodule = {}", plain(provider)?);
+    if let Some(library) = library {
+        let _ = writeln!(text, "library = {}", plain(library)?);
+    }
     let settings = [
         ("operations", &options.operations),
         ("backend", &options.backend),
         ("log", &options.log),
+        ("statistics", &options.statistics),
+        ("clock-512", &options.clock[0]),
+        ("clock-256", &options.clock[1]),
     ];
     for (name, value) in settings {
         if let Some(value) = value {
@@ -126,7 +150,9 @@ fn known(option: &'static str, value: &str, known: &[&str]) -> Result<String, Se
 }
 
 const PROPERTY: &str = "?widelane.batch=yes";
-const OPERATIONS: [&str; 6] = ["rsa", "ecdsa", "ed25519", "x25519", "ecdh", "mlkem"];
+const OPERATIONS: [&str; 7] = [
+    "rsa", "ecdsa", "ed25519", "x25519", "ecdh", "mlkem", "mldsa",
+];
 const BACKENDS: [&str; 4] = ["auto", "avx512ifma", "avx512ifma-256", "aws-lc"];
 const LEVELS: [&str; 3] = ["off", "warn", "info"];
 
@@ -136,8 +162,10 @@ mod tests {
 
     #[test]
     fn on_a_bare_system_the_file_says_everything() {
-        let options = Options::new(Some("rsa, x25519"), Some("auto"), Some("info")).unwrap();
-        let text = text(&System::default(), Path::new("/lib/w.so"), &options).unwrap();
+        let mut options = Options::new(Some("rsa, x25519"), Some("auto"), Some("info")).unwrap();
+        options.without_statistics();
+        options.set_clock([(0.09, 11_000, 670_000), (0.0, 0, 0)]);
+        let text = text(&System::default(), Path::new("/lib/w.so"), None, &options).unwrap();
         let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let expected = "\
 [default]
@@ -159,6 +187,8 @@ module = /lib/w.so
 operations = rsa, x25519
 backend = auto
 log = info
+statistics = off
+clock-512 = 0.0900 11000 670000
 activate = 1
 
 [widelane_properties]
@@ -176,7 +206,7 @@ default_properties = ?widelane.batch=yes";
             properties: Some("algs".into()),
             query: Some("?tpm=yes".into()),
         };
-        let text = text(&system, Path::new("/lib/w.so"), &Options::default()).unwrap();
+        let text = text(&system, Path::new("/lib/w.so"), None, &Options::default()).unwrap();
         let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let expected = "\
 .include /etc/ssl/openssl.cnf
@@ -202,7 +232,7 @@ default_properties = ?tpm=yes,?widelane.batch=yes";
         let wrong = message(Options::new(Some("rsa,dsa"), None, None));
         assert_eq!(
             wrong,
-            "operations: `dsa` is none of rsa, ecdsa, ed25519, x25519, ecdh, mlkem"
+            "operations: `dsa` is none of rsa, ecdsa, ed25519, x25519, ecdh, mlkem, mldsa"
         );
         // To the provider it would mean: no operation at all.
         assert!(message(Options::new(Some(","), None, None)).starts_with("operations: "));

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 pub enum SetupError {
     /// A library is in none of the usual places.
     #[error(
-        "the {what} is not found; looked for\n  {}\n`make install-openssl` installs it; \
-         {option} PATH names another place",
+        "the {what} is not found; looked for\n  {}\nThe package widelane and \
+         `make install-openssl` install it; {option} PATH names another place",
         list(.looked)
     )]
     NotFound {
@@ -99,9 +99,12 @@ pub enum SetupError {
     },
     /// A file that is not ours gives the server another value of a variable that it needs.
     #[error(
-        "{}:{line} sets {variable} for {server}; remove that line, or add by hand what `widelane \
-         setup {server} --print` shows",
-        .path.display()
+        "{}:{line} sets {variable} for {server}; remove that line, or {}",
+        .path.display(),
+        match *variable {
+            "LD_PRELOAD" => "use --imports, which needs no LD_PRELOAD".to_owned(),
+            _ => format!("add by hand what `widelane setup {server} --print` shows"),
+        }
     )]
     AlreadySet {
         /// The file.

@@ -26,7 +26,7 @@ pub use change::{Change, Plan};
 pub use config::Options;
 pub use error::SetupError;
 pub use parts::Parts;
-pub use plan::{Setup, Variables, environment, undo};
+pub use plan::{Setup, Variables, Way, environment, undo};
 pub use server::Server;
 pub use surroundings::{already_set, notes};
 pub use system::System;

@@ -30,7 +30,7 @@ impl Parts {
         let provider = choose(provider, || {
             find("provider", "--provider", providers(program))
         })?;
-        let shim = match server.preloads() {
+        let shim = match server.needs_shim() {
             true => Some(choose(shim, || {
                 let looked = shims(program);
                 find("library that suspends handshakes", "--shim", looked)

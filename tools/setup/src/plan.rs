@@ -21,6 +21,18 @@ pub struct Setup {
     pub system: System,
     /// The provider's settings.
     pub options: Options,
+    /// How the library that suspends handshakes comes into the server.
+    pub way: Way,
+}
+
+/// How the library that suspends handshakes comes into a server that needs it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// By LD_PRELOAD in the server's environment.
+    #[default]
+    Preload,
+    /// The provider puts it into the imports of the program.
+    Imports,
 }
 
 impl Setup {
@@ -41,7 +53,7 @@ impl Setup {
             let body = format!("# nginx hands these to its successor at an upgrade.\n{body}");
             files.push((NGINX_FILE.into(), Some(stamped(server, &body))));
         }
-        let lines = variables(server, &self.parts, &config)?;
+        let lines = self.variables(&config)?;
         let lines = lines
             .iter()
             .map(|(name, value)| format!("Environment={name}={value}\n"));
@@ -51,8 +63,18 @@ impl Setup {
     }
 
     fn config(&self) -> Result<String, SetupError> {
-        let text = config::text(&self.system, &self.parts.provider, &self.options)?;
+        let library = self.parts.shim.as_deref();
+        let library = library.filter(|_| self.way == Way::Imports);
+        let text = config::text(&self.system, &self.parts.provider, library, &self.options)?;
         Ok(stamped(self.server, &text))
+    }
+
+    fn variables(&self, config: &Path) -> Result<Variables, SetupError> {
+        let mut variables = vec![(OPENSSL_CONF, plain(config)?.to_owned())];
+        if let (true, Some(shim)) = (needs_preload(self.server, self.way), &self.parts.shim) {
+            variables.push((LD_PRELOAD, plain(shim)?.to_owned()));
+        }
+        Ok(variables)
     }
 }
 
@@ -70,7 +92,7 @@ pub fn environment(
     config: &Path,
     force: bool,
 ) -> Result<(Plan, Variables), SetupError> {
-    let variables = variables(setup.server, &setup.parts, config)?;
+    let variables = setup.variables(config)?;
     if let Some(folder) = config.parent() {
         own_folder(folder)?;
     }
@@ -102,12 +124,9 @@ fn config_of(server: Server) -> String {
     format!("/etc/widelane/openssl-{server}.cnf")
 }
 
-fn variables(server: Server, parts: &Parts, config: &Path) -> Result<Variables, SetupError> {
-    let mut variables = vec![(OPENSSL_CONF, plain(config)?.to_owned())];
-    if let (true, Some(shim)) = (server.preloads(), &parts.shim) {
-        variables.push((LD_PRELOAD, plain(shim)?.to_owned()));
-    }
-    Ok(variables)
+/// Whether the environment must name the library that suspends handshakes.
+pub(crate) fn needs_preload(server: Server, way: Way) -> bool {
+    server.needs_shim() && way == Way::Preload
 }
 
 pub(crate) const OPENSSL_CONF: &str = "OPENSSL_CONF";
@@ -131,6 +150,7 @@ mod tests {
             },
             system: System::default(),
             options: Options::default(),
+            way: Way::Preload,
         }
     }
 
@@ -159,7 +179,7 @@ mod tests {
             assert_eq!(
                 plan.diff()
                     .contains("+Environment=LD_PRELOAD=/lib/shim.so\n"),
-                { server.preloads() }
+                { server.needs_shim() }
             );
             plan.apply().unwrap();
             assert!(
@@ -181,6 +201,18 @@ mod tests {
                     .is_empty()
             );
         }
+    }
+
+    #[test]
+    fn a_library_in_the_imports_is_named_in_the_configuration_and_not_preloaded() {
+        let root = tempfile::tempdir().unwrap();
+        let setup = Setup {
+            way: Way::Imports,
+            ..setup(Server::Lighttpd)
+        };
+        let diff = setup.plan(root.path(), false).unwrap().diff();
+        assert!(diff.contains("+library = /lib/shim.so\n"), "{diff}");
+        assert!(!diff.contains("LD_PRELOAD"), "{diff}");
     }
 
     #[test]

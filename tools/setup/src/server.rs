@@ -29,9 +29,9 @@ impl Server {
         }
     }
 
-    /// Whether it runs one synchronous event loop, in which only a preloaded library can suspend
-    /// handshakes.
-    pub fn preloads(self) -> bool {
+    /// Whether it runs one synchronous event loop, in which only the library between it and OpenSSL
+    /// can suspend handshakes.
+    pub fn needs_shim(self) -> bool {
         matches!(self, Self::Nginx | Self::Lighttpd)
     }
 }

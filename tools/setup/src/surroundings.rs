@@ -2,7 +2,7 @@
 //! changed.
 
 use crate::error::SetupError;
-use crate::plan::{LD_PRELOAD, NGINX_KEEPS, OPENSSL_CONF, drop_in};
+use crate::plan::{LD_PRELOAD, NGINX_KEEPS, OPENSSL_CONF, Way, drop_in, needs_preload};
 use crate::server::Server;
 use crate::system::{below, read};
 use std::fs;
@@ -43,7 +43,7 @@ pub fn notes(root: &Path, server: Server) -> Result<Vec<String>, SetupError> {
 /// # Errors
 ///
 /// With the file and the line, or when a file cannot be read.
-pub fn already_set(root: &Path, server: Server) -> Result<(), SetupError> {
+pub fn already_set(root: &Path, server: Server, way: Way) -> Result<(), SetupError> {
     let mut files = units(root, server);
     for folder in UNITS {
         files.extend(drop_ins(&below(root, Path::new(folder)), server));
@@ -63,7 +63,7 @@ pub fn already_set(root: &Path, server: Server) -> Result<(), SetupError> {
     }
     let ours = below(root, &drop_in(server));
     files.retain(|path| *path != ours);
-    let needed: &[&'static str] = match server.preloads() {
+    let needed: &[&'static str] = match needs_preload(server, way) {
         true => &[OPENSSL_CONF, LD_PRELOAD],
         false => &[OPENSSL_CONF],
     };
@@ -358,7 +358,7 @@ mod tests {
     fn variables_that_others_set_are_found_with_their_line() {
         let refused = |server, name: &str, text: &str| {
             let root = tree(&[(name, text)]);
-            match already_set(root.path(), server) {
+            match already_set(root.path(), server, Way::Preload) {
                 Err(SetupError::AlreadySet { line, variable, .. }) => Some((line, variable)),
                 other => other.map(|()| None).unwrap(),
             }
@@ -367,6 +367,8 @@ mod tests {
         let text = "[Service]\n# LD_PRELOAD=x\nEnvironment=\"LD_PRELOAD=/lib/jemalloc.so\"\n";
         assert_eq!(refused(Server::Nginx, unit, text), Some((3, LD_PRELOAD)));
         assert_eq!(refused(Server::Lighttpd, unit, text), None);
+        let others = tree(&[(unit, text)]);
+        already_set(others.path(), Server::Nginx, Way::Imports).unwrap();
         // HAProxy needs only the other variable.
         let default = "/etc/default/haproxy";
         assert_eq!(refused(Server::Haproxy, default, "LD_PRELOAD=/x\n"), None);

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2, statx,
@@ -89,6 +89,12 @@ impl RegularFile {
         self.identity
     }
 
+    /// A path that leads this process, and the kernel on its behalf, to this very file: as long as
+    /// this lives, and wherever the file is.
+    pub fn link(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.place.as_fd().as_raw_fd()))
+    }
+
     /// Its content.
     ///
     /// # Errors
@@ -101,7 +107,7 @@ impl RegularFile {
         }
         // The link leads to the very file that was found. A process may hold a lease on it: then
         // this does not wait.
-        let link = format!("/proc/self/fd/{}", self.place.as_fd().as_raw_fd());
+        let link = self.link();
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = openat(CWD, link, flags, Mode::empty()).map_err(|error| match error {
             Errno::NOENT => io::Error::other("/proc is not mounted"),

@@ -1,5 +1,6 @@
 //! The live picture of a machine that runs wide code: the clock of each CPU, the licence levels
-//! that are possible, what a `widelane serve` does, who uses wide registers.
+//! that are possible, what a `widelane serve` and processes with the OpenSSL provider do, who uses
+//! wide registers.
 //!
 //! [`Monitor`] takes a [`Snapshot`] at a time; [`Screen`] shows it on a terminal of any size, and
 //! [`plain`] is its text for a pipe. What cannot be known is missing in a snapshot, with the reason
@@ -12,6 +13,7 @@ mod licence;
 pub mod metrics;
 #[cfg(feature = "terminal")]
 mod picture;
+mod provider;
 #[cfg(feature = "terminal")]
 mod screen;
 mod server;
@@ -21,6 +23,7 @@ mod view;
 
 pub use clock::{Clocks, Core, Source};
 pub use licence::Licence;
+pub use provider::{Provider, ProviderOperation, Providers, Work};
 #[cfg(feature = "terminal")]
 pub use screen::{Screen, Told};
 pub use server::{Operation, Server, rates};

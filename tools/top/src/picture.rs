@@ -147,7 +147,7 @@ mod tests {
             "{shown}"
         );
         assert!(shown.contains("by class"), "{shown}");
-        let shown = text(&drawn(&full(), 10, 3, true));
+        let shown = text(&drawn(&full(), 10, 4, true));
         assert!(
             shown.contains("handshakes") && shown.contains("licence"),
             "{shown}"
@@ -182,7 +182,7 @@ mod tests {
             let missed = why.split(' ').find(|word| !words.contains(word));
             assert_eq!(missed, None, "{shown}");
         }
-        let shown = text(&drawn(&snapshot, 20, 5, false));
+        let shown = text(&drawn(&snapshot, 20, 6, false));
         assert!(
             shown.contains("AVX users") && shown.contains("by class"),
             "{shown}"

@@ -3,6 +3,7 @@
 use crate::clock::{Clocks, Reader};
 use crate::licence::{Licence, estimate};
 use crate::metrics::{Sample, fetch};
+use crate::provider::{Looks, Providers};
 use crate::server::{Server, rates};
 use crate::users::{Users, Watch};
 use serde::Serialize;
@@ -46,6 +47,8 @@ pub struct Snapshot {
     pub seconds: f64,
     /// What a server did.
     pub server: Known<Server>,
+    /// What processes with the OpenSSL provider did.
+    pub providers: Known<Providers>,
     /// The clock of each CPU now.
     pub clocks: Known<Clocks>,
     /// The clock by class of code, from the profile of this machine.
@@ -92,6 +95,7 @@ pub struct Monitor {
     clocks: Reader,
     metrics: Result<String, String>,
     scraped: Option<(Instant, Vec<Sample>)>,
+    providers: Looks,
     users: Result<Watch, String>,
     patience: Duration,
     since: Instant,
@@ -118,6 +122,7 @@ impl Monitor {
             clocks: Reader::new("/".into()),
             metrics: options.metrics,
             scraped: None,
+            providers: Looks::new(),
             users,
             patience: options.patience,
             since: Instant::now(),
@@ -142,6 +147,7 @@ impl Monitor {
             processor: self.machine.name.clone(),
             seconds: now.duration_since(since).as_secs_f64(),
             server,
+            providers: self.providers.read().into(),
             clocks,
             classes: self.classes.clone(),
             licence: estimate(self.generation, self.turbo, self.machine.cpus, &users),

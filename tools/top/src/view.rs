@@ -1,5 +1,6 @@
 //! A snapshot as lines of text in sections: pure functions. `picture` lays them out for a terminal.
 
+use crate::provider::Work;
 use crate::snapshot::{Known, Snapshot};
 use std::borrow::Cow;
 
@@ -34,6 +35,7 @@ pub(crate) enum Kind {
 pub(crate) fn sections(snapshot: &Snapshot, width: Option<usize>) -> Vec<Vec<Line>> {
     let sections = vec![
         server(snapshot),
+        providers(snapshot),
         users(snapshot),
         licence(snapshot),
         clocks(snapshot, width.is_some()),
@@ -87,6 +89,65 @@ fn server(snapshot: &Snapshot) -> Vec<Line> {
             mean(one.queue_us),
             100.0 * one.busy
         )));
+    }
+    lines
+}
+
+fn providers(snapshot: &Snapshot) -> Vec<Line> {
+    let providers = match &snapshot.providers {
+        Known::Known(providers) => providers,
+        Known::Missing { why_not } => return missing("provider", why_not),
+    };
+    let hidden = providers.hidden;
+    let mut lines = vec![head(
+        "provider",
+        &match providers.processes.len() {
+            0 if hidden > 0 => format!("no process, of those that need no root ({hidden} do)"),
+            0 => "no process has loaded that of OpenSSL".to_owned(),
+            processes => format!(
+                "{:.0} jobs/s, alone {:.0}/s, failed {:.0}/s, left to OpenSSL {:.0}/s; {}",
+                providers.sum(|one| one.jobs),
+                providers.sum(|one| one.alone),
+                providers.sum(|one| one.failed),
+                providers.fallbacks(),
+                match processes {
+                    1 => "1 process".to_owned(),
+                    more => format!("{more} processes"),
+                }
+            ),
+        },
+    )];
+    for process in &providers.processes {
+        let backend = process.backend.as_deref().unwrap_or("n/a");
+        let (operations, told) = match &process.work {
+            Work::Unknown { why_not } => (&[][..], why_not.clone()),
+            Work::Counted {
+                operations,
+                fallbacks,
+            } => (&operations[..], format!("left to OpenSSL {fallbacks:.0}/s")),
+        };
+        lines.push(detail(format!(
+            "{:>8}  {:<16} {backend}, {told}",
+            process.pid, process.name
+        )));
+        if !operations.is_empty() {
+            lines.push(detail(format!(
+                "{:<22} {:>9} {:>9} {:>9} {:>12} {:>9}",
+                "OPERATION", "JOBS/S", "ALONE/S", "PASSES/S", "LANES FILLED", "FAILED/S"
+            )));
+        }
+        for one in operations {
+            let filled = one.lanes.map(|lanes| format!("{lanes:.1} of {}", one.of));
+            lines.push(detail(format!(
+                "{:<22} {:>9.0} {:>9.0} {:>9.0} {:>12} {:>9.0}",
+                one.name,
+                one.jobs,
+                one.alone,
+                one.passes,
+                filled.as_deref().unwrap_or("n/a"),
+                one.failed
+            )));
+        }
     }
     lines
 }
@@ -287,6 +348,7 @@ const CPUS_IN_A_LINE: usize = 4;
 #[cfg(test)]
 pub(crate) mod specimens {
     use crate::clock::{Clocks, Core, Source};
+    use crate::provider::{Provider, ProviderOperation, Providers, Work};
     use crate::server::{Operation, Server};
     use crate::snapshot::{ClassClock, Known, Snapshot};
     use crate::users::{User, Users};
@@ -299,6 +361,12 @@ pub(crate) mod specimens {
             lanes: Some(6.7),
             queue_us: Some(41.0),
             busy: 0.25,
+        };
+        let provider = |work| Provider {
+            pid: 812,
+            name: "nginx\n".to_owned(),
+            backend: Some("avx512ifma".to_owned()),
+            work,
         };
         let core = |cpu| Core {
             cpu,
@@ -313,6 +381,27 @@ pub(crate) mod specimens {
                 batching: Some(true),
                 all: operation("all"),
                 operations: vec![operation("rsa2048-sign"), operation("x25519-derive")],
+            }),
+            providers: Known::Known(Providers {
+                processes: vec![
+                    provider(Work::Counted {
+                        operations: vec![ProviderOperation {
+                            name: "rsa2048-sign".to_owned(),
+                            jobs: 900.0,
+                            alone: 11.0,
+                            passes: 140.0,
+                            lanes: Some(3.9),
+                            of: 4,
+                            failed: 2.0,
+                            busy: 0.5,
+                        }],
+                        fallbacks: 5.0,
+                    }),
+                    provider(Work::Unknown {
+                        why_not: "nothing done yet".to_owned(),
+                    }),
+                ],
+                hidden: 0,
             }),
             clocks: Known::Known(Clocks {
                 source: Source::Aperf,
@@ -353,6 +442,7 @@ pub(crate) mod specimens {
     pub(crate) fn empty() -> Snapshot {
         Snapshot {
             server: Known::missing("no address"),
+            providers: Known::missing("no /proc"),
             clocks: Known::missing("no source"),
             classes: Known::missing("no profile"),
             users: Known::missing("no rights"),
@@ -365,6 +455,7 @@ pub(crate) mod specimens {
 mod tests {
     use super::specimens::{empty, full};
     use super::*;
+    use crate::provider::Providers;
 
     #[test]
     fn a_pipe_gets_every_line_uncut_and_harmless() {
@@ -382,6 +473,29 @@ mod tests {
             64
         );
         let shown = plain(&empty());
-        assert_eq!(shown.matches("n/a: ").count(), 5, "{shown}");
+        assert_eq!(shown.matches("n/a: ").count(), 6, "{shown}");
+    }
+
+    #[test]
+    fn processes_with_the_provider_are_shown_with_their_operations() {
+        let shown = plain(&full());
+        for expected in [
+            "provider   900 jobs/s, alone 11/s, failed 2/s, left to OpenSSL 5/s; 2 processes\n",
+            "\n       812  nginx?           avx512ifma, left to OpenSSL 5/s\n",
+            "\n       812  nginx?           avx512ifma, nothing done yet\n",
+            "3.9 of 4         2\n",
+        ] {
+            assert!(shown.contains(expected), "{expected}\n{shown}");
+        }
+        for (hidden, expected) in [(0, "no process has loaded"), (3, "(3 do)")] {
+            let none = Snapshot {
+                providers: Known::Known(Providers {
+                    hidden,
+                    ..Providers::default()
+                }),
+                ..full()
+            };
+            assert!(plain(&none).contains(expected));
+        }
     }
 }

@@ -1,0 +1,395 @@
+//! What processes with the OpenSSL provider did between two looks.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Instant;
+use widelane_status_tool::{Process, Report, State, Totals, survey};
+
+/// What processes with the OpenSSL provider did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Providers {
+    /// Those that have loaded it, by their numbers.
+    pub processes: Vec<Provider>,
+    /// How many processes this user may not look at.
+    pub hidden: usize,
+}
+
+/// A process with the OpenSSL provider.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Provider {
+    /// Its number.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// The code that does the arithmetic; `None` if it is not known.
+    pub backend: Option<String>,
+    /// What it did, or why that is not known.
+    #[serde(flatten)]
+    pub work: Work,
+}
+
+/// What a process did, or why that is not known.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Work {
+    /// Its rates.
+    Counted {
+        /// Operations that had jobs, the one with the most first.
+        operations: Vec<ProviderOperation>,
+        /// How often in a second OpenSSL did something by itself.
+        fallbacks: f64,
+    },
+    /// It does not count, or its figures cannot be read.
+    Unknown {
+        /// Why.
+        why_not: String,
+    },
+}
+
+/// Rates of one operation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ProviderOperation {
+    /// Its name, such as `rsa2048-sign`.
+    pub name: String,
+    /// Jobs a second.
+    pub jobs: f64,
+    /// Jobs a second that ran one by one.
+    pub alone: f64,
+    /// Passes a second.
+    pub passes: f64,
+    /// Mean number of jobs in a pass; `None` without passes.
+    pub lanes: Option<f64>,
+    /// Jobs that one pass takes.
+    pub of: u64,
+    /// Jobs a second without an answer: OpenSSL did these by itself.
+    pub failed: f64,
+    /// The share of one core's time that they took, in passes and one by one.
+    pub busy: f64,
+}
+
+impl Providers {
+    /// The sum of a rate over all operations of all processes.
+    pub(crate) fn sum(&self, rate: impl Fn(&ProviderOperation) -> f64) -> f64 {
+        let operations = self.processes.iter().filter_map(|one| match &one.work {
+            Work::Counted { operations, .. } => Some(operations),
+            Work::Unknown { .. } => None,
+        });
+        // Not sum(), which makes -0 of nothing.
+        operations.flatten().fold(0.0, |sum, one| sum + rate(one))
+    }
+
+    /// How often in a second OpenSSL did something by itself.
+    pub(crate) fn fallbacks(&self) -> f64 {
+        self.processes.iter().fold(0.0, |sum, one| match one.work {
+            Work::Counted { fallbacks, .. } => sum + fallbacks,
+            Work::Unknown { .. } => sum,
+        })
+    }
+}
+
+/// Looks at the pages of processes.
+pub(crate) struct Looks {
+    before: BTreeMap<u32, Report>,
+    since: Instant,
+}
+
+impl Looks {
+    /// What is counted from.
+    pub(crate) fn new() -> Self {
+        let processes = survey().map(|found| found.processes).unwrap_or_default();
+        Self {
+            before: reports(&processes),
+            since: Instant::now(),
+        }
+    }
+
+    /// What happened since the last look.
+    pub(crate) fn read(&mut self) -> io::Result<Providers> {
+        let found = survey()?;
+        let now = Instant::now();
+        let seconds = now.duration_since(self.since).as_secs_f64();
+        let processes = rates(&self.before, &found.processes, seconds);
+        self.before = reports(&found.processes);
+        self.since = now;
+        Ok(Providers {
+            processes,
+            hidden: found.hidden,
+        })
+    }
+}
+
+fn reports(processes: &[Process]) -> BTreeMap<u32, Report> {
+    let counting = processes.iter().filter_map(|one| match &one.state {
+        State::Counts(report) => Some((one.pid, report.clone())),
+        _ => None,
+    });
+    counting.collect()
+}
+
+/// What the processes did in the `seconds` since `before`. A process that was not there then, or
+/// counts less than then, began at 0 since.
+fn rates(before: &BTreeMap<u32, Report>, after: &[Process], seconds: f64) -> Vec<Provider> {
+    let seconds = seconds.max(f64::MIN_POSITIVE);
+    let loaded = after.iter().filter(|one| one.state.is_loaded());
+    loaded
+        .map(|process| {
+            let (facts, work) = match &process.state {
+                State::Counts(report) => {
+                    let earlier = before.get(&process.pid);
+                    let earlier = earlier.filter(|earlier| !began_anew(earlier, report));
+                    (Some(&report.facts), counted(earlier, report, seconds))
+                }
+                State::Inherited(report) => {
+                    (Some(&report.facts), unknown("nothing done yet".to_owned()))
+                }
+                State::NotAllowed => (None, unknown("its figures take root".to_owned())),
+                State::Damaged(bad) => (None, unknown(format!("its page cannot be read: {bad}"))),
+                _ => (None, unknown("it does not count".to_owned())),
+            };
+            let backend = facts.map(|facts| facts.backend.clone());
+            Provider {
+                pid: process.pid,
+                name: process.name.clone(),
+                backend: backend.filter(|backend| !backend.is_empty()),
+                work,
+            }
+        })
+        .collect()
+}
+
+fn unknown(why_not: String) -> Work {
+    Work::Unknown { why_not }
+}
+
+/// Whether a counter fell: the number is that of another process now, or its program was replaced.
+fn began_anew(before: &Report, after: &Report) -> bool {
+    let fell = |name: &str, earlier: &Totals| {
+        let now = totals(after, name);
+        now.jobs < earlier.jobs || now.passes < earlier.passes || now.failed < earlier.failed
+    };
+    let mut operations = before.operations.iter();
+    operations.any(|one| fell(&one.name, &one.totals)) || left(after) < left(before)
+}
+
+fn counted(before: Option<&Report>, after: &Report, seconds: f64) -> Work {
+    let mut operations: Vec<_> = after
+        .operations
+        .iter()
+        .map(|one| {
+            let earlier = before.map(|before| totals(before, &one.name));
+            operation(
+                &one.name,
+                &earlier.unwrap_or_default(),
+                &one.totals,
+                seconds,
+            )
+        })
+        .filter(|one| one.jobs > 0.0 || one.failed > 0.0)
+        .collect();
+    operations.sort_by(|a, b| b.jobs.total_cmp(&a.jobs));
+    let fallbacks = left(after).saturating_sub(before.map_or(0, left));
+    Work::Counted {
+        operations,
+        fallbacks: as_figure(fallbacks) / seconds,
+    }
+}
+
+fn operation(name: &str, before: &Totals, after: &Totals, seconds: f64) -> ProviderOperation {
+    // The page may be damaged: what makes no sense is 0, not a panic.
+    let rise = |of: fn(&Totals) -> u64| as_figure(of(after).saturating_sub(of(before)));
+    let passes = rise(|totals| totals.passes);
+    ProviderOperation {
+        name: name.to_owned(),
+        jobs: rise(|totals| totals.jobs) / seconds,
+        alone: rise(|totals| totals.alone) / seconds,
+        passes: passes / seconds,
+        lanes: (passes > 0.0).then(|| rise(|totals| totals.lanes_filled) / passes),
+        of: after.lanes,
+        failed: rise(|totals| totals.failed) / seconds,
+        busy: rise(|totals| totals.busy_ns) / 1e9 / seconds,
+    }
+}
+
+fn totals(report: &Report, name: &str) -> Totals {
+    let mut operations = report.operations.iter();
+    let found = operations.find(|one| one.name == name);
+    found.map_or_else(Totals::default, |one| one.totals)
+}
+
+/// How often OpenSSL did something by itself.
+fn left(report: &Report) -> u64 {
+    let listed = report.reasons.iter().map(|reason| reason.count);
+    listed.fold(report.unlisted, u64::saturating_add)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn as_figure(count: u64) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use widelane_status_tool::{BadPage, Facts, Operation, Reason};
+
+    fn report(times: u64) -> Report {
+        let totals = Totals {
+            lanes: 8,
+            jobs: 70 * times,
+            alone: 10 * times,
+            at_once: 10 * times,
+            passes: 10 * times,
+            lanes_filled: 60 * times,
+            failed: times,
+            busy_ns: 500_000_000 * times,
+        };
+        let idle = Operation {
+            name: "idle".to_owned(),
+            totals: Totals::default(),
+        };
+        let busy = Operation {
+            name: "rsa".to_owned(),
+            totals,
+        };
+        Report {
+            process: 7,
+            facts: Facts {
+                backend: "avx512ifma".to_owned(),
+                ..Facts::default()
+            },
+            operations: vec![idle, busy],
+            reasons: vec![Reason {
+                text: "why".to_owned(),
+                count: 3 * times,
+            }],
+            unlisted: times,
+        }
+    }
+
+    fn process(state: State) -> Process {
+        let name = "nginx".to_owned();
+        Process {
+            pid: 7,
+            name,
+            state,
+        }
+    }
+
+    fn only(before: Option<u64>, after: u64, seconds: f64) -> (ProviderOperation, f64) {
+        let before = before.map(|times| (7, report(times)));
+        let after = [process(State::Counts(report(after)))];
+        let found = rates(&before.into_iter().collect(), &after, seconds);
+        match &found[..] {
+            [
+                Provider {
+                    work:
+                        Work::Counted {
+                            operations,
+                            fallbacks,
+                        },
+                    ..
+                },
+            ] => (operations[0].clone(), *fallbacks),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn rates_follow_from_two_looks() {
+        let (rsa, fallbacks) = only(Some(1), 5, 2.0);
+        let expected = ProviderOperation {
+            name: "rsa".to_owned(),
+            jobs: 140.0,
+            alone: 20.0,
+            passes: 20.0,
+            lanes: Some(6.0),
+            of: 8,
+            failed: 2.0,
+            busy: 1.0,
+        };
+        assert_eq!((rsa, fallbacks), (expected, 8.0));
+    }
+
+    #[test]
+    fn a_process_that_is_new_or_was_replaced_began_at_nothing() {
+        for before in [None, Some(9)] {
+            let (rsa, fallbacks) = only(before, 2, 1.0);
+            assert_eq!((rsa.jobs, fallbacks), (140.0, 8.0), "{before:?}");
+        }
+    }
+
+    #[test]
+    fn other_states_say_why_they_have_no_rates_and_strangers_are_left_out() {
+        let states = [
+            (State::Inherited(report(5)), "nothing done yet"),
+            (State::NotAllowed, "take root"),
+            (State::Damaged(BadPage::NoPage), "does not begin"),
+            (State::Uncounted, "does not count"),
+        ];
+        for (state, expected) in states {
+            let found = rates(&BTreeMap::new(), &[process(state)], 1.0);
+            let [
+                Provider {
+                    work: Work::Unknown { why_not },
+                    ..
+                },
+            ] = &found[..]
+            else {
+                panic!("{found:?}");
+            };
+            assert!(why_not.contains(expected), "{why_not}");
+        }
+        assert_eq!(
+            rates(&BTreeMap::new(), &[process(State::NoProvider)], 1.0),
+            []
+        );
+    }
+
+    #[test]
+    fn without_work_there_are_no_operations() {
+        let before = BTreeMap::from([(7, report(2))]);
+        let found = rates(&before, &[process(State::Counts(report(2)))], 1.0);
+        let providers = Providers {
+            processes: found,
+            hidden: 0,
+        };
+        assert_eq!(providers.sum(|one| one.jobs).to_bits(), 0);
+        assert_eq!(providers.fallbacks(), 0.0);
+        assert_eq!(
+            providers.processes[0].backend.as_deref(),
+            Some("avx512ifma")
+        );
+        let Work::Counted { operations, .. } = &providers.processes[0].work else {
+            panic!("{providers:?}");
+        };
+        assert!(operations.is_empty());
+    }
+
+    proptest! {
+        /// Pages come from processes that may be hostile.
+        #[test]
+        fn no_page_makes_odd_rates(
+            numbers in proptest::collection::vec(any::<u64>(), 18),
+            seconds in 0.0..9.0,
+        ) {
+            let odd = |numbers: &[u64]| {
+                let mut report = report(1);
+                let [lanes, jobs, alone, at_once, passes, lanes_filled, failed, busy_ns, unlisted] =
+                    numbers.try_into().expect("nine");
+                report.operations[1].totals =
+                    Totals { lanes, jobs, alone, at_once, passes, lanes_filled, failed, busy_ns };
+                report.unlisted = unlisted;
+                report
+            };
+            let (before, after) = (odd(&numbers[..9]), odd(&numbers[9..]));
+            let before = BTreeMap::from([(7, before)]);
+            let processes = rates(&before, &[process(State::Counts(after))], seconds);
+            let providers = Providers { processes, hidden: 0 };
+            for sum in [providers.sum(|one| one.jobs), providers.fallbacks()] {
+                prop_assert!(sum >= 0.0, "{sum}");
+            }
+        }
+    }
+}
