@@ -45,6 +45,14 @@ impl Condition {
         matches!(self, Self::EcdsaHybrid | Self::RsaHybrid)
     }
 
+    /// The same with a group that every OpenSSL has.
+    pub(crate) fn classical(self) -> Self {
+        match self {
+            Self::RsaX25519 | Self::RsaHybrid => Self::RsaX25519,
+            Self::EcdsaX25519 | Self::EcdsaHybrid => Self::EcdsaX25519,
+        }
+    }
+
     /// Arguments of `widelane load`.
     pub(crate) fn offer(self) -> [&'static str; 4] {
         let group = if self.is_hybrid() {

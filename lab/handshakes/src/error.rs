@@ -33,6 +33,17 @@ pub enum TrialError {
         /// What differs.
         reason: String,
     },
+    /// The program is not that of the working tree's commit.
+    #[error(
+        "no record is written, because {} {reason}: the figures would belong to another commit. \
+         Build it again: cargo build --release -p widelane", program.display()
+    )]
+    OtherProgram {
+        /// Which one.
+        program: PathBuf,
+        /// What differs.
+        reason: String,
+    },
     /// A program that should have printed figures.
     #[error("{command} failed: {reason}")]
     Run {

@@ -8,8 +8,9 @@
 //! over the rounds.
 //!
 //! It is not a load generator (that is `widelane load`) and not a benchmark of single operations
-//! (that is `widelane speed`, to which [`speed()`] only adds a record). What it measures it uses as a
-//! user would, by the `widelane` binary; of our crates only `affinity`.
+//! (that is `widelane speed`, to which [`speed()`] only adds a record, as [`timing()`] does to
+//! `timing`). What it measures it uses as a user would, by the `widelane` binary; of our crates only
+//! `affinity`.
 //!
 //! What is alike for all sides, and why (see `servers`): TLS 1.3 with AES-128-GCM, no session
 //! tickets, one worker on the same CPU, no access log. A handshake-only client says
@@ -40,6 +41,7 @@ mod speed;
 mod stage;
 mod state;
 mod summary;
+mod timing;
 mod unmodified;
 mod ways_in;
 
@@ -53,5 +55,6 @@ pub use pair::{PairPlan, pair};
 pub use servers::Side;
 pub use speed::{SpeedPlan, speed};
 pub use stage::Stage;
+pub use timing::{TimingPlan, timing};
 pub use unmodified::Software;
 pub use ways_in::{WaysIn, WaysInPlan, ways_in};

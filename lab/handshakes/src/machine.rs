@@ -31,6 +31,9 @@ pub(crate) fn describe(options: &Options) -> Result<Value, TrialError> {
         .find_map(|line| line.strip_prefix("PRETTY_NAME="));
     let nginx = options.nginx.as_ref().map(|nginx| said(nginx, &["-V"]));
     let tree = Tree::here();
+    let widelane = said(&options.widelane, &["--version"]);
+    // Figures of a program from elsewhere are as little the commit's as those of changed sources.
+    let other = tree.objection_to(&widelane).is_some();
     Ok(json!({
         "cpu": cpu_model(),
         "cpus": cpus.count(),
@@ -41,12 +44,13 @@ pub(crate) fn describe(options: &Options) -> Result<Value, TrialError> {
         "kernel": trimmed("/proc/sys/kernel/osrelease"),
         "system": system.map(|name| name.trim_matches('"')),
         "load_average_at_start": trimmed("/proc/loadavg"),
-        "widelane": said(&options.widelane, &["--version"]).lines().next(),
+        "widelane": widelane.lines().next(),
+        "widelane_commit": commit_in(&widelane),
         "nginx": nginx.as_ref().map(|all| all.lines().take(4).collect::<Vec<_>>()),
         "openssl": said("openssl", &["version"]).lines().next(),
         "rustc": said("rustc", &["--version"]).lines().next(),
         "commit": tree.commit,
-        "modified": tree.changes.map(|changes| !changes.is_empty()),
+        "modified": tree.changes.map(|changes| other || !changes.is_empty()),
     }))
 }
 
@@ -98,7 +102,34 @@ impl Tree {
             ),
         })
     }
+
+    /// Why the program whose `--version` has said this was not built from this tree's commit;
+    /// `None` if it was.
+    pub(crate) fn objection_to(&self, said: &str) -> Option<String> {
+        let Some(built) = commit_in(said) else {
+            return Some("does not say of which commit it is".into());
+        };
+        if let Some(commit) = built.strip_suffix(MODIFIED) {
+            return Some(format!(
+                "was built from {commit} with changes that the commit does not have"
+            ));
+        }
+        // Where the tree's commit is not known, that is an objection to the tree.
+        let head = self.commit.as_deref()?;
+        let short = head.get(..built.len()).unwrap_or(head);
+        (short != built).then(|| format!("was built from {built}, and the tree is at {short}"))
+    }
 }
+
+/// The commit in what `widelane --version` says, perhaps with [`MODIFIED`]; nothing if the program
+/// does not know it.
+fn commit_in(said: &str) -> Option<&str> {
+    let commit = said.lines().find_map(|line| line.strip_prefix("commit: "));
+    commit.filter(|commit| *commit != "unknown")
+}
+
+/// What stands behind the commit of a program that was built from changed sources.
+const MODIFIED: &str = "-modified";
 
 /// nginx and its library as one name, like `nginx 1.22.1 (OpenSSL 3.0.22)`.
 pub(crate) fn nginx_name(options: &Options) -> Option<String> {
@@ -192,6 +223,35 @@ mod tests {
                 .expect("an objection")
                 .contains("git")
         );
+    }
+
+    #[test]
+    fn only_a_program_of_the_trees_commit_is_fit_for_a_record() {
+        let head = "49ba647f0123456789abcdef0123456789abcdef";
+        let tree = Tree {
+            commit: Some(head.into()),
+            changes: Some(Vec::new()),
+        };
+        let said = |commit: &str| format!("widelane 0.1.0\ncommit: {commit}\nfeatures: +ebpf\n");
+        assert_eq!(tree.objection_to(&said("49ba647f0123")), None);
+        assert_eq!(tree.objection_to(&said(head)), None);
+        let other = tree
+            .objection_to(&said("83728b5c0123"))
+            .expect("another commit");
+        assert_eq!(
+            other,
+            "was built from 83728b5c0123, and the tree is at 49ba647f0123"
+        );
+        let modified = tree.objection_to(&said("49ba647f0123-modified"));
+        assert!(
+            modified
+                .expect("changes")
+                .starts_with("was built from 49ba647f0123 with")
+        );
+        for unknown in [&said("unknown"), "widelane 0.1.0\n", ""] {
+            let objection = tree.objection_to(unknown).expect("no commit");
+            assert!(objection.contains("does not say"), "{objection}");
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! `handshakes demo`, `handshakes bench` and `handshakes ways-in`: what `make demo`, `make bench`
-//! and `make ways-in` run; and `handshakes pair` and `handshakes speed`.
+//! and `make ways-in` run; and `handshakes pair`, `handshakes speed` and `handshakes timing`.
 //!
 //! Exit status: 0 it worked, 1 it failed, 2 it was called wrongly, 130 interrupted.
 
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use widelane_handshakes::{
     BenchPlan, Condition, DemoPlan, Options, PairPlan, Side, Software, SpeedPlan, Stage,
-    TrialError, WaysInPlan, bench, demo, faults, pair, renew, speed, ways_in,
+    TimingPlan, TrialError, WaysInPlan, bench, demo, faults, pair, renew, speed, timing, ways_in,
 };
 
 /// Full TLS handshakes of `widelane serve` beside nginx, on one core of this machine
@@ -37,7 +37,8 @@ struct Cli {
     #[arg(long, global = true, value_name = "LIST", value_delimiter = ',')]
     condition: Vec<Condition>,
 
-    /// Write a record although the working tree has changes that no commit has; the record says so
+    /// Write a record although the working tree has changes that no commit has, or the program is of
+    /// another commit; the record says so
     #[arg(long, global = true)]
     modified: bool,
 
@@ -147,6 +148,15 @@ enum Command {
         #[arg(long, default_value_t = 0.4)]
         seconds: f64,
     },
+    /// Whether times depend on secrets, by the `timing` beside `widelane`; writes a record
+    Timing {
+        /// Folder of the record
+        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
+        records: PathBuf,
+        /// Seconds for each operation
+        #[arg(long, default_value_t = 20.0)]
+        seconds: f64,
+    },
 }
 
 fn main() -> ExitCode {
@@ -157,7 +167,10 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             eprintln!("handshakes: {error}");
-            if matches!(error, TrialError::Modified { .. }) {
+            if matches!(
+                error,
+                TrialError::Modified { .. } | TrialError::OtherProgram { .. }
+            ) {
                 eprintln!("handshakes: --modified writes a record that is marked");
             }
             ExitCode::from(match error {
@@ -260,6 +273,12 @@ fn run(cli: Cli) -> Result<String, TrialError> {
             plan.operations = operations;
             plan.seconds = seconds;
             let (record, table) = speed(&stage, &plan, progress)?;
+            Ok(format!("\n{table}\nRecord: {}\n", record.display()))
+        }
+        Command::Timing { records, seconds } => {
+            let mut plan = TimingPlan::new(&stage, records, command());
+            plan.seconds = seconds;
+            let (record, table) = timing(&stage, &plan, progress)?;
             Ok(format!("\n{table}\nRecord: {}\n", record.display()))
         }
     }

@@ -20,7 +20,8 @@ pub struct Options {
     pub conditions: Vec<Condition>,
     /// What a reader must know about this machine to judge the figures.
     pub notes: Vec<String>,
-    /// Whether a record may be written from a tree with changes that no commit has.
+    /// Whether a record may be written from a tree with changes that no commit has, and by a program
+    /// of another commit.
     pub allow_modified: bool,
 }
 

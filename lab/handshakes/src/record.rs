@@ -1,7 +1,7 @@
 //! The file that a comparison leaves: raw samples, and all that is needed to judge them.
 
 use crate::error::TrialError;
-use crate::machine::{self, Tree};
+use crate::machine::{self, Tree, said};
 use crate::options::Options;
 use crate::stage::Stage;
 use crate::state::state;
@@ -24,17 +24,26 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// [`TrialError::Modified`] if the figures would belong to no commit.
+    /// [`TrialError::Modified`] if the figures would belong to no commit, and
+    /// [`TrialError::OtherProgram`] if they would belong to another one.
     pub(crate) fn begin(
         stage: &Stage,
         folder: &Path,
         what: &str,
         command: &str,
     ) -> Result<(Self, Value), TrialError> {
-        if let Some(reason) = Tree::here().objection()
-            && !stage.options.allow_modified
-        {
-            return Err(TrialError::Modified { reason });
+        if !stage.options.allow_modified {
+            let tree = Tree::here();
+            if let Some(reason) = tree.objection() {
+                return Err(TrialError::Modified { reason });
+            }
+            let program = &stage.options.widelane;
+            if let Some(reason) = tree.objection_to(&said(program, &["--version"])) {
+                return Err(TrialError::OtherProgram {
+                    program: program.clone(),
+                    reason,
+                });
+            }
         }
         let started = machine::now(MOMENT);
         let machine = machine::describe(&stage.options)?;
@@ -124,7 +133,7 @@ fn slug(name: &str) -> String {
 /// How `date` is to write a moment.
 const MOMENT: &str = "+%Y-%m-%dT%H:%M:%SZ";
 /// Raised when the meaning of a record's fields changes.
-const SCHEMA: u32 = 4;
+const SCHEMA: u32 = 5;
 
 #[cfg(test)]
 mod tests {

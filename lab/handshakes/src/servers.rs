@@ -111,7 +111,7 @@ pub(crate) fn start(stage: &Stage, side: Side) -> Result<Contender, TrialError> 
     let (folder, address) = place(stage, side.id())?;
     let command = match side {
         Side::Alone | Side::Batched | Side::Inline => widelane(stage, side, &folder, address)?,
-        Side::Nginx => nginx(stage, &folder, address)?,
+        Side::Nginx => nginx(stage, &folder, address, "")?,
     };
     let running = Running::start(stage, side.id(), command, address, &folder)?;
     Ok(Contender { side, running })
@@ -174,6 +174,7 @@ pub(crate) fn nginx(
     stage: &Stage,
     folder: &Path,
     address: SocketAddr,
+    more: &str,
 ) -> Result<Command, TrialError> {
     let binary = stage
         .options
@@ -204,6 +205,7 @@ http {{
         ssl_protocols TLSv1.3;
         ssl_session_cache off;
         ssl_session_tickets off;
+        {more}
         return 204;
     }}
 }}

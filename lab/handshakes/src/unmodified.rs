@@ -1,9 +1,10 @@
 //! Web servers as a distribution packages them, with OpenSSL alone and with Widelane in it.
 //!
 //! Both sides of a server run the same program with the same configuration, except that HAProxy's
-//! has `ssl-mode-async` beside Widelane. What differs is the environment: `widelane setup SERVER
-//! --env` prints it, as for a server that is started by hand. Alike for all servers is what
-//! `servers` lists, but for the certificate: each has the one that it is compared with.
+//! has `ssl-mode-async` beside Widelane, and that a server which needs Widelane for a hybrid group
+//! names the group only there. What differs is the environment: `widelane setup SERVER --env` prints
+//! it, as for a server that is started by hand. Alike for all servers is what `servers` lists, but
+//! for the certificate: each has the one that it is compared with.
 
 use crate::condition::Condition;
 use crate::error::TrialError;
@@ -148,7 +149,9 @@ pub(crate) fn with_widelane(
     }
     let mut running = Running::start(stage, software.with_widelane(), command, address, &folder)?;
     let said = introduction(stage, &mut running.server)?;
-    if software.preloads() && !said.ends_with("yes") {
+    // Without lanes nothing waits.
+    let in_lanes = !said.contains("backend aws-lc");
+    if software.preloads() && in_lanes && !said.ends_with("yes") {
         let reason = format!("its handshakes are not suspended: {said}");
         return Err(running.server.failed(&reason));
     }
@@ -189,8 +192,10 @@ fn command(
     folder: &Path,
     address: SocketAddr,
 ) -> Result<Command, TrialError> {
+    let groups = condition.is_hybrid().then_some(HYBRIDS);
     if software == Software::Nginx {
-        return servers::nginx(stage, folder, address);
+        let curves = groups.map(|groups| format!("ssl_ecdh_curve {groups};"));
+        return servers::nginx(stage, folder, address, &curves.unwrap_or_default());
     }
     let program = software.program(&stage.options);
     let program = program.ok_or(TrialError::NoServer(software.id()))?;
@@ -207,18 +212,18 @@ fn command(
             let file = write(
                 folder,
                 "haproxy.cfg",
-                &haproxy(&both, address, asynchronous),
+                &haproxy(&both, address, asynchronous, groups),
             )?;
             command.arg("-db").arg("-f").arg(file);
         }
         Software::Apache2 => {
-            let text = apache(folder, address, (&certificate, &key));
+            let text = apache(folder, address, (&certificate, &key), groups);
             let file = write(folder, "apache2.conf", &text)?;
             command.arg("-d").arg(folder).arg("-f").arg(file);
             command.arg("-DFOREGROUND");
         }
         Software::Lighttpd => {
-            let text = lighttpd(folder, address, (&certificate, &key));
+            let text = lighttpd(folder, address, (&certificate, &key), groups);
             let file = write(folder, "lighttpd.conf", &text)?;
             command.arg("-D").arg("-f").arg(file);
         }
@@ -226,19 +231,21 @@ fn command(
     Ok(command)
 }
 
-fn haproxy(both: &Path, address: SocketAddr, asynchronous: bool) -> String {
+fn haproxy(both: &Path, address: SocketAddr, asynchronous: bool, groups: Option<&str>) -> String {
     let mode = if asynchronous {
         "\n    ssl-mode-async"
     } else {
         ""
     };
+    let curves = groups.map(|groups| format!("\n    ssl-default-bind-curves {groups}"));
+    let curves = curves.unwrap_or_default();
     format!(
         "\
 global
     nbthread 1
     maxconn {MOST_CONNECTIONS}
     tune.ssl.cachesize 0
-    ssl-default-bind-options ssl-min-ver TLSv1.3 no-tls-tickets{mode}
+    ssl-default-bind-options ssl-min-ver TLSv1.3 no-tls-tickets{mode}{curves}
 defaults
     mode http
     timeout client 60s
@@ -253,7 +260,14 @@ frontend handshakes
 }
 
 /// As many threads as connections are in flight at most: fewer would bound the passes.
-fn apache(folder: &Path, address: SocketAddr, (certificate, key): (&Path, &Path)) -> String {
+fn apache(
+    folder: &Path,
+    address: SocketAddr,
+    (certificate, key): (&Path, &Path),
+    groups: Option<&str>,
+) -> String {
+    let groups = groups.map(|groups| format!("SSLOpenSSLConfCmd Groups {groups}"));
+    let groups = groups.unwrap_or_default();
     format!(
         r#"ServerRoot "{folder}"
 DefaultRuntimeDir "{folder}"
@@ -278,6 +292,7 @@ DocumentRoot "{folder}"
 SSLProtocol TLSv1.3
 SSLSessionCache none
 SSLSessionTickets off
+{groups}
 <VirtualHost {address}>
     SSLEngine on
     SSLCertificateFile "{certificate}"
@@ -290,7 +305,14 @@ SSLSessionTickets off
     )
 }
 
-fn lighttpd(folder: &Path, address: SocketAddr, (certificate, key): (&Path, &Path)) -> String {
+fn lighttpd(
+    folder: &Path,
+    address: SocketAddr,
+    (certificate, key): (&Path, &Path),
+    groups: Option<&str>,
+) -> String {
+    let groups = groups.map(|groups| format!(r#", "Groups" => "{groups}""#));
+    let groups = groups.unwrap_or_default();
     format!(
         r#"server.modules = ("mod_openssl")
 server.document-root = "{folder}"
@@ -300,7 +322,7 @@ server.listen-backlog = 4096
 ssl.engine = "enable"
 ssl.pemfile = "{certificate}"
 ssl.privkey = "{key}"
-ssl.openssl.ssl-conf-cmd = ("MinProtocol" => "TLSv1.3", "Options" => "-SessionTicket")
+ssl.openssl.ssl-conf-cmd = ("MinProtocol" => "TLSv1.3", "Options" => "-SessionTicket"{groups})
 "#,
         folder = folder.display(),
         ip = address.ip(),
@@ -310,6 +332,8 @@ ssl.openssl.ssl-conf-cmd = ("MinProtocol" => "TLSv1.3", "Options" => "-SessionTi
     )
 }
 
+/// The groups that a server offers if it is asked for a hybrid one.
+const HYBRIDS: &str = "X25519MLKEM768:X25519";
 /// What hides the lanes of a CPU from Widelane.
 pub(crate) const DISABLE: &str = "WIDELANE_CPU_DISABLE";
 pub(crate) const NO_LANES: &str = "avx512ifma";
@@ -383,7 +407,8 @@ mod tests {
     #[test]
     fn both_sides_of_a_server_have_one_configuration_and_haproxy_one_line_more() {
         let address = "127.0.0.1:4433".parse().expect("an address");
-        let [plain, with] = [false, true].map(|on| haproxy(Path::new("/t/both"), address, on));
+        let [plain, with] =
+            [false, true].map(|on| haproxy(Path::new("/t/both"), address, on, None));
         let more: Vec<_> = with
             .lines()
             .filter(|line| !plain.lines().any(|other| other == *line))
@@ -393,14 +418,15 @@ mod tests {
         // Neither needs to know: what makes the difference for them is in the environment.
         let pair = (Path::new("/t/c.pem"), Path::new("/t/c.key"));
         for text in [
-            apache(Path::new("/t"), address, pair),
-            lighttpd(Path::new("/t"), address, pair),
+            apache(Path::new("/t"), address, pair, Some(HYBRIDS)),
+            lighttpd(Path::new("/t"), address, pair, Some(HYBRIDS)),
         ] {
             assert!(
                 text.contains("/t/c.pem") && text.contains("/t/c.key"),
                 "{text}"
             );
             assert!(text.contains("4433") && text.contains("TLSv1.3"), "{text}");
+            assert!(text.contains(HYBRIDS), "{text}");
         }
     }
 }

@@ -21,8 +21,8 @@ use std::path::PathBuf;
 pub struct WaysInPlan {
     /// The servers. Those that are not installed are left out, and named.
     pub servers: Vec<Software>,
-    /// The kinds of handshake; none means RSA-2048, and for nginx also ECDSA, with X25519. Hybrid
-    /// key exchanges are left out: before OpenSSL 3.5, a server alone has none to compare with.
+    /// The kinds of handshake; none means RSA-2048, and for nginx also ECDSA, with X25519. Beside a
+    /// hybrid key exchange the server alone has X25519: before OpenSSL 3.5 it knows no other.
     pub conditions: Vec<Condition>,
     /// Numbers of connections in flight.
     pub in_flight: Vec<usize>,
@@ -80,7 +80,14 @@ pub fn ways_in(
 ) -> Result<WaysIn, TrialError> {
     let mut notes = stage.options.notes.clone();
     let installed = installed(stage, plan, &mut notes);
-    let ways = ways(&installed, &plan.conditions, &mut notes);
+    let ways = ways(&installed, &plan.conditions);
+    if ways.iter().any(|way| way.condition.is_hybrid()) {
+        notes.push(
+            "Beside X25519MLKEM768, the server alone has X25519: before OpenSSL 3.5 it knows no \
+             hybrid group."
+                .into(),
+        );
+    }
     if ways.is_empty() {
         return Err(TrialError::Nothing(notes.join(" ")));
     }
@@ -95,11 +102,11 @@ pub fn ways_in(
     for way in &ways {
         progress(&format!("starting {way}"));
         let (software, condition) = (way.software, way.condition);
-        let plain = unmodified::plain(stage, software, condition)?;
+        let plain = unmodified::plain(stage, software, condition.classical())?;
         let lanes = !plan.disable_lanes;
         let (with, said) = unmodified::with_widelane(stage, software, condition, lanes)?;
         let mut sides = [plain, with];
-        for side in &mut sides {
+        for (side, condition) in sides.iter_mut().zip(way.conditions()) {
             // The provider measures once in each process what passes cost. No turn pays for that.
             stage.drive(side, condition, Drive::Closed(SETTLING), (WARMUP, SETTLE))?;
         }
@@ -186,18 +193,20 @@ pub(crate) struct Way {
     condition: Condition,
 }
 
+impl Way {
+    /// What each side does, in the order of [`SIDES`].
+    fn conditions(self) -> [Condition; 2] {
+        [self.condition.classical(), self.condition]
+    }
+}
+
 impl std::fmt::Display for Way {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, {}", self.software, self.condition)
     }
 }
 
-fn ways(servers: &[Software], wanted: &[Condition], notes: &mut Vec<String>) -> Vec<Way> {
-    for condition in wanted.iter().filter(|condition| condition.is_hybrid()) {
-        notes.push(format!(
-            "{condition} is left out: the server alone cannot do it before OpenSSL 3.5."
-        ));
-    }
+fn ways(servers: &[Software], wanted: &[Condition]) -> Vec<Way> {
     let mut ways = Vec::new();
     for &software in servers {
         let own: &[Condition] = match software {
@@ -205,8 +214,7 @@ fn ways(servers: &[Software], wanted: &[Condition], notes: &mut Vec<String>) -> 
             Software::Nginx => &[Condition::RsaX25519, Condition::EcdsaX25519],
             _ => &[Condition::RsaX25519],
         };
-        let able = own.iter().filter(|condition| !condition.is_hybrid());
-        ways.extend(able.map(|&condition| Way {
+        ways.extend(own.iter().map(|&condition| Way {
             software,
             condition,
         }));
@@ -241,7 +249,8 @@ impl Comparison {
     ) -> Result<Value, TrialError> {
         let row = &mut self.rows[row];
         let (drive, times) = (Drive::Closed(row.in_flight), (WARMUP, seconds));
-        let report = stage.drive(&mut self.sides[side], self.way.condition, drive, times)?;
+        let condition = self.way.conditions()[side];
+        let report = stage.drive(&mut self.sides[side], condition, drive, times)?;
         row.reports[side].push(report.clone());
         Ok(report)
     }
@@ -296,6 +305,7 @@ impl Row {
     }
 
     fn cells(&self) -> [Vec<String>; 2] {
+        let [own, _] = self.way.conditions();
         let [mut plain, mut with] = [0, 1].map(|side| {
             let own = &self.reports[side];
             let mut cells = vec![String::new(); COLUMNS.len()];
@@ -307,8 +317,11 @@ impl Row {
             cells[10] = sum_of(own, "errors").to_string();
             cells
         });
-        plain[0] = self.way.to_string();
-        with[0] = "  with Widelane".into();
+        plain[0] = format!("{}, {own}", self.way.software);
+        with[0] = match own == self.way.condition {
+            true => "  with Widelane".into(),
+            false => format!("  with Widelane, {}", self.way.condition),
+        };
         for (column, key) in [(3, "handshakes_per_s"), (6, SERVER_CPU)] {
             let (middle, interval) = self.quotient(key);
             with[column] = ratio(middle);
@@ -470,9 +483,8 @@ mod tests {
 
     #[test]
     fn every_server_has_rsa_and_nginx_also_ecdsa_unless_others_are_asked_for() {
-        let mut notes = Vec::new();
-        let mut pairs = |wanted: &[Condition]| -> Vec<(Software, Condition)> {
-            let ways = ways(&Software::ALL, wanted, &mut notes);
+        let pairs = |wanted: &[Condition]| -> Vec<(Software, Condition)> {
+            let ways = ways(&Software::ALL, wanted);
             let pairs = ways.iter().map(|way| (way.software, way.condition));
             pairs.collect()
         };
@@ -486,10 +498,18 @@ mod tests {
                 (Software::Lighttpd, RSA),
             ]
         );
-        let asked = pairs(&[ECDSA, Condition::RsaHybrid]);
+        let asked = pairs(&[ECDSA]);
         assert_eq!(asked, Software::ALL.map(|software| (software, ECDSA)));
-        assert_eq!(notes.len(), 1);
-        assert!(notes[0].contains("X25519MLKEM768"), "{}", notes[0]);
+    }
+
+    #[test]
+    fn a_hybrid_group_is_compared_with_x25519() {
+        let mut row = row(6);
+        row.way.condition = Condition::RsaHybrid;
+        assert_eq!(row.way.conditions(), [RSA, Condition::RsaHybrid]);
+        let [plain, with] = row.cells();
+        assert_eq!(plain[0], "HAProxy, RSA-2048, X25519");
+        assert_eq!(with[0], "  with Widelane, RSA-2048, X25519MLKEM768");
     }
 
     #[test]

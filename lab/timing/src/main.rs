@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
+use serde_json::json;
 use std::process::ExitCode;
 use std::time::Duration;
 use widelane_timing::{Finding, Random, Subject, Unavailable, Verdict, measure, subjects};
@@ -23,6 +24,10 @@ struct Cli {
     /// Measure on this CPU [default: the last that this process may use]
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
+
+    /// Print JSON, one line for each operation
+    #[arg(long)]
+    json: bool,
 
     /// Print the names of all operations and end
     #[arg(long)]
@@ -68,11 +73,14 @@ fn run(cli: &Cli) -> Result<ExitCode, Unavailable> {
         if !asked {
             continue;
         }
-        let finding = one(
-            subject.as_mut(),
-            Duration::from_secs_f64(cli.seconds),
-            &mut random,
-        );
+        let span = Duration::from_secs_f64(cli.seconds);
+        let finding = if cli.json {
+            let finding = measure(subject.as_mut(), span, &mut random, |_| ());
+            println!("{}", line(subject.as_ref(), &finding));
+            finding
+        } else {
+            one(subject.as_mut(), span, &mut random)
+        };
         if subject.name() == "planted-leak" {
             found_leak = finding.verdict() == Verdict::Depends;
         }
@@ -105,6 +113,25 @@ fn one(subject: &mut dyn Subject, span: Duration, random: &mut Random) -> Findin
     };
     println!("  {verdict}\n");
     finding
+}
+
+/// What was found, for `--json`.
+fn line(subject: &dyn Subject, finding: &Finding) -> serde_json::Value {
+    let verdict = match finding.verdict() {
+        Verdict::NothingSeen => "nothing-seen",
+        Verdict::Suspicious => "suspicious",
+        Verdict::Depends => "depends",
+    };
+    json!({
+        "operation": subject.name(),
+        "backend": subject.backend(),
+        "classes": subject.classes(),
+        "measurements": finding.measurements,
+        "t": finding.t,
+        "test": finding.test,
+        "means_ns": finding.means,
+        "verdict": verdict,
+    })
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

@@ -8,6 +8,7 @@
 //! | `open RECORD` | a table: latency at a given rate |
 //! | `memory RECORD` | a table: bytes of an idle connection |
 //! | `speed RECORD` | a table: single operations beside other libraries |
+//! | `timing RECORD` | a table: whether times depend on secrets |
 //! | `source RECORD` | machine, commit and command, in a line |
 //! | `quotient RECORD CONDITION FIELD` | one number: the quotient of a pair |
 //! | `median RECORD CONDITION SERVER FIELD` | one number, of a pair or a closed loop |
@@ -17,6 +18,7 @@ use super::record::Record;
 use crate::condition::Condition;
 use crate::drive::SERVER_CPU;
 use crate::summary::{interval_of_median, median, median_ratio, ratio, ratios, sum_of, whole};
+use crate::timing::{TIMING, largest_t};
 use crate::ways_in::{self, Row};
 use serde_json::Value;
 use std::path::Path;
@@ -36,6 +38,7 @@ pub(super) fn render(root: &Path, up: &str, mark: &str) -> Result<String, String
         ("open", []) => block(open(&record)?),
         ("memory", []) => block(memory(&record)?),
         ("speed", []) => block(speed(&record)?),
+        ("timing", []) => block(timing(&record)?),
         ("source", []) => Ok(record.source(name, up)),
         ("quotient", [condition, field]) => {
             let quotients = quotients(&record, condition.parse()?, field)?;
@@ -231,6 +234,26 @@ fn memory(record: &Record) -> Result<Vec<Vec<String>>, String> {
     filled(rows)
 }
 
+fn timing(record: &Record) -> Result<Vec<Vec<String>>, String> {
+    let mut rows = vec![cells(&[
+        "operation",
+        "classes",
+        "measurements",
+        "max \\|t\\|",
+    ])];
+    for line in record.of(TIMING) {
+        let finding = &line["finding"];
+        let class = |at: usize| finding["classes"][at].as_str().unwrap_or("?").to_owned();
+        rows.push(vec![
+            format!("`{}`", finding["operation"].as_str().unwrap_or("?")),
+            format!("{}; {}", class(0), class(1)),
+            whole(finding["measurements"].as_f64()),
+            largest_t(finding),
+        ]);
+    }
+    filled(rows)
+}
+
 fn speed(record: &Record) -> Result<Vec<Vec<String>>, String> {
     let openssl = record
         .of("speed")
@@ -373,6 +396,12 @@ mod tests {
         let result = json!({"operation": "x", "backend": "avx512ifma", "in_flight": 8,
             "ops_per_s": 4000.0, "times_aws_lc": 4.04});
         text.push_str(&format!("{}\n", json!({"kind": "speed", "result": result})));
+        let finding = json!({"operation": "y", "classes": ["one", "two"], "measurements": 5000,
+            "t": 2.345});
+        text.push_str(&format!(
+            "{}\n",
+            json!({"kind": "timing", "finding": finding})
+        ));
         std::fs::write(folder.path().join("r.jsonl"), text).expect("written");
         folder
     }
@@ -395,6 +424,11 @@ mod tests {
         let median = of("median r.jsonl rsa-x25519 nginx handshakes_per_s");
         assert_eq!(median.as_deref(), Ok("1,004"));
         assert_eq!(of("times r.jsonl x").as_deref(), Ok("4.0"));
+        let table = of("timing r.jsonl").expect("a table");
+        assert!(
+            table.contains("| `y` | one; two | 5,000 | 2.3 |"),
+            "{table}"
+        );
         let source = of("source r.jsonl").expect("a source");
         assert!(source.contains("commit 0123456;"), "{source}");
         assert!(source.contains("[r.jsonl](r.jsonl)"), "{source}");
