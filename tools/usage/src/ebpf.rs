@@ -10,17 +10,17 @@ mod tracepoint;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use aya::maps::{HashMap as BpfMap, Map, MapData, MapError};
+use aya::maps::{HashMap as BpfMap, MapData, MapError};
 use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
-use aya::programs::{PerfEvent, Program, ProgramError, RawTracePoint, TracePoint};
+use aya::programs::{PerfEvent, ProgramError, RawTracePoint, TracePoint};
 use aya::{Ebpf, EbpfLoader};
-use rustix::process::{Resource, Rlimit, setrlimit};
 use widelane_affinity::Cpus;
+use widelane_bpf::{map, program};
 use widelane_threads::{Proc, Thread};
 
 use crate::error::UsageError;
@@ -44,27 +44,22 @@ pub(crate) struct Watch {
 impl Watch {
     /// Loads the programs and attaches them.
     pub(crate) fn open() -> Result<Self, UsageError> {
-        let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-        if namespace != Path::new(FIRST_PID_NAMESPACE) {
+        if !widelane_bpf::counts_as_we_do() {
             return Err(UsageError::PidNamespace);
         }
         let file = programs::object_file(xfeatures()?).map_err(|error| UsageError::Kernel {
             what: "assembling the programs",
             cause: error.to_string(),
         })?;
-        // Before Linux 5.11, maps count as locked memory. If it cannot be had, loading says so.
-        let unlimited = Rlimit {
-            current: None,
-            maximum: None,
-        };
-        let _ = setrlimit(Resource::Memlock, unlimited);
+        widelane_bpf::unlimit_memory();
         let mut loader = EbpfLoader::new();
         let mut programs = loader.btf(None).load(&file).map_err(|error| {
             let cause = rights(&error);
             cause.unwrap_or_else(|| kernel("loading BPF maps", &error))
         })?;
-        let threads = map(&mut programs, programs::THREADS)?;
-        let samples = map(&mut programs, programs::SAMPLES)?;
+        let opened = |error: MapError| kernel("opening a BPF map", &error);
+        let threads = map(&mut programs, programs::THREADS).map_err(opened)?;
+        let samples = map(&mut programs, programs::SAMPLES).map_err(opened)?;
         let proc = Proc::here();
         attach(&mut programs).map_err(|error| {
             rights(&error).unwrap_or_else(|| kernel("attaching BPF programs", &error))
@@ -267,18 +262,6 @@ fn xfeatures() -> Result<i16, UsageError> {
     Err(UsageError::NoTracepoint { path })
 }
 
-fn map<K: aya::Pod, V: aya::Pod>(
-    programs: &mut Ebpf,
-    name: &str,
-) -> Result<BpfMap<MapData, K, V>, UsageError> {
-    let missing = || MapError::InvalidName {
-        name: name.to_owned(),
-    };
-    let map: Result<_, MapError> = programs.take_map(name).ok_or_else(missing);
-    let map: Result<_, MapError> = map.and_then(|map: Map| map.try_into());
-    map.map_err(|error| kernel("opening a BPF map", &error))
-}
-
 fn attach(programs: &mut Ebpf) -> Result<(), ProgramError> {
     let save: &mut TracePoint = program(programs, programs::AT_SAVE)?;
     save.load()?;
@@ -303,44 +286,17 @@ fn attach(programs: &mut Ebpf) -> Result<(), ProgramError> {
     Ok(())
 }
 
-fn program<'a, T>(programs: &'a mut Ebpf, name: &str) -> Result<&'a mut T, ProgramError>
-where
-    &'a mut T: TryFrom<&'a mut Program, Error = ProgramError>,
-{
-    let program = programs.program_mut(name);
-    program
-        .ok_or(ProgramError::UnexpectedProgramType)?
-        .try_into()
-}
-
 fn kernel(what: &'static str, error: &dyn std::error::Error) -> UsageError {
-    let mut cause = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        cause = format!("{cause}: {inner}");
-        source = inner.source();
-    }
+    let cause = widelane_bpf::causes(error);
     UsageError::Kernel { what, cause }
 }
 
-/// Whether an error comes from rights that are missing.
 fn rights(error: &(dyn std::error::Error + 'static)) -> Option<UsageError> {
-    let mut cause = Some(error);
-    while let Some(inner) = cause {
-        let refused = inner.downcast_ref::<io::Error>().map(io::Error::kind);
-        if refused == Some(ErrorKind::PermissionDenied) {
-            return Some(UsageError::NoRights);
-        }
-        cause = inner.source();
-    }
-    None
+    widelane_bpf::is_refused(error).then_some(UsageError::NoRights)
 }
 
 /// A number that divides no common clock, so that nothing beats with it.
 const SAMPLES_A_SECOND: u64 = 99;
-/// The kernel's programs count processes by their numbers in the first namespace, which has this
-/// name.
-const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,116 @@
+//! What tools that load programs into the kernel have in common: limits and rights that must be there,
+//! parts of a loaded file by their names, and errors with all their causes.
+
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use aya::Ebpf;
+use aya::maps::{Map, MapError};
+use aya::programs::{Program, ProgramError};
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+/// Whether the kernel's programs count processes by the numbers that this process knows: those of the
+/// first PID namespace.
+pub fn counts_as_we_do() -> bool {
+    let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    namespace == Path::new(FIRST_PID_NAMESPACE)
+}
+
+/// Lets maps have the memory that they need: before Linux 5.11 they count as locked memory. If it
+/// cannot be had, loading says so.
+pub fn unlimit_memory() {
+    let unlimited = Rlimit {
+        current: None,
+        maximum: None,
+    };
+    let _ = setrlimit(Resource::Memlock, unlimited);
+}
+
+/// A program by its name.
+///
+/// # Errors
+///
+/// When there is none, or it is of another type.
+pub fn program<'a, T>(programs: &'a mut Ebpf, name: &str) -> Result<&'a mut T, ProgramError>
+where
+    &'a mut T: TryFrom<&'a mut Program, Error = ProgramError>,
+{
+    let program = programs.program_mut(name);
+    program
+        .ok_or(ProgramError::UnexpectedProgramType)?
+        .try_into()
+}
+
+/// A map by its name and type.
+///
+/// # Errors
+///
+/// When there is none, or it is of another type.
+pub fn map<T>(programs: &mut Ebpf, name: &str) -> Result<T, MapError>
+where
+    T: TryFrom<Map, Error = MapError>,
+{
+    let missing = || MapError::InvalidName {
+        name: name.to_owned(),
+    };
+    programs.take_map(name).ok_or_else(missing)?.try_into()
+}
+
+/// An error with all its causes.
+pub fn causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text = format!("{text}: {inner}");
+        source = inner.source();
+    }
+    text
+}
+
+/// Whether an error comes from rights that are missing.
+pub fn is_refused(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(inner) = cause {
+        let io_error = inner.downcast_ref::<io::Error>();
+        if io_error.is_some_and(|error| error.kind() == ErrorKind::PermissionDenied) {
+            return true;
+        }
+        // The source of an I/O error that holds another error is that error's source: `get_ref` is the
+        // only way to the held error itself.
+        let held = io_error.and_then(io::Error::get_ref);
+        cause = match held {
+            Some(held) => Some(held),
+            None => inner.source(),
+        };
+    }
+    false
+}
+
+/// Its name is the same on every machine.
+const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aya::sys::SyscallError;
+
+    #[test]
+    fn causes_are_told_and_refusals_are_found_below_others() {
+        let refused = io::Error::from(ErrorKind::PermissionDenied);
+        let said = refused.to_string();
+        let outer = io::Error::other(io::Error::other(refused));
+        assert!(is_refused(&outer));
+        assert!(causes(&outer).contains(&said));
+        let loading = ProgramError::SyscallError(SyscallError {
+            call: "bpf_prog_load",
+            io_error: io::Error::from(ErrorKind::PermissionDenied),
+        });
+        assert!(is_refused(&loading));
+        assert!(causes(&loading).contains(&said));
+        assert!(!is_refused(&io::Error::from(ErrorKind::NotFound)));
+    }
+}
