@@ -1,15 +1,17 @@
-//! What this build of the program leaves out, and how to build it in.
+//! What this build of the program is made from, what it leaves out, and how to build that in.
 
 /// How to get a program with `feature`, for the end of a message.
 pub(crate) fn build_in(feature: &str) -> String {
     format!("build it in with: cargo build --release -p widelane --features {feature}")
 }
 
-/// What `--version` prints: the version, then the optional parts that are in this program.
+/// What `--version` prints: the version, the commit, and the optional parts that are in this
+/// program. `handshakes` reads the commit.
 pub(crate) fn long_version() -> &'static str {
     // A program has one set of features; clap wants the text for as long as it runs.
     static TEXT: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
-        let mut text = format!("{}\nfeatures:", env!("CARGO_PKG_VERSION"));
+        let version = env!("CARGO_PKG_VERSION");
+        let mut text = format!("{version}\ncommit: {}\nfeatures:", env!("WIDELANE_COMMIT"));
         for (name, built_in) in FEATURES {
             text.push_str(if *built_in { " +" } else { " -" });
             text.push_str(name);

@@ -2,7 +2,9 @@
 
 use crate::failure::Failure;
 use std::borrow::Cow;
+use std::fs;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 
 /// Writes `text` to standard output and flushes it.
 ///
@@ -15,6 +17,18 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// Writes `text` to standard error; an error there is ignored, as it cannot be told.
 pub(crate) fn complain(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Writes `text` to a file that is whole at every moment, for programs that read it at any time.
+pub(crate) fn replace(path: &Path, text: &str) -> Result<(), Failure> {
+    let failed = |error| {
+        let name = path.display();
+        Failure::Failed(format!("cannot write {name}: {error}"))
+    };
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".new");
+    fs::write(&draft, text).map_err(failed)?;
+    fs::rename(&draft, path).map_err(failed)
 }
 
 /// Whether standard output is a terminal on which a picture can replace the one before.

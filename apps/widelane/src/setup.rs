@@ -1,6 +1,7 @@
 //! `widelane setup`: the OpenSSL provider in other people's servers.
 
 use crate::failure::Failure;
+use crate::machine;
 use crate::output;
 use crate::places::Places;
 use clap::builder::PossibleValue;
@@ -8,7 +9,8 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use widelane_setup::{
-    Options, Parts, Plan, Server, Setup, SetupError, System, already_set, environment, notes, undo,
+    Options, Parts, Plan, Server, Setup, SetupError, System, Way, already_set, environment, notes,
+    undo,
 };
 
 /// Let nginx, HAProxy, Apache or lighttpd compute handshakes in shared passes, through OpenSSL
@@ -27,8 +29,10 @@ pub(crate) struct Args {
     print: bool,
 
     /// Remove what was written
-    #[arg(long, conflicts_with_all = ["env", "provider", "shim", "operations", "backend", "log",
-        "system_config"])]
+    #[arg(long, conflicts_with_all = [
+        "env", "provider", "shim", "imports", "profile", "no_statistics", "operations", "backend",
+        "log", "system_config",
+    ])]
     undo: bool,
 
     /// For a server that is started by hand: write its OpenSSL configuration and print the variables
@@ -45,7 +49,7 @@ pub(crate) struct Args {
     force: bool,
 
     /// The operations that Widelane offers: all (the default) or a list of rsa, ecdsa, ed25519,
-    /// x25519, ecdh, mlkem
+    /// x25519, ecdh, mlkem, mldsa
     #[arg(long, value_name = "LIST")]
     operations: Option<String>,
 
@@ -57,6 +61,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
 
+    /// Keep other processes from reading what the provider counts: `widelane status` shows nothing
+    #[arg(long)]
+    no_statistics: bool,
+
+    /// What wide code does to the clock: a profile, or a model with published figures such as "Gold
+    /// 6130" [default: what `widelane probe` has measured here]
+    #[arg(long, value_name = "FILE|MODEL")]
+    profile: Option<String>,
+
     /// The provider, where it is not beside this program or in OpenSSL's folder for modules
     #[arg(long, value_name = "PATH")]
     provider: Option<PathBuf>,
@@ -64,6 +77,11 @@ pub(crate) struct Args {
     /// The library that suspends handshakes in nginx and lighttpd, where it is not in a usual place
     #[arg(long, value_name = "PATH")]
     shim: Option<PathBuf>,
+
+    /// For nginx and lighttpd: without LD_PRELOAD. The provider puts the library that suspends
+    /// handshakes into the imports of the server
+    #[arg(long)]
+    imports: bool,
 
     /// The OpenSSL configuration to keep [default: that of the system]
     #[arg(long, value_name = "PATH")]
@@ -99,7 +117,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         .map_err(failed)?;
     let mut remarks = notes(&args.root, server).map_err(failed)?;
     remarks.extend(remarks_about_here(args, &setup));
-    match already_set(&args.root, server) {
+    match already_set(&args.root, server, setup.way) {
         Err(error) if args.print => remarks.push(format!("{error}.")),
         other => other.map_err(failed)?,
     }
@@ -152,13 +170,27 @@ fn carry_out(args: &Args, plan: &Plan, question: &str) -> Result<(), Failure> {
         let _ = writeln!(text, "{done} {}", change.path().display());
     }
     if args.root == Path::new("/") {
-        let server = args.server.0;
-        let _ = writeln!(
-            text,
-            "\nTo take effect: systemctl daemon-reload && systemctl restart {server}"
-        );
+        let systemd = Path::new(SYSTEMD).is_dir();
+        let _ = writeln!(text, "\n{}", left_to_do(args.server.0, args.undo, systemd));
     }
     output::print(&text)
+}
+
+/// What the administrator must do for the files to have an effect.
+fn left_to_do(server: Server, undone: bool, systemd: bool) -> String {
+    match (systemd, undone) {
+        (true, _) => {
+            format!("To take effect: systemctl daemon-reload && systemctl restart {server}")
+        }
+        (false, false) => format!(
+            "systemd does not run here, so its drop-in has no effect. Start {server} with the \
+             variables that `widelane setup {server} --env` prints."
+        ),
+        (false, true) => format!(
+            "systemd does not run here: restart {server} without the variables OPENSSL_CONF and \
+             LD_PRELOAD."
+        ),
+    }
 }
 
 fn by_hand(args: &Args, setup: &Setup) -> Result<(), Failure> {
@@ -186,7 +218,16 @@ fn setup(args: &Args) -> Result<Setup, Failure> {
         args.backend.as_deref(),
         args.log.as_deref(),
     );
-    let options = options.map_err(|error| Failure::Usage(error.to_string()))?;
+    let mut options = options.map_err(|error| Failure::Usage(error.to_string()))?;
+    if args.no_statistics {
+        options.without_statistics();
+    }
+    // A folder for another machine gets no profile of this one.
+    if args.root == Path::new("/") || args.profile.is_some() {
+        let clock = machine::clock(args.profile.as_deref())?;
+        let penalties = [clock.wide, clock.narrow];
+        options.set_clock(penalties.map(|one| (one.depth, one.stall, one.tail)));
+    }
     let server = args.server.0;
     let program = std::env::current_exe()?;
     let (provider, shim) = (args.provider.clone(), args.shim.clone());
@@ -195,12 +236,22 @@ fn setup(args: &Args) -> Result<Setup, Failure> {
         parts: Parts::find(server, &program, provider, shim).map_err(failed)?,
         system: System::read(&args.root, args.system_config.as_deref()).map_err(failed)?,
         options,
+        way: match args.imports {
+            true => Way::Imports,
+            false => Way::Preload,
+        },
     })
 }
 
 /// What this machine and this build mean for the server.
 fn remarks_about_here(args: &Args, setup: &Setup) -> Vec<String> {
     let mut remarks = Vec::new();
+    if args.imports && !setup.server.needs_shim() {
+        remarks.push(format!(
+            "--imports changes nothing for {}, which needs no library that suspends handshakes.",
+            setup.server
+        ));
+    }
     if args.root == Path::new("/") {
         let lacking = widelane_cpu::why_not();
         remarks.extend(
@@ -246,11 +297,14 @@ impl clap::ValueEnum for Named {
     }
 }
 
+/// The folder that tells that systemd is the init of this system: `sd_booted(3)`.
+const SYSTEMD: &str = "/run/systemd/system";
 const EXAMPLES: &str = "\
 Examples:
   sudo widelane setup nginx
   widelane setup haproxy --print
   sudo widelane setup apache2 --operations rsa,x25519 --log info
+  sudo widelane setup nginx --imports
   sudo widelane setup nginx --undo
   env $(widelane setup lighttpd --env) lighttpd -D -f lighttpd.conf
 
@@ -261,6 +315,17 @@ for nginx /etc/nginx/modules-enabled/90-widelane.conf where nginx.conf includes 
 mod tests {
     use super::*;
     use clap::ValueEnum as _;
+
+    #[test]
+    fn what_is_left_to_do_depends_on_systemd() {
+        let left = |undone, systemd| left_to_do(Server::Nginx, undone, systemd);
+        for undone in [false, true] {
+            assert!(left(undone, true).ends_with("systemctl restart nginx"));
+            assert!(!left(undone, false).contains("systemctl"));
+        }
+        assert!(left(false, false).contains("`widelane setup nginx --env`"));
+        assert!(left(true, false).contains("without the variables"));
+    }
 
     #[test]
     fn every_server_can_be_named() {

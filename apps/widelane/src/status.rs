@@ -4,6 +4,7 @@ mod show;
 
 use crate::failure::Failure;
 use crate::output;
+use std::path::PathBuf;
 use widelane_status_tool::{Survey, process, survey};
 
 /// Show which processes have loaded the OpenSSL provider, and what they do with it
@@ -21,6 +22,10 @@ pub(crate) struct Args {
     /// Print Prometheus text
     #[arg(long, conflicts_with = "json")]
     prometheus: bool,
+
+    /// Write the Prometheus text to this file instead, replacing it whole
+    #[arg(long, value_name = "FILE", requires = "prometheus")]
+    output: Option<PathBuf>,
 }
 
 /// Runs it.
@@ -40,7 +45,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     } else {
         show::table(&found.processes)
     };
-    output::print(&text)?;
+    match &args.output {
+        // Also without a process: the figures of one that has ended must go.
+        Some(file) => output::replace(file, &text)?,
+        None => output::print(&text)?,
+    }
     if found.hidden > 0 {
         let hidden = found.hidden;
         output::complain(&format!(
@@ -62,6 +71,6 @@ Examples:
       every process that has loaded the provider
   widelane status 4711
   widelane status --json
-  widelane status --prometheus > /var/lib/node_exporter/widelane-status.prom
+  widelane status --prometheus --output /var/lib/node_exporter/widelane-status.prom
 
 Exit status: 0 found, 1 no process has loaded the provider, 2 it was called wrongly.";

@@ -1,14 +1,13 @@
 //! `widelane usage`: who uses 512-bit registers now.
 
 mod overhead;
-mod screen;
 mod show;
 
 use crate::failure::Failure;
 use crate::features;
 use crate::output;
+use crate::screen::Screen;
 use clap::ValueEnum;
-use screen::Screen;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -185,14 +184,7 @@ struct Replaced<'a>(&'a Path);
 
 impl Replaced<'_> {
     fn write(&self, text: &str) -> Result<(), Failure> {
-        let failed = |error| {
-            let name = self.0.display();
-            Failure::Failed(format!("cannot write {name}: {error}"))
-        };
-        let mut draft = self.0.as_os_str().to_owned();
-        draft.push(".new");
-        fs::write(&draft, text).map_err(failed)?;
-        fs::rename(&draft, self.0).map_err(failed)
+        output::replace(self.0, text)
     }
 }
 

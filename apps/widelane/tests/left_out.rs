@@ -29,6 +29,16 @@ fn usage_by_ebpf_is_refused_with_the_feature_to_build() {
 
 #[test]
 #[cfg(not(feature = "ebpf"))]
+fn a_trace_is_refused_with_what_was_missing() {
+    let output = widelane(&["trace", "handshakes"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("was built without"), "{said}");
+    assert!(said.contains("clang") && said.contains("ebpf"), "{said}");
+}
+
+#[test]
+#[cfg(not(feature = "ebpf"))]
 fn usage_polls_and_says_why() {
     let output = widelane(&["usage", "--once", "--interval", "0.2"]);
     let all = format!("{output:?}");

@@ -60,11 +60,7 @@ fn the_provider_goes_where_openssl_loads_modules_from() {
         std::fs::write(folder.path().join(name), name).expect("writable");
     }
     let install = |modules: &str| {
-        let script = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../packaging/install-openssl"
-        );
-        let mut install = Command::new(script);
+        let mut install = Command::new(SCRIPT);
         install
             .arg(folder.path())
             .arg("/opt/wide")
@@ -87,6 +83,40 @@ fn the_provider_goes_where_openssl_loads_modules_from() {
     assert_eq!(read("opt/wide/bin/widelane"), "widelane");
     let shim = "libwidelane_openssl_shim.so";
     assert_eq!(read(&format!("opt/wide/lib/widelane/{shim}")), shim);
+
+    // A set-up is undone first; then all of it goes.
+    let config = folder.path().join("dest/etc/widelane/openssl-nginx.cnf");
+    std::fs::create_dir_all(config.parent().expect("a folder")).expect("writable");
+    std::fs::write(&config, "module = /opt/modules/widelane.so\n").expect("writable");
+    let remove = || {
+        let mut remove = Command::new(SCRIPT);
+        remove
+            .args(["--remove", "/opt/wide"])
+            .env("MODULES", "/opt/modules");
+        remove
+            .env("DESTDIR", folder.path().join("dest"))
+            .output()
+            .expect("bash")
+    };
+    let refused = remove();
+    let complaint = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success(), "{refused:?}");
+    assert!(
+        complaint.contains("widelane setup nginx --undo"),
+        "{complaint}"
+    );
+    assert_eq!(read("opt/wide/bin/widelane"), "widelane");
+    std::fs::remove_file(&config).expect("it is ours");
+    let removed = remove();
+    assert!(removed.status.success(), "{removed:?}");
+    for gone in [
+        "opt/modules/widelane.so",
+        "opt/wide/bin/widelane",
+        "opt/wide/lib/widelane",
+    ] {
+        assert!(!folder.path().join("dest").join(gone).exists(), "{gone}");
+    }
+
     let openssl = Command::new("openssl").args(["version", "-m"]).output();
     let Some(named) = openssl.ok().filter(|output| output.status.success()) else {
         println!("SKIP: no openssl 3; install openssl");
@@ -98,6 +128,11 @@ fn the_provider_goes_where_openssl_loads_modules_from() {
     let provider = format!("{}/widelane.so", modules.trim_start_matches('/'));
     assert_eq!(read(&provider), "libwidelane_openssl.so");
 }
+
+const SCRIPT: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../packaging/install-openssl"
+);
 
 fn split(program: &Path) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/split-debug");

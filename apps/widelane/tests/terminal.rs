@@ -23,7 +23,7 @@ fn a_picture_follows_the_size_and_sigterm_ends_it() {
     terminal.until("by class");
     assert!(terminal.seen().contains("left out with --no-users"));
     assert!(terminal.is_raw());
-    terminal.resize(20, 5);
+    terminal.resize(20, 6);
     terminal.until("by class");
     let small = terminal.seen();
     assert!(small.contains("handshakes"), "{small:?}");

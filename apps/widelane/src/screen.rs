@@ -6,6 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{Read, stdin, stdout};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 use widelane_threads::Proc;
@@ -50,6 +51,11 @@ impl Screen {
     /// Whether tables replace each other.
     pub(crate) fn is_live(&self) -> bool {
         self.live
+    }
+
+    /// Becomes readable when a signal says to end.
+    pub(crate) fn signals(&self) -> BorrowedFd<'_> {
+        self.signals.as_fd()
     }
 
     /// Waits until then; whether a signal or a key said to end before.

@@ -1,0 +1,70 @@
+//! `widelane trace batches`: how well multi-buffer libraries fill their passes.
+
+use std::time::{Duration, Instant};
+
+use widelane_trace::{Batches, Event, Role, Want};
+
+use super::session::Session;
+use super::{Common, Interval};
+use crate::failure::Failure;
+use crate::output;
+
+/// Show how many operations share a pass in multi-buffer libraries (crypto_mb, QAT)
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+
+    #[command(flatten)]
+    interval: Interval,
+}
+
+/// Runs it.
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let want = Want {
+        roles: vec![Role::Pass, Role::Poll],
+        calls: true,
+        ..Want::default()
+    };
+    let mut session = Session::open(&args.common, want, !args.common.json)?;
+    let live = session.screen.is_live();
+    let period = args.interval.period(live);
+    let mut batches = Batches::new();
+    let mut since = Instant::now();
+    let mut next = since.checked_add(period);
+    loop {
+        let now = Instant::now();
+        let left = next.map_or(Duration::MAX, |next| next.saturating_duration_since(now));
+        let Some(events) = session.events(left)? else {
+            break;
+        };
+        for event in &events {
+            if let Event::Call(call) = event {
+                batches.take(call);
+            }
+        }
+        if next.is_none_or(|next| Instant::now() < next) {
+            continue;
+        }
+        next = Instant::now().checked_add(period);
+        match args.common.json {
+            true => output::print(&batches.json(since.elapsed()))?,
+            false => session.screen.show(&batches.table(since.elapsed()))?,
+        }
+        if args.interval.interval.is_some() {
+            (batches, since) = (Batches::new(), Instant::now());
+        }
+    }
+    output::print(&match args.common.json {
+        true => batches.json(since.elapsed()),
+        false => batches.table(since.elapsed()),
+    })
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  widelane trace batches --comm nginx --duration 10
+  widelane trace batches --interval 1 --json
+
+For Widelane's own passes, `widelane status` and `widelane top` show the same without tracing.";

@@ -1,0 +1,175 @@
+//! `widelane trace plaintext`: what TLS connections carry.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::json;
+use widelane_trace::text::{escaped, thread_name};
+use widelane_trace::{Call, Clock, Event, Pcapng, Role, Sender, Style, Want, redacted, shown};
+
+use super::Common;
+use super::session::Session;
+use crate::failure::Failure;
+use crate::output;
+
+/// Show what TLS connections of programs carry, in plain text: secrets, too
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+
+    /// Show at most so many bytes of a call; calls bring 4,096 at most
+    #[arg(long, value_name = "BYTES", default_value_t = 512)]
+    length: usize,
+
+    /// Show bytes in hexadecimal
+    #[arg(long)]
+    hex: bool,
+
+    /// Leave out bodies, cookies and authorisations: of HTTP/1 only the heads of messages are shown,
+    /// of other protocols only sizes
+    #[arg(long)]
+    redact: bool,
+
+    /// Write what is carried to a file that Wireshark opens, with made-up addresses
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+}
+
+/// Runs it.
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let mut file = match &args.pcap {
+        Some(path) => Some(pcapng(path)?),
+        None => None,
+    };
+    let want = Want {
+        roles: vec![Role::Read, Role::Write, Role::Free],
+        calls: true,
+        data: true,
+        ..Want::default()
+    };
+    let mut session = Session::open(&args.common, want, false)?;
+    let clock = Clock::now();
+    output::complain(
+        "widelane: shows what users send and receive in secret; keep the output as safe as that\n",
+    );
+    while let Some(events) = session.events(Duration::MAX)? {
+        let mut text = String::new();
+        for event in events {
+            let Event::Call(call) = event else {
+                continue;
+            };
+            let sender = match call.function.role {
+                Role::Read => Sender::Peer,
+                Role::Write => Sender::Process,
+                _ => {
+                    if let Some(file) = &mut file {
+                        file.close(call.pid, call.object);
+                    }
+                    continue;
+                }
+            };
+            if call.data.is_empty() {
+                continue;
+            }
+            let (data, left_out) = match args.redact {
+                true => redacted(&call.data),
+                false => (call.data.clone(), 0),
+            };
+            if let Some(file) = &mut file {
+                let time = clock.real(call.start + call.wall);
+                file.write(time, (call.pid, call.object), sender, &data)?;
+            }
+            let cut = data.len().min(args.length);
+            let missing = carried(&call) - cut as u64;
+            if args.common.json {
+                text.push_str(&line(&call, clock, sender, &data[..cut], missing)?);
+            } else {
+                text.push_str(&block(&call, clock, sender, &data[..cut], missing, args));
+            }
+            debug_assert!(left_out as u64 <= missing);
+        }
+        output::print(&text)?;
+    }
+    Ok(())
+}
+
+fn pcapng(path: &PathBuf) -> Result<Pcapng<BufWriter<File>>, Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::Failed(format!("cannot write {}: {error}", path.display()))
+    };
+    let file = File::create(path).map_err(failed)?;
+    Pcapng::new(BufWriter::new(file)).map_err(failed)
+}
+
+/// How many bytes a call carried, of which it brings at most 4,096.
+fn carried(call: &Call) -> u64 {
+    call.size.unwrap_or(0).max(call.data.len() as u64)
+}
+
+fn line(
+    call: &Call,
+    clock: Clock,
+    sender: Sender,
+    data: &[u8],
+    missing: u64,
+) -> Result<String, Failure> {
+    let seconds = clock.seconds(call.start + call.wall);
+    let object = json!({
+        "time_s": seconds,
+        "pid": call.pid,
+        "tid": call.tid,
+        "comm": thread_name(&call.comm),
+        "library": call.function.library,
+        "function": call.function.symbol,
+        "connection": format!("{:#x}", call.object),
+        "direction": match sender { Sender::Process => "sent", Sender::Peer => "received" },
+        "bytes": carried(call),
+        "not_shown": missing,
+        "text": String::from_utf8_lossy(data),
+    });
+    let mut line = serde_json::to_string(&object).map_err(|error| Failure::from_error(&error))?;
+    line.push('\n');
+    Ok(line)
+}
+
+fn block(
+    call: &Call,
+    clock: Clock,
+    sender: Sender,
+    data: &[u8],
+    missing: u64,
+    args: &Args,
+) -> String {
+    let style = if args.hex { Style::Hex } else { Style::Text };
+    let seconds = clock.seconds(call.start + call.wall);
+    let comm = escaped(&thread_name(&call.comm));
+    let what = match sender {
+        Sender::Process => "sends",
+        Sender::Peer => "receives",
+    };
+    let mut block = format!(
+        "{seconds:.6} {} {} {:#x} {what} {} bytes\n",
+        call.pid,
+        comm,
+        call.object,
+        carried(call)
+    );
+    block.push_str(&shown(data, style));
+    if missing > 0 {
+        block.push_str(&format!("[{missing} bytes are not shown]\n"));
+    }
+    block.push('\n');
+    block
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  widelane trace plaintext --pid 1234
+  widelane trace plaintext --comm nginx --redact
+  widelane trace plaintext --comm curl --pcap /tmp/curl.pcapng
+
+What users send in secret becomes visible: passwords, cookies, keys. It takes root.";

@@ -1,0 +1,126 @@
+//! Tracing from its start to its end: what every view does.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use widelane_trace::{Count, Event, Filter, Table, Tracer, Want};
+
+use super::Common;
+use crate::failure::Failure;
+use crate::output;
+use crate::screen::Screen;
+
+/// Events of the processes that were asked for, until the end that was asked for.
+pub(super) struct Session {
+    pub(super) tracer: Tracer,
+    pub(super) screen: Screen,
+    end: Option<Instant>,
+    ended: bool,
+    /// How many lost events people were told of.
+    told: u64,
+}
+
+impl Session {
+    /// Starts to trace. With `tables`, they replace each other on a terminal.
+    pub(super) fn open(common: &Common, want: Want, tables: bool) -> Result<Self, Failure> {
+        let table = match &common.functions {
+            Some(path) => Table::builtin().with_file(path),
+            None => Ok(Table::builtin()),
+        };
+        let table = table.map_err(|error| Failure::from_error(&error))?;
+        for &pid in &common.pid {
+            if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
+                return Err(Failure::Failed(format!(
+                    "there is no process {pid}; `ps -e` lists those that there are, and --comm NAME \
+                     traces also those that start later"
+                )));
+            }
+        }
+        let filter = Filter {
+            pids: common.pid.clone(),
+            comms: common.comm.clone(),
+            cgroups: common.cgroup.clone(),
+            exes: common.exe.clone(),
+        };
+        // Caught before the first probe: a signal must not leave the terminal as it is not.
+        let screen = Screen::open(tables)?;
+        let tracer = Tracer::start(filter, table, want);
+        let tracer = tracer.map_err(|error| Failure::from_error(&error))?;
+        let mut session = Self {
+            tracer,
+            screen,
+            end: common.duration.map(|duration| Instant::now() + duration),
+            ended: false,
+            told: 0,
+        };
+        session.say_notes();
+        session.say_start();
+        Ok(session)
+    }
+
+    /// Events, as soon as there are some, or none when the time has passed; `None` at the end.
+    pub(super) fn events(&mut self, at_most: Duration) -> Result<Option<Vec<Event>>, Failure> {
+        if self.ended {
+            return Ok(None);
+        }
+        let now = Instant::now();
+        let until = now.checked_add(at_most).unwrap_or(now + LONGEST);
+        let until = self.end.map_or(until, |end| end.min(until));
+        let seen = self.tracer.wait(until, self.screen.signals());
+        let seen = seen.map_err(|error| Failure::from_error(&error))?;
+        let over = self.end.is_some_and(|end| Instant::now() >= end);
+        self.ended = seen.stopped || over || self.screen.ended_before(now)?;
+        self.say_notes();
+        self.say_lost();
+        Ok(Some(seen.events))
+    }
+
+    /// Calls that were counted in the kernel since the start.
+    pub(super) fn counts(&self) -> Result<Vec<Count>, Failure> {
+        let counts = self.tracer.counts();
+        counts.map_err(|error| Failure::from_error(&error))
+    }
+
+    fn say_start(&self) {
+        let text = match self.tracer.traced() {
+            (0, _) => "widelane: no process to trace yet; waits for one to start\n".to_owned(),
+            (processes, functions) => {
+                format!("widelane: traces {functions} functions in {processes} processes\n")
+            }
+        };
+        if !self.screen.is_live() {
+            output::complain(&text);
+        }
+    }
+
+    fn say_notes(&mut self) {
+        for note in self.tracer.notes() {
+            if !self.screen.is_live() {
+                output::complain(&format!("widelane: {note}\n"));
+            }
+        }
+    }
+
+    fn say_lost(&mut self) {
+        let lost = self.tracer.lost();
+        if lost > self.told && !self.screen.is_live() {
+            output::complain(&format!(
+                "widelane: {} events were lost, {lost} since the start: they came faster than they \
+                 were taken; trace fewer processes\n",
+                lost - self.told
+            ));
+        }
+        self.told = lost;
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if std::io::stderr().is_terminal() {
+            output::complain("widelane: the kernel removes the probes: some seconds\n");
+        }
+    }
+}
+
+/// As long as a wait can be.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);

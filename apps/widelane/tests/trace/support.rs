@@ -1,0 +1,398 @@
+//! Servers, clients and tracers for tests.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Debian's nginx with one worker, TLS 1.2 and 1.3, and an RSA key.
+pub(crate) struct Nginx {
+    pub(crate) port: u16,
+    pub(crate) folder: TempDir,
+    child: Child,
+}
+
+impl Nginx {
+    pub(crate) fn start() -> Result<Self, String> {
+        let program = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"];
+        let program = program.into_iter().find(|path| Path::new(path).exists());
+        let program = program.ok_or("nginx is not installed")?;
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        let made = Command::new("openssl")
+            .args([
+                "req",
+                "-x509",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-subj",
+                "/CN=localhost",
+            ])
+            .args(["-keyout", &at("key"), "-out", &at("certificate")])
+            .output();
+        let made = made.map_err(|error| format!("openssl: {error}"))?;
+        assert!(made.status.success(), "{made:?}");
+        fs::write(at("index.html"), "secret body\n").unwrap();
+        let root = folder.path().display();
+        let port = free_port();
+        let configuration = format!(
+            "daemon off; worker_processes 1; pid {root}/pid; error_log {root}/error.log; user root;\n\
+             events {{ worker_connections 256; }}\n\
+             http {{ access_log off; client_body_temp_path {root}/t1; proxy_temp_path {root}/t2;\n\
+             fastcgi_temp_path {root}/t3; uwsgi_temp_path {root}/t4; scgi_temp_path {root}/t5;\n\
+             server {{ listen 127.0.0.1:{port} ssl; root {root}; ssl_protocols TLSv1.2 TLSv1.3;\n\
+             ssl_ecdh_curve X25519:P-256:P-384;\n\
+             ssl_certificate {root}/certificate; ssl_certificate_key {root}/key; }} }}\n"
+        );
+        fs::write(at("nginx.conf"), configuration).unwrap();
+        let child = Command::new(program)
+            .args(["-p", &at(""), "-c", &at("nginx.conf")])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let server = Self {
+            port,
+            folder,
+            child,
+        };
+        eventually("nginx listens", || {
+            TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
+        eventually("nginx has a worker", || {
+            children(server.child.id()).len() == 1
+        });
+        Ok(server)
+    }
+
+    /// Master and worker, for --pid.
+    pub(crate) fn pids(&self) -> String {
+        format!("{},{}", self.child.id(), self.worker())
+    }
+
+    pub(crate) fn worker(&self) -> u32 {
+        *children(self.child.id()).last().expect("a worker")
+    }
+
+    /// Comes back when a new worker serves alone.
+    pub(crate) fn reload(&self) {
+        let before = self.worker();
+        send(Signal::HUP, self.child.id());
+        eventually("nginx has a new worker", || {
+            let workers = children(self.child.id());
+            workers.len() == 1 && workers[0] != before
+        });
+    }
+
+    pub(crate) fn get(&self, path: &str) {
+        let url = format!("https://127.0.0.1:{}{path}", self.port);
+        let output = Command::new("curl")
+            .args(["-sk", "--http1.1", &url])
+            .output()
+            .unwrap();
+        assert_eq!(output.stdout, b"secret body\n", "{output:?}");
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        send(Signal::TERM, self.child.id());
+        let _ = self.child.wait();
+    }
+}
+
+/// `openssl s_client`.
+pub(crate) struct Client {
+    port: u16,
+}
+
+impl Client {
+    pub(crate) fn to(port: u16) -> Self {
+        Self { port }
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) {
+        let output = self.output(arguments);
+        assert!(output.status.success(), "{output:?}");
+    }
+
+    pub(crate) fn fail(&self, arguments: &[&str]) {
+        let output = self.output(arguments);
+        assert!(!output.status.success(), "{output:?}");
+    }
+
+    fn output(&self, arguments: &[&str]) -> std::process::Output {
+        Command::new("/usr/bin/openssl")
+            .args(["s_client", "-connect", &format!("127.0.0.1:{}", self.port)])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+}
+
+/// Makes so many full handshakes, as fast as the server answers.
+pub(crate) fn load(port: u16, count: usize) {
+    let output = Command::new(env!("CARGO_BIN_EXE_widelane"))
+        .args([
+            "load",
+            &format!("127.0.0.1:{port}"),
+            "--insecure",
+            "--no-preflight",
+        ])
+        .args(["--count", &count.to_string(), "--duration", "60", "--json"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// A program that calls a function with eight, with three and with one pointer, again and again.
+pub(crate) struct Passes {
+    child: Child,
+    _folder: TempDir,
+}
+
+impl Passes {
+    pub(crate) fn start() -> Result<Self, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, program) = (folder.path().join("passes.c"), folder.path().join("passes"));
+        fs::write(&source, PASSES).unwrap();
+        let compiled = Command::new("cc")
+            .arg("-o")
+            .arg(&program)
+            .arg(&source)
+            .output();
+        let compiled = compiled.map_err(|error| format!("cc: {error}"))?;
+        assert!(compiled.status.success(), "{compiled:?}");
+        let child = Command::new(&program).spawn().unwrap();
+        Ok(Self {
+            child,
+            _folder: folder,
+        })
+    }
+
+    pub(crate) fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+}
+
+impl Drop for Passes {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const PASSES: &str = r#"
+#include <unistd.h>
+__attribute__((noinline)) unsigned mbx_test_mb8(const void *const lanes[8])
+{
+    __asm__ volatile("" : : "r"(lanes) : "memory");
+    return 0;
+}
+int main(void)
+{
+    const int sizes[] = { 8, 3, 1 };
+    for (;;)
+        for (int pass = 0; pass < 3; pass++) {
+            const void *lanes[8] = { 0 };
+            for (int lane = 0; lane < sizes[pass]; lane++)
+                lanes[lane] = lanes;
+            mbx_test_mb8(lanes);
+            usleep(1000);
+        }
+}
+"#;
+
+/// A port that is free now, unless another program is quicker.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// What a server of plain HTTP answers.
+pub(crate) fn scrape(port: u16) -> String {
+    let mut server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    server
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    server.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// Keeps other tests waiting: some trace every nginx, and the kernel removes probes one after the other,
+/// which takes a second or more.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// `widelane trace`, which has begun to trace.
+pub(crate) struct Tracer {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+    /// Lines that were taken already.
+    taken: Vec<String>,
+    complaints: mpsc::Receiver<String>,
+    said: String,
+}
+
+impl Tracer {
+    /// The error is what is missing here.
+    pub(crate) fn start(arguments: &[&str]) -> Result<Self, String> {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_widelane"))
+            .arg("trace")
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = read(child.stdout.take().unwrap());
+        let complaints = read(child.stderr.take().unwrap());
+        let mut tracer = Self {
+            child,
+            lines,
+            taken: Vec::new(),
+            complaints,
+            said: String::new(),
+        };
+        while let Ok(line) = tracer.complaints.recv_timeout(PATIENCE) {
+            tracer.said.push_str(&line);
+            tracer.said.push('\n');
+            if line.contains("widelane: traces") || line.contains("no process to trace yet") {
+                return Ok(tracer);
+            }
+            let missing = [
+                "takes root",
+                "was built without",
+                "takes Linux",
+                "takes a kernel",
+            ];
+            if missing.iter().any(|missing| line.contains(missing)) || line.contains("namespace") {
+                return Err(line);
+            }
+        }
+        panic!("it does not trace: {}", tracer.said);
+    }
+
+    /// Whether it has printed a line about a process.
+    pub(crate) fn has_told_of(&mut self, pid: u32) -> bool {
+        self.taken.extend(self.lines.try_iter());
+        let of = format!("\"pid\":{pid},");
+        self.taken.iter().any(|line| line.contains(&of))
+    }
+
+    /// Ends it as ^C does: what it has printed, line by line.
+    pub(crate) fn objects(self) -> Vec<Value> {
+        self.finish().0
+    }
+
+    /// The same, with what it has complained of.
+    pub(crate) fn finish(mut self) -> (Vec<Value>, String) {
+        // What has happened before is reported within the pause of the tracer.
+        thread::sleep(Duration::from_millis(500));
+        send(Signal::INT, self.child.id());
+        assert!(self.child.wait().unwrap().success(), "{}", self.said);
+        self.taken.extend(self.lines.iter());
+        let lines = std::mem::take(&mut self.taken);
+        self.said.extend(self.complaints.iter());
+        let object = |line: &String| {
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+        };
+        (
+            lines.iter().map(object).collect(),
+            std::mem::take(&mut self.said),
+        )
+    }
+
+    /// Ends it by a signal.
+    pub(crate) fn end(mut self, signal: Signal) {
+        send(signal, self.child.id());
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// How many bytes of the code that a process has mapped differ from the files: breakpoints.
+pub(crate) fn probed_bytes(pid: u32) -> usize {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let memory = fs::File::open(format!("/proc/{pid}/mem")).unwrap();
+    let mut differing = 0;
+    for line in maps.lines().filter(|line| line.contains(" r-xp ")) {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let [range, _, offset, _, _, path] = words[..] else {
+            continue;
+        };
+        let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
+        let (start, end) = range.split_once('-').unwrap();
+        let length = usize::try_from(number(end) - number(start)).unwrap();
+        let Ok(file) = fs::File::open(PathBuf::from(path)) else {
+            continue;
+        };
+        let (mut mapped, mut original) = (vec![0; length], Vec::with_capacity(length));
+        memory.read_exact_at(&mut mapped, number(start)).unwrap();
+        original.resize(length, 0);
+        let read = file.read_at(&mut original, number(offset)).unwrap();
+        differing += mapped[..read]
+            .iter()
+            .zip(&original)
+            .filter(|(a, b)| a != b)
+            .count();
+    }
+    differing
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace()
+        .map(|pid| pid.parse().unwrap())
+        .collect()
+}
+
+fn send(signal: Signal, pid: u32) {
+    let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
+    // It may have ended by itself.
+    let _ = kill_process(pid, signal);
+}
+
+/// The lines of a pipe, as they come.
+fn read(from: impl Read + Send + 'static) -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < until, "not within {PATIENCE:?}: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,0 +1,41 @@
+//! Any file may be mapped by a process that is traced: it is refused or searched, and never a panic.
+//! A probe is a breakpoint in the code of all processes that share the file: each place is in the
+//! file, and where a function returns there is a return instruction.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use std::path::Path;
+use std::sync::OnceLock;
+use widelane_trace::{Calls, Image, Leaves, Table};
+
+fuzz_target!(|data: &[u8]| {
+    static TABLE: OnceLock<Table> = OnceLock::new();
+    let table = TABLE.get_or_init(Table::builtin);
+    let byte = |at: u64| data[usize::try_from(at).unwrap()];
+    if let Ok(image) = Image::of(data, Path::new("input"), table) {
+        for one in &image.functions {
+            let _ = byte(one.entry);
+            if let Leaves::Returns(places) = &one.leaves {
+                assert!(!places.is_empty());
+                for &at in places {
+                    let rest = data[usize::try_from(at).unwrap()..].iter();
+                    let mut code = rest.skip_while(|byte| is_prefix(**byte));
+                    assert!(matches!(code.next(), Some(0xc2 | 0xc3)));
+                }
+            }
+        }
+    }
+    if let Ok(calls) = Calls::of(data, table) {
+        for &at in calls.after.values().flatten() {
+            let at = usize::try_from(at).unwrap();
+            let near = at >= 5 && data[at - 5] == 0xe8;
+            let by_slot = at >= 6 && data[at - 6..at - 4] == [0xff, 0x15];
+            assert!(near || by_slot);
+        }
+    }
+});
+
+/// Prefixes change nothing about a return.
+fn is_prefix(byte: u8) -> bool {
+    matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3)
+}

@@ -1,0 +1,741 @@
+/* The programs that run in the kernel when a traced function is entered or left, when a traced
+ * process has read or written, and when processes start and end.
+ *
+ * A call is known by process, function and stack pointer at its entry, not by a list for each thread:
+ * functions of TLS libraries run on coroutines, too, which are left in the middle and continued while
+ * others run, on the same thread or another.
+ */
+#include "kernel.h"
+
+/* The structures below are read by src/kernel/record.rs. */
+
+enum {
+	RECORD_CALL = 1,
+	RECORD_BYTES = 2,
+	RECORD_EXIT = 3,
+	RECORD_START = 4,
+	RECORD_LOADED = 5,
+};
+
+/* Bits of a probe's cookie; the lower 16 are the number of the function. */
+enum {
+	COOKIE_GOROUTINE = 1 << 16,
+	/* The probe is on a `ret` instruction: the stack pointer is as at the entry. Elsewhere the return
+	 * address has left the stack. */
+	COOKIE_AT_RET = 1 << 17,
+	COOKIE_EVENT = 1 << 18,
+	COOKIE_COUNT = 1 << 19,
+	COOKIE_DATA = 1 << 20,
+	/* The function is not seen to return: its entry is reported. */
+	COOKIE_ENTRY = 1 << 21,
+};
+
+enum {
+	FLAG_GOROUTINE = 1,
+	FLAG_CPU = 2,
+	FLAG_SIZE = 4,
+	FLAG_WRITTEN = 8,
+};
+
+enum {
+	SIZE_NONE,
+	SIZE_RESULT,
+	SIZE_ARGUMENT,
+	SIZE_BEHIND_8,
+	SIZE_BEHIND_4,
+	/* A result of a Go function. */
+	SIZE_GO_RESULT,
+	/* How many of eight pointers are not NULL. */
+	SIZE_POINTERS,
+};
+
+/* What return values mean. */
+enum {
+	RETURNS_ONE,
+	RETURNS_ZERO,
+	RETURNS_ANY,
+	/* An interface of Go, in the register with this number above RETURNS_GO: nil is success. */
+	RETURNS_GO = 16,
+};
+
+struct function {
+	u8 object;
+	u8 size_kind;
+	u8 size_argument;
+	u8 returns;
+	/* The argument that is a place for the result: if it is NULL, the call only asks for a size. */
+	u8 output;
+	u8 unused[3];
+};
+
+enum { NO_OUTPUT = 255 };
+
+struct frame_key {
+	u64 stack;
+	u32 pid;
+	u32 function;
+};
+
+struct frame {
+	u64 start;
+	/* CPU time of the thread until then, on the clock of its CPU; see cpu_clock. */
+	u64 cpu_clock;
+	u64 cpu_sum;
+	u64 switches;
+	u64 object;
+	/* The argument behind which the size is, or the size. */
+	u64 size;
+	u64 data;
+	u32 tid;
+	u32 cpu;
+};
+
+struct call {
+	u32 kind;
+	u32 pid;
+	u32 tid;
+	u16 function;
+	u16 flags;
+	u64 stack;
+	u64 start;
+	u64 wall;
+	u64 cpu;
+	s64 result;
+	u64 object;
+	u64 size;
+	char comm[16];
+};
+
+struct bytes {
+	u32 kind;
+	u32 pid;
+	u32 tid;
+	u16 captured;
+	u16 flags;
+	u64 stack;
+	u64 time;
+	u64 length;
+	u32 descriptor;
+	u32 unused;
+};
+
+struct process {
+	u32 kind;
+	u32 pid;
+};
+
+/* Time of calls, counted here: nothing is sent for each call. */
+struct count_key {
+	u32 pid;
+	u16 function;
+	u8 outcome;
+	u8 unused;
+	u32 bucket;
+};
+
+struct count {
+	u64 calls;
+	u64 total;
+};
+
+enum { FUNCTIONS = 1024, CALL_DATA = 4096 };
+
+struct {
+	UINT(type, MAP_ARRAY);
+	TYPE(key, u32);
+	TYPE(value, struct function);
+	UINT(max_entries, FUNCTIONS);
+} FUNCTION_TABLE SEC(".maps");
+
+/* Calls under way. A call that is never left goes when the table is full. */
+struct {
+	UINT(type, MAP_LRU_HASH);
+	TYPE(key, struct frame_key);
+	TYPE(value, struct frame);
+	UINT(max_entries, 65536);
+} FRAMES SEC(".maps");
+
+struct {
+	UINT(type, MAP_HASH);
+	TYPE(key, struct count_key);
+	TYPE(value, struct count);
+	UINT(max_entries, 65536);
+} COUNTS SEC(".maps");
+
+/* Processes whose reads and writes are looked at: FLAG_GOROUTINE or 0. */
+struct {
+	UINT(type, MAP_HASH);
+	TYPE(key, u32);
+	TYPE(value, u32);
+	UINT(max_entries, 16384);
+} TRACED SEC(".maps");
+
+/* Threads that have read the header of a record and read its body next: the descriptor. */
+struct {
+	UINT(type, MAP_LRU_HASH);
+	TYPE(key, u64);
+	TYPE(value, u32);
+	UINT(max_entries, 16384);
+} HEADERS SEC(".maps");
+
+/* The loader makes it larger or smaller. */
+struct {
+	UINT(type, MAP_RINGBUF);
+	UINT(max_entries, 16 << 20);
+} EVENTS SEC(".maps");
+
+/* Records for which there was no room. */
+struct {
+	UINT(type, MAP_PERCPU_ARRAY);
+	TYPE(key, u32);
+	TYPE(value, u64);
+	UINT(max_entries, 1);
+} LOST SEC(".maps");
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+INLINE void count_lost(void)
+{
+	u32 zero = 0;
+	u64 *lost = map_lookup(&LOST, &zero);
+	if (lost)
+		*lost += 1;
+}
+
+#define READ(FROM) ({ \
+	typeof((FROM) + 0) value = 0; \
+	read_kernel(&value, sizeof(value), &(FROM)); \
+	value; \
+})
+
+/* A register. The verifier refuses a load from a computed place in them, which compilers make of two
+ * loads of which one is chosen; what is written in assembly they leave as it is. */
+#define REGISTER(NAME) ({ \
+	u64 value; \
+	asm volatile("%0 = *(u64 *)(%1 + %2)" \
+		     : "=r"(value) \
+		     : "r"(regs), "i"(__builtin_offsetof(struct pt_regs, NAME))); \
+	value; \
+})
+
+/* An argument of the function that is entered, from 0: by the System V ABI, or by Go's own, whose
+ * results are in the same registers. */
+INLINE u64 argument(const struct pt_regs *regs, u32 number, int go)
+{
+	switch (number) {
+	case 0:
+		return go ? REGISTER(ax) : REGISTER(di);
+	case 1:
+		return go ? REGISTER(bx) : REGISTER(si);
+	case 2:
+		return go ? REGISTER(cx) : REGISTER(dx);
+	case 3:
+		return go ? REGISTER(di) : REGISTER(cx);
+	case 4:
+		return go ? REGISTER(si) : REGISTER(r8);
+	case 5:
+		return go ? REGISTER(r8) : REGISTER(r9);
+	case 6:
+		return REGISTER(r9);
+	case 7:
+		return REGISTER(r10);
+	default:
+		return REGISTER(r11);
+	}
+}
+
+INLINE void cpu_time(struct frame *frame)
+{
+	struct task_struct *task = current_task();
+	frame->switches = READ(task->nvcsw) + READ(task->nivcsw);
+	frame->cpu_sum = READ(task->se.sum_exec_runtime);
+	/* The time in this slice, but for a number that stays the same on one CPU: the kernel counts
+	 * slices by a clock of each CPU that leaves out interrupts. */
+	frame->cpu_clock = monotonic_ns() - READ(task->se.exec_start);
+	frame->cpu = this_cpu();
+}
+
+/* CPU time of the thread since a frame was entered. */
+INLINE u64 cpu_since(const struct frame *frame, u64 wall)
+{
+	struct frame now;
+	s64 spent;
+
+	cpu_time(&now);
+	if (now.switches == frame->switches)
+		return wall;
+	spent = now.cpu_sum - frame->cpu_sum;
+	/* On another CPU, the parts of slices before and after the call cannot be told. */
+	if (now.cpu == frame->cpu)
+		spent += now.cpu_clock - frame->cpu_clock;
+	if (spent < 0)
+		return 0;
+	return (u64)spent < wall ? (u64)spent : wall;
+}
+
+/* The bucket of a histogram: the number itself below 16, then sixteen for each power of two. */
+INLINE u32 bucket_of(u64 ns)
+{
+	u32 exponent = 0;
+	u64 rest = ns;
+
+	if (ns < 16)
+		return ns;
+	if (rest >> 32) {
+		rest >>= 32;
+		exponent += 32;
+	}
+	if (rest >> 16) {
+		rest >>= 16;
+		exponent += 16;
+	}
+	if (rest >> 8) {
+		rest >>= 8;
+		exponent += 8;
+	}
+	if (rest >> 4) {
+		rest >>= 4;
+		exponent += 4;
+	}
+	if (rest >> 2) {
+		rest >>= 2;
+		exponent += 2;
+	}
+	if (rest >> 1)
+		exponent += 1;
+	return (exponent - 3) * 16 + ((ns >> (exponent - 4)) & 15);
+}
+
+/* What tells whether a call has succeeded. */
+INLINE s64 result_of(const struct pt_regs *regs, u32 returns)
+{
+	return returns >= RETURNS_GO ? argument(regs, returns - RETURNS_GO, 1) : REGISTER(ax);
+}
+
+INLINE int succeeded(u32 returns, s64 result)
+{
+	if (returns >= RETURNS_GO)
+		return !result;
+	if (returns == RETURNS_ONE)
+		return (int)result > 0;
+	if (returns == RETURNS_ZERO)
+		return (int)result == 0;
+	return 1;
+}
+
+INLINE void count_call(u32 pid, u32 number, int ok, u64 wall)
+{
+	struct count_key key = {
+		.pid = pid,
+		.function = number,
+		.outcome = !ok,
+		.bucket = bucket_of(wall),
+	};
+	struct count *count = map_lookup(&COUNTS, &key);
+
+	if (count) {
+		__sync_fetch_and_add(&count->calls, 1);
+		__sync_fetch_and_add(&count->total, wall);
+	} else {
+		struct count first = { .calls = 1, .total = wall };
+		/* Another CPU may have been quicker; then this one call is counted as lost. */
+		if (map_update(&COUNTS, &key, &first, 1))
+			count_lost();
+	}
+}
+
+INLINE void fill_call(const struct pt_regs *regs, struct call *call, const struct frame_key *key,
+		      const struct frame *frame, const struct function *function, u64 wall,
+		      s64 result, int go)
+{
+	u32 flags = FLAG_CPU;
+	u64 pointers[8];
+
+	call->kind = RECORD_CALL;
+	call->pid = key->pid;
+	call->tid = (u32)pid_and_tid();
+	call->function = key->function;
+	call->stack = key->stack;
+	call->start = frame->start;
+	call->wall = wall;
+	call->result = result;
+	call->object = frame->object;
+	call->size = 0;
+	call->cpu = 0;
+	/* A goroutine changes its thread where it waits. */
+	if (call->tid == frame->tid)
+		call->cpu = cpu_since(frame, wall);
+	else
+		flags = 0;
+	if (go)
+		flags |= FLAG_GOROUTINE;
+	switch (function->size_kind) {
+	case SIZE_RESULT:
+		call->size = (int)REGISTER(ax);
+		if ((int)REGISTER(ax) > 0)
+			flags |= FLAG_SIZE;
+		break;
+	case SIZE_ARGUMENT:
+		call->size = frame->size;
+		flags |= FLAG_SIZE;
+		break;
+	case SIZE_BEHIND_8:
+		if (!read_user(&call->size, 8, (void *)frame->size))
+			flags |= FLAG_SIZE;
+		break;
+	case SIZE_BEHIND_4:
+		if (!read_user(&call->size, 4, (void *)frame->size))
+			flags |= FLAG_SIZE;
+		break;
+	case SIZE_GO_RESULT:
+		call->size = argument(regs, function->size_argument, 1);
+		flags |= FLAG_SIZE;
+		break;
+	case SIZE_POINTERS:
+		if (!read_user(pointers, sizeof(pointers), (void *)frame->size)) {
+#pragma unroll
+			for (int lane = 0; lane < 8; lane++)
+				call->size += !!pointers[lane];
+			flags |= FLAG_SIZE;
+		}
+		break;
+	}
+	call->flags = flags;
+	current_comm(call->comm, sizeof(call->comm));
+}
+
+INLINE void send_call(const struct pt_regs *regs, const struct frame_key *key,
+		      const struct frame *frame, const struct function *function, u64 wall,
+		      s64 result, int go)
+{
+	struct call *call = ring_reserve(&EVENTS, sizeof(*call), 0);
+
+	if (!call) {
+		count_lost();
+		return;
+	}
+	fill_call(regs, call, key, frame, function, wall, result, go);
+	ring_submit(call, 0);
+}
+
+/* What follows the record of a call that carries data. */
+struct call_with_data {
+	struct call call;
+	u32 captured;
+	u32 unused;
+	u8 data[CALL_DATA];
+};
+
+INLINE int leave(struct pt_regs *regs)
+{
+	u64 cookie = attach_cookie(regs);
+	u64 below = cookie & COOKIE_AT_RET ? 0 : 8;
+	int go = !!(cookie & COOKIE_GOROUTINE);
+	u64 now = monotonic_ns();
+	struct frame_key key = {
+		.stack = go ? REGISTER(r14) : REGISTER(sp) - below,
+		.pid = pid_and_tid() >> 32,
+		.function = cookie & 0xffff,
+	};
+	struct frame *frame = map_lookup(&FRAMES, &key);
+	struct function *function = map_lookup(&FUNCTION_TABLE, &key.function);
+	u64 wall;
+	s64 result;
+
+	/* A call that began before it was traced. */
+	if (!frame || !function)
+		return 0;
+	wall = now - frame->start;
+	result = result_of(regs, function->returns);
+	if (cookie & COOKIE_COUNT)
+		count_call(key.pid, key.function, succeeded(function->returns, result), wall);
+	if (cookie & COOKIE_DATA) {
+		struct call_with_data *record = ring_reserve(&EVENTS, sizeof(*record), 0);
+		u64 length;
+
+		if (record) {
+			fill_call(regs, &record->call, &key, frame, function, wall, result, go);
+			length = record->call.flags & FLAG_SIZE ? record->call.size : 0;
+			if (!succeeded(function->returns, result))
+				length = 0;
+			if (length > CALL_DATA)
+				length = CALL_DATA;
+			record->captured = length;
+			record->unused = 0;
+			if (read_user(record->data, length & (2 * CALL_DATA - 1), (void *)frame->data))
+				record->captured = 0;
+			ring_submit(record, 0);
+		} else {
+			count_lost();
+		}
+	} else if (cookie & COOKIE_EVENT) {
+		send_call(regs, &key, frame, function, wall, result, go);
+	}
+	map_delete(&FRAMES, &key);
+	return 0;
+}
+
+SEC("uprobe")
+int enter(struct pt_regs *regs)
+{
+	u64 cookie = attach_cookie(regs);
+	u32 number = cookie & 0xffff;
+	int go = !!(cookie & COOKIE_GOROUTINE);
+	struct function *function = map_lookup(&FUNCTION_TABLE, &number);
+	u64 thread = pid_and_tid();
+	struct frame_key key = {
+		.stack = go ? REGISTER(r14) : REGISTER(sp),
+		.pid = thread >> 32,
+		.function = number,
+	};
+	struct frame frame = {};
+
+	if (!function)
+		return 0;
+	if (function->output != NO_OUTPUT && !argument(regs, function->output, go))
+		return 0;
+	frame.object = argument(regs, function->object, go);
+	if (function->size_kind >= SIZE_ARGUMENT && function->size_kind != SIZE_GO_RESULT)
+		frame.size = argument(regs, function->size_argument, go);
+	if (cookie & COOKIE_DATA)
+		frame.data = argument(regs, 1, go);
+	frame.tid = (u32)thread;
+	if (cookie & COOKIE_EVENT)
+		cpu_time(&frame);
+	frame.start = monotonic_ns();
+	if (cookie & COOKIE_ENTRY) {
+		if (cookie & COOKIE_EVENT)
+			send_call(regs, &key, &frame, function, 0, 0, go);
+		return 0;
+	}
+	if (map_update(&FRAMES, &key, &frame, 0))
+		count_lost();
+	return 0;
+}
+
+SEC("uretprobe")
+int leave_by_kernel(struct pt_regs *regs)
+{
+	return leave(regs);
+}
+
+/* At a `ret` instruction of a function, or after a call of it. */
+SEC("uprobe")
+int leave_at_place(struct pt_regs *regs)
+{
+	return leave(regs);
+}
+
+/* The dynamic linker has loaded or unloaded something. */
+SEC("uprobe")
+int loaded(struct pt_regs *regs)
+{
+	struct process *record = ring_reserve(&EVENTS, sizeof(*record), 0);
+
+	if (!record)
+		return 0;
+	record->kind = RECORD_LOADED;
+	record->pid = pid_and_tid() >> 32;
+	ring_submit(record, 0);
+	return 0;
+}
+
+/* The numbers of system calls on x86-64. */
+enum {
+	NR_READ = 0,
+	NR_WRITE = 1,
+	NR_READV = 19,
+	NR_WRITEV = 20,
+	NR_SENDTO = 44,
+	NR_RECVFROM = 45,
+	NR_SENDMSG = 46,
+	NR_RECVMSG = 47,
+};
+
+/* Types of TLS records (RFC 8446, 5.1). */
+enum {
+	TLS_ALERT = 21,
+	TLS_HANDSHAKE = 22,
+	TLS_HEADER = 5,
+};
+
+/* The sizes in which beginnings are kept: an alert or header, a hello, a flight of TLS 1.2. */
+enum { BYTES_SHORT = 64, BYTES_HELLO = 1536, BYTES_FLIGHT = 4096 };
+
+/* `room` is one of these. */
+INLINE void keep_bytes(const struct pt_regs *regs, u64 thread, u32 how, const void *from, u64 length,
+		       u64 wanted, u64 room)
+{
+	struct bytes *record;
+
+	/* The size must be a constant where the function is called. */
+	if (room == BYTES_SHORT)
+		record = ring_reserve(&EVENTS, sizeof(*record) + BYTES_SHORT, 0);
+	else if (room == BYTES_HELLO)
+		record = ring_reserve(&EVENTS, sizeof(*record) + BYTES_HELLO, 0);
+	else
+		record = ring_reserve(&EVENTS, sizeof(*record) + BYTES_FLIGHT, 0);
+	if (!record) {
+		count_lost();
+		return;
+	}
+	record->kind = RECORD_BYTES;
+	record->pid = thread >> 32;
+	record->tid = (u32)thread;
+	record->flags = how;
+	record->stack = how & FLAG_GOROUTINE ? READ(regs->r14) : READ(regs->sp);
+	record->time = monotonic_ns();
+	record->length = length;
+	record->descriptor = READ(regs->di);
+	record->unused = 0;
+	/* The compiler must not reckon with what it knows of the number, which the verifier does not. */
+	asm volatile("" : "+r"(wanted));
+	if (wanted > room)
+		wanted = room;
+	record->captured = wanted;
+	if (read_user(record + 1, wanted, from))
+		record->captured = 0;
+	ring_submit(record, 0);
+}
+
+/* A call of the system returns. */
+SEC("raw_tracepoint/sys_exit")
+int returned(struct raw_tracepoint *context)
+{
+	const struct pt_regs *regs = (void *)context->args[0];
+	s64 result = context->args[1];
+	u64 thread, number, from;
+	u32 pid, descriptor, *traced, *header, how;
+	u8 start[6] = {};
+	u32 record;
+
+	if (result < 0 || result == 1)
+		return 0;
+	thread = pid_and_tid();
+	pid = thread >> 32;
+	traced = map_lookup(&TRACED, &pid);
+	if (!traced)
+		return 0;
+	how = *traced;
+	number = READ(regs->orig_ax);
+	from = READ(regs->si);
+	switch (number) {
+	case NR_WRITE:
+	case NR_SENDTO:
+		how |= FLAG_WRITTEN;
+		break;
+	case NR_READ:
+	case NR_RECVFROM:
+		break;
+	case NR_SENDMSG:
+	case NR_RECVMSG:
+		/* struct msghdr: the vector is its third word. */
+		if (read_user(&from, 8, (void *)(from + 16)))
+			return 0;
+		/* fallthrough */
+	case NR_READV:
+	case NR_WRITEV:
+		if (number == NR_WRITEV || number == NR_SENDMSG)
+			how |= FLAG_WRITTEN;
+		/* struct iovec: where the first part is. What is longer than that part is not read. */
+		{
+			u64 part[2];
+			if (read_user(part, 16, (void *)from))
+				return 0;
+			from = part[0];
+			if ((u64)result > part[1])
+				result = part[1];
+		}
+		break;
+	default:
+		return 0;
+	}
+	descriptor = READ(regs->di);
+	if (!result) {
+		/* The peer has closed the connection. */
+		if (!(how & FLAG_WRITTEN))
+			keep_bytes(regs, thread, how, (void *)from, 0, 0, BYTES_SHORT);
+		return 0;
+	}
+	if (!(how & FLAG_WRITTEN)) {
+		/* The body of a record whose header was read before. */
+		header = map_lookup(&HEADERS, &thread);
+		if (header && *header == descriptor) {
+			map_delete(&HEADERS, &thread);
+			if (result <= BYTES_SHORT)
+				keep_bytes(regs, thread, how, (void *)from, result, result, BYTES_SHORT);
+			else
+				keep_bytes(regs, thread, how, (void *)from, result, result, BYTES_HELLO);
+			return 0;
+		}
+	}
+	if (read_user(start, TLS_HEADER, (void *)from))
+		return 0;
+	if ((start[0] != TLS_HANDSHAKE && start[0] != TLS_ALERT) || start[1] != 3)
+		return 0;
+	if (result == TLS_HEADER && !(how & FLAG_WRITTEN))
+		map_update(&HEADERS, &thread, &descriptor, 0);
+	record = TLS_HEADER + ((u32)start[3] << 8 | start[4]);
+	if (start[0] == TLS_ALERT || result <= BYTES_SHORT) {
+		keep_bytes(regs, thread, how, (void *)from, result, result, BYTES_SHORT);
+		return 0;
+	}
+	/* Behind the first record of TLS 1.3, everything is encrypted. In TLS 1.2 more records of the
+	 * handshake follow. */
+	if (record < result) {
+		u8 next = 0;
+		read_user(&next, 1, (void *)(from + record));
+		if (next == TLS_HANDSHAKE) {
+			keep_bytes(regs, thread, how, (void *)from, result, result, BYTES_FLIGHT);
+			return 0;
+		}
+		keep_bytes(regs, thread, how, (void *)from, result, record, BYTES_HELLO);
+		return 0;
+	}
+	keep_bytes(regs, thread, how, (void *)from, result, result, BYTES_HELLO);
+	return 0;
+}
+
+INLINE void tell(u32 kind, u32 pid)
+{
+	struct process *record = ring_reserve(&EVENTS, sizeof(*record), 0);
+
+	if (!record) {
+		count_lost();
+		return;
+	}
+	record->kind = kind;
+	record->pid = pid;
+	ring_submit(record, 0);
+}
+
+/* Arguments: parent, child. */
+SEC("raw_tracepoint/sched_process_fork")
+int forked(struct raw_tracepoint *context)
+{
+	struct task_struct *child = (void *)context->args[1];
+	int pid = READ(child->pid);
+
+	/* Not for each new thread. */
+	if (pid == READ(child->tgid))
+		tell(RECORD_START, pid);
+	return 0;
+}
+
+SEC("raw_tracepoint/sched_process_exec")
+int executed(struct raw_tracepoint *context)
+{
+	tell(RECORD_START, pid_and_tid() >> 32);
+	return 0;
+}
+
+SEC("raw_tracepoint/sched_process_exit")
+int ended(struct raw_tracepoint *context)
+{
+	u64 thread = pid_and_tid();
+	u32 pid = thread >> 32;
+
+	if (pid == (u32)thread && map_lookup(&TRACED, &pid))
+		tell(RECORD_EXIT, pid);
+	return 0;
+}

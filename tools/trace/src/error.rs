@@ -1,0 +1,84 @@
+//! Why nothing can be traced.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why nothing can be traced.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The programs for the kernel are not in this build.
+    #[error(
+        "this program was built without the programs that trace ({reason}); build it where clang is \
+         installed (Debian: `apt-get install clang`), with the Cargo feature \"ebpf\" on"
+    )]
+    LeftOut {
+        /// What was missing when it was built.
+        reason: &'static str,
+    },
+    /// Programs in the kernel are not for this user.
+    #[error(
+        "tracing takes root, or the capabilities CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE; in a \
+         container also --pid=host and a seccomp profile that allows bpf and perf_event_open"
+    )]
+    NoRights,
+    /// The kernel has been told to let no program look into it.
+    #[error(
+        "the kernel is locked down ({mode} in /sys/kernel/security/lockdown), so that no program can \
+         read memory; boot without lockdown=confidentiality"
+    )]
+    Lockdown {
+        /// What the file says.
+        mode: String,
+    },
+    /// The kernel does not describe its structures.
+    #[error(
+        "there is no /sys/kernel/btf/vmlinux, which says where fields of this kernel's structures \
+         are: it takes a kernel with CONFIG_DEBUG_INFO_BTF, as distributions have since 2020"
+    )]
+    NoBtf,
+    /// Uprobes cannot tell functions apart.
+    #[error("this kernel is {release}; tracing takes Linux 5.15")]
+    OldKernel {
+        /// Its release.
+        release: String,
+    },
+    /// The kernel has no uprobes.
+    #[error(
+        "there is no /sys/bus/event_source/devices/uprobe: it takes a kernel with CONFIG_UPROBES \
+         and CONFIG_UPROBE_EVENTS"
+    )]
+    NoUprobes,
+    /// The kernel would count processes by other numbers than ours.
+    #[error(
+        "this process is in a PID namespace, and BPF programs count by the numbers outside of it: \
+         run it on the host (for containers, `--pid=host`)"
+    )]
+    PidNamespace,
+    /// Something is not readable.
+    #[error("cannot read {}: {cause}", path.display())]
+    Read {
+        /// What.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The table of functions is wrong.
+    #[error("{0}")]
+    Table(String),
+    /// The kernel does not take our programs.
+    #[error(
+        "this kernel does not accept the programs of `trace`; please report what it says:\n{said}"
+    )]
+    Verifier {
+        /// The end of what it says.
+        said: String,
+    },
+    /// The kernel refused for another reason.
+    #[error("{what} failed: {cause}")]
+    Kernel {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        cause: String,
+    },
+}

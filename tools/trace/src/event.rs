@@ -1,0 +1,94 @@
+//! What the programs in the kernel report.
+
+use std::sync::Arc;
+
+use crate::functions::Function;
+
+/// Something that happened in a traced process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A call of a traced function has returned. Calls arrive in the order of their returns, so that
+    /// what a function called comes before it.
+    Call(Call),
+    /// A traced process read or wrote the beginning of a TLS handshake message or alert.
+    Bytes(Bytes),
+    /// A traced process has ended.
+    Exit {
+        /// Its number.
+        pid: u32,
+    },
+}
+
+/// A call of a traced function, from entry to return.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The function.
+    pub function: Arc<Function>,
+    /// Process and thread.
+    pub pid: u32,
+    /// The thread that returned from it.
+    pub tid: u32,
+    /// The name of the thread, as the kernel has it; it may contain anything.
+    pub comm: [u8; 16],
+    /// On which stack.
+    pub stack: Stack,
+    /// When it was entered: nanoseconds of the monotonic clock.
+    pub start: u64,
+    /// Nanoseconds from entry to return.
+    pub wall: u64,
+    /// Nanoseconds of CPU time of the thread meanwhile, if the kernel tells. Only for calls that
+    /// stay on their thread.
+    pub cpu: Option<u64>,
+    /// What it returned: an `int` for what [`Function::returns`] says returns one, else the register; of
+    /// Go's functions the one that tells of an error.
+    pub result: i64,
+    /// The argument that names the connection or the context: the one that the row `object` of the
+    /// table names, the first if it names none.
+    pub object: u64,
+    /// The size that the row `size` of the table says where to find, at the return.
+    pub size: Option<u64>,
+    /// What `trace plaintext` asked for: the bytes that the function carried, cut.
+    pub data: Vec<u8>,
+}
+
+/// The place of a call, by which calls are nested: one call is inside another if both are on the same
+/// stack, the inner deeper (at a smaller address), and the time of the inner is within the outer's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stack {
+    /// The stack pointer at the entry. Coroutines have stacks of their own, which may be close to each
+    /// other: what is more than 256 KiB away, or 32 KiB on a thread that has several, is on another.
+    Pointer(u64),
+    /// The goroutine, by the address of its descriptor. Its stack may move.
+    Goroutine(u64),
+}
+
+/// Bytes that a process has read or written, the first of a call of the system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bytes {
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Nanoseconds of the monotonic clock.
+    pub time: u64,
+    /// The stack from which the system was called.
+    pub stack: Stack,
+    /// The file descriptor.
+    pub descriptor: u32,
+    /// Who sends.
+    pub direction: Direction,
+    /// How many the call carried.
+    pub length: u64,
+    /// The first of them, at most 4,096: a TLS record, or a record's content if its header was read
+    /// apart.
+    pub bytes: Vec<u8>,
+}
+
+/// The direction of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The process has read them.
+    Read,
+    /// The process has written them.
+    Written,
+}

@@ -1,0 +1,122 @@
+//! The functions that can be traced: rows of `functions.toml`.
+
+use serde::Deserialize;
+
+/// A function that can be traced: a row of the table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Function {
+    /// The family of libraries it belongs to: `openssl`, `gnutls`, `go`…
+    pub library: String,
+    /// The symbol. One `*` stands for any text, as in `mbx_*_mb8`; `*_` at its beginning also for no
+    /// text at all: `*_RSA_sign` means `RSA_sign`, too. The `*` of Go's `(*` stands for itself.
+    pub symbol: String,
+    /// What it does.
+    pub role: Role,
+    /// What is printed for it, as `rsa sign`; `{size}` is replaced by a name for the size.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// For [`Role::Handshake`]: client or server if the function tells.
+    #[serde(default)]
+    pub side: Option<Side>,
+    /// Which argument names the connection or context, from 0. Go's arguments are counted in
+    /// registers: rax, rbx, rcx, rdi, rsi, r8, r9, r10, r11.
+    #[serde(default)]
+    pub object: u8,
+    /// The argument that is a place for the result. A call in which it is NULL only asks how large
+    /// the result is, and is no operation.
+    #[serde(default)]
+    pub output: Option<u8>,
+    /// Where the size is.
+    #[serde(default)]
+    pub size: Option<Size>,
+    /// What return values mean.
+    #[serde(default)]
+    pub returns: Returns,
+}
+
+/// What a function does, as far as the views distinguish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Goes on with a handshake until it is done or waits for the peer.
+    Handshake,
+    /// Says why the last call on a connection did not succeed (`SSL_get_error`).
+    Error,
+    /// Ends a connection (`SSL_free`).
+    Free,
+    /// Carries data of the application: `SSL_read`.
+    Read,
+    /// `SSL_write`.
+    Write,
+    /// A signature with a private key.
+    Sign,
+    /// The verification of a signature or of a chain of certificates.
+    Verify,
+    /// Makes a key pair of a key exchange.
+    Generate,
+    /// Computes the secret of a key exchange.
+    Derive,
+    /// Encapsulates a secret.
+    Encapsulate,
+    /// Decapsulates or decrypts a secret.
+    Decapsulate,
+    /// A pass of a multi-buffer library; its size is the number of operations.
+    Pass,
+    /// Looks whether passes have ended (`multibuff_poll`).
+    Poll,
+    /// The dynamic linker tells debuggers that it has loaded a library, or unloaded one.
+    Load,
+}
+
+impl Role {
+    /// Whether a call that has not succeeded is repeated when the peer has answered.
+    pub fn is_called_again(self) -> bool {
+        matches!(self, Self::Handshake | Self::Read | Self::Write)
+    }
+}
+
+/// Client or server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Side {
+    /// The client.
+    Client,
+    /// The server.
+    Server,
+}
+
+/// Where a function's size is: read when it returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Size {
+    /// The return value, if it is positive.
+    Result,
+    /// An argument, from 0.
+    Argument(u8),
+    /// A `size_t` behind an argument that is a pointer.
+    SizeBehind(u8),
+    /// An `unsigned int` behind an argument that is a pointer.
+    IntBehind(u8),
+    /// A result of a Go function, from 0, in the registers of its arguments: the length of a slice
+    /// is in the register after its pointer's.
+    GoResult(u8),
+    /// How many of eight pointers behind an argument are not NULL: the operations of a pass.
+    PointersBehind(u8),
+}
+
+/// What return values mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Returns {
+    /// OpenSSL's: 1 is success; 0 or less is a failure, which [`Role::Error`] explains.
+    #[default]
+    One,
+    /// 0 is success; GnuTLS: -28 and -52 are "again"; other negative values are failures.
+    Zero,
+    /// Any value is success.
+    Any,
+    /// Go: the result register, from 0 (rax, rbx, rcx, rdi, rsi, r8, r9, r10, r11), with the type of
+    /// the error. 0, which is nil, is success. The result of the call is what is in that register.
+    GoError(u8),
+}

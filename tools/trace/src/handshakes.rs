@@ -1,0 +1,291 @@
+//! From calls to handshakes.
+//!
+//! A handshake is all calls that go on with it, on one object of a process, until one succeeds, one
+//! fails, or the object is freed. `SSL_accept` calls `SSL_do_handshake`: of two calls on one object, one
+//! inside the other, the outer counts. So a call that ends a handshake is kept for a moment before the
+//! handshake is reported.
+
+mod connection;
+mod show;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::clock::Clock;
+use crate::event::{Call, Event};
+use crate::functions::{Role, Side};
+use crate::nesting::{Child, Nesting, Place, What};
+use crate::outcome::{Meaning, explained};
+use connection::{Connection, Held};
+
+/// So long the call around one that ends a handshake may still arrive: nanoseconds.
+const SETTLED: u64 = 50_000_000;
+/// So many connections are known at a time.
+const MOST_CONNECTIONS: usize = 65_536;
+
+/// How a handshake ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ending {
+    /// It was completed.
+    Ok,
+    /// By an error of the protocol, of which an alert tells the peer.
+    Alert,
+    /// The connection ended before the handshake did.
+    Closed,
+}
+
+impl Ending {
+    /// Its name for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Alert => "alert",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+/// A handshake.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Handshake {
+    /// When its first call was entered: nanoseconds of the monotonic clock.
+    pub time: u64,
+    /// The same in seconds since 1970.
+    pub time_s: f64,
+    /// The process.
+    pub pid: u32,
+    /// The thread of the last call.
+    pub tid: u32,
+    /// Its name; it may contain anything.
+    pub comm: String,
+    /// The family of libraries.
+    pub library: String,
+    /// Whether the process is client or server.
+    pub side: Option<Side>,
+    /// The version, as `TLSv1.3`.
+    pub version: Option<String>,
+    /// The cipher suite.
+    pub cipher: Option<String>,
+    /// The group of the key exchange.
+    pub group: Option<String>,
+    /// Whether a session was resumed.
+    pub resumed: Option<bool>,
+    /// The host that the client asked for, escaped.
+    pub server_name: Option<String>,
+    /// How it ended.
+    pub result: Ending,
+    /// The alert that was seen; of an encrypted one, only that it was.
+    pub alert: Option<String>,
+    /// How many calls there were.
+    pub calls: u64,
+    /// How many of them returned to wait.
+    pub again: u64,
+    /// From the first entry to the last return, in nanoseconds.
+    pub wall: u64,
+    /// CPU time of the calls in nanoseconds, if it is known of all.
+    pub cpu: Option<u64>,
+    /// Between the calls, in nanoseconds.
+    pub waiting: u64,
+    /// Cryptographic functions.
+    pub functions: Vec<Operations>,
+}
+
+/// Calls of a cryptographic function in a handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operations {
+    /// What they did, as `rsa-2048 sign`.
+    pub name: String,
+    /// How many there were.
+    pub count: u64,
+    /// Their time from entry to return in nanoseconds.
+    pub ns: u64,
+}
+
+/// What was left out because of limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Connections that were forgotten in the middle of a handshake.
+    pub connections: u64,
+    /// Calls and bytes that waited for the call around them.
+    pub children: u64,
+}
+
+type Key = (u32, u64);
+
+/// Assembles handshakes from events.
+#[derive(Debug)]
+pub struct Handshakes {
+    clock: Clock,
+    most: usize,
+    nesting: Nesting,
+    connections: BTreeMap<Key, Connection>,
+    /// By the number of their last use.
+    used: BTreeMap<u64, Key>,
+    uses: u64,
+    /// Calls that end a handshake, with the time of their return, in the order of arrival.
+    settling: VecDeque<(u64, Key)>,
+    lost: u64,
+}
+
+impl Handshakes {
+    /// Without connections.
+    pub fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            most: MOST_CONNECTIONS,
+            nesting: Nesting::new(),
+            connections: BTreeMap::new(),
+            used: BTreeMap::new(),
+            uses: 0,
+            settling: VecDeque::new(),
+            lost: 0,
+        }
+    }
+
+    /// Takes an event, and gives the handshakes that it ends.
+    pub fn take(&mut self, event: &Event) -> Vec<Handshake> {
+        let mut ended = Vec::new();
+        match event {
+            Event::Bytes(bytes) => {
+                let place = Place::of_bytes(bytes);
+                ended.extend(self.settle(place.end));
+                let what = What::Bytes(bytes.clone());
+                self.nesting.add(bytes.pid, Child { place, what });
+            }
+            Event::Call(call) => {
+                ended.extend(self.settle(Place::of(call).end));
+                ended.extend(self.take_call(call));
+            }
+            Event::Exit { pid } => ended.extend(self.exit(*pid)),
+        }
+        ended
+    }
+
+    /// Gives the handshakes that have ended at a time of the monotonic clock, in nanoseconds: call it
+    /// some times a second also when no events come.
+    pub fn settle(&mut self, now: u64) -> Vec<Handshake> {
+        let mut ended = Vec::new();
+        while let Some(&(end, key)) = self.settling.front() {
+            if end.saturating_add(SETTLED) > now {
+                break;
+            }
+            self.settling.pop_front();
+            if let Some(connection) = self.connections.get_mut(&key) {
+                // Another call may have taken its place; that has an entry of its own.
+                if connection.held_until() == Some(end) {
+                    ended.extend(connection.apply(None, self.clock));
+                }
+            }
+        }
+        ended
+    }
+
+    /// Whether handshakes have ended that are not given yet: until then, [`settle`](Self::settle) need
+    /// not be called.
+    pub fn is_settling(&self) -> bool {
+        !self.settling.is_empty()
+    }
+
+    /// Gives the handshakes that are complete, at the end of a trace. Those under way are left out.
+    pub fn finish(&mut self) -> Vec<Handshake> {
+        self.settle(u64::MAX)
+    }
+
+    /// What was left out.
+    pub fn lost(&self) -> Lost {
+        Lost {
+            connections: self.lost,
+            children: self.nesting.lost(),
+        }
+    }
+
+    fn take_call(&mut self, call: &Call) -> Vec<Handshake> {
+        let key = (call.pid, call.object);
+        match call.function.role {
+            Role::Handshake => self.go_on(call),
+            Role::Error => {
+                let Some(meaning) = explained(call.result) else {
+                    return Vec::new();
+                };
+                let clock = self.clock;
+                let connection = self.connections.get_mut(&key);
+                let ended = connection.and_then(|one| one.explain(meaning, clock));
+                ended.into_iter().collect()
+            }
+            Role::Free => {
+                let Some(connection) = self.connections.remove(&key) else {
+                    return Vec::new();
+                };
+                self.used.remove(&connection.used);
+                connection.close(self.clock).into_iter().collect()
+            }
+            Role::Sign
+            | Role::Verify
+            | Role::Generate
+            | Role::Derive
+            | Role::Encapsulate
+            | Role::Decapsulate => {
+                let what = What::Call(call.function.clone(), call.size);
+                let place = Place::of(call);
+                self.nesting.add(call.pid, Child { place, what });
+                Vec::new()
+            }
+            Role::Read | Role::Write | Role::Pass | Role::Poll | Role::Load => Vec::new(),
+        }
+    }
+
+    /// A call that goes on with a handshake.
+    fn go_on(&mut self, call: &Call) -> Vec<Handshake> {
+        let key = (call.pid, call.object);
+        let place = Place::of(call);
+        let connection = self.connections.entry(key).or_default();
+        let children = self.nesting.take_inside(call.pid, &place, connection.job());
+        self.uses += 1;
+        self.used.remove(&connection.used);
+        connection.used = self.uses;
+        self.used.insert(self.uses, key);
+
+        let mut ended = Vec::new();
+        let held = Held::new(call, place, children);
+        let stacks = self.nesting.stacks();
+        if let Some(before) = connection.held_place() {
+            stacks.compare(call.pid, &before, &place);
+            if !stacks.is_inside(call.pid, &before, &place) {
+                // It is the next call: the one before is complete, and nothing explained it.
+                ended.extend(connection.apply(Some(Meaning::Again), self.clock));
+            }
+        }
+        let last = held.is_last();
+        ended.extend(connection.hold(held, stacks, self.clock));
+        if last {
+            self.settling.push_back((place.end, key));
+        }
+        self.forget_oldest();
+        ended
+    }
+
+    fn forget_oldest(&mut self) {
+        while self.connections.len() > self.most {
+            let Some((_, key)) = self.used.pop_first() else {
+                return;
+            };
+            let connection = self.connections.remove(&key);
+            self.lost += u64::from(connection.is_some_and(|one| one.is_under_way()));
+        }
+    }
+
+    fn exit(&mut self, pid: u32) -> Vec<Handshake> {
+        self.nesting.forget(pid);
+        let connections = self.connections.range((pid, 0)..=(pid, u64::MAX));
+        let keys: Vec<Key> = connections.map(|(key, _)| *key).collect();
+        let mut ended = Vec::new();
+        for key in keys {
+            if let Some(connection) = self.connections.remove(&key) {
+                self.used.remove(&connection.used);
+                ended.extend(connection.close(self.clock));
+            }
+        }
+        ended
+    }
+}

@@ -1,0 +1,380 @@
+//! One connection: the calls on its object.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use super::{Ending, Handshake, Operations};
+use crate::clock::Clock;
+use crate::event::{Call, Direction, Stack};
+use crate::functions::{Function, Side};
+use crate::names::operation;
+use crate::nesting::{Child, DEEPEST_OF_COROUTINES, Job, Place, Stacks, What};
+use crate::outcome::{Meaning, meaning};
+use crate::text::thread_name;
+use crate::tls::{Facts, Flights, names};
+
+/// A call without bytes and functions that is shorter, in nanoseconds, cannot have been a handshake:
+/// the connection was there before the trace began, and the program asks once more.
+const TOO_SHORT: u64 = 10_000;
+/// So many functions with different names or sizes are told apart in a handshake.
+const MOST_FUNCTIONS: usize = 64;
+
+/// A connection.
+#[derive(Debug, Default)]
+pub(super) struct Connection {
+    /// The number of its last use.
+    pub(super) used: u64,
+    /// The last call, as long as something may tell more about it.
+    held: Option<Held>,
+    /// A stack pointer of the job that does the handshake, if one does.
+    job: Option<u64>,
+    state: State,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    /// No call is complete.
+    #[default]
+    New,
+    UnderWay(Box<Progress>),
+    /// Further calls do nothing.
+    Ended,
+}
+
+/// A call that goes on with a handshake.
+#[derive(Debug)]
+pub(super) struct Held {
+    meaning: Meaning,
+    call: Call,
+    place: Place,
+    children: Vec<Child>,
+}
+
+/// A handshake under way.
+#[derive(Debug)]
+struct Progress {
+    first: Call,
+    /// Of the last call.
+    tid: u32,
+    comm: [u8; 16],
+    end: u64,
+    calls: u64,
+    again: u64,
+    /// Sums over the calls.
+    wall: u64,
+    cpu: Option<u64>,
+    side: Option<Side>,
+    flights: Flights,
+    bytes: bool,
+    functions: Vec<(Arc<Function>, Option<u64>, u64, u64)>,
+    /// The peer has ended the connection.
+    ended_by_peer: bool,
+}
+
+impl Held {
+    pub(super) fn new(call: &Call, place: Place, children: Vec<Child>) -> Self {
+        let meaning = meaning(call);
+        let mut call = call.clone();
+        call.data = Vec::new();
+        Self {
+            meaning,
+            call,
+            place,
+            children,
+        }
+    }
+
+    /// Whether it ends the handshake by itself.
+    pub(super) fn is_last(&self) -> bool {
+        !matches!(self.meaning, Meaning::Again | Meaning::Unexplained)
+    }
+
+    /// A stack pointer of the job that it went on with.
+    fn job(&self) -> Option<u64> {
+        let (Stack::Pointer(inner), Stack::Pointer(own)) =
+            (self.children.last()?.place.stack, self.place.stack)
+        else {
+            return None;
+        };
+        (inner.abs_diff(own) > DEEPEST_OF_COROUTINES).then_some(inner)
+    }
+
+    /// What its bytes tell by themselves.
+    fn facts(&self) -> Facts {
+        let mut flights = Flights::new();
+        for child in &self.children {
+            if let What::Bytes(bytes) = &child.what {
+                flights.take(bytes);
+            }
+        }
+        flights.facts().clone()
+    }
+}
+
+impl Connection {
+    pub(super) fn held_place(&self) -> Option<Place> {
+        self.held.as_ref().map(|held| held.place)
+    }
+
+    /// The job that does the handshake, as far as earlier calls tell.
+    pub(super) fn job(&self) -> Option<Job> {
+        let since = match (&self.held, &self.state) {
+            (Some(held), _) => held.place.end,
+            (None, State::UnderWay(progress)) => progress.end,
+            (None, State::New | State::Ended) => return None,
+        };
+        self.job.map(|stack| Job { stack, since })
+    }
+
+    /// When a call returned that ends the handshake and is held.
+    pub(super) fn held_until(&self) -> Option<u64> {
+        let held = self.held.as_ref()?;
+        held.is_last().then_some(held.place.end)
+    }
+
+    pub(super) fn is_under_way(&self) -> bool {
+        self.held.is_some() || matches!(self.state, State::UnderWay(_))
+    }
+
+    /// Holds a call. One that is held already is inside it.
+    pub(super) fn hold(
+        &mut self,
+        mut call: Held,
+        stacks: &Stacks,
+        clock: Clock,
+    ) -> Option<Handshake> {
+        if let Some(inner) = self.held.take() {
+            call.children.extend(inner.children);
+        }
+        self.job = call.job().or(self.job);
+        let pid = call.call.pid;
+        let key = |child: &Child| (child.place.start, Reverse(child.place.stack));
+        call.children.sort_by_key(key);
+        call.children = outermost(call.children, pid, stacks);
+
+        let mut ended = None;
+        match &mut self.state {
+            State::New => {}
+            // The address belongs to another connection now if a Hello goes through it.
+            State::Ended => {
+                let facts = call.facts();
+                if !facts.client_hello && !facts.server_hello {
+                    return None;
+                }
+                self.state = State::New;
+            }
+            State::UnderWay(progress) => {
+                let answered = progress.flights.facts().server_hello;
+                if answered && call.facts().client_hello {
+                    ended = Some(progress.handshake(Ending::Closed, clock));
+                    self.state = State::New;
+                }
+            }
+        }
+        self.held = Some(call);
+        ended
+    }
+
+    /// `SSL_get_error` has told about the call that is held.
+    pub(super) fn explain(&mut self, meaning: Meaning, clock: Clock) -> Option<Handshake> {
+        let held = self.held.as_ref()?;
+        match held.meaning {
+            Meaning::Unexplained => self.apply(Some(meaning), clock),
+            _ => None,
+        }
+    }
+
+    /// Nothing more comes that tells about the call that is held; if nothing has, it means `otherwise`.
+    pub(super) fn apply(&mut self, otherwise: Option<Meaning>, clock: Clock) -> Option<Handshake> {
+        let held = self.held.take()?;
+        let mut meaning = held.meaning;
+        if meaning == Meaning::Unexplained {
+            meaning = otherwise.unwrap_or(Meaning::Closed);
+        }
+        let mut progress = match std::mem::take(&mut self.state) {
+            State::UnderWay(progress) => progress,
+            State::New | State::Ended => Box::new(Progress::new(&held.call)),
+        };
+        progress.add(held, meaning);
+        let ending = match meaning {
+            Meaning::Again => {
+                self.state = State::UnderWay(progress);
+                return None;
+            }
+            Meaning::Ok => Ending::Ok,
+            Meaning::Closed | Meaning::Unexplained => progress.closed(),
+            Meaning::Failed => progress.failed(),
+        };
+        self.state = State::Ended;
+        let nothing = ending == Ending::Ok && progress.is_nothing();
+        (!nothing).then(|| progress.handshake(ending, clock))
+    }
+
+    /// The object was freed, or the process has ended.
+    pub(super) fn close(mut self, clock: Clock) -> Option<Handshake> {
+        let otherwise = Some(Meaning::Closed);
+        if let Some(ended) = self.apply(otherwise, clock) {
+            return Some(ended);
+        }
+        match self.state {
+            State::UnderWay(mut progress) => {
+                let ending = progress.closed();
+                Some(progress.handshake(ending, clock))
+            }
+            State::New | State::Ended => None,
+        }
+    }
+}
+
+/// Leaves out functions that are called by other functions. All bytes stay.
+fn outermost(children: Vec<Child>, pid: u32, stacks: &Stacks) -> Vec<Child> {
+    let mut kept: Vec<Child> = Vec::new();
+    // Calls that may be around the next: they come first in the order of their entries.
+    let mut around: Vec<Place> = Vec::new();
+    for child in children {
+        let place = child.place;
+        if matches!(child.what, What::Call(..)) {
+            around.retain(|outer| outer.end >= place.start);
+            if around
+                .iter()
+                .any(|outer| stacks.is_inside(pid, &place, outer))
+            {
+                continue;
+            }
+            around.push(place);
+        }
+        kept.push(child);
+    }
+    kept
+}
+
+impl Progress {
+    fn new(first: &Call) -> Self {
+        Self {
+            first: first.clone(),
+            tid: first.tid,
+            comm: first.comm,
+            end: first.start,
+            calls: 0,
+            again: 0,
+            wall: 0,
+            cpu: Some(0),
+            side: None,
+            flights: Flights::new(),
+            bytes: false,
+            functions: Vec::new(),
+            ended_by_peer: false,
+        }
+    }
+
+    fn add(&mut self, held: Held, meaning: Meaning) {
+        let Held {
+            call,
+            place,
+            children,
+            ..
+        } = held;
+        self.tid = call.tid;
+        self.comm = call.comm;
+        self.end = self.end.max(place.end);
+        self.calls += 1;
+        self.again += u64::from(meaning == Meaning::Again);
+        self.wall = self.wall.saturating_add(call.wall);
+        let cpu = self.cpu.zip(call.cpu);
+        self.cpu = cpu.map(|(sum, cpu)| sum.saturating_add(cpu));
+        self.side = call.function.side.or(self.side);
+        for child in children {
+            match child.what {
+                What::Bytes(bytes) => {
+                    self.bytes = true;
+                    self.ended_by_peer |= bytes.direction == Direction::Read && bytes.length == 0;
+                    self.flights.take(&bytes);
+                }
+                What::Call(function, size) => {
+                    let ns = child.place.end.saturating_sub(child.place.start);
+                    self.count(function, size, ns);
+                }
+            }
+        }
+    }
+
+    fn count(&mut self, function: Arc<Function>, size: Option<u64>, ns: u64) {
+        let mut rows = self.functions.iter_mut();
+        let row = rows.find(|row| row.0 == function && row.1 == size);
+        if let Some((_, _, count, sum)) = row {
+            *count += 1;
+            *sum = sum.saturating_add(ns);
+        } else if self.functions.len() < MOST_FUNCTIONS {
+            self.functions.push((function, size, 1, ns));
+        }
+    }
+
+    /// Whether it was no handshake at all.
+    fn is_nothing(&self) -> bool {
+        let silent = !self.bytes && self.functions.is_empty();
+        silent && self.calls == 1 && self.wall < TOO_SHORT
+    }
+
+    /// How a handshake ended whose connection was closed.
+    fn closed(&mut self) -> Ending {
+        let alert = self.flights.facts().alert;
+        match alert.is_some_and(|alert| alert.is_fatal()) {
+            true => Ending::Alert,
+            false => Ending::Closed,
+        }
+    }
+
+    /// How a handshake ended that failed. OpenSSL says the same of a connection that ends too early.
+    fn failed(&mut self) -> Ending {
+        match self.ended_by_peer {
+            true => self.closed(),
+            false => Ending::Alert,
+        }
+    }
+
+    fn handshake(&mut self, result: Ending, clock: Clock) -> Handshake {
+        let facts = self.flights.facts().clone();
+        let mut functions: Vec<Operations> = Vec::new();
+        for (function, size, count, ns) in &self.functions {
+            let name = operation(function, *size, &facts);
+            match functions.iter_mut().find(|known| known.name == name) {
+                Some(known) => {
+                    known.count += count;
+                    known.ns = known.ns.saturating_add(*ns);
+                }
+                None => functions.push(Operations {
+                    name,
+                    count: *count,
+                    ns: *ns,
+                }),
+            }
+        }
+        let wall = self.end.saturating_sub(self.first.start);
+        let alert = facts.alert.map(|alert| {
+            let name = alert.name();
+            name.unwrap_or_else(|| "encrypted".to_owned())
+        });
+        Handshake {
+            time: self.first.start,
+            time_s: clock.seconds(self.first.start),
+            pid: self.first.pid,
+            tid: self.tid,
+            comm: thread_name(&self.comm),
+            library: self.first.function.library.clone(),
+            side: self.side.or(facts.side),
+            version: facts.version.map(names::version),
+            cipher: facts.cipher.map(names::cipher),
+            group: facts.group.map(names::group),
+            resumed: facts.resumed,
+            server_name: facts.server_name,
+            result,
+            alert,
+            calls: self.calls,
+            again: self.again,
+            wall,
+            cpu: self.cpu,
+            waiting: wall.saturating_sub(self.wall),
+            functions,
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! What a program or library has that can be traced.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::functions::Function;
+use crate::pclntab;
+use crate::returns::{MOST_IN_FILE, Ways};
+use crate::search::Search;
+use crate::symbols::{Elf, Kind};
+use crate::table::Table;
+
+/// What was found in one file.
+#[derive(Clone, Debug, Default)]
+pub struct Image {
+    /// Functions of the table, by their place.
+    pub functions: Vec<Located>,
+    /// Why threads of a process that has this file mapped may have several stacks, if they may.
+    pub coroutines: Option<&'static str>,
+    /// Whether the Go compiler made it. Then its stacks move.
+    pub go: bool,
+    /// Whether it calls functions of the table in other files.
+    pub imports: bool,
+    /// Why functions that are there may not have been found.
+    pub blind: Option<String>,
+}
+
+/// A function of the table in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Located {
+    /// Its row.
+    pub function: Arc<Function>,
+    /// Its whole symbol; bytes that are no text are replaced.
+    pub symbol: String,
+    /// Where it begins in the file.
+    pub entry: u64,
+    /// How it is left.
+    pub leaves: Leaves,
+    /// Whether it is a function of Go.
+    pub goroutine: bool,
+}
+
+/// How a function is left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leaves {
+    /// By the instructions at these places in the file.
+    Returns(Vec<u64>),
+    /// In ways that cannot all be known, for this reason.
+    Unknown(String),
+}
+
+/// Why a file has no image.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is not an x86-64 ELF program or library: {0}")]
+pub struct ImageError(pub(crate) String);
+
+impl Image {
+    /// Looks through the bytes of a file; `path` is what the kernel calls it.
+    ///
+    /// # Errors
+    ///
+    /// When they are no ELF program or library for x86-64.
+    pub fn of(bytes: &[u8], path: &Path, table: &Table) -> Result<Self, ImageError> {
+        let elf = Elf::parse(bytes).map_err(ImageError)?;
+        let mut search = Search::new(table);
+        elf.symbols(|symbol| search.symbol(symbol.name, symbol.kind));
+        let go = pclntab::Functions::of(&elf);
+        let mut blind = None;
+        match &go {
+            // Stripped: its functions are in Go's own table only.
+            Ok(Some(functions)) if !elf.has_symbols() => {
+                functions.each(|name, address, size| {
+                    search.symbol(name, Kind::Function { address, size });
+                });
+            }
+            Err(why) => blind = Some(why.clone()),
+            Ok(None) if !elf.has_symbols() && elf.is_static() && search.is_empty() => {
+                blind = Some("it is static and stripped".to_owned());
+            }
+            Ok(_) => {}
+        }
+        let is_go = !matches!(go, Ok(None));
+        let file = File { elf, path, bytes };
+        Ok(Self {
+            coroutines: file.coroutines(&search),
+            imports: search.imports,
+            functions: file.locate(search, table, is_go),
+            go: is_go,
+            blind,
+        })
+    }
+}
+
+/// A file that is looked through.
+struct File<'a> {
+    elf: Elf<'a>,
+    path: &'a Path,
+    bytes: &'a [u8],
+}
+
+impl File<'_> {
+    fn locate(&self, search: Search<'_>, table: &Table, go: bool) -> Vec<Located> {
+        let mut slots = HashMap::new();
+        self.elf.slots(|slot, symbol| {
+            if let Kind::Function { address, .. } = symbol.kind {
+                slots.insert(slot, address);
+            }
+        });
+        let slot = |slot| slots.get(&slot).copied();
+        let ways = Ways {
+            elf: &self.elf,
+            slot: &slot,
+            go,
+            left: Cell::new(MOST_IN_FILE),
+        };
+        let mut functions: Vec<Located> = Vec::new();
+        for (address, found) in search.best() {
+            let Some(entry) = self.elf.offset(address) else {
+                continue;
+            };
+            let returns = ways.returns(address, found.size);
+            let leaves = returns.map(|found| {
+                let places = found.into_iter();
+                places.filter_map(|at| self.elf.offset(at)).collect()
+            });
+            functions.push(Located {
+                goroutine: table.is_goroutine(found.function),
+                function: Arc::clone(found.function),
+                symbol: String::from_utf8_lossy(found.name).into_owned(),
+                entry,
+                leaves: leaves.map_or_else(Leaves::Unknown, Leaves::Returns),
+            });
+        }
+        functions.sort_by_key(|located| located.entry);
+        functions
+    }
+
+    /// Whether it lets threads leave a stack and come back to it later.
+    fn coroutines(&self, search: &Search<'_>) -> Option<&'static str> {
+        let name = self.path.file_name().unwrap_or_default();
+        let name = name.as_encoded_bytes();
+        // What was deleted or replaced since the process has mapped it.
+        let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
+        let soname = self.elf.soname().unwrap_or_default();
+        let begins = |start: &[u8]| name.starts_with(start) || soname.starts_with(start);
+        let mut folders = self.path.ancestors().skip(1).filter_map(Path::file_name);
+        let ours = begins(b"libwidelane")
+            || name == b"widelane"
+            || name == b"widelane.so" && folders.next().is_some_and(|it| it == "ossl-modules");
+        if ours {
+            return Some("Widelane suspends handshakes on stacks of its own");
+        }
+        if begins(b"qatengine") || begins(b"libqatengine") || begins(b"qatprovider") {
+            return Some("QAT pauses jobs of OpenSSL, which have stacks of their own");
+        }
+        if search.pauses && !begins(b"libcrypto") {
+            return Some("it pauses jobs of OpenSSL, which have stacks of their own");
+        }
+        if search.switches && !begins(b"libcrypto") && !begins(b"libc.so") {
+            return Some("it switches stacks");
+        }
+        // Rust's coroutines leave no symbol when a program is stripped, but the messages of their
+        // panics.
+        let read_only = self.elf.section(b".rodata").map(|(_, data)| data);
+        let named = |data: &[u8]| contains(data, b"corosensei-");
+        let coroutines = self.bytes.len() <= MOST_SEARCHED && read_only.is_some_and(named);
+        coroutines.then_some("it has coroutines")
+    }
+}
+
+/// Whether it is among the bytes.
+fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
+    bytes.windows(wanted.len()).any(|window| window == wanted)
+}
+
+/// The programs that are looked through for the names of coroutines are smaller.
+const MOST_SEARCHED: usize = 128 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calls::Calls;
+    use crate::sample::{CODE, Sample};
+    use proptest::prelude::*;
+
+    const RET: &[u8] = &[0xc3];
+
+    fn image_at(sample: &Sample, path: &str) -> Image {
+        Image::of(&sample.bytes(), Path::new(path), &Table::builtin()).unwrap()
+    }
+
+    fn image(sample: &Sample) -> Image {
+        image_at(sample, "/usr/lib/libssl.so.3")
+    }
+
+    fn found(image: &Image) -> Vec<(&str, &str, u64)> {
+        let functions = image.functions.iter();
+        let found = functions.map(|one| (&*one.function.library, &*one.symbol, one.entry));
+        found.collect()
+    }
+
+    #[test]
+    fn symbols_of_both_tables_are_found_once_and_with_a_version_too() {
+        let mut sample = Sample::of(&[("SSL_read", RET), ("other", RET)]);
+        sample.local = Some(vec![("SSL_read", 0, 1), ("SSL_free@OLD", 1, 1)]);
+        let image = image(&sample);
+        let expected = [
+            ("openssl", "SSL_read", 0x1000),
+            ("openssl", "SSL_free", 0x1001),
+        ];
+        assert_eq!(found(&image), expected);
+        assert_eq!(image.functions[0].leaves, Leaves::Returns(vec![0x1000]));
+        assert!(image.blind.is_none() && !image.go);
+    }
+
+    #[test]
+    fn what_is_chosen_at_run_time_is_no_function_and_what_is_imported_is_not_here() {
+        let mut sample = Sample::of(&[("SSL_read", RET)]);
+        sample.kind = 10;
+        assert_eq!(found(&image(&sample)), []);
+        sample.kind = 2;
+        sample.dynamic = vec![("SSL_read", None, 0)];
+        sample.local = Some(Vec::new());
+        let image = image(&sample);
+        assert!(image.functions.is_empty() && image.imports && image.blind.is_none());
+    }
+
+    #[test]
+    fn boringssl_is_told_from_openssl() {
+        let names = |functions: &[(&'static str, &[u8])]| {
+            let image = image(&Sample::of(functions));
+            let names = image
+                .functions
+                .iter()
+                .map(|one| one.function.library.clone());
+            names.collect::<Vec<_>>()
+        };
+        let open = ("SSL_do_handshake", RET);
+        assert_eq!(names(&[open]), ["openssl"]);
+        assert_eq!(names(&[open, ("CRYPTO_BUFFER_new", RET)]), ["boringssl"]);
+        // LibreSSL has this, and OpenSSL's functions.
+        assert_eq!(names(&[open, ("EVP_AEAD_CTX_seal", RET)]), ["openssl"]);
+        let prefixed = [
+            ("aws_lc_0_39_1_EVP_AEAD_CTX_seal", RET),
+            ("aws_lc_0_39_1_RSA_sign", RET),
+        ];
+        assert_eq!(names(&prefixed), ["boringssl"]);
+        assert!(
+            names(&[("X25519", RET)]).is_empty(),
+            "nothing says whose it is"
+        );
+    }
+
+    #[test]
+    fn files_with_several_stacks_for_a_thread_are_known() {
+        let plain = Sample::of(&[("f", RET)]);
+        let mut pausing = plain.clone();
+        pausing.dynamic.push(("ASYNC_pause_job", None, 0));
+        let mut switching = plain.clone();
+        switching.dynamic.push(("swapcontext", None, 0));
+        let mut rust = plain.clone();
+        let text = b"/registry/corosensei-0.3.4/src/lib.rs".to_vec();
+        rust.sections.push((".rodata", 0x50_0000, text));
+        for (sample, path, expected) in [
+            (&plain, "/usr/sbin/nginx", false),
+            (&pausing, "/usr/lib/libcrypto.so.3", false),
+            (&pausing, "/usr/lib/engines-3/dasync.so", true),
+            (&switching, "/usr/bin/qemu", true),
+            (&switching, "/usr/lib/libc.so.6", false),
+            (&rust, "/usr/bin/server", true),
+            (&plain, "/usr/lib/libwidelane_openssl.so", true),
+            (&plain, "/usr/bin/widelane (deleted)", true),
+            (
+                &plain,
+                "/usr/lib/x86_64-linux-gnu/ossl-modules/widelane.so",
+                true,
+            ),
+            (&plain, "/home/widelane/widelane.so", false),
+            (&plain, "/usr/lib/engines-3/qatengine.so", true),
+            (&plain, "/usr/lib/ossl-modules/qatprovider.so", true),
+        ] {
+            assert_eq!(
+                image_at(sample, path).coroutines.is_some(),
+                expected,
+                "{path}"
+            );
+        }
+    }
+
+    #[test]
+    fn go_s_table_is_read_where_the_symbols_are_stripped() {
+        let mut sample = Sample::of(&[("f", &[0x90, 0x90, 0xc3, 0x90, 0xc3])]);
+        sample.dynamic.clear();
+        sample.sections = go_sections(CODE + 1);
+        let image = image(&sample);
+        assert!(image.go && image.blind.is_none());
+        let expected = [
+            ("go", "crypto/tls.(*Conn).Close", 0x1001),
+            ("go", "crypto/tls.(*Conn).Read", 0x1003),
+        ];
+        assert_eq!(found(&image), expected);
+        let leaves = image.functions.iter().map(|one| one.leaves.clone());
+        let expected = [Leaves::Returns(vec![0x1002]), Leaves::Returns(vec![0x1004])];
+        assert_eq!(leaves.collect::<Vec<_>>(), expected);
+        assert!(image.functions.iter().all(|one| one.goroutine));
+
+        sample.sections[0].2[0] = 0xee;
+        let image = self::image(&sample);
+        assert!(image.go && image.blind.unwrap().contains("unknown layout"));
+    }
+
+    /// A Go program's table of two functions, each of two bytes, and the runtime's record of it.
+    fn go_sections(text: u64) -> Vec<(&'static str, u64, Vec<u8>)> {
+        let names = b"crypto/tls.(*Conn).Close\0crypto/tls.(*Conn).Read\0";
+        let names_at = 8 + 8 * 8;
+        let functions_at = names_at + names.len() as u64;
+        let mut table = vec![0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8];
+        for field in [2, 0, 0, names_at, 0, 0, 0, functions_at] {
+            table.extend(field.to_le_bytes());
+        }
+        table.extend(names);
+        // Beginnings and descriptions; then each description: the beginning again, and the name.
+        for number in [0u32, 20, 2, 28, 4, 0, 0, 2, 25] {
+            table.extend(number.to_le_bytes());
+        }
+        let mut record = vec![0; 8 * 30];
+        record[..8].copy_from_slice(&0x60_0000u64.to_le_bytes());
+        record[8 * 22..8 * 23].copy_from_slice(&text.to_le_bytes());
+        vec![
+            (".gopclntab", 0x60_0000, table),
+            (".go.module", 0x70_0000, record),
+        ]
+    }
+
+    /// A file that has something of everything.
+    fn rich() -> Vec<u8> {
+        let call = [0xe8, 0xfb, 0xff, 0xff, 0xff, 0xff, 0x15, 0, 1, 0, 0, 0xc3];
+        let mut sample = Sample::of(&[("SSL_read", &[0xeb, 0xfe, 0xc3]), ("f", &call)]);
+        sample.dynamic.push(("SSL_do_handshake", None, 0));
+        sample.slots = vec![(CODE + 0x10e, 2)];
+        sample.local = Some(vec![("SSL_accept", 3, 12)]);
+        sample.sections = go_sections(CODE);
+        sample.bytes()
+    }
+
+    #[test]
+    fn places_after_calls_are_found_where_calls_are() {
+        let call: &[u8] = &[0xff, 0x15, 0xfa, 0, 0, 0, 0xc3];
+        let code = [call, &[0xb8, 0xff, 0x15, 0xfa, 0, 0, 0, 0xc3]].concat();
+        let mut sample = Sample::of(&[("f", &code)]);
+        sample.dynamic.push(("SSL_do_handshake", None, 0));
+        // The second is the operand of another instruction.
+        sample.slots = vec![(CODE + 0x100, 1), (CODE + 0x108, 1)];
+        let calls = Calls::of(&sample.bytes(), &Table::builtin()).unwrap();
+        let after = calls.after.get("SSL_do_handshake").unwrap();
+        assert_eq!(after.iter().collect::<Vec<_>>(), [&0x1006]);
+    }
+
+    #[test]
+    fn whatever_is_cut_off_is_refused_or_found_in_part() {
+        let (bytes, table) = (rich(), Table::builtin());
+        assert!(Image::of(&bytes, Path::new("x"), &table).is_ok());
+        assert!(Calls::of(&bytes, &table).is_ok());
+        for length in (0..bytes.len()).filter(|length| *length < 200 || *length > 0x1000) {
+            let cut = &bytes[..length];
+            let image = Image::of(cut, Path::new("x"), &table);
+            let places = image.iter().flat_map(|image| &image.functions);
+            assert!(
+                places
+                    .map(|one| one.entry)
+                    .all(|entry| entry < length as u64)
+            );
+            let _ = Calls::of(cut, &table);
+        }
+        let error = |bytes: &[u8]| Image::of(bytes, Path::new("x"), &table).unwrap_err();
+        assert!(error(b"#!/bin/sh").to_string().contains("ELF mark"));
+        let mut other = bytes.clone();
+        other[18] = 0xb7;
+        assert!(error(&other).to_string().contains("x86-64"));
+        other[18] = 62;
+        other[16] = 1;
+        assert!(error(&other).to_string().contains("neither"));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_bytes_nothing_panics(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
+        ) {
+            let mut bytes = rich();
+            // Most of the first page is padding.
+            let interesting: Vec<_> = (0..bytes.len()).filter(|at| !(120..0x1000).contains(at)).collect();
+            for (index, value) in changes {
+                bytes[*index.get(&interesting)] = value;
+            }
+            let table = Table::builtin();
+            if let Ok(image) = Image::of(&bytes, Path::new("x"), &table) {
+                for one in &image.functions {
+                    prop_assert!(one.entry < bytes.len() as u64);
+                }
+            }
+            let _ = Calls::of(&bytes, &table);
+        }
+    }
+}

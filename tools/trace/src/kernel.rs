@@ -1,0 +1,530 @@
+//! The programs in the kernel: loaded, attached, and what they report.
+//!
+//! Nothing holds them but our file descriptors. When the tracer is dropped, or its process ends in
+//! whatever way, the kernel detaches and forgets them.
+
+use std::fs;
+use std::num::NonZeroU32;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use aya::maps::{Array, HashMap as BpfMap, MapData, MapError, PerCpuArray, RingBuf};
+use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
+use aya::programs::{ProgramError, RawTracePoint, UProbe};
+use aya::{Btf, Ebpf, EbpfLoader};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use widelane_bpf::{map, program};
+
+use crate::error::TraceError;
+use crate::functions::{Function, Returns, Role, Size};
+use crate::record::Record;
+use crate::targets::{Exits, Probe, Site};
+use crate::{Count, Want};
+
+/// The programs, loaded.
+pub(crate) struct Programs {
+    programs: Ebpf,
+    ring: RingBuf<MapData>,
+    table: Array<MapData, u64>,
+    traced: BpfMap<MapData, u32, u32>,
+    counts: BpfMap<MapData, [u32; 3], [u64; 2]>,
+    lost: PerCpuArray<MapData, u64>,
+    functions: Vec<Arc<Function>>,
+    want: Want,
+}
+
+/// A probe of one process; it is removed when this is dropped.
+pub(crate) struct Attached {
+    links: Vec<UProbeLink>,
+}
+
+/// Removes probes in another thread.
+///
+/// For each, the kernel waits until no CPU runs its program any more: a tenth of a second on a busy
+/// machine. It waits for many at the same time.
+pub(crate) fn remove(probes: Vec<Attached>) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let mut links: Vec<_> = probes.into_iter().flat_map(|probe| probe.links).collect();
+        let share = links.len().div_ceil(MOST_THREADS).max(1);
+        thread::scope(|scope| {
+            while !links.is_empty() {
+                let some = links.split_off(links.len().saturating_sub(share));
+                scope.spawn(move || drop(some));
+            }
+        });
+    })
+}
+
+impl Programs {
+    /// Loads the programs and attaches those that are not a process's own.
+    pub(crate) fn load(want: Want) -> Result<Self, TraceError> {
+        check_kernel()?;
+        widelane_bpf::unlimit_memory();
+        many_descriptors();
+        let btf = Btf::from_sys_fs().map_err(|_| TraceError::NoBtf)?;
+        let mut loader = EbpfLoader::new();
+        let mut programs = loader.btf(Some(&btf)).load(PROGRAMS).map_err(|error| {
+            let refused = rights(&error);
+            refused.unwrap_or_else(|| kernel("loading BPF maps", &error))
+        })?;
+        let opened = |error: MapError| kernel("opening a BPF map", &error);
+        let ring = map(&mut programs, "EVENTS").map_err(opened)?;
+        let table = map(&mut programs, "FUNCTION_TABLE").map_err(opened)?;
+        let traced = map(&mut programs, "TRACED").map_err(opened)?;
+        let counts = map(&mut programs, "COUNTS").map_err(opened)?;
+        let lost = map(&mut programs, "LOST").map_err(opened)?;
+        let refused = |error: ProgramError| match error {
+            // The verifier refuses by the same number as one who has no rights, and says why.
+            ProgramError::LoadError { verifier_log, .. }
+                if !verifier_log.to_string().is_empty() =>
+            {
+                TraceError::Verifier {
+                    said: last_lines(&verifier_log.to_string()),
+                }
+            }
+            _ => rights(&error).unwrap_or_else(|| kernel("loading BPF programs", &error)),
+        };
+        for name in [ENTER, LEAVE_BY_KERNEL, LEAVE_AT_PLACE, LOADED] {
+            let program: &mut UProbe = program(&mut programs, name).map_err(refused)?;
+            program.load().map_err(refused)?;
+        }
+        let mut always = vec![
+            ("forked", "sched_process_fork"),
+            ("executed", "sched_process_exec"),
+            ("ended", "sched_process_exit"),
+        ];
+        if want.bytes {
+            always.push(("returned", "sys_exit"));
+        }
+        for (name, tracepoint) in always {
+            let program: &mut RawTracePoint = program(&mut programs, name).map_err(refused)?;
+            program.load().map_err(refused)?;
+            program.attach(tracepoint).map_err(refused)?;
+        }
+        Ok(Self {
+            programs,
+            ring,
+            table,
+            traced,
+            counts,
+            lost,
+            functions: Vec::new(),
+            want,
+        })
+    }
+
+    /// Puts a probe on a function of a process.
+    pub(crate) fn attach(&mut self, pid: u32, probe: &Probe) -> Result<Attached, TraceError> {
+        if probe.function.role == Role::Load {
+            let link = self.attach_one(pid, LOADED, (&probe.path, probe.entry), 0)?;
+            return Ok(Attached { links: vec![link] });
+        }
+        let number = self.number(&probe.function)?;
+        let mut cookie = u64::from(number);
+        for (wanted, bit) in [
+            (probe.goroutine, COOKIE_GOROUTINE),
+            (self.want.calls, COOKIE_EVENT),
+            (self.want.counts, COOKIE_COUNT),
+            (self.want.carries_data(&probe.function), COOKIE_DATA),
+        ] {
+            if wanted {
+                cookie |= bit;
+            }
+        }
+        // The exits first: a call that is entered and never seen to return would stay in the map.
+        let mut links = Vec::new();
+        let mut missing = None;
+        for (name, at, bits) in exits(probe) {
+            match self.attach_one(pid, name, at, cookie | bits) {
+                Ok(link) => links.push(link),
+                // Some instructions cannot have a probe. Calls that return there are not reported.
+                Err(error @ TraceError::Kernel { .. }) => missing = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        if links.is_empty() {
+            // That a connection ends is known without the return.
+            match missing {
+                Some(error) if probe.function.role != Role::Free => return Err(error),
+                _ => cookie |= COOKIE_ENTRY,
+            }
+        }
+        let entry = (probe.path.as_path(), probe.entry);
+        links.push(self.attach_one(pid, ENTER, entry, cookie)?);
+        Ok(Attached { links })
+    }
+
+    fn attach_one(
+        &mut self,
+        pid: u32,
+        name: &str,
+        (path, offset): (&Path, u64),
+        cookie: u64,
+    ) -> Result<UProbeLink, TraceError> {
+        let failed = |error: ProgramError| {
+            rights(&error).unwrap_or_else(|| kernel("attaching a probe", &error))
+        };
+        let scope = NonZeroU32::new(pid).map_or(UProbeScope::AllProcesses, UProbeScope::OneProcess);
+        let point = UProbeAttachPoint {
+            location: UProbeAttachLocation::AbsoluteOffset(offset),
+            cookie: Some(cookie),
+        };
+        let program: &mut UProbe = program(&mut self.programs, name).map_err(failed)?;
+        let link = program.attach(point, path, scope).map_err(failed)?;
+        program.take_link(link).map_err(failed)
+    }
+
+    /// Looks at what a process reads and writes from now on, and tells when it ends.
+    pub(crate) fn trace(&mut self, pid: u32, goroutines: bool) -> Result<(), TraceError> {
+        let flags = u32::from(goroutines);
+        let inserted = self.traced.insert(pid, flags, 0);
+        inserted.map_err(|error| kernel("writing a BPF map", &error))
+    }
+
+    /// Forgets a process that has ended.
+    pub(crate) fn forget(&mut self, pid: u32) {
+        // It is not there if the process was never traced.
+        let _ = self.traced.remove(&pid);
+    }
+
+    /// Takes what the programs have reported; not all of it, if they report more meanwhile.
+    pub(crate) fn records(&mut self, mut each: impl FnMut(&[Arc<Function>], Record)) {
+        for _ in 0..MOST_RECORDS {
+            let Some(item) = self.ring.next() else {
+                return;
+            };
+            if let Some(record) = Record::parse(&item) {
+                each(&self.functions, record);
+            }
+        }
+    }
+
+    /// Becomes readable when there is something to take.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.ring.as_fd()
+    }
+
+    /// Reports that had no room, since the start.
+    pub(crate) fn lost(&self) -> u64 {
+        let lost = self.lost.get(&0, 0);
+        lost.map_or(0, |by_cpu| by_cpu.iter().sum())
+    }
+
+    /// Calls that were counted in the kernel, since the start.
+    pub(crate) fn counts(&self) -> Result<Vec<Count>, TraceError> {
+        let mut counts = Vec::new();
+        for entry in self.counts.iter() {
+            let ([pid, function, bucket], [calls, total]) =
+                entry.map_err(|error| kernel("reading a BPF map", &error))?;
+            let [low, high, outcome, _] = function.to_ne_bytes();
+            let number = usize::from(u16::from_ne_bytes([low, high]));
+            if let Some(function) = self.functions.get(number) {
+                counts.push(Count {
+                    pid,
+                    function: Arc::clone(function),
+                    succeeded: outcome == 0,
+                    bucket,
+                    calls,
+                    total,
+                });
+            }
+        }
+        Ok(counts)
+    }
+
+    /// The number of a function in the kernel's table.
+    fn number(&mut self, function: &Arc<Function>) -> Result<u16, TraceError> {
+        let known = self.functions.iter().position(|known| known == function);
+        let number = known.unwrap_or(self.functions.len());
+        let short = u16::try_from(number).ok().filter(|_| number < FUNCTIONS);
+        let Some(short) = short else {
+            return Err(TraceError::Table(format!(
+                "more than {FUNCTIONS} functions are traced at once; choose fewer with --functions"
+            )));
+        };
+        if known.is_none() {
+            let row = row(function);
+            let set = self.table.set(u32::from(short), row, 0);
+            set.map_err(|error| kernel("writing a BPF map", &error))?;
+            self.functions.push(Arc::clone(function));
+        }
+        Ok(short)
+    }
+}
+
+/// Where a function is left: the program for it, the place, and what the cookie says of it.
+fn exits(probe: &Probe) -> Vec<(&'static str, (&Path, u64), u64)> {
+    let own = probe.path.as_path();
+    match &probe.returns {
+        Exits::Kernel => vec![(LEAVE_BY_KERNEL, (own, probe.entry), 0)],
+        Exits::At(offsets) => {
+            let place = |&offset| (LEAVE_AT_PLACE, (own, offset), COOKIE_AT_RET);
+            offsets.iter().map(place).collect()
+        }
+        Exits::After(sites) => {
+            let mut places = Vec::new();
+            for Site { path, offset, .. } in sites {
+                places.push((LEAVE_AT_PLACE, (path.as_path(), *offset), 0));
+            }
+            places
+        }
+    }
+}
+
+/// A function as the programs know it: `struct function`.
+fn row(function: &Function) -> u64 {
+    let (kind, argument) = match function.size {
+        None => (0, 0),
+        Some(Size::Result) => (1, 0),
+        Some(Size::Argument(argument)) => (2, argument),
+        Some(Size::SizeBehind(argument)) => (3, argument),
+        Some(Size::IntBehind(argument)) => (4, argument),
+        Some(Size::GoResult(register)) => (5, register),
+        Some(Size::PointersBehind(argument)) => (6, argument),
+    };
+    let returns = match function.returns {
+        Returns::One => 0,
+        Returns::Zero => 1,
+        Returns::Any => 2,
+        // The register, from 0, above what says that it is one.
+        Returns::GoError(register) => 16 + register.min(15),
+    };
+    let output = function.output.unwrap_or(NO_OUTPUT);
+    u64::from_ne_bytes([function.object, kind, argument, returns, output, 0, 0, 0])
+}
+
+/// Says what the kernel lacks before it says so by a number.
+fn check_kernel() -> Result<(), TraceError> {
+    if !widelane_bpf::counts_as_we_do() {
+        return Err(TraceError::PidNamespace);
+    }
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    if version(&release).is_some_and(|version| version < OLDEST) {
+        let release = release.trim().to_owned();
+        return Err(TraceError::OldKernel { release });
+    }
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Err(TraceError::NoBtf);
+    }
+    if !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
+        return Err(TraceError::NoUprobes);
+    }
+    let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+    if lockdown.contains("[confidentiality]") {
+        let mode = "confidentiality".to_owned();
+        return Err(TraceError::Lockdown { mode });
+    }
+    Ok(())
+}
+
+/// Major and minor number of a release, as `6.1` of `6.1.0-13-amd64`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.trim().split(['.', '-']).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// Each probe takes a few descriptors. If more cannot be had, attaching says so.
+fn many_descriptors() {
+    let now = rustix::process::getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: now.maximum,
+        maximum: now.maximum,
+    };
+    let _ = setrlimit(Resource::Nofile, most);
+}
+
+/// What the verifier says in the end: before that, it lists what it has followed.
+fn last_lines(log: &str) -> String {
+    let lines: Vec<_> = log
+        .lines()
+        .rev()
+        .filter(|line| !line.is_empty())
+        .take(6)
+        .collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+}
+
+fn kernel(what: &'static str, error: &dyn std::error::Error) -> TraceError {
+    let cause = widelane_bpf::causes(error);
+    TraceError::Kernel { what, cause }
+}
+
+fn rights(error: &(dyn std::error::Error + 'static)) -> Option<TraceError> {
+    widelane_bpf::is_refused(error).then_some(TraceError::NoRights)
+}
+
+/// What clang has made of `bpf/trace.bpf.c`. The loader reads words in it.
+const PROGRAMS: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/trace.o"));
+
+const ENTER: &str = "enter";
+const LEAVE_BY_KERNEL: &str = "leave_by_kernel";
+const LEAVE_AT_PLACE: &str = "leave_at_place";
+const LOADED: &str = "loaded";
+
+/// No argument of a function is a place for its result.
+const NO_OUTPUT: u8 = u8::MAX;
+const COOKIE_GOROUTINE: u64 = 1 << 16;
+const COOKIE_AT_RET: u64 = 1 << 17;
+const COOKIE_EVENT: u64 = 1 << 18;
+const COOKIE_COUNT: u64 = 1 << 19;
+const COOKIE_DATA: u64 = 1 << 20;
+const COOKIE_ENTRY: u64 = 1 << 21;
+/// Records that are taken before anything else is done.
+const MOST_RECORDS: usize = 100_000;
+/// Threads that remove probes at the same time.
+const MOST_THREADS: usize = 64;
+/// Rows of the table of functions in the kernel.
+const FUNCTIONS: usize = 1024;
+/// The first kernel whose probes have cookies.
+const OLDEST: (u32, u32) = (5, 15);
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::event::Direction;
+
+    #[test]
+    fn releases_are_compared_by_their_numbers() {
+        assert_eq!(version("6.1.0-13-amd64\n"), Some((6, 1)));
+        assert_eq!(version("5.15-rc1"), Some((5, 15)));
+        assert_eq!(version("unknown"), None);
+        assert!(version("5.4.0").unwrap() < OLDEST);
+    }
+
+    /// The programs; none where tracing is not allowed.
+    fn load(want: Want) -> Option<Programs> {
+        match Programs::load(want) {
+            Ok(programs) => Some(programs),
+            Err(error @ (TraceError::Kernel { .. } | TraceError::Verifier { .. })) => {
+                panic!("{error}")
+            }
+            Err(error) => {
+                println!("SKIP: {error}");
+                None
+            }
+        }
+    }
+
+    /// The programs pass the kernel's verifier, and report a call of this very process.
+    #[test]
+    fn a_call_of_this_process_is_reported() {
+        let want = Want {
+            calls: true,
+            counts: true,
+            ..Want::default()
+        };
+        let Some(mut programs) = load(want) else {
+            return;
+        };
+        let function = Arc::new(Function {
+            library: "test".to_owned(),
+            symbol: "answer".to_owned(),
+            role: Role::Sign,
+            name: None,
+            side: None,
+            object: 0,
+            output: None,
+            size: Some(Size::Argument(1)),
+            returns: Returns::One,
+        });
+        let pid = std::process::id();
+        let address = answer as *const () as u64;
+        let code = widelane_threads::Code::of(pid).unwrap();
+        let holds = |mapping: &&widelane_threads::Mapping| mapping.range.contains(&address);
+        let mapping = code.mappings.iter().find(holds).unwrap();
+        let file = Arc::new(code.open(mapping).unwrap());
+        let probe = Probe {
+            function: Arc::clone(&function),
+            symbol: "answer".into(),
+            path: file.link(),
+            file,
+            shown: mapping.path.clone().unwrap(),
+            entry: address - mapping.range.start + mapping.offset,
+            returns: Exits::Kernel,
+            goroutine: false,
+        };
+        let attached = programs.attach(pid, &probe).unwrap();
+        assert_eq!(answer(41, 7), 42);
+        let mut calls = Vec::new();
+        programs.records(|functions, record| match record {
+            Record::Call(call) => calls.push((Arc::clone(&functions[0]), call)),
+            // Other tests of this program start processes.
+            Record::Start(_) | Record::Bytes(_) => {}
+            other => panic!("{other:?}"),
+        });
+        let [(of, call)] = &calls[..] else {
+            panic!("{calls:?}");
+        };
+        assert_eq!(*of, function);
+        assert_eq!((call.pid, call.object, call.size), (pid, 41, Some(7)));
+        assert_eq!(call.result, 42);
+        assert!(call.cpu.is_some_and(|cpu| cpu <= call.wall), "{call:?}");
+        let counts = programs.counts().unwrap();
+        assert_eq!(counts.len(), 1);
+        assert_eq!((counts[0].calls, counts[0].total), (1, call.wall));
+        assert!(counts[0].succeeded);
+        drop(attached);
+        answer(1, 1);
+        programs.records(|_, record| assert!(!matches!(record, Record::Call(_)), "{record:?}"));
+        assert_eq!(programs.lost(), 0);
+    }
+
+    /// A hello is kept whole, what follows it in TLS 1.3 is not; a body that is read after its header
+    /// is kept, and other data is not.
+    #[test]
+    fn flights_of_this_process_are_reported() {
+        let want = Want {
+            bytes: true,
+            ..Want::default()
+        };
+        let Some(mut programs) = load(want) else {
+            return;
+        };
+        programs.trace(std::process::id(), false).unwrap();
+        let (mut here, mut there) = UnixStream::pair().unwrap();
+        let mut flight = vec![22, 3, 3, 0, 100];
+        flight.extend([7; 100]);
+        flight.extend([23, 3, 3, 1, 0]);
+        flight.extend([0; 256]);
+        there.write_all(&flight).unwrap();
+        there.write_all(b"data of an application").unwrap();
+        let (mut header, mut body, mut rest) = ([0; 5], [0; 100], [0; 283]);
+        here.read_exact(&mut header).unwrap();
+        here.read_exact(&mut body).unwrap();
+        here.read_exact(&mut rest).unwrap();
+        let mut kept = Vec::new();
+        let (ours, theirs) = (here.as_raw_fd(), there.as_raw_fd());
+        programs.records(|_, record| match record {
+            // Other tests of this program read and write, too.
+            Record::Bytes(bytes)
+                if [ours, theirs].contains(&bytes.descriptor.cast_signed())
+                    && bytes.tid
+                        == rustix::thread::gettid()
+                            .as_raw_nonzero()
+                            .get()
+                            .cast_unsigned() =>
+            {
+                kept.push((bytes.direction, bytes.length, bytes.bytes));
+            }
+            _ => {}
+        });
+        let expected = vec![
+            (Direction::Written, 366, flight[..105].to_vec()),
+            (Direction::Read, 5, flight[..5].to_vec()),
+            (Direction::Read, 100, flight[5..105].to_vec()),
+        ];
+        assert_eq!(kept, expected);
+    }
+
+    #[inline(never)]
+    extern "C" fn answer(question: u64, size: u64) -> u64 {
+        std::hint::black_box(size);
+        std::hint::black_box(question) + 1
+    }
+}

@@ -1,0 +1,64 @@
+//! What TLS handshakes on this machine are made of, seen from outside of the programs.
+//!
+//! A [`Tracer`] puts probes into the processes that a [`Filter`] matches, at the functions of a
+//! [`Table`], and gives [`Event`]s: calls with their times, and the beginnings of TLS flights. What
+//! people see is computed from these by code that needs no kernel.
+
+#![forbid(unsafe_code)]
+
+pub mod batches;
+mod calls;
+mod clock;
+mod error;
+mod event;
+mod filter;
+mod functions;
+pub mod handshakes;
+mod image;
+#[cfg(programs)]
+mod kernel;
+pub mod latency;
+mod names;
+pub mod nesting;
+mod outcome;
+mod pcapng;
+mod pclntab;
+mod plaintext;
+mod record;
+mod returns;
+#[cfg(test)]
+mod sample;
+mod search;
+pub mod snoop;
+#[cfg(test)]
+mod specimens;
+mod symbols;
+mod table;
+mod targets;
+pub mod text;
+pub mod tls;
+#[cfg(programs)]
+mod tracer;
+#[cfg(not(programs))]
+#[path = "without_programs.rs"]
+mod tracer;
+mod want;
+
+pub use batches::Batches;
+pub use calls::Calls;
+pub use clock::Clock;
+pub use error::TraceError;
+pub use event::{Bytes, Call, Direction, Event, Stack};
+pub use filter::Filter;
+pub use functions::{Function, Returns, Role, Side, Size};
+pub use handshakes::{Handshake, Handshakes};
+pub use image::{Image, ImageError, Leaves, Located};
+pub use latency::Latencies;
+pub use outcome::Outcome;
+pub use pcapng::{Pcapng, Sender};
+pub use plaintext::{Style, redacted, shown};
+pub use snoop::{Snoop, Snooped};
+pub use table::{Library, Table, TableError};
+pub use targets::{Exits, Probe, Site, Target, TargetError, Targets};
+pub use tracer::{Seen, Tracer};
+pub use want::{Count, Want};

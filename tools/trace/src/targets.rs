@@ -1,0 +1,338 @@
+//! What to probe in a process.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use widelane_threads::{Code, Identity, Mapping, Proc, RegularFile};
+
+use crate::calls::Calls;
+use crate::functions::{Function, Role};
+use crate::image::{Image, Leaves};
+use crate::table::Table;
+use crate::text::escaped;
+
+/// Finds what to probe in processes. A file that several processes have mapped is read once.
+#[derive(Debug)]
+pub struct Targets {
+    table: Table,
+    roles: Vec<Role>,
+    known: HashMap<Identity, Option<Arc<Known>>>,
+}
+
+/// A file that has something to say.
+#[derive(Debug)]
+struct Known {
+    image: Image,
+    file: Arc<RegularFile>,
+    /// Where it calls functions, once they have been asked for.
+    calls: OnceLock<Calls>,
+}
+
+/// What to probe in a process.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The process.
+    pub pid: u32,
+    /// Clock ticks from the start of the system to that of the process: with the number, this names
+    /// it for ever.
+    pub started: u64,
+    /// The probes. None: the process has no function of the table.
+    pub probes: Vec<Probe>,
+    /// Why return probes of the kernel must not be used in it, if so.
+    pub coroutines: Option<&'static str>,
+    /// What the user should know. Safe to print.
+    pub notes: Vec<String>,
+}
+
+/// A function to probe.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// Its row in the table.
+    pub function: Arc<Function>,
+    /// Its whole symbol.
+    pub symbol: Arc<str>,
+    /// A path by which the kernel finds the file in which it is, whatever its name means here.
+    /// Valid in this process as long as `file` lives.
+    pub path: PathBuf,
+    /// The file, found.
+    pub file: Arc<RegularFile>,
+    /// What the process calls the file: for messages, after [`str::escape_debug`] or the like.
+    pub shown: PathBuf,
+    /// Where it begins in the file.
+    pub entry: u64,
+    /// Where it returns.
+    pub returns: Exits,
+    /// Whether it is Go's: arguments and results are in Go's registers, and a call belongs to a
+    /// goroutine.
+    pub goroutine: bool,
+}
+
+/// How to see that a function returns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exits {
+    /// By the kernel's return probe.
+    Kernel,
+    /// By a probe at each of these places in the file. All of them are `ret` instructions, where the
+    /// stack pointer is what it was at the entry. If there are none, only the entry is seen.
+    At(Vec<u64>),
+    /// By a probe after each call of it, in the files that call it: it has no `ret` of its own for
+    /// every way out. There the stack pointer is 8 more than at the entry, since the return address
+    /// has been taken off, and rax has the result. A call by way of a pointer is not among them: it
+    /// seems never to return.
+    After(Vec<Site>),
+}
+
+/// A place in a file.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// A path by which the kernel finds the file, as in [`Probe::path`].
+    pub path: PathBuf,
+    /// The file, found.
+    pub file: Arc<RegularFile>,
+    /// Where in it.
+    pub offset: u64,
+}
+
+impl PartialEq for Site {
+    fn eq(&self, other: &Self) -> bool {
+        (self.file.identity(), self.offset) == (other.file.identity(), other.offset)
+    }
+}
+
+impl Eq for Site {}
+
+/// Why nothing can be probed in a process.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// There is none.
+    #[error("there is no process {pid}, or it has ended")]
+    NoProcess {
+        /// Its number.
+        pid: u32,
+    },
+    /// It may not be looked at.
+    #[error("process {pid} belongs to another user: run as root")]
+    NotAllowed {
+        /// Its number.
+        pid: u32,
+    },
+    /// The system does not tell.
+    #[error("cannot read what process {pid} has mapped: {cause}")]
+    Unreadable {
+        /// Its number.
+        pid: u32,
+        /// What the system said.
+        cause: io::Error,
+    },
+}
+
+impl Targets {
+    /// Nothing is known yet. Only functions with these roles are probed.
+    pub fn new(table: Table, roles: &[Role]) -> Self {
+        Self {
+            table,
+            roles: roles.to_owned(),
+            known: HashMap::new(),
+        }
+    }
+
+    /// What to probe in a process.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such process, or its code may not be looked at.
+    pub fn of(&mut self, proc: &Proc, pid: u32) -> Result<Target, TargetError> {
+        let no_process = || TargetError::NoProcess { pid };
+        let stat = proc.stat_of(pid).filter(|stat| !stat.dead);
+        let stat = stat.ok_or_else(no_process)?;
+        let code = Code::of(pid).map_err(|cause| match cause.kind() {
+            io::ErrorKind::NotFound => no_process(),
+            io::ErrorKind::PermissionDenied => TargetError::NotAllowed { pid },
+            _ => TargetError::Unreadable { pid, cause },
+        })?;
+        let who = format!("PID {pid} {}", escaped(&stat.name));
+        let mut target = Target {
+            pid,
+            started: stat.start,
+            probes: Vec::new(),
+            coroutines: None,
+            notes: Vec::new(),
+        };
+        let mut files: Vec<File> = Vec::new();
+        let mappings = code.files().into_iter();
+        for mapping in mappings.filter(|mapping| !is_memory(mapping)) {
+            match self.known(&code, mapping) {
+                Ok(Some(known)) => files.push((mapping.path.clone().unwrap_or_default(), known)),
+                Ok(None) => {}
+                Err(error) => target.notes.push(format!(
+                    "{who}: {} is not looked through: {error}",
+                    shown(mapping.path.as_deref().unwrap_or(Path::new("")))
+                )),
+            }
+        }
+        let mut reasons = files.iter().filter_map(|(_, known)| known.image.coroutines);
+        target.coroutines = reasons.next();
+        for (path, known) in &files {
+            self.probe(&mut target, path, known, &files);
+        }
+        if target.probes.is_empty() {
+            for (path, known) in &files {
+                if let Some(why) = &known.image.blind {
+                    let path = shown(path);
+                    let note = format!("{who}: {path}: {why}: no functions are found in it");
+                    target.notes.push(note);
+                }
+            }
+        }
+        // Meanwhile the process may have ended, and another have its number.
+        match proc.stat_of(pid) {
+            Some(stat) if stat.start == target.started => Ok(target),
+            _ => Err(no_process()),
+        }
+    }
+
+    /// Forgets files of which no probe is left, and closes them. One that a process still has
+    /// mapped is read again when that is looked at the next time.
+    pub fn forget_unused(&mut self) {
+        let many = self.known.len() > MOST_REMEMBERED;
+        self.known.retain(|_, known| match known {
+            Some(known) => Arc::strong_count(&known.file) > 1,
+            // Files without functions cost nothing to remember.
+            None => !many,
+        });
+    }
+
+    fn known(&mut self, code: &Code, mapping: &Mapping) -> io::Result<Option<Arc<Known>>> {
+        let file = code.open(mapping)?;
+        let identity = file.identity();
+        if let Some(known) = self.known.get(&identity) {
+            return Ok(known.clone());
+        }
+        let bytes = file.read(MOST_BYTES)?;
+        let path = mapping.path.as_deref().unwrap_or(Path::new(""));
+        // Fonts and archives of locales are mapped, too, if rarely as code.
+        let image = Image::of(&bytes, path, &self.table).ok();
+        let matters = |image: &Image| {
+            !image.functions.is_empty()
+                || image.imports
+                || image.coroutines.is_some()
+                || image.blind.is_some()
+        };
+        let known = image.filter(matters).map(|image| {
+            let file = Arc::new(file);
+            Arc::new(Known {
+                image,
+                file,
+                calls: OnceLock::new(),
+            })
+        });
+        self.known.insert(identity, known.clone());
+        Ok(known)
+    }
+
+    fn probe(&self, target: &mut Target, path: &Path, known: &Known, files: &[File]) {
+        let wanted = known.image.functions.iter();
+        for located in wanted.filter(|located| self.roles.contains(&located.function.role)) {
+            let by_kernel = !known.image.go && target.coroutines.is_none();
+            let returns = match &located.leaves {
+                _ if by_kernel => Ok(Exits::Kernel),
+                Leaves::Returns(places) => Ok(Exits::At(places.clone())),
+                Leaves::Unknown(why) => match self.sites(&located.symbol, files) {
+                    // That a connection ends is known from the entry alone.
+                    sites if sites.is_empty() && located.function.role == Role::Free => {
+                        Ok(Exits::At(Vec::new()))
+                    }
+                    sites if sites.is_empty() => Err(why),
+                    sites => Ok(Exits::After(sites)),
+                },
+            };
+            match returns {
+                Ok(returns) => target.probes.push(Probe {
+                    function: Arc::clone(&located.function),
+                    symbol: located.symbol.as_str().into(),
+                    path: known.file.link(),
+                    file: Arc::clone(&known.file),
+                    shown: path.to_owned(),
+                    entry: located.entry,
+                    returns,
+                    goroutine: located.goroutine,
+                }),
+                // That is worth a note if a file of the process may call it.
+                Err(why) if self.is_imported(&located.symbol, files) => {
+                    target.notes.push(format!(
+                        "{} in {}: {why}, and no call of it is found: it is not traced",
+                        escaped(&located.symbol),
+                        shown(path)
+                    ));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn is_imported(&self, symbol: &str, files: &[File]) -> bool {
+        let mut calls = files.iter().map(|(_, known)| known.calls(&self.table));
+        calls.any(|calls| calls.imports.contains(symbol))
+    }
+
+    /// Where a function returns to, in all files of a process.
+    fn sites(&self, symbol: &str, files: &[File]) -> Vec<Site> {
+        let calls: Vec<_> = (files.iter())
+            .map(|(_, known)| (known, known.calls(&self.table)))
+            .collect();
+        let mut symbols = vec![symbol];
+        let mut at = 0;
+        while let Some(&symbol) = symbols.get(at) {
+            let ends = calls.iter().flat_map(|(_, calls)| &calls.ends);
+            for (_, own) in ends.filter(|(to, _)| to == symbol) {
+                if !symbols.contains(&own.as_str()) {
+                    symbols.push(own);
+                }
+            }
+            at += 1;
+        }
+        let mut sites = Vec::new();
+        for (known, calls) in &calls {
+            let after = symbols.iter().filter_map(|symbol| calls.after.get(*symbol));
+            let offsets: BTreeSet<u64> = after.flatten().copied().collect();
+            sites.extend(offsets.into_iter().map(|offset| Site {
+                path: known.file.link(),
+                file: Arc::clone(&known.file),
+                offset,
+            }));
+        }
+        sites
+    }
+}
+
+impl Known {
+    fn calls(&self, table: &Table) -> &Calls {
+        self.calls.get_or_init(|| {
+            let bytes = self.file.read(MOST_BYTES);
+            let calls = bytes.ok().and_then(|bytes| Calls::of(&bytes, table).ok());
+            calls.unwrap_or_default()
+        })
+    }
+}
+
+/// A file of a process, by the name that the process has for it.
+type File = (PathBuf, Arc<Known>);
+
+/// Whether it is memory that looks like a file. Runtimes that compile while they run keep their code
+/// in it, which may be large and changes all the time.
+fn is_memory(mapping: &Mapping) -> bool {
+    let path = mapping.path.as_deref().unwrap_or(Path::new(""));
+    let path = path.as_os_str().as_encoded_bytes();
+    path.starts_with(b"/memfd:") || path.starts_with(b"/dev/")
+}
+
+fn shown(path: &Path) -> String {
+    escaped(&path.to_string_lossy())
+}
+
+/// Larger files are refused: no program or library has this size.
+const MOST_BYTES: u64 = 1 << 30;
+/// A machine has some thousand programs and libraries.
+const MOST_REMEMBERED: usize = 64 << 10;

@@ -1,0 +1,44 @@
+//! What the programs in the kernel are asked to do, and what they count.
+
+use std::sync::Arc;
+
+use crate::functions::{Function, Role};
+
+/// What is wanted of traced processes.
+#[derive(Clone, Debug, Default)]
+pub struct Want {
+    /// Which functions are traced, by what they do.
+    pub roles: Vec<Role>,
+    /// An [`Event::Call`](crate::Event::Call) for each call.
+    pub calls: bool,
+    /// Calls are counted in the kernel, by their time: see [`Count`].
+    pub counts: bool,
+    /// An [`Event::Bytes`](crate::Event::Bytes) for each beginning of a TLS flight.
+    pub bytes: bool,
+    /// Calls that read or write data of the application bring it along.
+    pub data: bool,
+}
+
+/// Calls of one function by one process, with the same outcome and about the same time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// The process.
+    pub pid: u32,
+    /// The function.
+    pub function: Arc<Function>,
+    /// Whether the calls succeeded. A call that waits for the peer has not.
+    pub succeeded: bool,
+    /// Which times: a bucket of the histogram of [`bucket_of`](crate::latency::bucket_of).
+    pub bucket: u32,
+    /// How many calls.
+    pub calls: u64,
+    /// Nanoseconds in all of them.
+    pub total: u64,
+}
+
+impl Want {
+    /// Whether the calls of a function bring data along.
+    pub(crate) fn carries_data(&self, function: &Function) -> bool {
+        self.data && matches!(function.role, Role::Read | Role::Write)
+    }
+}
