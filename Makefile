@@ -2,7 +2,8 @@
 
 RELEASE = $${CARGO_TARGET_DIR:-target}/release
 
-.PHONY: help build demo test fresh-test bench ways-in timing install-c install-openssl
+.PHONY: help build demo test fresh-test bench ways-in timing soak install-c install-openssl \
+	uninstall-openssl package package-test
 
 help:
 	@echo 'make demo    compares the terminator with nginx: half a minute after the build'
@@ -11,9 +12,14 @@ help:
 	@echo 'make ways-in   nginx, HAProxy, Apache and lighttpd, each with and without Widelane: five'
 	@echo '               minutes; writes a record to lab/records'
 	@echo 'make timing  measures whether the time of operations depends on secrets: two minutes'
+	@echo 'make soak    nginx, HAProxy, Apache and lighttpd with Widelane, each with 20,000 clients that go'
+	@echo '             away and 150 seconds of load with reloads: a quarter of an hour'
 	@echo 'make build   builds target/release/widelane, and widelane.debug beside it'
 	@echo 'make install-c PREFIX=/usr/local   installs libraries, header and pkg-config file for C'
-	@echo 'make install-openssl   installs the OpenSSL provider and `widelane`, for nginx and others'
+	@echo 'make package   builds a Debian package: provider, program, units, manual pages'
+	@echo 'make package-test   installs, uses, upgrades and removes it on a new Debian 12'
+	@echo 'make install-openssl   installs the OpenSSL provider and `widelane`, for nginx and others,'
+	@echo '                       without the package; make uninstall-openssl removes them'
 	@echo 'make fresh-test   demo and test on a new Debian 12, as root and as a plain user;'
 	@echo '                  for a part: make fresh-test ARGS="root demo"'
 
@@ -52,6 +58,12 @@ timing:
 	@.ci/setup build
 	cargo run --quiet --release --locked -p widelane-timing -- $(ARGS)
 
+# One server after the other; the last table has all of them. The exit status tells.
+soak:
+	@.ci/setup test
+	WIDELANE_SOAK=1 cargo test --release --locked -p widelane-openssl -p widelane-openssl-shim \
+		--test soak -- --test-threads=1 --nocapture $(ARGS)
+
 PREFIX ?= /usr/local
 
 install-c:
@@ -63,3 +75,18 @@ install-openssl:
 	@.ci/setup demo
 	cargo build --release --locked -p widelane -p widelane-openssl -p widelane-openssl-shim
 	@packaging/install-openssl "$(RELEASE)" $(PREFIX)
+
+uninstall-openssl:
+	@packaging/install-openssl --remove $(PREFIX)
+
+package:
+	@.ci/setup package
+	cargo build --release --locked -p widelane -p widelane-openssl -p widelane-openssl-shim \
+		-p widelane-manual
+	@"$(RELEASE)/widelane-manual" "$(RELEASE)/manual"
+	@packaging/third-party-licences >"$(RELEASE)/third-party-licences"
+	@packaging/build-deb "$(RELEASE)" "$(RELEASE)"
+
+package-test: package
+	@.ci/setup package-test
+	@packaging/test-package "$(RELEASE)/$$(sed -n '1s/^\(.*\) (\(.*\)) .*/\1_\2_amd64.deb/p' packaging/debian/changelog)"
