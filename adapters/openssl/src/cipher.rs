@@ -26,7 +26,7 @@ pub(crate) fn offered(cipher: Cipher) -> Option<&'static [Dispatch]> {
     CIPHER.get_or_init(|| cipher);
     let table = [
         abi::cipher_newctx::of(newctx),
-        abi::cipher_freectx::of(freectx),
+        abi::cipher_freectx::of(objects::free::<Context>),
         abi::cipher_dupctx::of(dupctx),
         abi::cipher_encrypt_init::of(encrypt_init),
         abi::cipher_decrypt_init::of(decrypt_init),
@@ -372,11 +372,6 @@ unsafe extern "C" fn newctx(_: Object) -> Object {
         };
         objects::give(made())
     })
-}
-
-unsafe extern "C" fn freectx(object: Object) {
-    // SAFETY: OpenSSL's contract; it does not use the context again.
-    unsafe { objects::free::<Context>(object) };
 }
 
 unsafe extern "C" fn dupctx(object: Object) -> Object {

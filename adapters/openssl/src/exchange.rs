@@ -23,7 +23,7 @@ use crate::waiting;
 pub(crate) const fn table<const FAMILY: usize>() -> [Dispatch; 11] {
     [
         abi::keyexch_newctx::of(newctx::<FAMILY>),
-        abi::keyexch_freectx::of(freectx),
+        abi::keyexch_freectx::of(objects::free::<Context>),
         abi::keyexch_dupctx::of(dupctx),
         abi::keyexch_init::of(init),
         abi::keyexch_set_peer::of(set_peer),
@@ -131,11 +131,6 @@ unsafe extern "C" fn newctx<const FAMILY: usize>(_: Object) -> Object {
             inner: None,
         }))
     })
-}
-
-unsafe extern "C" fn freectx(object: Object) {
-    // SAFETY: OpenSSL's contract; it does not use the context again.
-    unsafe { objects::free::<Context>(object) };
 }
 
 unsafe extern "C" fn dupctx(object: Object) -> Object {

@@ -82,7 +82,7 @@ pub(crate) static GROUPS: [Group; 5] = [
 pub(crate) const fn keys<const GROUP: usize>() -> [Dispatch; 16] {
     [
         abi::keymgmt_new::of(new::<GROUP>),
-        abi::keymgmt_free::of(free),
+        abi::keymgmt_free::of(objects::free_counted::<Key>),
         abi::keymgmt_has::of(has),
         abi::keymgmt_match::of(matches),
         abi::keymgmt_get_params::of(get_params),
@@ -94,7 +94,7 @@ pub(crate) const fn keys<const GROUP: usize>() -> [Dispatch; 16] {
         abi::keymgmt_gen_set_params::of(gen_set_params),
         abi::keymgmt_gen_settable_params::of(gen_settable_params),
         abi::keymgmt_gen::of(generate),
-        abi::keymgmt_gen_cleanup::of(gen_cleanup),
+        abi::keymgmt_gen_cleanup::of(objects::free::<Generation>),
         abi::keymgmt_query_operation_name::of(query_operation_name::<GROUP>),
         Dispatch::END,
     ]
@@ -103,7 +103,7 @@ pub(crate) const fn keys<const GROUP: usize>() -> [Dispatch; 16] {
 /// The KEM of every group.
 pub(crate) static KEMS: [Dispatch; 7] = [
     abi::kem_newctx::of(newctx),
-    abi::kem_freectx::of(freectx),
+    abi::kem_freectx::of(objects::free::<Context>),
     abi::kem_encapsulate_init::of(init),
     abi::kem_encapsulate::of(encapsulate),
     abi::kem_decapsulate_init::of(init),
@@ -350,11 +350,6 @@ unsafe extern "C" fn new<const GROUP: usize>(_: Object) -> Object {
     })
 }
 
-unsafe extern "C" fn free(object: Object) {
-    // SAFETY: OpenSSL's contract; it does not use the object again.
-    unsafe { objects::free_counted::<Key>(object) };
-}
-
 unsafe extern "C" fn has(object: Object, selection: c_int) -> c_int {
     // SAFETY: OpenSSL's contract.
     let key = unsafe { counted::<Key>(object) };
@@ -500,21 +495,11 @@ unsafe extern "C" fn generate(object: Object, _: *const c_void, _: *mut c_void) 
     })
 }
 
-unsafe extern "C" fn gen_cleanup(object: Object) {
-    // SAFETY: OpenSSL's contract; it does not use the object again.
-    unsafe { objects::free::<Generation>(object) };
-}
-
 /// A KEM under way: its key.
 struct Context(Option<Arc<Key>>);
 
 unsafe extern "C" fn newctx(_: Object) -> Object {
     guarded(ptr::null_mut(), || objects::give(Some(Context(None))))
-}
-
-unsafe extern "C" fn freectx(object: Object) {
-    // SAFETY: OpenSSL's contract; it does not use the object again.
-    unsafe { objects::free::<Context>(object) };
 }
 
 unsafe extern "C" fn init(object: Object, key: Object, _: *const Param) -> c_int {

@@ -27,7 +27,7 @@ use crate::waiting;
 pub(crate) const fn table<const FAMILY: usize>() -> [Dispatch; 22] {
     [
         abi::keymgmt_new::of(new::<FAMILY>),
-        abi::keymgmt_free::of(free),
+        abi::keymgmt_free::of(objects::free_counted::<Key>),
         abi::keymgmt_has::of(has),
         abi::keymgmt_match::of(matches),
         abi::keymgmt_get_params::of(get_params),
@@ -45,7 +45,7 @@ pub(crate) const fn table<const FAMILY: usize>() -> [Dispatch; 22] {
         abi::keymgmt_gen_set_params::of(gen_set_params),
         abi::keymgmt_gen_settable_params::of(gen_settable_params::<FAMILY>),
         abi::keymgmt_gen::of(generate),
-        abi::keymgmt_gen_cleanup::of(gen_cleanup),
+        abi::keymgmt_gen_cleanup::of(objects::free::<Generation>),
         abi::keymgmt_query_operation_name::of(query_operation_name::<FAMILY>),
         Dispatch::END,
     ]
@@ -70,11 +70,6 @@ unsafe extern "C" fn new<const FAMILY: usize>(_: Object) -> Object {
     guarded(ptr::null_mut(), || {
         objects::give_counted(Key::empty(Family::ALL[FAMILY]))
     })
-}
-
-unsafe extern "C" fn free(key: Object) {
-    // SAFETY: OpenSSL's contract.
-    unsafe { objects::free_counted::<Key>(key) };
 }
 
 unsafe extern "C" fn has(key: Object, selection: c_int) -> c_int {
@@ -489,9 +484,4 @@ unsafe extern "C" fn generate(
         let made = context.and_then(|context| context.generate(callback, argument));
         objects::give_counted(made)
     })
-}
-
-unsafe extern "C" fn gen_cleanup(context: Object) {
-    // SAFETY: OpenSSL's contract; it does not use the context again.
-    unsafe { objects::free::<Generation>(context) };
 }

@@ -25,12 +25,12 @@ pub(crate) unsafe fn borrow<'a, T>(object: Object) -> Option<&'a mut T> {
     unsafe { object.cast::<T>().as_mut() }
 }
 
-/// Drops a context.
+/// Drops a context: what tables of functions call `freectx` or `cleanup`.
 ///
 /// # Safety
 ///
 /// As for [`borrow`]; the pointer is not used afterwards.
-pub(crate) unsafe fn free<T>(object: Object) {
+pub(crate) unsafe extern "C" fn free<T>(object: Object) {
     if !object.is_null() {
         // SAFETY: the caller's promise.
         let context = unsafe { Box::from_raw(object.cast::<T>()) };
@@ -62,12 +62,12 @@ pub(crate) unsafe fn counted<T>(object: Object) -> Option<Arc<T>> {
     }
 }
 
-/// Drops OpenSSL's reference to a key.
+/// Drops OpenSSL's reference to a key: what tables of functions call `free`.
 ///
 /// # Safety
 ///
 /// As for [`counted`]; the pointer is not used afterwards.
-pub(crate) unsafe fn free_counted<T>(object: Object) {
+pub(crate) unsafe extern "C" fn free_counted<T>(object: Object) {
     if !object.is_null() {
         // SAFETY: the caller's promise.
         let key = unsafe { Arc::from_raw(object.cast::<T>().cast_const()) };

@@ -43,7 +43,7 @@ pub(crate) fn offered<const FAMILY: usize>() -> &'static [Dispatch] {
 const fn table<const FAMILY: usize>() -> [Dispatch; 32] {
     [
         abi::signature_newctx::of(newctx::<FAMILY>),
-        abi::signature_freectx::of(freectx),
+        abi::signature_freectx::of(objects::free::<Context>),
         abi::signature_dupctx::of(dupctx),
         abi::signature_sign_init::of(sign_init),
         abi::signature_sign::of(sign),
@@ -90,11 +90,6 @@ unsafe extern "C" fn newctx<const FAMILY: usize>(_: Object, properties: *const c
             state: State::New,
         }))
     })
-}
-
-unsafe extern "C" fn freectx(object: Object) {
-    // SAFETY: OpenSSL's contract; it does not use the context again.
-    unsafe { objects::free::<Context>(object) };
 }
 
 unsafe extern "C" fn dupctx(object: Object) -> Object {
