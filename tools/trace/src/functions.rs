@@ -70,6 +70,17 @@ pub enum Role {
 }
 
 impl Role {
+    /// What handshakes are made of.
+    pub const PARTS: [Self; 7] = [
+        Self::Handshake,
+        Self::Sign,
+        Self::Verify,
+        Self::Generate,
+        Self::Derive,
+        Self::Encapsulate,
+        Self::Decapsulate,
+    ];
+
     /// Whether a call that has not succeeded is repeated when the peer has answered.
     pub fn is_called_again(self) -> bool {
         matches!(self, Self::Handshake | Self::Read | Self::Write)

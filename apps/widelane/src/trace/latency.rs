@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use widelane_trace::{Count, Latencies, Outcome, Want};
+use widelane_trace::{Count, Latencies, Outcome, Role, Want};
 
 use super::exposition::Exposition;
-use super::handshakes;
 use super::session::Session;
 use super::{Common, Interval};
 use crate::failure::Failure;
@@ -36,7 +35,7 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let exposition = args.prometheus.map(Exposition::open).transpose()?;
     let want = Want {
-        roles: handshakes::ROLES.to_vec(),
+        roles: Role::PARTS.to_vec(),
         counts: true,
         ..Want::default()
     };
@@ -120,8 +119,8 @@ fn latencies(counts: &[Count], before: &Sums) -> Latencies {
         if calls == 0 {
             continue;
         }
-        // The kernel does not hear what SSL_get_error says. Of the functions that are asked again,
-        // those that have not succeeded are almost all to be called again.
+        // What SSL_get_error says is not asked for, because each traced call costs. Of the functions that
+        // are asked again, those that have not succeeded are almost all to be called again.
         let outcome = match count.succeeded {
             true => Outcome::Ok,
             false if count.function.role.is_called_again() => Outcome::Again,

@@ -24,7 +24,7 @@ pub(crate) struct Args {
 
 /// Runs it.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let mut roles = handshakes::ROLES.to_vec();
+    let mut roles = handshakes::roles();
     if args.data {
         roles.extend([Role::Read, Role::Write]);
     }

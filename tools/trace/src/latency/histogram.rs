@@ -67,42 +67,23 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Adds a time in nanoseconds.
-    pub fn add(&mut self, ns: u64) {
-        self.add_measured(bucket_of(ns), 1, ns, ns);
-    }
-
-    /// Adds `n` times of a bucket. Each counts as the middle of the bucket in the sum.
-    pub fn add_counts(&mut self, bucket: usize, n: u64) {
-        if n == 0 {
-            return;
-        }
+    /// Adds `n` times of a bucket, whose sum is `total` nanoseconds. The longest counts as the end of the
+    /// bucket.
+    pub fn add(&mut self, bucket: usize, n: u64, total: u64) {
         let bucket = bucket.min(BUCKETS - 1);
-        let first = beginning_of(bucket);
-        // What the last bucket holds has no middle.
-        let last = match bucket == BUCKETS - 1 {
-            true => first,
+        let max = match bucket == BUCKETS - 1 {
+            // It has no end.
+            true => beginning_of(bucket),
             false => beginning_of(bucket + 1) - 1,
         };
-        let middle = first + (last - first) / 2;
-        self.add_measured(bucket, n, middle.saturating_mul(n), last);
-    }
-
-    /// Replaces sum and maximum, which [`Histogram::add_counts`] can only estimate, by those that were
-    /// measured.
-    pub fn correct(&mut self, total: u64, max: u64) {
-        self.total = total;
-        self.max = max;
-    }
-
-    /// Adds all times of another.
-    pub fn merge(&mut self, other: &Self) {
-        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
-            *mine = mine.saturating_add(*theirs);
+        if let Some(count) = self.counts.get_mut(bucket)
+            && n > 0
+        {
+            *count = count.saturating_add(n);
+            self.count = self.count.saturating_add(n);
+            self.total = self.total.saturating_add(total);
+            self.max = self.max.max(max);
         }
-        self.count = self.count.saturating_add(other.count);
-        self.total = self.total.saturating_add(other.total);
-        self.max = self.max.max(other.max);
     }
 
     /// How many times there are.
@@ -115,7 +96,7 @@ impl Histogram {
         self.total
     }
 
-    /// The longest.
+    /// The longest, exact to a bucket.
     pub fn max(&self) -> u64 {
         self.max
     }
@@ -145,15 +126,6 @@ impl Histogram {
         let end = bucket_of(1 << power.clamp(4, 36));
         let below = self.counts.get(..end).unwrap_or_default();
         below.iter().fold(0, |sum: u64, n| sum.saturating_add(*n))
-    }
-
-    fn add_measured(&mut self, bucket: usize, n: u64, total: u64, max: u64) {
-        if let Some(count) = self.counts.get_mut(bucket) {
-            *count = count.saturating_add(n);
-            self.count = self.count.saturating_add(n);
-            self.total = self.total.saturating_add(total);
-            self.max = self.max.max(max);
-        }
     }
 }
 
@@ -209,41 +181,26 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_the_kernel_tell_about_the_same() {
-        let (mut exact, mut counted) = (Histogram::default(), Histogram::default());
-        let mut counts = vec![0; BUCKETS];
-        for time in (1..5000).map(|number| number * number) {
-            exact.add(time);
-            counts[bucket_of(time)] += 1;
-        }
-        for (bucket, n) in counts.into_iter().enumerate() {
-            counted.add_counts(bucket, n);
-        }
-        let near = |one: u64, other: u64| one.abs_diff(other) * 30 < one;
-        assert_eq!((exact.count(), exact.max()), (4999, 4999 * 4999));
-        assert_eq!(counted.count(), 4999);
-        assert!(near(exact.total(), counted.total()) && near(exact.mean(), counted.mean()));
-        assert!(near(exact.quantile(0.99), counted.quantile(0.99)));
-        counted.correct(exact.total(), exact.max());
-        assert_eq!(exact, counted);
-    }
-
-    #[test]
     fn nothing_and_too_much_are_counted() {
         let mut histogram = Histogram::default();
         assert_eq!((histogram.quantile(0.5), histogram.mean()), (0, 0));
-        histogram.add_counts(usize::MAX, u64::MAX);
-        histogram.add_counts(3, u64::MAX);
-        histogram.add(u64::MAX);
-        assert_eq!((histogram.count(), histogram.max()), (u64::MAX, u64::MAX));
+        histogram.add(3, 0, 100);
+        assert_eq!(histogram, Histogram::default());
+        histogram.add(usize::MAX, u64::MAX, u64::MAX);
+        histogram.add(3, u64::MAX, 1);
+        assert_eq!((histogram.count(), histogram.max()), (u64::MAX, 1 << 36));
+        assert_eq!((histogram.total(), histogram.mean()), (u64::MAX, 1));
     }
 
     proptest! {
         #[test]
         fn quantiles_are_exact_to_a_bucket(mut times in proptest::collection::vec(0..1u64 << 36, 1..200)) {
             let mut histogram = Histogram::default();
-            times.iter().for_each(|time| histogram.add(*time));
+            times.iter().for_each(|time| histogram.add(bucket_of(*time), 1, *time));
             times.sort_unstable();
+            prop_assert_eq!(histogram.count(), times.len() as u64);
+            prop_assert_eq!(histogram.total(), times.iter().sum::<u64>());
+            prop_assert_eq!(histogram.quantile(1.0), histogram.max());
             for (share, index) in [(0.5, times.len().div_ceil(2) - 1), (1.0, times.len() - 1)] {
                 let (exact, told) = (times[index], histogram.quantile(share));
                 prop_assert!(told >= exact && told - exact <= exact / 16, "{} {}", exact, told);

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{Histogram, Key, Latencies, Row};
+use super::{Histogram, Key, Latencies};
 use crate::text::{duration, escaped, json_line, label, micros};
 
 /// Columns of the longest bar.
@@ -20,10 +20,9 @@ impl Latencies {
             "{:<10} {:<32} {:<7} {:>10} {:>8} {:>8} {:>8} {:>8} {:>8} {:>7}\n",
             "LIBRARY", "FUNCTION", "OUTCOME", "COUNT", "MEAN", "TOTAL", "P50", "P99", "MAX", "CPU"
         );
-        for (key, row) in self.rows() {
-            let share = cpu.and_then(|cpu| row.share(cpu));
+        for (key, times) in &self.rows {
+            let share = cpu.and_then(|cpu| share(times, cpu));
             let share = share.map_or("-".to_owned(), |share| format!("{:.1} %", 100.0 * share));
-            let times = &row.times;
             let _ = writeln!(
                 text,
                 "{:<10} {:<32} {:<7} {:>10} {:>8} {:>8} {:>8} {:>8} {:>8} {share:>7}",
@@ -47,8 +46,9 @@ impl Latencies {
     /// A line for each row; `cpu` as for [`Latencies::table`].
     pub fn json(&self, cpu: Option<u64>) -> String {
         let lines = self
-            .rows()
-            .map(|(key, row)| json_line(&Line::new(key, row, cpu)));
+            .rows
+            .iter()
+            .map(|(key, times)| json_line(&Line::new(key, times, cpu)));
         lines.collect()
     }
 
@@ -57,14 +57,13 @@ impl Latencies {
         const NAME: &str = "widelane_trace_call_seconds";
         let mut text =
             format!("# HELP {NAME} Time of calls from entry to return.\n# TYPE {NAME} histogram\n");
-        for (key, row) in self.rows() {
+        for (key, times) in &self.rows {
             let mut labels = String::new();
             label(&mut labels, "library", &key.library);
             labels.push(',');
             label(&mut labels, "function", &key.function);
             labels.push(',');
             label(&mut labels, "outcome", key.outcome.name());
-            let times = &row.times;
             for power in POWERS {
                 // Times are whole nanoseconds: shorter than the power is no longer than this.
                 let bound = ((1u64 << power) - 1) as f64 / 1e9;
@@ -79,6 +78,12 @@ impl Latencies {
         }
         text
     }
+}
+
+/// The share of `cpu` nanoseconds of CPU time. The kernel counts no CPU time of calls, so that their whole
+/// time counts.
+fn share(times: &Histogram, cpu: u64) -> Option<f64> {
+    (cpu > 0).then(|| times.total() as f64 / cpu as f64)
 }
 
 /// A bar for each power of two, from the first to the last that has times.
@@ -125,8 +130,7 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn new(key: &'a Key, row: &Row, cpu: Option<u64>) -> Self {
-        let times = &row.times;
+    fn new(key: &'a Key, times: &Histogram, cpu: Option<u64>) -> Self {
         Self {
             library: &key.library,
             function: &key.function,
@@ -137,26 +141,28 @@ impl<'a> Line<'a> {
             p50_us: micros(times.quantile(0.5)),
             p99_us: micros(times.quantile(0.99)),
             max_us: micros(times.max()),
-            cpu_share: cpu.and_then(|cpu| row.share(cpu)),
+            cpu_share: cpu.and_then(|cpu| share(times, cpu)),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::bucket_of;
     use super::*;
     use crate::outcome::Outcome;
 
     fn latencies() -> Latencies {
         let mut latencies = Latencies::new();
-        let row = latencies.row("openssl", "SSL_do_handshake", Outcome::Ok);
+        let mut add = |library, function, outcome, time| {
+            let row = latencies.row(library, function, outcome);
+            row.add(bucket_of(time), 1, time);
+        };
         for time in [800, 1_100_000, 1_200_000, 3_000_000] {
-            row.times.add(time);
+            add("openssl", "SSL_do_handshake", Outcome::Ok, time);
         }
-        latencies
-            .row("li\"b\\\n", "\x1b[2J", Outcome::Again)
-            .times
-            .add(100_000_000_000);
+        let hostile = ("li\"b\\\n", "\x1b[2J");
+        add(hostile.0, hostile.1, Outcome::Again, 100_000_000_000);
         latencies
     }
 
@@ -164,7 +170,7 @@ mod tests {
     fn a_table_with_drawn_histograms() {
         let text = latencies().table(Some(100_000_000), true);
         let expected = [
-            "openssl    SSL_do_handshake                 ok               4   1.33ms   5.30ms   1.11ms   3.00ms   3.00ms   5.3 %",
+            "openssl    SSL_do_handshake                 ok               4   1.33ms   5.30ms   1.11ms   3.01ms   3.01ms   5.3 %",
             "      0ns to  1.02µs |████████████████████                    | 1",
             "   1.02µs to  2.05µs |                                        | 0",
             "   1.05ms to  2.10ms |████████████████████████████████████████| 2",
@@ -190,7 +196,7 @@ mod tests {
         assert_eq!(lines[0]["library"], "li\"b\\\n");
         assert_eq!(
             (&lines[1]["count"], &lines[1]["max_us"]),
-            (&4.into(), &3000.0.into())
+            (&4.into(), &3014.655.into())
         );
         assert!(lines[1]["cpu_share"].is_null());
         let shared = latencies().json(Some(53_008_000));
