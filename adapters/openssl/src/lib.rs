@@ -1,15 +1,15 @@
 //! The OpenSSL provider: servers that use OpenSSL 3.0 or later sign and agree on keys in passes with
 //! other connections, without being built anew.
 //!
-//! What it is: a shared object that OpenSSL loads as its configuration says. It offers RSA, ECDSA
-//! and Ed25519 signatures, X25519 and ECDH key exchanges and the post-quantum groups of TLS 1.3, and
-//! gives everything else to OpenSSL's own
-//! provider `default`. It uses OpenSSL's public interfaces only, and links to no library of it.
+//! What it is: a shared object that OpenSSL loads as its configuration says. It offers RSA, ECDSA,
+//! Ed25519 and ML-DSA signatures, X25519 and ECDH key exchanges, the post-quantum groups of TLS 1.3 and
+//! ChaCha20-Poly1305, and gives everything else to OpenSSL's own provider `default`. It uses OpenSSL's
+//! public interfaces only, and links to no library of it.
 //!
 //! What it is not: an event loop. A call waits in one of three ways, which `waiting` describes; the
 //! library that suspends handshakes in synchronous servers is in `shim/`.
 //!
-//! Where to start: `provider` says what is offered, `keymgmt`, `signature` and `exchange` are
+//! Where to start: `provider` says what is offered, `keymgmt`, `signature`, `exchange` and `cipher` are
 //! the functions that OpenSSL calls, `keys` is what they work on, `signers` says when a key is prepared.
 
 #![deny(unsafe_code)]
