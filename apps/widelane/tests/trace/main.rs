@@ -150,7 +150,7 @@ fn times_are_counted_in_the_kernel() {
             .find(is_it)
             .unwrap_or_else(|| panic!("no {function}: {lines:#?}"))
     };
-    // Each traced call costs, and how long these take tells nobody anything.
+    // Each traced call costs, and the times of these answer no question.
     let idle = |line: &Value| line["function"] == "SSL_get_error" || line["function"] == "SSL_free";
     assert!(!lines.iter().any(idle), "{lines:#?}");
     assert_eq!(row("EVP_DigestSign", "ok")["count"], 60);
