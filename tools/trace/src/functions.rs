@@ -33,6 +33,11 @@ pub struct Function {
     /// What return values mean.
     #[serde(default)]
     pub returns: Returns,
+    /// The symbol of a function that a handshake calls around this one, or that this one calls for all
+    /// its work. Where a file has both, [`Want::handshakes_only`](crate::Want::handshakes_only) probes
+    /// only that one.
+    #[serde(default)]
+    pub instead: Option<String>,
 }
 
 /// What a function does, as far as the views distinguish.

@@ -432,6 +432,7 @@ mod tests {
             output: None,
             size: Some(Size::Argument(1)),
             returns: Returns::One,
+            instead: None,
         });
         let pid = std::process::id();
         let address = answer as *const () as u64;

@@ -17,6 +17,7 @@ pub(crate) fn function(symbol: &str, role: Role) -> Arc<Function> {
         output: None,
         size: None,
         returns: Returns::One,
+        instead: None,
     })
 }
 

@@ -230,6 +230,9 @@ fn check_library(library: &Library) -> Result<(), String> {
 fn check(function: &Function, library: Option<&Library>) -> Result<(), String> {
     check_name("library", &function.library)?;
     check_symbol(&function.symbol)?;
+    if let Some(symbol) = &function.instead {
+        check_name("instead", symbol)?;
+    }
     let go = library.is_some_and(|library| library.goroutine);
     let (most, kind) = match go {
         true => (8, "Go's registers"),

@@ -12,12 +12,14 @@ use crate::functions::{Function, Role};
 use crate::image::{Image, Leaves};
 use crate::table::Table;
 use crate::text::escaped;
+use crate::want::Want;
 
 /// Finds what to probe in processes. A file that several processes have mapped is read once.
 #[derive(Debug)]
 pub struct Targets {
     table: Table,
     roles: Vec<Role>,
+    handshakes_only: bool,
     known: HashMap<Identity, Option<Arc<Known>>>,
 }
 
@@ -129,11 +131,14 @@ pub enum TargetError {
 }
 
 impl Targets {
-    /// Nothing is known yet. Only functions with these roles are probed.
-    pub fn new(table: Table, roles: &[Role]) -> Self {
+    /// Nothing is known yet. Functions with the wanted roles are probed, and what loads libraries.
+    pub fn new(table: Table, want: &Want) -> Self {
+        let mut roles = want.roles.clone();
+        roles.push(Role::Load);
         Self {
             table,
-            roles: roles.to_owned(),
+            roles,
+            handshakes_only: want.handshakes_only,
             known: HashMap::new(),
         }
     }
@@ -233,10 +238,13 @@ impl Targets {
     }
 
     fn probe(&self, target: &mut Target, path: &Path, known: &Known, files: &[File]) {
-        let wanted = known.image.functions.iter();
-        for located in wanted.filter(|located| self.roles.contains(&located.function.role)) {
+        let functions = known.image.functions.iter();
+        for located in functions.filter(|located| self.is_wanted(&known.image, &located.function)) {
             let by_kernel = !known.image.go && target.coroutines.is_none();
             let returns = match &located.leaves {
+                _ if self.handshakes_only && located.function.role == Role::Free => {
+                    Ok(Exits::At(Vec::new()))
+                }
                 _ if by_kernel => Ok(Exits::Kernel),
                 Leaves::Returns(places) => Ok(Exits::At(places.clone())),
                 Leaves::Unknown(why) => match self.sites(&located.symbol, files) {
@@ -270,6 +278,12 @@ impl Targets {
                 Err(_) => {}
             }
         }
+    }
+
+    fn is_wanted(&self, image: &Image, function: &Function) -> bool {
+        let has = |symbol: &String| image.functions.iter().any(|other| other.symbol == *symbol);
+        let told_elsewhere = self.handshakes_only && function.instead.as_ref().is_some_and(has);
+        self.roles.contains(&function.role) && !told_elsewhere
     }
 
     fn is_imported(&self, symbol: &str, files: &[File]) -> bool {

@@ -68,12 +68,10 @@ impl Tracer {
     ///
     /// When the kernel or its administrator does not allow it, see [`TraceError`].
     pub fn start(filter: Filter, table: Table, want: Want) -> Result<Self, TraceError> {
-        let mut roles = want.roles.clone();
-        roles.push(Role::Load);
         let mut tracer = Self {
+            targets: Targets::new(table, &want),
             programs: Programs::load(want)?,
             proc: Proc::here(),
-            targets: Targets::new(table, &roles),
             filter,
             processes: HashMap::new(),
             due: BTreeMap::new(),

@@ -9,6 +9,9 @@ use crate::functions::{Function, Role};
 pub struct Want {
     /// Which functions are traced, by what they do.
     pub roles: Vec<Role>,
+    /// Only handshakes are of interest. Probes are left out that tell nothing more about them: functions
+    /// whose row names another one [`instead`](Function::instead), and the return of [`Role::Free`].
+    pub handshakes_only: bool,
     /// An [`Event::Call`](crate::Event::Call) for each call.
     pub calls: bool,
     /// Calls are counted in the kernel, by their time: see [`Count`].

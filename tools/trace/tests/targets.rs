@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use widelane_threads::Proc;
-use widelane_trace::{Exits, Filter, Role, Table, Target, TargetError, Targets};
+use widelane_trace::{Exits, Filter, Role, Table, Target, TargetError, Targets, Want};
 
 const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/libssl.so.3";
 const ALL: [Role; 13] = [
@@ -23,6 +23,13 @@ const ALL: [Role; 13] = [
     Role::Pass,
     Role::Poll,
 ];
+
+fn with(roles: &[Role]) -> Want {
+    Want {
+        roles: roles.to_owned(),
+        ..Want::default()
+    }
+}
 
 /// A program that waits until its input ends.
 struct Waiting(Child);
@@ -98,7 +105,7 @@ fn a_program_with_openssl_is_probed_by_the_kernel_s_means() {
         return;
     };
     let (one, other) = (start(&program), start(&program));
-    let mut targets = Targets::new(Table::builtin(), &ALL);
+    let mut targets = Targets::new(Table::builtin(), &with(&ALL));
     let (first, second) = (target(&mut targets, &one), target(&mut targets, &other));
     assert_eq!(first.coroutines, None);
     assert!(first.notes.is_empty(), "{:?}", first.notes);
@@ -112,10 +119,44 @@ fn a_program_with_openssl_is_probed_by_the_kernel_s_means() {
     assert_eq!(first.probes.len(), second.probes.len());
     assert_ne!(first.pid, second.pid);
 
-    let mut handshakes = Targets::new(Table::builtin(), &[Role::Handshake]);
+    let mut handshakes = Targets::new(Table::builtin(), &with(&[Role::Handshake]));
     let few = target(&mut handshakes, &one);
     let roles = few.probes.iter().map(|probe| probe.function.role);
+    let roles = roles.filter(|role| *role != Role::Load);
     assert!(roles.clone().count() == 3 && roles.into_iter().all(|role| role == Role::Handshake));
+}
+
+#[test]
+fn for_handshakes_the_same_work_is_probed_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["-l:libssl.so.3", "-l:libcrypto.so.3"];
+    let Some(program) = compiled(folder.path(), "plain", PLAIN, &options) else {
+        return;
+    };
+    let waiting = start(&program);
+    let has = |target: &Target, symbol| {
+        let mut probes = target.probes.iter();
+        probes.any(|probe| &*probe.symbol == symbol)
+    };
+    let every = target(&mut Targets::new(Table::builtin(), &with(&ALL)), &waiting);
+    let few = Want {
+        handshakes_only: true,
+        ..with(&ALL)
+    };
+    let few = target(&mut Targets::new(Table::builtin(), &few), &waiting);
+    for symbol in [
+        "EVP_DigestSignFinal",
+        "EVP_PKEY_sign",
+        "EVP_DigestVerifyFinal",
+        "EVP_PKEY_keygen",
+    ] {
+        assert!(has(&every, symbol) && !has(&few, symbol), "{symbol}");
+    }
+    for symbol in ["EVP_DigestSign", "EVP_DigestVerify", "EVP_PKEY_generate"] {
+        assert!(has(&every, symbol) && has(&few, symbol), "{symbol}");
+    }
+    assert_eq!(exits(&every, "SSL_free"), &Exits::Kernel);
+    assert_eq!(exits(&few, "SSL_free"), &Exits::At(Vec::new()));
 }
 
 #[test]
@@ -128,7 +169,7 @@ fn where_jobs_are_paused_returns_are_probed_one_by_one() {
         return;
     };
     let waiting = start(&program);
-    let mut targets = Targets::new(Table::builtin(), &ALL);
+    let mut targets = Targets::new(Table::builtin(), &with(&ALL));
     let target = target(&mut targets, &waiting);
     assert!(target.coroutines.is_some_and(|why| why.contains("jobs")));
     assert!(
@@ -171,7 +212,7 @@ fn a_static_program_without_symbols_is_told() {
         return;
     };
     let waiting = start(&program);
-    let mut targets = Targets::new(Table::builtin(), &ALL);
+    let mut targets = Targets::new(Table::builtin(), &with(&ALL));
     let target = target(&mut targets, &waiting);
     assert!(target.probes.is_empty());
     let note = target.notes.join("\n");
@@ -184,7 +225,7 @@ fn a_static_program_without_symbols_is_told() {
 
 #[test]
 fn a_process_that_is_not_there_is_an_error() {
-    let mut targets = Targets::new(Table::builtin(), &ALL);
+    let mut targets = Targets::new(Table::builtin(), &with(&ALL));
     let error = targets.of(&Proc::here(), u32::MAX).unwrap_err();
     assert!(matches!(error, TargetError::NoProcess { pid: u32::MAX }));
 }

@@ -25,6 +25,7 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let want = Want {
         roles: roles(),
+        handshakes_only: true,
         calls: true,
         bytes: true,
         ..Want::default()

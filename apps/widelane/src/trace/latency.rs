@@ -36,6 +36,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let exposition = args.prometheus.map(Exposition::open).transpose()?;
     let want = Want {
         roles: Role::PARTS.to_vec(),
+        handshakes_only: true,
         counts: true,
         ..Want::default()
     };
