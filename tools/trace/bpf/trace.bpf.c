@@ -202,12 +202,6 @@ INLINE void count_lost(void)
 		*lost += 1;
 }
 
-#define READ(FROM) ({ \
-	typeof((FROM) + 0) value = 0; \
-	read_kernel(&value, sizeof(value), &(FROM)); \
-	value; \
-})
-
 /* A register. The verifier refuses a load from a computed place in them, which compilers make of two
  * loads of which one is chosen; what is written in assembly they leave as it is. */
 #define REGISTER(NAME) ({ \
@@ -713,11 +707,11 @@ INLINE void tell(u32 kind, u32 pid)
 SEC("raw_tracepoint/sched_process_fork")
 int forked(struct raw_tracepoint *context)
 {
-	struct task_struct *child = (void *)context->args[1];
-	int pid = READ(child->pid);
+	u64 thread = ids_of((void *)context->args[1]);
+	u32 pid = thread >> 32;
 
 	/* Not for each new thread. */
-	if (pid == READ(child->tgid))
+	if (pid && pid == (u32)thread)
 		tell(RECORD_START, pid);
 	return 0;
 }
@@ -725,7 +719,11 @@ int forked(struct raw_tracepoint *context)
 SEC("raw_tracepoint/sched_process_exec")
 int executed(struct raw_tracepoint *context)
 {
-	tell(RECORD_START, pid_and_tid() >> 32);
+	u32 pid = pid_and_tid() >> 32;
+
+	/* Processes outside our namespace have no number in it. */
+	if (pid)
+		tell(RECORD_START, pid);
 	return 0;
 }
 

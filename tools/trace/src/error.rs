@@ -48,12 +48,6 @@ pub enum TraceError {
          and CONFIG_UPROBE_EVENTS"
     )]
     NoUprobes,
-    /// The kernel would count processes by other numbers than ours.
-    #[error(
-        "this process is in a PID namespace, and BPF programs count by the numbers outside of it: \
-         run it on the host (for containers, `--pid=host`)"
-    )]
-    PidNamespace,
     /// Something is not readable.
     #[error("cannot read {}: {cause}", path.display())]
     Read {

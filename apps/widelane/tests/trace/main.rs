@@ -251,6 +251,60 @@ fn operations_of_a_pass_are_counted() {
     assert_eq!(line["operations"].as_u64().unwrap(), operations);
 }
 
+/// Numbers are those of the namespace in which the tracer is, as `ps` shows them there.
+#[test]
+fn a_tracer_in_a_pid_namespace_sees_what_is_in_it() {
+    let _alone = alone();
+    let apart = ["--pid", "--fork", "--mount-proc"];
+    let allowed = Command::new("unshare").args(apart).arg("true").output();
+    if !allowed.is_ok_and(|output| output.status.success()) {
+        return println!("SKIP: a PID namespace cannot be had");
+    }
+    let nginx = nginx!();
+    let at = |name: &str| nginx.folder.path().join(name).display().to_string();
+    let port = free_port();
+    let mut command = Command::new("unshare");
+    command.args(apart).args(["sh", "-c", IN_NAMESPACE, "sh"]);
+    command.args([
+        port.to_string(),
+        at("certificate"),
+        at("key"),
+        env!("CARGO_BIN_EXE_widelane").to_owned(),
+    ]);
+    let mut tracer = match Tracer::run(&mut command) {
+        Ok(tracer) => tracer,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    // nginx is outside of it, and not shown.
+    Client::to(nginx.port).run(&[]);
+    // The shell has become the tracer, and is 1.
+    let inside = 2;
+    eventually("the server inside listens", || {
+        std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+    });
+    eventually("the server inside is traced", || {
+        Client::to(port).run(&["-groups", "X25519"]);
+        tracer.has_told_of(inside)
+    });
+    let lines = tracer.objects();
+    // One client has only connected.
+    let done: Vec<_> = lines.iter().filter(|line| line["result"] == "ok").collect();
+    assert!(!done.is_empty(), "{lines:#?}");
+    for line in &lines {
+        assert_eq!(line["pid"], inside, "{line}");
+        assert_eq!(line["tid"], inside, "{line}");
+        assert_eq!(line["comm"], "openssl", "{line}");
+    }
+    for line in done {
+        assert_eq!(line["group"], "x25519", "{line}");
+    }
+}
+
+/// A server and its tracer: with port, certificate, key and the tracer's program. No signal reaches the
+/// tracer by way of `unshare`: it ends by itself.
+const IN_NAMESPACE: &str = "openssl s_server -rev -accept $1 -cert $2 -key $3 >/dev/null 2>&1 & \
+    exec $4 trace handshakes --json --duration 5";
+
 /// Not even SIGKILL leaves a probe behind, and the server goes on.
 #[test]
 fn no_probe_is_left_in_whatever_way_the_tracer_ends() {
