@@ -80,7 +80,8 @@ enum Command {
     ///
     /// Example: handshakes pair widelane-on widelane-inline --condition rsa-x25519
     Pair {
-        /// Server: widelane-on, widelane-off, widelane-inline or nginx
+        /// Server: widelane-on, widelane-off, widelane-inline or nginx; nginx-trace-latency or
+        /// nginx-trace-handshakes, which `widelane trace` looks at meanwhile (as root)
         one: Side,
         /// Server it is compared with
         other: Side,

@@ -77,6 +77,7 @@ pub fn pair(
             for turn in [round % 2, (round + 1) % 2] {
                 let drive = Drive::Closed(plan.in_flight);
                 let times = (WARMUP, plan.seconds);
+                let _observer = contenders[turn].observer(stage)?;
                 let running = &mut contenders[turn].running;
                 let report = stage.drive(running, condition, drive, times)?;
                 record.line(&json!({

@@ -55,6 +55,15 @@ impl Server {
         up.ok_or_else(|| self.failed("does not take connections"))
     }
 
+    /// Waits until it has written `text`.
+    pub(crate) fn says(&mut self, text: &str, interrupt: &Interrupt) -> Result<(), TrialError> {
+        let said = interrupt.wait_for(START_PATIENCE, || {
+            self.alive()?;
+            Ok(self.said().contains(text).then_some(()))
+        })?;
+        said.ok_or_else(|| self.failed(&format!("does not say {text:?}")))
+    }
+
     /// An error with what the server said, if it has ended.
     pub(crate) fn alive(&mut self) -> Result<(), TrialError> {
         match self.child.try_wait() {

@@ -29,11 +29,22 @@ pub enum Side {
     Inline,
     /// nginx with its OpenSSL.
     Nginx,
+    /// The same, while `widelane trace latency` looks at it.
+    NginxLatency,
+    /// The same, while `widelane trace handshakes` looks at it.
+    NginxHandshakes,
 }
 
 impl Side {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Alone, Self::Batched, Self::Inline, Self::Nginx];
+    pub const ALL: [Self; 6] = [
+        Self::Alone,
+        Self::Batched,
+        Self::Inline,
+        Self::Nginx,
+        Self::NginxLatency,
+        Self::NginxHandshakes,
+    ];
 
     /// As records, files and arguments spell it.
     pub fn id(self) -> &'static str {
@@ -42,6 +53,8 @@ impl Side {
             Self::Batched => "widelane-on",
             Self::Inline => "widelane-inline",
             Self::Nginx => "nginx",
+            Self::NginxLatency => "nginx-trace-latency",
+            Self::NginxHandshakes => "nginx-trace-handshakes",
         }
     }
 
@@ -49,7 +62,18 @@ impl Side {
     pub(crate) fn can(self, condition: Condition, options: &Options) -> bool {
         match self {
             Self::Alone | Self::Batched | Self::Inline => true,
-            Self::Nginx => !condition.is_hybrid() || machine::nginx_has_hybrids(options),
+            Self::Nginx | Self::NginxLatency | Self::NginxHandshakes => {
+                !condition.is_hybrid() || machine::nginx_has_hybrids(options)
+            }
+        }
+    }
+
+    /// The view of `widelane trace` that looks at this side while it is driven.
+    fn view(self) -> Option<&'static str> {
+        match self {
+            Self::NginxLatency => Some("latency"),
+            Self::NginxHandshakes => Some("handshakes"),
+            Self::Alone | Self::Batched | Self::Inline | Self::Nginx => None,
         }
     }
 
@@ -60,6 +84,8 @@ impl Side {
             Self::Batched => "widelane, batching on",
             Self::Inline => "widelane, inline",
             Self::Nginx => "nginx",
+            Self::NginxLatency => "nginx, trace latency",
+            Self::NginxHandshakes => "nginx, trace handshakes",
         }
     }
 }
@@ -81,6 +107,24 @@ impl FromStr for Side {
 pub(crate) struct Contender {
     pub(crate) side: Side,
     pub(crate) running: Running,
+}
+
+impl Contender {
+    /// Starts what looks at this side while it is driven, if anything does, on the load's CPU, and
+    /// waits until its probes are there. It stops when it is dropped.
+    pub(crate) fn observer(&self, stage: &Stage) -> Result<Option<Server>, TrialError> {
+        let Some(view) = self.side.view() else {
+            return Ok(None);
+        };
+        let (folder, _) = place(stage, self.side.id())?;
+        let family = self.running.server.family();
+        let family: Vec<_> = family.iter().map(u32::to_string).collect();
+        let mut command = Command::new(&stage.options.widelane);
+        command.args(["trace", view, "--json", "--pid", &family.join(",")]);
+        let mut tracer = Server::start(TRACER, &mut command, stage.options.load_cpu, &folder)?;
+        tracer.says("traces", &stage.interrupt)?;
+        Ok(Some(tracer))
+    }
 }
 
 /// A server that takes connections.
@@ -111,7 +155,9 @@ pub(crate) fn start(stage: &Stage, side: Side) -> Result<Contender, TrialError> 
     let (folder, address) = place(stage, side.id())?;
     let command = match side {
         Side::Alone | Side::Batched | Side::Inline => widelane(stage, side, &folder, address)?,
-        Side::Nginx => nginx(stage, &folder, address, "")?,
+        Side::Nginx | Side::NginxLatency | Side::NginxHandshakes => {
+            nginx(stage, &folder, address, "")?
+        }
     };
     let running = Running::start(stage, side.id(), command, address, &folder)?;
     Ok(Contender { side, running })
@@ -231,5 +277,7 @@ fn free_address() -> std::io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
+/// The name of what looks at a server, in errors and for its log.
+const TRACER: &str = "widelane trace";
 /// More than the largest number of idle connections that is measured.
 const MOST_CONNECTIONS: usize = 12_000;

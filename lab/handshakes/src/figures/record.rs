@@ -80,7 +80,13 @@ impl Record {
             "widelane-on" => "`widelane serve`".into(),
             "widelane-off" => "`widelane serve`, batching off".into(),
             "widelane-inline" => "`widelane serve`, inline".into(),
-            _ => self.nginx().unwrap_or_else(|| side.into()),
+            _ => {
+                let nginx = self.nginx().unwrap_or_else(|| "nginx".into());
+                match side.strip_prefix("nginx-trace-") {
+                    Some(view) => format!("{nginx}, traced by `trace {view}`"),
+                    None => nginx,
+                }
+            }
         }
     }
 
