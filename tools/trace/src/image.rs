@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::entries;
 use crate::functions::Function;
 use crate::pclntab;
 use crate::returns::{MOST_IN_FILE, Ways};
@@ -36,6 +37,8 @@ pub struct Located {
     pub symbol: String,
     /// Where it begins in the file.
     pub entry: u64,
+    /// Where a probe sees that it is entered: there, or a few instructions behind.
+    pub probe: u64,
     /// How it is left.
     pub leaves: Leaves,
     /// Whether it is a function of Go.
@@ -130,11 +133,20 @@ impl File<'_> {
                 function: Arc::clone(found.function),
                 symbol: String::from_utf8_lossy(found.name).into_owned(),
                 entry,
+                probe: self.probe(go, address, found.size).unwrap_or(entry),
                 leaves: leaves.map_or_else(Leaves::Unknown, Leaves::Returns),
             });
         }
         functions.sort_by_key(|located| located.entry);
         functions
+    }
+
+    fn probe(&self, go: bool, address: u64, size: u64) -> Option<u64> {
+        // Go's functions look first whether their stack is large enough, and start anew if not.
+        match go {
+            true => None,
+            false => self.elf.offset(entries::place(&self.elf, address, size)),
+        }
     }
 
     /// Whether it lets threads leave a stack and come back to it later.

@@ -9,6 +9,7 @@
 pub mod batches;
 mod calls;
 mod clock;
+mod entries;
 mod error;
 mod event;
 mod filter;

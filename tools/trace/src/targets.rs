@@ -62,7 +62,7 @@ pub struct Probe {
     pub file: Arc<RegularFile>,
     /// What the process calls the file: for messages, after [`str::escape_debug`] or the like.
     pub shown: PathBuf,
-    /// Where it begins in the file.
+    /// Where in the file it is seen to be entered: where it begins, or a few instructions behind.
     pub entry: u64,
     /// Where it returns.
     pub returns: Exits,
@@ -263,7 +263,7 @@ impl Targets {
                     path: known.file.link(),
                     file: Arc::clone(&known.file),
                     shown: path.to_owned(),
-                    entry: located.entry,
+                    entry: located.probe,
                     returns,
                     goroutine: located.goroutine,
                 }),
