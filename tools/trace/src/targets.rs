@@ -10,6 +10,8 @@ use widelane_threads::{Code, Identity, Mapping, Proc, RegularFile};
 use crate::calls::Calls;
 use crate::functions::{Function, Role};
 use crate::image::{Image, Leaves};
+use crate::marks::{Mark, Tells};
+use crate::notes::Place;
 use crate::table::Table;
 use crate::text::escaped;
 
@@ -18,6 +20,7 @@ use crate::text::escaped;
 pub struct Targets {
     table: Table,
     roles: Vec<Role>,
+    tells: Vec<Tells>,
     known: HashMap<Identity, Option<Arc<Known>>>,
 }
 
@@ -40,6 +43,8 @@ pub struct Target {
     pub started: u64,
     /// The probes. None: the process has no function of the table.
     pub probes: Vec<Probe>,
+    /// The static probes.
+    pub marks: Vec<MarkProbe>,
     /// Why return probes of the kernel must not be used in it, if so.
     pub coroutines: Option<&'static str>,
     /// What the user should know. Safe to print.
@@ -67,6 +72,21 @@ pub struct Probe {
     /// Whether it is Go's: arguments and results are in Go's registers, and a call belongs to a
     /// goroutine.
     pub goroutine: bool,
+}
+
+/// A place of a static probe.
+#[derive(Clone, Debug)]
+pub struct MarkProbe {
+    /// Its row in the table.
+    pub mark: Arc<Mark>,
+    /// A path by which the kernel finds the file, as in [`Probe::path`].
+    pub path: PathBuf,
+    /// The file, found.
+    pub file: Arc<RegularFile>,
+    /// Where in it.
+    pub offset: u64,
+    /// Where its arguments are.
+    pub places: Vec<Place>,
 }
 
 /// How to see that a function returns.
@@ -134,8 +154,16 @@ impl Targets {
         Self {
             table,
             roles: roles.to_owned(),
+            tells: Vec::new(),
             known: HashMap::new(),
         }
+    }
+
+    /// The same, and static probes that tell this.
+    #[must_use]
+    pub fn with_marks(mut self, tells: &[Tells]) -> Self {
+        self.tells = tells.to_owned();
+        self
     }
 
     /// What to probe in a process.
@@ -157,6 +185,7 @@ impl Targets {
             pid,
             started: stat.start,
             probes: Vec::new(),
+            marks: Vec::new(),
             coroutines: None,
             notes: Vec::new(),
         };
@@ -176,8 +205,9 @@ impl Targets {
         target.coroutines = reasons.next();
         for (path, known) in &files {
             self.probe(&mut target, path, known, &files);
+            self.mark(&mut target, known);
         }
-        if target.probes.is_empty() {
+        if target.probes.is_empty() && target.marks.is_empty() {
             for (path, known) in &files {
                 if let Some(why) = &known.image.blind {
                     let path = shown(path);
@@ -216,6 +246,7 @@ impl Targets {
         let image = Image::of(&bytes, path, &self.table).ok();
         let matters = |image: &Image| {
             !image.functions.is_empty()
+                || !image.marks.is_empty()
                 || image.imports
                 || image.coroutines.is_some()
                 || image.blind.is_some()
@@ -233,8 +264,12 @@ impl Targets {
     }
 
     fn probe(&self, target: &mut Target, path: &Path, known: &Known, files: &[File]) {
+        // What a handshake consists of is told by static probes, where it is told by them.
+        let by_marks = self.tells_handshakes() && known.image.tells_handshakes();
+        let is_wanted =
+            |role| self.roles.contains(&role) && !(by_marks && Role::PARTS.contains(&role));
         let wanted = known.image.functions.iter();
-        for located in wanted.filter(|located| self.roles.contains(&located.function.role)) {
+        for located in wanted.filter(|located| is_wanted(located.function.role)) {
             let by_kernel = !known.image.go && target.coroutines.is_none();
             let returns = match &located.leaves {
                 _ if by_kernel => Ok(Exits::Kernel),
@@ -270,6 +305,28 @@ impl Targets {
                 Err(_) => {}
             }
         }
+    }
+
+    fn mark(&self, target: &mut Target, known: &Known) {
+        let handshakes = known.image.tells_handshakes();
+        for one in &known.image.marks {
+            let tells = one.mark.tells;
+            // Jobs belong to handshakes: where no probe tells of these, they tell nothing.
+            let matters = handshakes || !tells.is_part();
+            if matters && self.tells.contains(&tells) {
+                target.marks.push(MarkProbe {
+                    mark: Arc::clone(&one.mark),
+                    path: known.file.link(),
+                    file: Arc::clone(&known.file),
+                    offset: one.offset,
+                    places: one.places.clone(),
+                });
+            }
+        }
+    }
+
+    fn tells_handshakes(&self) -> bool {
+        self.tells.contains(&Tells::HandshakeEnded)
     }
 
     fn is_imported(&self, symbol: &str, files: &[File]) -> bool {

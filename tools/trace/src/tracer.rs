@@ -13,13 +13,14 @@ use rustix::io::Errno;
 use widelane_threads::{Identity, Proc, Thread};
 
 use crate::error::TraceError;
-use crate::event::{Call, Event};
+use crate::event::{Call, Event, Reached};
 use crate::filter::Filter;
 use crate::functions::{Function, Returns, Role};
 use crate::kernel::{Attached, Programs, remove};
 use crate::record::{RawCall, Record};
 use crate::table::Table;
-use crate::targets::{Exits, Probe, Target, TargetError, Targets};
+use crate::targets::{Exits, Target, TargetError, Targets};
+use crate::text::escaped;
 use crate::want::{Count, Want};
 
 /// Traces processes until it is dropped.
@@ -45,8 +46,15 @@ pub struct Tracer {
 #[derive(Default)]
 struct Traced {
     probes: HashMap<Key, Attached>,
+    marks: HashMap<(Identity, u64), Attached>,
     /// Whether return probes of the kernel are among them.
     by_kernel: bool,
+}
+
+impl Traced {
+    fn attached(self) -> impl Iterator<Item = Attached> {
+        self.probes.into_values().chain(self.marks.into_values())
+    }
 }
 
 /// What tells probes of one process apart.
@@ -71,9 +79,9 @@ impl Tracer {
         let mut roles = want.roles.clone();
         roles.push(Role::Load);
         let mut tracer = Self {
+            targets: Targets::new(table, &roles).with_marks(&want.tells),
             programs: Programs::load(want)?,
             proc: Proc::here(),
-            targets: Targets::new(table, &roles),
             filter,
             processes: HashMap::new(),
             due: BTreeMap::new(),
@@ -111,21 +119,34 @@ impl Tracer {
             stopped,
         };
         let mut later = Vec::new();
-        self.programs.records(|functions, record| match record {
-            Record::Call(call) => {
-                if let Some(function) = functions.get(usize::from(call.function)) {
-                    seen.events
-                        .push(Event::Call(named(Arc::clone(function), call)));
+        self.programs
+            .records(|functions, marks, record| match record {
+                Record::Call(call) => {
+                    if let Some(function) = functions.get(usize::from(call.function)) {
+                        seen.events
+                            .push(Event::Call(named(Arc::clone(function), call)));
+                    }
                 }
-            }
-            Record::Bytes(bytes) => seen.events.push(Event::Bytes(bytes)),
-            Record::Exit(pid) => {
-                seen.events.push(Event::Exit { pid });
-                later.push((pid, Change::Ended));
-            }
-            Record::Start(pid) => later.push((pid, Change::Started)),
-            Record::Loaded(pid) => later.push((pid, Change::Loaded)),
-        });
+                Record::Bytes(bytes) => seen.events.push(Event::Bytes(bytes)),
+                Record::Reached(raw) => {
+                    if let Some(mark) = marks.get(usize::from(raw.row)) {
+                        seen.events.push(Event::Reached(Reached {
+                            mark: Arc::clone(mark),
+                            pid: raw.pid,
+                            tid: raw.tid,
+                            comm: raw.comm,
+                            time: raw.time,
+                            arguments: raw.arguments,
+                        }));
+                    }
+                }
+                Record::Exit(pid) => {
+                    seen.events.push(Event::Exit { pid });
+                    later.push((pid, Change::Ended));
+                }
+                Record::Start(pid) => later.push((pid, Change::Started)),
+                Record::Loaded(pid) => later.push((pid, Change::Loaded)),
+            });
         self.busy = !seen.events.is_empty();
         for (pid, change) in later {
             self.follow(pid, change)?;
@@ -134,23 +155,25 @@ impl Tracer {
         Ok(seen)
     }
 
-    /// How many processes are traced now, and how many different functions in them.
+    /// How many processes are traced now, and how many different functions and places of
+    /// static probes in them.
     pub fn traced(&self) -> (usize, usize) {
         let mut functions = HashSet::new();
-        let mut processes = 0;
+        let (mut processes, mut places) = (0, 0);
         for process in self.processes.values() {
             let traced = process
                 .probes
                 .keys()
                 .filter(|(_, _, of)| of.role != Role::Load);
-            let mut any = false;
+            let mut any = !process.marks.is_empty();
+            places += process.marks.len();
             for key in traced {
                 functions.insert(key);
                 any = true;
             }
             processes += usize::from(any);
         }
-        (processes, functions.len())
+        (processes, functions.len() + places)
     }
 
     /// What people should know of the processes: each sentence once. Takes them.
@@ -239,8 +262,7 @@ impl Tracer {
         if let Some(process) = self.processes.remove(&pid) {
             // It is not waited for, unless the tracer ends.
             self.removed.retain(|thread| !thread.is_finished());
-            self.removed
-                .push(remove(process.probes.into_values().collect()));
+            self.removed.push(remove(process.attached().collect()));
             // What is known of files serves the next process that has them, and is forgotten now and
             // then: to look through a library again takes a moment.
             self.ended += 1;
@@ -278,7 +300,7 @@ impl Tracer {
         for note in &target.notes {
             self.note(note.clone());
         }
-        if target.probes.is_empty() {
+        if target.probes.is_empty() && target.marks.is_empty() {
             return Ok(());
         }
         let by_kernel = self
@@ -290,7 +312,11 @@ impl Tracer {
             self.let_go(pid);
         }
         let goroutines = target.probes.iter().any(|probe| probe.goroutine);
-        self.programs.trace(pid, goroutines)?;
+        // The bytes are for calls that go on with handshakes.
+        let mut probes = target.probes.iter();
+        let calls = probes.any(|probe| probe.function.role == Role::Handshake);
+        let silent = !calls && !target.marks.is_empty();
+        self.programs.trace(pid, goroutines, silent)?;
         let mut traced = self.processes.remove(&pid).unwrap_or_default();
         let probed = self.probe(pid, &target, &mut traced);
         self.processes.insert(pid, traced);
@@ -313,16 +339,29 @@ impl Tracer {
                     traced.probes.insert(key, attached);
                 }
                 Err(error @ (TraceError::NoRights | TraceError::Table(_))) => return Err(error),
-                Err(error) => self.failed(pid, probe, &error),
+                Err(error) => self.failed(pid, &probe.symbol, &error),
+            }
+        }
+        for probe in &target.marks {
+            let key = (probe.file.identity(), probe.offset);
+            if traced.marks.contains_key(&key) {
+                continue;
+            }
+            match self.programs.attach_mark(pid, probe) {
+                Ok(attached) => {
+                    traced.marks.insert(key, attached);
+                }
+                Err(error @ (TraceError::NoRights | TraceError::Table(_))) => return Err(error),
+                Err(error) => self.failed(pid, &probe.mark.name, &error),
             }
         }
         Ok(())
     }
 
     /// A probe that cannot be made does not end the others: the process may be gone.
-    fn failed(&mut self, pid: u32, probe: &Probe, error: &TraceError) {
+    fn failed(&mut self, pid: u32, symbol: &str, error: &TraceError) {
         if self.proc.has(Thread::first_of(pid)) {
-            let symbol = &probe.symbol;
+            let symbol = escaped(symbol);
             self.note(format!("process {pid}: {symbol} is not traced: {error}"));
         }
     }
@@ -338,7 +377,7 @@ impl Drop for Tracer {
     /// Comes back when all probes are gone.
     fn drop(&mut self) {
         let all = self.processes.drain();
-        let all = all.flat_map(|(_, process)| process.probes.into_values());
+        let all = all.flat_map(|(_, process)| process.attached());
         self.removed.push(remove(all.collect()));
         for thread in self.removed.drain(..) {
             // A thread that only drops does not fail.

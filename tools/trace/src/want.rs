@@ -3,12 +3,16 @@
 use std::sync::Arc;
 
 use crate::functions::{Function, Role};
+use crate::marks::Tells;
 
 /// What is wanted of traced processes.
 #[derive(Clone, Debug, Default)]
 pub struct Want {
     /// Which functions are traced, by what they do.
     pub roles: Vec<Role>,
+    /// Which static probes are traced, by what they tell: an
+    /// [`Event::Reached`](crate::Event::Reached) each time.
+    pub tells: Vec<Tells>,
     /// An [`Event::Call`](crate::Event::Call) for each call.
     pub calls: bool,
     /// Calls are counted in the kernel, by their time: see [`Count`].
