@@ -95,7 +95,7 @@ fn note<'a>(elf: &Elf<'a>, base: Option<u64>, description: &'a [u8]) -> Option<N
         Some(base) => address.wrapping_add(base.wrapping_sub(linked)),
         None => address,
     };
-    // The linker leaves out functions that nobody calls, and not their notes: these have the address 0.
+    // The linker leaves out functions that are never called, and not their notes: these have the address 0.
     let (offset, code) = elf.code(address).filter(|_| address != 0)?;
     // A breakpoint anywhere else could destroy an instruction.
     if !NOPS.iter().any(|nop| code.starts_with(nop)) {
