@@ -21,7 +21,7 @@ impl Observed {
     /// thread begins with the handshake, or goes on with it.
     pub fn step<D: 'static>(&mut self, connection: &ConnectionCommon<D>) {
         self.begin(connection);
-        self.0.step();
+        self.resumed();
     }
 
     /// After each call: it may have ended the handshake.
@@ -33,10 +33,8 @@ impl Observed {
         if self.0.is_under_way() {
             match failure {
                 None if connection.is_handshaking() => {}
-                None => self.0.ended(agreed(connection), Ending::Complete, None),
-                Some(error) => self
-                    .0
-                    .ended(agreed(connection), Ending::Protocol, alert(error)),
+                None => self.end(agreed(connection), Ending::Complete, None),
+                Some(error) => self.end(agreed(connection), Ending::Protocol, alert(error)),
             }
         }
     }
@@ -44,7 +42,7 @@ impl Observed {
     /// The handshake begins, unless it has begun before.
     pub(crate) fn begin<D: 'static>(&mut self, _: &ConnectionCommon<D>) {
         let client = TypeId::of::<D>() == TypeId::of::<ClientConnectionData>();
-        self.0.begin(match client {
+        self.begin_as(match client {
             true => Side::Client,
             false => Side::Server,
         });
@@ -52,12 +50,25 @@ impl Observed {
 
     /// A client's handshake begins, with the making of its connection.
     pub(crate) fn begin_client(&mut self) {
-        self.0.begin(Side::Client);
+        self.begin_as(Side::Client);
+    }
+
+    // Functions of their own, so that each probe has one place: a tracer attaches to all.
+
+    #[inline(never)]
+    fn begin_as(&mut self, side: Side) {
+        self.0.begin(side);
     }
 
     /// The calling thread goes on with a step.
+    #[inline(never)]
     pub(crate) fn resumed(&self) {
         self.0.step();
+    }
+
+    #[inline(never)]
+    fn end(&mut self, agreed: Agreed, ending: Ending, alert: Option<u8>) {
+        self.0.ended(agreed, ending, alert);
     }
 
     /// It has failed, perhaps before there was a connection.
@@ -74,7 +85,15 @@ impl Observed {
             }
         };
         let agreed = connection.map(agreed).unwrap_or_default();
-        self.0.ended(agreed, ending, alert);
+        self.end(agreed, ending, alert);
+    }
+}
+
+impl Drop for Observed {
+    fn drop(&mut self) {
+        if self.0.is_under_way() {
+            self.end(Agreed::default(), Ending::Closed, None);
+        }
     }
 }
 
@@ -95,5 +114,43 @@ fn alert(error: &rustls::Error) -> Option<u8> {
     match error {
         rustls::Error::AlertReceived(alert) => Some((*alert).into()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::ServerConnection;
+
+    fn server() -> ServerConnection {
+        let key = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let chain = vec![key.cert.der().clone()];
+        let secret = key.signing_key.serialize_der().try_into().unwrap();
+        let config = rustls::ServerConfig::builder_with_provider(crate::default_provider().into());
+        let config = config.with_safe_default_protocol_versions().unwrap();
+        let config = config.with_no_client_auth().with_single_cert(chain, secret);
+        ServerConnection::new(config.unwrap().into()).unwrap()
+    }
+
+    #[test]
+    fn a_handshake_ends_by_an_error_and_only_once() {
+        let (mut observed, mut server) = (Observed::default(), server());
+        observed.step(&server);
+        observed.stepped(&server, None);
+        assert!(observed.0.is_under_way(), "the client has said nothing");
+        server.read_tls(&mut &b"GET / HTTP/1.1\r\n"[..]).unwrap();
+        observed.step(&server);
+        let result = server.process_new_packets();
+        observed.stepped(&server, result.as_ref().err());
+        assert!(result.is_err() && !observed.0.is_under_way());
+        observed.step(&server);
+        assert!(!observed.0.is_under_way(), "it does not begin again");
+    }
+
+    #[test]
+    fn only_alerts_of_the_peer_are_told() {
+        let received = rustls::Error::AlertReceived(rustls::AlertDescription::UnknownCA);
+        assert_eq!(alert(&received), Some(48));
+        assert_eq!(alert(&rustls::Error::DecryptError), None);
     }
 }

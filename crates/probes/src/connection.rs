@@ -40,8 +40,11 @@ pub struct Agreed {
     pub resumed: Option<bool>,
 }
 
-/// The handshake of one connection, as tracers see it. Dropping it before its end tells that the
-/// connection was closed; of one that never began, nothing is told.
+/// The handshake of one connection, as tracers see it. Of one that never began, nothing is told.
+///
+/// Its functions are compiled where they are used, and their probes with them: what has no handshakes of
+/// ours, such as the OpenSSL provider, has no probes of handshakes, by which tracers can tell. Call each
+/// from one place, or a probe has several.
 #[derive(Debug, Default)]
 pub struct Connection {
     state: State,
@@ -60,6 +63,7 @@ enum State {
 
 impl Connection {
     /// The handshake begins, unless it has begun before.
+    #[inline]
     pub fn begin(&mut self, side: Side) {
         if self.state == State::New {
             let number = next_number();
@@ -69,6 +73,7 @@ impl Connection {
     }
 
     /// The calling thread goes on with the handshake: with its next step, or one that was suspended.
+    #[inline]
     pub fn step(&self) {
         if let State::Begun { number, .. } = self.state {
             sites::handshake_step(number);
@@ -76,6 +81,7 @@ impl Connection {
     }
 
     /// The handshake has ended. `alert` is the one that the peer has sent, if it has.
+    #[inline]
     pub fn ended(&mut self, agreed: Agreed, ending: Ending, alert: Option<u8>) {
         if let State::Begun { number, side } = std::mem::replace(&mut self.state, State::Ended) {
             sites::handshake_ended(
@@ -94,14 +100,6 @@ impl Connection {
     /// Whether it has begun and not ended: only then is anything to be told of its end.
     pub fn is_under_way(&self) -> bool {
         matches!(self.state, State::Begun { .. })
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if self.is_under_way() {
-            self.ended(Agreed::default(), Ending::Closed, None);
-        }
     }
 }
 

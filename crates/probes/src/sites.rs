@@ -2,19 +2,23 @@
 //!
 //! The only unsafe code is that of [`probe::probe`]: a `nop`, with its arguments in registers. It reads
 //! and writes no memory, and every register keeps its value.
+//!
+//! The probes of jobs and passes are called: the engine is generic, and has a copy of its code for each
+//! operation. As parts of these copies they would have two hundred places, and a tracer attaches to
+//! each, and waits for the kernel at each when it leaves.
 
 use probe::probe;
 
 /// A job was submitted to an engine: its number as long as it is not done (an address), and its
 /// [operation](crate::operations).
-#[inline(always)]
+#[inline(never)]
 pub fn job_submitted(job: usize, operation: u16) {
     probe!(widelane, job_submitted, job, operation);
 }
 
 /// A job is done. How it ended: 0 with an answer, which may be the operation's error; 1 by a panic; 2
 /// because the engine ended; 3 otherwise.
-#[inline(always)]
+#[inline(never)]
 pub fn job_done(job: usize, ended: u8) {
     probe!(widelane, job_done, job, ended);
 }
@@ -22,14 +26,14 @@ pub fn job_done(job: usize, ended: u8) {
 /// A pass begins on this thread: its operation, its jobs, the most jobs that such a pass takes, how it
 /// runs (0 without lanes, through AWS-LC; 1 in lanes; 2 in lanes of narrower registers than the
 /// widest), and the nanoseconds that its jobs have waited in the queue, summed.
-#[inline(always)]
+#[inline(never)]
 pub fn pass_begun(operation: u16, jobs: usize, lanes: usize, way: u8, queued_ns: u64) {
     probe!(widelane, pass_begun, operation, jobs, lanes, way, queued_ns);
 }
 
 /// The last pass that began on this thread has ended: its operation, its jobs, and 1 if it gave its
 /// results, 0 if it panicked.
-#[inline(always)]
+#[inline(never)]
 pub fn pass_ended(operation: u16, jobs: usize, succeeded: bool) {
     probe!(widelane, pass_ended, operation, jobs, succeeded);
 }
