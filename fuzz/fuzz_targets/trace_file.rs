@@ -1,12 +1,12 @@
 //! Any file may be mapped by a process that is traced: it is refused or searched, and never a panic.
 //! A probe is a breakpoint in the code of all processes that share the file: each place is in the
-//! file, and where a function returns there is a return instruction.
+//! file, where a function returns there is a return instruction, and where a static probe is a `nop`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;
 use std::sync::OnceLock;
-use widelane_trace::{Calls, Image, Leaves, Table};
+use widelane_trace::{Calls, Image, Leaves, Place, Table};
 
 fuzz_target!(|data: &[u8]| {
     static TABLE: OnceLock<Table> = OnceLock::new();
@@ -21,6 +21,16 @@ fuzz_target!(|data: &[u8]| {
                     let rest = data[usize::try_from(at).unwrap()..].iter();
                     let mut code = rest.skip_while(|byte| is_prefix(**byte));
                     assert!(matches!(code.next(), Some(0xc2 | 0xc3)));
+                }
+            }
+        }
+        for one in &image.marks {
+            let code = &data[usize::try_from(one.offset).unwrap()..];
+            assert!(code.starts_with(&[0x90]) || code.starts_with(&[0x0f, 0x1f, 0x44, 0, 0]));
+            assert!(one.places.len() <= 8);
+            for place in &one.places {
+                if let Place::Register { register, form } | Place::Memory { register, form, .. } = place {
+                    assert!(register.offset() <= 152 && matches!(form.bytes, 1 | 2 | 4 | 8));
                 }
             }
         }

@@ -285,6 +285,7 @@ pub const UNSAFE_ROOMS: &[&str] = &[
     "crates/kernels/src/assembled.rs",
     "crates/kernels/src/port_limit.rs",
     "crates/poison/src/request.rs",
+    "crates/probes/src/sites.rs",
     "crates/stacks/src/guarded.rs",
     "crates/wide/src/job.rs",
     "tools/frequency/src/spin.rs",
@@ -296,10 +297,14 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-cpu", &[]),
     (AFFINITY, &[]),
     (QUIET, &[]),
+    (PROBES, &[]),
     ("widelane-kernels", &[LANES, CPU]),
     ("widelane-crypto", &[LANES, CPU, KERNELS]),
     ("widelane-batching", &[]),
-    ("widelane-engine", &[AFFINITY, CRYPTO, BATCHING, QUIET]),
+    (
+        "widelane-engine",
+        &[AFFINITY, CRYPTO, BATCHING, PROBES, QUIET],
+    ),
     (WIDE, &[QUIET]),
     (STACKS, &[]),
     (STATUS, &[]),
@@ -314,7 +319,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "widelane-rustls",
-        &[CRYPTO, ENGINE, STACKS, "widelane-poison"],
+        &[CRYPTO, ENGINE, PROBES, STACKS, "widelane-poison"],
     ),
     ("widelane-terminator", &[CRYPTO, BATCHING, ENGINE, RUSTLS]),
     ("widelane-load", &[ENGINE, RUSTLS]),
@@ -347,7 +352,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     (BPF, &[]),
-    ("widelane-trace", &[BPF, THREADS]),
+    ("widelane-trace", &[BPF, PROBES, THREADS]),
     ("widelane-usage", &[AFFINITY, BPF, THREADS, "widelane-scan"]),
     ("widelane-guards", &[]),
     ("widelane-manual", &["widelane"]),
@@ -381,6 +386,7 @@ const KERNELS: &str = "widelane-kernels";
 const CRYPTO: &str = "widelane-crypto";
 const BATCHING: &str = "widelane-batching";
 const QUIET: &str = "widelane-quiet";
+const PROBES: &str = "widelane-probes";
 const ENGINE: &str = "widelane-engine";
 const RUSTLS: &str = "widelane-rustls";
 const WIDE: &str = "widelane-wide";

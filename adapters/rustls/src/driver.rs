@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
+use rustls::client::ClientConnectionData;
 use rustls::{ClientConfig, ClientConnection, ConnectionCommon, IoState, OtherError};
 use rustls_pki_types::ServerName;
 use tokio::task::yield_now;
@@ -15,6 +16,7 @@ use widelane_engine::{Engine, Idle, JobError, SubmitError, Worker};
 use widelane_stacks::{GuardedStack, Stacks};
 
 use crate::jobs::Failure;
+use crate::observed::Observed;
 use crate::suspend::Suspendable;
 
 /// Runs the handshakes of one thread and suspends each while it waits for a public-key operation, so
@@ -83,6 +85,7 @@ impl Driver {
         Handshake {
             driver: Rc::clone(self),
             expected: true,
+            observed: Observed::default(),
         }
     }
 
@@ -201,6 +204,7 @@ pub struct Handshake {
     driver: Rc<Driver>,
     /// Whether the driver counts it.
     expected: bool,
+    observed: Observed,
 }
 
 impl Handshake {
@@ -229,9 +233,14 @@ impl Handshake {
         C: DerefMut<Target = ConnectionCommon<D>> + 'static,
         D: 'static,
     {
+        self.observed.begin(&connection);
         let stack = match self.driver.stacks.take() {
             Ok(stack) => stack,
-            Err(error) => return (connection, Err(HandshakeError::NoStack(error))),
+            Err(error) => {
+                let error = HandshakeError::NoStack(error);
+                self.observed.failed(Some(&connection), &error);
+                return (connection, Err(error));
+            }
         };
         let step = self.suspendable(stack, move || {
             let result = connection.process_new_packets();
@@ -242,6 +251,10 @@ impl Handshake {
         if let Err(HandshakeError::Overloaded | HandshakeError::ShutDown) = result {
             // rustls blames the peer for every key exchange that does not take place.
             discard_queued(&mut connection);
+        }
+        match &result {
+            Ok(_) => self.observed.stepped(&connection, None),
+            Err(error) => self.observed.failed(Some(&connection), error),
         }
         if connection.wants_write() || !connection.is_handshaking() {
             // A server's next step follows the client's answer, a round trip away, and often needs
@@ -270,17 +283,28 @@ impl Handshake {
         config: Arc<ClientConfig>,
         name: ServerName<'static>,
     ) -> Result<Box<ClientConnection>, HandshakeError> {
-        let stack = self.driver.stacks.take().map_err(HandshakeError::NoStack)?;
-        let step = self.suspendable(stack, move || {
-            ClientConnection::new(config, name).map(Box::new)
-        });
-        Ok(self.finish(step).await?)
+        self.observed.begin_client();
+        let stack = self.driver.stacks.take().map_err(HandshakeError::NoStack);
+        let started = match stack {
+            Ok(stack) => {
+                let step = self.suspendable(stack, move || {
+                    ClientConnection::new(config, name).map(Box::new)
+                });
+                self.finish(step).await.map_err(HandshakeError::from)
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &started {
+            self.observed.failed::<ClientConnectionData>(None, error);
+        }
+        started
     }
 
     /// Runs `step` to its end.
     async fn finish<T>(&self, mut step: Suspendable<T>) -> T {
         poll_fn(|cx| {
             loop {
+                self.observed.resumed();
                 let poll = step.resume(cx.waker());
                 // The step may wait for a pass that has just run. If its jobs gain nothing from a
                 // shared pass this is always so, and no step stays suspended.

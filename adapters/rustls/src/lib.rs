@@ -76,6 +76,7 @@ mod driver;
 mod generation;
 mod groups;
 mod jobs;
+mod observed;
 mod provider;
 mod random;
 mod schedule;
@@ -87,6 +88,7 @@ mod verify;
 
 pub use driver::{Driver, Handshake, HandshakeError, Turns};
 pub use groups::kx_groups;
+pub use observed::Observed;
 pub use provider::{default_provider, provider};
 pub use stream::{ClientStream, ServerStream, TlsStream};
 pub use suites::cipher_suites;

@@ -16,7 +16,7 @@ use widelane_batching::{self as batching, Placement, Records};
 use widelane_crypto::chacha20poly1305::{Choice, Cipher, Form, FormUnavailable};
 use widelane_crypto::{Backend, Preference};
 use widelane_engine::{CoreLending, Engine, OperationCounters, StartError};
-use widelane_rustls::{Driver, HandshakeError};
+use widelane_rustls::{Driver, HandshakeError, Observed};
 
 use crate::config::{Batching, Fault, SigningBackend};
 use crate::lending::Borrowers;
@@ -44,9 +44,15 @@ pub(crate) enum Signing {
 /// A handshake in progress.
 pub(crate) struct Handshake {
     session: Session,
-    /// The driver's part: other handshakes may wait for the operations of this one. `None`: rustls
-    /// does each operation at once.
-    batched: Option<widelane_rustls::Handshake>,
+    part: Part,
+}
+
+/// Who does the operations of a handshake.
+enum Part {
+    /// rustls, each at once.
+    Plain(Observed),
+    /// The driver: other handshakes may wait for the operations of this one.
+    Batched(widelane_rustls::Handshake),
 }
 
 /// Why a handshake step failed.
@@ -232,9 +238,9 @@ impl Signing {
     pub(crate) fn handshake(&self) -> Handshake {
         Handshake {
             session: Session::default(),
-            batched: match self {
-                Self::Plain => None,
-                Self::Batched(driver) => Some(driver.handshake()),
+            part: match self {
+                Self::Plain => Part::Plain(Observed::default()),
+                Self::Batched(driver) => Part::Batched(driver.handshake()),
             },
         }
     }
@@ -247,8 +253,8 @@ impl Handshake {
         &mut self,
         tls: Box<ServerConnection>,
     ) -> (Box<ServerConnection>, Result<(), ProcessFailure>) {
-        let Self { session, batched } = self;
-        let mut step = pin!(step(batched.as_mut(), tls));
+        let Self { session, part } = self;
+        let mut step = pin!(step(part, tls));
         let (tls, result) = poll_fn(|cx| session.enter(|| step.as_mut().poll(cx))).await;
         session.settle(tls.handshake_kind());
         (tls, result)
@@ -256,12 +262,17 @@ impl Handshake {
 }
 
 async fn step(
-    batched: Option<&mut widelane_rustls::Handshake>,
+    part: &mut Part,
     mut tls: Box<ServerConnection>,
 ) -> (Box<ServerConnection>, Result<(), ProcessFailure>) {
-    let Some(handshake) = batched else {
-        let result = tls.process_new_packets();
-        return (tls, result.map(drop).map_err(ProcessFailure::Tls));
+    let handshake = match part {
+        Part::Batched(handshake) => handshake,
+        Part::Plain(observed) => {
+            observed.step(&tls);
+            let result = tls.process_new_packets();
+            observed.stepped(&tls, result.as_ref().err());
+            return (tls, result.map(drop).map_err(ProcessFailure::Tls));
+        }
     };
     let (tls, result) = handshake.process(tls).await;
     let result = result.map(drop).map_err(|error| match error {

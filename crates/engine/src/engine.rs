@@ -12,7 +12,7 @@ use crate::counters::{OperationCounters, OperationTotals};
 use crate::error::{JobError, StartError, SubmitError};
 use crate::group::Group;
 use crate::lending::VectorCoreCounters;
-use crate::line::{AnyGatherer, AnyLine, Job};
+use crate::line::{AnyGatherer, AnyLine};
 use crate::operations::{Operations, Route};
 use crate::shared::Shared;
 use crate::sleepers::Sleepers;
@@ -202,7 +202,7 @@ impl Engine {
     /// Hands a job to the vector cores.
     pub(crate) fn enqueue<R: Request>(&self, request: R) -> Result<Ticket<R::Output>, SubmitError> {
         let (_, line) = self.route(&request)?;
-        let (ticket, job) = Job::new(request);
+        let (ticket, job) = line.job(request);
         line.enqueue(job, self.queue_limit())?;
         let shared = &self.core.shared;
         shared.sleepers.notify(|| shared.passes_queued());

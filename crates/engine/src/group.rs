@@ -76,7 +76,7 @@ impl Group {
             }
             Lead::Now if several && state.lists[*index].has_no_unled() => {
                 state.leaders += 1;
-                let (ticket, job) = Job::new(request);
+                let (ticket, job) = line.job(request);
                 let waiter = Arc::new(Waiter {
                     appointed: AtomicBool::new(true),
                     parker: Parker::current(),
@@ -103,7 +103,7 @@ impl Group {
             drop(state);
             return Err(line.overloaded(limit).into());
         }
-        let (ticket, job) = Job::new(request);
+        let (ticket, job) = line.job(request);
         let waiter = Arc::new(Waiter {
             appointed: AtomicBool::new(false),
             parker: Parker::current(),

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use widelane_batching::{self as batching, Clock, NEVER, Width};
 use widelane_crypto::{Backend, Operation, Request};
+use widelane_probes::{operations, sites};
 
 use crate::background;
 use crate::calibration;
@@ -27,6 +28,8 @@ pub(crate) struct Line<R: Request> {
     /// The background measurement of `wide` has been started.
     measuring: AtomicBool,
     name: &'static str,
+    /// What tracers know the operation by.
+    number: u16,
     lanes: usize,
     counters: Counters,
     queue: Option<Queue<Job<R>>>,
@@ -153,6 +156,7 @@ impl<R: Request> Line<R> {
         let lanes = variant.operation.lanes().max(1);
         Self {
             name: variant.operation.name(),
+            number: operations::number(variant.operation.name()),
             wide: Arc::new(variant),
             narrow: None,
             measuring: AtomicBool::new(false),
@@ -174,6 +178,13 @@ impl<R: Request> Line<R> {
 
     pub(crate) fn takes(&self, request: &R) -> bool {
         self.wide.operation.takes(request)
+    }
+
+    /// Makes a job of a request.
+    pub(crate) fn job(&self, request: R) -> (Ticket<R::Output>, Job<R>) {
+        let (ticket, job) = Job::new(request);
+        sites::job_submitted(job.reply.job(), self.number);
+        (ticket, job)
     }
 
     /// Counts a refusal and returns its error.
@@ -239,20 +250,23 @@ impl<R: Request> Line<R> {
             return 0;
         }
         let started = Instant::now();
-        self.counters.queued(batch.queued(started));
+        let mut queued = batch.queued(started);
+        self.counters.queued(queued);
         let Batch {
             requests, replies, ..
         } = batch;
         if !self.is_worth_a_pass(&requests) {
             let mut started = started;
             for (reply, request) in replies.into_iter().zip(&requests) {
-                reply.complete(self.run_one(request, started));
+                reply.complete(self.run_one(request, started, std::mem::take(&mut queued)));
                 started = Instant::now();
             }
             return jobs;
         }
         let width = self.width(jobs);
+        self.tell_begin(jobs, way(width), queued);
         let outputs = self.attempt(&requests, width);
+        self.tell_end(jobs, outputs.is_some());
         self.counters.pass(jobs, width, started.elapsed());
         match outputs {
             Some(outputs) => {
@@ -280,9 +294,10 @@ impl<R: Request> Line<R> {
     /// Runs one gathered job and answers it. Lists with one entry would slow down a short job.
     fn run_job(&self, job: Job<R>) -> usize {
         let started = Instant::now();
-        self.counters
-            .queued(started.saturating_duration_since(job.since));
-        job.reply.complete(self.run_one(&job.request, started));
+        let queued = started.saturating_duration_since(job.since);
+        self.counters.queued(queued);
+        let result = self.run_one(&job.request, started, queued);
+        job.reply.complete(result);
         1
     }
 
@@ -294,23 +309,45 @@ impl<R: Request> Line<R> {
 
     /// Runs one job now, in the cheaper way.
     pub(crate) fn run_now(&self, request: &R) -> Result<R::Output, JobError> {
-        self.run_one(request, Instant::now())
+        let job = std::ptr::from_ref(request).addr();
+        sites::job_submitted(job, self.number);
+        let result = self.run_one(request, Instant::now(), Duration::ZERO);
+        sites::job_done(job, slot::ended(&result));
+        result
     }
 
-    fn run_one(&self, request: &R, started: Instant) -> Result<R::Output, JobError> {
+    fn run_one(
+        &self,
+        request: &R,
+        started: Instant,
+        queued: Duration,
+    ) -> Result<R::Output, JobError> {
         let output = if self.is_worth_a_pass(std::slice::from_ref(request)) {
             let width = self.width(1);
+            self.tell_begin(1, way(width), queued);
             let output = self.attempt_one(request, width);
+            self.tell_end(1, output.is_some());
             self.counters.pass(1, width, started.elapsed());
             output
         } else {
             self.measure_once();
             let run = AssertUnwindSafe(|| self.wide.operation.alone(request));
+            self.tell_begin(1, ALONE, queued);
             let output = catch_unwind(run).ok();
+            self.tell_end(1, output.is_some());
             self.counters.alone(started.elapsed());
             output
         };
         self.judge(output)
+    }
+
+    fn tell_begin(&self, jobs: usize, way: u8, queued: Duration) {
+        // In 584 years of waiting there is no more room for them.
+        sites::pass_begun(self.number, jobs, self.lanes, way, queued.as_nanos() as u64);
+    }
+
+    fn tell_end(&self, jobs: usize, succeeded: bool) {
+        sites::pass_ended(self.number, jobs, succeeded);
     }
 
     fn is_worth_a_pass(&self, requests: &[R]) -> bool {
@@ -375,6 +412,17 @@ impl<R: Request> Line<R> {
         catch_unwind(run).ok()
     }
 }
+
+/// A width, for tracers.
+fn way(width: Width) -> u8 {
+    match width {
+        Width::Wide => 1,
+        Width::Narrow => 2,
+    }
+}
+
+/// A request that runs by itself, without lanes: for tracers.
+const ALONE: u8 = 0;
 
 /// A [`Line`] with any type of request.
 pub(crate) trait AnyLine: Send + Sync {

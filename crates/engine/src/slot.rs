@@ -31,6 +31,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use widelane_probes::sites;
+
 use crate::error::JobError;
 use crate::sync::{Arc, AtomicU8, Ordering, Parker, UnsafeCell, contain};
 
@@ -164,6 +166,11 @@ impl<T> Reply<T> {
         slot.is_some_and(|slot| slot.state.load(Ordering::Acquire) & ABANDONED == 0)
     }
 
+    /// A number that no other job has until this one is done: the address of its slot.
+    pub(crate) fn job(&self) -> usize {
+        self.slot.as_deref().map_or(0, Slot::job)
+    }
+
     /// Ends the job.
     pub(crate) fn complete(mut self, result: Result<T, JobError>) {
         if let Some(slot) = self.slot.take() {
@@ -180,6 +187,16 @@ impl<T> Drop for Reply<T> {
         if let Some(slot) = self.slot.take() {
             slot.complete(Err(JobError::ShutDown));
         }
+    }
+}
+
+/// How a job ended, for tracers.
+pub(crate) fn ended<T>(result: &Result<T, JobError>) -> u8 {
+    match result {
+        Ok(_) => 0,
+        Err(JobError::Panicked { .. }) => 1,
+        Err(JobError::ShutDown) => 2,
+        Err(JobError::Refused(_)) => 3,
     }
 }
 
@@ -216,8 +233,13 @@ impl<T> Slot<T> {
             .map(drop)
     }
 
+    fn job(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     /// Called once for each slot: the reply gives up its reference to call it.
     fn complete(&self, result: Result<T, JobError>) {
+        sites::job_done(self.job(), ended(&result));
         self.output.with_mut(|cell| {
             // SAFETY: DONE is clear, because only this function sets it and runs once, and the
             // ticket stays away from the output until it sees DONE.

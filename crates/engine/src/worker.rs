@@ -8,7 +8,7 @@ use widelane_crypto::Request;
 
 use crate::engine::Engine;
 use crate::error::{JobError, SubmitError};
-use crate::line::{AnyGatherer, Gatherer, Job, ReadyPass};
+use crate::line::{AnyGatherer, Gatherer, ReadyPass};
 use crate::slot::Ticket;
 
 /// One event-loop thread's access to an engine.
@@ -140,7 +140,7 @@ impl Worker {
             return Err(line.overloaded(limit));
         }
         let gatherer = &mut local.gatherers[*index];
-        let (ticket, job) = Job::new(request);
+        let (ticket, job) = line.job(request);
         let typed = gatherer.as_any().downcast_mut::<Gatherer<R>>();
         typed
             .expect("gatherers have the indices of the lines")

@@ -15,6 +15,7 @@ enum {
 	RECORD_EXIT = 3,
 	RECORD_START = 4,
 	RECORD_LOADED = 5,
+	RECORD_MARK = 6,
 };
 
 /* Bits of a probe's cookie; the lower 16 are the number of the function. */
@@ -35,6 +36,8 @@ enum {
 	FLAG_CPU = 2,
 	FLAG_SIZE = 4,
 	FLAG_WRITTEN = 8,
+	/* Of a process: its reads and writes are not looked at. */
+	FLAG_SILENT = 16,
 };
 
 enum {
@@ -119,6 +122,46 @@ struct bytes {
 	u32 unused;
 };
 
+enum { ARGUMENTS = 8 };
+
+/* A static probe (USDT) was reached. */
+struct mark {
+	u32 kind;
+	u32 pid;
+	u32 tid;
+	/* The row of the table. */
+	u16 row;
+	/* Which arguments are known: a bit for each. */
+	u16 known;
+	u64 time;
+	u64 arguments[ARGUMENTS];
+	char comm[16];
+};
+
+/* Where an argument of a static probe is. */
+enum {
+	PLACE_NONE,
+	PLACE_CONSTANT,
+	PLACE_REGISTER,
+	PLACE_MEMORY,
+};
+
+struct place {
+	u8 kind;
+	/* The register's place in struct pt_regs. */
+	u8 at;
+	/* Of the value: bits above it, which are cut, and whether it has a sign. */
+	u8 above;
+	u8 is_signed;
+	/* In memory: so far from where the register points to. */
+	int displacement;
+	s64 constant;
+};
+
+struct site {
+	struct place places[ARGUMENTS];
+};
+
 struct process {
 	u32 kind;
 	u32 pid;
@@ -138,7 +181,7 @@ struct count {
 	u64 total;
 };
 
-enum { FUNCTIONS = 1024, CALL_DATA = 4096 };
+enum { FUNCTIONS = 1024, SITES = 4096, CALL_DATA = 4096 };
 
 struct {
 	UINT(type, MAP_ARRAY);
@@ -146,6 +189,14 @@ struct {
 	TYPE(value, struct function);
 	UINT(max_entries, FUNCTIONS);
 } FUNCTION_TABLE SEC(".maps");
+
+/* Where static probes have their arguments. */
+struct {
+	UINT(type, MAP_ARRAY);
+	TYPE(key, u32);
+	TYPE(value, struct site);
+	UINT(max_entries, SITES);
+} SITE_TABLE SEC(".maps");
 
 /* Calls under way. A call that is never left goes when the table is full. */
 struct {
@@ -162,7 +213,7 @@ struct {
 	UINT(max_entries, 65536);
 } COUNTS SEC(".maps");
 
-/* Processes whose reads and writes are looked at: FLAG_GOROUTINE or 0. */
+/* Processes that are traced: FLAG_GOROUTINE, FLAG_SILENT or 0. */
 struct {
 	UINT(type, MAP_HASH);
 	TYPE(key, u32);
@@ -520,17 +571,86 @@ int leave_at_place(struct pt_regs *regs)
 	return leave(regs);
 }
 
+/* An argument of a static probe; 0 if it cannot be read. */
+INLINE int argument_at(const struct pt_regs *regs, const struct place *place, u64 *to)
+{
+	u64 value = 0;
+
+	if (place->kind == PLACE_CONSTANT) {
+		*to = place->constant;
+		return 1;
+	}
+	if (place->kind != PLACE_REGISTER && place->kind != PLACE_MEMORY)
+		return 0;
+	/* The verifier allows no load from a computed place in the registers. */
+	if (read_kernel(&value, sizeof(value), (const char *)regs + (place->at & 0xf8)))
+		return 0;
+	if (place->kind == PLACE_MEMORY
+	    && read_user(&value, sizeof(value), (void *)(value + place->displacement)))
+		return 0;
+	value <<= place->above & 63;
+	*to = place->is_signed ? (u64)((s64)value >> (place->above & 63)) : value >> (place->above & 63);
+	return 1;
+}
+
+/* A static probe is reached. Its cookie: the row of the table in the lower 16 bits, and the site above
+ * 32. */
+SEC("uprobe")
+int reached(struct pt_regs *regs)
+{
+	u64 cookie = attach_cookie(regs);
+	u32 number = cookie >> 32;
+	struct site *site = map_lookup(&SITE_TABLE, &number);
+	u64 thread = pid_and_tid();
+	struct mark *mark;
+
+	if (!site)
+		return 0;
+	mark = ring_reserve(&EVENTS, sizeof(*mark), 0);
+	if (!mark) {
+		count_lost();
+		return 0;
+	}
+	mark->kind = RECORD_MARK;
+	mark->pid = thread >> 32;
+	mark->tid = (u32)thread;
+	mark->row = cookie;
+	mark->known = 0;
+	mark->time = monotonic_ns();
+#pragma unroll
+	for (int at = 0; at < ARGUMENTS; at++) {
+		u64 value = 0;
+		if (argument_at(regs, &site->places[at], &value))
+			mark->known |= 1 << at;
+		mark->arguments[at] = value;
+	}
+	current_comm(mark->comm, sizeof(mark->comm));
+	ring_submit(mark, 0);
+	return 0;
+}
+
+INLINE void tell(u32 kind, u32 pid)
+{
+	struct process *record = ring_reserve(&EVENTS, sizeof(*record), 0);
+
+	if (!record) {
+		count_lost();
+		return;
+	}
+	record->kind = kind;
+	record->pid = pid;
+	ring_submit(record, 0);
+}
+
 /* The dynamic linker has loaded or unloaded something. */
 SEC("uprobe")
 int loaded(struct pt_regs *regs)
 {
-	struct process *record = ring_reserve(&EVENTS, sizeof(*record), 0);
+	u32 pid = pid_and_tid() >> 32;
 
-	if (!record)
-		return 0;
-	record->kind = RECORD_LOADED;
-	record->pid = pid_and_tid() >> 32;
-	ring_submit(record, 0);
+	/* Probes of linkers may be in processes outside our namespace. */
+	if (pid)
+		tell(RECORD_LOADED, pid);
 	return 0;
 }
 
@@ -611,6 +731,8 @@ int returned(struct raw_tracepoint *context)
 	if (!traced)
 		return 0;
 	how = *traced;
+	if (how & FLAG_SILENT)
+		return 0;
 	number = READ(regs->orig_ax);
 	from = READ(regs->si);
 	switch (number) {
@@ -688,19 +810,6 @@ int returned(struct raw_tracepoint *context)
 	}
 	keep_bytes(regs, thread, how, (void *)from, result, result, BYTES_HELLO);
 	return 0;
-}
-
-INLINE void tell(u32 kind, u32 pid)
-{
-	struct process *record = ring_reserve(&EVENTS, sizeof(*record), 0);
-
-	if (!record) {
-		count_lost();
-		return;
-	}
-	record->kind = kind;
-	record->pid = pid;
-	ring_submit(record, 0);
 }
 
 /* Arguments: parent, child. */

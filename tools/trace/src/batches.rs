@@ -1,13 +1,16 @@
 //! How well a multi-buffer library is filled: operations in each pass.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::event::Call;
+use widelane_probes::operations;
+
+use crate::event::{Call, Event, Reached};
 use crate::functions::Role;
+use crate::marks::{Argument, Tells};
 use crate::text::{duration, escaped, json_line, micros};
 
 /// Lanes of a 512-bit register.
@@ -22,14 +25,39 @@ pub struct Passes {
     pub sized: u64,
     /// Operations in them.
     pub operations: u64,
-    /// Times that 8 lanes were used: once for each 8 operations of a pass or less.
-    pub rounds: u64,
+    /// How many operations would have had room in these passes.
+    pub room: u64,
     /// How many passes had 1 to 8 operations; the last also counts passes with more.
     pub by_size: [u64; LANES],
     /// Time of all calls in nanoseconds.
     pub time: u64,
-    /// They only look whether passes have ended.
-    pub polls: bool,
+    /// How long the operations have waited for their passes, in nanoseconds, summed; if that is told.
+    pub queued: Option<u64>,
+    /// What the calls are.
+    pub kind: Kind,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Passes, in lanes.
+    #[default]
+    Pass,
+    /// Operations that ran by themselves, without lanes, where a pass could have run.
+    Alone,
+    /// Looks whether passes have ended.
+    Poll,
+}
+
+impl Kind {
+    /// Its name for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Alone => "alone",
+            Self::Poll => "poll",
+        }
+    }
 }
 
 impl Passes {
@@ -48,8 +76,26 @@ impl Passes {
 
     /// The share of lanes that had an operation.
     pub fn lanes(&self) -> Option<f64> {
-        let lanes = self.rounds as f64 * LANES as f64;
-        (self.rounds > 0).then(|| self.operations as f64 / lanes)
+        (self.room > 0).then(|| self.operations as f64 / self.room as f64)
+    }
+
+    /// How long an operation has waited for its pass, in nanoseconds.
+    pub fn wait(&self) -> Option<u64> {
+        self.queued?.checked_div(self.operations)
+    }
+
+    fn count(&mut self, operations: u64, lanes: u64) {
+        self.sized += 1;
+        self.operations = self.operations.saturating_add(operations);
+        let rounds = operations.div_ceil(lanes.max(1));
+        self.room = self.room.saturating_add(rounds.saturating_mul(lanes));
+        // No slot for passes without operations.
+        let last = LANES - 1;
+        let slot = operations.checked_sub(1);
+        let slot = slot.map(|slot| usize::try_from(slot).unwrap_or(last));
+        if let Some(count) = slot.and_then(|slot| self.by_size.get_mut(slot.min(last))) {
+            *count += 1;
+        }
     }
 
     /// Passes that had operations. A look that finds nothing is none.
@@ -58,10 +104,13 @@ impl Passes {
     }
 }
 
-/// Passes by library and function. The table of functions bounds their number.
+/// Passes by library and function. The table of functions, and for static probes that of operations,
+/// bounds their number.
 #[derive(Clone, Debug, Default)]
 pub struct Batches {
-    rows: BTreeMap<(String, String), Passes>,
+    rows: BTreeMap<(String, String, Kind), Passes>,
+    /// Passes under way, of which static probes tell, by process and thread.
+    under_way: HashMap<(u32, u32), Reached>,
 }
 
 impl Batches {
@@ -70,45 +119,100 @@ impl Batches {
         Self::default()
     }
 
-    /// Counts a call, if it is a pass or looks whether passes have ended.
-    pub fn take(&mut self, call: &Call) {
-        let function = &call.function;
-        if !matches!(function.role, Role::Pass | Role::Poll) {
-            return;
+    /// Counts a pass, or a look whether passes have ended, if the event is one.
+    pub fn take(&mut self, event: &Event) {
+        match event {
+            Event::Call(call) => self.take_call(call),
+            Event::Reached(reached) => self.take_reached(reached),
+            Event::Exit { pid } => self.under_way.retain(|(of, _), _| of != pid),
+            Event::Bytes(_) => {}
         }
-        let key = (function.library.clone(), function.symbol.clone());
-        let passes = self.rows.entry(key).or_default();
-        passes.polls = function.role == Role::Poll;
+    }
+
+    /// Begins to count anew. Passes under way will count.
+    pub fn clear(&mut self) {
+        self.rows.clear();
+    }
+
+    fn take_call(&mut self, call: &Call) {
+        let function = &call.function;
+        let kind = match function.role {
+            Role::Pass => Kind::Pass,
+            Role::Poll => Kind::Poll,
+            _ => return,
+        };
+        let passes = self.row(&function.library, &function.symbol, kind);
         passes.calls += 1;
         passes.time = passes.time.saturating_add(call.wall);
         if let Some(size) = call.size {
-            passes.sized += 1;
-            passes.operations = passes.operations.saturating_add(size);
-            let rounds = size.div_ceil(LANES as u64);
-            passes.rounds = passes.rounds.saturating_add(rounds);
-            // No slot for passes without operations.
-            let last = LANES - 1;
-            let slot = size
-                .checked_sub(1)
-                .map(|slot| usize::try_from(slot).unwrap_or(last));
-            if let Some(count) = slot.and_then(|slot| passes.by_size.get_mut(slot.min(last))) {
-                *count += 1;
-            }
+            passes.count(size, LANES as u64);
         }
+    }
+
+    fn take_reached(&mut self, reached: &Reached) {
+        let thread = (reached.pid, reached.tid);
+        match reached.mark.tells {
+            Tells::PassBegun => {
+                // A thread that ends inside a pass is not told: it cannot be but by its process's end.
+                if self.under_way.len() < MOST_THREADS {
+                    self.under_way.insert(thread, reached.clone());
+                }
+            }
+            Tells::PassEnded => {
+                if let Some(begun) = self.under_way.remove(&thread) {
+                    self.count(&begun, reached.time.saturating_sub(begun.time));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts a pass of which static probes tell.
+    fn count(&mut self, begun: &Reached, time: u64) {
+        let number = begun.get(Argument::Operation);
+        let number = number.and_then(|number| u16::try_from(number).ok());
+        let number = number.unwrap_or(operations::OTHER);
+        let name = operations::name(number).unwrap_or("other");
+        let kind = match begun.get(Argument::Way) {
+            Some(0) => Kind::Alone,
+            _ => Kind::Pass,
+        };
+        let passes = self.row(&begun.mark.library, name, kind);
+        passes.calls += 1;
+        passes.time = passes.time.saturating_add(time);
+        if let Some(jobs) = begun.get(Argument::Jobs) {
+            let lanes = match kind {
+                Kind::Alone => 0,
+                Kind::Pass | Kind::Poll => begun.get(Argument::Lanes).unwrap_or(0),
+            };
+            passes.count(jobs, lanes);
+        }
+        if let Some(queued) = begun.get(Argument::Queued) {
+            let sum = passes.queued.unwrap_or_default();
+            passes.queued = Some(sum.saturating_add(queued));
+        }
+    }
+
+    fn row(&mut self, library: &str, function: &str, kind: Kind) -> &mut Passes {
+        let key = (library.to_owned(), function.to_owned(), kind);
+        let passes = self.rows.entry(key).or_default();
+        passes.kind = kind;
+        passes
     }
 
     /// All rows, by library and function.
     pub fn rows(&self) -> impl Iterator<Item = (&str, &str, &Passes)> {
         let rows = self.rows.iter();
-        rows.map(|((library, function), passes)| (&**library, &**function, passes))
+        rows.map(|((library, function, _), passes)| (&**library, &**function, passes))
     }
 
     /// A table of what was counted in `elapsed`.
     pub fn table(&self, elapsed: Duration) -> String {
         let mut text = format!(
-            "{:<10} {:<36} {:>9} {:>8} {:>10} {:>7} {:>7} {:>7} {:>8}  {}\n",
+            "{:<10} {:<36} {:<5} {:>9} {:>8} {:>10} {:>7} {:>7} {:>7} {:>8} {:>8}  {}\n",
             "LIBRARY",
             "FUNCTION",
+            "KIND",
             "CALLS",
             "PER S",
             "OPERATIONS",
@@ -116,6 +220,7 @@ impl Batches {
             "LANES",
             "ALONE",
             "TIME",
+            "QUEUED",
             "PASSES WITH 1 TO 8 OPERATIONS"
         );
         let percent = |share: Option<f64>| match share {
@@ -127,15 +232,17 @@ impl Batches {
             let mean = mean.map_or("-".to_owned(), |mean| format!("{mean:.2}"));
             let _ = write!(
                 text,
-                "{:<10} {:<36} {:>9} {:>8.0} {:>10} {mean:>7} {:>7} {:>7} {:>8} ",
+                "{:<10} {:<36} {:<5} {:>9} {:>8.0} {:>10} {mean:>7} {:>7} {:>7} {:>8} {:>8} ",
                 escaped(library),
                 escaped(function),
+                passes.kind.name(),
                 passes.calls,
                 rate(passes.calls, elapsed).unwrap_or_default(),
                 passes.operations,
                 percent(passes.lanes()),
                 percent(passes.alone()),
                 duration(passes.time.checked_div(passes.calls).unwrap_or_default()),
+                passes.wait().map_or("-".to_owned(), duration),
             );
             for count in passes.by_size {
                 let _ = write!(text, " {count}");
@@ -151,7 +258,7 @@ impl Batches {
             json_line(&Line {
                 library,
                 function,
-                kind: if passes.polls { "poll" } else { "pass" },
+                kind: passes.kind.name(),
                 calls: passes.calls,
                 calls_per_second: rate(passes.calls, elapsed),
                 operations: passes.operations,
@@ -160,6 +267,7 @@ impl Batches {
                 lanes_filled: passes.lanes(),
                 passes_by_size: passes.by_size,
                 total_us: micros(passes.time),
+                queued_us: passes.queued.map(micros),
             })
         });
         lines.collect()
@@ -184,12 +292,16 @@ struct Line<'a> {
     lanes_filled: Option<f64>,
     passes_by_size: [u64; LANES],
     total_us: f64,
+    queued_us: Option<f64>,
 }
+
+/// Threads in a pass at the same time, of all processes.
+const MOST_THREADS: usize = 65_536;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::specimens::{call, function};
+    use crate::specimens::{call, function, reached};
 
     fn batches(role: Role, sizes: &[Option<u64>]) -> Batches {
         let mut batches = Batches::new();
@@ -197,7 +309,7 @@ mod tests {
         for size in sizes {
             let mut one = call(&row, 100, 0, 3_000);
             one.size = *size;
-            batches.take(&one);
+            batches.take(&one.into());
         }
         batches
     }
@@ -213,7 +325,7 @@ mod tests {
         let text = batches.table(Duration::from_secs(2));
         let row = text.lines().nth(1).expect("a row");
         assert!(
-            row.ends_with("  5.00  62.5 %  25.0 %   3.00µs  1 0 1 0 0 0 0 2"),
+            row.ends_with("  5.00  62.5 %  25.0 %   3.00µs        -  1 0 1 0 0 0 0 2"),
             "{row}"
         );
         let json: serde_json::Value =
@@ -226,7 +338,7 @@ mod tests {
     fn looks_that_find_nothing_are_no_passes() {
         let batches = batches(Role::Poll, &[Some(0), Some(0), Some(4), Some(u64::MAX)]);
         let (_, _, passes) = batches.rows().next().expect("a row");
-        assert!(passes.polls);
+        assert_eq!(passes.kind, Kind::Poll);
         assert_eq!(
             (passes.calls, passes.by_size),
             (4, [0, 0, 0, 1, 0, 0, 0, 1])
@@ -237,7 +349,53 @@ mod tests {
     fn more_operations_than_lanes_take_several_rounds() {
         let batches = batches(Role::Pass, &[Some(12)]);
         let (_, _, passes) = batches.rows().next().expect("a row");
-        assert_eq!((passes.rounds, passes.lanes()), (2, Some(0.75)));
+        assert_eq!((passes.room, passes.lanes()), (16, Some(0.75)));
+    }
+
+    #[test]
+    fn static_probes_tell_of_passes_with_their_wait() {
+        let mut batches = Batches::new();
+        let (rsa, alone, lanes) = (1, 0, 1);
+        for (begun, tid, arguments) in [
+            (100, 7, [rsa, 4, 4, lanes, 8_000]),
+            (200, 7, [rsa, 1, 4, lanes, 2_000]),
+            (300, 8, [rsa, 1, 4, alone, 0]),
+            (400, 8, [999, 2, 8, lanes, 0]),
+        ] {
+            let mut event = reached("pass_begun", begun, &arguments);
+            event.tid = tid;
+            batches.take(&Event::Reached(event.clone()));
+            // Of another thread, which is in no pass that is known.
+            let mut ended = reached("pass_ended", begun + 10, &arguments[..2]);
+            ended.tid = 9;
+            batches.take(&Event::Reached(ended.clone()));
+            (ended.tid, ended.time) = (tid, begun + 50);
+            batches.take(&Event::Reached(ended));
+        }
+        let rows: Vec<_> = batches.rows().collect();
+        let [
+            (_, "other", other),
+            (library, "rsa2048-sign", passes),
+            (_, "rsa2048-sign", single),
+        ] = rows[..]
+        else {
+            panic!("{rows:?}");
+        };
+        assert_eq!(
+            (library, passes.kind, passes.calls),
+            ("widelane", Kind::Pass, 2)
+        );
+        assert_eq!((passes.operations, passes.room, passes.time), (5, 8, 100));
+        assert_eq!((passes.alone(), passes.wait()), (Some(0.5), Some(2_000)));
+        assert_eq!(
+            (single.kind, single.calls, single.lanes()),
+            (Kind::Alone, 1, None)
+        );
+        assert_eq!(other.lanes(), Some(0.25));
+        let text = batches.table(Duration::from_secs(1));
+        assert!(text.contains("2.00µs  1 0 0 1"), "{text}");
+        batches.clear();
+        assert_eq!(batches.rows().count(), 0);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::functions::Function;
+use crate::marks::{Argument, MOST_ARGUMENTS, Mark};
 
 /// Something that happened in a traced process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub enum Event {
     Call(Call),
     /// A traced process read or wrote the beginning of a TLS handshake message or alert.
     Bytes(Bytes),
+    /// A traced process has reached a static probe.
+    Reached(Reached),
     /// A traced process has ended.
     Exit {
         /// Its number.
@@ -49,6 +52,32 @@ pub struct Call {
     pub size: Option<u64>,
     /// What `trace plaintext` asked for: the bytes that the function carried, cut.
     pub data: Vec<u8>,
+}
+
+/// A static probe was reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// Its row of the table.
+    pub mark: Arc<Mark>,
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The name of the thread, as the kernel has it; it may contain anything.
+    pub comm: [u8; 16],
+    /// Nanoseconds of the monotonic clock.
+    pub time: u64,
+    /// What is known of its arguments, in their order.
+    pub arguments: [Option<u64>; MOST_ARGUMENTS],
+}
+
+impl Reached {
+    /// An argument, if the probe has it and its value is known.
+    pub fn get(&self, argument: Argument) -> Option<u64> {
+        let mut all = self.mark.arguments.iter();
+        let at = all.position(|known| *known == argument)?;
+        self.arguments.get(at).copied().flatten()
+    }
 }
 
 /// The place of a call, by which calls are nested: one call is inside another if both are on the same

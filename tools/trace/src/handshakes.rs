@@ -4,8 +4,11 @@
 //! fails, or the object is freed. `SSL_accept` calls `SSL_do_handshake`: of two calls on one object, one
 //! inside the other, the outer counts. So a call that ends a handshake is kept for a moment before the
 //! handshake is reported.
+//!
+//! Static probes tell of the beginning and the end of each handshake by themselves.
 
 mod connection;
+mod marked;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -18,6 +21,7 @@ use crate::functions::{Role, Side};
 use crate::nesting::{Child, Nesting, Place, What};
 use crate::outcome::{Meaning, explained};
 use connection::{Connection, Held};
+use marked::Marked;
 
 /// So long the call around one that ends a handshake may still arrive: nanoseconds.
 const SETTLED: u64 = 50_000_000;
@@ -85,8 +89,8 @@ pub struct Handshake {
     pub wall: u64,
     /// CPU time of the calls in nanoseconds, if it is known of all.
     pub cpu: Option<u64>,
-    /// Between the calls, in nanoseconds.
-    pub waiting: u64,
+    /// Between the calls, in nanoseconds, if that is known.
+    pub waiting: Option<u64>,
     /// Cryptographic functions.
     pub functions: Vec<Operations>,
 }
@@ -125,6 +129,7 @@ pub struct Handshakes {
     uses: u64,
     /// Calls that end a handshake, with the time of their return, in the order of arrival.
     settling: VecDeque<(u64, Key)>,
+    marked: Marked,
     lost: u64,
 }
 
@@ -139,6 +144,7 @@ impl Handshakes {
             used: BTreeMap::new(),
             uses: 0,
             settling: VecDeque::new(),
+            marked: Marked::new(),
             lost: 0,
         }
     }
@@ -157,7 +163,11 @@ impl Handshakes {
                 ended.extend(self.settle(Place::of(call).end));
                 ended.extend(self.take_call(call));
             }
-            Event::Exit { pid } => ended.extend(self.exit(*pid)),
+            Event::Reached(reached) => ended.extend(self.marked.take(reached, self.clock)),
+            Event::Exit { pid } => {
+                ended.extend(self.exit(*pid));
+                ended.extend(self.marked.exit(*pid, self.clock));
+            }
         }
         ended
     }
@@ -195,7 +205,7 @@ impl Handshakes {
     /// What was left out.
     pub fn lost(&self) -> Lost {
         Lost {
-            connections: self.lost,
+            connections: self.lost + self.marked.lost(),
             children: self.nesting.lost(),
         }
     }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use crate::entries;
 use crate::functions::Function;
+use crate::marks::{Mark, Tells};
+use crate::notes::{Place, notes};
 use crate::pclntab;
 use crate::returns::{MOST_IN_FILE, Ways};
 use crate::search::Search;
@@ -18,6 +20,8 @@ use crate::table::Table;
 pub struct Image {
     /// Functions of the table, by their place.
     pub functions: Vec<Located>,
+    /// Static probes of the table, by their place.
+    pub marks: Vec<Marked>,
     /// Why threads of a process that has this file mapped may have several stacks, if they may.
     pub coroutines: Option<&'static str>,
     /// Whether the Go compiler made it. Then its stacks move.
@@ -43,6 +47,17 @@ pub struct Located {
     pub leaves: Leaves,
     /// Whether it is a function of Go.
     pub goroutine: bool,
+}
+
+/// A static probe of the table at one place in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marked {
+    /// Its row.
+    pub mark: Arc<Mark>,
+    /// Where its `nop` is in the file.
+    pub offset: u64,
+    /// Where its arguments are.
+    pub places: Vec<Place>,
 }
 
 /// How a function is left.
@@ -90,9 +105,18 @@ impl Image {
             coroutines: file.coroutines(&search),
             imports: search.imports,
             functions: file.locate(search, table, is_go),
+            marks: file.marks(table),
             go: is_go,
             blind,
         })
+    }
+}
+
+impl Image {
+    /// Whether static probes tell of its handshakes. Then the functions inside are told, too.
+    pub(crate) fn tells_handshakes(&self) -> bool {
+        let mut marks = self.marks.iter();
+        marks.any(|one| one.mark.tells == Tells::HandshakeEnded)
     }
 }
 
@@ -147,6 +171,23 @@ impl File<'_> {
             true => None,
             false => self.elf.offset(entries::place(&self.elf, address, size)),
         }
+    }
+
+    fn marks(&self, table: &Table) -> Vec<Marked> {
+        let mut marks: Vec<Marked> = Vec::new();
+        for note in notes(&self.elf) {
+            if let Some(mark) = table.mark(note.provider, note.name) {
+                marks.push(Marked {
+                    mark: Arc::clone(mark),
+                    offset: note.offset,
+                    places: note.places,
+                });
+            }
+        }
+        marks.sort_by_key(|marked| marked.offset);
+        // Two probes at one place cannot be told apart.
+        marks.dedup_by_key(|marked| marked.offset);
+        marks
     }
 
     /// Whether it lets threads leave a stack and come back to it later.

@@ -20,8 +20,10 @@ use widelane_bpf::{map, program};
 
 use crate::error::TraceError;
 use crate::functions::{Function, Returns, Role, Size};
+use crate::marks::{MOST_ARGUMENTS, Mark};
+use crate::notes::{Form, Place, Register};
 use crate::record::Record;
-use crate::targets::{Exits, Probe, Site};
+use crate::targets::{Exits, MarkProbe, Probe, Site};
 use crate::{Count, Want};
 
 /// The programs, loaded.
@@ -33,8 +35,15 @@ pub(crate) struct Programs {
     counts: BpfMap<MapData, [u32; 3], [u64; 2]>,
     lost: PerCpuArray<MapData, u64>,
     functions: Vec<Arc<Function>>,
+    site_table: Array<MapData, Places>,
+    /// Those in the kernel's table, in its order.
+    sites: Vec<Places>,
+    marks: Vec<Arc<Mark>>,
     want: Want,
 }
+
+/// Where a static probe has its arguments, as the programs know it: `struct site`.
+type Places = [u64; 2 * MOST_ARGUMENTS];
 
 /// A probe of one process; it is removed when this is dropped.
 pub(crate) struct Attached {
@@ -77,6 +86,7 @@ impl Programs {
         let opened = |error: MapError| kernel("opening a BPF map", &error);
         let ring = map(&mut programs, "EVENTS").map_err(opened)?;
         let table = map(&mut programs, "FUNCTION_TABLE").map_err(opened)?;
+        let site_table = map(&mut programs, "SITE_TABLE").map_err(opened)?;
         let traced = map(&mut programs, "TRACED").map_err(opened)?;
         let counts = map(&mut programs, "COUNTS").map_err(opened)?;
         let lost = map(&mut programs, "LOST").map_err(opened)?;
@@ -91,7 +101,7 @@ impl Programs {
             }
             _ => rights(&error).unwrap_or_else(|| kernel("loading BPF programs", &error)),
         };
-        for name in [ENTER, LEAVE_BY_KERNEL, LEAVE_AT_PLACE, LOADED] {
+        for name in [ENTER, LEAVE_BY_KERNEL, LEAVE_AT_PLACE, LOADED, REACHED] {
             let program: &mut UProbe = program(&mut programs, name).map_err(refused)?;
             program.load().map_err(refused)?;
         }
@@ -116,6 +126,9 @@ impl Programs {
             counts,
             lost,
             functions: Vec::new(),
+            site_table,
+            sites: Vec::new(),
+            marks: Vec::new(),
             want,
         })
     }
@@ -161,6 +174,44 @@ impl Programs {
         Ok(Attached { links })
     }
 
+    /// Puts a probe on a place of a static probe in a process.
+    pub(crate) fn attach_mark(
+        &mut self,
+        pid: u32,
+        probe: &MarkProbe,
+    ) -> Result<Attached, TraceError> {
+        let known = self.marks.iter().position(|known| *known == probe.mark);
+        let row = known.unwrap_or(self.marks.len());
+        if known.is_none() {
+            self.marks.push(Arc::clone(&probe.mark));
+        }
+        let site = self.site(&probe.places)?;
+        // The table has few rows; the programs have 16 bits for the number of one.
+        let cookie = (row as u64 & 0xffff) | (site as u64) << 32;
+        let at = (probe.path.as_path(), probe.offset);
+        let link = self.attach_one(pid, REACHED, at, cookie)?;
+        Ok(Attached { links: vec![link] })
+    }
+
+    /// The number of a list of places in the kernel's table.
+    fn site(&mut self, places: &[Place]) -> Result<usize, TraceError> {
+        let places = places_of(places);
+        if let Some(known) = self.sites.iter().position(|known| *known == places) {
+            return Ok(known);
+        }
+        let number = self.sites.len();
+        if number >= SITES {
+            return Err(TraceError::Table(format!(
+                "static probes with more than {SITES} different lists of arguments are traced at \
+                 once; choose fewer processes"
+            )));
+        }
+        let set = self.site_table.set(number as u32, places, 0);
+        set.map_err(|error| kernel("writing a BPF map", &error))?;
+        self.sites.push(places);
+        Ok(number)
+    }
+
     fn attach_one(
         &mut self,
         pid: u32,
@@ -181,9 +232,18 @@ impl Programs {
         program.take_link(link).map_err(failed)
     }
 
-    /// Looks at what a process reads and writes from now on, and tells when it ends.
-    pub(crate) fn trace(&mut self, pid: u32, goroutines: bool) -> Result<(), TraceError> {
-        let flags = u32::from(goroutines);
+    /// Tells when a process ends, and unless it is `silent`, looks at what it reads and writes from now
+    /// on.
+    pub(crate) fn trace(
+        &mut self,
+        pid: u32,
+        goroutines: bool,
+        silent: bool,
+    ) -> Result<(), TraceError> {
+        let mut flags = u32::from(goroutines);
+        if silent {
+            flags |= FLAG_SILENT;
+        }
         let inserted = self.traced.insert(pid, flags, 0);
         inserted.map_err(|error| kernel("writing a BPF map", &error))
     }
@@ -195,13 +255,13 @@ impl Programs {
     }
 
     /// Takes what the programs have reported; not all of it, if they report more meanwhile.
-    pub(crate) fn records(&mut self, mut each: impl FnMut(&[Arc<Function>], Record)) {
+    pub(crate) fn records(&mut self, mut each: impl FnMut(&[Arc<Function>], &[Arc<Mark>], Record)) {
         for _ in 0..MOST_RECORDS {
             let Some(item) = self.ring.next() else {
                 return;
             };
             if let Some(record) = Record::parse(&item) {
-                each(&self.functions, record);
+                each(&self.functions, &self.marks, record);
             }
         }
     }
@@ -300,6 +360,31 @@ fn row(function: &Function) -> u64 {
     u64::from_ne_bytes([function.object, kind, argument, returns, output, 0, 0, 0])
 }
 
+/// Places as the programs know them: `struct place` of two words each.
+fn places_of(places: &[Place]) -> Places {
+    let mut words = [0; 2 * MOST_ARGUMENTS];
+    for (to, place) in words.chunks_exact_mut(2).zip(places) {
+        let in_register = |kind, register: Register, form: Form, displacement: i32| {
+            let [a, b, c, d] = displacement.to_ne_bytes();
+            let above = 64 - 8 * form.bytes.min(8);
+            let signed = u8::from(form.signed);
+            u64::from_ne_bytes([kind, register.offset(), above, signed, a, b, c, d])
+        };
+        let (first, second) = match *place {
+            Place::Unknown => (0, 0),
+            Place::Constant(value) => (1, value.cast_unsigned()),
+            Place::Register { register, form } => (in_register(2, register, form, 0), 0),
+            Place::Memory {
+                register,
+                displacement,
+                form,
+            } => (in_register(3, register, form, displacement), 0),
+        };
+        to.copy_from_slice(&[first, second]);
+    }
+    words
+}
+
 /// Says what the kernel lacks before it says so by a number.
 fn check_kernel() -> Result<(), TraceError> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -378,6 +463,7 @@ const ENTER: &str = "enter";
 const LEAVE_BY_KERNEL: &str = "leave_by_kernel";
 const LEAVE_AT_PLACE: &str = "leave_at_place";
 const LOADED: &str = "loaded";
+const REACHED: &str = "reached";
 
 /// No argument of a function is a place for its result.
 const NO_OUTPUT: u8 = u8::MAX;
@@ -393,6 +479,10 @@ const MOST_RECORDS: usize = 100_000;
 const MOST_THREADS: usize = 64;
 /// Rows of the table of functions in the kernel.
 const FUNCTIONS: usize = 1024;
+/// Rows of the table of places of arguments in the kernel.
+const SITES: usize = 4096;
+/// What a process reads and writes is not looked at.
+const FLAG_SILENT: u32 = 16;
 /// The first kernel whose probes have cookies.
 const OLDEST: (u32, u32) = (5, 15);
 
@@ -473,7 +563,7 @@ mod tests {
         let attached = programs.attach(pid, &probe).unwrap();
         assert_eq!(answer(41, 7), 42);
         let mut calls = Vec::new();
-        programs.records(|functions, record| match record {
+        programs.records(|functions, _, record| match record {
             Record::Call(call) => calls.push((Arc::clone(&functions[0]), call)),
             // Other tests of this program start processes.
             Record::Start(_) | Record::Bytes(_) => {}
@@ -492,7 +582,7 @@ mod tests {
         assert!(counts[0].succeeded);
         drop(attached);
         answer(1, 1);
-        programs.records(|_, record| assert!(!matches!(record, Record::Call(_)), "{record:?}"));
+        programs.records(|_, _, record| assert!(!matches!(record, Record::Call(_)), "{record:?}"));
         assert_eq!(programs.lost(), 0);
     }
 
@@ -507,7 +597,7 @@ mod tests {
         let Some(mut programs) = load(want) else {
             return;
         };
-        programs.trace(std::process::id(), false).unwrap();
+        programs.trace(std::process::id(), false, false).unwrap();
         let (mut here, mut there) = UnixStream::pair().unwrap();
         let mut flight = vec![22, 3, 3, 0, 100];
         flight.extend([7; 100]);
@@ -521,7 +611,7 @@ mod tests {
         here.read_exact(&mut rest).unwrap();
         let mut kept = Vec::new();
         let (ours, theirs) = (here.as_raw_fd(), there.as_raw_fd());
-        programs.records(|_, record| match record {
+        programs.records(|_, _, record| match record {
             // Other tests of this program read and write, too.
             Record::Bytes(bytes)
                 if [ours, theirs].contains(&bytes.descriptor.cast_signed())

@@ -1,6 +1,7 @@
 //! The records that the programs in the kernel write: the structures of `bpf/trace.bpf.c`.
 
 use crate::event::{Bytes, Direction, Stack};
+use crate::marks::MOST_ARGUMENTS;
 
 /// A record of the ring buffer.
 #[derive(Debug, PartialEq, Eq)]
@@ -9,6 +10,8 @@ pub(crate) enum Record {
     Call(RawCall),
     /// Bytes were read or written.
     Bytes(Bytes),
+    /// A static probe was reached; its row by its number.
+    Reached(RawReached),
     /// A process has ended.
     Exit(u32),
     /// A process was forked or has executed another program.
@@ -34,6 +37,17 @@ pub(crate) struct RawCall {
     pub(crate) data: Vec<u8>,
 }
 
+/// A static probe, with its row's number.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct RawReached {
+    pub(crate) row: u16,
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    pub(crate) comm: [u8; 16],
+    pub(crate) time: u64,
+    pub(crate) arguments: [Option<u64>; MOST_ARGUMENTS],
+}
+
 impl Record {
     /// Reads one. `None` if it is none of ours.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
@@ -42,6 +56,7 @@ impl Record {
         match kind {
             CALL => call(pid, reader).map(Self::Call),
             BYTES => self::bytes(pid, reader).map(Self::Bytes),
+            MARK => reached(pid, reader).map(Self::Reached),
             EXIT => Some(Self::Exit(pid)),
             START => Some(Self::Start(pid)),
             LOADED => Some(Self::Loaded(pid)),
@@ -96,6 +111,25 @@ fn bytes(pid: u32, mut reader: Reader<'_>) -> Option<Bytes> {
     })
 }
 
+fn reached(pid: u32, mut reader: Reader<'_>) -> Option<RawReached> {
+    let tid = reader.u32()?;
+    let (row, known) = (reader.u16()?, reader.u16()?);
+    let time = reader.u64()?;
+    let mut arguments = [None; MOST_ARGUMENTS];
+    for (at, argument) in arguments.iter_mut().enumerate() {
+        let value = reader.u64()?;
+        *argument = (known >> at & 1 == 1).then_some(value);
+    }
+    Some(RawReached {
+        row,
+        pid,
+        tid,
+        comm: reader.take::<16>()?,
+        time,
+        arguments,
+    })
+}
+
 fn stack_of(place: u64, flags: u16) -> Stack {
     match flags & GOROUTINE {
         0 => Stack::Pointer(place),
@@ -130,6 +164,7 @@ const BYTES: u32 = 2;
 const EXIT: u32 = 3;
 const START: u32 = 4;
 const LOADED: u32 = 5;
+const MARK: u32 = 6;
 
 const GOROUTINE: u16 = 1;
 const HAS_CPU: u16 = 2;
@@ -193,6 +228,34 @@ mod tests {
         assert_eq!((bytes.descriptor, bytes.length), (5, 1000));
         assert_eq!(bytes.direction, Direction::Written);
         assert_eq!(bytes.stack, Stack::Goroutine(9));
+    }
+
+    #[test]
+    fn static_probes_are_read() {
+        let mut record = words(&[
+            6 | 7 << 32,
+            8 | 3 << 32 | 0b101 << 48,
+            100,
+            1,
+            2,
+            3,
+            4,
+            5,
+            6,
+            7,
+            8,
+        ]);
+        record.extend(b"widelane\0\0\0\0\0\0\0\0");
+        let Some(Record::Reached(reached)) = Record::parse(&record) else {
+            panic!("no static probe");
+        };
+        assert_eq!((reached.pid, reached.tid, reached.row), (7, 8, 3));
+        assert_eq!(reached.time, 100);
+        assert_eq!(reached.arguments[..4], [Some(1), None, Some(3), None]);
+        assert!(reached.comm.starts_with(b"widelane\0"));
+        for end in 0..record.len() {
+            assert_eq!(Record::parse(&record[..end]), None, "{end}");
+        }
     }
 
     #[test]

@@ -139,3 +139,27 @@ impl Sample {
         (table, names)
     }
 }
+
+/// A note of a static probe: provider, name, its address, the address of the base, arguments.
+pub(crate) fn note_of(
+    provider: &str,
+    name: &str,
+    address: u64,
+    base: u64,
+    arguments: &str,
+) -> Vec<u8> {
+    let mut description = Vec::new();
+    for number in [address, base, 0] {
+        description.extend(number.to_le_bytes());
+    }
+    for text in [provider, name, arguments] {
+        description.extend([text.as_bytes(), b"\0"].concat());
+    }
+    let mut note = Vec::new();
+    for number in [8, description.len() as u32, 3] {
+        note.extend(number.to_le_bytes());
+    }
+    note.extend(b"stapsdt\0");
+    description.resize(description.len().next_multiple_of(4), 0);
+    [note, description].concat()
+}

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::event::{Bytes, Call, Direction, Event, Stack};
+use crate::event::{Bytes, Call, Direction, Event, Reached, Stack};
 use crate::functions::{Function, Returns, Role};
+use crate::marks::MOST_ARGUMENTS;
+use crate::table::Table;
 
 /// A row of the table, with OpenSSL's return values.
 pub(crate) fn function(symbol: &str, role: Role) -> Arc<Function> {
@@ -36,6 +38,24 @@ pub(crate) fn call(function: &Arc<Function>, sp: u64, start: u64, wall: u64) -> 
         object: 0x1000,
         size: None,
         data: Vec::new(),
+    }
+}
+
+/// One of our own static probes, reached by the same thread.
+pub(crate) fn reached(name: &str, time: u64, arguments: &[u64]) -> Reached {
+    let table = Table::builtin();
+    let mark = table.mark(b"widelane", name.as_bytes());
+    let mut known = [None; MOST_ARGUMENTS];
+    for (to, value) in known.iter_mut().zip(arguments) {
+        *to = Some(*value);
+    }
+    Reached {
+        mark: Arc::clone(mark.expect("a row of the table")),
+        pid: 7,
+        tid: 7,
+        comm: *b"widelane\0\0\0\0\0\0\0\0",
+        time,
+        arguments: known,
     }
 }
 

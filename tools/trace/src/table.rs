@@ -7,11 +7,13 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::functions::{Function, Returns, Size};
+use crate::marks::{MOST_ARGUMENTS, Mark};
 
 /// Functions that can be traced, and the libraries that have them.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     functions: Vec<Arc<Function>>,
+    marks: Vec<Arc<Mark>>,
     libraries: Vec<Library>,
 }
 
@@ -63,6 +65,8 @@ struct Rows {
     library: Vec<Spanned<Library>>,
     #[serde(default)]
     function: Vec<Spanned<Function>>,
+    #[serde(default)]
+    probe: Vec<Spanned<Mark>>,
 }
 
 impl Table {
@@ -128,6 +132,15 @@ impl Table {
             }
             functions.push(Arc::new(function));
         }
+        for mark in rows.probe {
+            let at = mark.span().start;
+            let mark = mark.into_inner();
+            check_mark(&mark).map_err(|why| wrong(at, why))?;
+            let named =
+                |old: &Arc<Mark>| (&old.provider, &old.name) == (&mark.provider, &mark.name);
+            self.marks.retain(|old| !named(old));
+            self.marks.push(Arc::new(mark));
+        }
         // What comes first is found first.
         let replaced = |old: &Arc<Function>| functions.iter().any(|new| same(new, old));
         let kept: Vec<_> = (self.functions.into_iter())
@@ -141,6 +154,12 @@ impl Table {
     /// The rows.
     pub fn functions(&self) -> &[Arc<Function>] {
         &self.functions
+    }
+
+    /// The row of a static probe.
+    pub(crate) fn mark(&self, provider: &[u8], name: &[u8]) -> Option<&Arc<Mark>> {
+        let mut marks = self.marks.iter();
+        marks.find(|mark| mark.provider.as_bytes() == provider && mark.name.as_bytes() == name)
     }
 
     /// The families of libraries that say more than their name.
@@ -225,6 +244,19 @@ fn check_library(library: &Library) -> Result<(), String> {
     check_name("a library's name", &library.name)?;
     let mut symbols = library.with.iter().chain(&library.without);
     symbols.try_for_each(|symbol| check_symbol(symbol))
+}
+
+fn check_mark(mark: &Mark) -> Result<(), String> {
+    check_name("library", &mark.library)?;
+    check_name("provider", &mark.provider)?;
+    check_name("name", &mark.name)?;
+    match mark.arguments.len() {
+        0..=MOST_ARGUMENTS => Ok(()),
+        count => Err(format!(
+            "{} has {count} arguments: {MOST_ARGUMENTS} are looked at",
+            mark.name
+        )),
+    }
 }
 
 fn check(function: &Function, library: Option<&Library>) -> Result<(), String> {

@@ -10,6 +10,8 @@ use widelane_threads::{Code, Identity, Mapping, Proc, RegularFile};
 use crate::calls::Calls;
 use crate::functions::{Function, Role};
 use crate::image::{Image, Leaves};
+use crate::marks::{Mark, Tells};
+use crate::notes::Place;
 use crate::table::Table;
 use crate::text::escaped;
 use crate::want::Want;
@@ -20,6 +22,7 @@ pub struct Targets {
     table: Table,
     roles: Vec<Role>,
     handshakes_only: bool,
+    tells: Vec<Tells>,
     known: HashMap<Identity, Option<Arc<Known>>>,
 }
 
@@ -42,6 +45,8 @@ pub struct Target {
     pub started: u64,
     /// The probes. None: the process has no function of the table.
     pub probes: Vec<Probe>,
+    /// The static probes.
+    pub marks: Vec<MarkProbe>,
     /// Why return probes of the kernel must not be used in it, if so.
     pub coroutines: Option<&'static str>,
     /// What the user should know. Safe to print.
@@ -69,6 +74,21 @@ pub struct Probe {
     /// Whether it is Go's: arguments and results are in Go's registers, and a call belongs to a
     /// goroutine.
     pub goroutine: bool,
+}
+
+/// A place of a static probe.
+#[derive(Clone, Debug)]
+pub struct MarkProbe {
+    /// Its row in the table.
+    pub mark: Arc<Mark>,
+    /// A path by which the kernel finds the file, as in [`Probe::path`].
+    pub path: PathBuf,
+    /// The file, found.
+    pub file: Arc<RegularFile>,
+    /// Where in it.
+    pub offset: u64,
+    /// Where its arguments are.
+    pub places: Vec<Place>,
 }
 
 /// How to see that a function returns.
@@ -115,7 +135,7 @@ pub enum TargetError {
         pid: u32,
     },
     /// It may not be looked at.
-    #[error("process {pid} belongs to another user: run as root")]
+    #[error("process {pid} may not be looked at: that takes root with CAP_SYS_PTRACE")]
     NotAllowed {
         /// Its number.
         pid: u32,
@@ -131,7 +151,8 @@ pub enum TargetError {
 }
 
 impl Targets {
-    /// Nothing is known yet. Functions with the wanted roles are probed, and what loads libraries.
+    /// Nothing is known yet. Functions with the wanted roles are probed, the wanted static
+    /// probes, and what loads libraries.
     pub fn new(table: Table, want: &Want) -> Self {
         let mut roles = want.roles.clone();
         roles.push(Role::Load);
@@ -139,6 +160,7 @@ impl Targets {
             table,
             roles,
             handshakes_only: want.handshakes_only,
+            tells: want.tells.clone(),
             known: HashMap::new(),
         }
     }
@@ -162,6 +184,7 @@ impl Targets {
             pid,
             started: stat.start,
             probes: Vec::new(),
+            marks: Vec::new(),
             coroutines: None,
             notes: Vec::new(),
         };
@@ -181,8 +204,9 @@ impl Targets {
         target.coroutines = reasons.next();
         for (path, known) in &files {
             self.probe(&mut target, path, known, &files);
+            self.mark(&mut target, known);
         }
-        if target.probes.is_empty() {
+        if target.probes.is_empty() && target.marks.is_empty() {
             for (path, known) in &files {
                 if let Some(why) = &known.image.blind {
                     let path = shown(path);
@@ -221,6 +245,7 @@ impl Targets {
         let image = Image::of(&bytes, path, &self.table).ok();
         let matters = |image: &Image| {
             !image.functions.is_empty()
+                || !image.marks.is_empty()
                 || image.imports
                 || image.coroutines.is_some()
                 || image.blind.is_some()
@@ -283,7 +308,32 @@ impl Targets {
     fn is_wanted(&self, image: &Image, function: &Function) -> bool {
         let has = |symbol: &String| image.functions.iter().any(|other| other.symbol == *symbol);
         let told_elsewhere = self.handshakes_only && function.instead.as_ref().is_some_and(has);
-        self.roles.contains(&function.role) && !told_elsewhere
+        // What a handshake consists of is told by static probes, where it is told by them.
+        let by_marks = self.tells_handshakes() && image.tells_handshakes();
+        let told_by_marks = by_marks && Role::PARTS.contains(&function.role);
+        self.roles.contains(&function.role) && !told_elsewhere && !told_by_marks
+    }
+
+    fn mark(&self, target: &mut Target, known: &Known) {
+        let handshakes = known.image.tells_handshakes();
+        for one in &known.image.marks {
+            let tells = one.mark.tells;
+            // Jobs belong to handshakes: where no probe tells of these, they tell nothing.
+            let matters = handshakes || !tells.is_part();
+            if matters && self.tells.contains(&tells) {
+                target.marks.push(MarkProbe {
+                    mark: Arc::clone(&one.mark),
+                    path: known.file.link(),
+                    file: Arc::clone(&known.file),
+                    offset: one.offset,
+                    places: one.places.clone(),
+                });
+            }
+        }
+    }
+
+    fn tells_handshakes(&self) -> bool {
+        self.tells.contains(&Tells::HandshakeEnded)
     }
 
     fn is_imported(&self, symbol: &str, files: &[File]) -> bool {

@@ -13,13 +13,14 @@ use rustix::io::Errno;
 use widelane_threads::{Identity, Proc, Thread};
 
 use crate::error::TraceError;
-use crate::event::{Call, Event};
+use crate::event::{Call, Event, Reached};
 use crate::filter::Filter;
 use crate::functions::{Function, Returns, Role};
 use crate::kernel::{Attached, Programs, remove};
 use crate::record::{RawCall, Record};
 use crate::table::Table;
-use crate::targets::{Exits, Probe, Target, TargetError, Targets};
+use crate::targets::{Exits, MarkProbe, Probe, TargetError, Targets};
+use crate::text::escaped;
 use crate::want::{Count, Want};
 
 /// Traces processes until it is dropped.
@@ -29,6 +30,9 @@ pub struct Tracer {
     targets: Targets,
     filter: Filter,
     processes: HashMap<u32, Traced>,
+    /// Where dynamic linkers tell what they have loaded, in every process that has them: if all
+    /// processes are traced, a probe in each would take seconds.
+    linkers: HashMap<Key, Attached>,
     /// When to look at processes again.
     due: BTreeMap<Instant, Vec<u32>>,
     notes: Vec<String>,
@@ -45,8 +49,15 @@ pub struct Tracer {
 #[derive(Default)]
 struct Traced {
     probes: HashMap<Key, Attached>,
+    marks: HashMap<(Identity, u64), Attached>,
     /// Whether return probes of the kernel are among them.
     by_kernel: bool,
+}
+
+impl Traced {
+    fn attached(self) -> impl Iterator<Item = Attached> {
+        self.probes.into_values().chain(self.marks.into_values())
+    }
 }
 
 /// What tells probes of one process apart.
@@ -74,6 +85,7 @@ impl Tracer {
             proc: Proc::here(),
             filter,
             processes: HashMap::new(),
+            linkers: HashMap::new(),
             due: BTreeMap::new(),
             notes: Vec::new(),
             noted: HashSet::new(),
@@ -109,21 +121,34 @@ impl Tracer {
             stopped,
         };
         let mut later = Vec::new();
-        self.programs.records(|functions, record| match record {
-            Record::Call(call) => {
-                if let Some(function) = functions.get(usize::from(call.function)) {
-                    seen.events
-                        .push(Event::Call(named(Arc::clone(function), call)));
+        self.programs
+            .records(|functions, marks, record| match record {
+                Record::Call(call) => {
+                    if let Some(function) = functions.get(usize::from(call.function)) {
+                        seen.events
+                            .push(Event::Call(named(Arc::clone(function), call)));
+                    }
                 }
-            }
-            Record::Bytes(bytes) => seen.events.push(Event::Bytes(bytes)),
-            Record::Exit(pid) => {
-                seen.events.push(Event::Exit { pid });
-                later.push((pid, Change::Ended));
-            }
-            Record::Start(pid) => later.push((pid, Change::Started)),
-            Record::Loaded(pid) => later.push((pid, Change::Loaded)),
-        });
+                Record::Bytes(bytes) => seen.events.push(Event::Bytes(bytes)),
+                Record::Reached(raw) => {
+                    if let Some(mark) = marks.get(usize::from(raw.row)) {
+                        seen.events.push(Event::Reached(Reached {
+                            mark: Arc::clone(mark),
+                            pid: raw.pid,
+                            tid: raw.tid,
+                            comm: raw.comm,
+                            time: raw.time,
+                            arguments: raw.arguments,
+                        }));
+                    }
+                }
+                Record::Exit(pid) => {
+                    seen.events.push(Event::Exit { pid });
+                    later.push((pid, Change::Ended));
+                }
+                Record::Start(pid) => later.push((pid, Change::Started)),
+                Record::Loaded(pid) => later.push((pid, Change::Loaded)),
+            });
         self.busy = !seen.events.is_empty();
         for (pid, change) in later {
             self.follow(pid, change)?;
@@ -132,23 +157,25 @@ impl Tracer {
         Ok(seen)
     }
 
-    /// How many processes are traced now, and how many different functions in them.
+    /// How many processes are traced now, and how many different functions and places of
+    /// static probes in them.
     pub fn traced(&self) -> (usize, usize) {
         let mut functions = HashSet::new();
-        let mut processes = 0;
+        let (mut processes, mut places) = (0, 0);
         for process in self.processes.values() {
             let traced = process
                 .probes
                 .keys()
                 .filter(|(_, _, of)| of.role != Role::Load);
-            let mut any = false;
+            let mut any = !process.marks.is_empty();
+            places += process.marks.len();
             for key in traced {
                 functions.insert(key);
                 any = true;
             }
             processes += usize::from(any);
         }
-        (processes, functions.len())
+        (processes, functions.len() + places)
     }
 
     /// What people should know of the processes: each sentence once. Takes them.
@@ -237,8 +264,7 @@ impl Tracer {
         if let Some(process) = self.processes.remove(&pid) {
             // It is not waited for, unless the tracer ends.
             self.removed.retain(|thread| !thread.is_finished());
-            self.removed
-                .push(remove(process.probes.into_values().collect()));
+            self.removed.push(remove(process.attached().collect()));
             // What is known of files serves the next process that has them, and is forgotten now and
             // then: to look through a library again takes a moment.
             self.ended += 1;
@@ -276,7 +302,11 @@ impl Tracer {
         for note in &target.notes {
             self.note(note.clone());
         }
-        if target.probes.is_empty() {
+        let of_all = self.filter.is_empty();
+        let (shared, own): (Vec<_>, Vec<_>) =
+            (target.probes.iter()).partition(|probe| of_all && probe.function.role == Role::Load);
+        self.probe_linkers(&shared)?;
+        if own.is_empty() && target.marks.is_empty() {
             return Ok(());
         }
         let by_kernel = self
@@ -287,21 +317,45 @@ impl Tracer {
             // It has loaded what changes stacks: return probes of the kernel would crash it.
             self.let_go(pid);
         }
-        let goroutines = target.probes.iter().any(|probe| probe.goroutine);
-        self.programs.trace(pid, goroutines)?;
+        let goroutines = own.iter().any(|probe| probe.goroutine);
+        // The bytes are for calls that go on with handshakes.
+        let mut probes = own.iter();
+        let calls = probes.any(|probe| probe.function.role == Role::Handshake);
+        let silent = !calls && !target.marks.is_empty();
+        self.programs.trace(pid, goroutines, silent)?;
         let mut traced = self.processes.remove(&pid).unwrap_or_default();
-        let probed = self.probe(pid, &target, &mut traced);
+        let probed = self.probe(pid, &own, &target.marks, &mut traced);
         self.processes.insert(pid, traced);
         probed
     }
 
-    fn probe(&mut self, pid: u32, target: &Target, traced: &mut Traced) -> Result<(), TraceError> {
-        for probe in &target.probes {
-            let key = (
-                probe.file.identity(),
-                probe.entry,
-                Arc::clone(&probe.function),
-            );
+    fn probe_linkers(&mut self, probes: &[&Probe]) -> Result<(), TraceError> {
+        for probe in probes {
+            let key = key(probe);
+            if self.linkers.contains_key(&key) || self.linkers.len() >= MOST_LINKERS {
+                continue;
+            }
+            match self.programs.attach(ALL_PROCESSES, probe) {
+                Ok(attached) => _ = self.linkers.insert(key, attached),
+                Err(error @ (TraceError::NoRights | TraceError::Table(_))) => return Err(error),
+                Err(error) => {
+                    let symbol = escaped(&probe.symbol);
+                    self.note(format!("{symbol} is not traced: {error}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn probe(
+        &mut self,
+        pid: u32,
+        probes: &[&Probe],
+        marks: &[MarkProbe],
+        traced: &mut Traced,
+    ) -> Result<(), TraceError> {
+        for probe in probes {
+            let key = key(probe);
             if traced.probes.contains_key(&key) {
                 continue;
             }
@@ -311,16 +365,29 @@ impl Tracer {
                     traced.probes.insert(key, attached);
                 }
                 Err(error @ (TraceError::NoRights | TraceError::Table(_))) => return Err(error),
-                Err(error) => self.failed(pid, probe, &error),
+                Err(error) => self.failed(pid, &probe.symbol, &error),
+            }
+        }
+        for probe in marks {
+            let key = (probe.file.identity(), probe.offset);
+            if traced.marks.contains_key(&key) {
+                continue;
+            }
+            match self.programs.attach_mark(pid, probe) {
+                Ok(attached) => {
+                    traced.marks.insert(key, attached);
+                }
+                Err(error @ (TraceError::NoRights | TraceError::Table(_))) => return Err(error),
+                Err(error) => self.failed(pid, &probe.mark.name, &error),
             }
         }
         Ok(())
     }
 
     /// A probe that cannot be made does not end the others: the process may be gone.
-    fn failed(&mut self, pid: u32, probe: &Probe, error: &TraceError) {
+    fn failed(&mut self, pid: u32, symbol: &str, error: &TraceError) {
         if self.proc.has(Thread::first_of(pid)) {
-            let symbol = &probe.symbol;
+            let symbol = escaped(symbol);
             self.note(format!("process {pid}: {symbol} is not traced: {error}"));
         }
     }
@@ -336,13 +403,19 @@ impl Drop for Tracer {
     /// Comes back when all probes are gone.
     fn drop(&mut self) {
         let all = self.processes.drain();
-        let all = all.flat_map(|(_, process)| process.probes.into_values());
+        let all = all.flat_map(|(_, process)| process.attached());
+        let all = all.chain(self.linkers.drain().map(|(_, attached)| attached));
         self.removed.push(remove(all.collect()));
         for thread in self.removed.drain(..) {
             // A thread that only drops does not fail.
             let _ = thread.join();
         }
     }
+}
+
+fn key(probe: &Probe) -> Key {
+    let function = Arc::clone(&probe.function);
+    (probe.file.identity(), probe.entry, function)
 }
 
 /// What happened to a process.
@@ -391,6 +464,11 @@ const AFTER_START: [Duration; 4] = [
 const AFTER_LOADING: Duration = Duration::from_millis(5);
 /// Processes that end before files are forgotten that no process has.
 const FORGETS_AFTER: u64 = 256;
+/// Not the number of one process: the kernel has none with 0.
+const ALL_PROCESSES: u32 = 0;
+/// Each container may have a dynamic linker of its own. Beyond these, what a process loads later than
+/// the last look at it is not found.
+const MOST_LINKERS: usize = 256;
 /// Sentences that are remembered, so that each is said once.
 const MOST_NOTES: usize = 10_000;
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::functions::{Function, Role};
+use crate::marks::Tells;
 
 /// What is wanted of traced processes.
 #[derive(Clone, Debug, Default)]
@@ -12,6 +13,9 @@ pub struct Want {
     /// Only handshakes are of interest. Probes are left out that tell nothing more about them: functions
     /// whose row names another one [`instead`](Function::instead), and the return of [`Role::Free`].
     pub handshakes_only: bool,
+    /// Which static probes are traced, by what they tell: an
+    /// [`Event::Reached`](crate::Event::Reached) each time.
+    pub tells: Vec<Tells>,
     /// An [`Event::Call`](crate::Event::Call) for each call.
     pub calls: bool,
     /// Calls are counted in the kernel, by their time: see [`Count`].

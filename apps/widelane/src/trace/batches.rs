@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use widelane_trace::{Batches, Event, Role, Want};
+use widelane_trace::{Batches, Role, Tells, Want};
 
 use super::session::Session;
 use super::{Common, Interval};
 use crate::failure::Failure;
 use crate::output;
 
-/// Show how many operations share a pass in multi-buffer libraries (crypto_mb, QAT)
+/// Show how many operations share a pass in Widelane, crypto_mb and QAT
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -24,6 +24,7 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let want = Want {
         roles: vec![Role::Pass, Role::Poll],
+        tells: Tells::PASSES.to_vec(),
         calls: true,
         ..Want::default()
     };
@@ -40,9 +41,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             break;
         };
         for event in &events {
-            if let Event::Call(call) = event {
-                batches.take(call);
-            }
+            batches.take(event);
         }
         if next.is_none_or(|next| Instant::now() < next) {
             continue;
@@ -53,7 +52,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             false => session.screen.show(&batches.table(since.elapsed()))?,
         }
         if args.interval.interval.is_some() {
-            (batches, since) = (Batches::new(), Instant::now());
+            batches.clear();
+            since = Instant::now();
         }
     }
     output::print(&match args.common.json {
@@ -65,6 +65,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 const EXAMPLES: &str = "\
 Examples:
   widelane trace batches --comm nginx --duration 10
+  widelane trace batches --comm widelane --interval 1
   widelane trace batches --interval 1 --json
 
-For Widelane's own passes, `widelane status` and `widelane top` show the same without tracing.";
+For Widelane's own passes, `widelane status` and `widelane top` show sums without tracing.";

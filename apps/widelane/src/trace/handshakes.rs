@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use widelane_trace::{Clock, Handshake, Handshakes, Role, Want};
+use widelane_trace::{Clock, Handshake, Handshakes, Role, Tells, Want};
 
 use super::Common;
 use super::session::Session;
@@ -26,6 +26,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let want = Want {
         roles: roles(),
         handshakes_only: true,
+        tells: Tells::HANDSHAKES.to_vec(),
         calls: true,
         bytes: true,
         ..Want::default()
@@ -112,6 +113,7 @@ Examples:
   widelane trace handshakes
   widelane trace handshakes --comm nginx,haproxy --slow 5ms
   widelane trace handshakes --comm nginx --duration 6 --json
+  widelane trace handshakes --comm widelane
   widelane trace handshakes --cgroup nginx.service
 
 A handshake is told when it ends. WALL is from the first call of the library to the last; CPU is what

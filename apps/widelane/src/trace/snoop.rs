@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             match event {
                 Event::Call(call) => show(snoop.take(call)),
                 Event::Exit { pid } => snoop.forget(*pid),
-                Event::Bytes(_) => {}
+                Event::Bytes(_) | Event::Reached(_) => {}
             }
         }
         show(snoop.settle(Clock::monotonic()));

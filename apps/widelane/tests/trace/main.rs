@@ -1,6 +1,7 @@
 //! `widelane trace` as its users see it, on Debian's nginx and OpenSSL's own programs. Tests SKIP where
 //! tracing is not allowed, or the programs are missing.
 
+mod marks;
 mod support;
 
 use std::fs;

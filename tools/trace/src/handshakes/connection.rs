@@ -373,7 +373,7 @@ impl Progress {
             again: self.again,
             wall,
             cpu: self.cpu,
-            waiting: wall.saturating_sub(self.wall),
+            waiting: Some(wall.saturating_sub(self.wall)),
             functions,
         }
     }

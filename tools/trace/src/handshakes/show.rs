@@ -51,7 +51,7 @@ impl Handshake {
             self.result.name(),
             duration(self.wall),
             unknown(self.cpu.map(duration)),
-            duration(self.waiting),
+            unknown(self.waiting.map(duration)),
             self.calls,
         );
         let mut separator = " ";
@@ -92,7 +92,7 @@ impl Handshake {
             alert: self.alert.as_deref(),
             wall_us: micros(self.wall),
             cpu_us: self.cpu.map(micros),
-            waiting_us: micros(self.waiting),
+            waiting_us: self.waiting.map(micros),
             calls: self.calls,
             again: self.again,
             functions: self.functions.iter().map(LineFunction::from).collect(),
@@ -125,7 +125,7 @@ struct Line<'a> {
     alert: Option<&'a str>,
     wall_us: f64,
     cpu_us: Option<f64>,
-    waiting_us: f64,
+    waiting_us: Option<f64>,
     calls: u64,
     again: u64,
     functions: Vec<LineFunction<'a>>,

@@ -1,0 +1,414 @@
+//! Handshakes that static probes tell of: each has a beginning, steps and an end of its own.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::Hash;
+use std::sync::Arc;
+
+use widelane_probes::operations;
+
+use super::{Ending, Handshake, MOST_CONNECTIONS, Operations};
+use crate::clock::Clock;
+use crate::event::Reached;
+use crate::functions::Side;
+use crate::marks::{Argument, Mark, Tells};
+use crate::text::thread_name;
+use crate::tls::names;
+
+/// So many jobs are known at a time.
+const MOST_JOBS: usize = 65_536;
+/// So many different operations are told apart in a handshake.
+const MOST_OPERATIONS: usize = 64;
+
+/// A process and a number in it: of a connection, of a job, or of a thread.
+type Key = (u32, u64);
+
+/// Assembles handshakes from static probes.
+#[derive(Debug)]
+pub(super) struct Marked {
+    connections: BTreeMap<Key, Open>,
+    /// In the order of their beginnings; those that have ended are still in it for a while.
+    order: VecDeque<(u64, Key)>,
+    /// With which connection a thread goes on.
+    current: Recent<Key, u64>,
+    jobs: Recent<Key, Job>,
+    lost: u64,
+}
+
+/// A handshake under way.
+#[derive(Debug)]
+struct Open {
+    time: u64,
+    tid: u32,
+    comm: [u8; 16],
+    mark: Arc<Mark>,
+    side: Option<Side>,
+    steps: u64,
+    operations: Vec<(u16, u64, u64)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    connection: u64,
+    operation: u16,
+    time: u64,
+}
+
+impl Marked {
+    pub(super) fn new() -> Self {
+        Self {
+            connections: BTreeMap::new(),
+            order: VecDeque::new(),
+            current: Recent::of(MOST_CONNECTIONS),
+            jobs: Recent::of(MOST_JOBS),
+            lost: 0,
+        }
+    }
+
+    /// Takes one, and gives the handshake that it ends.
+    pub(super) fn take(&mut self, reached: &Reached, clock: Clock) -> Option<Handshake> {
+        let thread = (reached.pid, u64::from(reached.tid));
+        let connection = || reached.get(Argument::Connection);
+        let job = || Some((reached.pid, reached.get(Argument::Job)?));
+        match reached.mark.tells {
+            Tells::HandshakeBegun => self.begin(connection()?, reached),
+            Tells::HandshakeStep => {
+                let number = connection()?;
+                let open = self.connections.get_mut(&(reached.pid, number))?;
+                open.steps += 1;
+                (open.tid, open.comm) = (reached.tid, reached.comm);
+                self.current.insert(thread, number);
+            }
+            Tells::HandshakeEnded => {
+                let open = self.connections.remove(&(reached.pid, connection()?))?;
+                return Some(open.ended(reached, clock));
+            }
+            Tells::JobSubmitted => {
+                let connection = *self.current.get(&thread)?;
+                let job = Job {
+                    connection,
+                    operation: operation(reached),
+                    time: reached.time,
+                };
+                self.jobs
+                    .insert((reached.pid, reached.get(Argument::Job)?), job);
+            }
+            Tells::JobDone => {
+                let job = self.jobs.remove(&job()?)?;
+                let open = self.connections.get_mut(&(reached.pid, job.connection))?;
+                open.count(job.operation, reached.time.saturating_sub(job.time));
+            }
+            Tells::PassBegun | Tells::PassEnded => {}
+        }
+        None
+    }
+
+    /// A process has ended, and with it its handshakes.
+    pub(super) fn exit(&mut self, pid: u32, clock: Clock) -> Vec<Handshake> {
+        let of_process = self.connections.range((pid, 0)..=(pid, u64::MAX));
+        let keys: Vec<Key> = of_process.map(|(key, _)| *key).collect();
+        let mut ended = Vec::new();
+        for key in keys {
+            if let Some(open) = self.connections.remove(&key) {
+                ended.push(open.closed(pid, open.time, clock));
+            }
+        }
+        ended
+    }
+
+    /// Connections that were forgotten in the middle of a handshake.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    fn begin(&mut self, number: u64, reached: &Reached) {
+        let key = (reached.pid, number);
+        let open = Open {
+            time: reached.time,
+            tid: reached.tid,
+            comm: reached.comm,
+            mark: Arc::clone(&reached.mark),
+            side: match reached.get(Argument::Side) {
+                Some(0) => Some(Side::Client),
+                Some(1) => Some(Side::Server),
+                _ => None,
+            },
+            steps: 0,
+            operations: Vec::new(),
+        };
+        self.connections.insert(key, open);
+        self.order.push_back((reached.time, key));
+        while self.order.len() > MOST_CONNECTIONS {
+            let Some((time, key)) = self.order.pop_front() else {
+                break;
+            };
+            let same = |open: &Open| open.time == time;
+            if self.connections.get(&key).is_some_and(same) {
+                // One that has taken so long that 65,536 others have begun since.
+                self.connections.remove(&key);
+                self.lost += 1;
+            }
+        }
+    }
+}
+
+impl Open {
+    fn count(&mut self, operation: u16, ns: u64) {
+        let room = self.operations.len() < MOST_OPERATIONS;
+        let mut known = self.operations.iter_mut();
+        match known.find(|(number, ..)| *number == operation) {
+            Some((_, count, sum)) => {
+                *count += 1;
+                *sum = sum.saturating_add(ns);
+            }
+            None if room => {
+                self.operations.push((operation, 1, ns));
+            }
+            None => {}
+        }
+    }
+
+    fn ended(&self, reached: &Reached, clock: Clock) -> Handshake {
+        // What does not fit is not known.
+        let number = |argument| {
+            let value = u16::try_from(reached.get(argument)?).ok()?;
+            (value != 0).then_some(value)
+        };
+        let alert = reached.get(Argument::Alert);
+        let alert = alert.and_then(|alert| u8::try_from(alert).ok());
+        Handshake {
+            tid: reached.tid,
+            comm: thread_name(&reached.comm),
+            version: number(Argument::Version).map(names::version),
+            cipher: number(Argument::Cipher).map(names::cipher),
+            group: number(Argument::Group).map(names::group),
+            resumed: match reached.get(Argument::Resumed) {
+                Some(0) => Some(false),
+                Some(1) => Some(true),
+                _ => None,
+            },
+            result: match reached.get(Argument::Ending) {
+                Some(0) => Ending::Ok,
+                Some(2) => Ending::Closed,
+                _ => Ending::Alert,
+            },
+            alert: alert.map(names::alert),
+            ..self.closed(reached.pid, reached.time, clock)
+        }
+    }
+
+    /// As if the connection had been closed then.
+    fn closed(&self, pid: u32, then: u64, clock: Clock) -> Handshake {
+        let functions = self.operations.iter();
+        let functions = functions.map(|(operation, count, ns)| Operations {
+            name: match operations::description(*operation) {
+                Some(description) => description.to_owned(),
+                None => format!("operation {operation}"),
+            },
+            count: *count,
+            ns: *ns,
+        });
+        Handshake {
+            time: self.time,
+            time_s: clock.seconds(self.time),
+            pid,
+            tid: self.tid,
+            comm: thread_name(&self.comm),
+            library: self.mark.library.clone(),
+            side: self.side,
+            version: None,
+            cipher: None,
+            group: None,
+            resumed: None,
+            server_name: None,
+            result: Ending::Closed,
+            alert: None,
+            calls: self.steps,
+            again: self.steps.saturating_sub(1),
+            wall: then.saturating_sub(self.time),
+            cpu: None,
+            waiting: None,
+            functions: functions.collect(),
+        }
+    }
+}
+
+/// An operation's number; what does not fit has no name.
+fn operation(reached: &Reached) -> u16 {
+    let number = reached.get(Argument::Operation);
+    let number = number.and_then(|number| u16::try_from(number).ok());
+    number.unwrap_or(operations::OTHER)
+}
+
+/// A map that forgets what was inserted long ago when it is full.
+#[derive(Debug)]
+struct Recent<K, V> {
+    most: usize,
+    inserted: u64,
+    entries: HashMap<K, (u64, V)>,
+    order: VecDeque<(u64, K)>,
+}
+
+impl<K: Copy + Eq + Hash, V> Recent<K, V> {
+    fn of(most: usize) -> Self {
+        Self {
+            most,
+            inserted: 0,
+            entries: HashMap::new(),
+            order: VecDeque::new(),
+        }
+    }
+
+    fn insert(&mut self, key: K, value: V) {
+        self.inserted += 1;
+        self.entries.insert(key, (self.inserted, value));
+        self.order.push_back((self.inserted, key));
+        while self.order.len() > self.most {
+            if let Some((number, key)) = self.order.pop_front()
+                && self
+                    .entries
+                    .get(&key)
+                    .is_some_and(|(last, _)| *last == number)
+            {
+                self.entries.remove(&key);
+            }
+        }
+    }
+
+    fn get(&self, key: &K) -> Option<&V> {
+        self.entries.get(key).map(|(_, value)| value)
+    }
+
+    fn remove(&mut self, key: &K) -> Option<V> {
+        self.entries.remove(key).map(|(_, value)| value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::specimens::reached;
+
+    const CONNECTION: u64 = 5;
+
+    fn take(
+        marked: &mut Marked,
+        name: &str,
+        tid: u32,
+        time: u64,
+        arguments: &[u64],
+    ) -> Option<Handshake> {
+        let mut event = reached(name, time, arguments);
+        event.tid = tid;
+        marked.take(&event, Clock::at(0, 0))
+    }
+
+    #[test]
+    fn a_handshake_is_told_with_its_jobs() {
+        let mut marked = Marked::new();
+        let none = -1i64 as u64;
+        let (x25519, rsa) = (13, 1);
+        for (name, tid, time, arguments) in [
+            ("handshake_begun", 7, 100, &[CONNECTION, 1][..]),
+            ("handshake_step", 7, 110, &[CONNECTION]),
+            ("job_submitted", 7, 120, &[0x1000, x25519]),
+            // Another connection of the thread goes on; a job of another thread ends ours.
+            ("handshake_begun", 7, 130, &[6, 1]),
+            ("handshake_step", 7, 131, &[6]),
+            ("job_submitted", 7, 132, &[0x2000, rsa]),
+            ("job_done", 8, 150, &[0x1000, 0]),
+            ("handshake_step", 7, 160, &[CONNECTION]),
+            ("job_submitted", 7, 170, &[0x1000, x25519]),
+            ("job_submitted", 7, 170, &[0x3000, rsa]),
+            ("job_done", 7, 180, &[0x1000, 0]),
+            ("job_done", 7, 190, &[0x3000, 0]),
+            ("job_done", 7, 190, &[0x4000, 0]),
+        ] {
+            let told = take(&mut marked, name, tid, time, arguments);
+            assert!(told.is_none(), "{name} {arguments:?}");
+        }
+        let ended = [CONNECTION, 1, 0x0304, 0x1302, 29, 0, 0, none];
+        let told = take(&mut marked, "handshake_ended", 7, 300, &ended).unwrap();
+        assert_eq!(
+            (told.time, told.wall, told.calls, told.again),
+            (100, 200, 2, 1)
+        );
+        assert_eq!(
+            (told.library.as_str(), told.side),
+            ("widelane", Some(Side::Server))
+        );
+        assert_eq!(told.version.as_deref(), Some("TLSv1.3"));
+        assert_eq!(told.cipher.as_deref(), Some("TLS_AES_256_GCM_SHA384"));
+        assert_eq!(told.group.as_deref(), Some("x25519"));
+        assert_eq!(
+            (told.resumed, told.result, told.alert),
+            (Some(false), Ending::Ok, None)
+        );
+        let functions = told
+            .functions
+            .iter()
+            .map(|one| (&*one.name, one.count, one.ns));
+        let expected = [("x25519 derive", 2, 40), ("rsa-2048 sign", 1, 20)];
+        assert_eq!(functions.collect::<Vec<_>>(), expected);
+        let again = take(&mut marked, "handshake_ended", 7, 300, &ended);
+        assert!(again.is_none(), "it has ended already");
+        let left = marked.exit(7, Clock::at(0, 0));
+        assert_eq!(left.len(), 1);
+        assert_eq!(left[0].result, Ending::Closed);
+    }
+
+    #[test]
+    fn endings_and_what_is_not_known_are_told() {
+        let mut marked = Marked::new();
+        let none = -1i64 as u64;
+        for (ending, alert, expected, name) in [
+            (1, 48, Ending::Alert, Some("unknown_ca")),
+            (2, none, Ending::Closed, None),
+            (3, none, Ending::Alert, None),
+        ] {
+            take(&mut marked, "handshake_begun", 7, 1, &[CONNECTION, 0]);
+            let arguments = [CONNECTION, 0, 0, 0, 0, none, ending, alert];
+            let told = take(&mut marked, "handshake_ended", 7, 2, &arguments).unwrap();
+            assert_eq!((told.result, told.alert.as_deref()), (expected, name));
+            assert_eq!((told.version, told.resumed), (None, None));
+            assert_eq!((told.side, told.group), (Some(Side::Client), None));
+        }
+        // It began before the trace.
+        let ended = [CONNECTION, 1, 0, 0, 0, 0, 0, 0];
+        assert!(take(&mut marked, "handshake_ended", 7, 3, &ended).is_none());
+        // Without arguments nothing is known.
+        for name in [
+            "handshake_begun",
+            "handshake_step",
+            "job_submitted",
+            "job_done",
+        ] {
+            assert!(take(&mut marked, name, 7, 3, &[]).is_none());
+        }
+    }
+
+    #[test]
+    fn what_never_ends_is_forgotten() {
+        let mut recent = Recent::of(3);
+        for key in 0..5 {
+            recent.insert(key, key);
+        }
+        assert_eq!((recent.get(&1), recent.get(&2)), (None, Some(&2)));
+        // What is inserted anew is new.
+        recent.insert(2, 20);
+        recent.insert(6, 6);
+        recent.insert(7, 7);
+        assert_eq!((recent.get(&2), recent.get(&4)), (Some(&20), None));
+        assert_eq!((recent.remove(&2), recent.remove(&2)), (Some(20), None));
+
+        let mut marked = Marked::new();
+        let mut begun = reached("handshake_begun", 0, &[0, 1]);
+        for number in 0..MOST_CONNECTIONS as u64 + 10 {
+            (begun.time, begun.arguments[0]) = (number, Some(number));
+            marked.take(&begun, Clock::at(0, 0));
+        }
+        assert_eq!(
+            (marked.connections.len(), marked.lost()),
+            (MOST_CONNECTIONS, 10)
+        );
+    }
+}
