@@ -2,9 +2,9 @@
 //!
 //! A probe is one `nop` and a note in the ELF section `.note.stapsdt`, which says where the `nop` is
 //! and in which registers the arguments are. A tracer (`widelane trace`, bpftrace, perf, SystemTap)
-//! replaces the `nop` by a breakpoint. Without a tracer the `nop` is all that runs, for jobs and passes in
-//! a function that is called for it: about a nanosecond. A caller passes what it has at hand, and
-//! computes nothing for a probe.
+//! replaces the `nop` by a breakpoint. Without a tracer the `nop` is all that runs, in a function that is
+//! called for it: about a nanosecond. A caller passes what it has at hand, and computes nothing for a
+//! probe.
 //!
 //! It is *not* a log, and no argument is a secret: numbers, addresses, times and what a handshake
 //! shows on the wire.

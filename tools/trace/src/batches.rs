@@ -152,11 +152,9 @@ impl Batches {
     fn take_reached(&mut self, reached: &Reached) {
         let thread = (reached.pid, reached.tid);
         match reached.mark.tells {
-            Tells::PassBegun => {
-                // A thread that ends inside a pass is not told: it cannot be but by its process's end.
-                if self.under_way.len() < MOST_THREADS {
-                    self.under_way.insert(thread, reached.clone());
-                }
+            // A thread ends inside a pass only when its process does.
+            Tells::PassBegun if self.under_way.len() < MOST_THREADS => {
+                self.under_way.insert(thread, reached.clone());
             }
             Tells::PassEnded => {
                 if let Some(begun) = self.under_way.remove(&thread) {
