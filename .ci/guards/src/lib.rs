@@ -347,7 +347,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     (BPF, &[]),
-    ("widelane-trace", &[BPF, THREADS]),
+    ("widelane-trace", &[BATCHING, BPF, THREADS]),
     ("widelane-usage", &[AFFINITY, BPF, THREADS, "widelane-scan"]),
     ("widelane-guards", &[]),
     ("widelane-manual", &["widelane"]),

@@ -96,6 +96,8 @@ pub struct Handshake {
 pub struct Operations {
     /// What they did, as `rsa-2048 sign`.
     pub name: String,
+    /// The same without the algorithm.
+    pub role: Role,
     /// How many there were.
     pub count: u64,
     /// Their time from entry to return in nanoseconds.

@@ -337,13 +337,15 @@ impl Progress {
         let mut functions: Vec<Operations> = Vec::new();
         for (function, size, count, ns) in &self.functions {
             let name = operation(function, *size, &facts);
-            match functions.iter_mut().find(|known| known.name == name) {
+            let of = |known: &&mut Operations| known.name == name && known.role == function.role;
+            match functions.iter_mut().find(of) {
                 Some(known) => {
                     known.count += count;
                     known.ns = known.ns.saturating_add(*ns);
                 }
                 None => functions.push(Operations {
                     name,
+                    role: function.role,
                     count: *count,
                     ns: *ns,
                 }),

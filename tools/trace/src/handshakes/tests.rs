@@ -198,6 +198,7 @@ fn functions_that_call_each_other_count_once() {
     let all = run(events);
     let expected = Operations {
         name: "rsa-3072 sign".into(),
+        role: Role::Sign,
         count: 2,
         ns: 300,
     };

@@ -1,0 +1,28 @@
+//! What shared passes would change for the TLS servers that are watched.
+//!
+//! [`Watch`] takes events and looks now and then at the queues of the servers' sockets. At the end it gives
+//! an [`Observed`] for each server: what its handshakes are made of, what they cost, and how many of them
+//! were ready at the same time. [`Estimate::of`] compares that with what passes cost on this machine.
+//! [`sentences`] says both to people, [`json`] to programs.
+//!
+//! It is not a measurement of the server with Widelane in it: what cannot be known from outside, the
+//! last sentences say.
+
+mod estimate;
+mod program;
+mod queues;
+mod ready;
+mod sentences;
+mod show;
+mod tally;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+pub use estimate::{Estimate, Gain, Lanes, Part, Unestimated};
+pub use program::{Program, Tls, WayIn};
+pub use ready::Ready;
+pub use sentences::sentences;
+pub use show::json;
+pub use tally::{Kind, Operation};
+pub use watch::{Observed, Watch};
