@@ -1,11 +1,11 @@
 //! `widelane trace advise`: what Widelane would change for a TLS server that is in use.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use widelane_engine::{Config, Engine, calibration};
 use widelane_threads::Proc;
-use widelane_trace::advise::{Estimate, Lanes, json, sentences};
+use widelane_trace::advise::{Estimate, Lanes, Pace, json, sentences};
 use widelane_trace::{Clock, Want, Watch};
 
 use super::Common;
@@ -25,23 +25,27 @@ pub(crate) struct Args {
 
 /// Runs it.
 pub(super) fn run(mut args: Args) -> Result<(), Failure> {
-    args.common.duration.get_or_insert(DURATION);
+    let duration = *args.common.duration.get_or_insert(DURATION);
+    // Before anything is traced: it takes a moment of a CPU that the servers may need.
+    let lanes = lanes()?;
+    let before = (duration / 4).min(MOST_BEFORE);
+    let Some(pace) = pace(&args.common, before)? else {
+        return Ok(());
+    };
+    args.common.duration = Some(duration - before);
     let want = Want {
         roles: Watch::roles(),
         calls: true,
         bytes: true,
         ..Want::default()
     };
-    // Before the first probe: it takes a moment of a CPU that the servers may need.
-    let lanes = lanes()?;
     let mut session = Session::open(&args.common, want, false)?;
-    let mut watch = Watch::new(Proc::here(), Clock::now());
+    let mut watch = Watch::new(Proc::here(), Clock::now(), pace);
     while let Some(events) = session.events(PAUSE)? {
-        watch.look();
-        for event in &events {
-            watch.take(event);
-        }
+        watch.take(&events);
     }
+    watch.close();
+    session.rest(|events| watch.take(&events))?;
     let observed = watch.finish(has_provider);
     drop(session);
     let mut text = String::new();
@@ -64,6 +68,24 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
         ));
     }
     output::print(&text)
+}
+
+/// What the servers do while none of their functions is traced. `None`: the user has ended it.
+fn pace(common: &Common, duration: Duration) -> Result<Option<Pace>, Failure> {
+    let want = Want {
+        bytes: true,
+        ..Want::default()
+    };
+    let end = Instant::now() + duration;
+    let mut session = Session::open_quietly(common, want, end)?;
+    let mut pace = Pace::new(Proc::here());
+    while let Some(events) = session.events(PAUSE)? {
+        events.iter().for_each(|event| pace.take(event));
+        pace.refresh();
+    }
+    pace.close();
+    session.rest(|events| events.iter().for_each(|event| pace.take(event)))?;
+    Ok((Instant::now() >= end).then_some(pace))
 }
 
 /// What passes cost here: from the file of the machine, or measured now in some tenths of a second.
@@ -96,7 +118,9 @@ fn has_provider(pid: u32) -> bool {
 
 /// For so long it watches.
 const DURATION: Duration = Duration::from_secs(10);
-/// Queues are looked at so often, also while no events come.
+/// For so long at most, no function is traced at the beginning.
+const MOST_BEFORE: Duration = Duration::from_secs(3);
+/// Events are taken so often, also while few come.
 const PAUSE: Duration = Duration::from_millis(20);
 const EXAMPLES: &str = "\
 Examples:

@@ -101,13 +101,16 @@ impl Estimate {
             return Err(Unestimated::NoCosts);
         }
         let done = observed.done as f64;
-        let added = observed.trivial.unwrap_or(0.0);
-        let tracing = observed.calls as f64 * WHOLE_CALL * added / done;
-        let own = observed.cpu as f64 / done - tracing;
+        let traced = observed.cpu as f64 / done;
+        let own = observed.untraced.unwrap_or_else(|| {
+            // Nearly as much as within such a call happens around it, and not every call takes as much.
+            let calls = observed.calls as f64 / done;
+            traced - calls * observed.trivial.unwrap_or(0.0)
+        });
         let works: Vec<Work> = observed
             .operations
             .iter()
-            .map(|operation| Work::of(operation, done, added, costs))
+            .map(|operation| Work::of(operation, done, costs))
             .collect();
         if works.iter().all(|work| work.steps.is_empty()) {
             return Err(Unestimated::NoOperations);
@@ -115,6 +118,7 @@ impl Estimate {
         // Tracing may add less than was reckoned.
         let least: f64 = works.iter().map(|work| work.count * work.own).sum();
         let own = own.max(least);
+        let tracing = (traced - own).max(0.0);
         let gain = |counts: &[f64]| Gain::of(&works, own, counts);
         let at_limit = observed.ready.is_at_limit();
         let counts = match at_limit {
@@ -187,9 +191,8 @@ struct Work {
 }
 
 impl Work {
-    fn of(operation: &Operation, done: f64, added: f64, costs: &BTreeMap<String, Costs>) -> Self {
-        let inside = operation.inside * WHOLE_CALL;
-        let own = (operation.typical - added * (1.0 + inside)).max(0.0);
+    fn of(operation: &Operation, done: f64, costs: &BTreeMap<String, Costs>) -> Self {
+        let own = operation.typical;
         let names = engine_operations(&operation.name, operation.group.as_deref());
         let steps: Option<Vec<Costs>> =
             names.iter().map(|&name| costs.get(name).copied()).collect();
@@ -290,9 +293,6 @@ fn engine_operations(name: &str, group: Option<&str>) -> &'static [&'static str]
     }
 }
 
-/// What tracing adds to a whole call, by what it adds between the two times of the call: as much again
-/// happens before the first and after the second.
-const WHOLE_CALL: f64 = 2.0;
 /// The kernel counts in ticks of some milliseconds: less CPU time than this, in nanoseconds, says little.
 const LEAST_CPU: u64 = 200_000_000;
 /// So many that passes are full.

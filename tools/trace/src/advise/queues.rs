@@ -1,7 +1,7 @@
 //! How many connections wait for the servers, as the kernel's list of sockets tells.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::time::{Duration, Instant};
 
 use widelane_threads::{Proc, Socket};
 
@@ -10,94 +10,101 @@ use crate::event::{Bytes, Direction};
 /// A port in a network namespace.
 pub(super) type Port = (u64, u16);
 
-/// Looks at the sockets of processes that are TLS servers.
-#[derive(Debug)]
+/// Which processes are TLS servers, and at which ports.
+#[derive(Debug, Default)]
 pub(super) struct Queues {
-    proc: Proc,
-    /// Processes that have read a beginning of TLS, with their network namespaces.
-    networks: BTreeMap<u32, u64>,
-    /// On which ports their clients came.
+    /// Processes that have read a beginning of TLS, and the descriptors from which they did: to be looked
+    /// up.
+    read: BTreeMap<u32, BTreeSet<u32>>,
+    /// At which ports their clients came.
     pub(super) ports: BTreeMap<u32, BTreeSet<Port>>,
-    /// Descriptors from which such beginnings were read, to be looked up.
-    read: BTreeSet<(u32, u32)>,
-    next: Option<Instant>,
+}
+
+/// What is to be looked up.
+#[derive(Debug)]
+pub(super) struct Question {
+    read: BTreeMap<u32, BTreeSet<u32>>,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    /// How many handshakes wait at each port.
+    pub(super) waiting: BTreeMap<Port, u32>,
+    /// At which ports clients of processes came.
+    ports: BTreeMap<u32, BTreeSet<Port>>,
 }
 
 impl Queues {
-    pub(super) fn new(proc: Proc) -> Self {
-        Self {
-            proc,
-            networks: BTreeMap::new(),
-            ports: BTreeMap::new(),
-            read: BTreeSet::new(),
-            next: None,
-        }
-    }
-
     /// A process has read or written something.
     pub(super) fn take(&mut self, bytes: &Bytes) {
         let handshake = bytes.bytes.first() == Some(&HANDSHAKE);
-        if bytes.direction != Direction::Read || !handshake || self.read.len() >= MOST_READ {
+        if bytes.direction != Direction::Read || !handshake {
             return;
         }
-        if !self.networks.contains_key(&bytes.pid) {
-            let Some(network) = self.proc.network(bytes.pid) else {
-                return;
-            };
-            self.networks.insert(bytes.pid, network);
+        if self.read.contains_key(&bytes.pid) || self.read.len() < MOST_PROCESSES {
+            let read = self.read.entry(bytes.pid).or_default();
+            if read.len() < MOST_READ {
+                read.insert(bytes.descriptor);
+            }
         }
-        self.read.insert((bytes.pid, bytes.descriptor));
     }
 
+    /// A process has ended.
     pub(super) fn forget(&mut self, pid: u32) {
-        self.networks.remove(&pid);
+        self.read.remove(&pid);
     }
 
-    /// How many handshakes wait at each port, unless the last look was a moment ago.
-    pub(super) fn look(&mut self) -> Option<BTreeMap<Port, u32>> {
-        let start = Instant::now();
-        if self.next.is_some_and(|next| start < next) {
-            return None;
+    /// What to look up now.
+    pub(super) fn question(&mut self) -> Question {
+        let read = self.read.iter_mut();
+        let read = read.map(|(&pid, read)| (pid, std::mem::take(read)));
+        Question {
+            read: read.collect(),
         }
-        let mut waiting = BTreeMap::new();
-        let mut seen = BTreeSet::new();
-        let networks: Vec<(u32, u64)> = self.networks.iter().map(|(&p, &n)| (p, n)).collect();
-        for (pid, network) in networks {
-            if !seen.contains(&network)
-                && let Some(sockets) = self.proc.sockets(pid)
-            {
-                seen.insert(network);
-                self.learn(network, &sockets);
-                count(network, &sockets, &mut waiting);
-            }
-        }
-        self.read.clear();
-        let pause = LEAST_PAUSE.max(start.elapsed() * PAUSES);
-        self.next = Some(Instant::now() + pause);
-        let ports: BTreeSet<&Port> = self.ports.values().flatten().collect();
-        waiting.retain(|port, _| ports.contains(port));
-        Some(waiting)
     }
 
-    /// Looks up at which ports the clients came whose beginnings were read.
-    fn learn(&mut self, network: u64, sockets: &[Socket]) {
-        let listening = |socket: &&Socket| socket.listens;
-        let listening: BTreeSet<u16> = (sockets.iter().filter(listening))
-            .map(|socket| socket.port)
-            .collect();
-        let inodes: HashMap<u64, u16> = sockets.iter().map(|one| (one.inode, one.port)).collect();
-        for &(pid, descriptor) in &self.read {
-            if self.networks.get(&pid) != Some(&network) {
+    pub(super) fn learn(&mut self, answer: Answer) {
+        for (pid, ports) in answer.ports {
+            self.ports.entry(pid).or_default().extend(ports);
+        }
+    }
+}
+
+impl Question {
+    pub(super) fn answer(&self, proc: &Proc) -> Answer {
+        let mut answer = Answer::default();
+        let mut known: BTreeMap<u64, Vec<Socket>> = BTreeMap::new();
+        for (&pid, read) in &self.read {
+            let Some(network) = proc.network(pid) else {
                 continue;
+            };
+            if let Entry::Vacant(entry) = known.entry(network) {
+                let sockets = entry.insert(proc.sockets(pid).unwrap_or_default());
+                count(network, sockets, &mut answer.waiting);
             }
-            // It may be closed by now, or another connection: of the same server, mostly.
-            let inode = self.proc.socket_behind(pid, descriptor);
-            let port = inode.and_then(|inode| inodes.get(&inode));
-            if let Some(&port) = port.filter(|port| listening.contains(port)) {
-                self.ports.entry(pid).or_default().insert((network, port));
-            }
+            let sockets = known.get(&network).map_or(&[][..], Vec::as_slice);
+            let ports = ports(proc, (pid, read), sockets);
+            let ports = ports.into_iter().map(|port| (network, port));
+            answer.ports.entry(pid).or_default().extend(ports);
         }
+        answer
     }
+}
+
+/// At which listening ports the clients came from whose descriptors a process has read.
+fn ports(proc: &Proc, (pid, read): (u32, &BTreeSet<u32>), sockets: &[Socket]) -> BTreeSet<u16> {
+    let listening: BTreeSet<u16> = (sockets.iter().filter(|socket| socket.listens))
+        .map(|socket| socket.port)
+        .collect();
+    let inodes: HashMap<u64, u16> = sockets.iter().map(|one| (one.inode, one.port)).collect();
+    let port = |&descriptor: &u32| {
+        // It may be closed by now, or another connection: of the same server, mostly.
+        let inode = proc.socket_behind(pid, descriptor)?;
+        inodes.get(&inode).copied()
+    };
+    let ports = read.iter().filter_map(port);
+    ports.filter(|port| listening.contains(port)).collect()
 }
 
 /// Adds connections that have not been accepted, and those of which a ClientHello has not been read.
@@ -116,11 +123,9 @@ const HANDSHAKE: u8 = 22;
 /// So many bytes that have not been read are a ClientHello. What else a client sends in a handshake, its
 /// key exchange and Finished, is shorter.
 const SHORTEST_HELLO: u32 = 128;
-/// Descriptors that are looked up at a time.
-const MOST_READ: usize = 64;
-const LEAST_PAUSE: Duration = Duration::from_millis(10);
-/// Looks take a fiftieth of a CPU at most: where there are many sockets, the list is long.
-const PAUSES: u32 = 50;
+/// Descriptors that are looked up at a time, of one process.
+const MOST_READ: usize = 16;
+const MOST_PROCESSES: usize = 1024;
 
 #[cfg(test)]
 mod tests {

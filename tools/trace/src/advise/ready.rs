@@ -57,13 +57,24 @@ struct Look {
 }
 
 impl Looks {
-    pub(super) fn add(&mut self, time: u64, waiting: BTreeMap<Port, u32>) {
-        if self.looks.len() < MOST_LOOKS {
-            self.looks.push(Look {
-                time,
-                waiting,
-                computed: BTreeSet::new(),
-            });
+    /// Looks now: its number is for what waits, which is known a moment later. `None`: there were enough.
+    pub(super) fn add(&mut self, time: u64) -> Option<usize> {
+        let number = self.looks.len();
+        if number >= MOST_LOOKS {
+            return None;
+        }
+        self.looks.push(Look {
+            time,
+            waiting: BTreeMap::new(),
+            computed: BTreeSet::new(),
+        });
+        Some(number)
+    }
+
+    /// So many handshakes waited at the ports at a look.
+    pub(super) fn waited_at(&mut self, look: Option<usize>, waiting: BTreeMap<Port, u32>) {
+        if let Some(look) = look.and_then(|look| self.looks.get_mut(look)) {
+            look.waiting = waiting;
         }
     }
 

@@ -259,10 +259,10 @@ fn unknown(observed: &Observed, estimate: &Result<Estimate, Unestimated>) -> Vec
          (see widelane probe), and whether clients would come faster to a faster server."
             .to_owned(),
     ];
-    if observed.trivial.is_none() {
+    if observed.untraced.is_none() {
         all.push(
-            "Not known: what tracing adds to the times of calls, as this library has no call that does \
-             nearly nothing. They are shown as measured."
+            "Not known: what a handshake costs while nothing is traced, as too few were seen before. Its \
+             CPU time is reckoned by what a call takes that does nearly nothing."
                 .to_owned(),
         );
     }

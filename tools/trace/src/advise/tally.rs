@@ -30,10 +30,9 @@ pub struct Operation {
     pub group: Option<String>,
     /// How many there were.
     pub count: u64,
-    /// The time of one, in nanoseconds, with what tracing adds: the mean of the middle half.
+    /// The time of one, in nanoseconds: the mean of the middle half. Of functions that call each other and
+    /// do the same, that of the innermost.
     pub typical: f64,
-    /// How many traced calls are inside one of them.
-    pub inside: f64,
 }
 
 /// Counts of one process.
@@ -47,10 +46,8 @@ pub(super) struct Tally {
     pub(super) as_client: u64,
     pub(super) kinds: BTreeMap<Kind, u64>,
     operations: BTreeMap<(Role, String, Option<String>), Times>,
-    /// Traced calls, by role. Functions that call each other count each.
-    calls: BTreeMap<Role, u64>,
-    /// Those in handshakes that are inside no other, by role.
-    outermost: BTreeMap<Role, u64>,
+    /// Traced calls. Functions that call each other count each.
+    pub(super) calls: u64,
     /// Of a function that does nearly nothing.
     trivial: Times,
     /// Threads that went on with handshakes.
@@ -94,7 +91,7 @@ impl Times {
 impl Tally {
     pub(super) fn take_call(&mut self, call: &Call) {
         let function = &call.function;
-        *self.calls.entry(function.role).or_default() += 1;
+        self.calls += 1;
         match function.role {
             Role::Handshake => {
                 self.threads.insert(call.tid);
@@ -109,9 +106,6 @@ impl Tally {
     }
 
     pub(super) fn take_handshake(&mut self, handshake: &Handshake) {
-        for part in &handshake.functions {
-            *self.outermost.entry(part.role).or_default() += part.count;
-        }
         if handshake.side == Some(Side::Client) {
             self.as_client += 1;
             return;
@@ -119,7 +113,7 @@ impl Tally {
         for part in &handshake.functions {
             let key = (part.role, part.name.clone(), handshake.group.clone());
             let times = self.operations.entry(key).or_default();
-            times.add(part.count, part.ns);
+            times.add(part.count, part.innermost_ns);
         }
         if handshake.result != Ending::Ok {
             self.failed += 1;
@@ -151,30 +145,10 @@ impl Tally {
         for (key, times) in &other.operations {
             self.operations.entry(key.clone()).or_default().join(times);
         }
-        for (role, count) in &other.calls {
-            *self.calls.entry(*role).or_default() += count;
-        }
-        for (role, count) in &other.outermost {
-            *self.outermost.entry(*role).or_default() += count;
-        }
+        self.calls += other.calls;
         self.trivial.join(&other.trivial);
         self.threads.extend(&other.threads);
         self.library = self.library.take().or_else(|| other.library.clone());
-    }
-
-    /// Traced calls of all kinds.
-    pub(super) fn calls(&self) -> u64 {
-        self.calls.values().sum()
-    }
-
-    /// How many traced calls are inside one of this role: libraries' functions call each other.
-    fn inside(&self, role: Role) -> f64 {
-        let of = |counts: &BTreeMap<Role, u64>| counts.get(&role).copied().unwrap_or(0) as f64;
-        let outermost = of(&self.outermost);
-        match outermost > 0.0 {
-            true => (of(&self.calls) / outermost - 1.0).clamp(0.0, MOST_INSIDE),
-            false => 0.0,
-        }
     }
 
     /// The time of a traced call that does nearly nothing: what tracing adds to the time of each.
@@ -191,7 +165,6 @@ impl Tally {
                 group: group.clone(),
                 count: times.count,
                 typical: times.typical()?,
-                inside: self.inside(*role),
             })
         });
         operations.collect()
@@ -202,5 +175,3 @@ impl Tally {
 const MOST_KEPT: usize = 20_000;
 /// Kinds of handshakes that are told apart.
 const MOST_KINDS: usize = 256;
-/// EVP_DigestSign calls EVP_DigestSignFinal, and that calls EVP_PKEY_sign.
-const MOST_INSIDE: f64 = 3.0;

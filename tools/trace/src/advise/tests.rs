@@ -2,11 +2,11 @@ use super::ready::Looks;
 use super::tally::Tally;
 use super::*;
 use crate::clock::Clock;
+use crate::event::Direction;
 use crate::event::Event;
 use crate::functions::{Role, Side};
 use crate::handshakes::{Ending, Handshake, Operations};
 use crate::specimens::{bytes, call, client_hello, function, record, server_hello, tls13};
-use crate::event::Direction;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use widelane_batching::Costs;
@@ -30,7 +30,6 @@ fn operation(name: &str, role: Role, count: u64, us: f64) -> Operation {
         group: Some("x25519".to_owned()),
         count,
         typical: us * US,
-        inside: 0.0,
     }
 }
 
@@ -57,6 +56,7 @@ fn nginx(signature: &str, us: f64, ready: f64) -> Observed {
         ],
         calls: 0,
         trivial: None,
+        untraced: Some(500.0 * US),
         ready: Ready {
             counts: vec![ready; 500],
             looks: 500,
@@ -68,7 +68,7 @@ fn nginx(signature: &str, us: f64, ready: f64) -> Observed {
 /// Passes that cost the same however full they are: 400 µs for four signatures with RSA, 40 µs for eight
 /// of the others.
 fn lanes() -> Lanes {
-    let costs = |lanes, us, alone| Costs {
+    let costs = |lanes, us: u64, alone: u64| Costs {
         lanes,
         first: us * 1_000,
         further: 0,
@@ -88,7 +88,10 @@ fn text(observed: &Observed) -> String {
 }
 
 fn near(value: f64, expected: f64) {
-    assert!((value - expected).abs() < 1e-6 * expected.abs().max(1.0), "{value} {expected}");
+    assert!(
+        (value - expected).abs() < 1e-6 * expected.abs().max(1.0),
+        "{value} {expected}"
+    );
 }
 
 #[test]
@@ -118,7 +121,6 @@ fn full_passes_at_the_limit() {
         "One by one: rsa-2048 sign 350µs, in passes 100µs; generate 30.0µs, in passes 5.00µs; \
          x25519 derive 40.0µs, in passes 5.00µs.\n",
         "The way in: sudo widelane setup nginx, then restart it.\n",
-        "Not known: what tracing adds to the times of calls",
     ] {
         assert!(text.contains(sentence), "{sentence}\n{text}");
     }
@@ -130,7 +132,11 @@ fn what_is_too_few_for_a_pass_costs_what_it_costs_now() {
     let observed = nginx("rsa-2048", 350.0, 9.0);
     let estimate = Estimate::of(&observed, &lanes()).unwrap();
     let shared = estimate.parts.iter().map(|part| part.shared.unwrap());
-    let expected = [(800.0 + 350.0) / 9.0, (40.0 + 30.0) / 9.0, (40.0 + 40.0) / 9.0];
+    let expected = [
+        (800.0 + 350.0) / 9.0,
+        (40.0 + 30.0) / 9.0,
+        (40.0 + 40.0) / 9.0,
+    ];
     for (shared, expected) in shared.zip(expected) {
         near(shared, expected * US);
     }
@@ -147,25 +153,24 @@ fn between_two_whole_numbers_costs_are_between() {
 }
 
 #[test]
-fn what_tracing_adds_is_taken_off() {
+fn what_tracing_adds_does_not_count() {
     let mut observed = nginx("rsa-2048", 350.0, 64.0);
     let plain = Estimate::of(&observed, &lanes()).unwrap();
-    // Eleven calls, two of which are inside others; each takes 5 µs longer within, and 10 µs in all.
-    observed.trivial = Some(5.0 * US);
-    observed.calls = 11 * observed.done;
-    observed.cpu += 11 * 10_000 * observed.done;
-    for operation in &mut observed.operations {
-        operation.typical += 5.0 * US;
-    }
-    observed.operations[0].inside = 1.0;
-    observed.operations[0].typical += 10.0 * US;
+    observed.cpu += 110_000 * observed.done;
     let traced = Estimate::of(&observed, &lanes()).unwrap();
-    near(traced.own, plain.own);
+    assert_eq!((traced.own, traced.now), (plain.own, plain.now));
     near(traced.tracing, 110.0 * US);
-    near(traced.now.saved, plain.now.saved);
+    assert!(text(&observed).contains("500µs of CPU time (tracing adds 110µs)"));
+    // Without a time before, calls that do nearly nothing tell what tracing adds.
+    (observed.untraced, observed.trivial) = (None, Some(10.0 * US));
+    observed.calls = 11 * observed.done;
+    let reckoned = Estimate::of(&observed, &lanes()).unwrap();
+    near(reckoned.own, 500.0 * US);
     let text = text(&observed);
-    assert!(text.contains("500µs of CPU time (tracing adds 110µs)"), "{text}");
-    assert!(!text.contains("Not known: what tracing"), "{text}");
+    assert!(
+        text.contains("Not known: what a handshake costs while nothing is traced"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -180,8 +185,14 @@ fn handshakes_that_never_meet_save_nothing_now() {
         near(estimate.full.saved, 310.0 * US);
         let text = text(&observed);
         assert!(text.contains("next to nothing would be saved"), "{text}");
-        assert!(text.contains("If so many came that passes were full, each would take 190µs"), "{text}");
-        assert_eq!(text.contains("none was met at a look"), observed.ready.counts.is_empty());
+        assert!(
+            text.contains("If so many came that passes were full, each would take 190µs"),
+            "{text}"
+        );
+        assert_eq!(
+            text.contains("none was met at a look"),
+            observed.ready.counts.is_empty()
+        );
     }
 }
 
@@ -208,7 +219,10 @@ fn ecdsa_is_estimated_by_its_own_passes() {
     near(estimate.now.saved, (50.0 - 10.0 + 25.0 + 35.0) * US);
     let text = text(&observed);
     assert!(text.contains("TLSv1.3 x25519 ecdsa-p256"), "{text}");
-    assert!(text.contains("ecdsa-p256 sign 50.0µs, in passes 10.0µs"), "{text}");
+    assert!(
+        text.contains("ecdsa-p256 sign 50.0µs, in passes 10.0µs"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -216,10 +230,13 @@ fn what_widelane_does_not_do_stays_as_it_is() {
     let observed = nginx("ed448", 900.0, 64.0);
     let estimate = Estimate::of(&observed, &lanes()).unwrap();
     near(estimate.now.saved, (25.0 + 35.0) * US);
-    // Less CPU time was counted than the operations took: it cannot be.
+    // Less CPU time was counted than the operations took, which cannot be.
     near(estimate.own, 970.0 * US);
     let text = text(&observed);
-    assert!(text.contains("ed448 sign 900µs, which Widelane leaves as it is"), "{text}");
+    assert!(
+        text.contains("ed448 sign 900µs, which Widelane leaves as it is"),
+        "{text}"
+    );
     assert!(text.contains("count as they are"), "{text}");
 }
 
@@ -258,8 +275,11 @@ fn without_an_estimate_the_reason_is_said() {
     let usual = nginx("rsa-2048", 350.0, 64.0);
     let mut silent = usual.clone();
     (silent.done, silent.kinds) = (0, BTreeMap::new());
-    let of = |observed, sentence| why(observed, &lanes(), sentence);
-    assert_eq!(of(&silent, "nothing to estimate"), Unestimated::NoHandshakes);
+    let of = |observed: &Observed, sentence| why(observed, &lanes(), sentence);
+    assert_eq!(
+        of(&silent, "nothing to estimate"),
+        Unestimated::NoHandshakes
+    );
     silent.program.tls = Tls::Rustls;
     assert_eq!(of(&silent, "rustls is inside"), Unestimated::NoHandshakes);
     let mut brief = usual.clone();
@@ -271,12 +291,21 @@ fn without_an_estimate_the_reason_is_said() {
     let mut resumed = usual.clone();
     resumed.kinds = BTreeMap::from([(kind("", true), 20_000)]);
     resumed.operations.clear();
-    assert_eq!(of(&resumed, "All handshakes resume"), Unestimated::NoOperations);
+    assert_eq!(
+        of(&resumed, "All handshakes resume"),
+        Unestimated::NoOperations
+    );
     let mut others = usual.clone();
     others.operations.truncate(1);
     others.operations[0].name = "ffdh derive".to_owned();
-    assert_eq!(of(&others, "No operation was seen"), Unestimated::NoOperations);
-    assert_eq!(why(&usual, &Lanes::None, "no AVX-512 IFMA"), Unestimated::NoLanes);
+    assert_eq!(
+        of(&others, "No operation was seen"),
+        Unestimated::NoOperations
+    );
+    assert_eq!(
+        why(&usual, &Lanes::None, "no AVX-512 IFMA"),
+        Unestimated::NoLanes
+    );
     let unknown = Lanes::Costs(BTreeMap::new());
     assert_eq!(why(&usual, &unknown, "is not known"), Unestimated::NoCosts);
 }
@@ -303,15 +332,39 @@ fn the_way_in_is_said_for_each_kind_of_server() {
         text(&observed)
     };
     for (name, tls, sentence) in [
-        ("haproxy", Tls::OpenSsl, "setup haproxy, then restart it; haproxy.cfg needs ssl-mode-async."),
+        (
+            "haproxy",
+            Tls::OpenSsl,
+            "setup haproxy, then restart it; haproxy.cfg needs ssl-mode-async.",
+        ),
         ("httpd", Tls::OpenSsl, "sudo widelane setup apache2, then"),
-        ("lighttpd", Tls::OpenSsl, "sudo widelane setup lighttpd, then restart it."),
-        ("postfix", Tls::OpenSsl, "`widelane setup` does not know a server with the name postfix."),
-        ("nginx", Tls::OldOpenSsl, "only OpenSSL 3 or later loads providers"),
-        ("nginx", Tls::StaticOpenSsl, "loads no provider from inside of nginx."),
+        (
+            "lighttpd",
+            Tls::OpenSsl,
+            "sudo widelane setup lighttpd, then restart it.",
+        ),
+        (
+            "postfix",
+            Tls::OpenSsl,
+            "`widelane setup` does not know a server with the name postfix.",
+        ),
+        (
+            "nginx",
+            Tls::OldOpenSsl,
+            "only OpenSSL 3 or later loads providers",
+        ),
+        (
+            "nginx",
+            Tls::StaticOpenSsl,
+            "loads no provider from inside of nginx.",
+        ),
         ("envoy", Tls::BoringSsl, "`widelane serve` in front of it"),
         ("caddy", Tls::Go, "`widelane serve` in front of it"),
-        ("exim4", Tls::GnuTls, "no provider can be loaded by the TLS library of exim4."),
+        (
+            "exim4",
+            Tls::GnuTls,
+            "no provider can be loaded by the TLS library of exim4.",
+        ),
         ("proxy", Tls::Rustls, "the crate widelane-rustls"),
     ] {
         let text = said(name, tls);
@@ -320,7 +373,10 @@ fn the_way_in_is_said_for_each_kind_of_server() {
         assert_eq!(terminator, text.contains("widelane serve"), "{text}");
     }
     let hostile = said("a\x1b[2J\nb", Tls::Go);
-    assert!(!hostile.contains('\x1b') && hostile.contains("a\\u{1b}[2J\\nb"), "{hostile}");
+    assert!(
+        !hostile.contains('\x1b') && hostile.contains("a\\u{1b}[2J\\nb"),
+        "{hostile}"
+    );
 }
 
 #[test]
@@ -329,7 +385,10 @@ fn programs_get_the_same_figures() {
     let line = json(&observed, &Estimate::of(&observed, &lanes()));
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(line["handshakes_per_s"], 2_000.0);
-    assert_eq!((&line["way_in"], &line["setup"]), (&"setup".into(), &"nginx".into()));
+    assert_eq!(
+        (&line["way_in"], &line["setup"]),
+        (&"setup".into(), &"nginx".into())
+    );
     assert_eq!(line["at_limit"], true);
     assert_eq!(line["operations"][0]["in_passes_us"], 100.0);
     near(line["now"]["saved_us"].as_f64().unwrap(), 310.0);
@@ -346,17 +405,23 @@ fn what_waits_is_divided_among_those_who_serve() {
     let port = (1, 443);
     let mut looks = Looks::default();
     for time in [100, 200, 300] {
-        looks.add(time, BTreeMap::from([(port, 30), ((1, 80), 99)]));
+        let look = looks.add(time);
+        looks.waited_at(look, BTreeMap::from([(port, 30), ((1, 80), 99)]));
     }
     // The look at 300 is after the call; the same connection counts once.
     looks.take(7, 0x1000, 50, 300);
     looks.take(7, 0x1000, 60, 110);
     looks.take(8, 0x2000, 190, 210);
     let ports = |pids: &[u32]| -> BTreeMap<u32, BTreeSet<_>> {
-        pids.iter().map(|&pid| (pid, BTreeSet::from([port]))).collect()
+        pids.iter()
+            .map(|&pid| (pid, BTreeSet::from([port])))
+            .collect()
     };
     let one = looks.ready(&BTreeMap::from([(7, 1)]), &ports(&[7]));
-    assert_eq!((one.counts, one.looks, one.waited), (vec![31.0, 31.0], 3, 3));
+    assert_eq!(
+        (one.counts, one.looks, one.waited),
+        (vec![31.0, 31.0], 3, 3)
+    );
     let both = BTreeMap::from([(7, 1), (8, 1)]);
     let two = looks.ready(&both, &ports(&[7, 8]));
     assert_eq!((two.counts, two.looks), (vec![16.0, 16.0, 16.0], 6));
@@ -400,13 +465,14 @@ fn handshakes_and_functions_are_counted() {
             name: "rsa-2048 sign".to_owned(),
             role: Role::Sign,
             count: 1,
-            ns: 400,
+            ns: 0,
+            innermost_ns: 400,
         }],
     };
     for ns in [400, 410, 420, 9_000] {
         tally.take_call(&call(&sign, 0, 0, ns));
         tally.take_call(&call(&inner, 0, 0, ns));
-        handshake.functions[0].ns = ns;
+        handshake.functions[0].innermost_ns = ns;
         tally.take_handshake(&handshake);
     }
     handshake.result = Ending::Alert;
@@ -419,35 +485,41 @@ fn handshakes_and_functions_are_counted() {
     // The middle of 400, 410, 420, 9000, 9000, and of 4, 5, 6, 900.
     near(operations[0].typical, (410.0 + 420.0 + 9_000.0) / 3.0);
     near(tally.trivial().unwrap(), 5.5);
-    near(operations[0].inside, 8.0 / 6.0 - 1.0);
-    assert_eq!(tally.calls(), 12);
+    assert_eq!(tally.calls, 12);
 }
 
 /// From events to an estimate, without a kernel. The process is not there: its CPU time is not known.
 #[test]
 fn events_become_what_a_server_did() {
     let folder = tempfile::tempdir().unwrap();
-    let mut watch = Watch::new(Proc::at(folder.path()), Clock::at(0, 0));
+    let proc = Proc::at(folder.path());
+    let mut watch = Watch::new(proc.clone(), Clock::at(0, 0), Pace::new(proc));
     let handshake = Arc::clone(&function("SSL_do_handshake", Role::Handshake));
     let sign = function("EVP_DigestSign", Role::Sign);
     let top = 0x7fff_0000_0000;
-    let hello = record(22, &server_hello(&[1; 32], &[], 0x1301, &tls13(29, 32, false)));
+    let hello = record(
+        22,
+        &server_hello(&[1; 32], &[], 0x1301, &tls13(29, 32, false)),
+    );
     for number in 0..3 {
-        let start = number * 10_000_000;
+        let start = Clock::monotonic() + 1_000_000_000 + number * 10_000_000;
         let mut signed = call(&sign, top - 0x100, start + 2_000, 400_000);
         signed.size = Some(256);
         let mut whole = call(&handshake, top, start, 900_000);
         whole.object = 0x1000 + number;
-        for event in [
-            bytes(Direction::Read, &client_hello(&[], b"a.example"), top - 0x80, start + 1_000).into(),
+        watch.take(&[
+            bytes(
+                Direction::Read,
+                &client_hello(&[], b"a.example"),
+                top - 0x80,
+                start + 1_000,
+            )
+            .into(),
             Event::from(signed),
             bytes(Direction::Written, &hello, top - 0x80, start + 500_000).into(),
             Event::from(whole),
-        ] {
-            watch.take(&event);
-        }
+        ]);
     }
-    watch.look();
     let all = watch.finish(|_| false);
     let [one] = &all[..] else {
         panic!("{all:?}");
@@ -455,7 +527,8 @@ fn events_become_what_a_server_did() {
     assert_eq!((one.done, one.failed, one.calls), (3, 0, 6));
     assert_eq!(one.kinds, BTreeMap::from([(kind("rsa-2048", false), 3)]));
     assert_eq!((one.operations.len(), one.operations[0].count), (1, 3));
-    near(one.operations[0].typical, 400_000.0);
+    // Half of the call's time was on a CPU.
+    near(one.operations[0].typical, 200_000.0);
     assert_eq!(one.processes, [7]);
     assert_eq!(Estimate::of(one, &lanes()), Err(Unestimated::NoTime));
 }

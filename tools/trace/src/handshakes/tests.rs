@@ -201,6 +201,7 @@ fn functions_that_call_each_other_count_once() {
         role: Role::Sign,
         count: 2,
         ns: 300,
+        innermost_ns: 125,
     };
     assert_eq!(all[0].functions, [expected]);
 }
