@@ -352,7 +352,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     (BPF, &[]),
-    ("widelane-trace", &[BPF, PROBES, THREADS]),
+    ("widelane-trace", &[BATCHING, BPF, PROBES, THREADS]),
     ("widelane-usage", &[AFFINITY, BPF, THREADS, "widelane-scan"]),
     ("widelane-guards", &[]),
     ("widelane-manual", &["widelane"]),

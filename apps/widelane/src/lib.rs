@@ -95,7 +95,7 @@ pub fn main() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Usage(args) => usage::run(&args),
         Command::Top(args) => top::run(&args),
-        Command::Trace(args) => trace::run(&args),
+        Command::Trace(args) => trace::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

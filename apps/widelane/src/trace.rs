@@ -1,5 +1,6 @@
 //! `widelane trace`: what TLS handshakes on this machine are made of.
 
+mod advise;
 mod batches;
 mod exposition;
 mod handshakes;
@@ -28,6 +29,7 @@ enum View {
     Latency(latency::Args),
     Batches(batches::Args),
     Plaintext(plaintext::Args),
+    Advise(advise::Args),
 }
 
 /// Which processes, and for how long.
@@ -83,13 +85,14 @@ impl Interval {
 }
 
 /// Runs it.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    match &args.view {
-        View::Handshakes(args) => handshakes::run(args),
-        View::Snoop(args) => snoop::run(args),
-        View::Latency(args) => latency::run(args),
-        View::Batches(args) => batches::run(args),
-        View::Plaintext(args) => plaintext::run(args),
+pub(crate) fn run(args: Args) -> Result<(), Failure> {
+    match args.view {
+        View::Handshakes(args) => handshakes::run(&args),
+        View::Snoop(args) => snoop::run(&args),
+        View::Latency(args) => latency::run(&args),
+        View::Batches(args) => batches::run(&args),
+        View::Plaintext(args) => plaintext::run(&args),
+        View::Advise(args) => advise::run(args),
     }
 }
 

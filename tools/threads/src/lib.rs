@@ -4,7 +4,8 @@
 //! AVX-512. [`Code`] lists the code that a process has mapped and opens the files behind it, which
 //! is safe for root even if the process is hostile. [`Memory`] lists all that it has mapped and reads
 //! parts of it. [`Cgroups`] tells in which cgroup, unit and
-//! container a process is, and [`Weights`] what share of the CPUs the kernel gives a cgroup.
+//! container a process is, and [`Weights`] what share of the CPUs the kernel gives a cgroup. [`Socket`]
+//! is what waits in a TCP socket.
 //!
 //! The formats that everybody parses are read by the crate `procfs-core`. This crate reads the few
 //! that it does not know, or whose content need not be text.
@@ -19,6 +20,7 @@ mod code;
 mod file;
 mod memory;
 mod proc;
+mod sockets;
 mod weight;
 
 pub use cgroup::{Cgroups, Container, unit};
@@ -26,4 +28,5 @@ pub use code::{Code, Mapping};
 pub use file::{Identity, RegularFile};
 pub use memory::Memory;
 pub use proc::{Avx512, Proc, Stat, Thread, Times, cpu_info};
+pub use sockets::Socket;
 pub use weight::Weights;

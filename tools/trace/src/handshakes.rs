@@ -100,10 +100,15 @@ pub struct Handshake {
 pub struct Operations {
     /// What they did, as `rsa-2048 sign`.
     pub name: String,
+    /// The same without the algorithm.
+    pub role: Role,
     /// How many there were.
     pub count: u64,
     /// Their time from entry to return in nanoseconds.
     pub ns: u64,
+    /// CPU time of the calls inside that do the work, as functions of a library that do the same thing call
+    /// each other. Where it is not known, their time from entry to return.
+    pub innermost_ns: u64,
 }
 
 /// What was left out because of limits.
@@ -236,7 +241,11 @@ impl Handshakes {
             | Role::Derive
             | Role::Encapsulate
             | Role::Decapsulate => {
-                let what = What::Call(call.function.clone(), call.size);
+                let what = What::Call {
+                    function: call.function.clone(),
+                    size: call.size,
+                    innermost: call.cpu.unwrap_or(call.wall),
+                };
                 let place = Place::of(call);
                 self.nesting.add(call.pid, Child { place, what });
                 Vec::new()

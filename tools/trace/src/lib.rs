@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod advise;
 pub mod batches;
 mod calls;
 mod clock;
@@ -47,6 +48,7 @@ mod tracer;
 mod tracer;
 mod want;
 
+pub use advise::Watch;
 pub use batches::Batches;
 pub use calls::Calls;
 pub use clock::Clock;

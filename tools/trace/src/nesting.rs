@@ -164,16 +164,45 @@ pub struct Child {
 /// What a [`Child`] is.
 #[derive(Clone, Debug)]
 pub enum What {
-    /// A call of this function, with this size.
-    Call(Arc<Function>, Option<u64>),
+    /// A call of a function.
+    Call {
+        /// The function.
+        function: Arc<Function>,
+        /// The size of what it returned.
+        size: Option<u64>,
+        /// CPU time of the innermost call inside it that does the same: its own if there is none.
+        innermost: u64,
+    },
     /// Bytes that were read or written.
     Bytes(Bytes),
 }
 
 impl Child {
+    /// A call that is inside this one.
+    pub(crate) fn contain(&mut self, inner: &Self) {
+        let (
+            What::Call {
+                function,
+                innermost,
+                ..
+            },
+            What::Call {
+                function: of_inner,
+                innermost: least,
+                ..
+            },
+        ) = (&mut self.what, &inner.what)
+        else {
+            return;
+        };
+        if function.role == of_inner.role {
+            *innermost = (*innermost).min(*least);
+        }
+    }
+
     fn weight(&self) -> usize {
         match &self.what {
-            What::Call(..) => 0,
+            What::Call { .. } => 0,
             What::Bytes(bytes) => bytes.bytes.len(),
         }
     }
@@ -298,7 +327,11 @@ mod tests {
     }
 
     fn child(place: Place) -> Child {
-        let what = What::Call(function("SSL_sign", Role::Sign), None);
+        let what = What::Call {
+            function: function("SSL_sign", Role::Sign),
+            size: None,
+            innermost: 0,
+        };
         Child { place, what }
     }
 

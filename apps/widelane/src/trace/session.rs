@@ -23,6 +23,20 @@ pub(super) struct Session {
 impl Session {
     /// Starts to trace. With `tables`, they replace each other on a terminal.
     pub(super) fn open(common: &Common, want: Want, tables: bool) -> Result<Self, Failure> {
+        let mut session = Self::start(common, want, tables)?;
+        session.say_notes();
+        session.say_start();
+        Ok(session)
+    }
+
+    /// The same until then, without a word of what is traced.
+    pub(super) fn open_quietly(common: &Common, want: Want, end: Instant) -> Result<Self, Failure> {
+        let mut session = Self::start(common, want, false)?;
+        session.end = Some(end);
+        Ok(session)
+    }
+
+    fn start(common: &Common, want: Want, tables: bool) -> Result<Self, Failure> {
         let table = match &common.functions {
             Some(path) => Table::builtin().with_file(path),
             None => Ok(Table::builtin()),
@@ -46,16 +60,13 @@ impl Session {
         let screen = Screen::open(tables)?;
         let tracer = Tracer::start(filter, table, want);
         let tracer = tracer.map_err(|error| Failure::from_error(&error))?;
-        let mut session = Self {
+        Ok(Self {
             tracer,
             screen,
             end: common.duration.map(|duration| Instant::now() + duration),
             ended: false,
             told: 0,
-        };
-        session.say_notes();
-        session.say_start();
-        Ok(session)
+        })
     }
 
     /// Events, as soon as there are some, or none when the time has passed; `None` at the end.
@@ -73,6 +84,21 @@ impl Session {
         self.say_notes();
         self.say_lost();
         Ok(Some(seen.events))
+    }
+
+    /// After the end: events that have happened and not been taken, as they may come late. More happen
+    /// meanwhile, so that this ends after a while.
+    pub(super) fn rest(&mut self, mut take: impl FnMut(Vec<Event>)) -> Result<(), Failure> {
+        let limit = Instant::now() + MOST_REST;
+        while Instant::now() < limit {
+            let seen = self.tracer.wait(Instant::now(), self.screen.signals());
+            let seen = seen.map_err(|error| Failure::from_error(&error))?;
+            if seen.events.is_empty() {
+                break;
+            }
+            take(seen.events);
+        }
+        Ok(())
     }
 
     /// Calls that were counted in the kernel since the start.
@@ -122,5 +148,7 @@ impl Drop for Session {
     }
 }
 
+/// So long events are taken that come late.
+const MOST_REST: Duration = Duration::from_secs(1);
 /// As long as a wait can be.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);

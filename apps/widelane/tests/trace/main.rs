@@ -98,6 +98,75 @@ fn as_many_handshakes_are_told_as_were_made() {
     assert_eq!((lines.len(), done), (400, 400));
 }
 
+/// From a server in use to what Widelane would change for it.
+#[test]
+fn a_server_in_use_is_advised() {
+    let _alone = alone();
+    let nginx = nginx!();
+    let tracer = tracer!(
+        "advise",
+        "--json",
+        "--duration",
+        "60",
+        "--pid",
+        nginx.pids()
+    );
+    load(nginx.port, 1000);
+    let lines = tracer.objects();
+    let [line] = &lines[..] else {
+        panic!("{lines:#?}");
+    };
+    assert_eq!(line["program"], "nginx");
+    assert_eq!(
+        (&line["handshakes"], &line["failed"]),
+        (&1000.into(), &0.into())
+    );
+    assert_eq!(
+        (&line["way_in"], &line["setup"]),
+        (&"setup".into(), &"nginx".into())
+    );
+    assert_eq!(line["kinds"][0]["signature"], "rsa-2048", "{line}");
+    assert_eq!(line["kinds"][0]["count"], 1000, "{line}");
+    assert!(line["looks"].as_u64().unwrap() > 0, "{line}");
+    if line["why"] == "no AVX-512 IFMA" {
+        return println!("SKIP: {}", line["why"]);
+    }
+    assert!(line["why"].is_null(), "{line}");
+    let operations = line["operations"].as_array().unwrap();
+    let sign = operations.iter().find(|one| one["name"] == "rsa-2048 sign");
+    let sign = sign.unwrap_or_else(|| panic!("{line}"));
+    assert!(sign["in_passes_us"].as_f64().unwrap() > 0.0, "{line}");
+    assert!(line["cpu_us"].as_f64() > sign["us"].as_f64(), "{line}");
+    assert!(
+        line["full"]["cpu_us"].as_f64() <= line["now"]["cpu_us"].as_f64(),
+        "{line}"
+    );
+    assert!(line["ready"].as_f64().unwrap() >= 1.0, "{line}");
+}
+
+#[test]
+fn a_server_that_nobody_uses_is_not_advised() {
+    let _alone = alone();
+    let nginx = nginx!();
+    let output = Command::new(env!("CARGO_BIN_EXE_widelane"))
+        .args([
+            "trace",
+            "advise",
+            "--duration",
+            "0.2",
+            "--pid",
+            &nginx.pids(),
+        ])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    if !said.contains("widelane: traces") {
+        return println!("SKIP: {said}");
+    }
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("no TLS handshake was seen"), "{said}");
+}
+
 #[test]
 fn a_process_that_starts_later_is_traced_by_its_name() {
     let _alone = alone();

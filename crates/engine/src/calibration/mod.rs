@@ -33,6 +33,13 @@ pub fn keep_in(file: &Path) {
     table().keep_in(file);
 }
 
+/// The costs that this process knows: of operations in use, measured by it or read from its file.
+pub fn known() -> Vec<Entry> {
+    let state = lock(&table().state);
+    let rows = state.rows.values();
+    rows.filter_map(|row| row.entry.clone()).collect()
+}
+
 /// The table of this process.
 pub(crate) fn table() -> &'static Table {
     static TABLE: LazyLock<Table> = LazyLock::new(Table::default);

@@ -50,6 +50,16 @@ pub(super) struct Held {
     children: Vec<Child>,
 }
 
+/// Calls of one function with the same size.
+#[derive(Debug)]
+struct Row {
+    function: Arc<Function>,
+    size: Option<u64>,
+    count: u64,
+    ns: u64,
+    innermost: u64,
+}
+
 /// A handshake under way.
 #[derive(Debug)]
 struct Progress {
@@ -66,7 +76,7 @@ struct Progress {
     side: Option<Side>,
     flights: Flights,
     bytes: bool,
-    functions: Vec<(Arc<Function>, Option<u64>, u64, u64)>,
+    functions: Vec<Row>,
     /// The peer has ended the connection.
     ended_by_peer: bool,
 }
@@ -229,19 +239,21 @@ impl Connection {
 /// Leaves out functions that are called by other functions. All bytes stay.
 fn outermost(children: Vec<Child>, pid: u32, stacks: &Stacks) -> Vec<Child> {
     let mut kept: Vec<Child> = Vec::new();
-    // Calls that may be around the next: they come first in the order of their entries.
-    let mut around: Vec<Place> = Vec::new();
+    // Calls that may be around the next, and where they are kept: they come first in the order of their
+    // entries.
+    let mut around: Vec<(Place, usize)> = Vec::new();
     for child in children {
         let place = child.place;
-        if matches!(child.what, What::Call(..)) {
-            around.retain(|outer| outer.end >= place.start);
-            if around
-                .iter()
-                .any(|outer| stacks.is_inside(pid, &place, outer))
-            {
+        if matches!(child.what, What::Call { .. }) {
+            around.retain(|(outer, _)| outer.end >= place.start);
+            let is_around = |(outer, _): &&(Place, usize)| stacks.is_inside(pid, &place, outer);
+            if let Some((_, at)) = around.iter().find(is_around) {
+                kept.get_mut(*at)
+                    .into_iter()
+                    .for_each(|outer| outer.contain(&child));
                 continue;
             }
-            around.push(place);
+            around.push((place, kept.len()));
         }
         kept.push(child);
     }
@@ -290,22 +302,33 @@ impl Progress {
                     self.ended_by_peer |= bytes.direction == Direction::Read && bytes.length == 0;
                     self.flights.take(&bytes);
                 }
-                What::Call(function, size) => {
+                What::Call {
+                    function,
+                    size,
+                    innermost,
+                } => {
                     let ns = child.place.end.saturating_sub(child.place.start);
-                    self.count(function, size, ns);
+                    self.count(function, size, ns, innermost);
                 }
             }
         }
     }
 
-    fn count(&mut self, function: Arc<Function>, size: Option<u64>, ns: u64) {
+    fn count(&mut self, function: Arc<Function>, size: Option<u64>, ns: u64, innermost: u64) {
         let mut rows = self.functions.iter_mut();
-        let row = rows.find(|row| row.0 == function && row.1 == size);
-        if let Some((_, _, count, sum)) = row {
-            *count += 1;
-            *sum = sum.saturating_add(ns);
+        let row = rows.find(|row| row.function == function && row.size == size);
+        if let Some(row) = row {
+            row.count += 1;
+            row.ns = row.ns.saturating_add(ns);
+            row.innermost = row.innermost.saturating_add(innermost);
         } else if self.functions.len() < MOST_FUNCTIONS {
-            self.functions.push((function, size, 1, ns));
+            self.functions.push(Row {
+                function,
+                size,
+                count: 1,
+                ns,
+                innermost,
+            });
         }
     }
 
@@ -335,17 +358,28 @@ impl Progress {
     fn handshake(&mut self, result: Ending, clock: Clock) -> Handshake {
         let facts = self.flights.facts().clone();
         let mut functions: Vec<Operations> = Vec::new();
-        for (function, size, count, ns) in &self.functions {
-            let name = operation(function, *size, &facts);
-            match functions.iter_mut().find(|known| known.name == name) {
+        for row in &self.functions {
+            let Row {
+                function,
+                count,
+                ns,
+                innermost,
+                ..
+            } = row;
+            let name = operation(function, row.size, &facts);
+            let of = |known: &&mut Operations| known.name == name && known.role == function.role;
+            match functions.iter_mut().find(of) {
                 Some(known) => {
                     known.count += count;
                     known.ns = known.ns.saturating_add(*ns);
+                    known.innermost_ns = known.innermost_ns.saturating_add(*innermost);
                 }
                 None => functions.push(Operations {
                     name,
+                    role: function.role,
                     count: *count,
                     ns: *ns,
+                    innermost_ns: *innermost,
                 }),
             }
         }

@@ -9,7 +9,7 @@ use widelane_probes::operations;
 use super::{Ending, Handshake, MOST_CONNECTIONS, Operations};
 use crate::clock::Clock;
 use crate::event::Reached;
-use crate::functions::Side;
+use crate::functions::{Role, Side};
 use crate::marks::{Argument, Mark, Tells};
 use crate::text::thread_name;
 use crate::tls::names;
@@ -199,13 +199,18 @@ impl Open {
     /// As if the connection had been closed then.
     fn closed(&self, pid: u32, then: u64, clock: Clock) -> Handshake {
         let functions = self.operations.iter();
-        let functions = functions.map(|(operation, count, ns)| Operations {
-            name: match operations::description(*operation) {
+        let functions = functions.map(|(operation, count, ns)| {
+            let name = match operations::description(*operation) {
                 Some(description) => description.to_owned(),
                 None => format!("operation {operation}"),
-            },
-            count: *count,
-            ns: *ns,
+            };
+            Operations {
+                role: role(&name),
+                name,
+                count: *count,
+                ns: *ns,
+                innermost_ns: *ns,
+            }
         });
         Handshake {
             time: self.time,
@@ -280,6 +285,19 @@ impl<K: Copy + Eq + Hash, V> Recent<K, V> {
 
     fn remove(&mut self, key: &K) -> Option<V> {
         self.entries.remove(key).map(|(_, value)| value)
+    }
+}
+
+/// What an operation does: the last word of its name tells.
+fn role(name: &str) -> Role {
+    match name.rsplit(' ').next() {
+        Some("sign") => Role::Sign,
+        Some("verify") => Role::Verify,
+        Some("generate") => Role::Generate,
+        Some("derive") => Role::Derive,
+        Some("encapsulate") => Role::Encapsulate,
+        Some("decapsulate") => Role::Decapsulate,
+        _ => Role::Pass,
     }
 }
 

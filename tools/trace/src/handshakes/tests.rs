@@ -198,8 +198,10 @@ fn functions_that_call_each_other_count_once() {
     let all = run(events);
     let expected = Operations {
         name: "rsa-3072 sign".into(),
+        role: Role::Sign,
         count: 2,
         ns: 300,
+        innermost_ns: 125,
     };
     assert_eq!(all[0].functions, [expected]);
 }

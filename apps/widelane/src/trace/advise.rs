@@ -1,0 +1,133 @@
+//! `widelane trace advise`: what Widelane would change for a TLS server that is in use.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use widelane_engine::{Config, Engine, calibration};
+use widelane_threads::Proc;
+use widelane_trace::advise::{Estimate, Lanes, Pace, json, sentences};
+use widelane_trace::{Clock, Want, Watch};
+
+use super::Common;
+use super::session::Session;
+use crate::failure::Failure;
+use crate::machine;
+use crate::output;
+use crate::places::{CALIBRATION, Places};
+
+/// Watch TLS servers in use, and say what Widelane would change for each
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Runs it.
+pub(super) fn run(mut args: Args) -> Result<(), Failure> {
+    let duration = *args.common.duration.get_or_insert(DURATION);
+    // Before anything is traced: it takes a moment of a CPU that the servers may need.
+    let lanes = lanes()?;
+    let before = (duration / 4).min(MOST_BEFORE);
+    let Some(pace) = pace(&args.common, before)? else {
+        return Ok(());
+    };
+    args.common.duration = Some(duration - before);
+    let want = Want {
+        roles: Watch::roles(),
+        calls: true,
+        bytes: true,
+        ..Want::default()
+    };
+    let mut session = Session::open(&args.common, want, false)?;
+    let mut watch = Watch::new(Proc::here(), Clock::now(), pace);
+    while let Some(events) = session.events(PAUSE)? {
+        watch.take(&events);
+    }
+    watch.close();
+    session.rest(|events| watch.take(&events))?;
+    let observed = watch.finish(has_provider);
+    drop(session);
+    let mut text = String::new();
+    for one in &observed {
+        let estimate = Estimate::of(one, &lanes);
+        if args.common.json {
+            text.push_str(&json(one, &estimate));
+        } else {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            text.push_str(&sentences(one, &estimate));
+        }
+    }
+    if observed.is_empty() {
+        return Err(Failure::Failed(
+            "no TLS handshake was seen; is the server in use, and does --pid or --comm name it? \
+             `widelane trace snoop` shows the calls that can be seen"
+                .to_owned(),
+        ));
+    }
+    output::print(&text)
+}
+
+/// What the servers do while none of their functions is traced. `None`: the user has ended it.
+fn pace(common: &Common, duration: Duration) -> Result<Option<Pace>, Failure> {
+    let want = Want {
+        bytes: true,
+        ..Want::default()
+    };
+    let end = Instant::now() + duration;
+    let mut session = Session::open_quietly(common, want, end)?;
+    let mut pace = Pace::new(Proc::here());
+    while let Some(events) = session.events(PAUSE)? {
+        events.iter().for_each(|event| pace.take(event));
+        pace.refresh();
+    }
+    pace.close();
+    session.rest(|events| events.iter().for_each(|event| pace.take(event)))?;
+    Ok((Instant::now() >= end).then_some(pace))
+}
+
+/// What passes cost here: from the file of the machine, or measured now in some tenths of a second.
+fn lanes() -> Result<Lanes, Failure> {
+    if let Some(file) = Places::here().to_write(CALIBRATION) {
+        calibration::keep_in(&file);
+    }
+    let config = Config {
+        clock: machine::clock(None)?,
+        ..Config::default()
+    };
+    let engine = Engine::start(config).map_err(|error| Failure::from_error(&error))?;
+    engine.calibrate();
+    let known = calibration::known();
+    // Without lanes everything is AWS-LC's, and a pass is one request.
+    if !known.is_empty() && known.iter().all(|entry| entry.costs.lanes < 2) {
+        return Ok(Lanes::None);
+    }
+    // Of two widths, the wider comes last.
+    let costs: BTreeMap<_, _> = (known.into_iter())
+        .map(|entry| (entry.name, entry.costs))
+        .collect();
+    Ok(Lanes::Costs(costs))
+}
+
+fn has_provider(pid: u32) -> bool {
+    let found = widelane_status_tool::process(pid);
+    found.is_ok_and(|process| process.is_some_and(|process| process.state.is_loaded()))
+}
+
+/// For so long it watches.
+const DURATION: Duration = Duration::from_secs(10);
+/// For so long at most, no function is traced at the beginning.
+const MOST_BEFORE: Duration = Duration::from_secs(3);
+/// Events are taken so often, also while few come.
+const PAUSE: Duration = Duration::from_millis(20);
+const EXAMPLES: &str = "\
+Examples:
+  widelane trace advise --comm nginx
+      ten seconds
+  widelane trace advise --cgroup haproxy.service --duration 60
+  widelane trace advise --pid 1234 --json
+
+It watches the server, measures what passes cost on this machine (once, some tenths of a second), and
+compares. The server is neither changed nor restarted.";

@@ -1,0 +1,144 @@
+//! TCP sockets: who listens, and what waits in them.
+
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::os::unix::ffi::OsStrExt;
+
+use procfs_core::net::{TcpNetEntries, TcpNetEntry, TcpState};
+use procfs_core::{ExplicitSystemInfo, FromBufReadSI};
+
+use crate::proc::Proc;
+
+/// A TCP socket that listens, or a connection that is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Socket {
+    /// The port on this side.
+    pub port: u16,
+    /// Its number, which descriptors name. 0: the program has not accepted the connection yet.
+    pub inode: u64,
+    /// Whether it listens.
+    pub listens: bool,
+    /// If it listens: connections that the program has not accepted yet. Else: bytes that it has not
+    /// read yet.
+    pub waiting: u32,
+}
+
+impl Proc {
+    /// The TCP sockets of the network namespace of a process, which may be those of other processes,
+    /// too. `None` if it has ended, or the kernel's list is not understood.
+    pub fn sockets(&self, pid: u32) -> Option<Vec<Socket>> {
+        let net = self.root().join(format!("{pid}/net"));
+        let mut sockets = entries(&net.join("tcp"))?;
+        // A kernel without IPv6 has no such file.
+        sockets.extend(entries(&net.join("tcp6")).unwrap_or_default());
+        Some(sockets)
+    }
+
+    /// The network namespace of a process, by its number.
+    pub fn network(&self, pid: u32) -> Option<u64> {
+        self.number_behind(&format!("{pid}/ns/net"), "net:[")
+    }
+
+    /// The number of the socket behind a descriptor. `None` if that is no socket, is closed, or may not
+    /// be looked at.
+    pub fn socket_behind(&self, pid: u32, descriptor: u32) -> Option<u64> {
+        self.number_behind(&format!("{pid}/fd/{descriptor}"), "socket:[")
+    }
+
+    /// The number in a link like `socket:[4711]`.
+    fn number_behind(&self, link: &str, before: &str) -> Option<u64> {
+        let link = fs::read_link(self.root().join(link)).ok()?;
+        let number = link
+            .as_os_str()
+            .as_bytes()
+            .strip_prefix(before.as_bytes())?;
+        let number = number.strip_suffix(b"]")?;
+        std::str::from_utf8(number).ok()?.parse().ok()
+    }
+}
+
+fn entries(path: &std::path::Path) -> Option<Vec<Socket>> {
+    let file = BufReader::new(File::open(path).ok()?);
+    // Of this, only the byte order counts here.
+    let info = ExplicitSystemInfo {
+        boot_time_secs: 0,
+        ticks_per_second: 100,
+        page_size: 4096,
+        is_little_endian: true,
+    };
+    let entries = TcpNetEntries::from_buf_read(file, &info).ok()?;
+    Some(entries.0.iter().filter_map(socket).collect())
+}
+
+fn socket(entry: &TcpNetEntry) -> Option<Socket> {
+    let listens = match entry.state {
+        TcpState::Listen => true,
+        TcpState::Established => false,
+        _ => return None,
+    };
+    Some(Socket {
+        port: entry.local_address.port(),
+        inode: entry.inode,
+        listens,
+        waiting: entry.rx_queue,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn what_waits_in_sockets_is_told() {
+        let proc = Proc::here();
+        let own = std::process::id();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut first = TcpStream::connect(address).unwrap();
+        let _second = TcpStream::connect(address).unwrap();
+        let of_port = || -> Vec<Socket> {
+            let all = proc.sockets(own).expect("sockets");
+            all.into_iter()
+                .filter(|socket| socket.port == address.port())
+                .collect()
+        };
+        let listening = |sockets: &[Socket]| *sockets.iter().find(|one| one.listens).unwrap();
+        let inode = proc.socket_behind(own, listener.as_raw_fd().cast_unsigned());
+        let found = listening(&of_port());
+        assert_eq!((Some(found.inode), found.waiting), (inode, 2));
+        first.write_all(b"hello").unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        let sockets = of_port();
+        assert_eq!(listening(&sockets).waiting, 1);
+        let inode = proc.socket_behind(own, accepted.as_raw_fd().cast_unsigned());
+        let found = sockets.iter().find(|one| Some(one.inode) == inode).unwrap();
+        assert_eq!((found.listens, found.waiting), (false, 5));
+        let other = sockets.iter().find(|one| one.inode == 0).unwrap();
+        assert_eq!((other.listens, other.waiting), (false, 0), "not accepted");
+        assert!(proc.network(own).is_some());
+    }
+
+    #[test]
+    fn what_is_no_socket_or_no_list_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let proc = Proc::at(folder.path());
+        assert_eq!(proc.sockets(7), None);
+        fs::create_dir_all(folder.path().join("7/fd")).unwrap();
+        fs::create_dir_all(folder.path().join("7/net")).unwrap();
+        for (name, target) in [("1", "/dev/null"), ("2", "socket:[x]"), ("3", "socket:[5")] {
+            symlink(target, folder.path().join("7/fd").join(name)).unwrap();
+        }
+        for descriptor in 0..4 {
+            assert_eq!(proc.socket_behind(7, descriptor), None);
+        }
+        for text in ["", "head\n", "head\n 0: zz\n", "head\n\u{0}\u{fffd}\n"] {
+            fs::write(folder.path().join("7/net/tcp"), text).unwrap();
+            let sockets = proc.sockets(7).unwrap_or_default();
+            assert_eq!(sockets, [], "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! What passes would save: the server's own costs beside those of passes on this machine.
+
+use std::collections::BTreeMap;
+
+use widelane_batching::{Costs, Split};
+
+use super::ready::Ready;
+use super::tally::Operation;
+use super::watch::Observed;
+use crate::functions::Role;
+
+/// What this machine can do in lanes.
+#[derive(Clone, Debug)]
+pub enum Lanes {
+    /// What passes cost here, in nanoseconds, by the engine's names of operations.
+    Costs(BTreeMap<String, Costs>),
+    /// This CPU has none that Widelane uses.
+    None,
+}
+
+/// Why there is no estimate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unestimated {
+    /// No handshake was seen.
+    NoHandshakes,
+    /// It used too little CPU time.
+    NoTime,
+    /// This CPU has no AVX-512 IFMA.
+    NoLanes,
+    /// The costs of passes are not known.
+    NoCosts,
+    /// Widelane is in the server already: its calls contain the wait for their passes.
+    Loaded,
+    /// No operation was seen that passes do.
+    NoOperations,
+}
+
+/// What an operation costs, for each handshake.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// What it does, as `rsa-2048 sign`.
+    pub name: String,
+    /// The same without the algorithm.
+    pub role: Role,
+    /// How many there are in a handshake.
+    pub count: f64,
+    /// What one costs now, in nanoseconds.
+    pub own: f64,
+    /// What one would cost in passes as full as they would be; `None` if Widelane does not do it.
+    pub shared: Option<f64>,
+}
+
+/// What Widelane would change under some load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gain {
+    /// How many handshakes would be ready at the same time.
+    pub ready: f64,
+    /// CPU time of a handshake with Widelane, in nanoseconds.
+    pub with: f64,
+    /// What each handshake would save.
+    pub saved: f64,
+}
+
+/// What Widelane would change.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Estimate {
+    /// CPU time of a handshake now, in nanoseconds, without what tracing adds.
+    pub own: f64,
+    /// What tracing adds to it.
+    pub tracing: f64,
+    /// Its operations.
+    pub parts: Vec<Part>,
+    /// Whether the server is at its limit.
+    pub at_limit: bool,
+    /// If handshakes come as now: at the limit, clients come as fast as they are served.
+    pub now: Gain,
+    /// If so many come that passes are full.
+    pub full: Gain,
+}
+
+impl Estimate {
+    /// What the costs of `lanes` mean for a server.
+    ///
+    /// # Errors
+    ///
+    /// When too little is known.
+    pub fn of(observed: &Observed, lanes: &Lanes) -> Result<Self, Unestimated> {
+        if observed.program.loaded {
+            return Err(Unestimated::Loaded);
+        }
+        if observed.done == 0 {
+            return Err(Unestimated::NoHandshakes);
+        }
+        if observed.cpu < LEAST_CPU {
+            return Err(Unestimated::NoTime);
+        }
+        let Lanes::Costs(costs) = lanes else {
+            return Err(Unestimated::NoLanes);
+        };
+        if costs.is_empty() {
+            return Err(Unestimated::NoCosts);
+        }
+        let done = observed.done as f64;
+        let traced = observed.cpu as f64 / done;
+        let own = observed.untraced.unwrap_or_else(|| {
+            // Nearly as much as within such a call happens around it, and not every call takes as much.
+            let calls = observed.calls as f64 / done;
+            traced - calls * observed.trivial.unwrap_or(0.0)
+        });
+        let works: Vec<Work> = observed
+            .operations
+            .iter()
+            .map(|operation| Work::of(operation, done, costs))
+            .collect();
+        if works.iter().all(|work| work.steps.is_empty()) {
+            return Err(Unestimated::NoOperations);
+        }
+        // Tracing may add less than was reckoned.
+        let least: f64 = works.iter().map(|work| work.count * work.own).sum();
+        let own = own.max(least);
+        let tracing = (traced - own).max(0.0);
+        let gain = |counts: &[f64]| Gain::of(&works, own, counts);
+        let at_limit = observed.ready.is_at_limit();
+        let counts = match at_limit {
+            true => observed.ready.counts.clone(),
+            false => settled(&observed.ready, own, &works),
+        };
+        let parts = works.iter().map(|work| Part {
+            name: work.name.clone(),
+            role: work.role,
+            count: work.count,
+            own: work.own,
+            shared: (!work.steps.is_empty()).then(|| work.shared(&counts)),
+        });
+        Ok(Self {
+            own,
+            tracing,
+            parts: parts.collect(),
+            at_limit,
+            now: gain(&counts),
+            full: gain(&[FULL]),
+        })
+    }
+
+    /// The share of a handshake's CPU time that operations with the server's private key take.
+    pub fn private_share(&self) -> f64 {
+        self.share(|part| part.role == Role::Sign || part.name.ends_with("decrypt"))
+    }
+
+    /// The share that the key exchange takes.
+    pub fn exchange_share(&self) -> f64 {
+        self.share(|part| {
+            let exchange = matches!(
+                part.role,
+                Role::Generate | Role::Derive | Role::Encapsulate | Role::Decapsulate
+            );
+            exchange && !part.name.ends_with("decrypt")
+        })
+    }
+
+    fn share(&self, counts: impl Fn(&Part) -> bool) -> f64 {
+        let parts = self.parts.iter().filter(|part| counts(part));
+        parts.map(|part| part.count * part.own).sum::<f64>() / self.own
+    }
+}
+
+impl Gain {
+    fn of(works: &[Work], own: f64, counts: &[f64]) -> Self {
+        let saved = saved(works, counts);
+        Self {
+            ready: counts.iter().sum::<f64>() / counts.len().max(1) as f64,
+            with: own - saved,
+            saved,
+        }
+    }
+
+    /// How many times as many handshakes the same CPU time would be enough for.
+    pub fn quotient(&self) -> f64 {
+        (self.with + self.saved) / self.with
+    }
+}
+
+/// An operation of the server, and what passes do in its place.
+struct Work {
+    name: String,
+    role: Role,
+    count: f64,
+    own: f64,
+    /// The engine's operations, each with its share of `own`. None: Widelane does not do it.
+    steps: Vec<(Costs, f64)>,
+}
+
+impl Work {
+    fn of(operation: &Operation, done: f64, costs: &BTreeMap<String, Costs>) -> Self {
+        let own = operation.typical;
+        let names = engine_operations(&operation.name, operation.group.as_deref());
+        let steps: Option<Vec<Costs>> =
+            names.iter().map(|&name| costs.get(name).copied()).collect();
+        let steps = steps.unwrap_or_default();
+        let alone: f64 = steps.iter().map(|costs| costs.alone as f64).sum();
+        let share = |costs: Costs| (costs, own * costs.alone as f64 / alone.max(1.0));
+        Self {
+            name: operation.name.clone(),
+            role: operation.role,
+            count: operation.count as f64 / done,
+            own,
+            steps: steps.into_iter().map(share).collect(),
+        }
+    }
+
+    /// What one costs in passes, on average over moments at which so many handshakes are ready.
+    fn shared(&self, counts: &[f64]) -> f64 {
+        let at = |count: f64| -> f64 {
+            let steps = self.steps.iter();
+            steps.map(|(costs, own)| shared(costs, *own, count)).sum()
+        };
+        counts.iter().map(|&count| at(count)).sum::<f64>() / counts.len().max(1) as f64
+    }
+}
+
+fn saved(works: &[Work], counts: &[f64]) -> f64 {
+    let works = works.iter().filter(|work| !work.steps.is_empty());
+    works
+        .map(|work| work.count * (work.own - work.shared(counts)))
+        .sum()
+}
+
+/// What one of so many requests costs. Those that are too few for a pass cost what they cost the server.
+fn shared(costs: &Costs, own: f64, count: f64) -> f64 {
+    let whole = |count: usize| {
+        let split = costs.split(count);
+        let passes = costs.total(Split { alone: 0, ..split }) as f64;
+        (passes + split.alone as f64 * own) / count.max(1) as f64
+    };
+    let below = count.clamp(1.0, FULL).floor();
+    let part = count.clamp(1.0, FULL) - below;
+    let below = below as usize;
+    whole(below) * (1.0 - part) + whole(below + 1) * part
+}
+
+/// How many would be ready at each look, if handshakes came at the same times and took less.
+///
+/// A server that needs less time has shorter queues. With random arrivals and equal times, the others
+/// that wait are in proportion to `busy / (1 - busy)`.
+fn settled(ready: &Ready, own: f64, works: &[Work]) -> Vec<f64> {
+    if ready.counts.is_empty() {
+        return vec![1.0];
+    }
+    let queue = |busy: f64| busy / (1.0 - busy.min(MOST_BUSY));
+    let (before, mut factor) = (ready.busy(), 1.0f64);
+    let mut counts = Vec::new();
+    for _ in 0..ROUNDS {
+        let others = |count: &f64| 1.0 + (count - 1.0) * factor;
+        counts = ready.counts.iter().map(others).collect();
+        let with = (own - saved(works, &counts)) / own;
+        let next = queue(before * with) / queue(before);
+        factor = ((factor + next) / 2.0).clamp(0.0, 1.0);
+    }
+    counts
+}
+
+/// The engine's operations in the place of a library's. None: Widelane does not do it.
+fn engine_operations(name: &str, group: Option<&str>) -> &'static [&'static str] {
+    match (name, group) {
+        ("rsa-2048 sign", _) => &["rsa2048-sign"],
+        ("rsa-3072 sign", _) => &["rsa3072-sign"],
+        ("rsa-4096 sign", _) => &["rsa4096-sign"],
+        ("ecdsa-p256 sign", _) => &["p256-ecdsa-sign"],
+        ("ecdsa-p384 sign", _) => &["p384-ecdsa-sign"],
+        ("ed25519 sign", _) => &["ed25519-sign"],
+        ("ml-dsa-44 sign", _) => &["mldsa44-sign"],
+        ("ml-dsa-65 sign", _) => &["mldsa65-sign"],
+        ("ml-dsa-87 sign", _) => &["mldsa87-sign"],
+        ("x25519 generate", _) | ("generate", Some("x25519")) => &["x25519-keygen"],
+        ("generate", Some("secp256r1")) => &["p256-keygen"],
+        ("generate", Some("secp384r1")) => &["p384-keygen"],
+        ("x25519 derive", _) => &["x25519-derive"],
+        ("ecdh derive", Some("secp256r1")) => &["p256-ecdh"],
+        ("ecdh derive", Some("secp384r1")) => &["p384-ecdh"],
+        ("ml-kem-768 encapsulate", Some("X25519MLKEM768")) => {
+            &["mlkem768-encaps", "x25519-keygen", "x25519-derive"]
+        }
+        ("ml-kem-768 encapsulate", Some("SecP256r1MLKEM768")) => {
+            &["mlkem768-encaps", "p256-keygen", "p256-ecdh"]
+        }
+        ("ml-kem-1024 encapsulate", Some("SecP384r1MLKEM1024")) => {
+            &["mlkem1024-encaps", "p384-keygen", "p384-ecdh"]
+        }
+        ("ml-kem-512 encapsulate", _) => &["mlkem512-encaps"],
+        ("ml-kem-768 encapsulate", _) => &["mlkem768-encaps"],
+        ("ml-kem-1024 encapsulate", _) => &["mlkem1024-encaps"],
+        _ => &[],
+    }
+}
+
+/// The kernel counts in ticks of some milliseconds: less CPU time than this, in nanoseconds, says little.
+const LEAST_CPU: u64 = 200_000_000;
+/// So many that passes are full.
+const FULL: f64 = 64.0;
+/// Nothing is busier than this for the length of queues.
+const MOST_BUSY: f64 = 0.99;
+/// The two depend on each other, and settle in fewer.
+const ROUNDS: usize = 40;

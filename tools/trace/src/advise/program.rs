@@ -1,0 +1,266 @@
+//! Which program a server is, and how Widelane gets into it.
+
+use std::path::Path;
+
+use widelane_threads::{Code, Proc, RegularFile, Thread};
+
+/// The library that does TLS in a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// OpenSSL 3.0 or later, as a shared library: it loads providers.
+    OpenSsl,
+    /// OpenSSL 1.1 or older, as a shared library.
+    OldOpenSsl,
+    /// OpenSSL inside the program.
+    StaticOpenSsl,
+    /// BoringSSL or AWS-LC.
+    BoringSsl,
+    /// rustls, with AWS-LC.
+    Rustls,
+    /// GnuTLS.
+    GnuTls,
+    /// NSS.
+    Nss,
+    /// Go's own.
+    Go,
+    /// One that a user's table names.
+    Other,
+}
+
+impl Tls {
+    /// By the family of the functions that were seen, the names of the files that the process has mapped,
+    /// and whether rustls is in the program.
+    fn of(library: &str, files: &[String], rustls: bool) -> Self {
+        let version = |file: &String| {
+            let rest = file.strip_prefix("libcrypto.so.")?;
+            rest.split('.').next()?.parse::<u32>().ok()
+        };
+        match library {
+            "openssl" => match files.iter().find_map(version) {
+                Some(3..) => Self::OpenSsl,
+                Some(_) => Self::OldOpenSsl,
+                None => Self::StaticOpenSsl,
+            },
+            "boringssl" if rustls => Self::Rustls,
+            "boringssl" => Self::BoringSsl,
+            "gnutls" => Self::GnuTls,
+            "nss" => Self::Nss,
+            "go" => Self::Go,
+            _ => Self::Other,
+        }
+    }
+
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OpenSsl => "OpenSSL 3 or later, as a shared library",
+            Self::OldOpenSsl => "OpenSSL 1, as a shared library",
+            Self::StaticOpenSsl => "OpenSSL inside the program",
+            Self::BoringSsl => "BoringSSL or AWS-LC",
+            Self::Rustls => "rustls with AWS-LC",
+            Self::GnuTls => "GnuTLS",
+            Self::Nss => "NSS",
+            Self::Go => "Go's crypto/tls",
+            Self::Other => "a library of your table of functions",
+        }
+    }
+}
+
+/// How Widelane gets into a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WayIn {
+    /// The provider is there already.
+    Loaded,
+    /// `widelane setup` with this name.
+    Setup(&'static str),
+    /// The provider crate for rustls.
+    Rustls,
+    /// `widelane serve` in front.
+    Terminator,
+}
+
+impl WayIn {
+    /// For programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Loaded => "loaded",
+            Self::Setup(_) => "setup",
+            Self::Rustls => "rustls",
+            Self::Terminator => "terminator",
+        }
+    }
+}
+
+/// A program that serves TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// The name of its file; it may contain anything.
+    pub name: String,
+    /// What does TLS in it.
+    pub tls: Tls,
+    /// Whether it has loaded Widelane's provider.
+    pub loaded: bool,
+}
+
+impl Program {
+    /// That of a process in which functions of this family of libraries were seen.
+    pub(super) fn of(proc: &Proc, pid: u32, library: &str, loaded: bool) -> Self {
+        let code = Code::of(pid).ok();
+        let mut files = Vec::new();
+        if let Some(code) = &code {
+            let paths = code.files().into_iter().filter_map(|one| one.path.as_ref());
+            let names = paths.filter_map(|path| path.file_name());
+            files.extend(names.map(|name| name.to_string_lossy().into_owned()));
+        }
+        let exe = proc.root().join(format!("{pid}/exe"));
+        let rustls = library == "boringssl" && has_rustls(&exe);
+        let link = std::fs::read_link(&exe).ok();
+        let name = link.as_deref().and_then(Path::file_name).map_or_else(
+            || proc.name(Thread::first_of(pid)),
+            |name| name.to_string_lossy().into_owned(),
+        );
+        // What the kernel adds when the file was replaced, as an upgrade does.
+        let name = name.strip_suffix(" (deleted)").unwrap_or(&name).to_owned();
+        Self {
+            name,
+            tls: Tls::of(library, &files, rustls),
+            loaded,
+        }
+    }
+
+    /// How Widelane gets into it.
+    pub fn way_in(&self) -> WayIn {
+        if self.loaded {
+            return WayIn::Loaded;
+        }
+        match (self.tls, self.unit()) {
+            (Tls::OpenSsl, Some(unit)) => WayIn::Setup(unit),
+            (Tls::Rustls, _) => WayIn::Rustls,
+            _ => WayIn::Terminator,
+        }
+    }
+
+    /// Whether each of its threads computes handshakes in a loop of its own. Else its threads wait for
+    /// each other, or nothing is known of it.
+    pub(super) fn has_loops(&self) -> bool {
+        matches!(self.unit(), Some("nginx" | "haproxy" | "lighttpd"))
+    }
+
+    /// The name by which `widelane setup` knows it.
+    fn unit(&self) -> Option<&'static str> {
+        match self.name.as_str() {
+            "nginx" => Some("nginx"),
+            "haproxy" => Some("haproxy"),
+            "apache2" | "httpd" => Some("apache2"),
+            "lighttpd" => Some("lighttpd"),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a program was built with rustls: the paths of its sources are in messages of the program.
+fn has_rustls(exe: &Path) -> bool {
+    let file = RegularFile::named(exe).and_then(|file| file.read(MOST_OF_A_PROGRAM));
+    file.is_ok_and(|bytes| mentions_rustls(&bytes))
+}
+
+fn mentions_rustls(bytes: &[u8]) -> bool {
+    bytes
+        .windows(RUSTLS.len())
+        .any(|window| window == RUSTLS && !window.is_empty())
+}
+
+const RUSTLS: &[u8] = b"/rustls-0.";
+const MOST_OF_A_PROGRAM: u64 = 512 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(name: &str, library: &str, files: &[&str], rustls: bool) -> Program {
+        let files: Vec<String> = files.iter().map(|&file| file.to_owned()).collect();
+        Program {
+            name: name.to_owned(),
+            tls: Tls::of(library, &files, rustls),
+            loaded: false,
+        }
+    }
+
+    #[test]
+    fn each_kind_of_server_has_its_way_in() {
+        let three = &["libssl.so.3", "libcrypto.so.3"][..];
+        for (name, library, files, rustls, way) in [
+            ("nginx", "openssl", three, false, WayIn::Setup("nginx")),
+            ("haproxy", "openssl", three, false, WayIn::Setup("haproxy")),
+            ("httpd", "openssl", three, false, WayIn::Setup("apache2")),
+            ("apache2", "openssl", three, false, WayIn::Setup("apache2")),
+            (
+                "lighttpd",
+                "openssl",
+                three,
+                false,
+                WayIn::Setup("lighttpd"),
+            ),
+            (
+                "nginx",
+                "openssl",
+                &["libcrypto.so.4"],
+                false,
+                WayIn::Setup("nginx"),
+            ),
+            (
+                "nginx",
+                "openssl",
+                &["libcrypto.so.1.1"],
+                false,
+                WayIn::Terminator,
+            ),
+            (
+                "nginx",
+                "openssl",
+                &["libcrypto.so.1.0.2"],
+                false,
+                WayIn::Terminator,
+            ),
+            ("nginx", "openssl", &["libc.so.6"], false, WayIn::Terminator),
+            // The upstream's OpenSSL is there too, and something else does TLS.
+            ("nginx", "boringssl", three, false, WayIn::Terminator),
+            ("stunnel4", "openssl", three, false, WayIn::Terminator),
+            ("caddy", "go", &[], false, WayIn::Terminator),
+            (
+                "lighttpd",
+                "gnutls",
+                &["libgnutls.so.30"],
+                false,
+                WayIn::Terminator,
+            ),
+            ("proxy", "boringssl", &[], true, WayIn::Rustls),
+            ("envoy", "boringssl", &[], false, WayIn::Terminator),
+            ("thing", "mine", &[], false, WayIn::Terminator),
+        ] {
+            let program = program(name, library, files, rustls);
+            assert_eq!(program.way_in(), way, "{program:?}");
+            let loaded = Program {
+                loaded: true,
+                ..program
+            };
+            assert_eq!(loaded.way_in(), WayIn::Loaded);
+        }
+    }
+
+    #[test]
+    fn rustls_is_known_by_the_paths_of_its_sources() {
+        assert!(mentions_rustls(b"\0x/rustls-0.23.31/src/conn.rs\0"));
+        assert!(!mentions_rustls(b"librustls"));
+        assert!(!mentions_rustls(b""));
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_program() {
+        let own = Program::of(&Proc::here(), std::process::id(), "openssl", true);
+        let exe = std::env::current_exe().unwrap();
+        assert_eq!(own.name, exe.file_name().unwrap().to_string_lossy());
+        assert_eq!(own.tls, Tls::StaticOpenSsl);
+        assert!(own.loaded);
+    }
+}

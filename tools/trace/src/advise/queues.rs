@@ -1,0 +1,155 @@
+//! How many connections wait for the servers, as the kernel's list of sockets tells.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use widelane_threads::{Proc, Socket};
+
+use crate::event::{Bytes, Direction};
+
+/// A port in a network namespace.
+pub(super) type Port = (u64, u16);
+
+/// Which processes are TLS servers, and at which ports.
+#[derive(Debug, Default)]
+pub(super) struct Queues {
+    /// Processes that have read a beginning of TLS, and the descriptors from which they did: to be looked
+    /// up.
+    read: BTreeMap<u32, BTreeSet<u32>>,
+    /// At which ports their clients came.
+    pub(super) ports: BTreeMap<u32, BTreeSet<Port>>,
+}
+
+/// What is to be looked up.
+#[derive(Debug)]
+pub(super) struct Question {
+    read: BTreeMap<u32, BTreeSet<u32>>,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    /// How many handshakes wait at each port.
+    pub(super) waiting: BTreeMap<Port, u32>,
+    /// At which ports clients of processes came.
+    ports: BTreeMap<u32, BTreeSet<Port>>,
+}
+
+impl Queues {
+    /// A process has read or written something.
+    pub(super) fn take(&mut self, bytes: &Bytes) {
+        let handshake = bytes.bytes.first() == Some(&HANDSHAKE);
+        if bytes.direction != Direction::Read || !handshake {
+            return;
+        }
+        if self.read.contains_key(&bytes.pid) || self.read.len() < MOST_PROCESSES {
+            let read = self.read.entry(bytes.pid).or_default();
+            if read.len() < MOST_READ {
+                read.insert(bytes.descriptor);
+            }
+        }
+    }
+
+    /// A process has ended.
+    pub(super) fn forget(&mut self, pid: u32) {
+        self.read.remove(&pid);
+    }
+
+    /// What to look up now.
+    pub(super) fn question(&mut self) -> Question {
+        let read = self.read.iter_mut();
+        let read = read.map(|(&pid, read)| (pid, std::mem::take(read)));
+        Question {
+            read: read.collect(),
+        }
+    }
+
+    pub(super) fn learn(&mut self, answer: Answer) {
+        for (pid, ports) in answer.ports {
+            self.ports.entry(pid).or_default().extend(ports);
+        }
+    }
+}
+
+impl Question {
+    pub(super) fn answer(&self, proc: &Proc) -> Answer {
+        let mut answer = Answer::default();
+        let mut known: BTreeMap<u64, Vec<Socket>> = BTreeMap::new();
+        for (&pid, read) in &self.read {
+            let Some(network) = proc.network(pid) else {
+                continue;
+            };
+            if let Entry::Vacant(entry) = known.entry(network) {
+                let sockets = entry.insert(proc.sockets(pid).unwrap_or_default());
+                count(network, sockets, &mut answer.waiting);
+            }
+            let sockets = known.get(&network).map_or(&[][..], Vec::as_slice);
+            let ports = ports(proc, (pid, read), sockets);
+            let ports = ports.into_iter().map(|port| (network, port));
+            answer.ports.entry(pid).or_default().extend(ports);
+        }
+        answer
+    }
+}
+
+/// At which listening ports the clients came from whose descriptors a process has read.
+fn ports(proc: &Proc, (pid, read): (u32, &BTreeSet<u32>), sockets: &[Socket]) -> BTreeSet<u16> {
+    let listening: BTreeSet<u16> = (sockets.iter().filter(|socket| socket.listens))
+        .map(|socket| socket.port)
+        .collect();
+    let inodes: HashMap<u64, u16> = sockets.iter().map(|one| (one.inode, one.port)).collect();
+    let port = |&descriptor: &u32| {
+        // It may be closed by now, or another connection: of the same server, mostly.
+        let inode = proc.socket_behind(pid, descriptor)?;
+        inodes.get(&inode).copied()
+    };
+    let ports = read.iter().filter_map(port);
+    ports.filter(|port| listening.contains(port)).collect()
+}
+
+/// Adds connections that have not been accepted, and those of which a ClientHello has not been read.
+fn count(network: u64, sockets: &[Socket], waiting: &mut BTreeMap<Port, u32>) {
+    for socket in sockets {
+        let handshakes = match socket.listens {
+            true => socket.waiting,
+            false => u32::from(socket.inode != 0 && socket.waiting >= SHORTEST_HELLO),
+        };
+        *waiting.entry((network, socket.port)).or_default() += handshakes;
+    }
+}
+
+/// The type of a TLS record that carries a handshake message.
+const HANDSHAKE: u8 = 22;
+/// So many bytes that have not been read are a ClientHello. What else a client sends in a handshake, its
+/// key exchange and Finished, is shorter.
+const SHORTEST_HELLO: u32 = 128;
+/// Descriptors that are looked up at a time, of one process.
+const MOST_READ: usize = 16;
+const MOST_PROCESSES: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unread_hellos_and_unaccepted_connections_wait() {
+        let socket = |port, inode, listens, waiting| Socket {
+            port,
+            inode,
+            listens,
+            waiting,
+        };
+        let sockets = [
+            socket(443, 1, true, 7),
+            // Not accepted: the listening socket counts it.
+            socket(443, 0, false, 250),
+            socket(443, 2, false, 250),
+            socket(443, 3, false, 80),
+            socket(443, 4, false, 0),
+            socket(80, 5, true, 3),
+        ];
+        let mut waiting = BTreeMap::new();
+        count(9, &sockets, &mut waiting);
+        assert_eq!(waiting, BTreeMap::from([((9, 443), 8), ((9, 80), 3)]));
+    }
+}
