@@ -473,6 +473,25 @@ pub(crate) mod specimens {
                 },
             ]),
             licence: Known::missing("nothing published"),
+            tls: None,
+            users: Known::Known(Users {
+                method: "ebpf",
+                why_not_better: None,
+                wide: 0.97,
+                at_most: 1.2,
+                processes: vec![User {
+                    pid: 4711,
+                    name: "evil\x1b[2J".to_owned(),
+                    cpus: 0.97,
+                    verdict: "wide",
+                }],
+            }),
+        }
+    }
+
+    /// With the handshakes of a process.
+    pub(crate) fn traced() -> Snapshot {
+        Snapshot {
             tls: Some(Known::Known(Tls {
                 processes: vec![TlsProcess {
                     pid: 812,
@@ -490,18 +509,7 @@ pub(crate) mod specimens {
                 }],
                 lost: 7.0,
             })),
-            users: Known::Known(Users {
-                method: "ebpf",
-                why_not_better: None,
-                wide: 0.97,
-                at_most: 1.2,
-                processes: vec![User {
-                    pid: 4711,
-                    name: "evil\x1b[2J".to_owned(),
-                    cpus: 0.97,
-                    verdict: "wide",
-                }],
-            }),
+            ..full()
         }
     }
 
@@ -520,7 +528,7 @@ pub(crate) mod specimens {
 
 #[cfg(test)]
 mod tests {
-    use super::specimens::{empty, full};
+    use super::specimens::{empty, full, traced};
     use super::*;
     use crate::provider::Providers;
     use crate::tls::Tls;
@@ -546,7 +554,7 @@ mod tests {
 
     #[test]
     fn handshakes_are_shown_if_they_were_asked_for() {
-        let shown = plain(&full());
+        let shown = plain(&traced());
         for expected in [
             "\nTLS        1234 handshakes/s, failed 3/s; 1 process\n  7 events/s were lost",
             "     812  nginx?           openssl      1234/s  failed 3/s  p50 1.50 ms  p99 n/a ms\n",
@@ -560,11 +568,7 @@ mod tests {
             ..full()
         };
         assert!(plain(&idle).contains("\nTLS        no handshake of a library that is known\n"));
-        let other = Snapshot {
-            tls: None,
-            ..full()
-        };
-        assert!(!plain(&other).contains("\nTLS "));
+        assert!(!plain(&full()).contains("\nTLS "));
     }
 
     #[test]
