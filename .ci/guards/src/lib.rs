@@ -347,6 +347,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             AFFINITY,
             "widelane-frequency",
             "widelane-status-tool",
+            "widelane-trace",
             "widelane-usage",
             "widelane-openssl",
         ],

@@ -48,6 +48,11 @@ pub(crate) struct Args {
     /// Do not find out who uses wide registers
     #[arg(long)]
     no_users: bool,
+
+    /// Show also the TLS handshakes of all processes, and the functions that take their time: by probes, as
+    /// `widelane trace`
+    #[arg(long)]
+    handshakes: bool,
 }
 
 /// Runs it.
@@ -63,6 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             true => Err("left out with --no-users".to_owned()),
             false => Ok(()),
         },
+        handshakes: args.handshakes,
         profile: machine::kept(&Places::here().to_read(PROFILE), &Machine::here())
             .map(|(_, profile)| profile)
             .map_err(|why| format!("{why}; `widelane probe` measures one")),
@@ -111,5 +117,6 @@ Examples:
   widelane top
   widelane serve --demo --metrics 127.0.0.1:9464     and in another terminal
   widelane top --metrics 127.0.0.1:9464
+  widelane top --handshakes
   widelane top --once --no-users
   widelane top --json --interval 10 --count 6";

@@ -77,6 +77,29 @@ fn without_a_server_it_says_how_to_get_one() {
     assert!(text.contains("AVX users  n/a: left out"), "{text}");
 }
 
+/// Where tracing is not allowed, the reason is told, and the rest is shown.
+#[test]
+fn handshakes_are_shown_only_if_they_are_asked_for() {
+    let show = |more: &[&str]| {
+        let output = top(&[
+            &["--json", "--count", "1", "--interval", "0.1", "--no-users"],
+            more,
+        ]
+        .concat());
+        assert!(output.status.success(), "{output:?}");
+        let line: Value = serde_json::from_slice(&output.stdout).expect("an object");
+        line
+    };
+    assert!(show(&[])["tls"].is_null());
+    let line = show(&["--handshakes"]);
+    let tls = &line["tls"];
+    assert!(
+        tls["processes"].is_array() || tls["why_not"].is_string(),
+        "{line}"
+    );
+    assert!(line["processor"].is_string(), "{line}");
+}
+
 #[test]
 fn json_has_an_object_for_each_interval() {
     let (address, serving) = endpoint(3);

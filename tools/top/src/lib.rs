@@ -1,6 +1,6 @@
 //! The live picture of a machine that runs wide code: the clock of each CPU, the licence levels
 //! that are possible, what a `widelane serve` and processes with the OpenSSL provider do, who uses
-//! wide registers.
+//! wide registers, and the TLS handshakes of any process.
 //!
 //! [`Monitor`] takes a [`Snapshot`] at a time; [`Screen`] shows it on a terminal of any size, and
 //! [`plain`] is its text for a pipe. What cannot be known is missing in a snapshot, with the reason
@@ -18,6 +18,7 @@ mod provider;
 mod screen;
 mod server;
 mod snapshot;
+mod tls;
 mod users;
 mod view;
 
@@ -28,5 +29,6 @@ pub use provider::{Provider, ProviderOperation, Providers, Work};
 pub use screen::{Screen, Told};
 pub use server::{Operation, Server, rates};
 pub use snapshot::{ClassClock, Known, Monitor, Options, Snapshot};
+pub use tls::{Tls, TlsFunction, TlsProcess};
 pub use users::{User, Users};
 pub use view::plain;

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use crate::snapshot::Known;
     use crate::view::LEAST_TO_BREAK;
-    use crate::view::specimens::{empty, full};
+    use crate::view::specimens::{empty, full, traced};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn no_size_is_too_small_or_too_odd() {
-        for snapshot in [full(), empty()] {
+        for snapshot in [full(), traced(), empty()] {
             for width in [0, 1, 2, 10, 79, 159, 160, 161, 500] {
                 for height in [0, 1, 2, 4, 5, 6, 30, 200] {
                     drawn(&snapshot, width, height, true);

@@ -5,6 +5,7 @@ use crate::licence::{Licence, estimate};
 use crate::metrics::{Sample, fetch};
 use crate::provider::{Looks, Providers};
 use crate::server::{Server, rates};
+use crate::tls::{Tls, Tracing};
 use crate::users::{Users, Watch};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -57,6 +58,8 @@ pub struct Snapshot {
     pub licence: Known<Licence>,
     /// Who uses wide registers.
     pub users: Known<Users>,
+    /// TLS handshakes of any process; `None`: they were not asked for.
+    pub tls: Option<Known<Tls>>,
 }
 
 /// The clock of a class of code.
@@ -79,6 +82,8 @@ pub struct Options {
     pub metrics: Result<String, String>,
     /// To find out who uses wide registers, or why not.
     pub users: Result<(), String>,
+    /// To trace the TLS handshakes of all processes.
+    pub handshakes: bool,
     /// The profile of this machine, or why there is none.
     pub profile: Result<Profile, String>,
     /// How long a snapshot waits for what is not yet known of the code of processes. Without it, a
@@ -97,6 +102,7 @@ pub struct Monitor {
     scraped: Option<(Instant, Vec<Sample>)>,
     providers: Looks,
     users: Result<Watch, String>,
+    tracing: Option<Result<Tracing, String>>,
     patience: Duration,
     since: Instant,
 }
@@ -124,6 +130,7 @@ impl Monitor {
             scraped: None,
             providers: Looks::new(),
             users,
+            tracing: options.handshakes.then(Tracing::start),
             patience: options.patience,
             since: Instant::now(),
             machine,
@@ -143,6 +150,10 @@ impl Monitor {
             Ok(watch) => watch.read(self.machine.cpus, self.patience).into(),
             Err(why) => Known::missing(why),
         };
+        let tls = self.tracing.as_mut().map(|tracing| match tracing {
+            Ok(tracing) => tracing.read().into(),
+            Err(why) => Known::missing(why),
+        });
         Snapshot {
             processor: self.machine.name.clone(),
             seconds: now.duration_since(since).as_secs_f64(),
@@ -152,6 +163,7 @@ impl Monitor {
             classes: self.classes.clone(),
             licence: estimate(self.generation, self.turbo, self.machine.cpus, &users),
             users,
+            tls,
         }
     }
 

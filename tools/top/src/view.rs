@@ -36,6 +36,7 @@ pub(crate) fn sections(snapshot: &Snapshot, width: Option<usize>) -> Vec<Vec<Lin
     let sections = vec![
         server(snapshot),
         providers(snapshot),
+        tls(snapshot),
         users(snapshot),
         licence(snapshot),
         clocks(snapshot, width.is_some()),
@@ -146,6 +147,53 @@ fn providers(snapshot: &Snapshot) -> Vec<Line> {
                 one.passes,
                 filled.as_deref().unwrap_or("n/a"),
                 one.failed
+            )));
+        }
+    }
+    lines
+}
+
+fn tls(snapshot: &Snapshot) -> Vec<Line> {
+    let tls = match &snapshot.tls {
+        None => return Vec::new(),
+        Some(Known::Known(tls)) => tls,
+        Some(Known::Missing { why_not }) => return missing("TLS", why_not),
+    };
+    let sum: f64 = tls.processes.iter().map(|one| one.handshakes).sum();
+    let failed: f64 = tls.processes.iter().map(|one| one.failed).sum();
+    let mut lines = vec![head(
+        "TLS",
+        &match tls.processes.len() {
+            0 => "no handshake of a library that is known".to_owned(),
+            1 => format!("{sum:.0} handshakes/s, failed {failed:.0}/s; 1 process"),
+            more => format!("{sum:.0} handshakes/s, failed {failed:.0}/s; {more} processes"),
+        },
+    )];
+    if tls.lost > 0.0 {
+        lines.push(note(&format!(
+            "{:.0} events/s were lost: the rates are too low",
+            tls.lost
+        )));
+    }
+    let milliseconds =
+        |us: Option<f64>| us.map_or("n/a".to_owned(), |us| format!("{:.2}", us / 1e3));
+    for one in &tls.processes {
+        lines.push(detail(format!(
+            "{:>8}  {:<16} {:<9} {:>7.0}/s  failed {:.0}/s  p50 {} ms  p99 {} ms",
+            one.pid,
+            one.name,
+            one.library,
+            one.handshakes,
+            one.failed,
+            milliseconds(one.p50_us),
+            milliseconds(one.p99_us)
+        )));
+        for function in &one.functions {
+            lines.push(detail(format!(
+                "          {:<26} {:>7.0}/s {:>6.1} % of a CPU",
+                function.name,
+                function.calls,
+                100.0 * function.cpus
             )));
         }
     }
@@ -351,6 +399,7 @@ pub(crate) mod specimens {
     use crate::provider::{Provider, ProviderOperation, Providers, Work};
     use crate::server::{Operation, Server};
     use crate::snapshot::{ClassClock, Known, Snapshot};
+    use crate::tls::{Tls, TlsFunction, TlsProcess};
     use crate::users::{User, Users};
 
     pub(crate) fn full() -> Snapshot {
@@ -424,6 +473,7 @@ pub(crate) mod specimens {
                 },
             ]),
             licence: Known::missing("nothing published"),
+            tls: None,
             users: Known::Known(Users {
                 method: "ebpf",
                 why_not_better: None,
@@ -439,6 +489,30 @@ pub(crate) mod specimens {
         }
     }
 
+    /// With the handshakes of a process.
+    pub(crate) fn traced() -> Snapshot {
+        Snapshot {
+            tls: Some(Known::Known(Tls {
+                processes: vec![TlsProcess {
+                    pid: 812,
+                    name: "nginx\n".to_owned(),
+                    library: "openssl".to_owned(),
+                    handshakes: 1234.0,
+                    failed: 3.0,
+                    p50_us: Some(1_500.0),
+                    p99_us: None,
+                    functions: vec![TlsFunction {
+                        name: "rsa-2048 sign".to_owned(),
+                        calls: 1234.0,
+                        cpus: 0.42,
+                    }],
+                }],
+                lost: 7.0,
+            })),
+            ..full()
+        }
+    }
+
     pub(crate) fn empty() -> Snapshot {
         Snapshot {
             server: Known::missing("no address"),
@@ -446,6 +520,7 @@ pub(crate) mod specimens {
             clocks: Known::missing("no source"),
             classes: Known::missing("no profile"),
             users: Known::missing("no rights"),
+            tls: Some(Known::missing("takes root")),
             ..full()
         }
     }
@@ -453,9 +528,10 @@ pub(crate) mod specimens {
 
 #[cfg(test)]
 mod tests {
-    use super::specimens::{empty, full};
+    use super::specimens::{empty, full, traced};
     use super::*;
     use crate::provider::Providers;
+    use crate::tls::Tls;
 
     #[test]
     fn a_pipe_gets_every_line_uncut_and_harmless() {
@@ -473,7 +549,26 @@ mod tests {
             64
         );
         let shown = plain(&empty());
-        assert_eq!(shown.matches("n/a: ").count(), 6, "{shown}");
+        assert_eq!(shown.matches("n/a: ").count(), 7, "{shown}");
+    }
+
+    #[test]
+    fn handshakes_are_shown_if_they_were_asked_for() {
+        let shown = plain(&traced());
+        for expected in [
+            "\nTLS        1234 handshakes/s, failed 3/s; 1 process\n  7 events/s were lost",
+            "     812  nginx?           openssl      1234/s  failed 3/s  p50 1.50 ms  p99 n/a ms\n",
+            "rsa-2048 sign                 1234/s   42.0 % of a CPU\n",
+        ] {
+            assert!(shown.contains(expected), "{expected}\n{shown}");
+        }
+        assert!(plain(&empty()).contains("\nTLS        n/a: takes root\n"));
+        let idle = Snapshot {
+            tls: Some(Known::Known(Tls::default())),
+            ..full()
+        };
+        assert!(plain(&idle).contains("\nTLS        no handshake of a library that is known\n"));
+        assert!(!plain(&full()).contains("\nTLS "));
     }
 
     #[test]

@@ -17,6 +17,7 @@ fn a_server_with_the_provider_is_shown_with_its_rates() {
     let mut monitor = Monitor::new(Options {
         metrics: Err("none".to_owned()),
         users: Err("none".to_owned()),
+        handshakes: false,
         profile: Err("none".to_owned()),
         patience: Duration::ZERO,
     });
