@@ -273,7 +273,7 @@ mod tests {
             again: 1,
             wall,
             cpu: None,
-            waiting: 0,
+            waiting: Some(0),
             functions: ["x25519 derive", "rsa-2048 sign"]
                 .map(|name| Operations {
                     name: name.to_owned(),
