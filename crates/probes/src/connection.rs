@@ -86,12 +86,12 @@ impl Connection {
         if let State::Begun { number, side } = std::mem::replace(&mut self.state, State::Ended) {
             sites::handshake_ended(
                 number,
-                side as u8,
+                ending as u8,
                 agreed.version,
                 agreed.cipher,
                 agreed.group,
                 agreed.resumed.map_or(-1, i8::from),
-                ending as u8,
+                side as u8,
                 alert.map_or(-1, i16::from),
             );
         }

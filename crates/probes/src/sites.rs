@@ -54,29 +54,29 @@ pub fn handshake_step(connection: u64) {
 
 /// A handshake has ended. Version, cipher suite and group are the numbers of IANA's registries, 0 if
 /// not known; `resumed` is 0, 1, or -1 if not known; `ending` is an [`Ending`](crate::Ending); `alert` is
-/// the number of the alert that the peer sent, or -1.
+/// the number of the alert that the peer sent, or -1. bpftrace reads the first six arguments of a probe.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
 pub fn handshake_ended(
     connection: u64,
-    side: u8,
+    ending: u8,
     version: u16,
     cipher: u16,
     group: u16,
     resumed: i8,
-    ending: u8,
+    side: u8,
     alert: i16,
 ) {
     probe!(
         widelane,
         handshake_ended,
         connection,
-        side,
+        ending,
         version,
         cipher,
         group,
         resumed,
-        ending,
+        side,
         alert
     );
 }

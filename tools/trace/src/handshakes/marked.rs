@@ -344,7 +344,7 @@ mod tests {
             let told = take(&mut marked, name, tid, time, arguments);
             assert!(told.is_none(), "{name} {arguments:?}");
         }
-        let ended = [CONNECTION, 1, 0x0304, 0x1302, 29, 0, 0, none];
+        let ended = [CONNECTION, 0, 0x0304, 0x1302, 29, 0, 1, none];
         let told = take(&mut marked, "handshake_ended", 7, 300, &ended).unwrap();
         assert_eq!(
             (told.time, told.wall, told.calls, told.again),
@@ -384,14 +384,14 @@ mod tests {
             (3, none, Ending::Alert, None),
         ] {
             take(&mut marked, "handshake_begun", 7, 1, &[CONNECTION, 0]);
-            let arguments = [CONNECTION, 0, 0, 0, 0, none, ending, alert];
+            let arguments = [CONNECTION, ending, 0, 0, 0, none, 0, alert];
             let told = take(&mut marked, "handshake_ended", 7, 2, &arguments).unwrap();
             assert_eq!((told.result, told.alert.as_deref()), (expected, name));
             assert_eq!((told.version, told.resumed), (None, None));
             assert_eq!((told.side, told.group), (Some(Side::Client), None));
         }
         // It began before the trace.
-        let ended = [CONNECTION, 1, 0, 0, 0, 0, 0, 0];
+        let ended = [CONNECTION, 0, 0, 0, 0, 0, 1, 0];
         assert!(take(&mut marked, "handshake_ended", 7, 3, &ended).is_none());
         // Without arguments nothing is known.
         for name in [
