@@ -293,6 +293,8 @@ mod tests {
         let open = ("SSL_do_handshake", RET);
         assert_eq!(names(&[open]), ["openssl"]);
         assert_eq!(names(&[open, ("CRYPTO_BUFFER_new", RET)]), ["boringssl"]);
+        let prefixed = ("aws_lc_0_39_1_CRYPTO_BUFFER_new", RET);
+        assert_eq!(names(&[open, prefixed]), ["boringssl"]);
         // LibreSSL has this, and OpenSSL's functions.
         assert_eq!(names(&[open, ("EVP_AEAD_CTX_seal", RET)]), ["openssl"]);
         let prefixed = [
