@@ -111,6 +111,16 @@ impl Drop for Nginx {
     }
 }
 
+/// The error says that this is not the first PID namespace. What others allow differs from one to the
+/// next; one test makes its own.
+pub(crate) fn first_namespace() -> Result<(), String> {
+    let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let first = namespace == Path::new(FIRST_PID_NAMESPACE);
+    first
+        .then_some(())
+        .ok_or_else(|| "this is not the first PID namespace".to_owned())
+}
+
 /// `openssl s_client`.
 pub(crate) struct Client {
     port: u16,
@@ -257,11 +267,7 @@ impl Tracer {
 
     /// The same by a command that ends as `widelane trace`.
     pub(crate) fn run(command: &mut Command) -> Result<Self, String> {
-        let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-        if namespace != Path::new(FIRST_PID_NAMESPACE) {
-            // What a namespace allows differs from one to the other; one test makes its own.
-            return Err("this is not the first PID namespace".to_owned());
-        }
+        first_namespace()?;
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -377,7 +383,7 @@ fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-fn send(signal: Signal, pid: u32) {
+pub(crate) fn send(signal: Signal, pid: u32) {
     let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
     // It may have ended by itself.
     let _ = kill_process(pid, signal);
