@@ -57,6 +57,7 @@ enum {
 	RETURNS_ONE,
 	RETURNS_ZERO,
 	RETURNS_ANY,
+	RETURNS_POINTER,
 	/* An interface of Go, in the register with this number above RETURNS_GO: nil is success. */
 	RETURNS_GO = 16,
 };
@@ -365,6 +366,8 @@ INLINE int succeeded(u32 returns, s64 result)
 		return (int)result > 0;
 	if (returns == RETURNS_ZERO)
 		return (int)result == 0;
+	if (returns == RETURNS_POINTER)
+		return !!result;
 	return 1;
 }
 

@@ -132,6 +132,8 @@ pub enum Returns {
     Zero,
     /// Any value is success.
     Any,
+    /// A pointer; NULL is a failure.
+    Pointer,
     /// Go: the result register, from 0 (rax, rbx, rcx, rdi, rsi, r8, r9, r10, r11), with the type of
     /// the error. 0, which is nil, is success. The result of the call is what is in that register.
     GoError(u8),

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::clock::Clock;
 use crate::event::{Call, Event};
-use crate::functions::{Role, Side};
+use crate::functions::{Returns, Role, Side};
 use crate::nesting::{Child, Nesting, Place, What};
 use crate::outcome::{Meaning, explained};
 use connection::{Connection, Held};
@@ -241,6 +241,10 @@ impl Handshakes {
             | Role::Derive
             | Role::Encapsulate
             | Role::Decapsulate => {
+                // It has made nothing: NSS tries one way after another.
+                if call.function.returns == Returns::Pointer && call.result == 0 {
+                    return Vec::new();
+                }
                 let what = What::Call {
                     function: call.function.clone(),
                     size: call.size,

@@ -353,6 +353,7 @@ fn row(function: &Function) -> u64 {
         Returns::One => 0,
         Returns::Zero => 1,
         Returns::Any => 2,
+        Returns::Pointer => 3,
         // The register, from 0, above what says that it is one.
         Returns::GoError(register) => 16 + register.min(15),
     };

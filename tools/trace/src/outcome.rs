@@ -44,6 +44,8 @@ pub(crate) fn meaning(call: &Call) -> Meaning {
     let explained = carries || call.function.role == Role::Handshake;
     match (call.function.returns, call.result) {
         (Returns::Any, _) => Meaning::Ok,
+        (Returns::Pointer, 0) => Meaning::Failed,
+        (Returns::Pointer, _) => Meaning::Ok,
         (Returns::One, 1..) => Meaning::Ok,
         (Returns::One, _) if explained => Meaning::Unexplained,
         (Returns::One, _) => Meaning::Failed,

@@ -434,7 +434,7 @@ fn named(function: Arc<Function>, raw: RawCall) -> Call {
     let result = match function.returns {
         // The upper half of the register is undefined.
         Returns::One | Returns::Zero => i64::from(raw.result as i32),
-        Returns::Any | Returns::GoError(_) => raw.result,
+        Returns::Any | Returns::Pointer | Returns::GoError(_) => raw.result,
     };
     Call {
         function,

@@ -207,6 +207,31 @@ fn functions_that_call_each_other_count_once() {
 }
 
 #[test]
+fn a_pointer_that_is_null_is_no_operation() {
+    let ssl = ssl();
+    let mut pair = (*function("PK11_GenerateKeyPairWithOpFlags", Role::Generate)).clone();
+    pair.returns = Returns::Pointer;
+    let pair = Arc::new(pair);
+    let tried = |start: u64, result: i64| {
+        let mut call = call(&pair, TOP - 0x100, start, 100);
+        call.result = result;
+        Event::from(call)
+    };
+    let whole = Event::from(call(&ssl.handshake, TOP, 1_000, MS));
+    let all = run([
+        tried(1_100, 0),
+        tried(1_300, 0),
+        tried(1_500, 0x7f00_0000_0000),
+        whole,
+    ]);
+    assert_eq!(all[0].functions.len(), 1, "{all:?}");
+    assert_eq!(
+        (all[0].functions[0].count, all[0].functions[0].ns),
+        (1, 100)
+    );
+}
+
+#[test]
 fn a_goroutine_moves_and_its_functions_count() {
     let ssl = ssl();
     let on = |mut call: Call, tid: u32| {
