@@ -28,6 +28,7 @@ mod outcome;
 mod pcapng;
 mod pclntab;
 mod plaintext;
+#[cfg(any(programs, test))]
 mod record;
 mod returns;
 #[cfg(test)]
