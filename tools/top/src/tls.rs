@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use widelane_trace::handshakes::Ending;
 use widelane_trace::latency::{Histogram, bucket_of};
-use widelane_trace::{Clock, Filter, Handshake, Handshakes, Role, Table, Tracer, Want};
+use widelane_trace::{Clock, Filter, Handshake, Handshakes, Table, Tracer, Want};
 
 /// TLS handshakes of an interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -153,15 +153,8 @@ impl Sums {
 
 /// What the thread does.
 fn trace(shared: &Mutex<Shared>, ended: &UnixStream, sender: &SyncSender<Result<(), String>>) {
-    let mut roles = Role::PARTS.to_vec();
-    roles.extend([Role::Error, Role::Free]);
-    let want = Want {
-        roles,
-        calls: true,
-        bytes: true,
-        ..Want::default()
-    };
-    let mut tracer = match Tracer::start(Filter::default(), Table::builtin(), want) {
+    let (filter, table) = (Filter::default(), Table::builtin());
+    let mut tracer = match Tracer::start(filter, table, Want::handshakes()) {
         Ok(tracer) => tracer,
         Err(error) => {
             let _ = sender.send(Err(error.to_string()));
@@ -172,10 +165,7 @@ fn trace(shared: &Mutex<Shared>, ended: &UnixStream, sender: &SyncSender<Result<
     let mut handshakes = Handshakes::new(Clock::now());
     let mut lost = 0;
     loop {
-        let pause = match handshakes.is_settling() {
-            true => SETTLES,
-            false => LONGEST,
-        };
+        let pause = handshakes.settles_after().unwrap_or(LONGEST);
         let seen = match tracer.wait(Instant::now() + pause, ended.as_fd()) {
             Ok(seen) => seen,
             Err(error) => {
@@ -240,8 +230,6 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Handshakes that are held back are looked for so often while no events come.
-const SETTLES: Duration = Duration::from_millis(60);
 const LONGEST: Duration = Duration::from_secs(3600);
 /// Functions of a process that are told apart, and those that are shown.
 const MOST_FUNCTIONS: usize = 64;
@@ -251,6 +239,7 @@ const MOST_PROCESSES: usize = 4096;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use widelane_trace::Role;
     use widelane_trace::handshakes::Operations;
 
     fn handshake(pid: u32, wall: u64, result: Ending) -> Handshake {

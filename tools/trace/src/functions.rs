@@ -86,6 +86,19 @@ impl Role {
         Self::Decapsulate,
     ];
 
+    /// These, and what tells how handshakes end.
+    pub const OF_HANDSHAKES: [Self; 9] = [
+        Self::Error,
+        Self::Free,
+        Self::Handshake,
+        Self::Sign,
+        Self::Verify,
+        Self::Generate,
+        Self::Derive,
+        Self::Encapsulate,
+        Self::Decapsulate,
+    ];
+
     /// Whether a call that has not succeeded is repeated when the peer has answered.
     pub fn is_called_again(self) -> bool {
         matches!(self, Self::Handshake | Self::Read | Self::Write)

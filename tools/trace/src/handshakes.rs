@@ -14,6 +14,7 @@ mod show;
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::event::{Call, Event};
@@ -25,6 +26,8 @@ use marked::Marked;
 
 /// So long the call around one that ends a handshake may still arrive: nanoseconds.
 const SETTLED: u64 = 50_000_000;
+/// A little longer.
+const SETTLES: Duration = Duration::from_millis(60);
 /// So many connections are known at a time.
 const MOST_CONNECTIONS: usize = 65_536;
 
@@ -196,10 +199,10 @@ impl Handshakes {
         ended
     }
 
-    /// Whether handshakes have ended that are not given yet: until then, [`settle`](Self::settle) need
-    /// not be called.
-    pub fn is_settling(&self) -> bool {
-        !self.settling.is_empty()
+    /// When to call [`settle`](Self::settle) if no events come; `None`: no handshake has ended that is not
+    /// given yet.
+    pub fn settles_after(&self) -> Option<Duration> {
+        (!self.settling.is_empty()).then_some(SETTLES)
     }
 
     /// Gives the handshakes that are complete, at the end of a trace. Those under way are left out.

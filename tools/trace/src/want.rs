@@ -44,7 +44,20 @@ pub struct Count {
 }
 
 impl Want {
+    /// What [`Handshakes`](crate::Handshakes) takes, from as few probes as tell all of it.
+    pub fn handshakes() -> Self {
+        Self {
+            roles: Role::OF_HANDSHAKES.to_vec(),
+            tells: Tells::HANDSHAKES.to_vec(),
+            handshakes_only: true,
+            calls: true,
+            bytes: true,
+            ..Self::default()
+        }
+    }
+
     /// Whether the calls of a function bring data along.
+    #[cfg(programs)]
     pub(crate) fn carries_data(&self, function: &Function) -> bool {
         self.data && matches!(function.role, Role::Read | Role::Write)
     }

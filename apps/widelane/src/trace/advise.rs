@@ -33,13 +33,7 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
         return Ok(());
     };
     args.common.duration = Some(duration - before);
-    let want = Want {
-        roles: Watch::roles(),
-        calls: true,
-        bytes: true,
-        ..Want::default()
-    };
-    let mut session = Session::open(&args.common, want, false)?;
+    let mut session = Session::open(&args.common, Watch::want(), false)?;
     let mut watch = Watch::new(Proc::here(), Clock::now(), pace);
     while let Some(events) = session.events(PAUSE)? {
         watch.take(&events);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use widelane_trace::{Clock, Handshake, Handshakes, Role, Tells, Want};
+use widelane_trace::{Clock, Handshake, Handshakes, Want};
 
 use super::Common;
 use super::session::Session;
@@ -23,15 +23,7 @@ pub(crate) struct Args {
 
 /// Runs it.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let want = Want {
-        roles: roles(),
-        handshakes_only: true,
-        tells: Tells::HANDSHAKES.to_vec(),
-        calls: true,
-        bytes: true,
-        ..Want::default()
-    };
-    let mut session = Session::open(&args.common, want, false)?;
+    let mut session = Session::open(&args.common, Want::handshakes(), false)?;
     let clock = Clock::now();
     let mut handshakes = Handshakes::new(clock);
     if !args.common.json {
@@ -39,10 +31,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
     loop {
         // A handshake whose last call may still be inside another is told a moment later.
-        let at_most = match handshakes.is_settling() {
-            true => SETTLES,
-            false => Duration::MAX,
-        };
+        let at_most = handshakes.settles_after().unwrap_or(Duration::MAX);
         let Some(events) = session.events(at_most)? else {
             break;
         };
@@ -98,16 +87,6 @@ fn time(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
 }
 
-/// What handshakes are made of, and what tells how they end.
-pub(super) fn roles() -> Vec<Role> {
-    [Role::Error, Role::Free]
-        .into_iter()
-        .chain(Role::PARTS)
-        .collect()
-}
-
-/// Handshakes that are held back are looked for so often while no events come.
-const SETTLES: Duration = Duration::from_millis(60);
 const EXAMPLES: &str = "\
 Examples:
   widelane trace handshakes

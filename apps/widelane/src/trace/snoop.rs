@@ -5,7 +5,6 @@ use std::time::Duration;
 use widelane_trace::{Clock, Event, Role, Snoop, Snooped, Want};
 
 use super::Common;
-use super::handshakes;
 use super::session::Session;
 use crate::failure::Failure;
 use crate::output;
@@ -24,7 +23,7 @@ pub(crate) struct Args {
 
 /// Runs it.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let mut roles = handshakes::roles();
+    let mut roles = Role::OF_HANDSHAKES.to_vec();
     if args.data {
         roles.extend([Role::Read, Role::Write]);
     }

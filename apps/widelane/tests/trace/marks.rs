@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use widelane_trace::{Image, Place, Table, Tells};
 
-use crate::support::{Client, Tracer, alone, eventually, free_port, load, scrape};
+use crate::support::{Client, Tracer, alone, eventually, free_port, load, scrape, shown_by_top};
 
 /// `widelane serve` with one worker.
 struct Terminator {
@@ -154,6 +154,16 @@ fn handshakes_without_batches_are_told_too() {
         .iter()
         .filter(|line| line["result"] == "ok" && line["version"] == "TLSv1.3");
     assert_eq!((done.count(), lines.len()), (20, 20));
+}
+
+#[test]
+fn top_shows_the_terminator_s_handshakes() {
+    let _alone = alone();
+    let server = Terminator::start(&[]);
+    match shown_by_top(server.child.id(), || load(server.port, 50)) {
+        Ok(shown) => assert_eq!(shown["library"], "widelane", "{shown}"),
+        Err(why) => println!("SKIP: {why}"),
+    }
 }
 
 #[test]

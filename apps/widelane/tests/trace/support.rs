@@ -121,6 +121,43 @@ pub(crate) fn first_namespace() -> Result<(), String> {
         .ok_or_else(|| "this is not the first PID namespace".to_owned())
 }
 
+/// What `widelane top --handshakes` shows of a process to which clients come. The error is what is
+/// missing here.
+pub(crate) fn shown_by_top(pid: u32, mut come: impl FnMut()) -> Result<Value, String> {
+    first_namespace()?;
+    let mut top = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    top.args(["top", "--json", "--handshakes", "--no-users"]);
+    let top = top.args(["--interval", "2"]).stdout(Stdio::piped());
+    let mut child = top.spawn().unwrap();
+    let lines = read(child.stdout.take().unwrap());
+    let mut shown = None;
+    // It probes all processes with a library that it knows, which takes a while where there are many.
+    eventually("top shows the server", || {
+        come();
+        let line = lines.recv_timeout(PATIENCE).expect("top goes on");
+        let line: Value = serde_json::from_str(&line).unwrap();
+        let why = line["tls"]["why_not"].as_str().map(str::to_owned);
+        let mut processes = line["tls"]["processes"].as_array().into_iter().flatten();
+        let own = processes.find(|one| one["pid"] == pid);
+        shown = why.map(Err).or_else(|| own.cloned().map(Ok));
+        shown.is_some()
+    });
+    send(Signal::TERM, child.id());
+    let _ = child.wait();
+    let shown = shown.expect("it was waited for")?;
+    assert!(shown["handshakes"].as_f64() > Some(0.0), "{shown}");
+    let functions = shown["functions"].as_array().unwrap();
+    let sign = functions.iter().find(|one| {
+        let name = one["name"].as_str().unwrap_or_default();
+        name.ends_with(" sign")
+    });
+    assert!(
+        sign.is_some_and(|sign| sign["cpus"].as_f64() > Some(0.0)),
+        "{shown}"
+    );
+    Ok(shown)
+}
+
 /// `openssl s_client`.
 pub(crate) struct Client {
     port: u16,
@@ -383,7 +420,7 @@ fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-pub(crate) fn send(signal: Signal, pid: u32) {
+fn send(signal: Signal, pid: u32) {
     let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
     // It may have ended by itself.
     let _ = kill_process(pid, signal);

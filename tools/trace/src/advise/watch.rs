@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::event::Event;
 use crate::functions::Role;
 use crate::handshakes::{Handshake, Handshakes};
+use crate::want::Want;
 
 /// What one server did while it was watched.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,11 +85,14 @@ impl Watch {
         }
     }
 
-    /// Which roles of functions it wants to be traced.
-    pub fn roles() -> Vec<Role> {
-        let mut roles = Role::PARTS.to_vec();
-        roles.extend([Role::Error, Role::Free]);
-        roles
+    /// What is to be traced for it. Functions that call each other are traced each: the innermost has
+    /// least of what tracing adds.
+    pub fn want() -> Want {
+        Want {
+            handshakes_only: false,
+            tells: Vec::new(),
+            ..Want::handshakes()
+        }
     }
 
     /// Of what happens later, nothing counts. What has happened may still be taken.
