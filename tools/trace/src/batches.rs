@@ -167,10 +167,7 @@ impl Batches {
 
     /// Counts a pass of which static probes tell.
     fn count(&mut self, begun: &Reached, time: u64) {
-        let number = begun.get(Argument::Operation);
-        let number = number.and_then(|number| u16::try_from(number).ok());
-        let number = number.unwrap_or(operations::OTHER);
-        let name = operations::name(number).unwrap_or("other");
+        let name = operations::name(begun.operation()).unwrap_or("other");
         let kind = match begun.get(Argument::Way) {
             Some(0) => Kind::Alone,
             _ => Kind::Pass,

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use widelane_probes::operations;
+
 use crate::functions::Function;
 use crate::marks::{Argument, MOST_ARGUMENTS, Mark};
 
@@ -72,6 +74,13 @@ pub struct Reached {
 }
 
 impl Reached {
+    /// The number of the operation; of what does not fit, that of others.
+    pub(crate) fn operation(&self) -> u16 {
+        let number = self.get(Argument::Operation);
+        let number = number.and_then(|number| u16::try_from(number).ok());
+        number.unwrap_or(operations::OTHER)
+    }
+
     /// An argument, if the probe has it and its value is known.
     pub fn get(&self, argument: Argument) -> Option<u64> {
         let mut all = self.mark.arguments.iter();

@@ -224,7 +224,7 @@ impl File<'_> {
 }
 
 /// Whether it is among the bytes.
-fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
+pub(crate) fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
     bytes.windows(wanted.len()).any(|window| window == wanted)
 }
 

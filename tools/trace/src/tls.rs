@@ -195,11 +195,11 @@ const TLS13: u16 = 0x0304;
 
 const CHANGE_CIPHER_SPEC: u8 = 20;
 const ALERT: u8 = 21;
-const HANDSHAKE: u8 = 22;
+pub(crate) const HANDSHAKE: u8 = 22;
 const APPLICATION_DATA: u8 = 23;
 
 const CLIENT_HELLO: u8 = 1;
-const SERVER_HELLO: u8 = 2;
+pub(crate) const SERVER_HELLO: u8 = 2;
 const NEW_SESSION_TICKET: u8 = 4;
 const CERTIFICATE: u8 = 11;
 const SERVER_KEY_EXCHANGE: u8 = 12;

@@ -9,7 +9,7 @@ use widelane_threads::Proc;
 
 use crate::clock::Clock;
 use crate::event::{Bytes, Direction, Event};
-use crate::tls::Flights;
+use crate::tls::{Flights, HANDSHAKE, SERVER_HELLO};
 
 /// ServerHellos of processes, and the CPU time since the first of them.
 #[derive(Debug)]
@@ -102,11 +102,6 @@ pub(super) fn is_answer(bytes: &Bytes) -> bool {
     // A HelloRetryRequest is none.
     flights.facts().server_hello
 }
-
-/// The type of a TLS record that carries handshake messages.
-const HANDSHAKE: u8 = 22;
-/// The type of the message.
-const SERVER_HELLO: u8 = 2;
 
 #[cfg(test)]
 mod tests {

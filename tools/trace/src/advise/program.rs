@@ -4,6 +4,8 @@ use std::path::Path;
 
 use widelane_threads::{Code, Proc, RegularFile, Thread};
 
+use crate::image::contains;
+
 /// The library that does TLS in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tls {
@@ -161,13 +163,7 @@ impl Program {
 /// Whether a program was built with rustls: the paths of its sources are in messages of the program.
 fn has_rustls(exe: &Path) -> bool {
     let file = RegularFile::named(exe).and_then(|file| file.read(MOST_OF_A_PROGRAM));
-    file.is_ok_and(|bytes| mentions_rustls(&bytes))
-}
-
-fn mentions_rustls(bytes: &[u8]) -> bool {
-    bytes
-        .windows(RUSTLS.len())
-        .any(|window| window == RUSTLS && !window.is_empty())
+    file.is_ok_and(|bytes| contains(&bytes, RUSTLS))
 }
 
 const RUSTLS: &[u8] = b"/rustls-0.";
@@ -250,9 +246,9 @@ mod tests {
 
     #[test]
     fn rustls_is_known_by_the_paths_of_its_sources() {
-        assert!(mentions_rustls(b"\0x/rustls-0.23.31/src/conn.rs\0"));
-        assert!(!mentions_rustls(b"librustls"));
-        assert!(!mentions_rustls(b""));
+        assert!(contains(b"\0x/rustls-0.23.31/src/conn.rs\0", RUSTLS));
+        assert!(!contains(b"librustls", RUSTLS));
+        assert!(!contains(b"", RUSTLS));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use widelane_threads::{Proc, Socket};
 
 use crate::event::{Bytes, Direction};
+use crate::tls::HANDSHAKE;
 
 /// A port in a network namespace.
 pub(super) type Port = (u64, u16);
@@ -118,8 +119,6 @@ fn count(network: u64, sockets: &[Socket], waiting: &mut BTreeMap<Port, u32>) {
     }
 }
 
-/// The type of a TLS record that carries a handshake message.
-const HANDSHAKE: u8 = 22;
 /// So many bytes that have not been read are a ClientHello. What else a client sends in a handshake, its
 /// key exchange and Finished, is shorter.
 const SHORTEST_HELLO: u32 = 128;

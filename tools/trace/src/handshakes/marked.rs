@@ -1,6 +1,6 @@
 //! Handshakes that static probes tell of: each has a beginning, steps and an end of its own.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -25,9 +25,7 @@ type Key = (u32, u64);
 /// Assembles handshakes from static probes.
 #[derive(Debug)]
 pub(super) struct Marked {
-    connections: BTreeMap<Key, Open>,
-    /// In the order of their beginnings; those that have ended are still in it for a while.
-    order: VecDeque<(u64, Key)>,
+    connections: Recent<Key, Open>,
     /// With which connection a thread goes on.
     current: Recent<Key, u64>,
     jobs: Recent<Key, Job>,
@@ -56,8 +54,7 @@ struct Job {
 impl Marked {
     pub(super) fn new() -> Self {
         Self {
-            connections: BTreeMap::new(),
-            order: VecDeque::new(),
+            connections: Recent::of(MOST_CONNECTIONS),
             current: Recent::of(MOST_CONNECTIONS),
             jobs: Recent::of(MOST_JOBS),
             lost: 0,
@@ -84,13 +81,12 @@ impl Marked {
             }
             Tells::JobSubmitted => {
                 let connection = *self.current.get(&thread)?;
-                let job = Job {
+                let submitted = Job {
                     connection,
-                    operation: operation(reached),
+                    operation: reached.operation(),
                     time: reached.time,
                 };
-                self.jobs
-                    .insert((reached.pid, reached.get(Argument::Job)?), job);
+                self.jobs.insert(job()?, submitted);
             }
             Tells::JobDone => {
                 let job = self.jobs.remove(&job()?)?;
@@ -104,15 +100,12 @@ impl Marked {
 
     /// A process has ended, and with it its handshakes.
     pub(super) fn exit(&mut self, pid: u32, clock: Clock) -> Vec<Handshake> {
-        let of_process = self.connections.range((pid, 0)..=(pid, u64::MAX));
-        let keys: Vec<Key> = of_process.map(|(key, _)| *key).collect();
-        let mut ended = Vec::new();
-        for key in keys {
-            if let Some(open) = self.connections.remove(&key) {
-                ended.push(open.closed(pid, open.time, clock));
-            }
-        }
-        ended
+        self.current.take_all(|(of, _)| *of == pid);
+        self.jobs.take_all(|(of, _)| *of == pid);
+        let mut open = self.connections.take_all(|(of, _)| *of == pid);
+        open.sort_by_key(|open| open.time);
+        let ended = open.iter().map(|open| open.closed(pid, open.time, clock));
+        ended.collect()
     }
 
     /// Connections that were forgotten in the middle of a handshake.
@@ -135,19 +128,9 @@ impl Marked {
             steps: 0,
             operations: Vec::new(),
         };
-        self.connections.insert(key, open);
-        self.order.push_back((reached.time, key));
-        while self.order.len() > MOST_CONNECTIONS {
-            let Some((time, key)) = self.order.pop_front() else {
-                break;
-            };
-            let same = |open: &Open| open.time == time;
-            if self.connections.get(&key).is_some_and(same) {
-                // One that has taken so long that 65,536 others have begun since.
-                self.connections.remove(&key);
-                self.lost += 1;
-            }
-        }
+        // One that has taken so long that 65,536 others have begun since.
+        let forgotten = self.connections.insert(key, open);
+        self.lost += u64::from(forgotten.is_some());
     }
 }
 
@@ -237,13 +220,6 @@ impl Open {
     }
 }
 
-/// An operation's number; what does not fit has no name.
-fn operation(reached: &Reached) -> u16 {
-    let number = reached.get(Argument::Operation);
-    let number = number.and_then(|number| u16::try_from(number).ok());
-    number.unwrap_or(operations::OTHER)
-}
-
 /// A map that forgets what was inserted long ago when it is full.
 #[derive(Debug)]
 struct Recent<K, V> {
@@ -263,24 +239,31 @@ impl<K: Copy + Eq + Hash, V> Recent<K, V> {
         }
     }
 
-    fn insert(&mut self, key: K, value: V) {
+    /// Gives what is forgotten for it, if that was not removed before.
+    fn insert(&mut self, key: K, value: V) -> Option<V> {
         self.inserted += 1;
         self.entries.insert(key, (self.inserted, value));
         self.order.push_back((self.inserted, key));
-        while self.order.len() > self.most {
-            if let Some((number, key)) = self.order.pop_front()
-                && self
-                    .entries
-                    .get(&key)
-                    .is_some_and(|(last, _)| *last == number)
-            {
-                self.entries.remove(&key);
-            }
+        if self.order.len() <= self.most {
+            return None;
         }
+        let (number, oldest) = self.order.pop_front()?;
+        let same = |(last, _): &(u64, V)| *last == number;
+        self.entries.get(&oldest).is_some_and(same).then_some(())?;
+        self.remove(&oldest)
     }
 
     fn get(&self, key: &K) -> Option<&V> {
         self.entries.get(key).map(|(_, value)| value)
+    }
+
+    fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.entries.get_mut(key).map(|(_, value)| value)
+    }
+
+    fn take_all(&mut self, of: impl Fn(&K) -> bool) -> Vec<V> {
+        let taken = self.entries.extract_if(|key, _| of(key));
+        taken.map(|(_, (_, value))| value).collect()
     }
 
     fn remove(&mut self, key: &K) -> Option<V> {
@@ -425,7 +408,7 @@ mod tests {
             marked.take(&begun, Clock::at(0, 0));
         }
         assert_eq!(
-            (marked.connections.len(), marked.lost()),
+            (marked.connections.entries.len(), marked.lost()),
             (MOST_CONNECTIONS, 10)
         );
     }
