@@ -9,6 +9,8 @@
 //!
 //! Nothing here is measured on this machine. Where no source says anything, the answer is `None`.
 
+pub mod machine;
+
 use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
