@@ -12,6 +12,7 @@ help:
 	@echo 'make ways-in   nginx, HAProxy, Apache and lighttpd, each with and without Widelane: five'
 	@echo '               minutes; writes a record to lab/records'
 	@echo 'make timing  measures whether the time of operations depends on secrets: two minutes'
+	@echo 'make simulate-speed  how many events a second the simulator does here: half a minute'
 	@echo 'make soak    nginx, HAProxy, Apache and lighttpd with Widelane, each with 20,000 clients that go'
 	@echo '             away and 150 seconds of load with reloads: a quarter of an hour'
 	@echo 'make build   builds target/release/widelane, and widelane.debug beside it'
@@ -57,6 +58,10 @@ ways-in:
 timing:
 	@.ci/setup build
 	cargo run --quiet --release --locked -p widelane-timing -- $(ARGS)
+
+simulate-speed:
+	@.ci/setup build
+	cargo run --quiet --release --locked -p widelane-sim --example speed
 
 # One server after the other; the last table has all of them. The exit status tells.
 soak:

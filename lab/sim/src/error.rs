@@ -1,0 +1,12 @@
+//! What can be wrong with a scenario.
+
+/// A scenario cannot be simulated. The operator's file or flags are to blame.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// The text is no scenario.
+    #[error("{}", .0.to_string().trim_end())]
+    Text(#[from] toml::de::Error),
+    /// Something in it makes no sense; says what, and what would.
+    #[error("{0}")]
+    Wrong(String),
+}

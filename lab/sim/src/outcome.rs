@@ -1,0 +1,315 @@
+//! What came out of a run.
+
+use hdrhistogram::Histogram;
+
+use crate::core::{Account, CYCLE};
+use crate::error::ScenarioError;
+use crate::plan::Plan;
+
+/// What came out of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The run's name.
+    pub run: String,
+    /// Simulated seconds that count.
+    pub seconds: f64,
+    /// Requests that came, from the beginning.
+    pub arrived: u64,
+    /// Requests that were answered, from the beginning.
+    pub answered: u64,
+    /// Requests that are not answered at the end.
+    pub waiting: u64,
+    /// Requests answered in the seconds that count.
+    pub finished: u64,
+    /// Events that were simulated.
+    pub events: u64,
+    /// Cycles that threads took up, from the beginning.
+    pub cycles_begun: f64,
+    /// Cycles of these that were done after the warm-up.
+    pub cycles_done: f64,
+    /// Cycles of these that are not done at the end.
+    pub cycles_left: f64,
+    /// Shared passes, and the requests in them.
+    pub passes: (u64, u64),
+    /// Each core.
+    pub cores: Vec<CoreOutcome>,
+    wide_share: Option<f64>,
+    requests: Latencies,
+    steps: Latencies,
+}
+
+/// What one core did, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub struct CoreOutcome {
+    /// Busy, by level.
+    pub busy: [f64; 3],
+    /// Throttled on the way to another level, while busy.
+    pub throttled: f64,
+    /// Halted on the way to another level, while busy.
+    pub halted: f64,
+    /// The mean clock while busy and not halted, in GHz.
+    pub ghz: Option<f64>,
+}
+
+/// A figure of an outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Figure {
+    /// Requests a second.
+    Throughput,
+    /// The median time of a request, in microseconds.
+    P50,
+    /// Its 99th percentile.
+    P99,
+    /// Its mean.
+    Mean,
+    /// The median duration of the timed steps, in microseconds.
+    StepP50,
+    /// The duration that the slowest hundredth of the timed steps exceeds.
+    StepP99,
+    /// The mean clock of busy cores, in GHz.
+    Clock,
+    /// The share of busy time at level 0, in per cent.
+    Level0,
+    /// The same of level 1.
+    Level1,
+    /// The same of level 2.
+    Level2,
+    /// The share of CPU time in wide code, in per cent.
+    Wide,
+    /// Microseconds for which a core halts, for each request.
+    Halted,
+    /// Microseconds for which a core is throttled, for each request.
+    Throttled,
+    /// Requests that share a pass.
+    Lanes,
+    /// From the first wide instruction to the level that it asks for: the median, in microseconds.
+    DownP50,
+    /// Its 95th percentile.
+    DownP95,
+    /// From the last wide instruction to the end of its level: the median, in microseconds.
+    TailP50,
+    /// Its mean.
+    TailMean,
+    /// The clock at the level that code asks for, in GHz.
+    Steady,
+}
+
+impl Figure {
+    /// Every figure, in the order of tables.
+    pub const ALL: [Self; 19] = [
+        Self::Throughput,
+        Self::Mean,
+        Self::P50,
+        Self::P99,
+        Self::StepP50,
+        Self::StepP99,
+        Self::Clock,
+        Self::Level0,
+        Self::Level1,
+        Self::Level2,
+        Self::Wide,
+        Self::Halted,
+        Self::Throttled,
+        Self::Lanes,
+        Self::DownP50,
+        Self::DownP95,
+        Self::TailP50,
+        Self::TailMean,
+        Self::Steady,
+    ];
+
+    /// Its name in files and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Throughput => "requests_per_s",
+            Self::Mean => "mean_us",
+            Self::P50 => "p50_us",
+            Self::P99 => "p99_us",
+            Self::StepP50 => "step_p50_us",
+            Self::StepP99 => "step_p99_us",
+            Self::Clock => "clock_ghz",
+            Self::Level0 => "level0_percent",
+            Self::Level1 => "level1_percent",
+            Self::Level2 => "level2_percent",
+            Self::Wide => "wide_percent",
+            Self::Halted => "halted_us",
+            Self::Throttled => "throttled_us",
+            Self::Lanes => "lanes_filled",
+            Self::DownP50 => "down_p50_us",
+            Self::DownP95 => "down_p95_us",
+            Self::TailP50 => "tail_p50_us",
+            Self::TailMean => "tail_mean_us",
+            Self::Steady => "steady_ghz",
+        }
+    }
+
+    /// The figure of this name.
+    ///
+    /// # Errors
+    ///
+    /// When there is none: the message lists those that there are.
+    pub fn named(name: &str) -> Result<Self, ScenarioError> {
+        let found = Self::ALL.into_iter().find(|figure| figure.name() == name);
+        found.ok_or_else(|| {
+            let known = Self::ALL.map(Self::name).join(", ");
+            ScenarioError::Wrong(format!("{name:?} is no figure; the figures are {known}"))
+        })
+    }
+}
+
+/// Durations that a run gathers.
+#[derive(Default)]
+pub(crate) struct Times {
+    pub(crate) requests: Latencies,
+    pub(crate) steps: Latencies,
+}
+
+/// Durations, to three digits.
+#[derive(Clone, Debug)]
+pub(crate) struct Latencies {
+    histogram: Histogram<u64>,
+    sum: u128,
+}
+
+/// What goes through a run.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Flow {
+    pub(crate) arrived: u64,
+    pub(crate) answered: u64,
+    pub(crate) finished: u64,
+    pub(crate) events: u64,
+    pub(crate) passes: u64,
+    pub(crate) jobs: u64,
+    /// Units that threads took up.
+    pub(crate) begun: u128,
+    /// Units that threads had to give back undone.
+    pub(crate) taken_back: u128,
+    /// Units that are left at the end.
+    pub(crate) left: u128,
+}
+
+impl Outcome {
+    pub(crate) fn new(
+        plan: &Plan,
+        (from, end): (u64, u64),
+        accounts: Vec<Account>,
+        times: Times,
+        flow: Flow,
+        waiting: u64,
+    ) -> Self {
+        let wide: u64 = accounts.iter().map(|account| account.threads_wide).sum();
+        let busy: u64 = accounts.iter().map(|account| account.threads_busy).sum();
+        let done: u128 = accounts.iter().map(|account| account.done).sum();
+        Self {
+            run: plan.name().to_owned(),
+            seconds: (end - from) as f64 / 1e9,
+            arrived: flow.arrived,
+            answered: flow.answered,
+            waiting,
+            finished: flow.finished,
+            events: flow.events,
+            cycles_begun: (flow.begun - flow.taken_back) as f64 / CYCLE,
+            cycles_done: done as f64 / CYCLE,
+            cycles_left: flow.left as f64 / CYCLE,
+            passes: (flow.passes, flow.jobs),
+            cores: accounts.iter().map(CoreOutcome::new).collect(),
+            wide_share: share(wide, busy),
+            requests: times.requests,
+            steps: times.steps,
+        }
+    }
+
+    /// A figure; `None` if there is nothing to tell it from.
+    pub fn figure(&self, figure: Figure) -> Option<f64> {
+        let sum = |of: fn(&CoreOutcome) -> f64| self.cores.iter().map(of).sum::<f64>();
+        let busy = sum(CoreOutcome::busy);
+        let level = |level: usize| {
+            let at: f64 = self.cores.iter().map(|core| core.busy[level]).sum();
+            (busy > 0.0).then(|| at / busy * 100.0)
+        };
+        let for_each =
+            |seconds: f64| (self.finished > 0).then(|| seconds * 1e6 / self.finished as f64);
+        match figure {
+            Figure::Throughput => Some(self.finished as f64 / self.seconds),
+            Figure::Mean => self.requests.mean(),
+            Figure::P50 => self.requests.at(0.5),
+            Figure::P99 => self.requests.at(0.99),
+            Figure::StepP50 => self.steps.at(0.5),
+            Figure::StepP99 => self.steps.at(0.99),
+            Figure::Clock => {
+                let clocked =
+                    |core: &CoreOutcome| core.ghz.unwrap_or(0.0) * (core.busy() - core.halted);
+                let ran = busy - sum(|core| core.halted);
+                (ran > 0.0).then(|| sum(clocked) / ran)
+            }
+            Figure::Level0 => level(0),
+            Figure::Level1 => level(1),
+            Figure::Level2 => level(2),
+            Figure::Wide => self.wide_share.map(|share| share * 100.0),
+            Figure::Halted => for_each(sum(|core| core.halted)),
+            Figure::Throttled => for_each(sum(|core| core.throttled)),
+            Figure::Lanes => {
+                let (passes, jobs) = self.passes;
+                (passes > 0).then(|| jobs as f64 / passes as f64)
+            }
+            // Of transitions.
+            Figure::DownP50
+            | Figure::DownP95
+            | Figure::TailP50
+            | Figure::TailMean
+            | Figure::Steady => None,
+        }
+    }
+}
+
+impl CoreOutcome {
+    fn new(account: &Account) -> Self {
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        let busy: u64 = account.busy.iter().sum();
+        let ran = busy - account.halted;
+        Self {
+            busy: account.busy.map(seconds),
+            throttled: seconds(account.throttled),
+            halted: seconds(account.halted),
+            ghz: (ran > 0).then(|| account.clocked as f64 / ran as f64 / 1e6),
+        }
+    }
+
+    /// Seconds in which it did anything.
+    pub fn busy(&self) -> f64 {
+        self.busy.iter().sum()
+    }
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        // Both are within the bounds that the library takes.
+        let histogram = Histogram::new_with_max(LONGEST, 3).expect("three digits are allowed");
+        Self { histogram, sum: 0 }
+    }
+}
+
+impl Latencies {
+    pub(crate) fn record(&mut self, ns: u64) {
+        self.histogram.saturating_record(ns);
+        self.sum += u128::from(ns);
+    }
+
+    /// The quantile in microseconds.
+    fn at(&self, share: f64) -> Option<f64> {
+        let any = !self.histogram.is_empty();
+        any.then(|| self.histogram.value_at_quantile(share) as f64 / 1e3)
+    }
+
+    fn mean(&self) -> Option<f64> {
+        let count = self.histogram.len();
+        (count > 0).then(|| self.sum as f64 / count as f64 / 1e3)
+    }
+}
+
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// Nanoseconds: longer than anything that is simulated.
+const LONGEST: u64 = 10_000_000_000_000;

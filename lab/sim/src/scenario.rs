@@ -1,0 +1,444 @@
+//! Scenario files: what is simulated, in TOML.
+//!
+//! Each number may be written as a number or as the name of a parameter. A parameter has a value and
+//! its source: a publication, or a sentence that begins with `assumed`.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use widelane_cpu::licence::Class;
+
+use crate::error::ScenarioError;
+
+/// A scenario as its file says it. [`Scenario::plan`](crate::Plan) makes one of its runs ready.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Scenario {
+    /// What it is, in a line.
+    pub title: String,
+    /// Whose experiment it is.
+    pub source: String,
+    /// Named numbers.
+    #[serde(default, rename = "parameter")]
+    pub parameters: BTreeMap<String, Parameter>,
+    /// The processor.
+    pub machine: MachineText,
+    /// How requests come.
+    pub load: LoadText,
+    /// Kinds of requests.
+    #[serde(default, rename = "kind")]
+    pub kinds: Vec<KindText>,
+    /// What passes do for several requests at once.
+    #[serde(default, rename = "operation")]
+    pub operations: Vec<OperationText>,
+    /// What runs on hyperthreads beside the server all the time.
+    #[serde(default)]
+    pub background: Vec<BackgroundText>,
+    /// What moving work between cores costs.
+    #[serde(default)]
+    pub transfer: TransferText,
+    /// The runs: the scenario under different settings.
+    #[serde(rename = "run")]
+    pub runs: Vec<RunText>,
+    /// Machines behind one load balancer.
+    pub fleet: Option<FleetText>,
+    /// Published numbers, and what they are compared with.
+    #[serde(default, rename = "number")]
+    pub numbers: Vec<NumberText>,
+}
+
+/// A named number.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parameter {
+    /// Its value.
+    pub value: f64,
+    /// Who says so.
+    pub source: String,
+}
+
+/// A number, or the name of a parameter.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// A number.
+    Number(f64),
+    /// The name of a parameter.
+    Named(String),
+}
+
+/// A time in microseconds: always the same, or evenly between two.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum SpreadText {
+    /// Always the same.
+    Exactly(Value),
+    /// Evenly from the first to the second.
+    Evenly([Value; 2]),
+}
+
+/// The processor.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct MachineText {
+    /// A processor of the data file of turbo schedules.
+    pub model: String,
+    /// Physical cores.
+    pub cores: Value,
+    /// Hyperthreads of a core, 1 or 2.
+    #[serde(default = "one")]
+    pub threads: Value,
+    /// What a hyperthread does while its sibling works, as a share of a core.
+    #[serde(default = "sibling_share")]
+    pub sibling_share: Value,
+    /// How many cores count as active in the turbo schedule, if not those that are.
+    pub active: Option<Value>,
+    /// GHz of level 0, in place of the schedule's.
+    pub level0_ghz: Option<Value>,
+    /// GHz of level 1, in place of the schedule's.
+    pub level1_ghz: Option<Value>,
+    /// GHz of level 2, in place of the schedule's.
+    pub level2_ghz: Option<Value>,
+    /// Rules of the licence, in place of its generation's.
+    #[serde(default)]
+    pub rules: RulesText,
+}
+
+/// Rules of the licence, in microseconds.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RulesText {
+    /// See [`Rules::to_level1`](widelane_cpu::licence::machine::Rules::to_level1).
+    pub to_level1_us: Option<SpreadText>,
+    /// See [`Rules::to_level2`](widelane_cpu::licence::machine::Rules::to_level2).
+    pub to_level2_us: Option<SpreadText>,
+    /// See [`Rules::halt_down`](widelane_cpu::licence::machine::Rules::halt_down).
+    pub halt_down_us: Option<Value>,
+    /// See [`Rules::tail`](widelane_cpu::licence::machine::Rules::tail).
+    pub tail_us: Option<SpreadText>,
+    /// See [`Rules::halt_up`](widelane_cpu::licence::machine::Rules::halt_up).
+    pub halt_up_us: Option<Value>,
+}
+
+/// How requests come.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LoadText {
+    /// Closed loop: so many connections, each with one request at a time.
+    pub connections: Option<Value>,
+    /// Closed loop: mean seconds between an answer and the next request, at random.
+    #[serde(default = "zero")]
+    pub think_seconds: Value,
+    /// Open loop: requests a second, at random.
+    pub rate: Option<Value>,
+    /// Open loop: how many come together.
+    #[serde(default = "one")]
+    pub burst: Value,
+    /// Simulated seconds that count.
+    #[serde(default = "one")]
+    pub seconds: Value,
+    /// Simulated seconds before them.
+    #[serde(default = "warm_up")]
+    pub warm_up: Value,
+}
+
+/// A kind of request.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct KindText {
+    /// Its name.
+    pub name: String,
+    /// Its share of all requests; all shares are divided by their sum.
+    #[serde(default = "one")]
+    pub share: Value,
+    /// How often its steps are repeated. After each round other requests get the core.
+    #[serde(default = "one")]
+    pub rounds: Value,
+    /// What one round does, in order.
+    pub steps: Vec<StepText>,
+}
+
+/// A piece of work of one class.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct StepText {
+    /// The class of its code.
+    #[serde(default = "scalar")]
+    pub class: String,
+    /// Whether heavy instructions come at about one in two cycles.
+    #[serde(default)]
+    pub dense: bool,
+    /// Cycles that it takes; with `operation`, none.
+    #[serde(default = "zero")]
+    pub cycles: Value,
+    /// Whether its cycles are drawn at random (exponentially) with this mean.
+    #[serde(default)]
+    pub random: bool,
+    /// Cycles of the same work in 256-bit light code.
+    pub light_cycles: Option<Value>,
+    /// Cycles of the same work in scalar or 128-bit code.
+    pub scalar_cycles: Option<Value>,
+    /// The operation that does it.
+    pub operation: Option<String>,
+    /// Whether its duration is reported, apart from the request's.
+    #[serde(default)]
+    pub timed: bool,
+}
+
+/// An operation of which one pass serves several requests.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct OperationText {
+    /// Its name.
+    pub name: String,
+    /// The class of a pass.
+    pub class: String,
+    /// Whether its heavy instructions come at about one in two cycles.
+    #[serde(default = "yes")]
+    pub dense: bool,
+    /// Requests that one pass serves.
+    pub lanes: Value,
+    /// Cycles of a pass for one.
+    pub first_cycles: Value,
+    /// Cycles that each further one adds.
+    #[serde(default = "zero")]
+    pub further_cycles: Value,
+    /// Cycles of one in scalar code.
+    pub scalar_cycles: Value,
+}
+
+/// What runs on hyperthreads beside the server all the time.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct BackgroundText {
+    /// The hyperthread of each core, counted from 0.
+    pub thread: Value,
+    /// The class of its code on one core after the other, again and again.
+    pub classes: Vec<String>,
+}
+
+/// What moving work between cores costs.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct TransferText {
+    /// Vector cores.
+    pub vector_cores: Value,
+    /// Whether vector cores do scalar work while there is none for them.
+    pub lend: bool,
+    /// Cycles of a thread's way to another core.
+    pub migration_cycles: Value,
+    /// Cycles of handing a call to a thread of a pool, or the value back.
+    pub pool_cycles: Value,
+    /// Cycles of a trap at the first wide instruction.
+    pub fault_cycles: Value,
+    /// Cycles between two system calls of the server.
+    pub system_call_cycles: Value,
+    /// For how long a thread that trapped stays, with `fault-fixed-time`.
+    pub fixed_time_us: Value,
+    /// Cycles of handing a request to a queue, and of taking its answer.
+    pub queue_cycles: Value,
+    /// From the order to wake a sleeping vector core until it works.
+    pub wake_us: Value,
+}
+
+impl Default for TransferText {
+    fn default() -> Self {
+        Self {
+            vector_cores: Value::Number(1.0),
+            lend: true,
+            migration_cycles: Value::Number(8_000.0),
+            pool_cycles: Value::Number(4_000.0),
+            fault_cycles: Value::Number(3_000.0),
+            system_call_cycles: Value::Number(30_000.0),
+            fixed_time_us: Value::Number(100.0),
+            queue_cycles: Value::Number(300.0),
+            wake_us: Value::Number(5.0),
+        }
+    }
+}
+
+/// A run.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RunText {
+    /// Its name.
+    pub name: String,
+    /// A name of [`Placement`](crate::Placement).
+    #[serde(default = "as_is")]
+    pub placement: String,
+    /// The model of its processor, in place of the scenario's.
+    pub model: Option<String>,
+    /// Parameters with other values.
+    #[serde(default)]
+    pub set: BTreeMap<String, f64>,
+    /// Vector cores, in place of the scenario's.
+    pub vector_cores: Option<Value>,
+    /// The classes of the background, in place of the scenario's.
+    pub background: Option<Vec<String>>,
+    /// Whether the level of wide code ends with it, as if an oracle told the processor.
+    #[serde(default)]
+    pub oracle: bool,
+    /// With it, the run measures transitions of one core, and no requests.
+    pub transition: Option<TransitionText>,
+    /// With it, one core spends so many microseconds at each level in turn.
+    pub residency_us: Option<[Value; 3]>,
+}
+
+/// A transition of one core from the full clock, and back.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TransitionText {
+    /// The class of the code that asks for it.
+    pub class: String,
+    /// Whether its heavy instructions come at about one in two cycles.
+    #[serde(default)]
+    pub dense: bool,
+    /// Whether two other cores change their level at the same time.
+    #[serde(default)]
+    pub crowded: bool,
+}
+
+/// Machines behind one load balancer.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct FleetText {
+    /// The bound of the 99th percentile, in microseconds.
+    pub p99_us: f64,
+    /// The machines, by model.
+    pub machines: Vec<FleetMachineText>,
+}
+
+/// Machines of one model.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct FleetMachineText {
+    /// A processor of the data file of turbo schedules.
+    pub model: String,
+    /// Physical cores of a machine.
+    pub cores: u32,
+    /// How many machines there are.
+    pub count: u32,
+}
+
+/// A published number, and what it is compared with.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct NumberText {
+    /// What it says.
+    pub what: String,
+    /// The published figure.
+    pub published: f64,
+    /// How far the simulated one may be from it, in the same unit.
+    pub tolerance: f64,
+    /// The figure of a run, a name of [`Figure`](crate::Figure).
+    pub figure: String,
+    /// The run.
+    pub run: String,
+    /// With it, the figure is a change against this run in per cent.
+    pub against: Option<String>,
+    /// With it, the figure is a multiple of this run's.
+    pub times: Option<String>,
+    /// Whether no parameter was chosen with it in view.
+    #[serde(default)]
+    pub held_out: bool,
+    /// Why it cannot be met, in numbers.
+    #[serde(default)]
+    pub explanation: Option<String>,
+}
+
+impl Scenario {
+    /// Reads a scenario.
+    ///
+    /// # Errors
+    ///
+    /// When the text is no TOML or no scenario: the message names line and field.
+    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
+        let scenario: Self = toml::from_str(text)?;
+        scenario.check()?;
+        Ok(scenario)
+    }
+
+    /// What can be said without running anything.
+    fn check(&self) -> Result<(), ScenarioError> {
+        let wrong = |what: String| Err(ScenarioError::Wrong(what));
+        if self.runs.is_empty() {
+            return wrong("there is no [[run]]; add one with a name".to_owned());
+        }
+        for (index, run) in self.runs.iter().enumerate() {
+            if self.runs[..index]
+                .iter()
+                .any(|other| other.name == run.name)
+            {
+                return wrong(format!("two runs are called {:?}", run.name));
+            }
+        }
+        for number in &self.numbers {
+            let named = [
+                Some(&number.run),
+                number.against.as_ref(),
+                number.times.as_ref(),
+            ];
+            for name in named.into_iter().flatten() {
+                self.run(name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The run of this name.
+    ///
+    /// # Errors
+    ///
+    /// When there is none: the message lists those that there are.
+    pub fn run(&self, name: &str) -> Result<&RunText, ScenarioError> {
+        let found = self.runs.iter().find(|run| run.name == name);
+        found.ok_or_else(|| {
+            let known: Vec<_> = self.runs.iter().map(|run| run.name.as_str()).collect();
+            ScenarioError::Wrong(format!(
+                "there is no run {name:?}; the runs are {}",
+                known.join(", ")
+            ))
+        })
+    }
+}
+
+/// The class of this name.
+///
+/// # Errors
+///
+/// When there is none: the message lists those that there are.
+pub(crate) fn class(name: &str) -> Result<Class, ScenarioError> {
+    Class::named(name).ok_or_else(|| {
+        let known = Class::ALL.map(Class::name).join(", ");
+        ScenarioError::Wrong(format!("{name:?} is no class; the classes are {known}"))
+    })
+}
+
+fn zero() -> Value {
+    Value::Number(0.0)
+}
+
+fn one() -> Value {
+    Value::Number(1.0)
+}
+
+/// Two hyperthreads do about a quarter more than one: assumed.
+fn sibling_share() -> Value {
+    Value::Number(0.62)
+}
+
+fn warm_up() -> Value {
+    Value::Number(0.05)
+}
+
+fn scalar() -> String {
+    Class::Scalar.name().to_owned()
+}
+
+fn as_is() -> String {
+    "as-is".to_owned()
+}
+
+fn yes() -> bool {
+    true
+}
