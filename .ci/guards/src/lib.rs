@@ -324,6 +324,10 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-terminator", &[CRYPTO, BATCHING, ENGINE, RUSTLS]),
     ("widelane-load", &[ENGINE, RUSTLS]),
     ("widelane-sim", &[CPU, BATCHING]),
+    (
+        "widelane-experiments",
+        &["widelane-handshakes", "widelane-sim"],
+    ),
     ("widelane-speed", &[CPU, AFFINITY, KERNELS, CRYPTO, ENGINE]),
     ("widelane-handshakes", &[AFFINITY]),
     ("widelane-timing", &[AFFINITY, CRYPTO]),
@@ -370,6 +374,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "widelane-frequency",
             "widelane-scan",
             THREADS,
+            "widelane-experiments",
             "widelane-setup",
             "widelane-sim",
             "widelane-status-tool",

@@ -13,6 +13,7 @@
 
 mod advise;
 mod allocator;
+mod experiment;
 mod failure;
 mod features;
 mod kernels;
@@ -65,6 +66,7 @@ enum Command {
     Probe(probe::Args),
     Advise(advise::Args),
     Simulate(simulate::Args),
+    Experiment(experiment::Args),
     Scan(scan::Args),
     Steer(steer::Args),
     Run(run::Args),
@@ -91,6 +93,7 @@ pub fn main() -> ExitCode {
         Command::Probe(args) => probe::run(args),
         Command::Advise(args) => advise::run(args),
         Command::Simulate(args) => simulate::run(args),
+        Command::Experiment(args) => experiment::run(args),
         Command::Scan(args) => scan::run(args),
         Command::Steer(args) => steer::run(args),
         // Its status is that of the program that it runs.
@@ -115,6 +118,7 @@ Examples:
   widelane kernels
   widelane probe --quick && widelane advise
   widelane simulate cloudflare-2017
+  sudo widelane experiment cloudflare --quick
   widelane scan /usr/lib/x86_64-linux-gnu/libcrypto.so.3
   widelane steer --dry-run
   widelane run --wide -- openssl speed -evp chacha20-poly1305

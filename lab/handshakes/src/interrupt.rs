@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Whether this is to end.
 #[derive(Clone, Debug)]
-pub(crate) struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     pub(crate) fn listen() -> io::Result<Self> {
@@ -21,7 +21,12 @@ impl Interrupt {
         Ok(Self(flag))
     }
 
-    pub(crate) fn check(&self) -> Result<(), TrialError> {
+    /// An error if this is to end.
+    ///
+    /// # Errors
+    ///
+    /// [`TrialError::Interrupted`].
+    pub fn check(&self) -> Result<(), TrialError> {
         if self.0.load(Ordering::Relaxed) {
             return Err(TrialError::Interrupted);
         }

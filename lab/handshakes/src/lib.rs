@@ -18,7 +18,8 @@
 //!
 //! [`renew`] writes figures of records into documents, and [`faults`] finds others there.
 //!
-//! Start with [`Stage`], what all runs have in common. Everything started is stopped and
+//! Start with [`Stage`], what all runs have in common. Other experiments with real servers use it too,
+//! and [`Server`], [`output`] and [`Record`]. Everything started is stopped and
 //! everything written is removed when the [`Stage`] is dropped, also after Ctrl-C.
 
 #![forbid(unsafe_code)]
@@ -50,8 +51,11 @@ pub use condition::Condition;
 pub use demo::{DemoPlan, demo};
 pub use error::TrialError;
 pub use figures::{faults, renew};
-pub use options::Options;
+pub use interrupt::Interrupt;
+pub use options::{Options, find_program};
 pub use pair::{PairPlan, pair};
+pub use process::{Server, output};
+pub use record::Record;
 pub use servers::Side;
 pub use speed::{SpeedPlan, speed};
 pub use stage::Stage;

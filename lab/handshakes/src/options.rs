@@ -70,7 +70,7 @@ impl Options {
 }
 
 /// A server's program, where it is usually installed.
-pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
+pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/sbin", "/usr/local/sbin", "/usr/local/nginx/sbin"];
     std::env::split_paths(&path)

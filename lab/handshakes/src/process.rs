@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// A server as a child process. Dropping it stops it.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub struct Server {
     name: &'static str,
     child: Child,
     log: PathBuf,
@@ -21,7 +21,11 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts `command` on `cpu`, with its output in a file of `folder`.
-    pub(crate) fn start(
+    ///
+    /// # Errors
+    ///
+    /// [`TrialError::Start`] if it cannot be started.
+    pub fn start(
         name: &'static str,
         command: &mut Command,
         cpu: usize,
@@ -42,11 +46,11 @@ impl Server {
     }
 
     /// Waits until the server takes connections on `address`.
-    pub(crate) fn ready(
-        &mut self,
-        address: SocketAddr,
-        interrupt: &Interrupt,
-    ) -> Result<(), TrialError> {
+    ///
+    /// # Errors
+    ///
+    /// [`TrialError::Start`] with what it said, if it ends or takes none for long.
+    pub fn ready(&mut self, address: SocketAddr, interrupt: &Interrupt) -> Result<(), TrialError> {
         let up = interrupt.wait_for(START_PATIENCE, || {
             self.alive()?;
             let connected = TcpStream::connect_timeout(&address, Duration::from_millis(200));
@@ -65,7 +69,11 @@ impl Server {
     }
 
     /// An error with what the server said, if it has ended.
-    pub(crate) fn alive(&mut self) -> Result<(), TrialError> {
+    ///
+    /// # Errors
+    ///
+    /// That one.
+    pub fn alive(&mut self) -> Result<(), TrialError> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(self.failed(&format!("ended with {status}"))),
@@ -86,7 +94,7 @@ impl Server {
 
     /// Time that its processes have had on a CPU so far; `None` where the kernel keeps no such
     /// account.
-    pub(crate) fn cpu_time(&self) -> Option<Duration> {
+    pub fn cpu_time(&self) -> Option<Duration> {
         let mut sum = Duration::ZERO;
         for process in self.family() {
             for task in fs::read_dir(format!("/proc/{process}/task"))
@@ -126,7 +134,11 @@ impl Drop for Server {
 }
 
 /// Runs `command` on `cpu` to its end and gives what it printed.
-pub(crate) fn output(
+///
+/// # Errors
+///
+/// [`TrialError::Run`] with what it said, if it fails; [`TrialError::Interrupted`].
+pub fn output(
     command: &mut Command,
     cpu: usize,
     interrupt: &Interrupt,

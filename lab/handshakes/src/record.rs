@@ -11,7 +11,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 /// A file of JSON objects, one a line, written as they come.
-pub(crate) struct Record {
+pub struct Record {
     path: PathBuf,
     file: File,
     /// The CPUs whose state the last line tells once more.
@@ -26,7 +26,7 @@ impl Record {
     ///
     /// [`TrialError::Modified`] if the figures would belong to no commit, and
     /// [`TrialError::OtherProgram`] if they would belong to another one.
-    pub(crate) fn begin(
+    pub fn begin(
         stage: &Stage,
         folder: &Path,
         what: &str,
@@ -64,12 +64,21 @@ impl Record {
         Ok((record, machine))
     }
 
-    pub(crate) fn line(&mut self, value: &Value) -> Result<(), TrialError> {
+    /// Adds a line.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn line(&mut self, value: &Value) -> Result<(), TrialError> {
         writeln!(self.file, "{value}").map_err(record_failed)
     }
 
     /// The last line: what people were shown. Gives the file's path.
-    pub(crate) fn end(mut self, summary: &str) -> Result<PathBuf, TrialError> {
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn end(mut self, summary: &str) -> Result<PathBuf, TrialError> {
         let ended = machine::now(MOMENT);
         let after = self.options.as_ref().map(state).transpose()?;
         self.line(&json!({

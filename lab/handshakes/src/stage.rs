@@ -52,6 +52,16 @@ impl Stage {
         Ok(stage)
     }
 
+    /// Which programs run on which CPUs.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Whether Ctrl-C or its like came.
+    pub fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
+    }
+
     /// Runs a program that prints one JSON object, on the load's CPU.
     pub(crate) fn figures(&self, command: &mut Command) -> Result<Value, TrialError> {
         let printed = process::output(command, self.options.load_cpu, &self.interrupt)?;
@@ -66,12 +76,13 @@ impl Stage {
         process::output(command, self.options.server_cpu, &self.interrupt)
     }
 
-    pub(crate) fn folder(&self) -> &Path {
+    /// Where everything is written that lasts no longer than the comparison.
+    pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
     /// Certificate and key of each kind, for the same name: the client's offer decides which.
-    pub(crate) fn certificates(&self) -> [(PathBuf, PathBuf); 2] {
+    pub fn certificates(&self) -> [(PathBuf, PathBuf); 2] {
         CERTIFICATES.map(|(kind, _)| {
             let file = |ending| self.folder().join(format!("{kind}.{ending}"));
             (file("pem"), file("key"))

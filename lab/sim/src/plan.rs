@@ -476,7 +476,7 @@ impl Numbers {
             ));
         }
         // Figures of the scenario are about its own model only.
-        let own = model.is_none_or(|model| *model == text.model);
+        let own = model.is_none() || rows[0].cpu == self::rows(&text.model)?[0].cpu;
         let given = |value: &Option<Value>| {
             let value = value.as_ref().filter(|_| own);
             value

@@ -1,0 +1,203 @@
+//! `widelane experiment`: published experiments, done again with real servers on this machine.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+use widelane_experiments::{
+    Cloudflare, CloudflarePlan, ExperimentError, Interval, Options, Row, cloudflare,
+};
+
+use crate::failure::Failure;
+use crate::output;
+
+/// Do a published experiment again, with real servers on this machine
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The experiment
+    #[arg(value_name = "NAME")]
+    name: Name,
+
+    /// The model as which the servers' CPU is to behave in the second half (see `widelane emulate`)
+    #[arg(long = "as", value_name = "MODEL", default_value = "Silver 4116")]
+    model: String,
+
+    /// Only as this CPU is
+    #[arg(long, conflicts_with = "model")]
+    native: bool,
+
+    /// Two rounds in place of seven: within five minutes
+    #[arg(long, conflicts_with_all = ["rounds", "seconds"])]
+    quick: bool,
+
+    /// Rounds of turns
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+
+    /// Seconds of a turn
+    #[arg(long, value_name = "SECONDS", default_value = "4", value_parser = crate::values::seconds)]
+    seconds: Duration,
+
+    /// CPU of the servers [default: the first]
+    #[arg(long, value_name = "CPU")]
+    server_cpu: Option<usize>,
+
+    /// CPU of the clients [default: one of another core]
+    #[arg(long, value_name = "CPU")]
+    load_cpu: Option<usize>,
+
+    /// Write a record to this folder: raw samples, machine, commit
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+
+    /// Also from a tree with changes that no commit has
+    #[arg(long, requires = "record")]
+    allow_modified: bool,
+
+    /// Print JSON, an object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// The experiments.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Name {
+    /// A web page from Lua and brotli, with ChaCha20-Poly1305 in several forms (Cloudflare, 2017)
+    Cloudflare,
+}
+
+/// Runs it.
+pub(crate) fn run(args: Args) -> Result<(), Failure> {
+    let Name::Cloudflare = args.name;
+    let mut options = Options::find().map_err(|error| Failure::from_error(&error))?;
+    // This very program, whatever it is called.
+    options.widelane = std::env::current_exe()?;
+    options.server_cpu = args.server_cpu.unwrap_or(options.server_cpu);
+    options.load_cpu = args.load_cpu.unwrap_or(options.load_cpu);
+    options.allow_modified = args.allow_modified;
+    for note in &options.notes {
+        output::complain(&format!("widelane: {note}\n"));
+    }
+    let (rounds, seconds) = match args.quick {
+        true => (2, 3.0),
+        false => (usize::from(args.rounds), args.seconds.as_secs_f64()),
+    };
+    let plan = CloudflarePlan {
+        options,
+        brake: (!args.native).then(|| args.model.clone()),
+        rounds,
+        seconds,
+        records: args.record.clone(),
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+    };
+    let tell = |line: &str| output::complain(&format!("widelane: {line}\n"));
+    let result = cloudflare(plan, tell).map_err(failure)?;
+    output::print(&match args.json {
+        true => lines(&result)?,
+        false => words(&result),
+    })
+}
+
+fn failure(error: ExperimentError) -> Failure {
+    match error {
+        // The message says what to do.
+        ExperimentError::Lacking { .. } => Failure::Failed(error.to_string()),
+        error => Failure::from_error(&error),
+    }
+}
+
+fn words(result: &Cloudflare) -> String {
+    let mut text = format!("a page of {} bytes as it is sent\n", result.page_bytes);
+    table(&mut text, "as this CPU is", &result.native);
+    if let Some(model) = &result.brake {
+        text.push('\n');
+        table(&mut text, &format!("as a {model}"), &result.braked);
+    }
+    if let Some(record) = &result.record {
+        let _ = writeln!(text, "\nrecord: {}", record.display());
+    }
+    text
+}
+
+fn table(text: &mut String, title: &str, rows: &[Row]) {
+    let _ = writeln!(
+        text,
+        "{title:26} {:>24} {:>22} {:>10} {:>10}",
+        "requests/s", "against AES-GCM, %", "predicted", "published"
+    );
+    for row in rows {
+        let name = match row.chacha_percent {
+            0 => row.form.to_owned(),
+            percent => format!("{} at {percent} %", row.form),
+        };
+        let optional = |value: Option<f64>| value.map_or(String::new(), |v| format!("{v:+.1}"));
+        let _ = writeln!(
+            text,
+            "  {name:24} {:>24} {:>22} {:>10} {:>10}",
+            interval(&row.rate, 0),
+            match row.chacha_percent {
+                0 => String::new(),
+                _ => interval(&row.change, 1),
+            },
+            optional(row.predicted.filter(|_| row.chacha_percent > 0)),
+            optional(row.published),
+        );
+    }
+}
+
+fn interval(interval: &Interval, digits: usize) -> String {
+    let Interval { median, low, high } = interval;
+    format!("{median:.digits$} ({low:.digits$} to {high:.digits$})")
+}
+
+fn lines(result: &Cloudflare) -> Result<String, Failure> {
+    let mut text = String::new();
+    let braked = result
+        .braked
+        .iter()
+        .map(|row| (row, result.brake.as_deref()));
+    let native = result.native.iter().map(|row| (row, None));
+    for (row, brake) in native.chain(braked) {
+        let interval = |one: &Interval| [one.median, one.low, one.high];
+        let line = Line {
+            experiment: "cloudflare",
+            brake,
+            form: row.form,
+            chacha_percent: row.chacha_percent,
+            requests_per_s: interval(&row.rate),
+            change_percent: interval(&row.change),
+            predicted_percent: row.predicted,
+            published_percent: row.published,
+        };
+        text.push_str(&serde_json::to_string(&line)?);
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// Intervals are median, least, most.
+#[derive(Serialize)]
+struct Line<'a> {
+    experiment: &'static str,
+    #[serde(rename = "as")]
+    brake: Option<&'a str>,
+    form: &'static str,
+    chacha_percent: usize,
+    requests_per_s: [f64; 3],
+    change_percent: [f64; 3],
+    predicted_percent: Option<f64>,
+    published_percent: Option<f64>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo widelane experiment cloudflare --quick
+      first as this CPU is, then as a Silver 4116
+  widelane experiment cloudflare --native
+  sudo widelane experiment cloudflare --as \"Gold 6130\" --record records
+
+nginx, its modules for Lua and brotli, h2load and curl must be installed; if one is missing, the message
+names the packages. The brake takes real-time threads, and so root or CAP_SYS_NICE. All that is started
+is stopped at the end, also after Ctrl-C.";

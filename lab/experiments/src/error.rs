@@ -1,0 +1,42 @@
+//! Why an experiment stops.
+
+use widelane_handshakes::TrialError;
+use widelane_sim::ScenarioError;
+
+/// Why an experiment stopped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExperimentError {
+    /// Programs or modules that are not installed; says how to install them.
+    #[error(
+        "{lacking} not installed; on Debian: apt-get install --no-install-recommends {packages}"
+    )]
+    Lacking {
+        /// What is not there.
+        lacking: String,
+        /// The packages that have it.
+        packages: String,
+    },
+    /// A server, a program, the machine, or Ctrl-C.
+    #[error(transparent)]
+    Trial(#[from] TrialError),
+    /// The prediction.
+    #[error("the simulator: {0}")]
+    Simulator(#[from] ScenarioError),
+    /// An answer that is not the page.
+    #[error("{server} answers wrongly: {what}")]
+    Answer {
+        /// Which server.
+        server: String,
+        /// What it answered.
+        what: String,
+    },
+    /// What the load generator printed.
+    #[error("cannot read what {program} printed: {said}")]
+    Load {
+        /// Which one.
+        program: &'static str,
+        /// The last of it.
+        said: String,
+    },
+}
