@@ -326,7 +326,13 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-sim", &[CPU, BATCHING]),
     (
         "widelane-experiments",
-        &["widelane-handshakes", "widelane-sim"],
+        &[
+            AFFINITY,
+            CRYPTO,
+            WIDE,
+            "widelane-handshakes",
+            "widelane-sim",
+        ],
     ),
     ("widelane-speed", &[CPU, AFFINITY, KERNELS, CRYPTO, ENGINE]),
     ("widelane-handshakes", &[AFFINITY]),

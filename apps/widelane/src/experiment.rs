@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use widelane_experiments::{
-    Cloudflare, CloudflarePlan, ExperimentError, Interval, Options, Row, cloudflare,
+    Cloudflare, CloudflarePlan, ExperimentError, Interval, Kit, KitPlan, KitRow, Options, Order,
+    Row, cloudflare, kit, work,
 };
 
 use crate::failure::Failure;
@@ -59,6 +60,10 @@ pub(crate) struct Args {
     /// Print JSON, an object a line
     #[arg(long)]
     json: bool,
+
+    /// What a process of the experiment itself does
+    #[arg(long, hide = true)]
+    worker: Option<Order>,
 }
 
 /// The experiments.
@@ -66,11 +71,16 @@ pub(crate) struct Args {
 enum Name {
     /// A web page from Lua and brotli, with ChaCha20-Poly1305 in several forms (Cloudflare, 2017)
     Cloudflare,
+    /// Compression and ChaCha20-Poly1305, with and without a vector core (KIT, 2018 and 2019)
+    Kit,
 }
 
 /// Runs it.
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
-    let Name::Cloudflare = args.name;
+    if let Some(order) = &args.worker {
+        let line = work(order).map_err(failure)?;
+        return output::print(&format!("{line}\n"));
+    }
     let mut options = Options::find().map_err(|error| Failure::from_error(&error))?;
     // This very program, whatever it is called.
     options.widelane = std::env::current_exe()?;
@@ -84,20 +94,44 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         true => (2, 3.0),
         false => (usize::from(args.rounds), args.seconds.as_secs_f64()),
     };
-    let plan = CloudflarePlan {
-        options,
-        brake: (!args.native).then(|| args.model.clone()),
-        rounds,
-        seconds,
-        records: args.record.clone(),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
-    };
+    let brake = (!args.native).then_some(args.model);
+    let records = args.record;
+    let command = std::env::args().collect::<Vec<_>>().join(" ");
     let tell = |line: &str| output::complain(&format!("widelane: {line}\n"));
-    let result = cloudflare(plan, tell).map_err(failure)?;
-    output::print(&match args.json {
-        true => lines(&result)?,
-        false => words(&result),
-    })
+    let text = match args.name {
+        Name::Cloudflare => {
+            let plan = CloudflarePlan {
+                options,
+                brake,
+                rounds,
+                seconds,
+                records,
+                command,
+            };
+            let result = cloudflare(plan, tell).map_err(failure)?;
+            match args.json {
+                true => lines(&result)?,
+                false => words(&result),
+            }
+        }
+        Name::Kit => {
+            let title = brake.as_ref().map(|model| format!("as a {model}"));
+            let plan = KitPlan {
+                options,
+                brake,
+                rounds,
+                seconds,
+                records,
+                command,
+            };
+            let result = kit(plan, tell).map_err(failure)?;
+            match args.json {
+                true => kit_lines(&result, title.as_deref())?,
+                false => kit_words(&result, title.as_deref()),
+            }
+        }
+    };
+    output::print(&text)
 }
 
 fn failure(error: ExperimentError) -> Failure {
@@ -177,6 +211,64 @@ fn lines(result: &Cloudflare) -> Result<String, Failure> {
     Ok(text)
 }
 
+fn kit_words(result: &Kit, braked: Option<&str>) -> String {
+    let mut text = String::new();
+    kit_table(&mut text, "as these CPUs are", &result.native);
+    if let Some(title) = braked {
+        text.push('\n');
+        kit_table(&mut text, title, &result.braked);
+    }
+    if let Some(record) = &result.record {
+        let _ = writeln!(text, "\nrecord: {}", record.display());
+    }
+    text
+}
+
+fn kit_table(text: &mut String, title: &str, rows: &[KitRow]) {
+    let _ = writeln!(
+        text,
+        "{title:26} {:>24} {:>24} {:>10} {:>10} {:>22}",
+        "requests/s", "against 256-light, %", "predicted", "published", "variation, %"
+    );
+    for (index, row) in rows.iter().enumerate() {
+        let optional = |value: Option<f64>| value.map_or(String::new(), |v| format!("{v:+.1}"));
+        let _ = writeln!(
+            text,
+            "  {:24} {:>24} {:>24} {:>10} {:>10} {:>22}",
+            row.name,
+            interval(&row.rate, 0),
+            match index {
+                0 => String::new(),
+                _ => interval(&row.change, 1),
+            },
+            optional(row.predicted.filter(|_| index > 0)),
+            optional(row.published),
+            interval(&row.variation, 1),
+        );
+    }
+}
+
+fn kit_lines(result: &Kit, braked: Option<&str>) -> Result<String, Failure> {
+    let mut text = String::new();
+    let native = result.native.iter().map(|row| (row, None));
+    for (row, title) in native.chain(result.braked.iter().map(|row| (row, braked))) {
+        let interval = |one: &Interval| [one.median, one.low, one.high];
+        let line = serde_json::json!({
+            "experiment": "kit",
+            "as": title.and_then(|title| title.strip_prefix("as a ")),
+            "form": row.name,
+            "requests_per_s": interval(&row.rate),
+            "change_percent": interval(&row.change),
+            "variation_percent": interval(&row.variation),
+            "predicted_percent": row.predicted,
+            "published_percent": row.published,
+        });
+        text.push_str(&serde_json::to_string(&line)?);
+        text.push('\n');
+    }
+    Ok(text)
+}
+
 /// Intervals are median, least, most.
 #[derive(Serialize)]
 struct Line<'a> {
@@ -197,7 +289,8 @@ Examples:
       first as this CPU is, then as a Silver 4116
   widelane experiment cloudflare --native
   sudo widelane experiment cloudflare --as \"Gold 6130\" --record records
+  sudo widelane experiment kit --as \"Gold 6130\" --quick
 
-nginx, its modules for Lua and brotli, h2load and curl must be installed; if one is missing, the message
-names the packages. The brake takes real-time threads, and so root or CAP_SYS_NICE. All that is started
+For `cloudflare` nginx, its modules for Lua and brotli, h2load and curl must be installed; if one is
+missing, the message names the packages. The brake takes real-time threads, and so root or CAP_SYS_NICE. All that is started
 is stopped at the end, also after Ctrl-C.";

@@ -31,6 +31,12 @@ pub enum ExperimentError {
         /// What it answered.
         what: String,
     },
+    /// There is one CPU, and the experiment takes two.
+    #[error("this experiment takes two CPUs, one of them as a vector core; there is one")]
+    Cpus,
+    /// The worker.
+    #[error("the worker: {0}")]
+    Worker(String),
     /// What the load generator printed.
     #[error("cannot read what {program} printed: {said}")]
     Load {

@@ -5,18 +5,22 @@
 //! this CPU does, which may be no loss at all: the control. Under one (`widelane emulate`) the same
 //! servers run on CPUs that behave as a named model's.
 //!
-//! It is not a load generator and no simulator: it uses both. Start with [`cloudflare()`].
+//! It is not a load generator and no simulator: it uses both. Start with [`cloudflare()`] or [`kit()`].
 
 #![forbid(unsafe_code)]
 
 mod cloudflare;
 mod error;
+mod kit;
 mod load;
 mod needs;
 mod rates;
 mod web;
+mod worker;
 
 pub use cloudflare::{Cloudflare, CloudflarePlan, Row, cloudflare};
 pub use error::ExperimentError;
+pub use kit::{Kit, KitPlan, KitRow, kit};
 pub use rates::Interval;
 pub use widelane_handshakes::Options;
+pub use worker::{Order, work};

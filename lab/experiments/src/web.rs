@@ -118,6 +118,11 @@ impl Terminator {
 
 /// A medium page of words that compress to about 16 KiB, the same each time.
 fn page() -> String {
+    page_of(PAGE)
+}
+
+/// Text of at least so many bytes.
+pub(crate) fn page_of(bytes: usize) -> String {
     let mut state = 1_u32;
     let mut random = |below: u32| {
         // Numerical Recipes' linear congruential generator; all it does is vary words.
@@ -133,7 +138,7 @@ fn page() -> String {
         })
         .collect();
     let mut page = "<html><body>\n".to_owned();
-    while page.len() < PAGE {
+    while page.len() < bytes {
         let class = random(10);
         let _ = write!(page, "      <p class=\"c{class}\">  ");
         for _ in 0..12 {

@@ -1,0 +1,234 @@
+//! The work of a web server without its network: pages are compressed, records encrypted.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use miniz_oxide::deflate::compress_to_vec;
+use miniz_oxide::inflate::decompress_to_vec;
+use serde_json::{Value, json};
+use widelane::{Config, Wide};
+use widelane_crypto::chacha20poly1305::{Choice, Cipher, NONCE_LEN};
+
+use crate::error::ExperimentError;
+use crate::web::page_of;
+
+/// What a worker is to do, as its argument says it: `FORM/WIDE/CPU/SECONDS`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Order {
+    /// The form of ChaCha20-Poly1305.
+    pub form: String,
+    /// How its calls run: `inline`, `pool:CPU`, `migrate:CPU`.
+    pub wide: String,
+    /// The CPU of the worker.
+    pub cpu: usize,
+    /// For how long it works.
+    pub seconds: f64,
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            form,
+            wide,
+            cpu,
+            seconds,
+        } = self;
+        write!(f, "{form}/{wide}/{cpu}/{seconds}")
+    }
+}
+
+impl FromStr for Order {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no FORM/WIDE/CPU/SECONDS");
+        let parts: Vec<_> = text.split('/').collect();
+        let [form, wide, cpu, seconds] = parts[..] else {
+            return Err(wrong());
+        };
+        let seconds = seconds
+            .parse()
+            .ok()
+            .filter(|seconds| (0.0..1e6).contains(seconds));
+        Ok(Self {
+            form: form.to_owned(),
+            wide: wide.to_owned(),
+            cpu: cpu.parse().map_err(|_| wrong())?,
+            seconds: seconds.ok_or_else(wrong)?,
+        })
+    }
+}
+
+/// Does the work on the calling thread. Gives requests a second, how they vary, and the mean times of
+/// both parts of a request, in microseconds.
+///
+/// # Errors
+///
+/// When the CPU lacks the registers, a core cannot be had, or a result is wrong.
+pub fn work(order: &Order) -> Result<Value, ExperimentError> {
+    let failed = |what: String| ExperimentError::Worker(what);
+    let form = order.form.parse().map(Choice::Exactly);
+    let form = form.map_err(|error| failed(format!("{error}")))?;
+    let cipher = Cipher::new(form).map_err(|error| failed(error.to_string()))?;
+    let wide: widelane::Form = order
+        .wide
+        .parse()
+        .map_err(|error| failed(format!("{error}")))?;
+    let mut config = Config::from(wide);
+    // A vector core does nothing else, and the next record comes within a millisecond.
+    config.vector_spin = Duration::MAX;
+    config.caller_spin = Duration::MAX;
+    let wide = Wide::new(config).map_err(|error| failed(error.to_string()))?;
+    widelane_affinity::pin(order.cpu)
+        .map_err(|error| failed(format!("CPU {}: {error}", order.cpu)))?;
+    let key = cipher.key(&[7; 32]);
+    let page = page_of(PAGE).into_bytes();
+    check(&cipher, &page).map_err(failed)?;
+    let mut record = vec![0; RECORD];
+    let mut nonce = [0_u8; NONCE_LEN];
+    let mut lengths = Lengths(1);
+    let (mut in_pages, mut in_wide) = (Duration::ZERO, Duration::ZERO);
+    let mut slices = Vec::new();
+    let mut requests = 0_u64;
+    let began = Instant::now();
+    let end = Duration::from_secs_f64(order.seconds);
+    let mut in_slice = 0_u64;
+    loop {
+        let now = began.elapsed();
+        if now >= SLICE * (slices.len() as u32 + 1) {
+            slices.push(in_slice);
+            in_slice = 0;
+        }
+        if now >= end {
+            break;
+        }
+        let compressed = compress_to_vec(&page[..lengths.next()], LEVEL);
+        let after = began.elapsed();
+        in_pages += after - now;
+        let filled = compressed.len().min(RECORD);
+        record[..filled].copy_from_slice(&compressed[..filled]);
+        nonce[..8].copy_from_slice(&requests.to_le_bytes());
+        let sealed = wide.run(|| key.seal_in_place(&nonce, &[], &mut record));
+        sealed.map_err(|error| failed(error.to_string()))?;
+        in_wide += began.elapsed() - after;
+        requests += 1;
+        in_slice += 1;
+    }
+    let each = |time: Duration| time.as_secs_f64() * 1e6 / requests.max(1) as f64;
+    Ok(json!({
+        "requests": requests,
+        "requests_per_s": requests as f64 / began.elapsed().as_secs_f64(),
+        "page_us": each(in_pages),
+        "wide_us": each(in_wide),
+        "variation_percent": variation(&slices),
+        "slices": slices,
+    }))
+}
+
+/// That compression and encryption can be undone.
+fn check(cipher: &Cipher, page: &[u8]) -> Result<(), String> {
+    let compressed = compress_to_vec(page, LEVEL);
+    if decompress_to_vec(&compressed).ok().as_deref() != Some(page) {
+        return Err("the compressed page is not the page".to_owned());
+    }
+    let key = cipher.key(&[7; 32]);
+    let mut sealed = page[..RECORD].to_vec();
+    let tag = key
+        .seal_in_place(&[1; NONCE_LEN], &[], &mut sealed)
+        .map_err(|error| error.to_string())?;
+    sealed.extend_from_slice(&tag);
+    match key.open_in_place(&[1; NONCE_LEN], &[], &mut sealed) {
+        Ok(opened) if *opened == page[..RECORD] => Ok(()),
+        _ => Err("the decrypted record is not the record".to_owned()),
+    }
+}
+
+/// From the 5th to the 95th percentile, in per cent of the median. `None` of fewer than 20.
+fn variation(slices: &[u64]) -> Option<f64> {
+    let mut sorted = slices.to_vec();
+    sorted.sort_unstable();
+    let at = |share: f64| sorted[(sorted.len() as f64 * share) as usize] as f64;
+    (sorted.len() >= 20).then(|| (at(0.95) - at(0.05)) / at(0.5).max(1.0) * 100.0)
+}
+
+/// Bytes of pages, exponentially distributed like the pauses between records that a server has.
+struct Lengths(u32);
+
+impl Lengths {
+    fn next(&mut self) -> usize {
+        // Numerical Recipes' linear congruential generator; the lengths only have to vary.
+        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let share = f64::from(self.0 >> 8) / f64::from(1 << 24);
+        let length = -(1.0 - share).ln() * MEAN;
+        (length as usize).clamp(1, PAGE)
+    }
+}
+
+/// Bytes of the longest page.
+const PAGE: usize = 256 * 1024;
+/// Bytes of a usual page: about half a millisecond of compression.
+const MEAN: f64 = 48.0 * 1024.0;
+const LEVEL: u8 = 1;
+/// Bytes of a TLS record.
+const RECORD: usize = 16384;
+const SLICE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_read_as_they_are_written() {
+        let order = Order {
+            form: "aws-lc".to_owned(),
+            wide: "pool:1".to_owned(),
+            cpu: 0,
+            seconds: 0.5,
+        };
+        assert_eq!(order.to_string().parse(), Ok(order));
+        assert!("aws-lc/inline/0".parse::<Order>().is_err());
+        assert!("aws-lc/inline/0/-1".parse::<Order>().is_err());
+    }
+
+    #[test]
+    fn the_work_is_counted() {
+        let order = Order {
+            form: "aws-lc".to_owned(),
+            wide: "inline".to_owned(),
+            cpu: widelane_affinity::allowed(None)
+                .ok()
+                .and_then(|cpus| cpus.iter().next())
+                .expect("a CPU"),
+            seconds: 0.1,
+        };
+        let line = work(&order).expect("it works");
+        assert!(line["requests"].as_u64() > Some(0), "{line}");
+        assert!(
+            line["page_us"].as_f64() > line["wide_us"].as_f64(),
+            "{line}"
+        );
+        let wrong = Order {
+            form: "513".to_owned(),
+            ..order
+        };
+        assert!(work(&wrong).is_err());
+    }
+
+    #[test]
+    fn lengths_have_their_mean() {
+        let mut lengths = Lengths(1);
+        let mean = (0..100_000).map(|_| lengths.next()).sum::<usize>() as f64 / 1e5;
+        assert!((mean / MEAN - 1.0).abs() < 0.02, "{mean}");
+    }
+
+    #[test]
+    fn variation_is_the_range_of_most_slices() {
+        let even: Vec<u64> = (0..100).map(|_| 50).collect();
+        assert_eq!(variation(&even), Some(0.0));
+        let rising: Vec<u64> = (1..=100).collect();
+        let found = variation(&rising).expect("enough slices");
+        assert!((found - 90.0 / 51.0 * 100.0).abs() < 0.1, "{found}");
+        assert_eq!(variation(&[1]), None);
+    }
+}
