@@ -18,7 +18,8 @@ enum {
 	RECORD_MARK = 6,
 };
 
-/* Bits of a probe's cookie; the lower 16 are the number of the function. */
+/* Bits of a probe's cookie; the lower 16 are the number of the function. Above the lower 32: where in its
+ * object a function that may do a handshake finds whether one is under way. */
 enum {
 	COOKIE_GOROUTINE = 1 << 16,
 	/* The probe is on a `ret` instruction: the stack pointer is as at the entry. Elsewhere the return
@@ -29,6 +30,8 @@ enum {
 	COOKIE_DATA = 1 << 20,
 	/* The function is not seen to return: its entry is reported. */
 	COOKIE_ENTRY = 1 << 21,
+	/* Of interest only if a handshake is under way at the entry. */
+	COOKIE_HANDSHAKE = 1 << 22,
 };
 
 enum {
@@ -38,6 +41,9 @@ enum {
 	FLAG_WRITTEN = 8,
 	/* Of a process: its reads and writes are not looked at. */
 	FLAG_SILENT = 16,
+	/* Of a call: a handshake was under way at the entry; it still is at the return. */
+	FLAG_BEGAN_INSIDE = 32,
+	FLAG_STILL_INSIDE = 64,
 };
 
 enum {
@@ -392,10 +398,22 @@ INLINE void count_call(u32 pid, u32 number, int ok, u64 wall)
 	}
 }
 
+/* Whether a handshake is under way on an object, as the library itself notes there; 0 if that cannot be
+ * read. */
+INLINE u32 is_in_handshake(u64 object, u64 cookie)
+{
+	u32 state = 0;
+
+	if (read_user(&state, sizeof(state), (void *)(object + (cookie >> 32))))
+		return 0;
+	return state;
+}
+
 INLINE void fill_call(const struct pt_regs *regs, struct call *call, const struct frame_key *key,
 		      const struct frame *frame, const struct function *function, u64 wall,
-		      s64 result, int go)
+		      s64 result, u64 cookie)
 {
+	int go = !!(cookie & COOKIE_GOROUTINE);
 	u32 flags = FLAG_CPU;
 	u64 pointers[8];
 
@@ -417,6 +435,11 @@ INLINE void fill_call(const struct pt_regs *regs, struct call *call, const struc
 		flags = 0;
 	if (go)
 		flags |= FLAG_GOROUTINE;
+	if (cookie & COOKIE_HANDSHAKE) {
+		flags |= FLAG_BEGAN_INSIDE;
+		if (is_in_handshake(frame->object, cookie))
+			flags |= FLAG_STILL_INSIDE;
+	}
 	switch (function->size_kind) {
 	case SIZE_RESULT:
 		call->size = (int)REGISTER(ax);
@@ -454,7 +477,7 @@ INLINE void fill_call(const struct pt_regs *regs, struct call *call, const struc
 
 INLINE void send_call(const struct pt_regs *regs, const struct frame_key *key,
 		      const struct frame *frame, const struct function *function, u64 wall,
-		      s64 result, int go)
+		      s64 result, u64 cookie)
 {
 	struct call *call = ring_reserve(&EVENTS, sizeof(*call), 0);
 
@@ -462,7 +485,7 @@ INLINE void send_call(const struct pt_regs *regs, const struct frame_key *key,
 		count_lost();
 		return;
 	}
-	fill_call(regs, call, key, frame, function, wall, result, go);
+	fill_call(regs, call, key, frame, function, wall, result, cookie);
 	ring_submit(call, 0);
 }
 
@@ -502,7 +525,8 @@ INLINE int leave(struct pt_regs *regs)
 		u64 length;
 
 		if (record) {
-			fill_call(regs, &record->call, &key, frame, function, wall, result, go);
+			fill_call(regs, &record->call, &key, frame, function, wall, result,
+				  cookie);
 			length = record->call.flags & FLAG_SIZE ? record->call.size : 0;
 			if (!succeeded(function->returns, result))
 				length = 0;
@@ -517,7 +541,7 @@ INLINE int leave(struct pt_regs *regs)
 			count_lost();
 		}
 	} else if (cookie & COOKIE_EVENT) {
-		send_call(regs, &key, frame, function, wall, result, go);
+		send_call(regs, &key, frame, function, wall, result, cookie);
 	}
 	map_delete(&FRAMES, &key);
 	return 0;
@@ -543,6 +567,8 @@ int enter(struct pt_regs *regs)
 	if (function->output != NO_OUTPUT && !argument(regs, function->output, go))
 		return 0;
 	frame.object = argument(regs, function->object, go);
+	if (cookie & COOKIE_HANDSHAKE && !is_in_handshake(frame.object, cookie))
+		return 0;
 	if (function->size_kind >= SIZE_ARGUMENT && function->size_kind != SIZE_GO_RESULT)
 		frame.size = argument(regs, function->size_argument, go);
 	if (cookie & COOKIE_DATA)
@@ -553,7 +579,7 @@ int enter(struct pt_regs *regs)
 	frame.start = monotonic_ns();
 	if (cookie & COOKIE_ENTRY) {
 		if (cookie & COOKIE_EVENT)
-			send_call(regs, &key, &frame, function, 0, 0, go);
+			send_call(regs, &key, &frame, function, 0, 0, cookie);
 		return 0;
 	}
 	if (map_update(&FRAMES, &key, &frame, 0))

@@ -52,6 +52,9 @@ pub struct Call {
     pub object: u64,
     /// The size that the row `size` of the table says where to find, at the return.
     pub size: Option<u64>,
+    /// Of a call that reads or writes data, and was entered while the handshake was not done: whether
+    /// it still was not at the return.
+    pub still: Option<bool>,
     /// What `trace plaintext` asked for: the bytes that the function carried, cut.
     pub data: Vec<u8>,
 }

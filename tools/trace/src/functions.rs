@@ -38,6 +38,10 @@ pub struct Function {
     /// only that one.
     #[serde(default)]
     pub instead: Option<String>,
+    /// The symbol of a function that returns whether a handshake is under way on the object. If one is,
+    /// this function goes on with it.
+    #[serde(default)]
+    pub state: Option<String>,
 }
 
 /// What a function does, as far as the views distinguish.
@@ -70,6 +74,8 @@ pub enum Role {
     Pass,
     /// Looks whether passes have ended (`multibuff_poll`).
     Poll,
+    /// A server's own function around handshakes, which calls those of the library.
+    Around,
     /// The dynamic linker tells debuggers that it has loaded a library, or unloaded one.
     Load,
 }

@@ -257,7 +257,10 @@ impl Handshakes {
                 self.nesting.add(call.pid, Child { place, what });
                 Vec::new()
             }
-            Role::Read | Role::Write | Role::Pass | Role::Poll | Role::Load => Vec::new(),
+            Role::Read | Role::Write if call.still.is_some() => self.go_on(call),
+            Role::Read | Role::Write | Role::Pass | Role::Poll | Role::Around | Role::Load => {
+                Vec::new()
+            }
         }
     }
 

@@ -12,6 +12,7 @@ use crate::notes::{Place, notes};
 use crate::pclntab;
 use crate::returns::{MOST_IN_FILE, Ways};
 use crate::search::Search;
+use crate::state;
 use crate::symbols::{Elf, Kind};
 use crate::table::Table;
 
@@ -47,6 +48,9 @@ pub struct Located {
     pub leaves: Leaves,
     /// Whether it is a function of Go.
     pub goroutine: bool,
+    /// Where in its object, in bytes, the library notes whether a handshake is under way, if this
+    /// function goes on with one then.
+    pub state: Option<u32>,
 }
 
 /// A static probe of the table at one place in a file.
@@ -159,10 +163,34 @@ impl File<'_> {
                 entry,
                 probe: self.probe(go, address, found.size).unwrap_or(entry),
                 leaves: leaves.map_or_else(Leaves::Unknown, Leaves::Returns),
+                state: None,
             });
         }
+        self.find_states(&mut functions);
         functions.sort_by_key(|located| located.entry);
         functions
+    }
+
+    fn find_states(&self, functions: &mut [Located]) {
+        let with_state = functions
+            .iter()
+            .filter_map(|one| one.function.state.clone());
+        let mut fields: HashMap<String, Option<u32>> = with_state.map(|one| (one, None)).collect();
+        if fields.is_empty() {
+            return;
+        }
+        self.elf.symbols(|symbol| {
+            if let Kind::Function { address, size } = symbol.kind
+                && let Ok(name) = str::from_utf8(symbol.name)
+                && let Some(found @ None) = fields.get_mut(name)
+            {
+                *found = state::field(&self.elf, address, size);
+            }
+        });
+        for one in functions {
+            let symbol = one.function.state.as_ref();
+            one.state = symbol.and_then(|symbol| *fields.get(symbol)?);
+        }
     }
 
     fn probe(&self, go: bool, address: u64, size: u64) -> Option<u64> {
@@ -266,6 +294,27 @@ mod tests {
         assert_eq!(found(&image), expected);
         assert_eq!(image.functions[0].leaves, Leaves::Returns(vec![0x1000]));
         assert!(image.blind.is_none() && !image.go);
+    }
+
+    #[test]
+    fn where_the_state_of_a_handshake_is_comes_from_the_file() {
+        // mov 0x64(%rdi), %eax; ret
+        let state: &[u8] = &[0x8b, 0x47, 0x64, 0xc3];
+        let states = |functions: &[(&'static str, &[u8])]| {
+            let image = image(&Sample::of(functions));
+            image
+                .functions
+                .iter()
+                .map(|one| one.state)
+                .collect::<Vec<_>>()
+        };
+        let (read, free) = (("SSL_read", RET), ("SSL_free", RET));
+        assert_eq!(
+            states(&[read, free, ("SSL_in_init", state)]),
+            [Some(0x64), None]
+        );
+        assert_eq!(states(&[read, ("SSL_in_init", RET)]), [None]);
+        assert_eq!(states(&[read]), [None]);
     }
 
     #[test]

@@ -151,6 +151,9 @@ impl Programs {
                 cookie |= bit;
             }
         }
+        if let Some(at) = probe.state {
+            cookie |= COOKIE_HANDSHAKE | u64::from(at) << 32;
+        }
         // The exits first: a call that is entered and never seen to return would stay in the map.
         let mut links = Vec::new();
         let mut missing = None;
@@ -474,6 +477,7 @@ const COOKIE_EVENT: u64 = 1 << 18;
 const COOKIE_COUNT: u64 = 1 << 19;
 const COOKIE_DATA: u64 = 1 << 20;
 const COOKIE_ENTRY: u64 = 1 << 21;
+const COOKIE_HANDSHAKE: u64 = 1 << 22;
 /// Records that are taken before anything else is done.
 const MOST_RECORDS: usize = 100_000;
 /// Threads that remove probes at the same time.
@@ -544,6 +548,7 @@ mod tests {
             size: Some(Size::Argument(1)),
             returns: Returns::One,
             instead: None,
+            state: None,
         });
         let pid = std::process::id();
         let address = answer as *const () as u64;
@@ -560,6 +565,7 @@ mod tests {
             entry: address - mapping.range.start + mapping.offset,
             returns: Exits::Kernel,
             goroutine: false,
+            state: None,
         };
         let attached = programs.attach(pid, &probe).unwrap();
         assert_eq!(answer(41, 7), 42);

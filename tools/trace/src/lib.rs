@@ -17,6 +17,8 @@ mod filter;
 mod functions;
 pub mod handshakes;
 mod image;
+#[cfg(any(programs, test))]
+mod inside;
 #[cfg(programs)]
 mod kernel;
 pub mod latency;
@@ -37,6 +39,7 @@ mod search;
 pub mod snoop;
 #[cfg(test)]
 mod specimens;
+mod state;
 mod symbols;
 mod table;
 mod targets;

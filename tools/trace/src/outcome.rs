@@ -40,6 +40,14 @@ pub(crate) enum Meaning {
 
 /// What a call's own result says.
 pub(crate) fn meaning(call: &Call) -> Meaning {
+    // It did a handshake before it read or wrote anything.
+    match call.still {
+        Some(false) => return Meaning::Ok,
+        // Early data may come before the handshake is done.
+        Some(true) if call.result as i32 > 0 => return Meaning::Again,
+        Some(true) => return Meaning::Unexplained,
+        None => {}
+    }
     let carries = matches!(call.function.role, Role::Read | Role::Write);
     let explained = carries || call.function.role == Role::Handshake;
     match (call.function.returns, call.result) {

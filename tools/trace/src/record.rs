@@ -34,6 +34,7 @@ pub(crate) struct RawCall {
     pub(crate) result: i64,
     pub(crate) object: u64,
     pub(crate) size: Option<u64>,
+    pub(crate) still: Option<bool>,
     pub(crate) data: Vec<u8>,
 }
 
@@ -87,6 +88,7 @@ fn call(pid: u32, mut reader: Reader<'_>) -> Option<RawCall> {
         result,
         object,
         size: (flags & HAS_SIZE != 0).then_some(size),
+        still: (flags & BEGAN_INSIDE != 0).then_some(flags & STILL_INSIDE != 0),
         data: reader.0.get(..captured).unwrap_or_default().to_vec(),
     })
 }
@@ -170,6 +172,8 @@ const GOROUTINE: u16 = 1;
 const HAS_CPU: u16 = 2;
 const HAS_SIZE: u16 = 4;
 const WRITTEN: u16 = 8;
+const BEGAN_INSIDE: u16 = 32;
+const STILL_INSIDE: u16 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -205,6 +209,7 @@ mod tests {
             (-1, 0xabc, Some(256))
         );
         assert!(call.comm.starts_with(b"nginx\0") && call.data.is_empty());
+        assert_eq!(call.still, None);
         record.extend(words(&[3]));
         record.extend(b"GETxx");
         let Some(Record::Call(call)) = Record::parse(&record) else {
@@ -214,6 +219,21 @@ mod tests {
         for end in 0..80 {
             assert_eq!(Record::parse(&record[..end]), None, "{end}");
         }
+    }
+
+    #[test]
+    fn calls_tell_whether_the_handshake_goes_on_after_them() {
+        let still = |flags: u16| {
+            let head = [1 | 7 << 32, 8 | 3 << 32 | u64::from(flags) << 48];
+            let record = words(&[&head[..], &[0; 9]].concat());
+            match Record::parse(&record) {
+                Some(Record::Call(call)) => call.still,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(still(BEGAN_INSIDE), Some(false));
+        assert_eq!(still(BEGAN_INSIDE | STILL_INSIDE), Some(true));
+        assert_eq!(still(HAS_CPU), None);
     }
 
     #[test]

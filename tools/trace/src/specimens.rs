@@ -20,6 +20,7 @@ pub(crate) fn function(symbol: &str, role: Role) -> Arc<Function> {
         size: None,
         returns: Returns::One,
         instead: None,
+        state: None,
     })
 }
 
@@ -37,6 +38,7 @@ pub(crate) fn call(function: &Arc<Function>, sp: u64, start: u64, wall: u64) -> 
         result: 1,
         object: 0x1000,
         size: None,
+        still: None,
         data: Vec::new(),
     }
 }

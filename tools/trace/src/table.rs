@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::functions::{Function, Returns, Size};
+use crate::functions::{Function, Returns, Role, Size};
 use crate::marks::{MOST_ARGUMENTS, Mark};
 
 /// Functions that can be traced, and the libraries that have them.
@@ -264,6 +264,13 @@ fn check(function: &Function, library: Option<&Library>) -> Result<(), String> {
     check_symbol(&function.symbol)?;
     if let Some(symbol) = &function.instead {
         check_name("instead", symbol)?;
+    }
+    if let Some(symbol) = &function.state {
+        check_name("state", symbol)?;
+        let carries = matches!(function.role, Role::Read | Role::Write);
+        if !carries {
+            return Err("state is for functions that read or write data".to_owned());
+        }
     }
     let go = library.is_some_and(|library| library.goroutine);
     let (most, kind) = match go {

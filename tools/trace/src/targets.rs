@@ -9,7 +9,7 @@ use widelane_threads::{Code, Identity, Mapping, Proc, RegularFile};
 
 use crate::calls::Calls;
 use crate::functions::{Function, Role};
-use crate::image::{Image, Leaves};
+use crate::image::{Image, Leaves, Located};
 use crate::marks::{Mark, Tells};
 use crate::notes::Place;
 use crate::table::Table;
@@ -22,6 +22,8 @@ pub struct Targets {
     table: Table,
     roles: Vec<Role>,
     handshakes_only: bool,
+    /// Functions that read and write matter while a handshake goes on in them.
+    inside: bool,
     tells: Vec<Tells>,
     known: HashMap<Identity, Option<Arc<Known>>>,
 }
@@ -74,6 +76,9 @@ pub struct Probe {
     /// Whether it is Go's: arguments and results are in Go's registers, and a call belongs to a
     /// goroutine.
     pub goroutine: bool,
+    /// Its calls are of interest only while a handshake is under way on their object: where in the
+    /// object the library notes that, in bytes.
+    pub state: Option<u32>,
 }
 
 /// A place of a static probe.
@@ -160,6 +165,7 @@ impl Targets {
             table,
             roles,
             handshakes_only: want.handshakes_only,
+            inside: want.handshakes_only && want.calls,
             tells: want.tells.clone(),
             known: HashMap::new(),
         }
@@ -264,19 +270,16 @@ impl Targets {
 
     fn probe(&self, target: &mut Target, path: &Path, known: &Known, files: &[File]) {
         let functions = known.image.functions.iter();
-        for located in functions.filter(|located| self.is_wanted(&known.image, &located.function)) {
+        for located in functions.filter(|located| self.is_wanted(&known.image, located)) {
+            let role = located.function.role;
             let by_kernel = !known.image.go && target.coroutines.is_none();
             let returns = match &located.leaves {
-                _ if self.handshakes_only && located.function.role == Role::Free => {
-                    Ok(Exits::At(Vec::new()))
-                }
+                _ if self.handshakes_only && role == Role::Free => Ok(Exits::At(Vec::new())),
                 _ if by_kernel => Ok(Exits::Kernel),
                 Leaves::Returns(places) => Ok(Exits::At(places.clone())),
                 Leaves::Unknown(why) => match self.sites(&located.symbol, files) {
                     // That a connection ends is known from the entry alone.
-                    sites if sites.is_empty() && located.function.role == Role::Free => {
-                        Ok(Exits::At(Vec::new()))
-                    }
+                    sites if sites.is_empty() && role == Role::Free => Ok(Exits::At(Vec::new())),
                     sites if sites.is_empty() => Err(why),
                     sites => Ok(Exits::After(sites)),
                 },
@@ -291,6 +294,7 @@ impl Targets {
                     entry: located.probe,
                     returns,
                     goroutine: located.goroutine,
+                    state: located.state.filter(|_| !self.roles.contains(&role)),
                 }),
                 // That is worth a note if a file of the process may call it.
                 Err(why) if self.is_imported(&located.symbol, files) => {
@@ -305,13 +309,16 @@ impl Targets {
         }
     }
 
-    fn is_wanted(&self, image: &Image, function: &Function) -> bool {
+    fn is_wanted(&self, image: &Image, located: &Located) -> bool {
+        let function = &located.function;
         let has = |symbol: &String| image.functions.iter().any(|other| other.symbol == *symbol);
         let told_elsewhere = self.handshakes_only && function.instead.as_ref().is_some_and(has);
         // What a handshake consists of is told by static probes, where it is told by them.
         let by_marks = self.tells_handshakes() && image.tells_handshakes();
         let told_by_marks = by_marks && Role::PARTS.contains(&function.role);
-        self.roles.contains(&function.role) && !told_elsewhere && !told_by_marks
+        let goes_on = self.inside && located.state.is_some();
+        let wanted = self.roles.contains(&function.role) || goes_on;
+        wanted && !told_elsewhere && !told_by_marks
     }
 
     fn mark(&self, target: &mut Target, known: &Known) {

@@ -13,9 +13,10 @@ use rustix::io::Errno;
 use widelane_threads::{Identity, Proc, Thread};
 
 use crate::error::TraceError;
-use crate::event::{Call, Event, Reached};
+use crate::event::{Bytes, Call, Event, Reached};
 use crate::filter::Filter;
 use crate::functions::{Function, Returns, Role};
+use crate::inside::Inside;
 use crate::kernel::{Attached, Programs, remove};
 use crate::record::{RawCall, Record};
 use crate::table::Table;
@@ -46,17 +47,31 @@ pub struct Tracer {
 }
 
 /// A process with probes.
-#[derive(Default)]
 struct Traced {
     probes: HashMap<Key, Attached>,
+    /// Those of functions that may go on with a handshake, beside what else they do.
+    reads_and_writes: HashMap<Key, Attached>,
     marks: HashMap<(Identity, u64), Attached>,
     /// Whether return probes of the kernel are among them.
     by_kernel: bool,
+    inside: Inside,
 }
 
 impl Traced {
+    fn new() -> Self {
+        Self {
+            probes: HashMap::new(),
+            reads_and_writes: HashMap::new(),
+            marks: HashMap::new(),
+            by_kernel: false,
+            inside: Inside::new(Instant::now()),
+        }
+    }
+
     fn attached(self) -> impl Iterator<Item = Attached> {
-        self.probes.into_values().chain(self.marks.into_values())
+        let functions = self.probes.into_values();
+        let functions = functions.chain(self.reads_and_writes.into_values());
+        functions.chain(self.marks.into_values())
     }
 }
 
@@ -150,6 +165,7 @@ impl Tracer {
                 Record::Loaded(pid) => later.push((pid, Change::Loaded)),
             });
         self.busy = !seen.events.is_empty();
+        self.learn(&seen.events)?;
         for (pid, change) in later {
             self.follow(pid, change)?;
         }
@@ -163,10 +179,8 @@ impl Tracer {
         let mut functions = HashSet::new();
         let (mut processes, mut places) = (0, 0);
         for process in self.processes.values() {
-            let traced = process
-                .probes
-                .keys()
-                .filter(|(_, _, of)| of.role != Role::Load);
+            let traced = process.probes.keys().chain(process.reads_and_writes.keys());
+            let traced = traced.filter(|(_, _, of)| of.role != Role::Load);
             let mut any = !process.marks.is_empty();
             places += process.marks.len();
             for key in traced {
@@ -259,12 +273,36 @@ impl Tracer {
         Ok(())
     }
 
+    /// Learns from events how processes do their handshakes.
+    fn learn(&mut self, events: &[Event]) -> Result<(), TraceError> {
+        let now = Instant::now();
+        let mut changed = Vec::new();
+        for event in events {
+            let (Event::Call(Call { pid, .. }) | Event::Bytes(Bytes { pid, .. })) = event else {
+                continue;
+            };
+            if let Some(process) = self.processes.get_mut(pid) {
+                let after = process.inside.after(event, now);
+                if after != process.inside {
+                    process.inside = after;
+                    changed.push(*pid);
+                }
+            }
+        }
+        changed.dedup();
+        changed.into_iter().try_for_each(|pid| self.look_at(pid))
+    }
+
+    /// Removes probes. That is not waited for, unless the tracer ends.
+    fn remove(&mut self, probes: Vec<Attached>) {
+        self.removed.retain(|thread| !thread.is_finished());
+        self.removed.push(remove(probes));
+    }
+
     /// Removes the probes of a process.
     fn let_go(&mut self, pid: u32) {
         if let Some(process) = self.processes.remove(&pid) {
-            // It is not waited for, unless the tracer ends.
-            self.removed.retain(|thread| !thread.is_finished());
-            self.removed.push(remove(process.attached().collect()));
+            self.remove(process.attached().collect());
             // What is known of files serves the next process that has them, and is forgotten now and
             // then: to look through a library again takes a moment.
             self.ended += 1;
@@ -323,8 +361,18 @@ impl Tracer {
         let calls = probes.any(|probe| probe.function.role == Role::Handshake);
         let silent = !calls && !target.marks.is_empty();
         self.programs.trace(pid, goroutines, silent)?;
-        let mut traced = self.processes.remove(&pid).unwrap_or_default();
+        let mut traced = self.processes.remove(&pid).unwrap_or_else(Traced::new);
+        traced.inside = traced.inside.at(Instant::now());
         let probed = self.probe(pid, &own, &target.marks, &mut traced);
+        if !traced.inside.is_probed() && !traced.reads_and_writes.is_empty() {
+            let probes = std::mem::take(&mut traced.reads_and_writes);
+            self.remove(probes.into_values().collect());
+        }
+        if !traced.reads_and_writes.is_empty()
+            && let Some(until) = traced.inside.until()
+        {
+            self.due.entry(until).or_default().push(pid);
+        }
         self.processes.insert(pid, traced);
         probed
     }
@@ -356,13 +404,18 @@ impl Tracer {
     ) -> Result<(), TraceError> {
         for probe in probes {
             let key = key(probe);
-            if traced.probes.contains_key(&key) {
+            let known = match probe.state {
+                Some(_) if !traced.inside.is_probed() => continue,
+                Some(_) => &mut traced.reads_and_writes,
+                None => &mut traced.probes,
+            };
+            if known.contains_key(&key) {
                 continue;
             }
             match self.programs.attach(pid, probe) {
                 Ok(attached) => {
                     traced.by_kernel |= probe.returns == Exits::Kernel;
-                    traced.probes.insert(key, attached);
+                    known.insert(key, attached);
                 }
                 Err(error @ (TraceError::NoRights | TraceError::Table(_))) => return Err(error),
                 Err(error) => self.failed(pid, &probe.symbol, &error),
@@ -448,6 +501,7 @@ fn named(function: Arc<Function>, raw: RawCall) -> Call {
         result,
         object: raw.object,
         size: raw.size,
+        still: raw.still,
         data: raw.data,
     }
 }
@@ -496,6 +550,7 @@ mod tests {
                 result: 0xffff_ffff,
                 object: 1,
                 size: None,
+                still: None,
                 data: Vec::new(),
             };
             named(Arc::new(function), raw).result

@@ -159,6 +159,34 @@ fn for_handshakes_the_same_work_is_probed_once() {
     assert_eq!(exits(&few, "SSL_free"), &Exits::At(Vec::new()));
 }
 
+/// What is read and written matters to handshakes only as long as they last.
+#[test]
+fn reads_and_writes_are_probed_for_the_handshakes_in_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["-l:libssl.so.3", "-l:libcrypto.so.3"];
+    let Some(program) = compiled(folder.path(), "plain", PLAIN, &options) else {
+        return;
+    };
+    let waiting = start(&program);
+    let states = |want: &Want| {
+        let target = target(&mut Targets::new(Table::builtin(), want), &waiting);
+        let probes = target.probes.into_iter();
+        let reads = probes.filter(|probe| probe.function.role == Role::Read);
+        reads.map(|probe| probe.state).collect::<Vec<_>>()
+    };
+    let handshakes = states(&Want::handshakes());
+    assert!(
+        handshakes.len() == 2 && handshakes.iter().all(Option::is_some),
+        "{handshakes:?}"
+    );
+    let counted = Want {
+        calls: false,
+        ..Want::handshakes()
+    };
+    assert_eq!(states(&counted), []);
+    assert_eq!(states(&with(&[Role::Read])), [None, None]);
+}
+
 #[test]
 fn where_jobs_are_paused_returns_are_probed_one_by_one() {
     let folder = tempfile::tempdir().unwrap();

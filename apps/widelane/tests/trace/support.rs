@@ -28,20 +28,7 @@ impl Nginx {
         let program = program.ok_or("nginx is not installed")?;
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name).display().to_string();
-        let made = Command::new("openssl")
-            .args([
-                "req",
-                "-x509",
-                "-newkey",
-                "rsa:2048",
-                "-nodes",
-                "-subj",
-                "/CN=localhost",
-            ])
-            .args(["-keyout", &at("key"), "-out", &at("certificate")])
-            .output();
-        let made = made.map_err(|error| format!("openssl: {error}"))?;
-        assert!(made.status.success(), "{made:?}");
+        make_certificate(folder.path())?;
         fs::write(at("index.html"), "secret body\n").unwrap();
         let root = folder.path().display();
         let port = free_port();
@@ -109,6 +96,19 @@ impl Drop for Nginx {
         send(Signal::TERM, self.child.id());
         let _ = self.child.wait();
     }
+}
+
+/// Makes the files `certificate` and `key`, with an RSA-2048 key. The error is what is missing.
+pub(crate) fn make_certificate(folder: &Path) -> Result<(), String> {
+    let at = |name: &str| folder.join(name).display().to_string();
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes"])
+        .args(["-subj", "/CN=localhost", "-keyout", &at("key")])
+        .args(["-out", &at("certificate")])
+        .output();
+    let made = made.map_err(|error| format!("openssl: {error}"))?;
+    assert!(made.status.success(), "{made:?}");
+    Ok(())
 }
 
 /// The error says that this is not the first PID namespace. What others allow differs from one to the

@@ -503,3 +503,51 @@ proptest::proptest! {
         }
     }
 }
+
+/// A read with which a handshake goes on: of the connection `object`, from a time.
+fn read_inside(object: u64, from: u64, result: i64, still: bool) -> Call {
+    let mut row = (*function("SSL_read", Role::Read)).clone();
+    row.returns = Returns::Any;
+    let mut read = call(&Arc::new(row), TOP, from, 2 * MS);
+    (read.object, read.result, read.still) = (object, result, Some(still));
+    read
+}
+
+/// lighttpd: the read after the client's last message has nothing to give to the program yet.
+#[test]
+fn a_read_that_ends_the_handshake_ends_it_whatever_it_returns() {
+    let ssl = ssl();
+    let hello = bytes(Read, &client_hello(&[], b"a.example"), TOP - 0x400, 500);
+    let answer = bytes(Written, &hello13(), TOP - 0x300, MS);
+    let events = |second: Call| -> Vec<Event> {
+        let time = second.start + second.wall;
+        vec![
+            hello.clone().into(),
+            answer.clone().into(),
+            read_inside(0x1000, 0, 0xffff_ffff, true).into(),
+            error(&ssl, 2, 2 * MS + 100).into(),
+            second.into(),
+            error(&ssl, 2, time + 100).into(),
+        ]
+    };
+    for result in [0xffff_ffff, 0, 100] {
+        let all = run(events(read_inside(0x1000, 10 * MS, result, false)));
+        let [one] = &all[..] else {
+            panic!("one handshake, not {all:?}");
+        };
+        assert_eq!((one.result, one.side), (Ending::Ok, Some(Side::Server)));
+        assert_eq!((one.calls, one.again, one.wall), (2, 1, 12 * MS));
+        assert_eq!(one.version.as_deref(), Some("TLSv1.3"));
+    }
+    // Not done, and the program does not read on: nothing has ended. Early data are no end either.
+    for result in [0xffff_ffff, 100] {
+        assert_eq!(run(events(read_inside(0x1000, 10 * MS, result, true))), []);
+    }
+}
+
+#[test]
+fn reads_outside_of_handshakes_are_none() {
+    let mut read = read_inside(0x1000, 0, 100, false);
+    read.still = None;
+    assert_eq!(run([read.into()]), []);
+}

@@ -1,0 +1,156 @@
+//! Handshakes that a server does in `SSL_read`, without asking for them: lighttpd's.
+
+use std::fs;
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::{
+    Client, Nginx, Tracer, alone, eventually, free_port, load, make_certificate, probed_bytes,
+};
+
+#[test]
+fn handshakes_inside_reads_are_told() {
+    let _alone = alone();
+    let (server, tracer) = match Lighttpd::traced() {
+        Ok(both) => both,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    Client::to(server.port).run(&["-groups", "X25519"]);
+    Client::to(server.port).run(&["-tls1_2", "-curves", "P-256"]);
+    let session = server.folder.path().join("session");
+    let session = session.to_str().unwrap();
+    Client::to(server.port).run(&["-tls1_2", "-sess_out", session]);
+    Client::to(server.port).run(&["-tls1_2", "-sess_in", session]);
+    Client::to(server.port).fail(&["-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-GCM-SHA256"]);
+    let (lines, complaints) = tracer.finish();
+    let [first, second, third, resumed, refused] = &lines[..] else {
+        panic!("{lines:#?} {complaints}");
+    };
+    for line in &lines {
+        assert_eq!(line["comm"], "lighttpd", "{line}");
+        assert_eq!(line["library"], "openssl", "{line}");
+    }
+    for line in [first, second, third, resumed] {
+        assert_eq!(line["result"], "ok", "{line}");
+        assert_eq!(line["side"], "server", "{line}");
+        assert!(line["calls"].as_u64() > line["again"].as_u64(), "{line}");
+    }
+    assert_eq!(first["version"], "TLSv1.3", "{first}");
+    assert_eq!(first["group"], "x25519", "{first}");
+    let functions = first["functions"].as_array().unwrap();
+    let signs = functions
+        .iter()
+        .filter(|one| one["name"] == "rsa-2048 sign");
+    assert_eq!(signs.count(), 1, "{first}");
+    assert_eq!(second["version"], "TLSv1.2", "{second}");
+    assert_eq!(second["group"], "secp256r1", "{second}");
+    assert_eq!(
+        (&third["resumed"], &resumed["resumed"]),
+        (&Value::from(false), &Value::from(true))
+    );
+    assert_eq!(refused["result"], "alert", "{refused}");
+    assert_eq!(refused["alert"], "handshake_failure", "{refused}");
+}
+
+/// What a read does after the handshake is none, whether the client sends something or not.
+#[test]
+fn as_many_handshakes_are_told_as_were_made_inside_reads() {
+    let _alone = alone();
+    let (server, tracer) = match Lighttpd::traced() {
+        Ok(both) => both,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    load(server.port, 300);
+    for _ in 0..3 {
+        let url = format!("https://127.0.0.1:{}/certificate", server.port);
+        let output = Command::new("curl").args(["-sk", &url]).output().unwrap();
+        assert!(output.stdout.starts_with(b"-----BEGIN"), "{output:?}");
+    }
+    let lines = tracer.objects();
+    let done = lines.iter().filter(|line| line["result"] == "ok").count();
+    assert_eq!((lines.len(), done), (303, 303));
+}
+
+/// A server that asks for its handshakes does not pay for probes on what it reads and writes.
+#[test]
+fn reads_and_writes_are_probed_only_where_handshakes_are_in_them() {
+    let _alone = alone();
+    let (nginx, tracer) = match Nginx::start().and_then(|nginx| {
+        let tracer = Tracer::start(&["handshakes", "--json", "--pid", &nginx.pids()])?;
+        Ok((nginx, tracer))
+    }) {
+        Ok(both) => both,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    let before = probed_bytes(nginx.worker());
+    eventually("reads and writes are free of probes", || {
+        Client::to(nginx.port).run(&[]);
+        // Beginnings of SSL_read, SSL_read_ex, SSL_write and SSL_write_ex.
+        probed_bytes(nginx.worker()) + 4 == before
+    });
+    drop(tracer);
+}
+
+struct Lighttpd {
+    port: u16,
+    folder: TempDir,
+    child: Child,
+}
+
+impl Lighttpd {
+    /// It, and a tracer of its handshakes. The error is what is missing here.
+    fn traced() -> Result<(Self, Tracer), String> {
+        let server = Self::start()?;
+        let pid = server.child.id().to_string();
+        let tracer = Tracer::start(&["handshakes", "--json", "--pid", &pid])?;
+        Ok((server, tracer))
+    }
+
+    fn start() -> Result<Self, String> {
+        let needed = ["/usr/sbin/lighttpd", "/usr/lib/lighttpd/mod_openssl.so"];
+        if let Some(missing) = needed.iter().find(|path| !Path::new(path).exists()) {
+            return Err(format!("{missing} is not installed"));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        make_certificate(folder.path())?;
+        let root = folder.path().display();
+        let port = free_port();
+        let configuration = format!(
+            "server.modules = (\"mod_openssl\")\nserver.document-root = \"{root}\"\n\
+             server.errorlog = \"{root}/error.log\"\nserver.bind = \"127.0.0.1\"\n\
+             server.port = {port}\nmimetype.assign = (\"\" => \"text/plain\")\n\
+             ssl.engine = \"enable\"\nssl.pemfile = \"{root}/certificate\"\n\
+             ssl.privkey = \"{root}/key\"\n"
+        );
+        let path = folder.path().join("lighttpd.conf");
+        fs::write(&path, configuration).unwrap();
+        let child = Command::new("/usr/sbin/lighttpd")
+            .arg("-D")
+            .arg("-f")
+            .arg(&path)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let server = Self {
+            port,
+            folder,
+            child,
+        };
+        eventually("lighttpd listens", || {
+            TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
+        Ok(server)
+    }
+}
+
+impl Drop for Lighttpd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
