@@ -100,6 +100,21 @@ fn as_many_handshakes_are_told_as_were_made() {
     assert_eq!((lines.len(), done), (400, 400));
 }
 
+/// Nothing is kept of connections that are gone: 3,000 of them with a kilobyte each would be 3 MB.
+#[test]
+fn short_connections_leave_no_memory_behind() {
+    let _alone = alone();
+    let nginx = nginx!();
+    let tracer = tracer!("handshakes", "--json", "--pid", nginx.pids());
+    load(nginx.port, 1000);
+    let before = tracer.memory();
+    load(nginx.port, 3000);
+    let after = tracer.memory();
+    assert!(after < before + 2048, "{before} KiB, then {after} KiB");
+    let (lines, complaints) = tracer.finish();
+    assert_eq!(lines.len(), 4000, "{complaints}");
+}
+
 /// From a server in use to what Widelane would change for it.
 #[test]
 fn a_server_in_use_is_advised() {

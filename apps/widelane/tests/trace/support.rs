@@ -346,6 +346,15 @@ impl Tracer {
         self.taken.iter().any(|line| line.contains(&of))
     }
 
+    /// The memory that it uses, in KiB.
+    pub(crate) fn memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let mut lines = status.lines();
+        let line = lines.find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.split_whitespace().next());
+        number.expect("a size").parse().unwrap()
+    }
+
     /// Ends it as ^C does: what it has printed, line by line.
     pub(crate) fn objects(self) -> Vec<Value> {
         self.finish().0

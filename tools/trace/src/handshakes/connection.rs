@@ -11,7 +11,7 @@ use crate::names::operation;
 use crate::nesting::{Child, DEEPEST_OF_COROUTINES, Job, Place, Stacks, What};
 use crate::outcome::{Meaning, meaning};
 use crate::text::thread_name;
-use crate::tls::{Facts, Flights, names};
+use crate::tls::{Alert, Facts, Flights, names};
 
 /// A call without bytes and functions that is shorter, in nanoseconds, cannot have been a handshake:
 /// the connection was there before the trace began, and the program asks once more.
@@ -384,7 +384,9 @@ impl Progress {
             }
         }
         let wall = self.end.saturating_sub(self.first.start);
-        let alert = facts.alert.map(|alert| {
+        // A read that ended the handshake may also have read that the client says farewell.
+        let of_handshake = |alert: &Alert| result != Ending::Ok || alert.plain.is_some();
+        let alert = facts.alert.filter(of_handshake).map(|alert| {
             let name = alert.name();
             name.unwrap_or_else(|| "encrypted".to_owned())
         });

@@ -432,6 +432,29 @@ fn the_connections_used_longest_ago_are_forgotten() {
     assert!(handshakes.connections.is_empty() && handshakes.used.is_empty());
 }
 
+/// Each at an address of its own, which is freed: what is kept does not grow with their number.
+#[test]
+fn nothing_is_kept_of_connections_that_are_gone() {
+    let ssl = ssl();
+    let mut handshakes = handshakes();
+    let mut told = 0;
+    for number in 0..5000 {
+        let (object, from) = (0x1000 + number * 0x100, number * 20 * MS);
+        let mut free = call(&ssl.free, TOP, from + 12 * MS, 0);
+        free.object = object;
+        let mut events = server(&ssl, TOP, object, from);
+        events.push((from + 12 * MS, free.into()));
+        for event in in_order(events) {
+            told += handshakes.take(&event).len();
+        }
+        assert!(handshakes.connections.is_empty() && handshakes.used.is_empty());
+        // Calls that may still be inside another are looked at for 50 ms.
+        assert!(handshakes.settling.len() <= 4, "{number}");
+    }
+    assert_eq!(told, 5000);
+    assert_eq!(handshakes.lost(), Lost::default());
+}
+
 #[test]
 fn lines_cannot_steer_a_terminal() {
     let ssl = ssl();
@@ -539,6 +562,11 @@ fn a_read_that_ends_the_handshake_ends_it_whatever_it_returns() {
         assert_eq!((one.calls, one.again, one.wall), (2, 1, 12 * MS));
         assert_eq!(one.version.as_deref(), Some("TLSv1.3"));
     }
+    // What the client says after it is not of the handshake: an encrypted alert of TLS 1.2.
+    let mut all = events(read_inside(0x1000, 10 * MS, 0, false));
+    let farewell = bytes(Read, &record(21, &[7; 26]), TOP - 0x400, 11 * MS);
+    all.insert(4, farewell.into());
+    assert_eq!(run(all)[0].alert, None);
     // Not done, and the program does not read on: nothing has ended. Early data are no end either.
     for result in [0xffff_ffff, 100] {
         assert_eq!(run(events(read_inside(0x1000, 10 * MS, result, true))), []);
