@@ -10,6 +10,7 @@
 //! last sentences say.
 
 mod estimate;
+mod hand_over;
 mod pace;
 mod program;
 mod queues;
@@ -23,6 +24,7 @@ mod tests;
 mod watch;
 
 pub use estimate::{Estimate, Gain, Lanes, Part, Unestimated};
+pub use hand_over::hand_over;
 pub use pace::Pace;
 pub use program::{Program, Tls, WayIn};
 pub use ready::Ready;

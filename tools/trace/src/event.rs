@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use widelane_probes::operations;
 
-use crate::functions::Function;
+use crate::functions::{Function, Role};
 use crate::marks::{Argument, MOST_ARGUMENTS, Mark};
 
 /// Something that happened in a traced process.
@@ -57,6 +57,13 @@ pub struct Call {
     pub still: Option<bool>,
     /// What `trace plaintext` asked for: the bytes that the function carried, cut.
     pub data: Vec<u8>,
+}
+
+impl Call {
+    /// Whether it goes on with a handshake.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.function.role == Role::Handshake || self.still.is_some()
+    }
 }
 
 /// A static probe was reached.

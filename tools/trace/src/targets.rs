@@ -165,7 +165,7 @@ impl Targets {
             table,
             roles,
             handshakes_only: want.handshakes_only,
-            inside: want.handshakes_only && want.calls,
+            inside: want.calls && want.bytes,
             tells: want.tells.clone(),
             known: HashMap::new(),
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use widelane_engine::{Config, Engine, calibration};
 use widelane_threads::Proc;
-use widelane_trace::advise::{Estimate, Lanes, Pace, json, sentences};
+use widelane_trace::advise::{Estimate, Lanes, Pace, hand_over, json, sentences};
 use widelane_trace::{Clock, Want, Watch};
 
 use super::Common;
@@ -98,10 +98,11 @@ fn lanes() -> Result<Lanes, Failure> {
     }
     engine.calibrate();
     // Of two widths, the wider comes last.
-    let costs: BTreeMap<_, _> = (calibration::known().into_iter())
+    let passes: BTreeMap<_, _> = (calibration::known().into_iter())
         .map(|entry| (entry.name, entry.costs))
         .collect();
-    Ok(Lanes::Costs(costs))
+    let hand_over = hand_over();
+    Ok(Lanes::Costs { passes, hand_over })
 }
 
 fn has_provider(pid: u32) -> bool {

@@ -75,6 +75,26 @@ fn as_many_handshakes_are_told_as_were_made_inside_reads() {
     assert_eq!((lines.len(), done), (303, 303));
 }
 
+#[test]
+fn a_server_with_handshakes_inside_reads_is_advised() {
+    let _alone = alone();
+    let (server, tracer) = match Lighttpd::traced_by(&["advise", "--json", "--duration", "60"]) {
+        Ok(both) => both,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    load(server.port, 500);
+    let lines = tracer.objects();
+    let [line] = &lines[..] else {
+        panic!("{lines:#?}");
+    };
+    assert_eq!(line["program"], "lighttpd");
+    assert_eq!(line["setup"], "lighttpd", "{line}");
+    // Those before the first look at the process's CPU time do not count.
+    let done = line["handshakes"].as_u64().unwrap();
+    assert!((250..=500).contains(&done), "{line}");
+    assert_eq!(line["kinds"][0]["signature"], "rsa-2048", "{line}");
+}
+
 /// A server that asks for its handshakes does not pay for probes on what it reads and writes.
 #[test]
 fn reads_and_writes_are_probed_only_where_handshakes_are_in_them() {
@@ -104,9 +124,14 @@ struct Lighttpd {
 impl Lighttpd {
     /// It, and a tracer of its handshakes. The error is what is missing here.
     fn traced() -> Result<(Self, Tracer), String> {
+        Self::traced_by(&["handshakes", "--json"])
+    }
+
+    /// The same by this view, with these options.
+    fn traced_by(view: &[&str]) -> Result<(Self, Tracer), String> {
         let server = Self::start()?;
         let pid = server.child.id().to_string();
-        let tracer = Tracer::start(&["handshakes", "--json", "--pid", &pid])?;
+        let tracer = Tracer::start(&[view, &["--pid", &pid]].concat())?;
         Ok((server, tracer))
     }
 

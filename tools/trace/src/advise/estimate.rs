@@ -12,8 +12,13 @@ use crate::functions::Role;
 /// What this machine can do in lanes.
 #[derive(Clone, Debug)]
 pub enum Lanes {
-    /// What passes cost here, in nanoseconds, by the engine's names of operations.
-    Costs(BTreeMap<String, Costs>),
+    /// It has some.
+    Costs {
+        /// What passes cost here, in nanoseconds, by the engine's names of operations.
+        passes: BTreeMap<String, Costs>,
+        /// What it costs that a thread sleeps until a pass has ended: [`hand_over`](super::hand_over).
+        hand_over: f64,
+    },
     /// This CPU has none that Widelane uses.
     None,
 }
@@ -94,8 +99,17 @@ impl Estimate {
         if observed.cpu < LEAST_CPU {
             return Err(Unestimated::NoTime);
         }
-        let Lanes::Costs(costs) = lanes else {
+        let Lanes::Costs {
+            passes: costs,
+            hand_over,
+        } = lanes
+        else {
             return Err(Unestimated::NoLanes);
+        };
+        // A loop puts the handshake aside and goes on with another; a thread that waits has to sleep.
+        let sleep = match observed.program.has_loops() {
+            true => 0.0,
+            false => *hand_over,
         };
         if costs.is_empty() {
             return Err(Unestimated::NoCosts);
@@ -110,7 +124,7 @@ impl Estimate {
         let works: Vec<Work> = observed
             .operations
             .iter()
-            .map(|operation| Work::of(operation, done, costs))
+            .map(|operation| Work::of(operation, done, costs, sleep))
             .collect();
         if works.iter().all(|work| work.steps.is_empty()) {
             return Err(Unestimated::NoOperations);
@@ -188,10 +202,12 @@ struct Work {
     own: f64,
     /// The engine's operations, each with its share of `own`. None: Widelane does not do it.
     steps: Vec<(Costs, f64)>,
+    /// What it costs to wait for a pass.
+    sleep: f64,
 }
 
 impl Work {
-    fn of(operation: &Operation, done: f64, costs: &BTreeMap<String, Costs>) -> Self {
+    fn of(operation: &Operation, done: f64, costs: &BTreeMap<String, Costs>, sleep: f64) -> Self {
         let own = operation.typical;
         let names = engine_operations(&operation.name, operation.group.as_deref());
         let steps: Option<Vec<Costs>> =
@@ -205,6 +221,7 @@ impl Work {
             count: operation.count as f64 / done,
             own,
             steps: steps.into_iter().map(share).collect(),
+            sleep,
         }
     }
 
@@ -212,7 +229,9 @@ impl Work {
     fn shared(&self, counts: &[f64]) -> f64 {
         let at = |count: f64| -> f64 {
             let steps = self.steps.iter();
-            steps.map(|(costs, own)| shared(costs, *own, count)).sum()
+            steps
+                .map(|(costs, own)| shared(costs, *own, self.sleep, count))
+                .sum()
         };
         counts.iter().map(|&count| at(count)).sum::<f64>() / counts.len().max(1) as f64
     }
@@ -225,12 +244,14 @@ fn saved(works: &[Work], counts: &[f64]) -> f64 {
         .sum()
 }
 
-/// What one of so many requests costs. Those that are too few for a pass cost what they cost the server.
-fn shared(costs: &Costs, own: f64, count: f64) -> f64 {
+/// What one of so many requests costs. Those that are too few for a pass cost what they cost the server; of
+/// those in a pass, all but the one that fills it wait.
+fn shared(costs: &Costs, own: f64, sleep: f64, count: f64) -> f64 {
     let whole = |count: usize| {
         let split = costs.split(count);
         let passes = costs.total(Split { alone: 0, ..split }) as f64;
-        (passes + split.alone as f64 * own) / count.max(1) as f64
+        let waiting = split.in_lanes - split.in_lanes.div_ceil(costs.lanes.max(1));
+        (passes + waiting as f64 * sleep + split.alone as f64 * own) / count.max(1) as f64
     };
     let below = count.clamp(1.0, FULL).floor();
     let part = count.clamp(1.0, FULL) - below;

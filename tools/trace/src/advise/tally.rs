@@ -93,7 +93,7 @@ impl Tally {
         let function = &call.function;
         self.calls += 1;
         match function.role {
-            Role::Handshake => {
+            _ if call.goes_on() => {
                 self.threads.insert(call.tid);
                 self.library = Some(function.library.clone());
             }

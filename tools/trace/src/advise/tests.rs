@@ -74,13 +74,15 @@ fn lanes() -> Lanes {
         further: 0,
         alone: alone * 1_000,
     };
-    Lanes::Costs(BTreeMap::from([
+    let passes = BTreeMap::from([
         ("rsa2048-sign".to_owned(), costs(4, 400, 350)),
         ("p256-ecdsa-sign".to_owned(), costs(8, 80, 30)),
         ("x25519-keygen".to_owned(), costs(8, 40, 30)),
         ("x25519-derive".to_owned(), costs(8, 40, 35)),
         ("mlkem768-encaps".to_owned(), costs(8, 40, 10)),
-    ]))
+    ]);
+    let hand_over = 4.0 * US;
+    Lanes::Costs { passes, hand_over }
 }
 
 fn text(observed: &Observed) -> String {
@@ -254,11 +256,11 @@ fn a_hybrid_group_is_three_operations() {
 #[test]
 fn passes_that_cost_more_save_nothing() {
     let observed = nginx("rsa-2048", 2.0, 64.0);
-    let Lanes::Costs(mut costs) = lanes() else {
-        unreachable!("it has costs");
-    };
-    costs.retain(|name, _| name == "rsa2048-sign");
-    let estimate = Estimate::of(&observed, &Lanes::Costs(costs));
+    let mut lanes = lanes();
+    if let Lanes::Costs { passes, .. } = &mut lanes {
+        passes.retain(|name, _| name == "rsa2048-sign");
+    }
+    let estimate = Estimate::of(&observed, &lanes);
     let text = sentences(&observed, &estimate);
     assert!(text.contains("Widelane would save nothing here"), "{text}");
 }
@@ -306,8 +308,26 @@ fn without_an_estimate_the_reason_is_said() {
         why(&usual, &Lanes::None, "no AVX-512 IFMA"),
         Unestimated::NoLanes
     );
-    let unknown = Lanes::Costs(BTreeMap::new());
+    let unknown = Lanes::Costs {
+        passes: BTreeMap::new(),
+        hand_over: 0.0,
+    };
     assert_eq!(why(&usual, &unknown, "is not known"), Unestimated::NoCosts);
+}
+
+/// Apache: of four threads whose signatures share a pass, three sleep.
+#[test]
+fn threads_that_wait_for_a_pass_have_to_sleep() {
+    let nginx = nginx("rsa-2048", 350.0, 64.0);
+    let mut apache = nginx.clone();
+    apache.program.name = "apache2".to_owned();
+    let estimate = |observed: &Observed| Estimate::of(observed, &lanes()).unwrap();
+    let (loops, threads) = (estimate(&nginx), estimate(&apache));
+    let shared = |estimate: &Estimate, at: usize| estimate.parts[at].shared.unwrap();
+    near(shared(&loops, 0), 100.0 * US);
+    near(shared(&threads, 0), (100.0 + 0.75 * 4.0) * US);
+    near(shared(&threads, 1) - shared(&loops, 1), 0.875 * 4.0 * US);
+    assert!(threads.now.saved < loops.now.saved);
 }
 
 /// TLS 1.3 resumes with a new key exchange.

@@ -11,7 +11,6 @@ use super::sampler::{Sampler, Seen};
 use super::tally::{Kind, Operation, Tally};
 use crate::clock::Clock;
 use crate::event::Event;
-use crate::functions::Role;
 use crate::handshakes::{Handshake, Handshakes};
 use crate::want::Want;
 
@@ -110,7 +109,7 @@ impl Watch {
                     if let Some(process) = self.process(call.pid, call.start, end) {
                         process.tally.take_call(call);
                     }
-                    if call.function.role == Role::Handshake {
+                    if call.goes_on() {
                         let looks = &mut self.sampler.seen().looks;
                         looks.take(call.pid, call.object, call.start, end);
                     }

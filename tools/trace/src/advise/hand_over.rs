@@ -1,0 +1,66 @@
+//! What it costs here that one thread waits for another.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, Thread};
+
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+/// CPU time, in nanoseconds, that a thread and the one that wakes it need when it sleeps once: measured on
+/// this machine in some milliseconds, with two threads that take turns on one CPU.
+pub fn hand_over() -> f64 {
+    let (turn, start) = (AtomicUsize::new(0), Barrier::new(2));
+    let mut here = CpuSet::new();
+    here.set(sched_getcpu());
+    let take_turns = |own: usize, other: &Thread| {
+        // Elsewhere they would wake up CPUs. Where that is not allowed, it is measured so.
+        let _ = sched_setaffinity(None, &here);
+        start.wait();
+        let before = thread_ns();
+        for _ in 0..TURNS {
+            while turn.load(Ordering::Acquire) != own {
+                thread::park();
+            }
+            turn.store(1 - own, Ordering::Release);
+            other.unpark();
+        }
+        thread_ns() - before
+    };
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let take_turns = &take_turns;
+    let spent = thread::scope(|scope| {
+        let first = scope.spawn(move || {
+            let second: Thread = receiver.recv().expect("the thread that starts both lives");
+            take_turns(0, &second)
+        });
+        let to_first = first.thread().clone();
+        let second = scope.spawn(move || take_turns(1, &to_first));
+        sender
+            .send(second.thread().clone())
+            .expect("the first thread waits for it");
+        let spent = [first.join(), second.join()];
+        spent.into_iter().flatten().sum::<u64>()
+    });
+    spent as f64 / (2 * TURNS) as f64
+}
+
+fn thread_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
+        + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+/// Of each thread.
+const TURNS: usize = 2000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn to_sleep_costs_something() {
+        let cost = hand_over();
+        assert!(cost > 0.0, "{cost}");
+    }
+}
