@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use widelane_experiments::{
     Cloudflare, CloudflarePlan, ExperimentError, Interval, Kit, KitPlan, KitRow, Options, Order,
-    Row, cloudflare, kit, work,
+    PairRow, Pairs, PairsPlan, Row, cloudflare, kit, pairs, work,
 };
 
 use crate::failure::Failure;
@@ -73,6 +73,10 @@ enum Name {
     Cloudflare,
     /// Compression and ChaCha20-Poly1305, with and without a vector core (KIT, 2018 and 2019)
     Kit,
+    /// Full handshakes beside nginx, one worker on one core (Xu, 2022); as this CPU is
+    Xu,
+    /// Full handshakes in software and in passes (Intel, 2021); as this CPU is
+    Intel,
 }
 
 /// Runs it.
@@ -99,6 +103,24 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let command = std::env::args().collect::<Vec<_>>().join(" ");
     let tell = |line: &str| output::complain(&format!("widelane: {line}\n"));
     let text = match args.name {
+        Name::Xu | Name::Intel => {
+            let (name, which) = match args.name {
+                Name::Xu => ("xu", Pairs::Xu),
+                _ => ("intel", Pairs::Intel),
+            };
+            let plan = PairsPlan {
+                options,
+                // These turns take half a second each.
+                rounds: if args.quick { 10 } else { 40 },
+                records,
+                command,
+            };
+            let rows = pairs(which, &plan, tell).map_err(failure)?;
+            match args.json {
+                true => pair_lines(name, &rows)?,
+                false => pair_words(&rows),
+            }
+        }
         Name::Cloudflare => {
             let plan = CloudflarePlan {
                 options,
@@ -211,6 +233,58 @@ fn lines(result: &Cloudflare) -> Result<String, Failure> {
     Ok(text)
 }
 
+fn pair_words(rows: &[PairRow]) -> String {
+    let mut text = format!(
+        "{:34} {:>24} {:>24} {:>22} {:>10}\n",
+        "handshakes/s, p50", "with passes", "without", "times", "published"
+    );
+    for row in rows {
+        let name = format!("{}, {} in flight", row.condition, row.in_flight);
+        let published = row
+            .published
+            .map_or(String::new(), |times| format!("{times:.2}"));
+        let _ = writeln!(
+            text,
+            "{name:34} {:>24} {:>24} {:>22} {published:>10}",
+            interval(&row.rates[0], 0),
+            interval(&row.rates[1], 0),
+            interval(&row.quotient, 2),
+        );
+        let us = |interval: &Interval| format!("{:.0} us", interval.median);
+        let _ = writeln!(
+            text,
+            "  {:32} {:>24} {:>24}",
+            row.sides.join(" beside "),
+            us(&row.p50_us[0]),
+            us(&row.p50_us[1])
+        );
+        if let Some(record) = &row.record {
+            let _ = writeln!(text, "  record: {}", record.display());
+        }
+    }
+    text
+}
+
+fn pair_lines(name: &str, rows: &[PairRow]) -> Result<String, Failure> {
+    let mut text = String::new();
+    for row in rows {
+        let interval = |one: &Interval| [one.median, one.low, one.high];
+        let line = serde_json::json!({
+            "experiment": name,
+            "condition": row.condition,
+            "in_flight": row.in_flight,
+            "sides": row.sides,
+            "handshakes_per_s": row.rates.each_ref().map(interval),
+            "p50_us": row.p50_us.each_ref().map(interval),
+            "times": interval(&row.quotient),
+            "published_times": row.published,
+        });
+        text.push_str(&serde_json::to_string(&line)?);
+        text.push('\n');
+    }
+    Ok(text)
+}
+
 fn kit_words(result: &Kit, braked: Option<&str>) -> String {
     let mut text = String::new();
     kit_table(&mut text, "as these CPUs are", &result.native);
@@ -290,6 +364,7 @@ Examples:
   widelane experiment cloudflare --native
   sudo widelane experiment cloudflare --as \"Gold 6130\" --record records
   sudo widelane experiment kit --as \"Gold 6130\" --quick
+  widelane experiment xu --quick
 
 For `cloudflare` nginx, its modules for Lua and brotli, h2load and curl must be installed; if one is
 missing, the message names the packages. The brake takes real-time threads, and so root or CAP_SYS_NICE. All that is started
