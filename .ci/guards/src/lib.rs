@@ -324,7 +324,8 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-terminator", &[CRYPTO, BATCHING, ENGINE, RUSTLS]),
     ("widelane-load", &[ENGINE, RUSTLS]),
     ("widelane-speed", &[CPU, AFFINITY, KERNELS, CRYPTO, ENGINE]),
-    ("widelane-handshakes", &[AFFINITY]),
+    ("widelane-samples", &[]),
+    ("widelane-handshakes", &[AFFINITY, SAMPLES]),
     ("widelane-timing", &[AFFINITY, CRYPTO]),
     (
         "widelane-frequency",
@@ -392,6 +393,7 @@ const ENGINE: &str = "widelane-engine";
 const RUSTLS: &str = "widelane-rustls";
 const WIDE: &str = "widelane-wide";
 const TABLES: &str = "widelane-openssl-tables";
+const SAMPLES: &str = "widelane-samples";
 const STACKS: &str = "widelane-stacks";
 const STATUS: &str = "widelane-status";
 const THREADS: &str = "widelane-threads";
