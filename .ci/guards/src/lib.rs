@@ -325,6 +325,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-load", &[ENGINE, RUSTLS]),
     ("widelane-speed", &[CPU, AFFINITY, KERNELS, CRYPTO, ENGINE]),
     ("widelane-samples", &[]),
+    ("widelane-report", &[SAMPLES, "widelane-frequency"]),
     ("widelane-handshakes", &[AFFINITY, SAMPLES]),
     ("widelane-timing", &[AFFINITY, CRYPTO]),
     (
@@ -368,6 +369,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "widelane-load",
             "widelane-speed",
             "widelane-frequency",
+            "widelane-report",
             "widelane-scan",
             THREADS,
             "widelane-setup",
