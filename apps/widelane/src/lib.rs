@@ -21,6 +21,7 @@ mod machine;
 mod output;
 mod places;
 mod probe;
+mod report;
 mod run;
 mod scan;
 mod screen;
@@ -63,6 +64,7 @@ enum Command {
     Kernels(kernels::Args),
     Probe(probe::Args),
     Advise(advise::Args),
+    Report(report::Args),
     Scan(scan::Args),
     Steer(steer::Args),
     Run(run::Args),
@@ -88,6 +90,7 @@ pub fn main() -> ExitCode {
         Command::Kernels(args) => kernels::run(args),
         Command::Probe(args) => probe::run(args),
         Command::Advise(args) => advise::run(args),
+        Command::Report(args) => report::run(args),
         Command::Scan(args) => scan::run(args),
         Command::Steer(args) => steer::run(args),
         // Its status is that of the program that it runs.
@@ -111,6 +114,7 @@ Examples:
   widelane speed rsa2048-sign
   widelane kernels
   widelane probe --quick && widelane advise
+  widelane report
   widelane scan /usr/lib/x86_64-linux-gnu/libcrypto.so.3
   widelane steer --dry-run
   widelane run --wide -- openssl speed -evp chacha20-poly1305
