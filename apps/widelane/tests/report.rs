@@ -44,6 +44,27 @@ fn a_page_is_written_from_the_records_of_this_folder_and_others() {
     assert!(page.contains("own.jsonl\">own.jsonl</a>"));
 }
 
+/// As the package installs them: the program in `bin`, its records in `share` beside that.
+#[test]
+fn an_installed_program_brings_its_records() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let shared = folder.path().join("share/widelane/records");
+    let programs = folder.path().join("bin");
+    fs::create_dir_all(&shared).expect("a folder");
+    fs::create_dir(&programs).expect("a folder");
+    fs::write(shared.join("shared.jsonl"), RECORD).expect("written");
+    let program = programs.join("widelane");
+    fs::hard_link(env!("CARGO_BIN_EXE_widelane"), &program).expect("one file system");
+    let mut command = Command::new(program);
+    command
+        .args(["report", "--json"])
+        .current_dir(&programs)
+        .env("HOME", folder.path());
+    let output = command.output().expect("it starts");
+    assert!(output.status.success(), "{output:?}");
+    assert!(text(&output.stdout).contains("shared.jsonl"), "{output:?}");
+}
+
 #[test]
 fn figures_are_printed_and_no_page_is_written() {
     let folder = tempfile::tempdir().expect("a folder");
