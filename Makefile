@@ -2,7 +2,7 @@
 
 RELEASE = $${CARGO_TARGET_DIR:-target}/release
 
-.PHONY: help build demo test fresh-test bench ways-in timing soak install-c install-openssl \
+.PHONY: help build report demo test fresh-test bench ways-in timing soak install-c install-openssl \
 	uninstall-openssl package package-test
 
 help:
@@ -16,6 +16,7 @@ help:
 	@echo 'make soak    nginx, HAProxy, Apache and lighttpd with Widelane, each with 20,000 clients that go'
 	@echo '             away and 150 seconds of load with reloads: a quarter of an hour'
 	@echo 'make build   builds target/release/widelane, and widelane.debug beside it'
+	@echo 'make report  widelane-report.html, from lab/records and the profile of this machine'
 	@echo 'make install-c PREFIX=/usr/local   installs libraries, header and pkg-config file for C'
 	@echo 'make package   builds a Debian package: provider, program, units, manual pages'
 	@echo 'make package-test   installs, uses, upgrades and removes it on a new Debian 12'
@@ -28,6 +29,11 @@ build:
 	@.ci/setup build
 	cargo build --release --locked -p widelane
 	@packaging/split-debug "$(RELEASE)/widelane"
+
+report:
+	@.ci/setup build
+	cargo build --release --locked -p widelane
+	@"$(RELEASE)/widelane" report $(ARGS)
 
 # Only what the comparison runs: no eBPF, no terminal pictures, no other libraries.
 demo:

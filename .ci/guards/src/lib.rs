@@ -335,7 +335,9 @@ pub const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("widelane-speed", &[CPU, AFFINITY, KERNELS, CRYPTO, ENGINE]),
-    ("widelane-handshakes", &[AFFINITY]),
+    ("widelane-samples", &[]),
+    ("widelane-report", &[SAMPLES, "widelane-frequency"]),
+    ("widelane-handshakes", &[AFFINITY, SAMPLES]),
     ("widelane-timing", &[AFFINITY, CRYPTO]),
     (
         "widelane-frequency",
@@ -378,6 +380,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "widelane-load",
             "widelane-speed",
             "widelane-frequency",
+            "widelane-report",
             "widelane-scan",
             THREADS,
             "widelane-experiments",
@@ -405,6 +408,7 @@ const ENGINE: &str = "widelane-engine";
 const RUSTLS: &str = "widelane-rustls";
 const WIDE: &str = "widelane-wide";
 const TABLES: &str = "widelane-openssl-tables";
+const SAMPLES: &str = "widelane-samples";
 const STACKS: &str = "widelane-stacks";
 const STATUS: &str = "widelane-status";
 const THREADS: &str = "widelane-threads";

@@ -22,6 +22,7 @@ mod machine;
 mod output;
 mod places;
 mod probe;
+mod report;
 mod run;
 mod scan;
 mod screen;
@@ -67,6 +68,7 @@ enum Command {
     Advise(advise::Args),
     Simulate(simulate::Args),
     Experiment(experiment::Args),
+    Report(report::Args),
     Scan(scan::Args),
     Steer(steer::Args),
     Run(run::Args),
@@ -94,6 +96,7 @@ pub fn main() -> ExitCode {
         Command::Advise(args) => advise::run(args),
         Command::Simulate(args) => simulate::run(args),
         Command::Experiment(args) => experiment::run(args),
+        Command::Report(args) => report::run(args),
         Command::Scan(args) => scan::run(args),
         Command::Steer(args) => steer::run(args),
         // Its status is that of the program that it runs.
@@ -119,6 +122,7 @@ Examples:
   widelane probe --quick && widelane advise
   widelane simulate cloudflare-2017
   sudo widelane experiment cloudflare --quick
+  widelane report
   widelane scan /usr/lib/x86_64-linux-gnu/libcrypto.so.3
   widelane steer --dry-run
   widelane run --wide -- openssl speed -evp chacha20-poly1305

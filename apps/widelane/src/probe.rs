@@ -7,9 +7,8 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Instant;
-use widelane_frequency::{
-    Distribution, Estimate, Machine, Penalty, Profile, Siblings, picture, probe,
-};
+use widelane_frequency::{Distribution, Estimate, Machine, Penalty, Profile, Siblings, probe};
+use widelane_report::picture;
 
 /// Measure what wide code does to the clock of this machine
 #[derive(clap::Args)]

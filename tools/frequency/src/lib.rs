@@ -4,7 +4,7 @@
 //! [`probe`] measures, without counters if need be: the clock by class of code on one and on more
 //! cores, the edges of wide code, what hand-over to another core costs. [`Profile`] keeps the
 //! result and knows when it is stale. [`advise`] says what follows from it, or from what is
-//! published about another machine, and [`clock`] tells the engine's policy. [`picture`] draws it.
+//! published about another machine, and [`clock`] tells the engine's policy.
 //!
 //! What could not be measured is missing in the profile, with the reason where there is one.
 //! Nothing is guessed.
@@ -17,7 +17,6 @@ mod counters;
 mod estimate;
 mod handover;
 mod machine;
-mod picture;
 mod policy;
 mod profile;
 mod siblings;
@@ -31,7 +30,6 @@ pub use counters::Counter;
 pub use estimate::{Distribution, Estimate};
 pub use handover::HandOver;
 pub use machine::Machine;
-pub use picture::picture;
 pub use policy::{clock, run_wide};
 pub use profile::{Depth, Penalty, Profile, ProfileError, Stale, probe};
 pub use siblings::{Beside, Siblings};

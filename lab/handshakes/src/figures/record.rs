@@ -16,14 +16,17 @@ pub(super) struct Record {
 
 impl Record {
     pub(super) fn read(file: &Path, name: &str) -> Result<Self, String> {
-        let text = fs::read_to_string(file).map_err(|error| format!("{name}: {error}"))?;
-        let lines: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
-        let mut lines = lines.map_err(|error| format!("{name} is not a record: {error}"))?;
-        if lines.first().is_none_or(|first| first["kind"] != "run") {
-            return Err(format!("{name} does not begin with the line of a run"));
+        let bytes = fs::read(file).map_err(|error| format!("{name}: {error}"))?;
+        let (record, faults) = widelane_samples::Record::parse(name, &bytes);
+        // No figure of a document stands on a record with a hole.
+        match (record, faults.first()) {
+            (_, Some(fault)) => Err(fault.to_string()),
+            (Some(record), None) => Ok(Self {
+                run: record.run,
+                lines: record.lines.into_iter().map(|line| line.value).collect(),
+            }),
+            (None, None) => Err(format!("{name} is not a record")),
         }
-        let run = lines.remove(0);
-        Ok(Self { run, lines })
     }
 
     /// The lines of a kind for which `wanted` holds.

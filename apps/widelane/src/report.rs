@@ -1,0 +1,130 @@
+//! `widelane report`: one HTML file out of records and the profile of this machine.
+
+use crate::failure::Failure;
+use crate::places::{PROFILE, Places};
+use crate::{machine, output};
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+use widelane_cpu::Avx512Ifma;
+use widelane_frequency::{Machine, Profile};
+use widelane_report::{Inputs, Prediction, records, report};
+
+/// Write what is known of this machine, and what was measured on it and others, into one HTML file
+///
+/// Its first screen answers whether wide code costs clock here, what Widelane would do, and what
+/// that is worth. The file needs no other file, no script and no network.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Records of your own: a folder of .jsonl files or one such file; can be given several times.
+    /// Beside them, those in lab/records are read, or those that came with this program
+    #[arg(long, value_name = "PLACE")]
+    records: Vec<PathBuf>,
+
+    /// The profile of this machine [default: where `widelane probe` keeps it]
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
+
+    /// The file to write
+    #[arg(long, value_name = "FILE", default_value = "widelane-report.html")]
+    output: PathBuf,
+
+    /// Print the figures of the page as JSON, an object a line, and write no page
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it.
+pub(crate) fn run(args: Args) -> Result<(), Failure> {
+    let here = Machine::here();
+    let (records, faults) = records(&places(args.records)?);
+    for fault in &faults {
+        output::complain(&format!(
+            "widelane: {}\n",
+            output::plain(&fault.to_string())
+        ));
+    }
+    let count = records.len();
+    let made = SystemTime::now().duration_since(UNIX_EPOCH);
+    let report = report(&Inputs {
+        profile: profile(args.profile, &here)?,
+        machine: match here.name.is_empty() {
+            true => "a machine that /proc/cpuinfo does not describe".to_owned(),
+            false => here.name,
+        },
+        lanes: Avx512Ifma::detect().is_some(),
+        records,
+        faults,
+        predictions: predictions(),
+        commit: commit(),
+        page: args.output.clone(),
+        made: made.map_or(0, |since| since.as_secs()),
+    });
+    let figures = report.json();
+    if args.json {
+        return output::print(&figures);
+    }
+    let name = args.output.display();
+    std::fs::write(&args.output, report.html())
+        .map_err(|error| Failure::Failed(format!("cannot write {name}: {error}")))?;
+    let figures = figures.lines().count();
+    output::print(&format!(
+        "{name}: {figures} figures, from {count} records\n"
+    ))
+}
+
+/// What the simulator says of published numbers: nothing while this program has none.
+fn predictions() -> Vec<Prediction> {
+    Vec::new()
+}
+
+/// Where to look for records: what was named must be there.
+fn places(named: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
+    if let Some(missing) = named.iter().find(|place| !place.exists()) {
+        return Err(Failure::Failed(format!(
+            "there is nothing at {}: --records takes a folder of records or a record",
+            missing.display()
+        )));
+    }
+    let program = std::env::current_exe().unwrap_or_default();
+    let installed = program.parent().map(|folder| folder.join(INSTALLED));
+    let shared = [Some(PathBuf::from(SHARED)), installed]
+        .into_iter()
+        .flatten();
+    let shared = shared.filter(|folder| folder.is_dir()).take(1);
+    Ok(named.into_iter().chain(shared).collect())
+}
+
+/// The profile of this machine, or why there is none. One that was named must be of it.
+fn profile(
+    named: Option<PathBuf>,
+    here: &Machine,
+) -> Result<Result<(PathBuf, Profile), String>, Failure> {
+    let Some(path) = named else {
+        return Ok(machine::kept(&Places::here().to_read(PROFILE), here));
+    };
+    let kept = machine::kept(std::slice::from_ref(&path), here);
+    kept.map(Ok).map_err(|why| {
+        Failure::Failed(format!("{why}; measure this machine with `widelane probe`"))
+    })
+}
+
+/// The commit of this program, if git knew it.
+fn commit() -> Option<String> {
+    let commit = env!("WIDELANE_COMMIT");
+    (commit != "unknown").then(|| commit.to_owned())
+}
+
+/// The records in Widelane's sources, and in a package, seen from the folder of the program.
+const SHARED: &str = "lab/records";
+const INSTALLED: &str = "../share/widelane/records";
+
+const EXAMPLES: &str = "\
+Examples:
+  widelane probe && widelane report
+      then open widelane-report.html in a browser
+  widelane report --records ~/measurements --output /tmp/report.html
+  widelane report --json | jq 'select(.section == \"answer\")'
+
+A line of a record that cannot be read is told on standard error and listed on the page; the report
+goes on without it.";

@@ -1,0 +1,162 @@
+//! `widelane report` as its users call it.
+
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use widelane_frequency::{Machine, Profile};
+
+const RECORD: &str = r#"{"kind":"run","schema":5,"started":"2026-01-02T03:04:05Z","command":"c","machine":{"cpu":"A","commit":"0123456789","modified":false}}
+{"kind":"speed","result":{"operation":"x","backend":"aws-lc","in_flight":1,"samples":[10.0],"ops_per_s":10.0}}
+{"kind":"speed","result":{"operation":"x","backend":"avx512ifma","in_flight":8,"samples":[40.0],"ops_per_s":40.0}}
+{"kind":"end"}
+"#;
+
+/// In a folder of its own, and without a profile unless one is named.
+fn report(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    command.arg("report").args(arguments).current_dir(folder);
+    command.env("HOME", folder).env_remove("XDG_STATE_HOME");
+    command.stdin(Stdio::null()).output().expect("it starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_page_is_written_from_the_records_of_this_folder_and_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let shared = folder.path().join("lab/records");
+    fs::create_dir_all(&shared).expect("a folder");
+    fs::write(shared.join("shared.jsonl"), RECORD).expect("written");
+    let own = tempfile::tempdir().expect("a folder");
+    fs::write(own.path().join("own.jsonl"), RECORD).expect("written");
+    let place = own.path().to_str().expect("a name");
+    let output = report(folder.path(), &["--records", place]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(text(&output.stderr), "");
+    let said = text(&output.stdout);
+    assert!(said.starts_with("widelane-report.html: ") && said.ends_with("from 2 records\n"));
+    let page = fs::read_to_string(folder.path().join("widelane-report.html")).expect("a page");
+    assert!(page.starts_with("<!DOCTYPE html>"));
+    assert!(page.contains("href=\"lab/records/shared.jsonl\""));
+    assert!(page.contains("own.jsonl\">own.jsonl</a>"));
+}
+
+/// As the package installs them: the program in `bin`, its records in `share` beside that.
+#[test]
+fn an_installed_program_brings_its_records() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let shared = folder.path().join("share/widelane/records");
+    let programs = folder.path().join("bin");
+    fs::create_dir_all(&shared).expect("a folder");
+    fs::create_dir(&programs).expect("a folder");
+    fs::write(shared.join("shared.jsonl"), RECORD).expect("written");
+    let program = programs.join("widelane");
+    fs::hard_link(env!("CARGO_BIN_EXE_widelane"), &program).expect("one file system");
+    let mut command = Command::new(program);
+    command
+        .args(["report", "--json"])
+        .current_dir(&programs)
+        .env("HOME", folder.path());
+    let output = command.output().expect("it starts");
+    assert!(output.status.success(), "{output:?}");
+    assert!(text(&output.stdout).contains("shared.jsonl"), "{output:?}");
+}
+
+#[test]
+fn figures_are_printed_and_no_page_is_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("r.jsonl"), RECORD).expect("written");
+    let output = report(folder.path(), &["--json", "--records", "r.jsonl"]);
+    assert!(output.status.success(), "{output:?}");
+    let lines = text(&output.stdout);
+    let lines: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let times = lines
+        .iter()
+        .find(|line| line["what"] == "x: × AWS-LC")
+        .expect("a quotient");
+    assert_eq!(
+        (&times["value"], &times["machine"]),
+        (&4.0.into(), &"A".into())
+    );
+    assert_eq!(
+        (&times["lines"][0], &times["by_lines"][0]),
+        (&3.into(), &2.into())
+    );
+    assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 1);
+}
+
+#[test]
+fn a_broken_line_is_told_and_does_not_stop_the_report() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let broken = RECORD.replace(
+        "{\"kind\":\"end\"}",
+        "{\"kind\":\"dance\\u001b[2J\"}\n{\"ki",
+    );
+    fs::write(folder.path().join("r.jsonl"), broken).expect("written");
+    let output = report(folder.path(), &["--records", ".", "--output", "a.html"]);
+    assert!(output.status.success(), "{output:?}");
+    let said = text(&output.stderr);
+    assert!(said.contains("r.jsonl:4: the kind \"dance"), "{said}");
+    assert!(said.contains("r.jsonl:5: it is not JSON"), "{said}");
+    assert!(!said.contains('\u{1b}'), "{said:?}");
+    let page = fs::read_to_string(folder.path().join("a.html")).expect("a page");
+    assert!(page.contains("r.jsonl:5: it is not JSON"));
+}
+
+#[test]
+fn places_that_are_wrong_are_named_with_the_remedy() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (arguments, told) in [
+        (
+            ["--records", "missing"],
+            "nothing at missing: --records takes a folder",
+        ),
+        (
+            ["--output", "no/such/folder.html"],
+            "cannot write no/such/folder.html",
+        ),
+        (["--profile", "missing.json"], "missing.json"),
+    ] {
+        let output = report(folder.path(), &arguments);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains(told), "{said}");
+    }
+    let other = include_str!("../../../tools/frequency/tests/data/profile.json");
+    fs::write(folder.path().join("other.json"), other).expect("written");
+    let output = report(folder.path(), &["--profile", "other.json"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("of another machine") && said.contains("widelane probe"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_profile_of_this_machine_answers_the_question() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let sample = include_str!("../../../tools/frequency/tests/data/profile.json");
+    let mut profile = Profile::from_json(sample).expect("the sample is a profile");
+    profile.machine = Machine::here();
+    if !profile.machine.is_known() {
+        println!("SKIP: /proc/cpuinfo does not describe this machine");
+        return;
+    }
+    profile
+        .save(&folder.path().join("p.json"))
+        .expect("written");
+    let output = report(folder.path(), &["--profile", "p.json"]);
+    assert!(output.status.success(), "{output:?}");
+    let page = fs::read_to_string(folder.path().join("widelane-report.html")).expect("a page");
+    assert!(
+        page.contains("<strong>Yes. </strong>Wide code lowers the clock here"),
+        "{page}"
+    );
+}

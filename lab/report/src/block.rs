@@ -1,0 +1,123 @@
+//! What a section is made of, before it becomes HTML or JSON.
+
+use crate::figure::{Figure, Source};
+use std::rc::Rc;
+
+/// A part of the page with a title.
+pub(crate) struct Section {
+    /// For addresses and programs.
+    pub(crate) id: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) blocks: Vec<Block>,
+}
+
+/// What stands below each other.
+pub(crate) enum Block {
+    Text(Vec<Piece>),
+    Heading(String),
+    List(Vec<Vec<Piece>>),
+    /// The figures behind an answer.
+    Tiles(Vec<Tile>),
+    Table(Table),
+    Chart {
+        /// SVG, whose texts are those of figures beside it.
+        svg: String,
+        caption: String,
+    },
+    /// Can be opened and closed.
+    Fold {
+        title: String,
+        open: bool,
+        blocks: Vec<Block>,
+    },
+}
+
+/// What stands beside each other.
+#[derive(Clone)]
+pub(crate) enum Piece {
+    Text(String),
+    Strong(String),
+    /// Like `2026-01-02`.
+    Date(String),
+    Code(String),
+    Figure(Figure),
+    /// A file that can be opened.
+    Record(Rc<Source>),
+}
+
+/// A figure that is to be seen first.
+pub(crate) struct Tile {
+    pub(crate) title: String,
+    pub(crate) figure: Figure,
+}
+
+/// Rows and columns of figures.
+pub(crate) struct Table {
+    pub(crate) head: Vec<String>,
+    pub(crate) rows: Vec<Vec<Vec<Piece>>>,
+    /// Where all its figures come from; without one, each row says it.
+    pub(crate) source: Option<Rc<Source>>,
+}
+
+impl Section {
+    /// Every figure in it, in the order of the page.
+    pub(crate) fn figures(&self) -> Vec<&Figure> {
+        let mut figures = Vec::new();
+        for block in &self.blocks {
+            block.collect(&mut figures);
+        }
+        figures
+    }
+}
+
+impl Block {
+    fn collect<'a>(&'a self, figures: &mut Vec<&'a Figure>) {
+        let mut of = |pieces: &'a [Piece]| {
+            figures.extend(pieces.iter().filter_map(|piece| match piece {
+                Piece::Figure(figure) => Some(figure),
+                _ => None,
+            }));
+        };
+        match self {
+            Self::Text(pieces) => of(pieces),
+            Self::List(items) => items.iter().for_each(|item| of(item)),
+            Self::Tiles(tiles) => figures.extend(tiles.iter().map(|tile| &tile.figure)),
+            Self::Table(table) => table.rows.iter().flatten().for_each(|cell| of(cell)),
+            Self::Heading(_) | Self::Chart { .. } => {}
+            Self::Fold { blocks, .. } => blocks.iter().for_each(|block| block.collect(figures)),
+        }
+    }
+}
+
+impl From<&str> for Piece {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Piece {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<Figure> for Piece {
+    fn from(figure: Figure) -> Self {
+        Self::Figure(figure)
+    }
+}
+
+/// A cell with `piece` alone.
+pub(crate) fn cell(piece: impl Into<Piece>) -> Vec<Piece> {
+    vec![piece.into()]
+}
+
+/// A cell with a figure, or with `why` where there is none.
+pub(crate) fn figure_or(figure: Option<Figure>, why: &str) -> Vec<Piece> {
+    figure.map_or_else(|| cell(why), cell)
+}
+
+/// The head of a table.
+pub(crate) fn head(titles: &[&str]) -> Vec<String> {
+    titles.iter().map(|&title| title.to_owned()).collect()
+}

@@ -1,0 +1,505 @@
+//! A number with all that is needed to find it again: where it was measured, and how it follows
+//! from what was written there.
+
+use serde_json::{Value, json};
+use std::rc::Rc;
+use widelane_frequency::{Distribution, Estimate};
+use widelane_samples::{Line, interval_of_median, median, quotients};
+
+/// A number that the report shows.
+#[derive(Clone, Debug)]
+pub(crate) struct Figure {
+    /// What it is, in words.
+    pub(crate) what: String,
+    pub(crate) value: f64,
+    pub(crate) unit: Unit,
+    pub(crate) interval: Interval,
+    pub(crate) origin: Origin,
+    pub(crate) source: Rc<Source>,
+}
+
+/// How sure a figure is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Interval {
+    /// The true value lies there with 95 %.
+    Confidence(f64, f64),
+    /// A twentieth of the samples is below, a twentieth above.
+    Spread(f64, f64),
+    /// There is none, because of this.
+    None(&'static str),
+    /// The number was published or simulated: it has none by its nature.
+    NotMeasured,
+}
+
+/// How a figure follows from its source.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub(crate) statistic: Statistic,
+    /// Where its numbers stand in each line, or in the profile: a JSON pointer.
+    pub(crate) field: String,
+    /// The lines with its numbers; none for a profile.
+    pub(crate) lines: Vec<usize>,
+    /// Of a quotient, the lines by which those are divided, in the same order.
+    pub(crate) by: Vec<usize>,
+    /// What the result is multiplied by.
+    pub(crate) scale: f64,
+}
+
+/// What is made of several numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Statistic {
+    /// It stands there.
+    Value,
+    Median,
+    /// The median of the quotients, pair by pair.
+    Quotient,
+    Sum,
+    /// It was computed when the report was made.
+    Simulated,
+}
+
+/// A file with numbers, and what they have in common.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Source {
+    /// The name of the CPU.
+    pub(crate) machine: String,
+    pub(crate) virtual_machine: bool,
+    /// Of the sources of the programs that were measured, where it is known.
+    pub(crate) commit: Option<String>,
+    /// Like `2026-01-02`.
+    pub(crate) date: String,
+    /// What people call the file, or what computed the figures.
+    pub(crate) name: String,
+    /// The address of the file, seen from the page.
+    pub(crate) link: Option<String>,
+    /// What was run.
+    pub(crate) command: String,
+    /// What else has to be known to judge the figures.
+    pub(crate) notes: Vec<String>,
+}
+
+/// What a number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    PerSecond,
+    Microseconds,
+    Gigahertz,
+    GigabytesPerSecond,
+    PerNanosecond,
+    /// Shown in per cent.
+    Share,
+    Times,
+    Count,
+    /// Its title says it.
+    Plain,
+}
+
+impl Figure {
+    /// The median of what stands at `field` of `lines`; `None` if nothing does.
+    pub(crate) fn median(
+        what: &str,
+        unit: Unit,
+        lines: &[&Line],
+        field: &str,
+        source: &Rc<Source>,
+    ) -> Option<Self> {
+        let values: Vec<f64> = lines.iter().flat_map(|line| numbers(line, field)).collect();
+        let interval = interval(&values);
+        let origin = Origin::new(Statistic::Median, field, lines);
+        Self::new(what, median(values)?, unit, interval, origin, source)
+    }
+
+    /// The median of the quotients of what stands at `field`, in the first line of a pair by the
+    /// second; of several numbers in a line, one by one. `None` if there are none.
+    pub(crate) fn quotient(
+        what: &str,
+        pairs: &[(&Line, &Line)],
+        field: &str,
+        source: &Rc<Source>,
+    ) -> Option<Self> {
+        let mut all = Vec::new();
+        for (ours, theirs) in pairs {
+            let (ours, theirs) = (numbers(ours, field), numbers(theirs, field));
+            if ours.len() == theirs.len() {
+                let (ours, theirs) = (ours.into_iter().map(Some), theirs.into_iter().map(Some));
+                all.extend(quotients(ours, theirs));
+            }
+        }
+        let interval = interval(&all);
+        let (lines, by): (Vec<&Line>, Vec<&Line>) = pairs.iter().copied().unzip();
+        let origin = Origin {
+            by: by.iter().map(|line| line.number).collect(),
+            ..Origin::new(Statistic::Quotient, field, &lines)
+        };
+        Self::new(what, median(all)?, Unit::Times, interval, origin, source)
+    }
+
+    /// The sum of what stands at `field` of `lines`; `None` if nothing does.
+    pub(crate) fn sum(
+        what: &str,
+        lines: &[&Line],
+        field: &str,
+        source: &Rc<Source>,
+    ) -> Option<Self> {
+        let values: Vec<f64> = lines.iter().flat_map(|line| numbers(line, field)).collect();
+        let sum = (!values.is_empty()).then(|| values.iter().sum())?;
+        let origin = Origin::new(Statistic::Sum, field, lines);
+        let interval = Interval::None("a count");
+        Self::new(what, sum, Unit::Count, interval, origin, source)
+    }
+
+    /// An estimate of a profile, at `field` of it.
+    pub(crate) fn estimate(
+        what: &str,
+        unit: Unit,
+        estimate: &Estimate,
+        field: String,
+        source: &Rc<Source>,
+    ) -> Option<Self> {
+        let interval = Interval::Confidence(estimate.low, estimate.high);
+        let origin = Origin::of_profile(format!("{field}/value"));
+        Self::new(what, estimate.value, unit, interval, origin, source)
+    }
+
+    /// The middle of a distribution of a profile, at `field` of it.
+    pub(crate) fn middle(
+        what: &str,
+        unit: Unit,
+        distribution: &Distribution,
+        field: String,
+        source: &Rc<Source>,
+    ) -> Option<Self> {
+        let interval = Interval::Spread(distribution.p5, distribution.p95);
+        let origin = Origin::of_profile(format!("{field}/p50"));
+        Self::new(what, distribution.p50, unit, interval, origin, source)
+    }
+
+    /// The same figure, multiplied by `scale`, in another unit.
+    pub(crate) fn scaled(mut self, scale: f64, unit: Unit) -> Self {
+        self.value *= scale;
+        self.unit = unit;
+        self.origin.scale *= scale;
+        self.interval = match self.interval {
+            Interval::Confidence(low, high) => Interval::Confidence(low * scale, high * scale),
+            Interval::Spread(low, high) => Interval::Spread(low * scale, high * scale),
+            none => none,
+        };
+        self
+    }
+
+    /// A figure, unless it is no number.
+    pub(crate) fn new(
+        what: &str,
+        value: f64,
+        unit: Unit,
+        interval: Interval,
+        origin: Origin,
+        source: &Rc<Source>,
+    ) -> Option<Self> {
+        value.is_finite().then(|| Self {
+            what: what.to_owned(),
+            value,
+            unit,
+            interval,
+            origin,
+            source: Rc::clone(source),
+        })
+    }
+
+    /// For people.
+    pub(crate) fn shown(&self) -> String {
+        self.unit.shown(self.value)
+    }
+
+    /// Its interval for people.
+    pub(crate) fn shown_interval(&self) -> String {
+        let between = |low, high| {
+            let (low, high) = (self.unit.bare(low), self.unit.bare(high));
+            format!("{low} to {high}")
+        };
+        match self.interval {
+            Interval::Confidence(low, high) => between(low, high),
+            Interval::Spread(low, high) => format!("p5 to p95: {}", between(low, high)),
+            Interval::None(why) => why.to_owned(),
+            Interval::NotMeasured => NOT_MEASURED.to_owned(),
+        }
+    }
+
+    /// For programs.
+    pub(crate) fn json(&self, section: &str) -> Value {
+        let source = &*self.source;
+        let (interval, why) = match self.interval {
+            Interval::Confidence(low, high) => {
+                (json!({"of": "95 %", "low": low, "high": high}), None)
+            }
+            Interval::Spread(low, high) => {
+                (json!({"of": "p5 to p95", "low": low, "high": high}), None)
+            }
+            Interval::None(why) => (Value::Null, Some(why)),
+            Interval::NotMeasured => (Value::Null, Some(NOT_MEASURED)),
+        };
+        json!({
+            "section": section,
+            "what": self.what,
+            "value": self.value,
+            "unit": self.unit.name(),
+            "interval": interval,
+            "no_interval": why,
+            "machine": source.machine,
+            "virtual_machine": source.virtual_machine,
+            "commit": source.commit,
+            "date": source.date,
+            "record": source.name,
+            "link": source.link,
+            "command": source.command,
+            "notes": source.notes,
+            "statistic": self.origin.statistic.name(),
+            "field": self.origin.field,
+            "lines": self.origin.lines,
+            "by_lines": self.origin.by,
+            "scale": self.origin.scale,
+        })
+    }
+
+    /// Where it comes from, in a line.
+    pub(crate) fn provenance(&self) -> String {
+        let source = &*self.source;
+        let mut text = format!(
+            "{}; {}; {}; commit {}; {}",
+            self.what,
+            source.machine,
+            source.date,
+            source.short_commit(),
+            source.name
+        );
+        let lines = ranges(self.origin.lines.iter().chain(&self.origin.by));
+        if !lines.is_empty() {
+            text.push_str(&format!(", lines {lines}"));
+        }
+        text
+    }
+}
+
+impl Origin {
+    fn new(statistic: Statistic, field: &str, lines: &[&Line]) -> Self {
+        Self {
+            statistic,
+            field: field.to_owned(),
+            lines: lines.iter().map(|line| line.number).collect(),
+            by: Vec::new(),
+            scale: 1.0,
+        }
+    }
+
+    /// It stands at `field` of a profile.
+    pub(crate) fn of_profile(field: String) -> Self {
+        Self {
+            statistic: Statistic::Value,
+            field,
+            lines: Vec::new(),
+            by: Vec::new(),
+            scale: 1.0,
+        }
+    }
+}
+
+impl Statistic {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Value => "value",
+            Self::Median => "median",
+            Self::Quotient => "quotient",
+            Self::Sum => "sum",
+            Self::Simulated => "simulated",
+        }
+    }
+}
+
+impl Source {
+    /// The commit as people write it.
+    pub(crate) fn short_commit(&self) -> String {
+        let commit = self.commit.as_deref().unwrap_or("n/a");
+        commit.chars().take(7).collect()
+    }
+}
+
+impl Unit {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::PerSecond => "/s",
+            Self::Microseconds => "us",
+            Self::Gigahertz => "GHz",
+            Self::GigabytesPerSecond => "GB/s",
+            Self::PerNanosecond => "/ns",
+            Self::Share => "share",
+            Self::Times => "times",
+            Self::Count => "",
+            Self::Plain => "as named",
+        }
+    }
+
+    /// A number of this unit for people.
+    pub(crate) fn shown(self, value: f64) -> String {
+        let number = self.bare(value);
+        match self {
+            Self::Microseconds => format!("{number} µs"),
+            Self::Gigahertz => format!("{number} GHz"),
+            Self::GigabytesPerSecond => format!("{number} GB/s"),
+            Self::Share => format!("{number} %"),
+            Self::PerSecond | Self::PerNanosecond | Self::Times | Self::Count | Self::Plain => {
+                number
+            }
+        }
+    }
+
+    /// The same without the unit.
+    pub(crate) fn bare(self, value: f64) -> String {
+        if value.abs() >= TOO_LONG {
+            return format!("{value:.2e}");
+        }
+        match self {
+            Self::PerSecond | Self::Count => whole(value),
+            Self::Microseconds if value.abs() < 20.0 => format!("{value:.1}"),
+            Self::Microseconds => whole(value),
+            Self::Gigahertz => format!("{value:.2}"),
+            Self::GigabytesPerSecond | Self::PerNanosecond => format!("{value:.1}"),
+            Self::Share => format!("{:.1}", 100.0 * value),
+            Self::Times => format!("{value:.2}"),
+            // Two digits behind the point are enough for what people publish.
+            Self::Plain => {
+                let text = format!("{value:.2}");
+                text.trim_end_matches('0').trim_end_matches('.').to_owned()
+            }
+        }
+    }
+}
+
+/// Numbers of lines as people write them: `2–5, 9`, and of many pieces `7–248 (18 of them)`.
+pub(crate) fn ranges<'a>(lines: impl Iterator<Item = &'a usize>) -> String {
+    let mut lines: Vec<usize> = lines.copied().collect();
+    lines.sort_unstable();
+    lines.dedup();
+    let mut parts: Vec<(usize, usize)> = Vec::new();
+    for line in lines {
+        match parts.last_mut() {
+            Some((_, last)) if *last + 1 == line => *last = line,
+            _ => parts.push((line, line)),
+        }
+    }
+    if let (true, Some((first, _)), Some((_, last))) =
+        (parts.len() > MOST_PIECES, parts.first(), parts.last())
+    {
+        let count: usize = parts.iter().map(|(first, last)| last - first + 1).sum();
+        return format!("{first}–{last} ({count} of them)");
+    }
+    let part = |&(first, last): &(usize, usize)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}–{last}"),
+    };
+    parts.iter().map(part).collect::<Vec<_>>().join(", ")
+}
+
+/// What stands at `field` of a line: a number, or a list of them.
+fn numbers(line: &Line, field: &str) -> Vec<f64> {
+    match line.value.pointer(field) {
+        Some(Value::Array(all)) => all.iter().filter_map(Value::as_f64).collect(),
+        Some(one) => one.as_f64().into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+fn interval(values: &[f64]) -> Interval {
+    match interval_of_median(values) {
+        Some((low, high)) => Interval::Confidence(low, high),
+        None => Interval::None(TOO_FEW),
+    }
+}
+
+/// A whole number with commas.
+fn whole(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::new();
+    if value < 0.0 && digits != "0" {
+        text.push('-');
+    }
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+const NOT_MEASURED: &str = "not measured here";
+/// Six values at least have an interval.
+const TOO_FEW: &str = "too few for an interval";
+/// Pieces of a list of lines that people read.
+const MOST_PIECES: usize = 4;
+/// Numbers from here on are shown by their power of ten.
+const TOO_LONG: f64 = 1e12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(number: usize, value: Value) -> Line {
+        Line { number, value }
+    }
+
+    #[test]
+    fn numbers_for_people() {
+        for (unit, value, shown) in [
+            (Unit::PerSecond, 12_628.4, "12,628"),
+            (Unit::PerSecond, -1_234.0, "-1,234"),
+            (Unit::PerSecond, 3e15, "3.00e15"),
+            (Unit::Microseconds, 94.2, "94 µs"),
+            (Unit::Microseconds, 1.25, "1.2 µs"),
+            (Unit::Share, 0.679, "67.9 %"),
+            (Unit::Times, 3.988, "3.99"),
+            (Unit::Plain, -10.0, "-10"),
+            (Unit::Plain, 7.925, "7.92"),
+            (Unit::Count, 0.0, "0"),
+        ] {
+            assert_eq!(unit.shown(value), shown);
+        }
+    }
+
+    #[test]
+    fn lines_for_people() {
+        assert_eq!(ranges([7, 2, 3, 4, 9, 3].iter()), "2–4, 7, 9");
+        assert_eq!(
+            ranges([7, 8, 37, 38, 67, 97, 127].iter()),
+            "7–127 (7 of them)"
+        );
+        assert_eq!(ranges([].iter()), "");
+    }
+
+    #[test]
+    fn a_quotient_is_of_pairs_and_says_which() {
+        let source = Rc::new(Source::default());
+        let ours = (0..6).map(|n| line(2 * n + 2, json!({"x": 30.0 + n as f64})));
+        let ours: Vec<Line> = ours.collect();
+        let theirs: Vec<Line> = (0..6)
+            .map(|n| line(2 * n + 3, json!({"x": 10.0})))
+            .collect();
+        let pairs: Vec<_> = ours.iter().zip(&theirs).collect();
+        let figure = Figure::quotient("q", &pairs, "/x", &source).expect("a figure");
+        assert_eq!(figure.value, 3.25);
+        assert_eq!(figure.interval, Interval::Confidence(3.0, 3.5));
+        assert_eq!(figure.origin.by, [3, 5, 7, 9, 11, 13]);
+        assert_eq!(figure.shown_interval(), "3.00 to 3.50");
+        assert!(Figure::quotient("q", &pairs, "/y", &source).is_none());
+    }
+
+    #[test]
+    fn slices_in_a_line_are_paired_one_by_one_or_not_at_all() {
+        let source = Rc::new(Source::default());
+        let ours = line(2, json!({"x": [2.0, 4.0, 6.0]}));
+        let theirs = line(3, json!({"x": [1.0, 1.0, 2.0]}));
+        let short = line(4, json!({"x": [1.0]}));
+        let of = |by| Figure::quotient("q", &[(&ours, by)], "/x", &source);
+        assert_eq!(of(&theirs).expect("a figure").value, 3.0);
+        assert!(of(&short).is_none());
+    }
+}

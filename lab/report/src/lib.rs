@@ -1,0 +1,125 @@
+//! One HTML file out of records of measurements and the profile of this machine.
+//!
+//! [`records`] reads files of JSON lines, [`report`] makes the page. Its first screen answers
+//! whether this machine has the problem that Widelane is about; below are the profile, single
+//! operations, handshakes and experiments. Each number on the page says on which machine, of which
+//! commit, when and with which interval it was measured, and in which lines of which file it is
+//! found again. [`Report::json`] has the same numbers for programs. [`picture`] draws a profile.
+//!
+//! It measures nothing and computes no number that does not follow from its sources by a median, a
+//! quotient or a sum.
+//!
+//! Start with [`report`].
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod block;
+mod chart;
+mod experiments;
+mod figure;
+mod handshakes;
+mod operations;
+mod order;
+mod page;
+mod profile;
+mod records;
+mod source;
+mod sources;
+
+pub use experiments::Prediction;
+pub use profile::picture;
+pub use records::records;
+
+use block::Section;
+use figure::Source;
+use order::Shelf;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::rc::Rc;
+use widelane_frequency::Profile;
+use widelane_samples::{Fault, Record};
+
+/// What a report is made from.
+#[derive(Clone, Debug)]
+pub struct Inputs {
+    /// The name of this machine's CPU.
+    pub machine: String,
+    /// Whether the CPU has the instructions for Widelane's kernels (AVX-512 IFMA).
+    pub lanes: bool,
+    /// The profile of this machine with its file, or why there is none.
+    pub profile: Result<(PathBuf, Profile), String>,
+    /// What was measured, here and elsewhere.
+    pub records: Vec<Record>,
+    /// What is wrong with records, for the page.
+    pub faults: Vec<Fault>,
+    /// What a simulator says of published numbers.
+    pub predictions: Vec<Prediction>,
+    /// The commit of this program, of which the predictions are.
+    pub commit: Option<String>,
+    /// Where the page will be: addresses of records are relative to it.
+    pub page: PathBuf,
+    /// When the page is made, in seconds since 1970.
+    pub made: u64,
+}
+
+/// A report, as a page and as figures.
+pub struct Report {
+    page: String,
+    sections: Vec<Section>,
+}
+
+/// Makes a report.
+pub fn report(inputs: &Inputs) -> Report {
+    let made = source::date(inputs.made);
+    let shelf = Shelf::new(&inputs.records, &inputs.machine, &inputs.page);
+    let kept = inputs
+        .profile
+        .as_ref()
+        .map(|(path, profile)| (profile, source::of_profile(path, profile, &inputs.page)));
+    let kept = kept
+        .as_ref()
+        .map(|(profile, source)| (*profile, source))
+        .map_err(|why| &why[..]);
+    let simulator = Rc::new(Source {
+        machine: "simulated".to_owned(),
+        commit: inputs.commit.clone(),
+        date: made.clone(),
+        name: SIMULATOR.to_owned(),
+        command: SIMULATOR.to_owned(),
+        ..Source::default()
+    });
+    let sections = vec![
+        answer::section(kept.ok(), &inputs.machine, inputs.lanes, &shelf),
+        profile::section(kept),
+        operations::section(&shelf),
+        handshakes::section(&shelf),
+        experiments::section(&shelf, &inputs.predictions, &simulator),
+        sources::section(&shelf, &inputs.faults),
+    ];
+    Report {
+        page: page::page(&inputs.machine, &made, &sections),
+        sections,
+    }
+}
+
+impl Report {
+    /// The page: HTML that needs no other file.
+    pub fn html(&self) -> &str {
+        &self.page
+    }
+
+    /// The numbers of the page, a JSON object a line, in the order of the page.
+    pub fn json(&self) -> String {
+        let mut text = String::new();
+        for section in &self.sections {
+            for figure in section.figures() {
+                let _ = writeln!(text, "{}", figure.json(section.id));
+            }
+        }
+        text
+    }
+}
+
+/// What makes predictions.
+const SIMULATOR: &str = "widelane simulate --all --json";

@@ -1,0 +1,221 @@
+//! The profile of this machine: its clock by class of instructions, and how long a burst is felt.
+
+use crate::block::{Block, Piece, Section, Table, cell, figure_or, head};
+use crate::chart::{Bar, Tone, bars};
+use crate::figure::{Figure, Interval, Origin, Source, Unit};
+use std::rc::Rc;
+use widelane_frequency::Profile;
+
+/// The section; without a profile it says how to make one, and why there is none.
+pub(crate) fn section(profile: Result<(&Profile, &Rc<Source>), &str>) -> Section {
+    let blocks = match profile {
+        Ok((profile, source)) => vec![
+            Block::Heading("The clock by class of instructions".to_owned()),
+            Block::Text(cell(
+                "Each class runs on so many cores at once. Of scalar: the clock as a share of that \
+                 of scalar code in the same round. Vanished: the share of the time in which the \
+                 cores were taken away.",
+            )),
+            chart(profile, source),
+            clocks(profile, source),
+            Block::Heading("After a burst of wide code".to_owned()),
+            Block::Text(cell(
+                "Work lost: in the first 200 µs after the first wide instruction, beside what is \
+                 lost there in as much scalar code. Clock after: that of scalar code right after \
+                 the burst, as a share of its clock otherwise. Tail: until that is back.",
+            )),
+            edges(profile, source),
+        ],
+        Err(why) => vec![
+            Block::Text(vec![
+                "There is no profile of this machine. Measure it for some twenty seconds, while it \
+                 has nothing else to do: "
+                    .into(),
+                Piece::Code("widelane probe".to_owned()),
+                ". Then make this report again.".into(),
+            ]),
+            Block::Text(cell(format!("What was looked for: {why}."))),
+        ],
+    };
+    Section {
+        id: "machine",
+        title: "This machine",
+        blocks,
+    }
+}
+
+/// The clock of a profile's class at `index`, as a share of that of scalar code.
+pub(crate) fn of_scalar(profile: &Profile, index: usize, source: &Rc<Source>) -> Option<Figure> {
+    let clock = profile.clocks.get(index)?;
+    let what = format!(
+        "clock of {} on {}, of scalar",
+        clock.class,
+        cores(clock.cores)
+    );
+    let field = format!("/clocks/{index}/of_scalar");
+    Figure::estimate(&what, Unit::Share, &clock.of_scalar, field, source)
+}
+
+/// How long scalar code is slow after a burst of a class.
+pub(crate) fn tail(profile: &Profile, class: &str, source: &Rc<Source>) -> Option<Figure> {
+    let edges = &profile.transitions;
+    let index = edges.iter().position(|edge| edge.class == class)?;
+    let tail = edges[index].tail_us.as_ref()?;
+    let what = format!("tail of {class}");
+    let field = format!("/transitions/{index}/tail_us");
+    Figure::middle(&what, Unit::Microseconds, tail, field, source)
+}
+
+/// A picture of the clocks of a profile, as a file of SVG.
+///
+/// Of a profile without clocks, it is empty.
+pub fn picture(profile: &Profile) -> String {
+    let source = Rc::new(Source::default());
+    let title = format!("Clock by class of code: {}", profile.machine.name);
+    let empty = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1\" height=\"1\"/>\n";
+    svg_of(profile, &source, Some(&title)).unwrap_or_else(|| empty.to_owned())
+}
+
+fn chart(profile: &Profile, source: &Rc<Source>) -> Block {
+    let caption = "The clock in GHz, with its interval of 95 %.".to_owned();
+    match svg_of(profile, source, None) {
+        Some(svg) => Block::Chart { svg, caption },
+        None => Block::Text(cell("The profile has no clocks.")),
+    }
+}
+
+fn svg_of(profile: &Profile, source: &Rc<Source>, title: Option<&str>) -> Option<String> {
+    let figures: Vec<_> = (0..profile.clocks.len())
+        .map(|at| ghz(profile, at, source))
+        .collect();
+    let rows = figures
+        .iter()
+        .zip(&profile.clocks)
+        .filter_map(|(figure, clock)| {
+            Some(Bar {
+                label: format!("{} on {}", clock.class, cores(clock.cores)),
+                figure: figure.as_ref()?,
+                tone: match clock.class.as_str() {
+                    "scalar" | "128" => Tone::Peer,
+                    "256-light" | "256-heavy" => Tone::Middle,
+                    _ => Tone::Wide,
+                },
+            })
+        });
+    // A machine with many cores has many numbers of active ones; the table has them all.
+    let rows: Vec<_> = rows.take(MOST_BARS).collect();
+    bars(&rows, None, title)
+}
+
+fn clocks(profile: &Profile, source: &Rc<Source>) -> Block {
+    let rows = profile.clocks.iter().enumerate().map(|(at, clock)| {
+        let what = format!(
+            "time that vanished with {} on {}",
+            clock.class,
+            cores(clock.cores)
+        );
+        let field = format!("/clocks/{at}/vanished");
+        let vanished = Figure::estimate(&what, Unit::Share, &clock.vanished, field, source);
+        vec![
+            cell(&clock.class[..]),
+            cell(clock.cores.to_string()),
+            figure_or(ghz(profile, at, source), NOT_THERE),
+            figure_or(of_scalar(profile, at, source), NOT_THERE),
+            figure_or(vanished, NOT_THERE),
+        ]
+    });
+    Block::Table(Table {
+        head: head(&["class", "cores", "clock", "of scalar", "vanished"]),
+        rows: rows.collect(),
+        source: Some(Rc::clone(source)),
+    })
+}
+
+fn edges(profile: &Profile, source: &Rc<Source>) -> Block {
+    if profile.transitions.is_empty() {
+        return Block::Text(cell("n/a: no wide class runs on this CPU."));
+    }
+    let rows = profile.transitions.iter().enumerate().map(|(at, edge)| {
+        let class = &edge.class;
+        let middle = |name: &str, field: &str, distribution| {
+            let what = format!("{name} {class}");
+            let field = format!("/transitions/{at}/{field}");
+            Figure::middle(&what, Unit::Microseconds, distribution, field, source)
+        };
+        let after = Figure::new(
+            &format!("clock after {class}"),
+            edge.after,
+            Unit::Share,
+            Interval::None("no interval"),
+            Origin::of_profile(format!("/transitions/{at}/after")),
+            source,
+        );
+        vec![
+            cell(&class[..]),
+            figure_or(
+                middle("work lost with", "stall_us", &edge.stall_us),
+                NOT_THERE,
+            ),
+            figure_or(
+                middle("work lost beside", "control_us", &edge.control_us),
+                NOT_THERE,
+            ),
+            figure_or(after, NOT_THERE),
+            figure_or(tail(profile, class, source), "none: the clock is not lower"),
+        ]
+    });
+    Block::Table(Table {
+        head: head(&[
+            "class",
+            "work lost",
+            "of scalar code",
+            "clock after",
+            "tail",
+        ]),
+        rows: rows.collect(),
+        source: Some(Rc::clone(source)),
+    })
+}
+
+fn ghz(profile: &Profile, at: usize, source: &Rc<Source>) -> Option<Figure> {
+    let clock = profile.clocks.get(at)?;
+    let what = format!("clock of {} on {}", clock.class, cores(clock.cores));
+    let field = format!("/clocks/{at}/ghz");
+    Figure::estimate(&what, Unit::Gigahertz, &clock.ghz, field, source)
+}
+
+fn cores(count: usize) -> String {
+    match count {
+        1 => "1 core".to_owned(),
+        count => format!("{count} cores"),
+    }
+}
+
+const NOT_THERE: &str = "n/a: not in the profile";
+const MOST_BARS: usize = 36;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_clock_has_a_bar_and_names_cannot_break_the_picture() {
+        let text = include_str!("../../../tools/frequency/tests/data/profile.json");
+        let mut drawn = Profile::from_json(text).expect("the sample is a profile");
+        drawn.machine.name = "A <b> & co".to_owned();
+        let svg = picture(&drawn);
+        let (red, green, blue) = Tone::Wide.colours()[0];
+        let wide = format!("fill=\"#{red:02X}{green:02X}{blue:02X}\"");
+        let clocks = drawn.clocks.iter();
+        let expected = clocks
+            .filter(|clock| clock.class.starts_with("512"))
+            .count();
+        assert_eq!((svg.matches(&wide).count(), expected), (expected, 3));
+        assert!(
+            svg.contains("A &lt;b&gt; &amp; co") && svg.ends_with("</svg>\n"),
+            "{svg}"
+        );
+        drawn.clocks.clear();
+        assert!(picture(&drawn).ends_with("/>\n"));
+    }
+}

@@ -1,0 +1,174 @@
+//! Where figures come from: records, profiles, and their addresses seen from the page.
+
+use crate::figure::Source;
+use serde_json::Value;
+use std::path::{Component, Path, PathBuf, absolute};
+use std::rc::Rc;
+use time::OffsetDateTime;
+use widelane_frequency::Profile;
+use widelane_samples::Record;
+
+/// What all figures of a record have in common.
+pub(crate) fn of_record(record: &Record, page: &Path) -> Rc<Source> {
+    let machine = &record.run["machine"];
+    let mut notes = Vec::new();
+    match &machine["modified"] {
+        Value::Bool(false) => {}
+        Value::Bool(true) => notes.push("with changes that the commit does not have".to_owned()),
+        _ => notes.push("it is not known whether the sources were those of the commit".to_owned()),
+    }
+    if record.run["schema"].as_u64() < Some(CPU_TIMES_RIGHT) && has_reports(record) {
+        notes.push("CPU times of its handshakes are too high, and nginx's most".to_owned());
+    }
+    if !record.is_complete() {
+        notes.push("its run was interrupted".to_owned());
+    }
+    let path = Path::new(&record.name);
+    let file = path
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned());
+    Rc::new(Source {
+        machine: word(&machine["cpu"]),
+        virtual_machine: machine["hypervisor"] == true,
+        commit: machine["commit"].as_str().map(str::to_owned),
+        date: day(&word(&record.run["started"])).to_owned(),
+        name: file.unwrap_or_else(|| record.name.clone()),
+        link: Some(link(page, path)),
+        command: word(&record.run["command"]),
+        notes,
+    })
+}
+
+/// What all figures of a profile have in common.
+pub(crate) fn of_profile(path: &Path, profile: &Profile, page: &Path) -> Rc<Source> {
+    let mut notes = Vec::new();
+    if profile.quick {
+        notes.push("measured in a hurry".to_owned());
+    }
+    let vanished = profile.clocks.iter().map(|clock| clock.vanished.value);
+    if vanished.fold(0.0, f64::max) > BUSY {
+        notes.push("measured while the CPUs had much else to do".to_owned());
+    }
+    let quick = if profile.quick { " --quick" } else { "" };
+    Rc::new(Source {
+        machine: profile.machine.name.clone(),
+        virtual_machine: profile.machine.virtual_machine,
+        // A profile keeps the processor and its microcode, and no commit.
+        commit: None,
+        date: date(profile.taken),
+        name: path.display().to_string(),
+        link: Some(link(page, path)),
+        command: format!("widelane probe{quick}"),
+        notes,
+    })
+}
+
+/// The day of a moment in seconds since 1970, like `2026-01-02`.
+pub(crate) fn date(seconds: u64) -> String {
+    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+    let moment = OffsetDateTime::from_unix_timestamp(seconds);
+    moment.map_or("unknown".to_owned(), |moment| moment.date().to_string())
+}
+
+/// The address of `file` in a page at `page`: relative, so that both can move together.
+fn link(page: &Path, file: &Path) -> String {
+    let whole = |path: &Path| absolute(path).unwrap_or_else(|_| path.to_owned());
+    let (page, file) = (plain(&whole(page)), plain(&whole(file)));
+    let folder: Vec<_> = page
+        .parent()
+        .map_or(Vec::new(), |parent| parent.components().collect());
+    let steps: Vec<_> = file.components().collect();
+    let common = folder
+        .iter()
+        .zip(&steps)
+        .take_while(|(one, other)| one == other)
+        .count();
+    let mut parts = vec!["..".to_owned(); folder.len() - common];
+    let names = steps[common..]
+        .iter()
+        .map(|step| encoded(&step.as_os_str().to_string_lossy()));
+    parts.extend(names);
+    parts.join("/")
+}
+
+/// Without `.` and `..`.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for step in path.components() {
+        match step {
+            Component::CurDir => {}
+            Component::ParentDir => drop(plain.pop()),
+            step => plain.push(step),
+        }
+    }
+    plain
+}
+
+/// A name as a part of an address (RFC 3986, section 2.3: all but these are encoded).
+fn encoded(name: &str) -> String {
+    let mut text = String::new();
+    for byte in name.bytes() {
+        match byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            true => text.push(char::from(byte)),
+            false => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
+}
+
+fn has_reports(record: &Record) -> bool {
+    let kinds = ["pair", "closed", "ways-in"];
+    kinds.iter().any(|kind| record.of(kind).next().is_some())
+}
+
+fn word(value: &Value) -> String {
+    value.as_str().unwrap_or("unknown").to_owned()
+}
+
+fn day(moment: &str) -> &str {
+    moment.split('T').next().unwrap_or(moment)
+}
+
+/// From this share of vanished time on, a profile should be measured again.
+const BUSY: f64 = 0.1;
+/// Since this schema, the handshakes in flight at the end of a turn count.
+const CPU_TIMES_RIGHT: u64 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_relative_and_encoded() {
+        for (page, file, expected) in [
+            (
+                "/a/report.html",
+                "/a/lab/records/r.jsonl",
+                "lab/records/r.jsonl",
+            ),
+            ("/a/b/report.html", "/a/c/../r x.jsonl", "../r%20x.jsonl"),
+            ("/a/report.html", "/var/\"><b>", "../var/%22%3E%3Cb%3E"),
+            ("report.html", "lab/r.jsonl", "lab/r.jsonl"),
+        ] {
+            assert_eq!(link(Path::new(page), Path::new(file)), expected);
+        }
+    }
+
+    #[test]
+    fn days() {
+        assert_eq!(date(1_763_769_600), "2025-11-22");
+        assert_eq!(date(u64::MAX), "unknown");
+        assert_eq!(day("2026-11-23T18:38:21Z"), "2026-11-23");
+    }
+
+    #[test]
+    fn a_record_says_what_its_reader_must_know() {
+        let text = r#"{"kind":"run","schema":2,"machine":{"cpu":"A","modified":true}}
+{"kind":"pair"}"#;
+        let (record, _) = Record::parse("r/a.jsonl", text.as_bytes());
+        let source = of_record(&record.expect("a record"), Path::new("page.html"));
+        assert_eq!(source.name, "a.jsonl");
+        assert_eq!(source.link.as_deref(), Some("r/a.jsonl"));
+        assert_eq!(source.notes.len(), 3, "{:?}", source.notes);
+    }
+}

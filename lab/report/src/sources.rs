@@ -1,0 +1,53 @@
+//! The files behind the page, and what is wrong with them.
+
+use crate::block::{Block, Piece, Section, Table, cell, head};
+use crate::order::Shelf;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use widelane_samples::Fault;
+
+/// The section.
+pub(crate) fn section(shelf: &Shelf<'_>, faults: &[Fault]) -> Section {
+    let mut blocks = Vec::new();
+    if !faults.is_empty() {
+        blocks.push(Block::Text(cell("These files or lines were left out:")));
+        let items = faults.iter().map(|fault| cell(fault.to_string()));
+        blocks.push(Block::List(items.collect()));
+    }
+    let rows: Vec<_> = shelf
+        .all()
+        .map(|(record, source)| {
+            let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+            for line in &record.lines {
+                if let Some(kind) = line.value["kind"].as_str() {
+                    *kinds.entry(kind).or_default() += 1;
+                }
+            }
+            let lines = kinds.iter().map(|(kind, count)| format!("{kind}: {count}"));
+            vec![
+                cell(Piece::Record(Rc::clone(source))),
+                cell(&source.machine[..]),
+                cell(Piece::Date(source.date.clone())),
+                cell(source.short_commit()),
+                cell(source.notes.join("; ")),
+                cell(lines.collect::<Vec<_>>().join(", ")),
+            ]
+        })
+        .collect();
+    blocks.push(match rows.is_empty() {
+        true => Block::Text(vec![
+            "No record was read. Run this command in Widelane's sources, or name a folder: ".into(),
+            Piece::Code("widelane report --records DIR".to_owned()),
+        ]),
+        false => Block::Table(Table {
+            head: head(&["record", "CPU", "date", "commit", "notes", "lines by kind"]),
+            rows,
+            source: None,
+        }),
+    });
+    Section {
+        id: "records",
+        title: "Records",
+        blocks,
+    }
+}
