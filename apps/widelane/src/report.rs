@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::places::{PROFILE, Places};
-use crate::{machine, output};
+use crate::{machine, output, simulate};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 use widelane_cpu::Avx512Ifma;
@@ -55,7 +55,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         lanes: Avx512Ifma::detect().is_some(),
         records,
         faults,
-        predictions: predictions(),
+        predictions: predictions()?,
         commit: commit(),
         page: args.output.clone(),
         made: made.map_or(0, |since| since.as_secs()),
@@ -73,9 +73,21 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     ))
 }
 
-/// What the simulator says of published numbers: nothing while this program has none.
-fn predictions() -> Vec<Prediction> {
-    Vec::new()
+/// What the simulator says of published numbers.
+fn predictions() -> Result<Vec<Prediction>, Failure> {
+    let mut progress = simulate::Progress::new();
+    let compared = simulate::compare_all(|name| progress.done(name))?;
+    let predictions = compared.into_iter().map(|one| Prediction {
+        scenario: one.scenario,
+        what: one.what,
+        published: one.published,
+        simulated: one.simulated,
+        error: one.error,
+        tolerance: one.tolerance,
+        held_out: one.held_out,
+        explanation: one.explanation,
+    });
+    Ok(predictions.collect())
 }
 
 /// Where to look for records: what was named must be there.

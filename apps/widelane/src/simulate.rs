@@ -598,17 +598,17 @@ fn sweep(text: &str) -> Result<Sweep, String> {
 }
 
 /// Says on standard error what is done, once the work has taken a while.
-struct Progress {
+pub(crate) struct Progress {
     began: Instant,
 }
 
 impl Progress {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let began = Instant::now();
         Self { began }
     }
 
-    fn done(&mut self, what: &str) {
+    pub(crate) fn done(&mut self, what: &str) {
         if self.began.elapsed() > SILENCE {
             output::complain(&format!("widelane: simulated {what}\n"));
         }

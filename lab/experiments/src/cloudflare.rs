@@ -95,7 +95,7 @@ pub fn cloudflare(
         page_bytes,
         record: None,
     };
-    let mut taken = vec![("native", native.clone())];
+    let mut taken = vec![native.clone()];
     if let Some(model) = &plan.brake {
         let costs = Costs::of(&native);
         let predicted: Result<Vec<_>, ExperimentError> = CONDITIONS
@@ -112,26 +112,32 @@ pub fn cloudflare(
         tell(&format!("starts as a {model}"));
         native = Turns::take(&stage, &needs, &plan, Some(model), &mut tell)?;
         result.braked = native.rows(|index| Some(predicted[index]));
-        taken.push(("braked", native));
+        taken.push(native);
     }
     drop(backend);
     if let Some(mut record) = record.take() {
-        for (how, turns) in &taken {
-            for (condition, rates) in CONDITIONS.iter().zip(&turns.rates) {
-                record.line(&json!({
-                    "kind": "experiment", "experiment": "cloudflare", "how": how,
-                    "brake": if *how == "braked" { plan.brake.as_deref() } else { None },
-                    "form": condition.form, "chacha_percent": condition.percent,
-                    "published_percent": condition.published, "requests_per_s": rates,
-                    "page_bytes": page_bytes, "seconds": plan.seconds,
-                }))?;
+        for (turns, rows, brake) in [
+            (&taken[..1], &result.native, None),
+            (&taken[1..], &result.braked, plan.brake.as_deref()),
+        ] {
+            for turns in turns {
+                for (rates, row) in turns.rates.iter().zip(rows).skip(1) {
+                    let what = format!(
+                        "requests/s, {} at {} %, {}, per cent",
+                        row.form,
+                        row.chacha_percent,
+                        brake.map_or("as this CPU is".to_owned(), |model| format!("as a {model}"))
+                    );
+                    for (round, (rate, base)) in rates.iter().zip(&turns.rates[0]).enumerate() {
+                        record.line(&json!({
+                            "kind": "experiment", "scenario": "cloudflare-2017", "what": what,
+                            "round": round, "value": (rate / base - 1.0) * 100.0,
+                            "published": row.published, "simulated": row.predicted,
+                            "requests_per_s": rate, "requests_per_s_aes": base,
+                        }))?;
+                    }
+                }
             }
-        }
-        for row in &result.braked {
-            record.line(&json!({
-                "kind": "prediction", "experiment": "cloudflare", "form": row.form,
-                "chacha_percent": row.chacha_percent, "predicted_percent": row.predicted,
-            }))?;
         }
         result.record = Some(record.end("")?);
     }

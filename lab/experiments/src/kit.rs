@@ -89,9 +89,9 @@ pub fn kit(plan: KitPlan, mut tell: impl FnMut(&str)) -> Result<Kit, ExperimentE
         braked: Vec::new(),
         record: None,
     };
-    let mut taken = vec![("native", native)];
+    let mut taken = vec![native];
     if let Some(model) = &plan.brake {
-        let predicted = predict(model, &taken[0].1)?;
+        let predicted = predict(model, &taken[0])?;
         for (way, change) in WAYS.iter().zip(predicted).skip(1) {
             if let Some(change) = change {
                 tell(&format!(
@@ -103,24 +103,31 @@ pub fn kit(plan: KitPlan, mut tell: impl FnMut(&str)) -> Result<Kit, ExperimentE
         tell(&format!("starts as a {model}"));
         let braked = Turns::take(&stage, &plan, Some(model), &mut tell)?;
         result.braked = braked.rows(predicted);
-        taken.push(("braked", braked));
+        taken.push(braked);
     }
     if let Some(mut record) = record.take() {
-        for (how, turns) in &taken {
-            for (way, turns) in WAYS.iter().zip(&turns.0) {
-                record.line(&json!({
-                    "kind": "experiment", "experiment": "kit", "how": how,
-                    "brake": if *how == "braked" { plan.brake.as_deref() } else { None },
-                    "form": way.name, "published_percent": way.published, "turns": turns,
-                    "seconds": plan.seconds,
-                }))?;
+        for (turns, rows, brake) in [
+            (&taken[..1], &result.native, None),
+            (&taken[1..], &result.braked, plan.brake.as_deref()),
+        ] {
+            for turns in turns {
+                for (index, row) in rows.iter().enumerate().skip(1) {
+                    let what = format!(
+                        "requests/s, {}, {}, per cent",
+                        row.name,
+                        brake.map_or("as this CPU is".to_owned(), |model| format!("as a {model}"))
+                    );
+                    let rounds = turns.rates(index).into_iter().zip(turns.rates(0));
+                    for (round, (rate, base)) in rounds.enumerate() {
+                        record.line(&json!({
+                            "kind": "experiment", "scenario": "kit-2019-6130", "what": what,
+                            "round": round, "value": (rate / base - 1.0) * 100.0,
+                            "published": row.published, "simulated": row.predicted,
+                            "turn": turns.0[index][round], "turn_256_light": turns.0[0][round],
+                        }))?;
+                    }
+                }
             }
-        }
-        for row in &result.braked {
-            record.line(&json!({
-                "kind": "prediction", "experiment": "kit", "form": row.name,
-                "predicted_percent": row.predicted,
-            }))?;
         }
         result.record = Some(record.end("")?);
     }
