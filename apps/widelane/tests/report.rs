@@ -35,13 +35,18 @@ fn a_page_is_written_from_the_records_of_this_folder_and_others() {
     let place = own.path().to_str().expect("a name");
     let output = report(folder.path(), &["--records", place]);
     assert!(output.status.success(), "{output:?}");
-    assert_eq!(text(&output.stderr), "");
+    // Progress on slow machines, and nothing else.
+    let told = text(&output.stderr);
+    let progress = |line: &str| line.starts_with("widelane: simulated ");
+    assert!(told.lines().all(progress), "{told}");
     let said = text(&output.stdout);
     assert!(said.starts_with("widelane-report.html: ") && said.ends_with("from 2 records\n"));
     let page = fs::read_to_string(folder.path().join("widelane-report.html")).expect("a page");
     assert!(page.starts_with("<!DOCTYPE html>"));
     assert!(page.contains("href=\"lab/records/shared.jsonl\""));
     assert!(page.contains("own.jsonl\">own.jsonl</a>"));
+    // What the simulator says of published numbers.
+    assert!(page.contains("cloudflare-2017") && page.contains("khalil-2019"));
 }
 
 /// As the package installs them: the program in `bin`, its records in `share` beside that.
