@@ -1,0 +1,179 @@
+//! What waking up costs on this machine, and how exact the brake is: measured at the start.
+//!
+//! A thread on the same CPU, below the brake and above all others, looks at the clock all the time
+//! and sees when it did not run.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+
+use widelane_affinity::pin;
+use widelane_marks::{Kind, Slot, nanoseconds};
+
+use crate::pacer::Costs;
+use crate::realtime::prioritise;
+use crate::thread::PRIORITY;
+
+/// What a brake costs and how exact it is on one CPU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Exactness {
+    /// The CPU.
+    pub cpu: usize,
+    /// What a wake-up by a timer takes from the program in all, in microseconds.
+    pub timer_us: f64,
+    /// The same by a mark.
+    pub mark_us: f64,
+    /// The share of the CPU that was to be taken.
+    pub asked: f64,
+    /// The share that was found missing.
+    pub took: f64,
+}
+
+/// Measures what waking up costs on `cpu`, on which the calling thread is with its priority: what the
+/// pacer needs, and the microseconds of a whole wake-up by a mark.
+pub(crate) fn costs(cpu: usize) -> io::Result<(Costs, f64)> {
+    let bench = Bench::default();
+    thread::scope(|scope| {
+        let victim = scope.spawn(|| bench.watch(cpu));
+        bench.wake_by_timer();
+        bench.timers_done.store(true, Relaxed);
+        bench.wake_by_mark();
+        let found = victim.join();
+        found.unwrap_or_else(|_| Err(io::Error::other("the measurement failed")))
+    })
+}
+
+/// The share of the time that a thread on `cpu` misses while it marks wide code on `slot`.
+pub(crate) fn missing(cpu: usize, slot: &Slot) -> io::Result<f64> {
+    pin(cpu)?;
+    prioritise(VICTIM)?;
+    let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    if slot.begin(Kind::Heavy512, nanoseconds(), own) {
+        slot.wake();
+    }
+    let begin = nanoseconds() + SETTLE;
+    let (mut last, mut missed) = (nanoseconds(), 0);
+    while last < begin + REHEARSAL {
+        let now = nanoseconds();
+        if now - last > GAP && last >= begin {
+            missed += now - last;
+        }
+        last = now;
+    }
+    slot.end(Kind::Heavy512, last);
+    Ok(missed as f64 / (last - begin) as f64)
+}
+
+/// Where brake and victim tell each other the time.
+#[derive(Default)]
+struct Bench {
+    slot: Slot,
+    turns: AtomicU64,
+    start: AtomicU64,
+    stop: AtomicU64,
+    timers_done: AtomicBool,
+    done: AtomicBool,
+}
+
+impl Bench {
+    fn turn(&self) {
+        self.start.store(nanoseconds(), Relaxed);
+        // What a turn does besides sleeping and taking.
+        let seen = self.slot.look();
+        let _ = self.slot.prepare_sleep(widelane_marks::Quiet::NEVER, &seen);
+        self.turns.fetch_add(1, Relaxed);
+        self.stop.store(nanoseconds(), Relaxed);
+    }
+
+    fn wake_by_timer(&self) {
+        for _ in 0..TURNS {
+            let woken = self.slot.woken().load(Relaxed);
+            self.slot.sleep(woken, Some(nanoseconds() + PAUSE));
+            self.turn();
+        }
+    }
+
+    fn wake_by_mark(&self) {
+        let end = nanoseconds() + LONGEST;
+        while !self.done.load(Relaxed) && nanoseconds() < end {
+            let woken = self.slot.woken().load(Relaxed);
+            // With a timer, as in the middle of a tail; it is never due.
+            self.slot.sleep(woken, Some(nanoseconds() + 1000 * PAUSE));
+            self.turn();
+        }
+    }
+
+    /// On the victim's thread.
+    fn watch(&self, cpu: usize) -> io::Result<(Costs, f64)> {
+        pin(cpu)?;
+        prioritise(VICTIM)?;
+        let (mut enter, mut leave, mut marks) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut last, mut turns) = (nanoseconds(), self.turns.load(Relaxed));
+        while !self.timers_done.load(Relaxed) {
+            let now = nanoseconds();
+            let after = self.turns.load(Relaxed);
+            let (start, stop) = (self.start.load(Relaxed), self.stop.load(Relaxed));
+            // Unless it was interrupted between its own two looks at the clock.
+            if after == turns + 1 && (last..=now).contains(&start) && (start..=now).contains(&stop)
+            {
+                enter.push(start - last);
+                leave.push(now - stop);
+            }
+            (last, turns) = (now, after);
+        }
+        for _ in 0..TURNS {
+            let pause = nanoseconds() + PAUSE;
+            while nanoseconds() < pause {}
+            let (turns, before) = (self.turns.load(Relaxed), nanoseconds());
+            self.slot.wake();
+            let now = nanoseconds();
+            let stop = self.stop.load(Relaxed);
+            if self.turns.load(Relaxed) == turns + 1 && (before..=now).contains(&stop) {
+                marks.push(now - before);
+                leave.push(now - stop);
+            }
+        }
+        self.done.store(true, Relaxed);
+        self.slot.wake();
+        let few = || io::Error::other("the wake-ups were not seen: the CPU is too busy");
+        let costs = Costs {
+            timer: usual(enter).ok_or_else(few)?,
+            leave: usual(leave).ok_or_else(few)?,
+        };
+        let mark = usual(marks).ok_or_else(few)?;
+        Ok((costs, mark as f64 / 1e3))
+    }
+}
+
+/// The mean without the least and the largest tenths; `None` of too few.
+fn usual(mut times: Vec<u64>) -> Option<u64> {
+    times.sort_unstable();
+    let tenth = times.len() / 10;
+    let middle = &times[tenth..times.len() - tenth];
+    (middle.len() >= FEWEST).then(|| middle.iter().sum::<u64>() / middle.len() as u64)
+}
+
+/// Below the brake.
+const VICTIM: i32 = PRIORITY - 1;
+const TURNS: usize = 200;
+const FEWEST: usize = 20;
+const PAUSE: u64 = 100_000;
+const LONGEST: u64 = 1_000_000_000;
+/// Until the level is reached.
+const SETTLE: u64 = 2_000_000;
+const REHEARSAL: u64 = 150_000_000;
+/// A thread that does not see the clock for so long did not run.
+const GAP: u64 = 500;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_time_is_the_mean_of_the_middle() {
+        assert_eq!(usual(vec![1; 10]), None);
+        let mut times = vec![10; 40];
+        times.extend([1_000_000; 4]);
+        assert_eq!(usual(times), Some(10));
+    }
+}

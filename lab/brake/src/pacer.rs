@@ -1,0 +1,328 @@
+//! When to take how much: the controller of one CPU. Pure: time and what was taken go in, what to do
+//! next comes out.
+//!
+//! What is owed and not yet taken is a debt. Taking goes on until there is none, and what was taken
+//! too much or too little counts in the next turn, so that errors do not add up. A wake-up takes time
+//! from the program by itself, so that the debt of a lower clock is let grow to several times its
+//! cost first. A stall is taken at its beginning, as a whole, if it is worth a wake-up.
+
+use widelane_cpu::licence::machine::Pace;
+
+use crate::account::{Account, WHOLE};
+
+/// What waking and sleeping cost the program, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// From when a timer interrupts the program until the brake's thread runs.
+    pub timer: u64,
+    /// From when the brake's thread decides to sleep until the program runs.
+    pub leave: u64,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Keep the CPU until this time. `stall`: for throttling or a halt, not for the lower clock.
+    Take {
+        /// Nanoseconds of the clock that the account goes by.
+        until: u64,
+        /// What for.
+        stall: bool,
+    },
+    /// Give the CPU back, until this time if it is given, or until more is asked for.
+    Sleep {
+        /// As above.
+        until: Option<u64>,
+    },
+}
+
+/// The controller of one CPU.
+#[derive(Clone, Debug)]
+pub struct Pacer {
+    costs: Costs,
+    taken: u64,
+}
+
+impl Pacer {
+    /// Nothing is taken yet.
+    pub fn new(costs: Costs) -> Self {
+        Self { costs, taken: 0 }
+    }
+
+    /// So much was taken, by purpose or by waking up.
+    pub fn took(&mut self, ns: u64) {
+        self.taken += ns;
+    }
+
+    /// All that was taken.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// What waking and sleeping cost.
+    pub fn costs(&self) -> Costs {
+        self.costs
+    }
+
+    /// The debt that is let grow while the clock is low.
+    pub fn piece(&self) -> u64 {
+        (PIECE * (self.costs.timer + self.costs.leave)).max(LEAST_PIECE)
+    }
+
+    /// What to do, once the account has come to the present.
+    pub fn next(&self, account: &Account) -> Step {
+        let now = account.at();
+        let leave = self.costs.leave as i64;
+        if let Some(stall) = account.stall() {
+            let due = self.debt(account) + stall.owed as i64 - leave;
+            if due > 0 && stall.end > now {
+                let until = stall.end.min(now + due as u64);
+                return Step::Take { until, stall: true };
+            }
+        } else {
+            // While it is taken, more comes to be owed.
+            let rate = account.rate().min(WHOLE - 1);
+            let due = (self.debt(account) - leave).max(0) as u64;
+            let due = (u128::from(due) * u128::from(WHOLE) / u128::from(WHOLE - rate)) as u64;
+            if due > LEAST_TAKEN {
+                let change = account.next_change().filter(|&next| next > now);
+                let until = (now + due).min(change.unwrap_or(u64::MAX));
+                return Step::Take {
+                    until,
+                    stall: false,
+                };
+            }
+        }
+        Step::Sleep {
+            until: self.wake_up(account),
+        }
+    }
+
+    /// What is owed and not taken; negative if more was taken.
+    fn debt(&self, account: &Account) -> i64 {
+        account.owed() as i64 - self.taken as i64
+    }
+
+    /// When it is worth a wake-up, if the same code goes on; `None` if never.
+    fn wake_up(&self, account: &Account) -> Option<u64> {
+        let cost = (self.costs.timer + self.costs.leave) as i64;
+        // The way into sleep is over before anything else happens.
+        let debt = |ahead: &Account| self.debt(ahead) - self.costs.leave as i64;
+        let mut ahead = account.clone();
+        loop {
+            let (now, rate) = (ahead.at(), ahead.rate());
+            if now > account.at()
+                && let Some(stall) = ahead.stall()
+                && 4 * (debt(&ahead) + stall.owed as i64) >= 3 * cost
+                && ahead.state().pace == Pace::Throttled
+            {
+                return Some(now);
+            }
+            let next = ahead.next_change().filter(|&next| next > now);
+            let lacking = (self.piece() as i64 - debt(&ahead)).max(0) as u128;
+            if rate > 0 {
+                let full = now + (lacking * u128::from(WHOLE)).div_ceil(u128::from(rate)) as u64;
+                if next.is_none_or(|next| full <= next) {
+                    return Some(full);
+                }
+            }
+            match next {
+                Some(next) => ahead.advance(next),
+                // The full clock for as long as nothing else is asked for: what is left is taken now,
+                // or stays in the account.
+                None => return (debt(&ahead) >= cost).then_some(now),
+            }
+        }
+    }
+}
+
+/// Wake-ups' worth that a piece has at least: so the wake-up itself is never more than is owed, and
+/// few caches are lost to it.
+const PIECE: u64 = 4;
+/// The shortest piece, however cheap a wake-up is.
+const LEAST_PIECE: u64 = 50_000;
+/// Less is not taken: reading the clock takes as long.
+const LEAST_TAKEN: u64 = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::tests::{HEAVY, rules};
+    use proptest::prelude::*;
+    use widelane_cpu::licence::Class;
+    use widelane_cpu::licence::machine::{Machine, Request, Rules};
+
+    const COSTS: Costs = Costs {
+        timer: 20_000,
+        leave: 3_000,
+    };
+
+    /// A machine in which a brake runs: programs ask for something at given times; wake-ups take
+    /// what they take, which is not exactly what the brake believes.
+    struct World {
+        account: Account,
+        pacer: Pacer,
+        now: u64,
+        truly_taken: u64,
+        wake_ups: u64,
+        /// What waking and sleeping truly cost.
+        true_costs: Costs,
+    }
+
+    impl World {
+        fn new(rules: Rules, clocks: [f64; 3], true_costs: Costs) -> Self {
+            Self {
+                account: Account::new(Machine::new(rules, 3), clocks, 0),
+                pacer: Pacer::new(true_costs),
+                now: 0,
+                truly_taken: 0,
+                wake_ups: 0,
+                true_costs,
+            }
+        }
+
+        /// Lets the brake go on until `end`; where it has the CPU then, a little longer.
+        fn until(&mut self, end: u64) {
+            loop {
+                self.account.advance(self.now);
+                match self.pacer.next(&self.account) {
+                    Step::Take { until, .. } => {
+                        assert!(until > self.now, "it takes nothing");
+                        self.pacer.took(until - self.now);
+                        self.truly_taken += until - self.now;
+                        self.now = until;
+                    }
+                    Step::Sleep { until } => {
+                        let leave = self.true_costs.leave;
+                        self.pacer.took(leave);
+                        self.truly_taken += leave;
+                        self.now += leave;
+                        let wake = until.unwrap_or(u64::MAX).max(self.now);
+                        if wake >= end {
+                            self.now = self.now.max(end);
+                            self.account.advance(self.now);
+                            return;
+                        }
+                        self.now = wake + self.true_costs.timer;
+                        self.truly_taken += self.true_costs.timer;
+                        self.pacer.took(self.true_costs.timer);
+                        self.wake_ups += 1;
+                    }
+                }
+            }
+        }
+
+        fn ask(&mut self, request: Request) {
+            self.account.run(self.now, request, false);
+        }
+
+        fn debt(&self) -> i64 {
+            self.account.owed() as i64 - self.truly_taken as i64
+        }
+    }
+
+    #[test]
+    fn idle_cpus_are_left_alone() {
+        let mut world = World::new(rules(), [2.0, 1.5, 1.0], COSTS);
+        world.account.advance(1_000);
+        assert_eq!(
+            world.pacer.next(&world.account),
+            Step::Sleep { until: None }
+        );
+        world.until(10_000_000_000);
+        assert!(world.wake_ups == 0 && world.truly_taken <= COSTS.leave);
+        // Light 256-bit code costs nothing but its throttled beginning.
+        world.ask(Request::of(Class::Light256, false));
+        world.until(20_000_000_000);
+        assert!(world.wake_ups == 0 && world.truly_taken < 15_000);
+    }
+
+    #[test]
+    fn stalls_are_taken_as_a_whole_and_the_second_only_if_it_comes() {
+        let mut world = World::new(rules(), [2.0, 1.5, 1.0], COSTS);
+        world.ask(HEAVY);
+        // 17.5 us are owed for the first: they are taken first, less the way back.
+        let first = Step::Take {
+            until: 14_500,
+            stall: true,
+        };
+        assert_eq!(world.pacer.next(&world.account), first);
+        world.pacer.took(14_500);
+        world.account.advance(14_500);
+        assert_eq!(
+            world.pacer.next(&world.account),
+            Step::Sleep {
+                until: Some(20_000)
+            }
+        );
+        // The program has ended its burst before level 1 was granted: no second stall.
+        world.pacer.took(3_000);
+        world.account.run(19_000, Request::NOTHING, false);
+        world.now = 20_000;
+        let before = world.account.owed();
+        world.until(619_000 + 12_000);
+        assert_eq!(world.account.levels()[2], 0);
+        // The clock of level 1 is a quarter lower.
+        let tail = world.account.owed() - before;
+        assert!((140_000..170_000).contains(&tail), "{tail}");
+    }
+
+    #[test]
+    fn the_long_run_share_is_exact() {
+        for (clocks, share) in [
+            ([2.4, 2.17, 1.4], 1.0 - 1.4 / 2.4),
+            ([2.8, 2.75, 2.7], 0.1 / 2.8),
+        ] {
+            let mut world = World::new(rules(), clocks, COSTS);
+            world.ask(HEAVY);
+            world.until(1_000_000);
+            let (from, taken) = (world.now, world.truly_taken);
+            world.until(10_001_000_000);
+            let found = (world.truly_taken - taken) as f64 / (world.now - from) as f64;
+            // A piece more or less, in ten seconds.
+            assert!((found - share).abs() < 5e-5, "{found} is not {share}");
+            let period = (world.now - from) / world.wake_ups;
+            assert!(period > 200_000, "one wake-up each {period} ns");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_tail_leaves_less_than_a_wake_up() {
+        let mut world = World::new(rules(), [2.4, 2.17, 1.4], COSTS);
+        world.ask(HEAVY);
+        world.until(5_000_000);
+        world.ask(Request::NOTHING);
+        world.until(50_000_000);
+        assert_eq!(world.account.next_change(), None);
+        assert!(world.debt().abs() <= 30_000, "{}", world.debt());
+    }
+
+    proptest! {
+        /// Whatever is asked for and when: what is taken is what is owed, within a piece, and never
+        /// more than that by over a stall and a wake-up.
+        #[test]
+        fn what_is_taken_is_what_is_owed(
+            asked in proptest::collection::vec((0usize..6, 1_000u64..3_000_000), 1..60),
+            depth in (0.0f64..0.3, 0.0f64..0.3),
+            timer in 0u64..40_000,
+            leave in 0u64..6_000,
+        ) {
+            let clocks = [3.0, 3.0 * (1.0 - depth.0), 3.0 * (1.0 - depth.0 - depth.1)];
+            let costs = Costs { timer, leave };
+            let rules = Rules::of(widelane_cpu::licence::Generation::Skylake).unwrap();
+            let mut world = World::new(rules, clocks, costs);
+            let piece = world.pacer.piece() as i64;
+            for (class, time) in asked {
+                world.ask(Request::of(Class::ALL[class], true));
+                world.until(world.now + time);
+                let wake_up = (timer + leave) as i64;
+                prop_assert!(world.debt() <= piece + 120_000, "{} owed", world.debt());
+                prop_assert!(world.debt() >= -2 * wake_up - 120_000, "{} too much", -world.debt());
+                prop_assert_eq!(world.truly_taken, world.pacer.taken());
+            }
+            world.ask(Request::NOTHING);
+            world.until(world.now + 50_000_000);
+            prop_assert!(world.debt().abs() <= 3 * (timer + leave) as i64 + 30_000);
+        }
+    }
+}
