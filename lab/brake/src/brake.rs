@@ -23,7 +23,7 @@ use crate::error::BrakeError;
 use crate::model::Model;
 use crate::pacer::Costs;
 use crate::realtime::prioritise;
-use crate::thread::{PRIORITY, Place, Shared, drive, lock};
+use crate::thread::{PRIORITY, Place, Shared, Tuning, drive, lock};
 
 /// CPUs that behave as a model's. When it is dropped, or its process ends in whatever way, they are
 /// as before.
@@ -32,6 +32,7 @@ pub struct Brake {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     places: Vec<Place>,
+    tunings: Vec<Arc<Tuning>>,
     exactness: Vec<Exactness>,
     began: Vec<Summary>,
     /// The page is there for as long as somebody has this open or mapped.
@@ -84,6 +85,7 @@ impl Brake {
         let mut brake = Self {
             shared,
             threads: Vec::new(),
+            tunings: places.iter().map(|_| Arc::default()).collect(),
             places,
             exactness: Vec::new(),
             began: Vec::new(),
@@ -124,10 +126,12 @@ impl Brake {
     /// Starts the threads, and gives what they cost, once each of them has found that out.
     fn spawn(&mut self) -> Result<Vec<(Costs, f64)>, BrakeError> {
         let (sender, started) = channel();
-        for (at, &place) in self.places.iter().enumerate() {
+        for (at, (&place, tuning)) in self.places.iter().zip(&self.tunings).enumerate() {
             let (shared, sender) = (Arc::clone(&self.shared), sender.clone());
+            let tuning = Arc::clone(tuning);
             let thread = Builder::new().name(format!("brake-{}", place.number));
-            let thread = quietly(|| thread.spawn(move || run(&shared, at, place, sender)));
+            let work = move || run(&shared, at, place, &tuning, &sender);
+            let thread = quietly(|| thread.spawn(work));
             let thread = thread.map_err(|cause| BrakeError::System {
                 what: "a thread",
                 cause,
@@ -151,17 +155,17 @@ impl Brake {
 
     /// Runs wide code on all CPUs at once, and looks how much of their time is missing.
     fn rehearse(&mut self, model: &Model, costs: &[(Costs, f64)]) -> Result<(), BrakeError> {
-        let page = &self.shared.page;
+        let (page, asked) = (&self.shared.page, model.missing(Level::L2));
         let took: io::Result<Vec<f64>> = quietly(|| {
             thread::scope(|scope| {
-                let slots = self
+                let threads: Vec<_> = self
                     .places
                     .iter()
-                    .map(|place| (place.number, page.slot(place.number)));
-                let threads: Vec<_> = slots
-                    .filter_map(|(cpu, slot)| {
-                        let slot = slot?;
-                        Some(scope.spawn(move || calibrate::missing(cpu, slot)))
+                    .zip(&self.tunings)
+                    .filter_map(|(place, tuning)| {
+                        let (cpu, slot) = (place.number, page.slot(place.number)?);
+                        let rehearse = move || calibrate::rehearse(cpu, slot, tuning, asked);
+                        Some(scope.spawn(rehearse))
                     })
                     .collect();
                 let failed = |_| Err(io::Error::other("the rehearsal failed"));
@@ -175,21 +179,17 @@ impl Brake {
             what: "a rehearsal",
             cause,
         })?;
-        let exactness =
-            |((place, (costs, mark_us)), took): ((&Place, &(Costs, f64)), f64)| Exactness {
-                cpu: place.number,
-                timer_us: (costs.timer + costs.leave) as f64 / 1e3,
+        let exactness = |(at, (costs, mark_us)): (usize, &(Costs, f64))| {
+            let more = self.tunings[at].more.load(Relaxed) as f64;
+            Exactness {
+                cpu: self.places[at].number,
+                timer_us: ((costs.timer + costs.leave) as f64 + more) / 1e3,
                 mark_us: *mark_us,
-                asked: model.missing(Level::L2),
-                took,
-            };
-        self.exactness = self
-            .places
-            .iter()
-            .zip(costs)
-            .zip(took)
-            .map(exactness)
-            .collect();
+                asked,
+                took: took[at],
+            }
+        };
+        self.exactness = costs.iter().enumerate().map(exactness).collect();
         // The tail of the rehearsal is not the program's.
         thread::sleep(FORGOTTEN);
         Ok(())
@@ -239,7 +239,8 @@ fn run(
     shared: &Shared,
     at: usize,
     place: Place,
-    started: Sender<(usize, Result<(Costs, f64), BrakeError>)>,
+    tuning: &Tuning,
+    started: &Sender<(usize, Result<(Costs, f64), BrakeError>)>,
 ) {
     let cpu = place.number;
     let begin = || {
@@ -261,7 +262,7 @@ fn run(
     // The starter waits for this; if it has given up, it tells us to stop.
     let _ = started.send((at, begun));
     if let Some(costs) = costs {
-        drive(shared, place, costs);
+        drive(shared, place, costs, tuning);
     }
 }
 

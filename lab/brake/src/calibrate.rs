@@ -6,13 +6,14 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
+use std::time::Duration;
 
 use widelane_affinity::pin;
 use widelane_marks::{Kind, Slot, nanoseconds};
 
 use crate::pacer::Costs;
 use crate::realtime::prioritise;
-use crate::thread::PRIORITY;
+use crate::thread::{PRIORITY, Tuning};
 
 /// What a brake costs and how exact it is on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,6 +36,10 @@ pub(crate) fn costs(cpu: usize) -> io::Result<(Costs, f64)> {
     let bench = Bench::default();
     thread::scope(|scope| {
         let victim = scope.spawn(|| bench.watch(cpu));
+        // It begins without priority, and waits for its turn on a busy machine.
+        while !bench.watches.load(Relaxed) && !victim.is_finished() {
+            thread::sleep(Duration::from_micros(200));
+        }
         bench.wake_by_timer();
         bench.timers_done.store(true, Relaxed);
         bench.wake_by_mark();
@@ -43,25 +48,73 @@ pub(crate) fn costs(cpu: usize) -> io::Result<(Costs, f64)> {
     })
 }
 
-/// The share of the time that a thread on `cpu` misses while it marks wide code on `slot`.
-pub(crate) fn missing(cpu: usize, slot: &Slot) -> io::Result<f64> {
+/// Runs wide code on `slot`, that of `cpu`, twice: after the first time `tuning` is set so that as much
+/// is missing as was `asked` for. Gives the share that was missing in the second time.
+pub(crate) fn rehearse(cpu: usize, slot: &Slot, tuning: &Tuning, asked: f64) -> io::Result<f64> {
     pin(cpu)?;
     prioritise(VICTIM)?;
+    // What is missing without a brake is not to be balanced.
+    let besides = gaps(ALONE) * (1.0 - asked);
+    let before = tuning.wake_ups.load(Relaxed);
+    let took = missing(slot) - besides;
+    let wake_ups = tuning.wake_ups.load(Relaxed) - before;
+    if wake_ups > 0 {
+        let each = (took - asked) * REHEARSAL as f64 / wake_ups as f64;
+        tuning
+            .more
+            .store(each.clamp(-MOST_MORE, MOST_MORE) as i64, Relaxed);
+    }
+    Ok(missing(slot) - besides)
+}
+
+/// The share of the time that the calling thread misses while it marks wide code.
+fn missing(slot: &Slot) -> f64 {
     let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
     if slot.begin(Kind::Heavy512, nanoseconds(), own) {
         slot.wake();
     }
-    let begin = nanoseconds() + SETTLE;
-    let (mut last, mut missed) = (nanoseconds(), 0);
-    while last < begin + REHEARSAL {
+    gaps(SETTLE);
+    let missing = gaps(REHEARSAL);
+    slot.end(Kind::Heavy512, nanoseconds());
+    missing
+}
+
+/// The share of the time that scalar code on `cpu` loses, over two seconds, by whatever: to be
+/// compared with and without a brake.
+///
+/// # Errors
+///
+/// When the CPU or a real-time thread cannot be had.
+pub fn lost_when_idle(cpu: usize) -> io::Result<f64> {
+    let look = || {
+        pin(cpu)?;
+        prioritise(VICTIM)?;
+        // In parts, because the kernel takes the CPU from real-time threads that have all of it.
+        let mut parts = [0.0; 20];
+        for part in &mut parts {
+            *part = gaps(REHEARSAL - SETTLE);
+            thread::sleep(Duration::from_millis(50));
+        }
+        // Of each part as much is lost to the system; few parts meet something else.
+        parts.sort_unstable_by(f64::total_cmp);
+        Ok(parts[..15].iter().sum::<f64>() / 15.0)
+    };
+    let failed = |_| Err(io::Error::other("the measurement failed"));
+    thread::scope(|scope| scope.spawn(look).join().unwrap_or_else(failed))
+}
+
+/// The share of so many nanoseconds in which the calling thread does not run.
+fn gaps(span: u64) -> f64 {
+    let begin = nanoseconds();
+    let (mut last, mut missed) = (begin, 0);
+    while last < begin + span {
         let now = nanoseconds();
-        if now - last > GAP && last >= begin {
+        if now - last > GAP {
             missed += now - last;
         }
         last = now;
     }
-    slot.end(Kind::Heavy512, last);
-    Ok(missed as f64 / (last - begin) as f64)
+    missed as f64 / (last - begin) as f64
 }
 
 /// Where brake and victim tell each other the time.
@@ -71,6 +124,7 @@ struct Bench {
     turns: AtomicU64,
     start: AtomicU64,
     stop: AtomicU64,
+    watches: AtomicBool,
     timers_done: AtomicBool,
     done: AtomicBool,
 }
@@ -108,16 +162,20 @@ impl Bench {
         pin(cpu)?;
         prioritise(VICTIM)?;
         let (mut enter, mut leave, mut marks) = (Vec::new(), Vec::new(), Vec::new());
+        self.watches.store(true, Relaxed);
         let (mut last, mut turns) = (nanoseconds(), self.turns.load(Relaxed));
         while !self.timers_done.load(Relaxed) {
             let now = nanoseconds();
             let after = self.turns.load(Relaxed);
             let (start, stop) = (self.start.load(Relaxed), self.stop.load(Relaxed));
-            // Unless it was interrupted between its own two looks at the clock.
-            if after == turns + 1 && (last..=now).contains(&start) && (start..=now).contains(&stop)
-            {
-                enter.push(start - last);
-                leave.push(now - stop);
+            if after == turns + 1 {
+                // It was interrupted before its look at the clock, or after it.
+                let before = if now < start { now } else { last };
+                let resumed = if now < start { nanoseconds() } else { now };
+                if before <= start && stop <= resumed {
+                    enter.push(start - before);
+                    leave.push(resumed - stop);
+                }
             }
             (last, turns) = (now, after);
         }
@@ -162,6 +220,9 @@ const LONGEST: u64 = 1_000_000_000;
 /// Until the level is reached.
 const SETTLE: u64 = 2_000_000;
 const REHEARSAL: u64 = 150_000_000;
+const ALONE: u64 = 50_000_000;
+/// Tuning by more would be an answer to something else.
+const MOST_MORE: f64 = 15_000.0;
 /// A thread that does not see the clock for so long did not run.
 const GAP: u64 = 500;
 

@@ -30,7 +30,7 @@ mod thread;
 
 pub use account::Account;
 pub use brake::{Brake, Summary};
-pub use calibrate::Exactness;
+pub use calibrate::{Exactness, lost_when_idle};
 pub use error::BrakeError;
-pub use model::{Model, ModelError};
+pub use model::{Burst, Model, ModelError};
 pub use pacer::{Costs, Pacer, Step};

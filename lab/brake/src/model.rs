@@ -1,7 +1,9 @@
 //! The processor whose behaviour is lent, from the published figures.
 
-use widelane_cpu::licence::machine::Rules;
-use widelane_cpu::licence::{Generation, Level, Turbo, turbo, turbo_of};
+use widelane_cpu::licence::machine::{Grant, Machine, Pace, Request, Rules};
+use widelane_cpu::licence::{Class, Generation, Level, Turbo, turbo, turbo_of};
+
+use crate::account::Account;
 
 /// A processor, with as many active cores as are emulated.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +22,17 @@ pub struct Model {
     pub assumed: Option<String>,
     /// How long everything takes.
     pub rules: Rules,
+}
+
+/// What a burst of one class costs on a model: medians of many.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Burst {
+    /// The clock at which it ends, as a share of the full one.
+    pub clock: f64,
+    /// Microseconds of work lost on the way there, by throttling and halts.
+    pub lost_us: f64,
+    /// Microseconds from its end until the clock is full again.
+    pub tail_us: f64,
 }
 
 /// Why a model cannot be emulated.
@@ -111,6 +124,44 @@ impl Model {
         1.0 - self.clocks[level as usize] / self.clocks[0]
     }
 
+    /// What a burst of `us` microseconds of dense code of `class` costs.
+    pub fn burst(&self, class: Class, us: u64) -> Burst {
+        let end = us * 1000;
+        let (mut clock, mut lost, mut tail) = (1.0, Vec::new(), Vec::new());
+        for seed in 0..DRAWS {
+            let machine = Machine::new(self.rules.clone(), seed);
+            let mut account = Account::new(machine, self.clocks, 0);
+            account.run(0, Request::of(class, true), false);
+            let mut stalls = 0;
+            while let Some(next) = account.next_change().filter(|&next| next <= end) {
+                let (owed, pace) = (account.owed(), account.state().pace);
+                account.advance(next);
+                stalls += if pace == Pace::Full {
+                    0
+                } else {
+                    account.owed() - owed
+                };
+            }
+            lost.push(stalls);
+            account.run(end, Request::NOTHING, false);
+            clock = 1.0 - self.missing(account.state().grant.level());
+            while let Some(next) = account.next_change() {
+                account.advance(next);
+            }
+            let is_lowered = clock < 1.0 && account.state().grant == Grant::Base;
+            tail.push(if is_lowered { account.at() - end } else { 0 });
+        }
+        let median = |mut times: Vec<u64>| {
+            times.sort_unstable();
+            times[times.len() / 2] as f64 / 1e3
+        };
+        Burst {
+            clock,
+            lost_us: median(lost),
+            tail_us: median(tail),
+        }
+    }
+
     fn of(row: &Turbo, level1: Option<f64>) -> Result<Self, ModelError> {
         let name = row.cpu;
         let rules = Rules::of(row.generation).ok_or(ModelError::NoLicences { name })?;
@@ -162,6 +213,7 @@ fn known() -> String {
     names.join("; ")
 }
 
+const DRAWS: u64 = 2001;
 /// The clock at level 1 as a share of that at level 0, where no source gives it, and why.
 const LEVEL1: &[(&str, f64, &str)] = &[(
     "Xeon Silver 4116",
@@ -195,6 +247,29 @@ mod tests {
         assert!(error("Silver 4116", Some(2.5)).contains("cannot be at 2.5"));
         assert!(error("Gold 6326", None).contains("between 3.3 and 3.5 with --level1-ghz"));
         assert!(Model::find("Gold 6326", 2, Some(3.4)).is_ok());
+    }
+
+    /// Khalil (2019): medians of the ways down and back, of which throttling takes three quarters and
+    /// halts all.
+    #[test]
+    fn bursts_cost_what_their_transitions_do() {
+        let silver = Model::find("Silver 4116", 2, None).unwrap();
+        let near =
+            |found: f64, told: f64| assert!((found / told - 1.0).abs() < 0.03, "{found} {told}");
+        let light = silver.burst(Class::Light512, 600);
+        near(light.clock, 2.17 / 2.4);
+        near(light.lost_us, 0.75 * 13.6 + 11.0);
+        near(light.tail_us, 674.0 + 11.0);
+        let heavy = silver.burst(Class::Heavy512, 600);
+        near(heavy.clock, 1.4 / 2.4);
+        near(
+            heavy.lost_us,
+            0.75 * 13.6 + 11.0 + (1.0 - 0.25 * 2.17 / 2.4) * 14.5 + 11.0,
+        );
+        let voltage = silver.burst(Class::Light256, 600);
+        assert_eq!((voltage.clock, voltage.tail_us), (1.0, 0.0));
+        near(voltage.lost_us, 0.75 * 9.0);
+        assert_eq!(silver.burst(Class::Scalar, 600).lost_us, 0.0);
     }
 
     #[test]

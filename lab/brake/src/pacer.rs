@@ -40,18 +40,29 @@ pub enum Step {
 #[derive(Clone, Debug)]
 pub struct Pacer {
     costs: Costs,
+    /// The cost of a timer as it was at first.
+    timer: u64,
     taken: u64,
 }
 
 impl Pacer {
     /// Nothing is taken yet.
     pub fn new(costs: Costs) -> Self {
-        Self { costs, taken: 0 }
+        Self {
+            costs,
+            timer: costs.timer,
+            taken: 0,
+        }
     }
 
     /// So much was taken, by purpose or by waking up.
     pub fn took(&mut self, ns: u64) {
         self.taken += ns;
+    }
+
+    /// A wake-up by a timer costs so much more than was said at first.
+    pub fn tune(&mut self, more: i64) {
+        self.costs.timer = self.timer.saturating_add_signed(more);
     }
 
     /// All that was taken.

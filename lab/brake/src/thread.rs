@@ -1,6 +1,6 @@
 //! The thread of one CPU.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use widelane_marks::{Page, Slot, nanoseconds};
@@ -18,6 +18,16 @@ pub(crate) struct Shared {
     pub(crate) stop: AtomicBool,
 }
 
+/// What a rehearsal finds out about one CPU's thread, which reads it after each wake-up.
+#[derive(Debug, Default)]
+pub(crate) struct Tuning {
+    /// Nanoseconds that a wake-up by a timer costs more than was found before: in the real loop
+    /// caches are colder.
+    pub(crate) more: AtomicI64,
+    /// Wake-ups by a timer so far.
+    pub(crate) wake_ups: AtomicU64,
+}
+
 /// Which CPU a thread is for: its core and its place there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
@@ -27,7 +37,7 @@ pub(crate) struct Place {
 }
 
 /// Brakes one CPU, on which the calling thread is, until it is told to stop.
-pub(crate) fn drive(shared: &Shared, place: Place, costs: Costs) {
+pub(crate) fn drive(shared: &Shared, place: Place, costs: Costs, tuning: &Tuning) {
     let Some(slot) = shared.page.slot(place.number) else {
         return;
     };
@@ -59,7 +69,11 @@ pub(crate) fn drive(shared: &Shared, place: Place, costs: Costs) {
                 let by_mark = slot.woken().load(Relaxed) != woken;
                 turn = Turn::begin(match by_mark {
                     true => since_mark(slot, now),
-                    false => costs.timer,
+                    false => {
+                        tuning.wake_ups.fetch_add(1, Relaxed);
+                        pacer.tune(tuning.more.load(Relaxed));
+                        pacer.costs().timer
+                    }
                 });
                 turn.woken(&mut pacer, now);
             }
