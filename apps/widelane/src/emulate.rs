@@ -126,7 +126,13 @@ fn start(model: &Model, cpus: &Cpus) -> Result<Brake, Failure> {
 
 /// Cores that have one of these CPUs.
 fn cores(cpus: &Cpus) -> usize {
-    let first = |&cpu: &usize| siblings(cpu).and(cpus).iter().next().is_none_or(|one| one == cpu);
+    let first = |&cpu: &usize| {
+        siblings(cpu)
+            .and(cpus)
+            .iter()
+            .next()
+            .is_none_or(|one| one == cpu)
+    };
     cpus.iter().filter(first).count()
 }
 

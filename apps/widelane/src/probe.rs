@@ -40,7 +40,10 @@ pub(crate) struct Args {
 /// Runs it.
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let places = Places::here();
-    let path = args.output.clone().or_else(|| places.to_write(profile_name()));
+    let path = args
+        .output
+        .clone()
+        .or_else(|| places.to_write(profile_name()));
     let kept = match &args.output {
         _ if !args.cached => None,
         Some(named) => machine::kept(std::slice::from_ref(named), &Machine::here()).ok(),

@@ -176,11 +176,11 @@ pub(crate) fn slot(class: Class, hertz: f64, schedule: Schedule) -> Option<Slot>
     let usual = median(&windows)?;
     let cycles = (WINDOW * ROUND_CYCLES) as f64;
     let undisturbed = usual * windows.len() as f64;
-    // What a brake took is missing in the clock; what others took has vanished.
-    let clocked = undisturbed + (taken() - before);
+    // What a brake took is missing in the clock; what others took of the rest has vanished.
+    let left = (now - start) as f64 - (taken() - before);
     Some(Slot {
-        ghz: cycles / usual * hertz / 1e9 * undisturbed / clocked,
-        vanished: (1.0 - clocked / (now - start) as f64).max(0.0),
+        ghz: cycles / usual * hertz / 1e9 * left / (now - start) as f64,
+        vanished: (1.0 - undisturbed / left).max(0.0),
     })
 }
 
