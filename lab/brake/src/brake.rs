@@ -11,8 +11,8 @@ use std::thread::{self, Builder, JoinHandle};
 use std::time::Duration;
 
 use widelane_affinity::{Cpus, allowed, pin, siblings};
-use widelane_cpu::licence::Level;
 use widelane_cpu::licence::machine::Machine;
+use widelane_cpu::licence::{Class, Level};
 use widelane_marks::{Header, Page, Slot, nanoseconds};
 use widelane_quiet::quietly;
 
@@ -156,6 +156,7 @@ impl Brake {
     /// Runs wide code on all CPUs at once, and looks how much of their time is missing.
     fn rehearse(&mut self, model: &Model, costs: &[(Costs, f64)]) -> Result<(), BrakeError> {
         let (page, asked) = (&self.shared.page, model.missing(Level::L2));
+        let lost_us = model.burst(Class::Light512, BURST_US).lost_us;
         let took: io::Result<Vec<f64>> = quietly(|| {
             thread::scope(|scope| {
                 let threads: Vec<_> = self
@@ -164,7 +165,8 @@ impl Brake {
                     .zip(&self.tunings)
                     .filter_map(|(place, tuning)| {
                         let (cpu, slot) = (place.number, page.slot(place.number)?);
-                        let rehearse = move || calibrate::rehearse(cpu, slot, tuning, asked);
+                        let rehearse =
+                            move || calibrate::rehearse(cpu, slot, tuning, asked, lost_us);
                         Some(scope.spawn(rehearse))
                     })
                     .collect();
@@ -318,6 +320,7 @@ fn check_limit(model: &Model, allowed: f64) -> Result<(), BrakeError> {
 }
 
 const MARGIN: f64 = 0.1;
+const BURST_US: u64 = 600;
 /// Longer than every known tail.
 const FORGOTTEN: Duration = Duration::from_millis(8);
 

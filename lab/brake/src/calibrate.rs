@@ -49,8 +49,15 @@ pub(crate) fn costs(cpu: usize) -> io::Result<(Costs, f64)> {
 }
 
 /// Runs wide code on `slot`, that of `cpu`, twice: after the first time `tuning` is set so that as much
-/// is missing as was `asked` for. Gives the share that was missing in the second time.
-pub(crate) fn rehearse(cpu: usize, slot: &Slot, tuning: &Tuning, asked: f64) -> io::Result<f64> {
+/// is missing as was `asked` for. Then runs short bursts that should lose `lost_us` each. Gives the share
+/// that was missing in the second time.
+pub(crate) fn rehearse(
+    cpu: usize,
+    slot: &Slot,
+    tuning: &Tuning,
+    asked: f64,
+    lost_us: f64,
+) -> io::Result<f64> {
     pin(cpu)?;
     prioritise(VICTIM)?;
     // What is missing without a brake is not to be balanced.
@@ -64,7 +71,27 @@ pub(crate) fn rehearse(cpu: usize, slot: &Slot, tuning: &Tuning, asked: f64) -> 
             .more
             .store(each.clamp(-MOST_MORE, MOST_MORE) as i64, Relaxed);
     }
-    Ok(missing(slot) - besides)
+    let took = missing(slot) - besides;
+    let bursts = (0..BURSTS).map(|_| burst(slot)).collect();
+    let more = usual(bursts).map_or(0.0, |lost| lost as f64 - lost_us * 1e3);
+    tuning
+        .more_by_mark
+        .store(more.clamp(0.0, MOST_MORE) as u64, Relaxed);
+    Ok(took)
+}
+
+/// What a single burst of light 512-bit code loses at its beginning, long after anything else.
+fn burst(slot: &Slot) -> u64 {
+    let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    thread::sleep(FORGOTTEN);
+    let begin = nanoseconds();
+    let wakes = slot.begin(Kind::Light512, nanoseconds(), own);
+    if wakes {
+        slot.wake();
+    }
+    let lost = nanoseconds() - begin;
+    slot.end(Kind::Light512, nanoseconds());
+    lost
 }
 
 /// The share of the time that the calling thread misses while it marks wide code.
@@ -221,6 +248,9 @@ const LONGEST: u64 = 1_000_000_000;
 const SETTLE: u64 = 2_000_000;
 const REHEARSAL: u64 = 150_000_000;
 const ALONE: u64 = 50_000_000;
+const BURSTS: usize = 40;
+/// Longer than every tail of a processor that halts.
+const FORGOTTEN: Duration = Duration::from_millis(3);
 /// Tuning by more would be an answer to something else.
 const MOST_MORE: f64 = 15_000.0;
 /// A thread that does not see the clock for so long did not run.

@@ -46,7 +46,7 @@ impl Core {
         crowded: bool,
     ) {
         let check = now.saturating_sub(self.looked) > CHECK;
-        let mut marks = Marks::default();
+        let mut marks = Marks::NONE;
         for cpu in &mut self.cpus {
             let Some(slot) = slot(cpu.number) else {
                 continue;
@@ -94,45 +94,58 @@ impl Core {
 }
 
 /// What has been marked since the last look.
-#[derive(Default)]
 struct Marks {
-    running: Option<Request>,
-    begun: u64,
+    /// What runs now, and the part of it that has run all the time.
+    running: Request,
+    kept: Request,
+    /// When something was begun last that still runs.
+    begun: Option<u64>,
+    /// What has ended, and when.
     ended: Option<(Request, u64)>,
 }
 
 impl Marks {
+    const NONE: Self = Self {
+        running: Request::NOTHING,
+        kept: Request::NOTHING,
+        begun: None,
+        ended: None,
+    };
+
     fn add(&mut self, before: &Look, now: &Look) {
         for kind in Kind::ALL {
             let asked = now.asked[kind as usize];
             let is_new = asked != before.asked[kind as usize];
             let request = Request::of(kind.class(), true);
-            if now.running[kind as usize] > 0 {
-                let others = self.running.unwrap_or(Request::NOTHING);
-                self.running = Some(others.together(request));
-                if is_new {
-                    self.begun = self.begun.max(asked);
+            match (now.running[kind as usize] > 0, is_new) {
+                (true, true) => {
+                    self.running = self.running.together(request);
+                    self.begun = self.begun.max(Some(asked));
                 }
-            } else if is_new {
-                let (others, end) = self.ended.unwrap_or((Request::NOTHING, 0));
-                self.ended = Some((others.together(request), end.max(asked)));
+                (true, false) => {
+                    self.running = self.running.together(request);
+                    self.kept = self.kept.together(request);
+                }
+                (false, true) => {
+                    let (others, end) = self.ended.unwrap_or((Request::NOTHING, 0));
+                    self.ended = Some((others.together(request), end.max(asked)));
+                }
+                (false, false) => {}
             }
         }
     }
 
     fn tell(self, account: &mut Account, now: u64, crowded: bool) {
-        let running = self.running.unwrap_or(Request::NOTHING);
         if let Some((ended, end)) = self.ended {
             // When it began is not known; had it been after the next change, it would have woken us.
             let change = account.next_change().unwrap_or(u64::MAX);
             let end = end.min(now);
             let begin = end.min(change.saturating_sub(1));
             account.run(begin, account.told().together(ended), crowded);
-            account.run(end, running, crowded);
+            account.run(end, self.kept, crowded);
         }
-        if running != account.told() {
-            let begun = if self.begun == 0 { now } else { self.begun };
-            account.run(begun.min(now), running, crowded);
+        if self.running != account.told() {
+            account.run(self.begun.unwrap_or(now).min(now), self.running, crowded);
         }
     }
 }
@@ -210,6 +223,18 @@ mod tests {
         let state = look(&mut core, &slots, 950_000);
         assert_eq!((state.grant, state.pace), (Grant::L1, Pace::Full));
         assert_eq!(core.account.next_change(), Some(1_500_000));
+    }
+
+    #[test]
+    fn between_the_end_of_one_burst_and_the_next_nothing_runs() {
+        let (mut core, slots) = (core(), <[Slot; 2]>::default());
+        let _ = slots[0].begin(Kind::Light256, 1_000_000, 1);
+        look(&mut core, &slots, 1_000_000);
+        slots[0].end(Kind::Light256, 1_600_000);
+        let _ = slots[0].begin(Kind::Heavy512, 9_000_000, 1);
+        look(&mut core, &slots, 9_000_000);
+        assert_eq!(core.account.owed(), 6_000, "the voltage alone");
+        assert!(core.is_moving());
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub enum Step {
     Sleep {
         /// As above.
         until: Option<u64>,
+        /// Whether it is a stall that is taken then.
+        stall: bool,
     },
 }
 
@@ -111,8 +113,15 @@ impl Pacer {
                 };
             }
         }
-        Step::Sleep {
-            until: self.wake_up(account),
+        match self.stall_ahead(account) {
+            Some(begin) => Step::Sleep {
+                until: Some(begin),
+                stall: true,
+            },
+            None => Step::Sleep {
+                until: self.wake_up(account),
+                stall: false,
+            },
         }
     }
 
@@ -126,6 +135,25 @@ impl Pacer {
         (self.costs.timer + self.costs.leave) as i64
     }
 
+    /// When a stall begins that is worth a wake-up, before anything else is.
+    fn stall_ahead(&self, account: &Account) -> Option<u64> {
+        let mut ahead = account.clone();
+        loop {
+            let next = ahead.next_change().filter(|&next| next > ahead.at())?;
+            ahead.advance(next);
+            let debt = self.debt(&ahead) - self.costs.leave as i64;
+            if debt >= self.piece(WHOLE) {
+                return None;
+            }
+            let is_throttled = ahead.state().pace == Pace::Throttled;
+            if let Some(stall) = ahead.stall().filter(|_| is_throttled)
+                && 2 * (debt + stall.owed as i64) >= self.cost()
+            {
+                return Some(next);
+            }
+        }
+    }
+
     /// When it is worth a wake-up, if the same code goes on; `None` if never.
     fn wake_up(&self, account: &Account) -> Option<u64> {
         let cost = self.cost();
@@ -135,13 +163,6 @@ impl Pacer {
         let (mut full, mut least) = (None, 0);
         loop {
             let (now, rate) = (ahead.at(), ahead.rate());
-            if now > account.at()
-                && let Some(stall) = ahead.stall()
-                && 2 * (debt(&ahead) + stall.owed as i64) >= cost
-                && ahead.state().pace == Pace::Throttled
-            {
-                return Some(now);
-            }
             let next = ahead.next_change().filter(|&next| next > now);
             let lacking = (self.piece(rate) - debt(&ahead)).max(0) as u128;
             if rate > 0 && full.is_none() {
@@ -233,7 +254,7 @@ mod tests {
                         self.truly_taken += until - self.now;
                         self.now = until;
                     }
-                    Step::Sleep { until } => {
+                    Step::Sleep { until, .. } => {
                         let leave = self.true_costs.leave;
                         self.pacer.took(leave);
                         self.truly_taken += leave;
@@ -269,7 +290,10 @@ mod tests {
         world.account.advance(1_000);
         assert_eq!(
             world.pacer.next(&world.account),
-            Step::Sleep { until: None }
+            Step::Sleep {
+                until: None,
+                stall: false
+            }
         );
         world.until(10_000_000_000);
         assert!(world.wake_ups == 0 && world.truly_taken <= COSTS.leave);
@@ -294,7 +318,8 @@ mod tests {
         assert_eq!(
             world.pacer.next(&world.account),
             Step::Sleep {
-                until: Some(20_000)
+                until: Some(20_000),
+                stall: true,
             }
         );
         // The program has ended its burst before level 1 was granted: no second stall.

@@ -24,6 +24,8 @@ pub(crate) struct Tuning {
     /// Nanoseconds that a wake-up by a timer costs more than was found before: in the real loop
     /// caches are colder.
     pub(crate) more: AtomicI64,
+    /// The same for a wake-up by a mark, after which this thread has slept for long.
+    pub(crate) more_by_mark: AtomicU64,
     /// Wake-ups by a timer so far.
     pub(crate) wake_ups: AtomicU64,
 }
@@ -55,7 +57,7 @@ pub(crate) fn drive(shared: &Shared, place: Place, costs: Costs, tuning: &Tuning
                 turn.purpose(stall);
                 turn.keep(&mut pacer, until, rate, &shared.stop);
             }
-            Step::Sleep { until } => {
+            Step::Sleep { until, stall } => {
                 let quiet = core.quiet(now);
                 core.cpus[place.cpu].rests = until.is_none();
                 let seen = core.cpus[place.cpu].look;
@@ -68,13 +70,16 @@ pub(crate) fn drive(shared: &Shared, place: Place, costs: Costs, tuning: &Tuning
                 let now = nanoseconds();
                 let by_mark = slot.woken().load(Relaxed) != woken;
                 turn = Turn::begin(match by_mark {
-                    true => since_mark(slot, now),
+                    true => since_mark(slot, now) + tuning.more_by_mark.load(Relaxed),
                     false => {
                         tuning.wake_ups.fetch_add(1, Relaxed);
                         pacer.tune(tuning.more.load(Relaxed));
                         pacer.costs().timer
                     }
                 });
+                if stall && !by_mark {
+                    turn.purpose(true);
+                }
                 turn.woken(&mut pacer, now);
             }
         }

@@ -116,7 +116,9 @@ impl Edge {
         let Some(last) = after.taken.iter().rposition(|&taken| taken > 0) else {
             return self;
         };
-        let tail_us = us(after.ticks[..last].iter().sum::<u64>() as f64);
+        // The last piece lies around the end: a little before it, if it was not worth two.
+        let before = us(after.ticks[..last].iter().sum::<u64>() as f64);
+        let tail_us = before + after.taken[last] as f64 / 2e3;
         let taken_us = after.taken.iter().sum::<u64>() as f64 / 1e3;
         Self {
             after: 1.0 - (taken_us / tail_us.max(taken_us)).min(1.0),
