@@ -2,7 +2,7 @@
 
 RELEASE = $${CARGO_TARGET_DIR:-target}/release
 
-.PHONY: help build demo test fresh-test bench ways-in timing soak install-c install-openssl \
+.PHONY: brake-truth help build demo test fresh-test bench ways-in timing soak install-c install-openssl \
 	uninstall-openssl package package-test
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo 'make build   builds target/release/widelane, and widelane.debug beside it'
 	@echo 'make install-c PREFIX=/usr/local   installs libraries, header and pkg-config file for C'
 	@echo 'make package   builds a Debian package: provider, program, units, manual pages'
+	@echo 'make brake-truth   whether `widelane emulate` and `widelane probe` agree here: ten minutes; root'
 	@echo 'make package-test   installs, uses, upgrades and removes it on a new Debian 12'
 	@echo 'make install-openssl   installs the OpenSSL provider and `widelane`, for nginx and others,'
 	@echo '                       without the package; make uninstall-openssl removes them'
@@ -57,6 +58,11 @@ ways-in:
 timing:
 	@.ci/setup build
 	cargo run --quiet --release --locked -p widelane-timing -- $(ARGS)
+
+# Two models, five times each; the exit status tells.
+brake-truth: build
+	@"$(RELEASE)/widelane" emulate --as "Silver 4116" --check 5; first=$$?; \
+		"$(RELEASE)/widelane" emulate --as "Gold 6130" --check 5 && exit $$first
 
 # One server after the other; the last table has all of them. The exit status tells.
 soak:

@@ -114,11 +114,16 @@ impl Pacer {
             }
         }
         match self.stall_ahead(account) {
-            Some(begin) => Step::Sleep {
+            Some((begin, due)) if 2 * due >= self.cost() => Step::Sleep {
                 until: Some(begin),
                 stall: true,
             },
-            None => Step::Sleep {
+            // Too little for a wake-up of its own, and it comes at once.
+            Some((begin, due)) if due > LEAST_TAKEN as i64 && begin < now + SOON => Step::Take {
+                until: now + due as u64,
+                stall: true,
+            },
+            _ => Step::Sleep {
                 until: self.wake_up(account),
                 stall: false,
             },
@@ -135,8 +140,8 @@ impl Pacer {
         (self.costs.timer + self.costs.leave) as i64
     }
 
-    /// When a stall begins that is worth a wake-up, before anything else is.
-    fn stall_ahead(&self, account: &Account) -> Option<u64> {
+    /// When the next stall begins, and what is to be taken for it then, if no piece is due before.
+    fn stall_ahead(&self, account: &Account) -> Option<(u64, i64)> {
         let mut ahead = account.clone();
         loop {
             let next = ahead.next_change().filter(|&next| next > ahead.at())?;
@@ -146,10 +151,8 @@ impl Pacer {
                 return None;
             }
             let is_throttled = ahead.state().pace == Pace::Throttled;
-            if let Some(stall) = ahead.stall().filter(|_| is_throttled)
-                && 2 * (debt + stall.owed as i64) >= self.cost()
-            {
-                return Some(next);
+            if let Some(stall) = ahead.stall().filter(|_| is_throttled) {
+                return Some((next, debt + stall.owed as i64));
             }
         }
     }
@@ -202,6 +205,8 @@ const LEAST_PIECE: i64 = 50_000;
 const SHORTEST_TAIL: u64 = 600_000;
 /// Less is not taken: reading the clock takes as long.
 const LEAST_TAKEN: u64 = 200;
+/// A stall that begins within this time can be taken now.
+const SOON: u64 = 60_000;
 
 #[cfg(test)]
 mod tests {

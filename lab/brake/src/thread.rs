@@ -58,6 +58,7 @@ pub(crate) fn drive(shared: &Shared, place: Place, costs: Costs, tuning: &Tuning
                 turn.keep(&mut pacer, until, rate, &shared.stop);
             }
             Step::Sleep { until, stall } => {
+                turn.purpose(core.is_moving());
                 let quiet = core.quiet(now);
                 core.cpus[place.cpu].rests = until.is_none();
                 let seen = core.cpus[place.cpu].look;
