@@ -156,7 +156,8 @@ impl Brake {
     /// Runs wide code on all CPUs at once, and looks how much of their time is missing.
     fn rehearse(&mut self, model: &Model, costs: &[(Costs, f64)]) -> Result<(), BrakeError> {
         let (page, asked) = (&self.shared.page, model.missing(Level::L2));
-        let lost_us = model.burst(Class::Light512, BURST_US).lost_us;
+        let lost_us =
+            [Class::Light512, Class::Heavy512].map(|class| model.burst(class, BURST_US).lost_us);
         let took: io::Result<Vec<f64>> = quietly(|| {
             thread::scope(|scope| {
                 let threads: Vec<_> = self

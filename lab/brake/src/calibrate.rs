@@ -56,7 +56,7 @@ pub(crate) fn rehearse(
     slot: &Slot,
     tuning: &Tuning,
     asked: f64,
-    lost_us: f64,
+    lost_us: [f64; 2],
 ) -> io::Result<f64> {
     pin(cpu)?;
     prioritise(VICTIM)?;
@@ -72,25 +72,29 @@ pub(crate) fn rehearse(
             .store(each.clamp(-MOST_MORE, MOST_MORE) as i64, Relaxed);
     }
     let took = missing(slot) - besides;
-    let bursts = (0..BURSTS).map(|_| burst(slot)).collect();
-    let more = usual(bursts).map_or(0.0, |lost| lost as f64 - lost_us * 1e3);
-    tuning
-        .more_by_mark
-        .store(more.clamp(0.0, MOST_MORE) as u64, Relaxed);
+    let more = |kind, lost_us: f64| {
+        let bursts = (0..BURSTS).map(|_| burst(slot, kind)).collect();
+        let more = usual(bursts).map_or(0.0, |lost| lost as f64 - lost_us * 1e3);
+        more.clamp(0.0, MOST_MORE)
+    };
+    let by_mark = more(Kind::Light512, lost_us[0]);
+    tuning.more_by_mark.store(by_mark as u64, Relaxed);
+    let at_once = more(Kind::Heavy512, lost_us[1]);
+    tuning.more_at_once.store(at_once as u64, Relaxed);
     Ok(took)
 }
 
-/// What a single burst of light 512-bit code loses at its beginning, long after anything else.
-fn burst(slot: &Slot) -> u64 {
+/// What a single burst loses at its beginning, long after anything else.
+fn burst(slot: &Slot, kind: Kind) -> u64 {
     let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
     thread::sleep(FORGOTTEN);
     let begin = nanoseconds();
-    let wakes = slot.begin(Kind::Light512, nanoseconds(), own);
-    if wakes {
+    if slot.begin(kind, nanoseconds(), own) {
         slot.wake();
     }
     let lost = nanoseconds() - begin;
-    slot.end(Kind::Light512, nanoseconds());
+    let lost = lost + (gaps(EDGE) * EDGE as f64) as u64;
+    slot.end(kind, nanoseconds());
     lost
 }
 
@@ -249,6 +253,8 @@ const SETTLE: u64 = 2_000_000;
 const REHEARSAL: u64 = 150_000_000;
 const ALONE: u64 = 50_000_000;
 const BURSTS: usize = 40;
+/// Both stalls are over after this.
+const EDGE: u64 = 80_000;
 /// Longer than every tail of a processor that halts.
 const FORGOTTEN: Duration = Duration::from_millis(3);
 /// Tuning by more would be an answer to something else.

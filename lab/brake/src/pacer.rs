@@ -44,6 +44,8 @@ pub struct Pacer {
     costs: Costs,
     /// The cost of a timer as it was at first.
     timer: u64,
+    /// What a timer costs more that is due at once, for the second of two stalls.
+    at_once: u64,
     taken: u64,
 }
 
@@ -53,6 +55,7 @@ impl Pacer {
         Self {
             costs,
             timer: costs.timer,
+            at_once: 0,
             taken: 0,
         }
     }
@@ -62,9 +65,11 @@ impl Pacer {
         self.taken += ns;
     }
 
-    /// A wake-up by a timer costs so much more than was said at first.
-    pub fn tune(&mut self, more: i64) {
+    /// A wake-up by a timer costs so much more than was said at first, and one that is due at once
+    /// so much more than that.
+    pub fn tune(&mut self, more: i64, at_once: u64) {
         self.costs.timer = self.timer.saturating_add_signed(more);
+        self.at_once = at_once;
     }
 
     /// All that was taken.
@@ -89,7 +94,11 @@ impl Pacer {
         let now = account.at();
         let leave = self.costs.leave as i64;
         if let Some(stall) = account.stall() {
-            let due = self.debt(account) + stall.owed as i64 - leave;
+            // What the wake-up for a second stall takes too much is left out of the first.
+            let second = second(account, stall.end).filter(|&owed| 2 * owed >= self.cost());
+            let surplus =
+                second.map_or(0, |owed| (self.cost() + self.at_once as i64 - owed).max(0));
+            let due = self.debt(account) + stall.owed as i64 - leave - surplus;
             if due > 0 && stall.end > now {
                 let until = stall.end.min(now + due as u64);
                 return Step::Take { until, stall: true };
@@ -183,6 +192,13 @@ impl Pacer {
             }
         }
     }
+}
+
+/// What is owed for the stall that begins where this one ends, if there is one.
+fn second(account: &Account, end: u64) -> Option<i64> {
+    let mut ahead = account.clone();
+    ahead.advance(end);
+    ahead.stall().map(|stall| stall.owed as i64)
 }
 
 /// What comes to be owed until the core is back at its full clock for good; `None` if that is not known,

@@ -26,6 +26,8 @@ pub(crate) struct Tuning {
     pub(crate) more: AtomicI64,
     /// The same for a wake-up by a mark, after which this thread has slept for long.
     pub(crate) more_by_mark: AtomicU64,
+    /// The same for a wake-up by a timer that was due at once.
+    pub(crate) more_at_once: AtomicU64,
     /// Wake-ups by a timer so far.
     pub(crate) wake_ups: AtomicU64,
 }
@@ -74,8 +76,9 @@ pub(crate) fn drive(shared: &Shared, place: Place, costs: Costs, tuning: &Tuning
                     true => since_mark(slot, now) + tuning.more_by_mark.load(Relaxed),
                     false => {
                         tuning.wake_ups.fetch_add(1, Relaxed);
-                        pacer.tune(tuning.more.load(Relaxed));
-                        pacer.costs().timer
+                        let at_once = tuning.more_at_once.load(Relaxed);
+                        pacer.tune(tuning.more.load(Relaxed), at_once);
+                        pacer.costs().timer + if stall { at_once } else { 0 }
                     }
                 });
                 if stall && !by_mark {

@@ -87,8 +87,8 @@ fn probe(cpus: &Cpus, brake: Option<&Brake>) -> Result<Profile, Failure> {
     let folder = tempfile::tempdir().map_err(|error| failed("no temporary folder", &error))?;
     let file = folder.path().join("profile.json");
     let own = std::env::current_exe().map_err(|error| failed("this program", &error))?;
-    let mut probe = Command::new("nice");
-    probe.args(["-n", PRIORITY]).arg(own);
+    let mut probe = Command::new("chrt");
+    probe.args(["--fifo", PRIORITY]).arg(own);
     probe.args(["probe", "--json", "--output"]).arg(&file);
     if let Some(brake) = brake {
         probe.env(widelane_marks::VARIABLE, brake.variable());
@@ -99,7 +99,7 @@ fn probe(cpus: &Cpus, brake: Option<&Brake>) -> Result<Profile, Failure> {
     allow(None, cpus).map_err(|error| failed("the CPUs", &error))?;
     let ended = probe.output();
     let _ = allow(None, &all);
-    let ended = ended.map_err(|error| failed("cannot start nice (package coreutils)", &error))?;
+    let ended = ended.map_err(|error| failed("cannot start chrt (package util-linux)", &error))?;
     if !ended.status.success() {
         let said = String::from_utf8_lossy(&ended.stderr);
         return Err(failed("probe failed", &said));
@@ -210,7 +210,7 @@ fn lines(model: &Model, repetition: usize, rows: &[Row]) -> Result<String, Failu
 /// In microseconds: until every level is reached, and as long as the bursts of `probe`.
 const LONG: u64 = 20_000;
 const BURST: u64 = 600;
-/// Before other programs. Real-time threads must not have all of a CPU.
-const PRIORITY: &str = "-20";
+/// Before other programs, and after the brake.
+const PRIORITY: &str = "40";
 /// If others take more, what vanishes besides cannot be told from it.
 const BUSY: f64 = 0.03;
