@@ -17,8 +17,8 @@ use widelane_brake::{Brake, BrakeError, Exactness, Model, Summary};
 /// code runs: throttling and halts first, then the share by which its clock is lower, until the tail
 /// has run out. Takes root or CAP_SYS_NICE.
 ///
-/// Programs of Widelane mark their wide code, and others can, by one call from C. Wide code that nobody
-/// marks is not seen. Signals are passed on; the exit status is the program's, or 128 and the number of
+/// Programs of Widelane mark their wide code, and others can, by one call from C. Wide code
+/// without marks is not seen. Signals are passed on; the exit status is the program's, or 128 and the number of
 /// the signal that ended it; 127 if there is no such program, 126 if it cannot be started, and 125 if
 /// anything else went wrong before.
 #[derive(clap::Args)]

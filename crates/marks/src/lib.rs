@@ -2,7 +2,7 @@
 //!
 //! A brake (`widelane emulate`) lends a machine the clock penalty of a named processor: it takes CPU
 //! time away wherever wide code runs, and for a while afterwards. It cannot see which code runs. So
-//! whoever runs wide code says so: [`wide`] before it, and the end of the [`Marked`] after it.
+//! the code that is wide says so: [`wide`] before it, and the end of the [`Marked`] after it.
 //!
 //! ```
 //! use widelane_cpu::licence::Class;

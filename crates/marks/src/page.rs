@@ -35,7 +35,7 @@ impl Page {
         let size = Header::size(header.cpus);
         rustix::fs::ftruncate(&file, size)?;
         rustix::io::pwrite(&file, &header.to_bytes(), 0)?;
-        // From now on nobody can make it shorter, so that no access to it fails.
+        // From now on no program can make it shorter, so that no access to it fails.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&file, seals)?;
         let memory = Memory::map(file.as_fd(), size as usize, header.cpus)?;

@@ -9,7 +9,7 @@
 //! | fence                           | write `quiet`                      |
 //! | read `quiet`                    | fence                              |
 //! | if it must: count up `woken`,   | read `running`: if it has changed, |
-//! | wake whoever sleeps there       | do not sleep                       |
+//! | wake the brake                  | do not sleep                       |
 //! |                                 | sleep unless `woken` has changed   |
 //!
 //! At least one of the two sees what the other wrote before its fence, and a wake-up between reading
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_granted_wakes_nobody() {
+    fn what_is_granted_wakes_no_brake() {
         let slot = Slot::default();
         let look = slot.look();
         let quiet = Quiet {

@@ -150,7 +150,7 @@ impl Way<'_> {
     }
 }
 
-/// The closure, with a mark for a brake while it runs. Nobody says what it runs: it counts as what
+/// The closure, with a mark for a brake while it runs. What it runs is not known: it counts as what
 /// asks for most.
 fn marked<R: Send>(closure: impl FnOnce() -> R + Send) -> impl FnOnce() -> R + Send {
     move || {

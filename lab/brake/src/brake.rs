@@ -35,7 +35,7 @@ pub struct Brake {
     tunings: Vec<Arc<Tuning>>,
     exactness: Vec<Exactness>,
     began: Vec<Summary>,
-    /// The page is there for as long as somebody has this open or mapped.
+    /// The page is there for as long as a process has this open or mapped.
     file: File,
 }
 

@@ -137,7 +137,7 @@ fn clocks(model: &Model, profile: &Profile, native: &Profile) -> Vec<Row> {
             what: format!("{class} on {}, vanished besides", clock.cores),
             told: 0.0,
             measured: 100.0 * (clock.vanished.value - others),
-            tolerance: 2.0,
+            tolerance: VANISHED,
             unit: "%",
             exempt: (others > BUSY).then(busy),
         });
@@ -214,3 +214,5 @@ const BURST: u64 = 600;
 const PRIORITY: &str = "40";
 /// If others take more, what vanishes besides cannot be told from it.
 const BUSY: f64 = 0.03;
+/// The kernel takes a twentieth from real-time threads that have all of a CPU, in some slots.
+const VANISHED: f64 = 5.0;
