@@ -2,7 +2,8 @@
 
 RELEASE = $${CARGO_TARGET_DIR:-target}/release
 
-.PHONY: help build report demo test fresh-test bench ways-in timing soak install-c install-openssl \
+.PHONY: help build report demo test fresh-test bench ways-in timing soak brake-truth simulate-speed \
+	install-c install-openssl \
 	uninstall-openssl package package-test
 
 help:
@@ -19,6 +20,7 @@ help:
 	@echo 'make report  widelane-report.html, from lab/records and the profile of this machine'
 	@echo 'make install-c PREFIX=/usr/local   installs libraries, header and pkg-config file for C'
 	@echo 'make package   builds a Debian package: provider, program, units, manual pages'
+	@echo 'make brake-truth   whether `widelane emulate` and `widelane probe` agree here: ten minutes; root'
 	@echo 'make package-test   installs, uses, upgrades and removes it on a new Debian 12'
 	@echo 'make install-openssl   installs the OpenSSL provider and `widelane`, for nginx and others,'
 	@echo '                       without the package; make uninstall-openssl removes them'
@@ -68,6 +70,11 @@ timing:
 simulate-speed:
 	@.ci/setup build
 	cargo run --quiet --release --locked -p widelane-sim --example speed
+
+# Two models, five times each; the exit status tells.
+brake-truth: build
+	@"$(RELEASE)/widelane" emulate --as "Silver 4116" --check 5; first=$$?; \
+		"$(RELEASE)/widelane" emulate --as "Gold 6130" --check 5 && exit $$first
 
 # One server after the other; the last table has all of them. The exit status tells.
 soak:

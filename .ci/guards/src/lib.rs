@@ -284,10 +284,12 @@ pub const UNSAFE_ROOMS: &[&str] = &[
     "crates/kernels/src/arena.rs",
     "crates/kernels/src/assembled.rs",
     "crates/kernels/src/port_limit.rs",
+    "crates/marks/src/memory.rs",
     "crates/poison/src/request.rs",
     "crates/probes/src/sites.rs",
     "crates/stacks/src/guarded.rs",
     "crates/wide/src/job.rs",
+    "lab/brake/src/realtime.rs",
     "tools/frequency/src/spin.rs",
 ];
 
@@ -295,21 +297,22 @@ pub const UNSAFE_ROOMS: &[&str] = &[
 pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-lanes", &[]),
     ("widelane-cpu", &[]),
+    (MARKS, &[CPU]),
     (AFFINITY, &[]),
     (QUIET, &[]),
     (PROBES, &[]),
     ("widelane-kernels", &[LANES, CPU]),
-    ("widelane-crypto", &[LANES, CPU, KERNELS]),
+    ("widelane-crypto", &[LANES, CPU, MARKS, KERNELS]),
     ("widelane-batching", &[]),
     (
         "widelane-engine",
         &[AFFINITY, CRYPTO, BATCHING, PROBES, QUIET],
     ),
-    (WIDE, &[QUIET]),
+    (WIDE, &[CPU, MARKS, QUIET]),
     (STACKS, &[]),
     (STATUS, &[]),
     ("widelane-poison", &[]),
-    ("widelane-c", &[WIDE]),
+    ("widelane-c", &[CPU, MARKS, WIDE]),
     ("widelane-openssl", &[CRYPTO, ENGINE, STATUS, TABLES]),
     (TABLES, &[]),
     // The provider is for its tests.
@@ -341,7 +344,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-timing", &[AFFINITY, CRYPTO]),
     (
         "widelane-frequency",
-        &[CPU, AFFINITY, BATCHING, WIDE, THREADS],
+        &[CPU, MARKS, AFFINITY, BATCHING, WIDE, THREADS],
     ),
     (THREADS, &[]),
     ("widelane-scan", &[CPU, THREADS]),
@@ -351,7 +354,8 @@ pub const EDGES: &[(&str, &[&str])] = &[
         "widelane-status-tool",
         &[STATUS, THREADS, "widelane-openssl"],
     ),
-    ("widelane-steer", &[AFFINITY, THREADS]),
+    ("widelane-child", &[THREADS]),
+    ("widelane-steer", &[AFFINITY, THREADS, "widelane-child"]),
     // The adapter is for its tests: a process that counts.
     (
         "widelane-top",
@@ -366,6 +370,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     (BPF, &[]),
+    ("widelane-brake", &[CPU, MARKS, AFFINITY, QUIET]),
     ("widelane-trace", &[BATCHING, BPF, PROBES, THREADS]),
     ("widelane-usage", &[AFFINITY, BPF, THREADS, "widelane-scan"]),
     ("widelane-guards", &[]),
@@ -375,7 +380,11 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &[
             LANES,
             CPU,
+            MARKS,
+            AFFINITY,
             ENGINE,
+            "widelane-brake",
+            "widelane-child",
             "widelane-terminator",
             "widelane-load",
             "widelane-speed",
@@ -395,6 +404,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
 ];
 
+const MARKS: &str = "widelane-marks";
 const LANES: &str = "widelane-lanes";
 const CPU: &str = "widelane-cpu";
 const AFFINITY: &str = "widelane-affinity";

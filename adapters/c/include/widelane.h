@@ -50,6 +50,37 @@ int widelane_configure(const char *form);
  */
 const char *widelane_last_error(void);
 
+/* What code asks of a CPU that lowers its clock for wide code. */
+enum {
+    /* Neither of these. */
+    WIDELANE_NOT_WIDE = 0,
+    /* Code in 512-bit registers that hardly multiplies; in 256-bit registers, code that multiplies
+       integers or works on floating-point numbers all the time. */
+    WIDELANE_LEVEL_1 = 1,
+    /* Code in 512-bit registers that multiplies integers or works on floating-point numbers all the
+       time. */
+    WIDELANE_LEVEL_2 = 2
+};
+
+/*
+ * The calling thread runs code of this level from here on, until it calls this again; with
+ * WIDELANE_NOT_WIDE when the code has ended. It marks where wide code runs for `widelane emulate`,
+ * which makes this machine behave as another model does. Outside of it this is one relaxed load. What
+ * widelane_run_wide runs is marked by itself, as WIDELANE_LEVEL_2. Leaves errno alone. Not to be
+ * called in a signal handler.
+ */
+static inline void widelane_mark_wide(int level);
+
+/* The two parts of widelane_mark_wide. Not to be used by themselves. */
+extern unsigned char widelane_unbraked;
+void widelane_mark_wide_now(int level);
+
+static inline void widelane_mark_wide(int level)
+{
+    if (!__atomic_load_n(&widelane_unbraked, __ATOMIC_RELAXED))
+        widelane_mark_wide_now(level);
+}
+
 #ifdef __cplusplus
 }
 #endif

@@ -5,8 +5,11 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use widelane::{Form, StartError, configure, run_wide};
+use widelane_cpu::licence::Class;
+use widelane_marks::{Marked, emulated_model, wide};
 
 use crate::environment;
 
@@ -104,6 +107,28 @@ pub(crate) extern "C" fn widelane_last_error() -> *const c_char {
         .unwrap_or(c"".as_ptr())
 }
 
+/// See the header: not zero once it is known that there is no brake.
+#[unsafe(export_name = "widelane_unbraked")]
+pub(crate) static UNBRAKED: AtomicU8 = AtomicU8::new(0);
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn widelane_mark_wide_now(level: c_int) {
+    let errno = errno();
+    if emulated_model().is_none() {
+        UNBRAKED.store(1, Relaxed);
+    } else {
+        let marked = match level {
+            ..=0 => None,
+            1 => Some(wide(Class::Light512)),
+            _ => Some(wide(Class::Heavy512)),
+        };
+        // A thread that ends has no thread-local variables any more, and its code is not wide.
+        let _ = MARKED.try_with(|last| last.replace(marked));
+    }
+    set_errno(errno);
+}
+
 /// A call on its way to another thread.
 struct Call {
     function: Function,
@@ -145,6 +170,8 @@ fn set_errno(errno: c_int) {
 
 thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::new(CString::default());
+    /// What this thread runs, by its last mark.
+    static MARKED: RefCell<Option<Marked>> = const { RefCell::new(None) };
 }
 
 const WIDELANE_OK: c_int = 0;

@@ -1,7 +1,7 @@
 //! `widelane advise`: what follows from the profile of this machine, or from published figures.
 
 use crate::failure::Failure;
-use crate::places::{PROFILE, Places};
+use crate::places::{Places, profile_name};
 use crate::values::{Cpus, cpus};
 use crate::{machine, output, simulate};
 use serde_json::json;
@@ -150,7 +150,7 @@ fn published(model: &str) -> Result<Vec<Advice>, Failure> {
 fn profile(path: Option<PathBuf>) -> Result<Profile, Failure> {
     let machine = Machine::here();
     let Some(path) = path else {
-        let kept = machine::kept(&Places::here().to_read(PROFILE), &machine);
+        let kept = machine::kept(&Places::here().to_read(profile_name()), &machine);
         let (_, profile) = kept.map_err(|why| {
             Failure::Failed(format!("{why}; measure this machine with `widelane probe`"))
         })?;

@@ -7,12 +7,14 @@
 //! It is a library so that manual pages and shell completions are made from the same definitions
 //! ([`command`]) by a program that does not ship.
 //!
-//! Exit status: 0 it worked, 1 it failed, 2 it was called wrongly; of `run`, that of its program.
+//! Exit status: 0 it worked, 1 it failed, 2 it was called wrongly; of `run` and `emulate`, that of their
+//! program.
 
 #![deny(unsafe_code)]
 
 mod advise;
 mod allocator;
+mod emulate;
 mod experiment;
 mod failure;
 mod features;
@@ -72,6 +74,7 @@ enum Command {
     Scan(scan::Args),
     Steer(steer::Args),
     Run(run::Args),
+    Emulate(emulate::Args),
     Status(status::Args),
     Usage(usage::Args),
     Top(top::Args),
@@ -101,6 +104,7 @@ pub fn main() -> ExitCode {
         Command::Steer(args) => steer::run(args),
         // Its status is that of the program that it runs.
         Command::Run(args) => return run::run(args),
+        Command::Emulate(args) => return emulate::run(args),
         Command::Status(args) => status::run(&args),
         Command::Usage(args) => usage::run(&args),
         Command::Top(args) => top::run(&args),
@@ -126,10 +130,12 @@ Examples:
   widelane scan /usr/lib/x86_64-linux-gnu/libcrypto.so.3
   widelane steer --dry-run
   widelane run --wide -- openssl speed -evp chacha20-poly1305
+  sudo widelane emulate --as \"Silver 4116\" -- widelane probe
   widelane status
   widelane usage
   widelane top --metrics 127.0.0.1:9464
   sudo widelane trace handshakes --comm nginx
 
 What is measured is printed as a table for people, or as JSON for programs with --json.
-Exit status: 0 it worked, 1 it failed, 2 it was called wrongly; of `run`, that of its program.";
+Exit status: 0 it worked, 1 it failed, 2 it was called wrongly; of `run` and
+`emulate`, that of their program.";

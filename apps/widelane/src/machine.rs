@@ -1,7 +1,7 @@
 //! The profile of this machine, for the commands that use it.
 
 use crate::failure::Failure;
-use crate::places::{PROFILE, Places};
+use crate::places::{Places, profile_name};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use widelane_cpu::licence::turbo_of;
@@ -14,7 +14,7 @@ pub(crate) fn clock(named: Option<&str>) -> Result<Clock, Failure> {
     if let Some(name) = named {
         return by_name(name);
     }
-    match kept(&Places::here().to_read(PROFILE), &Machine::here()) {
+    match kept(&Places::here().to_read(profile_name()), &Machine::here()) {
         Ok((path, profile)) => {
             tracing::info!(path = %path.display(), "uses the profile of this machine");
             Ok(clock_of(Subject::Measured(&profile)))
@@ -58,8 +58,14 @@ pub(crate) fn kept(files: &[PathBuf], machine: &Machine) -> Result<(PathBuf, Pro
 pub(crate) fn fault(profile: &Profile, machine: &Machine) -> Option<String> {
     match profile.stale(machine)? {
         Stale::Machine => Some(format!(
-            "is of another machine ({}, microcode {}, {} CPUs)",
-            profile.machine.name, profile.machine.microcode, profile.machine.cpus
+            "is of another machine ({}{}, microcode {}, {} CPUs)",
+            profile.machine.name,
+            match &profile.machine.emulates {
+                Some(model) => format!(", which emulates {model}"),
+                None => String::new(),
+            },
+            profile.machine.microcode,
+            profile.machine.cpus
         )),
         Stale::Format => Some("was made by another version of widelane".to_owned()),
     }

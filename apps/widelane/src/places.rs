@@ -75,8 +75,16 @@ impl Places {
     }
 }
 
-/// The file with the profile of the machine.
-pub(crate) const PROFILE: &str = "profile.json";
+/// The file with the profile of the machine; under a brake (`widelane emulate`), of what it emulates.
+pub(crate) fn profile_name() -> &'static str {
+    match widelane_marks::emulated_model() {
+        None => PROFILE,
+        Some(_) => EMULATED,
+    }
+}
+
+const PROFILE: &str = "profile.json";
+const EMULATED: &str = "profile-emulated.json";
 /// The file with what passes cost.
 pub(crate) const CALIBRATION: &str = "calibration";
 /// Our folder in one that is for many programs.

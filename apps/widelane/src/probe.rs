@@ -1,7 +1,7 @@
 //! `widelane probe`: what wide code does to the clock of this machine.
 
 use crate::failure::Failure;
-use crate::places::{PROFILE, Places};
+use crate::places::{Places, profile_name};
 use crate::{machine, output};
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -39,11 +39,14 @@ pub(crate) struct Args {
 /// Runs it.
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let places = Places::here();
-    let path = args.output.clone().or_else(|| places.to_write(PROFILE));
+    let path = args
+        .output
+        .clone()
+        .or_else(|| places.to_write(profile_name()));
     let kept = match &args.output {
         _ if !args.cached => None,
         Some(named) => machine::kept(std::slice::from_ref(named), &Machine::here()).ok(),
-        None => machine::kept(&places.to_read(PROFILE), &Machine::here()).ok(),
+        None => machine::kept(&places.to_read(profile_name()), &Machine::here()).ok(),
     };
     let profile = match kept {
         Some((_, profile)) => profile,
@@ -103,8 +106,12 @@ fn table(profile: &Profile) -> String {
     let machine = &profile.machine;
     let _ = writeln!(
         text,
-        "{}{}, microcode {}, time-stamp counter {:.4} GHz{}\n",
+        "{}{}{}, microcode {}, time-stamp counter {:.4} GHz{}\n",
         machine.name,
+        match &machine.emulates {
+            Some(model) => format!(", which emulates {model}"),
+            None => String::new(),
+        },
         if machine.virtual_machine {
             " (virtual machine)"
         } else {

@@ -1,7 +1,7 @@
 //! `widelane report`: one HTML file out of records and the profile of this machine.
 
 use crate::failure::Failure;
-use crate::places::{PROFILE, Places};
+use crate::places::{Places, profile_name};
 use crate::{machine, output, simulate};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -113,7 +113,7 @@ fn profile(
     here: &Machine,
 ) -> Result<Result<(PathBuf, Profile), String>, Failure> {
     let Some(path) = named else {
-        return Ok(machine::kept(&Places::here().to_read(PROFILE), here));
+        return Ok(machine::kept(&Places::here().to_read(profile_name()), here));
     };
     let kept = machine::kept(std::slice::from_ref(&path), here);
     kept.map(Ok).map_err(|why| {

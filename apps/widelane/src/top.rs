@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 #[cfg(not(feature = "terminal"))]
 use crate::features;
-use crate::places::{PROFILE, Places};
+use crate::places::{Places, profile_name};
 use crate::usage::seconds;
 use crate::{machine, output};
 use std::io::{IsTerminal, stdin};
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             false => Ok(()),
         },
         handshakes: args.handshakes,
-        profile: machine::kept(&Places::here().to_read(PROFILE), &Machine::here())
+        profile: machine::kept(&Places::here().to_read(profile_name()), &Machine::here())
             .map(|(_, profile)| profile)
             .map_err(|why| format!("{why}; `widelane probe` measures one")),
         patience: if renewed { Duration::ZERO } else { PATIENCE },

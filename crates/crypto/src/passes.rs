@@ -7,6 +7,7 @@
 use crate::{Backend, BackendUnavailable};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use widelane_cpu::licence::Class;
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 use widelane_kernels::{Arena, wipe_registers};
 
@@ -134,6 +135,7 @@ impl<F: Family, const L: usize> Pass<F, L> {
 
     /// Runs one pass in memory of its own.
     pub(crate) fn run<T>(&self, job: impl FnOnce(&mut F::Memory<L>) -> T) -> T {
+        let _marked = widelane_marks::wide(self.class());
         let idle = lock(&self.idle).pop();
         let memory = idle.unwrap_or_else(|| self.family.memory(&self.kernels));
         let mut held = Held {
@@ -141,6 +143,15 @@ impl<F: Family, const L: usize> Pass<F, L> {
             memory: Some(memory),
         };
         job(held.memory.as_mut().expect("only `drop` takes the memory"))
+    }
+
+    /// What its code does to the clock: the passes of all families multiply.
+    fn class(&self) -> Class {
+        match (self.registers.is_some(), L) {
+            (false, _) => Class::Scalar,
+            (true, 8) => Class::Heavy512,
+            (true, _) => Class::Heavy256,
+        }
     }
 
     /// What the passes so far have left in their memory.

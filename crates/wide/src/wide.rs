@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use widelane_cpu::licence::Class;
+
 use crate::affinity::{Cpus, Visit, pin};
 use crate::config::{Config, Form};
 use crate::error::{RunError, StartError};
@@ -76,6 +78,7 @@ impl Wide {
     #[inline]
     pub fn run<R: Send>(&self, closure: impl FnOnce() -> R + Send) -> R {
         // Machines without the problem must not pay for it, not even for a call of `way`.
+        let closure = marked(closure);
         if matches!(self.runner, Runner::Inline) {
             return closure();
         }
@@ -96,7 +99,7 @@ impl Wide {
     ///
     /// With the panic of `closure`.
     pub fn try_run<R: Send>(&self, closure: impl FnOnce() -> R + Send) -> Result<R, RunError> {
-        Ok(self.way()?.run(closure))
+        Ok(self.way()?.run(marked(closure)))
     }
 
     fn way(&self) -> Result<Way<'_>, RunError> {
@@ -144,6 +147,15 @@ impl Way<'_> {
                 value
             }
         }
+    }
+}
+
+/// The closure, with a mark for a brake while it runs. What it runs is not known: it counts as what
+/// asks for most.
+fn marked<R: Send>(closure: impl FnOnce() -> R + Send) -> impl FnOnce() -> R + Send {
+    move || {
+        let _marked = widelane_marks::wide(Class::Heavy512);
+        closure()
     }
 }
 

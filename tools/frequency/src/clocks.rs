@@ -152,14 +152,19 @@ fn measure(
     (0..conditions.len()).map(rounds).collect()
 }
 
-/// One slot on one core.
+/// One slot on one core. Under a brake (`widelane emulate`) a lower clock comes in pieces: what it took,
+/// by its own account, counts as clock.
 pub(crate) fn slot(class: Class, hertz: f64, schedule: Schedule) -> Option<Slot> {
     let span = |time: Duration| (time.as_secs_f64() * hertz) as u64;
+    let _marked = widelane_marks::wide(class);
+    let brake = widelane_marks::here();
+    let taken = || brake.map_or(0.0, |brake| brake.taken() as f64 * hertz / 1e9);
     let settled = ticks() + span(schedule.settle);
     while ticks() < settled {
         spin(class, WINDOW);
     }
     let start = ticks();
+    let before = taken();
     let end = start + span(schedule.slot);
     let mut windows = Vec::new();
     let mut now = start;
@@ -171,9 +176,11 @@ pub(crate) fn slot(class: Class, hertz: f64, schedule: Schedule) -> Option<Slot>
     let usual = median(&windows)?;
     let cycles = (WINDOW * ROUND_CYCLES) as f64;
     let undisturbed = usual * windows.len() as f64;
+    // What a brake took is missing in the clock; what others took of the rest has vanished.
+    let left = (now - start) as f64 - (taken() - before);
     Some(Slot {
-        ghz: cycles / usual * hertz / 1e9,
-        vanished: (1.0 - undisturbed / (now - start) as f64).max(0.0),
+        ghz: cycles / usual * hertz / 1e9 * left / (now - start) as f64,
+        vanished: (1.0 - undisturbed / left).max(0.0),
     })
 }
 

@@ -150,6 +150,7 @@ fn by_class(
         pin(cpu)?;
         let classes = Class::ALL.into_iter().filter(|&class| runs(class));
         let samples = classes.map(|class| {
+            let _marked = widelane_marks::wide(class);
             spin(class, SETTLE);
             let samples = (0..SAMPLES).map(|_| sample(class));
             Ok((class, samples.collect::<io::Result<_>>()?))

@@ -26,13 +26,19 @@ pub struct Machine {
     pub cpus: usize,
     /// Whether it is a guest of a hypervisor.
     pub virtual_machine: bool,
+    /// The model whose behaviour a brake (`widelane emulate`) lends to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulates: Option<String>,
 }
 
 impl Machine {
     /// This machine, as `/proc/cpuinfo` describes its first CPU. If that file cannot be read, the
     /// machine is not [known](Self::is_known).
     pub fn here() -> Self {
-        Self::from_cpuinfo(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
+        Self {
+            emulates: widelane_marks::emulated_model().map(str::to_owned),
+            ..Self::from_cpuinfo(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
+        }
     }
 
     /// Whether the kernel says enough to tell this machine from another one.
@@ -53,6 +59,7 @@ impl Machine {
             microcode: value("microcode"),
             cpus,
             virtual_machine: value("flags").split(' ').any(|flag| flag == "hypervisor"),
+            emulates: None,
         }
     }
 }

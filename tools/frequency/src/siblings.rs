@@ -93,6 +93,7 @@ fn measure(
             for _ in 0..schedule.rounds {
                 for class in &conditions {
                     start.wait();
+                    let _marked = class.map(widelane_marks::wide);
                     while let Some(class) = class
                         && !measured.load(Relaxed)
                     {

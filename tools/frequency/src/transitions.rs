@@ -4,6 +4,10 @@
 //! Both are looked for with slices of the chain about a microsecond long. What slows a slice now
 //! and then (an interrupt, the hypervisor) is found at any place; what belongs to the edge is found
 //! at the edge in most repetitions: hence distributions.
+//!
+//! Under a brake (`widelane emulate`) the clock itself never changes: slices are as short as ever, and
+//! some are very long. There a tail ends when the brake takes something for the last time, and what
+//! it takes for the lower clock, by its own account, is no stall.
 
 use crate::estimate::{Distribution, median};
 use crate::spin::{ROUND_CYCLES, runs, spin, ticks};
@@ -66,44 +70,114 @@ struct Edge {
 }
 
 fn edge(class: Class, hertz: f64) -> Edge {
-    let us = |ticks: u64| ticks as f64 / hertz * 1e6;
     // Long enough for every known licence to be forgotten.
     slices(Class::Scalar, hertz, FORGET_US);
     let control = slices(Class::Scalar, hertz, EDGE_US);
     let wide = slices(class, hertz, BURST_US);
     let after = slices(Class::Scalar, hertz, FORGET_US);
-
-    let edge = (EDGE_US / SLICE_US) as usize;
-    let lost = |slices: &[u64], usual: f64| {
-        let excess = slices.iter().take(edge).map(|&slice| slice as f64 - usual);
-        us(excess.filter(|&excess| excess > 0.0).sum::<f64>() as u64)
+    let lost = |slices: &Slices| {
+        let excess = slices.excess(typical(&slices.ticks[slices.ticks.len() / 2..]));
+        excess.iter().take(EDGE).sum::<f64>() / hertz * 1e6
     };
-    // Steady is how the burst ends, and how scalar code goes long after it.
-    let steady_wide = typical(&wide[wide.len() / 2..]);
-    let steady_scalar = typical(&after[after.len() / 2..]);
-    let first = typical(&after[..(AFTER_US / SLICE_US) as usize]);
-    // Back when a run of slices is nearer to the full clock than to the lowered one.
-    let middle = (first + steady_scalar) / 2.0;
-    let back = after
-        .windows(RUN)
-        .position(|run| run.iter().all(|&slice| (slice as f64) < middle))
-        .unwrap_or(after.len());
-    Edge {
-        stall_us: lost(&wide, steady_wide),
-        control_us: lost(&control, typical(&control)),
-        after: steady_scalar / first,
-        tail_us: us(after[..back].iter().sum()),
+    let edge = Edge {
+        stall_us: lost(&wide),
+        control_us: lost(&control),
+        after: 1.0,
+        tail_us: 0.0,
+    };
+    match widelane_marks::here() {
+        Some(_) => edge.after_a_brake(&after, hertz),
+        None => edge.after_a_burst(&after.ticks, hertz),
+    }
+}
+
+impl Edge {
+    /// With what scalar code found that came after the burst.
+    fn after_a_burst(self, after: &[u64], hertz: f64) -> Self {
+        // Steady is how scalar code goes long after it.
+        let steady = typical(&after[after.len() / 2..]);
+        let first = typical(&after[..AFTER]);
+        // Back when a run of slices is nearer to the full clock than to the lowered one.
+        let middle = (first + steady) / 2.0;
+        let back = after
+            .windows(RUN)
+            .position(|run| run.iter().all(|&slice| (slice as f64) < middle))
+            .unwrap_or(after.len());
+        Self {
+            after: steady / first,
+            tail_us: after[..back].iter().sum::<u64>() as f64 / hertz * 1e6,
+            ..self
+        }
+    }
+
+    /// The same where the clock is a brake's.
+    fn after_a_brake(self, after: &Slices, hertz: f64) -> Self {
+        let us = |ticks: f64| ticks / hertz * 1e6;
+        let Some(last) = after.taken.iter().rposition(|&taken| taken > 0) else {
+            return self;
+        };
+        // The last piece lies around the end: a little before it, if it was not worth two.
+        let before = us(after.ticks[..last].iter().sum::<u64>() as f64);
+        let tail_us = before + after.taken[last] as f64 / 2e3;
+        let taken_us = after.taken.iter().sum::<u64>() as f64 / 1e3;
+        Self {
+            after: 1.0 - (taken_us / tail_us.max(taken_us)).min(1.0),
+            tail_us,
+            ..self
+        }
+    }
+}
+
+/// Consecutive slices.
+struct Slices {
+    /// How long each was.
+    ticks: Vec<u64>,
+    /// What a brake took in it, in nanoseconds; and the part of it for the lower clock.
+    taken: Vec<u64>,
+    clock: Vec<u64>,
+    ticks_per_ns: f64,
+}
+
+impl Slices {
+    /// What each took longer than `usual`, but for what a brake took for a lower clock.
+    fn excess(&self, usual: f64) -> Vec<f64> {
+        let excess = |(&slice, &clock): (&u64, &u64)| {
+            let clock = clock as f64 * self.ticks_per_ns;
+            (slice as f64 - clock - usual).max(0.0)
+        };
+        self.ticks.iter().zip(&self.clock).map(excess).collect()
     }
 }
 
 /// Times of consecutive slices over about `us` microseconds.
-fn slices(class: Class, hertz: f64, us: f64) -> Vec<u64> {
+fn slices(class: Class, hertz: f64, us: f64) -> Slices {
     // At no clock above this is a slice shorter than it should be.
     let rounds = (SLICE_US * 1e3 * NOMINAL_GHZ / ROUND_CYCLES as f64) as u64;
+    let most = 2 * (us / SLICE_US) as usize;
+    let mut slices = Slices {
+        ticks: Vec::with_capacity(most),
+        taken: Vec::with_capacity(most),
+        clock: Vec::with_capacity(most),
+        ticks_per_ns: hertz / 1e9,
+    };
+    let brake = widelane_marks::here();
+    let account = || brake.map_or((0, 0), |brake| (brake.taken(), brake.taken_as_clock()));
+    let mut before = account();
     let end = ticks() + (us / 1e6 * hertz) as u64;
-    let mut slices = Vec::with_capacity(2 * (us / SLICE_US) as usize);
-    while ticks() < end || slices.len() < 2 * RUN {
-        slices.push(spin(class, rounds));
+    let mut mark = None;
+    while ticks() < end || slices.ticks.len() < 2 * RUN {
+        let begin = ticks();
+        // What the mark sets off is in the first slice.
+        mark.get_or_insert_with(|| widelane_marks::wide(class));
+        let time = spin(class, rounds);
+        let whole = ticks() - begin;
+        let now = account();
+        slices
+            .ticks
+            .push(if brake.is_some() { whole } else { time });
+        slices.taken.push(now.0 - before.0);
+        slices.clock.push(now.1 - before.1);
+        before = now;
     }
     slices
 }
@@ -132,10 +206,11 @@ const NOMINAL_GHZ: f64 = 3.0;
 /// The known licences are forgotten after 4 ms.
 const FORGET_US: f64 = 5000.0;
 const BURST_US: f64 = 600.0;
-/// Both halts of the known licences are over after this.
+/// Both halts of the known licences are over after this, and so many slices.
 const EDGE_US: f64 = 200.0;
-/// The lowered clock is read off this long after the burst.
-const AFTER_US: f64 = 100.0;
+const EDGE: usize = (EDGE_US / SLICE_US) as usize;
+/// The lowered clock is read off so many slices after the burst.
+const AFTER: usize = 100;
 /// Slices in a row that make a clock.
 const RUN: usize = 8;
 /// A clock that is lower by less than this share is not lower.

@@ -3,19 +3,14 @@
 use crate::error::SteerError;
 use crate::sensor::Sensor;
 use crate::steering::{Event, Options, Scope, Steering, Summary};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, wait};
-use signal_hook::consts::signal::{
-    SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
-};
-use signal_hook::iterator::SignalsInfo;
-use signal_hook::iterator::exfiltrator::WithOrigin;
-use signal_hook::iterator::exfiltrator::origin::Origin;
+use rustix::process::{Pid, set_child_subreaper};
+use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsString;
 use std::process::Command;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
 use std::time::{Duration, Instant};
-use widelane_threads::Proc;
+use widelane_child::{SIGNALS, catch, pass_on, reap};
 
 /// Steers until SIGTERM, SIGINT or SIGHUP, or for as long as `most`, and restores all affinities.
 ///
@@ -37,7 +32,7 @@ pub fn steer(
     if cores.len() < 2 {
         return Err(SteerError::OneCore);
     }
-    let signals = catch(&[SIGTERM, SIGINT, SIGHUP])?;
+    let signals = catch(&[SIGTERM, SIGINT, SIGHUP]).map_err(no_signals)?;
     let mut steering = Steering::begin(options, sensor)?;
     let end = most.and_then(|most| Instant::now().checked_add(most));
     let mut next = Instant::now();
@@ -87,9 +82,7 @@ pub fn run(
     tell: &mut dyn FnMut(Event),
 ) -> Result<Outcome, SteerError> {
     options.scope = Scope::Descendants;
-    let signals = catch(&[
-        SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGCHLD,
-    ])?;
+    let signals = catch(&SIGNALS).map_err(no_signals)?;
     // Children whose parents end become ours, and not those of process 1: the tree stays known.
     let system = |what| {
         move |error: rustix::io::Errno| SteerError::System {
@@ -132,60 +125,16 @@ pub fn run(
     })
 }
 
+fn no_signals(source: std::io::Error) -> SteerError {
+    SteerError::System {
+        what: "signals",
+        source,
+    }
+}
+
 /// How long to wait after a round in which looking took so long.
 fn pause(interval: Duration, looking: Duration) -> Duration {
     interval.max(looking * (WORTH - 1))
-}
-
-/// Waits for all children that have ended, adopted ones too; the status of `child` if it is among
-/// them.
-fn reap(child: Pid) -> Option<u8> {
-    let mut found = None;
-    while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-        if pid == child {
-            let signalled = status.terminating_signal().map(|signal| 128 + signal);
-            found = status.exit_status().or(signalled);
-        }
-    }
-    found.map(|status| status as u8)
-}
-
-/// Passes a signal on if a process sent it. From a terminal, the whole foreground group has it.
-fn pass_on(origin: &Origin, child: Pid) {
-    if origin.process.is_none() || origin.signal == SIGCHLD {
-        return;
-    }
-    if let Some(signal) = Signal::from_named_raw(origin.signal) {
-        // A child that has just ended will be reaped in a moment.
-        let _ = kill_process(child, signal);
-    }
-}
-
-/// Catches signals from now on; the thread that does so ends with this process.
-///
-/// Those that were ignored when this process began stay so, for a program that it starts, too: that
-/// is what `nohup` and shells with jobs in the background rely on.
-fn catch(signals: &[i32]) -> Result<Receiver<Origin>, SteerError> {
-    let failed = |source| SteerError::System {
-        what: "signals",
-        source,
-    };
-    let ignored = Proc::here().ignored_signals();
-    let signals = signals.iter().copied();
-    let signals = signals.filter(|signal| ignored >> (signal - 1) & 1 == 0);
-    let mut signals = SignalsInfo::<WithOrigin>::new(signals).map_err(failed)?;
-    let (sender, receiver) = mpsc::channel();
-    thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            for origin in signals.forever() {
-                if sender.send(origin).is_err() {
-                    return;
-                }
-            }
-        })
-        .map_err(failed)?;
-    Ok(receiver)
 }
 
 /// With very many threads, looks are so rare that they take at most one part in this many of a CPU.

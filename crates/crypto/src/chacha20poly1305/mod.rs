@@ -29,6 +29,7 @@ use aws_lc_rs::aead;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
+use widelane_cpu::licence::Class;
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 use widelane_kernels::ChaCha20Poly1305 as Kernels;
 use widelane_lanes::{Licence, Multiplier};
@@ -155,6 +156,16 @@ impl Form {
         }
     }
 
+    /// What the form does to the clock, as its licence says; of aws-lc-rs it is not known.
+    fn class(self) -> Class {
+        match self {
+            Self::AwsLc => Class::Scalar,
+            Self::Ymm256Light => Class::Light256,
+            Self::Ymm256 => Class::Heavy256,
+            Self::Zmm512 | Self::Zmm512Ifma => Class::Heavy512,
+        }
+    }
+
     /// Bytes, from and to, of the messages for which aws-lc-rs is faster, as measured on Zen 5: a
     /// little text beyond the first call of a kernel is not worth the second one, if its sums are
     /// not made in lanes either.
@@ -270,6 +281,7 @@ impl Key {
             bytes.copy_from_slice(tag.as_ref());
             return Ok(bytes);
         }
+        let _marked = widelane_marks::wide(self.form().class());
         Ok(match &self.inner {
             Inner::Ymm(_, record, key) => record.seal(&key.words, nonce, aad, text),
             Inner::Zmm(_, record, key) => record.seal(&key.words, nonce, aad, text),
@@ -300,6 +312,7 @@ impl Key {
                 .map_err(|_| OpenError);
         }
         let (text, tag) = sealed.split_last_chunk_mut().ok_or(OpenError)?;
+        let _marked = widelane_marks::wide(self.form().class());
         let genuine = match &self.inner {
             Inner::Ymm(_, record, key) => record.open(&key.words, nonce, aad, text, tag),
             Inner::Zmm(_, record, key) => record.open(&key.words, nonce, aad, text, tag),
@@ -359,6 +372,7 @@ impl Key {
         if len as u64 > MAX_LEN {
             return Err(SealError::TooLong { len });
         }
+        let _marked = widelane_marks::wide(self.form().class());
         match &self.inner {
             Inner::Ymm(_, record, key) => record.piece(&key.words, message, text, seals),
             Inner::Zmm(_, record, key) => record.piece(&key.words, message, text, seals),

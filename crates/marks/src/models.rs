@@ -1,0 +1,110 @@
+//! Loom models: every interleaving of programs that mark and a brake that looks and sleeps.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p widelane-marks --lib --release`
+
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+
+use crate::slot::{Kind, Quiet, Slot};
+use crate::sync::Ordering;
+
+/// A CPU's slot, and what a futex does.
+struct Cpu {
+    slot: Slot,
+    bed: Mutex<()>,
+    bell: Condvar,
+}
+
+impl Cpu {
+    fn new() -> Arc<Self> {
+        let slot = Slot::default();
+        slot.set_braked(true);
+        Arc::new(Self {
+            slot,
+            bed: Mutex::new(()),
+            bell: Condvar::new(),
+        })
+    }
+
+    fn mark(&self, kind: Kind, now: u64) {
+        if self.slot.begin(kind, now, 1) {
+            self.slot.woken().fetch_add(1, Ordering::Release);
+            let _bed = self.bed.lock().unwrap();
+            self.bell.notify_all();
+        }
+    }
+
+    /// As `FUTEX_WAIT`: sleeps unless the word has another value.
+    fn sleep(&self, woken: u32) {
+        let bed = self.bed.lock().unwrap();
+        if self.slot.woken().load(Ordering::Acquire) == woken {
+            drop(self.bell.wait(bed).unwrap());
+        }
+    }
+}
+
+/// begin ∥ look and sleep: a brake that sleeps for ever hears of every mark that it must hear of.
+#[test]
+fn no_mark_is_missed() {
+    loom::model(|| {
+        let cpu = Cpu::new();
+        let brake = {
+            let cpu = Arc::clone(&cpu);
+            thread::spawn(move || {
+                let mut seen = cpu.slot.look();
+                while seen.kinds().last() != Some(Kind::Heavy512) {
+                    // What it has seen is granted, and needs no wake-up.
+                    let most = seen.kinds().last();
+                    let until = 1 << 40;
+                    if let Some(woken) = cpu.slot.prepare_sleep(Quiet { most, until }, &seen) {
+                        cpu.sleep(woken);
+                    }
+                    seen = cpu.slot.look();
+                }
+            })
+        };
+        cpu.mark(Kind::Light512, 8);
+        cpu.mark(Kind::Heavy512, 16);
+        brake.join().unwrap();
+    });
+}
+
+/// begin and end ∥ begin and end ∥ look: what runs is counted, and in the end nothing runs.
+#[test]
+fn counts_of_two_threads_come_out() {
+    loom::model(|| {
+        let cpu = Cpu::new();
+        let other = {
+            let cpu = Arc::clone(&cpu);
+            thread::spawn(move || {
+                let _ = cpu.slot.begin(Kind::Heavy512, 8, 2);
+                assert!(cpu.slot.look().running[3] > 0);
+                cpu.slot.end(Kind::Heavy512, 16);
+            })
+        };
+        let _ = cpu.slot.begin(Kind::Light512, 24, 1);
+        assert_eq!(cpu.slot.look().running[2], 1);
+        cpu.slot.end(Kind::Light512, 32);
+        other.join().unwrap();
+        let look = cpu.slot.look();
+        assert_eq!((look.running, look.asked), ([0; 4], [0, 0, 32, 16]));
+    });
+}
+
+/// forget ∥ begin and end: a thread that the brake took for dead takes nothing from the others.
+#[test]
+fn forgetting_never_counts_below_nothing() {
+    loom::model(|| {
+        let cpu = Cpu::new();
+        let _ = cpu.slot.begin(Kind::Heavy512, 8, 1);
+        let brake = {
+            let cpu = Arc::clone(&cpu);
+            thread::spawn(move || cpu.slot.forget(&cpu.slot.look()))
+        };
+        let _ = cpu.slot.begin(Kind::Heavy512, 16, 2);
+        cpu.slot.end(Kind::Heavy512, 24);
+        cpu.slot.end(Kind::Heavy512, 32);
+        brake.join().unwrap();
+        assert_eq!(cpu.slot.look().running, [0; 4]);
+    });
+}

@@ -1,0 +1,427 @@
+//! When to take how much: the controller of one CPU. Pure: time and what was taken go in, what to do
+//! next comes out.
+//!
+//! What is owed and not yet taken is a debt. Taking goes on until there is none, and what was taken
+//! too much or too little counts in the next turn, so that errors do not add up. A wake-up takes time
+//! from the program by itself, so that the debt of a lower clock is let grow to several times its
+//! cost first. A stall is taken at its beginning, as a whole, if it is worth half a wake-up.
+
+use widelane_cpu::licence::machine::Pace;
+
+use crate::account::{Account, WHOLE};
+
+/// What waking and sleeping cost the program, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// From when a timer interrupts the program until the brake's thread runs.
+    pub timer: u64,
+    /// From when the brake's thread decides to sleep until the program runs.
+    pub leave: u64,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Keep the CPU until this time. `stall`: for throttling or a halt, not for the lower clock.
+    Take {
+        /// Nanoseconds of the clock that the account goes by.
+        until: u64,
+        /// What for.
+        stall: bool,
+    },
+    /// Give the CPU back, until this time if it is given, or until more is asked for.
+    Sleep {
+        /// As above.
+        until: Option<u64>,
+        /// Whether it is a stall that is taken then.
+        stall: bool,
+    },
+}
+
+/// The controller of one CPU.
+#[derive(Clone, Debug)]
+pub struct Pacer {
+    costs: Costs,
+    /// The cost of a timer as it was at first.
+    timer: u64,
+    /// What a timer costs more that is due at once, for the second of two stalls.
+    at_once: u64,
+    taken: u64,
+}
+
+impl Pacer {
+    /// Nothing is taken yet.
+    pub fn new(costs: Costs) -> Self {
+        Self {
+            costs,
+            timer: costs.timer,
+            at_once: 0,
+            taken: 0,
+        }
+    }
+
+    /// So much was taken, by purpose or by waking up.
+    pub fn took(&mut self, ns: u64) {
+        self.taken += ns;
+    }
+
+    /// A wake-up by a timer costs so much more than was said at first, and one that is due at once
+    /// so much more than that.
+    pub fn tune(&mut self, more: i64, at_once: u64) {
+        self.costs.timer = self.timer.saturating_add_signed(more);
+        self.at_once = at_once;
+    }
+
+    /// All that was taken.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// What waking and sleeping cost.
+    pub fn costs(&self) -> Costs {
+        self.costs
+    }
+
+    /// The debt that is let grow while so much is owed of each nanosecond, of [`WHOLE`].
+    fn piece(&self, rate: u64) -> i64 {
+        let cost = self.cost();
+        let of_a_tail = (SHORTEST_TAIL * rate / WHOLE) as i64;
+        of_a_tail.clamp(3 * cost / 2, (PIECE * cost).max(LEAST_PIECE))
+    }
+
+    /// What to do, once the account has come to the present.
+    pub fn next(&self, account: &Account) -> Step {
+        let now = account.at();
+        let leave = self.costs.leave as i64;
+        if let Some(stall) = account.stall() {
+            // What the wake-up for a second stall takes too much is left out of the first.
+            let second = second(account, stall.end).filter(|&owed| 2 * owed >= self.cost());
+            let surplus =
+                second.map_or(0, |owed| (self.cost() + self.at_once as i64 - owed).max(0));
+            let due = self.debt(account) + stall.owed as i64 - leave - surplus;
+            if due > 0 && stall.end > now {
+                let until = stall.end.min(now + due as u64);
+                return Step::Take { until, stall: true };
+            }
+        } else {
+            // While it is taken, more comes to be owed.
+            let rate = account.rate().min(WHOLE - 1);
+            let due = (self.debt(account) - leave).max(0) as u64;
+            let mut due = (u128::from(due) * u128::from(WHOLE) / u128::from(WHOLE - rate)) as u64;
+            // So much is left for the end of the tail that it is worth a wake-up, or nothing.
+            if let Some(coming) = coming(account) {
+                let most = self.debt(account) - leave + coming - self.cost();
+                due = due.min(most.max(0) as u64);
+            }
+            if due > LEAST_TAKEN {
+                let change = account.next_change().filter(|&next| next > now);
+                let until = (now + due).min(change.unwrap_or(u64::MAX));
+                return Step::Take {
+                    until,
+                    stall: false,
+                };
+            }
+        }
+        match self.stall_ahead(account) {
+            Some((begin, due)) if 2 * due >= self.cost() => Step::Sleep {
+                until: Some(begin),
+                stall: true,
+            },
+            // Too little for a wake-up of its own, and it comes at once.
+            Some((begin, due)) if due > LEAST_TAKEN as i64 && begin < now + SOON => Step::Take {
+                until: now + due as u64,
+                stall: true,
+            },
+            _ => Step::Sleep {
+                until: self.wake_up(account),
+                stall: false,
+            },
+        }
+    }
+
+    /// What is owed and not taken; negative if more was taken.
+    fn debt(&self, account: &Account) -> i64 {
+        account.owed() as i64 - self.taken as i64
+    }
+
+    /// What a wake-up by a timer takes in all.
+    fn cost(&self) -> i64 {
+        (self.costs.timer + self.costs.leave) as i64
+    }
+
+    /// When the next stall begins, and what is to be taken for it then, if no piece is due before.
+    fn stall_ahead(&self, account: &Account) -> Option<(u64, i64)> {
+        let mut ahead = account.clone();
+        loop {
+            let next = ahead.next_change().filter(|&next| next > ahead.at())?;
+            ahead.advance(next);
+            let debt = self.debt(&ahead) - self.costs.leave as i64;
+            if debt >= self.piece(WHOLE) {
+                return None;
+            }
+            let is_throttled = ahead.state().pace == Pace::Throttled;
+            if let Some(stall) = ahead.stall().filter(|_| is_throttled) {
+                return Some((next, debt + stall.owed as i64));
+            }
+        }
+    }
+
+    /// When it is worth a wake-up, if the same code goes on; `None` if never.
+    fn wake_up(&self, account: &Account) -> Option<u64> {
+        let cost = self.cost();
+        // The way into sleep is over before anything else happens.
+        let debt = |ahead: &Account| self.debt(ahead) - self.costs.leave as i64;
+        let mut ahead = account.clone();
+        let (mut full, mut least) = (None, 0);
+        loop {
+            let (now, rate) = (ahead.at(), ahead.rate());
+            let next = ahead.next_change().filter(|&next| next > now);
+            let lacking = (self.piece(rate) - debt(&ahead)).max(0) as u128;
+            if rate > 0 && full.is_none() {
+                let at = now + (lacking * u128::from(WHOLE)).div_ceil(u128::from(rate)) as u64;
+                full = next.is_none_or(|next| at <= next).then_some(at);
+                least = self.piece(rate);
+            }
+            match next {
+                Some(next) => ahead.advance(next),
+                None if rate > 0 => return full,
+                // The full clock for as long as nothing else is asked for. If the last piece would be
+                // too small to be taken, it is taken with the one before, so that nothing is left.
+                None if full.is_some() && debt(&ahead) >= least + cost => return full,
+                None => return (8 * debt(&ahead) >= 7 * cost).then_some(now),
+            }
+        }
+    }
+}
+
+/// What is owed for the stall that begins where this one ends, if there is one.
+fn second(account: &Account, end: u64) -> Option<i64> {
+    let mut ahead = account.clone();
+    ahead.advance(end);
+    ahead.stall().map(|stall| stall.owed as i64)
+}
+
+/// What comes to be owed until the core is back at its full clock for good; `None` if that is not known,
+/// or it is there already.
+fn coming(account: &Account) -> Option<i64> {
+    let mut ahead = account.clone();
+    while let Some(next) = ahead.next_change() {
+        ahead.advance(next);
+    }
+    let coming = (ahead.owed() - account.owed()) as i64;
+    (ahead.rate() == 0 && ahead.at() > account.at()).then_some(coming)
+}
+
+/// Wake-ups' worth that a piece has at least: so the wake-up itself is never more than is owed, and
+/// few caches are lost to it.
+const PIECE: i64 = 4;
+/// The shortest piece, however cheap a wake-up is.
+const LEAST_PIECE: i64 = 50_000;
+/// A program that has ended its wide code is to be noticed before its tail is over.
+const SHORTEST_TAIL: u64 = 600_000;
+/// Less is not taken: reading the clock takes as long.
+const LEAST_TAKEN: u64 = 200;
+/// A stall that begins within this time can be taken now.
+const SOON: u64 = 60_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::tests::{HEAVY, rules};
+    use proptest::prelude::*;
+    use widelane_cpu::licence::Class;
+    use widelane_cpu::licence::machine::{Machine, Request, Rules};
+
+    const COSTS: Costs = Costs {
+        timer: 20_000,
+        leave: 3_000,
+    };
+
+    /// A machine in which a brake runs: programs ask for something at given times; wake-ups take
+    /// what they take, which is not exactly what the brake believes.
+    struct World {
+        account: Account,
+        pacer: Pacer,
+        now: u64,
+        truly_taken: u64,
+        wake_ups: u64,
+        /// When it woke up last.
+        last: u64,
+        /// What waking and sleeping truly cost.
+        true_costs: Costs,
+    }
+
+    impl World {
+        fn new(rules: Rules, clocks: [f64; 3], true_costs: Costs) -> Self {
+            Self {
+                account: Account::new(Machine::new(rules, 3), clocks, 0),
+                pacer: Pacer::new(true_costs),
+                now: 0,
+                truly_taken: 0,
+                wake_ups: 0,
+                last: 0,
+                true_costs,
+            }
+        }
+
+        /// Lets the brake go on until `end`; where it has the CPU then, a little longer.
+        fn until(&mut self, end: u64) {
+            loop {
+                self.account.advance(self.now);
+                match self.pacer.next(&self.account) {
+                    Step::Take { until, .. } => {
+                        assert!(until > self.now, "it takes nothing");
+                        self.pacer.took(until - self.now);
+                        self.truly_taken += until - self.now;
+                        self.now = until;
+                    }
+                    Step::Sleep { until, .. } => {
+                        let leave = self.true_costs.leave;
+                        self.pacer.took(leave);
+                        self.truly_taken += leave;
+                        self.now += leave;
+                        let wake = until.unwrap_or(u64::MAX).max(self.now);
+                        if wake >= end {
+                            self.now = self.now.max(end);
+                            self.account.advance(self.now);
+                            return;
+                        }
+                        self.now = wake + self.true_costs.timer;
+                        self.truly_taken += self.true_costs.timer;
+                        self.pacer.took(self.true_costs.timer);
+                        self.wake_ups += 1;
+                        self.last = wake;
+                    }
+                }
+            }
+        }
+
+        fn ask(&mut self, request: Request) {
+            self.account.run(self.now, request, false);
+        }
+
+        fn debt(&self) -> i64 {
+            self.account.owed() as i64 - self.truly_taken as i64
+        }
+    }
+
+    #[test]
+    fn idle_cpus_are_left_alone() {
+        let mut world = World::new(rules(), [2.0, 1.5, 1.0], COSTS);
+        world.account.advance(1_000);
+        assert_eq!(
+            world.pacer.next(&world.account),
+            Step::Sleep {
+                until: None,
+                stall: false
+            }
+        );
+        world.until(10_000_000_000);
+        assert!(world.wake_ups == 0 && world.truly_taken <= COSTS.leave);
+        // Light 256-bit code costs nothing but its throttled beginning.
+        world.ask(Request::of(Class::Light256, false));
+        world.until(20_000_000_000);
+        assert!(world.wake_ups == 0 && world.truly_taken < 15_000);
+    }
+
+    #[test]
+    fn stalls_are_taken_as_a_whole_and_the_second_only_if_it_comes() {
+        let mut world = World::new(rules(), [2.0, 1.5, 1.0], COSTS);
+        world.ask(HEAVY);
+        // 17.5 us are owed for the first: they are taken first, less the way back.
+        let first = Step::Take {
+            until: 14_500,
+            stall: true,
+        };
+        assert_eq!(world.pacer.next(&world.account), first);
+        world.pacer.took(14_500);
+        world.account.advance(14_500);
+        assert_eq!(
+            world.pacer.next(&world.account),
+            Step::Sleep {
+                until: Some(20_000),
+                stall: true,
+            }
+        );
+        // The program has ended its burst before level 1 was granted: no second stall.
+        world.pacer.took(3_000);
+        world.account.run(19_000, Request::NOTHING, false);
+        world.now = 20_000;
+        let before = world.account.owed();
+        world.until(619_000 + 12_000);
+        assert_eq!(world.account.levels()[2], 0);
+        // The clock of level 1 is a quarter lower.
+        let tail = world.account.owed() - before;
+        assert!((140_000..170_000).contains(&tail), "{tail}");
+    }
+
+    #[test]
+    fn the_long_run_share_is_exact() {
+        for (clocks, share) in [
+            ([2.4, 2.17, 1.4], 1.0 - 1.4 / 2.4),
+            ([2.8, 2.75, 2.7], 0.1 / 2.8),
+        ] {
+            let mut world = World::new(rules(), clocks, COSTS);
+            world.ask(HEAVY);
+            world.until(1_000_000);
+            let (from, taken) = (world.now, world.truly_taken);
+            world.until(10_001_000_000);
+            let found = (world.truly_taken - taken) as f64 / (world.now - from) as f64;
+            // A piece more or less, in ten seconds.
+            assert!((found - share).abs() < 5e-5, "{found} is not {share}");
+            let period = (world.now - from) / world.wake_ups;
+            assert!(period > 200_000, "one wake-up each {period} ns");
+        }
+    }
+
+    #[test]
+    fn nothing_is_left_after_a_tail() {
+        for (class, time) in [(Class::Heavy512, 5_000_000), (Class::Light512, 600_000)] {
+            for late in (0..600_000).step_by(37_000) {
+                let mut world = World::new(rules(), [2.4, 2.17, 1.4], COSTS);
+                world.ask(Request::of(class, true));
+                world.until(time + late);
+                let ended = world.now;
+                world.ask(Request::NOTHING);
+                world.until(50_000_000);
+                assert_eq!(world.account.next_change(), None);
+                assert!(
+                    world.debt().abs() <= 4_000,
+                    "{class} {late}: {}",
+                    world.debt()
+                );
+                let tail = world.last - ended;
+                assert!((611_000..700_000).contains(&tail), "{class} {late}: {tail}");
+            }
+        }
+    }
+
+    proptest! {
+        /// Whatever is asked for and when: what is taken is what is owed, within a piece, and never
+        /// more than that by over a stall and a wake-up.
+        #[test]
+        fn what_is_taken_is_what_is_owed(
+            asked in proptest::collection::vec((0usize..6, 1_000u64..3_000_000), 1..60),
+            depth in (0.0f64..0.3, 0.0f64..0.3),
+            timer in 0u64..40_000,
+            leave in 0u64..6_000,
+        ) {
+            let clocks = [3.0, 3.0 * (1.0 - depth.0), 3.0 * (1.0 - depth.0 - depth.1)];
+            let costs = Costs { timer, leave };
+            let rules = Rules::of(widelane_cpu::licence::Generation::Skylake).unwrap();
+            let mut world = World::new(rules, clocks, costs);
+            let piece = (4 * (timer + leave) as i64).max(50_000);
+            for (class, time) in asked {
+                world.ask(Request::of(Class::ALL[class], true));
+                world.until(world.now + time);
+                let wake_up = (timer + leave) as i64;
+                prop_assert!(world.debt() <= piece + wake_up + 120_000, "{} owed", world.debt());
+                prop_assert!(world.debt() >= -2 * wake_up - 120_000, "{} too much", -world.debt());
+                prop_assert_eq!(world.truly_taken, world.pacer.taken());
+            }
+            world.ask(Request::NOTHING);
+            world.until(world.now + 50_000_000);
+            prop_assert!(world.debt().abs() <= 3 * (timer + leave) as i64 + 30_000);
+        }
+    }
+}
