@@ -92,7 +92,7 @@ impl Quiet {
     };
 
     fn to_word(self) -> u64 {
-        self.until & !7 | self.most.map_or(0, |kind| kind as u64 + 1)
+        (self.until & !7) | self.most.map_or(0, |kind| kind as u64 + 1)
     }
 
     fn covers(word: u64, kind: Kind, now: u64) -> bool {
@@ -152,7 +152,7 @@ impl Slot {
         self.asked[kind as usize].store(now, Release);
         // The brake may have forgotten it, if it took its thread for dead.
         let less = |running: u64| {
-            let counted = running / kind.one() & 0xffff;
+            let counted = (running / kind.one()) & 0xffff;
             (counted > 0).then(|| running - kind.one())
         };
         let _ = self.running.fetch_update(AcqRel, Acquire, less);

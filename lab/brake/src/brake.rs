@@ -237,13 +237,16 @@ impl Drop for Brake {
     }
 }
 
+/// What a thread found out at its start: its costs, and the microseconds of a wake-up by a mark.
+type Begun = Result<(Costs, f64), BrakeError>;
+
 /// The thread of a CPU.
 fn run(
     shared: &Shared,
     at: usize,
     place: Place,
     tuning: &Tuning,
-    started: &Sender<(usize, Result<(Costs, f64), BrakeError>)>,
+    started: &Sender<(usize, Begun)>,
 ) {
     let cpu = place.number;
     let begin = || {
@@ -272,7 +275,7 @@ fn run(
 /// A core for each that has CPUs in the set, and a place for each CPU.
 fn lay_out(model: &Model, cpus: &Cpus) -> (Vec<Mutex<Core>>, Vec<Place>) {
     let (mut cores, mut places) = (Vec::new(), Vec::new());
-    let mut left = cpus.clone();
+    let mut left = *cpus;
     let now = nanoseconds();
     loop {
         let Some(first) = left.iter().next() else {
@@ -287,7 +290,7 @@ fn lay_out(model: &Model, cpus: &Cpus) -> (Vec<Mutex<Core>>, Vec<Place>) {
         };
         places.extend(numbers.iter().enumerate().map(place));
         // Times are drawn anew in each run, and on each core.
-        let machine = Machine::new(model.rules.clone(), now ^ (first as u64) << 48);
+        let machine = Machine::new(model.rules.clone(), now ^ ((first as u64) << 48));
         let account = Account::new(machine, model.clocks, now);
         cores.push(Mutex::new(Core::new(account, &numbers)));
         left = left.without(&mine);
