@@ -186,12 +186,7 @@ impl Model {
                 });
             }
             (None, Some(known)) => (known, None),
-            (None, None) => {
-                let assumed = LEVEL1.iter().find(|(cpu, ..)| *cpu == name);
-                let &(_, share, why) = assumed.ok_or(ModelError::NoLevel1 { name, low, high })?;
-                let ghz = (high * share * 100.0).round() / 100.0;
-                (ghz, Some(format!("level 1 is assumed at {ghz} GHz: {why}")))
-            }
+            (None, None) => return Err(ModelError::NoLevel1 { name, low, high }),
         };
         Ok(Self {
             name,
@@ -214,13 +209,6 @@ fn known() -> String {
 }
 
 const DRAWS: u64 = 2001;
-/// The clock at level 1 as a share of that at level 0, where no source gives it, and why.
-const LEVEL1: &[(&str, f64, &str)] = &[(
-    "Xeon Silver 4116",
-    2.17 / 2.4,
-    "Cloudflare (2017) saw 2184 MHz on average under ChaCha20 in 512-bit registers, which is nearly \
-     all level 1; set it with --level1-ghz",
-)];
 
 #[cfg(test)]
 mod tests {
