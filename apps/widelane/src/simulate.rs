@@ -90,6 +90,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         model: args.machine.clone(),
         cores: args.cores,
         set: args.set.iter().cloned().collect(),
+        ..Settings::default()
     };
     if let Some(run) = &args.run {
         scenario.run(run).map_err(|error| wrong(&name, &error))?;

@@ -19,6 +19,8 @@ pub struct Settings {
     pub model: Option<String>,
     /// Its physical cores.
     pub cores: Option<u32>,
+    /// How many cores count as active in its turbo schedule, if not those that are.
+    pub active: Option<u32>,
     /// Parameters.
     pub set: BTreeMap<String, f64>,
 }
@@ -119,7 +121,7 @@ impl Scenario {
         let numbers = Numbers::new(self, run, settings)?;
         let placement = Placement::named(&run.placement)?;
         let model = settings.model.as_ref().or(run.model.as_ref());
-        let mut machine = numbers.processor(&self.machine, model, settings.cores)?;
+        let mut machine = numbers.processor(&self.machine, model, settings)?;
         if let (true, Some(rules)) = (run.oracle, &mut machine.rules) {
             rules.tail = Spread::exactly(0);
         }
@@ -461,11 +463,11 @@ impl Numbers {
         &self,
         text: &MachineText,
         model: Option<&String>,
-        cores: Option<u32>,
+        settings: &Settings,
     ) -> Result<Processor, ScenarioError> {
         let name = model.unwrap_or(&text.model);
         let rows = rows(name)?;
-        let cores = match cores {
+        let cores = match settings.cores {
             Some(cores) => cores as usize,
             None => self.count("cores", &text.cores)?,
         };
@@ -494,6 +496,7 @@ impl Numbers {
         let active = active
             .map(|value| self.count("active", value))
             .transpose()?;
+        let active = settings.active.map(|active| active as usize).or(active);
         Ok(Processor {
             model: rows[0].cpu.to_owned(),
             cores,
