@@ -284,10 +284,12 @@ impl Costs {
         let settings = Settings {
             model: Some(model.to_owned()),
             cores: Some(1),
+            // As the brake counts them.
+            active: Some(2),
             set,
         };
         let run = match condition.form {
-            "256-light" => "light-100",
+            "256" | "256-light" => "light-100",
             _ => "chacha20-100",
         };
         let plan = |run: &str, settings: &Settings| scenario.plan(scenario.run(run)?, settings);

@@ -171,7 +171,7 @@ impl Turns {
                     command.arg("--").arg(&options.widelane);
                 }
                 command.args(["experiment", "kit", "--worker", &order.to_string()]);
-                let printed = output(&mut command, options.server_cpu, stage.interrupt())?;
+                let printed = output(&mut command, None, stage.interrupt())?;
                 let line = serde_json::from_slice(&printed);
                 turns.push(line.map_err(|source| TrialError::Figures {
                     command: "widelane experiment kit --worker".to_owned(),
@@ -236,6 +236,8 @@ fn predict(model: &str, native: &Turns) -> Result<[Option<f64>; WAYS.len()], Exp
         let settings = Settings {
             model: Some(model.to_owned()),
             cores: Some(2),
+            // As the brake counts them.
+            active: Some(2),
             set: set.map(|(name, value)| (name.to_owned(), value)).into(),
         };
         let figures = scenario.plan(scenario.run(way.run)?, &settings)?.figures();

@@ -66,14 +66,17 @@ impl Terminator {
         fs::write(&file, text).map_err(TrialError::Folder)?;
         let mut command = Command::new(&options.widelane);
         if let Some(model) = brake {
+            // Both CPUs count as active; nothing wide runs on the load's.
             command.args(["emulate", "--as", model, "--cpus"]);
-            command.arg(options.server_cpu.to_string());
+            command.arg(format!("{},{}", options.server_cpu, options.load_cpu));
             command.arg("--").arg(&options.widelane);
         }
         command.arg("serve").arg("--config").arg(&file);
         // It keeps what passes cost on this machine: not beyond the experiment.
         command.env("STATE_DIRECTORY", folder);
-        let mut server = Server::start(form, &mut command, options.server_cpu, folder)?;
+        // The brake takes both CPUs; the server's workers are bound by its configuration.
+        let cpu = brake.is_none().then_some(options.server_cpu);
+        let mut server = Server::start(form, &mut command, cpu, folder)?;
         server.ready(address, stage.interrupt())?;
         Ok(Self { server, address })
     }

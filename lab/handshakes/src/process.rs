@@ -20,7 +20,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `command` on `cpu`, with its output in a file of `folder`.
+    /// Starts `command` on `cpu` or wherever this process may run, with its output in a file of
+    /// `folder`.
     ///
     /// # Errors
     ///
@@ -28,7 +29,7 @@ impl Server {
     pub fn start(
         name: &'static str,
         command: &mut Command,
-        cpu: usize,
+        cpu: impl Into<Option<usize>>,
         folder: &Path,
     ) -> Result<Self, TrialError> {
         let failed = |error: io::Error| TrialError::Start {
@@ -41,7 +42,7 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(output.try_clone().map_err(failed)?)
             .stderr(output);
-        let child = on_cpu(cpu, || command.spawn()).map_err(failed)?;
+        let child = spawn(command, cpu.into()).map_err(failed)?;
         Ok(Self { name, child, log })
     }
 
@@ -133,14 +134,14 @@ impl Drop for Server {
     }
 }
 
-/// Runs `command` on `cpu` to its end and gives what it printed.
+/// Runs `command` to its end, on `cpu` or wherever this process may run, and gives what it printed.
 ///
 /// # Errors
 ///
 /// [`TrialError::Run`] with what it said, if it fails; [`TrialError::Interrupted`].
 pub fn output(
     command: &mut Command,
-    cpu: usize,
+    cpu: impl Into<Option<usize>>,
     interrupt: &Interrupt,
 ) -> Result<Vec<u8>, TrialError> {
     let name = command.get_program().to_string_lossy().into_owned();
@@ -156,8 +157,7 @@ pub fn output(
         .stdin(Stdio::null())
         .stdout(stdout.reopen().map_err(unreadable)?)
         .stderr(stderr.reopen().map_err(unreadable)?);
-    let child = on_cpu(cpu, || command.spawn()).map_err(unreadable)?;
-    let mut child = Ending(child);
+    let mut child = Ending(spawn(command, cpu.into()).map_err(unreadable)?);
     let status = interrupt
         .wait_for(RUN_PATIENCE, || child.0.try_wait().map_err(unreadable))?
         .ok_or_else(|| failed("did not end".into()))?;
@@ -168,11 +168,14 @@ pub fn output(
     fs::read(stdout.path()).map_err(unreadable)
 }
 
-/// Runs `spawn` while this thread is bound to `cpu`: a child starts with its parent's binding.
-fn on_cpu<T>(cpu: usize, spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+/// Starts a program while this thread is bound to `cpu`: a child starts with its parent's binding.
+fn spawn(command: &mut Command, cpu: Option<usize>) -> io::Result<Child> {
+    let Some(cpu) = cpu else {
+        return command.spawn();
+    };
     let before = widelane_affinity::allowed(None)?;
     widelane_affinity::pin(cpu)?;
-    let result = spawn();
+    let result = command.spawn();
     widelane_affinity::allow(None, &before)?;
     result
 }
