@@ -14,7 +14,7 @@ fn main() -> Result<(), ScenarioError> {
         ..Settings::default()
     };
     for seconds in ["1", "10"] {
-        let text = text.replace("seconds = 1\n", &format!("seconds = {seconds}\n"));
+        let text = text.replace("seconds = 4\n", &format!("seconds = {seconds}\n"));
         let text = text.replace("value = 960", "value = 10240");
         let scenario = Scenario::parse(&text)?;
         let plan = scenario.plan(scenario.run("chacha20-10")?, &settings)?;
