@@ -19,12 +19,16 @@ pub(crate) fn complain(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Writes `text` to a file that is whole at every moment, for programs that read it at any time.
+/// Writes `text` to a file that is whole at every moment, for programs that read it at any time. What
+/// is there and no file, such as a pipe or /dev/null, is written to and stays what it is.
 pub(crate) fn replace(path: &Path, text: &str) -> Result<(), Failure> {
     let failed = |error| {
         let name = path.display();
         Failure::Failed(format!("cannot write {name}: {error}"))
     };
+    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return fs::write(path, text).map_err(failed);
+    }
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");
     fs::write(&draft, text).map_err(failed)?;
@@ -75,6 +79,27 @@ mod tests {
     fn names_cannot_steer_a_terminal() {
         assert_eq!(plain("a\x1b[2J\nb\u{9b}é"), "a?[2J?b?é");
         assert!(matches!(plain("plain"), Cow::Borrowed("plain")));
+    }
+
+    #[test]
+    fn what_is_no_file_stays_what_it_is() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.is_ok_and(|status| status.success()), "mkfifo");
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || fs::read_to_string(pipe)
+        });
+        replace(&pipe, "text").expect("written");
+        let read = reader.join().expect("no panic").expect("read");
+        assert_eq!(read, "text");
+        let kind = fs::metadata(&pipe).expect("it is there").file_type();
+        assert!(!kind.is_file());
+        let file = folder.path().join("file");
+        replace(&file, "one").expect("written");
+        replace(&file, "two").expect("written");
+        assert_eq!(fs::read_to_string(&file).expect("read"), "two");
     }
 
     #[test]

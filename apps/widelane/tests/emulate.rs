@@ -191,8 +191,11 @@ fn mistakes_are_named() {
 
 #[test]
 fn a_page_that_is_none_is_refused_once_and_ignored() {
-    let mut kernels = widelane(&["probe", "--quick", "--json", "--output", "/dev/null"]);
-    let output = kernels
+    let folder = tempfile::tempdir().expect("a folder");
+    let profile = folder.path().join("profile.json");
+    let profile = profile.to_str().expect("a name");
+    let mut probe = widelane(&["probe", "--quick", "--json", "--output", profile]);
+    let output = probe
         .env("WIDELANE_BRAKE", "/dev/null")
         .output()
         .expect("it starts");

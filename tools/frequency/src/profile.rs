@@ -283,6 +283,10 @@ impl Profile {
             false => folder,
         };
         let write = || {
+            // Root would replace a device or a pipe, such as /dev/null, by a file.
+            if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+                return fs::write(path, &text);
+            }
             fs::create_dir_all(folder)?;
             let mut draft = NamedTempFile::new_in(folder)?;
             draft.write_all(text.as_bytes())?;
@@ -529,5 +533,23 @@ pub(crate) mod tests {
             Profile::from_json(&serde_json::to_string(&profile).unwrap()),
             Ok(profile)
         );
+    }
+
+    #[test]
+    fn a_device_is_written_to_and_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || fs::read_to_string(pipe).unwrap()
+        });
+        let profile = profile(3.0, 2.0);
+        profile.save(&pipe).unwrap();
+        let read = reader.join().unwrap();
+        assert_eq!(Profile::from_json(&read), Ok(profile));
+        assert!(!fs::metadata(&pipe).unwrap().is_file());
     }
 }
