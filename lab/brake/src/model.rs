@@ -18,7 +18,7 @@ pub struct Model {
     pub cores: u32,
     /// Where the clocks are from.
     pub source: &'static str,
-    /// What is assumed about level 1, where no source gives its clock.
+    /// What the operator says about level 1.
     pub assumed: Option<String>,
     /// How long everything takes.
     pub rules: Rules,
@@ -225,11 +225,12 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_level_1_is_assumed_with_a_reason_or_given() {
+    fn level_1_is_known_or_given() {
         let silver = Model::find("silver 4116", 2, None).unwrap();
         assert_eq!(silver.clocks, [2.4, 2.17, 1.4]);
-        assert!(silver.assumed.unwrap().contains("2184 MHz"));
+        assert!(silver.assumed.is_none());
         let given = Model::find("Silver 4116", 2, Some(2.0)).unwrap();
+        assert!(given.assumed.unwrap().contains("2 GHz as given"));
         assert_eq!(given.clocks, [2.4, 2.0, 1.4]);
         let error = |name, level1| Model::find(name, 2, level1).unwrap_err().to_string();
         assert!(error("Silver 4116", Some(2.5)).contains("cannot be at 2.5"));
