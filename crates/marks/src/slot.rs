@@ -195,7 +195,7 @@ impl Slot {
     }
 
     /// The same word, for models.
-    #[cfg(loom)]
+    #[cfg(all(loom, test))]
     pub(crate) fn woken(&self) -> &AtomicU32 {
         &self.woken
     }
