@@ -339,7 +339,10 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     ("widelane-speed", &[CPU, AFFINITY, KERNELS, CRYPTO, ENGINE]),
     ("widelane-samples", &[]),
-    ("widelane-report", &[SAMPLES, "widelane-frequency"]),
+    (
+        "widelane-report",
+        &[SAMPLES, "widelane-frequency", "widelane-sim"],
+    ),
     ("widelane-handshakes", &[AFFINITY, SAMPLES]),
     ("widelane-timing", &[AFFINITY, CRYPTO]),
     (

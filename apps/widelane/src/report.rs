@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 use widelane_cpu::Avx512Ifma;
 use widelane_frequency::{Machine, Profile};
-use widelane_report::{Inputs, Prediction, records, report};
+use widelane_report::{Inputs, records, report};
 
 /// Write what is known of this machine, and what was measured on it and others, into one HTML file
 ///
@@ -46,6 +46,8 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     }
     let count = records.len();
     let made = SystemTime::now().duration_since(UNIX_EPOCH);
+    let mut progress = simulate::Progress::new();
+    let predictions = simulate::compare_all(|name| progress.done(name))?;
     let report = report(&Inputs {
         profile: profile(args.profile, &here)?,
         machine: match here.name.is_empty() {
@@ -55,7 +57,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         lanes: Avx512Ifma::detect().is_some(),
         records,
         faults,
-        predictions: predictions()?,
+        predictions,
         commit: commit(),
         page: args.output.clone(),
         made: made.map_or(0, |since| since.as_secs()),
@@ -71,23 +73,6 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     output::print(&format!(
         "{name}: {figures} figures, from {count} records\n"
     ))
-}
-
-/// What the simulator says of published numbers.
-fn predictions() -> Result<Vec<Prediction>, Failure> {
-    let mut progress = simulate::Progress::new();
-    let compared = simulate::compare_all(|name| progress.done(name))?;
-    let predictions = compared.into_iter().map(|one| Prediction {
-        scenario: one.scenario,
-        what: one.what,
-        published: one.published,
-        simulated: one.simulated,
-        error: one.error,
-        tolerance: one.tolerance,
-        held_out: one.held_out,
-        explanation: one.explanation,
-    });
-    Ok(predictions.collect())
 }
 
 /// Where to look for records: what was named must be there.

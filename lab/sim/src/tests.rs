@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 
-use crate::{BUILTIN, Figure, Outcome, Placement, Plan, Scenario, Settings, picture, simulate};
+use crate::{
+    BUILTIN, Figure, Outcome, Pace, Placement, Plan, Scenario, Settings, simulate, timeline,
+};
 
 fn plan(text: &str, run: &str) -> Plan {
     let scenario = Scenario::parse(text).expect("a scenario");
@@ -245,13 +247,36 @@ fn a_fleet_serves_its_rate_with_few_machines() {
     assert!(far.most < 1e9);
 }
 
+/// The spans cover the time without a gap, and show the clock of each level.
 #[test]
-fn a_core_can_be_drawn() {
+fn a_core_can_be_watched() {
     let text = everything("Gold 6130", "connections = 40", "as-is", 2, 1);
-    let svg = picture(&plan(&text, "run"), 1, 5_000).svg("a & b <c>");
-    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
-    assert!(svg.contains("a &amp; b &lt;c&gt;"));
-    assert!(svg.matches("<rect").count() > 10, "{svg}");
+    let spans = timeline(&plan(&text, "run"), 1, 5_000).spans();
+    assert!(spans.len() > 10, "{spans:?}");
+    assert!(
+        spans
+            .windows(2)
+            .all(|w| w[0].until_us == w[1].from_us && w[0] != w[1])
+    );
+    assert_eq!(
+        (spans[0].from_us, spans[spans.len() - 1].until_us),
+        (0.0, 5_000.0)
+    );
+    for (level, ghz) in [2.8, 2.0, 1.9].into_iter().enumerate() {
+        let of = spans.iter().filter(|span| span.level == level);
+        assert!(
+            of.clone().count() > 0 && of.clone().all(|span| span.ghz == ghz),
+            "{level}"
+        );
+    }
+    assert!(spans.iter().any(|span| span.wide));
+    let halted = spans.iter().filter(|span| span.pace == Pace::Halted);
+    assert!(
+        halted.clone().count() > 0
+            && halted
+                .clone()
+                .all(|span| span.until_us - span.from_us <= 11.0)
+    );
 }
 
 /// Each mistake is named, with what would be right.
