@@ -339,11 +339,11 @@ impl Tracer {
         panic!("it does not trace: {}", tracer.said);
     }
 
-    /// Whether it has printed a line about a process.
-    pub(crate) fn has_told_of(&mut self, pid: u32) -> bool {
+    /// Whether one of the lines that it has printed is so.
+    pub(crate) fn has_told(&mut self, is_it: impl Fn(&Value) -> bool) -> bool {
         self.taken.extend(self.lines.try_iter());
-        let of = format!("\"pid\":{pid},");
-        self.taken.iter().any(|line| line.contains(&of))
+        let objects = self.taken.iter().map(|line| serde_json::from_str(line));
+        objects.flatten().any(|object| is_it(&object))
     }
 
     /// The memory that it uses, in KiB.
