@@ -1,0 +1,193 @@
+//! Requests: how they come, and what their steps are.
+
+use widelane_batching::{Form, Records};
+use widelane_cpu::licence::Class;
+
+use super::{Formed, Server, Target, Task};
+use crate::core::CYCLE;
+use crate::events::Event;
+use crate::placement::Placement;
+use crate::plan::{Arrivals, Step, is_wide};
+
+impl<'a> Server<'a> {
+    pub(super) fn plan_arrival(&mut self) {
+        if let Arrivals::Open { rate, burst } = self.plan.arrivals {
+            let pause = self.random.exponential(burst as f64 / rate * 1e9);
+            self.events.plan(self.now + pause as u64, Event::Arrival);
+        }
+    }
+
+    pub(super) fn arrival(&mut self) {
+        if let Arrivals::Open { burst, .. } = self.plan.arrivals {
+            for _ in 0..burst {
+                self.request(0);
+            }
+        }
+        self.plan_arrival();
+    }
+
+    pub(super) fn request(&mut self, connection: u32) {
+        let total: f64 = self.plan.kinds.iter().map(|kind| kind.share).sum();
+        let mut drawn = self.random.share() * total;
+        let kinds = &self.plan.kinds;
+        let chosen = kinds.iter().position(|kind| {
+            drawn -= kind.share;
+            drawn < 0.0
+        });
+        let task = Task {
+            // Rounding may leave a rest.
+            kind: chosen.unwrap_or(kinds.len() - 1),
+            round: 0,
+            step: 0,
+            left: 0,
+            extra: 0,
+            stay: 0,
+            connection,
+            began: self.now,
+            step_began: self.now,
+        };
+        let task = match self.free.pop() {
+            Some(slot) => {
+                self.tasks[slot as usize] = task;
+                slot
+            }
+            None => {
+                self.tasks.push(task);
+                self.tasks.len() as u32 - 1
+            }
+        };
+        self.flow.arrived += 1;
+        self.prepare(task);
+        self.route(task);
+    }
+
+    fn finish(&mut self, task: u32) {
+        let Task {
+            began, connection, ..
+        } = self.tasks[task as usize];
+        self.times.requests.record(self.now - began);
+        self.flow.finished += 1;
+        self.flow.answered += 1;
+        self.free.push(task);
+        if let Arrivals::Closed { think, .. } = self.plan.arrivals {
+            if think > 0.0 {
+                let pause = self.random.exponential(think * 1e9) as u64;
+                self.events
+                    .plan(self.now + pause, Event::Request { connection });
+            } else {
+                self.request(connection);
+            }
+        }
+    }
+
+    pub(super) fn step(&self, task: u32) -> &'a Step {
+        let task = &self.tasks[task as usize];
+        &self.plan.kinds[task.kind].steps[task.step]
+    }
+
+    /// Gives a task the units of its present step.
+    pub(super) fn prepare(&mut self, task: u32) {
+        let formed = self.formed(self.step(task));
+        let cycles = match self.step(task).random {
+            true => self.random.exponential(formed.cycles),
+            false => formed.cycles,
+        };
+        let task = &mut self.tasks[task as usize];
+        task.left = (cycles * CYCLE) as u64 + std::mem::take(&mut task.extra);
+        task.step_began = self.now;
+    }
+
+    /// A step in the form that the placement gives it.
+    pub(super) fn formed(&self, step: &Step) -> Formed {
+        if let Some(operation) = step.operation {
+            // For one request alone; passes have their own cost.
+            let operation = &self.plan.operations[operation];
+            return match self.plan.placement {
+                Placement::AvxOff | Placement::Light256 => Formed {
+                    class: Class::Scalar,
+                    dense: false,
+                    cycles: operation.costs.alone as f64,
+                },
+                _ => Formed {
+                    class: operation.class,
+                    dense: operation.dense,
+                    cycles: operation.costs.first as f64,
+                },
+            };
+        }
+        let own = Formed {
+            class: step.class,
+            dense: step.dense,
+            cycles: step.cycles,
+        };
+        if !is_wide(step.class) {
+            return own;
+        }
+        let light = || {
+            step.light.map(|cycles| Formed {
+                class: Class::Light256,
+                dense: false,
+                cycles,
+            })
+        };
+        let scalar = || {
+            step.scalar.map(|cycles| Formed {
+                class: Class::Scalar,
+                dense: false,
+                cycles,
+            })
+        };
+        let formed = match self.plan.placement {
+            Placement::AvxOff => scalar(),
+            Placement::Light256 => light(),
+            Placement::Widelane if self.policy.records != Records::Widest => light(),
+            _ => None,
+        };
+        formed.unwrap_or(own)
+    }
+
+    pub(super) fn is_wide_step(&self, task: u32) -> bool {
+        is_wide(self.formed(self.step(task)).class)
+    }
+
+    pub(super) fn target(&self, task: u32) -> Target {
+        let step = self.step(task);
+        if let (Placement::Widelane, Some(operation)) = (self.plan.placement, step.operation) {
+            return Target::Job(operation);
+        }
+        let vector_cores = match self.plan.placement {
+            Placement::Widelane => self.policy.form != Form::Inline,
+            placement => placement.needs_vector_cores(),
+        };
+        match vector_cores && self.is_wide_step(task) {
+            true => Target::Wide,
+            false => Target::Ready,
+        }
+    }
+
+    /// Moves a task to its next step. `None`: the request is finished; else whether the step is in
+    /// the same round.
+    pub(super) fn advance(&mut self, task: u32) -> Option<bool> {
+        let state = &mut self.tasks[task as usize];
+        let kind = &self.plan.kinds[state.kind];
+        state.step += 1;
+        let same_round = state.step < kind.steps.len();
+        if !same_round {
+            state.step = 0;
+            state.round += 1;
+            if state.round == kind.rounds {
+                self.finish(task);
+                return None;
+            }
+        }
+        self.prepare(task);
+        Some(same_round)
+    }
+
+    pub(super) fn time_step(&mut self, task: u32) {
+        if self.step(task).timed {
+            let began = self.tasks[task as usize].step_began;
+            self.times.steps.record(self.now - began);
+        }
+    }
+}
