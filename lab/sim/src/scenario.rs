@@ -3,7 +3,7 @@
 //! Each number may be written as a number or as the name of a parameter. A parameter has a value and
 //! its source: a publication, or a sentence that begins with `assumed`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use widelane_cpu::licence::Class;
@@ -355,7 +355,22 @@ impl Scenario {
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self = toml::from_str(text)?;
         scenario.check()?;
+        scenario.check_use(toml::from_str(text)?)?;
         Ok(scenario)
+    }
+
+    /// A parameter that no number names is a mistake: to set it changes nothing.
+    fn check_use(&self, mut text: toml::Table) -> Result<(), ScenarioError> {
+        text.remove("parameter");
+        let mut used = BTreeSet::new();
+        strings(&toml::Value::Table(text), &mut used);
+        match self.parameters.keys().find(|name| !used.contains(*name)) {
+            None => Ok(()),
+            Some(name) => Err(ScenarioError::Wrong(format!(
+                "the parameter {name:?} is used nowhere: write its name in place of a number, or \
+                 remove it"
+            ))),
+        }
     }
 
     /// What can be said without running anything.
@@ -399,6 +414,16 @@ impl Scenario {
                 known.join(", ")
             ))
         })
+    }
+}
+
+/// All strings in a value.
+fn strings(value: &toml::Value, found: &mut BTreeSet<String>) {
+    match value {
+        toml::Value::String(text) => _ = found.insert(text.clone()),
+        toml::Value::Array(values) => values.iter().for_each(|value| strings(value, found)),
+        toml::Value::Table(table) => table.values().for_each(|value| strings(value, found)),
+        _ => {}
     }
 }
 

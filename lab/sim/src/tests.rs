@@ -304,6 +304,11 @@ fn mistakes_are_named() {
         ),
         ("cores = 4", "cores = 1", "none is left for other work"),
         (
+            "[machine]",
+            "[parameter.idle]\nvalue = 1\nsource = 'assumed'\n[machine]",
+            "the parameter \"idle\" is used nowhere",
+        ),
+        (
             "cores = 4",
             "cores = 'many'",
             "names the parameter \"many\"",

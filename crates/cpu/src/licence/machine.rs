@@ -157,12 +157,6 @@ impl Spread {
     pub fn median(&self) -> u64 {
         self.at(1 << 31)
     }
-
-    /// All times multiplied by `factor`.
-    pub fn scaled(&self, factor: f64) -> Self {
-        let scaled = |&(mille, ns): &(u32, u64)| (mille, (ns as f64 * factor) as u64);
-        Self(self.0.iter().map(scaled).collect())
-    }
 }
 
 /// How long everything takes, in nanoseconds.
@@ -720,7 +714,6 @@ mod tests {
         assert_eq!(spread.median(), 200);
         assert_eq!(spread.at(3 * quarter), 600);
         assert!((999..=1000).contains(&spread.at(u32::MAX)));
-        assert_eq!(spread.scaled(2.0).median(), 400);
     }
 
     #[test]
