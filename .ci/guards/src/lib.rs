@@ -326,7 +326,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     ("widelane-terminator", &[CRYPTO, BATCHING, ENGINE, RUSTLS]),
     ("widelane-load", &[ENGINE, RUSTLS]),
-    ("widelane-sim", &[CPU, BATCHING]),
+    ("widelane-sim", &[CPU, BATCHING, SAMPLES]),
     (
         "widelane-experiments",
         &[

@@ -1,7 +1,7 @@
 //! The scenarios that are part of the program.
 
 /// Name and text of each scenario, in the order of `--all`.
-pub const BUILTIN: [(&str, &str); 14] = [
+pub const BUILTIN: [(&str, &str); 15] = [
     (
         "cloudflare-2017",
         include_str!("../../scenarios/cloudflare-2017.toml"),
@@ -42,6 +42,10 @@ pub const BUILTIN: [(&str, &str); 14] = [
     ),
     ("zen5-null", include_str!("../../scenarios/zen5-null.toml")),
     ("fleet", include_str!("../../scenarios/fleet.toml")),
+    (
+        "handshakes-2026",
+        include_str!("../../scenarios/handshakes-2026.toml"),
+    ),
     (
         "granite-rapids",
         include_str!("../../scenarios/granite-rapids.toml"),

@@ -7,9 +7,10 @@ use widelane_cpu::licence::machine::{Request, Rules, Spread};
 use widelane_cpu::licence::{Class, Generation, Level, Turbo, turbo, turbo_of};
 
 use crate::error::ScenarioError;
+use crate::measured;
 use crate::placement::Placement;
 use crate::scenario::{
-    MachineText, RunText, Scenario, SpreadText, StepText, TransferText, Value, class,
+    MachineText, OperationText, RunText, Scenario, SpreadText, StepText, TransferText, Value, class,
 };
 
 /// What the operator sets besides a scenario's own text.
@@ -215,18 +216,12 @@ impl Scenario {
 
     fn operations(&self, numbers: &Numbers) -> Result<Vec<Operation>, ScenarioError> {
         let ready = self.operations.iter().map(|one| {
-            let cycles = |name: &str, value| {
-                let name = format!("{}.{name}", one.name);
-                numbers.value(&name, value).map(|cycles| cycles as u64)
-            };
             Ok(Operation {
                 class: class(&one.class)?,
                 dense: one.dense,
-                costs: Costs {
-                    lanes: numbers.count("lanes", &one.lanes)?.max(1),
-                    first: cycles("first-cycles", &one.first_cycles)?,
-                    further: cycles("further-cycles", &one.further_cycles)?,
-                    alone: cycles("scalar-cycles", &one.scalar_cycles)?,
+                costs: match &one.measured {
+                    Some(cpu) => one.measured_costs(cpu)?,
+                    None => one.written_costs(numbers)?,
                 },
             })
         });
@@ -280,6 +275,45 @@ impl Scenario {
             scalar: optional("scalar-cycles", &step.scalar_cycles)?,
             operation,
             timed: step.timed,
+        })
+    }
+}
+
+impl OperationText {
+    fn measured_costs(&self, cpu: &str) -> Result<Costs, ScenarioError> {
+        let written = [
+            &self.lanes,
+            &self.first_cycles,
+            &self.further_cycles,
+            &self.scalar_cycles,
+        ];
+        if written.into_iter().any(Option::is_some) {
+            return wrong(format!(
+                "the operation {:?} has `measured` beside lanes or cycles of its own; remove either",
+                self.name
+            ));
+        }
+        measured::costs(cpu, &self.name)
+    }
+
+    fn written_costs(&self, numbers: &Numbers) -> Result<Costs, ScenarioError> {
+        let number = |field: &str, value: &Option<Value>| {
+            let name = format!("{}.{field}", self.name);
+            match value {
+                Some(value) => numbers.value(&name, value).map(|cycles| cycles as u64),
+                None => wrong(format!(
+                    "{name} is missing; write it, or `measured` with the name of a CPU"
+                )),
+            }
+        };
+        Ok(Costs {
+            lanes: number("lanes", &self.lanes)?.max(1) as usize,
+            first: number("first-cycles", &self.first_cycles)?,
+            further: match &self.further_cycles {
+                Some(_) => number("further-cycles", &self.further_cycles)?,
+                None => 0,
+            },
+            alone: number("scalar-cycles", &self.scalar_cycles)?,
         })
     }
 }

@@ -185,7 +185,8 @@ pub struct StepText {
     pub timed: bool,
 }
 
-/// An operation of which one pass serves several requests.
+/// An operation of which one pass serves several requests. Its costs are either written here or
+/// taken from our own measurements, see [`measured`](Self::measured).
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct OperationText {
@@ -196,15 +197,17 @@ pub struct OperationText {
     /// Whether its heavy instructions come at about one in two cycles.
     #[serde(default = "yes")]
     pub dense: bool,
+    /// A CPU of `lab/sim/data/operations.csv`: lanes and costs are those of the operation of this name
+    /// there.
+    pub measured: Option<String>,
     /// Requests that one pass serves.
-    pub lanes: Value,
+    pub lanes: Option<Value>,
     /// Cycles of a pass for one.
-    pub first_cycles: Value,
-    /// Cycles that each further one adds.
-    #[serde(default = "zero")]
-    pub further_cycles: Value,
+    pub first_cycles: Option<Value>,
+    /// Cycles that each further one adds; none if it is not said.
+    pub further_cycles: Option<Value>,
     /// Cycles of one in scalar code.
-    pub scalar_cycles: Value,
+    pub scalar_cycles: Option<Value>,
 }
 
 /// What runs on hyperthreads beside the server all the time.

@@ -214,7 +214,10 @@ fn every_builtin_scenario_runs_and_its_numbers_are_answered() {
 /// Settings that suit a model, enough machines for the rate, and no more than are needed.
 #[test]
 fn a_fleet_serves_its_rate_with_few_machines() {
-    let (_, text) = BUILTIN[BUILTIN.len() - 2];
+    let mut all = BUILTIN.iter();
+    let (_, text) = all
+        .find(|(name, _)| *name == "fleet")
+        .expect("it is builtin");
     let mut scenario = Scenario::parse(text).expect("the fleet");
     let few = scenario.fleet.as_mut().expect("machines");
     few.machines.truncate(2);
@@ -303,6 +306,12 @@ fn mistakes_are_named() {
             "cores is 4.5; it must be a whole number",
         ),
         ("cores = 4", "cores = 1", "none is left for other work"),
+        (
+            "lanes = ",
+            "measured = 'Zen 5'\nlanes = ",
+            "`measured` beside lanes or cycles of its own",
+        ),
+        ("lanes = ", "# ", "lanes is missing"),
         (
             "[machine]",
             "[parameter.idle]\nvalue = 1\nsource = 'assumed'\n[machine]",
