@@ -55,8 +55,24 @@ pub(crate) struct Tile {
 pub(crate) struct Table {
     pub(crate) head: Vec<String>,
     pub(crate) rows: Vec<Vec<Vec<Piece>>>,
-    /// Where all its figures come from; without one, each row says it.
     pub(crate) source: Option<Rc<Source>>,
+}
+
+impl Table {
+    /// Without rows. The source is where all its figures come from; without one, each row says it.
+    pub(crate) fn new(titles: &[&str], source: Option<&Rc<Source>>) -> Self {
+        Self {
+            head: titles.iter().map(|&title| title.to_owned()).collect(),
+            rows: Vec::new(),
+            source: source.cloned(),
+        }
+    }
+
+    /// With these rows, as a block.
+    pub(crate) fn with(mut self, rows: impl IntoIterator<Item = Vec<Vec<Piece>>>) -> Block {
+        self.rows.extend(rows);
+        Block::Table(self)
+    }
 }
 
 impl Section {
@@ -115,9 +131,4 @@ pub(crate) fn cell(piece: impl Into<Piece>) -> Vec<Piece> {
 /// A cell with a figure, or with `why` where there is none.
 pub(crate) fn figure_or(figure: Option<Figure>, why: &str) -> Vec<Piece> {
     figure.map_or_else(|| cell(why), cell)
-}
-
-/// The head of a table.
-pub(crate) fn head(titles: &[&str]) -> Vec<String> {
-    titles.iter().map(|&title| title.to_owned()).collect()
 }

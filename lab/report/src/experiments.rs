@@ -1,6 +1,6 @@
 //! Published experiments: what was published, what a simulator says, what was measured.
 
-use crate::block::{Block, Piece, Section, Table, cell, figure_or, head};
+use crate::block::{Block, Piece, Section, Table, cell, figure_or};
 use crate::chart::{Point, Points, Tone, points};
 use crate::figure::{Figure, Interval, Origin, Source, Statistic, Unit};
 use crate::order::Shelf;
@@ -211,11 +211,7 @@ fn table(rows: &[&Row<'_>]) -> Block {
             },
         ]
     });
-    Block::Table(Table {
-        head: head(&titles),
-        rows: cells.collect(),
-        source: None,
-    })
+    Table::new(&titles, None).with(cells)
 }
 
 /// All numbers as multiples of what was published.

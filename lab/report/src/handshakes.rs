@@ -1,7 +1,7 @@
 //! Handshakes beside peers: pairs, unmodified servers with and without Widelane, and the long
 //! comparison with nginx.
 
-use crate::block::{Block, Section, Table, cell, figure_or, head};
+use crate::block::{Block, Section, Table, cell, figure_or};
 use crate::chart::{Bar, Tone, bars};
 use crate::figure::{Figure, Source, Unit, ranges};
 use crate::order::{Shelf, folded};
@@ -185,11 +185,10 @@ fn pair(record: &Record, source: &Rc<Source>) -> Vec<Block> {
             "This record has one side only: nothing is compared.",
         ))];
     };
-    let mut table = Table {
-        head: head(&["", "in flight", &titles[0], &titles[1], "quotient", "lines"]),
-        rows: Vec::new(),
-        source: Some(Rc::clone(source)),
-    };
+    let mut table = Table::new(
+        &["", "in flight", &titles[0], &titles[1], "quotient", "lines"],
+        Some(source),
+    );
     let mut drawn = Vec::new();
     for turn in turns(record, PAIR) {
         for (title, unit, field) in FIELDS {
@@ -239,11 +238,7 @@ fn ways_in(record: &Record, source: &Rc<Source>) -> Vec<Block> {
         "errors",
         "lines",
     ];
-    let mut table = Table {
-        head: head(&titles),
-        rows: Vec::new(),
-        source: Some(Rc::clone(source)),
-    };
+    let mut table = Table::new(&titles, Some(source));
     let mut drawn = Vec::new();
     for turn in turns(record, WAYS_IN) {
         let mut row = vec![cell(turn.title()), cell(turn.in_flight.to_string())];
@@ -288,11 +283,7 @@ fn closed(record: &Record, source: &Rc<Source>) -> Vec<Block> {
         "errors",
         "lines",
     ];
-    let mut table = Table {
-        head: head(&titles),
-        rows: Vec::new(),
-        source: Some(Rc::clone(source)),
-    };
+    let mut table = Table::new(&titles, Some(source));
     let mut drawn = Vec::new();
     let names: Vec<_> = sides(record, CLOSED)
         .into_iter()

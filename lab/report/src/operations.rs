@@ -1,6 +1,6 @@
 //! Single operations a second, beside other libraries and beside what the ports can do.
 
-use crate::block::{Block, Section, Table, cell, figure_or, head};
+use crate::block::{Block, Section, Table, cell, figure_or};
 use crate::chart::{Bar, Tone, bars};
 use crate::figure::{Figure, Source, Unit, ranges};
 use crate::order::{Shelf, folded};
@@ -37,8 +37,8 @@ pub(crate) fn section(shelf: &Shelf<'_>) -> Section {
 }
 
 fn beside_peers(record: &Record, source: &Rc<Source>) -> Vec<Block> {
-    let mut table = Table {
-        head: head(&[
+    let mut table = Table::new(
+        &[
             "operation",
             "Widelane",
             "× AWS-LC",
@@ -46,10 +46,9 @@ fn beside_peers(record: &Record, source: &Rc<Source>) -> Vec<Block> {
             "OpenSSL",
             "libcrux",
             "lines",
-        ]),
-        rows: Vec::new(),
-        source: Some(Rc::clone(source)),
-    };
+        ],
+        Some(source),
+    );
     let mut quotients = Vec::new();
     for operation in operations(record) {
         let find = |backend, in_flight| find(record, operation, backend, in_flight);
@@ -100,17 +99,16 @@ fn beside_peers(record: &Record, source: &Rc<Source>) -> Vec<Block> {
 
 /// What the kernels reach of the most multiply-adds that the core's ports can do.
 fn beside_the_ports(record: &Record, source: &Rc<Source>) -> Vec<Block> {
-    let mut table = Table {
-        head: head(&[
+    let mut table = Table::new(
+        &[
             "kernel",
             "registers",
             "multiply-adds/ns",
             "of the port limit",
             "lines",
-        ]),
-        rows: Vec::new(),
-        source: Some(Rc::clone(source)),
-    };
+        ],
+        Some(source),
+    );
     for line in record.of(KIND) {
         let result = &line.value["result"];
         let operation = result["operation"].as_str().unwrap_or_default();

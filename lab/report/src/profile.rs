@@ -1,6 +1,6 @@
 //! The profile of this machine: its clock by class of instructions, and how long a burst is felt.
 
-use crate::block::{Block, Piece, Section, Table, cell, figure_or, head};
+use crate::block::{Block, Piece, Section, Table, cell, figure_or};
 use crate::chart::{Bar, Tone, bars};
 use crate::figure::{Figure, Interval, Origin, Source, Unit};
 use std::rc::Rc;
@@ -124,11 +124,11 @@ fn clocks(profile: &Profile, source: &Rc<Source>) -> Block {
             figure_or(vanished, NOT_THERE),
         ]
     });
-    Block::Table(Table {
-        head: head(&["class", "cores", "clock", "of scalar", "vanished"]),
-        rows: rows.collect(),
-        source: Some(Rc::clone(source)),
-    })
+    Table::new(
+        &["class", "cores", "clock", "of scalar", "vanished"],
+        Some(source),
+    )
+    .with(rows)
 }
 
 fn edges(profile: &Profile, source: &Rc<Source>) -> Block {
@@ -164,17 +164,17 @@ fn edges(profile: &Profile, source: &Rc<Source>) -> Block {
             figure_or(tail(profile, class, source), "none: the clock is not lower"),
         ]
     });
-    Block::Table(Table {
-        head: head(&[
+    Table::new(
+        &[
             "class",
             "work lost",
             "of scalar code",
             "clock after",
             "tail",
-        ]),
-        rows: rows.collect(),
-        source: Some(Rc::clone(source)),
-    })
+        ],
+        Some(source),
+    )
+    .with(rows)
 }
 
 fn ghz(profile: &Profile, at: usize, source: &Rc<Source>) -> Option<Figure> {

@@ -1,6 +1,6 @@
 //! The files behind the page, and what is wrong with them.
 
-use crate::block::{Block, Piece, Section, Table, cell, head};
+use crate::block::{Block, Piece, Section, Table, cell};
 use crate::order::Shelf;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -39,11 +39,11 @@ pub(crate) fn section(shelf: &Shelf<'_>, faults: &[Fault]) -> Section {
             "No record was read. Run this command in Widelane's sources, or name a folder: ".into(),
             Piece::Code("widelane report --records DIR".to_owned()),
         ]),
-        false => Block::Table(Table {
-            head: head(&["record", "CPU", "date", "commit", "notes", "lines by kind"]),
-            rows,
-            source: None,
-        }),
+        false => Table::new(
+            &["record", "CPU", "date", "commit", "notes", "lines by kind"],
+            None,
+        )
+        .with(rows),
     });
     Section {
         id: "records",
