@@ -568,10 +568,14 @@ fn sweep(text: &str) -> Result<Sweep, String> {
         .parse()
         .ok()
         .filter(|steps| (2..=1000).contains(steps));
+    let (from, to): (f64, f64) = (number(from)?, number(to)?);
+    if !(from.is_finite() && to.is_finite()) || from >= to {
+        return Err(format!("{from} is not below {to}"));
+    }
     Ok(Sweep {
         name: name.to_owned(),
-        from: number(from)?,
-        to: number(to)?,
+        from,
+        to,
         steps: steps.ok_or("there must be 2 to 1000 steps")?,
     })
 }

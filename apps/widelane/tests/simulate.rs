@@ -151,6 +151,14 @@ fn mistakes_in_arguments_are_named() {
         ),
         (vec!["simulate", "kit-2018", "--rate", "5"], "no fleet"),
         (
+            vec!["simulate", "fleet", "--rate", "0"],
+            "the rate is 0; it must be above 0",
+        ),
+        (
+            vec!["simulate", "kit-2018", "--sweep", "seed=5..1"],
+            "5 is not below 1",
+        ),
+        (
             vec!["simulate", "kit-2018", "--time-line", "x.svg"],
             "choose one with --run",
         ),

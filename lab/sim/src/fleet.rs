@@ -89,6 +89,11 @@ impl Scenario {
             }
         }
         let rate = rate.unwrap_or(all);
+        if !(rate.is_finite() && rate > 0.0) {
+            return Err(ScenarioError::Wrong(format!(
+                "the rate is {rate}; it must be above 0"
+            )));
+        }
         let p99_us = fleet.p99_us;
         let mut tried: Vec<(usize, Plan, f64)> = (plans.into_par_iter())
             .map(|(index, plan)| {

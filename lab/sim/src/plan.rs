@@ -74,6 +74,7 @@ pub(crate) enum Arrivals {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Kind {
+    pub(crate) name: String,
     pub(crate) share: f64,
     pub(crate) rounds: u32,
     pub(crate) steps: Vec<Step>,
@@ -179,12 +180,12 @@ impl Scenario {
         let load = &self.load;
         let mut arrivals = match (&load.connections, &load.rate) {
             (Some(connections), None) => Arrivals::Closed {
-                connections: numbers.count("connections", connections)?.max(1),
+                connections: numbers.at_least_one("connections", connections)?,
                 think: numbers.value("think-seconds", &load.think_seconds)?,
             },
             (None, Some(rate)) => Arrivals::Open {
                 rate: numbers.positive("rate", rate)?,
-                burst: numbers.count("burst", &load.burst)?.max(1),
+                burst: numbers.at_least_one("burst", &load.burst)?,
             },
             _ => return wrong("[load] takes either connections or rate".to_owned()),
         };
@@ -235,8 +236,9 @@ impl Scenario {
             }
             let steps = kind.steps.iter().map(|step| self.step(numbers, step));
             Ok(Kind {
+                name: kind.name.clone(),
                 share: numbers.value("share", &kind.share)?,
-                rounds: numbers.count("rounds", &kind.rounds)?.max(1) as u32,
+                rounds: numbers.at_least_one("rounds", &kind.rounds)? as u32,
                 steps: steps.collect::<Result<_, _>>()?,
             })
         });
@@ -297,23 +299,29 @@ impl OperationText {
     }
 
     fn written_costs(&self, numbers: &Numbers) -> Result<Costs, ScenarioError> {
-        let number = |field: &str, value: &Option<Value>| {
-            let name = format!("{}.{field}", self.name);
-            match value {
-                Some(value) => numbers.value(&name, value).map(|cycles| cycles as u64),
-                None => wrong(format!(
-                    "{name} is missing; write it, or `measured` with the name of a CPU"
-                )),
-            }
+        let named = |field: &str| format!("{}.{field}", self.name);
+        let there = |field: &str, value: &Option<Value>| match value {
+            Some(value) => Ok(value.clone()),
+            None => wrong(format!(
+                "{} is missing; write it, or `measured` with the name of a CPU",
+                named(field)
+            )),
         };
+        let cycles = |field: &str, value: &Value| {
+            let cycles = numbers.value(&named(field), value)?;
+            Ok::<_, ScenarioError>(cycles as u64)
+        };
+        let lanes = there("lanes", &self.lanes)?;
+        let first = there("first-cycles", &self.first_cycles)?;
+        let alone = there("scalar-cycles", &self.scalar_cycles)?;
         Ok(Costs {
-            lanes: number("lanes", &self.lanes)?.max(1) as usize,
-            first: number("first-cycles", &self.first_cycles)?,
+            lanes: numbers.at_least_one(&named("lanes"), &lanes)?,
+            first: cycles("first-cycles", &first)?,
             further: match &self.further_cycles {
-                Some(_) => number("further-cycles", &self.further_cycles)?,
+                Some(further) => cycles("further-cycles", further)?,
                 None => 0,
             },
-            alone: number("scalar-cycles", &self.scalar_cycles)?,
+            alone: cycles("scalar-cycles", &alone)?,
         })
     }
 }
@@ -377,6 +385,16 @@ impl Plan {
     }
 
     fn check(&self) -> Result<(), ScenarioError> {
+        for kind in &self.kinds {
+            let cycles: f64 = kind.steps.iter().map(|step| self.least_cycles(step)).sum();
+            if cycles < LEAST_ROUND {
+                return wrong(format!(
+                    "a round of the kind {:?} takes {cycles} cycles; with fewer than {LEAST_ROUND}, \
+                     time hardly goes on from one event to the next",
+                    kind.name
+                ));
+            }
+        }
         let steps = self.kinds.iter().flat_map(|kind| &kind.steps);
         for step in steps.filter(|step| is_wide(step.class) && step.operation.is_none()) {
             let lacks = match self.placement {
@@ -392,6 +410,22 @@ impl Plan {
             }
         }
         Ok(())
+    }
+
+    /// What a step takes in the form that takes least.
+    fn least_cycles(&self, step: &Step) -> f64 {
+        match step.operation {
+            Some(operation) => {
+                let costs = &self.operations[operation].costs;
+                costs
+                    .alone
+                    .min(costs.pass(costs.lanes) / costs.lanes as u64) as f64
+            }
+            None => {
+                let forms = [Some(step.cycles), step.light, step.scalar];
+                forms.into_iter().flatten().fold(f64::MAX, f64::min)
+            }
+        }
     }
 }
 
@@ -462,6 +496,8 @@ impl Numbers {
         // So many cycles or seconds are no sensible request, and would overflow a counter.
         if number.is_finite() && (0.0..=1e12).contains(&number) {
             Ok(number)
+        } else if number.abs() > 1e12 {
+            wrong(format!("{what} is {number:e}; it must be from 0 to 1e12"))
         } else {
             wrong(format!("{what} is {number}; it must be from 0 to 1e12"))
         }
@@ -482,6 +518,13 @@ impl Numbers {
             wrong(format!(
                 "{what} is {number}; it must be a whole number up to 1000000"
             ))
+        }
+    }
+
+    fn at_least_one(&self, what: &str, value: &Value) -> Result<usize, ScenarioError> {
+        match self.count(what, value)? {
+            0 => wrong(format!("{what} is 0; it must be at least 1")),
+            number => Ok(number),
         }
     }
 
@@ -593,6 +636,7 @@ impl Numbers {
             })
         });
         Ok(Kind {
+            name: "residency".to_owned(),
             share: 1.0,
             rounds: 1,
             steps: steps.collect::<Result<_, ScenarioError>>()?,
@@ -655,3 +699,5 @@ fn wrong<T>(what: String) -> Result<T, ScenarioError> {
 }
 
 const MOST_CORES: usize = 1024;
+/// Cycles.
+const LEAST_ROUND: f64 = 100.0;

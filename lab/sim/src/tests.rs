@@ -298,6 +298,9 @@ fn mistakes_are_named() {
     };
     let none = Settings::default();
     assert_eq!(tried(&right, &none), "");
+    let hasty = queue(1.0, false, 1.0).replace("cycles = 1000", "cycles = 10");
+    let told = tried(&hasty, &none);
+    assert!(told.contains("\"request\" takes 10 cycles"), "{told}");
     for (from, to, says) in [
         ("title", "titel", "titel"),
         (
@@ -312,6 +315,17 @@ fn mistakes_are_named() {
             "`measured` beside lanes or cycles of its own",
         ),
         ("lanes = ", "# ", "lanes is missing"),
+        (
+            "connections = 40",
+            "connections = 0",
+            "connections is 0; it must be at least 1",
+        ),
+        (
+            "lanes = 4",
+            "lanes = 0",
+            "sign.lanes is 0; it must be at least 1",
+        ),
+        ("lanes = 4", "lanes = 1e300", "is 1e300; it must be from 0"),
         (
             "[machine]",
             "[parameter.idle]\nvalue = 1\nsource = 'assumed'\n[machine]",
