@@ -748,10 +748,17 @@ struct LastWords<'a>(&'a TcpStream);
 
 impl Write for LastWords<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        use rustix::net::{SendFlags, send};
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    /// rustls has tickets and close_notify in two pieces: one system call sends both.
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
         let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
-        self.0
-            .try_io(Interest::WRITABLE, || Ok(send(self.0, bytes, flags)?))
+        let mut nothing = SendAncillaryBuffer::default();
+        self.0.try_io(Interest::WRITABLE, || {
+            Ok(sendmsg(self.0, slices, &mut nothing, flags)?)
+        })
     }
 
     fn flush(&mut self) -> io::Result<()> {
