@@ -2,11 +2,10 @@
 
 mod truth;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, status_of_program, status_of_unstarted};
 use crate::output;
 use crate::values::{self, cpus};
 use std::ffi::OsString;
-use std::io::ErrorKind;
 use std::process::{Command, ExitCode};
 use widelane_affinity::{Cpus, allow, allowed, siblings};
 use widelane_brake::{Brake, BrakeError, Exactness, Model, Summary};
@@ -53,14 +52,7 @@ pub(crate) struct Args {
 
 /// Runs it; the program's status, or one of those that `nice` and its like give if there is none.
 pub(crate) fn run(args: Args) -> ExitCode {
-    match ran(args) {
-        Ok(status) => ExitCode::from(status),
-        Err(wrong @ Failure::Usage(_)) => wrong.report(),
-        Err(failure) => {
-            failure.report();
-            ExitCode::from(FAILED)
-        }
-    }
+    status_of_program(ran(args))
 }
 
 fn ran(args: Args) -> Result<u8, Failure> {
@@ -104,10 +96,7 @@ fn ran(args: Args) -> Result<u8, Failure> {
         Err(error) => {
             let name = program.display();
             Failure::Failed(format!("cannot start {name}: {error}")).report();
-            return Ok(match error.kind() {
-                ErrorKind::NotFound => MISSING,
-                _ => UNSTARTED,
-            });
+            return Ok(status_of_unstarted(error.kind()));
         }
     };
     output::complain(&match args.json {
@@ -194,10 +183,6 @@ fn json(model: &Model, exactness: &[Exactness], summaries: &[Summary]) -> serde_
         "source": model.source, "assumed": model.assumed, "cpus": cpus.collect::<Vec<_>>(),
     })
 }
-
-const FAILED: u8 = 125;
-const UNSTARTED: u8 = 126;
-const MISSING: u8 = 127;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -3,8 +3,29 @@
 use crate::output;
 use std::error::Error;
 use std::fmt::Write as _;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::process::ExitCode;
+
+/// The exit status of a sub-command that runs a program: the program's, or, as with `nice` and its
+/// like, one that programs hardly use if anything failed before.
+pub(crate) fn status_of_program(ran: Result<u8, Failure>) -> ExitCode {
+    match ran {
+        Ok(status) => ExitCode::from(status),
+        Err(wrong @ Failure::Usage(_)) => wrong.report(),
+        Err(failure) => {
+            failure.report();
+            ExitCode::from(STATUS_NOTHING_RAN)
+        }
+    }
+}
+
+/// The status in place of a program's that could not be started.
+pub(crate) fn status_of_unstarted(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::NotFound => STATUS_MISSING,
+        _ => STATUS_UNSTARTED,
+    }
+}
 
 /// Why a sub-command stopped, and with it the exit status.
 #[derive(Debug)]
@@ -66,6 +87,9 @@ impl From<serde_json::Error> for Failure {
 
 const STATUS_FAILED: u8 = 1;
 const STATUS_USAGE: u8 = 2;
+const STATUS_NOTHING_RAN: u8 = 125;
+const STATUS_UNSTARTED: u8 = 126;
+const STATUS_MISSING: u8 = 127;
 
 #[cfg(test)]
 mod tests {

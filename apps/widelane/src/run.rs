@@ -1,10 +1,9 @@
 //! `widelane run`: starts a program with its threads where their code belongs.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, status_of_program, status_of_unstarted};
 use crate::output;
 use crate::steer::{Shared, event_text, failed, sensed, summary_text};
 use std::ffi::OsString;
-use std::io::ErrorKind;
 use std::process::ExitCode;
 use widelane_steer::{All, Scope, Sensor, SteerError};
 
@@ -51,14 +50,7 @@ struct Side {
 
 /// Runs it; the program's status, or one of those that `nice` and its like give if there is none.
 pub(crate) fn run(args: Args) -> ExitCode {
-    match ran(args) {
-        Ok(status) => ExitCode::from(status),
-        Err(wrong @ Failure::Usage(_)) => wrong.report(),
-        Err(failure) => {
-            failure.report();
-            ExitCode::from(FAILED)
-        }
-    }
+    status_of_program(ran(args))
 }
 
 fn ran(args: Args) -> Result<u8, Failure> {
@@ -91,9 +83,9 @@ fn ran(args: Args) -> Result<u8, Failure> {
     let interval = args.shared.interval;
     let ended = widelane_steer::run(program, arguments, options, sensor, interval, &mut tell);
     let ended = match ended {
-        Err(error @ SteerError::Start { .. }) => {
-            let status = unstarted(&error);
-            failed(error).report();
+        Err(SteerError::Start { program, source }) => {
+            let status = status_of_unstarted(source.kind());
+            failed(SteerError::Start { program, source }).report();
             return Ok(status);
         }
         ended => ended.map_err(failed)?,
@@ -103,18 +95,6 @@ fn ran(args: Args) -> Result<u8, Failure> {
     }
     Ok(ended.status)
 }
-
-/// The status of a program that could not be started.
-fn unstarted(error: &SteerError) -> u8 {
-    match error {
-        SteerError::Start { source, .. } if source.kind() == ErrorKind::NotFound => MISSING,
-        _ => UNSTARTED,
-    }
-}
-
-const FAILED: u8 = 125;
-const UNSTARTED: u8 = 126;
-const MISSING: u8 = 127;
 
 const EXAMPLES: &str = "\
 Examples:
