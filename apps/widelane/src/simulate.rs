@@ -11,8 +11,6 @@ use widelane_sim::{
     timeline,
 };
 
-use widelane_report::time_line as time_line_picture;
-
 use crate::failure::Failure;
 use crate::output;
 
@@ -271,7 +269,7 @@ fn time_line(
         plan.model(),
         plan.placement()
     );
-    let svg = time_line_picture(&timeline(&plan, 0, TIME_LINE), &title);
+    let svg = widelane_report::time_line(&timeline(&plan, 0, TIME_LINE), &title);
     let svg = svg.ok_or_else(|| {
         Failure::Failed(format!(
             "{name}: the run {:?} gives its first core nothing to do",

@@ -34,7 +34,7 @@ pub(crate) fn section(
     if shelf.with(KIND).next().is_none() {
         blocks.push(Block::Text(vec![
             "No record is of an experiment. ".into(),
-            Piece::Code("widelane experiment --record".to_owned()),
+            Piece::Code("widelane experiment cloudflare --record DIR".to_owned()),
             " makes one.".into(),
         ]));
     }

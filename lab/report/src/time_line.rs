@@ -2,15 +2,14 @@
 
 use crate::chart::{Tone, letters};
 use plotters::prelude::*;
-use widelane_sim::{Pace, Span, Timeline};
+use widelane_sim::{Pace, Span};
 
-/// The picture, as SVG; `None` if the core does nothing. `title` stands above.
+/// The picture, as SVG; `None` if there are no spans. `title` stands above.
 ///
 /// It is wider than a phone: it stands alone, and microseconds are what it shows.
-pub fn time_line(timeline: &Timeline, title: &str) -> Option<String> {
-    let spans = timeline.spans();
+pub fn time_line(spans: &[Span], title: &str) -> Option<String> {
     let mut svg = String::new();
-    let drawn = draw(&mut svg, &spans, title);
+    let drawn = draw(&mut svg, spans, title);
     (!spans.is_empty() && drawn.is_ok()).then_some(svg)
 }
 

@@ -470,7 +470,11 @@ fn experiments_have_published_simulated_and_measured_numbers_beside_each_other()
         records: Vec::new(),
         ..inputs(folder.path())
     });
-    assert!(empty.text.contains("widelane experiment --record"));
+    assert!(
+        empty
+            .text
+            .contains("widelane experiment cloudflare --record DIR")
+    );
 }
 
 /// What is shown says the value, to the digits that it has.

@@ -43,5 +43,5 @@ pub use placement::Placement;
 pub use plan::{Plan, Settings};
 pub use scenario::{NumberText, Parameter, RunText, Scenario};
 pub use server::{simulate, timeline};
-pub use timeline::{Span, Timeline};
+pub use timeline::Span;
 pub use widelane_cpu::licence::machine::Pace;

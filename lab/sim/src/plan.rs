@@ -299,30 +299,35 @@ impl OperationText {
     }
 
     fn written_costs(&self, numbers: &Numbers) -> Result<Costs, ScenarioError> {
-        let named = |field: &str| format!("{}.{field}", self.name);
-        let there = |field: &str, value: &Option<Value>| match value {
-            Some(value) => Ok(value.clone()),
-            None => wrong(format!(
-                "{} is missing; write it, or `measured` with the name of a CPU",
-                named(field)
-            )),
+        let cycles = |field, value: &Option<Value>| {
+            let (name, value) = self.written(field, value)?;
+            numbers.value(&name, value).map(|cycles| cycles as u64)
         };
-        let cycles = |field: &str, value: &Value| {
-            let cycles = numbers.value(&named(field), value)?;
-            Ok::<_, ScenarioError>(cycles as u64)
-        };
-        let lanes = there("lanes", &self.lanes)?;
-        let first = there("first-cycles", &self.first_cycles)?;
-        let alone = there("scalar-cycles", &self.scalar_cycles)?;
+        let (name, lanes) = self.written("lanes", &self.lanes)?;
         Ok(Costs {
-            lanes: numbers.at_least_one(&named("lanes"), &lanes)?,
-            first: cycles("first-cycles", &first)?,
-            further: match &self.further_cycles {
-                Some(further) => cycles("further-cycles", further)?,
+            lanes: numbers.at_least_one(&name, lanes)?,
+            first: cycles("first-cycles", &self.first_cycles)?,
+            further: match self.further_cycles {
+                Some(_) => cycles("further-cycles", &self.further_cycles)?,
                 None => 0,
             },
-            alone: cycles("scalar-cycles", &alone)?,
+            alone: cycles("scalar-cycles", &self.scalar_cycles)?,
         })
+    }
+
+    /// A field's name for messages, and its value.
+    fn written<'a>(
+        &self,
+        field: &str,
+        value: &'a Option<Value>,
+    ) -> Result<(String, &'a Value), ScenarioError> {
+        let name = format!("{}.{field}", self.name);
+        match value {
+            Some(value) => Ok((name, value)),
+            None => wrong(format!(
+                "{name} is missing; write it, or `measured` with the name of a CPU"
+            )),
+        }
     }
 }
 
@@ -389,8 +394,8 @@ impl Plan {
             let cycles: f64 = kind.steps.iter().map(|step| self.least_cycles(step)).sum();
             if cycles < LEAST_ROUND {
                 return wrong(format!(
-                    "a round of the kind {:?} takes {cycles} cycles; with fewer than {LEAST_ROUND}, \
-                     time hardly goes on from one event to the next",
+                    "a round of the kind {:?} takes {cycles} cycles; give its steps {LEAST_ROUND} or \
+                     more, or the simulator has too many events in no time",
                     kind.name
                 ));
             }
@@ -496,10 +501,12 @@ impl Numbers {
         // So many cycles or seconds are no sensible request, and would overflow a counter.
         if number.is_finite() && (0.0..=1e12).contains(&number) {
             Ok(number)
-        } else if number.abs() > 1e12 {
-            wrong(format!("{what} is {number:e}; it must be from 0 to 1e12"))
         } else {
-            wrong(format!("{what} is {number}; it must be from 0 to 1e12"))
+            let shown = match number.abs() > 1e12 {
+                true => format!("{number:e}"),
+                false => number.to_string(),
+            };
+            wrong(format!("{what} is {shown}; it must be from 0 to 1e12"))
         }
     }
 

@@ -22,7 +22,7 @@ use crate::gatherer::Gatherer;
 use crate::outcome::{Flow, Outcome, Times};
 use crate::plan::{Arrivals, Plan, is_wide};
 use crate::random::Random;
-use crate::timeline::Timeline;
+use crate::timeline::{Span, Timeline};
 use policy::Policy;
 
 /// Simulates a run.
@@ -33,13 +33,14 @@ pub fn simulate(plan: &Plan) -> Outcome {
 }
 
 /// Simulates a run and gives what one core does for so many microseconds after the warm-up.
-pub fn timeline(plan: &Plan, core: usize, microseconds: u64) -> Timeline {
+pub fn timeline(plan: &Plan, core: usize, microseconds: u64) -> Vec<Span> {
     let from = (plan.warm_up * 1e9) as u64;
     let core = core.min(plan.cores() - 1);
     let timeline = Timeline::new(core, from, from + microseconds * 1000);
     let mut server = Server::new(plan, Some(timeline));
     server.run();
-    server.timeline.take().expect("it was given")
+    let timeline = server.timeline.take();
+    timeline.expect("it was given").spans()
 }
 
 struct Server<'a> {

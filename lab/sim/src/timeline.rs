@@ -4,7 +4,7 @@ use widelane_cpu::licence::machine::Pace;
 
 /// The level, pace and code of one core between two moments.
 #[derive(Clone, Debug)]
-pub struct Timeline {
+pub(crate) struct Timeline {
     core: usize,
     from: u64,
     until: u64,
@@ -80,7 +80,7 @@ impl Timeline {
     }
 
     /// What it does, one span after the other.
-    pub fn spans(&self) -> Vec<Span> {
+    pub(crate) fn spans(&self) -> Vec<Span> {
         let us = |at: u64| (at - self.from) as f64 / 1e3;
         let ends = self.changes.iter().skip(1).map(|change| change.at);
         let spans = self.changes.iter().zip(ends.chain([self.until]));
