@@ -812,4 +812,22 @@ mod tests {
         let size = size_of_future(serve);
         assert!(size <= 1024, "{size} bytes a connection; what has grown?");
     }
+
+    #[tokio::test]
+    async fn last_words_in_several_pieces_leave_together() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (client, (server, _)) = (client.unwrap(), accepted.unwrap());
+        server.writable().await.unwrap();
+        let pieces = [IoSlice::new(b"tickets"), IoSlice::new(b"close_notify")];
+        assert_eq!(LastWords(&server).write_vectored(&pieces).unwrap(), 19);
+        drop(server);
+        let mut read = Vec::new();
+        let mut client = client;
+        tokio::io::AsyncReadExt::read_to_end(&mut client, &mut read)
+            .await
+            .unwrap();
+        assert_eq!(read, b"ticketsclose_notify");
+    }
 }

@@ -206,7 +206,8 @@ fn a_process_that_starts_later_is_traced_by_its_name() {
         tracer.has_told(|line| line["pid"] == worker && is_whole(line))
     });
     let lines = tracer.objects();
-    let line = lines.iter().find(|line| is_whole(line)).unwrap();
+    let mut of_worker = lines.iter().filter(|line| line["pid"] == worker);
+    let line = of_worker.find(|line| is_whole(line)).unwrap();
     assert_eq!(line["group"], "secp256r1");
     assert_eq!(line["result"], "ok");
 }
