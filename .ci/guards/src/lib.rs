@@ -333,6 +333,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             AFFINITY,
             CRYPTO,
             WIDE,
+            SAMPLES,
             "widelane-handshakes",
             "widelane-sim",
         ],

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::json;
 use widelane_experiments::{
-    Cloudflare, CloudflarePlan, ExperimentError, Interval, Kit, KitPlan, KitRow, Options, Order,
-    PairRow, Pairs, PairsPlan, Row, cloudflare, kit, pairs, work,
+    ExperimentError, Interval, Options, Order, Outcome, PairRow, Pairs, Plan, Row, cloudflare, kit,
+    pairs, work,
 };
 
 use crate::failure::Failure;
@@ -21,25 +22,26 @@ pub(crate) struct Args {
     #[arg(value_name = "NAME")]
     name: Name,
 
-    /// The model as which the servers' CPU is to behave in the second half (see `widelane emulate`)
-    #[arg(long = "as", value_name = "MODEL", default_value = "Silver 4116")]
-    model: String,
+    /// The model as which the servers' CPU is to behave in the second half of `cloudflare` and `kit`
+    /// (see `widelane emulate`) [default: Silver 4116]
+    #[arg(long = "as", value_name = "MODEL")]
+    model: Option<String>,
 
-    /// Only as this CPU is
+    /// Only as this CPU is, as `xu` and `intel` always are
     #[arg(long, conflicts_with = "model")]
     native: bool,
 
-    /// Two rounds in place of seven: within five minutes
+    /// Few rounds: within five minutes
     #[arg(long, conflicts_with_all = ["rounds", "seconds"])]
     quick: bool,
 
-    /// Rounds of turns
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    rounds: u16,
+    /// Rounds of turns [default: 7; 40 of `xu` and `intel`]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: Option<u16>,
 
-    /// Seconds of a turn
-    #[arg(long, value_name = "SECONDS", default_value = "4", value_parser = crate::values::seconds)]
-    seconds: Duration,
+    /// Seconds of a turn [default: 4; 0.5 of `xu` and `intel`]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds)]
+    seconds: Option<Duration>,
 
     /// CPU of the servers [default: the first]
     #[arg(long, value_name = "CPU")]
@@ -85,6 +87,12 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         let line = work(order).map_err(failure)?;
         return output::print(&format!("{line}\n"));
     }
+    if args.model.is_some() && !args.name.has_brake() {
+        return Err(Failure::Usage(format!(
+            "`{}` runs as this CPU is; leave out --as, or take `cloudflare` or `kit`",
+            args.name.text()
+        )));
+    }
     let mut options = Options::find().map_err(|error| Failure::from_error(&error))?;
     // This very program, whatever it is called.
     options.widelane = std::env::current_exe()?;
@@ -94,66 +102,65 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     for note in &options.notes {
         output::complain(&format!("widelane: {note}\n"));
     }
-    let (rounds, seconds) = match args.quick {
-        true => (2, 3.0),
-        false => (usize::from(args.rounds), args.seconds.as_secs_f64()),
+    let (rounds, seconds) = args.name.turns(args.quick);
+    let plan = Plan {
+        options,
+        rounds: args.rounds.map_or(rounds, usize::from),
+        seconds: args
+            .seconds
+            .map_or(seconds, |seconds| seconds.as_secs_f64()),
+        records: args.record,
+        command: std::env::args().collect::<Vec<_>>().join(" "),
     };
-    let brake = (!args.native).then_some(args.model);
-    let records = args.record;
-    let command = std::env::args().collect::<Vec<_>>().join(" ");
     let tell = |line: &str| output::complain(&format!("widelane: {line}\n"));
-    let text = match args.name {
-        Name::Xu | Name::Intel => {
-            let (name, which) = match args.name {
-                Name::Xu => ("xu", Pairs::Xu),
-                _ => ("intel", Pairs::Intel),
-            };
-            let plan = PairsPlan {
-                options,
-                // These turns take half a second each.
-                rounds: if args.quick { 10 } else { 40 },
-                records,
-                command,
-            };
-            let rows = pairs(which, &plan, tell).map_err(failure)?;
-            match args.json {
-                true => pair_lines(name, &rows)?,
-                false => pair_words(&rows),
-            }
-        }
-        Name::Cloudflare => {
-            let plan = CloudflarePlan {
-                options,
-                brake,
-                rounds,
-                seconds,
-                records,
-                command,
-            };
-            let result = cloudflare(plan, tell).map_err(failure)?;
-            match args.json {
-                true => lines(&result)?,
-                false => words(&result),
-            }
-        }
-        Name::Kit => {
-            let title = brake.as_ref().map(|model| format!("as a {model}"));
-            let plan = KitPlan {
-                options,
-                brake,
-                rounds,
-                seconds,
-                records,
-                command,
-            };
-            let result = kit(plan, tell).map_err(failure)?;
-            match args.json {
-                true => kit_lines(&result, title.as_deref())?,
-                false => kit_words(&result, title.as_deref()),
-            }
+    let model = match (args.native, args.model) {
+        (true, _) => None,
+        (false, model) => Some(model.unwrap_or_else(|| MODEL.to_owned())),
+    };
+    let brake = model.as_deref();
+    let pairs = |which| {
+        let rows = pairs(which, &plan, tell).map_err(failure)?;
+        match args.json {
+            true => pair_lines(args.name.text(), &rows),
+            false => Ok(pair_words(&rows)),
         }
     };
-    output::print(&text)
+    let outcome = match args.name {
+        Name::Xu => return output::print(&pairs(Pairs::Xu)?),
+        Name::Intel => return output::print(&pairs(Pairs::Intel)?),
+        Name::Cloudflare => cloudflare(&plan, brake, tell),
+        Name::Kit => kit(&plan, brake, tell),
+    };
+    let outcome = outcome.map_err(failure)?;
+    output::print(&match args.json {
+        true => lines(args.name.text(), brake, &outcome)?,
+        false => words(brake, &outcome),
+    })
+}
+
+impl Name {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Cloudflare => "cloudflare",
+            Self::Kit => "kit",
+            Self::Xu => "xu",
+            Self::Intel => "intel",
+        }
+    }
+
+    fn has_brake(self) -> bool {
+        matches!(self, Self::Cloudflare | Self::Kit)
+    }
+
+    /// Rounds, and seconds of a turn.
+    fn turns(self, quick: bool) -> (usize, f64) {
+        match (self.has_brake(), quick) {
+            (true, true) => (2, 3.0),
+            (true, false) => (7, 4.0),
+            (false, true) => (10, 0.5),
+            (false, false) => (40, 0.5),
+        }
+    }
 }
 
 fn failure(error: ExperimentError) -> Failure {
@@ -164,41 +171,48 @@ fn failure(error: ExperimentError) -> Failure {
     }
 }
 
-fn words(result: &Cloudflare) -> String {
-    let mut text = format!("a page of {} bytes as it is sent\n", result.page_bytes);
-    table(&mut text, "as this CPU is", &result.native);
-    if let Some(model) = &result.brake {
+fn words(brake: Option<&str>, outcome: &Outcome) -> String {
+    let mut text = String::new();
+    table(&mut text, "as this CPU is", &outcome.native);
+    if let Some(model) = brake {
         text.push('\n');
-        table(&mut text, &format!("as a {model}"), &result.braked);
+        table(&mut text, &format!("as a {model}"), &outcome.braked);
     }
-    if let Some(record) = &result.record {
+    if let Some(record) = &outcome.record {
         let _ = writeln!(text, "\nrecord: {}", record.display());
     }
     text
 }
 
 fn table(text: &mut String, title: &str, rows: &[Row]) {
+    let base = rows.first().map_or("", |row| &row.condition);
+    let against = format!("against {base}, %");
+    let varies = rows.iter().any(|row| row.variation.is_some());
     let _ = writeln!(
         text,
-        "{title:26} {:>24} {:>22} {:>10} {:>10}",
-        "requests/s", "against AES-GCM, %", "predicted", "published"
+        "{title:26} {:>24} {against:>29} {:>10} {:>10}{}",
+        "requests/s",
+        "predicted",
+        "published",
+        if varies { "          variation, %" } else { "" },
     );
-    for row in rows {
-        let name = match row.chacha_percent {
-            0 => row.form.to_owned(),
-            percent => format!("{} at {percent} %", row.form),
-        };
+    for (index, row) in rows.iter().enumerate() {
         let optional = |value: Option<f64>| value.map_or(String::new(), |v| format!("{v:+.1}"));
         let _ = writeln!(
             text,
-            "  {name:24} {:>24} {:>22} {:>10} {:>10}",
+            "  {:24} {:>24} {:>29} {:>10} {:>10}{}",
+            row.condition,
             interval(&row.rate, 0),
-            match row.chacha_percent {
+            match index {
                 0 => String::new(),
                 _ => interval(&row.change, 1),
             },
-            optional(row.predicted.filter(|_| row.chacha_percent > 0)),
+            optional(row.predicted.filter(|_| index > 0)),
             optional(row.published),
+            match &row.variation {
+                Some(variation) => format!(" {:>21}", interval(variation, 1)),
+                None => String::new(),
+            },
         );
     }
 }
@@ -208,22 +222,18 @@ fn interval(interval: &Interval, digits: usize) -> String {
     format!("{median:.digits$} ({low:.digits$} to {high:.digits$})")
 }
 
-fn lines(result: &Cloudflare) -> Result<String, Failure> {
+fn lines(name: &str, brake: Option<&str>, outcome: &Outcome) -> Result<String, Failure> {
     let mut text = String::new();
-    let braked = result
-        .braked
-        .iter()
-        .map(|row| (row, result.brake.as_deref()));
-    let native = result.native.iter().map(|row| (row, None));
+    let native = outcome.native.iter().map(|row| (row, None));
+    let braked = outcome.braked.iter().map(|row| (row, brake));
     for (row, brake) in native.chain(braked) {
-        let interval = |one: &Interval| [one.median, one.low, one.high];
         let line = Line {
-            experiment: "cloudflare",
+            experiment: name,
             brake,
-            form: row.form,
-            chacha_percent: row.chacha_percent,
-            requests_per_s: interval(&row.rate),
-            change_percent: interval(&row.change),
+            condition: &row.condition,
+            requests_per_s: numbers(&row.rate),
+            change_percent: numbers(&row.change),
+            variation_percent: row.variation.as_ref().map(numbers),
             predicted_percent: row.predicted,
             published_percent: row.published,
         };
@@ -231,6 +241,10 @@ fn lines(result: &Cloudflare) -> Result<String, Failure> {
         text.push('\n');
     }
     Ok(text)
+}
+
+fn numbers(interval: &Interval) -> [f64; 3] {
+    [interval.median, interval.low, interval.high]
 }
 
 fn pair_words(rows: &[PairRow]) -> String {
@@ -268,74 +282,15 @@ fn pair_words(rows: &[PairRow]) -> String {
 fn pair_lines(name: &str, rows: &[PairRow]) -> Result<String, Failure> {
     let mut text = String::new();
     for row in rows {
-        let interval = |one: &Interval| [one.median, one.low, one.high];
-        let line = serde_json::json!({
+        let line = json!({
             "experiment": name,
             "condition": row.condition,
             "in_flight": row.in_flight,
             "sides": row.sides,
-            "handshakes_per_s": row.rates.each_ref().map(interval),
-            "p50_us": row.p50_us.each_ref().map(interval),
-            "times": interval(&row.quotient),
+            "handshakes_per_s": row.rates.each_ref().map(numbers),
+            "p50_us": row.p50_us.each_ref().map(numbers),
+            "times": numbers(&row.quotient),
             "published_times": row.published,
-        });
-        text.push_str(&serde_json::to_string(&line)?);
-        text.push('\n');
-    }
-    Ok(text)
-}
-
-fn kit_words(result: &Kit, braked: Option<&str>) -> String {
-    let mut text = String::new();
-    kit_table(&mut text, "as these CPUs are", &result.native);
-    if let Some(title) = braked {
-        text.push('\n');
-        kit_table(&mut text, title, &result.braked);
-    }
-    if let Some(record) = &result.record {
-        let _ = writeln!(text, "\nrecord: {}", record.display());
-    }
-    text
-}
-
-fn kit_table(text: &mut String, title: &str, rows: &[KitRow]) {
-    let _ = writeln!(
-        text,
-        "{title:26} {:>24} {:>24} {:>10} {:>10} {:>22}",
-        "requests/s", "against 256-light, %", "predicted", "published", "variation, %"
-    );
-    for (index, row) in rows.iter().enumerate() {
-        let optional = |value: Option<f64>| value.map_or(String::new(), |v| format!("{v:+.1}"));
-        let _ = writeln!(
-            text,
-            "  {:24} {:>24} {:>24} {:>10} {:>10} {:>22}",
-            row.name,
-            interval(&row.rate, 0),
-            match index {
-                0 => String::new(),
-                _ => interval(&row.change, 1),
-            },
-            optional(row.predicted.filter(|_| index > 0)),
-            optional(row.published),
-            interval(&row.variation, 1),
-        );
-    }
-}
-
-fn kit_lines(result: &Kit, braked: Option<&str>) -> Result<String, Failure> {
-    let mut text = String::new();
-    let native = result.native.iter().map(|row| (row, None));
-    for (row, title) in native.chain(result.braked.iter().map(|row| (row, braked))) {
-        let interval = |one: &Interval| [one.median, one.low, one.high];
-        let line = serde_json::json!({
-            "experiment": "kit",
-            "as": title.and_then(|title| title.strip_prefix("as a ")),
-            "form": row.name,
-            "requests_per_s": interval(&row.rate),
-            "change_percent": interval(&row.change),
-            "variation_percent": interval(&row.variation),
-            "predicted_percent": row.predicted,
-            "published_percent": row.published,
         });
         text.push_str(&serde_json::to_string(&line)?);
         text.push('\n');
@@ -346,16 +301,20 @@ fn kit_lines(result: &Kit, braked: Option<&str>) -> Result<String, Failure> {
 /// Intervals are median, least, most.
 #[derive(Serialize)]
 struct Line<'a> {
-    experiment: &'static str,
+    experiment: &'a str,
     #[serde(rename = "as")]
     brake: Option<&'a str>,
-    form: &'static str,
-    chacha_percent: usize,
+    condition: &'a str,
     requests_per_s: [f64; 3],
     change_percent: [f64; 3],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    variation_percent: Option<[f64; 3]>,
     predicted_percent: Option<f64>,
     published_percent: Option<f64>,
 }
+
+/// Cloudflare's.
+const MODEL: &str = "Silver 4116";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -367,5 +326,5 @@ Examples:
   widelane experiment xu --quick
 
 For `cloudflare` nginx, its modules for Lua and brotli, h2load and curl must be installed; if one is
-missing, the message names the packages. The brake takes real-time threads, and so root or CAP_SYS_NICE. All that is started
-is stopped at the end, also after Ctrl-C.";
+missing, the message names the packages. The brake takes real-time threads, and so root or
+CAP_SYS_NICE. All that is started is stopped at the end, also after Ctrl-C.";

@@ -6,135 +6,46 @@
 //! on a vector core, reached by a thread pool or by migration. No network and no client take part, so
 //! that one CPU serves and the other can be the vector core.
 
-use std::path::PathBuf;
 use std::process::Command;
 
-use serde_json::{Value, json};
-use widelane_handshakes::{Options, Record, Stage, TrialError, output};
+use widelane_handshakes::{Stage, TrialError, output};
 use widelane_sim::{BUILTIN, Figure, Scenario, Settings};
 
 use crate::error::ExperimentError;
-use crate::rates::Interval;
+use crate::outcome::{Design, Outcome, Turns};
+use crate::plan::Plan;
 use crate::worker::Order;
 
-/// What is to be done.
-#[derive(Clone, Debug)]
-pub struct KitPlan {
-    /// Programs and CPUs: the server's is the scalar core, the load's is the vector core.
-    pub options: Options,
-    /// The model as which the brake is to make both CPUs behave; `None`: no brake.
-    pub brake: Option<String>,
-    /// Rounds of turns.
-    pub rounds: usize,
-    /// Seconds of a turn.
-    pub seconds: f64,
-    /// Where the record goes; `None`: nowhere.
-    pub records: Option<PathBuf>,
-    /// The command line, for the record.
-    pub command: String,
-}
-
-/// What came out.
-#[derive(Clone, Debug)]
-pub struct Kit {
-    /// As these CPUs are.
-    pub native: Vec<KitRow>,
-    /// Under the brake.
-    pub braked: Vec<KitRow>,
-    /// The record.
-    pub record: Option<PathBuf>,
-}
-
-/// One way to run the wide code.
-#[derive(Clone, Debug)]
-pub struct KitRow {
-    /// Which one.
-    pub name: &'static str,
-    /// Requests a second.
-    pub rate: Interval,
-    /// Against 256-bit light code in the same round, in per cent.
-    pub change: Interval,
-    /// How much requests in twentieths of a second vary: from the 5th to the 95th percentile, in per
-    /// cent of the median.
-    pub variation: Interval,
-    /// What the simulator says of the change, before the turns under the brake.
-    pub predicted: Option<f64>,
-    /// What was published of it, for 16 cores.
-    pub published: Option<f64>,
-}
-
-/// Does the experiment. `tell` gets a line of progress now and then, the predictions among them.
+/// Does the experiment: the server's CPU is the scalar core, the load's is the vector core, and the
+/// brake makes both behave as `brake`, if that is a model. `tell` gets a line of progress now and
+/// then, the predictions among them.
 ///
 /// # Errors
 ///
 /// When a program fails, the CPU lacks the registers, or Ctrl-C comes.
-pub fn kit(plan: KitPlan, mut tell: impl FnMut(&str)) -> Result<Kit, ExperimentError> {
+pub fn kit(
+    plan: &Plan,
+    brake: Option<&str>,
+    tell: impl Fn(&str),
+) -> Result<Outcome, ExperimentError> {
     let mut options = plan.options.clone();
     options.conditions = Vec::new();
     if options.server_cpu == options.load_cpu {
         return Err(ExperimentError::Cpus);
     }
     let stage = Stage::set(options)?;
-    let what = match &plan.brake {
-        Some(model) => format!("experiment kit as {model}"),
-        None => "experiment kit".to_owned(),
+    let conditions = WAYS.map(|way| (way.name.to_owned(), way.published));
+    let design = Design {
+        name: "kit",
+        scenario: SCENARIO,
+        conditions: conditions.to_vec(),
     };
-    let record = plan.records.as_deref();
-    let record = record.map(|folder| Record::begin(&stage, folder, &what, &plan.command));
-    let mut record = record.transpose()?.map(|(record, _)| record);
-    tell("starts as these CPUs are");
-    let native = Turns::take(&stage, &plan, None, &mut tell)?;
-    let mut result = Kit {
-        native: native.rows([None; 4]),
-        braked: Vec::new(),
-        record: None,
-    };
-    let mut taken = vec![native];
-    if let Some(model) = &plan.brake {
-        let predicted = predict(model, &taken[0])?;
-        for (way, change) in WAYS.iter().zip(predicted).skip(1) {
-            if let Some(change) = change {
-                tell(&format!(
-                    "the simulator predicts for {}: {change:+.1} %",
-                    way.name
-                ));
-            }
-        }
-        tell(&format!("starts as a {model}"));
-        let braked = Turns::take(&stage, &plan, Some(model), &mut tell)?;
-        result.braked = braked.rows(predicted);
-        taken.push(braked);
-    }
-    if let Some(mut record) = record.take() {
-        for (turns, rows, brake) in [
-            (&taken[..1], &result.native, None),
-            (&taken[1..], &result.braked, plan.brake.as_deref()),
-        ] {
-            for turns in turns {
-                for (index, row) in rows.iter().enumerate().skip(1) {
-                    let what = format!(
-                        "requests/s, {}, {}, per cent",
-                        row.name,
-                        brake.map_or("as this CPU is".to_owned(), |model| format!("as a {model}"))
-                    );
-                    let rounds = turns.rates(index).into_iter().zip(turns.rates(0));
-                    for (round, (rate, base)) in rounds.enumerate() {
-                        record.line(&json!({
-                            "kind": "experiment", "scenario": "kit-2019-6130", "what": what,
-                            "round": round, "value": (rate / base - 1.0) * 100.0,
-                            "published": row.published, "simulated": row.predicted,
-                            "turn": turns.0[index][round], "turn_256_light": turns.0[0][round],
-                        }))?;
-                    }
-                }
-            }
-        }
-        result.record = Some(record.end("")?);
-    }
-    Ok(result)
+    let take = |brake: Option<&str>| take(&stage, plan, brake, &tell);
+    design.run(plan, &stage, brake, take, predict, &tell)
 }
 
 /// A way to run the wide code.
+#[derive(Clone, Copy)]
 struct Way {
     name: &'static str,
     form: &'static str,
@@ -144,80 +55,47 @@ struct Way {
     published: Option<f64>,
 }
 
-/// What the worker printed in each round, by way.
-struct Turns([Vec<Value>; WAYS.len()]);
-
-impl Turns {
-    fn take(
-        stage: &Stage,
-        plan: &KitPlan,
-        brake: Option<&String>,
-        tell: &mut impl FnMut(&str),
-    ) -> Result<Self, ExperimentError> {
-        let options = stage.options();
-        let mut turns: [Vec<Value>; WAYS.len()] = Default::default();
-        for round in 0..plan.rounds {
-            for (way, turns) in WAYS.iter().zip(&mut turns) {
-                let order = Order {
-                    form: way.form.to_owned(),
-                    wide: way.wide.replace("CPU", &options.load_cpu.to_string()),
-                    cpu: options.server_cpu,
-                    seconds: plan.seconds,
-                };
-                let mut command = Command::new(&options.widelane);
-                if let Some(model) = brake {
-                    command.args(["emulate", "--as", model, "--cpus"]);
-                    command.arg(format!("{},{}", options.server_cpu, options.load_cpu));
-                    command.arg("--").arg(&options.widelane);
-                }
-                command.args(["experiment", "kit", "--worker", &order.to_string()]);
-                let printed = output(&mut command, None, stage.interrupt())?;
-                let line = serde_json::from_slice(&printed);
-                turns.push(line.map_err(|source| TrialError::Figures {
-                    command: "widelane experiment kit --worker".to_owned(),
-                    source,
-                })?);
+/// What the worker printed.
+fn take(
+    stage: &Stage,
+    plan: &Plan,
+    brake: Option<&str>,
+    tell: impl Fn(&str),
+) -> Result<Turns, ExperimentError> {
+    let options = stage.options();
+    let mut turns = vec![Vec::new(); WAYS.len()];
+    for round in 0..plan.rounds {
+        for (way, turns) in WAYS.iter().zip(&mut turns) {
+            let order = Order {
+                form: way.form.to_owned(),
+                wide: way.wide.replace("CPU", &options.load_cpu.to_string()),
+                cpu: options.server_cpu,
+                seconds: plan.seconds,
+            };
+            let mut command = Command::new(&options.widelane);
+            if let Some(model) = brake {
+                command.args(["emulate", "--as", model, "--cpus"]);
+                command.arg(format!("{},{}", options.server_cpu, options.load_cpu));
+                command.arg("--").arg(&options.widelane);
             }
-            tell(&format!("round {} of {}", round + 1, plan.rounds));
+            command.args(["experiment", "kit", "--worker", &order.to_string()]);
+            let printed = output(&mut command, None, stage.interrupt())?;
+            let line = serde_json::from_slice(&printed);
+            turns.push(line.map_err(|source| TrialError::Figures {
+                command: "widelane experiment kit --worker".to_owned(),
+                source,
+            })?);
         }
-        Ok(Self(turns))
+        tell(&format!("round {} of {}", round + 1, plan.rounds));
     }
-
-    fn values(&self, way: usize, of: impl Fn(&Value) -> Option<f64>) -> Vec<f64> {
-        self.0[way].iter().filter_map(of).collect()
-    }
-
-    fn rates(&self, way: usize) -> Vec<f64> {
-        self.values(way, |turn| turn["requests_per_s"].as_f64())
-    }
-
-    fn rows(&self, predicted: [Option<f64>; WAYS.len()]) -> Vec<KitRow> {
-        let base = self.rates(0);
-        let rows = WAYS.iter().zip(predicted).enumerate();
-        rows.filter_map(|(index, (way, predicted))| {
-            let rates = self.rates(index);
-            let variation = self.values(index, |turn| turn["variation_percent"].as_f64());
-            Some(KitRow {
-                name: way.name,
-                rate: Interval::of(&rates)?,
-                change: Interval::of_changes(&rates, &base)?,
-                variation: Interval::of(&variation)?,
-                predicted,
-                published: way.published,
-            })
-        })
-        .collect()
-    }
+    Ok(Turns(turns))
 }
 
 /// The changes against 256-bit light code, in per cent, by simulation with the costs of `native`.
-fn predict(model: &str, native: &Turns) -> Result<[Option<f64>; WAYS.len()], ExperimentError> {
-    let text = BUILTIN.iter().find(|(name, _)| *name == "kit-2019-6130");
+fn predict(model: &str, native: &Turns) -> Result<Vec<Option<f64>>, ExperimentError> {
+    let text = BUILTIN.iter().find(|(name, _)| *name == SCENARIO);
     let scenario = Scenario::parse(text.map_or("", |(_, text)| text))?;
-    let us = |way: usize, key: &str| {
-        let values = native.values(way, |turn| turn[key].as_f64());
-        Interval::of(&values).map_or(0.0, |interval| interval.median)
-    };
+    let us = |way, figure| native.median(way, figure);
     // Any clock does: only quotients count.
     let cycles = |us: f64| (us * CLOCK_MHZ).max(1.0);
     let mut rates = [None; WAYS.len()];
@@ -244,7 +122,8 @@ fn predict(model: &str, native: &Turns) -> Result<[Option<f64>; WAYS.len()], Exp
         *rate = figures.figures.get(&Figure::Throughput).copied();
     }
     let base = rates[0];
-    Ok(rates.map(|rate| Some((rate? / base? - 1.0) * 100.0)))
+    let change = |rate: Option<f64>| Some((rate? / base? - 1.0) * 100.0);
+    Ok(rates.map(change).to_vec())
 }
 
 /// The first is what the others are compared with.
@@ -278,4 +157,5 @@ const WAYS: [Way; 4] = [
         published: Some(-3.2),
     },
 ];
+const SCENARIO: &str = "kit-2019-6130";
 const CLOCK_MHZ: f64 = 2800.0;

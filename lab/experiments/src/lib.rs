@@ -11,18 +11,22 @@
 
 mod cloudflare;
 mod error;
+mod interval;
 mod kit;
 mod load;
 mod needs;
+mod outcome;
 mod pairs;
-mod rates;
+mod plan;
 mod web;
 mod worker;
 
-pub use cloudflare::{Cloudflare, CloudflarePlan, Row, cloudflare};
+pub use cloudflare::cloudflare;
 pub use error::ExperimentError;
-pub use kit::{Kit, KitPlan, KitRow, kit};
-pub use pairs::{PairRow, Pairs, PairsPlan, pairs};
-pub use rates::Interval;
+pub use interval::Interval;
+pub use kit::kit;
+pub use outcome::{Outcome, Row};
+pub use pairs::{PairRow, Pairs, pairs};
+pub use plan::Plan;
 pub use widelane_handshakes::Options;
 pub use worker::{Order, work};

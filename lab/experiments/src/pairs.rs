@@ -5,14 +5,14 @@
 //! - Intel, "Crypto Processing with 3rd Gen Xeon Scalable Processors" (2021), the NGINX row: the same
 //!   server with software and with vector cryptography.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-use widelane_handshakes::{Condition, Options, PairPlan, Side, Stage, TrialError, pair};
+use widelane_handshakes::{Condition, PairPlan, Side, Stage, pair};
+use widelane_samples::{Record, quotients};
 
 use crate::error::ExperimentError;
-use crate::rates::Interval;
+use crate::interval::Interval;
+use crate::plan::Plan;
 
 /// Which of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,19 +21,6 @@ pub enum Pairs {
     Xu,
     /// Intel's.
     Intel,
-}
-
-/// What is to be done.
-#[derive(Clone, Debug)]
-pub struct PairsPlan {
-    /// Programs and CPUs.
-    pub options: Options,
-    /// Rounds of turns.
-    pub rounds: usize,
-    /// Where the records go; `None`: nowhere.
-    pub records: Option<PathBuf>,
-    /// The command line, for the record.
-    pub command: String,
 }
 
 /// One comparison of two servers.
@@ -64,8 +51,8 @@ pub struct PairRow {
 /// When nginx is missing, a server fails, or Ctrl-C comes.
 pub fn pairs(
     which: Pairs,
-    plan: &PairsPlan,
-    mut tell: impl FnMut(&str),
+    plan: &Plan,
+    tell: impl Fn(&str),
 ) -> Result<Vec<PairRow>, ExperimentError> {
     let mut rows = Vec::new();
     for turn in turns(which) {
@@ -79,11 +66,11 @@ pub fn pairs(
         let mut pair_plan = PairPlan::new(turn.sides, folder, plan.command.clone());
         pair_plan.in_flight = turn.in_flight;
         pair_plan.rounds = plan.rounds;
+        pair_plan.seconds = plan.seconds;
         let (record, _) = pair(&stage, &pair_plan, |_| {})?;
-        rows.extend(row(&turn, &record)?.map(|row| PairRow {
-            record: plan.records.is_some().then_some(record),
-            ..row
-        }));
+        let mut row = row(&turn, &record)?;
+        row.record = plan.records.is_some().then_some(record);
+        rows.push(row);
         tell(&format!(
             "{}, {} in flight: done",
             turn.condition.id(),
@@ -127,43 +114,43 @@ fn turns(which: Pairs) -> Vec<Turn> {
 }
 
 /// The figures of a record of pairs.
-fn row(turn: &Turn, record: &Path) -> Result<Option<PairRow>, ExperimentError> {
-    let text = fs::read_to_string(record).map_err(TrialError::Folder)?;
-    let lines: Vec<Value> = (text.lines())
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect();
+fn row(turn: &Turn, path: &Path) -> Result<PairRow, ExperimentError> {
+    let (record, faults) = Record::read(path);
+    let unusable = || {
+        let why = faults
+            .first()
+            .map_or("no pair of turns ended".to_owned(), ToString::to_string);
+        ExperimentError::Record(path.to_owned(), why)
+    };
+    let record = record.ok_or_else(unusable)?;
     let sides = turn.sides.map(Side::id);
-    let of = |side: &str, key: &str| -> Vec<f64> {
-        let turns = lines
-            .iter()
-            .filter(|line| line["kind"] == "pair" && line["side"] == side);
-        turns
-            .filter_map(|line| line["report"][key].as_f64())
-            .collect()
-    };
-    let rates = sides.map(|side| of(side, "handshakes_per_s"));
-    let times = sides.map(|side| of(side, "p50_us"));
-    let quotients: Vec<_> = rates[0].iter().zip(&rates[1]).map(|(a, b)| a / b).collect();
-    let both = |values: &[Vec<f64>; 2]| {
-        let [one, other] = values;
-        Some([Interval::of(one)?, Interval::of(other)?])
-    };
-    let known = both(&rates).zip(both(&times)).zip(Interval::of(&quotients));
-    Ok(known.map(|((rates, p50_us), quotient)| PairRow {
+    let figures = sides.map(|side| {
+        ["handshakes_per_s", "p50_us"].map(|figure| -> Vec<f64> {
+            let of = record.of("pair").filter(|line| line.value["side"] == side);
+            of.filter_map(|line| line.value["report"][figure].as_f64())
+                .collect()
+        })
+    });
+    let [[our_rates, our_times], [their_rates, their_times]] = &figures;
+    let some = |values: &[f64]| values.iter().copied().map(Some).collect::<Vec<_>>();
+    let quotient = Interval::of(&quotients(some(our_rates), some(their_rates)));
+    let median = |values: &[f64]| Interval::of(values).ok_or_else(unusable);
+    Ok(PairRow {
         condition: turn.condition.id(),
         in_flight: turn.in_flight,
         sides,
-        rates,
-        p50_us,
-        quotient,
+        rates: [median(our_rates)?, median(their_rates)?],
+        p50_us: [median(our_times)?, median(their_times)?],
+        quotient: quotient.ok_or_else(unusable)?,
         published: turn.published,
         record: None,
-    }))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn figures_are_those_of_the_record() {
@@ -174,14 +161,19 @@ mod tests {
             )
         };
         let file = std::env::temp_dir().join(format!("widelane-pairs-{}", std::process::id()));
+        let turns = turns(Pairs::Xu);
+        let head = "{\"kind\":\"run\"}\n".to_owned();
+        fs::write(&file, &head).expect("written");
+        let told = row(&turns[0], &file).expect_err("no figures").to_string();
+        assert!(told.contains(&file.display().to_string()), "{told}");
         let text = [
+            head,
             line("widelane-on", 300.0),
             line("nginx", 100.0),
             "{\"kind\":\"end\"}\n".to_owned(),
         ];
         fs::write(&file, text.concat()).expect("written");
-        let turns = turns(Pairs::Xu);
-        let row = row(&turns[0], &file).expect("readable").expect("figures");
+        let row = row(&turns[0], &file).expect("figures");
         fs::remove_file(&file).expect("it was written");
         assert_eq!((row.quotient.median, row.rates[1].median), (3.0, 100.0));
         assert_eq!(row.sides, ["widelane-on", "nginx"]);

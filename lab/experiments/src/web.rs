@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use widelane_handshakes::{Server, Stage, TrialError, output};
+use widelane_sim::Random;
 
 use crate::error::ExperimentError;
 use crate::needs::Needs;
@@ -126,12 +127,8 @@ fn page() -> String {
 
 /// Text of at least so many bytes.
 pub(crate) fn page_of(bytes: usize) -> String {
-    let mut state = 1_u32;
-    let mut random = |below: u32| {
-        // Numerical Recipes' linear congruential generator; all it does is vary words.
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 16) % below
-    };
+    let mut random = Random::new(1);
+    let mut random = |below: u32| (random.share() * f64::from(below)) as u32;
     let words: Vec<String> = (0..3000)
         .map(|_| {
             let letters = 3 + random(7);

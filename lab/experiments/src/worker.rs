@@ -9,6 +9,7 @@ use miniz_oxide::inflate::decompress_to_vec;
 use serde_json::{Value, json};
 use widelane::{Config, Wide};
 use widelane_crypto::chacha20poly1305::{Choice, Cipher, NONCE_LEN};
+use widelane_sim::Random;
 
 use crate::error::ExperimentError;
 use crate::web::page_of;
@@ -91,7 +92,7 @@ pub fn work(order: &Order) -> Result<Value, ExperimentError> {
     check(&cipher, &page).map_err(failed)?;
     let mut record = vec![0; RECORD];
     let mut nonce = [0_u8; NONCE_LEN];
-    let mut lengths = Lengths(1);
+    let mut random = Random::new(1);
     let (mut in_pages, mut in_wide) = (Duration::ZERO, Duration::ZERO);
     let mut slices = Vec::new();
     let mut requests = 0_u64;
@@ -107,7 +108,7 @@ pub fn work(order: &Order) -> Result<Value, ExperimentError> {
         if now >= end {
             break;
         }
-        let compressed = compress_to_vec(&page[..lengths.next()], LEVEL);
+        let compressed = compress_to_vec(&page[..length(&mut random)], LEVEL);
         let after = began.elapsed();
         in_pages += after - now;
         let filled = compressed.len().min(RECORD);
@@ -160,17 +161,9 @@ fn variation(slices: &[u64]) -> Option<f64> {
     (sorted.len() >= 20).then(|| (at(0.95) - at(0.05)) / at(0.5).max(1.0) * 100.0)
 }
 
-/// Bytes of pages, exponentially distributed like the pauses between records that a server has.
-struct Lengths(u32);
-
-impl Lengths {
-    fn next(&mut self) -> usize {
-        // Numerical Recipes' linear congruential generator; the lengths only have to vary.
-        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let share = f64::from(self.0 >> 8) / f64::from(1 << 24);
-        let length = -(1.0 - share).ln() * MEAN;
-        (length as usize).clamp(1, PAGE)
-    }
+/// Bytes of a page, exponentially distributed like the pauses between records that a server has.
+fn length(random: &mut Random) -> usize {
+    (random.exponential(MEAN) as usize).clamp(1, PAGE)
 }
 
 /// Bytes of the longest page.
@@ -225,8 +218,9 @@ mod tests {
 
     #[test]
     fn lengths_have_their_mean() {
-        let mut lengths = Lengths(1);
-        let mean = (0..100_000).map(|_| lengths.next()).sum::<usize>() as f64 / 1e5;
+        let mut random = Random::new(1);
+        let sum: usize = (0..100_000).map(|_| length(&mut random)).sum();
+        let mean = sum as f64 / 1e5;
         assert!((mean / MEAN - 1.0).abs() < 0.02, "{mean}");
     }
 

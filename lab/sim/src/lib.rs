@@ -41,6 +41,7 @@ pub use fleet::{Capacity, Chosen, Fleet};
 pub use outcome::{CoreOutcome, Figure, Outcome};
 pub use placement::Placement;
 pub use plan::{Plan, Settings};
+pub use random::Random;
 pub use scenario::{NumberText, Parameter, RunText, Scenario};
 pub use server::{simulate, timeline};
 pub use timeline::Span;

@@ -4,23 +4,25 @@ use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 
 /// Numbers from a permuted congruential generator (O'Neill, 2014).
-pub(crate) struct Random(Pcg64Mcg);
+#[derive(Clone, Debug)]
+pub struct Random(Pcg64Mcg);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// The same for the same seed.
+    pub fn new(seed: u64) -> Self {
         Self(Pcg64Mcg::new(
             u128::from(seed) << 64 | 0x5851_f42d_4c95_7f2d,
         ))
     }
 
     /// From 0 to below 1.
-    pub(crate) fn share(&mut self) -> f64 {
+    pub fn share(&mut self) -> f64 {
         // 53 bits are what a floating-point number holds.
         (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// With an exponential distribution of this mean.
-    pub(crate) fn exponential(&mut self, mean: f64) -> f64 {
+    pub fn exponential(&mut self, mean: f64) -> f64 {
         -(1.0 - self.share()).ln() * mean
     }
 }
