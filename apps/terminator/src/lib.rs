@@ -14,6 +14,7 @@
 
 mod admission;
 mod alert;
+mod backend;
 mod config;
 mod connection;
 mod cores;
@@ -24,6 +25,7 @@ mod local;
 mod material;
 mod privileges;
 mod proxy;
+mod relay;
 mod resources;
 mod resumption;
 mod scrape;

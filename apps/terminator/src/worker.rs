@@ -19,9 +19,10 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::spawn_local;
 
 use crate::admission::Admission;
-use crate::connection::{self, SCRATCH_BYTES};
+use crate::connection;
 use crate::lending::Borrowers;
 use crate::local::{Alive, Local};
+use crate::relay::SCRATCH_BYTES;
 use crate::resumption::roll_in_time;
 use crate::shared::{Shared, Slot};
 use crate::signing::Signing;
