@@ -104,7 +104,7 @@ pub(crate) const SLOT: usize = 128;
 pub(crate) const MOST_CPUS: usize = 8192;
 const MAGIC: [u8; 8] = *b"WL-BRAKE";
 /// The number of this layout. Whatever changes in header or slot changes it.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 /// Where the model's name is.
 const MODEL: usize = 32;
 

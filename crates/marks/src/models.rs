@@ -55,8 +55,8 @@ fn no_mark_is_missed() {
                 while seen.kinds().last() != Some(Kind::Heavy512) {
                     // What it has seen is granted, and needs no wake-up.
                     let most = seen.kinds().last();
-                    let until = 1 << 40;
-                    if let Some(woken) = cpu.slot.prepare_sleep(Quiet { most, until }, &seen) {
+                    let quiet = most.map_or(Quiet::Never, Quiet::Granted);
+                    if let Some(woken) = cpu.slot.prepare_sleep(quiet, &seen) {
                         cpu.sleep(woken);
                     }
                     seen = cpu.slot.look();
@@ -65,6 +65,34 @@ fn no_mark_is_missed() {
         };
         cpu.mark(Kind::Light512, 8);
         cpu.mark(Kind::Heavy512, 16);
+        brake.join().unwrap();
+    });
+}
+
+/// end and begin ∥ look and sleep: a brake that has granted what runs hears of the first mark after a
+/// long pause, and sees the end before it.
+#[test]
+fn a_burst_after_a_pause_is_told_from_the_one_before() {
+    const LATER: u64 = 8 + Slot::SHORTEST_TAIL;
+    loom::model(|| {
+        let cpu = Cpu::new();
+        let _ = cpu.slot.begin(Kind::Light512, 1, 1);
+        let brake = {
+            let cpu = Arc::clone(&cpu);
+            thread::spawn(move || {
+                let mut seen = cpu.slot.look();
+                while seen.begun[2] != LATER {
+                    let granted = Quiet::Granted(Kind::Light512);
+                    if let Some(woken) = cpu.slot.prepare_sleep(granted, &seen) {
+                        cpu.sleep(woken);
+                    }
+                    seen = cpu.slot.look();
+                }
+                assert_eq!(seen.ended[2], 8);
+            })
+        };
+        cpu.slot.end(Kind::Light512, 8);
+        cpu.mark(Kind::Light512, LATER);
         brake.join().unwrap();
     });
 }
@@ -87,7 +115,7 @@ fn counts_of_two_threads_come_out() {
         cpu.slot.end(Kind::Light512, 32);
         other.join().unwrap();
         let look = cpu.slot.look();
-        assert_eq!((look.running, look.asked), ([0; 4], [0, 0, 32, 16]));
+        assert_eq!((look.running, look.ended), ([0; 4], [0, 0, 32, 16]));
     });
 }
 

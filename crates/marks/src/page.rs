@@ -138,8 +138,8 @@ mod tests {
             .slot(2)
             .expect("it has three")
             .begin(Kind::Heavy512, 5, 9);
-        assert_eq!(made.slot(2).expect("it has three").look().asked[3], 5);
-        assert_eq!(made.slot(1).expect("it has three").look().asked[3], 0);
+        assert_eq!(made.slot(2).expect("it has three").look().begun[3], 5);
+        assert_eq!(made.slot(1).expect("it has three").look().begun[3], 0);
         assert!(opened.slot(3).is_none());
         let mode = rustix::fs::fstat(&file).expect("it is open").st_mode;
         assert_eq!(mode & 0o777, 0o600);

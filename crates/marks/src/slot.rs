@@ -1,7 +1,10 @@
 //! One CPU's part of a page: programs write the first half, the brake the second.
 //!
-//! The brake sleeps while nothing wide runs. It says in `quiet` which marks it need not hear of; a
-//! program that marks more than that wakes it. Neither may miss the other:
+//! The brake sleeps while nothing wide runs, and for as long as it can where the same wide code comes
+//! again and again. It says in `quiet` what it has granted. A program wakes it that marks more than
+//! that, or that marks after a pause in which the grant can have run out. Then the end of the last
+//! burst is still on the page, so that the brake knows how long the pause was. Neither may miss the
+//! other:
 //!
 //! | program                         | brake                              |
 //! | ---                             | ---                                |
@@ -71,32 +74,28 @@ impl Kind {
 
 /// Which marks the brake need not hear of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quiet {
-    /// The most that it has granted already; `None` if any mark must wake it.
-    pub most: Option<Kind>,
-    /// Until when, in nanoseconds of the monotonic clock.
-    pub until: u64,
+pub enum Quiet {
+    /// Every mark wakes the brake.
+    Never,
+    /// This kind and lesser ones are granted: their marks wake the brake only after a pause of
+    /// [`Slot::SHORTEST_TAIL`] or more.
+    Granted(Kind),
+    /// No mark wakes it: there is no brake any more.
+    Always,
 }
 
 impl Quiet {
-    /// Every mark wakes the brake.
-    pub const NEVER: Self = Self {
-        most: None,
-        until: 0,
-    };
-
-    /// No mark wakes it: there is no brake any more.
-    pub const FOR_EVER: Self = Self {
-        most: Some(Kind::Heavy512),
-        until: u64::MAX,
-    };
-
-    fn to_word(self) -> u64 {
-        (self.until & !7) | self.most.map_or(0, |kind| kind as u64 + 1)
+    fn to_word(self) -> u32 {
+        match self {
+            Self::Never => 0,
+            Self::Granted(kind) => kind as u32 + 1,
+            Self::Always => u32::MAX,
+        }
     }
 
-    fn covers(word: u64, kind: Kind, now: u64) -> bool {
-        word & 7 > kind as u64 && now < word & !7
+    /// Whether the brake sleeps on when `kind` is marked so long after the last mark of its kind or more.
+    fn covers(word: u32, kind: Kind, pause: u64) -> bool {
+        word == u32::MAX || (word > kind as u32 && pause < Slot::SHORTEST_TAIL)
     }
 }
 
@@ -105,8 +104,10 @@ impl Quiet {
 pub struct Look {
     /// Marks that have begun and not ended, by [`Kind`].
     pub running: [u16; 4],
-    /// When each kind was begun or ended last; 0 if never.
-    pub asked: [u64; 4],
+    /// When each kind was begun last; 0 if never.
+    pub begun: [u64; 4],
+    /// When it was ended last.
+    pub ended: [u64; 4],
 }
 
 impl Look {
@@ -114,6 +115,12 @@ impl Look {
     pub fn kinds(&self) -> impl Iterator<Item = Kind> + '_ {
         let runs = |kind: &Kind| self.running[*kind as usize] > 0;
         Kind::ALL.into_iter().filter(runs)
+    }
+
+    /// When anything was begun or ended last.
+    pub fn newest(&self) -> u64 {
+        let times = self.begun.into_iter().chain(self.ended);
+        times.max().unwrap_or(0)
     }
 }
 
@@ -123,9 +130,10 @@ impl Look {
 pub struct Slot {
     /// How many marks of each kind are under way, sixteen bits for each.
     running: AtomicU64,
-    /// When each kind was begun or ended last.
-    asked: [AtomicU64; 4],
-    quiet: AtomicU64,
+    /// When each kind was begun last, and when it was ended last.
+    begun: [AtomicU64; 4],
+    ended: [AtomicU64; 4],
+    quiet: AtomicU32,
     woken: AtomicU32,
     /// The thread that began last.
     by: AtomicU32,
@@ -137,19 +145,33 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// A grant outlives the code that asked for it by at least so many nanoseconds on every known
+    /// processor.
+    pub const SHORTEST_TAIL: u64 = 600_000;
+
     /// Wide code begins on this CPU, at `now` and on thread `by`. Whether the brake must be woken.
     #[must_use]
     pub fn begin(&self, kind: Kind, now: u64, by: u32) -> bool {
+        let pause = now.saturating_sub(self.last(kind));
         self.by.store(by, Relaxed);
-        self.asked[kind as usize].store(now, Release);
+        self.begun[kind as usize].store(now, Release);
         self.running.fetch_add(kind.one(), AcqRel);
         fence(SeqCst);
-        !Quiet::covers(self.quiet.load(Relaxed), kind, now)
+        !Quiet::covers(self.quiet.load(Relaxed), kind, pause)
+    }
+
+    /// When this kind or more was marked last.
+    fn last(&self, kind: Kind) -> u64 {
+        let times = (kind as usize..Kind::ALL.len()).map(|kind| {
+            let (begun, ended) = (&self.begun[kind], &self.ended[kind]);
+            begun.load(Relaxed).max(ended.load(Relaxed))
+        });
+        times.max().unwrap_or(0)
     }
 
     /// Wide code that began here ends.
     pub fn end(&self, kind: Kind, now: u64) {
-        self.asked[kind as usize].store(now, Release);
+        self.ended[kind as usize].store(now, Release);
         // The brake may have forgotten it, if it took its thread for dead.
         let less = |running: u64| {
             let counted = (running / kind.one()) & 0xffff;
@@ -163,7 +185,8 @@ impl Slot {
         let running = self.running.load(Acquire);
         Look {
             running: Kind::ALL.map(|kind| (running / kind.one()) as u16),
-            asked: std::array::from_fn(|kind| self.asked[kind].load(Acquire)),
+            begun: std::array::from_fn(|kind| self.begun[kind].load(Acquire)),
+            ended: std::array::from_fn(|kind| self.ended[kind].load(Acquire)),
         }
     }
 
@@ -202,11 +225,7 @@ impl Slot {
 
     /// A brake is at work on this CPU, or not any more.
     pub fn set_braked(&self, braked: bool) {
-        let quiet = if braked {
-            Quiet::NEVER
-        } else {
-            Quiet::FOR_EVER
-        };
+        let quiet = if braked { Quiet::Never } else { Quiet::Always };
         self.quiet.store(quiet.to_word(), Relaxed);
         self.braked.store(u32::from(braked), Release);
     }
@@ -250,11 +269,12 @@ mod tests {
         assert!(slot.begin(Kind::Light256, 200, 8));
         let look = slot.look();
         assert_eq!(look.running, [1, 0, 0, 1]);
-        assert_eq!(look.asked, [200, 0, 0, 100]);
+        assert_eq!(look.begun, [200, 0, 0, 100]);
         assert!(look.kinds().eq([Kind::Light256, Kind::Heavy512]));
         slot.end(Kind::Heavy512, 300);
         let look = slot.look();
-        assert_eq!((look.running, look.asked[3]), ([1, 0, 0, 0], 300));
+        assert_eq!((look.running, look.ended), ([1, 0, 0, 0], [0, 0, 0, 300]));
+        assert_eq!((look.begun[3], look.newest()), (100, 300));
         assert_eq!(slot.by(), 8);
         slot.forget(&look);
         assert_eq!(slot.look().running, [0; 4]);
@@ -264,19 +284,35 @@ mod tests {
     }
 
     #[test]
-    fn what_is_granted_wakes_no_brake() {
+    fn what_is_granted_wakes_no_brake_until_it_can_have_run_out() {
+        const TAIL: u64 = Slot::SHORTEST_TAIL;
         let slot = Slot::default();
+        assert!(slot.begin(Kind::Light512, 1_000, 1));
         let look = slot.look();
-        let quiet = Quiet {
-            most: Some(Kind::Light512),
-            until: 1000,
-        };
+        let quiet = Quiet::Granted(Kind::Light512);
         assert_eq!(slot.prepare_sleep(quiet, &look), Some(0));
-        assert!(!slot.begin(Kind::Light512, 991, 1));
-        assert!(!slot.begin(Kind::Light256, 991, 1));
-        assert!(slot.begin(Kind::Heavy512, 991, 1));
-        assert!(slot.begin(Kind::Light256, 1000, 1));
-        assert_eq!(slot.prepare_sleep(quiet, &look), None, "it has changed");
+        assert!(!slot.begin(Kind::Light512, 1_500, 1));
+        assert!(!slot.begin(Kind::Light256, 1_500, 1));
+        assert!(slot.begin(Kind::Heavy512, 1_500, 1), "it is more");
+        slot.end(Kind::Light512, 3_000);
+        assert!(!slot.begin(Kind::Light512, 3_000 + TAIL - 1, 1));
+        slot.end(Kind::Light512, 900_000);
+        assert!(
+            slot.begin(Kind::Light512, 900_000 + TAIL, 1),
+            "after a pause"
+        );
+        let look = slot.look();
+        assert_eq!((look.ended[2], look.begun[2]), (900_000, 900_000 + TAIL));
+        // A greater kind holds the grant of a lesser one, and not the other way round.
+        slot.end(Kind::Heavy512, 5_000_000);
+        assert!(!slot.begin(Kind::Light512, 5_000_000 + TAIL - 1, 1));
+        slot.end(Kind::Light512, 9_000_000);
+        assert_eq!(
+            slot.prepare_sleep(Quiet::Granted(Kind::Heavy512), &look),
+            None,
+            "it has changed"
+        );
+        assert!(slot.begin(Kind::Heavy512, 9_000_001, 1));
         slot.set_braked(false);
         assert!(!slot.begin(Kind::Heavy512, 1 << 60, 1));
     }

@@ -20,6 +20,8 @@
 //! A [`Form`] says how and where the closure runs: in place, which is the default and costs
 //! nothing; on the threads of a pool, each pinned to one CPU; or on the calling thread, which moves
 //! to these CPUs and back. [`configure`] sets the form of the process. Each [`Wide`] has its own.
+//! A brake (`widelane emulate`) takes the closure for dense multiplications in 512-bit registers, which
+//! ask for most, unless [`run_wide_as`] says what it is.
 //! This crate reads nothing from the environment: a program that lets its operator choose reads
 //! [`FORM_VARIABLE`] and passes it on.
 //!
@@ -61,6 +63,8 @@ pub use config::{Config, Form, FormError};
 #[cfg(not(loom))]
 pub use error::{RunError, StartError};
 #[cfg(not(loom))]
-pub use process::{FORM_VARIABLE, configure, run_wide};
+pub use process::{FORM_VARIABLE, configure, run_wide, run_wide_as};
 #[cfg(not(loom))]
 pub use wide::Wide;
+#[cfg(not(loom))]
+pub use widelane_cpu::licence::Class;

@@ -2,6 +2,8 @@
 
 use std::sync::OnceLock;
 
+use widelane_cpu::licence::Class;
+
 use crate::config::Config;
 use crate::error::StartError;
 use crate::wide::Wide;
@@ -16,6 +18,17 @@ use crate::wide::Wide;
 #[inline]
 pub fn run_wide<R: Send>(closure: impl FnOnce() -> R + Send) -> R {
     PROCESS.get_or_init(Wide::inline).run(closure)
+}
+
+/// As [`run_wide`], for a closure of which the caller knows the class of its code: see
+/// [`Wide::run_as`].
+///
+/// # Panics
+///
+/// With the panic of `closure`.
+#[inline]
+pub fn run_wide_as<R: Send>(class: Class, closure: impl FnOnce() -> R + Send) -> R {
+    PROCESS.get_or_init(Wide::inline).run_as(class, closure)
 }
 
 /// Sets how this process runs wide code.

@@ -77,8 +77,19 @@ impl Wide {
     /// With the panic of `closure`.
     #[inline]
     pub fn run<R: Send>(&self, closure: impl FnOnce() -> R + Send) -> R {
+        self.run_as(Class::Heavy512, closure)
+    }
+
+    /// As [`run`](Self::run), for a closure of which the caller knows the class of its code. A brake
+    /// (`widelane emulate`) then asks for no more than that; nothing else depends on it.
+    ///
+    /// # Panics
+    ///
+    /// With the panic of `closure`.
+    #[inline]
+    pub fn run_as<R: Send>(&self, class: Class, closure: impl FnOnce() -> R + Send) -> R {
         // Machines without the problem must not pay for it, not even for a call of `way`.
-        let closure = marked(closure);
+        let closure = marked(class, closure);
         if matches!(self.runner, Runner::Inline) {
             return closure();
         }
@@ -99,7 +110,7 @@ impl Wide {
     ///
     /// With the panic of `closure`.
     pub fn try_run<R: Send>(&self, closure: impl FnOnce() -> R + Send) -> Result<R, RunError> {
-        Ok(self.way()?.run(marked(closure)))
+        Ok(self.way()?.run(marked(Class::Heavy512, closure)))
     }
 
     fn way(&self) -> Result<Way<'_>, RunError> {
@@ -150,11 +161,10 @@ impl Way<'_> {
     }
 }
 
-/// The closure, with a mark for a brake while it runs. What it runs is not known: it counts as what
-/// asks for most.
-fn marked<R: Send>(closure: impl FnOnce() -> R + Send) -> impl FnOnce() -> R + Send {
+/// The closure, with a mark for a brake while it runs.
+fn marked<R: Send>(class: Class, closure: impl FnOnce() -> R + Send) -> impl FnOnce() -> R + Send {
     move || {
-        let _marked = widelane_marks::wide(Class::Heavy512);
+        let _marked = widelane_marks::wide(class);
         closure()
     }
 }

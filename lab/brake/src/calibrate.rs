@@ -165,7 +165,7 @@ impl Bench {
         self.start.store(nanoseconds(), Relaxed);
         // What a turn does besides sleeping and taking.
         let seen = self.slot.look();
-        let _ = self.slot.prepare_sleep(widelane_marks::Quiet::NEVER, &seen);
+        let _ = self.slot.prepare_sleep(widelane_marks::Quiet::Never, &seen);
         self.turns.fetch_add(1, Relaxed);
         self.stop.store(nanoseconds(), Relaxed);
     }

@@ -20,6 +20,8 @@ pub(crate) struct Core {
 pub(crate) struct Cpu {
     pub(crate) number: usize,
     pub(crate) look: Look,
+    /// Which kinds the licence believes to run there.
+    runs: [bool; 4],
     /// Its thread sleeps until it is woken.
     pub(crate) rests: bool,
 }
@@ -29,6 +31,7 @@ impl Core {
         let cpu = |&number: &usize| Cpu {
             number,
             look: Look::default(),
+            runs: [false; 4],
             rests: true,
         };
         Self {
@@ -46,8 +49,8 @@ impl Core {
         crowded: bool,
     ) {
         let check = now.saturating_sub(self.looked) > CHECK;
-        let mut marks = Marks::NONE;
-        for cpu in &mut self.cpus {
+        let mut events = Vec::new();
+        for (at, cpu) in self.cpus.iter_mut().enumerate() {
             let Some(slot) = slot(cpu.number) else {
                 continue;
             };
@@ -56,35 +59,47 @@ impl Core {
                 slot.forget(&look);
                 look = slot.look();
             }
-            marks.add(&cpu.look, &look);
+            let kinds = Kind::ALL.into_iter();
+            let of = |kind| events_of(kind, &cpu.look, &look, cpu.runs[kind as usize], now);
+            events.extend(kinds.flat_map(of).map(|event| (at, event)));
             cpu.look = look;
         }
         if check {
             self.looked = now;
         }
-        marks.tell(&mut self.account, now, crowded);
+        self.tell(events, now, crowded);
         self.account.advance(now);
     }
 
-    /// Which marks need not wake a thread that sleeps from `now` on.
-    pub(crate) fn quiet(&self, now: u64) -> Quiet {
-        let state = self.account.state();
-        let told = self.account.told();
-        let most = match state.grant.max(told.in_time) {
-            Grant::Base => return Quiet::NEVER,
-            Grant::Voltage => Kind::Light256,
-            Grant::L1 => Kind::Light512,
-            Grant::L2 => Kind::Heavy512,
-        };
-        // Code that has ended unseen, and begins again after its tail, must be heard of.
-        let until = match told {
-            Request::NOTHING => self.account.next_change().unwrap_or(now),
-            _ => now + SHORTEST_TAIL,
-        };
-        Quiet {
-            most: Some(most),
-            until,
+    /// Tells the licence what began and ended, in the order in which it did.
+    fn tell(&mut self, mut events: Vec<(usize, Event)>, now: u64, crowded: bool) {
+        events.sort_by_key(|(_, event)| event.time);
+        for (cpu, event) in events {
+            self.cpus[cpu].runs[event.kind as usize] = event.runs;
+            let mut time = event.time.min(now);
+            if event.others_before {
+                // What came before it has kept the grant: a pause in which it could have run out
+                // would have woken us.
+                let change = self.account.next_change().unwrap_or(u64::MAX);
+                time = time.min(change.saturating_sub(1));
+            }
+            let runs = self.cpus.iter().flat_map(|cpu| kinds_of(&cpu.runs));
+            let requests = runs.map(|kind| Request::of(kind.class(), true));
+            let request = requests.fold(Request::NOTHING, Request::together);
+            self.account.run(time, request, crowded);
         }
+    }
+
+    /// Which marks need not wake a thread that sleeps from now on.
+    pub(crate) fn quiet(&self) -> Quiet {
+        let granted = match self.account.state().grant {
+            Grant::Base => None,
+            Grant::Voltage => Some(Kind::Light256),
+            Grant::L1 => Some(Kind::Light512),
+            Grant::L2 => Some(Kind::Heavy512),
+        };
+        let running = self.cpus.iter().flat_map(|cpu| kinds_of(&cpu.runs)).max();
+        granted.max(running).map_or(Quiet::Never, Quiet::Granted)
     }
 
     /// Whether its level changes at this moment.
@@ -93,76 +108,65 @@ impl Core {
     }
 }
 
-/// What has been marked since the last look.
-struct Marks {
-    /// What runs now, and the part of it that has run all the time.
-    running: Request,
-    kept: Request,
-    /// When something was begun last that still runs.
-    begun: Option<u64>,
-    /// What has ended, and when.
-    ended: Option<(Request, u64)>,
+/// A kind begins or ends.
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    time: u64,
+    kind: Kind,
+    runs: bool,
+    /// It may be the last of several, of which the page no longer tells.
+    others_before: bool,
 }
 
-impl Marks {
-    const NONE: Self = Self {
-        running: Request::NOTHING,
-        kept: Request::NOTHING,
-        begun: None,
-        ended: None,
+/// What happened to a kind on one CPU between two looks; `ran` is whether it ran at the first.
+fn events_of(kind: Kind, before: &Look, look: &Look, ran: bool, now: u64) -> Vec<Event> {
+    let at = kind as usize;
+    let (begun, ended) = (look.begun[at], look.ended[at]);
+    let has_ended = ended != before.ended[at];
+    let count = look.running[at];
+    let event = |time, runs, others_before| Event {
+        time,
+        kind,
+        runs,
+        others_before,
     };
-
-    fn add(&mut self, before: &Look, now: &Look) {
-        for kind in Kind::ALL {
-            let asked = now.asked[kind as usize];
-            let is_new = asked != before.asked[kind as usize];
-            let request = Request::of(kind.class(), true);
-            match (now.running[kind as usize] > 0, is_new) {
-                (true, true) => {
-                    self.running = self.running.together(request);
-                    self.begun = self.begun.max(Some(asked));
-                }
-                (true, false) => {
-                    self.running = self.running.together(request);
-                    self.kept = self.kept.together(request);
-                }
-                (false, true) => {
-                    let (others, end) = self.ended.unwrap_or((Request::NOTHING, 0));
-                    self.ended = Some((others.together(request), end.max(asked)));
-                }
-                (false, false) => {}
-            }
+    let mut events = Vec::new();
+    // One that ran ended, or another one began and ended meanwhile.
+    let pauses = has_ended && (count == 0 || (count == 1 && begun > ended));
+    if pauses {
+        if !ran {
+            events.push(event(begun.min(ended), true, true));
         }
+        events.push(event(ended, false, false));
     }
-
-    fn tell(self, account: &mut Account, now: u64, crowded: bool) {
-        if let Some((ended, end)) = self.ended {
-            // When it began is not known; had it been after the next change, it would have woken us.
-            let change = account.next_change().unwrap_or(u64::MAX);
-            let end = end.min(now);
-            let begin = end.min(change.saturating_sub(1));
-            account.run(begin, account.told().together(ended), crowded);
-            account.run(end, self.kept, crowded);
-        }
-        if self.running != account.told() {
-            account.run(self.begun.unwrap_or(now).min(now), self.running, crowded);
-        }
+    let runs = ran && !pauses;
+    if count > 0 && !runs {
+        events.push(event(begun, true, has_ended && !pauses));
     }
+    // Its thread was killed.
+    if count == 0 && runs {
+        events.push(event(now, false, false));
+    }
+    events
+}
+
+fn kinds_of(runs: &[bool; 4]) -> impl Iterator<Item = Kind> {
+    let runs = *runs;
+    Kind::ALL
+        .into_iter()
+        .filter(move |&kind| runs[kind as usize])
 }
 
 /// Whether what runs here by its marks is long gone: a thread that was killed does not end its marks.
 fn is_abandoned(slot: &Slot, look: &Look, now: u64) -> bool {
-    let newest = look.asked.into_iter().max().unwrap_or(0);
     let runs = look.kinds().next().is_some();
     let by = i32::try_from(slot.by()).ok().and_then(Pid::from_raw);
-    runs && now.saturating_sub(newest) > CHECK
+    runs && now.saturating_sub(look.newest()) > CHECK
         && by.is_some_and(|by| test_kill_process(by) == Err(rustix::io::Errno::SRCH))
 }
 
 /// Threads that have marked are looked for that often.
 const CHECK: u64 = 50_000_000;
-/// No known tail is shorter.
-const SHORTEST_TAIL: u64 = 600_000;
 
 #[cfg(test)]
 mod tests {
@@ -184,13 +188,12 @@ mod tests {
     fn a_burst_that_runs_is_told_from_its_beginning() {
         let (mut core, slots) = (core(), <[Slot; 2]>::default());
         look(&mut core, &slots, 900_000);
-        assert_eq!(core.quiet(900_000), Quiet::NEVER);
+        assert_eq!(core.quiet(), Quiet::Never);
         let _ = slots[1].begin(Kind::Heavy512, 1_000_000, 1);
         look(&mut core, &slots, 1_004_000);
         assert!(core.is_moving());
         assert_eq!(core.account.owed(), 3_000, "three quarters since it began");
-        let quiet = core.quiet(1_004_000);
-        assert_eq!(quiet.most, Some(Kind::Heavy512));
+        assert_eq!(core.quiet(), Quiet::Granted(Kind::Heavy512));
         let state = look(&mut core, &slots, 1_100_000);
         assert_eq!((state.grant, core.is_moving()), (Grant::L2, false));
     }
@@ -203,7 +206,7 @@ mod tests {
         slots[0].end(Kind::Light512, 200_000);
         look(&mut core, &slots, 210_000);
         assert_eq!(core.account.next_change(), Some(800_000));
-        assert_eq!(core.quiet(210_000).until, 800_000);
+        assert_eq!(core.quiet(), Quiet::Granted(Kind::Light512));
         let _ = slots[1].begin(Kind::Light512, 700_000, 1);
         slots[1].end(Kind::Light512, 720_000);
         look(&mut core, &slots, 790_000);
@@ -235,6 +238,54 @@ mod tests {
         look(&mut core, &slots, 9_000_000);
         assert_eq!(core.account.owed(), 6_000, "the voltage alone");
         assert!(core.is_moving());
+    }
+
+    /// As often as light 256-bit code comes after its voltage has run out, it waits for it again. The
+    /// brake looks when it is woken, and not between the end of one burst and the next.
+    #[test]
+    fn every_voltage_that_has_run_out_is_asked_for_again() {
+        const BURST: u64 = 20_000;
+        for (pause, voltages) in [(10_000_000, 7), (Slot::SHORTEST_TAIL - 1, 1)] {
+            let (mut core, slots) = (core(), <[Slot; 2]>::default());
+            slots[0].set_braked(true);
+            let mut now = 1_000_000;
+            for _ in 0..7 {
+                if slots[0].begin(Kind::Light256, now, 1) {
+                    look(&mut core, &slots, now);
+                    let seen = slots[0].look();
+                    assert!(slots[0].prepare_sleep(core.quiet(), &seen).is_some());
+                    // When the stall is over.
+                    look(&mut core, &slots, now + 8_000);
+                    assert!(slots[0].prepare_sleep(core.quiet(), &seen).is_some());
+                }
+                slots[0].end(Kind::Light256, now + BURST);
+                now += BURST + pause;
+            }
+            look(&mut core, &slots, now);
+            assert_eq!(core.account.owed(), voltages * 6_000, "{pause}");
+        }
+    }
+
+    #[test]
+    fn a_level_that_bursts_keep_is_kept_between_two_looks_far_apart() {
+        let (mut core, slots) = (core(), <[Slot; 2]>::default());
+        let _ = slots[0].begin(Kind::Light512, 100_000, 1);
+        look(&mut core, &slots, 100_000);
+        slots[0].end(Kind::Light512, 200_000);
+        look(&mut core, &slots, 200_000);
+        for at in 1..20 {
+            let begin = 100_000 + at * 500_000;
+            let woken = slots[0].begin(Kind::Light512, begin, 1);
+            assert!(woken, "no brake is asleep");
+            slots[0].end(Kind::Light512, begin + 1_000);
+        }
+        look(&mut core, &slots, 9_700_000);
+        assert_eq!(
+            core.account.levels()[0],
+            120_000,
+            "never again at the full clock"
+        );
+        assert_eq!(core.account.next_change(), Some(9_601_000 + 600_000));
     }
 
     #[test]

@@ -5,6 +5,11 @@
 //! too much or too little counts in the next turn, so that errors do not add up. A wake-up takes time
 //! from the program by itself, so that the debt of a lower clock is let grow to several times its
 //! cost first. A stall is taken at its beginning, as a whole, if it is worth half a wake-up.
+//!
+//! A wake-up costs servers that work together more than the loop by which it was measured, because they
+//! lose their caches and their turns. So where a clock has been low for long, most of the time, a debt
+//! may grow for milliseconds. Then the end of a tail is noticed late by as much, and what is owed is
+//! settled then. After a rest everything is as exact as at first.
 
 use widelane_cpu::licence::machine::Pace;
 
@@ -47,6 +52,10 @@ pub struct Pacer {
     /// What a timer costs more that is due at once, for the second of two stalls.
     at_once: u64,
     taken: u64,
+    /// When the account was seen last, and for how long its clock had been low until then.
+    seen: (u64, u64),
+    /// Time at a low clock, less the time at the full one, not below nothing.
+    low: u64,
 }
 
 impl Pacer {
@@ -57,6 +66,8 @@ impl Pacer {
             timer: costs.timer,
             at_once: 0,
             taken: 0,
+            seen: (0, 0),
+            low: 0,
         }
     }
 
@@ -86,11 +97,30 @@ impl Pacer {
     fn piece(&self, rate: u64) -> i64 {
         let cost = self.cost();
         let of_a_tail = (SHORTEST_TAIL * rate / WHOLE) as i64;
-        of_a_tail.clamp(3 * cost / 2, (PIECE * cost).max(LEAST_PIECE))
+        let exact = of_a_tail.clamp(3 * cost / 2, (PIECE * cost).max(LEAST_PIECE));
+        let patient = self.patience() * rate / WHOLE;
+        exact.max(patient.min(LONGEST_PIECE) as i64)
+    }
+
+    /// For how long a debt may grow because the clock has been low for long: 0 at first.
+    fn patience(&self) -> u64 {
+        (self.low.saturating_sub(LONG) / 8).min(MOST_PATIENCE)
+    }
+
+    /// Sees for how long the clock has been low.
+    fn see(&mut self, account: &Account) {
+        let [_, level1, level2] = account.levels();
+        let (now, low) = (account.at(), level1 + level2);
+        let time = now.saturating_sub(self.seen.0);
+        let more = low.saturating_sub(self.seen.1).min(time);
+        let most = LONG + 8 * MOST_PATIENCE;
+        self.low = (self.low + more).min(most).saturating_sub(time - more);
+        self.seen = (now, low);
     }
 
     /// What to do, once the account has come to the present.
-    pub fn next(&self, account: &Account) -> Step {
+    pub fn next(&mut self, account: &Account) -> Step {
+        self.see(account);
         let now = account.at();
         let leave = self.costs.leave as i64;
         if let Some(stall) = account.stall() {
@@ -172,6 +202,8 @@ impl Pacer {
         // The way into sleep is over before anything else happens.
         let debt = |ahead: &Account| self.debt(ahead) - self.costs.leave as i64;
         let mut ahead = account.clone();
+        // The same code may come again before its tail has run out.
+        let settle = account.at() + self.patience();
         let (mut full, mut least) = (None, 0);
         loop {
             let (now, rate) = (ahead.at(), ahead.rate());
@@ -188,7 +220,7 @@ impl Pacer {
                 // The full clock for as long as nothing else is asked for. If the last piece would be
                 // too small to be taken, it is taken with the one before, so that nothing is left.
                 None if full.is_some() && debt(&ahead) >= least + cost => return full,
-                None => return (8 * debt(&ahead) >= 7 * cost).then_some(now),
+                None => return (8 * debt(&ahead) >= 7 * cost).then_some(now.max(settle)),
             }
         }
     }
@@ -219,6 +251,11 @@ const PIECE: i64 = 4;
 const LEAST_PIECE: i64 = 50_000;
 /// A program that has ended its wide code is to be noticed before its tail is over.
 const SHORTEST_TAIL: u64 = 600_000;
+/// A clock that has been low for so long is said to be low, and not to change.
+const LONG: u64 = 100_000_000;
+/// A debt does not grow for longer, and not to more: clients wait while it is taken.
+const MOST_PATIENCE: u64 = 10_000_000;
+const LONGEST_PIECE: u64 = 1_000_000;
 /// Less is not taken: reading the clock takes as long.
 const LEAST_TAKEN: u64 = 200;
 /// A stall that begins within this time can be taken now.
@@ -365,13 +402,57 @@ mod tests {
             world.ask(HEAVY);
             world.until(1_000_000);
             let (from, taken) = (world.now, world.truly_taken);
+            world.until(100_000_000);
+            let period = (world.now - from) / world.wake_ups;
+            assert!(
+                (200_000..3_000_000).contains(&period),
+                "at first, {period} ns"
+            );
+            let (settled, wake_ups) = (world.now, world.wake_ups);
             world.until(10_001_000_000);
             let found = (world.truly_taken - taken) as f64 / (world.now - from) as f64;
             // A piece more or less, in ten seconds.
-            assert!((found - share).abs() < 5e-5, "{found} is not {share}");
-            let period = (world.now - from) / world.wake_ups;
-            assert!(period > 200_000, "one wake-up each {period} ns");
+            assert!((found - share).abs() < 2e-4, "{found} is not {share}");
+            let period = (world.now - settled) / (world.wake_ups - wake_ups);
+            // While a debt is taken, more comes to be owed.
+            let most = LONGEST_PIECE as f64 / (share * (1.0 - share));
+            let most = most.min(MOST_PATIENCE as f64);
+            let period = period as f64 / most;
+            assert!((0.8..1.2).contains(&period), "{period} of {most} ns");
         }
+    }
+
+    /// Short bursts that keep a level, without which the brake must wake up at the end of each tail.
+    #[test]
+    fn bursts_that_keep_a_level_cost_few_wake_ups_and_after_a_rest_it_is_exact_again() {
+        let mut world = World::new(rules(), [2.4, 2.17, 1.4], COSTS);
+        let light = Request::of(Class::Light512, true);
+        let bursts = |world: &mut World, until: u64| {
+            while world.now < until {
+                world.ask(light);
+                world.until(world.now + 5_000);
+                world.ask(Request::NOTHING);
+                world.until(world.now + 300_000);
+            }
+        };
+        bursts(&mut world, 1_000_000_000);
+        let (from, taken, wake_ups) = (world.now, world.truly_taken, world.wake_ups);
+        bursts(&mut world, 11_000_000_000);
+        let time = (world.now - from) as f64;
+        let found = (world.truly_taken - taken) as f64 / time;
+        assert!((found - (1.0 - 2.17 / 2.4)).abs() < 5e-4, "{found}");
+        let wake_ups = (world.wake_ups - wake_ups) as f64 * 1e9 / time;
+        assert!(wake_ups < 250.0, "{wake_ups} a second");
+        // The last tail, late; what is owed for it is settled.
+        world.until(world.now + 300_000_000);
+        assert!(world.debt().abs() <= 4_000, "{}", world.debt());
+        world.ask(light);
+        world.until(world.now + 600_000);
+        let ended = world.now;
+        world.ask(Request::NOTHING);
+        world.until(world.now + 50_000_000);
+        let tail = world.last - ended;
+        assert!((611_000..700_000).contains(&tail), "{tail}");
     }
 
     #[test]
@@ -415,6 +496,8 @@ mod tests {
                 world.ask(Request::of(Class::ALL[class], true));
                 world.until(world.now + time);
                 let wake_up = (timer + leave) as i64;
+                let patient = world.pacer.patience().min(MOST_PATIENCE) as i64;
+                let piece = piece.max(patient.min(LONGEST_PIECE as i64));
                 prop_assert!(world.debt() <= piece + wake_up + 120_000, "{} owed", world.debt());
                 prop_assert!(world.debt() >= -2 * wake_up - 120_000, "{} too much", -world.debt());
                 prop_assert_eq!(world.truly_taken, world.pacer.taken());

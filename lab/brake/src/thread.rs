@@ -61,7 +61,7 @@ pub(crate) fn drive(shared: &Shared, place: Place, costs: Costs, tuning: &Tuning
             }
             Step::Sleep { until, stall } => {
                 turn.purpose(core.is_moving());
-                let quiet = core.quiet(now);
+                let quiet = core.quiet();
                 core.cpus[place.cpu].rests = until.is_none();
                 let seen = core.cpus[place.cpu].look;
                 drop(core);
@@ -184,8 +184,7 @@ fn look<'a>(shared: &'a Shared, place: Place, now: u64) -> MutexGuard<'a, Core> 
 
 /// How long ago the mark was made that has woken this thread.
 fn since_mark(slot: &Slot, now: u64) -> u64 {
-    let newest = slot.look().asked.into_iter().max().unwrap_or(now);
-    match now.saturating_sub(newest) {
+    match now.saturating_sub(slot.look().newest()) {
         time if time < LONGEST_WAKE_UP => time,
         // Something else has woken it.
         _ => 0,
