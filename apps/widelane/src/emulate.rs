@@ -1,6 +1,7 @@
 //! `widelane emulate`: runs a program on CPUs that behave as another model's under wide code.
 
 mod truth;
+mod unmarked;
 
 use crate::failure::{Failure, status_of_program, status_of_unstarted};
 use crate::output;
@@ -17,7 +18,7 @@ use widelane_brake::{Brake, BrakeError, Exactness, Model, Summary};
 /// has run out. Takes root or CAP_SYS_NICE.
 ///
 /// Programs of Widelane mark their wide code, and others can, by one call from C. Wide code
-/// without marks is not seen. Signals are passed on; the exit status is the program's, or 128 and the number of
+/// without marks is seen with --unmarked only, by time slices. Signals are passed on; the exit status is the program's, or 128 and the number of
 /// the signal that ended it; 127 if there is no such program, 126 if it cannot be started, and 125 if
 /// anything else went wrong before.
 #[derive(clap::Args)]
@@ -40,6 +41,13 @@ pub(crate) struct Args {
     /// repetitions; status 1 if one of them is off
     #[arg(long, value_name = "TIMES", conflicts_with = "command")]
     check: Option<usize>,
+
+    /// Also brake for programs that do not mark: each time slice at whose end 512-bit registers were in
+    /// use counts as code that asks for level 1, or 2. Takes root and eBPF; the programs that do mark
+    /// are not counted twice
+    #[arg(long, value_name = "LEVEL", conflicts_with = "check",
+        value_parser = clap::value_parser!(u8).range(1..=2))]
+    unmarked: Option<u8>,
 
     /// Tell on standard error what was taken as JSON
     #[arg(long)]
@@ -79,9 +87,16 @@ fn ran(args: Args) -> Result<u8, Failure> {
         .command
         .split_first()
         .ok_or_else(|| Failure::Usage("there is no program to run; name it after --".to_owned()))?;
-    let brake = start(&model, &cpus)?;
+    let mut brake = start(&model, &cpus)?;
+    if let Some(level) = args.unmarked {
+        unmarked::watch(&mut brake, level)?;
+    }
     if !args.json {
         output::complain(&introduction(&model, &cpus, brake.exactness()));
+        output::complain(match args.unmarked {
+            Some(_) => SEEN_BY_SLICES,
+            None => SEEN_BY_MARKS,
+        });
     }
     let mut command = Command::new(program);
     command.args(arguments);
@@ -104,6 +119,14 @@ fn ran(args: Args) -> Result<u8, Failure> {
         false => summaries.iter().map(|one| summary(&model, one)).collect(),
     });
     Ok(status)
+}
+
+/// Whether these CPUs can behave as this model: an error names what is missing.
+pub(crate) fn check(model: &str, cpus: &[usize]) -> Result<(), Failure> {
+    let cpus: Cpus = cpus.iter().copied().collect();
+    let model = Model::find(model, cores(&cpus), None)
+        .map_err(|error| Failure::Usage(format!("--as: {error}")))?;
+    start(&model, &cpus).map(|brake| _ = brake.stop())
 }
 
 fn start(model: &Model, cpus: &Cpus) -> Result<Brake, Failure> {
@@ -150,8 +173,7 @@ fn introduction(model: &Model, cpus: &Cpus, exactness: &[Exactness]) -> String {
             one.mark_us
         );
     }
-    text + "widelane: only wide code that its program marks is seen: Widelane's own, and what calls \
-            widelane_mark_wide\n"
+    text
 }
 
 fn summary(model: &Model, of: &Summary) -> String {
@@ -184,10 +206,15 @@ fn json(model: &Model, exactness: &[Exactness], summaries: &[Summary]) -> serde_
     })
 }
 
+const SEEN_BY_MARKS: &str = "widelane: only wide code that its program marks is seen: Widelane's own, \
+     and what calls widelane_mark_wide; --unmarked sees that of others\n";
+const SEEN_BY_SLICES: &str = "widelane: of programs that do not mark, whole time slices at whose end \
+     512-bit registers were in use count as wide\n";
 const EXAMPLES: &str = "\
 Examples:
   sudo widelane emulate --as \"Silver 4116\" -- widelane probe
   sudo widelane emulate --as \"Gold 6130\" --cpus 2-5 -- widelane serve --demo
   sudo widelane emulate --as \"Gold 6326\" --level1-ghz 3.4 -- ./server
+  sudo widelane emulate --as \"Silver 4116\" --unmarked 1 -- openssl speed -evp chacha20-poly1305
   sudo widelane emulate --as \"Gold 6130\" --check 5
       whether the brake does what it should on this machine";

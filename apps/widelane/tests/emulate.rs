@@ -36,21 +36,69 @@ fn wide_code_is_slowed_down_as_on_the_model_and_scalar_code_is_not() {
     assert!(owed == 0.0 && taken < 0.005 && level2 == 0.0, "{scalar}");
 }
 
+/// OpenSSL knows nothing of a brake.
+#[test]
+fn wide_code_without_marks_is_slowed_down_by_its_time_slices() {
+    let speed = |more: &[&str]| {
+        let cpu = last_cpu();
+        let output = widelane(&["emulate", "--as", "Silver 4116", "--json", "--cpus", &cpu])
+            .args(more)
+            .args(["--", "openssl", "speed", "-seconds", "1", "-bytes", "16384"])
+            .args(["-evp", "chacha20-poly1305"])
+            .output()
+            .expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.code() == Some(127) || said.contains("--unmarked: ") {
+            println!("SKIP: {said}");
+            return None;
+        }
+        if cannot(&output) {
+            return None;
+        }
+        assert!(output.status.success(), "{said}");
+        let line = said.lines().last().expect("a line");
+        Some(serde_json::from_str::<Value>(line).expect("JSON"))
+    };
+    let Some(seen) = speed(&["--unmarked", "1"]) else {
+        return;
+    };
+    let unseen = speed(&[]).expect("it worked before");
+    let level1 = |of: &Value| {
+        let cpu = &of["cpus"][0];
+        cpu["level_seconds"][1].as_f64().expect("a number") / cpu["seconds"].as_f64().expect("one")
+    };
+    assert_eq!(level1(&unseen), 0.0, "{unseen}");
+    if level1(&seen) == 0.0 && !has_wide_chacha20() {
+        return println!("SKIP: this openssl has no 512-bit code for ChaCha20 on this CPU");
+    }
+    assert!(level1(&seen) > 0.2, "{seen}");
+    let (owed, taken, _) = shares(&seen);
+    assert!(owed > 0.02 && (taken - owed).abs() < 0.03, "{seen}");
+}
+
+/// OpenSSL's is for CPUs that have all of these.
+fn has_wide_chacha20() -> bool {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    ["avx512f", "avx512vl", "avx512bw"]
+        .iter()
+        .all(|flag| text.contains(flag))
+}
+
+fn last_cpu() -> String {
+    let cpus = widelane_affinity::allowed(None).expect("CPUs");
+    cpus.iter().last().expect("one").to_string()
+}
+
 /// What the brake says of the CPU on which a program marks a class; `None` where there can be none.
 fn emulated(class: &str) -> Option<Value> {
     let own = std::env::current_exe().expect("the test");
-    let cpu = widelane_affinity::allowed(None)
-        .expect("CPUs")
-        .iter()
-        .last()
-        .expect("one");
     let output = widelane(&[
         "emulate",
         "--as",
         "Silver 4116",
         "--json",
         "--cpus",
-        &cpu.to_string(),
+        &last_cpu(),
     ])
     .arg("--")
     .arg(own)

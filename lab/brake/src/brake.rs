@@ -24,6 +24,7 @@ use crate::model::Model;
 use crate::pacer::Costs;
 use crate::realtime::prioritise;
 use crate::thread::{PRIORITY, Place, Shared, Tuning, drive, lock};
+use crate::watch::{self, Seen};
 
 /// CPUs that behave as a model's. When it is dropped, or its process ends in whatever way, they are
 /// as before.
@@ -108,6 +109,21 @@ impl Brake {
     /// How exact it is on each CPU.
     pub fn exactness(&self) -> &[Exactness] {
         &self.exactness
+    }
+
+    /// Also brakes for wide code that no program marks. `seen` is asked about a hundred times a second
+    /// what has run since the last time.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no thread for it.
+    pub fn watch(
+        &mut self,
+        seen: impl FnMut() -> Vec<Seen> + Send + 'static,
+    ) -> Result<(), BrakeError> {
+        self.threads
+            .push(watch::start(&self.shared, &self.places, seen)?);
+        Ok(())
     }
 
     /// Ends it, and says what it did.

@@ -4,7 +4,8 @@
 //! Programs mark where they run wide code, on a page of shared memory (`widelane-marks`). One thread
 //! a CPU reads the marks, asks the licence's state machine of `widelane-cpu` what the model would do,
 //! and takes the CPU for as much of the time as is missing there: all of it for a halt, three
-//! quarters for throttled dispatch, and the share by which a level's clock is lower.
+//! quarters for throttled dispatch, and the share by which a level's clock is lower. What is not marked
+//! can be told to it by another one who sees it ([`Brake::watch`]).
 //!
 //! - [`Model`]: the processor, from the published figures;
 //! - [`Account`]: what a core owes by now, by the state machine; pure;
@@ -27,6 +28,7 @@ mod pacer;
 #[allow(unsafe_code)]
 mod realtime;
 mod thread;
+mod watch;
 
 pub use account::Account;
 pub use brake::{Brake, Summary};
@@ -34,3 +36,4 @@ pub use calibrate::{Exactness, lost_when_idle};
 pub use error::BrakeError;
 pub use model::{Burst, Model, ModelError};
 pub use pacer::{Costs, Pacer, Step};
+pub use watch::Seen;

@@ -196,6 +196,14 @@ impl Pacer {
         }
     }
 
+    /// When a piece is owed if bursts keep the level that there is now, of which we do not hear.
+    fn if_it_goes_on(&self, account: &Account) -> Option<u64> {
+        let rate = account.rate();
+        let lacking = (self.piece(rate) - self.debt(account)).max(0) as u128;
+        let time = || (lacking * u128::from(WHOLE)).div_ceil(u128::from(rate)) as u64;
+        (rate > 0).then(|| account.at() + time())
+    }
+
     /// When it is worth a wake-up, if the same code goes on; `None` if never.
     fn wake_up(&self, account: &Account) -> Option<u64> {
         let cost = self.cost();
@@ -220,7 +228,8 @@ impl Pacer {
                 // The full clock for as long as nothing else is asked for. If the last piece would be
                 // too small to be taken, it is taken with the one before, so that nothing is left.
                 None if full.is_some() && debt(&ahead) >= least + cost => return full,
-                None => return (8 * debt(&ahead) >= 7 * cost).then_some(now.max(settle)),
+                None if 8 * debt(&ahead) >= 7 * cost => return Some(now.max(settle)),
+                None => return self.if_it_goes_on(account).map(|at| at.max(now)),
             }
         }
     }
@@ -453,6 +462,28 @@ mod tests {
         world.until(world.now + 50_000_000);
         let tail = world.last - ended;
         assert!((611_000..700_000).contains(&tail), "{tail}");
+    }
+
+    /// A tail that is worth no wake-up can be set again and again unheard.
+    #[test]
+    fn a_level_that_costs_little_is_taken_if_bursts_keep_it() {
+        let mut world = World::new(rules(), [2.8, 2.76, 2.7], COSTS);
+        world.ask(Request::of(Class::Light512, true));
+        world.until(30_000);
+        world.ask(Request::NOTHING);
+        world.account.advance(world.now);
+        let sleeps = loop {
+            match world.pacer.next(&world.account) {
+                Step::Take { until, .. } => {
+                    world.pacer.took(until - world.now);
+                    world.now = until;
+                    world.account.advance(until);
+                }
+                Step::Sleep { until, .. } => break until,
+            }
+        };
+        let sleeps = sleeps.expect("not for ever: the level may be kept");
+        assert!(sleeps < world.now + 10_000_000, "{}", sleeps - world.now);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod assemble;
 mod programs;
+mod slices;
 mod tracepoint;
 
 use std::collections::{BTreeMap, HashMap};
@@ -27,6 +28,8 @@ use crate::error::UsageError;
 use crate::interval::{Interval, Sample, State, Use};
 use crate::poll::{CpuTimes, described};
 use programs::ThreadEntry;
+
+pub(crate) use slices::Slices;
 
 /// The programs, attached, and what was read last.
 pub(crate) struct Watch {

@@ -26,6 +26,7 @@ mod interval;
 mod nudge;
 mod overhead;
 mod poll;
+mod slice;
 
 pub use account::{By, Finding, Key, Row, Verdict, grouped};
 pub use collect::{Collector, Method};
@@ -33,4 +34,5 @@ pub use error::UsageError;
 pub use evidence::Evidence;
 pub use interval::{Interval, Sample, Sampled, State, Use};
 pub use overhead::{Overhead, Spread, overhead};
+pub use slice::{Slice, Slices};
 pub use widelane_threads::Thread;

@@ -2,6 +2,7 @@
 
 use crate::error::UsageError;
 use crate::interval::Interval;
+use crate::slice::Slice;
 use std::convert::Infallible;
 
 /// Has no value: [`Watch::open`] always fails.
@@ -15,6 +16,19 @@ impl Watch {
 
     pub(crate) fn interval(&mut self) -> Result<Interval, UsageError> {
         match *self.0 {}
+    }
+}
+
+/// The same of slices.
+pub(crate) struct Slices(Infallible);
+
+impl Slices {
+    pub(crate) fn open() -> Result<Self, UsageError> {
+        Err(UsageError::LeftOut)
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<Slice> {
+        match self.0 {}
     }
 }
 

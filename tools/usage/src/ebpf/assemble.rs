@@ -37,9 +37,11 @@ pub(crate) enum Helper {
     MapLookup = 1,
     MapUpdate = 2,
     KtimeGetNs = 5,
+    GetSmpProcessorId = 8,
     GetCurrentPidTgid = 14,
     GetCurrentComm = 16,
     GetCurrentCgroupId = 80,
+    RingbufOutput = 130,
 }
 
 /// A program under construction.

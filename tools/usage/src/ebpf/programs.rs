@@ -21,6 +21,8 @@ pub(crate) const SLICES: &str = "slices";
 pub(crate) const THREADS: &str = "threads";
 /// By thread and address: how often it was found there.
 pub(crate) const SAMPLES: &str = "samples";
+/// Slices, told one by one.
+pub(crate) const EVENTS: &str = "events";
 /// What is in an entry of [`THREADS`].
 pub(crate) type ThreadEntry = [u64; 6];
 
@@ -32,27 +34,52 @@ pub(crate) const AT_SAMPLE: &str = "at_sample";
 /// Entries of a map. When there are more threads, those that were idle longest are forgotten.
 pub(crate) const MOST_ENTRIES: u32 = 32_768;
 
-/// The programs as an ELF file. `xfeatures` is the place of that field in the record of
-/// `x86_fpu_regs_deactivated`.
+/// What is in a record of [`EVENTS`]: the end of a slice, its length, its thread, its CPU.
+pub(crate) type Event = [u64; 4];
+
+/// The programs that count by thread, as an ELF file. `xfeatures` is the place of that field in the
+/// record of `x86_fpu_regs_deactivated`.
 pub(crate) fn object_file(xfeatures: i16) -> Result<Vec<u8>, object::write::Error> {
-    let mut file = Object::new(BinaryFormat::Elf, Architecture::Bpf, Endianness::Little);
-    let maps = file.add_section(Vec::new(), b"maps".to_vec(), SectionKind::Data);
-    let mut names = Vec::new();
-    for (name, definition) in [
+    let maps = [
         (SLICES, map(PERCPU_ARRAY, 4, 24, 1)),
         (THREADS, map(LRU_HASH, 8, 48, MOST_ENTRIES)),
         (SAMPLES, map(LRU_HASH, 16, 8, MOST_ENTRIES)),
-    ] {
+    ];
+    let programs = [
+        ("raw_tracepoint", AT_SWITCH, at_switch()),
+        ("tracepoint", AT_SAVE, at_save(xfeatures)),
+        ("perf_event", AT_SAMPLE, at_sample()),
+    ];
+    file_of(maps, programs)
+}
+
+/// The programs that tell of each slice at whose end the upper halves were in use.
+pub(crate) fn object_file_of_slices(xfeatures: i16) -> Result<Vec<u8>, object::write::Error> {
+    let maps = [
+        (SLICES, map(PERCPU_ARRAY, 4, 24, 1)),
+        (EVENTS, map(RINGBUF, 0, 0, BYTES_OF_EVENTS)),
+    ];
+    let programs = [
+        ("raw_tracepoint", AT_SWITCH, at_switch()),
+        ("tracepoint", AT_SAVE, at_save_told(xfeatures)),
+    ];
+    file_of(maps, programs)
+}
+
+fn file_of<const N: usize>(
+    definitions: [(&'static str, Vec<u8>); N],
+    programs: impl IntoIterator<Item = (&'static str, &'static str, Assembled)>,
+) -> Result<Vec<u8>, object::write::Error> {
+    let mut file = Object::new(BinaryFormat::Elf, Architecture::Bpf, Endianness::Little);
+    let maps = file.add_section(Vec::new(), b"maps".to_vec(), SectionKind::Data);
+    let mut names = Vec::new();
+    for (name, definition) in definitions {
         let value = file.append_section_data(maps, &definition, 4);
         let size = definition.len() as u64;
         let symbol = symbol(name, value, size, SymbolKind::Data, maps);
         names.push((name, file.add_symbol(symbol)));
     }
-    for (section, name, program) in [
-        ("raw_tracepoint", AT_SWITCH, at_switch()),
-        ("tracepoint", AT_SAVE, at_save(xfeatures)),
-        ("perf_event", AT_SAMPLE, at_sample()),
-    ] {
+    for (section, name, program) in programs {
         let section = file.add_section(Vec::new(), section.into(), SectionKind::Text);
         file.append_section_data(section, &program.code, 8);
         let size = program.code.len() as u64;
@@ -157,6 +184,40 @@ fn at_save(xfeatures: i16) -> Assembled {
     a.finish()
 }
 
+/// At `x86_fpu_regs_deactivated`, for each slice by itself.
+fn at_save_told(xfeatures: i16) -> Assembled {
+    use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R10};
+    let mut a = Assembler::default();
+    a.load(R7, R1, xfeatures);
+    a.and(R7, UPPER);
+    a.jump_if(R7, When::Equal, 0, "out");
+    a.call(Helper::GetCurrentPidTgid);
+    a.copy(R6, R0);
+    look_up_slice(&mut a);
+    // Only the thread that is leaving this CPU has ended a slice, and only once.
+    a.load(R1, R0, 8);
+    a.jump_unless_equal(R1, R6, "out");
+    a.load(R8, R0, 16);
+    a.jump_if(R8, When::Equal, 0, "out");
+    a.store_number(R0, 16, 0);
+    a.load(R7, R0, 0);
+    a.store(R10, -32, R7);
+    a.store(R10, -24, R8);
+    a.store(R10, -16, R6);
+    a.call(Helper::GetSmpProcessorId);
+    a.store(R10, -8, R0);
+    a.map(R1, EVENTS);
+    a.copy(R2, R10);
+    a.add_number(R2, -32);
+    a.set(R3, size_of::<Event>() as i32);
+    a.set(R4, 0);
+    // If there is no room, its reader is late, and the slice is lost.
+    a.call(Helper::RingbufOutput);
+    a.label("out");
+    a.exit();
+    a.finish()
+}
+
 /// At a tick of the clock that looks where programs are.
 fn at_sample() -> Assembled {
     use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R10};
@@ -240,3 +301,6 @@ const CS: i16 = 17 * 8;
 /// Kinds of maps.
 const PERCPU_ARRAY: u32 = 6;
 const LRU_HASH: u32 = 9;
+const RINGBUF: u32 = 27;
+/// A power of two, of whole pages: slices of a busy machine for many milliseconds.
+const BYTES_OF_EVENTS: u32 = 1 << 18;
