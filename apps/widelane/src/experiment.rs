@@ -5,10 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::json;
 use widelane_experiments::{
-    ExperimentError, Interval, Options, Order, Outcome, PairRow, Pairs, Plan, Row, cloudflare, kit,
-    pairs, work,
+    ExperimentError, Interval, Options, Order, Outcome, Plan, Row, cloudflare, intel, kit, work, xu,
 };
 
 use crate::failure::Failure;
@@ -22,12 +20,12 @@ pub(crate) struct Args {
     #[arg(value_name = "NAME")]
     name: Name,
 
-    /// The model as which the servers' CPU is to behave in the second half of `cloudflare` and `kit`
-    /// (see `widelane emulate`) [default: Silver 4116]
+    /// The model as which the servers' CPU is to behave in the second half (see `widelane emulate`)
+    /// [default: Silver 4116 of `cloudflare`, Gold 6130 of `kit`, Gold 6338N of `xu` and `intel`]
     #[arg(long = "as", value_name = "MODEL")]
     model: Option<String>,
 
-    /// Only as this CPU is, as `xu` and `intel` always are
+    /// Only as this CPU is
     #[arg(long, conflicts_with = "model")]
     native: bool,
 
@@ -35,11 +33,11 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["rounds", "seconds"])]
     quick: bool,
 
-    /// Rounds of turns [default: 7; 40 of `xu` and `intel`]
+    /// Rounds of turns [default: 7]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
 
-    /// Seconds of a turn [default: 4; 0.5 of `xu` and `intel`]
+    /// Seconds of a turn [default: 4; 1 with --quick, and 3 of `cloudflare`]
     #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds)]
     seconds: Option<Duration>,
 
@@ -75,9 +73,9 @@ enum Name {
     Cloudflare,
     /// Compression and ChaCha20-Poly1305, with and without a vector core (KIT, 2018 and 2019)
     Kit,
-    /// Full handshakes beside nginx, one worker on one core (Xu, 2022); as this CPU is
+    /// Full handshakes beside nginx, one worker on one core (Xu, 2022)
     Xu,
-    /// Full handshakes in software and in passes (Intel, 2021); as this CPU is
+    /// Full handshakes, alone and for each page, in software and in vector code (Intel, 2021)
     Intel,
 }
 
@@ -86,12 +84,6 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     if let Some(order) = &args.worker {
         let line = work(order).map_err(failure)?;
         return output::print(&format!("{line}\n"));
-    }
-    if args.model.is_some() && !args.name.has_brake() {
-        return Err(Failure::Usage(format!(
-            "`{}` runs as this CPU is; leave out --as, or take `cloudflare` or `kit`",
-            args.name.text()
-        )));
     }
     let mut options = Options::find().map_err(|error| Failure::from_error(&error))?;
     // This very program, whatever it is called.
@@ -115,21 +107,19 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let tell = |line: &str| output::complain(&format!("widelane: {line}\n"));
     let model = match (args.native, args.model) {
         (true, _) => None,
-        (false, model) => Some(model.unwrap_or_else(|| MODEL.to_owned())),
+        (false, model) => Some(model.unwrap_or_else(|| args.name.model().to_owned())),
     };
     let brake = model.as_deref();
-    let pairs = |which| {
-        let rows = pairs(which, &plan, tell).map_err(failure)?;
-        match args.json {
-            true => pair_lines(args.name.text(), &rows),
-            false => Ok(pair_words(&rows)),
-        }
-    };
+    // Before the turns that go before it.
+    if let Some(model) = brake {
+        let cpus = [plan.options.server_cpu, plan.options.load_cpu];
+        crate::emulate::check(model, &cpus)?;
+    }
     let outcome = match args.name {
-        Name::Xu => return output::print(&pairs(Pairs::Xu)?),
-        Name::Intel => return output::print(&pairs(Pairs::Intel)?),
         Name::Cloudflare => cloudflare(&plan, brake, tell),
         Name::Kit => kit(&plan, brake, tell),
+        Name::Xu => xu(&plan, brake, tell),
+        Name::Intel => intel(&plan, brake, tell),
     };
     let outcome = outcome.map_err(failure)?;
     output::print(&match args.json {
@@ -148,17 +138,21 @@ impl Name {
         }
     }
 
-    fn has_brake(self) -> bool {
-        matches!(self, Self::Cloudflare | Self::Kit)
+    /// As the CPU of the publication, or the nearest of which enough is known.
+    fn model(self) -> &'static str {
+        match self {
+            Self::Cloudflare => "Silver 4116",
+            Self::Kit => "Gold 6130",
+            Self::Xu | Self::Intel => "Gold 6338N",
+        }
     }
 
     /// Rounds, and seconds of a turn.
     fn turns(self, quick: bool) -> (usize, f64) {
-        match (self.has_brake(), quick) {
-            (true, true) => (2, 3.0),
-            (true, false) => (7, 4.0),
-            (false, true) => (10, 0.5),
-            (false, false) => (40, 0.5),
+        match (self, quick) {
+            (Self::Cloudflare, true) => (2, 3.0),
+            (_, true) => (2, 1.2),
+            (_, false) => (7, 4.0),
         }
     }
 }
@@ -185,35 +179,60 @@ fn words(brake: Option<&str>, outcome: &Outcome) -> String {
 }
 
 fn table(text: &mut String, title: &str, rows: &[Row]) {
-    let base = rows.first().map_or("", |row| &row.condition);
-    let against = format!("against {base}, %");
-    let varies = rows.iter().any(|row| row.variation.is_some());
-    let _ = writeln!(
+    let has = |column: fn(&Row) -> bool| rows.iter().any(column);
+    let columns = [
+        ("p50, us", has(|row| row.p50_us.is_some())),
+        ("lanes", has(|row| row.batch.is_some())),
+        ("wide, %", has(|row| row.wide_percent.is_some())),
+        ("variation, %", has(|row| row.variation.is_some())),
+        ("at level 0/1/2, %", has(|row| row.levels.is_some())),
+    ];
+    let _ = write!(
         text,
-        "{title:26} {:>24} {against:>29} {:>10} {:>10}{}",
-        "requests/s",
-        "predicted",
-        "published",
-        if varies { "          variation, %" } else { "" },
+        "{title:34} {:>22} {:>25} {:>10} {:>10}",
+        "requests/s", "change, %", "predicted", "published"
     );
-    for (index, row) in rows.iter().enumerate() {
+    for (column, _) in columns.iter().filter(|(_, shown)| *shown) {
+        let _ = write!(text, " {column:>17}");
+    }
+    text.push('\n');
+    for row in rows {
         let optional = |value: Option<f64>| value.map_or(String::new(), |v| format!("{v:+.1}"));
-        let _ = writeln!(
+        let compared = row.against.is_some();
+        let _ = write!(
             text,
-            "  {:24} {:>24} {:>29} {:>10} {:>10}{}",
+            "  {:32} {:>22} {:>25} {:>10} {:>10}",
             row.condition,
             interval(&row.rate, 0),
-            match index {
-                0 => String::new(),
-                _ => interval(&row.change, 1),
+            if compared {
+                interval(&row.change, 1)
+            } else {
+                String::new()
             },
-            optional(row.predicted.filter(|_| index > 0)),
+            optional(row.predicted.filter(|_| compared)),
             optional(row.published),
-            match &row.variation {
-                Some(variation) => format!(" {:>21}", interval(variation, 1)),
-                None => String::new(),
-            },
         );
+        let median = |of: &Option<Interval>, digits: usize| {
+            let text = of.as_ref().map(|of| format!("{:.digits$}", of.median));
+            text.unwrap_or_else(|| "n/a".to_owned())
+        };
+        let levels = row
+            .levels
+            .map(|levels| levels.map(|share| format!("{:.1}", 100.0 * share)));
+        let values = [
+            median(&row.p50_us, 0),
+            median(&row.batch, 1),
+            row.wide_percent
+                .map_or("n/a".to_owned(), |share| format!("{share:.1}")),
+            median(&row.variation, 1),
+            levels.map_or("n/a".to_owned(), |levels| levels.join("/")),
+        ];
+        for (value, (_, shown)) in values.iter().zip(&columns) {
+            if *shown {
+                let _ = write!(text, " {value:>17}");
+            }
+        }
+        text.push('\n');
     }
 }
 
@@ -224,78 +243,35 @@ fn interval(interval: &Interval, digits: usize) -> String {
 
 fn lines(name: &str, brake: Option<&str>, outcome: &Outcome) -> Result<String, Failure> {
     let mut text = String::new();
-    let native = outcome.native.iter().map(|row| (row, None));
-    let braked = outcome.braked.iter().map(|row| (row, brake));
-    for (row, brake) in native.chain(braked) {
-        let line = Line {
-            experiment: name,
-            brake,
-            condition: &row.condition,
-            requests_per_s: numbers(&row.rate),
-            change_percent: numbers(&row.change),
-            variation_percent: row.variation.as_ref().map(numbers),
-            predicted_percent: row.predicted,
-            published_percent: row.published,
-        };
-        text.push_str(&serde_json::to_string(&line)?);
-        text.push('\n');
+    for (rows, brake) in [(&outcome.native, None), (&outcome.braked, brake)] {
+        for row in rows {
+            let line = Line {
+                experiment: name,
+                brake,
+                condition: &row.condition,
+                against: row
+                    .against
+                    .and_then(|at| rows.get(at))
+                    .map(|row| &*row.condition),
+                requests_per_s: numbers(&row.rate),
+                change_percent: numbers(&row.change),
+                variation_percent: row.variation.as_ref().map(numbers),
+                p50_us: row.p50_us.as_ref().map(numbers),
+                lanes_per_pass: row.batch.as_ref().map(numbers),
+                level_share: row.levels,
+                wide_percent: row.wide_percent,
+                predicted_percent: row.predicted,
+                published_percent: row.published,
+            };
+            text.push_str(&serde_json::to_string(&line)?);
+            text.push('\n');
+        }
     }
     Ok(text)
 }
 
 fn numbers(interval: &Interval) -> [f64; 3] {
     [interval.median, interval.low, interval.high]
-}
-
-fn pair_words(rows: &[PairRow]) -> String {
-    let mut text = format!(
-        "{:34} {:>24} {:>24} {:>22} {:>10}\n",
-        "handshakes/s, p50", "with passes", "without", "times", "published"
-    );
-    for row in rows {
-        let name = format!("{}, {} in flight", row.condition, row.in_flight);
-        let published = row
-            .published
-            .map_or(String::new(), |times| format!("{times:.2}"));
-        let _ = writeln!(
-            text,
-            "{name:34} {:>24} {:>24} {:>22} {published:>10}",
-            interval(&row.rates[0], 0),
-            interval(&row.rates[1], 0),
-            interval(&row.quotient, 2),
-        );
-        let us = |interval: &Interval| format!("{:.0} us", interval.median);
-        let _ = writeln!(
-            text,
-            "  {:32} {:>24} {:>24}",
-            row.sides.join(" beside "),
-            us(&row.p50_us[0]),
-            us(&row.p50_us[1])
-        );
-        if let Some(record) = &row.record {
-            let _ = writeln!(text, "  record: {}", record.display());
-        }
-    }
-    text
-}
-
-fn pair_lines(name: &str, rows: &[PairRow]) -> Result<String, Failure> {
-    let mut text = String::new();
-    for row in rows {
-        let line = json!({
-            "experiment": name,
-            "condition": row.condition,
-            "in_flight": row.in_flight,
-            "sides": row.sides,
-            "handshakes_per_s": row.rates.each_ref().map(numbers),
-            "p50_us": row.p50_us.each_ref().map(numbers),
-            "times": numbers(&row.quotient),
-            "published_times": row.published,
-        });
-        text.push_str(&serde_json::to_string(&line)?);
-        text.push('\n');
-    }
-    Ok(text)
 }
 
 /// Intervals are median, least, most.
@@ -305,16 +281,17 @@ struct Line<'a> {
     #[serde(rename = "as")]
     brake: Option<&'a str>,
     condition: &'a str,
+    against: Option<&'a str>,
     requests_per_s: [f64; 3],
     change_percent: [f64; 3],
-    #[serde(skip_serializing_if = "Option::is_none")]
     variation_percent: Option<[f64; 3]>,
+    p50_us: Option<[f64; 3]>,
+    lanes_per_pass: Option<[f64; 3]>,
+    level_share: Option<[f64; 3]>,
+    wide_percent: Option<f64>,
     predicted_percent: Option<f64>,
     published_percent: Option<f64>,
 }
-
-/// Cloudflare's.
-const MODEL: &str = "Silver 4116";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -323,8 +300,8 @@ Examples:
   widelane experiment cloudflare --native
   sudo widelane experiment cloudflare --as \"Gold 6130\" --record records
   sudo widelane experiment kit --as \"Gold 6130\" --quick
-  widelane experiment xu --quick
+  widelane experiment xu --quick --native
 
-For `cloudflare` nginx, its modules for Lua and brotli, h2load and curl must be installed; if one is
+nginx, its modules for Lua and brotli, h2load and curl must be installed; if one is
 missing, the message names the packages. The brake takes real-time threads, and so root or
 CAP_SYS_NICE. All that is started is stopped at the end, also after Ctrl-C.";

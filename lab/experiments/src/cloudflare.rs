@@ -13,9 +13,10 @@ use widelane_sim::{BUILTIN, Figure, Scenario, Settings};
 use crate::error::ExperimentError;
 use crate::load::{CONNECTIONS, requests_per_second};
 use crate::needs::Needs;
-use crate::outcome::{Design, Outcome, RATE, Turns};
+use crate::outcome::{self, Design, Outcome, RATE, Turns};
 use crate::plan::Plan;
-use crate::web::{Backend, Terminator};
+use crate::terminator::{Setting, Terminator};
+use crate::web::Backend;
 
 /// Does the experiment; the brake makes the servers' CPU behave as `brake`, if that is a model.
 /// `tell` gets a line of progress now and then, the predictions among them.
@@ -29,18 +30,20 @@ pub fn cloudflare(
     tell: impl Fn(&str),
 ) -> Result<Outcome, ExperimentError> {
     let needs = Needs::find()?;
-    let mut options = plan.options.clone();
-    options.conditions = Vec::new();
-    let stage = Stage::set(options)?;
+    let mut stage = plan.stage()?;
     let _backend = Backend::start(&stage, &needs)?;
     let page_bytes = Cell::new(0);
-    let conditions = CONDITIONS.map(|one| (one.name(), one.published));
+    let conditions = CONDITIONS.map(|one| outcome::Condition {
+        name: one.name(),
+        base: 0,
+        published: one.published,
+    });
     let design = Design {
         name: "cloudflare",
         scenario: SCENARIO,
         conditions: conditions.to_vec(),
     };
-    let take = |brake: Option<&str>| take(&stage, &needs, plan, brake, &page_bytes, &tell);
+    let take = |stage: &Stage| take(stage, &needs, plan, &page_bytes, &tell);
     let predict = |model: &str, native: &Turns| {
         let bytes = page_bytes.get();
         tell(&format!("a page has {bytes} bytes as it is sent"));
@@ -48,7 +51,7 @@ pub fn cloudflare(
         let changes = CONDITIONS.iter().map(|one| costs.predict(model, one));
         changes.collect()
     };
-    design.run(plan, &stage, brake, take, predict, &tell)
+    design.run(plan, &mut stage, brake, take, predict, &tell)
 }
 
 /// A share of requests with ChaCha20-Poly1305 in a form.
@@ -66,6 +69,12 @@ impl Condition {
             percent => format!("{} at {percent} %", self.form),
         }
     }
+
+    /// The form that its terminator has; without ChaCha20-Poly1305 any does.
+    fn form(&self) -> &'static str {
+        let form = FORMS.into_iter().find(|form| *form == self.form);
+        form.unwrap_or(FORMS[0])
+    }
 }
 
 /// The rates of all rounds, and the size of the page on its way.
@@ -73,43 +82,18 @@ fn take(
     stage: &Stage,
     needs: &Needs,
     plan: &Plan,
-    brake: Option<&str>,
     page_bytes: &Cell<usize>,
     tell: impl Fn(&str),
 ) -> Result<Turns, ExperimentError> {
-    let mut terminators = Vec::new();
-    for form in FORMS {
-        // One brake for a CPU: it sees the marks of the programs that it started. So only one
-        // terminator runs at a time under it.
-        if brake.is_none() {
-            let terminator = Terminator::start(stage, form, None)?;
-            page_bytes.set(terminator.check(stage, needs)?);
-            terminators.push(terminator);
-        }
-    }
-    let mut turns = vec![Vec::new(); CONDITIONS.len()];
-    for round in 0..plan.rounds {
-        for (condition, turns) in CONDITIONS.iter().zip(&mut turns) {
-            stage.interrupt().check()?;
-            let form = FORMS.iter().position(|form| *form == condition.form);
-            let form = form.unwrap_or(0);
-            let mut own;
-            let terminator = match terminators.get_mut(form) {
-                Some(terminator) => terminator,
-                None => {
-                    own = Terminator::start(stage, FORMS[form], brake)?;
-                    own.check(stage, needs)?;
-                    &mut own
-                }
-            };
-            let address = terminator.address;
-            let rate = requests_per_second(stage, needs, address, condition.percent, plan.seconds)?;
-            terminator.alive()?;
-            turns.push(json!({ RATE: rate }));
-        }
-        tell(&format!("round {} of {}", round + 1, plan.rounds));
-    }
-    Ok(Turns(turns))
+    plan.turns(&CONDITIONS, tell, |condition| {
+        stage.interrupt().check()?;
+        let mut terminator = Terminator::start(stage, Setting::form(condition.form()))?;
+        page_bytes.set(terminator.check(stage, needs)?);
+        let address = terminator.address;
+        let rate = requests_per_second(stage, needs, address, condition.percent, plan.seconds)?;
+        terminator.alive()?;
+        Ok(json!({ RATE: rate, "levels": terminator.stop() }))
+    })
 }
 
 /// What requests cost as this CPU is, in seconds.

@@ -1,7 +1,5 @@
 //! Why an experiment stops.
 
-use std::path::PathBuf;
-
 use widelane_handshakes::TrialError;
 use widelane_sim::ScenarioError;
 
@@ -36,9 +34,6 @@ pub enum ExperimentError {
     /// There is one CPU, and the experiment takes two.
     #[error("this experiment takes two CPUs, one of them as a vector core; there is one")]
     Cpus,
-    /// A record without figures of both servers; says which, and what is wrong with it.
-    #[error("{} has no figures of both servers: {}", .0.display(), .1)]
-    Record(PathBuf, String),
     /// The worker.
     #[error("the worker: {0}")]
     Worker(String),

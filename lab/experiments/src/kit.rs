@@ -1,24 +1,32 @@
 //! Gottschlag and Bellosa (KIT), "Mitigating AVX-induced performance variability with core
-//! specialization" (2018) and its successor of 2019, done again.
+//! specialization" (2018) and its successor of 2019, done again with one scalar and one vector core.
 //!
-//! A thread compresses pages and encrypts what comes out, a record of 16 KiB at a time, with
-//! ChaCha20-Poly1305: in 256-bit light code, in 512-bit registers in place, and in 512-bit registers
-//! on a vector core, reached by a thread pool or by migration. No network and no client take part, so
-//! that one CPU serves and the other can be the vector core.
+//! Two parts. In the first a thread does a server's work without its network: it compresses pages and
+//! encrypts what comes out with ChaCha20-Poly1305, in place or by `run_wide` on the vector core, with
+//! more and less wide code in a page. In the second real servers do it: the page of
+//! [`cloudflare`](crate::cloudflare()) with the terminator in place or steered to the vector core, and
+//! with a handshake for each page whose passes run in place or are shipped there.
 
 use std::process::Command;
 
+use serde_json::{Value, json};
 use widelane_handshakes::{Stage, TrialError, output};
 use widelane_sim::{BUILTIN, Figure, Scenario, Settings};
 
 use crate::error::ExperimentError;
-use crate::outcome::{Design, Outcome, Turns};
+use crate::handshakes::{self, PASSES, SHIPPED, SOFTWARE, page_way};
+use crate::load::requests_per_second;
+use crate::needs::Needs;
+use crate::outcome::{self, Design, Outcome, RATE, Turns};
 use crate::plan::Plan;
+use crate::terminator::{Placement, Setting, Terminator};
+use crate::web::Backend;
 use crate::worker::Order;
 
 /// Does the experiment: the server's CPU is the scalar core, the load's is the vector core, and the
 /// brake makes both behave as `brake`, if that is a model. `tell` gets a line of progress now and
-/// then, the predictions among them.
+/// then, the predictions among them. Without the programs of the web server the second part is left
+/// out, and `tell` says so.
 ///
 /// # Errors
 ///
@@ -28,86 +36,198 @@ pub fn kit(
     brake: Option<&str>,
     tell: impl Fn(&str),
 ) -> Result<Outcome, ExperimentError> {
-    let mut options = plan.options.clone();
-    options.conditions = Vec::new();
-    if options.server_cpu == options.load_cpu {
+    if plan.options.server_cpu == plan.options.load_cpu {
         return Err(ExperimentError::Cpus);
     }
-    let stage = Stage::set(options)?;
-    let conditions = WAYS.map(|way| (way.name.to_owned(), way.published));
+    let mut stage = plan.stage()?;
+    let needs = match Needs::find() {
+        Ok(needs) => Some(needs),
+        Err(error) => {
+            tell(&format!("without real servers: {error}"));
+            None
+        }
+    };
+    let _backend = match &needs {
+        Some(needs) => Some(Backend::start(&stage, needs)?),
+        None => None,
+    };
+    let ways = ways(needs.is_some());
+    let condition = |way: &Way| outcome::Condition {
+        name: way.name.clone(),
+        base: way.base,
+        published: way.published,
+    };
     let design = Design {
         name: "kit",
         scenario: SCENARIO,
-        conditions: conditions.to_vec(),
+        conditions: ways.iter().map(condition).collect(),
     };
-    let take = |brake: Option<&str>| take(&stage, plan, brake, &tell);
-    design.run(plan, &stage, brake, take, predict, &tell)
+    let take = |stage: &Stage| {
+        plan.turns(&ways, &tell, |way| match &way.what {
+            What::Work(work) => worked(stage, work, plan.seconds),
+            What::Pages(setting) => pages(stage, needs.as_ref(), *setting, plan.seconds),
+            What::Connections(way) => handshakes::turn(stage, way, plan.seconds),
+        })
+    };
+    let predict = |model: &str, native: &Turns| predict(&ways, model, native);
+    design.run(plan, &mut stage, brake, take, predict, &tell)
 }
 
-/// A way to run the wide code.
-#[derive(Clone, Copy)]
+/// A way to do the work.
 struct Way {
-    name: &'static str,
+    name: String,
+    base: usize,
+    published: Option<f64>,
+    what: What,
+}
+
+enum What {
+    /// Without a network.
+    Work(Work),
+    /// Pages over connections that stay.
+    Pages(Setting),
+    /// A connection for each page.
+    Connections(handshakes::Way),
+}
+
+#[derive(Clone, Copy)]
+struct Work {
     form: &'static str,
+    /// How `run_wide` runs it; `CPU` is the vector core's.
     wide: &'static str,
+    /// Records that a page is encrypted in.
+    records: usize,
     /// The placement of the simulator.
     run: &'static str,
-    published: Option<f64>,
+}
+
+/// All of them, those of real servers among them if they can be had.
+fn ways(servers: bool) -> Vec<Way> {
+    let mut ways = Vec::new();
+    for records in RECORDS {
+        let base = ways.len();
+        for (name, form, wide, run, published) in WORK {
+            let name = format!("{records} records, {name}");
+            let what = What::Work(Work {
+                form,
+                wide,
+                records,
+                run,
+            });
+            // Published is a share of about 5 %.
+            let published = published.filter(|_| records == RECORDS[1]);
+            ways.push(Way {
+                name,
+                base,
+                published,
+                what,
+            });
+        }
+    }
+    if !servers {
+        return ways;
+    }
+    let base = ways.len();
+    for (name, base, setting) in [
+        (
+            "pages, 256-light in place",
+            base,
+            Setting::form("256-light"),
+        ),
+        ("pages, 512-ifma in place", base, Setting::form("512-ifma")),
+        ("pages, 256-light steered", base + 2, steered("256-light")),
+        ("pages, 512-ifma steered", base + 2, steered("512-ifma")),
+    ] {
+        ways.push(Way {
+            name: name.to_owned(),
+            base,
+            published: None,
+            what: What::Pages(setting),
+        });
+    }
+    let base = ways.len();
+    for (name, setting) in [
+        ("connections, software", SOFTWARE),
+        ("connections, passes in place", PASSES),
+        ("connections, passes shipped", SHIPPED),
+    ] {
+        ways.push(Way {
+            name: name.to_owned(),
+            base,
+            published: None,
+            what: What::Connections(page_way(name, base, setting, None)),
+        });
+    }
+    ways
+}
+
+const fn steered(form: &'static str) -> Setting {
+    Setting {
+        placement: Placement::Steered,
+        ..Setting::form(form)
+    }
 }
 
 /// What the worker printed.
-fn take(
-    stage: &Stage,
-    plan: &Plan,
-    brake: Option<&str>,
-    tell: impl Fn(&str),
-) -> Result<Turns, ExperimentError> {
+fn worked(stage: &Stage, work: &Work, seconds: f64) -> Result<Value, ExperimentError> {
     let options = stage.options();
-    let mut turns = vec![Vec::new(); WAYS.len()];
-    for round in 0..plan.rounds {
-        for (way, turns) in WAYS.iter().zip(&mut turns) {
-            let order = Order {
-                form: way.form.to_owned(),
-                wide: way.wide.replace("CPU", &options.load_cpu.to_string()),
-                cpu: options.server_cpu,
-                seconds: plan.seconds,
-            };
-            let mut command = Command::new(&options.widelane);
-            if let Some(model) = brake {
-                command.args(["emulate", "--as", model, "--cpus"]);
-                command.arg(format!("{},{}", options.server_cpu, options.load_cpu));
-                command.arg("--").arg(&options.widelane);
-            }
-            command.args(["experiment", "kit", "--worker", &order.to_string()]);
-            let printed = output(&mut command, None, stage.interrupt())?;
-            let line = serde_json::from_slice(&printed);
-            turns.push(line.map_err(|source| TrialError::Figures {
-                command: "widelane experiment kit --worker".to_owned(),
-                source,
-            })?);
-        }
-        tell(&format!("round {} of {}", round + 1, plan.rounds));
-    }
-    Ok(Turns(turns))
+    let order = Order {
+        form: work.form.to_owned(),
+        wide: work.wide.replace("CPU", &options.load_cpu.to_string()),
+        cpu: options.server_cpu,
+        records: work.records,
+        seconds,
+    };
+    let mut command = Command::new(&options.widelane);
+    command.args(["experiment", "kit", "--worker", &order.to_string()]);
+    let mut command = options.emulated(command, None);
+    let printed = output(&mut command, None, stage.interrupt())?;
+    let line = serde_json::from_slice(&printed);
+    line.map_err(|source| {
+        let command = "widelane experiment kit --worker".to_owned();
+        TrialError::Figures { command, source }.into()
+    })
 }
 
-/// The changes against 256-bit light code, in per cent, by simulation with the costs of `native`.
-fn predict(model: &str, native: &Turns) -> Result<Vec<Option<f64>>, ExperimentError> {
+/// Pages over connections that stay, all with ChaCha20-Poly1305.
+fn pages(
+    stage: &Stage,
+    needs: Option<&Needs>,
+    setting: Setting,
+    seconds: f64,
+) -> Result<Value, ExperimentError> {
+    let Some(needs) = needs else {
+        return Ok(json!({}));
+    };
+    stage.interrupt().check()?;
+    let mut terminator = Terminator::start(stage, setting)?;
+    terminator.check(stage, needs)?;
+    let rate = requests_per_second(stage, needs, terminator.address, 100, seconds)?;
+    terminator.alive()?;
+    Ok(json!({ RATE: rate, "levels": terminator.stop() }))
+}
+
+/// The changes of the work without a network, in per cent, by simulation with the costs of `native`.
+fn predict(ways: &[Way], model: &str, native: &Turns) -> Result<Vec<Option<f64>>, ExperimentError> {
     let text = BUILTIN.iter().find(|(name, _)| *name == SCENARIO);
     let scenario = Scenario::parse(text.map_or("", |(_, text)| text))?;
     let us = |way, figure| native.median(way, figure);
     // Any clock does: only quotients count.
     let cycles = |us: f64| (us * CLOCK_MHZ).max(1.0);
-    let mut rates = [None; WAYS.len()];
-    for (index, (way, rate)) in WAYS.iter().zip(&mut rates).enumerate() {
+    let mut rates = vec![None; ways.len()];
+    for (index, (way, rate)) in ways.iter().zip(&mut rates).enumerate() {
+        let What::Work(work) = &way.what else {
+            continue;
+        };
+        let in_place = way.base + 1;
         // What a call takes there more than in place is the way to the vector core and back.
-        let transfer = (us(index, "wide_us") - us(1, "wide_us")).max(0.0) / 2.0;
+        let transfer = (us(index, "wide_us") - us(in_place, "wide_us")).max(0.0) / 2.0;
         let set = [
             ("connections", 1.0),
             ("page_rounds", 1.0),
             ("page_cycles", cycles(us(index, "page_us"))),
-            ("burst_cycles", cycles(us(1, "wide_us"))),
-            ("sse_cycles", cycles(us(0, "wide_us"))),
+            ("burst_cycles", cycles(us(in_place, "wide_us"))),
+            ("sse_cycles", cycles(us(way.base, "wide_us"))),
             ("migration_cycles", cycles(transfer)),
             ("marked_cores", 1.0),
         ];
@@ -118,44 +238,63 @@ fn predict(model: &str, native: &Turns) -> Result<Vec<Option<f64>>, ExperimentEr
             active: Some(2),
             set: set.map(|(name, value)| (name.to_owned(), value)).into(),
         };
-        let figures = scenario.plan(scenario.run(way.run)?, &settings)?.figures();
+        let figures = scenario.plan(scenario.run(work.run)?, &settings)?.figures();
         *rate = figures.figures.get(&Figure::Throughput).copied();
     }
-    let base = rates[0];
-    let change = |rate: Option<f64>| Some((rate? / base? - 1.0) * 100.0);
-    Ok(rates.map(change).to_vec())
+    let change = |(index, way): (usize, &Way)| {
+        let (rate, base) = (rates[index]?, rates[way.base]?);
+        Some((rate / base - 1.0) * 100.0)
+    };
+    Ok(ways.iter().enumerate().map(change).collect())
 }
 
-/// The first is what the others are compared with.
-const WAYS: [Way; 4] = [
-    Way {
-        name: "256-light in place",
-        form: "256-light",
-        wide: "inline",
-        run: "no-avx",
-        published: None,
-    },
-    Way {
-        name: "512-ifma in place",
-        form: "512-ifma",
-        wide: "inline",
-        run: "avx-512",
-        published: Some(-11.2),
-    },
-    Way {
-        name: "512-ifma, thread pool",
-        form: "512-ifma",
-        wide: "pool:CPU",
-        run: "marked",
-        published: None,
-    },
-    Way {
-        name: "512-ifma, migration",
-        form: "512-ifma",
-        wide: "migrate:CPU",
-        run: "marked",
-        published: Some(-3.2),
-    },
+/// Name, form, `run_wide`, the simulator's run, and what was published of it. The first is what the
+/// others are compared with.
+const WORK: [(&str, &str, &str, &str, Option<f64>); 4] = [
+    ("256-light in place", "256-light", "inline", "no-avx", None),
+    (
+        "512-ifma in place",
+        "512-ifma",
+        "inline",
+        "avx-512",
+        Some(-11.2),
+    ),
+    (
+        "512-ifma, thread pool",
+        "512-ifma",
+        "pool:CPU",
+        "marked",
+        None,
+    ),
+    (
+        "512-ifma, migration",
+        "512-ifma",
+        "migrate:CPU",
+        "marked",
+        Some(-3.2),
+    ),
 ];
+/// Records of a page: how much of the work is wide.
+const RECORDS: [usize; 3] = [1, 4, 16];
 const SCENARIO: &str = "kit-2019-6130";
 const CLOCK_MHZ: f64 = 2800.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_is_compared_with_one_before_it() {
+        let all = ways(true);
+        assert_eq!(ways(false).len(), RECORDS.len() * WORK.len());
+        for (index, way) in all.iter().enumerate() {
+            assert!(
+                way.base <= index && all[way.base].base == way.base,
+                "{}",
+                way.name
+            );
+        }
+        let published = all.iter().filter(|way| way.published.is_some());
+        assert_eq!(published.count(), 2);
+    }
+}

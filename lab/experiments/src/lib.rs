@@ -5,28 +5,30 @@
 //! this CPU does, which may be no loss at all: the control. Under one (`widelane emulate`) the same
 //! servers run on CPUs that behave as a named model's.
 //!
-//! It is not a load generator and no simulator: it uses both. Start with [`cloudflare()`], [`kit()`] or [`pairs()`].
+//! It is not a load generator and no simulator: it uses both. Start with [`cloudflare()`],
+//! [`kit()`], [`xu()`] or [`intel()`].
 
 #![forbid(unsafe_code)]
 
 mod cloudflare;
 mod error;
+mod handshakes;
 mod interval;
 mod kit;
 mod load;
 mod needs;
 mod outcome;
-mod pairs;
 mod plan;
+mod terminator;
 mod web;
 mod worker;
 
 pub use cloudflare::cloudflare;
 pub use error::ExperimentError;
+pub use handshakes::{intel, xu};
 pub use interval::Interval;
 pub use kit::kit;
 pub use outcome::{Outcome, Row};
-pub use pairs::{PairRow, Pairs, pairs};
 pub use plan::Plan;
 pub use widelane_handshakes::Options;
 pub use worker::{Order, work};

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::thread;
 
-use widelane_handshakes::{Stage, output};
+use serde_json::Value;
+use widelane_handshakes::{Condition, Stage, TrialError, output};
 
 use crate::error::ExperimentError;
 use crate::needs::Needs;
@@ -55,6 +56,46 @@ pub(crate) fn requests_per_second(
         }
         Ok(sum)
     })
+}
+
+/// A connection each time: a full handshake, and one request if there is a `path`. Gives what
+/// `widelane load` reports; an error of a single connection is an error.
+pub(crate) fn connections(
+    stage: &Stage,
+    address: SocketAddr,
+    kind: Condition,
+    in_flight: usize,
+    path: Option<&str>,
+    seconds: f64,
+) -> Result<Value, ExperimentError> {
+    let options = stage.options();
+    let mut command = Command::new(&options.widelane);
+    command.arg("load").arg(address.to_string());
+    command.args(["--concurrency", &in_flight.to_string()]);
+    command.args(["--duration", &seconds.to_string()]);
+    command.args(["--warmup", "0.2"]);
+    command.args(["--cpus", &options.load_cpu.to_string()]);
+    command.args(["--insecure", "--tls", "1.3", "--json"]);
+    command.args(["--cipher", Suite::Aes128Gcm.name()]);
+    command.args(kind.offer());
+    if let Some(path) = path {
+        command.args(["--get", path]);
+    }
+    // It keeps what passes cost on this machine: not beyond the experiment.
+    command.env("STATE_DIRECTORY", stage.folder());
+    let printed = output(&mut command, options.load_cpu, stage.interrupt())?;
+    let report: Value = serde_json::from_slice(&printed).map_err(|source| TrialError::Figures {
+        command: "widelane load".to_owned(),
+        source,
+    })?;
+    let errors = report["errors"].as_u64().unwrap_or(0);
+    match report["handshakes_per_s"].as_f64() {
+        Some(rate) if rate > 0.0 && errors == 0 => Ok(report),
+        _ => Err(ExperimentError::Load {
+            program: "widelane load",
+            said: String::from_utf8_lossy(&printed).into_owned(),
+        }),
+    }
 }
 
 fn run(

@@ -13,7 +13,7 @@ use crate::plan::Plan;
 /// What came out.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// As this CPU is. The first row is what the others are compared with.
+    /// As this CPU is. Rows that are compared with one come after it.
     pub native: Vec<Row>,
     /// Under the brake, in the same order; empty without one.
     pub braked: Vec<Row>,
@@ -26,24 +26,44 @@ pub struct Outcome {
 pub struct Row {
     /// Which one.
     pub condition: String,
+    /// With which row it is compared; `None` if others are compared with it.
+    pub against: Option<usize>,
     /// Requests a second.
     pub rate: Interval,
-    /// Against the first condition in the same round, in per cent.
+    /// Against that row in the same round, in per cent. Of a row that others are compared with it is 0.
     pub change: Interval,
     /// How much requests in twentieths of a second vary, where they were counted: from the 5th to the
     /// 95th percentile, in per cent of the median.
     pub variation: Option<Interval>,
+    /// The median time of a handshake or request in microseconds, where it was measured.
+    pub p50_us: Option<Interval>,
+    /// Lanes that were filled by a pass of RSA, on average.
+    pub batch: Option<Interval>,
+    /// The shares of the time for which the servers' core was at each level: medians, under a brake.
+    pub levels: Option<[f64; 3]>,
+    /// The share of the time in wide code as this CPU is, in per cent, where it was measured.
+    pub wide_percent: Option<f64>,
     /// What the simulator says of the change, from the native turns, before those under the brake.
     pub predicted: Option<f64>,
     /// What was published of it.
     pub published: Option<f64>,
 }
 
-/// An experiment's name, its scenario for the simulator, and its conditions: name and published change.
+/// An experiment's name, its scenario for the simulator, and its conditions.
 pub(crate) struct Design {
     pub(crate) name: &'static str,
     pub(crate) scenario: &'static str,
-    pub(crate) conditions: Vec<(String, Option<f64>)>,
+    pub(crate) conditions: Vec<Condition>,
+}
+
+/// One condition of an experiment.
+#[derive(Clone, Debug)]
+pub(crate) struct Condition {
+    pub(crate) name: String,
+    /// The place of the one with which it is compared; its own of one with which others are.
+    pub(crate) base: usize,
+    /// The published change, in per cent.
+    pub(crate) published: Option<f64>,
 }
 
 /// What each turn gave, by condition and round: objects with `requests_per_s` at least.
@@ -54,9 +74,9 @@ impl Design {
     pub(crate) fn run(
         &self,
         plan: &Plan,
-        stage: &Stage,
+        stage: &mut Stage,
         brake: Option<&str>,
-        mut take: impl FnMut(Option<&str>) -> Result<Turns, ExperimentError>,
+        mut take: impl FnMut(&Stage) -> Result<Turns, ExperimentError>,
         predict: impl FnOnce(&str, &Turns) -> Result<Vec<Option<f64>>, ExperimentError>,
         tell: impl Fn(&str),
     ) -> Result<Outcome, ExperimentError> {
@@ -67,20 +87,25 @@ impl Design {
         let begin = |folder| Record::begin(stage, folder, &what, &plan.command);
         let record = plan.records.as_deref().map(begin).transpose()?;
         tell("starts as this CPU is");
-        let native = take(None)?;
+        stage.emulate(None);
+        let native = take(stage)?;
         let rows = self.rows(&native, &vec![None; self.conditions.len()]);
         let mut parts = vec![("as this CPU is".to_owned(), native, rows)];
         if let Some(model) = brake {
             let predicted = predict(model, &parts[0].1)?;
-            for ((name, _), change) in self.conditions.iter().zip(&predicted).skip(1) {
-                if let Some(change) = change {
+            for (index, (condition, change)) in self.conditions.iter().zip(&predicted).enumerate() {
+                if let Some(change) = change.filter(|_| condition.base != index) {
+                    let name = &condition.name;
                     tell(&format!(
                         "the simulator predicts for {name}: {change:+.1} %"
                     ));
                 }
             }
             tell(&format!("starts as a {model}"));
-            let braked = take(Some(model))?;
+            stage.emulate(Some(model));
+            let braked = take(stage);
+            stage.emulate(None);
+            let braked = braked?;
             let rows = self.rows(&braked, &predicted);
             parts.push((format!("as a {model}"), braked, rows));
         }
@@ -102,17 +127,23 @@ impl Design {
     }
 
     fn rows(&self, turns: &Turns, predicted: &[Option<f64>]) -> Vec<Row> {
-        let base = turns.values(0, RATE);
         let rows = self.conditions.iter().zip(predicted).enumerate();
-        rows.filter_map(|(index, ((condition, published), predicted))| {
+        rows.filter_map(|(index, (condition, predicted))| {
             let rates = turns.values(index, RATE);
+            let base = turns.values(condition.base, RATE);
+            let others = |figure| Interval::of(&turns.values(index, figure));
             Some(Row {
-                condition: condition.clone(),
+                condition: condition.name.clone(),
+                against: (condition.base != index).then_some(condition.base),
                 rate: Interval::of(&rates)?,
                 change: Interval::of_changes(&rates, &base)?,
-                variation: Interval::of(&turns.values(index, "variation_percent")),
+                variation: others("variation_percent"),
+                p50_us: others("p50_us"),
+                batch: others("batch"),
+                levels: turns.levels(index),
+                wide_percent: turns.wide_percent(index),
                 predicted: *predicted,
-                published: *published,
+                published: condition.published,
             })
         })
         .collect()
@@ -126,9 +157,16 @@ impl Design {
         turns: &Turns,
         rows: &[Row],
     ) -> Result<(), ExperimentError> {
-        for (row, of) in rows.iter().zip(&turns.0).skip(1) {
-            let what = format!("requests/s, {}, {machine}, per cent", row.condition);
-            for (round, (turn, base)) in of.iter().zip(&turns.0[0]).enumerate() {
+        for (row, of) in rows.iter().zip(&turns.0) {
+            let Some(against) = row.against else {
+                continue;
+            };
+            let base = &self.conditions[against].name;
+            let what = format!(
+                "requests/s, {} against {base}, {machine}, per cent",
+                row.condition
+            );
+            for (round, (turn, base)) in of.iter().zip(&turns.0[against]).enumerate() {
                 let Some((rate, base_rate)) = turn[RATE].as_f64().zip(base[RATE].as_f64()) else {
                     continue;
                 };
@@ -151,6 +189,22 @@ impl Turns {
         turns.filter_map(|turn| turn[figure].as_f64()).collect()
     }
 
+    /// Medians of the shares of time at each level.
+    fn levels(&self, condition: usize) -> Option<[f64; 3]> {
+        let at = |level: usize| {
+            let turns = self.0[condition].iter();
+            let shares = turns.filter_map(|turn| turn["levels"][level].as_f64());
+            widelane_samples::median(shares.collect())
+        };
+        Some([at(0)?, at(1)?, at(2)?])
+    }
+
+    /// The share of wide code, where both parts of a request were timed.
+    fn wide_percent(&self, condition: usize) -> Option<f64> {
+        let [wide, page] = ["wide_us", "page_us"].map(|figure| self.median(condition, figure));
+        (wide > 0.0 && page > 0.0).then(|| 100.0 * wide / (wide + page))
+    }
+
     /// Its median; 0 of none.
     pub(crate) fn median(&self, condition: usize, figure: &str) -> f64 {
         widelane_samples::median(self.values(condition, figure)).unwrap_or(0.0)
@@ -168,14 +222,23 @@ mod tests {
     fn rows_are_compared_with_the_first_in_the_same_round() {
         let turns = |rates: [f64; 2]| rates.map(|rate| json!({ RATE: rate })).to_vec();
         let turns = Turns(vec![turns([100.0, 200.0]), turns([90.0, 160.0])]);
+        let condition = |name: &str, base, published| Condition {
+            name: name.to_owned(),
+            base,
+            published,
+        };
         let design = Design {
             name: "x",
             scenario: "x",
-            conditions: vec![("base".to_owned(), None), ("wide".to_owned(), Some(-10.0))],
+            conditions: vec![
+                condition("base", 0, None),
+                condition("wide", 0, Some(-10.0)),
+            ],
         };
         let rows = design.rows(&turns, &[None, Some(-9.0)]);
-        assert_eq!(rows[0].change.median, 0.0);
+        assert_eq!((rows[0].change.median, rows[0].against), (0.0, None));
         let wide = &rows[1];
+        assert_eq!(wide.against, Some(0));
         assert!((wide.change.median + 15.0).abs() < 1e-9, "{wide:?}");
         assert!((wide.change.low + 20.0).abs() < 1e-9, "{wide:?}");
         assert_eq!((wide.rate.median, wide.predicted), (125.0, Some(-9.0)));

@@ -2,7 +2,11 @@
 
 use std::path::PathBuf;
 
-use widelane_handshakes::Options;
+use serde_json::Value;
+use widelane_handshakes::{Options, Stage};
+
+use crate::error::ExperimentError;
+use crate::outcome::Turns;
 
 /// How an experiment is run.
 #[derive(Clone, Debug)]
@@ -17,4 +21,30 @@ pub struct Plan {
     pub records: Option<PathBuf>,
     /// The command line, for the record.
     pub command: String,
+}
+
+impl Plan {
+    /// The stage of an experiment.
+    pub(crate) fn stage(&self) -> Result<Stage, ExperimentError> {
+        let mut options = self.options.clone();
+        options.conditions = Vec::new();
+        Ok(Stage::set(options)?)
+    }
+
+    /// Takes a turn of each condition, round by round.
+    pub(crate) fn turns<C>(
+        &self,
+        conditions: &[C],
+        tell: impl Fn(&str),
+        mut turn: impl FnMut(&C) -> Result<Value, ExperimentError>,
+    ) -> Result<Turns, ExperimentError> {
+        let mut turns: Vec<_> = conditions.iter().map(|_| Vec::new()).collect();
+        for round in 0..self.rounds {
+            for (condition, turns) in conditions.iter().zip(&mut turns) {
+                turns.push(turn(condition)?);
+            }
+            tell(&format!("round {} of {}", round + 1, self.rounds));
+        }
+        Ok(Turns(turns))
+    }
 }

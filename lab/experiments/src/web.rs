@@ -1,14 +1,12 @@
 //! The web server of Cloudflare's experiment: a page from which Lua strips white space and which
-//! brotli compresses, for each request anew; in front of it terminators that differ in the form of
-//! their record cipher only.
+//! brotli compresses, for each request anew. Terminators are in front of it.
 
 use std::fmt::Write as _;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::Command;
 
-use widelane_handshakes::{Server, Stage, TrialError, output};
+use widelane_handshakes::{Server, Stage, TrialError};
 use widelane_sim::Random;
 
 use crate::error::ExperimentError;
@@ -17,12 +15,6 @@ use crate::needs::Needs;
 /// nginx without TLS.
 pub(crate) struct Backend {
     _server: Server,
-}
-
-/// `widelane serve` in front of it.
-pub(crate) struct Terminator {
-    server: Server,
-    pub(crate) address: SocketAddr,
 }
 
 impl Backend {
@@ -41,87 +33,8 @@ impl Backend {
     }
 }
 
-impl Terminator {
-    /// Starts one with a form of ChaCha20-Poly1305; `brake` is what `widelane emulate` is to make of
-    /// the CPU.
-    pub(crate) fn start(
-        stage: &Stage,
-        form: &'static str,
-        brake: Option<&str>,
-    ) -> Result<Self, ExperimentError> {
-        let options = stage.options();
-        let address = free_address()?;
-        let folder = stage.folder();
-        let file = folder.join(format!("{form}.toml"));
-        // The client offers ECDSA's signatures too, and the handshakes are not what is measured.
-        let (certificate, key) = &stage.certificates()[1];
-        let text = format!(
-            "workers = 1\ncpus = \"{}\"\nchacha20poly1305 = \"{form}\"\n\
-             [[listener]]\nlisten = [\"{address}\"]\nbackend = \"unix:{}\"\n\
-             [[listener.certificate]]\ncert = \"{}\"\nkey = \"{}\"\n",
-            options.server_cpu,
-            folder.join(SOCKET).display(),
-            certificate.display(),
-            key.display(),
-        );
-        fs::write(&file, text).map_err(TrialError::Folder)?;
-        let mut command = Command::new(&options.widelane);
-        if let Some(model) = brake {
-            // Both CPUs count as active; nothing wide runs on the load's.
-            command.args(["emulate", "--as", model, "--cpus"]);
-            command.arg(format!("{},{}", options.server_cpu, options.load_cpu));
-            command.arg("--").arg(&options.widelane);
-        }
-        command.arg("serve").arg("--config").arg(&file);
-        // It keeps what passes cost on this machine: not beyond the experiment.
-        command.env("STATE_DIRECTORY", folder);
-        // The brake takes both CPUs; the server's workers are bound by its configuration.
-        let cpu = brake.is_none().then_some(options.server_cpu);
-        let mut server = Server::start(form, &mut command, cpu, folder)?;
-        server.ready(address, stage.interrupt())?;
-        Ok(Self { server, address })
-    }
-
-    /// An error with what it said, if it has ended.
-    pub(crate) fn alive(&mut self) -> Result<(), ExperimentError> {
-        Ok(self.server.alive()?)
-    }
-
-    /// Asks for the page and checks it. Gives its compressed length in bytes.
-    pub(crate) fn check(&self, stage: &Stage, needs: &Needs) -> Result<usize, ExperimentError> {
-        let url = format!("https://{}/", self.address);
-        let get = |compressed: bool| {
-            let mut command = Command::new(&needs.curl);
-            command.args(["--silent", "--show-error", "--insecure", "--noproxy", "*"]);
-            if compressed {
-                command.args(["--header", "accept-encoding: br"]);
-            }
-            command.arg(&url);
-            output(&mut command, stage.options().load_cpu, stage.interrupt())
-        };
-        let plain = get(false)?;
-        let wrong = |what: String| ExperimentError::Answer {
-            server: url.clone(),
-            what,
-        };
-        if plain != stripped(&page()).as_bytes() {
-            return Err(wrong(format!(
-                "{} bytes that are not the page",
-                plain.len()
-            )));
-        }
-        let compressed = get(true)?.len();
-        match (1..plain.len()).contains(&compressed) {
-            true => Ok(compressed),
-            false => Err(wrong(format!(
-                "{compressed} bytes, which are not compressed"
-            ))),
-        }
-    }
-}
-
 /// A medium page of words that compress to about 16 KiB, the same each time.
-fn page() -> String {
+pub(crate) fn page() -> String {
     page_of(PAGE)
 }
 
@@ -151,7 +64,7 @@ pub(crate) fn page_of(bytes: usize) -> String {
 }
 
 /// What nginx makes of the page: the Lua below.
-fn stripped(page: &str) -> String {
+pub(crate) fn stripped(page: &str) -> String {
     let mut stripped = String::new();
     let mut in_space = false;
     for letter in page.chars() {
@@ -183,6 +96,11 @@ fn configuration(needs: &Needs, folder: &Path) -> String {
          \x20   types {{ text/html html; }}\n    brotli on;\n    brotli_comp_level 1;\n\
          \x20   output_buffers 2 128k;\n    server {{\n        listen unix:{folder}/{SOCKET};\n\
          \x20       root {folder};\n        location / {{\n\
+         \x20           rewrite_by_lua_block {{\n\
+         \x20               if ngx.var.arg_br then\n\
+         \x20                   ngx.req.set_header(\"accept-encoding\", \"br\")\n\
+         \x20               end\n\
+         \x20           }}\n\
          \x20           header_filter_by_lua_block {{ ngx.header.content_length = nil }}\n\
          \x20           body_filter_by_lua_block {{\n\
          \x20               ngx.arg[1] = ngx.re.gsub(ngx.arg[1], \"\\\\s+\", \" \", \"jo\")\n\
@@ -191,15 +109,8 @@ fn configuration(needs: &Needs, folder: &Path) -> String {
     text
 }
 
-fn free_address() -> Result<SocketAddr, ExperimentError> {
-    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
-    free.map_err(|source| {
-        let what = "cannot find a free port";
-        TrialError::Machine { what, source }.into()
-    })
-}
-
-const SOCKET: &str = "backend.sock";
+/// Where the backend listens, in the folder of the stage.
+pub(crate) const SOCKET: &str = "backend.sock";
 /// Bytes of the page before Lua and brotli.
 const PAGE: usize = 48 * 1024;
 

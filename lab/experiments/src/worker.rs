@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use miniz_oxide::deflate::compress_to_vec;
 use miniz_oxide::inflate::decompress_to_vec;
 use serde_json::{Value, json};
-use widelane::{Config, Wide};
-use widelane_crypto::chacha20poly1305::{Choice, Cipher, NONCE_LEN};
+use widelane::{Class, Config, Wide};
+use widelane_crypto::chacha20poly1305::{Choice, Cipher, NONCE_LEN, SealError};
 use widelane_sim::Random;
 
 use crate::error::ExperimentError;
 use crate::web::page_of;
 
-/// What a worker is to do, as its argument says it: `FORM/WIDE/CPU/SECONDS`.
+/// What a worker is to do, as its argument says it: `FORM/WIDE/CPU/RECORDS/SECONDS`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Order {
     /// The form of ChaCha20-Poly1305.
@@ -23,6 +23,8 @@ pub struct Order {
     pub wide: String,
     /// The CPU of the worker.
     pub cpu: usize,
+    /// Records of 16 KiB that it encrypts after each page, one after the other.
+    pub records: usize,
     /// For how long it works.
     pub seconds: f64,
 }
@@ -33,9 +35,10 @@ impl fmt::Display for Order {
             form,
             wide,
             cpu,
+            records,
             seconds,
         } = self;
-        write!(f, "{form}/{wide}/{cpu}/{seconds}")
+        write!(f, "{form}/{wide}/{cpu}/{records}/{seconds}")
     }
 }
 
@@ -43,9 +46,9 @@ impl FromStr for Order {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no FORM/WIDE/CPU/SECONDS");
+        let wrong = || format!("{text:?} is no FORM/WIDE/CPU/RECORDS/SECONDS");
         let parts: Vec<_> = text.split('/').collect();
-        let [form, wide, cpu, seconds] = parts[..] else {
+        let [form, wide, cpu, records, seconds] = parts[..] else {
             return Err(wrong());
         };
         let seconds = seconds
@@ -56,6 +59,7 @@ impl FromStr for Order {
             form: form.to_owned(),
             wide: wide.to_owned(),
             cpu: cpu.parse().map_err(|_| wrong())?,
+            records: records.parse().map_err(|_| wrong())?,
             seconds: seconds.ok_or_else(wrong)?,
         })
     }
@@ -80,11 +84,7 @@ pub fn work(order: &Order) -> Result<Value, ExperimentError> {
     // A vector core does nothing else, and the next record comes within a millisecond.
     config.vector_spin = Duration::MAX;
     config.caller_spin = Duration::MAX;
-    // In place, the cipher marks by itself what it asks for; `run_wide` would mark more.
-    let wide = match config.form {
-        widelane::Form::Inline => None,
-        _ => Some(Wide::new(config).map_err(|error| failed(error.to_string()))?),
-    };
+    let wide = Wide::new(config).map_err(|error| failed(error.to_string()))?;
     widelane_affinity::pin(order.cpu)
         .map_err(|error| failed(format!("CPU {}: {error}", order.cpu)))?;
     let key = cipher.key(&[7; 32]);
@@ -95,7 +95,7 @@ pub fn work(order: &Order) -> Result<Value, ExperimentError> {
     let mut random = Random::new(1);
     let (mut in_pages, mut in_wide) = (Duration::ZERO, Duration::ZERO);
     let mut slices = Vec::new();
-    let mut requests = 0_u64;
+    let (mut requests, mut sealed) = (0_u64, 0_u64);
     let began = Instant::now();
     let end = Duration::from_secs_f64(order.seconds);
     let mut in_slice = 0_u64;
@@ -113,13 +113,17 @@ pub fn work(order: &Order) -> Result<Value, ExperimentError> {
         in_pages += after - now;
         let filled = compressed.len().min(RECORD);
         record[..filled].copy_from_slice(&compressed[..filled]);
-        nonce[..8].copy_from_slice(&requests.to_le_bytes());
-        let mut seal = || key.seal_in_place(&nonce, &[], &mut record);
-        let sealed = match &wide {
-            None => seal(),
-            Some(wide) => wide.run(seal),
+        let mut seal = || {
+            for _ in 0..order.records {
+                sealed += 1;
+                nonce[..8].copy_from_slice(&sealed.to_le_bytes());
+                key.seal_in_place(&nonce, &[], &mut record)?;
+            }
+            Ok::<_, SealError>(())
         };
-        sealed.map_err(|error| failed(error.to_string()))?;
+        // The cipher marks by itself what it asks for.
+        let done = wide.run_as(Class::Scalar, &mut seal);
+        done.map_err(|error| failed(error.to_string()))?;
         in_wide += began.elapsed() - after;
         requests += 1;
         in_slice += 1;
@@ -185,11 +189,12 @@ mod tests {
             form: "aws-lc".to_owned(),
             wide: "pool:1".to_owned(),
             cpu: 0,
+            records: 4,
             seconds: 0.5,
         };
         assert_eq!(order.to_string().parse(), Ok(order));
         assert!("aws-lc/inline/0".parse::<Order>().is_err());
-        assert!("aws-lc/inline/0/-1".parse::<Order>().is_err());
+        assert!("aws-lc/inline/0/1/-1".parse::<Order>().is_err());
     }
 
     #[test]
@@ -201,6 +206,7 @@ mod tests {
                 .ok()
                 .and_then(|cpus| cpus.iter().next())
                 .expect("a CPU"),
+            records: 1,
             seconds: 0.1,
         };
         let line = work(&order).expect("it works");

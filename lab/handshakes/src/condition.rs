@@ -54,7 +54,7 @@ impl Condition {
     }
 
     /// Arguments of `widelane load`.
-    pub(crate) fn offer(self) -> [&'static str; 4] {
+    pub fn offer(self) -> [&'static str; 4] {
         let group = if self.is_hybrid() {
             "x25519mlkem768"
         } else {

@@ -56,7 +56,7 @@ pub use options::{Options, find_program};
 pub use pair::{PairPlan, pair};
 pub use process::{Server, output};
 pub use record::Record;
-pub use servers::Side;
+pub use servers::{Contender, Side};
 pub use speed::{SpeedPlan, speed};
 pub use stage::Stage;
 pub use timing::{TimingPlan, timing};

@@ -3,6 +3,7 @@
 use crate::condition::Condition;
 use crate::error::TrialError;
 use std::path::PathBuf;
+use std::process::Command;
 
 /// Which programs run on which CPUs.
 #[derive(Clone, Debug)]
@@ -23,9 +24,39 @@ pub struct Options {
     /// Whether a record may be written from a tree with changes that no commit has, and by a program
     /// of another commit.
     pub allow_modified: bool,
+    /// The model as which the servers' CPU behaves, if it is to behave as one: see
+    /// [`Options::emulated`].
+    pub model: Option<String>,
 }
 
 impl Options {
+    /// The command that runs `command` on CPUs that behave as those of [`Options::model`]; `command`
+    /// itself without one. If `cpu` is given, the program stays there, and not on all of these CPUs.
+    ///
+    /// The CPUs of servers and load count as active. What the brake did is in the last line of what the
+    /// program writes.
+    pub fn emulated(&self, command: Command, cpu: Option<usize>) -> Command {
+        let Some(model) = &self.model else {
+            return command;
+        };
+        let mut outer = Command::new(&self.widelane);
+        outer.args(["emulate", "--json", "--as", model, "--cpus"]);
+        outer
+            .arg(format!("{},{}", self.server_cpu, self.load_cpu))
+            .arg("--");
+        if let Some(cpu) = cpu {
+            outer.args(["taskset", "--cpu-list", &cpu.to_string()]);
+        }
+        outer.arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => outer.env(name, value),
+                None => outer.env_remove(name),
+            };
+        }
+        outer
+    }
+
     /// Finds programs and CPUs: `widelane` beside this program, nginx where it is usually
     /// installed, the first CPU for the servers and one of another core for the load.
     ///
@@ -65,6 +96,7 @@ impl Options {
             conditions: Condition::ALL.into(),
             notes,
             allow_modified: false,
+            model: None,
         })
     }
 }

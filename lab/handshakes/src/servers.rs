@@ -104,12 +104,35 @@ impl FromStr for Side {
 
 /// A running server of the comparison.
 #[derive(Debug)]
-pub(crate) struct Contender {
+pub struct Contender {
     pub(crate) side: Side,
     pub(crate) running: Running,
 }
 
 impl Contender {
+    /// Starts `side` on the stage's server CPU and waits until it takes connections.
+    ///
+    /// # Errors
+    ///
+    /// When it does not start.
+    pub fn start(stage: &Stage, side: Side) -> Result<Self, TrialError> {
+        start(stage, side)
+    }
+
+    /// Where it takes connections.
+    pub fn address(&self) -> SocketAddr {
+        self.running.address
+    }
+
+    /// An error with what it said, if it has ended.
+    ///
+    /// # Errors
+    ///
+    /// That one.
+    pub fn alive(&mut self) -> Result<(), TrialError> {
+        self.running.server.alive()
+    }
+
     /// Starts what looks at this side while it is driven, if anything does, on the load's CPU, and
     /// waits until its probes are there. It stops when it is dropped.
     pub(crate) fn observer(&self, stage: &Stage) -> Result<Option<Server>, TrialError> {
@@ -140,11 +163,15 @@ impl Running {
     pub(crate) fn start(
         stage: &Stage,
         name: &'static str,
-        mut command: Command,
+        command: Command,
         address: SocketAddr,
         folder: &Path,
     ) -> Result<Self, TrialError> {
-        let mut server = Server::start(name, &mut command, stage.options.server_cpu, folder)?;
+        let cpu = stage.options.server_cpu;
+        let mut command = stage.options.emulated(command, Some(cpu));
+        // A brake is on both CPUs, the program that it starts on one.
+        let cpu = stage.options.model.is_none().then_some(cpu);
+        let mut server = Server::start(name, &mut command, cpu, folder)?;
         server.ready(address, &stage.interrupt)?;
         Ok(Self { address, server })
     }

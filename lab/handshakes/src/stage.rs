@@ -57,6 +57,11 @@ impl Stage {
         &self.options
     }
 
+    /// From here on servers run on a CPU that behaves as a model's does, or as this one if it is `None`.
+    pub fn emulate(&mut self, model: Option<&str>) {
+        self.options.model = model.map(str::to_owned);
+    }
+
     /// Whether Ctrl-C or its like came.
     pub fn interrupt(&self) -> &Interrupt {
         &self.interrupt

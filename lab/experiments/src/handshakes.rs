@@ -1,0 +1,242 @@
+//! Experiments with a full handshake for each connection, one worker on one core.
+//!
+//! - Xu, "Analyze Ice Lake crypto acceleration with bcc/bpftrace" (2022): RSA-2048, nginx beside a
+//!   server whose signatures share passes;
+//! - Intel, "Crypto Processing with 3rd Gen Xeon Scalable Processors" (2021): the same server with
+//!   software and with vector cryptography, handshakes alone and as a part of a page's work.
+
+use serde_json::{Value, json};
+use widelane_handshakes::{Condition, Contender, Side, Stage};
+
+use crate::error::ExperimentError;
+use crate::load::connections;
+use crate::needs::Needs;
+use crate::outcome::{self, Design, Outcome, RATE};
+use crate::plan::Plan;
+use crate::terminator::{Placement, Setting, Terminator};
+use crate::web::Backend;
+
+/// Xu's experiment. `brake` and `tell` are as in [`cloudflare`](crate::cloudflare()).
+///
+/// # Errors
+///
+/// When something is not installed, a server fails or answers wrongly, or Ctrl-C comes.
+pub fn xu(
+    plan: &Plan,
+    brake: Option<&str>,
+    tell: impl Fn(&str),
+) -> Result<Outcome, ExperimentError> {
+    run("xu", "xu-2022", &XU, plan, brake, tell)
+}
+
+/// Intel's, with a page instead of WordPress. `brake` and `tell` are as in
+/// [`cloudflare`](crate::cloudflare()).
+///
+/// # Errors
+///
+/// As [`xu`].
+pub fn intel(
+    plan: &Plan,
+    brake: Option<&str>,
+    tell: impl Fn(&str),
+) -> Result<Outcome, ExperimentError> {
+    run("intel", "intel-2021", &INTEL, plan, brake, tell)
+}
+
+/// One way to serve connections.
+#[derive(Clone, Copy)]
+pub(crate) struct Way {
+    pub(crate) name: &'static str,
+    pub(crate) base: usize,
+    /// `None`: nginx.
+    pub(crate) setting: Option<Setting>,
+    pub(crate) kind: Condition,
+    pub(crate) in_flight: usize,
+    /// Whether each connection asks for the page.
+    pub(crate) page: bool,
+    pub(crate) published: Option<f64>,
+}
+
+/// A turn: the server's start, its load, its end.
+pub(crate) fn turn(stage: &Stage, way: &Way, seconds: f64) -> Result<Value, ExperimentError> {
+    stage.interrupt().check()?;
+    let path = way.page.then_some(PAGE);
+    let load = |address| connections(stage, address, way.kind, way.in_flight, path, seconds);
+    let mut turn = json!({});
+    let report = match way.setting {
+        Some(setting) => {
+            let mut terminator = Terminator::start(stage, setting)?;
+            let report = load(terminator.address)?;
+            terminator.alive()?;
+            turn["batch"] = json!(terminator.batch());
+            turn["levels"] = json!(terminator.stop());
+            report
+        }
+        None => {
+            let mut nginx = Contender::start(stage, Side::Nginx)?;
+            let report = load(nginx.address())?;
+            nginx.alive()?;
+            report
+        }
+    };
+    turn[RATE] = report["handshakes_per_s"].clone();
+    turn["p50_us"] = report["p50_us"].clone();
+    Ok(turn)
+}
+
+fn run(
+    name: &'static str,
+    scenario: &'static str,
+    ways: &[Way],
+    plan: &Plan,
+    brake: Option<&str>,
+    tell: impl Fn(&str),
+) -> Result<Outcome, ExperimentError> {
+    let mut stage = plan.stage()?;
+    let pages = ways.iter().any(|way| way.page);
+    let needs = pages.then(Needs::find).transpose()?;
+    let _backend = needs
+        .map(|needs| Backend::start(&stage, &needs))
+        .transpose()?;
+    let condition = |way: &Way| outcome::Condition {
+        name: way.name.to_owned(),
+        base: way.base,
+        published: way.published,
+    };
+    let design = Design {
+        name,
+        scenario,
+        conditions: ways.iter().map(condition).collect(),
+    };
+    let take = |stage: &Stage| plan.turns(ways, &tell, |way| turn(stage, way, plan.seconds));
+    // The simulator's cores have no queue of handshakes of a single server to predict from.
+    let predict = |_: &str, _: &_| Ok(vec![None; ways.len()]);
+    design.run(plan, &mut stage, brake, take, predict, &tell)
+}
+
+/// AWS-LC makes each signature alone.
+pub(crate) const SOFTWARE: Setting = Setting {
+    form: "256-light",
+    batching: false,
+    placement: Placement::InPlace,
+};
+/// Passes where the handshakes are.
+pub(crate) const PASSES: Setting = Setting {
+    batching: true,
+    ..SOFTWARE
+};
+/// Passes on the other CPU.
+pub(crate) const SHIPPED: Setting = Setting {
+    placement: Placement::Shipped,
+    ..PASSES
+};
+/// With it the backend compresses, whatever the client accepts.
+const PAGE: &str = "/?br=1";
+
+const XU: [Way; 6] = [
+    handshake_way("nginx, RSA-2048, 64 in flight", 0, None, RSA, 64, None),
+    handshake_way(
+        "widelane, RSA-2048, 64 in flight",
+        0,
+        Some(PASSES),
+        RSA,
+        64,
+        Some((4141.0 / 1343.0 - 1.0) * 100.0),
+    ),
+    handshake_way("nginx, RSA-2048, one in flight", 2, None, RSA, 1, None),
+    handshake_way(
+        "widelane, RSA-2048, one in flight",
+        2,
+        Some(PASSES),
+        RSA,
+        1,
+        None,
+    ),
+    handshake_way("nginx, ECDSA P-256, 64 in flight", 4, None, ECDSA, 64, None),
+    handshake_way(
+        "widelane, ECDSA P-256, 64 in flight",
+        4,
+        Some(PASSES),
+        ECDSA,
+        64,
+        Some(30.0),
+    ),
+];
+
+const INTEL: [Way; 6] = [
+    handshake_way("handshakes, software", 0, Some(SOFTWARE), RSA, 64, None),
+    handshake_way(
+        "handshakes, vector code",
+        0,
+        Some(PASSES),
+        RSA,
+        64,
+        Some(207.0),
+    ),
+    handshake_way(
+        "handshakes, on a vector core",
+        0,
+        Some(SHIPPED),
+        RSA,
+        64,
+        None,
+    ),
+    page_way("page, software", 3, SOFTWARE, None),
+    page_way("page, vector code", 3, PASSES, Some(16.0)),
+    page_way("page, on a vector core", 3, SHIPPED, None),
+];
+
+const RSA: Condition = Condition::RsaX25519;
+const ECDSA: Condition = Condition::EcdsaX25519;
+
+const fn handshake_way(
+    name: &'static str,
+    base: usize,
+    setting: Option<Setting>,
+    kind: Condition,
+    in_flight: usize,
+    published: Option<f64>,
+) -> Way {
+    Way {
+        name,
+        base,
+        setting,
+        kind,
+        in_flight,
+        page: false,
+        published,
+    }
+}
+
+/// A connection for each page, with a full handshake by RSA-2048.
+pub(crate) const fn page_way(
+    name: &'static str,
+    base: usize,
+    setting: Setting,
+    published: Option<f64>,
+) -> Way {
+    Way {
+        name,
+        base,
+        setting: Some(setting),
+        kind: RSA,
+        in_flight: 20,
+        page: true,
+        published,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_is_compared_with_one_that_is_compared_with_none() {
+        for ways in [&XU[..], &INTEL[..]] {
+            for (index, way) in ways.iter().enumerate() {
+                assert_eq!(ways[way.base].base, way.base, "{}", way.name);
+                assert!(way.base <= index && (way.base != index || way.published.is_none()));
+            }
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! `widelane serve` in front of the backend, in the settings in which experiments differ.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use widelane_handshakes::{Server, Stage, TrialError, output};
+
+use crate::error::ExperimentError;
+use crate::needs::Needs;
+use crate::web::{SOCKET, page, stripped};
+
+/// How a terminator is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Setting {
+    /// The form of ChaCha20-Poly1305.
+    pub(crate) form: &'static str,
+    /// Whether operations share passes; else AWS-LC makes each alone.
+    pub(crate) batching: bool,
+    /// Where passes run.
+    pub(crate) placement: Placement,
+}
+
+/// Where the wide code of a terminator runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// Everything on the servers' CPU.
+    InPlace,
+    /// Passes on the load's CPU, to which requests are shipped.
+    Shipped,
+    /// All of the program on the load's CPU, by `widelane run --wide`.
+    Steered,
+}
+
+impl Setting {
+    /// Everything in place, with this form.
+    pub(crate) const fn form(form: &'static str) -> Self {
+        Self {
+            form,
+            batching: true,
+            placement: Placement::InPlace,
+        }
+    }
+}
+
+/// A running one.
+pub(crate) struct Terminator {
+    server: Server,
+    pub(crate) address: SocketAddr,
+    metrics: SocketAddr,
+    log: PathBuf,
+    cpu: usize,
+}
+
+impl Terminator {
+    /// Starts one and waits until it takes connections.
+    pub(crate) fn start(stage: &Stage, setting: Setting) -> Result<Self, ExperimentError> {
+        let options = stage.options();
+        let (address, metrics) = (free_address()?, free_address()?);
+        let folder = stage.folder();
+        let file = folder.join("terminator.toml");
+        fs::write(&file, configuration(stage, setting, address, metrics))
+            .map_err(TrialError::Folder)?;
+        let mut command = Command::new(&options.widelane);
+        let steered = setting.placement == Placement::Steered;
+        if steered {
+            command.args(["run", "--wide", "--cores", &options.load_cpu.to_string()]);
+            command.arg("--state-dir").arg(folder);
+            command.arg("--").arg(&options.widelane);
+        }
+        command.arg("serve").arg("--config").arg(&file);
+        // It keeps what passes cost on this machine: not beyond the experiment.
+        command.env("STATE_DIRECTORY", folder);
+        // A brake and a vector core are on both CPUs; workers are bound by the configuration.
+        let mut command = options.emulated(command, None);
+        let alone = options.model.is_none() && setting.placement == Placement::InPlace;
+        let cpu = alone.then_some(options.server_cpu);
+        let mut server = Server::start(NAME, &mut command, cpu, folder)?;
+        server.ready(address, stage.interrupt())?;
+        Ok(Self {
+            server,
+            address,
+            metrics,
+            log: folder.join(NAME).with_extension("log"),
+            cpu: options.server_cpu,
+        })
+    }
+
+    /// An error with what it said, if it has ended.
+    pub(crate) fn alive(&mut self) -> Result<(), ExperimentError> {
+        Ok(self.server.alive()?)
+    }
+
+    /// Asks for the page and checks it. Gives its compressed length in bytes.
+    pub(crate) fn check(&self, stage: &Stage, needs: &Needs) -> Result<usize, ExperimentError> {
+        let url = format!("https://{}/", self.address);
+        let get = |compressed: bool| {
+            let mut command = Command::new(&needs.curl);
+            command.args(["--silent", "--show-error", "--insecure", "--noproxy", "*"]);
+            if compressed {
+                command.args(["--header", "accept-encoding: br"]);
+            }
+            command.arg(&url);
+            output(&mut command, stage.options().load_cpu, stage.interrupt())
+        };
+        let plain = get(false)?;
+        let wrong = |what: String| ExperimentError::Answer {
+            server: url.clone(),
+            what,
+        };
+        if plain != stripped(&page()).as_bytes() {
+            return Err(wrong(format!(
+                "{} bytes that are not the page",
+                plain.len()
+            )));
+        }
+        let compressed = get(true)?.len();
+        match (1..plain.len()).contains(&compressed) {
+            true => Ok(compressed),
+            false => Err(wrong(format!(
+                "{compressed} bytes, which are not compressed"
+            ))),
+        }
+    }
+
+    /// Signatures by RSA in a pass, on average; `None` if none ran in passes.
+    pub(crate) fn batch(&self) -> Option<f64> {
+        batch_in(&fetched(self.metrics)?)
+    }
+
+    /// Stops it. Gives the shares of the time for which the servers' core was at each level, under a
+    /// brake, from its start to its end.
+    pub(crate) fn stop(self) -> Option<Value> {
+        drop(self.server);
+        levels_in(&fs::read_to_string(&self.log).ok()?, self.cpu)
+    }
+}
+
+fn configuration(
+    stage: &Stage,
+    setting: Setting,
+    address: SocketAddr,
+    metrics: SocketAddr,
+) -> String {
+    let options = stage.options();
+    let bound = match setting.placement {
+        Placement::Steered => String::new(),
+        _ => format!("cpus = \"{}\"\n", options.server_cpu),
+    };
+    let placement = match setting.placement {
+        Placement::Shipped => format!(
+            "placement = \"vector-cores\"\nvector_cpus = \"{}\"\n",
+            options.load_cpu
+        ),
+        _ => "placement = \"inline\"\n".to_owned(),
+    };
+    let mut text = format!(
+        "workers = 1\n{bound}chacha20poly1305 = \"{}\"\n\
+         [batching]\nenabled = {}\n{placement}\
+         [metrics]\nlisten = \"{metrics}\"\n\
+         [limits]\nsource.handshakes = {MOST}\n\
+         [[listener]]\nlisten = [\"{address}\"]\nbackend = \"unix:{}\"\n\
+         [listener.tickets]\ncount = 0\n",
+        setting.form,
+        setting.batching,
+        stage.folder().join(SOCKET).display(),
+    );
+    for (certificate, key) in stage.certificates() {
+        text += &format!(
+            "[[listener.certificate]]\ncert = \"{}\"\nkey = \"{}\"\n",
+            certificate.display(),
+            key.display()
+        );
+    }
+    text
+}
+
+/// The body of a page of metrics.
+fn fetched(address: SocketAddr) -> Option<String> {
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    let request = format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
+
+/// Lanes filled by a pass of RSA-2048, of which a signature takes two.
+fn batch_in(metrics: &str) -> Option<f64> {
+    let sum = |name: &str| -> f64 {
+        let of = |line: &&str| line.starts_with(name) && line.contains("rsa");
+        let values = metrics.lines().filter(of);
+        let value = |line: &str| line.rsplit(' ').next()?.parse::<f64>().ok();
+        values.filter_map(value).sum()
+    };
+    let passes = sum("widelane_engine_passes_total");
+    let filled = sum("widelane_engine_lanes_filled_total");
+    (passes > 0.0).then(|| filled / passes)
+}
+
+/// What a brake says at its end of one CPU.
+fn levels_in(log: &str, cpu: usize) -> Option<Value> {
+    let lines = log.lines().rev();
+    let mut lines = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let told = lines.find(|line| line["cpus"].is_array())?;
+    let mut cpus = told["cpus"].as_array()?.iter();
+    let of = cpus.find(|one| one["cpu"].as_u64() == Some(cpu as u64))?;
+    let seconds: Option<Vec<f64>> = of["level_seconds"]
+        .as_array()?
+        .iter()
+        .map(Value::as_f64)
+        .collect();
+    let seconds = seconds.filter(|seconds| seconds.len() == 3)?;
+    let sum: f64 = seconds.iter().sum();
+    (sum > 0.0).then(|| json!(seconds.iter().map(|one| one / sum).collect::<Vec<_>>()))
+}
+
+fn free_address() -> Result<SocketAddr, ExperimentError> {
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
+    free.map_err(|source| {
+        let what = "cannot find a free port";
+        TrialError::Machine { what, source }.into()
+    })
+}
+
+const NAME: &str = "terminator";
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Connections of one source.
+const MOST: usize = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_are_read_from_the_metrics() {
+        let metrics = "widelane_engine_passes_total{operation=\"rsa-2048-sign\"} 5\n\
+                       widelane_engine_passes_total{operation=\"x25519\"} 7\n\
+                       widelane_engine_lanes_filled_total{operation=\"rsa-2048-sign\"} 15\n";
+        assert_eq!(batch_in(metrics), Some(3.0));
+        assert_eq!(batch_in("nothing"), None);
+    }
+
+    #[test]
+    fn levels_are_those_of_the_servers_cpu() {
+        let log = "listens\n{\"cpus\":[{\"cpu\":0,\"level_seconds\":[1.0,3.0,0.0]},\
+                   {\"cpu\":1,\"level_seconds\":[4.0,0.0,0.0]}]}\n";
+        assert_eq!(levels_in(log, 0), Some(json!([0.25, 0.75, 0.0])));
+        assert_eq!(levels_in(log, 2), None);
+        assert_eq!(levels_in("it ended", 0), None);
+    }
+}
