@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use iced_x86::{Decoder, DecoderOptions};
 
+use crate::entries;
 use crate::image::ImageError;
 use crate::symbols::{Elf, Kind};
 use crate::table::{Pattern, Table};
@@ -14,7 +15,7 @@ use crate::table::{Pattern, Table};
 /// The calls in a file, by the symbol of what is called.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// Places in the file after calls.
+    /// Places in the file after calls, at which their return is seen.
     pub after: BTreeMap<String, BTreeSet<u64>>,
     /// Functions of other files that it may call.
     pub imports: BTreeSet<String>,
@@ -76,7 +77,7 @@ impl Calls {
                     continue;
                 };
                 if way.call {
-                    let after = elf.offset(way.next);
+                    let after = elf.offset(entries::after_call(elf, way.next));
                     for (symbol, after) in way.to.into_iter().zip(after.into_iter().cycle()) {
                         calls.after.entry(symbol).or_default().insert(after);
                     }

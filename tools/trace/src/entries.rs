@@ -1,10 +1,11 @@
-//! Where the entry of a function is seen at the least cost.
+//! Where the entry of a function, and the return of a call, are seen at the least cost.
 //!
 //! The kernel replaces the first byte of a probed instruction by a breakpoint. Some instructions it then
-//! computes itself: `push`, `nop`, and jumps to a fixed place. Others it executes elsewhere in single
-//! step, which costs a second exception: where a hypervisor handles exceptions, more than ten times as
+//! computes itself: `push`, `nop`, and calls of and jumps to a fixed place. Others it executes elsewhere in
+//! single step, which costs a second exception: where a hypervisor handles exceptions, more than ten times as
 //! much as the first. So a probe may stand a few instructions behind the entry, as long as they change
-//! neither the stack pointer nor an argument, and nothing jumps between.
+//! neither the stack pointer nor an argument, and nothing jumps between; and a few instructions behind a
+//! call, as long as they change neither the stack pointer nor the result.
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess,
@@ -19,13 +20,27 @@ pub(crate) fn place(elf: &Elf<'_>, address: u64, size: u64) -> u64 {
     let Some(code) = body(elf, address, size) else {
         return address;
     };
-    let Some(place) = emulated(code, address) else {
+    let Some(place) = emulated(code, address, &AT_ENTRY) else {
         return address;
     };
     match place == address || !is_entered_between(code, address, place) {
         true => place,
         false => address,
     }
+}
+
+/// The address at which to see that a call has returned to this one: the address, or one a few
+/// instructions behind it. What else leads there is no harm: no call is open there then.
+pub(crate) fn after_call(elf: &Elf<'_>, address: u64) -> u64 {
+    let code = elf.code(address).map(|(_, code)| code);
+    code.and_then(|code| emulated(code, address, &AFTER_CALL))
+        .unwrap_or(address)
+}
+
+/// What must be as it was at a place, and how far behind the place a probe may be.
+struct Kept {
+    registers: &'static [Register],
+    most: usize,
 }
 
 fn body<'a>(elf: &Elf<'a>, address: u64, size: u64) -> Option<&'a [u8]> {
@@ -36,18 +51,18 @@ fn body<'a>(elf: &Elf<'a>, address: u64, size: u64) -> Option<&'a [u8]> {
 }
 
 /// The first instruction that the kernel computes itself, if those before it may come first.
-fn emulated(code: &[u8], address: u64) -> Option<u64> {
+fn emulated(code: &[u8], address: u64, kept: &Kept) -> Option<u64> {
     let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
     let mut info = InstructionInfoFactory::new();
-    for _ in 0..MOST_BEFORE {
+    for _ in 0..kept.most {
         let instruction = decoder.can_decode().then(|| decoder.decode())?;
         if is_emulated(&instruction) {
             return Some(instruction.ip());
         }
-        let keeps = !instruction.is_invalid()
+        let goes_on = !instruction.is_invalid()
             && instruction.flow_control() == FlowControl::Next
-            && keeps_arguments(&instruction, &mut info);
-        if !keeps {
+            && keeps(&instruction, kept.registers, &mut info);
+        if !goes_on {
             return None;
         }
     }
@@ -65,13 +80,17 @@ fn is_emulated(instruction: &Instruction) -> bool {
         code if code.is_jcc_short() || code.is_jmp_short() => instruction.len() == 2,
         code if code.is_jcc_near() => instruction.len() == 6,
         code if code.is_jmp_near() => instruction.len() == 5,
+        Code::Call_rel32_64 => instruction.len() == 5,
         _ => false,
     }
 }
 
-/// Whether an instruction leaves the stack pointer and the arguments of a function as they are, also
-/// those in memory.
-fn keeps_arguments(instruction: &Instruction, info: &mut InstructionInfoFactory) -> bool {
+/// Whether an instruction leaves these registers as they are, and all memory.
+fn keeps(
+    instruction: &Instruction,
+    registers: &[Register],
+    info: &mut InstructionInfoFactory,
+) -> bool {
     let writes = |access: OpAccess| {
         matches!(
             access,
@@ -79,9 +98,10 @@ fn keeps_arguments(instruction: &Instruction, info: &mut InstructionInfoFactory)
         )
     };
     let info = info.info(instruction);
-    let mut registers = info.used_registers().iter();
+    let mut used_registers = info.used_registers().iter();
     let mut memory = info.used_memory().iter();
-    !registers.any(|used| writes(used.access()) && KEPT.contains(&used.register().full_register()))
+    let kept = |register: Register| registers.contains(&register.full_register());
+    !used_registers.any(|used| writes(used.access()) && kept(used.register()))
         && !memory.any(|used| writes(used.access()))
 }
 
@@ -96,17 +116,23 @@ fn is_entered_between(code: &[u8], address: u64, place: u64) -> bool {
 }
 
 /// The arguments of a function by the System V ABI, and the stack pointer.
-const KEPT: [Register; 7] = [
-    Register::RDI,
-    Register::RSI,
-    Register::RDX,
-    Register::RCX,
-    Register::R8,
-    Register::R9,
-    Register::RSP,
-];
-/// More instructions cost what they save.
-const MOST_BEFORE: usize = 4;
+const AT_ENTRY: Kept = Kept {
+    registers: &[
+        Register::RDI,
+        Register::RSI,
+        Register::RDX,
+        Register::RCX,
+        Register::R8,
+        Register::R9,
+        Register::RSP,
+    ],
+    most: 4,
+};
+/// The result of a function, and the stack pointer.
+const AFTER_CALL: Kept = Kept {
+    registers: &[Register::RAX, Register::RSP],
+    most: 16,
+};
 /// Functions of this size and larger are probed at their entry.
 const MOST_BYTES: usize = 64 << 10;
 
@@ -167,6 +193,28 @@ mod tests {
         assert_eq!(behind(&[0x31, 0xc0, 0x53, 0xeb, 0xfd, 0xc3]), 0);
         // The same with a jump to the entry: it enters anew.
         assert_eq!(behind(&[0x31, 0xc0, 0x53, 0xeb, 0xfb, 0xc3]), 2);
+    }
+
+    #[test]
+    fn returns_are_seen_as_the_function_left_them() {
+        let behind = |code: &[u8]| {
+            let bytes = Sample::of(&[("f", code)]).bytes();
+            after_call(&Elf::parse(&bytes).unwrap(), CODE) - CODE
+        };
+        // As nginx goes on: mov %eax, %r12d; cmp $1, %eax; je
+        assert_eq!(
+            behind(&[0x41, 0x89, 0xc4, 0x83, 0xf8, 0x01, 0x74, 0, 0xc3]),
+            6
+        );
+        // mov %rbx, %rdi; call
+        assert_eq!(behind(&[0x48, 0x89, 0xdf, 0xe8, 0, 0, 0, 0, 0xc3]), 3);
+        // xor %eax, %eax; je, and: add $8, %rsp; je, and: mov %rax, (%rsp); je
+        assert_eq!(behind(&[0x31, 0xc0, 0x74, 0, 0xc3]), 0);
+        assert_eq!(behind(&[0x48, 0x83, 0xc4, 0x08, 0x74, 0, 0xc3]), 0);
+        assert_eq!(behind(&[0x48, 0x89, 0x04, 0x24, 0x74, 0, 0xc3]), 0);
+        // call *%rdx, which may change everything; ret
+        assert_eq!(behind(&[0xff, 0xd2, 0x74, 0, 0xc3]), 0);
+        assert_eq!(behind(&[0xc3]), 0);
     }
 
     #[test]

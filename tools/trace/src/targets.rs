@@ -105,9 +105,9 @@ pub enum Exits {
     /// stack pointer is what it was at the entry. If there are none, only the entry is seen.
     At(Vec<u64>),
     /// By a probe after each call of it, in the files that call it: it has no `ret` of its own for
-    /// every way out. There the stack pointer is 8 more than at the entry, since the return address
-    /// has been taken off, and rax has the result. A call by way of a pointer is not among them: it
-    /// seems never to return.
+    /// every way out, or the places after its calls cost less. There the stack pointer is 8 more than at
+    /// the entry, since the return address has been taken off, and rax has the result. A call by way of
+    /// a pointer is not among them: it seems never to return.
     After(Vec<Site>),
 }
 
@@ -276,7 +276,14 @@ impl Targets {
             let returns = match &located.leaves {
                 _ if self.handshakes_only && role == Role::Free => Ok(Exits::At(Vec::new())),
                 _ if by_kernel => Ok(Exits::Kernel),
-                Leaves::Returns(places) => Ok(Exits::At(places.clone())),
+                Leaves::Returns(places) => match self.sites(&located.symbol, files) {
+                    // A `ret` is executed in single step, and most places behind a call are not. That
+                    // other files call the function is a sign that it is not called by a pointer.
+                    sites if !located.goroutine && is_called(known, &sites) => {
+                        Ok(Exits::After(sites))
+                    }
+                    _ => Ok(Exits::At(places.clone())),
+                },
                 Leaves::Unknown(why) => match self.sites(&located.symbol, files) {
                     // That a connection ends is known from the entry alone.
                     sites if sites.is_empty() && role == Role::Free => Ok(Exits::At(Vec::new())),
@@ -386,6 +393,12 @@ impl Known {
             calls.unwrap_or_default()
         })
     }
+}
+
+/// Whether another file than its own calls a function.
+fn is_called(own: &Known, sites: &[Site]) -> bool {
+    let own = own.file.identity();
+    sites.iter().any(|site| site.file.identity() != own)
 }
 
 /// A file of a process, by the name that the process has for it.
