@@ -270,13 +270,14 @@ impl Handshakes {
         let place = Place::of(call);
         let connection = self.connections.entry(key).or_default();
         let children = self.nesting.take_inside(call.pid, &place, connection.job());
+        let beside = connection.beside(&mut self.nesting, call.pid, &place, &children);
         self.uses += 1;
         self.used.remove(&connection.used);
         connection.used = self.uses;
         self.used.insert(self.uses, key);
 
         let mut ended = Vec::new();
-        let held = Held::new(call, place, children);
+        let held = Held::new(call, place, children, beside);
         let stacks = self.nesting.stacks();
         if let Some(before) = connection.held_place() {
             stacks.compare(call.pid, &before, &place);

@@ -16,6 +16,8 @@ const DEEPEST: u64 = 256 << 10;
 pub(crate) const DEEPEST_OF_COROUTINES: u64 = 32 << 10;
 /// So long something waits for the call around it: nanoseconds.
 const LONGEST: u64 = 10_000_000_000;
+/// So long before a call its program has read what it passes to the call, at most: nanoseconds.
+const MOMENT: u64 = 100_000_000;
 /// By no more than this, in nanoseconds, things arrive in another order than they ended.
 const SKEW: u64 = 10_000_000;
 /// So many wait in a process.
@@ -278,6 +280,49 @@ impl Nesting {
         inside
     }
 
+    /// The socket of the last bytes that a thread read or wrote outside of all calls before this one, if
+    /// that was a moment ago. A program that moves the bytes of its connections by itself does so right before
+    /// it calls the library.
+    pub fn socket_before(&self, pid: u32, call: &Place) -> Option<u32> {
+        let waiting = self.waiting.get(&pid)?;
+        let of_thread =
+            |child: &&Child| child.place.tid == call.tid && matches!(child.what, What::Bytes(_));
+        let last = waiting
+            .children
+            .iter()
+            .rev()
+            .find(|child| of_thread(child) && child.place.end <= call.start)?;
+        let recent = last.place.end.saturating_add(MOMENT) >= call.start;
+        match &last.what {
+            What::Bytes(bytes) if recent && matches!(call.stack, Stack::Pointer(_)) => {
+                Some(bytes.descriptor)
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes out the bytes that a thread read from a socket or wrote to it, outside of all calls, before a
+    /// call.
+    pub fn take_of_socket(&mut self, pid: u32, call: &Place, socket: u32) -> Vec<Child> {
+        let Some(waiting) = self.waiting.get_mut(&pid) else {
+            return Vec::new();
+        };
+        let is_its = |child: &Child| match &child.what {
+            What::Bytes(bytes) => {
+                bytes.descriptor == socket
+                    && child.place.tid == call.tid
+                    && child.place.end <= call.start
+            }
+            What::Call { .. } => false,
+        };
+        let (taken, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut waiting.children)
+            .into_iter()
+            .partition(is_its);
+        waiting.children = rest.into();
+        waiting.bytes -= taken.iter().map(Child::weight).sum::<usize>();
+        taken
+    }
+
     /// Which threads have several stacks.
     pub fn stacks(&mut self) -> &mut Stacks {
         &mut self.stacks
@@ -375,6 +420,44 @@ mod tests {
         nesting.add(7, child(place(1, 0x7e_ff00, 310, 320)));
         nesting.add(7, between);
         assert_eq!(took(&mut nesting, &second, job(200)), 1);
+    }
+
+    /// Node.js and Python's asyncio read and write by themselves.
+    #[test]
+    fn bytes_outside_of_calls_belong_to_a_socket() {
+        let mut nesting = Nesting::new();
+        let of = |socket: u32, tid: u32, at: u64| {
+            let mut bytes =
+                crate::specimens::bytes(crate::event::Direction::Read, &[22], 0x7f_0000, at);
+            (bytes.descriptor, bytes.tid) = (socket, tid);
+            Child {
+                place: Place::of_bytes(&bytes),
+                what: What::Bytes(bytes),
+            }
+        };
+        for (socket, tid, at) in [(5, 7, 100), (6, 7, 200), (5, 8, 250), (5, 7, 500)] {
+            nesting.add(7, of(socket, tid, at));
+        }
+        let call = place(7, 0x7f_0000, 300, 400);
+        assert_eq!(nesting.socket_before(7, &call), Some(6));
+        assert_eq!(nesting.socket_before(7, &place(7, 0x7f_0000, 50, 60)), None);
+        let late = place(7, 0x7f_0000, MOMENT + 501, MOMENT + 502);
+        assert_eq!(nesting.socket_before(7, &late), None, "too long ago");
+        let mut goroutine = call;
+        goroutine.stack = Stack::Goroutine(1);
+        assert_eq!(
+            nesting.socket_before(7, &goroutine),
+            None,
+            "Go reads inside"
+        );
+        assert_eq!(
+            nesting.take_of_socket(7, &call, 5).len(),
+            1,
+            "the others are not its own"
+        );
+        assert_eq!(nesting.take_of_socket(7, &call, 5).len(), 0, "it is taken");
+        assert_eq!(nesting.take_of_socket(7, &call, 6).len(), 1);
+        assert_eq!(nesting.socket_before(7, &call), None);
     }
 
     #[test]

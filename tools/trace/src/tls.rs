@@ -198,7 +198,7 @@ const ALERT: u8 = 21;
 pub(crate) const HANDSHAKE: u8 = 22;
 const APPLICATION_DATA: u8 = 23;
 
-const CLIENT_HELLO: u8 = 1;
+pub(crate) const CLIENT_HELLO: u8 = 1;
 pub(crate) const SERVER_HELLO: u8 = 2;
 const NEW_SESSION_TICKET: u8 = 4;
 const CERTIFICATE: u8 = 11;
@@ -406,7 +406,7 @@ impl Stream {
     }
 }
 
-const HEADER: usize = 5;
+pub(crate) const HEADER: usize = 5;
 
 impl Record {
     fn of(kind: u8, length: usize) -> Self {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::{Ending, Handshake, Operations};
 use crate::clock::Clock;
-use crate::event::{Call, Direction, Stack};
+use crate::event::{Bytes, Call, Direction, Stack};
 use crate::functions::{Function, Side};
 use crate::names::operation;
-use crate::nesting::{Child, DEEPEST_OF_COROUTINES, Job, Place, Stacks, What};
+use crate::nesting::{Child, DEEPEST_OF_COROUTINES, Job, Nesting, Place, Stacks, What};
 use crate::outcome::{Meaning, meaning};
 use crate::text::thread_name;
-use crate::tls::{Alert, Facts, Flights, names};
+use crate::tls::{Alert, CLIENT_HELLO, Facts, Flights, HANDSHAKE, HEADER, names};
 
 /// A call without bytes and functions that is shorter, in nanoseconds, cannot have been a handshake:
 /// the connection was there before the trace began, and the program asks once more.
@@ -28,7 +28,20 @@ pub(super) struct Connection {
     held: Option<Held>,
     /// A stack pointer of the job that does the handshake, if one does.
     job: Option<u64>,
+    socket: Socket,
     state: State,
+}
+
+/// Where the bytes of a connection go in and out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Socket {
+    /// No call has shown it.
+    #[default]
+    Unknown,
+    /// The library reads and writes.
+    Inside,
+    /// The program does, beside its calls: the descriptor.
+    Beside(u32),
 }
 
 #[derive(Debug, Default)]
@@ -48,6 +61,8 @@ pub(super) struct Held {
     call: Call,
     place: Place,
     children: Vec<Child>,
+    /// Bytes that the program moved by itself before the call.
+    beside: Vec<Child>,
 }
 
 /// Calls of one function with the same size.
@@ -82,7 +97,7 @@ struct Progress {
 }
 
 impl Held {
-    pub(super) fn new(call: &Call, place: Place, children: Vec<Child>) -> Self {
+    pub(super) fn new(call: &Call, place: Place, children: Vec<Child>, beside: Vec<Child>) -> Self {
         let meaning = meaning(call);
         let mut call = call.clone();
         call.data = Vec::new();
@@ -91,6 +106,7 @@ impl Held {
             call,
             place,
             children,
+            beside,
         }
     }
 
@@ -112,7 +128,7 @@ impl Held {
     /// What its bytes tell by themselves.
     fn facts(&self) -> Facts {
         let mut flights = Flights::new();
-        for child in &self.children {
+        for child in self.beside.iter().chain(&self.children) {
             if let What::Bytes(bytes) = &child.what {
                 flights.take(bytes);
             }
@@ -136,6 +152,38 @@ impl Connection {
         self.job.map(|stack| Job { stack, since })
     }
 
+    /// What the program has read and written by itself for this connection before a call. Some programs move
+    /// all bytes (a memory BIO): Node.js and Python's asyncio, for example.
+    pub(super) fn beside(
+        &mut self,
+        nesting: &mut Nesting,
+        pid: u32,
+        call: &Place,
+        inside: &[Child],
+    ) -> Vec<Child> {
+        let bytes = |child: &Child| matches!(child.what, What::Bytes(_));
+        if inside.iter().any(bytes) {
+            self.socket = Socket::Inside;
+        }
+        match self.socket {
+            Socket::Inside => Vec::new(),
+            Socket::Beside(socket) => nesting.take_of_socket(pid, call, socket),
+            Socket::Unknown => {
+                let Some(socket) = nesting.socket_before(pid, call) else {
+                    return Vec::new();
+                };
+                self.socket = Socket::Beside(socket);
+                let mut taken = nesting.take_of_socket(pid, call, socket);
+                // The descriptor may have been that of another connection before.
+                let first = taken.iter().rposition(|child| match &child.what {
+                    What::Bytes(bytes) => is_client_hello(bytes),
+                    What::Call { .. } => false,
+                });
+                taken.split_off(first.unwrap_or(0))
+            }
+        }
+    }
+
     /// When a call returned that ends the handshake and is held.
     pub(super) fn held_until(&self) -> Option<u64> {
         let held = self.held.as_ref()?;
@@ -155,6 +203,7 @@ impl Connection {
     ) -> Option<Handshake> {
         if let Some(inner) = self.held.take() {
             call.children.extend(inner.children);
+            call.beside.splice(0..0, inner.beside);
         }
         self.job = call.job().or(self.job);
         let pid = call.call.pid;
@@ -236,6 +285,11 @@ impl Connection {
     }
 }
 
+/// Whether they begin with a ClientHello, in a record of its own or cut off from its header.
+fn is_client_hello(bytes: &Bytes) -> bool {
+    bytes.bytes.first() == Some(&HANDSHAKE) && bytes.bytes.get(HEADER) == Some(&CLIENT_HELLO)
+}
+
 /// Leaves out functions that are called by other functions. All bytes stay.
 fn outermost(children: Vec<Child>, pid: u32, stacks: &Stacks) -> Vec<Child> {
     let mut kept: Vec<Child> = Vec::new();
@@ -284,6 +338,7 @@ impl Progress {
             call,
             place,
             children,
+            beside,
             ..
         } = held;
         self.tid = call.tid;
@@ -295,7 +350,7 @@ impl Progress {
         let cpu = self.cpu.zip(call.cpu);
         self.cpu = cpu.map(|(sum, cpu)| sum.saturating_add(cpu));
         self.side = call.function.side.or(self.side);
-        for child in children {
+        for child in beside.into_iter().chain(children) {
             match child.what {
                 What::Bytes(bytes) => {
                     self.bytes = true;

@@ -106,6 +106,113 @@ fn in_order(mut events: Vec<(u64, Event)>) -> Vec<Event> {
     events.into_iter().map(|(_, event)| event).collect()
 }
 
+/// Python's asyncio and Node.js read and write by themselves, for many connections in turns.
+#[test]
+fn bytes_that_the_program_moves_belong_to_the_call_after_them() {
+    let ssl = ssl();
+    let moved = |direction, content: &[u8], socket, time| {
+        // The functions of the system are not deeper than the library's.
+        let mut bytes = bytes(direction, content, TOP, time);
+        bytes.descriptor = socket;
+        Event::from(bytes)
+    };
+    let go_on = |object, result, time| {
+        let mut call = call(&ssl.handshake, TOP, time, MS);
+        (call.object, call.result) = (object, result);
+        Event::from(call)
+    };
+    let why = |object, time| {
+        let mut why = error(&ssl, 2, time);
+        why.object = object;
+        Event::from(why)
+    };
+    let hello = |name: &[u8]| client_hello(&[], name);
+    let answer = |group, cipher| {
+        record(
+            22,
+            &server_hello(&[1; 32], &[], cipher, &tls13(group, 32, false)),
+        )
+    };
+    let all = run([
+        // What another connection left, which had the descriptor before.
+        moved(Read, &hello(b"old.example"), 5, MS),
+        moved(Read, &hello(b"a.example"), 5, 2 * MS),
+        go_on(0xa, -1, 3 * MS),
+        why(0xa, 4 * MS + 100),
+        moved(Written, &answer(29, 0x1301), 5, 5 * MS),
+        moved(Read, &hello(b"b.example"), 6, 6 * MS),
+        go_on(0xb, -1, 7 * MS),
+        why(0xb, 8 * MS + 100),
+        moved(Written, &answer(23, 0x1302), 6, 9 * MS),
+        go_on(0xa, 1, 20 * MS),
+        go_on(0xb, 1, 22 * MS),
+        // A client shows its socket at the second call.
+        go_on(0xc, -1, 30 * MS),
+        why(0xc, 31 * MS + 100),
+        moved(Written, &hello(b"c.example"), 7, 32 * MS),
+        moved(Read, &answer(24, 0x1303), 7, 33 * MS),
+        go_on(0xc, 1, 34 * MS),
+    ]);
+    let facts: Vec<_> = (all.iter())
+        .map(|one| {
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            (
+                one.side,
+                text(&one.server_name),
+                text(&one.group),
+                text(&one.cipher),
+            )
+        })
+        .collect();
+    let fact = |side, name: &str, group: &str, cipher: &str| {
+        (
+            Some(side),
+            name.to_owned(),
+            group.to_owned(),
+            cipher.to_owned(),
+        )
+    };
+    assert_eq!(
+        facts,
+        [
+            fact(
+                Side::Server,
+                "a.example",
+                "x25519",
+                "TLS_AES_128_GCM_SHA256"
+            ),
+            fact(
+                Side::Server,
+                "b.example",
+                "secp256r1",
+                "TLS_AES_256_GCM_SHA384"
+            ),
+            fact(
+                Side::Client,
+                "c.example",
+                "secp384r1",
+                "TLS_CHACHA20_POLY1305_SHA256"
+            ),
+        ]
+    );
+    assert!(all.iter().all(|one| one.result == Ending::Ok));
+}
+
+/// Bytes that no call has read are not those of a connection that reads inside its calls.
+#[test]
+fn bytes_of_others_are_not_taken_by_who_reads_inside() {
+    let ssl = ssl();
+    let mut events = server(&ssl, TOP, 0x1000, 5 * MS);
+    let mut passed_on = bytes(Read, &client_hello(&[], b"other.example"), TOP, 14 * MS);
+    passed_on.descriptor = 9;
+    events.push((14 * MS, passed_on.into()));
+    let all = run(in_order(events));
+    let [one] = &all[..] else {
+        panic!("one handshake, not {all:?}");
+    };
+    assert_eq!(one.server_name.as_deref(), Some("a.example"));
+}
+
 #[test]
 fn a_handshake_of_two_calls() {
     let ssl = ssl();
