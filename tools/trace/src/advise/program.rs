@@ -148,6 +148,11 @@ impl Program {
         matches!(self.unit(), Some("nginx" | "haproxy" | "lighttpd"))
     }
 
+    /// Whether Widelane's provider would let its threads sleep until their passes have ended.
+    pub(super) fn has_waiting_threads(&self) -> bool {
+        !self.has_loops() && matches!(self.way_in(), WayIn::Setup(_))
+    }
+
     /// The name by which `widelane setup` knows it.
     fn unit(&self) -> Option<&'static str> {
         match self.name.as_str() {

@@ -57,6 +57,7 @@ pub fn json(observed: &Observed, estimate: &Result<Estimate, Unestimated>) -> St
         }),
         now: estimate.map(|one| LineGain::from(&one.now)),
         full: estimate.map(|one| LineGain::from(&one.full)),
+        threads_wait: observed.program.has_waiting_threads(),
         why,
     })
 }
@@ -97,6 +98,7 @@ struct Line<'a> {
     operations: Option<Vec<LinePart<'a>>>,
     now: Option<LineGain>,
     full: Option<LineGain>,
+    threads_wait: bool,
     why: Option<&'static str>,
 }
 

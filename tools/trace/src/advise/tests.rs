@@ -328,6 +328,9 @@ fn threads_that_wait_for_a_pass_have_to_sleep() {
     near(shared(&threads, 0), (100.0 + 0.75 * 4.0) * US);
     near(shared(&threads, 1) - shared(&loops, 1), 0.875 * 4.0 * US);
     assert!(threads.now.saved < loops.now.saved);
+    let warned =
+        |observed: &Observed| text(observed).contains("many threads of this server wake up");
+    assert!(warned(&apache) && !warned(&nginx));
 }
 
 /// TLS 1.3 resumes with a new key exchange.
