@@ -296,6 +296,16 @@ mod tests {
         assert!(image.blind.is_none() && !image.go);
     }
 
+    /// Browsers have some hundred thousand. Each is looked at once, and none but those of the table is kept.
+    #[test]
+    fn a_million_symbols_are_looked_through() {
+        let mut sample = Sample::of(&[("other", RET)]);
+        let mut symbols = vec![("_ZN7content6layout5blockC2ERKNS_4nodeE", 0, 1); 1_000_000];
+        symbols.push(("SSL_read", 0, 1));
+        sample.local = Some(symbols);
+        assert_eq!(found(&image(&sample)), [("openssl", "SSL_read", 0x1000)]);
+    }
+
     #[test]
     fn where_the_state_of_a_handshake_is_comes_from_the_file() {
         // mov 0x64(%rdi), %eax; ret
