@@ -23,6 +23,7 @@ mod endpoint;
 mod lending;
 mod local;
 mod material;
+mod pace;
 mod privileges;
 mod proxy;
 mod relay;

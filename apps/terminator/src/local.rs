@@ -14,8 +14,10 @@ use crate::stats::Stats;
 /// What the connections of one worker share, on its thread only.
 pub(crate) struct Local {
     pub(crate) signing: Signing,
-    /// Bytes on their way from a backend to a client pass through here within one poll.
+    /// All reads of sockets go in here; it is free again at the end of a poll.
     pub(crate) scratch: RefCell<Box<[u8]>>,
+    /// Decrypted bytes on their way to a backend, within one poll.
+    pub(crate) plain: RefCell<Box<[u8]>>,
     pub(crate) stats: Arc<Stats>,
     /// Connections that have not sent anything yet.
     pub(crate) silent: Rc<Silent>,

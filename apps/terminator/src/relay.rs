@@ -1,7 +1,7 @@
 //! A connection past its handshake: it reaches the backend, and relays both ways.
 
 use std::future::poll_fn;
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,6 +15,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use crate::backend::{BackendStream, reset};
 use crate::connection::poll_send;
 use crate::local::Local;
+use crate::pace::{MOST_READ, Pace, Records};
 use crate::proxy;
 use crate::shared::Site;
 use crate::stats::End;
@@ -79,24 +80,30 @@ impl Session {
         site: &Site,
         local: &Local,
     ) -> End {
+        // What waits in it is bounded by the size of a read.
+        self.tls.set_buffer_limit(None);
         let mut relay = Relay {
             session: self,
             backend,
             up: Up::Open,
             down: Down::Open,
-            unread: Unread::default(),
+            unsent: Vec::new(),
+            up_pace: Pace::default(),
+            down_pace: Pace::default(),
+            records: Records::default(),
             moved: 0,
         };
         let mut idle = pin!(sleep(site.limits.idle));
         let mut last_moved = 0;
         let mut last_active = Instant::now();
         poll_fn(|cx| {
-            if let Poll::Ready(end) = relay.poll(cx, local) {
+            let now = Instant::now();
+            if let Poll::Ready(end) = relay.poll(cx, local, now) {
                 return Poll::Ready(end);
             }
             if relay.moved != last_moved {
                 last_moved = relay.moved;
-                last_active = Instant::now();
+                last_active = now;
             }
             poll_idle(idle.as_mut(), last_active + site.limits.idle, cx)
         })
@@ -114,7 +121,11 @@ struct Relay<'a> {
     backend: BackendStream,
     up: Up,
     down: Down,
-    unread: Unread,
+    /// Decrypted bytes that the backend has not taken yet.
+    unsent: Vec<u8>,
+    up_pace: Pace,
+    down_pace: Pace,
+    records: Records,
     /// Bytes moved in either direction, to know whether the connection is idle.
     moved: u64,
 }
@@ -149,39 +160,20 @@ enum Down {
     Done,
 }
 
-/// Received bytes that rustls has not taken yet. rustls takes 4 KiB at a time; reads from a socket
-/// are larger because each costs a system call. Holds no memory when empty.
-#[derive(Default)]
-struct Unread {
-    bytes: Vec<u8>,
-    taken: usize,
-}
-
-impl Unread {
-    fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-
-    fn fill(&mut self, received: &[u8]) {
-        self.bytes.extend_from_slice(received);
-    }
-}
-
-impl Read for Unread {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let mut rest = &self.bytes[self.taken..];
-        let read = rest.read(bytes)?;
-        self.taken += read;
-        if self.taken == self.bytes.len() {
-            *self = Self::default();
-        }
-        Ok(read)
-    }
+/// Why no more can be decrypted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stop {
+    /// The client has sent close_notify.
+    Goodbye,
+    /// The client has closed without it.
+    Truncated,
+    /// The client has broken the protocol or sent an alert; rustls has queued ours.
+    Broken,
 }
 
 impl Relay<'_> {
-    fn poll(&mut self, cx: &mut Context<'_>, local: &Local) -> Poll<End> {
-        let down = self.poll_down(cx, local);
+    fn poll(&mut self, cx: &mut Context<'_>, local: &Local, now: Instant) -> Poll<End> {
+        let down = self.poll_down(cx, local, now);
         if let Poll::Ready(Err(end)) = down {
             return Poll::Ready(end);
         }
@@ -202,66 +194,120 @@ impl Relay<'_> {
     }
 
     fn poll_up(&mut self, cx: &mut Context<'_>, local: &Local) -> Poll<Result<(), End>> {
+        let mut turn = Turn::default();
         while self.up == Up::Open {
-            let Session { tls, .. } = &mut self.session;
-            match tls.reader().fill_buf() {
-                Ok([]) => {
+            ready!(self.poll_unsent(cx, local));
+            ready!(turn.poll(cx));
+            if self.up != Up::Open {
+                break;
+            }
+            let plain = &mut *local.plain.borrow_mut();
+            // What rustls has decrypted before, or the end that it has seen.
+            let mut opened = decrypt(&mut self.session.tls, &[], plain);
+            if opened == (0, None) {
+                let scratch = &mut *local.scratch.borrow_mut();
+                let mut buffer = ReadBuf::new(&mut scratch[..self.up_pace.limit()]);
+                let client = Pin::new(&mut self.session.client);
+                if ready!(client.poll_read(cx, &mut buffer)).is_err() {
+                    return Poll::Ready(Err(End::Client));
+                }
+                let received = buffer.filled();
+                self.up_pace.read(received.len());
+                if received.is_empty() {
+                    let _ = self.session.tls.read_tls(&mut io::empty());
+                }
+                opened = decrypt(&mut self.session.tls, received, plain);
+            }
+            let (opened, stop) = opened;
+            if opened > 0 {
+                turn.moved(opened);
+                self.pass_on(cx, local, &plain[..opened]);
+                if stop != Some(Stop::Broken) {
+                    // An end is seen again when all that came before it is gone.
+                    continue;
+                }
+            }
+            match stop {
+                None => {}
+                Some(Stop::Goodbye) => {
                     self.up = match ready!(self.backend.poll_shutdown(cx)) {
                         Ok(()) => Up::Done,
                         Err(_) => Up::Refused,
                     };
                     self.moved += 1;
-                    break;
                 }
-                Ok(bytes) => {
-                    match ready!(self.backend.poll_write(cx, bytes)) {
-                        Ok(taken) if taken > 0 => {
-                            tls.reader().consume(taken);
-                            self.moved += taken as u64;
-                            local
-                                .stats
-                                .bytes_from_clients
-                                .fetch_add(taken as u64, Relaxed);
-                        }
-                        _ => self.up = Up::Refused,
-                    }
-                    continue;
+                Some(Stop::Truncated) => return Poll::Ready(Err(End::Truncated)),
+                Some(Stop::Broken) => {
+                    let _ = self.session.poll_send(cx);
+                    return Poll::Ready(Err(End::Client));
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return Poll::Ready(Err(End::Truncated)),
-            }
-            // All decrypted bytes are gone: decrypt the next piece.
-            if self.unread.is_empty() && ready!(self.poll_refill(cx, local)).is_err() {
-                return Poll::Ready(Err(End::Client));
-            }
-            let Session { tls, .. } = &mut self.session;
-            let processed = match tls.read_tls(&mut self.unread) {
-                // The next look at the plaintext shows the end of file, or the error that it is.
-                Ok(_) => tls.process_new_packets().is_ok(),
-                Err(_) => false,
-            };
-            if !processed {
-                let _ = self.session.poll_send(cx);
-                return Poll::Ready(Err(End::Client));
             }
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Receives into `unread`, which stays empty at the end of file.
-    fn poll_refill(&mut self, cx: &mut Context<'_>, local: &Local) -> Poll<io::Result<()>> {
-        let mut scratch = local.scratch.borrow_mut();
-        let mut buffer = ReadBuf::new(&mut scratch);
-        let client = Pin::new(&mut self.session.client);
-        ready!(client.poll_read(cx, &mut buffer))?;
-        self.unread.fill(buffer.filled());
-        Poll::Ready(Ok(()))
+    /// Sends `bytes` to the backend and keeps what it does not take now.
+    fn pass_on(&mut self, cx: &mut Context<'_>, local: &Local, bytes: &[u8]) {
+        let taken = match self.backend.poll_write(cx, bytes) {
+            Poll::Pending => 0,
+            Poll::Ready(Ok(taken)) if taken > 0 => taken,
+            Poll::Ready(_) => {
+                self.up = Up::Refused;
+                return;
+            }
+        };
+        self.sent_up(local, taken);
+        if taken < bytes.len() {
+            self.up_pace.hold_back();
+            self.unsent = bytes[taken..].to_vec();
+        }
     }
 
-    fn poll_down(&mut self, cx: &mut Context<'_>, local: &Local) -> Poll<Result<(), End>> {
+    /// Sends what the backend has not taken before.
+    fn poll_unsent(&mut self, cx: &mut Context<'_>, local: &Local) -> Poll<()> {
+        let mut sent = 0;
+        while sent < self.unsent.len() {
+            match self.backend.poll_write(cx, &self.unsent[sent..]) {
+                Poll::Pending => {
+                    self.unsent.drain(..sent);
+                    return Poll::Pending;
+                }
+                Poll::Ready(Ok(taken)) if taken > 0 => {
+                    sent += taken;
+                    self.sent_up(local, taken);
+                }
+                Poll::Ready(_) => {
+                    self.up = Up::Refused;
+                    break;
+                }
+            }
+        }
+        // An idle connection holds no memory for it.
+        self.unsent = Vec::new();
+        Poll::Ready(())
+    }
+
+    fn sent_up(&mut self, local: &Local, bytes: usize) {
+        self.moved += bytes as u64;
+        let counter = &local.stats.bytes_from_clients;
+        counter.fetch_add(bytes as u64, Relaxed);
+    }
+
+    fn poll_down(
+        &mut self,
+        cx: &mut Context<'_>,
+        local: &Local,
+        now: Instant,
+    ) -> Poll<Result<(), End>> {
+        let mut turn = Turn::default();
         loop {
-            if ready!(self.session.poll_send(cx)).is_err() {
-                return Poll::Ready(Err(End::Client));
+            match self.session.poll_send(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(End::Client)),
+                Poll::Pending => {
+                    self.down_pace.hold_back();
+                    return Poll::Pending;
+                }
             }
             match self.down {
                 Down::Open => {}
@@ -275,8 +321,9 @@ impl Relay<'_> {
                 }
                 Down::Done => return Poll::Ready(Ok(())),
             }
-            let mut scratch = local.scratch.borrow_mut();
-            let mut buffer = ReadBuf::new(&mut scratch);
+            ready!(turn.poll(cx));
+            let scratch = &mut *local.scratch.borrow_mut();
+            let mut buffer = ReadBuf::new(&mut scratch[..self.down_pace.limit()]);
             match ready!(self.backend.poll_read(cx, &mut buffer)) {
                 Ok(()) if buffer.filled().is_empty() => {
                     self.session.tls.send_close_notify();
@@ -285,14 +332,18 @@ impl Relay<'_> {
                 }
                 Ok(()) => {
                     let bytes = buffer.filled();
+                    self.down_pace.read(bytes.len());
+                    turn.moved(bytes.len());
                     self.moved += bytes.len() as u64;
                     local
                         .stats
                         .bytes_to_clients
                         .fetch_add(bytes.len() as u64, Relaxed);
-                    // rustls takes all of it: nothing else waits, and its limit is larger.
-                    if self.session.tls.writer().write_all(bytes).is_err() {
-                        return Poll::Ready(Err(End::Client));
+                    for piece in self.records.pieces(bytes.len(), now) {
+                        // rustls takes all of it: `relay` has lifted its limit.
+                        if self.session.tls.writer().write_all(&bytes[piece]).is_err() {
+                            return Poll::Ready(Err(End::Client));
+                        }
                     }
                 }
                 Err(_) => {
@@ -302,6 +353,59 @@ impl Relay<'_> {
                 }
             }
         }
+    }
+}
+
+/// Decrypts what `tls` has received before and `received`, all of it, into `plain`. Returns how
+/// many bytes of plaintext there are, and why there will be no more.
+fn decrypt(
+    tls: &mut ServerConnection,
+    mut received: &[u8],
+    plain: &mut [u8],
+) -> (usize, Option<Stop>) {
+    let mut opened = 0;
+    loop {
+        if opened == plain.len() {
+            // `PLAIN_BYTES` rules it out. Nothing may get lost without a word.
+            return (opened, Some(Stop::Broken));
+        }
+        match tls.reader().read(&mut plain[opened..]) {
+            Ok(0) => return (opened, Some(Stop::Goodbye)),
+            Ok(read) => {
+                opened += read;
+                continue;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return (opened, Some(Stop::Truncated)),
+        }
+        if received.is_empty() {
+            return (opened, None);
+        }
+        // rustls takes 4 KiB at a time.
+        let taken = tls.read_tls(&mut received);
+        if !taken.is_ok_and(|taken| taken > 0) || tls.process_new_packets().is_err() {
+            return (opened, Some(Stop::Broken));
+        }
+    }
+}
+
+/// What one direction has moved within one poll. A stream that is as fast as the worker must leave
+/// time for the worker's other connections.
+#[derive(Default)]
+struct Turn(usize);
+
+impl Turn {
+    fn moved(&mut self, bytes: usize) {
+        self.0 += bytes;
+    }
+
+    /// Pending at the end of the turn; the next one comes after all other tasks that are ready.
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.0 < TURN_BYTES {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 
@@ -316,5 +420,10 @@ fn poll_idle(mut timer: Pin<&mut Sleep>, deadline: Instant, cx: &mut Context<'_>
     Poll::Pending
 }
 
-/// The size of a read, and so the most that waits for a slow reader.
-pub(crate) const SCRATCH_BYTES: usize = 32 * 1024;
+/// What a worker reads into.
+pub(crate) const SCRATCH_BYTES: usize = MOST_READ;
+/// What a worker decrypts into: all of one read, what rustls has of an incomplete record, and what it
+/// has decrypted at the end of the handshake (a record and the bytes of two reads).
+pub(crate) const PLAIN_BYTES: usize = SCRATCH_BYTES + 64 * 1024;
+/// What one direction of a connection moves before others have their turn.
+const TURN_BYTES: usize = MOST_READ;

@@ -22,7 +22,7 @@ use crate::admission::Admission;
 use crate::connection;
 use crate::lending::Borrowers;
 use crate::local::{Alive, Local};
-use crate::relay::SCRATCH_BYTES;
+use crate::relay::{PLAIN_BYTES, SCRATCH_BYTES};
 use crate::resumption::roll_in_time;
 use crate::shared::{Shared, Slot};
 use crate::signing::Signing;
@@ -115,6 +115,7 @@ async fn run(
     let local = Rc::new(Local {
         signing: Signing::new(&shared.signing),
         scratch: RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()),
+        plain: RefCell::new(vec![0; PLAIN_BYTES].into_boxed_slice()),
         stats: shared.stats[index].clone(),
         silent: Rc::default(),
         complained: Cell::new(None),
