@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use widelane_lanes::nist::{Curve, Nist};
 use widelane_lanes::{Curve25519, Definition, Kernel, Width};
 
 fn main() {
@@ -42,6 +43,14 @@ fn main() {
     write("kernels.s", &assembly);
     write("table.rs", &table);
     write("base25519.rs", &format!("{:?}", Curve25519::base_tables()));
+    let mut words = String::new();
+    for curve in Curve::ALL {
+        let table = Nist::base_table(curve);
+        let name = curve.to_string().to_uppercase();
+        let _ = writeln!(words, "const {name}_WORDS: usize = {};", table.len());
+        write(&format!("base_{curve}.rs"), &format!("{table:?}"));
+    }
+    write("base_words.rs", &words);
 }
 
 const PARAMETERS: &str =

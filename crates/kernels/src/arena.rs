@@ -9,6 +9,10 @@ pub struct Arena<const L: usize> {
     len: usize,
 }
 
+/// A constant that begins a page.
+#[repr(C, align(4096))]
+pub(crate) struct PageAligned<T>(pub(crate) T);
+
 #[derive(Clone)]
 #[repr(C, align(4096))]
 struct Page([u64; PAGE_WORDS]);

@@ -2,6 +2,7 @@
 
 use widelane_lanes::{Curve25519 as Family, Curve25519Kernels};
 
+use crate::arena::PageAligned;
 use crate::assembled::{Callable, most_slots};
 use crate::target::{Target, constructors};
 
@@ -348,9 +349,6 @@ fn base_tables<const L: usize>() -> impl Iterator<Item = &'static [[u64; L]]> {
     let (vectors, _) = BASE_TABLES.0.as_flattened().as_chunks::<L>();
     vectors.chunks_exact(240 / L)
 }
-
-#[repr(C, align(4096))]
-struct PageAligned<T>(T);
 
 /// `Family::base_tables`, computed when this crate was built.
 static BASE_TABLES: PageAligned<[[u64; 240]; Family::BASE_WINDOWS]> =

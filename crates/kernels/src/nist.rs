@@ -2,7 +2,7 @@
 
 use widelane_lanes::nist::{Curve, Nist, NistKernels};
 
-use crate::arena::Arena;
+use crate::arena::{Arena, PageAligned};
 use crate::assembled::{Callable, most_slots};
 use crate::target::{Target, constructors};
 
@@ -26,7 +26,7 @@ pub struct NistCurve<const L: usize> {
     /// The number one, modulo both.
     ones: Vec<u64>,
     /// Of each window of a scalar the multiples of the base point, as `Nist::AddFixed` reads them.
-    table: Arena<L>,
+    table: &'static [[u64; L]],
 }
 
 /// Where [`NistCurve`] keeps intermediate values, which are secret and wiped when dropped.
@@ -53,16 +53,14 @@ impl<const L: usize> NistCurve<L> {
         let window = |bits: &[bool]| bits.iter().fold(0, |sum, &bit| 2 * sum + usize::from(bit));
         // The prime and the order are equally long, a multiple of four bits.
         let windows = exponents[0].chunks(4).zip(exponents[1].chunks(4));
-        let mut family = Self {
+        Self {
             curve,
             kernels: NistKernels::new(curve, |kernel| Callable::new(target, kernel)),
             runs: runs(&exponents[0]),
             inversions: windows.map(|(p, n)| [window(p), window(n)]).collect(),
             ones: [curve.one(false), curve.one(true)].concat(),
-            table: Arena::new(0),
-        };
-        family.table = family.multiples();
-        family
+            table: base_table(curve),
+        }
     }
 
     /// Digits of a number.
@@ -72,10 +70,7 @@ impl<const L: usize> NistCurve<L> {
 
     /// 64-bit limbs of a scalar.
     pub fn limbs(&self) -> usize {
-        match self.curve {
-            Curve::P256 => 4,
-            Curve::P384 => 6,
-        }
+        self.curve.limbs()
     }
 
     /// Memory for every method.
@@ -167,7 +162,7 @@ impl<const L: usize> NistCurve<L> {
         let indices = &mut indices[..self.windows(bits)];
         signed_digits(indices, scalar, bits);
         point.fill([0; L]);
-        let tables = self.table.as_vectors().chunks(self.fixed_len());
+        let tables = self.table.chunks(self.fixed_len());
         for (index, table) in indices.iter().zip(tables) {
             let index = std::slice::from_ref(index);
             self.kernels
@@ -325,67 +320,13 @@ impl<const L: usize> NistCurve<L> {
         }
     }
 
-    /// The table of the base point: for each window `i` of `w` bits the multiples
-    /// `e 2^(w i) G`, for `e` from 1 to `2^(w - 1)`, affine. Windows are built in lanes.
-    fn multiples(&self) -> Arena<L> {
-        let mut space = self.space();
-        let (d, bits) = (self.digits(), self.curve.fixed_bits());
-        let (windows, entries) = (self.windows(bits), self.curve.fixed_entries());
-        let mut table = Arena::new(windows * self.fixed_len());
-        let flat = table.vectors().as_flattened_mut();
-
-        let generator: Vec<[u64; L]> = self.curve.generator().iter().map(|&x| [x; L]).collect();
-        let mut out = vec![[0; L]; 4 * d];
-        self.enter(&mut out, &generator, &mut space);
-        let mut point = out[..3 * d].to_vec();
-        let mut bases = Vec::new();
-        for _ in 0..windows {
-            bases.push(point.clone());
-            for _ in 0..bits {
-                self.kernels
-                    .double
-                    .call([&mut point], [], self.parts(&mut space).scratch);
-            }
-        }
-        for (group, bases) in bases.chunks(L).enumerate() {
-            let lane = |l: usize| bases.get(l).unwrap_or(&bases[0]);
-            let base: Vec<[u64; L]> = (0..3 * d)
-                .map(|i| std::array::from_fn(|l| lane(l)[i][0]))
-                .collect();
-            let mut multiple = base.clone();
-            for e in 1..=entries {
-                if e == 2 {
-                    self.kernels
-                        .double
-                        .call([&mut multiple], [], self.parts(&mut space).scratch);
-                } else if e > 2 {
-                    self.add(&mut multiple, &base, &mut space);
-                }
-                let mut inverse = vec![[0; L]; d];
-                self.invert(&mut inverse, &multiple[2 * d..], &mut space);
-                let mut affine = vec![[0; L]; 3 * d];
-                self.leave(&mut affine, &multiple, &inverse, &mut space);
-                self.enter(&mut out, &affine[..2 * d], &mut space);
-                for l in 0..bases.len() {
-                    let window = group * L + l;
-                    let at = window * self.fixed_len() * L;
-                    for (digit, value) in out[..2 * d].iter().enumerate() {
-                        flat[at + digit * entries + e % entries] = value[l];
-                    }
-                }
-            }
-        }
-        table
-    }
-
     /// Vectors of one window's table.
     fn fixed_len(&self) -> usize {
         2 * self.digits() * self.curve.fixed_entries() / L
     }
 
-    /// Windows of a scalar: one bit more than it has, for the sign of the highest digit.
     fn windows(&self, bits: usize) -> usize {
-        (64 * self.limbs() + 1).div_ceil(bits)
+        self.curve.windows(bits)
     }
 
     fn max_windows(&self) -> usize {
@@ -417,6 +358,22 @@ impl<const L: usize> NistSpace<L> {
         self.arena.wipe();
     }
 }
+
+/// `Nist::base_table`, computed when this crate was built, in vectors.
+fn base_table<const L: usize>(curve: Curve) -> &'static [[u64; L]] {
+    let words: &[u64] = match curve {
+        Curve::P256 => &P256_TABLE.0,
+        Curve::P384 => &P384_TABLE.0,
+    };
+    words.as_chunks().0
+}
+
+static P256_TABLE: PageAligned<[u64; P256_WORDS]> =
+    PageAligned(include!(concat!(env!("OUT_DIR"), "/base_p256.rs")));
+static P384_TABLE: PageAligned<[u64; P384_WORDS]> =
+    PageAligned(include!(concat!(env!("OUT_DIR"), "/base_p384.rs")));
+
+include!(concat!(env!("OUT_DIR"), "/base_words.rs"));
 
 /// Each lane's scalar as signed digits of `w` bits, from `-2^(w - 1)` to `2^(w - 1)`, as indices of
 /// `Nist::Add`: digit `i` is bits `w i` to `w i + w - 2`, and bit `w i - 1` once more, less bit

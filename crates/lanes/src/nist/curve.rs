@@ -98,6 +98,25 @@ impl Curve {
         }
     }
 
+    /// 64-bit limbs of a scalar.
+    pub fn limbs(self) -> usize {
+        match self {
+            Curve::P256 => 4,
+            Curve::P384 => 6,
+        }
+    }
+
+    /// Signed digits of `bits` bits in a scalar: one bit more than it has, for the sign of the
+    /// highest one.
+    pub fn windows(self, bits: usize) -> usize {
+        (64 * self.limbs() + 1).div_ceil(bits)
+    }
+
+    /// The number of such tables: one for each digit of a scalar.
+    pub fn fixed_windows(self) -> usize {
+        self.windows(self.fixed_bits())
+    }
+
     /// Entries of that table.
     pub fn fixed_entries(self) -> usize {
         1 << (self.fixed_bits() - 1)

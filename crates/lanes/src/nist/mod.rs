@@ -4,6 +4,7 @@
 //! their arithmetic, `curve.rs` the constants, `point.rs` the formulas for points, `table.rs` reads
 //! tables of points.
 
+mod base;
 mod curve;
 mod field;
 mod point;
@@ -259,6 +260,12 @@ impl Nist {
     pub const NEGATIVE: u64 = point::NEGATIVE;
     /// Squarings of a long run that one kernel does.
     pub const RUN: usize = 4;
+
+    /// Of each window of a scalar the multiples of the base point, as [`Nist::AddFixed`] reads
+    /// them. It takes a moment: for programs under construction.
+    pub fn base_table(curve: Curve) -> Vec<u64> {
+        base::table(curve)
+    }
 }
 
 /// An array of numbers that a kernel only reads.

@@ -238,6 +238,44 @@ fn responses_fulfil_their_equation() {
 }
 
 #[test]
+fn the_table_has_multiples_of_the_base_point() {
+    for curve in Curve::ALL {
+        let (d, entries) = (curve.digits(), curve.fixed_entries());
+        let table = Nist::base_table(curve);
+        assert_eq!(table.len(), curve.fixed_windows() * 2 * d * entries);
+        // The first multiples of each window, and the largest.
+        let (mut base, _) = entered(curve, &generator(curve));
+        for window in table.chunks(2 * d * entries) {
+            let entry = |e: usize| -> Vectors {
+                (0..2 * d)
+                    .map(|i| [window[i * entries + e % entries]])
+                    .collect()
+            };
+            let expected = |point: &Vectors| {
+                let (entered, _) = entered(curve, &affine(curve, point));
+                entered[..2 * d].to_vec()
+            };
+            assert_eq!(entry(1), expected(&base), "{curve:?}");
+            let mut twice = base.clone();
+            run(Nist::Double(curve), &mut twice, &[]);
+            assert_eq!(entry(2), expected(&twice), "{curve:?}");
+            let mut thrice = twice.clone();
+            run(
+                Nist::Add(curve),
+                &mut thrice,
+                &[&self::table(curve, &base), &vec![[1]]],
+            );
+            assert_eq!(entry(3), expected(&thrice), "{curve:?}");
+            for _ in 1..curve.fixed_bits() {
+                run(Nist::Double(curve), &mut base, &[]);
+            }
+            assert_eq!(entry(entries), expected(&base), "{curve:?}");
+            run(Nist::Double(curve), &mut base, &[]);
+        }
+    }
+}
+
+#[test]
 fn moduli_are_what_their_reduction_takes_them_for() {
     for (modulus, k0) in [(Modulus::P256, 1), (Modulus::P384, (1 << 32) + 1)] {
         let product = u128::from(modulus.digits()[0]) * k0;
