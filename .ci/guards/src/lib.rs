@@ -344,7 +344,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         "widelane-report",
         &[SAMPLES, "widelane-frequency", "widelane-sim"],
     ),
-    ("widelane-handshakes", &[AFFINITY, SAMPLES]),
+    ("widelane-handshakes", &[AFFINITY, ENGINE, RUSTLS, SAMPLES]),
     ("widelane-timing", &[AFFINITY, CRYPTO]),
     (
         "widelane-frequency",

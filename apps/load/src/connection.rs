@@ -3,6 +3,7 @@
 //! | from        | to          | when                                                          |
 //! | ----------- | ----------- | ------------------------------------------------------------- |
 //! | Handshaking | Closing     | our last flight, with a close_notify, was written             |
+//! | Handshaking | (ended)     | our last flight was written, and the end is to be abrupt      |
 //! | Handshaking | Answering   | our last flight, with the request, was written                |
 //! | Handshaking | Held        | our last flight was written                                   |
 //! | Answering   | Closing     | the answer is complete and our close_notify was written       |
@@ -212,7 +213,7 @@ impl Connection {
 
     /// Closes the socket, with a reset if `close` says so.
     pub(crate) fn finish(self, close: Close) {
-        if close == Close::Reset {
+        if matches!(close, Close::Reset | Close::Abrupt) {
             // Fails only for sockets that are already gone.
             let _ = sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO));
         }
@@ -238,6 +239,9 @@ impl Connection {
     ) -> Result<Option<Step>, Fault> {
         // Reads even if it cannot write everything. Unread bytes would wake us again and again.
         self.flush()?;
+        if self.ends_abruptly(config) {
+            return Ok(Some(Step::Ended(Ok(()))));
+        }
         loop {
             let read = match rustix::io::read(&self.socket, &mut *scratch.wire) {
                 Ok(0) => return self.end_of_stream().map(Some),
@@ -253,6 +257,9 @@ impl Connection {
                 return Ok(Some(Step::Suspended));
             }
             self.progress(config)?;
+            if self.ends_abruptly(config) {
+                return Ok(Some(Step::Ended(Ok(()))));
+            }
             // A short read has emptied the socket. If more comes, epoll reports it.
             if read < scratch.wire.len() {
                 return match closed {
@@ -288,6 +295,9 @@ impl Connection {
             return Ok(Some(Step::Suspended));
         }
         self.progress(config)?;
+        if self.ends_abruptly(config) {
+            return Ok(Some(Step::Ended(Ok(()))));
+        }
         if self.done.is_some() && self.early && !self.confirmed {
             return Err(Fault::Closed);
         }
@@ -379,6 +389,7 @@ impl Connection {
             State::Handshaking { .. } if !self.tls.connection().is_handshaking() => {
                 let tls = self.tls.connection();
                 match config.after {
+                    After::Close if config.close == Close::Abrupt => {}
                     After::Close => tls.send_close_notify(),
                     After::Get(_) => {
                         // rustls buffers all of it, because no limit is set.
@@ -406,6 +417,11 @@ impl Connection {
             }
             _ => self.flush().map(drop),
         }
+    }
+
+    /// Whether nothing is left to do before an abrupt end.
+    fn ends_abruptly(&mut self, config: &ConnectionConfig) -> bool {
+        config.close == Close::Abrupt && self.is_closing() && !self.tls.connection().wants_write()
     }
 
     fn end_of_stream(&mut self) -> Result<Step, Fault> {

@@ -78,12 +78,17 @@ pub enum After {
     Hold,
 }
 
-/// How our side of a connection ends, once the server has closed its own.
+/// How our side of a connection ends, once the server has closed its own; [`Close::Abrupt`] does not
+/// wait for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
     /// With a reset. The server has read everything and closed, so nothing is lost, and neither
     /// side has a socket in TIME_WAIT. 5,000 connections a second would leave 300,000 of them.
     Reset,
+    /// With a reset as soon as our last flight was written, without a close_notify. The server cannot
+    /// know from that flight that no request follows, and nobody waits for its tickets. Whether it
+    /// has accepted our Finished is not seen.
+    Abrupt,
     /// With a FIN, as browsers do. Then the server has the socket in TIME_WAIT, because it closed
     /// first.
     Fin,
@@ -179,6 +184,21 @@ impl Plan {
                 return wrong("--get uses HTTP/1.1; remove --alpn or use --alpn http/1.1".into());
             }
         }
+        if self.close == Close::Abrupt {
+            if self.after != After::Close {
+                return wrong(
+                    "--close abrupt ends a connection with its handshake; remove --get and --hold"
+                        .into(),
+                );
+            }
+            if self.offer.resume {
+                return wrong(
+                    "--close abrupt reads no tickets, so that --resume resumes nothing; use \
+                     --close reset"
+                        .into(),
+                );
+            }
+        }
         self.server_name()?;
         self.offer.check()
     }
@@ -258,6 +278,20 @@ mod tests {
                 p.offer.alpn = vec!["h2".into()];
             })
             .contains("HTTP/1.1")
+        );
+        assert!(
+            refused(|p| {
+                p.close = Close::Abrupt;
+                p.after = After::Hold;
+            })
+            .contains("--hold")
+        );
+        assert!(
+            refused(|p| {
+                p.close = Close::Abrupt;
+                p.offer.resume = true;
+            })
+            .contains("--resume")
         );
     }
 

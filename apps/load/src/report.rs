@@ -1,7 +1,7 @@
 //! The result of a run: one serialisable object, and a table for people.
 
 use crate::names::{group_name, signature_name, suite_name, version_name};
-use crate::plan::{After, Arrivals, Plan, Spacing};
+use crate::plan::{After, Arrivals, Close, Plan, Spacing};
 use crate::tally::{Tally, Window};
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -295,6 +295,13 @@ impl Report {
                  close_notify; we reset them then",
                 self.unclosed
             ));
+        }
+        if plan.close == Close::Abrupt && self.completed > 0 {
+            notes.push(
+                "connections ended with the client's last flight: whether the server accepted it is \
+                 not seen"
+                    .into(),
+            );
         }
         if self.hello_retries > 0 {
             notes.push(format!(

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Identity, Server, answer, plan_for, shake, wait_for_close};
+use rustls::server::ServerConnection;
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -555,6 +556,48 @@ fn servers_that_close_in_their_own_way_are_not_failures() {
             .iter()
             .any(|note| note.contains("not closed by the server"))
     );
+}
+
+#[test]
+fn an_abrupt_end_brings_finished_and_then_a_reset() {
+    for version in [Version::Tls12, Version::Tls13] {
+        let mut config = Identity::new().config(&[]);
+        // A write after the reset would take the error that the read below is to see.
+        config.send_tls13_tickets = 0;
+        let config = Arc::new(config);
+        let server = Server::new(move |mut stream, seen| {
+            let mut tls = ServerConnection::new(config.clone()).expect("a connection");
+            let mut wire = [0; 16 * 1024];
+            while tls.is_handshaking() {
+                let Ok(read @ 1..) = stream.read(&mut wire) else {
+                    return;
+                };
+                let mut wire = &wire[..read];
+                while !wire.is_empty() {
+                    tls.read_tls(&mut wire).expect("room");
+                    tls.process_new_packets().expect("good packets");
+                }
+                while tls.wants_write() && tls.write_tls(&mut stream).is_ok() {}
+            }
+            seen.shaken.fetch_add(1, Ordering::SeqCst);
+            let after = stream.read(&mut wire).map_err(|error| error.kind());
+            if after == Err(std::io::ErrorKind::ConnectionReset) {
+                seen.closed_cleanly.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let mut plan = server.plan();
+        plan.limit = Some(20);
+        plan.close = Close::Abrupt;
+        plan.offer.version = Some(version);
+        let report = run(&plan).expect("a run");
+        assert_eq!((report.completed, report.errors), (20, 0));
+        let told = report.notes.iter().any(|note| note.contains("not seen"));
+        assert!(told, "{:?}", report.notes);
+        let seen = server.finish();
+        // With the trial connection.
+        assert_eq!(seen.shaken.load(Ordering::SeqCst), 21);
+        assert_eq!(seen.closed_cleanly.load(Ordering::SeqCst), 21);
+    }
 }
 
 #[test]

@@ -178,12 +178,13 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "get", help_heading = "Afterwards")]
     hold: bool,
 
-    /// After the server's close, send a reset or a FIN. A reset leaves no socket in TIME_WAIT
+    /// After the server's close, send a reset or a FIN (a reset leaves no socket in TIME_WAIT); or
+    /// reset abruptly, right after the last flight and without close_notify
     #[arg(
         long,
         value_name = "HOW",
         default_value = "reset",
-        value_parser = ["reset", "fin"],
+        value_parser = ["reset", "fin", "abrupt"],
         help_heading = "Afterwards"
     )]
     close: String,
@@ -286,10 +287,10 @@ fn plan(args: Args) -> Result<Plan, Failure> {
         None if args.hold => After::Hold,
         None => After::Close,
     };
-    plan.close = if args.close == "fin" {
-        Close::Fin
-    } else {
-        Close::Reset
+    plan.close = match &*args.close {
+        "fin" => Close::Fin,
+        "abrupt" => Close::Abrupt,
+        _ => Close::Reset,
     };
     Ok(plan)
 }
@@ -402,7 +403,7 @@ mod tests {
             "127.0.0.1:1 --poisson",
             "127.0.0.1:1 --tls 1.1",
             "127.0.0.1:1 --group x448",
-            "127.0.0.1:1 --close abruptly",
+            "127.0.0.1:1 --close gently",
             "127.0.0.1:1 --duration -1",
             "127.0.0.1:1 --cpus one",
             "",
@@ -420,6 +421,7 @@ mod tests {
             "127.0.0.1:1 --concurrency 2 --threads 3",
             "127.0.0.1:1 --tls 1.2 --group x25519mlkem768",
             "127.0.0.1:1 --rate 0",
+            "127.0.0.1:1 --close abrupt --resume",
         ] {
             let failure = run(parse(wrong).expect("clap lets it pass")).expect_err(wrong);
             assert!(

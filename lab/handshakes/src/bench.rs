@@ -1,12 +1,17 @@
 //! The long comparison: several minutes, a record with raw samples, a summary.
 
+use crate::backend::{Backend, no_backend};
 use crate::condition::Condition;
+use crate::curve::{self, CurvePlan};
 use crate::drive::{Drive, SERVER_CPU};
 use crate::error::TrialError;
 use crate::machine;
 use crate::memory;
 use crate::record::Record;
+use crate::relay::{self, RelayPlan};
+use crate::scaling::{self, ScalingPlan};
 use crate::servers::{self, Contender, Side};
+use crate::setup::{Setting, Setup};
 use crate::speed;
 use crate::stage::{Stage, raise_descriptors};
 use crate::summary::{median_of, median_ratio, ratio, sum_of, table, whole};
@@ -34,20 +39,24 @@ pub struct BenchPlan {
     pub idle_connections: usize,
     /// Whether `widelane speed` runs as well.
     pub speed: bool,
+    /// Whether bytes are relayed, latency is measured against load, and the server side is run in
+    /// memory on all CPUs.
+    pub others: bool,
 }
 
 impl BenchPlan {
-    /// Less than ten minutes.
+    /// About twenty-five minutes.
     pub fn new(records: PathBuf, command: String) -> Self {
         Self {
             records,
             command,
             rounds: 5,
-            seconds: 2.0,
+            seconds: 1.0,
             open_rounds: 2,
-            open_seconds: 4.0,
+            open_seconds: 2.0,
             idle_connections: 10_000,
             speed: true,
+            others: true,
         }
     }
 }
@@ -62,10 +71,10 @@ pub fn bench(
     plan: &BenchPlan,
     progress: impl FnMut(&str),
 ) -> Result<(PathBuf, String), TrialError> {
-    let mut sides = vec![Side::Alone, Side::Batched];
-    if stage.options.nginx.is_some() {
-        sides.push(Side::Nginx);
-    }
+    let sides: Vec<Side> = SIDES
+        .into_iter()
+        .filter(|side| side.is_installed(&stage.options))
+        .collect();
     let (record, machine) = Record::begin(stage, &plan.records, "", &plan.command)?;
     let mut bench = Bench {
         stage,
@@ -84,21 +93,22 @@ pub fn bench(
     );
     // The limit is inherited by the servers, for which it is too late later.
     raise_descriptors(DESCRIPTORS);
-    let mut contenders = Vec::new();
-    for &side in &sides {
-        contenders.push(servers::start(stage, side)?);
+    for side in [Side::Nginx, Side::Haproxy, Side::Hitch] {
+        if !sides.contains(&side) {
+            let _ = writeln!(
+                bench.summary,
+                "{} is not here, and left out.\n",
+                side.label()
+            );
+        }
     }
-    for &condition in &stage.options.conditions {
-        let mut able: Vec<_> = contenders
-            .iter_mut()
-            .filter(|one| one.side.can(condition, &stage.options))
-            .collect();
-        let knees = bench.closed(&mut able, condition, CROWD)?;
-        bench.closed(&mut able, condition, 1)?;
-        bench.open(&mut able, condition, &knees)?;
+    for setting in [Setting::Bare, Setting::Usual, Setting::Mutual] {
+        bench.handshakes(&sides, setting)?;
     }
-    drop(contenders);
-    bench.memory(&sides)?;
+    bench.relay()?;
+    bench.curves()?;
+    bench.scaling()?;
+    bench.memory()?;
     bench.speed()?;
     let Bench {
         record,
@@ -121,6 +131,75 @@ struct Bench<'a, F> {
 }
 
 impl<F: FnMut(&str)> Bench<'_, F> {
+    /// All conditions under which servers are set up in one way.
+    fn handshakes(&mut self, sides: &[Side], setting: Setting) -> Result<(), TrialError> {
+        let options = &self.stage.options;
+        let conditions = options.conditions.iter().copied();
+        let conditions: Vec<_> = conditions.filter(|one| one.setting() == setting).collect();
+        let backend = Backend::start(options.load_cpu).map_err(no_backend)?;
+        let mut contenders = Vec::new();
+        for &side in sides {
+            if conditions.iter().any(|&one| side.can(one, options)) {
+                let setup = Setup::new(setting, backend.address());
+                contenders.push(servers::start(self.stage, side, setup)?);
+            }
+        }
+        for condition in conditions {
+            let mut able: Vec<_> = contenders
+                .iter_mut()
+                .filter(|one| one.side.can(condition, options))
+                .collect();
+            let knees = self.closed(&mut able, condition, CROWD)?;
+            // What a queue adds is the same for all settings.
+            if setting == Setting::Bare {
+                let all = able.iter().zip(knees);
+                let main = all.filter(|(one, _)| MAIN.contains(&one.side));
+                let knees: Vec<f64> = main.map(|(_, knee)| knee).collect();
+                able.retain(|one| MAIN.contains(&one.side));
+                self.closed(&mut able, condition, 1)?;
+                self.open(&mut able, condition, &knees)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn relay(&mut self) -> Result<(), TrialError> {
+        if !self.plan.others {
+            return Ok(());
+        }
+        let mut plan = RelayPlan::new(self.plan.records.clone(), self.plan.command.clone());
+        plan.rounds = self.plan.rounds.min(plan.rounds);
+        let progress = &mut self.progress;
+        let text = relay::measure(self.stage, &plan, &mut self.record, progress)?;
+        self.section("Bytes through each server", &text);
+        Ok(())
+    }
+
+    /// Of the first condition only: the shape is the same for the others.
+    fn curves(&mut self) -> Result<(), TrialError> {
+        let bare = |one: &&Condition| one.setting() == Setting::Bare;
+        let condition = self.stage.options.conditions.iter().find(bare);
+        let Some(&condition) = condition.filter(|_| self.plan.others) else {
+            return Ok(());
+        };
+        let plan = CurvePlan::new(self.plan.records.clone(), self.plan.command.clone());
+        let (record, progress) = (&mut self.record, &mut self.progress);
+        let text = curve::measure(self.stage, &plan, condition, record, progress)?;
+        self.section("Latency against load", &text);
+        Ok(())
+    }
+
+    fn scaling(&mut self) -> Result<(), TrialError> {
+        if !self.plan.others {
+            return Ok(());
+        }
+        let plan = ScalingPlan::new(self.plan.records.clone(), self.plan.command.clone());
+        let progress = &mut self.progress;
+        let text = scaling::measure(self.stage, &plan, &mut self.record, progress)?;
+        self.section("One thread and all CPUs", &text);
+        Ok(())
+    }
+
     /// Closed loops in turns; gives each contender's median rate.
     fn closed(
         &mut self,
@@ -163,6 +242,7 @@ impl<F: FnMut(&str)> Bench<'_, F> {
             "x nginx",
             "x off",
             "server CPU us each",
+            "nginx's by it",
             "p50 us",
             "p99 us",
             "errors",
@@ -176,6 +256,7 @@ impl<F: FnMut(&str)> Bench<'_, F> {
             let against = |other: Option<usize>| {
                 other.and_then(|other| median_ratio(own, &reports[other], "handshakes_per_s"))
             };
+            let cheaper = nginx.and_then(|nginx| median_ratio(&reports[nginx], own, SERVER_CPU));
             let busy = median_of(own, "busiest_thread").map(|share| share * 100.0);
             rows.push(vec![
                 self.name(contender.side),
@@ -183,6 +264,7 @@ impl<F: FnMut(&str)> Bench<'_, F> {
                 ratio(against(nginx)),
                 ratio(against(off)),
                 whole(median_of(own, SERVER_CPU)),
+                ratio(cheaper),
                 whole(median_of(own, "p50_us")),
                 whole(median_of(own, "p99_us")),
                 sum_of(own, "errors").to_string(),
@@ -274,7 +356,7 @@ impl<F: FnMut(&str)> Bench<'_, F> {
         Ok(())
     }
 
-    fn memory(&mut self, sides: &[Side]) -> Result<(), TrialError> {
+    fn memory(&mut self) -> Result<(), TrialError> {
         if self.plan.idle_connections == 0 {
             return Ok(());
         }
@@ -285,7 +367,9 @@ impl<F: FnMut(&str)> Bench<'_, F> {
             "PSS with, MiB",
             "bytes each",
         ])];
-        for &side in sides.iter().filter(|side| **side != Side::Alone) {
+        let options = &self.stage.options;
+        let sides = [Side::Batched, Side::Nginx];
+        for side in sides.into_iter().filter(|side| side.is_installed(options)) {
             (self.progress)(&format!(
                 "{} idle connections: {}",
                 self.plan.idle_connections,
@@ -343,6 +427,17 @@ fn head(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
+/// All that make handshakes here, in the order of tables.
+const SIDES: [Side; 6] = [
+    Side::Alone,
+    Side::Batched,
+    Side::Old,
+    Side::Nginx,
+    Side::Haproxy,
+    Side::Hitch,
+];
+/// Those whose latency is measured as well.
+const MAIN: [Side; 3] = [Side::Alone, Side::Batched, Side::Nginx];
 const CROWD: usize = 64;
 /// Seconds before each measurement.
 const WARMUP: f64 = 0.3;

@@ -1,9 +1,12 @@
-//! What kind of handshake is compared: certificate and key exchange group.
+//! What kind of handshake is compared: certificate, key exchange, and how the client goes on.
 
+use crate::setup::Setting;
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
-/// One kind of handshake. The client's offer fixes it, so that no server's preference decides.
+/// One kind of handshake. The client's offer fixes certificate and group, so that no server's
+/// preference decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// RSA-2048 and X25519.
@@ -14,11 +17,37 @@ pub enum Condition {
     EcdsaHybrid,
     /// RSA-2048, and ML-KEM-768 beside X25519.
     RsaHybrid,
+    /// RSA-2048, as most clients make it: tickets, default suites, an abrupt end.
+    RsaUsual,
+    /// ECDSA on P-256, the same.
+    EcdsaUsual,
+    /// Resumed sessions of TLS 1.3.
+    Resumed13,
+    /// Resumed sessions of TLS 1.2.
+    Resumed12,
+    /// RSA-2048 on both sides: the client shows a certificate.
+    RsaMutual,
+    /// ECDSA on P-256 on both sides.
+    EcdsaMutual,
 }
 
 impl Condition {
     /// All, in the order of tables.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 10] = [
+        Self::RsaX25519,
+        Self::EcdsaX25519,
+        Self::EcdsaHybrid,
+        Self::RsaHybrid,
+        Self::RsaUsual,
+        Self::EcdsaUsual,
+        Self::Resumed13,
+        Self::Resumed12,
+        Self::RsaMutual,
+        Self::EcdsaMutual,
+    ];
+
+    /// Those without tickets and client certificates, which servers set up alike.
+    pub const BARE: [Self; 4] = [
         Self::RsaX25519,
         Self::EcdsaX25519,
         Self::EcdsaHybrid,
@@ -32,12 +61,21 @@ impl Condition {
             Self::EcdsaX25519 => "ecdsa-x25519",
             Self::EcdsaHybrid => "ecdsa-x25519mlkem768",
             Self::RsaHybrid => "rsa-x25519mlkem768",
+            Self::RsaUsual => "rsa-usual",
+            Self::EcdsaUsual => "ecdsa-usual",
+            Self::Resumed13 => "resumed-tls13",
+            Self::Resumed12 => "resumed-tls12",
+            Self::RsaMutual => "rsa-client-certificate",
+            Self::EcdsaMutual => "ecdsa-client-certificate",
         }
     }
 
     /// Whether the server's key is an RSA key, not one on P-256.
     pub(crate) fn is_rsa(self) -> bool {
-        matches!(self, Self::RsaX25519 | Self::RsaHybrid)
+        matches!(
+            self,
+            Self::RsaX25519 | Self::RsaHybrid | Self::RsaUsual | Self::RsaMutual
+        )
     }
 
     /// Whether it wants a group that OpenSSL has had since 3.5 only.
@@ -48,24 +86,72 @@ impl Condition {
     /// The same with a group that every OpenSSL has.
     pub(crate) fn classical(self) -> Self {
         match self {
-            Self::RsaX25519 | Self::RsaHybrid => Self::RsaX25519,
-            Self::EcdsaX25519 | Self::EcdsaHybrid => Self::EcdsaX25519,
+            Self::RsaHybrid => Self::RsaX25519,
+            Self::EcdsaHybrid => Self::EcdsaX25519,
+            other => other,
         }
     }
 
-    /// Arguments of `widelane load`.
+    /// How servers are set up for it.
+    pub(crate) fn setting(self) -> Setting {
+        match self {
+            Self::RsaX25519 | Self::EcdsaX25519 | Self::EcdsaHybrid | Self::RsaHybrid => {
+                Setting::Bare
+            }
+            Self::RsaUsual | Self::EcdsaUsual | Self::Resumed13 | Self::Resumed12 => Setting::Usual,
+            Self::RsaMutual | Self::EcdsaMutual => Setting::Mutual,
+        }
+    }
+
+    /// The host name that the client asks for: that of one certificate.
+    pub(crate) fn host(self) -> &'static str {
+        match self.is_rsa() {
+            true => RSA_HOST,
+            false => ECDSA_HOST,
+        }
+    }
+
+    /// Arguments of `widelane load`: the one group and the one signature algorithm that it offers.
     pub fn offer(self) -> [&'static str; 4] {
-        let group = if self.is_hybrid() {
-            "x25519mlkem768"
-        } else {
-            "x25519"
-        };
-        let signature = if self.is_rsa() {
-            "rsa_pss_rsae_sha256"
-        } else {
-            "ecdsa_secp256r1_sha256"
-        };
-        ["--group", group, "--sigalg", signature]
+        ["--group", self.group(), "--sigalg", self.signature()]
+    }
+
+    fn group(self) -> &'static str {
+        match self.is_hybrid() {
+            true => "x25519mlkem768",
+            false => "x25519",
+        }
+    }
+
+    fn signature(self) -> &'static str {
+        match self.is_rsa() {
+            true => "rsa_pss_rsae_sha256",
+            false => "ecdsa_secp256r1_sha256",
+        }
+    }
+
+    /// Arguments of `widelane load`: what it offers, and what it does after a handshake. `identity`
+    /// is certificate and key of a client whose key is of the same kind.
+    pub(crate) fn load(self, identity: (&Path, &Path)) -> Vec<String> {
+        let mut words = vec!["--server-name", self.host(), "--sigalg", self.signature()];
+        let (certificate, key) = (identity.0.display(), identity.1.display());
+        let (certificate, key) = (certificate.to_string(), key.to_string());
+        match self {
+            Self::RsaX25519 | Self::EcdsaX25519 | Self::EcdsaHybrid | Self::RsaHybrid => {
+                words.extend(["--tls", "1.3", "--cipher", "TLS_AES_128_GCM_SHA256"]);
+                words.extend(["--group", self.group()]);
+            }
+            // rustls' stock provider, which has no code of ours.
+            Self::RsaUsual | Self::EcdsaUsual => {
+                words.extend(["--close", "abrupt", "--batching", "off"]);
+            }
+            Self::Resumed13 => words.extend(["--tls", "1.3", "--resume"]),
+            Self::Resumed12 => words.extend(["--tls", "1.2", "--resume"]),
+            Self::RsaMutual | Self::EcdsaMutual => {
+                words.extend(["--tls", "1.3", "--certificate", &certificate, "--key", &key]);
+            }
+        }
+        words.into_iter().map(String::from).collect()
     }
 }
 
@@ -76,6 +162,12 @@ impl fmt::Display for Condition {
             Self::EcdsaX25519 => "ECDSA P-256, X25519",
             Self::EcdsaHybrid => "ECDSA P-256, X25519MLKEM768",
             Self::RsaHybrid => "RSA-2048, X25519MLKEM768",
+            Self::RsaUsual => "RSA-2048, as most clients make it",
+            Self::EcdsaUsual => "ECDSA P-256, as most clients make it",
+            Self::Resumed13 => "TLS 1.3, resumed",
+            Self::Resumed12 => "TLS 1.2, resumed",
+            Self::RsaMutual => "RSA-2048, with a client's certificate",
+            Self::EcdsaMutual => "ECDSA P-256, with a client's certificate",
         })
     }
 }
@@ -92,6 +184,11 @@ impl FromStr for Condition {
     }
 }
 
+/// Names of which only one certificate has each, for servers that choose between certificates by
+/// the name alone.
+pub(crate) const RSA_HOST: &str = "rsa.localhost";
+pub(crate) const ECDSA_HOST: &str = "ecdsa.localhost";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,5 +200,35 @@ mod tests {
         }
         let error = "dsa-x448".parse::<Condition>().expect_err("not known");
         assert!(error.contains("ecdsa-x25519mlkem768"), "{error}");
+    }
+
+    #[test]
+    fn what_most_clients_do_has_no_code_of_ours_and_no_close_notify() {
+        let words = |condition: Condition| {
+            let identity = (Path::new("client.pem"), Path::new("client.key"));
+            condition.load(identity).join(" ")
+        };
+        for condition in [Condition::RsaUsual, Condition::EcdsaUsual] {
+            let words = words(condition);
+            assert!(words.contains("--batching off") && words.contains("--close abrupt"));
+            assert!(
+                !words.contains("--cipher") && !words.contains("--group"),
+                "{words}"
+            );
+        }
+        assert!(words(Condition::EcdsaMutual).contains("--certificate client.pem"));
+        assert!(words(Condition::RsaHybrid).contains("x25519mlkem768"));
+    }
+
+    #[test]
+    fn conditions_of_one_setting_stand_together() {
+        let settings = Condition::ALL.map(Condition::setting);
+        let changes = settings.windows(2).filter(|pair| pair[0] != pair[1]);
+        assert_eq!(changes.count(), 2, "{settings:?}");
+        assert!(
+            Condition::BARE
+                .iter()
+                .all(|one| one.setting() == Setting::Bare)
+        );
     }
 }

@@ -6,6 +6,7 @@ use crate::error::TrialError;
 use crate::machine;
 use crate::options::Options;
 use crate::servers::{self, Side};
+use crate::setup::{Setup, other_setting};
 use crate::stage::Stage;
 use crate::summary::{median_of, median_ratio, ratio, sum_of, table, whole};
 use serde_json::Value;
@@ -45,10 +46,13 @@ pub fn demo(
     if stage.options.nginx.is_some() {
         sides.push(Side::Nginx);
     }
+    if let Some(other) = other_setting(&stage.options.conditions) {
+        return Err(TrialError::Nothing(other));
+    }
     let mut contenders = Vec::new();
     let mut results = Vec::new();
     for (index, side) in sides.into_iter().enumerate() {
-        contenders.push(servers::start(stage, side)?);
+        contenders.push(servers::start(stage, side, Setup::BARE)?);
         for &condition in &stage.options.conditions {
             if side.can(condition, &stage.options) {
                 results.push(Results::new(index, side, condition));

@@ -37,7 +37,10 @@ impl Stage {
         command.args(["--duration", &seconds.to_string()]);
         command.args(["--warmup", &warmup.to_string()]);
         command.args(["--cpus", &self.options.load_cpu.to_string()]);
-        command.args(OFFER).args(condition.offer());
+        let [rsa, ecdsa] = self.clients();
+        let (certificate, key) = if condition.is_rsa() { &rsa } else { &ecdsa };
+        command.args(["--insecure", "--json"]);
+        command.args(condition.load((certificate, key)));
         // It keeps what passes cost on this machine: for the next turns, not beyond the comparison.
         command.env("STATE_DIRECTORY", self.folder());
         let (mut report, spent) = twice(|| {
@@ -77,16 +80,6 @@ fn cpu_of_each(spent: Duration, rate: f64, seconds: f64, drive: Drive) -> Option
     (rate > 0.0).then(|| spent.as_secs_f64() * 1e6 / (rate * seconds + left))
 }
 
-/// The same offer for every server: one suite, and what the condition says, so that no side's
-/// preferences decide.
-const OFFER: &[&str] = &[
-    "--insecure",
-    "--tls",
-    "1.3",
-    "--cipher",
-    "TLS_AES_128_GCM_SHA256",
-    "--json",
-];
 /// A server's CPU time for a handshake, in microseconds: what one core could do is its reciprocal,
 /// also where the generator was the limit.
 pub(crate) const SERVER_CPU: &str = "server_cpu_us_per_handshake";

@@ -71,6 +71,9 @@ pub enum TrialError {
     /// Nothing to start.
     #[error("{0} is not installed; install it or leave it out of the comparison")]
     NoServer(&'static str),
+    /// No other program of ours was named.
+    #[error("widelane-old needs the program it is; name it with --old FILE")]
+    NoOld,
     /// No server of those that were to be compared.
     #[error("nothing is compared: {0}")]
     Nothing(String),

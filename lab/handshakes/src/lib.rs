@@ -1,7 +1,8 @@
-//! Full TLS handshakes of `widelane serve` beside nginx, on one core of this machine.
+//! TLS handshakes and relayed bytes of `widelane serve` beside its peers, on one core of this machine.
 //!
 //! What `make demo` ([`demo()`]), `make bench` ([`bench()`]) and `make ways-in` ([`ways_in()`])
-//! run, and a closer look at two servers ([`pair()`]). `ways_in` compares nginx, HAProxy, Apache
+//! run, and a closer look at two servers ([`pair()`]), at relayed bytes ([`relay()`]), at latency
+//! against load ([`curve()`]), and at the server side alone, in memory on all CPUs ([`scaling()`]). `ways_in` compares nginx, HAProxy, Apache
 //! and lighttpd with themselves: with and without the OpenSSL provider. All start the servers as
 //! child processes with the same certificates on the same CPU, drive them by `widelane load` from
 //! another CPU under several [`Condition`]s, take turns between the servers, and report medians
@@ -9,11 +10,11 @@
 //!
 //! It is not a load generator (that is `widelane load`) and not a benchmark of single operations
 //! (that is `widelane speed`, to which [`speed()`] only adds a record, as [`timing()`] does to
-//! `timing`). What it measures it uses as a user would, by the `widelane` binary; of our crates only
-//! `affinity`.
+//! `timing`). What it measures it uses as a user would, by the `widelane` binary; only `scaling` has no
+//! process between, and calls the rustls adapter.
 //!
-//! What is alike for all sides, and why (see `servers`): TLS 1.3 with AES-128-GCM, no session
-//! tickets, one worker on the same CPU, no access log. A handshake-only client says
+//! What is alike for all sides is a [`setup`], one worker on the same CPU, no access log. Unless a
+//! [`Condition`] says otherwise: TLS 1.3 with AES-128-GCM, no session tickets, and a client that says
 //! close_notify with its last flight, so that neither side reaches for a backend or a page.
 //!
 //! [`renew`] writes figures of records into documents, and [`faults`] finds others there.
@@ -24,8 +25,10 @@
 
 #![forbid(unsafe_code)]
 
+mod backend;
 mod bench;
 mod condition;
+mod curve;
 mod demo;
 mod drive;
 mod error;
@@ -35,9 +38,13 @@ mod machine;
 mod memory;
 mod options;
 mod pair;
+mod peers;
 mod process;
 mod record;
+mod relay;
+mod scaling;
 mod servers;
+mod setup;
 mod speed;
 mod stage;
 mod state;
@@ -48,6 +55,7 @@ mod ways_in;
 
 pub use bench::{BenchPlan, bench};
 pub use condition::Condition;
+pub use curve::{CurvePlan, curve};
 pub use demo::{DemoPlan, demo};
 pub use error::TrialError;
 pub use figures::{faults, renew};
@@ -56,6 +64,8 @@ pub use options::{Options, find_program};
 pub use pair::{PairPlan, pair};
 pub use process::{Server, output};
 pub use record::Record;
+pub use relay::{RelayPlan, Traffic, relay};
+pub use scaling::{ScalingPlan, scaling};
 pub use servers::{Contender, Side};
 pub use speed::{SpeedPlan, speed};
 pub use stage::Stage;

@@ -1,5 +1,5 @@
 //! `handshakes demo`, `handshakes bench` and `handshakes ways-in`: what `make demo`, `make bench`
-//! and `make ways-in` run; and `handshakes pair`, `handshakes speed` and `handshakes timing`.
+//! and `make ways-in` run; and closer looks at a part of it, each with a record.
 //!
 //! Exit status: 0 it worked, 1 it failed, 2 it was called wrongly, 130 interrupted.
 
@@ -8,12 +8,14 @@
 use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 use widelane_handshakes::{
-    BenchPlan, Condition, DemoPlan, Options, PairPlan, Side, Software, SpeedPlan, Stage,
-    TimingPlan, TrialError, WaysInPlan, bench, demo, faults, pair, renew, speed, timing, ways_in,
+    BenchPlan, Condition, CurvePlan, DemoPlan, Options, PairPlan, RelayPlan, ScalingPlan, Side,
+    Software, SpeedPlan, Stage, TimingPlan, Traffic, TrialError, WaysInPlan, bench, curve, demo,
+    faults, pair, relay, renew, scaling, speed, timing, ways_in,
 };
 
-/// Full TLS handshakes of `widelane serve` beside nginx, on one core of this machine
+/// TLS handshakes and relayed bytes of `widelane serve` beside its peers, on one core of this machine
 #[derive(Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Cli {
@@ -28,12 +30,26 @@ struct Cli {
     #[arg(long, global = true, value_name = "FILE")]
     nginx: Option<PathBuf>,
 
+    /// The HAProxy to compare with [default: the installed one]
+    #[arg(long, global = true, value_name = "FILE")]
+    haproxy: Option<PathBuf>,
+
+    /// The hitch to compare with [default: the installed one]
+    #[arg(long, global = true, value_name = "FILE")]
+    hitch: Option<PathBuf>,
+
+    /// Another `widelane` program, like that of an earlier commit: the server widelane-old
+    #[arg(long, global = true, value_name = "FILE")]
+    old: Option<PathBuf>,
+
     /// CPU of the servers [default: the first]
     #[arg(long, global = true, value_name = "N")]
     server_cpu: Option<usize>,
 
     /// Only these kinds of handshake: rsa-x25519, ecdsa-x25519, ecdsa-x25519mlkem768,
-    /// rsa-x25519mlkem768 [default: all]
+    /// rsa-x25519mlkem768; for `bench` and `pair` also rsa-usual, ecdsa-usual, resumed-tls13,
+    /// resumed-tls12, rsa-client-certificate, ecdsa-client-certificate [default: all, for `pair` the
+    /// first four]
     #[arg(long, global = true, value_name = "LIST", value_delimiter = ',')]
     condition: Vec<Condition>,
 
@@ -58,7 +74,8 @@ enum Command {
         #[arg(long, default_value_t = 15.0)]
         seconds: f64,
     },
-    /// Several minutes: closed and open loop, memory, single operations; writes a record
+    /// Twenty-five minutes: handshakes in closed and open loop, relayed bytes, latency against load,
+    /// memory, single operations; writes a record
     Bench {
         /// Folder of the record
         #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
@@ -67,7 +84,7 @@ enum Command {
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
         rounds: u16,
         /// Seconds of each turn; those of the open loop take twice as long
-        #[arg(long, default_value_t = 2.0)]
+        #[arg(long, default_value_t = 1.0)]
         seconds: f64,
         /// Idle connections whose memory is measured, 0 for none
         #[arg(long, default_value_t = 10_000)]
@@ -75,13 +92,17 @@ enum Command {
         /// Leave `widelane speed` out
         #[arg(long)]
         no_speed: bool,
+        /// Leave out relayed bytes, latency against load, and the server side in memory
+        #[arg(long)]
+        only_handshakes: bool,
     },
     /// Two servers in many short turns, for small differences; writes a record
     ///
     /// Example: handshakes pair widelane-on widelane-inline --condition rsa-x25519
     Pair {
-        /// Server: widelane-on, widelane-off, widelane-inline or nginx; nginx-trace-latency or
-        /// nginx-trace-handshakes, which `widelane trace` looks at meanwhile (as root)
+        /// Server: widelane-on, widelane-off, widelane-inline, widelane-old (see --old), nginx,
+        /// nginx-stream, haproxy or hitch; nginx-trace-latency or nginx-trace-handshakes, which
+        /// `widelane trace` looks at meanwhile (as root)
         one: Side,
         /// Server it is compared with
         other: Side,
@@ -97,6 +118,71 @@ enum Command {
         /// Connections in flight
         #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
         in_flight: u16,
+    },
+    /// Bytes through each server: its CPU time for a gibibyte and for a small request; writes a record
+    ///
+    /// Example: handshakes relay bulk-download --sides widelane-on,widelane-old --old ../old/widelane
+    Relay {
+        /// bulk-download, bulk-upload, bulk-download-chacha20, bulk-upload-chacha20, small-requests
+        /// [default: all]
+        traffic: Vec<Traffic>,
+        /// Servers [default: widelane-on, with --old widelane-old, nginx-stream, haproxy, hitch]
+        #[arg(long, value_name = "LIST", value_delimiter = ',')]
+        sides: Vec<Side>,
+        /// Folder of the record
+        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
+        records: PathBuf,
+        /// Turns of each server
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+        rounds: u16,
+        /// Mebibytes of each bulk turn
+        #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
+        mib: u32,
+        /// Seconds of each turn with small requests
+        #[arg(long, default_value_t = 2.0)]
+        seconds: f64,
+    },
+    /// Latency against load, at shares of each server's knee; writes a record
+    ///
+    /// Two minutes and a half for a condition. Example: handshakes curve --condition ecdsa-x25519
+    Curve {
+        /// Servers
+        #[arg(
+            long,
+            value_name = "LIST",
+            value_delimiter = ',',
+            default_value = "widelane-on,widelane-off,nginx"
+        )]
+        sides: Vec<Side>,
+        /// Shares of the knee, like 0.5,0.7 [default: 0.1,0.3,0.5,0.6,0.7,0.8,0.9,0.95]
+        #[arg(long, value_name = "LIST", value_delimiter = ',')]
+        shares: Vec<f64>,
+        /// Folder of the record
+        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
+        records: PathBuf,
+        /// Turns of each server at each share
+        #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+        rounds: u16,
+        /// Seconds of each turn
+        #[arg(long, default_value_t = 2.5)]
+        seconds: f64,
+    },
+    /// The server side of handshakes in memory: one thread, and one on each CPU; writes a record
+    ///
+    /// Half a minute. Example: handshakes scaling --cpus 0,2
+    Scaling {
+        /// CPUs, of which each gets a thread [default: all]
+        #[arg(long, value_name = "LIST", value_delimiter = ',')]
+        cpus: Vec<usize>,
+        /// Folder of the record
+        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
+        records: PathBuf,
+        /// Runs of each arrangement
+        #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
+        rounds: u16,
+        /// Batches of 64 handshakes in each run
+        #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u16).range(1..))]
+        batches: u16,
     },
     /// Compare the figures of documents with the records that they name
     ///
@@ -189,11 +275,17 @@ fn run(cli: Cli) -> Result<String, TrialError> {
     let mut options = Options::find()?;
     options.widelane = cli.widelane.unwrap_or(options.widelane);
     options.nginx = cli.nginx.or(options.nginx);
+    options.haproxy = cli.haproxy.or(options.haproxy);
+    options.hitch = cli.hitch.or(options.hitch);
+    options.old = cli.old;
     options.server_cpu = cli.server_cpu.unwrap_or(options.server_cpu);
     options.load_cpu = cli.load_cpu.unwrap_or(options.load_cpu);
     options.allow_modified = cli.modified;
-    if !cli.condition.is_empty() {
-        options.conditions.clone_from(&cli.condition);
+    match &cli.command {
+        _ if !cli.condition.is_empty() => options.conditions.clone_from(&cli.condition),
+        Command::Bench { .. } => options.conditions = Condition::ALL.into(),
+        Command::Curve { .. } => options.conditions.truncate(1),
+        _ => {}
     }
     let stage = Stage::set(options)?;
     let progress = |text: &str| eprintln!("  {text}");
@@ -212,6 +304,7 @@ fn run(cli: Cli) -> Result<String, TrialError> {
             seconds,
             idle,
             no_speed,
+            only_handshakes,
         } => {
             let mut plan = BenchPlan::new(records, command());
             plan.rounds = rounds.into();
@@ -219,6 +312,7 @@ fn run(cli: Cli) -> Result<String, TrialError> {
             plan.open_seconds = 2.0 * seconds;
             plan.idle_connections = idle;
             plan.speed = !no_speed;
+            plan.others = !only_handshakes;
             let (record, summary) = bench(&stage, &plan, progress)?;
             Ok(format!("\n{summary}\nRecord: {}\n", record.display()))
         }
@@ -236,6 +330,57 @@ fn run(cli: Cli) -> Result<String, TrialError> {
             plan.in_flight = in_flight.into();
             let (record, tables) = pair(&stage, &plan, progress)?;
             Ok(format!("\n{tables}Record: {}\n", record.display()))
+        }
+        Command::Curve {
+            sides,
+            shares,
+            records,
+            rounds,
+            seconds,
+        } => {
+            let mut plan = CurvePlan::new(records, command());
+            plan.sides = sides;
+            if !shares.is_empty() {
+                plan.shares = shares;
+            }
+            plan.rounds = rounds.into();
+            plan.seconds = seconds;
+            let (record, tables) = curve(&stage, &plan, progress)?;
+            Ok(format!("\n{tables}\nRecord: {}\n", record.display()))
+        }
+        Command::Scaling {
+            cpus,
+            records,
+            rounds,
+            batches,
+        } => {
+            let mut plan = ScalingPlan::new(records, command());
+            plan.cpus = cpus;
+            plan.rounds = rounds.into();
+            plan.batches = batches.into();
+            let (record, table) = scaling(&stage, &plan, progress)?;
+            Ok(format!("\n{table}\nRecord: {}\n", record.display()))
+        }
+        Command::Relay {
+            traffic,
+            sides,
+            records,
+            rounds,
+            mib,
+            seconds,
+        } => {
+            let mut plan = RelayPlan::new(records, command());
+            if !traffic.is_empty() {
+                plan.traffic = traffic;
+            }
+            if !sides.is_empty() {
+                plan.sides = sides;
+            }
+            plan.rounds = rounds.into();
+            plan.bytes = u64::from(mib) << 20;
+            plan.duration = Duration::from_secs_f64(seconds);
+            let (record, tables) = relay(&stage, &plan, progress)?;
+            Ok(format!("\n{tables}\nRecord: {}\n", record.display()))
         }
         Command::WaysIn {
             servers,

@@ -4,6 +4,7 @@ use crate::drive::Drive;
 use crate::error::TrialError;
 use crate::process::Server;
 use crate::servers::{self, Contender, Side};
+use crate::setup::Setup;
 use crate::stage::{Stage, raise_descriptors};
 use serde_json::{Value, json};
 use std::fs;
@@ -29,10 +30,11 @@ pub(crate) fn idle(stage: &Stage, side: Side, connections: usize) -> Result<Valu
     let most = allowed.saturating_sub(SPARE_DESCRIPTORS) / DESCRIPTORS_EACH;
     let connections = connections.min(usize::try_from(most).unwrap_or(usize::MAX));
     let backend = HoldingBackend::start(&stage.backend()).map_err(TrialError::Folder)?;
-    let mut contender = servers::start(stage, side)?;
+    let mut contender = servers::start(stage, side, Setup::BARE)?;
     // One handshake of each kind, so that what is set up once counts as before.
     for &condition in &stage.options.conditions {
-        if side.can(condition, &stage.options) {
+        let bare = condition.setting() == Setup::BARE.setting;
+        if bare && side.can(condition, &stage.options) {
             stage.drive(
                 &mut contender.running,
                 condition,

@@ -13,6 +13,12 @@ pub struct Options {
     pub widelane: PathBuf,
     /// The `nginx` binary, if there is one to compare with.
     pub nginx: Option<PathBuf>,
+    /// The `haproxy` binary, if there is one to compare with.
+    pub haproxy: Option<PathBuf>,
+    /// The `hitch` binary, if there is one to compare with.
+    pub hitch: Option<PathBuf>,
+    /// Another `widelane` binary, to compare with what it was before.
+    pub old: Option<PathBuf>,
     /// CPU of every server.
     pub server_cpu: usize,
     /// CPU of the load generator.
@@ -91,9 +97,12 @@ impl Options {
         Ok(Self {
             widelane: me.with_file_name("widelane"),
             nginx: find_program("nginx"),
+            haproxy: find_program("haproxy"),
+            hitch: find_program("hitch"),
+            old: None,
             server_cpu,
             load_cpu,
-            conditions: Condition::ALL.into(),
+            conditions: Condition::BARE.into(),
             notes,
             allow_modified: false,
             model: None,

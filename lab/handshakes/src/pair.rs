@@ -1,11 +1,13 @@
 //! Two servers against each other in many short turns: what a difference of a few percent needs on
 //! a machine whose speed wanders by more than that.
 
+use crate::backend::{Backend, no_backend};
 use crate::condition::Condition;
 use crate::drive::{Drive, SERVER_CPU};
 use crate::error::TrialError;
 use crate::record::Record;
-use crate::servers::{self, Side};
+use crate::servers::{self, Contender, Side};
+use crate::setup::{Setting, Setup};
 use crate::stage::Stage;
 use crate::summary::{interval_of_median, median, median_of, ratios, sum_of, table, whole};
 use serde_json::{Value, json};
@@ -61,12 +63,24 @@ pub fn pair(
     let [one, other] = plan.sides.map(Side::id);
     let what = format!("{one} {other} {}", plan.in_flight);
     let (mut record, _) = Record::begin(stage, &plan.records, &what, &plan.command)?;
-    let mut contenders = [
-        servers::start(stage, plan.sides[0])?,
-        servers::start(stage, plan.sides[1])?,
-    ];
+    let backend = Backend::start(stage.options.load_cpu).map_err(no_backend)?;
     let mut text = String::new();
+    let mut running: Option<(Setting, [Contender; 2])> = None;
     for &condition in &stage.options.conditions {
+        let setting = condition.setting();
+        if running.as_ref().is_none_or(|(its, _)| *its != setting) {
+            drop(running.take());
+            let setup = Setup::new(setting, backend.address());
+            let [one, other] = plan.sides;
+            let both = [
+                servers::start(stage, one, setup)?,
+                servers::start(stage, other, setup)?,
+            ];
+            running = Some((setting, both));
+        }
+        let Some((_, contenders)) = &mut running else {
+            continue;
+        };
         let mut reports = [Vec::new(), Vec::new()];
         for round in 0..plan.rounds {
             progress(&format!(

@@ -1,16 +1,17 @@
 //! The servers that are compared, and how each is set up.
 //!
-//! Alike for all: the certificates, TLS 1.3 only, no tickets, one worker on the same CPU, no access
-//! log, descriptors for 10,000 connections. nginx answers requests itself (a `return` without a
-//! body) and the terminator has a backend, but a client that only shakes hands reaches neither.
-//! nginx runs from a configuration of its own in a temporary folder; an nginx that serves
-//! this machine is not touched.
+//! Alike for all: the certificates, what a [`Setup`] says, one worker on the same CPU, no access
+//! log. nginx answers requests itself (a `return` without a body); the terminator, and the peers of
+//! `peers.rs`, stand before a backend. All run from configurations of their own in a temporary
+//! folder; servers that serve this machine are not touched.
 
 use crate::condition::Condition;
 use crate::error::TrialError;
 use crate::machine;
 use crate::options::Options;
+use crate::peers;
 use crate::process::Server;
+use crate::setup::{Setting, Setup};
 use crate::stage::Stage;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -27,8 +28,16 @@ pub enum Side {
     Batched,
     /// `widelane serve` with `--placement inline`: whatever the machine's profile says.
     Inline,
+    /// Another `widelane serve`, as it comes: that of [`Options::old`].
+    Old,
     /// nginx with its OpenSSL.
     Nginx,
+    /// nginx's stream module, which relays to a backend.
+    NginxStream,
+    /// HAProxy, which relays to a backend.
+    Haproxy,
+    /// hitch, which relays to a backend.
+    Hitch,
     /// The same, while `widelane trace latency` looks at it.
     NginxLatency,
     /// The same, while `widelane trace handshakes` looks at it.
@@ -37,11 +46,15 @@ pub enum Side {
 
 impl Side {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 10] = [
         Self::Alone,
         Self::Batched,
         Self::Inline,
+        Self::Old,
         Self::Nginx,
+        Self::NginxStream,
+        Self::Haproxy,
+        Self::Hitch,
         Self::NginxLatency,
         Self::NginxHandshakes,
     ];
@@ -52,7 +65,11 @@ impl Side {
             Self::Alone => "widelane-off",
             Self::Batched => "widelane-on",
             Self::Inline => "widelane-inline",
+            Self::Old => "widelane-old",
             Self::Nginx => "nginx",
+            Self::NginxStream => "nginx-stream",
+            Self::Haproxy => "haproxy",
+            Self::Hitch => "hitch",
             Self::NginxLatency => "nginx-trace-latency",
             Self::NginxHandshakes => "nginx-trace-handshakes",
         }
@@ -61,10 +78,30 @@ impl Side {
     /// Whether this side can do such handshakes.
     pub(crate) fn can(self, condition: Condition, options: &Options) -> bool {
         match self {
-            Self::Alone | Self::Batched | Self::Inline => true,
-            Self::Nginx | Self::NginxLatency | Self::NginxHandshakes => {
+            Self::Alone | Self::Batched | Self::Inline | Self::Old => true,
+            Self::Nginx | Self::NginxStream | Self::NginxLatency | Self::NginxHandshakes => {
                 !condition.is_hybrid() || machine::nginx_has_hybrids(options)
             }
+            Self::Haproxy => !condition.is_hybrid(),
+            // It cannot be told to send no tickets, nor to ask clients for certificates.
+            Self::Hitch => condition.setting() == Setting::Usual,
+        }
+    }
+
+    /// Whether it is another program than ours.
+    pub(crate) fn is_peer(self) -> bool {
+        !matches!(self, Self::Alone | Self::Batched | Self::Inline | Self::Old)
+    }
+
+    /// Whether the program of this side is there.
+    pub(crate) fn is_installed(self, options: &Options) -> bool {
+        match self {
+            Self::Alone | Self::Batched | Self::Inline => true,
+            Self::Old => options.old.is_some(),
+            Self::Nginx | Self::NginxLatency | Self::NginxHandshakes => options.nginx.is_some(),
+            Self::NginxStream => peers::has_stream(options),
+            Self::Haproxy => options.haproxy.is_some(),
+            Self::Hitch => options.hitch.is_some(),
         }
     }
 
@@ -73,7 +110,7 @@ impl Side {
         match self {
             Self::NginxLatency => Some("latency"),
             Self::NginxHandshakes => Some("handshakes"),
-            Self::Alone | Self::Batched | Self::Inline | Self::Nginx => None,
+            _ => None,
         }
     }
 
@@ -83,7 +120,11 @@ impl Side {
             Self::Alone => "widelane, batching off",
             Self::Batched => "widelane, batching on",
             Self::Inline => "widelane, inline",
+            Self::Old => "widelane, old",
             Self::Nginx => "nginx",
+            Self::NginxStream => "nginx stream",
+            Self::Haproxy => "HAProxy",
+            Self::Hitch => "hitch",
             Self::NginxLatency => "nginx, trace latency",
             Self::NginxHandshakes => "nginx, trace handshakes",
         }
@@ -178,13 +219,19 @@ impl Running {
 }
 
 /// Starts `side` on the stage's server CPU and waits until it takes connections.
-pub(crate) fn start(stage: &Stage, side: Side) -> Result<Contender, TrialError> {
-    let (folder, address) = place(stage, side.id())?;
+pub(crate) fn start(stage: &Stage, side: Side, setup: Setup) -> Result<Contender, TrialError> {
+    let name = format!("{}-{}", side.id(), setup.setting.id());
+    let (folder, address) = place(stage, &name)?;
     let command = match side {
-        Side::Alone | Side::Batched | Side::Inline => widelane(stage, side, &folder, address)?,
-        Side::Nginx | Side::NginxLatency | Side::NginxHandshakes => {
-            nginx(stage, &folder, address, "")?
+        Side::Alone | Side::Batched | Side::Inline | Side::Old => {
+            widelane(stage, side, setup, &folder, address)?
         }
+        Side::Nginx | Side::NginxLatency | Side::NginxHandshakes => {
+            nginx(stage, setup, &folder, address, "")?
+        }
+        Side::NginxStream => peers::nginx_stream(stage, setup, &folder, address)?,
+        Side::Haproxy => peers::haproxy(stage, setup, &folder, address)?,
+        Side::Hitch => peers::hitch(stage, setup, &folder, address)?,
     };
     let running = Running::start(stage, side.id(), command, address, &folder)?;
     Ok(Contender { side, running })
@@ -200,9 +247,29 @@ pub(crate) fn place(stage: &Stage, name: &str) -> Result<(PathBuf, SocketAddr), 
 fn widelane(
     stage: &Stage,
     side: Side,
+    setup: Setup,
     folder: &Path,
     address: SocketAddr,
 ) -> Result<Command, TrialError> {
+    let program = match side {
+        Side::Old => stage.options.old.as_ref().ok_or(TrialError::NoOld)?,
+        _ => &stage.options.widelane,
+    };
+    let backend = setup.backend.map_or_else(
+        || format!("unix:{}", stage.backend().display()),
+        |address| address.to_string(),
+    );
+    let (versions, tickets) = match setup.setting.has_tickets() {
+        true => (r#""1.2", "1.3""#, 2),
+        false => (r#""1.3""#, 0),
+    };
+    let clients = match setup.setting.asks_for_certificates() {
+        true => format!(
+            "client_auth = {{ mode = \"required\", ca = \"{}\" }}\n",
+            stage.client_authority().display()
+        ),
+        false => String::new(),
+    };
     let mut configuration = format!(
         r#"workers = 1
 cpus = "{cpu}"
@@ -215,10 +282,10 @@ handshakes = {MOST_CONNECTIONS}
 source.handshakes = {MOST_CONNECTIONS}
 [[listener]]
 listen = ["{address}"]
-backend = "unix:{backend}"
-versions = ["1.3"]
-[listener.tickets]
-count = 0
+backend = "{backend}"
+versions = [{versions}]
+{clients}[listener.tickets]
+count = {tickets}
 "#,
         cpu = stage.options.server_cpu,
         batching = side != Side::Alone,
@@ -227,7 +294,6 @@ count = 0
         } else {
             "auto"
         },
-        backend = stage.backend().display(),
     );
     for (certificate, key) in stage.certificates() {
         configuration.push_str(&format!(
@@ -237,7 +303,7 @@ count = 0
         ));
     }
     let file = write(folder, "widelane.toml", &configuration)?;
-    let mut command = Command::new(&stage.options.widelane);
+    let mut command = Command::new(program);
     command.arg("serve").arg("--config").arg(file);
     Ok(command)
 }
@@ -245,6 +311,7 @@ count = 0
 /// nginx with a configuration of its own, which is written into `folder`.
 pub(crate) fn nginx(
     stage: &Stage,
+    setup: Setup,
     folder: &Path,
     address: SocketAddr,
     more: &str,
@@ -254,10 +321,6 @@ pub(crate) fn nginx(
         .nginx
         .as_ref()
         .ok_or(TrialError::NoServer("nginx"))?;
-    let pairs = stage.certificates().map(|(certificate, key)| {
-        let (certificate, key) = (certificate.display(), key.display());
-        format!("ssl_certificate {certificate}; ssl_certificate_key {key};")
-    });
     let configuration = format!(
         r#"daemon off;
 worker_processes 1;
@@ -275,16 +338,23 @@ http {{
     server {{
         listen {address} ssl backlog=4096;
         {certificates}
-        ssl_protocols TLSv1.3;
+        ssl_protocols {protocols};
         ssl_session_cache off;
-        ssl_session_tickets off;
+        ssl_session_tickets {tickets};
+        {clients}
         {more}
         return 204;
     }}
 }}
 "#,
         folder = folder.display(),
-        certificates = pairs.join("\n        "),
+        certificates = peers::nginx_certificates(stage),
+        protocols = peers::nginx_protocols(setup),
+        tickets = match setup.setting.has_tickets() {
+            true => "on",
+            false => "off",
+        },
+        clients = peers::nginx_clients(stage, setup),
     );
     let file = write(folder, "nginx.conf", &configuration)?;
     let mut command = Command::new(binary);

@@ -1,10 +1,11 @@
 //! What every comparison needs: a folder, certificates, and programs run on their CPUs.
 
+use crate::condition::{ECDSA_HOST, RSA_HOST};
 use crate::error::TrialError;
 use crate::interrupt::Interrupt;
 use crate::options::Options;
 use crate::process;
-use rcgen::{CertificateParams, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
 use std::fs;
@@ -88,10 +89,22 @@ impl Stage {
 
     /// Certificate and key of each kind, for the same name: the client's offer decides which.
     pub fn certificates(&self) -> [(PathBuf, PathBuf); 2] {
-        CERTIFICATES.map(|(kind, _)| {
-            let file = |ending| self.folder().join(format!("{kind}.{ending}"));
-            (file("pem"), file("key"))
-        })
+        CERTIFICATES.map(|(kind, ..)| self.pair(kind))
+    }
+
+    /// Certificate and key of clients, of each kind, for servers that ask for them.
+    pub(crate) fn clients(&self) -> [(PathBuf, PathBuf); 2] {
+        CERTIFICATES.map(|(kind, ..)| self.pair(&format!("client-{kind}")))
+    }
+
+    /// The certificate of the authority that has signed those of the clients.
+    pub(crate) fn client_authority(&self) -> PathBuf {
+        self.pair("client-authority").0
+    }
+
+    fn pair(&self, name: &str) -> (PathBuf, PathBuf) {
+        let file = |ending| self.folder().join(format!("{name}.{ending}"));
+        (file("pem"), file("key"))
     }
 
     /// The socket of the terminator's backend. Only where connections are held open does a backend
@@ -101,17 +114,35 @@ impl Stage {
     }
 
     fn make_certificates(&self) -> Result<(), TrialError> {
-        for ((_, algorithm), (file, key_file)) in CERTIFICATES.iter().zip(self.certificates()) {
-            // RSA keys are of 2048 bits.
+        // RSA keys are of 2048 bits.
+        for ((_, algorithm, host), files) in CERTIFICATES.iter().zip(self.certificates()) {
             let key = KeyPair::generate_for(algorithm)?;
-            let names = ["localhost".into(), "127.0.0.1".into()];
+            let names = ["localhost".into(), "127.0.0.1".into(), (*host).into()];
             let certificate = CertificateParams::new(names)?.self_signed(&key)?;
-            fs::write(file, certificate.pem())
-                .and_then(|()| fs::write(key_file, key.serialize_pem()))
-                .map_err(TrialError::Folder)?;
+            keep(&files, &certificate.pem(), &key)?;
+        }
+        let mut authority = CertificateParams::new([])?;
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let name = &mut authority.distinguished_name;
+        name.push(DnType::CommonName, "authority of clients");
+        let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
+        let authority = CertifiedIssuer::self_signed(authority, key)?;
+        fs::write(self.client_authority(), authority.pem()).map_err(TrialError::Folder)?;
+        for ((_, algorithm, _), files) in CERTIFICATES.iter().zip(self.clients()) {
+            let key = KeyPair::generate_for(algorithm)?;
+            let client = CertificateParams::new(["client.localhost".into()])?;
+            let certificate = client.signed_by(&key, &authority)?;
+            keep(&files, &certificate.pem(), &key)?;
         }
         Ok(())
     }
+}
+
+/// Writes a certificate and its key into their files.
+fn keep(files: &(PathBuf, PathBuf), certificate: &str, key: &KeyPair) -> Result<(), TrialError> {
+    fs::write(&files.0, certificate)
+        .and_then(|()| fs::write(&files.1, key.serialize_pem()))
+        .map_err(TrialError::Folder)
 }
 
 /// Raises the limit of open descriptors for us and what we start, and gives what it is now.
@@ -136,7 +167,8 @@ pub(crate) fn raise_descriptors(wanted: u64) -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-const CERTIFICATES: [(&str, &rcgen::SignatureAlgorithm); 2] = [
-    ("rsa", &rcgen::PKCS_RSA_SHA256),
-    ("ecdsa", &rcgen::PKCS_ECDSA_P256_SHA256),
+/// Kind, algorithm of the key, and a host name of its own.
+const CERTIFICATES: [(&str, &rcgen::SignatureAlgorithm, &str); 2] = [
+    ("rsa", &rcgen::PKCS_RSA_SHA256, RSA_HOST),
+    ("ecdsa", &rcgen::PKCS_ECDSA_P256_SHA256, ECDSA_HOST),
 ];

@@ -10,6 +10,12 @@ pub(crate) fn median_of(reports: &[Value], key: &str) -> Option<f64> {
     median(figures(reports, key).collect())
 }
 
+/// The smallest and the largest `key` of `reports`.
+pub(crate) fn extremes(reports: &[Value], key: &str) -> Option<(f64, f64)> {
+    let ends = figures(reports, key).map(|figure| (figure, figure));
+    ends.reduce(|(low, high), (one, other)| (low.min(one), high.max(other)))
+}
+
 /// The median of the quotients of `key`, round by round: what drifts over a run drifts for both.
 pub(crate) fn median_ratio(ours: &[Value], theirs: &[Value], key: &str) -> Option<f64> {
     median(ratios(ours, theirs, key))
@@ -96,6 +102,13 @@ mod tests {
         let theirs = [json!({"x": 5.0}), json!({"x": 20.0}), json!({"x": 1.0})];
         assert_eq!(median_ratio(&ours, &theirs, "x"), Some(2.5));
         assert_eq!(median_ratio(&ours, &[json!({"x": 0.0})], "x"), None);
+    }
+
+    #[test]
+    fn extremes_leave_out_what_was_not_measured() {
+        let reports = [2.0, 5.0, 1.0].map(|x| json!({"x": x}));
+        assert_eq!(extremes(&reports, "x"), Some((1.0, 5.0)));
+        assert_eq!(extremes(&[json!({"x": null})], "x"), None);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::machine;
 use crate::options::{Options, find_program};
 use crate::process::Server;
 use crate::servers::{self, Running, write};
+use crate::setup::Setup;
 use crate::stage::Stage;
 use std::fmt;
 use std::fs;
@@ -195,7 +196,13 @@ fn command(
     let groups = condition.is_hybrid().then_some(HYBRIDS);
     if software == Software::Nginx {
         let curves = groups.map(|groups| format!("ssl_ecdh_curve {groups};"));
-        return servers::nginx(stage, folder, address, &curves.unwrap_or_default());
+        return servers::nginx(
+            stage,
+            Setup::BARE,
+            folder,
+            address,
+            &curves.unwrap_or_default(),
+        );
     }
     let program = software.program(&stage.options);
     let program = program.ok_or(TrialError::NoServer(software.id()))?;

@@ -1,0 +1,199 @@
+//! Latency against load: each server at shares of its own knee, in an open loop.
+
+use crate::backend::{Backend, no_backend};
+use crate::condition::Condition;
+use crate::drive::Drive;
+use crate::error::TrialError;
+use crate::record::Record;
+use crate::servers::{self, Contender, Side};
+use crate::setup::Setup;
+use crate::stage::Stage;
+use crate::summary::{median_of, sum_of, table, whole};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// Which servers, at which shares of the knee.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CurvePlan {
+    /// Servers. Those that are not installed are left out.
+    pub sides: Vec<Side>,
+    /// Shares of each server's own knee.
+    pub shares: Vec<f64>,
+    /// Turns of each server at each share.
+    pub rounds: usize,
+    /// Seconds of each of these turns.
+    pub seconds: f64,
+    /// Folder of the record.
+    pub records: PathBuf,
+    /// How this was called, for the record.
+    pub command: String,
+}
+
+impl CurvePlan {
+    /// Batching on, off, and nginx, from a tenth of the knee to 95 %: two minutes and a half for a
+    /// condition.
+    pub fn new(records: PathBuf, command: String) -> Self {
+        Self {
+            sides: vec![Side::Batched, Side::Alone, Side::Nginx],
+            shares: vec![0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95],
+            rounds: 2,
+            seconds: 2.5,
+            records,
+            command,
+        }
+    }
+}
+
+/// Measures `plan` under every condition of the stage, writes a record, and gives its path and the
+/// tables.
+///
+/// # Errors
+///
+/// Whatever keeps a server or the load generator from running.
+pub fn curve(
+    stage: &Stage,
+    plan: &CurvePlan,
+    mut progress: impl FnMut(&str),
+) -> Result<(PathBuf, String), TrialError> {
+    let (mut record, _) = Record::begin(stage, &plan.records, "curve", &plan.command)?;
+    let mut text = String::new();
+    for &condition in &stage.options.conditions {
+        text.push_str(&measure(
+            stage,
+            plan,
+            condition,
+            &mut record,
+            &mut progress,
+        )?);
+    }
+    Ok((record.end(&text)?, text))
+}
+
+/// Measures `plan` under one condition for a record that is open already, and gives the table.
+pub(crate) fn measure(
+    stage: &Stage,
+    plan: &CurvePlan,
+    condition: Condition,
+    record: &mut Record,
+    progress: &mut dyn FnMut(&str),
+) -> Result<String, TrialError> {
+    let backend = Backend::start(stage.options.load_cpu).map_err(no_backend)?;
+    let setup = Setup::new(condition.setting(), backend.address());
+    let mut curves = Vec::new();
+    for &side in &plan.sides {
+        if side.is_installed(&stage.options) && side.can(condition, &stage.options) {
+            curves.push(Curve {
+                contender: servers::start(stage, side, setup)?,
+                knees: Vec::new(),
+                reports: vec![Vec::new(); plan.shares.len()],
+            });
+        }
+    }
+    for round in 0..KNEE_ROUNDS {
+        for curve in &mut curves {
+            let side = curve.contender.side;
+            progress(&format!("{condition}, knee: {}", side.label()));
+            let drive = Drive::Closed(CROWD);
+            let running = &mut curve.contender.running;
+            let report = stage.drive(running, condition, drive, (WARMUP, KNEE_SECONDS))?;
+            record.line(&json!({
+                "kind": KNEE,
+                "condition": condition.id(),
+                "side": side.id(),
+                "in_flight": CROWD,
+                "round": round,
+                "report": report,
+            }))?;
+            curve.knees.push(report);
+        }
+    }
+    for round in 0..plan.rounds {
+        for (index, &share) in plan.shares.iter().enumerate() {
+            for turn in 0..curves.len() {
+                let at = (turn + round) % curves.len();
+                let curve = &mut curves[at];
+                let side = curve.contender.side;
+                let Some(knee) = curve.knee() else { continue };
+                progress(&format!(
+                    "{condition}, {:.0} % of the knee, round {} of {}: {}",
+                    share * 100.0,
+                    round + 1,
+                    plan.rounds,
+                    side.label()
+                ));
+                let drive = Drive::Open(knee * share);
+                let running = &mut curve.contender.running;
+                let report = stage.drive(running, condition, drive, (WARMUP, plan.seconds))?;
+                record.line(&json!({
+                    "kind": KIND,
+                    "condition": condition.id(),
+                    "side": side.id(),
+                    "share_of_knee": share,
+                    "knee": knee,
+                    "rate": knee * share,
+                    "round": round,
+                    "report": report,
+                }))?;
+                curve.reports[index].push(report);
+            }
+        }
+    }
+    Ok(format!(
+        "\n{condition}. Latency against load, from the intended start (medians of {} rounds)\n\n{}",
+        plan.rounds,
+        shown(plan, &curves)
+    ))
+}
+
+/// One server's.
+struct Curve {
+    contender: Contender,
+    knees: Vec<Value>,
+    /// By share of the knee.
+    reports: Vec<Vec<Value>>,
+}
+
+impl Curve {
+    /// Handshakes a second that it completes with many in flight.
+    fn knee(&self) -> Option<f64> {
+        median_of(&self.knees, "handshakes_per_s").filter(|knee| *knee >= 1.0)
+    }
+}
+
+fn shown(plan: &CurvePlan, curves: &[Curve]) -> String {
+    let head = [
+        "server",
+        "of its knee",
+        "starts/s",
+        "p50 us",
+        "p99 us",
+        "p99.9 us",
+        "errors",
+    ];
+    let mut rows = vec![head.map(String::from).to_vec()];
+    for curve in curves {
+        for (share, reports) in plan.shares.iter().zip(&curve.reports) {
+            rows.push(vec![
+                curve.contender.side.label().into(),
+                format!("{:.0} %", share * 100.0),
+                whole(curve.knee().map(|knee| knee * share)),
+                whole(median_of(reports, "p50_us")),
+                whole(median_of(reports, "p99_us")),
+                whole(median_of(reports, "p999_us")),
+                sum_of(reports, "errors").to_string(),
+            ]);
+        }
+    }
+    table(&rows)
+}
+
+/// The kinds of a record's lines.
+pub(crate) const KIND: &str = "curve";
+const KNEE: &str = "curve-knee";
+/// Where the knee is measured: more in flight than fill several passes.
+const CROWD: usize = 64;
+const KNEE_ROUNDS: usize = 3;
+const KNEE_SECONDS: f64 = 1.0;
+/// Seconds before each measurement.
+const WARMUP: f64 = 0.2;

@@ -1,0 +1,370 @@
+//! Bytes through a terminator: what a server spends on a gibibyte, and on a small request.
+//!
+//! Client and backend are threads of this process on the load's CPU, with code that is not ours
+//! (rustls with its stock provider). The figure is the server's CPU time; rates are limited by client
+//! and backend, which share a CPU.
+
+mod traffic;
+
+use crate::backend::{Backend, no_backend};
+use crate::error::TrialError;
+use crate::record::Record;
+use crate::servers::{self, Contender, Side};
+use crate::setup::{Setting, Setup};
+use crate::stage::Stage;
+use crate::summary::{extremes, median_of, median_ratio, ratio, table, whole};
+use rustls::CipherSuite;
+use serde_json::{Value, json};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::thread;
+use std::time::Duration;
+pub(crate) use traffic::Anybody;
+use traffic::{Client, Turn};
+
+/// A kind of relayed bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// From the backend to the client, AES-128-GCM.
+    BulkDownload,
+    /// From the client to the backend, AES-128-GCM.
+    BulkUpload,
+    /// From the backend to the client, ChaCha20-Poly1305.
+    BulkDownloadChaCha20,
+    /// From the client to the backend, ChaCha20-Poly1305.
+    BulkUploadChaCha20,
+    /// Requests of 3 bytes with answers of 3 bytes on 64 kept connections, AES-128-GCM.
+    SmallRequests,
+}
+
+impl Traffic {
+    /// All, in the order of tables.
+    pub const ALL: [Self; 5] = [
+        Self::BulkDownload,
+        Self::BulkUpload,
+        Self::BulkDownloadChaCha20,
+        Self::BulkUploadChaCha20,
+        Self::SmallRequests,
+    ];
+
+    /// As records and arguments spell it.
+    pub fn id(self) -> &'static str {
+        match self {
+            Self::BulkDownload => "bulk-download",
+            Self::BulkUpload => "bulk-upload",
+            Self::BulkDownloadChaCha20 => "bulk-download-chacha20",
+            Self::BulkUploadChaCha20 => "bulk-upload-chacha20",
+            Self::SmallRequests => "small-requests",
+        }
+    }
+
+    fn suite(self) -> CipherSuite {
+        match self {
+            Self::BulkDownloadChaCha20 | Self::BulkUploadChaCha20 => {
+                CipherSuite::TLS13_CHACHA20_POLY1305_SHA256
+            }
+            Self::BulkDownload | Self::BulkUpload | Self::SmallRequests => {
+                CipherSuite::TLS13_AES_128_GCM_SHA256
+            }
+        }
+    }
+}
+
+impl fmt::Display for Traffic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BulkDownload => "Bulk download, AES-128-GCM",
+            Self::BulkUpload => "Bulk upload, AES-128-GCM",
+            Self::BulkDownloadChaCha20 => "Bulk download, ChaCha20-Poly1305",
+            Self::BulkUploadChaCha20 => "Bulk upload, ChaCha20-Poly1305",
+            Self::SmallRequests => "Requests of 3 bytes on 64 kept connections, AES-128-GCM",
+        })
+    }
+}
+
+impl FromStr for Traffic {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|traffic| traffic.id() == text);
+        known.ok_or_else(|| {
+            let ids = Self::ALL.map(Self::id);
+            format!("{text:?} is no traffic; choose from {}", ids.join(", "))
+        })
+    }
+}
+
+/// What is relayed, by whom, and how much.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RelayPlan {
+    /// Kinds of traffic.
+    pub traffic: Vec<Traffic>,
+    /// Servers. Those that are not installed are left out, and named.
+    pub sides: Vec<Side>,
+    /// Turns of each server.
+    pub rounds: usize,
+    /// Bytes of each bulk turn.
+    pub bytes: u64,
+    /// Length of each turn with small requests.
+    pub duration: Duration,
+    /// Folder of the record.
+    pub records: PathBuf,
+    /// How this was called, for the record.
+    pub command: String,
+}
+
+impl RelayPlan {
+    /// Everything, three turns of a gibibyte or two seconds each, the terminator and all peers.
+    pub fn new(records: PathBuf, command: String) -> Self {
+        Self {
+            traffic: Traffic::ALL.into(),
+            sides: vec![
+                Side::Batched,
+                Side::Old,
+                Side::NginxStream,
+                Side::Haproxy,
+                Side::Hitch,
+            ],
+            rounds: 3,
+            bytes: GIB,
+            duration: Duration::from_secs(2),
+            records,
+            command,
+        }
+    }
+}
+
+/// Measures `plan`, writes a record, and gives its path and the tables.
+///
+/// # Errors
+///
+/// Whatever keeps a server from starting or from relaying.
+pub fn relay(
+    stage: &Stage,
+    plan: &RelayPlan,
+    progress: impl FnMut(&str),
+) -> Result<(PathBuf, String), TrialError> {
+    let (mut record, _) = Record::begin(stage, &plan.records, "relay", &plan.command)?;
+    let text = measure(stage, plan, &mut record, progress)?;
+    Ok((record.end(&text)?, text))
+}
+
+/// Measures `plan` for a record that is open already, and gives the tables.
+pub(crate) fn measure(
+    stage: &Stage,
+    plan: &RelayPlan,
+    record: &mut Record,
+    mut progress: impl FnMut(&str),
+) -> Result<String, TrialError> {
+    let backend = Backend::start(stage.options.load_cpu).map_err(no_backend)?;
+    let setup = Setup::new(Setting::Bare, backend.address());
+    let mut contenders = Vec::new();
+    let mut text = String::new();
+    for &side in &plan.sides {
+        if side.is_installed(&stage.options) {
+            contenders.push(servers::start(stage, side, setup)?);
+        } else if side != Side::Old {
+            text.push_str(&format!("{} is not here, and left out.\n", side.label()));
+        }
+    }
+    for &traffic in &plan.traffic {
+        let mut reports = vec![Vec::new(); contenders.len()];
+        for round in 0..plan.rounds {
+            for turn in 0..contenders.len() {
+                // Everybody goes first once: no side always follows the same other one.
+                let index = (turn + round) % contenders.len();
+                let contender = &mut contenders[index];
+                let side = contender.side;
+                progress(&format!(
+                    "{traffic}, round {} of {}: {}",
+                    round + 1,
+                    plan.rounds,
+                    side.label()
+                ));
+                let report = drive(stage, plan, contender, traffic)?;
+                record.line(&json!({
+                    "kind": KIND,
+                    "traffic": traffic.id(),
+                    "side": side.id(),
+                    "round": round,
+                    "report": report,
+                }))?;
+                reports[index].push(report);
+            }
+        }
+        let sides: Vec<_> = contenders.iter().map(|contender| contender.side).collect();
+        text.push_str(&format!(
+            "\n{traffic} (medians of {} rounds)\n\n{}",
+            plan.rounds,
+            compared(traffic, &sides, &reports)
+        ));
+    }
+    Ok(text)
+}
+
+/// One turn of one server.
+fn drive(
+    stage: &Stage,
+    plan: &RelayPlan,
+    contender: &mut Contender,
+    traffic: Traffic,
+) -> Result<Value, TrialError> {
+    stage.interrupt.check()?;
+    let running = &mut contender.running;
+    running.server.alive()?;
+    let (server, address) = (&running.server, running.address);
+    let cpu = stage.options.load_cpu;
+    let turn = thread::scope(|scope| {
+        let client = scope.spawn(move || {
+            widelane_affinity::pin(cpu)?;
+            let spent = || server.cpu_time();
+            let interrupted = || stage.interrupt.check().is_err();
+            let client = Client::new(address, traffic.suite(), &spent, &interrupted)?;
+            match traffic {
+                Traffic::BulkDownload | Traffic::BulkDownloadChaCha20 => {
+                    client.download(plan.bytes)
+                }
+                Traffic::BulkUpload | Traffic::BulkUploadChaCha20 => client.upload(plan.bytes),
+                Traffic::SmallRequests => client.requests(CONNECTIONS, WARMUP, plan.duration),
+            }
+        });
+        let panicked = |_| Err(std::io::Error::other("the client panicked"));
+        client.join().unwrap_or_else(panicked)
+    });
+    match turn {
+        Ok(turn) => Ok(report(plan, traffic, &turn)),
+        Err(error) => {
+            stage.interrupt.check()?;
+            Err(running.server.failed(&format!("does not relay: {error}")))
+        }
+    }
+}
+
+fn report(plan: &RelayPlan, traffic: Traffic, turn: &Turn) -> Value {
+    let cpu = turn.server_cpu.map(|cpu| cpu.as_secs_f64());
+    if traffic == Traffic::SmallRequests {
+        let requests = turn.requests as f64;
+        return json!({
+            "seconds": turn.seconds,
+            "connections": CONNECTIONS,
+            "requests": turn.requests,
+            "requests_per_s": requests / turn.seconds,
+            "server_cpu_s": cpu,
+            CPU_OF_REQUEST: cpu.filter(|_| requests > 0.0).map(|cpu| cpu * 1e6 / requests),
+            "p50_us": turn.p50_us,
+            "p99_us": turn.p99_us,
+        });
+    }
+    let gibibytes = plan.bytes as f64 / GIB as f64;
+    json!({
+        "seconds": turn.seconds,
+        "bytes": plan.bytes,
+        "gib_per_s": gibibytes / turn.seconds,
+        "server_cpu_s": cpu,
+        CPU_OF_GIB: cpu.map(|cpu| cpu / gibibytes),
+    })
+}
+
+/// The table of one kind of traffic. The best peer is the one that spends least.
+fn compared(traffic: Traffic, sides: &[Side], reports: &[Vec<Value>]) -> String {
+    let small = traffic == Traffic::SmallRequests;
+    let (rate, cpu) = match small {
+        true => ("requests_per_s", CPU_OF_REQUEST),
+        false => ("gib_per_s", CPU_OF_GIB),
+    };
+    let peers = sides.iter().zip(reports).filter(|(side, _)| side.is_peer());
+    let spent = |own: &[Value]| median_of(own, cpu).unwrap_or(f64::INFINITY);
+    let best = peers.min_by(|(_, one), (_, other)| spent(one).total_cmp(&spent(other)));
+    let head: &[&str] = match small {
+        true => &[
+            "server",
+            "requests/s",
+            "server CPU us each",
+            "lowest",
+            "highest",
+            "x best peer",
+            "p50 us",
+            "p99 us",
+        ],
+        false => &[
+            "server",
+            "GiB/s",
+            "server CPU s a GiB",
+            "lowest",
+            "highest",
+            "x best peer",
+        ],
+    };
+    let mut rows = vec![
+        head.iter()
+            .map(|word| (*word).to_owned())
+            .collect::<Vec<_>>(),
+    ];
+    let figure = |value: Option<f64>| match value {
+        Some(value) if small => format!("{value:.1}"),
+        Some(value) => format!("{value:.3}"),
+        None => "n/a".into(),
+    };
+    for (side, own) in sides.iter().zip(reports) {
+        let (low, high) = extremes(own, cpu).unzip();
+        let against = best.and_then(|(_, best)| median_ratio(own, best, cpu));
+        let rate = median_of(own, rate);
+        let mut row = vec![
+            side.label().to_owned(),
+            if small { whole(rate) } else { ratio(rate) },
+            figure(median_of(own, cpu)),
+            figure(low),
+            figure(high),
+            ratio(against),
+        ];
+        if small {
+            row.push(whole(median_of(own, "p50_us")));
+            row.push(whole(median_of(own, "p99_us")));
+        }
+        rows.push(row);
+    }
+    table(&rows)
+}
+
+/// The kind of a record's lines.
+pub(crate) const KIND: &str = "relay";
+/// A server's CPU time for a gibibyte, in seconds, and for a request, in microseconds.
+const CPU_OF_GIB: &str = "server_cpu_s_per_gib";
+const CPU_OF_REQUEST: &str = "server_cpu_us_per_request";
+const GIB: u64 = 1 << 30;
+/// Kept connections, each with one request under way.
+const CONNECTIONS: usize = 64;
+const WARMUP: Duration = Duration::from_millis(200);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traffic_is_read_as_it_is_written() {
+        for traffic in Traffic::ALL {
+            assert_eq!(traffic.id().parse(), Ok(traffic));
+        }
+        let error = "bulk".parse::<Traffic>().expect_err("not known");
+        assert!(error.contains("bulk-download-chacha20"), "{error}");
+    }
+
+    #[test]
+    fn a_server_is_compared_with_the_peer_that_spends_least() {
+        let report = |cpu: f64| json!({"gib_per_s": 1.0, CPU_OF_GIB: cpu});
+        let sides = [Side::Batched, Side::Old, Side::NginxStream, Side::Hitch];
+        let spent = [1.5, 0.5, 2.5, 2.0];
+        let reports = spent.map(|cpu| vec![report(cpu), report(cpu + 0.1), report(cpu)]);
+        let text = compared(Traffic::BulkUpload, &sides, &reports);
+        let rows: Vec<Vec<_>> = text
+            .lines()
+            .map(|line| line.split_whitespace().rev().collect())
+            .collect();
+        // Our old program is no peer, though it spends less.
+        assert_eq!(rows[2][..4], ["0.75", "1.600", "1.500", "1.500"]);
+        assert_eq!(rows[4][0], "1.25");
+        assert_eq!(rows[5][0], "1.00");
+    }
+}

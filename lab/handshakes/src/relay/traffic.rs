@@ -1,0 +1,338 @@
+//! The client of the relayed bytes: one thread, rustls with its stock provider, no code of ours.
+
+use crate::backend::{Order, RECEIVED};
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ClientConnection, Resumption};
+use rustls::crypto::aws_lc_rs;
+use rustls::{CipherSuite, ClientConfig, DigitallySignedStruct, SignatureScheme};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What one turn showed, without what its server spent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    pub(crate) seconds: f64,
+    /// What the server's CPU time grew by; `None` where the kernel keeps no such account.
+    pub(crate) server_cpu: Option<Duration>,
+    /// Requests with their answers; with bulk, 1.
+    pub(crate) requests: u64,
+    /// Of a request, in microseconds.
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+}
+
+/// A client of one server.
+pub(crate) struct Client<'a> {
+    address: SocketAddr,
+    config: Arc<ClientConfig>,
+    /// The CPU time of the server so far.
+    server_cpu: &'a dyn Fn() -> Option<Duration>,
+    /// Whether the turn is to end at once.
+    interrupted: &'a dyn Fn() -> bool,
+}
+
+impl<'a> Client<'a> {
+    pub(crate) fn new(
+        address: SocketAddr,
+        suite: CipherSuite,
+        server_cpu: &'a dyn Fn() -> Option<Duration>,
+        interrupted: &'a dyn Fn() -> bool,
+    ) -> io::Result<Self> {
+        let mut provider = aws_lc_rs::default_provider();
+        provider.cipher_suites.retain(|one| one.suite() == suite);
+        let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(io::Error::other)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anybody))
+            .with_no_client_auth();
+        config.resumption = Resumption::disabled();
+        Ok(Self {
+            address,
+            config: Arc::new(config),
+            server_cpu,
+            interrupted,
+        })
+    }
+
+    /// One connection, over which the backend sends so many bytes.
+    pub(crate) fn download(&self, bytes: u64) -> io::Result<Turn> {
+        self.timed(|| {
+            let mut session = self.connect()?;
+            session.send(&Order::Download(bytes).encode())?;
+            let mut left = bytes;
+            while left > 0 {
+                self.go_on()?;
+                left -= session.receive(left)?.0;
+            }
+            Ok(())
+        })
+    }
+
+    /// One connection, over which the backend receives so many bytes, and says so.
+    pub(crate) fn upload(&self, bytes: u64) -> io::Result<Turn> {
+        self.timed(|| {
+            let mut session = self.connect()?;
+            session.send(&Order::Upload(bytes).encode())?;
+            let piece = vec![b'x'; PIECE];
+            let mut left = bytes;
+            while left > 0 {
+                self.go_on()?;
+                let now = left.min(PIECE as u64);
+                session.send(&piece[..now as usize])?;
+                left -= now;
+            }
+            match session.receive(1)? {
+                (1, RECEIVED) => Ok(()),
+                _ => Err(io::Error::other("the backend did not confirm an upload")),
+            }
+        })
+    }
+
+    /// `connections` that are kept open: each sends [`REQUEST`] again as soon as it is answered, for
+    /// so long, after a warm-up that is not measured.
+    pub(crate) fn requests(
+        &self,
+        connections: usize,
+        warmup: Duration,
+        duration: Duration,
+    ) -> io::Result<Turn> {
+        let mut crowd = Crowd::new(self, connections)?;
+        crowd.run(self, warmup)?;
+        crowd.latencies.clear();
+        let before = (self.server_cpu)();
+        let seconds = crowd.run(self, duration)?;
+        let spent = (self.server_cpu)().zip(before);
+        crowd.latencies.sort_unstable();
+        let at = |share: f64| {
+            let index = (crowd.latencies.len() as f64 * share) as usize;
+            crowd
+                .latencies
+                .get(index)
+                .map_or(0.0, |ns| f64::from(*ns) / 1e3)
+        };
+        Ok(Turn {
+            seconds,
+            server_cpu: spent.map(|(after, before)| after.saturating_sub(before)),
+            requests: crowd.latencies.len() as u64,
+            p50_us: at(0.5),
+            p99_us: at(0.99),
+        })
+    }
+
+    fn timed(&self, run: impl FnOnce() -> io::Result<()>) -> io::Result<Turn> {
+        let (start, before) = (Instant::now(), (self.server_cpu)());
+        run()?;
+        let seconds = start.elapsed().as_secs_f64();
+        let spent = (self.server_cpu)().zip(before);
+        Ok(Turn {
+            seconds,
+            server_cpu: spent.map(|(after, before)| after.saturating_sub(before)),
+            requests: 1,
+            p50_us: seconds * 1e6,
+            p99_us: seconds * 1e6,
+        })
+    }
+
+    fn connect(&self) -> io::Result<Session> {
+        let mut socket = TcpStream::connect(self.address)?;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        let name = ServerName::try_from("localhost").map_err(io::Error::other)?;
+        let tls = ClientConnection::new(Arc::clone(&self.config), name);
+        let mut tls = tls.map_err(io::Error::other)?;
+        while tls.is_handshaking() {
+            tls.complete_io(&mut socket)?;
+        }
+        Ok(Session {
+            socket,
+            tls,
+            wire: vec![0; PIECE],
+            plain: vec![0; PIECE],
+        })
+    }
+
+    fn go_on(&self) -> io::Result<()> {
+        match (self.interrupted)() {
+            true => Err(io::Error::other("interrupted")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A connection past its handshake.
+struct Session {
+    socket: TcpStream,
+    tls: ClientConnection,
+    wire: Vec<u8>,
+    plain: Vec<u8>,
+}
+
+impl Session {
+    /// Writes all of it, as few records as possible.
+    fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let taken = self.tls.writer().write(bytes)?;
+            bytes = &bytes[taken..];
+            while self.tls.wants_write() {
+                self.tls.write_tls(&mut self.socket)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads once, and gives how many decrypted bytes came, and the last of them. They must not be
+    /// more than `most`, and may be none if a record is not complete yet.
+    fn receive(&mut self, most: u64) -> io::Result<(u64, u8)> {
+        let (mut received, mut last) = (0, 0);
+        // Of few bytes one record brings all.
+        while received == 0 {
+            let read = self.socket.read(&mut self.wire)?;
+            if read == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            let mut wire = &self.wire[..read];
+            while !wire.is_empty() {
+                self.tls.read_tls(&mut wire)?;
+                let state = self.tls.process_new_packets().map_err(io::Error::other)?;
+                if state.plaintext_bytes_to_read() == 0 {
+                    continue;
+                }
+                let read = self.tls.reader().read(&mut self.plain)?;
+                if read == 0 {
+                    return Err(ErrorKind::UnexpectedEof.into());
+                }
+                received += read as u64;
+                last = self.plain[read - 1];
+            }
+        }
+        match received > most {
+            true => Err(io::Error::other("more came than was ordered")),
+            false => Ok((received, last)),
+        }
+    }
+}
+
+/// Connections that send small requests, and a loop that waits for their answers.
+struct Crowd {
+    epoll: OwnedFd,
+    sessions: Vec<(Session, Instant)>,
+    /// Of each answered request, in nanoseconds.
+    latencies: Vec<u32>,
+}
+
+impl Crowd {
+    fn new(client: &Client<'_>, connections: usize) -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let mut sessions = Vec::with_capacity(connections);
+        for index in 0..connections {
+            let mut session = client.connect()?;
+            session.send(&Order::Echo.encode())?;
+            session.send(REQUEST)?;
+            let data = EventData::new_u64(index as u64);
+            epoll::add(&epoll, &session.socket, data, EventFlags::IN)?;
+            sessions.push((session, Instant::now()));
+        }
+        Ok(Self {
+            epoll,
+            sessions,
+            latencies: Vec::new(),
+        })
+    }
+
+    /// Goes on for so long, and gives how long it was.
+    fn run(&mut self, client: &Client<'_>, duration: Duration) -> io::Result<f64> {
+        let start = Instant::now();
+        let mut events: Vec<Event> = Vec::with_capacity(self.sessions.len());
+        let mut quiet_since = start;
+        while start.elapsed() < duration {
+            client.go_on()?;
+            let space = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.epoll, space, Some(&LOOK_EVERY)) {
+                Ok(0) if quiet_since.elapsed() > PATIENCE => {
+                    return Err(io::Error::new(
+                        ErrorKind::TimedOut,
+                        "no request is answered",
+                    ));
+                }
+                Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+                Ok(_) => quiet_since = Instant::now(),
+                Err(errno) => return Err(errno.into()),
+            }
+            for event in events.drain(..) {
+                let (session, asked) = &mut self.sessions[event.data.u64() as usize];
+                let (received, _) = session.receive(REQUEST.len() as u64)?;
+                if received != REQUEST.len() as u64 {
+                    return Err(io::Error::other("an answer came in pieces"));
+                }
+                let now = Instant::now();
+                let latency = now.duration_since(*asked).as_nanos();
+                self.latencies
+                    .push(u32::try_from(latency).unwrap_or(u32::MAX));
+                *asked = now;
+                session.send(REQUEST)?;
+            }
+        }
+        Ok(start.elapsed().as_secs_f64())
+    }
+}
+
+/// Certificates are not what is measured.
+#[derive(Debug)]
+pub(crate) struct Anybody;
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![
+            SignatureScheme::ECDSA_NISTP256_SHA256,
+            SignatureScheme::RSA_PSS_SHA256,
+        ]
+    }
+}
+
+/// What a small request is.
+pub(crate) const REQUEST: &[u8] = b"get";
+/// Read or written at once.
+const PIECE: usize = 256 * 1024;
+/// How long a server may keep silent.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 20_000_000,
+};

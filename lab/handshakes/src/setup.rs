@@ -1,0 +1,69 @@
+//! What the servers of a comparison have in common.
+
+use crate::condition::Condition;
+use std::net::SocketAddr;
+
+/// How servers are set up, alike for all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Setup {
+    pub(crate) setting: Setting,
+    /// The backend. Without one, a server must not need it: the terminator then has the path of a
+    /// socket at which only those listen who hold connections open.
+    pub(crate) backend: Option<SocketAddr>,
+}
+
+/// Which TLS the servers speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Setting {
+    /// TLS 1.3 only, no tickets.
+    Bare,
+    /// As servers come: TLS 1.2 and 1.3, two tickets in TLS 1.3.
+    Usual,
+    /// The same, and clients must show a certificate.
+    Mutual,
+}
+
+impl Setup {
+    /// Without tickets and without a backend.
+    pub(crate) const BARE: Self = Self {
+        setting: Setting::Bare,
+        backend: None,
+    };
+
+    pub(crate) fn new(setting: Setting, backend: SocketAddr) -> Self {
+        Self {
+            setting,
+            backend: Some(backend),
+        }
+    }
+}
+
+impl Setting {
+    /// As folders spell it.
+    pub(crate) fn id(self) -> &'static str {
+        match self {
+            Self::Bare => "bare",
+            Self::Usual => "usual",
+            Self::Mutual => "mutual",
+        }
+    }
+
+    pub(crate) fn has_tickets(self) -> bool {
+        self != Self::Bare
+    }
+
+    pub(crate) fn asks_for_certificates(self) -> bool {
+        self == Self::Mutual
+    }
+}
+
+/// What to say if one of the conditions needs servers with tickets, where there are none.
+pub(crate) fn other_setting(conditions: &[Condition]) -> Option<String> {
+    let other = conditions
+        .iter()
+        .find(|one| one.setting() != Setting::Bare)?;
+    Some(format!(
+        "{} needs servers with tickets; measure it with `handshakes bench` or `handshakes pair`",
+        other.id()
+    ))
+}
