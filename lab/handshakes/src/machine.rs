@@ -4,6 +4,7 @@ use crate::error::TrialError;
 use crate::options::Options;
 use serde_json::{Value, json};
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 /// The CPU's name as the kernel gives it.
@@ -47,11 +48,26 @@ pub(crate) fn describe(options: &Options) -> Result<Value, TrialError> {
         "widelane": widelane.lines().next(),
         "widelane_commit": commit_in(&widelane),
         "nginx": nginx.as_ref().map(|all| all.lines().take(4).collect::<Vec<_>>()),
+        "haproxy": version(options.haproxy.as_ref(), "-v"),
+        "hitch": version(options.hitch.as_ref(), "-V"),
+        "widelane_old": version(options.old.as_ref(), "--version"),
         "openssl": said("openssl", &["version"]).lines().next(),
         "rustc": said("rustc", &["--version"]).lines().next(),
         "commit": tree.commit,
         "modified": tree.changes.map(|changes| other || !changes.is_empty()),
     }))
+}
+
+/// What a program says of itself: its first line, and the commit if there is one. The program's path
+/// would be another one elsewhere.
+fn version(program: Option<&PathBuf>, argument: &str) -> Option<String> {
+    let said = said(program?, &[argument]);
+    let commit = commit_in(&said).map(|commit| format!(", commit {commit}"));
+    Some(format!(
+        "{}{}",
+        said.lines().next()?,
+        commit.unwrap_or_default()
+    ))
 }
 
 /// The state of the working tree that the programs are built from.

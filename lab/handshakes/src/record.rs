@@ -142,7 +142,7 @@ fn slug(name: &str) -> String {
 /// How `date` is to write a moment.
 const MOMENT: &str = "+%Y-%m-%dT%H:%M:%SZ";
 /// Raised when the meaning of a record's fields changes.
-const SCHEMA: u32 = 5;
+const SCHEMA: u32 = 6;
 
 #[cfg(test)]
 mod tests {

@@ -379,10 +379,12 @@ fn server_names(record: &Record, kind: &str) -> Vec<String> {
         "widelane-on" => "widelane serve".to_owned(),
         "widelane-off" => "widelane serve, batching off".to_owned(),
         "widelane-inline" => "widelane serve, inline".to_owned(),
+        "widelane-old" => "widelane serve, old".to_owned(),
+        "nginx-stream" => "nginx stream".to_owned(),
         "nginx" => nginx.clone(),
         other => match other.strip_prefix("nginx-trace-") {
             Some(view) => format!("{nginx}, traced by trace {view}"),
-            None => other.to_owned(),
+            None => software(other).to_owned(),
         },
     };
     sides(record, kind).iter().map(name).collect()
@@ -424,6 +426,12 @@ fn name_of(condition: &str) -> String {
         ECDSA => "ECDSA P-256, X25519",
         "ecdsa-x25519mlkem768" => "ECDSA P-256, X25519MLKEM768",
         "rsa-x25519mlkem768" => "RSA-2048, X25519MLKEM768",
+        "rsa-usual" => "RSA-2048, as most clients make it",
+        "ecdsa-usual" => "ECDSA P-256, as most clients make it",
+        "resumed-tls13" => "TLS 1.3, resumed",
+        "resumed-tls12" => "TLS 1.2, resumed",
+        "rsa-client-certificate" => "RSA-2048, with a client's certificate",
+        "ecdsa-client-certificate" => "ECDSA P-256, with a client's certificate",
         other => other,
     }
     .to_owned()

@@ -60,11 +60,15 @@ fn files(place: &PathBuf) -> std::io::Result<Vec<PathBuf>> {
 /// Kinds of lines that the laboratory writes; not all of them are shown.
 const KINDS: &[&str] = &[
     "closed",
+    "curve",
+    "curve-knee",
     "end",
     "experiment",
     "memory",
     "open",
     "pair",
+    "relay",
+    "scaling",
     "speed",
     "timing",
     "ways-in",

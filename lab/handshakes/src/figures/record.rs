@@ -83,6 +83,10 @@ impl Record {
             "widelane-on" => "`widelane serve`".into(),
             "widelane-off" => "`widelane serve`, batching off".into(),
             "widelane-inline" => "`widelane serve`, inline".into(),
+            "widelane-old" => "`widelane serve`, old".into(),
+            "nginx-stream" => "nginx stream".into(),
+            "haproxy" => "HAProxy".into(),
+            "hitch" => "hitch".into(),
             _ => {
                 let nginx = self.nginx().unwrap_or_else(|| "nginx".into());
                 match side.strip_prefix("nginx-trace-") {
