@@ -75,9 +75,15 @@ fn modular<const L: usize>(specs: &[ArraySpec], inputs: &mut [Vec<[u64; L]>]) {
                     (0..5).fold(n, newton).wrapping_neg() & DIGIT_MASK
                 });
             }
-            "a" | "b" | "c" => input[top] = input[top].map(|digit| digit >> 17),
-            "t" => input[top] = input[top].map(|digit| digit >> 18),
-            "index" => input[0] = input[0].map(|index| index % (1 << Modular::WINDOW_BITS)),
+            "a" | "b" | "c" | "x" => input[top] = input[top].map(|digit| digit >> 17),
+            "t" | "sum" => input[top] = input[top].map(|digit| digit >> 18),
+            // Room for one more product.
+            "columns" => {
+                for column in input {
+                    *column = column.map(|column| column >> 1);
+                }
+            }
+            "index" => input[0] = input[0].map(|index| index % (1 << Modular::WIDE_WINDOW_BITS)),
             _ => {}
         }
     }

@@ -36,7 +36,7 @@ pub use curve25519::Curve25519;
 pub use keccak::{Keccak, Sponge};
 pub use mldsa::MlDsa;
 pub use mlkem::MlKem;
-pub use montgomery::{MODULUS_BITS, Moduli, Montgomery, PowerSpace};
+pub use montgomery::{MODULUS_BITS, Method, Moduli, Montgomery, PowerSpace};
 pub use nist::{NistCurve, NistSpace};
 pub use sha512::Sha512;
 pub use target::Target;

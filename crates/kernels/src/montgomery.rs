@@ -42,6 +42,45 @@ pub struct PowerSpace<'a, const L: usize> {
     pub power: &'a mut [[u64; L]],
 }
 
+/// A way to compute powers. All give the same results and take times of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Method {
+    /// Squarings, then a read of the table, then a multiplication, in code for CPUs with two
+    /// multipliers.
+    Apart,
+    /// The table is read beside the squarings, in code for CPUs with one multiplier.
+    Beside,
+    /// Kernels for blocks of numbers, in little code: for instruction caches that others use too.
+    Blocks,
+}
+
+impl Method {
+    /// Every method, in the order of preference among equally fast ones.
+    pub const ALL: [Self; 3] = [Self::Apart, Self::Beside, Self::Blocks];
+
+    /// What users call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Method::Apart => "two-multipliers",
+            Method::Beside => "one-multiplier",
+            Method::Blocks => "small-code",
+        }
+    }
+
+    /// The method of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.name() == name)
+    }
+
+    /// Bits of the windows in which it reads exponents.
+    const fn window_bits(self) -> usize {
+        match self {
+            Method::Apart | Method::Blocks => Modular::WINDOW_BITS,
+            Method::Beside => Modular::WIDE_WINDOW_BITS,
+        }
+    }
+}
+
 /// Sizes of modulus that there are kernels for, in bits.
 pub const MODULUS_BITS: [usize; 3] = [1024, 1536, 2048];
 
@@ -77,12 +116,12 @@ impl<const L: usize> Montgomery<L> {
 
     /// Vectors of the table of [`power`](Self::power).
     pub fn table_len(&self) -> usize {
-        self.digits << Modular::WINDOW_BITS
+        self.digits << Modular::WIDE_WINDOW_BITS
     }
 
     /// Vectors of scratch space that every method needs.
     pub fn scratch_len(&self) -> usize {
-        most_slots(self.kernels.each())
+        most_slots(self.kernels.each()) + 2 * self.digits + Modular::BLOCK
     }
 
     /// `out := a b / R mod n`.
@@ -143,13 +182,15 @@ impl<const L: usize> Montgomery<L> {
     }
 
     /// `out := base^exponent`, both in Montgomery form; `exponent` has [`limbs`](Self::limbs)
-    /// vectors and is secret.
+    /// vectors and is secret. The result is the same by every method.
     ///
     /// Fixed windows from the left: as many squarings as a window has bits, then one
     /// multiplication by an entry of the table of powers, also if that is one (Menezes, van
     /// Oorschot, Vanstone, Handbook of Applied Cryptography, algorithm 14.82).
+    #[allow(clippy::too_many_arguments)]
     pub fn power(
         &self,
+        method: Method,
         out: &mut [[u64; L]],
         base: &[[u64; L]],
         exponent: &[[u64; L]],
@@ -157,70 +198,275 @@ impl<const L: usize> Montgomery<L> {
         space: PowerSpace<'_, L>,
         scratch: &mut [[u64; L]],
     ) {
-        let (d, bits) = (self.digits, Modular::WINDOW_BITS);
-        let PowerSpace {
-            table,
-            indices,
-            entry,
-            power,
-        } = space;
+        let bits = method.window_bits();
+        let table = Table {
+            digits: self.digits,
+            part: self.part(method),
+            bits,
+        };
         assert_eq!(exponent.len(), self.limbs());
+        assert_eq!(space.table.len(), self.table_len());
+        let (first, [mut from, mut to]) = (&mut *space.entry, [space.power, &mut *out]);
 
         // Table: base^0, base^1, ...
-        table[..d].copy_from_slice(moduli.one);
-        table[d..2 * d].copy_from_slice(base);
+        table.set(space.table, 0, moduli.one);
+        table.set(space.table, 1, base);
         for i in 2..1 << bits {
-            let (known, rest) = table.split_at_mut(i * d);
             if i % 2 == 0 {
-                self.square(&mut rest[..d], &known[i / 2 * d..][..d], moduli, scratch);
+                table.get(space.table, i / 2, first);
+                self.step(method, to, first, first, moduli, scratch);
             } else {
-                self.mul(&mut rest[..d], &known[(i - 1) * d..], base, moduli, scratch);
+                table.get(space.table, i - 1, first);
+                self.step(method, to, first, base, moduli, scratch);
             }
+            table.set(space.table, i, to);
         }
         // All windows beforehand: a load of a vector that was just written lane by lane waits until
         // all lanes have reached the cache.
-        assert_eq!(indices.len(), self.windows());
+        assert_eq!(space.indices.len(), self.windows());
+        let indices = &mut space.indices[..self.bits().div_ceil(bits)];
         for (window, index) in indices.iter_mut().enumerate() {
             *index = digit(exponent, window * bits, bits);
         }
 
-        let (first, rest) = indices.split_last().expect("an exponent has windows");
         // For the same reason the power is never copied: it alternates between two places.
-        let (mut from, mut to) = (power, &mut *out);
-        self.kernels
-            .select
-            .call([&mut *from], [table, std::slice::from_ref(first)], scratch);
+        let entry = first;
+        let (first, rest) = indices.split_last().expect("an exponent has windows");
+        let first = std::slice::from_ref(first);
+        match method {
+            Method::Blocks => table.select(
+                &self.kernels.block_select,
+                from,
+                space.table,
+                first,
+                scratch,
+            ),
+            Method::Apart => table.select(&self.kernels.select, from, space.table, first, scratch),
+            // A squaring of anything, for what it reads besides.
+            Method::Beside => {
+                to.copy_from_slice(base);
+                self.square_beside(to, from, &table, space.table, first, moduli, scratch);
+            }
+        }
         for index in rest.iter().rev() {
             let index = std::slice::from_ref(index);
-            for _ in 0..bits {
-                self.square(to, from, moduli, scratch);
-                std::mem::swap(&mut from, &mut to);
+            match method {
+                Method::Beside => {
+                    self.square_beside(from, entry, &table, space.table, index, moduli, scratch);
+                }
+                Method::Apart | Method::Blocks => {
+                    for _ in 0..bits {
+                        self.step(method, to, from, from, moduli, scratch);
+                        std::mem::swap(&mut from, &mut to);
+                    }
+                }
             }
-            self.kernels
-                .select
-                .call([&mut *entry], [table, index], scratch);
-            self.mul(to, from, entry, moduli, scratch);
+            match method {
+                Method::Beside => {}
+                Method::Apart => {
+                    table.select(&self.kernels.select, entry, space.table, index, scratch);
+                }
+                Method::Blocks => {
+                    table.select(
+                        &self.kernels.block_select,
+                        entry,
+                        space.table,
+                        index,
+                        scratch,
+                    );
+                }
+            }
+            self.step(method, to, from, entry, moduli, scratch);
             std::mem::swap(&mut from, &mut to);
         }
-        if rest.len() * (bits + 1) % 2 == 0 {
+        let swaps = match method {
+            Method::Beside => rest.len(),
+            Method::Apart | Method::Blocks => rest.len() * (bits + 1),
+        };
+        if swaps % 2 == 0 {
             // The last result lies in the space, and `to` is the caller's array.
             to.copy_from_slice(from);
         }
     }
 
-    /// Windows of an exponent.
+    /// As many squarings of `x` in place as a window has bits, with the entry of the table in
+    /// `entry`, a part in each.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
+    fn square_beside(
+        &self,
+        x: &mut [[u64; L]],
+        entry: &mut [[u64; L]],
+        table: &Table,
+        vectors: &[[u64; L]],
+        index: &[[u64; L]],
+        moduli: Moduli<'_, L>,
+        scratch: &mut [[u64; L]],
+    ) {
+        for (entry, part) in entry.chunks_exact_mut(table.part).zip(table.parts(vectors)) {
+            self.kernels
+                .ams_select
+                .call([&mut *x, entry], [moduli.n, part, index], scratch);
+        }
+    }
+
+    /// `out := a b / R mod n` with the code of a method. The same factor twice is a square.
+    #[inline(always)]
+    fn step(
+        &self,
+        method: Method,
+        out: &mut [[u64; L]],
+        a: &[[u64; L]],
+        b: &[[u64; L]],
+        moduli: Moduli<'_, L>,
+        scratch: &mut [[u64; L]],
+    ) {
+        let is_square = std::ptr::eq(a, b);
+        match method {
+            Method::Apart if is_square => self.square(out, a, moduli, scratch),
+            Method::Apart => self.mul(out, a, b, moduli, scratch),
+            Method::Beside => self.kernels.amm_one.call([out], [a, b, moduli.n], scratch),
+            Method::Blocks => self.mul_blocks(out, a, b, moduli, scratch),
+        }
+    }
+
+    /// `out := a b / R mod n` block by block: the kernels are a few kilobytes for all sizes.
+    fn mul_blocks(
+        &self,
+        out: &mut [[u64; L]],
+        a: &[[u64; L]],
+        b: &[[u64; L]],
+        moduli: Moduli<'_, L>,
+        scratch: &mut [[u64; L]],
+    ) {
+        const BLOCK: usize = Modular::BLOCK;
+        let k = &self.kernels;
+        let is_square = std::ptr::eq(a, b);
+        let (columns, scratch) = scratch.split_at_mut(2 * self.digits);
+        let (q, slots) = scratch.split_at_mut(BLOCK);
+        let (n, k0) = moduli.n.split_at(self.digits);
+        let (a, _) = a.as_chunks::<BLOCK>();
+        let (b, _) = b.as_chunks::<BLOCK>();
+        let at = |columns: usize| columns * BLOCK..(columns + 2) * BLOCK;
+        // The products of blocks in the same place fill all columns.
+        for (i, (a, b)) in a.iter().zip(b).enumerate() {
+            let columns = &mut columns[at(2 * i)];
+            match is_square {
+                true => k.block_square.call([columns], [a], slots),
+                false => k.block_product.call([columns], [a, b], slots),
+            }
+        }
+        for (i, x) in a.iter().enumerate() {
+            for (j, y) in b.iter().enumerate() {
+                let columns = &mut columns[at(i + j)];
+                match is_square {
+                    true if i < j => k.block_add_twice.call([columns], [x, y], slots),
+                    false if i != j => k.block_add.call([columns], [x, y], slots),
+                    _ => {}
+                }
+            }
+        }
+        let (n, _) = n.as_chunks::<BLOCK>();
+        for i in 0..n.len() {
+            k.block_reduce
+                .call([&mut columns[at(i)], &mut *q], [&n[0], k0], slots);
+            for (j, n) in n.iter().enumerate().skip(1) {
+                k.block_add.call([&mut columns[at(i + j)]], [q, n], slots);
+            }
+        }
+        k.carry.call([out], [&columns[self.digits..]], slots);
+    }
+
+    /// Room for the windows of an exponent.
     pub fn windows(&self) -> usize {
-        (64 * self.limbs()).div_ceil(Modular::WINDOW_BITS)
+        self.bits().div_ceil(Modular::WINDOW_BITS)
+    }
+
+    /// Bits of an exponent.
+    fn bits(&self) -> usize {
+        64 * self.limbs()
+    }
+
+    /// Digits of an entry that lie together in the table of a method.
+    fn part(&self, method: Method) -> usize {
+        match method {
+            Method::Apart => self.digits,
+            Method::Beside => self.digits / Modular::WIDE_WINDOW_BITS,
+            Method::Blocks => Modular::BLOCK,
+        }
     }
 
     /// Vector multiply-adds of one [`power`](Self::power), each on all lanes.
-    pub fn power_multiply_adds(&self) -> usize {
+    pub fn power_multiply_adds(&self, method: Method) -> usize {
         // Other than the code, their number does not depend on the width of registers.
         let count = |callable: &Callable<L>| callable.kernel().report(Width::Zmm).multiply_adds;
-        let bits = Modular::WINDOW_BITS;
+        let k = &self.kernels;
+        let blocks = self.digits / Modular::BLOCK;
+        let reduction = blocks * (count(&k.block_reduce) + (blocks - 1) * count(&k.block_add));
+        let (product, square) = match method {
+            Method::Apart => (count(&k.amm), count(&k.ams)),
+            Method::Beside => (count(&k.amm_one), count(&k.ams_select)),
+            Method::Blocks => (
+                blocks * (count(&k.block_product) + (blocks - 1) * count(&k.block_add)) + reduction,
+                blocks * count(&k.block_square)
+                    + blocks * (blocks - 1) / 2 * count(&k.block_add_twice)
+                    + reduction,
+            ),
+        };
+        let bits = method.window_bits();
+        let windows = self.bits().div_ceil(bits);
         let table = (1 << bits) / 2 - 1;
-        table * (count(&self.kernels.ams) + count(&self.kernels.amm))
-            + (self.windows() - 1) * (bits * count(&self.kernels.ams) + count(&self.kernels.amm))
+        let (table, first) = match method {
+            Method::Beside => (2 * table * product, bits * square),
+            Method::Apart | Method::Blocks => (table * (square + product), 0),
+        };
+        table + first + (windows - 1) * (bits * square + product)
+    }
+}
+
+/// How a table of powers lies in memory: the first [`part`](Self::part) digits of all entries, then
+/// the next ones.
+struct Table {
+    digits: usize,
+    part: usize,
+    bits: usize,
+}
+
+impl Table {
+    fn parts<'a, const L: usize>(
+        &self,
+        vectors: &'a [[u64; L]],
+    ) -> impl Iterator<Item = &'a [[u64; L]]> + use<'a, L> {
+        vectors.chunks_exact(self.part << self.bits)
+    }
+
+    fn set<const L: usize>(&self, vectors: &mut [[u64; L]], entry: usize, value: &[[u64; L]]) {
+        let parts = vectors.chunks_exact_mut(self.part << self.bits);
+        for (part, digits) in parts.zip(value.chunks_exact(self.part)) {
+            part[entry * self.part..][..self.part].copy_from_slice(digits);
+        }
+    }
+
+    fn get<const L: usize>(&self, vectors: &[[u64; L]], entry: usize, value: &mut [[u64; L]]) {
+        for (part, digits) in self.parts(vectors).zip(value.chunks_exact_mut(self.part)) {
+            digits.copy_from_slice(&part[entry * self.part..][..self.part]);
+        }
+    }
+
+    /// An entry whose number is secret, with a kernel that reads a part.
+    #[inline(always)]
+    fn select<const L: usize>(
+        &self,
+        kernel: &Callable<L>,
+        entry: &mut [[u64; L]],
+        vectors: &[[u64; L]],
+        index: &[[u64; L]],
+        scratch: &mut [[u64; L]],
+    ) {
+        let entry = &mut entry[..self.digits];
+        for (entry, part) in entry.chunks_exact_mut(self.part).zip(self.parts(vectors)) {
+            kernel.call([entry], [part, index], scratch);
+        }
     }
 }
 
@@ -237,4 +483,185 @@ fn digit<const L: usize>(exponent: &[[u64; L]], at: usize, bits: usize) -> [u64;
         };
         (low | high) & mask
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+    use widelane_lanes::DIGIT_MASK;
+
+    /// Moduli, bases and exponents, other ones in each lane; the last lanes' exponents are zero, one
+    /// and all ones.
+    struct Problem<const L: usize> {
+        n: Vec<[u64; L]>,
+        one: Vec<[u64; L]>,
+        base: Vec<[u64; L]>,
+        exponent: Vec<[u64; L]>,
+    }
+
+    impl<const L: usize> Problem<L> {
+        fn new(digits: usize, limbs: usize) -> Self {
+            let mut state = 0x5eed_u64;
+            let mut random = || -> [u64; L] {
+                std::array::from_fn(|_| {
+                    state = state
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1);
+                    (state >> 7).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                })
+            };
+            let mut number = |bits: u32| -> Vec<[u64; L]> {
+                let mut number: Vec<_> = (0..digits)
+                    .map(|_| random().map(|word| word & DIGIT_MASK))
+                    .collect();
+                let top = number.last_mut().expect("a number has digits");
+                *top = top.map(|word| word >> (52 - bits) | 1 << (bits - 1));
+                number
+            };
+            let mut n = number(35);
+            n[0] = n[0].map(|digit| digit | 1);
+            n.push(n[0].map(|n| {
+                let newton = |x: u64, _| x.wrapping_mul(2u64.wrapping_sub(n.wrapping_mul(x)));
+                (0..5).fold(n, newton).wrapping_neg() & DIGIT_MASK
+            }));
+            // Any numbers serve: the table's first entry need not be one for equal results.
+            let (one, base) = (number(34), number(34));
+            let mut exponent: Vec<[u64; L]> = (0..limbs).map(|_| random()).collect();
+            for (i, limb) in exponent.iter_mut().enumerate() {
+                limb[L - 1] = 0;
+                limb[L - 2] = u64::from(i == 0);
+                limb[L - 3] = u64::MAX;
+            }
+            Self {
+                n,
+                one,
+                base,
+                exponent,
+            }
+        }
+
+        /// The power modulo `n`, canonical.
+        fn power(&self, k: &Montgomery<L>, method: Method, one: &[[u64; L]]) -> Vec<[u64; L]> {
+            let (d, moduli) = (k.digits(), Moduli { n: &self.n, one });
+            let zeros = |len: usize| vec![[0; L]; len];
+            let [mut out, mut entry, mut power] = [(); 3].map(|()| zeros(d));
+            let (mut table, mut indices) = (zeros(k.table_len()), zeros(k.windows()));
+            let mut scratch = zeros(k.scratch_len());
+            let space = PowerSpace {
+                table: &mut table,
+                indices: &mut indices,
+                entry: &mut entry,
+                power: &mut power,
+            };
+            k.power(
+                method,
+                &mut out,
+                &self.base,
+                &self.exponent,
+                moduli,
+                space,
+                &mut scratch,
+            );
+            let mut canonical = zeros(d);
+            k.subtract(&mut canonical, &out, &zeros(d), moduli, &mut scratch);
+            canonical
+        }
+
+        /// `R mod n`: `R^2 mod n` by doublings, and reduced.
+        fn one(&self, k: &Montgomery<L>) -> Vec<[u64; L]> {
+            let d = k.digits();
+            let mut scratch = vec![[0; L]; k.scratch_len()];
+            // 2 x = x - (0 - x), from x = 1.
+            let zero = vec![[0; L]; d];
+            let moduli = Moduli {
+                n: &self.n,
+                one: &self.one,
+            };
+            let mut x = zero.clone();
+            x[0] = [1; L];
+            for _ in 0..52 * d {
+                let (mut minus, mut twice) = (zero.clone(), zero.clone());
+                k.subtract(&mut minus, &zero, &x, moduli, &mut scratch);
+                k.subtract(&mut twice, &x, &minus, moduli, &mut scratch);
+                x = twice;
+            }
+            x
+        }
+    }
+
+    fn compare<const L: usize>(of: impl Fn(usize) -> Montgomery<L>) {
+        for bits in MODULUS_BITS {
+            let (k, model) = (of(bits), Montgomery::<L>::model(bits));
+            let problem = Problem::<L>::new(k.digits(), k.limbs());
+            let one = problem.one(&k);
+            let expected = problem.power(&k, Method::Apart, &one);
+            let mut canonical = vec![[0; L]; k.digits()];
+            let moduli = Moduli {
+                n: &problem.n,
+                one: &one,
+            };
+            let mut scratch = vec![[0; L]; k.scratch_len()];
+            let zero = canonical.clone();
+            k.subtract(&mut canonical, &one, &zero, moduli, &mut scratch);
+            for (power, one) in expected.iter().zip(&canonical) {
+                assert_eq!(power[L - 1], one[L - 1], "anything to the power of zero");
+            }
+            k.subtract(&mut canonical, &problem.base, &zero, moduli, &mut scratch);
+            for (power, base) in expected.iter().zip(&canonical) {
+                assert_eq!(power[L - 2], base[L - 2], "anything to the power of one");
+            }
+            for method in Method::ALL {
+                let found = problem.power(&k, method, &one);
+                assert!(found == expected, "{bits} bits, {}", method.name());
+            }
+            if bits == 1024 {
+                for method in Method::ALL {
+                    let found = problem.power(&model, method, &one);
+                    assert!(found == expected, "the model, {}", method.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_method_computes_the_same_powers() {
+        match Avx512Ifma::detect() {
+            Some(token) => compare(|bits| Montgomery::zmm(token, bits)),
+            None => eprintln!("SKIP: no AVX-512 IFMA"),
+        }
+        match Avx512IfmaVl::detect() {
+            Some(token) => compare(|bits| Montgomery::ymm(token, bits)),
+            None => eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL"),
+        }
+    }
+
+    #[test]
+    fn methods_have_names() {
+        for method in Method::ALL {
+            assert_eq!(Method::named(method.name()), Some(method));
+        }
+        assert_eq!(Method::named("three-multipliers"), None);
+    }
+
+    /// Not a claim about speed: less code than the larger kernels alone.
+    #[test]
+    fn the_code_of_blocks_is_small() {
+        let k = Montgomery::<8>::model(2048).kernels;
+        let instructions = |callables: &[&Callable<8>]| -> usize {
+            let count = |callable: &&Callable<8>| callable.kernel().report(Width::Zmm).instructions;
+            callables.iter().map(count).sum()
+        };
+        let small = instructions(&[
+            &k.block_product,
+            &k.block_square,
+            &k.block_add,
+            &k.block_add_twice,
+            &k.block_reduce,
+            &k.block_select,
+            &k.carry,
+        ]);
+        assert!(small < 2000, "{small}");
+        assert!(instructions(&[&k.ams, &k.amm]) > 7 * small);
+    }
 }

@@ -11,7 +11,7 @@ use crate::bounds::{Bounds, BoundsError, Holds, Proof};
 use crate::machine::{Array, Machine};
 use crate::model::Model;
 use crate::print::print;
-use crate::schedule::schedule;
+use crate::schedule::{Multipliers, schedule};
 use crate::trace::Trace;
 use crate::width::Width;
 
@@ -32,6 +32,11 @@ pub trait Definition: Copy + PartialEq {
     /// The arrays in the order of the argument list, for vectors of `lanes` lanes. The kernel
     /// writes the first ones and only reads the others.
     fn arrays(self, lanes: usize) -> Vec<ArraySpec>;
+
+    /// The multipliers of the CPUs that its machine code is ordered for.
+    fn multipliers(self) -> Multipliers {
+        Multipliers::Two
+    }
 
     /// Runs the body on any machine.
     fn run<M: Machine>(self, m: &mut M);
@@ -123,7 +128,7 @@ pub trait Definition: Copy + PartialEq {
 fn allocated(kernel: impl Definition, width: Width) -> Allocated {
     let mut trace = Trace::new(width.lanes());
     kernel.run(&mut trace);
-    allocate(&schedule(&trace.ops))
+    allocate(&schedule(&trace.ops, kernel.multipliers()))
 }
 
 /// One of a kernel's arrays.
@@ -234,6 +239,7 @@ pub(crate) fn store<M: Machine>(m: &mut M, array: Array, values: &[M::V]) {
 ///             name: "kernel{parameter}",
 ///             formula: "out := 2 a",
 ///             reference: "Standard, section 1",
+///             multipliers: Multipliers::One, // can be left out: two
 ///             arrays: { out: writes(4, DIGITS), a: reads(4, DIGITS) },
 ///             body: |m| double(m, out, a),
 ///         }
@@ -262,6 +268,7 @@ macro_rules! kernels {
                     name: $name:literal,
                     formula: $formula:literal,
                     reference: $reference:literal,
+                    $(multipliers: $multipliers:expr,)?
                     arrays: { $($array:ident: $spec:expr),+ $(,)? },
                     body: |$m:ident| $body:expr,
                 }
@@ -306,6 +313,13 @@ macro_rules! kernels {
             fn reference(self) -> &'static str {
                 match self {
                     $(Self::$variant { .. } => $reference,)+
+                }
+            }
+
+            fn multipliers(self) -> $crate::schedule::Multipliers {
+                match self {
+                    $($(Self::$variant { .. } => $multipliers,)?)+
+                    _ => $crate::schedule::Multipliers::Two,
                 }
             }
 

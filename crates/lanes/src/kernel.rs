@@ -9,6 +9,7 @@ use crate::mldsa::MlDsa;
 use crate::mlkem::MlKem;
 use crate::modular::Modular;
 use crate::nist::Nist;
+use crate::schedule::Multipliers;
 use crate::sha512::Sha512;
 
 /// Makes [`Kernel`] out of the families.
@@ -51,6 +52,12 @@ macro_rules! families {
             fn reference(self) -> &'static str {
                 match self {
                     $(Kernel::$family(kernel) => kernel.reference(),)*
+                }
+            }
+
+            fn multipliers(self) -> Multipliers {
+                match self {
+                    $(Kernel::$family(kernel) => kernel.multipliers(),)*
                 }
             }
 

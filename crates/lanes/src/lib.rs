@@ -59,6 +59,7 @@ pub use mlkem::{MlKem, MlKemKernels};
 pub use model::Model;
 pub use modular::{Modular, ModularKernels};
 pub use poly1305::Multiplier;
+pub use schedule::Multipliers;
 pub use sha512::{Sha512, Sha512Kernels};
 pub use width::Width;
 

@@ -4,7 +4,11 @@ use crate::bounds::Holds;
 use crate::convert::{to_digits, to_limbs};
 use crate::definition::{kernels, load, store};
 use crate::machine::{Array, DIGIT_BITS, Machine};
-use crate::montgomery::{BLOCK, Lookup, product, propagate, reduce, square, subtract};
+use crate::montgomery::{
+    BLOCK, Lookup, block_product, block_square, choose, product, propagate, reduce, reduce_beside,
+    reduce_block, square, subtract,
+};
+use crate::schedule::Multipliers;
 
 kernels! {
     /// Montgomery arithmetic on numbers of one size.
@@ -39,6 +43,125 @@ kernels! {
                 let a = load(m, a, d);
                 let t = square(m, &a);
                 store_reduced(m, out, t, n, d);
+            },
+        }
+        /// The same as [`Amm`](Self::Amm), for CPUs with one multiplier.
+        AmmOne(d: usize) {
+            name: "amm52x{d}one",
+            formula: "out := a b / 2^(52 d) mod n, in [0, 2 n)",
+            reference: "Gueron, J. Cryptogr. Eng. 2 (2012), section 3",
+            multipliers: Multipliers::One,
+            arrays: {
+                out: writes(d, DIGITS),
+                a: reads(d, DIGITS),
+                b: reads(d, DIGITS),
+                n: reads(d + 1, DIGITS),
+            },
+            body: |m| Self::Amm(d).run(m),
+        }
+        /// A squaring that reads a part of an entry of a table besides, with what multiplications
+        /// leave idle. `table` has that part of all entries.
+        AmsSelect(d: usize, window: usize) {
+            name: "ams52x{d}select{window}",
+            formula: "x := x^2 / 2^(52 d) mod n, in [0, 2 n); out := table[index], every entry read",
+            reference: "Gueron, J. Cryptogr. Eng. 2 (2012), section 3",
+            multipliers: Multipliers::One,
+            arrays: {
+                x: writes(d, DIGITS),
+                out: writes(d.div_ceil(window), DIGITS),
+                n: reads(d + 1, DIGITS),
+                table: reads(d.div_ceil(window) << window, DIGITS),
+                index: reads(1, LIMBS),
+            },
+            body: |m| square_and_select(m, x, out, n, table, index, (d, window)),
+        }
+        /// By rows, in code that is small.
+        BlockProduct {
+            name: "mul52x10",
+            formula: "columns := a b",
+            reference: "Handbook of Applied Cryptography, algorithm 14.12",
+            arrays: {
+                columns: writes(2 * BLOCK, COLUMNS),
+                a: reads(BLOCK, DIGITS),
+                b: reads(BLOCK, DIGITS),
+            },
+            body: |m| {
+                let (a, b) = (load(m, a, BLOCK), load(m, b, BLOCK));
+                let product = block_product(m, &a, &b);
+                store(m, columns, &product);
+            },
+        }
+        /// The same for a square.
+        BlockSquare {
+            name: "sqr52x10",
+            formula: "columns := a^2",
+            reference: "Handbook of Applied Cryptography, algorithm 14.16",
+            arrays: { columns: writes(2 * BLOCK, COLUMNS), a: reads(BLOCK, DIGITS) },
+            body: |m| {
+                let a = load(m, a, BLOCK);
+                let square = block_square(m, &a);
+                store(m, columns, &square);
+            },
+        }
+        /// At most eight products are added up: four of the factors' blocks, four of the modulus's
+        /// in its reduction.
+        BlockAdd {
+            name: "muladd52x10",
+            formula: "columns := columns + a b",
+            reference: "Handbook of Applied Cryptography, algorithm 14.12",
+            arrays: {
+                columns: writes(2 * BLOCK, COLUMNS),
+                a: reads(BLOCK, DIGITS),
+                b: reads(BLOCK, DIGITS),
+            },
+            body: |m| add_product(m, columns, a, b, 1),
+        }
+        /// The same for two blocks of one square.
+        BlockAddTwice {
+            name: "muladd52x10twice",
+            formula: "columns := columns + 2 a b",
+            reference: "Handbook of Applied Cryptography, algorithm 14.16",
+            arrays: {
+                columns: writes(2 * BLOCK, COLUMNS),
+                a: reads(BLOCK, DIGITS),
+                b: reads(BLOCK, DIGITS),
+            },
+            body: |m| add_product(m, columns, a, b, 2),
+        }
+        /// Of a modulus of any size, with its first block `low` and `k0 = -1/n mod 2^52`. The first
+        /// block of the columns is left as it is.
+        BlockReduce {
+            name: "redc52x10",
+            formula: "q := -columns / low mod 2^520; columns := columns + q low, the second block",
+            reference: "Montgomery, Math. Comp. 44 (1985)",
+            arrays: {
+                columns: writes(2 * BLOCK, COLUMNS),
+                q: writes(BLOCK, DIGITS),
+                low: reads(BLOCK, DIGITS),
+                k0: reads(1, DIGITS),
+            },
+            body: |m| {
+                let (t, low) = (load(m, columns, 2 * BLOCK), load(m, low, BLOCK));
+                let k0 = m.load(k0, 0);
+                let (sum, factors) = reduce_block(m, t, &low, k0);
+                for (i, (sum, factor)) in sum.into_iter().zip(factors).enumerate() {
+                    let sum = m.claim(sum, COLUMN_BITS, FEW_PRODUCTS);
+                    m.store(columns, BLOCK + i, sum);
+                    // VPMADD52 reads the lowest 52 bits of a factor only.
+                    m.store(q, i, factor);
+                }
+            },
+        }
+        /// Of a number below `2^(52 d)`.
+        Carry(d: usize) {
+            name: "carry52x{d}",
+            formula: "out := sum, in digits",
+            reference: "Handbook of Applied Cryptography, algorithm 14.12",
+            arrays: { out: writes(d, DIGITS), sum: reads(d, COLUMNS) },
+            body: |m| {
+                let sum = load(m, sum, d);
+                let digits = propagate(m, &sum, "the number is below 2^(52 d)");
+                store(m, out, &digits);
             },
         }
         /// Each lane has an index of its own.
@@ -139,7 +262,16 @@ kernels! {
         subtract: Subtract(digits),
         mul_add: MulAdd(digits),
         to_digits: ToDigits(2 * digits, 2 * limbs(digits)),
-        to_limbs: ToLimbs(2 * digits, 2 * limbs(digits)),
+        to_limbs: ToLimbs(2 * digits, 2 * limbs(digits));
+        ams_select: AmsSelect(digits, Modular::WIDE_WINDOW_BITS),
+        amm_one: AmmOne(digits);
+        block_product: BlockProduct,
+        block_square: BlockSquare,
+        block_add: BlockAdd,
+        block_add_twice: BlockAddTwice,
+        block_reduce: BlockReduce,
+        block_select: Select(BLOCK, 1 << Modular::WINDOW_BITS),
+        carry: Carry(digits),
     }
 }
 
@@ -147,6 +279,24 @@ impl Modular {
     /// Bits of the windows in which exponents are read. With four, a table has 16 entries; 32 would
     /// save a thirtieth of the multiplications, and take up twice the cache.
     pub const WINDOW_BITS: usize = 4;
+    /// The same where squarings read the table besides.
+    pub const WIDE_WINDOW_BITS: usize = 5;
+    /// Digits of a block.
+    pub const BLOCK: usize = BLOCK;
+}
+
+/// `columns := columns + times a b`, for blocks.
+fn add_product<M: Machine>(m: &mut M, columns: Array, a: Array, b: Array, times: usize) {
+    let (a, b) = (load(m, a, BLOCK), load(m, b, BLOCK));
+    let product = block_product(m, &a, &b);
+    for (i, term) in product.into_iter().enumerate() {
+        let mut sum = m.load(columns, i);
+        for _ in 0..times {
+            sum = m.add(sum, term);
+        }
+        let sum = m.claim(sum, COLUMN_BITS, FEW_PRODUCTS);
+        m.store(columns, i, sum);
+    }
 }
 
 /// 64-bit limbs of a modulus of `digits` digits.
@@ -159,6 +309,39 @@ fn store_reduced<M: Machine>(m: &mut M, out: Array, t: Vec<M::V>, n: Array, d: u
     let (digits, k0) = (load(m, n, d), m.load(n, d));
     let reduced = reduce(m, t, &digits, k0);
     store(m, out, &reduced);
+}
+
+fn square_and_select<M: Machine>(
+    m: &mut M,
+    x: Array,
+    out: Array,
+    n: Array,
+    table: Array,
+    index: Array,
+    (d, window): (usize, usize),
+) {
+    let index = m.load(index, 0);
+    let masks: Vec<_> = (0..window)
+        .map(|bit| {
+            let bit = m.splat(1 << bit);
+            m.test(index, bit)
+        })
+        .collect();
+    let a = load(m, x, d);
+    let t = square(m, &a);
+    let (digits, k0) = (load(m, n, d), m.load(n, d));
+    let len = d.div_ceil(window);
+    let mut chosen = 0;
+    let reduced = reduce_beside(m, t, &digits, k0, |m, pair| {
+        // Evenly, and done with the last pair.
+        while chosen * d < len * 2 * (pair + 1) {
+            let mut digit = |m: &mut M, entry: usize| m.load(table, entry * len + chosen);
+            let value = choose(m, &masks, &mut digit);
+            m.store(out, chosen, value);
+            chosen += 1;
+        }
+    });
+    store(m, x, &reduced);
 }
 
 fn select<M: Machine>(
@@ -189,4 +372,8 @@ fn select<M: Machine>(
 }
 
 const DIGITS: Holds = Holds::Bits(DIGIT_BITS);
+/// A column takes at most 160 terms below 2^52, two of each digit of both factors, and a carry.
+const COLUMNS: Holds = Holds::Bits(COLUMN_BITS);
+const COLUMN_BITS: u32 = 60;
+const FEW_PRODUCTS: &str = "at most eight products of blocks are added up";
 const LIMBS: Holds = Holds::Bits(u64::BITS);

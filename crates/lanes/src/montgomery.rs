@@ -7,8 +7,8 @@
 //! modular exponentiation", J. Cryptogr. Eng. 2 (2012), section 3).
 //!
 //! Products are formed by columns: column `k` sums the terms of weight 2^(52 k), unreduced, as a
-//! signed 64-bit lane. Blocks of ten digits are multiplied digit by digit; pairs of blocks by
-//! Karatsuba's identity in its subtractive form,
+//! signed 64-bit lane. Blocks of ten digits are multiplied digit by digit; larger numbers by
+//! Karatsuba's identity in its subtractive form, on their halves or, of three blocks, on each pair,
 //! `x0 y1 + x1 y0 = x0 y0 + x1 y1 - (x0 - x1)(y0 - y1)`, which saves one product of blocks in
 //! four and costs additions. These run on separate execution ports on some CPUs; on the others the
 //! gain and the cost are equal.
@@ -22,33 +22,37 @@ pub(crate) const BLOCK: usize = 10;
 ///
 /// In: digits below 2^52. Out: `a.len() + b.len()` columns, signed.
 pub(crate) fn product<M: Machine>(m: &mut M, a: &[M::V], b: &[M::V]) -> Vec<M::V> {
-    let (x, y) = (blocks(a), blocks(b));
+    if a.len() <= BLOCK {
+        return block_product(m, a, b);
+    }
+    let size = part(a.len());
+    let (x, y): (Vec<_>, Vec<_>) = (a.chunks(size).collect(), b.chunks(size).collect());
     let mut columns = Columns::new(a.len() + b.len());
     let mut squares = Vec::new();
     for i in 0..x.len() {
-        let p = block_product(m, x[i], y[i]);
-        columns.add(m, 2 * i * BLOCK, &p);
+        let p = product(m, x[i], y[i]);
+        columns.add(m, 2 * i * size, &p);
         squares.push(p);
     }
     for (i, j) in pairs(x.len()) {
-        let at = (i + j) * BLOCK;
+        let at = (i + j) * size;
         columns.add(m, at, &squares[i]);
         columns.add(m, at, &squares[j]);
         let d = difference(m, x[i], x[j]);
         let e = difference(m, y[i], y[j]);
-        let p = block_product(m, &d.digits, &e.digits);
+        let p = product(m, &d.digits, &e.digits);
         columns.sub(m, at, &p);
         // -(d + s B)(e + u B) = -d e - (s e + u d) B - s u B^2 for signs s, u in {0, -1},
-        // B := 2^(52 BLOCK).
+        // B := 2^(52 size).
         let masked = |m: &mut M, digits: &[M::V], sign| -> Vec<M::V> {
             digits.iter().map(|&digit| m.and(digit, sign)).collect()
         };
         let cross = masked(m, &e.digits, d.sign);
-        columns.add(m, at + BLOCK, &cross);
+        columns.add(m, at + size, &cross);
         let cross = masked(m, &d.digits, e.sign);
-        columns.add(m, at + BLOCK, &cross);
+        columns.add(m, at + size, &cross);
         let both = m.and(d.sign, e.sign);
-        columns.add(m, at + 2 * BLOCK, &[both]);
+        columns.add(m, at + 2 * size, &[both]);
     }
     columns.finish(m)
 }
@@ -57,78 +61,67 @@ pub(crate) fn product<M: Machine>(m: &mut M, a: &[M::V], b: &[M::V]) -> Vec<M::V
 ///
 /// In: digits below 2^52. Out: `2 a.len()` columns, signed.
 pub(crate) fn square<M: Machine>(m: &mut M, a: &[M::V]) -> Vec<M::V> {
-    let x = blocks(a);
+    if a.len() <= BLOCK {
+        return block_square(m, a);
+    }
+    let size = part(a.len());
+    let x: Vec<_> = a.chunks(size).collect();
     let mut columns = Columns::new(2 * a.len());
     let mut squares = Vec::new();
     for (i, block) in x.iter().enumerate() {
-        let p = block_square(m, block);
-        columns.add(m, 2 * i * BLOCK, &p);
+        let p = square(m, block);
+        columns.add(m, 2 * i * size, &p);
         squares.push(p);
     }
     for (i, j) in pairs(x.len()) {
-        let at = (i + j) * BLOCK;
+        let at = (i + j) * size;
         columns.add(m, at, &squares[i]);
         columns.add(m, at, &squares[j]);
         let d = difference(m, x[i], x[j]);
-        let p = block_square(m, &d.digits);
+        let p = square(m, &d.digits);
         columns.sub(m, at, &p);
         // -(d + s B)^2 = -d^2 - 2 s d B - s^2 B^2 for the sign s in {0, -1}.
         let cross: Vec<_> = d.digits.iter().map(|&digit| m.and(digit, d.sign)).collect();
-        columns.add(m, at + BLOCK, &cross);
-        columns.add(m, at + BLOCK, &cross);
-        columns.add(m, at + 2 * BLOCK, &[d.sign]);
+        columns.add(m, at + size, &cross);
+        columns.add(m, at + size, &cross);
+        columns.add(m, at + 2 * size, &[d.sign]);
     }
     columns.finish(m)
 }
-
 /// Montgomery's reduction: `t / R mod n`, as digits of a number below `t / R + n`.
 ///
 /// In: `2 d` columns `t` of a non-negative number, `d` digits of the odd modulus `n`,
 /// `k0 = -1/n mod 2^52`. Out: `d` digits.
-pub(crate) fn reduce<M: Machine>(m: &mut M, mut t: Vec<M::V>, n: &[M::V], k0: M::V) -> Vec<M::V> {
+pub(crate) fn reduce<M: Machine>(m: &mut M, t: Vec<M::V>, n: &[M::V], k0: M::V) -> Vec<M::V> {
+    reduce_beside(m, t, n, k0, |_, _| ())
+}
+
+/// The same, with other work `beside` each pair of rows: work that uses what multiplications leave
+/// idle, such as loads. It is given the number of the pair.
+pub(crate) fn reduce_beside<M: Machine>(
+    m: &mut M,
+    mut t: Vec<M::V>,
+    n: &[M::V],
+    k0: M::V,
+    mut beside: impl FnMut(&mut M, usize),
+) -> Vec<M::V> {
     let d = n.len();
-    let ones = m.splat(DIGIT_MASK);
-    // The quotient digit of a row, and the carry of its column.
-    let quotient = |m: &mut M, column: M::V| {
-        // t[i] + lo(n[0] q) is a multiple of 2^52, so its carry is t[i] / 2^52 rounded up. It is
-        // known before q, and needs no multiplication.
-        let up = m.add(column, ones);
-        (m.mul_lo(column, k0), m.sra(up, DIGIT_BITS))
-    };
-    let mut next = quotient(m, t[0]);
+    let mut next = quotient(m, t[0], k0);
     for block in (0..d).step_by(BLOCK) {
-        let mut factors = Vec::new();
-        // Rows in pairs, so that a digit of n is read once for four products.
-        for i in (block..block + BLOCK).step_by(2) {
-            // The column of each next row is completed first. Its quotient digit takes several
-            // cycles, and CPUs start the oldest instruction that is ready: so it must be older
-            // than the rest of this row, or the next row would wait for it.
-            let (q0, carry) = next;
-            let carry = m.madd_hi(carry, n[0], q0);
-            t[i + 1] = m.madd_lo(t[i + 1], n[1], q0);
-            t[i + 1] = m.add(t[i + 1], carry);
-            let (q1, carry) = quotient(m, t[i + 1]);
-            t[i + 2] = m.madd_hi(t[i + 2], n[1], q0);
-            t[i + 2] = m.madd_lo(t[i + 2], n[2], q0);
-            let carry = m.madd_hi(carry, n[0], q1);
-            t[i + 2] = m.madd_lo(t[i + 2], n[1], q1);
-            t[i + 2] = m.add(t[i + 2], carry);
-            // At the end of a block the column still lacks what the far digits of n bring.
-            let complete = i + 2 < block + BLOCK || near(d) == d;
-            if complete && i + 2 < d {
-                next = quotient(m, t[i + 2]);
-            }
-            t[i + 3] = m.madd_hi(t[i + 3], n[1], q1);
-            for (j, &digit) in n.iter().enumerate().take(near(d)).skip(2) {
-                if j > 2 {
-                    t[i + j] = m.madd_lo(t[i + j], digit, q0);
-                }
-                t[i + j + 1] = m.madd_hi(t[i + j + 1], digit, q0);
-                t[i + j + 1] = m.madd_lo(t[i + j + 1], digit, q1);
-                t[i + j + 2] = m.madd_hi(t[i + j + 2], digit, q1);
-            }
-            factors.extend([q0, q1]);
-        }
+        let ends = block + BLOCK == d;
+        // At the end of a block the next column still lacks what the far digits of n bring.
+        let goes_on = near(d) == d && !ends;
+        let factors;
+        (factors, next) = rows(
+            m,
+            &mut t[block..],
+            &n[..near(d)],
+            k0,
+            (next, goes_on),
+            |m, pair| {
+                beside(m, block / 2 + pair);
+            },
+        );
         for far in (near(d)..d).step_by(BLOCK) {
             for (i, &q) in (block..).zip(&factors) {
                 for (j, &digit) in n.iter().enumerate().skip(far).take(BLOCK) {
@@ -137,11 +130,81 @@ pub(crate) fn reduce<M: Machine>(m: &mut M, mut t: Vec<M::V>, n: &[M::V], k0: M:
                 }
             }
         }
-        if near(d) < d && block + BLOCK < d {
-            next = quotient(m, t[block + BLOCK]);
+        if near(d) < d && !ends {
+            next = quotient(m, t[block + BLOCK], k0);
         }
     }
     propagate(m, &t[d..], "the reduced number is below 2 n < 2^(52 d)")
+}
+
+/// Adds multiples of the first digits `n` of a modulus to columns `t` that make the first [`BLOCK`]
+/// of them multiples of 2^52, and their carries to the column after them. Out: the multiples, and
+/// the quotient of the column after them if it `goes_on`.
+///
+/// Rows in pairs, so that a digit of n is read once for four products.
+fn rows<M: Machine>(
+    m: &mut M,
+    t: &mut [M::V],
+    n: &[M::V],
+    k0: M::V,
+    (mut next, goes_on): (Quotient<M::V>, bool),
+    mut beside: impl FnMut(&mut M, usize),
+) -> (Vec<M::V>, Quotient<M::V>) {
+    let mut factors = Vec::with_capacity(BLOCK);
+    for i in (0..BLOCK).step_by(2) {
+        // The column of each next row is completed first. Its quotient digit takes several cycles,
+        // and CPUs start the oldest instruction that is ready: so it must be older than the rest of
+        // this row, or the next row would wait for it.
+        let (q0, carry) = next;
+        let carry = m.madd_hi(carry, n[0], q0);
+        t[i + 1] = m.madd_lo(t[i + 1], n[1], q0);
+        t[i + 1] = m.add(t[i + 1], carry);
+        let (q1, carry) = quotient(m, t[i + 1], k0);
+        t[i + 2] = m.madd_hi(t[i + 2], n[1], q0);
+        t[i + 2] = m.madd_lo(t[i + 2], n[2], q0);
+        let carry = m.madd_hi(carry, n[0], q1);
+        t[i + 2] = m.madd_lo(t[i + 2], n[1], q1);
+        t[i + 2] = m.add(t[i + 2], carry);
+        if i + 2 < BLOCK || goes_on {
+            next = quotient(m, t[i + 2], k0);
+        }
+        t[i + 3] = m.madd_hi(t[i + 3], n[1], q1);
+        for (j, &digit) in n.iter().enumerate().skip(2) {
+            if j > 2 {
+                t[i + j] = m.madd_lo(t[i + j], digit, q0);
+            }
+            t[i + j + 1] = m.madd_hi(t[i + j + 1], digit, q0);
+            t[i + j + 1] = m.madd_lo(t[i + j + 1], digit, q1);
+            t[i + j + 2] = m.madd_hi(t[i + j + 2], digit, q1);
+        }
+        factors.extend([q0, q1]);
+        beside(m, i / 2);
+    }
+    (factors, next)
+}
+
+/// The quotient digit of a row, and the carry of its column.
+type Quotient<V> = (V, V);
+
+fn quotient<M: Machine>(m: &mut M, column: M::V, k0: M::V) -> Quotient<M::V> {
+    let ones = m.splat(DIGIT_MASK);
+    // t[i] + lo(n[0] q) is a multiple of 2^52, so its carry is t[i] / 2^52 rounded up. It is known
+    // before q, and needs no multiplication.
+    let up = m.add(column, ones);
+    (m.mul_lo(column, k0), m.sra(up, DIGIT_BITS))
+}
+
+/// One block of the reduction with the first block of the modulus: columns `t`, of two blocks, to
+/// the second of them with the carries of the first; and the multiples of `n`.
+pub(crate) fn reduce_block<M: Machine>(
+    m: &mut M,
+    mut t: Vec<M::V>,
+    n: &[M::V],
+    k0: M::V,
+) -> (Vec<M::V>, Vec<M::V>) {
+    let first = quotient(m, t[0], k0);
+    let (factors, _) = rows(m, &mut t, n, k0, (first, false), |_, _| ());
+    (t.split_off(BLOCK), factors)
 }
 
 /// Columns of a non-negative number to digits below 2^52.
@@ -245,6 +308,29 @@ impl<V: Copy> Lookup<V> {
     }
 }
 
+/// One vector of an entry of a table of `2^masks.len()` entries: `digit` reads the vector of an
+/// entry, mask `b` has the lanes in which bit `b` of the index is set.
+pub(crate) fn choose<M: Machine>(
+    m: &mut M,
+    masks: &[M::M],
+    digit: &mut impl FnMut(&mut M, usize) -> M::V,
+) -> M::V {
+    fn range<M: Machine>(
+        m: &mut M,
+        masks: &[M::M],
+        from: usize,
+        digit: &mut impl FnMut(&mut M, usize) -> M::V,
+    ) -> M::V {
+        let Some((&highest, lower)) = masks.split_last() else {
+            return digit(m, from);
+        };
+        let no = range(m, lower, from, digit);
+        let yes = range(m, lower, from + (1 << lower.len()), digit);
+        m.select(highest, yes, no)
+    }
+    range(m, masks, 0, digit)
+}
+
 /// The first digits of `n` that a row of the reduction multiplies at once. With two blocks it takes
 /// all digits, which hides the latency from one quotient digit to the next. With more blocks it
 /// takes one, as more columns do not fit the registers.
@@ -253,7 +339,7 @@ fn near(d: usize) -> usize {
 }
 
 /// `x y` of two blocks by rows.
-fn block_product<M: Machine>(m: &mut M, x: &[M::V], y: &[M::V]) -> Vec<M::V> {
+pub(crate) fn block_product<M: Machine>(m: &mut M, x: &[M::V], y: &[M::V]) -> Vec<M::V> {
     let zero = m.splat(0);
     let mut c = vec![zero; x.len() + y.len()];
     for (i, &x) in x.iter().enumerate() {
@@ -267,7 +353,7 @@ fn block_product<M: Machine>(m: &mut M, x: &[M::V], y: &[M::V]) -> Vec<M::V> {
 
 /// `x^2` of a block, in the order in which its digits become known: products of unlike digits
 /// first, doubled when their column is complete, then the squares.
-fn block_square<M: Machine>(m: &mut M, x: &[M::V]) -> Vec<M::V> {
+pub(crate) fn block_square<M: Machine>(m: &mut M, x: &[M::V]) -> Vec<M::V> {
     let zero = m.splat(0);
     let mut c = vec![zero; 2 * x.len()];
     for j in 0..=x.len() {
@@ -359,9 +445,12 @@ impl<V: Copy> Columns<V> {
     }
 }
 
-/// The blocks of a number. The last one may be shorter.
-fn blocks<V>(digits: &[V]) -> Vec<&[V]> {
-    digits.chunks(BLOCK).collect()
+/// Digits of the parts into which a number is divided: three blocks one by one, others in halves.
+fn part(digits: usize) -> usize {
+    match digits / BLOCK {
+        3 => BLOCK,
+        _ => digits / 2,
+    }
 }
 
 /// All `i < j < count`.

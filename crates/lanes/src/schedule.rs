@@ -11,8 +11,27 @@ use std::collections::HashMap;
 use crate::machine::Array;
 use crate::trace::{CompareOp, Name, Op, ThreeOp, TwoOp};
 
+/// The 512-bit multipliers of the CPUs that an order of operations is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Multipliers {
+    /// A multiply-add starts in each cycle: Zen 4.
+    One,
+    /// Two start in each cycle: Zen 5, Intel's cores for servers.
+    Two,
+}
+
+/// In names of kernels.
+impl std::fmt::Display for Multipliers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Multipliers::One => "one",
+            Multipliers::Two => "two",
+        })
+    }
+}
+
 /// The same operations, the ones on the longest chains first.
-pub(crate) fn schedule(ops: &[Op]) -> Vec<Op> {
+pub(crate) fn schedule(ops: &[Op], multipliers: Multipliers) -> Vec<Op> {
     let users = users(ops);
     let height = heights(ops, &users);
     // Readers of a vector in memory that are not scheduled yet: stores to it come after them.
@@ -40,10 +59,11 @@ pub(crate) fn schedule(ops: &[Op]) -> Vec<Op> {
         !free
     });
 
-    let window = if ops.len() < LONG {
-        WINDOW
-    } else {
-        WINDOW_OF_LONG
+    // Operations that start in a cycle: multiplications, other arithmetic, stores.
+    let (starts, window) = match multipliers {
+        Multipliers::One => ([1, 2, 1], WINDOW),
+        Multipliers::Two if ops.len() < LONG => ([2, 2, 1], WINDOW),
+        Multipliers::Two => ([2, 2, 1], WINDOW_OF_LONG),
     };
     let (mut cycle, mut idle) = (0, 0);
     let mut left = left.into_iter().peekable();
@@ -68,7 +88,7 @@ pub(crate) fn schedule(ops: &[Op]) -> Vec<Op> {
                 waiting.push(at);
             }
         }
-        let mut ports = PORTS;
+        let mut ports = starts;
         loop {
             let ready = |&(_, &at): &(usize, &usize)| {
                 let inputs = ops[at]
@@ -179,15 +199,13 @@ fn latency(op: Op) -> usize {
     }
 }
 
-/// Operations that start in a cycle: multiplications, other arithmetic, stores.
-const PORTS: [usize; 3] = [2, 2, 1];
 /// Masks that the schedule keeps alive at a time: fewer than there are registers for them, as some
 /// sources want that many at once.
 const MASKS: usize = 4;
 /// Cycles after which every operation has completed.
 const LONGEST_LATENCY: usize = 4;
-/// Operations of the source in a window, and in that of a long source. A longer window finds more
-/// parallel work, and keeps more values alive than there are registers.
+/// Operations of the source in a window, and in that of a long source for two multipliers. A longer
+/// window finds more parallel work, and keeps more values alive than there are registers.
 const WINDOW: usize = 48;
 const WINDOW_OF_LONG: usize = 32;
 /// A source with so many operations is long: it needs more registers than there are.

@@ -7,7 +7,9 @@ use crate::montgomery::{product, reduce};
 use crypto_bigint::{BoxedUint, NonZero};
 
 use crate::trace::{Name, Op, Trace};
-use crate::{ChaCha20Poly1305, Definition, Holds, Kernel, Licence, Model, Modular, Width};
+use crate::{
+    ChaCha20Poly1305, Definition, Holds, Kernel, Licence, Model, Modular, Multipliers, Width,
+};
 
 #[test]
 fn every_kernel_is_proved() {
@@ -228,7 +230,7 @@ fn a_vector_may_be_put_back_where_it_was_read() {
     let twice = trace.add(a, a);
     trace.store(Array(0), 0, a);
     trace.store(Array(0), 1, twice);
-    let scheduled = crate::schedule::schedule(&trace.ops);
+    let scheduled = crate::schedule::schedule(&trace.ops, Multipliers::Two);
     assert_eq!(scheduled.len(), trace.ops.len());
     let stored = |op: &crate::trace::Op| matches!(op, crate::trace::Op::Store(_, 0, _));
     // The sum is read off before the place is written.
@@ -266,7 +268,10 @@ fn values_may_change_places_in_a_loop() {
 
     let mut trace = Trace::new(1);
     shuffle(&mut trace);
-    for ops in [trace.ops.clone(), crate::schedule::schedule(&trace.ops)] {
+    for ops in [
+        trace.ops.clone(),
+        crate::schedule::schedule(&trace.ops, Multipliers::Two),
+    ] {
         let code = crate::allocate::allocate(&ops).instructions;
         let mut memory: Vec<_> = (0..8)
             .map(|i| (Memory::Array(Array(1), i), text[i][0]))
@@ -337,7 +342,7 @@ fn a_loop_keeps_its_order() {
         let carried = body.filter_map(shift);
         carried.map(|from| matches!(from, Op::Carried(_))).collect()
     };
-    let scheduled = crate::schedule::schedule(&trace.ops);
+    let scheduled = crate::schedule::schedule(&trace.ops, Multipliers::Two);
     assert_eq!(shifts(&scheduled), shifts(&trace.ops));
 }
 
