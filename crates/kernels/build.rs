@@ -12,8 +12,7 @@ fn main() {
     let out = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
     let mut assembly = String::from("    .text\n");
     let mut declarations = String::from("unsafe extern \"sysv64\" {\n");
-    let mut rows = String::new();
-    let mut count = 0;
+    let mut rows = Vec::new();
     for width in Width::ALL {
         // The code of one width is one piece that begins a page. The kernels of an exponentiation
         // fill most of the instruction cache, in which each address has few places. Neighbouring
@@ -28,14 +27,16 @@ fn main() {
             assembly.push_str(&kernel.assembly(width));
             let _ = writeln!(declarations, "    fn {symbol}({PARAMETERS});");
             let slots = kernel.report(width).slots;
-            let _ = writeln!(
-                rows,
-                "    Row {{ symbol: \"{symbol}\", function: {symbol}, slots: {slots} }},"
-            );
-            count += 1;
+            rows.push(format!(
+                "    Row {{ symbol: \"{symbol}\", function: {symbol}, slots: {slots} }},\n"
+            ));
         }
     }
     declarations.push_str("}\n");
+    // By symbol, for a binary search: a server looks a thousand kernels up when it starts. The
+    // character after a symbol comes before all that a longer symbol has there.
+    rows.sort_unstable();
+    let (count, rows) = (rows.len(), rows.concat());
     let table = format!("{declarations}\nstatic TABLE: [Row; {count}] = [\n{rows}];\n");
     let write = |name: &str, text: &str| {
         std::fs::write(Path::new(&out).join(name), text).expect("OUT_DIR is writable");

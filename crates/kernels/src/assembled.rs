@@ -305,10 +305,8 @@ pub fn wipe_registers(_: Avx512Ifma) {
 #[cfg(target_arch = "x86_64")]
 fn assembled(kernel: Kernel, width: Width) -> Code {
     let symbol = kernel.symbol(width);
-    let row = TABLE
-        .iter()
-        .find(|row| row.symbol == symbol)
-        .expect("the build assembles every kernel of the library");
+    let place = TABLE.binary_search_by(|row| row.symbol.cmp(&symbol));
+    let row = &TABLE[place.expect("the build assembles every kernel of the library")];
     Code::Assembled {
         function: row.function,
         slots: row.slots,
