@@ -19,7 +19,7 @@
 //!    meanwhile.
 //!
 //! [`Costs`] tells how many jobs are worth a pass, by the costs of passes and single jobs on a
-//! machine. [`Clock`] holds what wide code costs beyond its own time; [`place`] decides by it where
+//! machine. [`Methods`] finds the fastest of several ways to run passes. [`Clock`] holds what wide code costs beyond its own time; [`place`] decides by it where
 //! passes run. [`wake`] and [`Idleness`] decide how many vector cores are at work.
 
 #![forbid(unsafe_code)]
@@ -27,11 +27,13 @@
 mod clock;
 mod cores;
 mod costs;
+mod methods;
 mod passes;
 mod placement;
 
 pub use clock::{Clock, ClockPenalty, Core, Records, Width, records, width};
 pub use cores::{Idleness, Sleeper, VectorCores, passes, usual_rest, wake};
-pub use costs::{Costs, NEVER, Split};
+pub use costs::{Costs, NEVER, Split, worth_in_either};
+pub use methods::{Methods, TRIAL_EVERY};
 pub use passes::{BYPASS_LIMIT, Idle, Lead, Pass, Waiting, admit, lead, next_pass, quiet};
 pub use placement::{Form, Placement, PlacementError, TransferCosts, form, place};
