@@ -49,6 +49,21 @@ pub trait Operation: Send + Sync + 'static {
     /// runs each request of the pass by itself.
     fn pass(&self, requests: &[Self::Request]) -> Vec<<Self::Request as Request>::Output>;
 
+    /// Ways to run passes, by name. All give the same answers and take times of their own, which
+    /// depend on the CPU; an engine measures them and uses the fastest.
+    fn methods(&self) -> &'static [&'static str] {
+        &["only"]
+    }
+
+    /// A [`pass`](Self::pass) by the method in this place of [`methods`](Self::methods).
+    fn pass_by(
+        &self,
+        _method: usize,
+        requests: &[Self::Request],
+    ) -> Vec<<Self::Request as Request>::Output> {
+        self.pass(requests)
+    }
+
     /// Answers one request without lanes: the operations of this crate call aws-lc-rs.
     fn alone(&self, request: &Self::Request) -> <Self::Request as Request>::Output {
         let mut outputs = self.pass(std::slice::from_ref(request));

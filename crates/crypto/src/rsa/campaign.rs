@@ -9,17 +9,18 @@ use crate::faults::{Campaign, Owner, Verdict};
 use crate::passes::are_wiped;
 use aws_lc_rs::signature::UnparsedPublicKey;
 use widelane_cpu::Avx512Ifma;
+use widelane_kernels::Method;
 
 const MESSAGE: &[u8] = b"a message";
 
 /// Damages passes in vector registers where there are some, otherwise a part in portable Rust.
-fn campaign(size: Size, keys: Vec<PrivateKey>, fresh: bool, faults: [usize; 2]) {
+fn campaign(size: Size, method: Method, keys: Vec<PrivateKey>, fresh: bool, faults: [usize; 2]) {
     match Avx512Ifma::detect() {
         Some(token) => {
             let prime_bits = size.prime_bits();
             run(
                 &Pass::zmm(token, Signatures { prime_bits }),
-                size,
+                (size, method),
                 keys,
                 fresh,
                 faults,
@@ -27,14 +28,20 @@ fn campaign(size: Size, keys: Vec<PrivateKey>, fresh: bool, faults: [usize; 2]) 
         }
         None => {
             let pass = Pass::<4>::model(size.prime_bits());
-            run(&pass, size, keys, fresh, faults.map(|faults| faults / 10));
+            run(
+                &pass,
+                (size, method),
+                keys,
+                fresh,
+                faults.map(|faults| faults / 10),
+            );
         }
     }
 }
 
 fn run<const L: usize>(
     pass: &Pass<L>,
-    size: Size,
+    (size, method): (Size, Method),
     keys: Vec<PrivateKey>,
     fresh: bool,
     [sample, most]: [usize; 2],
@@ -54,13 +61,13 @@ fn run<const L: usize>(
         .collect();
     assert_eq!(requests.len(), L / 2);
     let expected: Vec<_> = pass
-        .sign(&requests)
+        .sign(method, &requests)
         .into_iter()
         .map(Result::unwrap)
         .collect();
     assert!(are_wiped(&mut pass.idle()));
     let sign = || {
-        let results = pass.sign(&requests);
+        let results = pass.sign(method, &requests);
         let verdict = |((result, expected), request): ((_, _), &SignRequest)| {
             Verdict::of(result, expected, |signature: &Vec<u8>| {
                 let key = request.key();
@@ -76,7 +83,11 @@ fn run<const L: usize>(
         let verdicts = results.iter().zip(&expected).zip(&requests).map(verdict);
         verdicts.collect::<Vec<_>>()
     };
-    let name = format!("{size}{}", if fresh { ", new blinding" } else { "" });
+    let name = format!(
+        "{size}, {}{}",
+        method.name(),
+        if fresh { ", new blinding" } else { "" }
+    );
     let campaign = Campaign {
         name: &name,
         bits: 3,
@@ -105,7 +116,14 @@ fn run<const L: usize>(
 #[test]
 fn fault_campaign_rsa2048() {
     let [a, b, c, d] = keys(Size::Rsa2048);
-    campaign(Size::Rsa2048, vec![a, b, c, d], false, [4000, usize::MAX]);
+    let faults = [4000, usize::MAX];
+    campaign(
+        Size::Rsa2048,
+        Method::Apart,
+        vec![a, b, c, d],
+        false,
+        faults,
+    );
 }
 
 /// Exponents of different lengths share a pass, and one of the keys signs for the first time.
@@ -115,13 +133,14 @@ fn fault_campaign_rsa2048_mixed_exponents() {
     let mut keys = odd_exponent_keys(Size::Rsa2048);
     keys.truncate(2);
     keys.extend([a, b]);
-    campaign(Size::Rsa2048, keys, true, [500, 4000]);
+    campaign(Size::Rsa2048, Method::Beside, keys, true, [500, 4000]);
 }
 
 #[test]
 fn fault_campaign_rsa3072() {
     campaign(
         Size::Rsa3072,
+        Method::Beside,
         keys(Size::Rsa3072).to_vec(),
         false,
         [500, 20_000],
@@ -132,6 +151,7 @@ fn fault_campaign_rsa3072() {
 fn fault_campaign_rsa4096() {
     campaign(
         Size::Rsa4096,
+        Method::Blocks,
         keys(Size::Rsa4096).to_vec(),
         false,
         [300, 10_000],

@@ -42,7 +42,7 @@ mod verification;
 pub use key::{KeyError, PrivateKey};
 pub use public_key::{PublicKey, PublicKeyError};
 pub use request::{Scheme, SignError, SignRequest, sign_single};
-pub use signing::{OtherSigning, Signing};
+pub use signing::{METHOD_VARIABLE, OtherSigning, Signing, UnknownMethod, forced_method};
 pub use verification::{Verification, VerifyError, VerifyRequest};
 
 use std::fmt;
@@ -89,20 +89,23 @@ mod tests {
     use super::pass::{Pass, Signatures};
     use super::*;
     use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+    use widelane_kernels::Method;
 
     const MESSAGE: &[u8] = b"a message";
 
     fn check<const L: usize>(name: &str, vectors: usize, pass: impl Fn(usize) -> Pass<L>) {
         for size in Size::ALL {
             let pass = pass(size.prime_bits());
-            let subject = Subject {
-                name,
-                lanes: L / 2,
-                pads: Pads::Request,
-                vectors,
-                sign: &|requests| pass.sign(requests),
-            };
-            subject.check(size);
+            for method in Method::ALL {
+                let subject = Subject {
+                    name: &format!("{name}, {}", method.name()),
+                    lanes: L / 2,
+                    pads: Pads::Request,
+                    vectors,
+                    sign: &|requests| pass.sign(method, requests),
+                };
+                subject.check(size);
+            }
         }
     }
 
@@ -151,8 +154,9 @@ mod tests {
                     widelane_poison::secret(secret);
                 }
             }
-            for _ in 0..2 {
-                for (request, signature) in requests.iter().zip(pass.sign(&requests)) {
+            for method in Method::ALL.into_iter().chain([Method::Apart]) {
+                let signatures = pass.sign(method, &requests);
+                for (request, signature) in requests.iter().zip(signatures) {
                     assert_verifies("model", request, MESSAGE, &signature.unwrap());
                 }
             }

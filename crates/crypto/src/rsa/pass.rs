@@ -25,7 +25,7 @@ use crate::passes::{Family, lock, memory};
 use crate::secrecy;
 use std::sync::Mutex;
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_kernels::{Arena, Moduli, Montgomery, PowerSpace};
+use widelane_kernels::{Arena, Method, Moduli, Montgomery, PowerSpace};
 use widelane_lanes::{DIGIT_BITS, DIGIT_MASK};
 use zeroize::{Zeroize, Zeroizing};
 
@@ -66,12 +66,16 @@ impl<const L: usize> Pass<L> {
         )
     }
 
-    /// Signs up to `L / 2` requests whose keys have this size.
+    /// Signs up to `L / 2` requests whose keys have this size, with powers by `method`.
     ///
     /// # Panics
     ///
     /// If there are more, or none, or a key of another size.
-    pub(super) fn sign(&self, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
+    pub(super) fn sign(
+        &self,
+        method: Method,
+        requests: &[SignRequest],
+    ) -> Vec<Result<Vec<u8>, SignError>> {
         assert!(
             (1..=L / 2).contains(&requests.len()),
             "{} requests",
@@ -94,7 +98,7 @@ impl<const L: usize> Pass<L> {
             };
             run.load(&blindings);
             run.start_blinding(&blindings);
-            run.exponentiate();
+            run.exponentiate(method);
             let signatures = run.recombine(requests.len());
             let faults = run.check(&signatures);
             run.next_blinding(&mut blindings);
@@ -167,7 +171,7 @@ impl<const L: usize> Run<'_, L> {
     }
 
     /// `c := c^d` in Montgomery form: steps 1 to 3.
-    fn exponentiate(&mut self) {
+    fn exponentiate(&mut self, method: Method) {
         self.load_messages();
         let (k, w) = (self.k, &mut self.w);
         let moduli = Moduli { n: w.n, one: w.one };
@@ -181,7 +185,7 @@ impl<const L: usize> Run<'_, L> {
             indices: w.indices,
             power: w.other,
         };
-        k.power(w.b, w.a, w.exponent, moduli, space, w.scratch);
+        k.power(method, w.b, w.a, w.exponent, moduli, space, w.scratch);
         k.mul(w.c, w.b, w.inverse, moduli, w.scratch);
         w.rest();
     }

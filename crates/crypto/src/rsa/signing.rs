@@ -8,6 +8,7 @@ use crate::operation::requests;
 use crate::passes::{Passes, with_pass};
 use crate::{Backend, BackendUnavailable, Operation};
 use std::sync::OnceLock;
+use widelane_kernels::Method;
 
 /// Signatures with keys of one [`Size`]: `rsa2048-sign`, `rsa3072-sign` and `rsa4096-sign`.
 #[derive(Debug)]
@@ -33,8 +34,12 @@ impl Signing {
     }
 
     /// Answers as many requests of this size as there are lanes.
-    fn one_pass(&self, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
-        with_pass!(&self.passes, pass => pass.sign(requests), else {
+    fn one_pass(
+        &self,
+        method: Method,
+        requests: &[SignRequest],
+    ) -> Vec<Result<Vec<u8>, SignError>> {
+        with_pass!(&self.passes, pass => pass.sign(method, requests), else {
             requests.iter().map(sign_single).collect()
         })
     }
@@ -66,15 +71,24 @@ impl Operation for Signing {
 
     /// A request of another size gets [`SignError::WrongSize`].
     fn pass(&self, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
+        self.pass_by(0, requests)
+    }
+
+    fn methods(&self) -> &'static [&'static str] {
+        &methods().1
+    }
+
+    fn pass_by(&self, method: usize, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
+        let method = methods().0[method];
         if requests.iter().all(|request| self.takes(request)) {
             return requests
                 .chunks(self.lanes())
-                .flat_map(|some| self.one_pass(some))
+                .flat_map(|some| self.one_pass(method, some))
                 .collect();
         }
         let sign = |request: &SignRequest| {
             if self.takes(request) {
-                let mut results = self.one_pass(std::slice::from_ref(request));
+                let mut results = self.one_pass(method, std::slice::from_ref(request));
                 results.pop().expect("one result for one request")
             } else {
                 Err(SignError::WrongSize {
@@ -130,6 +144,49 @@ impl Operation for OtherSigning {
         static KEY: OnceLock<PrivateKey> = OnceLock::new();
         specimen(&KEY, include_bytes!("specimens/rsa2560.der"))
     }
+}
+
+/// The environment variable that forces the method of all exponentiations: one of the names of
+/// [`Method`]. Read once.
+pub const METHOD_VARIABLE: &str = "WIDELANE_KERNELS";
+
+/// The method that the environment forces.
+///
+/// # Errors
+///
+/// When it names none.
+pub fn forced_method() -> Result<Option<Method>, UnknownMethod> {
+    match std::env::var_os(METHOD_VARIABLE) {
+        None => Ok(None),
+        Some(value) if value.is_empty() => Ok(None),
+        Some(value) => value
+            .to_str()
+            .and_then(Method::named)
+            .map(Some)
+            .ok_or(UnknownMethod(value)),
+    }
+}
+
+/// The environment names a method that there is not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{METHOD_VARIABLE} names {0:?}, which is no method; the methods are two-multipliers, \
+     one-multiplier and small-code, and without the variable the fastest is measured"
+)]
+pub struct UnknownMethod(std::ffi::OsString);
+
+/// The methods that passes may use, and their names.
+fn methods() -> &'static (Vec<Method>, Vec<&'static str>) {
+    static METHODS: OnceLock<(Vec<Method>, Vec<&'static str>)> = OnceLock::new();
+    METHODS.get_or_init(|| {
+        let forced = forced_method().unwrap_or_else(|error| {
+            eprintln!("widelane: {error}");
+            None
+        });
+        let methods = forced.map_or_else(|| Method::ALL.to_vec(), |method| vec![method]);
+        let names = methods.iter().map(|method| method.name()).collect();
+        (methods, names)
+    })
 }
 
 /// What a server signs with this key, which is parsed once.
