@@ -15,6 +15,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", conflicts_with = "json")]
     assembly: Option<String>,
 
+    /// Measure the methods of exponentiation on this CPU: time, share of what the multipliers can
+    /// do, and which method is used
+    #[arg(long, conflicts_with = "assembly")]
+    measure: bool,
+
     /// Print one JSON object on each line
     #[arg(long)]
     json: bool,
@@ -24,6 +29,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
     if let Some(name) = args.assembly {
         return output::print(&assembly(&name)?);
+    }
+    if args.measure {
+        return measure(args.json);
     }
     let every = Kernel::all()
         .into_iter()
@@ -41,6 +49,41 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     } else {
         output::print(&table(&proved))
     }
+}
+
+fn measure(json: bool) -> Result<(), Failure> {
+    let speeds = widelane_speed::method_speeds();
+    let speeds = speeds.map_err(|error| Failure::Usage(error.to_string()))?;
+    if speeds.is_empty() {
+        let why = widelane_cpu::why_not().unwrap_or_default();
+        return Err(Failure::Failed(format!(
+            "there is nothing to measure: {why}"
+        )));
+    }
+    if json {
+        let lines = speeds
+            .iter()
+            .map(|speed| Ok(serde_json::to_string(speed)? + "\n"));
+        return output::print(&lines.collect::<Result<String, Failure>>()?);
+    }
+    let mut text = format!(
+        "{:>4} {:>5} {:<16} {:>12} {:>12}  {}\n",
+        "bits", "lanes", "method", "microseconds", "of the limit", "used"
+    );
+    for speed in speeds {
+        let _ = writeln!(
+            text,
+            "{:>4} {:>5} {:<16} {:>12.1} {:>10.1} %  {}",
+            speed.bits,
+            speed.lanes,
+            speed.method,
+            speed.microseconds,
+            100.0 * speed.share_of_port_limit,
+            if speed.used { "yes" } else { "" }
+        );
+    }
+    text.push_str(MEASURED);
+    output::print(&text)
 }
 
 /// One kernel at one width.
@@ -230,7 +273,18 @@ const EXAMPLES: &str = "\
 Examples:
   widelane kernels
   widelane kernels --assembly amm52x20_mb8
-  widelane kernels --json";
+  widelane kernels --json
+  widelane kernels --measure
+  WIDELANE_KERNELS=small-code widelane kernels --measure
+
+WIDELANE_KERNELS forces the method of exponentiation of all RSA passes: two-multipliers,
+one-multiplier or small-code. Without it, servers measure at their first start and keep the order
+of the methods in their calibration file.";
+
+const MEASURED: &str = "
+of the limit: multiply-adds, as a share of what the ports could do in that time. The methods differ
+in their number of multiply-adds, so the fastest need not have the largest share.
+";
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use widelane_batching::{Costs, Split};
+use widelane_batching::{Costs, Methods, Split};
 
 /// What the answers of one operation cost on one backend, as far as that is known.
 ///
@@ -13,6 +13,8 @@ pub struct CostModel {
     /// The fewest jobs that are worth a pass, or [`UNKNOWN`].
     worth: AtomicUsize,
     costs: Mutex<Option<Costs>>,
+    /// The ways to run passes; `None`: there is one.
+    methods: Mutex<Option<Methods>>,
 }
 
 impl CostModel {
@@ -20,7 +22,7 @@ impl CostModel {
     pub(crate) fn fixed(worth: usize) -> Self {
         Self {
             worth: AtomicUsize::new(worth),
-            costs: Mutex::default(),
+            ..Self::default()
         }
     }
 
@@ -43,6 +45,30 @@ impl CostModel {
         *lock(&self.costs) = Some(costs);
     }
 
+    /// Lets passes run by any of `methods`, of which the one in use is the fastest as measured.
+    pub(crate) fn choose_among(&self, methods: Methods) {
+        *lock(&self.methods) = methods.is_choice().then_some(methods);
+    }
+
+    /// The method of a pass that starts now.
+    pub(crate) fn next_method(&self) -> usize {
+        lock(&self.methods).as_mut().map_or(0, Methods::next_pass)
+    }
+
+    /// A pass of `jobs` jobs by this method took so many nanoseconds. Returns the method in use
+    /// from now on, if that is another one.
+    pub(crate) fn ran(&self, method: usize, jobs: usize, nanoseconds: u64) -> Option<usize> {
+        let expected = self.busy(jobs).filter(|&expected| expected > 0)?;
+        let cost = u128::from(nanoseconds) * 1000 / u128::from(expected);
+        let cost = u64::try_from(cost).unwrap_or(u64::MAX);
+        lock(&self.methods).as_mut()?.ran(method, cost)
+    }
+
+    /// What passes and single jobs cost; `None` while that is not known.
+    pub(crate) fn costs(&self) -> Option<Costs> {
+        *lock(&self.costs)
+    }
+
     pub(crate) fn is_known(&self) -> bool {
         self.worth.load(Relaxed) != UNKNOWN
     }
@@ -53,7 +79,7 @@ impl CostModel {
             in_lanes: jobs,
             alone: 0,
         };
-        lock(&self.costs).map(|costs| costs.total(split))
+        self.costs().map(|costs| costs.total(split))
     }
 }
 
@@ -70,7 +96,7 @@ const GUESS: usize = 2;
 
 /// A single job goes into a pass only if that saves more than one part in `CLEAR`: on a busy
 /// machine the two measurements differ by some percent from what the jobs cost later.
-const CLEAR: u64 = 8;
+pub(crate) const CLEAR: u64 = 8;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -103,6 +129,26 @@ mod tests {
             assert_eq!((model.is_known(), model.worth()), (true, worth));
             assert_eq!(model.busy(9), Some(2 * costs.first));
         }
+    }
+
+    #[test]
+    fn full_and_partial_passes_are_compared_with_what_they_should_take() {
+        let model = CostModel::default();
+        model.learn(Costs {
+            further: 100,
+            ..costs(1000, 2000)
+        });
+        assert_eq!(model.next_method(), 0);
+        assert_eq!(model.ran(0, 1, 1000), None, "there is no choice");
+        model.choose_among(Methods::new(2, 1));
+        let mut changes = Vec::new();
+        for pass in 0..30 * widelane_batching::TRIAL_EVERY {
+            let (method, jobs) = (model.next_method(), 1 + pass as usize % 8);
+            // The method in use takes twice as long as it should.
+            let nanoseconds = (900 + 100 * jobs as u64) * [1, 2][method];
+            changes.extend(model.ran(method, jobs, nanoseconds));
+        }
+        assert_eq!(changes, [0]);
     }
 
     #[test]

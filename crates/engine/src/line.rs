@@ -5,7 +5,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use widelane_batching::{self as batching, Clock, NEVER, Width};
@@ -15,7 +15,7 @@ use widelane_probes::{operations, sites};
 use crate::background;
 use crate::calibration;
 use crate::core;
-use crate::cost::CostModel;
+use crate::cost::{self, CostModel};
 use crate::counters::{Counters, OperationCounters, OperationTotals};
 use crate::error::{JobError, SubmitError};
 use crate::queue::Queue;
@@ -25,7 +25,9 @@ use crate::slot::{self, Reply, Ticket};
 pub(crate) struct Line<R: Request> {
     wide: Arc<Variant<R>>,
     narrow: Option<Narrow<R>>,
-    /// The background measurement of `wide` has been started.
+    /// The fewest jobs that are worth a pass of either width; zero while that is not known.
+    worth: AtomicUsize,
+    /// The background measurement has been started.
     measuring: AtomicBool,
     name: &'static str,
     /// What tracers know the operation by.
@@ -39,13 +41,19 @@ pub(crate) struct Line<R: Request> {
 pub(crate) struct Variant<R: Request> {
     operation: Box<dyn Operation<Request = R>>,
     costs: Arc<CostModel>,
-    /// The backend under which the costs are measured; `None`: they are given.
-    measured: Option<Backend>,
+    measured: Option<Measured>,
+}
+
+/// What this process measures of an operation.
+struct Measured {
+    backend: Backend,
+    /// Holds what passes cost and the method that they use, also where other costs are given.
+    model: Arc<CostModel>,
 }
 
 /// The same operation in narrower registers, and the clock that decides between the two.
 struct Narrow<R: Request> {
-    variant: Variant<R>,
+    variant: Arc<Variant<R>>,
     clock: Clock,
 }
 
@@ -64,30 +72,70 @@ impl<R: Request> Variant<R> {
         Self::new(operation, Arc::new(CostModel::fixed(1)))
     }
 
-    /// An operation whose requests always run in lanes if it has any, else one by one.
-    pub(crate) fn without_choice(operation: impl Operation<Request = R>) -> Self {
-        let worth = if operation.lanes() > 1 { 1 } else { NEVER };
-        Self::new(operation, Arc::new(CostModel::fixed(worth)))
+    /// An operation made for `backend` whose requests always run in lanes if it has any, else one
+    /// by one. If there are several methods, the fastest is measured.
+    pub(crate) fn without_choice(operation: impl Operation<Request = R>, backend: Backend) -> Self {
+        let has_lanes = operation.lanes() > 1;
+        let worth = if has_lanes { 1 } else { NEVER };
+        let is_choice = has_lanes && operation.methods().len() > 1;
+        let measured = is_choice.then(|| Measured::new(&operation, backend));
+        Self {
+            measured,
+            ..Self::new(operation, Arc::new(CostModel::fixed(worth)))
+        }
     }
 
     /// An operation made for `backend`, whose costs are those of this process's
     /// [table](calibration).
     pub(crate) fn measured(operation: impl Operation<Request = R>, backend: Backend) -> Self {
         if operation.lanes() <= 1 {
-            return Self::without_choice(operation);
+            return Self::without_choice(operation, backend);
         }
-        let table = calibration::table();
-        let costs = table.model(operation.name(), backend, operation.lanes());
+        let measured = Measured::new(&operation, backend);
+        let costs = Arc::clone(&measured.model);
         Self {
-            measured: Some(backend),
+            measured: Some(measured),
             ..Self::new(operation, costs)
         }
     }
 
     /// Measures the costs unless they are known or given.
     fn calibrate(&self) {
-        if let Some(backend) = self.measured {
-            calibration::table().measure(&*self.operation, backend);
+        if let Some(measured) = &self.measured {
+            calibration::table().measure(&*self.operation, measured.backend);
+        }
+    }
+
+    /// Whether there is something left to measure.
+    fn is_unmeasured(&self) -> bool {
+        let known = |measured: &Measured| measured.model.is_known();
+        !self.measured.as_ref().is_none_or(known)
+    }
+
+    /// Runs a pass by the fastest method or, now and then, by another one.
+    fn pass(&self, requests: &[R]) -> Vec<R::Output> {
+        let methods = self.operation.methods();
+        let Some(measured) = self.measured.as_ref().filter(|_| methods.len() > 1) else {
+            return self.operation.pass(requests);
+        };
+        let method = measured.model.next_method();
+        let started = Instant::now();
+        let outputs = self.operation.pass_by(method, requests);
+        let taken = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        if let Some(other) = measured.model.ran(method, requests.len(), taken) {
+            let (name, backend) = (self.operation.name(), measured.backend);
+            tracing::info!(operation = name, %backend, method = methods[other], "faster now");
+        }
+        outputs
+    }
+}
+
+impl Measured {
+    fn new(operation: &impl Operation, backend: Backend) -> Self {
+        let (name, lanes) = (operation.name(), operation.lanes());
+        Self {
+            backend,
+            model: calibration::table().model(name, backend, lanes, operation.methods()),
         }
     }
 }
@@ -159,6 +207,7 @@ impl<R: Request> Line<R> {
             number: operations::number(variant.operation.name()),
             wide: Arc::new(variant),
             narrow: None,
+            worth: AtomicUsize::new(0),
             measuring: AtomicBool::new(false),
             lanes,
             counters: Counters::new(lanes),
@@ -171,6 +220,7 @@ impl<R: Request> Line<R> {
     #[must_use]
     pub(crate) fn or_narrow(mut self, variant: Variant<R>, clock: Clock) -> Self {
         if self.lanes > 1 && variant.operation.lanes() > 1 {
+            let variant = Arc::new(variant);
             self.narrow = Some(Narrow { variant, clock });
         }
         self
@@ -210,7 +260,24 @@ impl<R: Request> Line<R> {
 
     /// The fewest jobs that are worth a pass at the moment.
     pub(crate) fn worth(&self) -> usize {
-        self.wide.costs.worth()
+        let Some(narrow) = &self.narrow else {
+            return self.wide.costs.worth();
+        };
+        let known = self.worth.load(Relaxed);
+        if known != 0 {
+            return known;
+        }
+        let models = [&self.wide, &narrow.variant].map(|variant| &variant.costs);
+        if !models.iter().all(|model| model.is_known()) {
+            return self.wide.costs.worth();
+        }
+        // Costs stay what they are once they are known.
+        let [Some(wide), Some(narrow)] = models.map(|model| model.costs()) else {
+            return self.wide.costs.worth();
+        };
+        let worth = batching::worth_in_either(&wide, &narrow, cost::CLEAR);
+        self.worth.store(worth, Relaxed);
+        worth
     }
 
     /// The registers for a pass of `jobs` jobs that starts now on the calling thread.
@@ -224,20 +291,27 @@ impl<R: Request> Line<R> {
                 batching::width(&narrow.clock, &core, in_wide, in_narrow)
             }
             // Not known yet: the width that slows other code least.
-            _ if core.dedicated => Width::Wide,
+            _ if core.dedicated || narrow.clock.is_free() => Width::Wide,
             _ => Width::Narrow,
         }
     }
 
     /// Starts a measurement of the costs in the background, unless they are known.
     pub(crate) fn measure_once(&self) {
-        let unknown = self.wide.measured.is_some() && !self.wide.costs.is_known();
-        if !unknown || self.measuring.swap(true, Relaxed) {
+        let narrow = self.narrow.as_ref().map(|narrow| &narrow.variant);
+        let mut variants = [Some(&self.wide), narrow].into_iter().flatten();
+        if !variants.any(|variant| variant.is_unmeasured()) || self.measuring.swap(true, Relaxed) {
             return;
         }
-        let variant = Arc::clone(&self.wide);
+        let (wide, narrow) = (Arc::clone(&self.wide), narrow.cloned());
+        let calibrate = move || {
+            wide.calibrate();
+            if let Some(narrow) = narrow {
+                narrow.calibrate();
+            }
+        };
         // Without a thread the guess remains.
-        if let Err(error) = background::start(move || variant.calibrate()) {
+        if let Err(error) = background::start(calibrate) {
             tracing::debug!(%error, "no thread to measure {}", self.name);
         }
     }
@@ -397,7 +471,7 @@ impl<R: Request> Line<R> {
             _ => &*self.wide,
         };
         let run = AssertUnwindSafe(|| {
-            let outputs = variant.operation.pass(requests);
+            let outputs = variant.pass(requests);
             if self.narrow.is_some() {
                 core::ran();
             }

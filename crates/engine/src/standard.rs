@@ -22,7 +22,7 @@ impl Operations {
     }
 
     /// The same for a machine with this clock: with [`Preference::Auto`], each pass runs in the
-    /// registers that cost its core least.
+    /// registers that cost its core least. Few requests may be cheaper in narrow ones on any machine.
     ///
     /// # Errors
     ///
@@ -30,7 +30,7 @@ impl Operations {
     pub(crate) fn standard_for(preference: Preference, clock: Clock) -> Result<Self, StartError> {
         let backend = preference.resolve()?;
         let measured = preference == Preference::Auto;
-        let both_widths = measured && backend == Backend::Avx512Ifma && !clock.is_free();
+        let both_widths = measured && backend == Backend::Avx512Ifma && NARROW.is_available();
         tracing::debug!(%backend, both_widths, "standard operations");
         let mut registration = Registration {
             operations: Self::new(),
@@ -109,7 +109,7 @@ impl Visitor for Registration {
         let wide = make(self.backend)?;
         let wide = match self.measured {
             true => Variant::measured(wide, self.backend),
-            false => Variant::without_choice(wide),
+            false => Variant::without_choice(wide, self.backend),
         };
         let narrow = match self.narrow {
             Some(clock) => Some((Variant::measured(make(NARROW)?, NARROW), clock)),

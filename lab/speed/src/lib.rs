@@ -35,6 +35,7 @@ mod statistics;
 mod works;
 
 pub use error::SpeedError;
+pub use multiply::{MethodSpeed, method_speeds};
 pub use operation::{Operation, operations};
 pub use report::{Report, Row};
 pub use run::{Plan, Progress, run};

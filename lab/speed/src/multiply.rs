@@ -2,9 +2,11 @@
 
 use crate::operation::{Done, Subject};
 use crate::works::why_not;
+use serde::Serialize;
+use std::time::{Duration, Instant};
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_crypto::Backend;
-use widelane_kernels::{Arena, Moduli, Montgomery, PowerSpace, port_limit};
+use widelane_crypto::{Backend, rsa};
+use widelane_kernels::{Arena, MODULUS_BITS, Method, Moduli, Montgomery, PowerSpace, port_limit};
 
 /// The name of the operation that measures the limit.
 pub(crate) const PORT_LIMIT: &str = "port-limit";
@@ -30,11 +32,11 @@ pub(crate) fn power(bits: usize, backend: Backend) -> Result<Box<dyn Subject>, S
     Ok(match backend {
         Backend::Avx512Ifma => {
             let token = Avx512Ifma::detect().ok_or_else(|| why_not(backend))?;
-            Box::new(Power::new(Montgomery::zmm(token, bits)))
+            Box::new(Power::fastest(Montgomery::zmm(token, bits)))
         }
         Backend::Avx512Ifma256 => {
             let token = Avx512IfmaVl::detect().ok_or_else(|| why_not(backend))?;
-            Box::new(Power::new(Montgomery::ymm(token, bits)))
+            Box::new(Power::fastest(Montgomery::ymm(token, bits)))
         }
         Backend::AwsLc => return Err("aws-lc has no vector kernels of ours".to_owned()),
     })
@@ -54,14 +56,28 @@ impl Subject for PortLimit {
     }
 }
 
+/// Exponentiations in all lanes, by one method.
 struct Power<const L: usize> {
     kernels: Montgomery<L>,
+    method: Method,
     multiply_adds: u64,
     memory: Arena<L>,
 }
 
 impl<const L: usize> Power<L> {
-    fn new(kernels: Montgomery<L>) -> Self {
+    /// The fastest here of the methods that the environment allows.
+    fn fastest(kernels: Montgomery<L>) -> Self {
+        let timed = methods().into_iter().map(|method| {
+            let mut power = Self::new(kernels, method);
+            let mut times: Vec<_> = (0..TRIALS).map(|_| power.time()).collect();
+            times.sort();
+            (times[TRIALS / 2], power)
+        });
+        let fastest = timed.min_by_key(|(time, _)| *time);
+        fastest.expect("there are methods").1
+    }
+
+    fn new(kernels: Montgomery<L>, method: Method) -> Self {
         let (d, limbs) = (kernels.digits(), kernels.limbs());
         let len =
             kernels.table_len() + kernels.scratch_len() + kernels.windows() + 6 * d + 1 + limbs;
@@ -74,14 +90,19 @@ impl<const L: usize> Power<L> {
         }
         Self {
             kernels,
-            multiply_adds: kernels.power_multiply_adds() as u64,
+            method,
+            multiply_adds: kernels.power_multiply_adds(method) as u64,
             memory,
         }
     }
-}
 
-impl<const L: usize> Subject for Power<L> {
-    fn run(&mut self, _: usize) -> Result<Done, String> {
+    fn time(&mut self) -> Duration {
+        let start = Instant::now();
+        self.power();
+        start.elapsed()
+    }
+
+    fn power(&mut self) {
         let k = &self.kernels;
         let d = k.digits();
         let mut rest = self.memory.vectors();
@@ -102,7 +123,13 @@ impl<const L: usize> Subject for Power<L> {
             one: take(d),
         };
         let exponent = take(k.limbs());
-        k.power(out, base, exponent, moduli, space, scratch);
+        k.power(self.method, out, base, exponent, moduli, space, scratch);
+    }
+}
+
+impl<const L: usize> Subject for Power<L> {
+    fn run(&mut self, _: usize) -> Result<Done, String> {
+        self.power();
         Ok(Done {
             operations: L as u64,
             multiply_adds: self.multiply_adds,
@@ -110,8 +137,110 @@ impl<const L: usize> Subject for Power<L> {
     }
 }
 
+fn methods() -> Vec<Method> {
+    match rsa::forced_method() {
+        Ok(Some(method)) => vec![method],
+        // An unknown name is reported by the first pass that asks for it.
+        _ => Method::ALL.to_vec(),
+    }
+}
+
+/// How fast a method of exponentiation is on this core.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct MethodSpeed {
+    /// Bits of the moduli.
+    pub bits: usize,
+    /// Whose registers it uses.
+    pub backend: &'static str,
+    /// Exponentiations at once.
+    pub lanes: usize,
+    /// The method's name.
+    pub method: &'static str,
+    /// Microseconds of exponentiations in all lanes.
+    pub microseconds: f64,
+    /// The share of the multiply-adds that the core's ports could have done in that time.
+    pub share_of_port_limit: f64,
+    /// Whether it is the fastest, or the environment forces it.
+    pub used: bool,
+}
+
+/// Measures every method of every size in registers of both widths, as far as the CPU has them. All
+/// methods of a size take turns; medians count.
+///
+/// # Errors
+///
+/// When the environment forces a method that there is not.
+pub fn method_speeds() -> Result<Vec<MethodSpeed>, rsa::UnknownMethod> {
+    let forced = rsa::forced_method()?;
+    let mut speeds = Vec::new();
+    for bits in MODULUS_BITS {
+        if let Some(token) = Avx512Ifma::detect() {
+            let limit = |rounds| port_limit::zmm(token, rounds);
+            let k = Montgomery::zmm(token, bits);
+            speeds.extend(speeds_of(bits, Backend::Avx512Ifma, k, forced, limit));
+        }
+        if let Some(token) = Avx512IfmaVl::detect() {
+            let limit = |rounds| port_limit::ymm(token, rounds);
+            let k = Montgomery::ymm(token, bits);
+            speeds.extend(speeds_of(bits, Backend::Avx512Ifma256, k, forced, limit));
+        }
+    }
+    Ok(speeds)
+}
+
+fn speeds_of<const L: usize>(
+    bits: usize,
+    backend: Backend,
+    kernels: Montgomery<L>,
+    forced: Option<Method>,
+    limit: impl Fn(u32) -> u64,
+) -> Vec<MethodSpeed> {
+    let mut powers = Method::ALL.map(|method| (Power::new(kernels, method), Vec::new()));
+    let mut limits = Vec::new();
+    for _ in 0..SHOWN_TRIALS {
+        for (power, times) in &mut powers {
+            times.push(power.time());
+        }
+        // Beside the trials, as the clock changes.
+        let start = Instant::now();
+        let multiply_adds = limit(20 * ROUNDS);
+        limits.push(start.elapsed().div_f64(multiply_adds as f64 / 1e6));
+    }
+    let median = |times: &mut Vec<Duration>| {
+        times.sort();
+        times[times.len() / 2]
+    };
+    let million = median(&mut limits).as_secs_f64();
+    let mut speeds: Vec<_> = powers
+        .iter_mut()
+        .map(|(power, times)| {
+            let seconds = median(times).as_secs_f64();
+            MethodSpeed {
+                bits,
+                backend: backend.name(),
+                lanes: L,
+                method: power.method.name(),
+                microseconds: seconds * 1e6,
+                share_of_port_limit: power.multiply_adds as f64 / 1e6 * million / seconds,
+                used: forced == Some(power.method),
+            }
+        })
+        .collect();
+    let fastest = speeds
+        .iter_mut()
+        .min_by(|a, b| a.microseconds.total_cmp(&b.microseconds));
+    if let (None, Some(fastest)) = (forced, fastest) {
+        fastest.used = true;
+    }
+    speeds
+}
+
 /// Rounds of the loop in one run: about ten microseconds.
 const ROUNDS: u32 = 1000;
+/// Exponentiations by each method, to find the fastest.
+const TRIALS: usize = 9;
+/// The same where they are shown.
+const SHOWN_TRIALS: usize = 41;
 
 /// Knuth's linear congruential generator (MMIX).
 const MULTIPLIER: u64 = 6_364_136_223_846_793_005;

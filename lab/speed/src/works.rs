@@ -3,7 +3,7 @@
 use crate::operation::{Done, Subject};
 use std::sync::OnceLock;
 use widelane_crypto::{Backend, BackendUnavailable, Operation, Request};
-use widelane_engine::{Config, Engine, Idle, Visitor, Worker, for_each_operation};
+use widelane_engine::{Config, Engine, Idle, Visitor, Worker, calibration, for_each_operation};
 
 /// The names of all operations, in the engine's order.
 pub(crate) fn names() -> Vec<&'static str> {
@@ -45,7 +45,11 @@ pub(crate) fn passes(name: &str, backend: Backend) -> Result<Box<dyn Subject>, S
                     1 if self.backend != Backend::AwsLc => {
                         Err(format!("{} has no lanes on {}", self.name, self.backend))
                     }
-                    _ => Ok(Box::new(Passes { operation, stock })),
+                    _ => Ok(Box::new(Passes {
+                        method: calibration::fastest_method(&operation),
+                        operation,
+                        stock,
+                    })),
                 });
             }
             Ok(())
@@ -121,6 +125,8 @@ pub(crate) fn why_not(backend: Backend) -> String {
 
 struct Passes<O: Operation> {
     operation: O,
+    /// The fastest one here.
+    method: usize,
     /// Requests for the next runs. Each is used once, because a second run of it may be cheaper.
     stock: Vec<O::Request>,
 }
@@ -134,7 +140,7 @@ impl<O: Operation> Subject for Passes<O> {
 
     fn run(&mut self, in_flight: usize) -> Result<Done, String> {
         let rest = rest(&self.stock, in_flight)?;
-        for output in self.operation.pass(&self.stock[rest..]) {
+        for output in self.operation.pass_by(self.method, &self.stock[rest..]) {
             check::<O::Request>(&output)?;
             std::hint::black_box(output);
         }

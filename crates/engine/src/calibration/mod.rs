@@ -20,6 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex};
 
+use widelane_batching::Methods;
 use widelane_crypto::{Backend, Operation, Request};
 
 use crate::cost::{CostModel, lock};
@@ -38,6 +39,13 @@ pub fn known() -> Vec<Entry> {
     let state = lock(&table().state);
     let rows = state.rows.values();
     rows.filter_map(|row| row.entry.clone()).collect()
+}
+
+/// The place of the fastest of an operation's methods, as measured now; for programs that run
+/// passes themselves. The first if a measurement fails.
+pub fn fastest_method<R: Request>(operation: &dyn Operation<Request = R>) -> usize {
+    let order = measure::methods(operation).unwrap_or_default();
+    order.first().copied().unwrap_or(0)
 }
 
 /// The table of this process.
@@ -66,6 +74,7 @@ struct State {
 #[derive(Debug)]
 struct Row {
     lanes: usize,
+    methods: &'static [&'static str],
     model: Arc<CostModel>,
     /// The costs that the model has learnt.
     entry: Option<Entry>,
@@ -78,11 +87,13 @@ impl Table {
         name: &'static str,
         backend: Backend,
         lanes: usize,
+        methods: &'static [&'static str],
     ) -> Arc<CostModel> {
         let State { rows, read, .. } = &mut *lock(&self.state);
         let row = rows.entry((name, backend)).or_insert_with(|| {
             let mut row = Row {
                 lanes,
+                methods,
                 model: Arc::default(),
                 entry: None,
             };
@@ -100,12 +111,18 @@ impl Table {
     ) {
         let _alone = lock(&self.measuring);
         let name = operation.name();
-        let model = self.model(name, backend, operation.lanes());
+        let methods = operation.methods();
+        let model = self.model(name, backend, operation.lanes(), methods);
         if model.is_known() {
             return;
         }
-        let costs = match catch_unwind(AssertUnwindSafe(|| measure::costs(operation))) {
-            Ok(Some(costs)) => costs,
+        let measure = || {
+            let order = measure::methods(operation)?;
+            let costs = measure::costs(operation, *order.first()?)?;
+            Some((order, costs))
+        };
+        let (order, costs) = match catch_unwind(AssertUnwindSafe(measure)) {
+            Ok(Some(measured)) => measured,
             Ok(None) => return,
             Err(_) => {
                 tracing::error!(
@@ -115,8 +132,9 @@ impl Table {
                 return;
             }
         };
-        tracing::debug!(operation = name, %backend, ?costs, "measured");
-        let entry = Entry::new(name, backend, costs);
+        let order: Vec<_> = order.into_iter().map(|method| methods[method]).collect();
+        tracing::debug!(operation = name, %backend, ?costs, methods = ?order, "measured");
+        let entry = Entry::new(name, backend, &order, costs);
         if let Some(row) = lock(&self.state).rows.get_mut(&(name, backend)) {
             row.learn(entry);
         }
@@ -158,7 +176,10 @@ impl Table {
 impl Row {
     fn look_up(&mut self, name: &str, backend: Backend, entries: &[Entry]) {
         let ours = |entry: &&Entry| {
-            entry.name == name && entry.backend == backend && entry.costs.lanes == self.lanes
+            entry.name == name
+                && entry.backend == backend
+                && entry.costs.lanes == self.lanes
+                && entry.compares(self.methods)
         };
         if self.entry.is_none()
             && let Some(entry) = entries.iter().find(ours)
@@ -168,6 +189,11 @@ impl Row {
     }
 
     fn learn(&mut self, entry: Entry) {
+        let fastest = entry.methods.first();
+        let place = |name| self.methods.iter().position(|method| *method == name);
+        let used = fastest.and_then(place).unwrap_or(0);
+        self.model
+            .choose_among(Methods::new(self.methods.len(), used));
         self.model.learn(entry.costs);
         self.entry = Some(entry);
     }
@@ -250,9 +276,10 @@ mod tests {
     }
 
     const BACKEND: Backend = Backend::Avx512Ifma;
+    const ONLY: &[&str] = &["only"];
 
     fn model(table: &Table) -> Arc<CostModel> {
-        table.model("toy", BACKEND, 8)
+        table.model("toy", BACKEND, 8, ONLY)
     }
 
     fn measure(table: &Table, toy: &Toy) {
@@ -272,7 +299,7 @@ mod tests {
     fn file_saying(costs: Costs) -> (tempfile::TempDir, PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("cache/widelane/calibration");
-        let entry = Entry::new("toy", BACKEND, costs);
+        let entry = Entry::new("toy", BACKEND, ONLY, costs);
         record::write(&file, &Record::new(vec![entry])).unwrap();
         (directory, file)
     }
@@ -307,10 +334,14 @@ mod tests {
         second.keep_in(&file);
         assert!(asked_early.is_known());
         assert_eq!(asked_early.worth(), model(&first).worth());
-        assert!(second.model("toy", BACKEND, 8).is_known());
-        assert!(!second.model("toy", Backend::Avx512Ifma256, 8).is_known());
-        assert!(!second.model("joy", BACKEND, 8).is_known());
-        assert!(!second.model("roy", BACKEND, 4).is_known());
+        assert!(second.model("toy", BACKEND, 8, ONLY).is_known());
+        assert!(
+            !second
+                .model("toy", Backend::Avx512Ifma256, 8, ONLY)
+                .is_known()
+        );
+        assert!(!second.model("joy", BACKEND, 8, ONLY).is_known());
+        assert!(!second.model("roy", BACKEND, 4, ONLY).is_known());
         let left: Vec<_> = std::fs::read_dir(file.parent().unwrap()).unwrap().collect();
         assert_eq!(left.len(), 1, "no temporary files: {left:?}");
     }
@@ -320,7 +351,7 @@ mod tests {
         let (_directory, file) = file_saying(costs(10, 20));
         let table = Table::default();
         table.keep_in(&file);
-        assert!(!table.model("toy", BACKEND, 4).is_known());
+        assert!(!table.model("toy", BACKEND, 4, ONLY).is_known());
     }
 
     #[test]
@@ -347,7 +378,7 @@ mod tests {
         let (_directory, file) = file_saying(costs(10, 20));
         let table = Table::default();
         table.keep_in(&file);
-        let other = Entry::new("other", BACKEND, costs(1, 2));
+        let other = Entry::new("other", BACKEND, ONLY, costs(1, 2));
         record::write(&file, &Record::new(vec![other.clone()])).unwrap();
         let third = Toy {
             name: "third",
@@ -359,6 +390,63 @@ mod tests {
         names.sort_unstable();
         assert_eq!(names, ["other", "third"], "the toy was not asked for");
         assert!(record.entries().contains(&other));
+    }
+
+    /// Takes longer by one of its methods.
+    struct Choice;
+
+    impl Operation for Choice {
+        type Request = Job;
+
+        fn name(&self) -> &'static str {
+            "choice"
+        }
+
+        fn lanes(&self) -> usize {
+            2
+        }
+
+        fn methods(&self) -> &'static [&'static str] {
+            &["slow", "fast"]
+        }
+
+        fn pass_by(&self, method: usize, requests: &[Job]) -> Vec<Result<(), std::fmt::Error>> {
+            let rounds = [400_000u64, 1000][method];
+            let sum = (0..rounds).fold(0u64, |sum, x| std::hint::black_box(sum ^ x));
+            std::hint::black_box(sum);
+            requests.iter().map(|_| Ok(())).collect()
+        }
+
+        fn pass(&self, requests: &[Job]) -> Vec<Result<(), std::fmt::Error>> {
+            self.pass_by(0, requests)
+        }
+
+        fn specimen(&self) -> Job {
+            Job
+        }
+    }
+
+    #[test]
+    fn the_fastest_method_is_used_and_kept_in_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("calibration");
+        let first = Table::default();
+        first.keep_in(&file);
+        first.measure(&Choice, BACKEND);
+        let record = record::read(&file).unwrap();
+        assert_eq!(record.entries()[0].methods, ["fast", "slow"]);
+        let second = Table::default();
+        second.keep_in(&file);
+        let known = |methods| second.model("choice", BACKEND, 2, methods);
+        let model = known(&["slow", "fast"]);
+        assert!(model.is_known());
+        assert_eq!(model.next_method(), 1);
+        assert_eq!(fastest_method(&Choice), 1);
+        for others in [&["fast"][..], &["slow", "fast", "new"], &["slow", "old"]] {
+            let third = Table::default();
+            third.keep_in(&file);
+            assert!(!third.model("choice", BACKEND, 2, others).is_known());
+        }
     }
 
     #[test]

@@ -17,12 +17,13 @@ use widelane_crypto::Backend;
 ///
 /// ```json
 /// {
-///   "format": "widelane costs 2",
+///   "format": "widelane costs 3",
 ///   "machine": "GenuineIntel 6 207 2, microcode 0x21000290, widelane 0.1.0, program 94371-17637",
 ///   "entries": [
 ///     {
 ///       "operation": "x25519-derive",
 ///       "backend": "avx512ifma",
+///       "methods": ["only"],
 ///       "costs": { "lanes": 8, "first": 50211, "further": 310, "alone": 28012 },
 ///       "measured": 1763769600
 ///     }
@@ -30,7 +31,7 @@ use widelane_crypto::Backend;
 /// }
 /// ```
 ///
-/// Costs are the nanoseconds of a pass with one request, of each further request in it, and of one
+/// Methods are the ways to run passes, the fastest first. Costs are the nanoseconds of a pass with one request, of each further request in it, and of one
 /// request alone. `measured` is in seconds since 1970. `program` is the length and the time of the
 /// file of the program that measured.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -43,8 +44,8 @@ pub struct Record {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 enum Format {
-    #[serde(rename = "widelane costs 2")]
-    Costs2,
+    #[serde(rename = "widelane costs 3")]
+    Costs3,
 }
 
 /// What the answers of one operation on one backend cost.
@@ -58,6 +59,8 @@ pub struct Entry {
     /// The backend whose lanes the passes used.
     #[serde(serialize_with = "write_backend", deserialize_with = "read_backend")]
     pub backend: Backend,
+    /// The ways to run its passes, the fastest first; the costs are of that one.
+    pub methods: Vec<String>,
     /// In nanoseconds.
     #[serde(with = "CostsFields")]
     pub costs: Costs,
@@ -83,7 +86,7 @@ impl Record {
     /// A record of this machine.
     pub(super) fn new(entries: Vec<Entry>) -> Self {
         Self {
-            format: Format::Costs2,
+            format: Format::Costs3,
             machine: this_machine().to_owned(),
             entries,
         }
@@ -126,10 +129,11 @@ impl Record {
 
 impl Entry {
     /// An entry of this moment.
-    pub(super) fn new(name: &str, backend: Backend, costs: Costs) -> Self {
+    pub(super) fn new(name: &str, backend: Backend, methods: &[&str], costs: Costs) -> Self {
         Self {
             name: name.to_owned(),
             backend,
+            methods: methods.iter().map(|&method| method.to_owned()).collect(),
             costs,
             measured: now(),
         }
@@ -139,9 +143,18 @@ impl Entry {
         self.name == other.name && self.backend == other.backend
     }
 
+    /// Whether these are the methods that were compared, in any order.
+    pub(super) fn compares(&self, methods: &[&str]) -> bool {
+        self.methods.len() == methods.len()
+            && methods
+                .iter()
+                .all(|&name| self.methods.iter().any(|method| method == name))
+    }
+
     fn is_plausible(&self) -> bool {
         let costs = &self.costs;
         (2..=64).contains(&costs.lanes)
+            && (1..=MOST_METHODS).contains(&self.methods.len())
             && (1..=MOST_NANOSECONDS).contains(&costs.first)
             && costs.further <= costs.first
             && (1..=MOST_NANOSECONDS).contains(&costs.alone)
@@ -257,6 +270,7 @@ fn now() -> u64 {
 
 const MOST_BYTES: usize = 64 * 1024;
 const MOST_NANOSECONDS: u64 = 10_000_000_000;
+const MOST_METHODS: usize = 16;
 const DAY: u64 = 24 * 60 * 60;
 /// The same CPU with the same microcode may be moved to another machine, or run another kernel.
 const MOST_AGE: u64 = 90 * DAY;
@@ -271,6 +285,7 @@ mod tests {
             ..Entry::new(
                 name,
                 backend,
+                &["only"],
                 Costs {
                     lanes: 8,
                     first,
@@ -280,7 +295,7 @@ mod tests {
             )
         };
         Record {
-            format: Format::Costs2,
+            format: Format::Costs3,
             machine: "a CPU, microcode 1".to_owned(),
             entries: vec![
                 entry("x25519-derive", Backend::Avx512Ifma, 50_211, 28_012),
@@ -314,11 +329,13 @@ mod tests {
     fn what_we_would_not_write_is_refused() {
         let text = serde_json::to_string(&record()).unwrap();
         for (ours, theirs) in [
-            ("costs 2", "costs 1"),
+            ("costs 3", "costs 2"),
             ("\"machine\":", "\"engine\":"),
             ("{\"format\"", "{\"more\":1,\"format\""),
             ("rsa2048-sign\",", "x25519-derive\","),
             ("\"avx512ifma-256\"", "\"sse9\""),
+            ("\"methods\":[\"only\"]", "\"methods\":[]"),
+            (",\"methods\":[\"only\"]", ""),
             ("\"lanes\":8", "\"lanes\":1"),
             ("\"lanes\":8", "\"lanes\":65"),
             ("\"first\":50211", "\"first\":0"),
