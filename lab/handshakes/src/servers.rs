@@ -157,7 +157,7 @@ impl Contender {
     ///
     /// When it does not start.
     pub fn start(stage: &Stage, side: Side) -> Result<Self, TrialError> {
-        start(stage, side)
+        start(stage, side, Setup::BARE)
     }
 
     /// Where it takes connections.
