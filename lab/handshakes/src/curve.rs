@@ -142,7 +142,10 @@ pub(crate) fn measure(
     Ok(format!(
         "\n{condition}. Latency against load, from the intended start (medians of {} rounds)\n\n{}",
         plan.rounds,
-        shown(plan, &curves)
+        shown(
+            &plan.shares,
+            &curves.iter().map(Curve::row).collect::<Vec<_>>()
+        )
     ))
 }
 
@@ -159,9 +162,16 @@ impl Curve {
     fn knee(&self) -> Option<f64> {
         median_of(&self.knees, "handshakes_per_s").filter(|knee| *knee >= 1.0)
     }
+
+    fn row(&self) -> Row<'_> {
+        (self.contender.side.label(), self.knee(), &self.reports)
+    }
 }
 
-fn shown(plan: &CurvePlan, curves: &[Curve]) -> String {
+/// A server's name, its knee, and its reports by share.
+type Row<'a> = (&'a str, Option<f64>, &'a [Vec<Value>]);
+
+fn shown(shares: &[f64], curves: &[Row<'_>]) -> String {
     let head = [
         "server",
         "of its knee",
@@ -172,12 +182,12 @@ fn shown(plan: &CurvePlan, curves: &[Curve]) -> String {
         "errors",
     ];
     let mut rows = vec![head.map(String::from).to_vec()];
-    for curve in curves {
-        for (share, reports) in plan.shares.iter().zip(&curve.reports) {
+    for (label, knee, reports) in curves {
+        for (share, reports) in shares.iter().zip(*reports) {
             rows.push(vec![
-                curve.contender.side.label().into(),
+                (*label).into(),
                 format!("{:.0} %", share * 100.0),
-                whole(curve.knee().map(|knee| knee * share)),
+                whole(knee.map(|knee| knee * share)),
                 whole(median_of(reports, "p50_us")),
                 whole(median_of(reports, "p99_us")),
                 whole(median_of(reports, "p999_us")),
@@ -197,3 +207,26 @@ const KNEE_ROUNDS: usize = 3;
 const KNEE_SECONDS: f64 = 1.0;
 /// Seconds before each measurement.
 const WARMUP: f64 = 0.2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_has_a_row_for_each_share_of_its_knee() {
+        let report = |p99: u64| json!({"p50_us": 10, "p99_us": p99, "p999_us": 99, "errors": 1});
+        let measured = [vec![report(20), report(30), report(40)], vec![report(50)]];
+        let unknown = [Vec::new(), Vec::new()];
+        let curves: [Row<'_>; 2] = [("a", Some(2000.0), &measured), ("b", None, &unknown)];
+        let text = shown(&[0.5, 0.7], &curves);
+        let rows: Vec<Vec<_>> = text
+            .lines()
+            .skip(2)
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert_eq!(rows[0], ["a", "50", "%", "1,000", "10", "30", "99", "3"]);
+        assert_eq!(rows[1], ["a", "70", "%", "1,400", "10", "50", "99", "1"]);
+        assert_eq!(rows[2], ["b", "50", "%", "n/a", "n/a", "n/a", "n/a", "0"]);
+        assert_eq!(rows.len(), 4);
+    }
+}

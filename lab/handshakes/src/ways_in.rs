@@ -8,6 +8,7 @@ use crate::error::TrialError;
 use crate::machine;
 use crate::record::Record;
 use crate::servers::Running;
+use crate::setup::other_setting;
 use crate::stage::Stage;
 use crate::summary::{interval_of_median, median, median_of, ratio, ratios, sum_of, table, whole};
 use crate::unmodified::{self, DISABLE, NO_LANES, Software};
@@ -78,6 +79,9 @@ pub fn ways_in(
     plan: &WaysInPlan,
     mut progress: impl FnMut(&str),
 ) -> Result<WaysIn, TrialError> {
+    if let Some(other) = other_setting(&plan.conditions) {
+        return Err(TrialError::Nothing(other));
+    }
     let mut notes = stage.options.notes.clone();
     let installed = installed(stage, plan, &mut notes);
     let ways = ways(&installed, &plan.conditions);
