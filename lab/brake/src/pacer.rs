@@ -201,7 +201,8 @@ impl Pacer {
         let rate = account.rate();
         let lacking = (self.piece(rate) - self.debt(account)).max(0) as u128;
         let time = || (lacking * u128::from(WHOLE)).div_ceil(u128::from(rate)) as u64;
-        (rate > 0).then(|| account.at() + time())
+        let level_stays = rate > 0 && account.state().pace == Pace::Full;
+        level_stays.then(|| account.at() + time())
     }
 
     /// When it is worth a wake-up, if the same code goes on; `None` if never.
