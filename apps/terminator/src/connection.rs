@@ -14,10 +14,9 @@
 //! | relay     | both directions have ended                     | closed                          |
 //! | relay     | error, time limit, the server stops            | backend reset, closed           |
 //!
-//! Memory is bounded. In each direction a connection holds the bytes of one read (`SCRATCH_BYTES`
-//! of `relay.rs` at most), and reads again only when the other side has taken them. Bytes for the
-//! backend are decrypted piece by piece; bytes for the client are encrypted inside rustls. An idle
-//! connection holds no bytes: all reads of a worker use one buffer.
+//! Memory is bounded. In each direction a connection holds the bytes of one read (`pace.rs` says how
+//! many at most), and reads again only when the other side has taken them. An idle connection holds
+//! no bytes: all reads of a worker use one buffer, and all that it decrypts goes through another.
 
 use std::future::poll_fn;
 use std::io::{self, BufRead, IoSlice, Read, Write};

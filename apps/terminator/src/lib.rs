@@ -15,6 +15,7 @@
 mod admission;
 mod alert;
 mod backend;
+mod buffer;
 mod config;
 mod connection;
 mod cores;

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
+use crate::buffer::Buffer;
 use crate::signing::Signing;
 use crate::silent::Silent;
 use crate::stats::Stats;
@@ -15,9 +16,9 @@ use crate::stats::Stats;
 pub(crate) struct Local {
     pub(crate) signing: Signing,
     /// All reads of sockets go in here; it is free again at the end of a poll.
-    pub(crate) scratch: RefCell<Box<[u8]>>,
+    pub(crate) scratch: RefCell<Buffer>,
     /// Decrypted bytes on their way to a backend, within one poll.
-    pub(crate) plain: RefCell<Box<[u8]>>,
+    pub(crate) plain: RefCell<Buffer>,
     pub(crate) stats: Arc<Stats>,
     /// Connections that have not sent anything yet.
     pub(crate) silent: Rc<Silent>,

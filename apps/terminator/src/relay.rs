@@ -87,7 +87,7 @@ impl Session {
             backend,
             up: Up::Open,
             down: Down::Open,
-            unsent: Vec::new(),
+            unsent: Unsent::default(),
             up_pace: Pace::default(),
             down_pace: Pace::default(),
             records: Records::default(),
@@ -121,8 +121,7 @@ struct Relay<'a> {
     backend: BackendStream,
     up: Up,
     down: Down,
-    /// Decrypted bytes that the backend has not taken yet.
-    unsent: Vec<u8>,
+    unsent: Unsent,
     up_pace: Pace,
     down_pace: Pace,
     records: Records,
@@ -158,6 +157,28 @@ enum Down {
     /// The backend has sent its end of file; close_notify is on its way.
     Closing,
     Done,
+}
+
+/// Decrypted bytes that the backend has not taken yet. Holds no memory when there are none.
+#[derive(Default)]
+struct Unsent {
+    bytes: Vec<u8>,
+    taken: usize,
+}
+
+impl Unsent {
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.taken..]
+    }
+}
+
+impl From<&[u8]> for Unsent {
+    fn from(bytes: &[u8]) -> Self {
+        Self {
+            bytes: bytes.to_vec(),
+            taken: 0,
+        }
+    }
 }
 
 /// Why no more can be decrypted.
@@ -259,31 +280,25 @@ impl Relay<'_> {
         self.sent_up(local, taken);
         if taken < bytes.len() {
             self.up_pace.hold_back();
-            self.unsent = bytes[taken..].to_vec();
+            self.unsent = Unsent::from(&bytes[taken..]);
         }
     }
 
     /// Sends what the backend has not taken before.
     fn poll_unsent(&mut self, cx: &mut Context<'_>, local: &Local) -> Poll<()> {
-        let mut sent = 0;
-        while sent < self.unsent.len() {
-            match self.backend.poll_write(cx, &self.unsent[sent..]) {
-                Poll::Pending => {
-                    self.unsent.drain(..sent);
-                    return Poll::Pending;
-                }
-                Poll::Ready(Ok(taken)) if taken > 0 => {
-                    sent += taken;
+        while !self.unsent.rest().is_empty() {
+            match ready!(self.backend.poll_write(cx, self.unsent.rest())) {
+                Ok(taken) if taken > 0 => {
+                    self.unsent.taken += taken;
                     self.sent_up(local, taken);
                 }
-                Poll::Ready(_) => {
+                _ => {
                     self.up = Up::Refused;
                     break;
                 }
             }
         }
-        // An idle connection holds no memory for it.
-        self.unsent = Vec::new();
+        self.unsent = Unsent::default();
         Poll::Ready(())
     }
 
@@ -422,8 +437,8 @@ fn poll_idle(mut timer: Pin<&mut Sleep>, deadline: Instant, cx: &mut Context<'_>
 
 /// What a worker reads into.
 pub(crate) const SCRATCH_BYTES: usize = MOST_READ;
-/// What a worker decrypts into: all of one read, what rustls has of an incomplete record, and what it
-/// has decrypted at the end of the handshake (a record and the bytes of two reads).
+/// What a worker decrypts into: all of one read, what rustls has of an incomplete record, and what
+/// it has decrypted at the end of the handshake (a record and the bytes of two reads).
 pub(crate) const PLAIN_BYTES: usize = SCRATCH_BYTES + 64 * 1024;
 /// What one direction of a connection moves before others have their turn.
 const TURN_BYTES: usize = MOST_READ;

@@ -19,6 +19,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::spawn_local;
 
 use crate::admission::Admission;
+use crate::buffer::Buffer;
 use crate::connection;
 use crate::lending::Borrowers;
 use crate::local::{Alive, Local};
@@ -114,8 +115,8 @@ async fn run(
 ) {
     let local = Rc::new(Local {
         signing: Signing::new(&shared.signing),
-        scratch: RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()),
-        plain: RefCell::new(vec![0; PLAIN_BYTES].into_boxed_slice()),
+        scratch: RefCell::new(Buffer::for_plaintext(SCRATCH_BYTES)),
+        plain: RefCell::new(Buffer::for_decrypted(PLAIN_BYTES)),
         stats: shared.stats[index].clone(),
         silent: Rc::default(),
         complained: Cell::new(None),
