@@ -11,9 +11,10 @@
 //! full lanes, so
 //!
 //! 1. a full pass runs at once, because no later job could join it;
-//! 2. a partial pass runs only when its worker has nothing else to do. No timer is involved: while
-//!    a pass runs, jobs for the next one arrive. If no other job can arrive, the worker does not
-//!    even look for one ([`quiet`]);
+//! 2. a partial pass runs only when its worker has nothing else to do, the cheapest first: what
+//!    follows from it may fill the others. No timer is involved: while a pass runs, jobs for the
+//!    next one arrive. If no other job can arrive, the worker does not even look for one
+//!    ([`quiet`]);
 //! 3. a job that too many later jobs have overtaken runs next, even in a partial pass;
 //! 4. if there are too few jobs for a pass, the oldest runs alone, and more jobs may arrive
 //!    meanwhile.

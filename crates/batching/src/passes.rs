@@ -16,6 +16,9 @@ pub struct Waiting {
     pub jobs: usize,
     /// Sequence number of the oldest job; ignored while `jobs` is zero.
     pub oldest: u64,
+    /// What a pass costs, in a unit that all operations of the place share (see
+    /// [`Costs::first`](crate::Costs::first)). 0 if that is not known.
+    pub cost: u64,
 }
 
 /// Whether the asking worker has anything else to run.
@@ -51,8 +54,12 @@ pub enum Lead {
 /// Names the next pass, or `None` when nothing should run now.
 ///
 /// Order: overdue operations (more than [`BYPASS_LIMIT`] jobs came after their oldest one), then
-/// full passes, then partial passes if the worker is idle. Among these, the operation with the
-/// oldest job. If not even a full pass is worth it, each job counts as a full pass.
+/// full passes, then partial passes if the worker is idle. Among overdue operations and among full
+/// passes, the one with the oldest job. Among partial passes the cheapest, and of equal ones that
+/// with the oldest job: a connection that waits for a cheap operation often needs an expensive one
+/// next, and can still join the expensive pass. The other way round it would wait for a pass that
+/// starts with empty lanes, and then for another one. If not even a full pass is worth it, each job
+/// counts as a full pass.
 ///
 /// A free vector core and a free leader of the blocking form ask with [`Idle::Yes`].
 ///
@@ -62,24 +69,28 @@ pub enum Lead {
 /// * at most `BYPASS_LIMIT` jobs, plus one pass for each other operation, overtake any job, however
 ///   busy the worker is.
 pub fn next_pass(waiting: &[Waiting], idle: Idle, now: u64) -> Option<Pass> {
-    let mut best: Option<(Urgency, u64, Pass)> = None;
+    let mut best = None;
     for (operation, line) in waiting.iter().enumerate() {
         let Some(urgency) = urgency(line, idle, now) else {
             continue;
         };
-        let earlier = match &best {
-            None => true,
-            Some((rank, oldest, _)) => (urgency, line.oldest) < (*rank, *oldest),
+        let cost = match urgency {
+            Urgency::Overdue | Urgency::Full => 0,
+            Urgency::Partial => line.cost,
         };
-        if earlier {
-            let jobs = match line.jobs.min(line.lanes.max(1)) {
-                worth_it if worth_it >= line.worth => worth_it,
-                _ => 1,
-            };
-            best = Some((urgency, line.oldest, Pass { operation, jobs }));
+        let rank = (urgency, cost, line.oldest);
+        if best.is_none_or(|(best, _)| rank < best) {
+            best = Some((rank, operation));
         }
     }
-    best.map(|(_, _, pass)| pass)
+    best.map(|(_, operation)| {
+        let line = &waiting[operation];
+        let jobs = match line.jobs.min(line.lanes.max(1)) {
+            worth_it if worth_it >= line.worth => worth_it,
+            _ => 1,
+        };
+        Pass { operation, jobs }
+    })
 }
 
 /// Decides whether a thread may run its own job at once.
@@ -166,6 +177,7 @@ mod tests {
             worth: 1,
             jobs,
             oldest,
+            cost: 0,
         }
     }
 
@@ -178,6 +190,23 @@ mod tests {
             jobs: 3,
         };
         assert_eq!(next_pass(&waiting, Idle::Yes, 3), Some(pass));
+    }
+
+    #[test]
+    fn cheap_partial_pass_goes_before_an_older_expensive_one() {
+        let costing = |cost, line| Waiting { cost, ..line };
+        let signature = costing(600, line(4, 1, 0));
+        let key = costing(30, line(8, 2, 1));
+        let chosen = |waiting: &[Waiting]| {
+            next_pass(waiting, Idle::Yes, 3).map(|pass| (pass.operation, pass.jobs))
+        };
+        assert_eq!(chosen(&[signature, key]), Some((1, 2)));
+        // The connections of both keys have come to their signatures meanwhile.
+        assert_eq!(chosen(&[costing(600, line(4, 3, 0))]), Some((0, 3)));
+        let same = costing(600, line(8, 2, 1));
+        assert_eq!(chosen(&[same, signature]), Some((1, 1)), "the older one");
+        let full = costing(600, line(4, 4, 2));
+        assert_eq!(chosen(&[key, full]), Some((1, 4)), "a full one");
     }
 
     #[test]
@@ -265,13 +294,14 @@ mod tests {
     }
 
     fn any_waiting() -> impl Strategy<Value = Vec<Waiting>> {
-        let line = (0usize..20, any_worth(), 0usize..40, any::<u64>());
+        let line = (0usize..20, any_worth(), 0usize..40, any::<u64>(), 0u64..4);
         vec(
-            line.prop_map(|(lanes, worth, jobs, oldest)| Waiting {
+            line.prop_map(|(lanes, worth, jobs, oldest, cost)| Waiting {
                 lanes,
                 worth,
                 jobs,
                 oldest,
+                cost,
             }),
             0..8,
         )
@@ -301,14 +331,14 @@ mod tests {
 
     /// The simplest gatherer that follows the policy.
     struct Gatherer {
-        /// Lanes, and how many jobs are worth a pass.
-        lines: Vec<(usize, usize)>,
+        /// Lanes, how many jobs are worth a pass, and what a pass costs.
+        lines: Vec<(usize, usize, u64)>,
         queues: Vec<VecDeque<u64>>,
         next: u64,
     }
 
     impl Gatherer {
-        fn new(lines: Vec<(usize, usize)>) -> Self {
+        fn new(lines: Vec<(usize, usize, u64)>) -> Self {
             let queues = lines.iter().map(|_| VecDeque::new()).collect();
             Self {
                 lines,
@@ -324,9 +354,10 @@ mod tests {
 
         fn turn(&mut self, idle: Idle) -> Vec<u64> {
             let waiting: Vec<Waiting> = (self.lines.iter().zip(&self.queues))
-                .map(|(&(lanes, worth), queue)| Waiting {
+                .map(|(&(lanes, worth, cost), queue)| Waiting {
                     lanes,
                     worth,
+                    cost,
                     jobs: queue.len(),
                     oldest: queue.front().copied().unwrap_or(u64::MAX),
                 })
@@ -369,6 +400,30 @@ mod tests {
             }
         }
 
+        /// No other operation would have to run before the one that runs.
+        #[test]
+        fn the_order_is_by_urgency_then_cost_then_age(
+            waiting in any_waiting(), idle in any_idle(), now in any::<u64>(),
+        ) {
+            let Some(pass) = next_pass(&waiting, idle, now) else {
+                return Ok(());
+            };
+            let chosen = &waiting[pass.operation];
+            let urgency_of = |line: &Waiting| urgency(line, idle, now).map_or(3, |it| it as u8);
+            for line in waiting.iter().filter(|line| line.jobs > 0) {
+                let (theirs, ours) = (urgency_of(line), urgency_of(chosen));
+                prop_assert!(theirs >= ours);
+                if theirs > ours {
+                    continue;
+                }
+                if ours == Urgency::Partial as u8 {
+                    prop_assert!((line.cost, line.oldest) >= (chosen.cost, chosen.oldest));
+                } else {
+                    prop_assert!(line.oldest >= chosen.oldest);
+                }
+            }
+        }
+
         #[test]
         fn leading_and_admission_are_total(
             a in any::<usize>(), b in any::<usize>(), c in any::<usize>(), d in any::<usize>(),
@@ -385,13 +440,13 @@ mod tests {
         /// A worker that is always busy still runs a job that waits alone.
         #[test]
         fn overtaking_is_bounded(
-            lines in vec((1usize..9, any_worth()), 1..5),
+            lines in vec((1usize..9, any_worth(), 0u64..4), 1..5),
             events in vec(any_event(4), 0..600),
         ) {
             let mut place = Gatherer::new(lines.clone());
             // For each waiting job, how many later ones ran before it.
             let mut overtaken = std::collections::BTreeMap::<u64, u64>::new();
-            let others: u64 = lines.iter().map(|&(lanes, _)| lanes as u64 - 1).sum();
+            let others: u64 = lines.iter().map(|&(lanes, ..)| lanes as u64 - 1).sum();
             for event in events {
                 match event {
                     Event::Arrive(operation) => {

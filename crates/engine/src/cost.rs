@@ -1,6 +1,6 @@
 //! The cost model of one operation: how many jobs are worth a pass.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use widelane_batching::{Costs, Methods, Split};
@@ -12,6 +12,8 @@ use widelane_batching::{Costs, Methods, Split};
 pub struct CostModel {
     /// The fewest jobs that are worth a pass, or [`UNKNOWN`].
     worth: AtomicUsize,
+    /// What a pass with one job costs; 0 while that is not known.
+    first: AtomicU64,
     costs: Mutex<Option<Costs>>,
     /// The ways to run passes; `None`: there is one.
     methods: Mutex<Option<Methods>>,
@@ -34,6 +36,11 @@ impl CostModel {
         }
     }
 
+    /// Nanoseconds of a pass with one job; 0 while that is not known.
+    pub(crate) fn first(&self) -> u64 {
+        self.first.load(Relaxed)
+    }
+
     /// Decides by `costs` from now on.
     pub fn learn(&self, costs: Costs) {
         let clearly_less = costs.alone - costs.alone / CLEAR;
@@ -42,6 +49,7 @@ impl CostModel {
             worth => worth,
         };
         self.worth.store(worth, Relaxed);
+        self.first.store(costs.first, Relaxed);
         *lock(&self.costs) = Some(costs);
     }
 
@@ -117,6 +125,7 @@ mod tests {
     fn costs_decide() {
         let model = CostModel::default();
         assert_eq!((model.is_known(), model.worth()), (false, GUESS));
+        assert_eq!(model.first(), 0);
         assert_eq!(model.busy(1), None);
         for (costs, worth) in [
             (costs(10, 20), 1),
@@ -127,6 +136,7 @@ mod tests {
         ] {
             model.learn(costs);
             assert_eq!((model.is_known(), model.worth()), (true, worth));
+            assert_eq!(model.first(), costs.first);
             assert_eq!(model.busy(9), Some(2 * costs.first));
         }
     }

@@ -241,6 +241,7 @@ impl WaitingList {
             worth: self.gatherer.waiting().worth,
             jobs: self.waiters.len().saturating_sub(led),
             oldest: self.waiters.get(led).map_or(0, |(sequence, _)| *sequence),
+            cost: self.gatherer.waiting().cost,
         }
     }
 

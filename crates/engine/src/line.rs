@@ -503,6 +503,7 @@ pub(crate) trait AnyLine: Send + Sync {
     fn name(&self) -> &'static str;
     fn lanes(&self) -> usize;
     fn worth(&self) -> usize;
+    fn cost(&self) -> u64;
     fn calibrate(&self);
     fn counters(&self) -> OperationCounters;
     fn totals(&self) -> OperationTotals;
@@ -517,6 +518,7 @@ pub(crate) trait AnyLine: Send + Sync {
             worth: self.worth(),
             jobs: self.queued(),
             oldest: 0,
+            cost: self.cost(),
         }
     }
     /// Takes a pass of up to `jobs` jobs from the queue to the vector cores. If all remaining jobs
@@ -537,6 +539,10 @@ impl<R: Request> AnyLine for Line<R> {
 
     fn worth(&self) -> usize {
         self.worth()
+    }
+
+    fn cost(&self) -> u64 {
+        self.wide.costs.first()
     }
 
     fn calibrate(&self) {
@@ -633,6 +639,7 @@ impl<R: Request> AnyGatherer for Gatherer<R> {
             worth: self.line.worth(),
             jobs: self.jobs.len(),
             oldest: self.jobs.front().map_or(0, |(sequence, _)| *sequence),
+            cost: self.line.wide.costs.first(),
         }
     }
 

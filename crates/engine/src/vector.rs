@@ -120,6 +120,7 @@ impl<'a> View<'a> {
                 }
                 waiting.jobs = jobs;
                 waiting.worth = line.worth();
+                waiting.cost = line.cost();
             }
             let pass = batching::next_pass(&self.waiting, Idle::Yes, self.ran)?;
             // Served: the jobs that are left count as newly seen.

@@ -21,6 +21,7 @@ impl Gatherer {
             worth: operation.costs.worth(),
             jobs: 0,
             oldest: 0,
+            cost: operation.costs.first,
         });
         Self {
             queues: vec![VecDeque::new(); operations.len()],
