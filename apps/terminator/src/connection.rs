@@ -19,7 +19,7 @@
 //! no bytes: all reads of a worker use one buffer, and all that it decrypts goes through another.
 
 use std::future::poll_fn;
-use std::io::{self, BufRead, IoSlice, Read, Write};
+use std::io::{self, BufRead, IoSlice, Write};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,13 +28,15 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::admission::Admission;
 use crate::alert;
+use crate::client::Client;
 use crate::local::Local;
+use crate::nearby::Expected;
 use crate::relay::Session;
 use crate::shared::Site;
 use crate::signing::{self, ProcessFailure};
@@ -43,7 +45,7 @@ use crate::stats::{End, Failure, Refusal};
 
 /// Serves one accepted connection to its end.
 pub(crate) async fn serve(
-    mut client: TcpStream,
+    mut client: Client,
     peer: SocketAddr,
     site: Arc<Site>,
     local: &Local,
@@ -59,7 +61,7 @@ pub(crate) async fn serve(
             return;
         }
     };
-    let shaken = handshake(&mut client, tls, announced);
+    let shaken = handshake(&mut client, tls, announced, local);
     let shaken = match timeout_at(accepted + site.limits.handshake, shaken).await {
         Ok(shaken) => shaken,
         Err(_) => Err(HandshakeError::Failed(Failure::Timeout)),
@@ -91,13 +93,18 @@ pub(crate) async fn serve(
         local.stats.closed_without_request.fetch_add(1, Relaxed);
         return;
     }
+    let Ok(client) = client.into_stream() else {
+        local.stats.ended(End::Client);
+        return;
+    };
     let mut session = Session { client, tls };
     let end = match session.reach_backend(peer, &site).await {
         Ok(backend) => session.relay(backend, &site, local).await,
         Err(end) => {
             complain(local, &site, end);
             session.tls.send_close_notify();
-            say_goodbye(&mut session.client, &mut session.tls).await;
+            let Session { client, tls } = &mut session;
+            let _ = poll_once(|cx| poll_send(client, tls, cx)).await;
             end
         }
     };
@@ -108,15 +115,16 @@ pub(crate) async fn serve(
         End::Client | End::BackendUnreachable | End::BackendTimeout
     ) {
         // The client may be about to send more, and has an alert or close_notify to read.
-        let _ = poll_once(|cx| Pin::new(&mut session.client).poll_shutdown(cx)).await;
-        linger(&mut session.client, local).await;
+        let mut client = Client::from(session.client);
+        let _ = client.shut_down();
+        linger(&mut client, local).await;
     }
 }
 
 /// Waits for the client's first bytes and makes the TLS state, which has read them. So a silent
 /// connection costs no TLS state.
 async fn begin(
-    client: &mut TcpStream,
+    client: &mut Client,
     site: &Site,
     local: &Local,
     guest: Guest,
@@ -124,11 +132,12 @@ async fn begin(
     let limits = &site.limits;
     let received = guest.until(|cx| {
         let mut scratch = local.scratch.borrow_mut();
-        let mut buffer = ReadBuf::new(&mut scratch[..FIRST_READ]);
-        match ready!(Pin::new(&mut *client).poll_read(cx, &mut buffer)) {
-            Ok(()) if !buffer.filled().is_empty() => Poll::Ready(start_tls(site, buffer.filled())),
-            _ => Poll::Ready(Err(Failure::Closed)),
-        }
+        Poll::Ready(
+            match ready!(client.poll_read(cx, &mut scratch[..FIRST_READ])) {
+                Ok(0) | Err(_) => Err(Failure::Closed),
+                Ok(read) => start_tls(site, &scratch[..read]),
+            },
+        )
     });
     match timeout(limits.first_byte.min(limits.handshake), received).await {
         Ok(Ok((admission, tls))) => Ok((admission, tls?)),
@@ -175,22 +184,25 @@ enum HandshakeError {
 }
 
 async fn handshake(
-    client: &mut TcpStream,
+    client: &mut Client,
     mut tls: Box<ServerConnection>,
     mut announced: signing::Handshake,
+    local: &Local,
 ) -> Result<(Box<ServerConnection>, Presence), HandshakeError> {
     let closed = |_: io::Error| HandshakeError::Failed(Failure::Closed);
     let mut spoken = false;
     // rustls has read the first bytes already.
     let mut received = true;
+    let mut answer: Option<Expected<'_>> = None;
     while tls.is_handshaking() {
-        if !std::mem::take(&mut received)
-            && poll_fn(|cx| poll_receive(client, &mut tls, cx))
-                .await
-                .map_err(closed)?
-                == 0
-        {
-            return Err(HandshakeError::Failed(Failure::Closed));
+        if !std::mem::take(&mut received) {
+            let received = poll_fn(|cx| poll_receive(client, &mut tls, cx)).await;
+            if received.map_err(closed)? == 0 {
+                return Err(HandshakeError::Failed(Failure::Closed));
+            }
+            if let Some(answer) = answer.take() {
+                answer.came(client);
+            }
         }
         let result;
         (tls, result) = announced.process(tls).await;
@@ -199,15 +211,20 @@ async fn handshake(
             return Err(blame(failure));
         }
         if tls.is_handshaking() {
-            spoken |= tls.wants_write();
-            poll_fn(|cx| poll_send(client, &mut tls, cx))
-                .await
-                .map_err(closed)?;
+            // Else the client's own flight is not complete yet.
+            if tls.wants_write() {
+                spoken = true;
+                poll_fn(|cx| poll_flight(client, &mut tls, cx))
+                    .await
+                    .map_err(closed)?;
+                let expected = local.nearby.expect_answer(client).await;
+                answer = Some(expected.map_err(closed)?);
+            }
         }
     }
     match look_again(client, &mut tls).await {
         Ok(Presence::Here) => {
-            poll_fn(|cx| poll_send(client, &mut tls, cx))
+            poll_fn(|cx| poll_flight(client, &mut tls, cx))
                 .await
                 .map_err(closed)?;
             Ok((tls, Presence::Here))
@@ -224,21 +241,25 @@ async fn handshake(
 /// both are useless if the client has closed already. An error is that of a record behind the
 /// client's Finished.
 async fn look_again(
-    client: &mut TcpStream,
+    client: &mut Client,
     tls: &mut ServerConnection,
 ) -> Result<Presence, rustls::Error> {
     if has_plaintext(tls) {
         return Ok(Presence::Here);
     }
-    // The event loop asks the kernel for news before this task runs again. Without news, the read
-    // below costs no system call.
-    tokio::task::yield_now().await;
-    match poll_once(|cx| poll_receive(client, tls, cx)).await {
-        Poll::Pending => {}
-        Poll::Ready(Ok(0) | Err(_)) if !said_goodbye(tls) => return Ok(Presence::Gone),
-        Poll::Ready(Ok(0) | Err(_)) => {}
-        Poll::Ready(Ok(_)) => {
-            tls.process_new_packets()?;
+    if !said_goodbye(tls) {
+        if client.watch().is_err() {
+            return Ok(Presence::Gone);
+        }
+        // The event loop asks the kernel for news before this task runs again. Without news, the
+        // read below costs no system call.
+        tokio::task::yield_now().await;
+        match poll_once(|cx| poll_receive(client, tls, cx)).await {
+            Poll::Pending => {}
+            Poll::Ready(Ok(0) | Err(_)) => return Ok(Presence::Gone),
+            Poll::Ready(Ok(_)) => {
+                tls.process_new_packets()?;
+            }
         }
     }
     if said_goodbye(tls) {
@@ -253,7 +274,7 @@ async fn look_again(
 /// Sends the alert for a failed handshake, rustls' own or else the one that is due, and ends our
 /// direction. Only rustls can encrypt an alert; ours needs a handshake that is not encrypted yet.
 async fn refuse(
-    client: &mut TcpStream,
+    client: &mut Client,
     tls: &mut ServerConnection,
     failure: &ProcessFailure,
     spoken: bool,
@@ -267,7 +288,7 @@ async fn refuse(
             words.extend_from_slice(&alert);
         }
         // The socket's buffer has room for a server's first flights.
-        let _ = LastWords(client).write_all(&words);
+        let _ = client.last_words().write_all(&words);
     }
     say_goodbye(client, tls).await;
 }
@@ -314,24 +335,21 @@ fn said_goodbye(tls: &mut ServerConnection) -> bool {
 }
 
 /// Sends what is due (an alert, close_notify) if the socket takes it now, and ends our direction.
-async fn say_goodbye(client: &mut TcpStream, tls: &mut ServerConnection) {
+async fn say_goodbye(client: &mut Client, tls: &mut ServerConnection) {
     send_last_words(client, tls);
-    let _ = poll_once(|cx| Pin::new(&mut *client).poll_shutdown(cx)).await;
+    let _ = client.shut_down();
 }
 
 /// Reads what the client still sends, for a while, and drops it. A socket that is closed with
 /// unread bytes in it sends a reset, by which the client may lose the alert that came before.
-async fn linger(client: &mut TcpStream, local: &Local) {
+async fn linger(client: &mut Client, local: &Local) {
     let mut left = LINGER_BYTES;
     let drained = poll_fn(|cx| {
         while left > 0 {
             let mut scratch = local.scratch.borrow_mut();
-            let mut buffer = ReadBuf::new(&mut scratch);
-            match ready!(Pin::new(&mut *client).poll_read(cx, &mut buffer)) {
-                Ok(()) if !buffer.filled().is_empty() => {
-                    left = left.saturating_sub(buffer.filled().len());
-                }
-                _ => break,
+            match ready!(client.poll_read(cx, &mut scratch)) {
+                Ok(0) | Err(_) => break,
+                Ok(read) => left = left.saturating_sub(read),
             }
         }
         Poll::Ready(())
@@ -341,49 +359,50 @@ async fn linger(client: &mut TcpStream, local: &Local) {
 
 /// Hands what rustls has queued to the kernel, as much as it takes. The kernel sends it together
 /// with the end of the stream, which the caller must cause at once.
-fn send_last_words(client: &TcpStream, tls: &mut ServerConnection) {
-    while tls.wants_write() && tls.write_tls(&mut LastWords(client)).is_ok_and(|n| n > 0) {}
+fn send_last_words(client: &Client, tls: &mut ServerConnection) {
+    while tls.wants_write() && tls.write_tls(&mut client.last_words()).is_ok_and(|n| n > 0) {}
 }
 
 /// Reads once from the socket into rustls. 0 means end of file.
 fn poll_receive(
-    client: &mut TcpStream,
+    client: &mut Client,
     tls: &mut ServerConnection,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<usize>> {
-    pending_if_blocked(tls.read_tls(&mut Socket { stream: client, cx }))
+    pending_if_blocked(tls.read_tls(&mut client.with(cx)))
 }
 
-/// Writes everything that rustls wants written.
+/// Writes everything that rustls wants written in a handshake.
+fn poll_flight(
+    client: &mut Client,
+    tls: &mut ServerConnection,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
+    write_all(&mut client.with(cx), tls)
+}
+
+/// The same past the handshake.
 pub(crate) fn poll_send(
     client: &mut TcpStream,
     tls: &mut ServerConnection,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<()>> {
+    write_all(&mut Socket { stream: client, cx }, tls)
+}
+
+fn write_all(socket: &mut impl Write, tls: &mut ServerConnection) -> Poll<io::Result<()>> {
     while tls.wants_write() {
-        let mut socket = Socket { stream: client, cx };
-        if ready!(pending_if_blocked(tls.write_tls(&mut socket)))? == 0 {
+        if ready!(pending_if_blocked(tls.write_tls(socket)))? == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
     }
     Poll::Ready(Ok(()))
 }
 
-/// A tokio socket with the traits of `std::io`, for rustls. `WouldBlock` means pending.
+/// A tokio socket to which rustls can write. `WouldBlock` means pending.
 struct Socket<'a, 'b> {
     stream: &'a mut TcpStream,
     cx: &'a mut Context<'b>,
-}
-
-impl Read for Socket<'_, '_> {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let mut buffer = ReadBuf::new(bytes);
-        match Pin::new(&mut *self.stream).poll_read(self.cx, &mut buffer) {
-            Poll::Ready(Ok(())) => Ok(buffer.filled().len()),
-            Poll::Ready(Err(error)) => Err(error),
-            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
-        }
-    }
 }
 
 impl Write for Socket<'_, '_> {
@@ -396,30 +415,6 @@ impl Write for Socket<'_, '_> {
             Poll::Ready(result) => result,
             Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
         }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// A socket whose last bytes wait for the FIN, so that both are one segment and wake the client
-/// once.
-struct LastWords<'a>(&'a TcpStream);
-
-impl Write for LastWords<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_vectored(&[IoSlice::new(bytes)])
-    }
-
-    /// rustls has tickets and close_notify in two pieces: one system call sends both.
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
-        let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
-        let mut nothing = SendAncillaryBuffer::default();
-        self.0.try_io(Interest::WRITABLE, || {
-            Ok(sendmsg(self.0, slices, &mut nothing, flags)?)
-        })
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -459,23 +454,5 @@ mod tests {
     fn an_idle_connection_costs_a_small_task() {
         let size = size_of_future(serve);
         assert!(size <= 1024, "{size} bytes a connection; what has grown?");
-    }
-
-    #[tokio::test]
-    async fn last_words_in_several_pieces_leave_together() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-        let (client, (server, _)) = (client.unwrap(), accepted.unwrap());
-        server.writable().await.unwrap();
-        let pieces = [IoSlice::new(b"tickets"), IoSlice::new(b"close_notify")];
-        assert_eq!(LastWords(&server).write_vectored(&pieces).unwrap(), 19);
-        drop(server);
-        let mut read = Vec::new();
-        let mut client = client;
-        tokio::io::AsyncReadExt::read_to_end(&mut client, &mut read)
-            .await
-            .unwrap();
-        assert_eq!(read, b"ticketsclose_notify");
     }
 }

@@ -8,6 +8,7 @@ use std::time::Instant;
 use tokio::sync::Notify;
 
 use crate::buffer::Buffer;
+use crate::nearby::Nearby;
 use crate::signing::Signing;
 use crate::silent::Silent;
 use crate::stats::Stats;
@@ -20,6 +21,7 @@ pub(crate) struct Local {
     /// Decrypted bytes on their way to a backend, within one poll.
     pub(crate) plain: RefCell<Buffer>,
     pub(crate) stats: Arc<Stats>,
+    pub(crate) nearby: Nearby,
     /// Connections that have not sent anything yet.
     pub(crate) silent: Rc<Silent>,
     /// When this worker last said that a backend is missing: an outage must not flood the log.

@@ -13,16 +13,19 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
-use tokio::net::TcpStream;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::runtime::LocalOptions;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::spawn_local;
 
 use crate::admission::Admission;
 use crate::buffer::Buffer;
+use crate::client::Client;
 use crate::connection;
 use crate::lending::Borrowers;
 use crate::local::{Alive, Local};
+use crate::nearby::Nearby;
 use crate::relay::{PLAIN_BYTES, SCRATCH_BYTES};
 use crate::resumption::roll_in_time;
 use crate::shared::{Shared, Slot};
@@ -118,6 +121,7 @@ async fn run(
         scratch: RefCell::new(Buffer::for_plaintext(SCRATCH_BYTES)),
         plain: RefCell::new(Buffer::for_decrypted(PLAIN_BYTES)),
         stats: shared.stats[index].clone(),
+        nearby: Nearby::new(),
         silent: Rc::default(),
         complained: Cell::new(None),
         live: Cell::new(0),
@@ -174,7 +178,7 @@ async fn accept(
             _ = &mut closing => break,
             () = until(&mut spare, true) => {}
         }
-        let watched = match tokio::net::TcpListener::from_std(socket) {
+        let watched = match watch(socket) {
             Ok(watched) => watched,
             Err(error) => {
                 tracing::error!(%error, "cannot watch a listening socket");
@@ -186,7 +190,7 @@ async fn accept(
                 biased;
                 _ = &mut closing => break true,
                 () = until(&mut spare, false) => break false,
-                accepted = watched.accept() => accepted,
+                accepted = watched.async_io(Interest::READABLE, Client::accept) => accepted,
             };
             match accepted {
                 Ok((client, peer)) => welcome(client, peer, &slot, &shared, &alive.0),
@@ -200,10 +204,7 @@ async fn accept(
             }
         };
         // No longer watched: connections for other workers do not wake this thread.
-        let Ok(left) = watched.into_std() else {
-            return;
-        };
-        socket = left;
+        socket = watched.into_inner();
         if closed {
             break;
         }
@@ -214,23 +215,25 @@ async fn accept(
     .await;
 }
 
+/// Has the event loop watch a listening socket. tokio's own listener would have it watch each
+/// accepted connection as well.
+fn watch(socket: TcpListener) -> io::Result<AsyncFd<TcpListener>> {
+    // The successor is an unsafe function, since some types change their descriptor. A listener's
+    // is the same for its whole life.
+    #[expect(deprecated)]
+    AsyncFd::with_interest(socket, Interest::READABLE)
+}
+
 /// Accepts what the kernel has queued, but at most `most`: new connections can come as fast as
 /// these are accepted. Lets the worker's other tasks run in between.
 async fn accept_queued(
     socket: &TcpListener,
     most: usize,
-    mut welcome: impl FnMut(TcpStream, SocketAddr),
+    mut welcome: impl FnMut(Client, SocketAddr),
 ) {
     for turn in 1..=most {
-        match socket.accept() {
-            Ok((client, peer)) => {
-                let client = client
-                    .set_nonblocking(true)
-                    .and_then(|()| TcpStream::from_std(client));
-                if let Ok(client) = client {
-                    welcome(client, peer);
-                }
-            }
+        match Client::accept(socket) {
+            Ok((client, peer)) => welcome(client, peer),
             Err(error)
                 if pause_after(&error).is_none() && error.kind() != io::ErrorKind::WouldBlock => {}
             Err(_) => return,
@@ -269,13 +272,7 @@ async fn give_back_memory(local: Rc<Local>, shared: Arc<Shared>) {
 
 /// Starts a connection's task. If a limit is reached, closes this connection or an older one that
 /// has sent nothing.
-fn welcome(
-    client: TcpStream,
-    peer: SocketAddr,
-    slot: &Slot,
-    shared: &Arc<Shared>,
-    local: &Rc<Local>,
-) {
+fn welcome(client: Client, peer: SocketAddr, slot: &Slot, shared: &Arc<Shared>, local: &Rc<Local>) {
     local.stats.accepted.fetch_add(1, Relaxed);
     let site = slot.site.load_full();
     match Admission::ask(shared, &site, peer.ip(), || local.silent.make_room()) {
