@@ -101,7 +101,7 @@ struct Work {
     run: &'static str,
 }
 
-/// All of them, those of real servers among them if they can be had.
+/// All of them, those of real servers among them if they are installed.
 fn ways(servers: bool) -> Vec<Way> {
     let mut ways = Vec::new();
     for records in RECORDS {
