@@ -256,21 +256,28 @@ mod tests {
     async fn a_client_that_does_not_read_is_waited_for() {
         let (mut peer, mut client) = pair();
         let much = vec![7; 64 * 1024];
+        let words = [IoSlice::new(&much)];
+        let mut reader = None;
         let mut written = 0;
-        let mut heard = 0;
-        while client.is_bare() {
-            let words = [IoSlice::new(&much)];
+        while reader.is_none() {
             let write = poll_fn(|cx| {
                 let poll = client.poll_write_vectored(cx, &words);
-                if poll.is_pending() && heard == 0 {
-                    let mut some = vec![0; 4 * 1024 * 1024];
-                    heard = peer.read(&mut some).unwrap();
+                if poll.is_pending() && reader.is_none() {
+                    let mut peer = peer.try_clone().unwrap();
+                    reader = Some(std::thread::spawn(move || {
+                        let mut heard = Vec::new();
+                        peer.read_to_end(&mut heard).map(|_| heard.len())
+                    }));
                 }
                 poll
             });
             written += write.await.unwrap();
         }
-        assert!(heard > 0 && written > heard);
+        assert!(!client.is_bare());
+        drop(client);
+        let heard = reader.unwrap().join().unwrap();
+        assert_eq!(heard.unwrap(), written);
+        assert_eq!(peer.read(&mut [0]).unwrap(), 0);
     }
 
     #[tokio::test]

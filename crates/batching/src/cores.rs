@@ -225,6 +225,7 @@ mod tests {
             worth,
             jobs,
             oldest: 0,
+            cost: 0,
         };
         assert_eq!(passes(&line(0, 1)), 0);
         assert_eq!(passes(&line(17, 1)), 3);
