@@ -86,7 +86,7 @@ pub enum Close {
     /// side has a socket in TIME_WAIT. 5,000 connections a second would leave 300,000 of them.
     Reset,
     /// With a reset as soon as our last flight was written, without a close_notify. The server cannot
-    /// know from that flight that no request follows, and nobody waits for its tickets. Whether it
+    /// know from that flight that no request follows, and no client waits for its tickets. Whether it
     /// has accepted our Finished is not seen.
     Abrupt,
     /// With a FIN, as browsers do. Then the server has the socket in TIME_WAIT, because it closed
