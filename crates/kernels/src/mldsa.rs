@@ -1,5 +1,7 @@
 //! The arithmetic of ML-DSA (FIPS 204) for `L` signatures at once, one in each lane.
 
+use std::sync::LazyLock;
+
 use widelane_lanes::{Half, MlDsa as Family, MlDsaKernels, MlDsaShape};
 
 use crate::assembled::{Callable, most_slots};
@@ -21,9 +23,13 @@ use crate::target::{Target, constructors};
 pub struct MlDsa<const L: usize> {
     shape: MlDsaShape,
     kernels: MlDsaKernels<Callable<L>>,
-    zetas: Vec<u64>,
-    inverse_zetas: Vec<u64>,
+    zetas: &'static [u64],
+    inverse_zetas: &'static [u64],
 }
+
+/// The same for all parameter sets and widths, so that a process computes them once.
+static ZETAS: LazyLock<Vec<u64>> = LazyLock::new(Family::zetas);
+static INVERSE_ZETAS: LazyLock<Vec<u64>> = LazyLock::new(Family::inverse_zetas);
 
 constructors!(MlDsa, shape: MlDsaShape, "They are those of the parameter set `shape`.");
 
@@ -36,8 +42,8 @@ impl<const L: usize> MlDsa<L> {
         Self {
             shape,
             kernels: MlDsaKernels::new(shape, |kernel| Callable::new(target, kernel)),
-            zetas: Family::zetas(),
-            inverse_zetas: Family::inverse_zetas(),
+            zetas: &ZETAS,
+            inverse_zetas: &INVERSE_ZETAS,
         }
     }
 

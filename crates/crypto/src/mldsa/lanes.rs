@@ -1,6 +1,8 @@
 //! What signing and verification in lanes have in common: memory, hashing, sampling, and what is
 //! derived from keys.
 
+use std::sync::OnceLock;
+
 use super::hints::HINT_WORDS;
 use super::key::{PrivateKey, PublicKey};
 use super::message::Message;
@@ -98,7 +100,7 @@ pub(super) struct Lanes<const L: usize> {
     pub(super) kernels: MlDsa<L>,
     pub(super) keccak: Keccak<L>,
     /// What products in pairs are raised by, transformed.
-    pub(super) offset: Vec<u64>,
+    pub(super) offset: &'static [u64],
 }
 
 impl<const L: usize> Lanes<L> {
@@ -108,13 +110,17 @@ impl<const L: usize> Lanes<L> {
             shape: size.shape(),
             kernels,
             keccak,
-            offset: Vec::new(),
+            offset: &[],
         };
-        let mut arena = Arena::new(Space::len(&lanes));
-        let mut space = Space::new(&lanes, arena.vectors());
-        let offset = Constants::PAIR_OFFSET * (1 + (1 << Constants::PAIR_BITS));
-        space.plain.fill([offset; L]);
-        lanes.offset = lanes.transform(&mut space, 1).to_vec();
+        // The same in all sizes and widths: a process computes it once.
+        static OFFSET: OnceLock<Vec<u64>> = OnceLock::new();
+        lanes.offset = OFFSET.get_or_init(|| {
+            let mut arena = Arena::new(Space::len(&lanes));
+            let mut space = Space::new(&lanes, arena.vectors());
+            let offset = Constants::PAIR_OFFSET * (1 + (1 << Constants::PAIR_BITS));
+            space.plain.fill([offset; L]);
+            lanes.transform(&mut space, 1).to_vec()
+        });
         lanes
     }
 

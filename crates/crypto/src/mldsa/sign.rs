@@ -240,7 +240,7 @@ fn attempt<const L: usize>(
         let challenge = polynomial(space.transformed, columns);
         // The commitment itself is not needed any more.
         let (product, plain) = (polynomial_mut(space.product, 0), &mut *space.plain);
-        kernels.scale(product, challenge, words, &lanes.offset, space.scratch);
+        kernels.scale(product, challenge, words, lanes.offset, space.scratch);
         kernels.inverse(plain, product, space.space, space.scratch);
         for (i, half) in (2 * pair..).zip([Half::Low, Half::High]) {
             if i < columns {
