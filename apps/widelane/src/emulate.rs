@@ -18,9 +18,9 @@ use widelane_brake::{Brake, BrakeError, Exactness, Model, Summary};
 /// has run out. Takes root or CAP_SYS_NICE.
 ///
 /// Programs of Widelane mark their wide code, and others can, by one call from C. Wide code
-/// without marks is seen with --unmarked only, by time slices. Signals are passed on; the exit status is the program's, or 128 and the number of
-/// the signal that ended it; 127 if there is no such program, 126 if it cannot be started, and 125 if
-/// anything else went wrong before.
+/// without marks is seen with --unmarked only, by time slices. Signals are passed on; the exit
+/// status is the program's, or 128 and the number of the signal that ended it; 127 if there is no
+/// such program, 126 if it cannot be started, and 125 if anything else went wrong before.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

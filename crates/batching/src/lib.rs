@@ -20,8 +20,9 @@
 //!    meanwhile.
 //!
 //! [`Costs`] tells how many jobs are worth a pass, by the costs of passes and single jobs on a
-//! machine. [`Methods`] finds the fastest of several ways to run passes. [`Clock`] holds what wide code costs beyond its own time; [`place`] decides by it where
-//! passes run. [`wake`] and [`Idleness`] decide how many vector cores are at work.
+//! machine. [`Methods`] finds the fastest of several ways to run passes. [`Clock`] holds what wide
+//! code costs beyond its own time; [`place`] decides by it where passes run. [`wake`] and
+//! [`Idleness`] decide how many vector cores are at work.
 
 #![forbid(unsafe_code)]
 

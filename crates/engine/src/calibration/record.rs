@@ -31,9 +31,9 @@ use widelane_crypto::Backend;
 /// }
 /// ```
 ///
-/// Methods are the ways to run passes, the fastest first. Costs are the nanoseconds of a pass with one request, of each further request in it, and of one
-/// request alone. `measured` is in seconds since 1970. `program` is the length and the time of the
-/// file of the program that measured.
+/// Methods are the ways to run passes, the fastest first. Costs are the nanoseconds of a pass with
+/// one request, of each further request in it, and of one request alone. `measured` is in seconds
+/// since 1970. `program` is the length and the time of the file of the program that measured.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
