@@ -107,12 +107,23 @@ fn short_connections_leave_no_memory_behind() {
     let nginx = nginx!();
     let tracer = tracer!("handshakes", "--json", "--pid", nginx.pids());
     load(nginx.port, 1000);
-    let before = tracer.memory();
-    load(nginx.port, 3000);
-    let after = tracer.memory();
-    assert!(after < before + 2048, "{before} KiB, then {after} KiB");
+    let mut memory = vec![tracer.memory()];
+    // Buffers grow once where other programs keep the tracer waiting. What is kept grows each time.
+    let grew = |memory: &[u64]| match memory {
+        [.., before, after] => *after >= before + 2048,
+        _ => true,
+    };
+    while memory.len() < 4 && grew(&memory) {
+        load(nginx.port, 3000);
+        memory.push(tracer.memory());
+    }
+    assert!(!grew(&memory), "KiB: {memory:?}");
     let (lines, complaints) = tracer.finish();
-    assert_eq!(lines.len(), 4000, "{complaints}");
+    assert_eq!(
+        lines.len(),
+        1000 + 3000 * (memory.len() - 1),
+        "{complaints}"
+    );
 }
 
 /// From a server in use to what Widelane would change for it.
