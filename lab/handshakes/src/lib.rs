@@ -13,7 +13,7 @@
 //! `timing`). What it measures it uses as a user would, by the `widelane` binary; only `scaling` has no
 //! process between, and calls the rustls adapter.
 //!
-//! What is alike for all sides is a [`setup`], one worker on the same CPU, no access log. Unless a
+//! What is alike for all sides is a setup (`setup.rs`), one worker on the same CPU, no access log. Unless a
 //! [`Condition`] says otherwise: TLS 1.3 with AES-128-GCM, no session tickets, and a client that says
 //! close_notify with its last flight, so that neither side reaches for a backend or a page.
 //!
