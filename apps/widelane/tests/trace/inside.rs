@@ -1,15 +1,14 @@
 //! Handshakes that a server does in `SSL_read`, without asking for them: lighttpd's.
 
 use std::fs;
-use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::{
-    Client, Nginx, Tracer, alone, eventually, free_port, load, make_certificate, probed_bytes,
+    Client, Nginx, Running, Tracer, alone, eventually, free_port, installed, load,
+    make_certificate, probed_bytes,
 };
 
 #[test]
@@ -118,7 +117,7 @@ fn reads_and_writes_are_probed_only_where_handshakes_are_in_them() {
 struct Lighttpd {
     port: u16,
     folder: TempDir,
-    child: Child,
+    running: Running,
 }
 
 impl Lighttpd {
@@ -130,16 +129,12 @@ impl Lighttpd {
     /// The same by this view, with these options.
     fn traced_by(view: &[&str]) -> Result<(Self, Tracer), String> {
         let server = Self::start()?;
-        let pid = server.child.id().to_string();
-        let tracer = Tracer::start(&[view, &["--pid", &pid]].concat())?;
+        let tracer = Tracer::start(&[view, &["--pid", &server.running.pid()]].concat())?;
         Ok((server, tracer))
     }
 
     fn start() -> Result<Self, String> {
-        let needed = ["/usr/sbin/lighttpd", "/usr/lib/lighttpd/mod_openssl.so"];
-        if let Some(missing) = needed.iter().find(|path| !Path::new(path).exists()) {
-            return Err(format!("{missing} is not installed"));
-        }
+        installed(&["/usr/sbin/lighttpd", "/usr/lib/lighttpd/mod_openssl.so"])?;
         let folder = tempfile::tempdir().unwrap();
         make_certificate(folder.path())?;
         let root = folder.path().display();
@@ -153,29 +148,12 @@ impl Lighttpd {
         );
         let path = folder.path().join("lighttpd.conf");
         fs::write(&path, configuration).unwrap();
-        let child = Command::new("/usr/sbin/lighttpd")
-            .arg("-D")
-            .arg("-f")
-            .arg(&path)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let server = Self {
+        let mut command = Command::new("/usr/sbin/lighttpd");
+        let command = command.arg("-D").arg("-f").arg(&path);
+        Ok(Self {
             port,
             folder,
-            child,
-        };
-        eventually("lighttpd listens", || {
-            TcpStream::connect(("127.0.0.1", port)).is_ok()
-        });
-        Ok(server)
-    }
-}
-
-impl Drop for Lighttpd {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+            running: Running::listening(command, port),
+        })
     }
 }

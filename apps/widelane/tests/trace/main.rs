@@ -1,8 +1,10 @@
 //! `widelane trace` as its users see it, on Debian's nginx and OpenSSL's own programs. Tests SKIP where
 //! tracing is not allowed, or the programs are missing.
 
+mod hostile;
 mod inside;
 mod marks;
+mod programs;
 mod support;
 
 use std::fs;
@@ -12,7 +14,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 use support::{
-    Client, Nginx, Passes, Tracer, alone, eventually, free_port, load, probed_bytes, scrape,
+    Client, Nginx, Tracer, alone, eventually, free_port, load, passes, probed_bytes, scrape,
     shown_by_top,
 };
 
@@ -340,7 +342,8 @@ fn plain_text_is_shown_only_by_name_and_without_bodies_if_asked() {
 #[test]
 fn operations_of_a_pass_are_counted() {
     let _alone = alone();
-    let passes = match Passes::start() {
+    let folder = tempfile::tempdir().unwrap();
+    let passes = match passes(folder.path()) {
         Ok(passes) => passes,
         Err(why) => return println!("SKIP: {why}"),
     };

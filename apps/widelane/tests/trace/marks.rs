@@ -1,45 +1,38 @@
 //! `widelane trace` on Widelane's own static probes, beside the metrics of the terminator.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 use widelane_trace::{Image, Place, Table, Tells};
 
-use crate::support::{Client, Tracer, alone, eventually, free_port, load, scrape, shown_by_top};
+use crate::support::{Client, Running, Tracer, alone, free_port, load, scrape, shown_by_top};
 
 /// `widelane serve` with one worker.
 struct Terminator {
     port: u16,
     metrics: u16,
-    child: Child,
+    running: Running,
 }
 
 impl Terminator {
     fn start(options: &[&str]) -> Self {
         let (port, metrics) = (free_port(), free_port());
-        let child = Command::new(env!("CARGO_BIN_EXE_widelane"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+        let command = command
             .args(["serve", "--demo", "--workers", "1"])
             .args(["--listen", &format!("127.0.0.1:{port}")])
             .args(["--metrics", &format!("127.0.0.1:{metrics}")])
-            .args(options)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let server = Self {
+            .args(options);
+        Self {
             port,
             metrics,
-            child,
-        };
-        eventually("widelane serves", || {
-            std::net::TcpStream::connect(("127.0.0.1", metrics)).is_ok()
-        });
-        server
+            running: Running::listening(command, metrics),
+        }
     }
 
     fn pid(&self) -> String {
-        self.child.id().to_string()
+        self.running.pid()
     }
 
     /// The sum of a metric over its labels; some of these may follow its name.
@@ -49,13 +42,6 @@ impl Terminator {
         let values = lines.filter(|rest| rest.starts_with(['{', ' ', ',']));
         let values = values.filter_map(|rest| rest.rsplit(' ').next());
         values.map(|value| value.parse::<u64>().unwrap()).sum()
-    }
-}
-
-impl Drop for Terminator {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -160,7 +146,7 @@ fn handshakes_without_batches_are_told_too() {
 fn top_shows_the_terminator_s_handshakes() {
     let _alone = alone();
     let server = Terminator::start(&[]);
-    match shown_by_top(server.child.id(), || load(server.port, 50)) {
+    match shown_by_top(server.running.id(), || load(server.port, 50)) {
         Ok(shown) => assert_eq!(shown["library"], "widelane", "{shown}"),
         Err(why) => println!("SKIP: {why}"),
     }

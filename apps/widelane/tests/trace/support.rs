@@ -14,6 +14,75 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
+/// A process without input and output. It is killed when this is dropped.
+pub(crate) struct Running {
+    child: Child,
+}
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null());
+        Self::of(command.stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// A process that the caller has started.
+    pub(crate) fn of(child: Child) -> Self {
+        Self { child }
+    }
+
+    /// The same, once it takes connections at a port of this machine.
+    pub(crate) fn listening(command: &mut Command, port: u16) -> Self {
+        let mut server = Self::start(command);
+        eventually("the server listens", || {
+            let ended = server.child.try_wait().unwrap();
+            assert!(ended.is_none(), "it has ended: {ended:?}");
+            TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
+        server
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// For --pid.
+    pub(crate) fn pid(&self) -> String {
+        self.id().to_string()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The error names what is missing of these files.
+pub(crate) fn installed(files: &[&str]) -> Result<(), String> {
+    match files.iter().find(|file| !Path::new(file).exists()) {
+        Some(missing) => Err(format!("{missing} is not installed")),
+        None => Ok(()),
+    }
+}
+
+/// Compiles a program in C. The error is what is missing.
+pub(crate) fn compile(source: &str, folder: &Path, more: &[&str]) -> Result<PathBuf, String> {
+    let (file, program) = (folder.join("program.c"), folder.join("program"));
+    fs::write(&file, source).unwrap();
+    let mut compiler = Command::new("cc");
+    let compiler = compiler
+        .arg("-O1")
+        .arg("-o")
+        .args([&program, &file])
+        .args(more);
+    let compiled = compiler.output().map_err(|error| format!("cc: {error}"))?;
+    match compiled.status.success() {
+        true => Ok(program),
+        false => Err(String::from_utf8_lossy(&compiled.stderr).into_owned()),
+    }
+}
+
 /// Debian's nginx with one worker, TLS 1.2 and 1.3, and an RSA key.
 pub(crate) struct Nginx {
     pub(crate) port: u16,
@@ -204,40 +273,9 @@ pub(crate) fn load(port: u16, count: usize) {
 }
 
 /// A program that calls a function with eight, with three and with one pointer, again and again.
-pub(crate) struct Passes {
-    child: Child,
-    _folder: TempDir,
-}
-
-impl Passes {
-    pub(crate) fn start() -> Result<Self, String> {
-        let folder = tempfile::tempdir().unwrap();
-        let (source, program) = (folder.path().join("passes.c"), folder.path().join("passes"));
-        fs::write(&source, PASSES).unwrap();
-        let compiled = Command::new("cc")
-            .arg("-o")
-            .arg(&program)
-            .arg(&source)
-            .output();
-        let compiled = compiled.map_err(|error| format!("cc: {error}"))?;
-        assert!(compiled.status.success(), "{compiled:?}");
-        let child = Command::new(&program).spawn().unwrap();
-        Ok(Self {
-            child,
-            _folder: folder,
-        })
-    }
-
-    pub(crate) fn pid(&self) -> String {
-        self.child.id().to_string()
-    }
-}
-
-impl Drop for Passes {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+pub(crate) fn passes(folder: &Path) -> Result<Running, String> {
+    let program = compile(PASSES, folder, &[])?;
+    Ok(Running::start(&mut Command::new(program)))
 }
 
 const PASSES: &str = r#"
@@ -361,19 +399,28 @@ impl Tracer {
     }
 
     /// The same, with what it has complained of.
-    pub(crate) fn finish(mut self) -> (Vec<Value>, String) {
+    pub(crate) fn finish(self) -> (Vec<Value>, String) {
+        let (lines, said) = self.end_by_interrupt();
+        let object = |line: &String| {
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+        };
+        (lines.iter().map(object).collect(), said)
+    }
+
+    /// The same, as it was printed.
+    pub(crate) fn lines(self) -> Vec<String> {
+        self.end_by_interrupt().0
+    }
+
+    fn end_by_interrupt(mut self) -> (Vec<String>, String) {
         // What has happened before is reported within the pause of the tracer.
         thread::sleep(Duration::from_millis(500));
         send(Signal::INT, self.child.id());
         assert!(self.child.wait().unwrap().success(), "{}", self.said);
         self.taken.extend(self.lines.iter());
-        let lines = std::mem::take(&mut self.taken);
         self.said.extend(self.complaints.iter());
-        let object = |line: &String| {
-            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
-        };
         (
-            lines.iter().map(object).collect(),
+            std::mem::take(&mut self.taken),
             std::mem::take(&mut self.said),
         )
     }

@@ -1,0 +1,156 @@
+//! What programs and files may do to the tracer.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::{
+    Client, Running, Tracer, alone, compile, eventually, free_port, load, make_certificate,
+};
+
+/// A name that would erase the screen stays a name: in the table and in JSON.
+#[test]
+fn names_with_control_characters_steer_no_terminal() {
+    let _alone = alone();
+    const NAME: &str = "\u{1b}[2J\"evil\n";
+    let folder = tempfile::tempdir().unwrap();
+    let (server, port) = match openssl_server(folder.path(), NAME) {
+        Ok(server) => server,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    for view in [
+        &["handshakes"][..],
+        &["handshakes", "--json"],
+        &["snoop"],
+        &["snoop", "--json"],
+    ] {
+        let pid = server.pid();
+        let tracer = match Tracer::start(&[view, &["--pid", &pid]].concat()) {
+            Ok(tracer) => tracer,
+            Err(why) => return println!("SKIP: {why}"),
+        };
+        Client::to(port).run(&[]);
+        let lines = tracer.lines();
+        assert!(
+            lines.iter().any(|line| line.contains("evil")),
+            "{view:?}: {lines:#?}"
+        );
+        let control = |line: &String| line.chars().any(char::is_control);
+        assert!(!lines.iter().any(control), "{view:?}: {lines:#?}");
+    }
+}
+
+/// A library that is replaced while it is traced: the process keeps the old one, and a new process has the
+/// new one.
+#[test]
+fn a_program_that_is_replaced_goes_on_being_traced() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let (server, port) = match openssl_server(folder.path(), "replaced") {
+        Ok(server) => server,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    let program = folder.path().join("replaced");
+    let mut tracer = match Tracer::start(&["handshakes", "--json", "--comm", "replaced"]) {
+        Ok(tracer) => tracer,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    Client::to(port).run(&[]);
+    let new = folder.path().join("new");
+    fs::write(&new, b"\x7fELF and nothing else").unwrap();
+    fs::rename(&new, &program).unwrap();
+    Client::to(port).run(&[]);
+    copy_openssl(&new).unwrap();
+    fs::rename(&new, &program).unwrap();
+    let (second, other) = serve(folder.path(), &program);
+    eventually("the new process is traced", || {
+        Client::to(other).run(&[]);
+        tracer.has_told(|line| line["pid"] == second.id())
+    });
+    Client::to(port).run(&[]);
+    let lines = tracer.objects();
+    let of_first = lines.iter().filter(|line| line["pid"] == server.id());
+    assert_eq!(of_first.count(), 3, "{lines:#?}");
+}
+
+/// Without a file or number of processes that the tracer keeps, it would need memory for each.
+#[test]
+fn thousands_of_processes_come_and_go() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let (_server, port) = match openssl_server(folder.path(), "openssl") {
+        Ok(server) => server,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    let many = match compile(MANY, folder.path(), &[]) {
+        Ok(program) => program,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    let tracer = match Tracer::start(&["handshakes", "--json"]) {
+        Ok(tracer) => tracer,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    let come_and_go = || {
+        let status = Command::new(&many).arg("2000").status().unwrap();
+        assert!(status.success(), "{status}");
+    };
+    come_and_go();
+    let before = tracer.memory();
+    for _ in 0..4 {
+        come_and_go();
+    }
+    let after = tracer.memory();
+    assert!(after < before + 4096, "{before} KiB, then {after} KiB");
+    load(port, 10);
+    let lines = tracer.objects();
+    assert!(
+        lines.iter().filter(|line| line["side"] == "server").count() >= 10,
+        "{lines:#?}"
+    );
+}
+
+/// `openssl s_server` under a name of its own.
+fn openssl_server(folder: &Path, name: &str) -> Result<(Running, u16), String> {
+    make_certificate(folder)?;
+    let program = folder.join(name);
+    copy_openssl(&program).map_err(|error| format!("/usr/bin/openssl: {error}"))?;
+    Ok(serve(folder, &program))
+}
+
+fn copy_openssl(to: &Path) -> std::io::Result<()> {
+    fs::copy("/usr/bin/openssl", to)?;
+    fs::set_permissions(to, fs::Permissions::from_mode(0o755))
+}
+
+fn serve(folder: &Path, program: &Path) -> (Running, u16) {
+    let port = free_port();
+    let mut command = Command::new(program);
+    command.args(["s_server", "-quiet", "-rev", "-accept", &port.to_string()]);
+    command.arg("-cert").arg(folder.join("certificate"));
+    command.arg("-key").arg(folder.join("key"));
+    (Running::listening(&mut command, port), port)
+}
+
+/// Starts so many processes, each of which ends at once; forty live at a time.
+const MANY: &str = r#"
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int count, char **arguments)
+{
+    int left = atoi(arguments[1]);
+    for (int alive = 0; left > 0 || alive > 0;) {
+        if (left > 0 && alive < 40) {
+            if (!fork()) {
+                usleep(10000);
+                _exit(0);
+            }
+            left--;
+            alive++;
+        } else if (wait(0) > 0) {
+            alive--;
+        }
+    }
+}
+"#;

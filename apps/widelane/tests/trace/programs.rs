@@ -1,0 +1,337 @@
+//! One handshake of each kind through the programs and libraries that servers use. Where one is missing,
+//! its test SKIPs.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::support::{
+    Client, Running, Tracer, alone, compile, eventually, free_port, installed, make_certificate,
+};
+
+#[test]
+fn haproxy() {
+    is_told("openssl", "haproxy", |folder, port| {
+        installed(&["/usr/sbin/haproxy"])?;
+        let both =
+            ["certificate", "key"].map(|name| fs::read_to_string(folder.join(name)).unwrap());
+        let root = folder.display();
+        fs::write(folder.join("both"), both.concat()).unwrap();
+        let configuration = format!(
+            "defaults\n mode http\n timeout client 10s\n timeout connect 10s\n timeout server 10s\n\
+             frontend f\n bind 127.0.0.1:{port} ssl crt {root}/both\n http-request return status 200\n"
+        );
+        let file = folder.join("haproxy.cfg");
+        fs::write(&file, configuration).unwrap();
+        let mut command = Command::new("/usr/sbin/haproxy");
+        Ok(Running::listening(
+            command.arg("-db").arg("-f").arg(file),
+            port,
+        ))
+    });
+}
+
+#[test]
+fn apache() {
+    is_told("openssl", "apache2", |folder, port| {
+        const MODULES: &str = "/usr/lib/apache2/modules";
+        installed(&["/usr/sbin/apache2", &format!("{MODULES}/mod_ssl.so")])?;
+        let root = folder.display();
+        let configuration = format!(
+            "ServerRoot {root}\nServerName localhost\nListen 127.0.0.1:{port}\nPidFile {root}/pid\n\
+             ErrorLog {root}/error.log\nDefaultRuntimeDir {root}\n\
+             LoadModule mpm_event_module {MODULES}/mod_mpm_event.so\n\
+             LoadModule authz_core_module {MODULES}/mod_authz_core.so\n\
+             LoadModule ssl_module {MODULES}/mod_ssl.so\n\
+             SSLEngine on\nSSLCertificateFile {root}/certificate\nSSLCertificateKeyFile {root}/key\n"
+        );
+        let file = folder.join("apache.conf");
+        fs::write(&file, configuration).unwrap();
+        // -X: all in one process.
+        let mut command = Command::new("/usr/sbin/apache2");
+        Ok(Running::listening(
+            command.arg("-X").arg("-f").arg(file),
+            port,
+        ))
+    });
+}
+
+#[test]
+fn gnutls() {
+    is_told("gnutls", "gnutls-serv", |folder, port| {
+        installed(&["/usr/bin/gnutls-serv"])?;
+        let mut command = Command::new("/usr/bin/gnutls-serv");
+        command.args(["--echo", "--port", &port.to_string()]);
+        command
+            .arg("--x509certfile")
+            .arg(folder.join("certificate"));
+        command.arg("--x509keyfile").arg(folder.join("key"));
+        Ok(Running::listening(&mut command, port))
+    });
+}
+
+/// It reads and writes by itself, and passes the bytes on in memory.
+#[test]
+fn python_s_asyncio() {
+    is_told("openssl", "python3", |folder, port| {
+        const SERVER: &str = "import asyncio, ssl, sys\n\
+            async def serve(reader, writer): await reader.read(); writer.close()\n\
+            async def main():\n \
+             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)\n \
+             context.load_cert_chain(sys.argv[1], sys.argv[2])\n \
+             server = await asyncio.start_server(serve, '127.0.0.1', int(sys.argv[3]), ssl=context)\n \
+             await server.serve_forever()\n\
+            asyncio.run(main())\n";
+        let python = ["/usr/bin/python3", "/usr/local/bin/python3"];
+        let python = python.into_iter().find(|path| Path::new(path).exists());
+        let mut command = Command::new(python.ok_or("python3 is not installed")?);
+        command
+            .args(["-c", SERVER])
+            .args(files(folder))
+            .arg(port.to_string());
+        Ok(Running::listening(&mut command, port))
+    });
+}
+
+#[test]
+fn node() {
+    is_told("openssl", "node", |folder, port| {
+        const SERVER: &str = "const [certificate, key, port] = process.argv.slice(1);\n\
+            const read = require('fs').readFileSync;\n\
+            const server = require('tls').createServer(\n\
+              { cert: read(certificate), key: read(key) }, (socket) => socket.end());\n\
+            server.on('tlsClientError', () => {});\n\
+            server.listen(Number(port), '127.0.0.1');\n";
+        installed(&["/usr/bin/node"])?;
+        let mut command = Command::new("/usr/bin/node");
+        command
+            .args(["-e", SERVER])
+            .args(files(folder))
+            .arg(port.to_string());
+        Ok(Running::listening(&mut command, port))
+    });
+}
+
+/// A program that has OpenSSL inside, and measures its handshakes itself.
+#[test]
+fn a_static_program_whose_times_fit_its_own_clock() {
+    times_fit("openssl", |folder| {
+        let libraries = ["-static", "-lssl", "-lcrypto", "-ldl", "-lpthread"];
+        let program = compile(STATIC_SERVER, folder, &libraries)?;
+        Ok(Command::new(program))
+    });
+}
+
+#[test]
+fn a_go_program_whose_times_fit_its_own_clock() {
+    times_fit("go", |folder| {
+        let (source, program) = (folder.join("server.go"), folder.join("server"));
+        fs::write(&source, GO_SERVER).unwrap();
+        let mut go = Command::new("go");
+        let go = go
+            .args(["build", "-o"])
+            .args([&program, &source])
+            .current_dir(folder);
+        let built = go.output().map_err(|error| format!("go: {error}"))?;
+        assert!(built.status.success(), "{built:?}");
+        Ok(Command::new(program))
+    });
+}
+
+/// Whether the tracer tells what a server and `openssl s_client` agree on: in TLS 1.3, in TLS 1.2, and in
+/// a session that is resumed.
+fn is_told(library: &str, comm: &str, start: impl FnOnce(&Path, u16) -> Result<Running, String>) {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let started = make_certificate(folder.path()).and_then(|()| start(folder.path(), port));
+    let traced = started.and_then(|server| {
+        let tracer = Tracer::start(&["handshakes", "--json", "--pid", &server.pid()])?;
+        Ok((server, tracer))
+    });
+    let (_server, tracer) = match traced {
+        Ok(both) => both,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    let session = folder.path().join("session");
+    let session = session.to_str().unwrap();
+    let client = Client::to(port);
+    client.run(&["-tls1_3", "-groups", "X25519"]);
+    client.run(&["-tls1_2", "-groups", "P-256", "-sess_out", session]);
+    client.run(&["-tls1_2", "-sess_in", session]);
+    let (lines, complaints) = tracer.finish();
+    let [first, second, resumed] = &lines[..] else {
+        panic!("{lines:#?} {complaints}");
+    };
+    for line in &lines {
+        assert_eq!(
+            (&line["library"], &line["comm"]),
+            (&library.into(), &comm.into()),
+            "{line}"
+        );
+        assert_eq!(
+            (&line["side"], &line["result"]),
+            (&"server".into(), &"ok".into()),
+            "{line}"
+        );
+        let calls = line["cpu_us"].as_f64().unwrap_or(0.0) + line["waiting_us"].as_f64().unwrap();
+        assert!(calls <= line["wall_us"].as_f64().unwrap() * 1.001, "{line}");
+    }
+    assert_eq!(
+        (&first["version"], &first["group"]),
+        (&"TLSv1.3".into(), &"x25519".into())
+    );
+    assert_eq!(
+        (&second["version"], &second["group"]),
+        (&"TLSv1.2".into(), &"secp256r1".into())
+    );
+    for (line, is_resumed) in [(first, false), (second, false), (resumed, true)] {
+        assert_eq!(line["resumed"], is_resumed, "{line}");
+        assert!(!line["cipher"].is_null(), "{line}");
+        let functions = line["functions"].as_array().unwrap();
+        let mut names = functions.iter().map(|one| one["name"].as_str().unwrap());
+        assert_eq!(
+            names.any(|name| name.ends_with(" sign")),
+            !is_resumed,
+            "{line}"
+        );
+    }
+}
+
+/// Whether the time of a handshake is what the server itself has measured: it prints the nanoseconds.
+fn times_fit(library: &str, server: impl FnOnce(&Path) -> Result<Command, String>) {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let command = make_certificate(folder.path()).and_then(|()| server(folder.path()));
+    let (port, mut command) = match command {
+        Ok(command) => (free_port(), command),
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    let command = command.args(files(folder.path())).arg(port.to_string());
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    let server = Running::of(child);
+    assert_eq!(said.next().unwrap().unwrap(), "listening");
+    let mut tracer = match Tracer::start(&["handshakes", "--json", "--pid", &server.pid()]) {
+        Ok(tracer) => tracer,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    // Between the two clocks the program may be interrupted.
+    let mut all = Vec::new();
+    eventually("a time fits", || {
+        Client::to(port).run(&["-tls1_3", "-groups", "X25519"]);
+        let own: f64 = said.next().unwrap().unwrap().parse().unwrap();
+        all.push(own / 1000.0);
+        let told = |line: &Value| {
+            let wall = line["wall_us"].as_f64().unwrap();
+            all.iter().any(|own| (wall / own - 1.0).abs() < 0.05)
+        };
+        tracer.has_told(told)
+    });
+    let lines = tracer.objects();
+    for line in &lines {
+        assert_eq!(
+            (&line["library"], &line["side"]),
+            (&library.into(), &"server".into()),
+            "{line}"
+        );
+        assert_eq!(
+            (&line["version"], &line["group"]),
+            (&"TLSv1.3".into(), &"x25519".into())
+        );
+        assert_eq!(
+            (&line["result"], &line["resumed"]),
+            (&"ok".into(), &false.into()),
+            "{line}"
+        );
+    }
+    assert_eq!(lines.len(), all.len(), "{lines:#?} {all:?}");
+}
+
+fn files(folder: &Path) -> [std::path::PathBuf; 2] {
+    ["certificate", "key"].map(|name| folder.join(name))
+}
+
+const STATIC_SERVER: &str = r#"
+#include <arpa/inet.h>
+#include <openssl/ssl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+static long long now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000LL + time.tv_nsec;
+}
+int main(int count, char **arguments)
+{
+    SSL_CTX *context = SSL_CTX_new(TLS_server_method());
+    SSL_CTX_use_certificate_file(context, arguments[1], SSL_FILETYPE_PEM);
+    SSL_CTX_use_PrivateKey_file(context, arguments[2], SSL_FILETYPE_PEM);
+    int one = 1, listener = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(atoi(arguments[3])) };
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (bind(listener, (void *)&at, sizeof(at)) || listen(listener, 16))
+        return 1;
+    puts("listening");
+    fflush(stdout);
+    for (;;) {
+        SSL *ssl = SSL_new(context);
+        int peer = accept(listener, 0, 0);
+        SSL_set_fd(ssl, peer);
+        long long start = now();
+        SSL_accept(ssl);
+        printf("%lld\n", now() - start);
+        fflush(stdout);
+        SSL_shutdown(ssl);
+        SSL_free(ssl);
+        close(peer);
+    }
+}
+"#;
+
+const GO_SERVER: &str = r#"
+package main
+
+import (
+    "crypto/tls"
+    "fmt"
+    "net"
+    "os"
+    "time"
+)
+
+func main() {
+    certificate, err := tls.LoadX509KeyPair(os.Args[1], os.Args[2])
+    if err != nil {
+        panic(err)
+    }
+    listener, err := net.Listen("tcp", "127.0.0.1:"+os.Args[3])
+    if err != nil {
+        panic(err)
+    }
+    fmt.Println("listening")
+    configuration := &tls.Config{Certificates: []tls.Certificate{certificate}}
+    for {
+        peer, err := listener.Accept()
+        if err != nil {
+            panic(err)
+        }
+        connection := tls.Server(peer, configuration)
+        start := time.Now()
+        connection.Handshake()
+        fmt.Println(time.Since(start).Nanoseconds())
+        connection.Close()
+    }
+}
+"#;
