@@ -705,6 +705,9 @@ enum {
 /* The sizes in which beginnings are kept: an alert or header, a hello, a flight of TLS 1.2. */
 enum { BYTES_SHORT = 64, BYTES_HELLO = 1536, BYTES_FLIGHT = 4096 };
 
+/* So many parts of a vector are looked at. */
+enum { MOST_PARTS = 4 };
+
 /* `room` is one of these. */
 INLINE void keep_bytes(const struct pt_regs *regs, u64 thread, u32 how, const void *from, u64 length,
 		       u64 wanted, u64 room)
@@ -741,61 +744,13 @@ INLINE void keep_bytes(const struct pt_regs *regs, u64 thread, u32 how, const vo
 	ring_submit(record, 0);
 }
 
-/* A call of the system returns. */
-SEC("raw_tracepoint/sys_exit")
-int returned(struct raw_tracepoint *context)
+/* Whether these are a record of a handshake, of which there may be more in the same call. */
+INLINE int keep_records(const struct pt_regs *regs, u64 thread, u32 how, u64 from, s64 result)
 {
-	const struct pt_regs *regs = (void *)context->args[0];
-	s64 result = context->args[1];
-	u64 thread, number, from;
-	u32 pid, descriptor, *traced, *header, how;
+	u32 descriptor = READ(regs->di), *header;
 	u8 start[6] = {};
 	u32 record;
 
-	if (result < 0 || result == 1)
-		return 0;
-	thread = pid_and_tid();
-	pid = thread >> 32;
-	traced = map_lookup(&TRACED, &pid);
-	if (!traced)
-		return 0;
-	how = *traced;
-	if (how & FLAG_SILENT)
-		return 0;
-	number = READ(regs->orig_ax);
-	from = READ(regs->si);
-	switch (number) {
-	case NR_WRITE:
-	case NR_SENDTO:
-		how |= FLAG_WRITTEN;
-		break;
-	case NR_READ:
-	case NR_RECVFROM:
-		break;
-	case NR_SENDMSG:
-	case NR_RECVMSG:
-		/* struct msghdr: the vector is its third word. */
-		if (read_user(&from, 8, (void *)(from + 16)))
-			return 0;
-		/* fallthrough */
-	case NR_READV:
-	case NR_WRITEV:
-		if (number == NR_WRITEV || number == NR_SENDMSG)
-			how |= FLAG_WRITTEN;
-		/* struct iovec: where the first part is. What is longer than that part is not read. */
-		{
-			u64 part[2];
-			if (read_user(part, 16, (void *)from))
-				return 0;
-			from = part[0];
-			if ((u64)result > part[1])
-				result = part[1];
-		}
-		break;
-	default:
-		return 0;
-	}
-	descriptor = READ(regs->di);
 	if (!result) {
 		/* The peer has closed the connection. */
 		if (!(how & FLAG_WRITTEN))
@@ -823,7 +778,7 @@ int returned(struct raw_tracepoint *context)
 	record = TLS_HEADER + ((u32)start[3] << 8 | start[4]);
 	if (start[0] == TLS_ALERT || result <= BYTES_SHORT) {
 		keep_bytes(regs, thread, how, (void *)from, result, result, BYTES_SHORT);
-		return 0;
+		return start[0] == TLS_HANDSHAKE;
 	}
 	/* Behind the first record of TLS 1.3, everything is encrypted. In TLS 1.2 more records of the
 	 * handshake follow. */
@@ -832,12 +787,99 @@ int returned(struct raw_tracepoint *context)
 		read_user(&next, 1, (void *)(from + record));
 		if (next == TLS_HANDSHAKE) {
 			keep_bytes(regs, thread, how, (void *)from, result, result, BYTES_FLIGHT);
-			return 0;
+			return 1;
 		}
 		keep_bytes(regs, thread, how, (void *)from, result, record, BYTES_HELLO);
-		return 0;
+		return 1;
 	}
 	keep_bytes(regs, thread, how, (void *)from, result, result, BYTES_HELLO);
+	return 1;
+}
+
+/* A flight of TLS 1.2 that is written with each record in a part of its own, as GnuTLS does it: the parts
+ * behind the first. */
+INLINE void keep_other_parts(const struct pt_regs *regs, u64 thread, u32 how, u64 vector, u64 parts,
+			     u64 left)
+{
+#pragma unroll
+	for (u32 at = 1; at < MOST_PARTS; at++) {
+		u64 part[2];
+		u8 start[2] = {};
+
+		if (at >= parts || !left)
+			return;
+		if (read_user(part, 16, (void *)(vector + 16 * at)))
+			return;
+		if (part[1] > left)
+			part[1] = left;
+		left -= part[1];
+		/* Shorter ones tell nothing. */
+		if (part[1] <= BYTES_SHORT)
+			continue;
+		if (read_user(start, 2, (void *)part[0]))
+			return;
+		if (start[0] == TLS_HANDSHAKE && start[1] == 3)
+			keep_bytes(regs, thread, how, (void *)part[0], part[1], part[1], BYTES_HELLO);
+	}
+}
+
+/* A call of the system returns. */
+SEC("raw_tracepoint/sys_exit")
+int returned(struct raw_tracepoint *context)
+{
+	const struct pt_regs *regs = (void *)context->args[0];
+	s64 result = context->args[1];
+	u64 thread, number, from, whole = result, vector = 0, parts = 0;
+	u32 pid, *traced, how;
+
+	if (result < 0 || result == 1)
+		return 0;
+	thread = pid_and_tid();
+	pid = thread >> 32;
+	traced = map_lookup(&TRACED, &pid);
+	if (!traced)
+		return 0;
+	how = *traced;
+	if (how & FLAG_SILENT)
+		return 0;
+	number = READ(regs->orig_ax);
+	from = READ(regs->si);
+	switch (number) {
+	case NR_WRITE:
+	case NR_SENDTO:
+		how |= FLAG_WRITTEN;
+		break;
+	case NR_READ:
+	case NR_RECVFROM:
+		break;
+	case NR_SENDMSG:
+	case NR_RECVMSG:
+	case NR_READV:
+	case NR_WRITEV: {
+		/* The vector and how many parts it has. */
+		u64 pair[2] = { from, READ(regs->dx) };
+
+		/* struct msghdr: they are its third and fourth word. */
+		if ((number == NR_SENDMSG || number == NR_RECVMSG) &&
+		    read_user(pair, 16, (void *)(from + 16)))
+			return 0;
+		vector = pair[0];
+		parts = pair[1];
+		if (number == NR_WRITEV || number == NR_SENDMSG)
+			how |= FLAG_WRITTEN;
+		/* struct iovec: where the first part is, and its length. */
+		if (read_user(pair, 16, (void *)vector))
+			return 0;
+		from = pair[0];
+		if ((u64)result > pair[1])
+			result = pair[1];
+		break;
+	}
+	default:
+		return 0;
+	}
+	if (keep_records(regs, thread, how, from, result) && (how & FLAG_WRITTEN) && parts > 1)
+		keep_other_parts(regs, thread, how, vector, parts, whole - result);
 	return 0;
 }
 

@@ -2,14 +2,16 @@
 //! its test SKIPs.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::{
     Client, Running, Tracer, alone, compile, eventually, free_port, installed, make_certificate,
+    openssl_server, send,
 };
 
 #[test]
@@ -118,7 +120,7 @@ fn node() {
 /// A program that has OpenSSL inside, and measures its handshakes itself.
 #[test]
 fn a_static_program_whose_times_fit_its_own_clock() {
-    times_fit("openssl", |folder| {
+    times_fit("openssl", "server", |folder| {
         let libraries = ["-static", "-lssl", "-lcrypto", "-ldl", "-lpthread"];
         let program = compile(STATIC_SERVER, folder, &libraries)?;
         Ok(Command::new(program))
@@ -126,19 +128,118 @@ fn a_static_program_whose_times_fit_its_own_clock() {
 }
 
 #[test]
-fn a_go_program_whose_times_fit_its_own_clock() {
-    times_fit("go", |folder| {
-        let (source, program) = (folder.join("server.go"), folder.join("server"));
-        fs::write(&source, GO_SERVER).unwrap();
-        let mut go = Command::new("go");
-        let go = go
-            .args(["build", "-o"])
-            .args([&program, &source])
-            .current_dir(folder);
-        let built = go.output().map_err(|error| format!("go: {error}"))?;
-        assert!(built.status.success(), "{built:?}");
-        Ok(Command::new(program))
+fn a_go_server_whose_times_fit_its_own_clock() {
+    times_fit("go", "server", go_program);
+}
+
+#[test]
+fn a_go_client_whose_times_fit_its_own_clock() {
+    times_fit("go", "client", go_program);
+}
+
+fn go_program(folder: &Path) -> Result<Command, String> {
+    let (source, program) = (folder.join("handshakes.go"), folder.join("handshakes"));
+    fs::write(&source, GO_PROGRAM).unwrap();
+    let mut go = Command::new("go");
+    go.args(["build", "-o"]).args([&program, &source]);
+    let built = go.current_dir(folder).output();
+    let built = built.map_err(|error| format!("go: {error}"))?;
+    assert!(built.status.success(), "{built:?}");
+    Ok(Command::new(program))
+}
+
+#[test]
+fn gnutls_as_a_client() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let needed = installed(&["/usr/bin/gnutls-cli", "/usr/bin/openssl"]);
+    if let Err(why) = needed.and_then(|()| make_certificate(folder.path())) {
+        return println!("SKIP: {why}");
+    }
+    let (_server, port) = openssl_server(Path::new("/usr/bin/openssl"), folder.path());
+    // With --starttls it waits for SIGALRM before its handshake, and for the end of its input after it.
+    let client = Command::new("/usr/bin/gnutls-cli")
+        .args(["--starttls", "--insecure", "--sni-hostname", "a.example"])
+        .args(["--priority", "NORMAL:-GROUP-ALL:+GROUP-X25519"])
+        .args(["--port", &port.to_string(), "127.0.0.1"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let client = Running::of(client.unwrap());
+    eventually("the client waits for a signal", || catches_alarms(&client));
+    let mut tracer = match Tracer::start(&["handshakes", "--json", "--pid", &client.pid()]) {
+        Ok(tracer) => tracer,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    eventually("the client's handshake is told", || {
+        send(Signal::ALARM, client.id());
+        tracer.has_told(|_| true)
     });
+    let lines = tracer.objects();
+    let [line] = &lines[..] else {
+        panic!("{lines:#?}");
+    };
+    for (key, value) in [
+        ("comm", "gnutls-cli"),
+        ("library", "gnutls"),
+        ("side", "client"),
+        ("result", "ok"),
+        ("version", "TLSv1.3"),
+        ("group", "x25519"),
+        ("server_name", "a.example"),
+    ] {
+        assert_eq!(line[key], value, "{line}");
+    }
+    let functions = line["functions"].as_array().unwrap();
+    let has = |name: &str| functions.iter().any(|one| one["name"] == name);
+    assert!(has("x25519 derive") && has("rsa-pss verify"), "{line}");
+}
+
+/// Whether a process has a handler for SIGALRM: another would end by it.
+fn catches_alarms(process: &Running) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = u64::from_str_radix(caught.unwrap().trim(), 16).unwrap();
+    caught & 1 << (Signal::ALARM.as_raw() - 1) != 0
+}
+
+/// AWS-LC inside of a Rust program, where its functions have a prefix. `widelane load` uses it if it does
+/// not batch.
+#[test]
+fn aws_lc_with_rustls() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let needed = installed(&["/usr/bin/openssl"]);
+    if let Err(why) = needed.and_then(|()| make_certificate(folder.path())) {
+        return println!("SKIP: {why}");
+    }
+    let (_server, port) = openssl_server(Path::new("/usr/bin/openssl"), folder.path());
+    let [certificate, key] = files(folder.path());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    command.args(["load", &format!("127.0.0.1:{port}"), "--insecure"]);
+    command.args(["--batching", "off", "--rate", "20", "--duration", "120"]);
+    command.arg("--certificate").arg(certificate);
+    let client = Running::start(command.arg("--key").arg(key));
+    let mut tracer = match Tracer::start(&["snoop", "--json", "--pid", &client.pid()]) {
+        Ok(tracer) => tracer,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    for function in ["*_X25519", "*_EVP_DigestSign"] {
+        eventually(function, || {
+            tracer.has_told(|line| line["function"] == function)
+        });
+    }
+    let lines = tracer.objects();
+    for line in &lines {
+        assert_eq!(line["library"], "boringssl", "{line}");
+    }
+    let sign = lines
+        .iter()
+        .find(|line| line["function"] == "*_EVP_DigestSign");
+    let sign = sign.unwrap();
+    // A signature of RSA-2048.
+    assert_eq!((&sign["size"], &sign["result"]), (&256.into(), &1.into()));
 }
 
 /// Whether the tracer tells what a server and `openssl s_client` agree on: in TLS 1.3, in TLS 1.2, and in
@@ -182,11 +283,13 @@ fn is_told(library: &str, comm: &str, start: impl FnOnce(&Path, u16) -> Result<R
     }
     assert_eq!(
         (&first["version"], &first["group"]),
-        (&"TLSv1.3".into(), &"x25519".into())
+        (&"TLSv1.3".into(), &"x25519".into()),
+        "{first}"
     );
     assert_eq!(
         (&second["version"], &second["group"]),
-        (&"TLSv1.2".into(), &"secp256r1".into())
+        (&"TLSv1.2".into(), &"secp256r1".into()),
+        "{second}"
     );
     for (line, is_resumed) in [(first, false), (second, false), (resumed, true)] {
         assert_eq!(line["resumed"], is_resumed, "{line}");
@@ -201,32 +304,43 @@ fn is_told(library: &str, comm: &str, start: impl FnOnce(&Path, u16) -> Result<R
     }
 }
 
-/// Whether the time of a handshake is what the server itself has measured: it prints the nanoseconds.
-fn times_fit(library: &str, server: impl FnOnce(&Path) -> Result<Command, String>) {
+/// Whether the time of a handshake is what a program itself has measured. It gets its side, certificate, key
+/// and port, and says "ready". A client makes a handshake for each line that it reads. For each handshake it
+/// prints the nanoseconds.
+fn times_fit(library: &str, side: &str, program: impl FnOnce(&Path) -> Result<Command, String>) {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    let command = make_certificate(folder.path()).and_then(|()| server(folder.path()));
-    let (port, mut command) = match command {
-        Ok(command) => (free_port(), command),
+    let command = make_certificate(folder.path()).and_then(|()| program(folder.path()));
+    let mut command = match command {
+        Ok(command) => command,
         Err(why) => return println!("SKIP: {why}"),
     };
-    let command = command.args(files(folder.path())).arg(port.to_string());
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let (_peer, port) = match side {
+        "client" => {
+            let (peer, port) = openssl_server(Path::new("/usr/bin/openssl"), folder.path());
+            (Some(peer), port)
+        }
+        _ => (None, free_port()),
+    };
+    let command = command.arg(side).args(files(folder.path()));
+    let command = command.arg(port.to_string());
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-    let server = Running::of(child);
-    assert_eq!(said.next().unwrap().unwrap(), "listening");
-    let mut tracer = match Tracer::start(&["handshakes", "--json", "--pid", &server.pid()]) {
+    let mut ask = child.stdin.take().unwrap();
+    let running = Running::of(child);
+    assert_eq!(said.next().unwrap().unwrap(), "ready");
+    let mut tracer = match Tracer::start(&["handshakes", "--json", "--pid", &running.pid()]) {
         Ok(tracer) => tracer,
         Err(why) => return println!("SKIP: {why}"),
     };
     // Between the two clocks the program may be interrupted.
     let mut all = Vec::new();
     eventually("a time fits", || {
-        Client::to(port).run(&["-tls1_3", "-groups", "X25519"]);
+        match side {
+            "client" => ask.write_all(b"\n").unwrap(),
+            _ => Client::to(port).run(&["-tls1_3", "-groups", "X25519"]),
+        }
         let own: f64 = said.next().unwrap().unwrap().parse().unwrap();
         all.push(own / 1000.0);
         let told = |line: &Value| {
@@ -237,20 +351,16 @@ fn times_fit(library: &str, server: impl FnOnce(&Path) -> Result<Command, String
     });
     let lines = tracer.objects();
     for line in &lines {
-        assert_eq!(
-            (&line["library"], &line["side"]),
-            (&library.into(), &"server".into()),
-            "{line}"
-        );
-        assert_eq!(
-            (&line["version"], &line["group"]),
-            (&"TLSv1.3".into(), &"x25519".into())
-        );
-        assert_eq!(
-            (&line["result"], &line["resumed"]),
-            (&"ok".into(), &false.into()),
-            "{line}"
-        );
+        for (key, value) in [
+            ("library", library),
+            ("side", side),
+            ("version", "TLSv1.3"),
+            ("group", "x25519"),
+            ("result", "ok"),
+        ] {
+            assert_eq!(line[key], value, "{line}");
+        }
+        assert_eq!(line["resumed"], false, "{line}");
     }
     assert_eq!(lines.len(), all.len(), "{lines:#?} {all:?}");
 }
@@ -275,15 +385,15 @@ static long long now(void)
 int main(int count, char **arguments)
 {
     SSL_CTX *context = SSL_CTX_new(TLS_server_method());
-    SSL_CTX_use_certificate_file(context, arguments[1], SSL_FILETYPE_PEM);
-    SSL_CTX_use_PrivateKey_file(context, arguments[2], SSL_FILETYPE_PEM);
+    SSL_CTX_use_certificate_file(context, arguments[2], SSL_FILETYPE_PEM);
+    SSL_CTX_use_PrivateKey_file(context, arguments[3], SSL_FILETYPE_PEM);
     int one = 1, listener = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(atoi(arguments[3])) };
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(atoi(arguments[4])) };
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     if (bind(listener, (void *)&at, sizeof(at)) || listen(listener, 16))
         return 1;
-    puts("listening");
+    puts("ready");
     fflush(stdout);
     for (;;) {
         SSL *ssl = SSL_new(context);
@@ -300,10 +410,11 @@ int main(int count, char **arguments)
 }
 "#;
 
-const GO_SERVER: &str = r#"
+const GO_PROGRAM: &str = r#"
 package main
 
 import (
+    "bufio"
     "crypto/tls"
     "fmt"
     "net"
@@ -311,23 +422,37 @@ import (
     "time"
 )
 
+func need[T any](value T, err error) T {
+    if err != nil {
+        panic(err)
+    }
+    return value
+}
+
 func main() {
-    certificate, err := tls.LoadX509KeyPair(os.Args[1], os.Args[2])
-    if err != nil {
-        panic(err)
+    address := "127.0.0.1:" + os.Args[4]
+    configuration := &tls.Config{
+        CurvePreferences: []tls.CurveID{tls.X25519},
+        InsecureSkipVerify: true,
     }
-    listener, err := net.Listen("tcp", "127.0.0.1:"+os.Args[3])
-    if err != nil {
-        panic(err)
-    }
-    fmt.Println("listening")
-    configuration := &tls.Config{Certificates: []tls.Certificate{certificate}}
-    for {
-        peer, err := listener.Accept()
-        if err != nil {
-            panic(err)
+    var next func() *tls.Conn
+    if os.Args[1] == "client" {
+        lines := bufio.NewReader(os.Stdin)
+        next = func() *tls.Conn {
+            need(lines.ReadString('\n'))
+            return tls.Client(need(net.Dial("tcp", address)), configuration)
         }
-        connection := tls.Server(peer, configuration)
+    } else {
+        certificate := need(tls.LoadX509KeyPair(os.Args[2], os.Args[3]))
+        configuration.Certificates = []tls.Certificate{certificate}
+        listener := need(net.Listen("tcp", address))
+        next = func() *tls.Conn {
+            return tls.Server(need(listener.Accept()), configuration)
+        }
+    }
+    fmt.Println("ready")
+    for {
+        connection := next()
         start := time.Now()
         connection.Handshake()
         fmt.Println(time.Since(start).Nanoseconds())

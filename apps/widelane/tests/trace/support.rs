@@ -257,6 +257,17 @@ impl Client {
     }
 }
 
+/// `openssl s_server` from this file, which asks its clients for a certificate if they have one, and its port.
+pub(crate) fn openssl_server(program: &Path, folder: &Path) -> (Running, u16) {
+    let port = free_port();
+    let mut command = Command::new(program);
+    command.args(["s_server", "-quiet", "-rev", "-verify", "1"]);
+    command.args(["-accept", &port.to_string()]);
+    command.arg("-cert").arg(folder.join("certificate"));
+    command.arg("-key").arg(folder.join("key"));
+    (Running::listening(&mut command, port), port)
+}
+
 /// Makes so many full handshakes, as fast as the server answers.
 pub(crate) fn load(port: u16, count: usize) {
     let output = Command::new(env!("CARGO_BIN_EXE_widelane"))
@@ -365,7 +376,7 @@ impl Tracer {
                 return Ok(tracer);
             }
             let missing = [
-                "takes root",
+                "tracing takes root",
                 "was built without",
                 "takes Linux",
                 "takes a kernel",
@@ -476,7 +487,7 @@ fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-fn send(signal: Signal, pid: u32) {
+pub(crate) fn send(signal: Signal, pid: u32) {
     let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
     // It may have ended by itself.
     let _ = kill_process(pid, signal);

@@ -161,8 +161,14 @@ impl Connection {
         call: &Place,
         inside: &[Child],
     ) -> Vec<Child> {
-        let bytes = |child: &Child| matches!(child.what, What::Bytes(_));
-        if inside.iter().any(bytes) {
+        // A program that moves the bytes may do so in functions that the library calls, too: Node.js, when
+        // the handshake is done. Bytes of another descriptor show that the library does it.
+        let socket = self.socket;
+        let shows_library = |child: &Child| match &child.what {
+            What::Bytes(bytes) => socket != Socket::Beside(bytes.descriptor),
+            What::Call { .. } => false,
+        };
+        if inside.iter().any(shows_library) {
             self.socket = Socket::Inside;
         }
         match self.socket {

@@ -198,6 +198,39 @@ fn bytes_that_the_program_moves_belong_to_the_call_after_them() {
     assert!(all.iter().all(|one| one.result == Ending::Ok));
 }
 
+/// Node.js writes its last flight of TLS 1.2 in a function that the library calls when the handshake is done.
+#[test]
+fn a_program_that_moves_the_bytes_may_do_so_inside_a_call_too() {
+    let ssl = ssl();
+    let moved = |direction, content: &[u8], depth, time| {
+        let mut bytes = bytes(direction, content, TOP - depth, time);
+        bytes.descriptor = 5;
+        Event::from(bytes)
+    };
+    let go_on = |result, time| {
+        let mut call = call(&ssl.handshake, TOP, time, MS);
+        call.result = result;
+        Event::from(call)
+    };
+    let answer = record(
+        22,
+        &server_hello(&[1; 32], &[], 0x1301, &tls13(29, 32, false)),
+    );
+    let all = run([
+        moved(Read, &client_hello(&[], b"a.example"), 0, MS),
+        go_on(-1, 2 * MS),
+        error(&ssl, 2, 3 * MS + 100).into(),
+        moved(Written, &answer, 0, 4 * MS),
+        moved(Written, &record(22, &[4; 100]), 0x100, 6 * MS + 500),
+        go_on(1, 6 * MS),
+    ]);
+    let [one] = &all[..] else {
+        panic!("one handshake, not {all:?}");
+    };
+    assert_eq!(one.group.as_deref(), Some("x25519"));
+    assert_eq!(one.server_name.as_deref(), Some("a.example"));
+}
+
 /// Bytes that no call has read are not those of a connection that reads inside its calls.
 #[test]
 fn bytes_of_others_are_not_taken_by_who_reads_inside() {
