@@ -225,7 +225,7 @@ fn aws_lc_with_rustls() {
         Ok(tracer) => tracer,
         Err(why) => return println!("SKIP: {why}"),
     };
-    for function in ["*_X25519", "*_EVP_DigestSign"] {
+    for function in ["*_X25519", "*_EVP_PKEY_sign"] {
         eventually(function, || {
             tracer.has_told(|line| line["function"] == function)
         });
@@ -236,7 +236,7 @@ fn aws_lc_with_rustls() {
     }
     let sign = lines
         .iter()
-        .find(|line| line["function"] == "*_EVP_DigestSign");
+        .find(|line| line["function"] == "*_EVP_PKEY_sign");
     let sign = sign.unwrap();
     // A signature of RSA-2048.
     assert_eq!((&sign["size"], &sign["result"]), (&256.into(), &1.into()));
