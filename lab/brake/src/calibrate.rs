@@ -49,8 +49,8 @@ pub(crate) fn costs(cpu: usize) -> io::Result<(Costs, f64)> {
 }
 
 /// Runs wide code on `slot`, that of `cpu`, twice: after the first time `tuning` is set so that as much
-/// is missing as was `asked` for. Then runs short bursts that should lose `lost_us` each. Gives the share
-/// that was missing in the second time.
+/// is missing as was `asked` for. Then runs short bursts, of level 1 and of level 2, that should lose
+/// `lost_us` each. Gives the share that was missing in the second time.
 pub(crate) fn rehearse(
     cpu: usize,
     slot: &Slot,
@@ -72,22 +72,25 @@ pub(crate) fn rehearse(
             .store(each.clamp(-MOST_MORE, MOST_MORE) as i64, Relaxed);
     }
     let took = missing(slot) - besides;
-    let more = |kind, lost_us: f64| {
-        let bursts = (0..BURSTS).map(|_| burst(slot, kind)).collect();
-        let more = usual(bursts).map_or(0.0, |lost| lost as f64 - lost_us * 1e3);
-        more.clamp(0.0, MOST_MORE)
-    };
-    let by_mark = more(Kind::Light512, lost_us[0]);
-    tuning.more_by_mark.store(by_mark as u64, Relaxed);
-    let at_once = more(Kind::Heavy512, lost_us[1]);
-    tuning.more_at_once.store(at_once as u64, Relaxed);
+    // In the second turn, what the first one's answer has left.
+    for _ in 0..2 {
+        for (kind, lost_us, more) in [
+            (Kind::Light512, lost_us[0], &tuning.more_by_mark),
+            (Kind::Heavy512, lost_us[1], &tuning.more_at_once),
+        ] {
+            let bursts = (0..BURSTS).map(|_| burst(slot, kind)).collect();
+            let found = more.load(Relaxed) as f64 + median(bursts) as f64 - lost_us * 1e3;
+            more.store(found.clamp(0.0, MOST_MORE) as u64, Relaxed);
+        }
+    }
     Ok(took)
 }
 
-/// What a single burst loses at its beginning, long after anything else.
+/// What a single burst loses at its beginning, long after any other, in a program that has the CPU.
 fn burst(slot: &Slot, kind: Kind) -> u64 {
     let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
     thread::sleep(FORGOTTEN);
+    gaps(AWAKE);
     let begin = nanoseconds();
     if slot.begin(kind, nanoseconds(), own) {
         slot.wake();
@@ -242,6 +245,12 @@ fn usual(mut times: Vec<u64>) -> Option<u64> {
     (middle.len() >= FEWEST).then(|| middle.iter().sum::<u64>() / middle.len() as u64)
 }
 
+/// As `probe` compares it.
+fn median(mut times: Vec<u64>) -> u64 {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
 /// Below the brake.
 const VICTIM: i32 = PRIORITY - 1;
 const TURNS: usize = 200;
@@ -252,11 +261,13 @@ const LONGEST: u64 = 1_000_000_000;
 const SETTLE: u64 = 2_000_000;
 const REHEARSAL: u64 = 150_000_000;
 const ALONE: u64 = 50_000_000;
-const BURSTS: usize = 40;
+const BURSTS: usize = 30;
 /// Both stalls are over after this.
 const EDGE: u64 = 80_000;
 /// Longer than every tail of a processor that halts.
-const FORGOTTEN: Duration = Duration::from_millis(3);
+const FORGOTTEN: Duration = Duration::from_millis(2);
+/// A CPU that has just left its idle state takes longer to wake a thread.
+const AWAKE: u64 = 1_000_000;
 /// Tuning by more would be an answer to something else.
 const MOST_MORE: f64 = 15_000.0;
 /// A thread that does not see the clock for so long did not run.

@@ -153,13 +153,17 @@ impl Pacer {
             }
         }
         match self.stall_ahead(account) {
+            // Too little for a wake-up of its own, and it comes at once.
+            Some((begin, due))
+                if (LEAST_TAKEN as i64 + 1..self.cost()).contains(&due) && begin < now + SOON =>
+            {
+                Step::Take {
+                    until: now + due as u64,
+                    stall: true,
+                }
+            }
             Some((begin, due)) if 2 * due >= self.cost() => Step::Sleep {
                 until: Some(begin),
-                stall: true,
-            },
-            // Too little for a wake-up of its own, and it comes at once.
-            Some((begin, due)) if due > LEAST_TAKEN as i64 && begin < now + SOON => Step::Take {
-                until: now + due as u64,
                 stall: true,
             },
             _ => Step::Sleep {
