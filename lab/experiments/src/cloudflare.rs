@@ -8,9 +8,9 @@ use std::cell::Cell;
 
 use serde_json::json;
 use widelane_handshakes::Stage;
-use widelane_sim::{BUILTIN, Figure, Scenario, Settings};
 
 use crate::error::ExperimentError;
+use crate::forecast::{Forecast, cycles};
 use crate::load::{CONNECTIONS, requests_per_second};
 use crate::needs::Needs;
 use crate::outcome::{self, Design, Outcome, RATE, Turns};
@@ -48,8 +48,9 @@ pub fn cloudflare(
         let bytes = page_bytes.get();
         tell(&format!("a page has {bytes} bytes as it is sent"));
         let costs = Costs::of(native, bytes);
-        let changes = CONDITIONS.iter().map(|one| costs.predict(model, one));
-        changes.collect()
+        let forecast = Forecast::new(SCENARIO, model, 1)?;
+        let rates = CONDITIONS.iter().map(|one| costs.rate(&forecast, one));
+        rates.collect()
     };
     design.run(plan, &mut stage, brake, take, predict, &tell)
 }
@@ -96,7 +97,7 @@ fn take(
     })
 }
 
-/// What requests cost as this CPU is, in seconds.
+/// What requests cost as this CPU is, in microseconds.
 struct Costs {
     /// A request with AES-128-GCM.
     page: f64,
@@ -110,7 +111,7 @@ impl Costs {
     fn of(native: &Turns, page_bytes: usize) -> Self {
         let each = |condition| match native.median(condition, RATE) {
             0.0 => 0.0,
-            rate => 1.0 / rate,
+            rate => 1e6 / rate,
         };
         let page = each(0);
         let added = FORMS.map(|form| {
@@ -127,51 +128,33 @@ impl Costs {
         }
     }
 
-    /// The change of the rate on one core of `model`, in per cent, by simulation.
-    fn predict(&self, model: &str, condition: &Condition) -> Result<Option<f64>, ExperimentError> {
-        let text = BUILTIN.iter().find(|(name, _)| *name == SCENARIO);
-        let scenario = Scenario::parse(text.map_or("", |(_, text)| text))?;
+    /// The rate on one core, by simulation.
+    fn rate(
+        &self,
+        forecast: &Forecast,
+        condition: &Condition,
+    ) -> Result<Option<f64>, ExperimentError> {
         let form = FORMS.iter().position(|form| *form == condition.form);
         let added = form.map_or(0.0, |form| self.added[form]);
-        // Any clock does: only quotients count. A braked CPU takes for scalar code what it takes now.
-        let cycles = |seconds: f64| (seconds * CLOCK).max(1.0);
         let cipher = cycles((self.cipher + added) / self.records);
+        let page = cycles((self.page - self.cipher) / self.records);
+        let percent = condition.percent as f64;
         let set = [
             ("threads", 1.0),
             ("connections", CONNECTIONS as f64),
             ("page_rounds", self.records),
-            (
-                "page_cycles",
-                cycles((self.page - self.cipher) / self.records),
-            ),
+            ("page_cycles", page),
             ("aes_cycles", cycles(AES_RECORD)),
             ("burst_cycles", cipher),
             ("light_cycles", cipher),
-            ("chacha", condition.percent as f64),
-            ("aes", 100.0 - condition.percent as f64),
+            ("chacha", percent),
+            ("aes", 100.0 - percent),
         ];
-        let set = set.map(|(name, value)| (name.to_owned(), value)).into();
-        let settings = Settings {
-            model: Some(model.to_owned()),
-            cores: Some(1),
-            // As the brake counts them.
-            active: Some(2),
-            set,
-        };
         let run = match condition.form {
             "256" | "256-light" => "light-100",
             _ => "chacha20-100",
         };
-        let plan = |run: &str, settings: &Settings| scenario.plan(scenario.run(run)?, settings);
-        let with = plan(run, &settings)?.figures();
-        let mut without = settings;
-        without
-            .set
-            .extend([("chacha".to_owned(), 0.0), ("aes".to_owned(), 100.0)]);
-        let without = plan("aes-gcm", &without)?.figures();
-        let rate = |run: &widelane_sim::RunFigures| run.figures.get(&Figure::Throughput).copied();
-        let change = rate(&with).zip(rate(&without));
-        Ok(change.map(|(with, base)| (with / base - 1.0) * 100.0))
+        forecast.rate(run, &set)
     }
 }
 
@@ -191,10 +174,9 @@ const CONDITIONS: [Condition; 7] = [
 const SCENARIO: &str = "cloudflare-2017";
 /// Bytes of a record.
 const RECORD: f64 = 16384.0;
-/// Seconds of a record with AES-128-GCM: 16 KiB at 4 GB/s, which is assumed. Only its sum with the
+/// Microseconds of a record with AES-128-GCM: 16 KiB at 4 GB/s, which is assumed. Only its sum with the
 /// measured difference counts.
-const AES_RECORD: f64 = 4e-6;
-const CLOCK: f64 = 2.4e9;
+const AES_RECORD: f64 = 4.0;
 
 const fn condition(form: &'static str, percent: usize, published: Option<f64>) -> Condition {
     Condition {

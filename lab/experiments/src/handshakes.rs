@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use widelane_handshakes::{Condition, Contender, Side, Stage};
 
 use crate::error::ExperimentError;
+use crate::forecast::{Forecast, cycles};
 use crate::load::connections;
 use crate::needs::Needs;
-use crate::outcome::{self, Design, Outcome, RATE};
+use crate::outcome::{self, Design, Outcome, RATE, Turns};
 use crate::plan::Plan;
 use crate::terminator::{Placement, Setting, Terminator};
 use crate::web::Backend;
@@ -68,7 +69,7 @@ pub(crate) fn turn(stage: &Stage, way: &Way, seconds: f64) -> Result<Value, Expe
             let mut terminator = Terminator::start(stage, setting)?;
             let report = load(terminator.address)?;
             terminator.alive()?;
-            turn["batch"] = json!(terminator.batch());
+            turn = terminator.passes();
             turn["levels"] = json!(terminator.stop());
             report
         }
@@ -109,9 +110,54 @@ fn run(
         conditions: ways.iter().map(condition).collect(),
     };
     let take = |stage: &Stage| plan.turns(ways, &tell, |way| turn(stage, way, plan.seconds));
-    // The simulator's cores have no queue of handshakes of a single server to predict from.
-    let predict = |_: &str, _: &_| Ok(vec![None; ways.len()]);
+    let predict = |model: &str, native: &Turns| {
+        let rates = ways.iter().enumerate();
+        let rates = rates.map(|(index, way)| rate(model, native, index, way));
+        rates.collect()
+    };
     design.run(plan, &mut stage, brake, take, predict, &tell)
+}
+
+/// Handshakes a second under the brake of `model`: those of the native turns, less what the simulator
+/// says of their wide code. `None` of passes on the other CPU, where the client is, of which the
+/// simulator knows nothing.
+pub(crate) fn rate(
+    model: &str,
+    native: &Turns,
+    index: usize,
+    way: &Way,
+) -> Result<Option<f64>, ExperimentError> {
+    if way
+        .setting
+        .is_some_and(|setting| setting.placement != Placement::InPlace)
+    {
+        return Ok(None);
+    }
+    let us = |figure| native.median(index, figure);
+    let (rate, wide, pass) = (us(RATE), us("wide_us"), us("pass_us"));
+    if rate <= 0.0 || wide <= 0.0 {
+        return Ok((rate > 0.0).then_some(rate));
+    }
+    // A request of the simulator is as many handshakes as share a pass.
+    let handshakes = pass / wide;
+    let rest = (1e6 / rate - wide).max(1.0) * handshakes;
+    let set = |burst: f64| {
+        [
+            ("threads", 1.0),
+            ("connections", way.in_flight as f64),
+            ("page_rounds", 1.0),
+            ("page_cycles", cycles(rest)),
+            ("aes_cycles", cycles(pass)),
+            ("burst_cycles", cycles(pass)),
+            ("chacha", burst),
+            ("aes", 100.0 - burst),
+        ]
+    };
+    let forecast = Forecast::new(SCENARIO, model, 1)?;
+    let with = forecast.rate("chacha20-100", &set(100.0))?;
+    let without = forecast.rate("chacha20-100", &set(0.0))?;
+    let share = with.zip(without).map(|(with, without)| with / without);
+    Ok(share.map(|share| rate * share))
 }
 
 /// AWS-LC makes each signature alone.
@@ -186,6 +232,8 @@ const INTEL: [Way; 6] = [
     page_way("page, on a vector core", 3, SHIPPED, None),
 ];
 
+/// One core with scalar work between bursts of dense 512-bit code.
+const SCENARIO: &str = "cloudflare-2017";
 const RSA: Condition = Condition::RsaX25519;
 const ECDSA: Condition = Condition::EcdsaX25519;
 

@@ -11,9 +11,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use widelane_handshakes::{Stage, TrialError, output};
-use widelane_sim::{BUILTIN, Figure, Scenario, Settings};
 
 use crate::error::ExperimentError;
+use crate::forecast::{Forecast, cycles};
 use crate::handshakes::{self, PASSES, SHIPPED, SOFTWARE, page_way};
 use crate::load::requests_per_second;
 use crate::needs::Needs;
@@ -69,7 +69,15 @@ pub fn kit(
             What::Connections(way) => handshakes::turn(stage, way, plan.seconds),
         })
     };
-    let predict = |model: &str, native: &Turns| predict(&ways, model, native);
+    let predict = |model: &str, native: &Turns| {
+        let forecast = Forecast::new(SCENARIO, model, 2)?;
+        let rates = ways.iter().enumerate().map(|(index, way)| match &way.what {
+            What::Work(work) => rate(&forecast, native, index, way.base, work),
+            What::Pages(_) => Ok(None),
+            What::Connections(way) => handshakes::rate(model, native, index, way),
+        });
+        rates.collect()
+    };
     design.run(plan, &mut stage, brake, take, predict, &tell)
 }
 
@@ -207,45 +215,28 @@ fn pages(
     Ok(json!({ RATE: rate, "levels": terminator.stop() }))
 }
 
-/// The changes of the work without a network, in per cent, by simulation with the costs of `native`.
-fn predict(ways: &[Way], model: &str, native: &Turns) -> Result<Vec<Option<f64>>, ExperimentError> {
-    let text = BUILTIN.iter().find(|(name, _)| *name == SCENARIO);
-    let scenario = Scenario::parse(text.map_or("", |(_, text)| text))?;
+/// The rate of the work without a network, by simulation with the costs of `native`.
+fn rate(
+    forecast: &Forecast,
+    native: &Turns,
+    index: usize,
+    base: usize,
+    work: &Work,
+) -> Result<Option<f64>, ExperimentError> {
     let us = |way, figure| native.median(way, figure);
-    // Any clock does: only quotients count.
-    let cycles = |us: f64| (us * CLOCK_MHZ).max(1.0);
-    let mut rates = vec![None; ways.len()];
-    for (index, (way, rate)) in ways.iter().zip(&mut rates).enumerate() {
-        let What::Work(work) = &way.what else {
-            continue;
-        };
-        let in_place = way.base + 1;
-        // What a call takes there more than in place is the way to the vector core and back.
-        let transfer = (us(index, "wide_us") - us(in_place, "wide_us")).max(0.0) / 2.0;
-        let set = [
-            ("connections", 1.0),
-            ("page_rounds", 1.0),
-            ("page_cycles", cycles(us(index, "page_us"))),
-            ("burst_cycles", cycles(us(in_place, "wide_us"))),
-            ("sse_cycles", cycles(us(way.base, "wide_us"))),
-            ("migration_cycles", cycles(transfer)),
-            ("marked_cores", 1.0),
-        ];
-        let settings = Settings {
-            model: Some(model.to_owned()),
-            cores: Some(2),
-            // As the brake counts them.
-            active: Some(2),
-            set: set.map(|(name, value)| (name.to_owned(), value)).into(),
-        };
-        let figures = scenario.plan(scenario.run(work.run)?, &settings)?.figures();
-        *rate = figures.figures.get(&Figure::Throughput).copied();
-    }
-    let change = |(index, way): (usize, &Way)| {
-        let (rate, base) = (rates[index]?, rates[way.base]?);
-        Some((rate / base - 1.0) * 100.0)
-    };
-    Ok(ways.iter().enumerate().map(change).collect())
+    let in_place = base + 1;
+    // What a call takes there more than in place is the way to the vector core and back.
+    let transfer = (us(index, "wide_us") - us(in_place, "wide_us")).max(0.0) / 2.0;
+    let set = [
+        ("connections", 1.0),
+        ("page_rounds", 1.0),
+        ("page_cycles", cycles(us(index, "page_us"))),
+        ("burst_cycles", cycles(us(in_place, "wide_us"))),
+        ("sse_cycles", cycles(us(base, "wide_us"))),
+        ("migration_cycles", cycles(transfer)),
+        ("marked_cores", 1.0),
+    ];
+    forecast.rate(work.run, &set)
 }
 
 /// Name, form, `run_wide`, the simulator's run, and what was published of it. The first is what the
@@ -277,7 +268,6 @@ const WORK: [(&str, &str, &str, &str, Option<f64>); 4] = [
 /// Records of a page: how much of the work is wide.
 const RECORDS: [usize; 3] = [1, 4, 16];
 const SCENARIO: &str = "kit-2019-6130";
-const CLOCK_MHZ: f64 = 2800.0;
 
 #[cfg(test)]
 mod tests {

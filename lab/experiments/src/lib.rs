@@ -12,6 +12,7 @@
 
 mod cloudflare;
 mod error;
+mod forecast;
 mod handshakes;
 mod interval;
 mod kit;

@@ -1,5 +1,6 @@
 //! `widelane serve` in front of the backend, in the settings in which experiments differ.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -127,9 +128,11 @@ impl Terminator {
         }
     }
 
-    /// Signatures by RSA in a pass, on average; `None` if none ran in passes.
-    pub(crate) fn batch(&self) -> Option<f64> {
-        batch_in(&fetched(self.metrics)?)
+    /// What its metrics say of passes: `batch`, the lanes filled by one of RSA; microseconds of all
+    /// passes for each signature, `wide_us`, and for each pass of signatures, `pass_us`. `null` if none
+    /// ran.
+    pub(crate) fn passes(&self) -> Value {
+        passes_in(&fetched(self.metrics).unwrap_or_default())
     }
 
     /// Stops it. Gives the shares of the time for which the servers' core was at each level, under a
@@ -190,17 +193,33 @@ fn fetched(address: SocketAddr) -> Option<String> {
     Some(answer)
 }
 
-/// Lanes filled by a pass of RSA-2048, of which a signature takes two.
-fn batch_in(metrics: &str) -> Option<f64> {
-    let sum = |name: &str| -> f64 {
-        let of = |line: &&str| line.starts_with(name) && line.contains("rsa");
+/// Of a pass of RSA-2048 a signature fills two lanes.
+fn passes_in(metrics: &str) -> Value {
+    let sum = |name: &str, operation: &str| -> f64 {
+        let name = format!("widelane_engine_{name}_total{{");
+        let of = |line: &&str| line.starts_with(&name) && line.contains(operation);
         let values = metrics.lines().filter(of);
         let value = |line: &str| line.rsplit(' ').next()?.parse::<f64>().ok();
         values.filter_map(value).sum()
     };
-    let passes = sum("widelane_engine_passes_total");
-    let filled = sum("widelane_engine_lanes_filled_total");
-    (passes > 0.0).then(|| filled / passes)
+    let each = |sum: f64, of: f64| (of > 0.0 && sum > 0.0).then(|| sum / of);
+    let named = |line: &str| {
+        let (_, name) = line.split_once("operation=\"")?;
+        Some(name.split_once('"')?.0.to_owned())
+    };
+    let operations: BTreeSet<_> = metrics.lines().filter_map(named).collect();
+    // Jobs that ran one by one ran in AWS-LC.
+    let wide_us = operations.iter().map(|name| {
+        let (jobs, alone) = (sum("jobs", name), sum("alone", name));
+        let share = if jobs > 0.0 { 1.0 - alone / jobs } else { 0.0 };
+        sum("kernel_nanoseconds", name) / 1e3 * share
+    });
+    let wide_us: f64 = wide_us.sum();
+    json!({
+        "batch": each(sum("lanes_filled", "rsa"), sum("passes", "rsa")),
+        "wide_us": each(wide_us, sum("jobs", "sign")),
+        "pass_us": each(wide_us, sum("passes", "sign")),
+    })
 }
 
 /// What a brake says at its end of one CPU.
@@ -238,12 +257,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batches_are_read_from_the_metrics() {
-        let metrics = "widelane_engine_passes_total{operation=\"rsa-2048-sign\"} 5\n\
-                       widelane_engine_passes_total{operation=\"x25519\"} 7\n\
-                       widelane_engine_lanes_filled_total{operation=\"rsa-2048-sign\"} 15\n";
-        assert_eq!(batch_in(metrics), Some(3.0));
-        assert_eq!(batch_in("nothing"), None);
+    fn passes_are_read_from_the_metrics() {
+        let of = |name: &str, operation: &str, value: u32| {
+            format!("widelane_engine_{name}_total{{operation=\"{operation}\"}} {value}\n")
+        };
+        let metrics = [
+            of("passes", "rsa-2048-sign", 5),
+            of("passes", "x25519", 7),
+            of("jobs", "rsa-2048-sign", 10),
+            of("jobs", "x25519", 40),
+            of("alone", "x25519", 30),
+            of("lanes_filled", "rsa-2048-sign", 15),
+            of("kernel_nanoseconds", "rsa-2048-sign", 1_000_000),
+            of("kernel_nanoseconds", "x25519", 400_000),
+        ];
+        let passes = passes_in(&metrics.concat());
+        assert_eq!(passes["batch"], json!(3.0));
+        // A quarter of the X25519 jobs ran in passes.
+        assert_eq!(passes["wide_us"], json!(110.0));
+        assert_eq!(passes["pass_us"], json!(220.0));
+        assert!(passes_in("nothing")["wide_us"].is_null());
     }
 
     #[test]
