@@ -84,8 +84,9 @@ fn about_workload(args: &Args, name: &str) -> Result<(), Failure> {
 
 fn workload_words(name: &str, advice: &WorkloadAdvice) -> String {
     let cores = advice.cores;
+    let plural = if cores == 1 { "" } else { "s" };
     let mut text = format!(
-        "{name}, {} on a {} with {cores} cores (simulated): {:.1} % of the CPU time is wide code\n  \
+        "{name}, {} on a {} with {cores} core{plural} (simulated): {:.1} % of the CPU time is wide code\n  \
          as it is, {:.0} requests/s\n",
         advice.run, advice.model, advice.wide_percent, advice.as_is
     );

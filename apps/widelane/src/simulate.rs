@@ -335,6 +335,7 @@ fn below(
     if as_published && !scenario.numbers.is_empty() {
         let _ = write!(text, "\n{}", compare_table(&compared?));
     }
+    let _ = writeln!(text, "\nenergy: n/a, because {NO_ENERGY}");
     if !scenario.parameters.is_empty() {
         text.push_str("\nparameters\n");
     }
@@ -471,7 +472,7 @@ fn line<'a>(scenario: &'a str, sweep: Option<&'a str>, run: &'a RunFigures) -> R
         seconds: run.seconds,
         cores: cores.collect(),
         energy_j: None,
-        energy_why: "no source gives the power of a core by level",
+        energy_why: NO_ENERGY,
     }
 }
 
@@ -614,6 +615,7 @@ const COLUMNS: [(Figure, &str); 14] = [
     (Figure::Steady, "steady GHz"),
 ];
 /// Microseconds of a time line.
+const NO_ENERGY: &str = "no source gives the power of a core by level";
 const TIME_LINE: u64 = 5_000;
 const SILENCE: Duration = Duration::from_secs(2);
 const EXAMPLES: &str = "\

@@ -7,7 +7,7 @@ use crate::error::ScenarioError;
 use crate::outcome::Figure;
 use crate::placement::Placement;
 use crate::plan::{Plan, Settings};
-use crate::scenario::Scenario;
+use crate::scenario::{RunText, Scenario};
 
 /// A workload on a processor under every placement that it allows.
 #[derive(Clone, Debug)]
@@ -82,8 +82,9 @@ impl Scenario {
             .runs
             .iter()
             .filter(|run| run.transition.is_none() && run.residency_us.is_none() && !run.oracle);
+        // As it is first, so that a run with more vector cores than there are here is none.
         let plans: Result<Vec<_>, _> = served
-            .map(|run| self.plan(run, settings).map(|plan| plan.as_it_is()))
+            .map(|run| self.plan(&run.as_it_is(), settings))
             .collect();
         let plans = plans?;
         let simulated: Vec<RunFigures> = plans.par_iter().map(Plan::figures).collect();
@@ -124,10 +125,10 @@ impl Scenario {
     }
 }
 
-impl Plan {
+impl RunText {
     fn as_it_is(&self) -> Self {
         Self {
-            placement: Placement::AsIs,
+            placement: Placement::AsIs.name().to_owned(),
             ..self.clone()
         }
     }

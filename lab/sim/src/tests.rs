@@ -415,3 +415,20 @@ fn mistakes_are_named() {
     let told = tried(&right, &set);
     assert!(told.contains("there is no parameter \"page\""), "{told}");
 }
+
+#[test]
+fn a_workload_is_advised_with_fewer_cores_than_its_vector_cores() {
+    let mut all = BUILTIN.iter();
+    let text = all.find(|(name, _)| *name == "kit-2019-6130").expect("it");
+    let scenario = Scenario::parse(text.1).expect("a scenario");
+    let settings = Settings {
+        cores: Some(2),
+        ..Settings::default()
+    };
+    let marked = scenario.run("marked").expect("the run");
+    let error = scenario.plan(marked, &settings).expect_err("4 of 2 cores");
+    assert!(error.to_string().contains("4 of 2 cores"), "{error}");
+    let advice = scenario.advise(&settings).expect("it is as it is");
+    let counts = advice.options.iter().filter_map(|one| one.vector_cores);
+    assert_eq!(counts.max(), Some(1));
+}
