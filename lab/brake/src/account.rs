@@ -12,6 +12,8 @@ pub struct Account {
     told: Request,
     /// In parts of a nanosecond, of which [`WHOLE`] make one.
     owed: u128,
+    /// The part of it for throttling and halts.
+    stalled: u128,
     levels: [u64; 3],
 }
 
@@ -32,6 +34,7 @@ impl Account {
             at: now,
             told: Request::NOTHING,
             owed: 0,
+            stalled: 0,
             levels: [0; 3],
         }
     }
@@ -56,6 +59,11 @@ impl Account {
     /// What is owed since the beginning.
     pub fn owed(&self) -> u64 {
         (self.owed / u128::from(WHOLE)) as u64
+    }
+
+    /// What of it is owed for throttling and halts.
+    pub fn stalled(&self) -> u64 {
+        (self.stalled / u128::from(WHOLE)) as u64
     }
 
     /// What the core does.
@@ -115,7 +123,11 @@ impl Account {
 
     fn accrue(&mut self, now: u64) {
         let time = now.saturating_sub(self.at);
-        self.owed += u128::from(time) * u128::from(self.rate());
+        let owed = u128::from(time) * u128::from(self.rate());
+        self.owed += owed;
+        if self.state().pace != Pace::Full {
+            self.stalled += owed;
+        }
         self.levels[self.state().grant.level() as usize] += time;
         self.at += time;
     }
@@ -171,6 +183,7 @@ pub(crate) mod tests {
         account.advance(2_000_000);
         // The tail at half the clock, and the halt at its end.
         assert_eq!(account.owed(), 93_750 + 300_000 + 12_000);
+        assert_eq!(account.stalled(), 43_750 + 12_000);
         assert_eq!(account.levels()[1], 30_000);
         assert_eq!(account.levels().iter().sum::<u64>(), 2_000_000);
         assert_eq!(account.next_change(), None);

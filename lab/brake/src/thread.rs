@@ -48,10 +48,16 @@ pub(crate) fn drive(shared: &Shared, place: Place, costs: Costs, tuning: &Tuning
     let mut pacer = Pacer::new(costs);
     pacer.took(lock(&shared.cores[place.core]).account.owed());
     let mut turn = Turn::begin(0);
+    let mut stalled = 0;
     while !shared.stop.load(Relaxed) {
         let now = nanoseconds();
         turn.awake(&mut pacer, now);
         let mut core = look(shared, place, now);
+        // A stall that was over before this thread ran is what the wake-up was for.
+        let before = std::mem::replace(&mut stalled, core.account.stalled());
+        if turn.by_mark && stalled > before {
+            turn.purpose(true);
+        }
         match pacer.next(&core.account) {
             Step::Take { until, stall } => {
                 let rate = core.account.rate();
@@ -81,6 +87,7 @@ pub(crate) fn drive(shared: &Shared, place: Place, costs: Costs, tuning: &Tuning
                         pacer.costs().timer + if stall { at_once } else { 0 }
                     }
                 });
+                turn.by_mark = by_mark;
                 if stall && !by_mark {
                     turn.purpose(true);
                 }
@@ -97,6 +104,7 @@ struct Turn {
     entered: u64,
     since: u64,
     taken: u64,
+    by_mark: bool,
     stall: Option<bool>,
 }
 
@@ -106,6 +114,7 @@ impl Turn {
             entered,
             since: nanoseconds(),
             taken: 0,
+            by_mark: false,
             stall: None,
         }
     }
