@@ -50,6 +50,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let predictions = simulate::compare_all(|name| progress.done(name))?;
     let report = report(&Inputs {
         profile: profile(args.profile, &here)?,
+        licences: here.has_licences(),
         machine: match here.name.is_empty() {
             true => "a machine that /proc/cpuinfo does not describe".to_owned(),
             false => here.name,

@@ -1,6 +1,7 @@
 //! The first screen: does this machine have the problem, what would Widelane do here, what is it
 //! worth?
 
+use crate::Inputs;
 use crate::block::{Block, Piece, Section, Tile};
 use crate::figure::{Figure, Source};
 use crate::handshakes::{ECDSA, RSA, gain, gain_of_nginx};
@@ -9,19 +10,18 @@ use crate::profile::{of_scalar, tail};
 use std::rc::Rc;
 use widelane_frequency::{Penalty, Profile, Subject, advise};
 
-/// The section. `lanes` says whether the CPU has the instructions for Widelane's kernels.
+/// The section.
 pub(crate) fn section(
     profile: Option<(&Profile, &Rc<Source>)>,
-    machine: &str,
-    lanes: bool,
+    inputs: &Inputs,
     shelf: &Shelf<'_>,
 ) -> Section {
     let mut tiles = Vec::new();
     let mut blocks = vec![
-        Block::Text(penalty(profile, machine, &mut tiles)),
-        Block::Text(placement(profile, lanes)),
+        Block::Text(penalty(profile, inputs, &mut tiles)),
+        Block::Text(placement(profile, inputs.lanes)),
     ];
-    blocks.extend(worth(shelf, lanes, &mut tiles).map(Block::Text));
+    blocks.extend(worth(shelf, inputs.lanes, &mut tiles).map(Block::Text));
     blocks.push(Block::Tiles(tiles));
     Section {
         id: "answer",
@@ -33,16 +33,29 @@ pub(crate) fn section(
 /// Whether wide code costs clock here.
 fn penalty(
     profile: Option<(&Profile, &Rc<Source>)>,
-    machine: &str,
+    inputs: &Inputs,
     tiles: &mut Vec<Tile>,
 ) -> Vec<Piece> {
+    let machine = &inputs.machine;
     let Some((profile, source)) = profile else {
+        let (answer, published) = match inputs.licences {
+            Some(true) => (
+                "Probably. ",
+                "By what is published, processors of this generation lower their clock for wide code. ",
+            ),
+            Some(false) => (
+                "Probably not. ",
+                "By what is published, wide code costs no clock on processors of this generation, but by \
+                 limits of power. ",
+            ),
+            None => (
+                "Not known yet. ",
+                "No source says what wide code costs on processors of this generation. ",
+            ),
+        };
         return vec![
-            Piece::Strong("Not known yet. ".to_owned()),
-            format!(
-                "What wide code does to the clock of this machine ({machine}) was not measured. "
-            )
-            .into(),
+            Piece::Strong(answer.to_owned()),
+            format!("{published}What it costs here ({machine}) was not measured. ").into(),
             "It takes twenty seconds: ".into(),
             Piece::Code("widelane probe && widelane report".to_owned()),
         ];

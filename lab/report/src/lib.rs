@@ -50,6 +50,8 @@ pub struct Inputs {
     pub machine: String,
     /// Whether the CPU has the instructions for Widelane's kernels (AVX-512 IFMA).
     pub lanes: bool,
+    /// Whether processors of its generation have licence levels, where that is published.
+    pub licences: Option<bool>,
     /// The profile of this machine with its file, or why there is none.
     pub profile: Result<(PathBuf, Profile), String>,
     /// What was measured, here and elsewhere.
@@ -93,7 +95,7 @@ pub fn report(inputs: &Inputs) -> Report {
         ..Source::default()
     });
     let sections = vec![
-        answer::section(kept.ok(), &inputs.machine, inputs.lanes, &shelf),
+        answer::section(kept.ok(), inputs, &shelf),
         profile::section(kept),
         operations::section(&shelf),
         handshakes::section(&shelf),

@@ -400,6 +400,13 @@ fn the_answer_is_that_of_the_profile_and_of_the_nearest_record() {
         "{answer}"
     );
 
+    for (licences, begin) in [(true, "Probably. "), (false, "Probably not. ")] {
+        inputs.licences = Some(licences);
+        let answer = text(&inputs);
+        assert!(answer.starts_with(begin), "{answer}");
+        assert!(answer.contains("was not measured"), "{answer}");
+    }
+
     inputs.lanes = false;
     let answer = text(&inputs);
     assert!(answer.contains("gains nothing"), "{answer}");

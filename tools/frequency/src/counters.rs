@@ -75,13 +75,7 @@ fn cycles_by_reference(cpu: usize, hertz: f64) -> Counter {
 
 /// The share of cycles under each licence.
 fn licences(cpu: usize, machine: &Machine) -> Vec<Counter> {
-    let generation = Generation::of(
-        &machine.vendor,
-        machine.family,
-        machine.model,
-        machine.stepping,
-    );
-    let measured = if LICENSED.contains(&generation) {
+    let measured = if LICENSED.contains(&machine.generation()) {
         let cycles = Builder::new(Hardware::CPU_CYCLES);
         let licences = LICENCES.map(|(_, config)| Builder::new(Raw::new(config)));
         counted(cpu, &[&[cycles], &licences[..]].concat())

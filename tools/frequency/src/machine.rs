@@ -5,6 +5,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use crate::spin::ticks;
+use widelane_cpu::licence::{Class, Generation, Level};
 use widelane_threads::cpu_info;
 
 /// What a profile depends on: on another processor or microcode it is stale.
@@ -39,6 +40,17 @@ impl Machine {
             emulates: widelane_marks::emulated_model().map(str::to_owned),
             ..Self::from_cpuinfo(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
         }
+    }
+
+    /// The generation of its processor.
+    pub fn generation(&self) -> Generation {
+        Generation::of(&self.vendor, self.family, self.model, self.stepping)
+    }
+
+    /// Whether its processors have licence levels, where that is published.
+    pub fn has_licences(&self) -> Option<bool> {
+        let level = self.generation().level(Class::Heavy512)?;
+        Some(level > Level::L0)
     }
 
     /// Whether the kernel says enough to tell this machine from another one.
@@ -106,8 +118,15 @@ mod tests {
         assert_eq!((machine.cpus, machine.virtual_machine), (2, true));
         assert!(machine.name.contains("6130") && machine.microcode == "0x2007006");
         assert!(machine.is_known());
+        assert_eq!(machine.has_licences(), Some(true));
+        let zen4 = text.replace("GenuineIntel", "AuthenticAMD");
+        let zen4 = zen4
+            .replace("family\t: 6", "family\t: 25")
+            .replace(": 85", ": 17");
+        assert_eq!(Machine::from_cpuinfo(&zen4).has_licences(), Some(false));
         let nothing = Machine::from_cpuinfo("");
         assert_eq!(nothing.cpus, 0);
         assert!(!nothing.is_known());
+        assert_eq!(nothing.has_licences(), None);
     }
 }

@@ -20,6 +20,7 @@ pub(crate) fn inputs(folder: &Path) -> Inputs {
     Inputs {
         machine: "Intel(R) Xeon(R) Gold 6130 CPU @ 2.10GHz".to_owned(),
         lanes: true,
+        licences: None,
         profile: Ok((kept, profile())),
         records,
         faults,
