@@ -222,6 +222,9 @@ async fn handshake(
             }
         }
     }
+    if let Some(why) = announced.refused_ticket() {
+        local.stats.ticket_refused(why);
+    }
     match look_again(client, &mut tls).await {
         Ok(Presence::Here) => {
             poll_fn(|cx| poll_flight(client, &mut tls, cx))

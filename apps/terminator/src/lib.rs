@@ -41,7 +41,10 @@ mod silent;
 mod sockets;
 mod sources;
 mod stats;
+mod ticket_files;
+mod ticket_key;
 mod tls;
+mod watch;
 mod worker;
 
 pub use config::{
@@ -52,13 +55,21 @@ pub use config::{
 pub use demo::{Demo, DemoError};
 pub use server::{Server, ServerError};
 pub use signals::Signals;
+pub use ticket_files::{TicketDirectory, TicketFile, TicketFilesError};
 pub use widelane_batching::Placement;
 
 /// What fuzz targets reach of the private modules. No part of the interface.
 #[doc(hidden)]
 pub mod fuzzing {
     use crate::proxy::{Facts, header};
+    use crate::ticket_key::KeyBytes;
     use std::net::SocketAddr;
+
+    /// The keys in a file of ticket keys, the one that encrypts first.
+    pub fn ticket_keys(file: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+        let keys = KeyBytes::parse(file)?;
+        Ok(keys.iter().map(|key| key.as_bytes().to_vec()).collect())
+    }
 
     /// The PROXY header of a connection: client and server, then names, of which `version` and
     /// `cipher` are ours and the others are the client's.

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
@@ -13,6 +14,8 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use zeroize::Zeroizing;
 
 use crate::config::{Certificate, Config, Fault, Listener};
+use crate::ticket_files;
+use crate::ticket_key::TicketKey;
 
 /// The contents of one listener's files, with certificates in the order of the configuration.
 #[derive(Debug)]
@@ -20,6 +23,8 @@ pub(crate) struct Material {
     pub(crate) certificates: Vec<Pair>,
     pub(crate) client_ca: Vec<CertificateDer<'static>>,
     pub(crate) client_crl: Vec<CertificateRevocationListDer<'static>>,
+    /// The first encrypts. Empty: the process makes its own.
+    pub(crate) ticket_keys: Vec<Arc<TicketKey>>,
 }
 
 /// A certificate chain and a key. Whether they belong together is not checked yet.
@@ -95,6 +100,7 @@ fn read_listener(key: &str, listener: &Listener) -> Result<Material, Fault> {
         certificates,
         client_ca: Vec::new(),
         client_crl: Vec::new(),
+        ticket_keys: ticket_files::read(&format!("{key}.tickets.keys"), &listener.tickets.keys)?,
     };
     if let Some(client_auth) = &listener.client_auth {
         material.client_ca = read_chain(&format!("{key}.client_auth.ca"), &client_auth.ca)?;

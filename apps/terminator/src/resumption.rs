@@ -26,7 +26,6 @@ use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwapOption, Guard};
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, ProducesTickets};
 use rustls::time_provider::TimeProvider;
@@ -38,6 +37,7 @@ use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use crate::config::ClientAuthMode;
+use crate::ticket_key::{NoKey, TicketKey};
 
 /// What one connection's handshake knows about its session. Small while that is nothing.
 #[derive(Default)]
@@ -51,6 +51,19 @@ struct Known {
     shown: Vec<CertificateDer<'static>>,
     /// Chains out of tickets that were verified for this connection.
     verified: u8,
+    /// Why the last ticket was refused.
+    refused: Option<TicketRefusal>,
+}
+
+/// Why a ticket does not resume its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TicketRefusal {
+    /// No key that is in force has made it, or it is damaged.
+    Key,
+    /// The full handshake is too long ago, or in the future.
+    Age,
+    /// The client's certificate is no longer good, or is missing now.
+    Certificate,
 }
 
 /// The full handshake that a session comes from.
@@ -59,6 +72,18 @@ struct Origin {
     began: u64,
     /// The client's certificates, its own first. Empty: it showed none.
     chain: Vec<CertificateDer<'static>>,
+}
+
+impl TicketRefusal {
+    pub(crate) const ALL: [Self; 3] = [Self::Key, Self::Age, Self::Certificate];
+
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Key => "key",
+            Self::Age => "age",
+            Self::Certificate => "certificate",
+        }
+    }
 }
 
 impl Session {
@@ -88,6 +113,12 @@ impl Session {
         if let (Some(known), Some(Full | FullWithHelloRetryRequest)) = (&mut self.0, kind) {
             known.resumed = None;
         }
+    }
+
+    /// Why a ticket of the client was refused, if none was accepted.
+    pub(crate) fn refused_ticket(&self) -> Option<TicketRefusal> {
+        let known = self.0.as_deref()?;
+        known.refused.filter(|_| known.resumed.is_none())
     }
 
     fn known(&mut self) -> &mut Known {
@@ -181,7 +212,7 @@ impl ProducesTickets for Tickets {
 
     /// For the ticket that was just made. A client need not keep it for longer than it is good.
     fn lifetime(&self) -> u32 {
-        let keys = 2 * self.keys.rotation.as_secs();
+        let keys = self.keys.longest_life().as_secs();
         let session = self.clock.current_time().and_then(|now| {
             let now = now.as_secs();
             current(|session| self.seconds_left(session.origin(now).0, now))
@@ -199,27 +230,42 @@ impl ProducesTickets for Tickets {
     }
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
-        let kept = Zeroizing::new(self.keys.decrypt(ticket, Instant::now())?);
-        let kept = Kept::decode(&kept)?;
-        let now = self.clock.current_time()?;
-        if now.as_secs() < kept.began || self.seconds_left(kept.began, now.as_secs()) == 0 {
-            tracing::debug!("a session is not resumed: its full handshake is too long ago");
-            return None;
+        match self.accept(ticket) {
+            Ok((origin, plain)) => {
+                current(|session| session.known().resumed = Some(origin))?;
+                Some(plain)
+            }
+            Err(refusal) => {
+                tracing::debug!(?refusal, "a session is not resumed");
+                current(|session| session.known().refused = Some(refusal));
+                None
+            }
+        }
+    }
+}
+
+impl Tickets {
+    /// The session of a ticket, if it may be resumed.
+    fn accept(&self, ticket: &[u8]) -> Result<(Origin, Vec<u8>), TicketRefusal> {
+        let kept = self.keys.decrypt(ticket, Instant::now());
+        let kept = kept.ok_or(TicketRefusal::Key)?;
+        let kept = Kept::decode(&kept).ok_or(TicketRefusal::Key)?;
+        let now = self.clock.current_time().ok_or(TicketRefusal::Age)?;
+        let ahead = kept.began.saturating_sub(now.as_secs());
+        if ahead > self.keys.clock_skew().as_secs()
+            || self.seconds_left(kept.began, now.as_secs()) == 0
+        {
+            return Err(TicketRefusal::Age);
         }
         if !self.verify(&kept.chain, now) {
-            tracing::debug!("a session is not resumed: its client certificate is no longer good");
-            return None;
+            return Err(TicketRefusal::Certificate);
         }
+        let chain = kept.chain.into_iter().map(CertificateDer::into_owned);
         let origin = Origin {
             began: kept.began,
-            chain: kept
-                .chain
-                .into_iter()
-                .map(CertificateDer::into_owned)
-                .collect(),
+            chain: chain.collect(),
         };
-        current(|session| session.known().resumed = Some(origin))?;
-        Some(kept.plain.to_vec())
+        Ok((origin, kept.plain.to_vec()))
     }
 }
 
@@ -344,13 +390,17 @@ impl ClientCertVerifier for Noting {
     }
 }
 
-/// Ticket keys that follow one another in time.
+/// The keys of a listener's tickets. The first encrypts, all decrypt.
 ///
-/// One encrypts for `rotation` and decrypts for as long again; then it is erased. That follows the
-/// clock, not the use: [`roll_in_time`] erases the keys of a listener without clients.
+/// Keys of this process follow one another in time: one encrypts for `rotation` and decrypts for as
+/// long again; then it is erased. That follows the clock, not the use: [`roll_in_time`] erases the
+/// keys of a listener without clients. Keys from files stay until the files have others.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    rotation: Duration,
+    /// How long a key of this process encrypts. `None`: the keys come from files.
+    rotation: Option<Duration>,
+    /// Client certificates, of listeners that may take each other's tickets.
+    rule: u8,
     /// `None`: retired.
     generation: ArcSwapOption<Generation>,
     rolling: Mutex<()>,
@@ -358,48 +408,77 @@ pub(crate) struct Keys {
 
 #[derive(Debug)]
 struct Generation {
-    /// Since when `current` encrypts.
+    /// Since when the first one encrypts.
     since: Instant,
-    current: Arc<dyn ProducesTickets>,
-    previous: Option<Arc<dyn ProducesTickets>>,
+    keys: Vec<Arc<TicketKey>>,
 }
 
 impl Keys {
-    pub(crate) fn new(rotation: Duration, now: Instant) -> Result<Self, rustls::Error> {
-        let first = Generation {
-            since: now,
-            current: Ticketer::new()?,
-            previous: None,
-        };
-        Ok(Self {
+    /// Keys of this process alone.
+    pub(crate) fn new(
+        client_auth: Option<ClientAuthMode>,
+        rotation: Duration,
+        now: Instant,
+    ) -> Result<Self, NoKey> {
+        let first = Arc::new(TicketKey::generate()?);
+        Ok(Self::with(client_auth, Some(rotation), now, vec![first]))
+    }
+
+    /// Keys from files, which other processes have as well.
+    fn shared(client_auth: Option<ClientAuthMode>, keys: Vec<Arc<TicketKey>>) -> Self {
+        Self::with(client_auth, None, Instant::now(), keys)
+    }
+
+    fn with(
+        client_auth: Option<ClientAuthMode>,
+        rotation: Option<Duration>,
+        since: Instant,
+        keys: Vec<Arc<TicketKey>>,
+    ) -> Self {
+        Self {
             rotation,
-            generation: ArcSwapOption::from_pointee(first),
+            rule: match client_auth {
+                None => 0,
+                Some(ClientAuthMode::Optional) => 1,
+                Some(ClientAuthMode::Required) => 2,
+            },
+            generation: ArcSwapOption::from_pointee(Generation { since, keys }),
             rolling: Mutex::new(()),
-        })
+        }
     }
 
     /// Changes the keys if it is time to, and says when it will be the next time. `None`: never,
-    /// since they are retired.
+    /// since they are retired or come from files.
     pub(crate) fn roll(&self, now: Instant) -> Option<Instant> {
+        let rotation = self.rotation?;
         let _one_at_a_time = self.rolling.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.generation.load_full()?;
         let age = now.saturating_duration_since(old.since);
-        if age < self.rotation {
-            return Some(old.since + self.rotation);
+        if age < rotation {
+            return Some(old.since + rotation);
         }
-        let Ok(current) = Ticketer::new() else {
+        let Ok(new) = TicketKey::generate() else {
             // `in_force` refuses the old ones. No randomness now; there may be some in a moment.
             return Some(now + RETRY);
         };
+        let mut keys = vec![Arc::new(new)];
         // The old key's second half is over, too, if it was not rolled for so long.
-        let late = age >= 2 * self.rotation;
-        let since = if late { now } else { old.since + self.rotation };
-        self.generation.store(Some(Arc::new(Generation {
-            since,
-            current,
-            previous: (!late).then(|| old.current.clone()),
-        })));
-        Some(since + self.rotation)
+        let late = age >= 2 * rotation;
+        let since = if late { now } else { old.since + rotation };
+        if !late {
+            keys.extend(old.keys.first().cloned());
+        }
+        self.generation
+            .store(Some(Arc::new(Generation { since, keys })));
+        Some(since + rotation)
+    }
+
+    /// Takes the keys that the files have now. Those that they have no more are erased.
+    fn replace(&self, keys: Vec<Arc<TicketKey>>) {
+        let since = Instant::now();
+        let _one_at_a_time = self.rolling.lock().unwrap_or_else(PoisonError::into_inner);
+        self.generation
+            .store(Some(Arc::new(Generation { since, keys })));
     }
 
     /// Erases the keys for ever: their listener is gone or has new ones.
@@ -408,22 +487,42 @@ impl Keys {
         self.generation.store(None);
     }
 
-    fn encrypt(&self, plain: &[u8], now: Instant) -> Option<Vec<u8>> {
-        (*self.in_force(now)).as_ref()?.current.encrypt(plain)
+    /// How long a ticket can be decrypted at most.
+    fn longest_life(&self) -> Duration {
+        self.rotation.map_or(Duration::MAX, |rotation| 2 * rotation)
     }
 
-    fn decrypt(&self, ticket: &[u8], now: Instant) -> Option<Vec<u8>> {
+    /// How far the clock of the machine that made a ticket may be ahead of this one's.
+    fn clock_skew(&self) -> Duration {
+        match self.rotation {
+            Some(_) => Duration::ZERO,
+            None => CLOCK_SKEW,
+        }
+    }
+
+    fn encrypt(&self, plain: &[u8], now: Instant) -> Option<Vec<u8>> {
         let generation = self.in_force(now);
-        let generation = (*generation).as_ref()?;
-        let previous = || generation.previous.as_ref()?.decrypt(ticket);
-        generation.current.decrypt(ticket).or_else(previous)
+        let first = (*generation).as_ref()?.keys.first()?;
+        first.encrypt(plain, self.rule)
+    }
+
+    fn decrypt(&self, ticket: &[u8], now: Instant) -> Option<Zeroizing<Vec<u8>>> {
+        if ticket.len() > LONGEST_TICKET {
+            return None;
+        }
+        let generation = self.in_force(now);
+        let keys = &(*generation).as_ref()?.keys;
+        let key = keys.iter().find(|key| key.is_named_by(ticket))?;
+        key.decrypt(ticket, self.rule)
     }
 
     /// The keys of this moment, never older ones.
     fn in_force(&self, now: Instant) -> Guard<Option<Arc<Generation>>> {
         let fresh = |generation: &Option<Arc<Generation>>| {
             let since = generation.as_ref().map(|one| one.since);
-            since.is_none_or(|since| now.saturating_duration_since(since) < self.rotation)
+            let age = since.map(|since| now.saturating_duration_since(since));
+            age.zip(self.rotation)
+                .is_none_or(|(age, rotation)| age < rotation)
         };
         let generation = self.generation.load();
         if fresh(&generation) {
@@ -441,9 +540,15 @@ impl Keys {
 
 /// The ticket keys of all listeners. They survive a reload so that clients can still resume.
 ///
-/// Listeners do not share keys: a ticket of one listener is worthless at another one.
+/// Listeners do not share keys of this process: a ticket of one listener is worthless at another
+/// one. Keys from files are shared by all that name the files.
 #[derive(Debug, Default)]
-pub(crate) struct TicketKeys(HashMap<TicketScope, Arc<Keys>>);
+pub(crate) struct TicketKeys {
+    scopes: HashMap<TicketScope, Arc<Keys>>,
+    /// What files have now for keys that were in force before. Taken only if the whole configuration
+    /// is.
+    pending: Vec<(Arc<Keys>, Vec<Arc<TicketKey>>)>,
+}
 
 /// Who shares keys over time. Authorities and revocation lists do not belong to it, since each
 /// resumption is checked with those of its time.
@@ -452,34 +557,47 @@ pub(crate) struct TicketScope {
     /// The addresses of the listener, as text.
     pub(crate) listener: String,
     pub(crate) client_auth: Option<ClientAuthMode>,
-    pub(crate) rotation: Duration,
+    /// How long a key of this process encrypts. `None`: the keys come from files.
+    pub(crate) rotation: Option<Duration>,
 }
 
 impl TicketKeys {
-    /// The keys of `scope`, out of `before` if it has them.
+    /// The keys of `scope`, out of `before` if it has them. `files` has those of its files.
     pub(crate) fn get(
         &mut self,
         scope: TicketScope,
+        files: &[Arc<TicketKey>],
         before: &Self,
-    ) -> Result<Arc<Keys>, rustls::Error> {
-        let keys = match before.0.get(&scope) {
-            Some(keys) => keys.clone(),
-            None => Arc::new(Keys::new(scope.rotation, Instant::now())?),
+    ) -> Result<Arc<Keys>, NoKey> {
+        let keys = match (before.scopes.get(&scope), scope.rotation) {
+            (Some(keys), Some(_)) => keys.clone(),
+            (Some(keys), None) => {
+                self.pending.push((keys.clone(), files.to_vec()));
+                keys.clone()
+            }
+            (None, Some(rotation)) => {
+                Arc::new(Keys::new(scope.client_auth, rotation, Instant::now())?)
+            }
+            (None, None) => Arc::new(Keys::shared(scope.client_auth, files.to_vec())),
         };
-        self.0.insert(scope, keys.clone());
+        self.scopes.insert(scope, keys.clone());
         Ok(keys)
     }
 
     /// For [`roll_in_time`].
     pub(crate) fn all(&self) -> Vec<Arc<Keys>> {
-        self.0.values().cloned().collect()
+        self.scopes.values().cloned().collect()
     }
 
-    /// Erases the keys that `next` has not taken over.
-    pub(crate) fn retire_all_but(self, next: &Self) {
-        for (scope, keys) in self.0 {
-            let kept = next
-                .0
+    /// Takes the place of `before`: takes new keys out of files, and erases the keys that have not
+    /// been taken over.
+    pub(crate) fn succeed(&mut self, before: Self) {
+        for (keys, files) in self.pending.drain(..) {
+            keys.replace(files);
+        }
+        for (scope, keys) in before.scopes {
+            let kept = self
+                .scopes
                 .get(&scope)
                 .is_some_and(|next| Arc::ptr_eq(next, &keys));
             if !kept {
@@ -516,6 +634,10 @@ pub(crate) async fn roll_in_time(mut keys: watch::Receiver<Vec<Arc<Keys>>>) {
 const MOST_VERIFIED: u8 = 4;
 /// A ticket must fit into 65,535 bytes, and into a ClientHello with everything else in it.
 const LONGEST_PLAINTEXT: usize = 32 * 1024;
+/// With name, vector, padding and HMAC. A longer one is not looked at.
+const LONGEST_TICKET: usize = LONGEST_PLAINTEXT + 256;
+/// Clocks of machines that share keys differ. A session lives longer by as much at most.
+const CLOCK_SKEW: Duration = Duration::from_secs(90);
 const RETRY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use crate::resumption::TicketRefusal;
 use crate::shared::Shared;
 use crate::stats::{BOUNDS_US, BUCKETS, End, Failure, Refusal, Stats, encode_plain};
 
@@ -110,6 +111,26 @@ impl Scrape {
     }
 }
 
+impl Scrape {
+    fn ticket_keys(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut family = encoder.encode_descriptor(
+            "widelane_ticket_key_written_timestamp_seconds",
+            "When the file of each ticket key was written, in seconds since 1970",
+            None,
+            MetricType::Gauge,
+        )?;
+        for note in self.0.ticket_notes() {
+            let labels = [
+                ("name", note.name.as_str()),
+                ("role", note.role),
+                ("file", &note.file),
+            ];
+            family.encode_family(&labels)?.encode_gauge(&note.written)?;
+        }
+        Ok(())
+    }
+}
+
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let counters: [(_, _, u64); 7] = [
@@ -151,7 +172,7 @@ impl Collector for Scrape {
         ];
         let counters = counters.map(|(name, help, value)| (name, help, ConstCounter::new(value)));
         encode_plain(&mut encoder, counters)?;
-        let gauges: [(_, _, i64); 3] = [
+        let gauges: [(_, _, i64); 4] = [
             (
                 "widelane_connections",
                 "Live connections",
@@ -166,6 +187,11 @@ impl Collector for Scrape {
                 "widelane_draining",
                 "1 while stopping",
                 i64::from(self.0.is_draining()),
+            ),
+            (
+                "widelane_reload_current",
+                "0 if the last reload failed, so that files or configuration from before are in use",
+                i64::from(self.0.is_current.load(Relaxed)),
             ),
         ];
         let gauges = gauges.map(|(name, help, value)| (name, help, ConstGauge::new(value)));
@@ -193,7 +219,23 @@ impl Collector for Scrape {
             "how",
             ends,
         )?;
+        let refusals = TicketRefusal::ALL.map(|why| {
+            (
+                why.label(),
+                self.sum(|stats| &stats.tickets_refused[why as usize]),
+            )
+        });
+        self.labelled(
+            &mut encoder,
+            (
+                "widelane_tickets_refused",
+                "Full handshakes of clients that offered a ticket, by what was wrong with it",
+            ),
+            "why",
+            refusals,
+        )?;
         self.certificates(&mut encoder)?;
+        self.ticket_keys(&mut encoder)?;
         self.0.signing.encode(&mut encoder)
     }
 }

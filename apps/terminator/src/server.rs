@@ -21,6 +21,7 @@ use crate::signing::SigningSource;
 use crate::sockets::{self, Inherited};
 use crate::sources::SourceLimits;
 use crate::tls;
+use crate::watch::Fingerprint;
 use crate::worker::{self, Command, RunOn, Spare, Worker};
 use crate::{privileges, resources};
 
@@ -62,6 +63,7 @@ impl Server {
         let config = document.config();
         let locate = |fault| ServerError::Config(document.locate(fault));
         resources::raise_descriptor_limit();
+        let files = Fingerprint::of(config);
         let material = material::read(config).map_err(locate)?;
         let account = privileges::lookup(config).map_err(locate)?;
         let allowed = cores::allowed();
@@ -110,7 +112,7 @@ impl Server {
         let mut keys = TicketKeys::default();
         let sites = build_sites(config, material, &shared, &TicketKeys::default(), &mut keys)
             .map_err(locate)?;
-        shared.note_certificates(&sites);
+        shared.note_files(&sites);
         shared.ticket_keys.send_replace(keys.all());
         let run_on = |index: usize| match (&cores.workers, &borrowers) {
             (Workers::Pinned(cpus), _) => RunOn::Cpu(cpus[index % cpus.len()]),
@@ -136,6 +138,7 @@ impl Server {
             regular,
             state: Mutex::new(State {
                 keys,
+                files,
                 slots: HashMap::new(),
                 next_slot: 0,
             }),
@@ -223,13 +226,21 @@ impl Server {
     /// user and group need a restart.
     pub fn reload(&self, document: &Document) -> Result<(), ServerError> {
         let reloaded = self.try_reload(document);
-        let counter = if reloaded.is_ok() {
-            &self.shared.reloads_ok
-        } else {
-            &self.shared.reloads_failed
-        };
-        counter.fetch_add(1, Relaxed);
+        match reloaded {
+            Ok(()) => {
+                self.shared.reloads_ok.fetch_add(1, Relaxed);
+                self.shared.is_current.store(true, Relaxed);
+            }
+            Err(_) => self.note_failed_reload(),
+        }
         reloaded
+    }
+
+    /// What the files that `config` names are like now, if they have changed since they were read last.
+    pub(crate) fn changed_files(&self, config: &Config) -> Option<Fingerprint> {
+        let now = Fingerprint::of(config);
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.files != now).then_some(now)
     }
 
     /// Stops the server: accepts the connections that already wait in the sockets, closes the
@@ -249,8 +260,9 @@ impl Server {
     fn try_reload(&self, document: &Document) -> Result<(), ServerError> {
         let config = document.config();
         let locate = |fault| ServerError::Config(document.locate(fault));
-        let material = material::read(config).map_err(locate)?;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.files = Fingerprint::of(config);
+        let material = material::read(config).map_err(locate)?;
         let mut keys = TicketKeys::default();
         let sites =
             build_sites(config, material, &self.shared, &state.keys, &mut keys).map_err(locate)?;
@@ -283,8 +295,9 @@ impl Server {
             }
         }
         self.shared.ticket_keys.send_replace(keys.all());
-        std::mem::replace(&mut state.keys, keys).retire_all_but(&state.keys);
-        self.shared.note_certificates(&sites);
+        keys.succeed(std::mem::take(&mut state.keys));
+        state.keys = keys;
+        self.shared.note_files(&sites);
         for key in fixed_keys_changed(&self.started, config) {
             tracing::warn!("`{key}` has changed; the change takes effect at the next start");
         }
@@ -294,6 +307,7 @@ impl Server {
     /// Counts a reload whose configuration could not be read.
     pub(crate) fn note_failed_reload(&self) {
         self.shared.reloads_failed.fetch_add(1, Relaxed);
+        self.shared.is_current.store(false, Relaxed);
     }
 
     pub(crate) fn begin_drain(&self) {
@@ -332,6 +346,8 @@ impl Drop for Server {
 #[derive(Debug)]
 struct State {
     keys: TicketKeys,
+    /// As they were before they were read last, with success or without.
+    files: Fingerprint,
     slots: HashMap<SlotName, Open>,
     next_slot: usize,
 }
@@ -409,6 +425,7 @@ fn build_sites(
             most_connections,
             source,
             certificates,
+            ticket_keys: built.ticket_keys,
         }));
     }
     Ok(sites)

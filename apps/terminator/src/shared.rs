@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use rustls::ServerConfig;
@@ -12,6 +13,7 @@ use crate::resumption::Keys;
 use crate::signing::SigningSource;
 use crate::sources::{SourceLimits, Sources};
 use crate::stats::Stats;
+use crate::ticket_key::TicketKey;
 
 /// What all threads of a server share.
 #[derive(Debug)]
@@ -20,6 +22,8 @@ pub(crate) struct Shared {
     pub(crate) signing: SigningSource,
     pub(crate) reloads_ok: AtomicU64,
     pub(crate) reloads_failed: AtomicU64,
+    /// Whether the last reload took effect, if there was one.
+    pub(crate) is_current: AtomicBool,
     pub(crate) connections: AtomicUsize,
     pub(crate) handshakes: AtomicUsize,
     pub(crate) sources: Sources,
@@ -29,10 +33,22 @@ pub(crate) struct Shared {
     /// Those in use, for the worker that rolls them.
     pub(crate) ticket_keys: watch::Sender<Vec<Arc<Keys>>>,
     certificates: ArcSwap<Vec<CertificateNote>>,
+    ticket_notes: ArcSwap<Vec<TicketKeyNote>>,
 }
 
 /// What is told about a certificate: its file, its names, when it expires.
 pub(crate) type CertificateNote = (String, String, i64);
+
+/// What is told about a ticket key from a file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TicketKeyNote {
+    pub(crate) file: String,
+    pub(crate) name: String,
+    /// `encrypts` or `decrypts`.
+    pub(crate) role: &'static str,
+    /// When the file was written, in seconds since 1970.
+    pub(crate) written: i64,
+}
 
 /// What new connections of one listener get. Replaced as a whole by a reload.
 #[derive(Debug)]
@@ -46,6 +62,8 @@ pub(crate) struct Site {
     /// `limits.source`, with what stands for absent values.
     pub(crate) source: SourceLimits,
     pub(crate) certificates: Vec<CertificateNote>,
+    /// Those from files, the one that encrypts first.
+    pub(crate) ticket_keys: Vec<Arc<TicketKey>>,
 }
 
 /// The place of one listening address, which outlives the sites that fill it.
@@ -62,6 +80,7 @@ impl Shared {
             signing,
             reloads_ok: AtomicU64::new(0),
             reloads_failed: AtomicU64::new(0),
+            is_current: AtomicBool::new(true),
             connections: AtomicUsize::new(0),
             handshakes: AtomicUsize::new(0),
             sources: Sources::new(),
@@ -69,6 +88,7 @@ impl Shared {
             draining: AtomicBool::new(false),
             ticket_keys: watch::Sender::default(),
             certificates: ArcSwap::default(),
+            ticket_notes: ArcSwap::default(),
         }
     }
 
@@ -88,7 +108,12 @@ impl Shared {
         self.certificates.load().as_ref().clone()
     }
 
-    pub(crate) fn note_certificates(&self, sites: &[Arc<Site>]) {
+    pub(crate) fn ticket_notes(&self) -> Vec<TicketKeyNote> {
+        self.ticket_notes.load().as_ref().clone()
+    }
+
+    /// Takes note of certificates and ticket keys for the metrics.
+    pub(crate) fn note_files(&self, sites: &[Arc<Site>]) {
         let mut notes: Vec<_> = sites
             .iter()
             .flat_map(|site| site.certificates.iter().cloned())
@@ -97,5 +122,28 @@ impl Shared {
         notes.sort();
         notes.dedup_by(|one, other| one.0 == other.0);
         self.certificates.store(Arc::new(notes));
+        let keys = sites
+            .iter()
+            .flat_map(|site| ticket_key_notes(&site.ticket_keys));
+        let mut notes: Vec<_> = keys.collect();
+        notes.sort();
+        notes.dedup();
+        self.ticket_notes.store(Arc::new(notes));
     }
+}
+
+fn ticket_key_notes(keys: &[Arc<TicketKey>]) -> impl Iterator<Item = TicketKeyNote> {
+    let roles = std::iter::once("encrypts").chain(std::iter::repeat("decrypts"));
+    keys.iter().zip(roles).filter_map(|(key, role)| {
+        let source = key.source()?;
+        let written = source.written.duration_since(SystemTime::UNIX_EPOCH);
+        Some(TicketKeyNote {
+            file: source.file.display().to_string(),
+            name: key.name(),
+            role,
+            written: written.map_or(0, |since| {
+                i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+            }),
+        })
+    })
 }

@@ -1,25 +1,35 @@
-//! Signals, and the service manager.
+//! Signals, changed files, and the service manager.
 
+use std::io;
+use std::mem;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals as Caught;
+use signal_hook::iterator::backend::SignalDelivery;
+use signal_hook::iterator::exfiltrator::SignalOnly;
 
 use crate::config::{ConfigError, Document};
 use crate::server::{DRAIN_LOOK, Server, ServerError};
+use crate::watch::Watch;
 
 /// The signals of this process, caught from the moment this exists: one that arrives while a server
 /// still starts is neither lost nor fatal.
 #[derive(Debug)]
 pub struct Signals {
-    caught: Caught,
+    caught: SignalDelivery<UnixStream, SignalOnly>,
 }
 
 impl Signals {
     /// Starts to catch SIGHUP, SIGTERM and SIGINT. Starts no thread.
     pub fn catch() -> Result<Self, ServerError> {
-        let caught = Caught::new([SIGHUP, SIGTERM, SIGINT]);
+        let caught = UnixStream::pair().and_then(|(read, write)| {
+            let signals = [SIGHUP, SIGTERM, SIGINT];
+            SignalDelivery::with_pipe(read, write, SignalOnly, signals)
+        });
         let caught = caught.map_err(|source| ServerError::Machine {
             doing: "watch for signals".into(),
             source,
@@ -30,26 +40,46 @@ impl Signals {
 
     /// Lets `server` serve until SIGTERM or SIGINT, then stops it as [`Server::stop`] does after
     /// the configuration's drain time; another one of these signals stops it at once. SIGHUP takes
-    /// the configuration that `reread` returns, or keeps the old one if that is an error. Tells the
-    /// service manager about all of this.
+    /// the configuration that `reread` returns, or keeps the old one if that is an error. When files
+    /// of `document`, the configuration that the server was started with, change, the server takes
+    /// them, or keeps those from before if they are not good. Tells the service manager about all of
+    /// this.
     pub fn serve(
         mut self,
         mut server: Server,
-        mut drain: Duration,
+        mut document: Document,
         mut reread: impl FnMut() -> Result<Document, ConfigError>,
     ) {
+        let mut watch = Watch::new();
+        watch.follow(document.config());
         notify(&[NotifyState::Ready]);
-        for signal in self.caught.forever() {
-            if signal != SIGHUP {
-                break;
-            }
-            drain = reload(&server, &mut reread).unwrap_or(drain);
+        let mut seen = None;
+        while let Some(event) = self.next(&mut watch) {
+            let new = match event {
+                Event::Hangup => reload(&server, &mut reread),
+                Event::Look => {
+                    let before = mem::replace(&mut seen, server.changed_files(document.config()));
+                    if seen.is_none() {
+                        continue;
+                    }
+                    if seen != before {
+                        // They may still change.
+                        watch.look_again(Instant::now());
+                        continue;
+                    }
+                    tracing::info!("files have changed");
+                    reload(&server, || Ok(document.clone()))
+                }
+            };
+            seen = None;
+            document = new.unwrap_or(document);
+            watch.follow(document.config());
         }
+        drop(watch);
         notify(&[NotifyState::Stopping]);
         tracing::info!(connections = server.connections(), "stopping");
         server.begin_drain();
-        let deadline = Instant::now() + drain;
-        let is_last = |signal| signal != SIGHUP;
+        let deadline = Instant::now() + document.config().drain.timeout;
         while !server.drained() && Instant::now() < deadline {
             if self.caught.pending().any(is_last) {
                 break;
@@ -62,12 +92,65 @@ impl Signals {
         }
         server.abort();
     }
+
+    /// Waits for the next thing to do. `None`: to stop.
+    fn next(&mut self, watch: &mut Watch) -> Option<Event> {
+        loop {
+            let mut hangup = false;
+            for signal in self.caught.pending() {
+                if is_last(signal) {
+                    return None;
+                }
+                hangup = true;
+            }
+            if hangup {
+                return Some(Event::Hangup);
+            }
+            let now = Instant::now();
+            watch.take_events(now);
+            if watch.is_time(now) {
+                return Some(Event::Look);
+            }
+            self.wait(watch, watch.patience(now));
+        }
+    }
+
+    /// Waits for signals and for events of files.
+    fn wait(&self, watch: &Watch, patience: Option<Duration>) {
+        // A moment more, so that it is really over.
+        let patience = patience.map(|patience| patience + Duration::from_millis(1));
+        let timeout = patience.and_then(|patience| Timespec::try_from(patience).ok());
+        let signals = PollFd::new(self.caught.get_read(), PollFlags::IN);
+        let files = watch
+            .events()
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let mut both: Vec<_> = std::iter::once(signals).chain(files).collect();
+        match poll(&mut both, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => {
+                tracing::error!(error = %io::Error::from(error), "cannot wait for signals");
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        }
+    }
 }
-/// Takes the new configuration and returns its drain time, or keeps the old one and says why.
+
+enum Event {
+    /// The configuration is to be read again.
+    Hangup,
+    /// Files may have changed.
+    Look,
+}
+
+fn is_last(signal: i32) -> bool {
+    signal != SIGHUP
+}
+
+/// Takes the new configuration and returns it, or keeps the old one and says why.
 fn reload(
     server: &Server,
-    reread: &mut impl FnMut() -> Result<Document, ConfigError>,
-) -> Option<Duration> {
+    mut reread: impl FnMut() -> Result<Document, ConfigError>,
+) -> Option<Document> {
     if let Ok(now) = NotifyState::monotonic_usec_now() {
         notify(&[NotifyState::Reloading, now]);
     }
@@ -80,7 +163,7 @@ fn reload(
     match reloaded {
         Ok(document) => {
             tracing::info!("reloaded");
-            Some(document.config().drain.timeout)
+            Some(document)
         }
         Err(error) => {
             tracing::error!("kept the old configuration: {error}");

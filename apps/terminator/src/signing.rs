@@ -20,7 +20,7 @@ use widelane_rustls::{Driver, HandshakeError, Observed};
 
 use crate::config::{Batching, Fault, SigningBackend};
 use crate::lending::Borrowers;
-use crate::resumption::Session;
+use crate::resumption::{Session, TicketRefusal};
 use crate::stats::encode_plain;
 
 /// Does a server's public-key operations.
@@ -247,6 +247,11 @@ impl Signing {
 }
 
 impl Handshake {
+    /// Why a ticket that the client offered was refused, if none was accepted.
+    pub(crate) fn refused_ticket(&self) -> Option<TicketRefusal> {
+        self.session.refused_ticket()
+    }
+
     /// Processes the bytes that `tls` has received. The connection comes back also with an error,
     /// so that its alert can be sent. If the future is dropped, so is the connection.
     pub(crate) async fn process(

@@ -9,6 +9,8 @@ use std::time::Duration;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use rustls::{HandshakeKind, ProtocolVersion};
 
+use crate::resumption::TicketRefusal;
+
 /// What one worker counts.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -24,6 +26,7 @@ pub(crate) struct Stats {
     pub(crate) failures: [AtomicU64; Failure::ALL.len()],
     pub(crate) refusals: [AtomicU64; Refusal::ALL.len()],
     pub(crate) ends: [AtomicU64; End::ALL.len()],
+    pub(crate) tickets_refused: [AtomicU64; TicketRefusal::ALL.len()],
 }
 
 /// Why a handshake did not come to its end.
@@ -105,6 +108,10 @@ impl Stats {
 
     pub(crate) fn ended(&self, how: End) {
         self.ends[how as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn ticket_refused(&self, why: TicketRefusal) {
+        self.tickets_refused[why as usize].fetch_add(1, Relaxed);
     }
 }
 

@@ -8,6 +8,7 @@ use crate::config::{ClientAuth, ClientAuthMode, Fault, KeyKind, Listener, TlsVer
 use crate::material::{Facts, Material};
 use crate::resumption::{Noting, TicketKeys, TicketScope, Tickets};
 use crate::signing::SigningSource;
+use crate::ticket_key::TicketKey;
 use rustls::crypto::CryptoProvider;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
@@ -26,6 +27,8 @@ use rustls::{
 pub(crate) struct Built {
     pub(crate) config: Arc<ServerConfig>,
     pub(crate) certificates: Vec<Facts>,
+    /// Those from files, the one that encrypts first.
+    pub(crate) ticket_keys: Vec<Arc<TicketKey>>,
 }
 
 /// Builds a listener's `ServerConfig`. `before` has the ticket keys of the last configuration,
@@ -33,7 +36,7 @@ pub(crate) struct Built {
 pub(crate) fn build(
     key: &str,
     listener: &Listener,
-    material: Material,
+    mut material: Material,
     signing: &SigningSource,
     clock: Arc<dyn TimeProvider>,
     before: &TicketKeys,
@@ -68,6 +71,7 @@ pub(crate) fn build(
         .iter()
         .map(|pair| pair.facts.clone())
         .collect();
+    let ticket_keys = std::mem::take(&mut material.ticket_keys);
     let resolver = resolver(key, listener, material, &provider)?;
     let mut config = builder.with_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = listener
@@ -85,16 +89,18 @@ pub(crate) fn build(
         let scope = TicketScope {
             listener: format!("{:?}", listener.listen),
             client_auth: listener.client_auth.as_ref().map(|wanted| wanted.mode),
-            rotation: listener.tickets.rotation,
+            rotation: ticket_keys.is_empty().then_some(listener.tickets.rotation),
         };
-        let keys = next
-            .get(scope, before)
-            .map_err(|error| fault("tickets", error))?;
+        let keys = next.get(scope, &ticket_keys, before).map_err(|error| {
+            let remedy = "start again";
+            Fault::new(format!("{key}.tickets"), error.to_string(), remedy)
+        })?;
         Tickets::install(&mut config, keys, verifier, listener.tickets.session);
     }
     Ok(Built {
         config: Arc::new(config),
         certificates,
+        ticket_keys,
     })
 }
 

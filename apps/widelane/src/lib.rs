@@ -34,6 +34,7 @@ mod simulate;
 mod speed;
 mod status;
 mod steer;
+mod tickets;
 mod top;
 mod trace;
 mod usage;
@@ -62,6 +63,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Serve(serve::Args),
+    Tickets(tickets::Args),
     Setup(setup::Args),
     Load(load::Args),
     Speed(speed::Args),
@@ -91,6 +93,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result: Result<(), Failure> = match cli.command {
         Command::Serve(args) => serve::run(args),
+        Command::Tickets(args) => tickets::run(&args),
         Command::Setup(args) => setup::run(&args),
         Command::Load(args) => load::run(args),
         Command::Speed(args) => speed::run(args),
@@ -119,6 +122,7 @@ pub fn main() -> ExitCode {
 const EXAMPLES: &str = "\
 Examples:
   widelane serve --demo
+  widelane tickets new /etc/widelane/tickets
   sudo widelane setup nginx
   widelane load 127.0.0.1:8443 --insecure --concurrency 32 --duration 10
   widelane speed rsa2048-sign

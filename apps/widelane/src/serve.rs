@@ -25,7 +25,8 @@ use widelane_terminator::{
 /// Accepts TLS 1.3 and 1.2, batches the public-key operations of concurrent handshakes, and relays
 /// the decrypted bytes to a TCP or UNIX-socket backend.
 ///
-/// SIGHUP reloads certificates and configuration without losing a connection; SIGTERM stops after
+/// SIGHUP reloads certificates and configuration without losing a connection; changed certificates
+/// and keys are also taken without a signal. SIGTERM stops after
 /// live connections have ended. RUST_LOG=debug says more.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
@@ -48,6 +49,14 @@ pub(crate) struct Args {
     /// Tell the backend who connects (PROXY protocol version 2)
     #[arg(long)]
     proxy_protocol: bool,
+    /// Ticket keys that other machines have as well, so that clients can resume their sessions there: a
+    /// directory from `widelane tickets new`, or key files of nginx or HAProxy (repeatable; the first
+    /// key encrypts, all decrypt)
+    #[arg(long, value_name = "DIR|FILE")]
+    ticket_keys: Vec<PathBuf>,
+    /// Read certificates and keys again when their files change [default: on]
+    #[arg(long, value_name = "on|off")]
+    watch: Option<Switch>,
     /// Event-loop threads [default: one for each CPU of --cpus, or of the machine]
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
@@ -111,8 +120,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
             output::complain(&format!("Try: curl -k https://{address}/\n"));
         }
     }
-    let drain = document.config().drain.timeout;
-    signals.serve(server, drain, || source.document_on(clock));
+    signals.serve(server, document, || source.document_on(clock));
     Ok(())
 }
 
@@ -183,7 +191,9 @@ impl Args {
             listener.alpn = self.alpn.clone();
         }
         listener.proxy_protocol = self.proxy_protocol;
+        listener.tickets.keys.clone_from(&self.ticket_keys);
         let mut config = Config::default();
+        config.watch = self.watch != Some(Switch::Off);
         config.workers = self.workers;
         config.cpus = self.cpus.clone().unwrap_or_default();
         config.batching.enabled = self.batching != Some(Switch::Off);
@@ -228,13 +238,15 @@ const DEMO_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8443);
 
 /// The flags that a configuration file takes the place of.
-const BY_FLAGS: [&str; 13] = [
+const BY_FLAGS: [&str; 15] = [
     "listen",
     "cert",
     "key",
     "backend",
     "alpn",
     "proxy_protocol",
+    "ticket_keys",
+    "watch",
     "workers",
     "cpus",
     "batching",
@@ -250,6 +262,8 @@ Examples:
   widelane serve --listen 0.0.0.0:443 --cert site.pem --key site.key --backend 127.0.0.1:8080
   widelane serve --listen [::]:443 --cert site.pem --key site.key --backend unix:/run/app.sock \\
                  --cpus 0-2 --placement vector-cores --vector-cpus 3 --metrics 127.0.0.1:9464
+  widelane serve --listen 0.0.0.0:443 --cert site.pem --key site.key --backend 127.0.0.1:8080 \\
+                 --ticket-keys /etc/widelane/tickets
   widelane serve --config /etc/widelane.toml --check";
 
 #[cfg(test)]

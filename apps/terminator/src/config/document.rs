@@ -122,6 +122,7 @@ fn flag(key: &str) -> &str {
         "cert" => "--cert",
         "key" => "--key",
         "backend" => "--backend",
+        "keys" => "--ticket-keys",
         "placement" | "vector_cpus" if key.starts_with("batching") => "--vector-cpus",
         "certificate" => "--cert",
         "listener" => "--listen",

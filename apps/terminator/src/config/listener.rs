@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::values::{Backend, seconds};
+use super::values::{Backend, paths, seconds};
 
 /// One group of addresses with the same certificates and the same backend.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -62,6 +62,10 @@ pub struct Tickets {
     /// renewed. At most a week.
     #[serde(rename = "session_seconds", deserialize_with = "seconds")]
     pub session: Duration,
+    /// Files and directories with keys that other machines have as well. The first key encrypts, all
+    /// decrypt; `rotation` has no meaning then. Empty: the process makes its own keys.
+    #[serde(deserialize_with = "paths")]
+    pub keys: Vec<PathBuf>,
 }
 
 /// A certificate chain and its key.
@@ -175,6 +179,7 @@ impl Default for Tickets {
             count: 2,
             rotation: LONGEST_ROTATION,
             session: Duration::from_secs(24 * 3600),
+            keys: Vec::new(),
         }
     }
 }
@@ -194,5 +199,5 @@ pub(super) fn usual_preference() -> Vec<KeyKind> {
     ]
 }
 
-/// The ticketer of rustls changes its own keys after six hours; ours can only do so earlier.
+/// Who takes a ticket key from memory can read all sessions of TLS 1.2 for which it made tickets.
 pub(super) const LONGEST_ROTATION: Duration = Duration::from_secs(6 * 3600);

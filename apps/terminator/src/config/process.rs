@@ -13,7 +13,7 @@ use super::values::{CpuList, choice, seconds};
 
 /// A whole configuration. `Config::default()` listens nowhere; every other field has a usable
 /// value.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Config {
@@ -30,6 +30,9 @@ pub struct Config {
     /// Which registers ChaCha20-Poly1305 uses.
     #[serde(deserialize_with = "choice")]
     pub chacha20poly1305: Choice,
+    /// Read certificates, keys, authorities, revocation lists and ticket keys again when their files
+    /// change.
+    pub watch: bool,
     /// What an orderly stop may take.
     pub drain: Drain,
     /// How public-key operations are gathered.
@@ -103,6 +106,24 @@ pub struct PerSource {
     pub handshakes: Option<usize>,
     /// New connections a second; as many again may come at once. `None`: not limited.
     pub connections_per_second: Option<u32>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            workers: None,
+            cpus: CpuList::default(),
+            user: None,
+            group: None,
+            chacha20poly1305: Choice::default(),
+            watch: true,
+            drain: Drain::default(),
+            batching: Batching::default(),
+            metrics: Metrics::default(),
+            limits: Limits::default(),
+            listeners: Vec::new(),
+        }
+    }
 }
 
 impl Default for Drain {

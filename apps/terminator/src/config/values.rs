@@ -106,6 +106,23 @@ pub(super) fn choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choic
     text.parse().map_err(serde::de::Error::custom)
 }
 
+/// One path, or a list of paths.
+pub(super) fn paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(
+        untagged,
+        expecting = "expected a path, for example \"/etc/widelane/tickets\", or a list of paths"
+    )]
+    enum Paths {
+        One(PathBuf),
+        Several(Vec<PathBuf>),
+    }
+    Ok(match Paths::deserialize(deserializer)? {
+        Paths::One(path) => vec![path],
+        Paths::Several(paths) => paths,
+    })
+}
+
 pub(super) fn optional_seconds<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Duration>, D::Error> {

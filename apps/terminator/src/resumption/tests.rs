@@ -49,6 +49,7 @@ struct World {
     keys: TicketKeys,
     listener: Listener,
     lists: Vec<CertificateRevocationListDer<'static>>,
+    files: Vec<Arc<TicketKey>>,
 }
 
 impl World {
@@ -73,6 +74,7 @@ impl World {
             keys: TicketKeys::default(),
             listener,
             lists: Vec::new(),
+            files: Vec::new(),
         }
     }
 
@@ -87,6 +89,7 @@ impl World {
             }],
             client_ca: vec![self.authority.der().clone()],
             client_crl: self.lists.clone(),
+            ticket_keys: self.files.clone(),
         };
         let alone = Batching {
             enabled: false,
@@ -103,6 +106,7 @@ impl World {
             &self.keys,
             &mut next,
         );
+        next.succeed(std::mem::replace(&mut self.keys, TicketKeys::default()));
         self.keys = next;
         built.unwrap().config
     }
@@ -336,7 +340,7 @@ fn a_ticket_that_is_not_used_in_the_end_leaves_no_trace() {
 fn a_ticket_lives_no_longer_than_its_session() {
     let clock = Arc::new(Clock(AtomicU64::new(START)));
     let tickets = Tickets {
-        keys: Arc::new(Keys::new(Duration::from_secs(40), Instant::now()).unwrap()),
+        keys: Arc::new(Keys::new(None, Duration::from_secs(40), Instant::now()).unwrap()),
         verifier: None,
         clock: clock.clone(),
         longest: Duration::from_secs(100),
@@ -402,7 +406,7 @@ fn what_a_ticket_keeps_is_read_back_and_damage_is_refused() {
 fn keys_end_with_time_and_not_with_use() {
     let start = Instant::now();
     let after = |seconds| start + Duration::from_secs(seconds);
-    let keys = Keys::new(Duration::from_secs(100), start).unwrap();
+    let keys = Keys::new(None, Duration::from_secs(100), start).unwrap();
     let ticket = keys.encrypt(b"plain", after(99)).unwrap();
     assert!(
         keys.decrypt(&ticket, after(100)).is_some(),
@@ -426,7 +430,7 @@ fn retired_keys_neither_make_nor_take_tickets() {
     let scope = TicketScope {
         listener: "a".into(),
         client_auth: None,
-        rotation: Duration::from_secs(100),
+        rotation: Some(Duration::from_secs(100)),
     };
     let other = TicketScope {
         listener: "b".into(),
@@ -434,11 +438,14 @@ fn retired_keys_neither_make_nor_take_tickets() {
     };
     let mut before = TicketKeys::default();
     let nothing = TicketKeys::default();
-    let stays = before.get(scope.clone(), &nothing).unwrap();
-    let goes = before.get(other, &nothing).unwrap();
+    let stays = before.get(scope.clone(), &[], &nothing).unwrap();
+    let goes = before.get(other, &[], &nothing).unwrap();
     let mut after = TicketKeys::default();
-    assert!(Arc::ptr_eq(&after.get(scope, &before).unwrap(), &stays));
-    before.retire_all_but(&after);
+    assert!(Arc::ptr_eq(
+        &after.get(scope, &[], &before).unwrap(),
+        &stays
+    ));
+    after.succeed(before);
     let now = Instant::now();
     assert!(stays.encrypt(b"plain", now).is_some());
     assert!(goes.encrypt(b"plain", now).is_none());
@@ -451,8 +458,8 @@ fn unused_keys_are_erased_in_time() {
         .enable_time()
         .build()
         .unwrap();
-    let keys = Arc::new(Keys::new(Duration::from_millis(20), Instant::now()).unwrap());
-    let first = Arc::downgrade(&keys.generation.load_full().unwrap().current);
+    let keys = Arc::new(Keys::new(None, Duration::from_millis(20), Instant::now()).unwrap());
+    let first = Arc::downgrade(&keys.generation.load_full().unwrap().keys[0]);
     let sender = watch::Sender::new(Vec::new());
     let receiver = sender.subscribe();
     runtime.block_on(async {
@@ -471,4 +478,156 @@ fn unused_keys_are_erased_in_time() {
         drop(sender);
         rolling.await.unwrap();
     });
+}
+
+/// Two machines with the same key files and clock.
+fn machines(files: &[Arc<TicketKey>]) -> [World; 2] {
+    let one = World::new();
+    let mut other = World::new();
+    other.clock = one.clock.clone();
+    other.server = (one.server.0.clone(), clone_of(&one.server.1));
+    let params = one.authority.key().serialize_der();
+    let key = KeyPair::try_from(params.as_slice()).unwrap();
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let name = "test authority";
+    params.distinguished_name.push(DnType::CommonName, name);
+    other.authority = CertifiedIssuer::self_signed(params, key).unwrap();
+    [one, other].map(|mut world| {
+        world.files = files.to_vec();
+        world
+    })
+}
+
+fn clone_of(key: &KeyPair) -> KeyPair {
+    KeyPair::try_from(key.serialize_der().as_slice()).unwrap()
+}
+
+fn ticket_keys<const N: usize>() -> [Arc<TicketKey>; N] {
+    [(); N].map(|()| Arc::new(TicketKey::generate().unwrap()))
+}
+
+#[test]
+fn machines_with_the_same_key_files_resume_each_others_sessions_within_their_bounds() {
+    for version in VERSIONS {
+        let [mut one, mut other] = machines(&ticket_keys::<2>());
+        for world in [&mut one, &mut other] {
+            world.listener.tickets.session = Duration::from_secs(1000);
+        }
+        let client = Arc::new(one.client(version, "a client", 5000));
+        assert_eq!(shake(&one.config(), &client), FULL);
+        assert_eq!(shake(&other.config(), &client), RESUMED);
+        // That has renewed the ticket, but not the session.
+        one.clock.at(999);
+        assert_eq!(shake(&one.config(), &client), RESUMED);
+        one.clock.at(1000);
+        assert_eq!(shake(&other.config(), &client), FULL);
+    }
+}
+
+#[test]
+fn another_rule_for_client_certificates_is_another_session() {
+    for version in VERSIONS {
+        let [mut one, mut other] = machines(&ticket_keys::<1>());
+        other.listener.client_auth = Some(ClientAuth::new(ClientAuthMode::Optional, "unused"));
+        let client = Arc::new(one.client(version, "a client", 1000));
+        assert_eq!(shake(&one.config(), &client), FULL);
+        assert_eq!(shake(&other.config(), &client), FULL);
+        assert_eq!(shake(&other.config(), &client), RESUMED);
+        assert_eq!(shake(&one.config(), &client), FULL);
+    }
+}
+
+#[test]
+fn clocks_of_machines_may_differ_a_little() {
+    for version in VERSIONS {
+        let [mut one, mut other] = machines(&ticket_keys::<1>());
+        let client = Arc::new(one.client(version, "a client", 5000));
+        one.clock.at(CLOCK_SKEW.as_secs());
+        assert_eq!(shake(&one.config(), &client), FULL);
+        one.clock.at(0);
+        assert_eq!(shake(&other.config(), &client), RESUMED);
+        let client = Arc::new(one.client(version, "a client", 5000));
+        one.clock.at(CLOCK_SKEW.as_secs() + 1);
+        assert_eq!(shake(&one.config(), &client), FULL);
+        one.clock.at(0);
+        assert_eq!(shake(&other.config(), &client), FULL);
+    }
+}
+
+#[test]
+fn rotated_files_keep_sessions_and_erase_the_oldest_key() {
+    for version in VERSIONS {
+        let keys = ticket_keys::<4>();
+        let [mut world, _] = machines(&keys[..2]);
+        let first = world.config();
+        let client = Arc::new(world.client(version, "a client", 1000));
+        assert_eq!(shake(&first, &client), FULL);
+        let [first_key, current, next, last] = keys;
+        let oldest = Arc::downgrade(&first_key);
+        drop(first_key);
+        world.files = vec![current.clone(), next.clone(), world.files[0].clone()];
+        let second = world.config();
+        // Handshakes under way have the configuration from before, and the new keys.
+        assert_eq!(shake(&first, &client), RESUMED);
+        assert_eq!(shake(&second, &client), RESUMED);
+        world.files = vec![next, last, current];
+        world.config();
+        assert_eq!(oldest.strong_count(), 0, "the key is erased");
+        assert_eq!(shake(&second, &client), RESUMED, "its ticket was renewed");
+    }
+}
+
+#[test]
+fn files_of_a_configuration_that_is_not_taken_change_nothing() {
+    let scope = TicketScope {
+        listener: "a".into(),
+        client_auth: None,
+        rotation: None,
+    };
+    let [old, new] = ticket_keys();
+    let mut before = TicketKeys::default();
+    let files = [old.clone()];
+    let keys = before.get(scope.clone(), &files, &TicketKeys::default());
+    let keys = keys.unwrap();
+    let ticket = keys.encrypt(b"plain", Instant::now()).unwrap();
+    let mut after = TicketKeys::default();
+    after.get(scope, &[new], &before).unwrap();
+    drop(after);
+    assert!(keys.decrypt(&ticket, Instant::now()).is_some());
+    assert!(
+        keys.roll(Instant::now()).is_none(),
+        "files have their own time"
+    );
+}
+
+#[test]
+fn the_reason_of_a_refusal_is_known_unless_another_ticket_was_good() {
+    let clock = Arc::new(Clock(AtomicU64::new(START)));
+    let [key] = ticket_keys();
+    let tickets = Tickets {
+        keys: Arc::new(Keys::shared(None, vec![key])),
+        verifier: None,
+        clock: clock.clone(),
+        longest: Duration::from_secs(1000),
+    };
+    let mut session = Session::default();
+    let ticket = session.enter(|| tickets.encrypt(b"a session")).unwrap();
+    let refused = |now: u64, offered: &[&[u8]]| {
+        clock.at(now);
+        let mut session = Session::default();
+        for ticket in offered {
+            session.enter(|| tickets.decrypt(ticket));
+        }
+        session.refused_ticket()
+    };
+    let foreign = vec![7; 200];
+    let endless = [&ticket[..], &[0; 64 * 1024]].concat();
+    assert_eq!(refused(0, &[]), None);
+    assert_eq!(refused(0, &[&ticket]), None);
+    assert_eq!(refused(0, &[&foreign, &ticket]), None);
+    assert_eq!(refused(0, &[&foreign]), Some(TicketRefusal::Key));
+    assert_eq!(refused(0, &[&endless]), Some(TicketRefusal::Key));
+    assert_eq!(refused(1000, &[&ticket]), Some(TicketRefusal::Age));
 }

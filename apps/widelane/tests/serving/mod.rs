@@ -1,0 +1,202 @@
+//! What tests of `widelane serve` share: the process and its log, certificates, a client.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file uses its own part"
+)]
+
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use tempfile::TempDir;
+
+pub type Tls = StreamOwned<ClientConnection, TcpStream>;
+
+pub fn widelane() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    command
+        .env_remove("NOTIFY_SOCKET")
+        .env_remove("RUST_LOG")
+        .env_remove("JOURNAL_STREAM");
+    command
+}
+
+/// A running server whose log is read line by line. Killed when dropped.
+pub struct Process {
+    pub child: Child,
+    log: Receiver<String>,
+}
+
+impl Process {
+    pub fn start(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
+        let log = BufReader::new(child.stderr.take().expect("standard error"));
+        let (lines, receiver) = channel();
+        std::thread::spawn(move || {
+            for line in log.lines().map_while(Result::ok) {
+                if lines.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self {
+            child,
+            log: receiver,
+        }
+    }
+
+    pub fn line_with(&mut self, text: &str) -> String {
+        let mut seen = Vec::new();
+        while let Ok(line) = self.log.recv_timeout(PATIENCE) {
+            if line.contains(text) {
+                return line;
+            }
+            seen.push(line);
+        }
+        panic!("no line with {text:?} among {seen:#?}");
+    }
+
+    pub fn listening(&mut self) -> SocketAddr {
+        let line = self.line_with("listening");
+        let address = line
+            .split("address=")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next());
+        address
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_else(|| panic!("no address in {line}"))
+    }
+
+    pub fn resident_kilobytes(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = fs::read_to_string(path).expect("/proc");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        let value = line.and_then(|line| line.split_whitespace().nth(1));
+        value.expect("a figure").parse().expect("a number")
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("a signal");
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        eventually("the process has ended", || {
+            status = self.child.try_wait().expect("a status");
+            status.is_some()
+        });
+        status.expect("just seen")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A directory with `a.pem`, `a.key` and a configuration.
+pub struct Site {
+    pub directory: TempDir,
+}
+
+impl Site {
+    pub fn new() -> Self {
+        let site = Self {
+            directory: tempfile::tempdir().expect("a directory"),
+        };
+        site.certificate("a");
+        site
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub fn certificate(&self, stem: &str) {
+        let made = rcgen::generate_simple_self_signed(["localhost".into()]).expect("a certificate");
+        fs::write(self.path(&format!("{stem}.pem")), made.cert.pem()).expect("written");
+        fs::write(
+            self.path(&format!("{stem}.key")),
+            made.signing_key.serialize_pem(),
+        )
+        .expect("written");
+    }
+
+    pub fn config(&self, listen: &str, top: &str) -> PathBuf {
+        let path = self.path("w.toml");
+        let text = format!(
+            "{top}\n[[listener]]\nlisten = [\"{listen}\"]\nbackend = \"127.0.0.1:9\"\n\
+             [[listener.certificate]]\ncert = {:?}\nkey = {:?}\n",
+            self.path("a.pem"),
+            self.path("a.key"),
+        );
+        fs::write(&path, text).expect("written");
+        path
+    }
+}
+
+impl AsRef<Path> for Site {
+    fn as_ref(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+pub fn connect(address: SocketAddr, trusted: &Path) -> io::Result<Tls> {
+    handshake(TcpStream::connect(address)?, trusted)
+}
+
+/// Succeeds only if the server shows the certificate in `trusted`.
+pub fn handshake(socket: TcpStream, trusted: &Path) -> io::Result<Tls> {
+    use rustls::pki_types::pem::PemObject;
+    static PROVIDER: LazyLock<Arc<rustls::crypto::CryptoProvider>> =
+        LazyLock::new(|| rustls::crypto::aws_lc_rs::default_provider().into());
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let trusted = rustls::pki_types::CertificateDer::from_pem_file(trusted).expect("PEM");
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted).expect("an authority");
+    let config = ClientConfig::builder_with_provider(PROVIDER.clone())
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = "localhost".try_into().expect("a name");
+    let client = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
+    let mut stream = StreamOwned::new(client, socket);
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock)?;
+    }
+    Ok(stream)
+}
+
+pub fn entries(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).expect("a directory");
+    entries
+        .map(|entry| entry.expect("an entry").path())
+        .collect()
+}
+
+/// Waits until something is so. Fails after a time that only a hanging program needs.
+pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+    let step = Duration::from_millis(10);
+    let mut left = PATIENCE;
+    while !so() {
+        assert!(!left.is_zero(), "never came true: {what}");
+        std::thread::sleep(step);
+        left = left.saturating_sub(step);
+    }
+}
+
+/// Longer than anything here takes on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
