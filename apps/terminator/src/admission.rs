@@ -12,52 +12,73 @@ use crate::stats::Refusal;
 #[derive(Debug)]
 pub(crate) struct Admission {
     shared: Arc<Shared>,
-    /// While the handshake lasts.
+    in_handshake: bool,
+    /// Of its source, while the handshake lasts.
     place: Option<Place>,
 }
 
 impl Admission {
-    /// Admits a connection from `peer`, if it is within all limits. Where the limits of the whole
-    /// server are reached, `make_room` may end another connection; it says whether it has.
+    /// Admits a connection from `source`, if it is within all limits. `None`: the source is not known
+    /// yet, and must be told by [`Admission::attribute`]. Where the limits of the whole server are
+    /// reached, `make_room` may end another connection; it says whether it has.
     pub(crate) fn ask(
         shared: &Arc<Shared>,
         site: &Site,
-        peer: IpAddr,
+        source: Option<IpAddr>,
         mut make_room: impl FnMut() -> bool,
     ) -> Result<Self, Refusal> {
-        let source = shared.sources.source(peer, &site.source);
-        if !shared.sources.within_rate(source, &site.source) {
-            return Err(Refusal::SourceRate);
-        }
         // The source's limit comes first: a source that has reached it must not close connections
         // of others.
-        let place = shared.sources.place(source, &site.source);
-        let place = place.ok_or(Refusal::SourceHandshakes)?;
+        let place = match source {
+            Some(source) => Some(Self::place(shared, site, source)?),
+            None => None,
+        };
+        let mut refusal = Refusal::Handshakes;
         for _ in 0..MOST_ATTEMPTS {
-            let refusal = match Self::count(shared, site) {
+            match Self::count(shared, site) {
                 Ok(()) => {
                     return Ok(Self {
                         shared: shared.clone(),
-                        place: Some(place),
+                        in_handshake: true,
+                        place,
                     });
                 }
-                Err(refusal) => refusal,
-            };
-            if !make_room() {
-                shared.sources.give_back(place);
-                return Err(refusal);
+                Err(why) => refusal = why,
             }
+            if !make_room() {
+                break;
+            }
+            refusal = Refusal::Handshakes;
         }
-        shared.sources.give_back(place);
-        Err(Refusal::Handshakes)
+        if let Some(place) = place {
+            shared.sources.give_back(place);
+        }
+        Err(refusal)
+    }
+
+    /// Counts the connection to its source, if that is within its limits.
+    pub(crate) fn attribute(&mut self, site: &Site, source: IpAddr) -> Result<(), Refusal> {
+        self.place = Some(Self::place(&self.shared, site, source)?);
+        Ok(())
     }
 
     /// Ends the handshake's share; the connection's remains.
     pub(crate) fn handshake_done(&mut self) {
-        if let Some(place) = self.place.take() {
+        if std::mem::take(&mut self.in_handshake) {
             self.shared.handshakes.fetch_sub(1, Relaxed);
+        }
+        if let Some(place) = self.place.take() {
             self.shared.sources.give_back(place);
         }
+    }
+
+    fn place(shared: &Shared, site: &Site, source: IpAddr) -> Result<Place, Refusal> {
+        let source = shared.sources.source(source, &site.source);
+        if !shared.sources.within_rate(source, &site.source) {
+            return Err(Refusal::SourceRate);
+        }
+        let place = shared.sources.place(source, &site.source);
+        place.ok_or(Refusal::SourceHandshakes)
     }
 
     fn count(shared: &Shared, site: &Site) -> Result<(), Refusal> {

@@ -2,6 +2,8 @@
 //!
 //! | stage     | ends with                                      | then                            |
 //! |-----------|------------------------------------------------|---------------------------------|
+//! | silence   | a PROXY header, if the peer is a load balancer | silence                         |
+//! | silence   | a bad header, or a limit of the real client    | closed                          |
 //! | silence   | the client's first byte                        | handshake                       |
 //! | silence   | end of file, time limit, place needed          | closed                          |
 //! | handshake | complete, and the client is still there        | backend                         |
@@ -35,9 +37,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::admission::Admission;
 use crate::alert;
 use crate::client::Client;
+use crate::introduction;
 use crate::local::Local;
 use crate::nearby::Expected;
-use crate::relay::Session;
+use crate::relay::{Session, Told};
 use crate::shared::Site;
 use crate::signing::{self, ProcessFailure};
 use crate::silent::{Guest, MadeRoom};
@@ -49,29 +52,49 @@ pub(crate) async fn serve(
     peer: SocketAddr,
     site: Arc<Site>,
     local: &Local,
-    announced: signing::Handshake,
+    mut announced: signing::Handshake,
     guest: Guest,
 ) {
     let accepted = Instant::now();
-    let (mut admission, tls) = match begin(&mut client, &site, local, guest).await {
-        Ok(begun) => begun,
-        Err(failure) => {
-            local.stats.failed(failure);
-            tracing::debug!(%peer, ?failure, "closed before the handshake began");
-            return;
+    let mut told = Told::default();
+    let (mut admission, tls) = {
+        let silence_ends = accepted + site.limits.first_byte.min(site.limits.handshake);
+        let begun = match site.has_proxy(peer.ip()) {
+            false => timeout_at(silence_ends, begin(&mut client, &site, local, guest)).await,
+            // Most listeners have no proxies, and their tasks must not be larger for them.
+            true => {
+                let begun = begin_behind(&mut client, peer, &mut told, &site, local, guest);
+                timeout_at(silence_ends, Box::pin(begun)).await
+            }
+        };
+        let peer = told.client(peer);
+        match begun.unwrap_or_else(|_| Err(too_late(&site))) {
+            Ok(begun) => begun,
+            Err(NotBegun::Failed(failure)) => {
+                local.stats.failed(failure);
+                tracing::debug!(%peer, ?failure, "closed before the handshake began");
+                return;
+            }
+            Err(NotBegun::Refused(refusal)) => {
+                local.stats.refused(refusal);
+                tracing::debug!(%peer, ?refusal, "refused: a limit of the source");
+                return;
+            }
         }
     };
-    let shaken = handshake(&mut client, tls, announced, local);
+    let shaken = handshake(&mut client, tls, &mut announced, local);
     let shaken = match timeout_at(accepted + site.limits.handshake, shaken).await {
         Ok(shaken) => shaken,
         Err(_) => Err(HandshakeError::Failed(Failure::Timeout)),
     };
+    // It is under way no more: jobs of others need not wait for its jobs.
+    drop(announced);
     admission.handshake_done();
     let (tls, presence) = match shaken {
         Ok(shaken) => shaken,
         Err(HandshakeError::Failed(failure)) => {
             local.stats.failed(failure);
-            tracing::debug!(%peer, ?failure, "handshake failed");
+            tracing::debug!(peer = %told.client(peer), ?failure, "handshake failed");
             if failure != Failure::Timeout {
                 linger(&mut client, local).await;
             }
@@ -79,7 +102,7 @@ pub(crate) async fn serve(
         }
         Err(HandshakeError::Overloaded) => {
             local.stats.refused(Refusal::Engine);
-            tracing::debug!(%peer, "refused: the engine's queue is full");
+            tracing::debug!(peer = %told.client(peer), "refused: the engine's queue is full");
             linger(&mut client, local).await;
             return;
         }
@@ -98,7 +121,8 @@ pub(crate) async fn serve(
         return;
     };
     let mut session = Session { client, tls };
-    let end = match session.reach_backend(peer, &site).await {
+    let reached = session.reach_backend(peer, &told, &site).await;
+    let end = match reached {
         Ok(backend) => session.relay(backend, &site, local).await,
         Err(end) => {
             complain(local, &site, end);
@@ -109,7 +133,7 @@ pub(crate) async fn serve(
         }
     };
     local.stats.ended(end);
-    tracing::debug!(%peer, how = end.label(), "connection ended");
+    tracing::debug!(peer = %told.client(peer), how = end.label(), "connection ended");
     if matches!(
         end,
         End::Client | End::BackendUnreachable | End::BackendTimeout
@@ -128,8 +152,7 @@ async fn begin(
     site: &Site,
     local: &Local,
     guest: Guest,
-) -> Result<(Admission, Box<ServerConnection>), Failure> {
-    let limits = &site.limits;
+) -> Result<(Admission, Box<ServerConnection>), NotBegun> {
     let received = guest.until(|cx| {
         let mut scratch = local.scratch.borrow_mut();
         Poll::Ready(
@@ -139,11 +162,86 @@ async fn begin(
             },
         )
     });
-    match timeout(limits.first_byte.min(limits.handshake), received).await {
-        Ok(Ok((admission, tls))) => Ok((admission, tls?)),
-        Ok(Err(MadeRoom)) => Err(Failure::MadeRoom),
-        Err(_) if limits.first_byte < limits.handshake => Err(Failure::Silent),
-        Err(_) => Err(Failure::Timeout),
+    let (admission, tls) = received.await?;
+    Ok((admission, tls?))
+}
+
+/// The same behind a load balancer, which first says in a PROXY header who the client is and which
+/// address it has connected to.
+async fn begin_behind(
+    client: &mut Client,
+    proxy: SocketAddr,
+    told: &mut Told,
+    site: &Site,
+    local: &Local,
+    guest: Guest,
+) -> Result<(Admission, Box<ServerConnection>), NotBegun> {
+    let mut bytes = Vec::new();
+    let received = guest.until(|cx| {
+        let mut scratch = local.scratch.borrow_mut();
+        loop {
+            let read = match ready!(client.poll_read(cx, &mut scratch[..FIRST_READ])) {
+                Ok(0) | Err(_) => return Poll::Ready(Err(None)),
+                Ok(read) => read,
+            };
+            bytes.extend_from_slice(&scratch[..read]);
+            match introduction::parse(&bytes) {
+                Ok(None) => {}
+                Ok(Some(header)) => return Poll::Ready(Ok(header)),
+                Err(problem) => return Poll::Ready(Err(Some(problem))),
+            }
+        }
+    });
+    let (mut admission, header) = received.await?;
+    let header = match header {
+        Ok(header) => header,
+        Err(None) => return Err(Failure::Closed.into()),
+        Err(Some(problem)) => {
+            if local.may_complain() {
+                tracing::warn!(
+                    %proxy,
+                    %problem,
+                    "no PROXY header from a load balancer; let it send one (HAProxy: `send-proxy-v2`), \
+                     or take its network out of `proxy_protocol_from`"
+                );
+            }
+            return Err(Failure::ProxyHeader.into());
+        }
+    };
+    told.0 = header.ends.map(Box::new);
+    admission
+        .attribute(site, told.client(proxy).ip())
+        .map_err(NotBegun::Refused)?;
+    match &bytes[header.length..] {
+        // The balancer was faster than its client.
+        [] => begin(client, site, local, local.silent.enter(admission)).await,
+        first => Ok((admission, start_tls(site, first)?)),
+    }
+}
+
+/// A silent connection has had its time.
+fn too_late(site: &Site) -> NotBegun {
+    NotBegun::Failed(match site.limits.first_byte < site.limits.handshake {
+        true => Failure::Silent,
+        false => Failure::Timeout,
+    })
+}
+
+/// Why a connection has no handshake.
+enum NotBegun {
+    Failed(Failure),
+    Refused(Refusal),
+}
+
+impl From<MadeRoom> for NotBegun {
+    fn from(_: MadeRoom) -> Self {
+        Self::Failed(Failure::MadeRoom)
+    }
+}
+
+impl From<Failure> for NotBegun {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
     }
 }
 
@@ -161,12 +259,9 @@ fn start_tls(site: &Site, mut received: &[u8]) -> Result<Box<ServerConnection>, 
     })
 }
 
-/// Logs that a backend cannot be reached, at most once a second. The metrics count each time.
+/// Logs that a backend cannot be reached.
 fn complain(local: &Local, site: &Site, end: End) {
-    let now = std::time::Instant::now();
-    let before = local.complained.get();
-    if before.is_none_or(|before| now.duration_since(before) >= COMPLAINT_INTERVAL) {
-        local.complained.set(Some(now));
+    if local.may_complain() {
         tracing::warn!(backend = %site.backend, how = end.label(), "a connection found no backend");
     }
 }
@@ -186,7 +281,7 @@ enum HandshakeError {
 async fn handshake(
     client: &mut Client,
     mut tls: Box<ServerConnection>,
-    mut announced: signing::Handshake,
+    announced: &mut signing::Handshake,
     local: &Local,
 ) -> Result<(Box<ServerConnection>, Presence), HandshakeError> {
     let closed = |_: io::Error| HandshakeError::Failed(Failure::Closed);
@@ -442,7 +537,6 @@ const FIRST_READ: usize = 4096;
 /// How long, and for how many bytes, a client that was refused may go on sending.
 const LINGER: Duration = Duration::from_secs(5);
 const LINGER_BYTES: usize = 256 * 1024;
-const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

@@ -22,6 +22,7 @@ mod connection;
 mod cores;
 mod demo;
 mod endpoint;
+mod introduction;
 mod lending;
 mod local;
 mod material;
@@ -49,8 +50,8 @@ mod worker;
 
 pub use config::{
     Backend, Batching, Certificate, ClientAuth, ClientAuthMode, Config, ConfigError, CpuList,
-    Document, Drain, KeyKind, Limits, Listener, Metrics, PerSource, SigningBackend, Tickets,
-    TlsVersion,
+    Document, Drain, KeyKind, Limits, Listener, Metrics, Network, PerSource, ProxyVersion,
+    SigningBackend, Tickets, TlsVersion,
 };
 pub use demo::{Demo, DemoError};
 pub use server::{Server, ServerError};
@@ -61,9 +62,20 @@ pub use widelane_batching::Placement;
 /// What fuzz targets reach of the private modules. No part of the interface.
 #[doc(hidden)]
 pub mod fuzzing {
+    use crate::introduction;
     use crate::proxy::{Facts, header};
     use crate::ticket_key::KeyBytes;
     use std::net::SocketAddr;
+
+    /// A PROXY header that a load balancer has sent: its length, and client and server if it names
+    /// them. `Ok(None)`: there is more to come.
+    #[expect(clippy::type_complexity, reason = "for one caller")]
+    pub fn introduction(bytes: &[u8]) -> Result<Option<(usize, Option<[SocketAddr; 2]>)>, String> {
+        match introduction::parse(bytes) {
+            Ok(header) => Ok(header.map(|header| (header.length, header.ends))),
+            Err(problem) => Err(problem.to_string()),
+        }
+    }
 
     /// The keys in a file of ticket keys, the one that encrypts first.
     pub fn ticket_keys(file: &[u8]) -> Result<Vec<Vec<u8>>, String> {

@@ -3,12 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
 use crate::buffer::Buffer;
 use crate::nearby::Nearby;
+use crate::relay::{PLAIN_BYTES, SCRATCH_BYTES};
+use crate::shared::Shared;
 use crate::signing::Signing;
 use crate::silent::Silent;
 use crate::stats::Stats;
@@ -24,14 +26,45 @@ pub(crate) struct Local {
     pub(crate) nearby: Nearby,
     /// Connections that have not sent anything yet.
     pub(crate) silent: Rc<Silent>,
-    /// When this worker last said that a backend is missing: an outage must not flood the log.
-    pub(crate) complained: Cell<Option<Instant>>,
+    /// When this worker last complained about a backend or a load balancer: an outage must not flood
+    /// the log.
+    complained: Cell<Option<Instant>>,
     pub(crate) live: Cell<usize>,
     pub(crate) emptied: Notify,
     /// As many tasks as there were since memory was last given back.
     pub(crate) peak: Cell<usize>,
     /// Half of that many have ended.
     pub(crate) shrunk: Notify,
+}
+
+impl Local {
+    pub(crate) fn new(shared: &Shared, worker: usize) -> Self {
+        Self {
+            signing: Signing::new(&shared.signing),
+            scratch: RefCell::new(Buffer::for_plaintext(SCRATCH_BYTES)),
+            plain: RefCell::new(Buffer::for_decrypted(PLAIN_BYTES)),
+            stats: shared.stats[worker].clone(),
+            nearby: Nearby::new(),
+            silent: Rc::default(),
+            complained: Cell::new(None),
+            live: Cell::new(0),
+            emptied: Notify::new(),
+            peak: Cell::new(0),
+            shrunk: Notify::new(),
+        }
+    }
+
+    /// Whether a complaint about other programs may be logged: at most one a second. The metrics count
+    /// each case.
+    pub(crate) fn may_complain(&self) -> bool {
+        let now = Instant::now();
+        let before = self.complained.get();
+        let may = before.is_none_or(|before| now.duration_since(before) >= COMPLAINT_INTERVAL);
+        if may {
+            self.complained.set(Some(now));
+        }
+        may
+    }
 }
 
 /// A task that keeps its worker from ending.
@@ -63,3 +96,4 @@ impl Drop for Alive {
 
 /// Fewer connections leave too little memory to care about: 10 kB each.
 const MANY: usize = 128;
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,10 +1,11 @@
-//! The PROXY protocol header, version 2, that tells the backend who is at the other end.
+//! The PROXY protocol header that tells the backend who is at the other end: version 2, or the line
+//! of version 1.
 //!
-//! Layout after the "PROXY protocol" specification (W. Tarreau), sections 2.2 and 2.2.1 to 2.2.8:
+//! Layout of version 2 after the "PROXY protocol" specification (W. Tarreau), sections 2.2 and 2.2.1 to 2.2.8:
 //! signature, version and command, family, length, addresses, then type-length-value records.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use rustls::CipherSuite;
 
@@ -61,6 +62,20 @@ pub(crate) fn header(facts: &Facts<'_>) -> Vec<u8> {
     let length = u16::try_from(bytes.len() - FIXED_BYTES).unwrap_or(u16::MAX);
     bytes[LENGTH_AT..FIXED_BYTES].copy_from_slice(&length.to_be_bytes());
     bytes
+}
+
+/// The line of version 1, which has nothing but the addresses (section 2.1).
+pub(crate) fn line(client: SocketAddr, server: SocketAddr) -> Vec<u8> {
+    let (from, to) = (client.ip().to_canonical(), server.ip().to_canonical());
+    let (family, from, to) = match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => ("TCP4", from.to_string(), to.to_string()),
+        (from, to) => {
+            let as_v6 = |address| Ipv6Addr::from(as_v6(address)).to_string();
+            ("TCP6", as_v6(from), as_v6(to))
+        }
+    };
+    let (from_port, to_port) = (client.port(), server.port());
+    format!("PROXY {family} {from} {to} {from_port} {to_port}\r\n").into_bytes()
 }
 
 /// The name of a cipher suite in the record PP2_SUBTYPE_SSL_CIPHER: OpenSSL's, as in the
@@ -168,6 +183,28 @@ mod tests {
         expected.extend_from_slice(b"\x01\x00\x02h2\x02\x00\x09a.example");
         expected.extend_from_slice(b"\x20\x00\x14\x07\0\0\0\0\x21\x00\x07TLSv1.3\x22\x00\x02cn");
         assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn a_line_has_both_addresses_and_is_read_again() {
+        for (client, server, expected) in [
+            (
+                "192.0.2.1:258",
+                "[::ffff:192.0.2.2]:443",
+                "PROXY TCP4 192.0.2.1 192.0.2.2 258 443\r\n",
+            ),
+            (
+                "[2001:db8::1]:1",
+                "192.0.2.2:443",
+                "PROXY TCP6 2001:db8::1 ::ffff:192.0.2.2 1 443\r\n",
+            ),
+        ] {
+            let line = line(client.parse().unwrap(), server.parse().unwrap());
+            assert_eq!(line, expected.as_bytes());
+            let read = crate::introduction::parse(&line).unwrap().unwrap();
+            assert_eq!(read.length, line.len());
+            assert_eq!(read.ends.unwrap()[0], client.parse().unwrap());
+        }
     }
 
     #[test]

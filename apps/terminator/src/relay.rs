@@ -13,12 +13,25 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use crate::backend::{BackendStream, reset};
+use crate::config::ProxyVersion;
 use crate::connection::poll_send;
 use crate::local::Local;
 use crate::pace::{MOST_READ, Pace, Records};
 use crate::proxy;
 use crate::shared::Site;
 use crate::stats::End;
+
+/// What a load balancer has told: the client, and the address that it has connected to. Boxed, because
+/// few connections have it.
+#[derive(Debug, Default)]
+pub(crate) struct Told(pub(crate) Option<Box<[SocketAddr; 2]>>);
+
+impl Told {
+    /// The client of a connection that comes from `peer`.
+    pub(crate) fn client(&self, peer: SocketAddr) -> SocketAddr {
+        self.0.as_deref().map_or(peer, |[client, _]| *client)
+    }
+}
 
 /// A client's socket and its TLS state, past the handshake.
 pub(crate) struct Session {
@@ -30,12 +43,13 @@ impl Session {
     pub(crate) async fn reach_backend(
         &self,
         peer: SocketAddr,
+        told: &Told,
         site: &Site,
     ) -> Result<BackendStream, End> {
         let connected = timeout(site.limits.backend_connect, async {
             let mut backend = BackendStream::connect(&site.backend).await?;
-            if site.proxy_protocol {
-                let header = self.proxy_header(peer)?;
+            if let Some(version) = site.proxy_header {
+                let header = self.proxy_header(version, peer, told)?;
                 let mut sent = 0;
                 while sent < header.len() {
                     sent += poll_fn(|cx| backend.poll_write(cx, &header[sent..])).await?;
@@ -53,14 +67,26 @@ impl Session {
         }
     }
 
-    fn proxy_header(&self, peer: SocketAddr) -> io::Result<Vec<u8>> {
+    fn proxy_header(
+        &self,
+        version: ProxyVersion,
+        peer: SocketAddr,
+        told: &Told,
+    ) -> io::Result<Vec<u8>> {
+        let [client, server] = match &told.0 {
+            Some(ends) => **ends,
+            None => [peer, self.client.local_addr()?],
+        };
+        if version == ProxyVersion::V1 {
+            return Ok(proxy::line(client, server));
+        }
         let certificate = self.tls.peer_certificates().and_then(<[_]>::first);
         let name = certificate.and_then(|der| crate::material::common_name(der));
         let suite = self.tls.negotiated_cipher_suite();
         let cipher = suite.map(|suite| proxy::cipher_name(suite.suite()));
         Ok(proxy::header(&proxy::Facts {
-            client: peer,
-            server: self.client.local_addr()?,
+            client,
+            server,
             alpn: self.tls.alpn_protocol(),
             authority: self.tls.server_name(),
             version: match self.tls.protocol_version() {

@@ -420,7 +420,8 @@ fn build_sites(
         sites.push(Arc::new(Site {
             tls: built.config,
             backend: listener.backend.clone(),
-            proxy_protocol: listener.proxy_protocol,
+            proxies: listener.proxy_protocol_from.clone(),
+            proxy_header: listener.proxy_protocol_to,
             limits: config.limits.clone(),
             most_connections,
             source,

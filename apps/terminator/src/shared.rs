@@ -1,5 +1,6 @@
 //! What the threads of a server share.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
@@ -8,7 +9,7 @@ use arc_swap::ArcSwap;
 use rustls::ServerConfig;
 use tokio::sync::watch;
 
-use crate::config::{Backend, Limits};
+use crate::config::{Backend, Limits, Network, ProxyVersion};
 use crate::resumption::Keys;
 use crate::signing::SigningSource;
 use crate::sources::{SourceLimits, Sources};
@@ -55,7 +56,10 @@ pub(crate) struct TicketKeyNote {
 pub(crate) struct Site {
     pub(crate) tls: Arc<ServerConfig>,
     pub(crate) backend: Backend,
-    pub(crate) proxy_protocol: bool,
+    /// Load balancers that say who their clients are.
+    pub(crate) proxies: Vec<Network>,
+    /// The header that the backend gets.
+    pub(crate) proxy_header: Option<ProxyVersion>,
     pub(crate) limits: Limits,
     /// `limits.connections`, or what stands for it.
     pub(crate) most_connections: usize,
@@ -71,6 +75,13 @@ pub(crate) struct Site {
 pub(crate) struct Slot {
     pub(crate) number: usize,
     pub(crate) site: ArcSwap<Site>,
+}
+
+impl Site {
+    /// Whether connections from there begin with a PROXY header.
+    pub(crate) fn has_proxy(&self, peer: IpAddr) -> bool {
+        self.proxies.iter().any(|proxy| proxy.contains(peer))
+    }
 }
 
 impl Shared {

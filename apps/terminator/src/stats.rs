@@ -40,6 +40,8 @@ pub(crate) enum Failure {
     MadeRoom,
     /// The client went away.
     Closed,
+    /// A load balancer has sent no PROXY header, or a bad one.
+    ProxyHeader,
     /// The client's bytes are not TLS, or not a TLS that we speak.
     Protocol,
     /// The client's certificate is missing or bad.
@@ -116,11 +118,12 @@ impl Stats {
 }
 
 impl Failure {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Timeout,
         Self::Silent,
         Self::MadeRoom,
         Self::Closed,
+        Self::ProxyHeader,
         Self::Protocol,
         Self::Certificate,
         Self::Internal,
@@ -132,6 +135,7 @@ impl Failure {
             Self::Silent => "silent",
             Self::MadeRoom => "made_room",
             Self::Closed => "closed",
+            Self::ProxyHeader => "proxy_header",
             Self::Protocol => "protocol",
             Self::Certificate => "certificate",
             Self::Internal => "internal",

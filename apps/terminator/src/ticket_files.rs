@@ -393,11 +393,11 @@ mod tests {
         let path = parent.path().join("tickets");
         let directory = TicketDirectory::create(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
-        let mut before = names(&[path.clone()]);
+        let mut before = names(std::slice::from_ref(&path));
         assert_eq!(before.len(), 2);
         for _ in 0..3 {
             directory.rotate(Duration::ZERO).unwrap();
-            let after = names(&[path.clone()]);
+            let after = names(std::slice::from_ref(&path));
             assert_eq!(after.len(), 3);
             assert_eq!(after[0], before[1], "the next one encrypts");
             assert_eq!(after[2], before[0], "the current one still decrypts");
@@ -415,26 +415,32 @@ mod tests {
         let path = parent.path().join("tickets");
         let directory = TicketDirectory::create(&path).unwrap();
         directory.rotate(Duration::ZERO).unwrap();
-        let [current, next, _] = &names(&[path.clone()])[..] else {
+        let [current, next, _] = &names(std::slice::from_ref(&path))[..] else {
             panic!("three keys")
         };
         // After its first step.
         fs::remove_file(path.join(PREVIOUS)).unwrap();
         fs::hard_link(path.join(CURRENT), path.join(PREVIOUS)).unwrap();
-        assert_eq!(names(&[path.clone()]), [current.clone(), next.clone()]);
+        assert_eq!(
+            names(std::slice::from_ref(&path)),
+            [current.clone(), next.clone()]
+        );
         // After its second one.
         fs::rename(path.join(NEXT), path.join(CURRENT)).unwrap();
-        assert_eq!(names(&[path.clone()]), [next.clone(), current.clone()]);
+        assert_eq!(
+            names(std::slice::from_ref(&path)),
+            [next.clone(), current.clone()]
+        );
         // A draft that was not finished is in the way of no later one.
         put(&path.join(DRAFT), b"half");
         directory.rotate(Duration::ZERO).unwrap();
-        let after = names(&[path.clone()]);
+        let after = names(std::slice::from_ref(&path));
         assert_eq!([&after[0], &after[2]], [next, current]);
         // All three steps, from the first one on.
         fs::remove_file(path.join(PREVIOUS)).unwrap();
         fs::hard_link(path.join(CURRENT), path.join(PREVIOUS)).unwrap();
         directory.rotate(Duration::ZERO).unwrap();
-        assert_eq!(names(&[path.clone()])[0], after[1]);
+        assert_eq!(names(std::slice::from_ref(&path))[0], after[1]);
         assert!(!path.join(DRAFT).exists());
     }
 

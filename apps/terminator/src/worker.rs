@@ -1,7 +1,6 @@
 //! A worker: one thread with an event loop, which accepts on its own sockets and serves the
 //! connections to their end.
 
-use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -16,20 +15,16 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::LocalOptions;
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_local;
 
 use crate::admission::Admission;
-use crate::buffer::Buffer;
 use crate::client::Client;
 use crate::connection;
 use crate::lending::Borrowers;
 use crate::local::{Alive, Local};
-use crate::nearby::Nearby;
-use crate::relay::{PLAIN_BYTES, SCRATCH_BYTES};
 use crate::resumption::roll_in_time;
 use crate::shared::{Shared, Slot};
-use crate::signing::Signing;
 use crate::sockets::BACKLOG;
 
 /// What the server tells a worker to do.
@@ -116,19 +111,7 @@ async fn run(
     shared: Arc<Shared>,
     mut inbox: mpsc::UnboundedReceiver<Command>,
 ) {
-    let local = Rc::new(Local {
-        signing: Signing::new(&shared.signing),
-        scratch: RefCell::new(Buffer::for_plaintext(SCRATCH_BYTES)),
-        plain: RefCell::new(Buffer::for_decrypted(PLAIN_BYTES)),
-        stats: shared.stats[index].clone(),
-        nearby: Nearby::new(),
-        silent: Rc::default(),
-        complained: Cell::new(None),
-        live: Cell::new(0),
-        emptied: Notify::new(),
-        peak: Cell::new(0),
-        shrunk: Notify::new(),
-    });
+    let local = Rc::new(Local::new(&shared, index));
     spawn_local(give_back_memory(local.clone(), shared.clone()));
     if index == 0 {
         spawn_local(roll_in_time(shared.ticket_keys.subscribe()));
@@ -275,7 +258,8 @@ async fn give_back_memory(local: Rc<Local>, shared: Arc<Shared>) {
 fn welcome(client: Client, peer: SocketAddr, slot: &Slot, shared: &Arc<Shared>, local: &Rc<Local>) {
     local.stats.accepted.fetch_add(1, Relaxed);
     let site = slot.site.load_full();
-    match Admission::ask(shared, &site, peer.ip(), || local.silent.make_room()) {
+    let source = Some(peer.ip()).filter(|peer| !site.has_proxy(*peer));
+    match Admission::ask(shared, &site, source, || local.silent.make_room()) {
         Ok(admission) => {
             let alive = Alive::new(local);
             let guest = local.silent.enter(admission);
@@ -321,6 +305,8 @@ const ACCEPTS_A_TURN: usize = 32;
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     /// Queues `connections`, accepts at most `most`, and says how many it accepted and how many

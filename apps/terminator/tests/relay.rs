@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::*;
 use socket2::{Domain, Socket, Type};
-use widelane_terminator::{Backend, ClientAuth, ClientAuthMode, Config, Server};
+use widelane_terminator::{Backend, ClientAuth, ClientAuthMode, Config, ProxyVersion, Server};
 
 const MEGABYTES_8: usize = 8 << 20;
 
@@ -421,7 +421,7 @@ fn the_backend_is_told_who_connects() {
             .expect("reported");
     });
     let mut one = listener(backend, vec![files.certificate(Kind::Rsa, &["a.example"])]);
-    one.proxy_protocol = true;
+    one.proxy_protocol_to = Some(ProxyVersion::V2);
     one.alpn = vec!["h2".into()];
     one.client_auth = Some(ClientAuth::new(ClientAuthMode::Optional, ca));
     let server = start(&config(vec![one]));

@@ -16,8 +16,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 use widelane_engine::{Clock, calibration};
 use widelane_terminator::{
-    Backend, Certificate, Config, ConfigError, CpuList, Demo, Document, Listener, Placement,
-    Server, Signals,
+    Backend, Certificate, Config, ConfigError, CpuList, Demo, Document, Listener, Network,
+    Placement, ProxyVersion, Server, Signals,
 };
 
 /// Terminate TLS in front of a backend
@@ -46,9 +46,13 @@ pub(crate) struct Args {
     /// Application protocol of the backend for ALPN, most wanted first (repeatable)
     #[arg(long, value_name = "NAME")]
     alpn: Vec<String>,
-    /// Tell the backend who connects (PROXY protocol version 2)
-    #[arg(long)]
-    proxy_protocol: bool,
+    /// Network of load balancers that send a PROXY protocol header, version 1 or 2, from which the
+    /// client's address is taken (repeatable); all other clients are taken for what they are
+    #[arg(long, value_name = "CIDR")]
+    proxy_protocol_from: Vec<Network>,
+    /// Tell the backend who connects, by a PROXY protocol header of this version
+    #[arg(long, value_name = "v1|v2")]
+    proxy_protocol_to: Option<ProxyVersion>,
     /// Ticket keys that other machines have as well, so that clients can resume their sessions there: a
     /// directory from `widelane tickets new`, or key files of nginx or HAProxy (repeatable; the first
     /// key encrypts, all decrypt)
@@ -190,7 +194,10 @@ impl Args {
         if !self.alpn.is_empty() {
             listener.alpn = self.alpn.clone();
         }
-        listener.proxy_protocol = self.proxy_protocol;
+        listener
+            .proxy_protocol_from
+            .clone_from(&self.proxy_protocol_from);
+        listener.proxy_protocol_to = self.proxy_protocol_to;
         listener.tickets.keys.clone_from(&self.ticket_keys);
         let mut config = Config::default();
         config.watch = self.watch != Some(Switch::Off);
@@ -238,13 +245,14 @@ const DEMO_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8443);
 
 /// The flags that a configuration file takes the place of.
-const BY_FLAGS: [&str; 15] = [
+const BY_FLAGS: [&str; 16] = [
     "listen",
     "cert",
     "key",
     "backend",
     "alpn",
-    "proxy_protocol",
+    "proxy_protocol_from",
+    "proxy_protocol_to",
     "ticket_keys",
     "watch",
     "workers",
@@ -264,6 +272,8 @@ Examples:
                  --cpus 0-2 --placement vector-cores --vector-cpus 3 --metrics 127.0.0.1:9464
   widelane serve --listen 0.0.0.0:443 --cert site.pem --key site.key --backend 127.0.0.1:8080 \\
                  --ticket-keys /etc/widelane/tickets
+  widelane serve --listen 0.0.0.0:443 --cert site.pem --key site.key --backend 127.0.0.1:8080 \\
+                 --proxy-protocol-from 10.0.0.0/24 --proxy-protocol-to v2
   widelane serve --config /etc/widelane.toml --check";
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::values::{Backend, paths, seconds};
+use super::values::{Backend, Network, ProxyVersion, paths, seconds};
 
 /// One group of addresses with the same certificates and the same backend.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -17,9 +17,13 @@ pub struct Listener {
     pub listen: Vec<SocketAddr>,
     /// Where the decrypted bytes go.
     pub backend: Backend,
-    /// Send a PROXY protocol version 2 header to the backend.
+    /// Networks of load balancers that begin each connection with a PROXY protocol header, from which
+    /// the client's address is taken. Others are clients themselves.
     #[serde(default)]
-    pub proxy_protocol: bool,
+    pub proxy_protocol_from: Vec<Network>,
+    /// Send a PROXY protocol header of this version to the backend.
+    #[serde(default)]
+    pub proxy_protocol_to: Option<ProxyVersion>,
     /// Application protocols, most wanted first. Empty: ALPN is not answered.
     #[serde(default)]
     pub alpn: Vec<String>,
@@ -138,7 +142,8 @@ impl Listener {
         Self {
             listen,
             backend,
-            proxy_protocol: false,
+            proxy_protocol_from: Vec::new(),
+            proxy_protocol_to: None,
             alpn: Vec::new(),
             versions: both_versions(),
             cipher_suites: Vec::new(),

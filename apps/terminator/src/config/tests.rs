@@ -219,3 +219,32 @@ fn flags_are_named_as_flags() {
         "{message}"
     );
 }
+
+#[test]
+fn networks_are_read_and_their_mistakes_are_named() {
+    let network = |text: &str| text.parse::<crate::config::Network>();
+    for (text, inside, outside) in [
+        ("10.0.0.0/8", "10.255.0.1", "11.0.0.1"),
+        ("10.0.0.1", "10.0.0.1", "10.0.0.2"),
+        ("0.0.0.0/0", "192.0.2.1", "2001:db8::1"),
+        ("fd00::/8", "fd12::1", "fe80::1"),
+        ("10.0.0.0/8", "::ffff:10.0.0.1", "::ffff:11.0.0.1"),
+    ] {
+        let network = network(text).expect(text);
+        assert!(network.contains(inside.parse().unwrap()), "{text} {inside}");
+        assert!(
+            !network.contains(outside.parse().unwrap()),
+            "{text} {outside}"
+        );
+    }
+    for (text, problem) in [
+        ("10.0.0.1/8", "write `10.0.0.0/8`"),
+        ("10.0.0.0/33", "is no network"),
+        ("balancer.example", "is no network"),
+        ("", "is no network"),
+    ] {
+        let error = network(text).unwrap_err();
+        assert!(error.contains(problem), "{error}");
+    }
+    assert!("v3".parse::<crate::config::ProxyVersion>().is_err());
+}

@@ -1,11 +1,12 @@
 //! Single values as they are written: backends, lists of CPUs, seconds.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use serde::{Deserialize, Deserializer};
 use widelane_crypto::chacha20poly1305::Choice;
 
@@ -25,6 +26,83 @@ pub enum Backend {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct CpuList(pub Vec<usize>);
+
+/// A network of addresses, written as `10.0.0.0/8` or, for one address, `10.0.0.1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Network(IpNet);
+
+/// A version of the PROXY protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum ProxyVersion {
+    /// A line of text with both addresses.
+    V1,
+    /// Binary, with what the handshake has agreed on.
+    V2,
+}
+
+impl Network {
+    /// Whether an address is in it. An IPv4 address that is written as IPv6 is an IPv4 address.
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
+        self.0.contains(&address.to_canonical())
+    }
+}
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let address = || text.parse::<IpAddr>().map(IpNet::from);
+        let network = text.parse().ok().or_else(|| address().ok());
+        let network: IpNet = network.ok_or_else(|| {
+            format!("`{text}` is no network; write `10.0.0.0/8`, `10.0.0.1` or `fd00::/8`")
+        })?;
+        match network.addr() == network.network() {
+            true => Ok(Self(network)),
+            false => Err(format!(
+                "`{text}` has bits behind its prefix; write `{}`, or one address without a prefix",
+                network.trunc()
+            )),
+        }
+    }
+}
+
+impl TryFrom<String> for Network {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for ProxyVersion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "v1" => Ok(Self::V1),
+            "v2" => Ok(Self::V2),
+            _ => Err(format!(
+                "`{text}` is no version of the PROXY protocol; write v1 or v2"
+            )),
+        }
+    }
+}
+
+impl TryFrom<String> for ProxyVersion {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
 
 impl FromStr for Backend {
     type Err = String;

@@ -106,7 +106,7 @@ impl World {
             &self.keys,
             &mut next,
         );
-        next.succeed(std::mem::replace(&mut self.keys, TicketKeys::default()));
+        next.succeed(std::mem::take(&mut self.keys));
         self.keys = next;
         built.unwrap().config
     }
