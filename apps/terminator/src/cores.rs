@@ -1,6 +1,6 @@
 //! Which CPUs the workers run on, and which are vector cores. A pure decision, made once.
 
-use crate::config::{Batching, Config, SigningBackend};
+use crate::config::{Batching, Config, Fault, SigningBackend};
 use widelane_batching::{self as batching, Placement};
 
 /// CPUs by what runs on them.
@@ -26,10 +26,10 @@ pub(crate) enum Workers {
 impl Cores {
     /// Decides for a process that may use the CPUs `allowed`.
     pub(crate) fn decide(config: &Config, allowed: &[usize]) -> Self {
-        let chosen = &config.cpus.0;
-        let vector = vector_cpus(&config.batching, chosen, allowed);
+        let chosen = usable(config, allowed);
+        let vector = vector_cpus(&config.batching, &chosen, allowed);
         let workers = if !chosen.is_empty() {
-            Workers::Pinned(chosen.clone())
+            Workers::Pinned(chosen)
         } else {
             // What would slow down the workers is not to share their cores.
             match without(allowed, &vector) {
@@ -58,6 +58,28 @@ impl Cores {
             Workers::Anywhere | Workers::Pinned(_) => workers,
             Workers::Beside(cpus) => workers.min(cpus.len()),
         }
+    }
+}
+
+/// Those of the CPUs named for workers that the process may use. Which ones a container gets, its
+/// configuration does not know.
+fn usable(config: &Config, allowed: &[usize]) -> Vec<usize> {
+    let named = config.cpus.0.iter().copied();
+    match allowed.is_empty() {
+        true => named.collect(),
+        false => named.filter(|cpu| allowed.contains(cpu)).collect(),
+    }
+}
+
+/// Checks that the workers have a CPU. Without one, they would run on any, which was not wanted.
+pub(crate) fn check(config: &Config, allowed: &[usize]) -> Result<(), Fault> {
+    match config.cpus.0.is_empty() || !usable(config, allowed).is_empty() {
+        true => Ok(()),
+        false => Err(Fault::new(
+            "cpus",
+            format!("this process may use none of these CPUs, but CPUs {allowed:?}"),
+            "name some of them, or change the cpuset (of the container, of taskset)",
+        )),
     }
 }
 
@@ -153,6 +175,23 @@ mod tests {
             workers: Workers::Pinned(workers.to_vec()),
             vector: vector.to_vec(),
         }
+    }
+
+    #[test]
+    fn workers_are_pinned_to_cpus_that_the_process_may_use() {
+        let mut config = Config {
+            cpus: CpuList(vec![0, 2, 9]),
+            ..Config::default()
+        };
+        let cores = Cores::decide(&config, &[2, 3, 9]);
+        assert_eq!(cores.workers, Workers::Pinned(vec![2, 9]));
+        assert_eq!(check(&config, &[2, 3, 9]), Ok(()));
+        let fault = check(&config, &[3]).unwrap_err();
+        assert!(fault.key == "cpus" && fault.problem.contains("CPUs [3]"));
+        // The system does not say.
+        assert_eq!(usable(&config, &[]), [0, 2, 9]);
+        config.cpus = CpuList::default();
+        assert_eq!(check(&config, &[3]), Ok(()));
     }
 
     #[test]

@@ -67,7 +67,16 @@ impl Server {
         let material = material::read(config).map_err(locate)?;
         let account = privileges::lookup(config).map_err(locate)?;
         let allowed = cores::allowed();
+        cores::check(config, &allowed).map_err(locate)?;
         let cores = Cores::decide(config, &allowed);
+        if let Workers::Pinned(cpus) = &cores.workers
+            && *cpus != config.cpus.0
+        {
+            tracing::warn!(
+                ?cpus,
+                "of the CPUs in `cpus`, this process may use these only"
+            );
+        }
         let borrowers = match &cores.workers {
             Workers::Beside(scalar) => Some(Arc::new(Borrowers::new(scalar, &allowed))),
             Workers::Anywhere | Workers::Pinned(_) => None,
@@ -173,7 +182,9 @@ impl Server {
         let locate = |fault| ServerError::Config(document.locate(fault));
         let material = material::read(config).map_err(locate)?;
         privileges::lookup(config).map_err(locate)?;
-        let cores = Cores::decide(config, &cores::allowed());
+        let allowed = cores::allowed();
+        cores::check(config, &allowed).map_err(locate)?;
+        let cores = Cores::decide(config, &allowed);
         let signing = SigningSource::start(
             &config.batching,
             &cores.vector,
@@ -495,14 +506,17 @@ fn bind_fault(key: &str, address: SocketAddr, error: &std::io::Error) -> Fault {
     Fault::new(key, format!("cannot listen on {address}: {error}"), remedy)
 }
 
+/// As configured, else as many as there are CPUs for them: of the process's cpuset, and not more than the
+/// quota of its cgroup pays for (`cpu.max`). Threads beyond the quota would be stopped together, each in
+/// the middle of its handshakes.
 fn worker_count(config: &Config, cores: &Cores, allowed: &[usize]) -> usize {
     let one = NonZeroUsize::MIN;
+    let paid = std::thread::available_parallelism().unwrap_or(one);
+    let suited = || cores.suited_workers(allowed).and_then(NonZeroUsize::new);
     let count = config
         .workers
-        .or_else(|| cores.suited_workers(allowed).and_then(NonZeroUsize::new));
-    count
-        .unwrap_or_else(|| std::thread::available_parallelism().unwrap_or(one))
-        .get()
+        .unwrap_or_else(|| suited().map_or(paid, |suited| suited.min(paid)));
+    count.get()
 }
 
 /// How often a server that stops checks whether all connections have ended.

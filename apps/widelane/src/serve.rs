@@ -61,10 +61,11 @@ pub(crate) struct Args {
     /// Read certificates and keys again when their files change [default: on]
     #[arg(long, value_name = "on|off")]
     watch: Option<Switch>,
-    /// Event-loop threads [default: one for each CPU of --cpus, or of the machine]
+    /// Event-loop threads [default: one for each CPU of --cpus, or that the process may use, but no
+    /// more than its cgroup's quota]
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
-    /// Pin the workers to these CPUs, for example 0,2,4-7
+    /// Pin the workers to those of these CPUs that the process may use, for example 0,2,4-7
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuList>,
     /// Run the public-key operations of concurrent handshakes together [default: on]

@@ -125,6 +125,7 @@ fn flag(key: &str) -> &str {
         "keys" => "--ticket-keys",
         "placement" | "vector_cpus" if key.starts_with("batching") => "--vector-cpus",
         "certificate" => "--cert",
+        "cpus" => "--cpus",
         "listener" => "--listen",
         last if last.starts_with("listen[") => "--listen",
         _ => key,

@@ -17,8 +17,8 @@ use super::values::{CpuList, choice, seconds};
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Config {
-    /// Event-loop threads. `None`: one for each CPU of `cpus`, or of the machine, vector cores
-    /// included.
+    /// Event-loop threads. `None`: one for each CPU of `cpus`, or of the process's cpuset, vector cores
+    /// included, but no more than the quota of its cgroup pays for.
     pub workers: Option<NonZeroUsize>,
     /// CPUs to pin the workers to, round robin. Empty: not pinned; where there are vector cores,
     /// workers stay off those that are not given back.
