@@ -18,13 +18,6 @@ use crate::target::{Target, constructors};
 pub struct NistCurve<const L: usize> {
     curve: Curve,
     kernels: NistKernels<Callable<L>>,
-    /// Inversion modulo the prime: see `runs`.
-    runs: Vec<(usize, usize)>,
-    /// Inversion modulo the prime and modulo the order: the exponents in windows of four bits,
-    /// highest first.
-    inversions: Vec<[usize; 2]>,
-    /// The number one, modulo both.
-    ones: Vec<u64>,
     /// Of each window of a scalar the multiples of the base point, as `Nist::AddFixed` reads them.
     table: &'static [[u64; L]],
 }
@@ -37,7 +30,7 @@ pub struct NistSpace<const L: usize> {
 
 /// The parts of a space.
 struct Parts<'a, const L: usize> {
-    /// Multiples of a point, or powers of numbers.
+    /// Multiples of a point, or what an inversion keeps.
     table: &'a mut [[u64; L]],
     /// Signed digits of a scalar.
     indices: &'a mut [[u64; L]],
@@ -49,16 +42,9 @@ constructors!(NistCurve, curve: Curve, "They are those of `curve`.");
 impl<const L: usize> NistCurve<L> {
     /// The kernels of a curve on a target.
     pub fn new(target: Target<L>, curve: Curve) -> Self {
-        let exponents = [false, true].map(|order| bits(&curve.inversion_exponent(order)));
-        let window = |bits: &[bool]| bits.iter().fold(0, |sum, &bit| 2 * sum + usize::from(bit));
-        // The prime and the order are equally long, a multiple of four bits.
-        let windows = exponents[0].chunks(4).zip(exponents[1].chunks(4));
         Self {
             curve,
             kernels: NistKernels::new(curve, |kernel| Callable::new(target, kernel)),
-            runs: runs(&exponents[0]),
-            inversions: windows.map(|(p, n)| [window(p), window(n)]).collect(),
-            ones: [curve.one(false), curve.one(true)].concat(),
             table: base_table(curve),
         }
     }
@@ -184,80 +170,29 @@ impl<const L: usize> NistCurve<L> {
         self.kernels.leave.call([out], [point, inverse], scratch);
     }
 
-    /// `out := 1/z mod p`, zero for zero: `z^(p - 2)`.
+    /// `out := 1/z mod p`, a multiple of `p` for zero.
     pub fn invert(&self, out: &mut [[u64; L]], z: &[[u64; L]], space: &mut NistSpace<L>) {
-        let Parts { table, scratch, .. } = self.parts(space);
-        let d = self.digits();
-        // table[j] := z^(2^(2^j) - 1), as far as the first run of ones needs it.
-        let most = self.runs[0].1.ilog2() as usize;
-        table[..d].copy_from_slice(z);
-        for j in 0..most {
-            out.copy_from_slice(&table[j * d..][..d]);
-            self.squares(out, 1 << j, scratch);
-            let (known, rest) = table.split_at_mut((j + 1) * d);
-            let square = &*out;
-            self.kernels
-                .multiply
-                .call([&mut rest[..d]], [square, &known[j * d..]], scratch);
-        }
-        let spare = (most + 1) * d;
-        let mut started = false;
-        for &(zeros, ones) in &self.runs {
-            if started {
-                self.squares(out, zeros, scratch);
-            }
-            let mut left = ones;
-            while left > 0 {
-                let j = (left.ilog2() as usize).min(most);
-                let (known, rest) = table.split_at_mut(spare);
-                let factor = &known[j * d..][..d];
-                if started {
-                    self.squares(out, 1 << j, scratch);
-                    rest[..d].copy_from_slice(out);
-                    self.kernels
-                        .multiply
-                        .call([&mut *out], [&rest[..d], factor], scratch);
-                } else {
-                    out.copy_from_slice(factor);
-                    started = true;
-                }
-                left -= 1 << j;
-            }
-        }
+        let NistKernels {
+            invert_begin,
+            invert_turn,
+            invert_end,
+            ..
+        } = &self.kernels;
+        self.inverted([invert_begin, invert_turn, invert_end], out, z, space);
     }
 
-    /// `out := 1/x`, zero for zero, of one number modulo `p` and one modulo `n`, both in
-    /// Montgomery form. The two chains of squarings alternate, so that the CPU works on one while
-    /// it waits for the other.
+    /// `out := 1/x`, a multiple of the modulus for zero, of one number modulo `p` in Montgomery form
+    /// and of one modulo `n`, plain. The results are in Montgomery form. The CPU works on one
+    /// inversion while it waits for the other.
     pub fn invert_both(&self, out: &mut [[u64; L]], x: &[[u64; L]], space: &mut NistSpace<L>) {
-        let Parts { table, scratch, .. } = self.parts(space);
-        let d = self.digits();
-        let size = 2 * d;
-        // Powers 0 to 15 (Menezes, van Oorschot, Vanstone, Handbook of Applied Cryptography,
-        // algorithm 14.82: the exponents are public).
-        let table = &mut table[..16 * size];
-        for (digit, &value) in table[..size].iter_mut().zip(&self.ones) {
-            *digit = [value; L];
-        }
-        table[size..2 * size].copy_from_slice(x);
-        for i in 2..16 {
-            let (known, rest) = table.split_at_mut(i * size);
-            let factors = [&known[(i - 1) * size..], &known[size..2 * size]];
-            self.kernels
-                .multiply_both
-                .call([&mut rest[..size]], factors, scratch);
-        }
-        let mut first = true;
-        for &[p, n] in &self.inversions {
-            let p = &table[p * size..][..d];
-            let n = &table[n * size + d..][..d];
-            if std::mem::take(&mut first) {
-                out[..d].copy_from_slice(p);
-                out[d..].copy_from_slice(n);
-            } else {
-                self.kernels.power_both.call([&mut *out], [p, n], scratch);
-            }
-        }
+        let NistKernels {
+            invert_both_begin,
+            invert_both_turn,
+            invert_both_end,
+            ..
+        } = &self.kernels;
+        let kernels = [invert_both_begin, invert_both_turn, invert_both_end];
+        self.inverted(kernels, out, x, space);
     }
 
     /// `out := a R mod n`: a scalar, in digits, to Montgomery form.
@@ -311,13 +246,21 @@ impl<const L: usize> NistCurve<L> {
             .call([out], [point, candidates], scratch);
     }
 
-    fn squares(&self, x: &mut [[u64; L]], times: usize, scratch: &mut [[u64; L]]) {
-        for _ in 0..times / Nist::RUN {
-            self.kernels.run.call([&mut *x], [], scratch);
+    fn inverted(
+        &self,
+        [begin, turn, end]: [&Callable<L>; 3],
+        out: &mut [[u64; L]],
+        x: &[[u64; L]],
+        space: &mut NistSpace<L>,
+    ) {
+        let Parts { table, scratch, .. } = self.parts(space);
+        let count = x.len() / self.digits();
+        let state = &mut table[..count * Nist::inversion_len(self.curve)];
+        begin.call([&mut *state], [x], scratch);
+        for _ in 0..self.curve.inversion_turns() {
+            turn.call([&mut *state], [], scratch);
         }
-        for _ in 0..times % Nist::RUN {
-            self.kernels.square.call([&mut *x], [], scratch);
-        }
+        end.call([out], [state], scratch);
     }
 
     /// Vectors of one window's table.
@@ -334,7 +277,7 @@ impl<const L: usize> NistCurve<L> {
     }
 
     fn table_len(&self) -> usize {
-        (3 * Nist::ENTRIES).max(2 * 16) * self.digits()
+        3 * Nist::ENTRIES * self.digits()
     }
 
     fn scratch_len(&self) -> usize {
@@ -445,26 +388,4 @@ fn window<const L: usize>(scalar: &[[u64; L]], at: usize, bits: usize) -> [u64; 
             .map_or(0, |limb| limb[l] << 1 << (63 - offset));
         (low | high) & mask
     })
-}
-
-/// The bits of a public number, highest first, without leading zeros.
-fn bits(digits: &[u64]) -> Vec<bool> {
-    let bits = digits
-        .iter()
-        .rev()
-        .flat_map(|digit| (0..52).rev().map(move |i| digit >> i & 1 == 1));
-    bits.skip_while(|&bit| !bit).collect()
-}
-
-/// Runs of bits: zeros, and the ones that follow them.
-fn runs(bits: &[bool]) -> Vec<(usize, usize)> {
-    let mut runs = Vec::new();
-    let mut rest = bits;
-    while !rest.is_empty() {
-        let zeros = rest.iter().take_while(|&&bit| !bit).count();
-        let ones = rest[zeros..].iter().take_while(|&&bit| bit).count();
-        runs.push((zeros, ones));
-        rest = &rest[zeros + ones..];
-    }
-    runs
 }

@@ -257,7 +257,7 @@ impl<const L: usize> Lanes for Pass<L> {
             let right = k.multiply_base(w.point, w.limbs, space);
             w.rest();
             w.a[..d].copy_from_slice(&w.point[2 * d..]);
-            k.enter_order(&mut w.a[d..2 * d], &w.b[..d], space);
+            w.a[d..2 * d].copy_from_slice(&w.b[..d]);
             k.invert_both(&mut w.other[..2 * d], &w.a[..2 * d], space);
             w.rest();
             // r and s.
@@ -325,13 +325,12 @@ impl<const L: usize> Lanes for Pass<L> {
         self.with_memory(|w, space| {
             for lane in 0..L {
                 let problem = problems.get(lane).unwrap_or(&problems[0]);
-                set(&mut w.a[..d], lane, DIGIT_BITS, problem.s);
+                set(&mut w.c[d..2 * d], lane, DIGIT_BITS, problem.s);
                 set(&mut w.b[..d], lane, DIGIT_BITS, problem.digest);
                 set(&mut w.b[d..2 * d], lane, DIGIT_BITS, problem.r);
             }
             // w := 1/s, (u1, u2) := (e w, r w). The other half of the inversion has nothing to do.
             w.c[..d].fill([0; L]);
-            k.enter_order(&mut w.c[d..2 * d], &w.a[..d], space);
             k.invert_both(&mut w.other[..2 * d], &w.c[..2 * d], space);
             w.b[2 * d..3 * d].copy_from_slice(&w.other[d..2 * d]);
             k.split(&mut w.c[..2 * d], &w.b[..3 * d], space);

@@ -102,7 +102,9 @@ fn kept(point: Point<Lane>, curve: Curve) -> Point<Lane> {
 fn inverted(m: &mut Host, curve: Curve, x: &Number<Lane>) -> Number<Lane> {
     let p = curve.prime();
     let mut power = constant(m, &p.power_of_r(1));
-    for digit in curve.inversion_exponent(false).iter().rev() {
+    let mut exponent = p.digits();
+    exponent[0] -= 2;
+    for digit in exponent.iter().rev() {
         for bit in (0..52).rev() {
             power = product(m, p, &power, &power);
             if digit >> bit & 1 == 1 {

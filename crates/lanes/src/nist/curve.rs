@@ -20,21 +20,6 @@ impl Curve {
         self.prime().len()
     }
 
-    /// The digits of `p - 2` (or `n - 2`, if `order`) as a number, least significant first: the
-    /// exponent of inversion.
-    pub fn inversion_exponent(self, order: bool) -> Vec<u64> {
-        let modulus = if order { self.order() } else { self.prime() };
-        let mut digits = modulus.digits();
-        digits[0] -= 2;
-        digits
-    }
-
-    /// The digits of `R mod p`, or `R mod n`: the number one in Montgomery form.
-    pub fn one(self, order: bool) -> Vec<u64> {
-        let modulus = if order { self.order() } else { self.prime() };
-        modulus.power_of_r(1)
-    }
-
     /// The digits of the base point's plain coordinates, `x` and `y`.
     pub fn generator(self) -> Vec<u64> {
         // SP 800-186, sections 3.2.1.3 and 3.2.1.4.

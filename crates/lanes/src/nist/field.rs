@@ -360,29 +360,31 @@ pub(super) fn reduce<M: Machine>(
     for row in 0..rows.unwrap_or(0) {
         for ((&modulus, wide), less) in moduli.iter().zip(&mut wide).zip(&mut less) {
             if row < modulus.len() {
-                let t = &mut wide.columns;
-                match modulus {
-                    Modulus::P256 => row_p256(m, t, row),
-                    Modulus::P384 => row_p384(m, t, less, row),
-                    Modulus::N256 | Modulus::N384 => row_any(m, t, &modulus, row),
-                }
+                reduce_row(m, modulus, &mut wide.columns, less, row);
             }
         }
     }
     let finish = |(wide, less): (Wide<M::V>, Vec<Option<M::V>>)| {
         let d = wide.columns.len() / 2;
-        let rest = wide.columns[d..].iter().zip(&less[d..]);
-        let columns = rest.map(|(&t, &less)| match less {
-            Some(less) => m.sub(t, less),
-            None => t,
-        });
         Columns {
-            columns: columns.collect(),
+            columns: taken(m, &wide.columns[d..], &less[d..]),
             low: wide.low,
             high: wide.high + UNIT,
         }
     };
     wide.into_iter().zip(less).map(finish).collect()
+}
+
+/// One digit of that reduction: columns, one more than the modulus has digits, divided by 2^52
+/// modulo it. Less than the modulus is added.
+pub(super) fn reduce_digit<M: Machine>(
+    m: &mut M,
+    modulus: Modulus,
+    mut columns: Vec<M::V>,
+) -> Vec<M::V> {
+    let mut less = vec![None; columns.len()];
+    reduce_row(m, modulus, &mut columns, &mut less, 0);
+    taken(m, &columns[1..], &less[1..])
 }
 
 /// The number itself, canonical and out of Montgomery form: in `[0, modulus)`.
@@ -533,6 +535,29 @@ impl<'a, V: Copy> Product<'a, V> {
     }
 }
 
+/// One row of the reduction: makes column `i` zero.
+fn reduce_row<M: Machine>(
+    m: &mut M,
+    modulus: Modulus,
+    t: &mut [M::V],
+    less: &mut [Option<M::V>],
+    i: usize,
+) {
+    match modulus {
+        Modulus::P256 => row_p256(m, t, i),
+        Modulus::P384 => row_p384(m, t, less, i),
+        Modulus::N256 | Modulus::N384 => row_any(m, t, &modulus, i),
+    }
+}
+
+/// Columns less the terms that a reduction has collected.
+fn taken<M: Machine>(m: &mut M, columns: &[M::V], less: &[Option<M::V>]) -> Vec<M::V> {
+    let pairs = columns.iter().zip(less);
+    pairs
+        .map(|(&t, &less)| less.map_or(t, |less| m.sub(t, less)))
+        .collect()
+}
+
 /// One row of the reduction modulo `2^256 - 2^224 + 2^192 + 2^96 - 1`, which is -1 modulo 2^52:
 /// the column itself is the quotient digit `q`, and the term `-q` makes it zero.
 fn row_p256<M: Machine>(m: &mut M, t: &mut [M::V], i: usize) {
@@ -611,7 +636,7 @@ fn row_any<M: Machine>(m: &mut M, t: &mut [M::V], modulus: &Modulus, i: usize) {
 }
 
 /// Columns of a number in `[0, R)` to its digits.
-fn carry<M: Machine>(m: &mut M, columns: &[M::V]) -> Vec<M::V> {
+pub(super) fn carry<M: Machine>(m: &mut M, columns: &[M::V]) -> Vec<M::V> {
     let ones = m.splat(DIGIT_MASK);
     let mut carry = None;
     let mut digits = Vec::with_capacity(columns.len());

@@ -7,6 +7,7 @@
 mod base;
 mod curve;
 mod field;
+mod invert;
 mod point;
 mod table;
 #[cfg(test)]
@@ -72,57 +73,50 @@ kernels! {
                 before.add(m, curve, &entry).store(m, curve, point);
             },
         }
-        /// Of the residues `x` modulo `p` and modulo `n`; `y` and `z` are the halves of the factor.
-        PowerBoth(curve: Curve) {
-            name: "{curve}_powerboth",
-            formula: "x := x^16 y mod p and mod n, in Montgomery form",
-            reference: "Handbook of Applied Cryptography, algorithm 14.82",
-            arrays: { x: numbers_written(curve, 2), y: numbers(curve, 1), z: numbers(curve, 1) },
+        /// Of `x` modulo `p`, in Montgomery form, and with a `count` of 2 also of one modulo `n`,
+        /// plain.
+        InvertBegin(curve: Curve, count: usize) {
+            name: "{curve}_invertbegin{count}",
+            formula: "state := what an inversion of x begins with",
+            reference: "Bernstein and Yang, TCHES 2019(3), figure 10.1",
+            arrays: {
+                state: writes(count * invert::state_len(curve), DIGITS),
+                x: numbers(curve, count),
+            },
+            body: |m| invert::begin(m, curve, count, state, x),
+        }
+        /// To be done [`Curve::inversion_turns`] times.
+        InvertTurn(curve: Curve, count: usize) {
+            name: "{curve}_invertturn{count}",
+            formula: "state := state after 50 division steps",
+            reference: "Bernstein and Yang, TCHES 2019(3), figure 10.2",
+            arrays: { state: writes(count * invert::state_len(curve), DIGITS) },
             body: |m| {
-                let mut power = both(m, curve, x);
-                let factor = [residue(m, curve.prime(), y, 0), residue(m, curve.order(), z, 0)];
-                for _ in 0..4 {
-                    power = products_both(m, curve, [&power, &power]);
+                let moduli = invert::moduli(curve, count).into_iter().enumerate();
+                let len = invert::state_len(curve);
+                let load = |(i, modulus)| invert::State::load(m, modulus, state, i * len);
+                let mut states: Vec<_> = moduli.map(load).collect();
+                invert::turn(m, &mut states);
+                for (i, after) in states.iter().enumerate() {
+                    after.store(m, state, i * len);
                 }
-                let power = products_both(m, curve, [&power, &factor]);
-                store_both(m, curve, x, &power);
             },
         }
-        /// For a number of squarings.
-        Square(curve: Curve, times: usize) {
-            name: "{curve}_square{times}",
-            formula: "x := x^(2^times) mod p, in Montgomery form",
-            reference: "SP 800-186, appendix G.1",
-            arrays: { x: numbers_written(curve, 1) },
+        /// Modulo `p`, and with a `count` of 2 also modulo `n`.
+        InvertEnd(curve: Curve, count: usize) {
+            name: "{curve}_invertend{count}",
+            formula: "out := R / x",
+            reference: "Bernstein and Yang, TCHES 2019(3), figure 10.1",
+            arrays: {
+                out: numbers_written(curve, count),
+                state: reads(count * invert::state_len(curve), DIGITS),
+            },
             body: |m| {
-                let mut power = residue(m, curve.prime(), x, 0);
-                for _ in 0..times {
-                    power = product(m, curve.prime(), &power, &power);
+                for (i, modulus) in invert::moduli(curve, count).into_iter().enumerate() {
+                    let at = i * invert::state_len(curve);
+                    let last = invert::State::load(m, modulus, state, at);
+                    last.result(m).store(m, out, i * curve.digits());
                 }
-                power.store(m, x, 0);
-            },
-        }
-        /// Montgomery's product.
-        Multiply(curve: Curve) {
-            name: "{curve}_mul",
-            formula: "out := a b / R mod p",
-            reference: "SP 800-186, appendix G.1",
-            arrays: { out: numbers_written(curve, 1), a: numbers(curve, 1), b: numbers(curve, 1) },
-            body: |m| {
-                let [a, b] = [a, b].map(|array| residue(m, curve.prime(), array, 0));
-                product(m, curve.prime(), &a, &b).store(m, out, 0);
-            },
-        }
-        /// Of one pair modulo `p`, then of one modulo `n`.
-        MultiplyBoth(curve: Curve) {
-            name: "{curve}_mulboth",
-            formula: "out := a b / R mod p and mod n",
-            reference: "Montgomery, Math. Comp. 44 (1985)",
-            arrays: { out: numbers_written(curve, 2), a: numbers(curve, 2), b: numbers(curve, 2) },
-            body: |m| {
-                let [a, b] = [a, b].map(|array| both(m, curve, array));
-                let products = products_both(m, curve, [&a, &b]);
-                store_both(m, curve, out, &products);
             },
         }
         /// `out` is the point, then `defect := y^2 - x^3 + 3 x - b`, plain.
@@ -237,11 +231,12 @@ kernels! {
         double: Double(curve),
         add: Add(curve),
         add_fixed: AddFixed(curve),
-        power_both: PowerBoth(curve),
-        run: Square(curve, Nist::RUN),
-        square: Square(curve, 1),
-        multiply: Multiply(curve),
-        multiply_both: MultiplyBoth(curve),
+        invert_begin: InvertBegin(curve, 1),
+        invert_turn: InvertTurn(curve, 1),
+        invert_end: InvertEnd(curve, 1),
+        invert_both_begin: InvertBegin(curve, 2),
+        invert_both_turn: InvertTurn(curve, 2),
+        invert_both_end: InvertEnd(curve, 2),
         enter: Enter(curve),
         leave: Leave(curve),
         enter_order: EnterOrder(curve),
@@ -258,8 +253,10 @@ impl Nist {
     pub const ENTRIES: usize = table::ENTRIES;
     /// The bit of an index that says that its digit is negative.
     pub const NEGATIVE: u64 = point::NEGATIVE;
-    /// Squarings of a long run that one kernel does.
-    pub const RUN: usize = 4;
+    /// Vectors of what a kernel of inversions keeps for one of them.
+    pub fn inversion_len(curve: Curve) -> usize {
+        invert::state_len(curve)
+    }
 
     /// Of each window of a scalar the multiples of the base point, as [`Nist::AddFixed`] reads
     /// them. It takes a moment: for programs under construction.
@@ -362,33 +359,6 @@ fn product<M: Machine>(
     let product = products(m, &[(modulus, a, b)]).remove(0).carry(m, modulus);
     assert!(product.below <= 2 * UNIT);
     product
-}
-
-/// Residues modulo `p` and modulo `n`.
-fn both<M: Machine>(m: &mut M, curve: Curve, array: Array) -> [Number<M::V>; 2] {
-    let d = curve.digits();
-    [
-        residue(m, curve.prime(), array, 0),
-        residue(m, curve.order(), array, d),
-    ]
-}
-
-fn products_both<M: Machine>(
-    m: &mut M,
-    curve: Curve,
-    [a, b]: [&[Number<M::V>; 2]; 2],
-) -> [Number<M::V>; 2] {
-    let (p, n) = (curve.prime(), curve.order());
-    let out = products(m, &[(p, &a[0], &b[0]), (n, &a[1], &b[1])]);
-    let out = [(p, 0), (n, 1)].map(|(modulus, i)| out[i].carry(m, modulus));
-    assert!(out.iter().all(|number| number.below <= 2 * UNIT));
-    out
-}
-
-fn store_both<M: Machine>(m: &mut M, curve: Curve, out: Array, numbers: &[Number<M::V>; 2]) {
-    for (i, number) in numbers.iter().enumerate() {
-        number.store(m, out, i * curve.digits());
-    }
 }
 
 /// Columns of a number below twice the modulus to canonical digits.

@@ -1,9 +1,10 @@
 //! The kernels on the model, by what must hold on the curves themselves.
 
-use super::field::Modulus;
-use super::{Curve, Nist};
+use super::field::{Modulus, Number, UNIT, constant, leave};
+use super::{Curve, Nist, product};
 use crate::definition::Definition;
 use crate::machine::DIGIT_MASK;
+use crate::model::Model;
 
 /// One number a lane, of one lane.
 type Vectors = Vec<[u64; 1]>;
@@ -26,25 +27,23 @@ fn table(curve: Curve, point: &Vectors) -> Vectors {
     point[..3 * curve.digits()].repeat(Nist::ENTRIES)
 }
 
-/// `x^(p - 2)`.
-fn invert(curve: Curve, x: &Vectors) -> Vectors {
-    let mut power = vectors(&curve.one(false));
-    for digit in curve.inversion_exponent(false).iter().rev() {
-        for bit in (0..52).rev() {
-            run(Nist::Square(curve, 1), &mut power, &[]);
-            if digit >> bit & 1 == 1 {
-                let from = power.clone();
-                run(Nist::Multiply(curve), &mut power, &[&from, x]);
-            }
-        }
+/// The inverses of numbers modulo `p`, in Montgomery form, and modulo `n`, plain.
+fn inverted(curve: Curve, x: &Vectors) -> Vectors {
+    let count = x.len() / curve.digits();
+    let mut state = vectors(&vec![0; count * Nist::inversion_len(curve)]);
+    run(Nist::InvertBegin(curve, count), &mut state, &[x]);
+    for _ in 0..curve.inversion_turns() {
+        run(Nist::InvertTurn(curve, count), &mut state, &[]);
     }
-    power
+    let mut out = vectors(&vec![0; x.len()]);
+    run(Nist::InvertEnd(curve, count), &mut out, &[&state]);
+    out
 }
 
 /// Affine coordinates, after a look at the defect.
 fn affine(curve: Curve, point: &Vectors) -> Vectors {
     let d = curve.digits();
-    let inverse = invert(curve, &point[2 * d..].to_vec());
+    let inverse = inverted(curve, &point[2 * d..].to_vec());
     let mut out = vectors(&vec![0; 3 * d]);
     run(Nist::Leave(curve), &mut out, &[point, &inverse]);
     assert_eq!(out.split_off(2 * d), vectors(&vec![0; d]));
@@ -194,27 +193,8 @@ fn responses_fulfil_their_equation() {
             out
         };
         let [x, k, e, key] = [1, 2, 3, 4].map(|seed| vectors(&number(seed)));
-        // 1/k by the kernel for both moduli.
-        let one = [curve.one(false), curve.one(true)].concat();
-        let mut power = vectors(&one);
-        let base = [vectors(&curve.one(false)), enter(&k)].concat();
-        let sixteenth: Vec<Vectors> = (0..16)
-            .scan(vectors(&one), |last, _| {
-                let this = last.clone();
-                let mut next = vectors(&one);
-                run(Nist::MultiplyBoth(curve), &mut next, &[&this, &base]);
-                *last = next;
-                Some(this)
-            })
-            .collect();
-        for digit in curve.inversion_exponent(true).iter().rev() {
-            for window in (0..13).rev() {
-                let factor = &sixteenth[(digit >> (4 * window) & 15) as usize];
-                let (y, z) = (factor[..d].to_vec(), factor[d..].to_vec());
-                run(Nist::PowerBoth(curve), &mut power, &[&y, &z]);
-            }
-        }
-        let nonce = [power.split_off(d), k.clone()].concat();
+        let inverses = inverted(curve, &[x.clone(), k.clone()].concat());
+        let nonce = [inverses[d..].to_vec(), k.clone()].concat();
         let keys = [enter(&key), key.clone()].concat();
         let respond = |nonce: &Vectors, keys: &Vectors| {
             let mut out = vectors(&vec![0; 3 * d]);
@@ -232,6 +212,72 @@ fn responses_fulfil_their_equation() {
             let nonce = [&nonce[..d], &k[..]].concat();
             if i > 0 {
                 assert_ne!(respond(&nonce, &key)[2 * d..], vectors(&vec![0; d]));
+            }
+        }
+    }
+}
+
+#[test]
+fn an_inverse_times_its_number_is_one() {
+    for curve in Curve::ALL {
+        let d = curve.digits();
+        let mut random = 1u64;
+        let mut next = || {
+            // Marsaglia, "Xorshift RNGs", 2003.
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random
+        };
+        for modulus in [curve.prime(), curve.order()] {
+            let small = |value: u64| {
+                let mut digits = vec![0; d];
+                digits[0] = value;
+                digits
+            };
+            let mut numbers = vec![small(0), small(1), small(2), small(3), small(DIGIT_MASK)];
+            for less in [1, 2, 3] {
+                let mut digits = modulus.digits();
+                digits[0] -= less;
+                numbers.push(digits);
+            }
+            // Powers of two, runs of ones, and numbers without any pattern.
+            for bits in (0..52 * d).step_by(7) {
+                numbers.push(modulus.shifted(&small(1), bits));
+                numbers.push(modulus.shifted(&small(DIGIT_MASK), bits));
+            }
+            for _ in 0..300 {
+                // Below the modulus: digits from the left, each below 2^52.
+                let digits = (0..d).fold(small(0), |number, _| {
+                    let mut number = modulus.shifted(&number, 52);
+                    number[0] = next() & DIGIT_MASK;
+                    number
+                });
+                numbers.push(modulus.shifted(&digits, 1));
+            }
+            for plain in numbers {
+                let m = &mut Model::<1>::new(&mut [], &[]);
+                let number = constant(m, &plain);
+                let r2 = constant(m, &modulus.power_of_r(2));
+                let entered = product(m, modulus, &number, &r2);
+                let mut x = vectors(&vec![0; 2 * d]);
+                let (at, from) = match modulus == curve.prime() {
+                    true => (0, &entered.digits),
+                    false => (d, &number.digits),
+                };
+                x[at..at + d].copy_from_slice(from);
+                let inverse = Number {
+                    digits: inverted(curve, &x)[at..at + d].to_vec(),
+                    below: 3 * UNIT,
+                };
+                let one = product(m, modulus, &inverse, &entered);
+                let one: Vec<u64> = leave(m, modulus, &one).into_iter().flatten().collect();
+                let zero = plain.iter().all(|&digit| digit == 0);
+                assert_eq!(one, small(u64::from(!zero)), "{modulus:?} {plain:x?}");
+                if at == 0 {
+                    let alone = inverted(curve, &x[..d].to_vec());
+                    assert_eq!(alone, inverse.digits, "{modulus:?} {plain:x?}");
+                }
             }
         }
     }
