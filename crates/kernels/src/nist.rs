@@ -30,8 +30,10 @@ pub struct NistSpace<const L: usize> {
 
 /// The parts of a space.
 struct Parts<'a, const L: usize> {
-    /// Multiples of a point, or what an inversion keeps.
+    /// Multiples of a point.
     table: &'a mut [[u64; L]],
+    /// What two inversions keep.
+    state: &'a mut [[u64; L]],
     /// Signed digits of a scalar.
     indices: &'a mut [[u64; L]],
     scratch: &'a mut [[u64; L]],
@@ -62,7 +64,9 @@ impl<const L: usize> NistCurve<L> {
     /// Memory for every method.
     pub fn space(&self) -> NistSpace<L> {
         NistSpace {
-            arena: Arena::new(self.table_len() + self.max_windows() + self.scratch_len()),
+            arena: Arena::new(
+                self.table_len() + self.state_len() + self.max_windows() + self.scratch_len(),
+            ),
         }
     }
 
@@ -74,8 +78,8 @@ impl<const L: usize> NistCurve<L> {
             .call([out], [affine], self.parts(space).scratch);
     }
 
-    /// `point := scalar base`, for scalars below the order of the curve and a base that is not
-    /// infinity; where the scalar is zero the point is infinity.
+    /// `point := scalar base`, for scalars below the order of the curve and a base as
+    /// [`enter`](Self::enter) leaves it; where the scalar is zero the point is infinity.
     ///
     /// Windows of five bits from the left with signed digits (Booth, "A signed binary
     /// multiplication technique", 1951, as Koyama and Tsuruoka, CRYPTO 1992, use it). The sum
@@ -91,27 +95,13 @@ impl<const L: usize> NistCurve<L> {
     ) {
         let Parts {
             table,
+            state,
             indices,
             scratch,
         } = self.parts(space);
-        let size = 3 * self.digits();
         let indices = &mut indices[..self.windows(Nist::WINDOW_BITS)];
         signed_digits(indices, scalar, Nist::WINDOW_BITS);
-        // Entry e at e mod ENTRIES: the largest at 0.
-        let table = &mut table[..size * Nist::ENTRIES];
-        table[size..2 * size].copy_from_slice(base);
-        let one = [[1; L]];
-        for e in 2..=Nist::ENTRIES {
-            let from = if e % 2 == 0 { e / 2 } else { e - 1 };
-            point.copy_from_slice(&table[from * size..][..size]);
-            if e % 2 == 0 {
-                self.kernels.double.call([&mut *point], [], scratch);
-            } else {
-                self.kernels.add.call([&mut *point], [table, &one], scratch);
-            }
-            let place = e % Nist::ENTRIES;
-            table[place * size..][..size].copy_from_slice(point);
-        }
+        self.multiples(table, base, point, state, scratch);
         point.fill([0; L]);
         for (i, index) in indices.iter().enumerate().rev() {
             if i + 1 < indices.len() {
@@ -121,8 +111,55 @@ impl<const L: usize> NistCurve<L> {
             }
             let index = std::slice::from_ref(index);
             self.kernels
-                .add
+                .add_own
                 .call([&mut *point], [table, index], scratch);
+        }
+    }
+
+    /// The multiples of an affine base, affine. A base off the curve may have one at infinity, which
+    /// makes all of its lane's entries wrong.
+    fn multiples(
+        &self,
+        table: &mut [[u64; L]],
+        base: &[[u64; L]],
+        point: &mut [[u64; L]],
+        state: &mut [[u64; L]],
+        scratch: &mut [[u64; L]],
+    ) {
+        let d = self.digits();
+        // Entry e at e mod ENTRIES: the largest at 0. Each is X, Y, Z and the product of the Z of
+        // those before it.
+        let at = |e: usize| e % Nist::ENTRIES * 4 * d;
+        table[at(1)..][..3 * d].copy_from_slice(base);
+        let one = [[1; L]];
+        for e in 2..=Nist::ENTRIES {
+            let from = if e % 2 == 0 { e / 2 } else { e - 1 };
+            point.copy_from_slice(&table[at(from)..][..3 * d]);
+            if e % 2 == 0 {
+                self.kernels.double.call([&mut *point], [], scratch);
+            } else {
+                let arrays = [&*table, &one];
+                self.kernels.add_own.call([&mut *point], arrays, scratch);
+            }
+            table[at(e)..][..3 * d].copy_from_slice(point);
+        }
+        // The Z of the base is 1.
+        let (product, inverse) = point[..2 * d].split_at_mut(d);
+        product.copy_from_slice(&base[2 * d..]);
+        for e in 2..=Nist::ENTRIES {
+            let entry = &mut table[at(e)..][..4 * d];
+            entry[3 * d..].copy_from_slice(product);
+            let factors = [&entry[2 * d..3 * d], &entry[3 * d..]];
+            self.kernels
+                .multiply
+                .call([&mut *product], factors, scratch);
+        }
+        self.inverted(self.inversion(), inverse, product, state, scratch);
+        for e in (2..=Nist::ENTRIES).rev() {
+            let entry = &mut table[at(e)..][..4 * d];
+            self.kernels
+                .normalise
+                .call([entry, &mut *inverse], [], scratch);
         }
     }
 
@@ -172,13 +209,8 @@ impl<const L: usize> NistCurve<L> {
 
     /// `out := 1/z mod p`, a multiple of `p` for zero.
     pub fn invert(&self, out: &mut [[u64; L]], z: &[[u64; L]], space: &mut NistSpace<L>) {
-        let NistKernels {
-            invert_begin,
-            invert_turn,
-            invert_end,
-            ..
-        } = &self.kernels;
-        self.inverted([invert_begin, invert_turn, invert_end], out, z, space);
+        let Parts { state, scratch, .. } = self.parts(space);
+        self.inverted(self.inversion(), out, z, state, scratch);
     }
 
     /// `out := 1/x`, a multiple of the modulus for zero, of one number modulo `p` in Montgomery form
@@ -192,7 +224,8 @@ impl<const L: usize> NistCurve<L> {
             ..
         } = &self.kernels;
         let kernels = [invert_both_begin, invert_both_turn, invert_both_end];
-        self.inverted(kernels, out, x, space);
+        let Parts { state, scratch, .. } = self.parts(space);
+        self.inverted(kernels, out, x, state, scratch);
     }
 
     /// `out := a R mod n`: a scalar, in digits, to Montgomery form.
@@ -224,11 +257,8 @@ impl<const L: usize> NistCurve<L> {
     /// `point := point + other`, except where they are the same point or opposite ones: the sum's
     /// `Z` is zero there.
     pub fn add(&self, point: &mut [[u64; L]], other: &[[u64; L]], space: &mut NistSpace<L>) {
-        let Parts { table, scratch, .. } = self.parts(space);
-        let size = 3 * self.digits();
-        let table = &mut table[..size * Nist::ENTRIES];
-        table[size..2 * size].copy_from_slice(other);
-        self.kernels.add.call([point], [table, &[[1; L]]], scratch);
+        let scratch = self.parts(space).scratch;
+        self.kernels.add.call([point], [other], scratch);
     }
 
     /// Three numbers: zero where `x(point)` is the first candidate; zero where it is the second;
@@ -246,16 +276,26 @@ impl<const L: usize> NistCurve<L> {
             .call([out], [point, candidates], scratch);
     }
 
+    /// The kernels of one inversion modulo `p`.
+    fn inversion(&self) -> [&Callable<L>; 3] {
+        let kernels = &self.kernels;
+        [
+            &kernels.invert_begin,
+            &kernels.invert_turn,
+            &kernels.invert_end,
+        ]
+    }
+
     fn inverted(
         &self,
         [begin, turn, end]: [&Callable<L>; 3],
         out: &mut [[u64; L]],
         x: &[[u64; L]],
-        space: &mut NistSpace<L>,
+        state: &mut [[u64; L]],
+        scratch: &mut [[u64; L]],
     ) {
-        let Parts { table, scratch, .. } = self.parts(space);
         let count = x.len() / self.digits();
-        let state = &mut table[..count * Nist::inversion_len(self.curve)];
+        let state = &mut state[..count * Nist::inversion_len(self.curve)];
         begin.call([&mut *state], [x], scratch);
         for _ in 0..self.curve.inversion_turns() {
             turn.call([&mut *state], [], scratch);
@@ -277,7 +317,11 @@ impl<const L: usize> NistCurve<L> {
     }
 
     fn table_len(&self) -> usize {
-        3 * Nist::ENTRIES * self.digits()
+        4 * Nist::ENTRIES * self.digits()
+    }
+
+    fn state_len(&self) -> usize {
+        2 * Nist::inversion_len(self.curve)
     }
 
     fn scratch_len(&self) -> usize {
@@ -286,9 +330,11 @@ impl<const L: usize> NistCurve<L> {
 
     fn parts<'a>(&self, space: &'a mut NistSpace<L>) -> Parts<'a, L> {
         let (table, rest) = space.arena.vectors().split_at_mut(self.table_len());
+        let (state, rest) = rest.split_at_mut(self.state_len());
         let (indices, scratch) = rest.split_at_mut(self.max_windows());
         Parts {
             table,
+            state,
             indices,
             scratch,
         }

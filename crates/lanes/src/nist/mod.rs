@@ -18,7 +18,7 @@ use crate::definition::{ArraySpec, kernels};
 use crate::machine::{Array, DIGIT_BITS, Machine};
 pub use curve::Curve;
 use field::{Columns, Modulus, Number, UNIT, constant, leave, products, subtract_once};
-use point::Point;
+use point::{Entry, Point};
 
 kernels! {
     /// Kernels of one curve each.
@@ -38,26 +38,40 @@ kernels! {
                 before.double(m, curve).store(m, curve, point);
             },
         }
-        /// The table has the first [`Nist::ENTRIES`] multiples of some point, entry `e` at
-        /// `e mod ENTRIES`. An index is the magnitude of a signed digit, plus [`Nist::NEGATIVE`] if
-        /// it is negative. The two points must not be the same or opposite ones.
+        /// The two points must not be the same or opposite ones.
         Add(curve: Curve) {
             name: "{curve}_add",
+            formula: "point := point + other",
+            reference: "Cohen, Miyaji and Ono, ASIACRYPT 1998, section 2.1",
+            arrays: { point: numbers_written(curve, 3), other: numbers(curve, 3) },
+            body: |m| {
+                let before = Point::load(m, curve, point, 0);
+                let Point { x, y, z } = Point::load(m, curve, other, 0);
+                let entry = Entry { x, y, z: Some(z), index: m.splat(1) };
+                before.add(m, curve, &entry).store(m, curve, point);
+            },
+        }
+        /// The table has the first [`Nist::ENTRIES`] multiples of some point, entry `e` at
+        /// `e mod ENTRIES`, each as [`Nist::Normalise`] leaves it. An index is the magnitude of a
+        /// signed digit, plus [`Nist::NEGATIVE`] if it is negative. The two points must not be the
+        /// same or opposite ones.
+        AddOwn(curve: Curve) {
+            name: "{curve}_addown",
             formula: "point := point + index table, every entry read",
             reference: "Cohen, Miyaji and Ono, ASIACRYPT 1998, section 2.1",
             arrays: {
                 point: numbers_written(curve, 3),
-                table: numbers(curve, 3 * Nist::ENTRIES),
+                table: numbers(curve, 4 * Nist::ENTRIES),
                 index: reads(1, INDEX),
             },
             body: |m| {
                 let before = Point::load(m, curve, point, 0);
-                let entry = table::entry(m, curve, table, index);
+                let entry = table::own_entry(m, curve, table, index);
                 before.add(m, curve, &entry).store(m, curve, point);
             },
         }
-        /// The same with a table of [`Curve::fixed_entries`] affine points that all lanes share: of
-        /// each digit of both coordinates those of all entries.
+        /// The same with a table of [`Curve::fixed_entries`] points that all lanes share: of each
+        /// digit of both affine coordinates those of all entries.
         AddFixed(curve: Curve) {
             name: "{curve}_addfixed",
             formula: "point := point + index table, every entry read",
@@ -71,6 +85,40 @@ kernels! {
                 let before = Point::load(m, curve, point, 0);
                 let entry = table::fixed_entry(m, curve, table, index);
                 before.add(m, curve, &entry).store(m, curve, point);
+            },
+        }
+        /// Montgomery's product.
+        Multiply(curve: Curve) {
+            name: "{curve}_mul",
+            formula: "out := a b / R mod p",
+            reference: "Montgomery, Math. Comp. 44 (1985)",
+            arrays: { out: numbers_written(curve, 1), a: numbers(curve, 1), b: numbers(curve, 1) },
+            body: |m| {
+                let [a, b] = [a, b].map(|array| residue(m, curve.prime(), array, 0));
+                product(m, curve.prime(), &a, &b).store(m, out, 0);
+            },
+        }
+        /// An entry is a point `X Y Z` and the product of the `Z` of all entries before it;
+        /// `inverse` is the inverse of that product and `Z`. Of the point its affine coordinates
+        /// remain, and the inverse for the entry before.
+        Normalise(curve: Curve) {
+            name: "{curve}_normalise",
+            formula: "entry, inverse := (X / Z^2, Y / Z^3), inverse Z",
+            reference: "Montgomery, Math. Comp. 48 (1987), section 10.3.1",
+            arrays: { entry: numbers_written(curve, 4), inverse: numbers_written(curve, 1) },
+            body: |m| {
+                let (p, d) = (curve.prime(), curve.digits());
+                let point = Point::load(m, curve, entry, 0);
+                let before = residue(m, p, entry, 3 * d);
+                let all = residue(m, p, inverse, 0);
+                let parts = products(m, &[(p, &all, &before), (p, &all, &point.z)]);
+                let own = parts[0].carry(m, p);
+                parts[1].carry(m, p).store(m, inverse, 0);
+                let square = product(m, p, &own, &own);
+                let parts = products(m, &[(p, &own, &square), (p, &point.x, &square)]);
+                let cube = parts[0].carry(m, p);
+                parts[1].settle(m, p).store(m, entry, 0);
+                product(m, p, &point.y, &cube).store(m, entry, d);
             },
         }
         /// Of `x` modulo `p`, in Montgomery form, and with a `count` of 2 also of one modulo `n`,
@@ -229,8 +277,11 @@ kernels! {
     /// The kernels of one curve. Kernels that run alternately are neighbours.
     pub struct NistKernels for curve: Curve in CURVES {
         double: Double(curve),
+        add_own: AddOwn(curve),
         add: Add(curve),
         add_fixed: AddFixed(curve),
+        multiply: Multiply(curve),
+        normalise: Normalise(curve),
         invert_begin: InvertBegin(curve, 1),
         invert_turn: InvertTurn(curve, 1),
         invert_end: InvertEnd(curve, 1),
@@ -247,7 +298,7 @@ kernels! {
 }
 
 impl Nist {
-    /// Bits of a signed digit for which [`Nist::Add`] has a table.
+    /// Bits of a signed digit for which [`Nist::AddOwn`] has a table.
     pub const WINDOW_BITS: usize = table::WINDOW_BITS;
     /// Entries of that table: magnitudes of a signed digit, zero apart.
     pub const ENTRIES: usize = table::ENTRIES;

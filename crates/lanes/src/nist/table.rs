@@ -11,7 +11,7 @@ pub(super) const WINDOW_BITS: usize = 5;
 pub(super) const ENTRIES: usize = 1 << (WINDOW_BITS - 1);
 
 /// The entry that each lane's index names, read from all of them.
-pub(super) fn entry<M: Machine>(
+pub(super) fn own_entry<M: Machine>(
     m: &mut M,
     curve: Curve,
     table: Array,
@@ -21,16 +21,16 @@ pub(super) fn entry<M: Machine>(
     let d = curve.digits();
     let mask = m.splat(ENTRIES as u64 - 1);
     let place = m.and(index, mask);
-    let mut found: Vec<_> = (0..3 * d).map(|i| m.load(table, i)).collect();
+    let mut found: Vec<_> = (0..2 * d).map(|i| m.load(table, i)).collect();
     for e in 1..ENTRIES {
         let number = m.splat(e as u64);
         let hit = m.eq(place, number);
         for (i, found) in found.iter_mut().enumerate() {
-            let digit = m.load(table, e * 3 * d + i);
+            let digit = m.load(table, e * 4 * d + i);
             *found = m.select(hit, digit, *found);
         }
     }
-    let [x, y, z] = curve.below();
+    let [x, y, _] = curve.below();
     let number = |i: usize, below| Number {
         digits: found[i * d..(i + 1) * d].to_vec(),
         below,
@@ -38,7 +38,7 @@ pub(super) fn entry<M: Machine>(
     Entry {
         x: number(0, x),
         y: number(1, y),
-        z: Some(number(2, z)),
+        z: None,
         index,
     }
 }
