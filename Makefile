@@ -9,7 +9,7 @@ RELEASE = $${CARGO_TARGET_DIR:-target}/release
 help:
 	@echo 'make demo    compares the terminator with nginx: half a minute after the build'
 	@echo 'make test    checks everything: formatting, lints, tests, models, documentation, licences'
-	@echo 'make bench   the long comparison, half an hour: writes a record to lab/records'
+	@echo 'make bench   the long comparison, 25 minutes: writes a record to lab/records'
 	@echo 'make ways-in   nginx, HAProxy, Apache and lighttpd, each with and without Widelane: five'
 	@echo '               minutes; writes a record to lab/records'
 	@echo 'make timing  measures whether the time of operations depends on secrets: two minutes'
