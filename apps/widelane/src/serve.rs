@@ -50,8 +50,9 @@ pub(crate) struct Args {
     /// client's address is taken (repeatable); all other clients are taken for what they are
     #[arg(long, value_name = "CIDR")]
     proxy_protocol_from: Vec<Network>,
-    /// Tell the backend who connects, by a PROXY protocol header of this version
-    #[arg(long, value_name = "v1|v2")]
+    /// Tell the backend who connects, by a PROXY protocol header of this version [without one: v2]
+    #[arg(long, value_name = "v1|v2", alias = "proxy-protocol", num_args = 0..=1,
+          default_missing_value = "v2")]
     proxy_protocol_to: Option<ProxyVersion>,
     /// Ticket keys that other machines have as well, so that clients can resume their sessions there: a
     /// directory from `widelane tickets new`, or key files of nginx or HAProxy (repeatable; the first
@@ -279,7 +280,33 @@ Examples:
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn the_backend_is_told_by_version_2_unless_another_is_named() {
+        let told = |words: &[&str]| {
+            let words = ["serve"].iter().chain(words);
+            let cli = Cli::try_parse_from(words).ok();
+            cli.map(|cli| cli.args.proxy_protocol_to)
+        };
+        assert_eq!(told(&[]), Some(None));
+        assert_eq!(
+            told(&["--proxy-protocol-to", "v1"]),
+            Some(Some(ProxyVersion::V1))
+        );
+        // As earlier releases had it.
+        let both = ["--proxy-protocol", "--listen", "127.0.0.1:1"];
+        assert_eq!(told(&both), Some(Some(ProxyVersion::V2)));
+        assert_eq!(told(&["--proxy-protocol-to", "v3"]), None);
+    }
 
     #[test]
     fn rust_log_sets_levels_for_all_or_for_one_crate() {

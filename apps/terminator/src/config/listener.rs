@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::values::{Backend, Network, ProxyVersion, paths, seconds};
+use super::values::{Backend, Network, ProxyVersion, optional_proxy_version, paths, seconds};
 
 /// One group of addresses with the same certificates and the same backend.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -21,8 +21,13 @@ pub struct Listener {
     /// the client's address is taken. Others are clients themselves.
     #[serde(default)]
     pub proxy_protocol_from: Vec<Network>,
-    /// Send a PROXY protocol header of this version to the backend.
-    #[serde(default)]
+    /// Send a PROXY protocol header of this version to the backend. Earlier releases called it
+    /// `proxy_protocol`, and `true` meant version 2.
+    #[serde(
+        default,
+        alias = "proxy_protocol",
+        deserialize_with = "optional_proxy_version"
+    )]
     pub proxy_protocol_to: Option<ProxyVersion>,
     /// Application protocols, most wanted first. Empty: ALPN is not answered.
     #[serde(default)]

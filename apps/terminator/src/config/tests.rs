@@ -248,3 +248,19 @@ fn networks_are_read_and_their_mistakes_are_named() {
     }
     assert!("v3".parse::<crate::config::ProxyVersion>().is_err());
 }
+
+#[test]
+fn the_backend_is_told_as_in_earlier_releases_too() {
+    let told = |line: &str| {
+        let text = GOOD.replace("backend =", &format!("{line}\nbackend ="));
+        let document = Document::parse(Path::new("w.toml"), text).unwrap();
+        document.config().listeners[0].proxy_protocol_to
+    };
+    assert_eq!(told(""), None);
+    assert_eq!(told("proxy_protocol_to = \"v1\""), Some(ProxyVersion::V1));
+    assert_eq!(told("proxy_protocol_to = \"v2\""), Some(ProxyVersion::V2));
+    assert_eq!(told("proxy_protocol = true"), Some(ProxyVersion::V2));
+    assert_eq!(told("proxy_protocol = false"), None);
+    let message = error(&GOOD.replace("backend =", "proxy_protocol_to = \"v3\"\nbackend ="));
+    assert!(message.contains("write \"v1\" or \"v2\""), "{message}");
+}

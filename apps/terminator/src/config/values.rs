@@ -184,6 +184,25 @@ pub(super) fn choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choic
     text.parse().map_err(serde::de::Error::custom)
 }
 
+/// A version of the PROXY protocol, or whether version 2 is used.
+pub(super) fn optional_proxy_version<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<ProxyVersion>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(
+        untagged,
+        expecting = "no version of the PROXY protocol; write \"v1\" or \"v2\""
+    )]
+    enum Version {
+        Named(ProxyVersion),
+        Second(bool),
+    }
+    Ok(match Version::deserialize(deserializer)? {
+        Version::Named(version) => Some(version),
+        Version::Second(used) => used.then_some(ProxyVersion::V2),
+    })
+}
+
 /// One path, or a list of paths.
 pub(super) fn paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
     #[derive(Deserialize)]
