@@ -214,7 +214,7 @@ impl<const L: usize> NistCurve<L> {
     }
 
     /// `out := 1/x`, a multiple of the modulus for zero, of one number modulo `p` in Montgomery form
-    /// and of one modulo `n`, plain. The results are in Montgomery form. The CPU works on one
+    /// and of one modulo `n`, plain (so below `n`). The results are in Montgomery form. The CPU works on one
     /// inversion while it waits for the other.
     pub fn invert_both(&self, out: &mut [[u64; L]], x: &[[u64; L]], space: &mut NistSpace<L>) {
         let NistKernels {

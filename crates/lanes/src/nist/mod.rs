@@ -1,8 +1,8 @@
 //! The kernels of the curves P-256 and P-384, of which ECDH and ECDSA consist.
 //!
 //! Numbers are arrays of `d` vectors in radix 2^52, least significant digit first. `field.rs` has
-//! their arithmetic, `curve.rs` the constants, `point.rs` the formulas for points, `table.rs` reads
-//! tables of points.
+//! their arithmetic, `invert.rs` inversions, `curve.rs` the constants, `point.rs` the formulas for
+//! points, `table.rs` reads tables of points, and `base.rs` makes those of the base point.
 
 mod base;
 mod curve;
@@ -25,7 +25,7 @@ kernels! {
     ///
     /// Points are `X[d] Y[d] Z[d]` in Jacobian coordinates and Montgomery form, as other kernels
     /// of the family leave them. "Plain" is out of Montgomery form and canonical. Residues in
-    /// Montgomery form are below twice their modulus.
+    /// Montgomery form are below three times their modulus.
     pub enum Nist {
         /// In Jacobian coordinates.
         Double(curve: Curve) {
@@ -385,7 +385,7 @@ fn defect<M: Machine>(m: &mut M, curve: Curve, x: &Number<M::V>, y: &Number<M::V
     defect.carry(m, p)
 }
 
-/// A residue in Montgomery form, below twice the modulus.
+/// A residue in Montgomery form, below three times the modulus.
 fn residue<M: Machine>(m: &mut M, modulus: Modulus, array: Array, at: usize) -> Number<M::V> {
     Number::load(m, array, at, modulus.len(), 3 * UNIT)
 }
