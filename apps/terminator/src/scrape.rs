@@ -190,7 +190,7 @@ impl Collector for Scrape {
             ),
             (
                 "widelane_reload_current",
-                "0 if the last reload failed, so that files or configuration from before are in use",
+                "0 if new files or a new configuration were refused, so that those from before are in use",
                 i64::from(self.0.is_current.load(Relaxed)),
             ),
         ];

@@ -147,7 +147,9 @@ impl Server {
             regular,
             state: Mutex::new(State {
                 keys,
+                document: document.clone(),
                 files,
+                refused: Refused::default(),
                 slots: HashMap::new(),
                 next_slot: 0,
             }),
@@ -236,21 +238,59 @@ impl Server {
     /// them are served. Workers, CPUs, batching, the form of ChaCha20-Poly1305, metrics address,
     /// user and group need a restart.
     pub fn reload(&self, document: &Document) -> Result<(), ServerError> {
-        let reloaded = self.try_reload(document);
-        match reloaded {
-            Ok(()) => {
-                self.shared.reloads_ok.fetch_add(1, Relaxed);
-                self.shared.is_current.store(true, Relaxed);
-            }
-            Err(_) => self.note_failed_reload(),
-        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let reloaded = self.try_reload(&mut state, document);
+        let fails = reloaded.is_err();
+        let of_files = *document.config() == *state.document.config();
+        let refused = Refused {
+            configuration: fails && !of_files,
+            files: if of_files { fails } else { state.refused.files },
+        };
+        self.note_reload(&mut state, !fails, refused);
         reloaded
     }
 
-    /// What the files that `config` names are like now, if they have changed since they were read last.
-    pub(crate) fn changed_files(&self, config: &Config) -> Option<Fingerprint> {
-        let now = Fingerprint::of(config);
+    /// Reads the files of the configuration in use again.
+    pub(crate) fn reload_files(&self) -> Result<(), ServerError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let document = state.document.clone();
+        let reloaded = self.try_reload(&mut state, &document);
+        let refused = Refused {
+            files: reloaded.is_err(),
+            ..state.refused
+        };
+        self.note_reload(&mut state, reloaded.is_ok(), refused);
+        reloaded
+    }
+
+    /// Takes note of a configuration that cannot be read.
+    pub(crate) fn refuse(&self, error: ConfigError) -> ServerError {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = Refused {
+            configuration: true,
+            ..state.refused
+        };
+        self.note_reload(&mut state, false, refused);
+        error.into()
+    }
+
+    /// The configuration in use.
+    pub(crate) fn document(&self) -> Document {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.document.clone()
+    }
+
+    /// Whether a new configuration was refused, so that the one in use is not what the operator wants.
+    pub(crate) fn has_refused_configuration(&self) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.refused.configuration
+    }
+
+    /// What the files of the configuration in use are like now, if they have changed since they were
+    /// read last.
+    pub(crate) fn changed_files(&self) -> Option<Fingerprint> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Fingerprint::of(state.document.config());
         (state.files != now).then_some(now)
     }
 
@@ -268,11 +308,15 @@ impl Server {
         left
     }
 
-    fn try_reload(&self, document: &Document) -> Result<(), ServerError> {
+    fn try_reload(&self, state: &mut State, document: &Document) -> Result<(), ServerError> {
         let config = document.config();
         let locate = |fault| ServerError::Config(document.locate(fault));
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.files = Fingerprint::of(config);
+        // From before they are read, so that a change meanwhile is noticed.
+        let files = Fingerprint::of(config);
+        if config == state.document.config() {
+            // Also if they are refused: they are read again when they have changed again.
+            state.files = files.clone();
+        }
         let material = material::read(config).map_err(locate)?;
         let mut keys = TicketKeys::default();
         let sites =
@@ -308,6 +352,8 @@ impl Server {
         self.shared.ticket_keys.send_replace(keys.all());
         keys.succeed(std::mem::take(&mut state.keys));
         state.keys = keys;
+        state.document = document.clone();
+        state.files = files;
         self.shared.note_files(&sites);
         for key in fixed_keys_changed(&self.started, config) {
             tracing::warn!("`{key}` has changed; the change takes effect at the next start");
@@ -315,10 +361,16 @@ impl Server {
         Ok(())
     }
 
-    /// Counts a reload whose configuration could not be read.
-    pub(crate) fn note_failed_reload(&self) {
-        self.shared.reloads_failed.fetch_add(1, Relaxed);
-        self.shared.is_current.store(false, Relaxed);
+    fn note_reload(&self, state: &mut State, ok: bool, refused: Refused) {
+        let counter = match ok {
+            true => &self.shared.reloads_ok,
+            false => &self.shared.reloads_failed,
+        };
+        counter.fetch_add(1, Relaxed);
+        state.refused = refused;
+        self.shared
+            .is_current
+            .store(refused == Refused::default(), Relaxed);
     }
 
     pub(crate) fn begin_drain(&self) {
@@ -357,10 +409,22 @@ impl Drop for Server {
 #[derive(Debug)]
 struct State {
     keys: TicketKeys,
-    /// As they were before they were read last, with success or without.
+    /// The configuration in use.
+    document: Document,
+    /// Its files, as they were before they were read last, with success or without.
     files: Fingerprint,
+    refused: Refused,
     slots: HashMap<SlotName, Open>,
     next_slot: usize,
+}
+
+/// What is not in use although it is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Refused {
+    /// A new configuration. Files that have become good do not change that.
+    configuration: bool,
+    /// New files of the configuration in use.
+    files: bool,
 }
 
 /// An address as configured, and its number among those that are written the same: port 0 may occur

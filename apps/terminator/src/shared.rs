@@ -23,7 +23,7 @@ pub(crate) struct Shared {
     pub(crate) signing: SigningSource,
     pub(crate) reloads_ok: AtomicU64,
     pub(crate) reloads_failed: AtomicU64,
-    /// Whether the last reload took effect, if there was one.
+    /// Whether the configuration in use is what was given last, with the files of now.
     pub(crate) is_current: AtomicBool,
     pub(crate) connections: AtomicUsize,
     pub(crate) handshakes: AtomicUsize,

@@ -41,24 +41,22 @@ impl Signals {
     /// Lets `server` serve until SIGTERM or SIGINT, then stops it as [`Server::stop`] does after
     /// the configuration's drain time; another one of these signals stops it at once. SIGHUP takes
     /// the configuration that `reread` returns, or keeps the old one if that is an error. When files
-    /// of `document`, the configuration that the server was started with, change, the server takes
-    /// them, or keeps those from before if they are not good. Tells the service manager about all of
-    /// this.
+    /// of the configuration in use change, the server takes them, or keeps those from before if they
+    /// are not good. Tells the service manager about all of this.
     pub fn serve(
         mut self,
         mut server: Server,
-        mut document: Document,
         mut reread: impl FnMut() -> Result<Document, ConfigError>,
     ) {
         let mut watch = Watch::new();
-        watch.follow(document.config());
+        watch.follow(server.document().config());
         notify(&[NotifyState::Ready]);
         let mut seen = None;
         while let Some(event) = self.next(&mut watch) {
-            let new = match event {
-                Event::Hangup => reload(&server, &mut reread),
+            match event {
+                Event::Hangup => reload(&server, Some(&mut reread)),
                 Event::Look => {
-                    let before = mem::replace(&mut seen, server.changed_files(document.config()));
+                    let before = mem::replace(&mut seen, server.changed_files());
                     if seen.is_none() {
                         continue;
                     }
@@ -68,18 +66,17 @@ impl Signals {
                         continue;
                     }
                     tracing::info!("files have changed");
-                    reload(&server, || Ok(document.clone()))
+                    reload(&server, None);
                 }
-            };
+            }
             seen = None;
-            document = new.unwrap_or(document);
-            watch.follow(document.config());
+            watch.follow(server.document().config());
         }
         drop(watch);
         notify(&[NotifyState::Stopping]);
         tracing::info!(connections = server.connections(), "stopping");
         server.begin_drain();
-        let deadline = Instant::now() + document.config().drain.timeout;
+        let deadline = Instant::now() + server.document().config().drain.timeout;
         while !server.drained() && Instant::now() < deadline {
             if self.caught.pending().any(is_last) {
                 break;
@@ -146,29 +143,25 @@ fn is_last(signal: i32) -> bool {
     signal != SIGHUP
 }
 
-/// Takes the new configuration and returns it, or keeps the old one and says why.
-fn reload(
-    server: &Server,
-    mut reread: impl FnMut() -> Result<Document, ConfigError>,
-) -> Option<Document> {
+/// Takes the configuration that `reread` returns, without it the files of the one in use; or keeps what
+/// is in use and says why.
+fn reload(server: &Server, reread: Option<&mut dyn FnMut() -> Result<Document, ConfigError>>) {
     if let Ok(now) = NotifyState::monotonic_usec_now() {
         notify(&[NotifyState::Reloading, now]);
     }
-    let reloaded = reread().map_err(|error| {
-        server.note_failed_reload();
-        ServerError::from(error)
-    });
-    let reloaded = reloaded.and_then(|document| server.reload(&document).map(|()| document));
+    let reloaded = match reread.map(|reread| reread()) {
+        Some(Ok(document)) => server.reload(&document),
+        Some(Err(error)) => Err(server.refuse(error)),
+        None => server.reload_files(),
+    };
     notify(&[NotifyState::Ready]);
     match reloaded {
-        Ok(document) => {
-            tracing::info!("reloaded");
-            Some(document)
-        }
-        Err(error) => {
-            tracing::error!("kept the old configuration: {error}");
-            None
-        }
+        Ok(()) if server.has_refused_configuration() => tracing::warn!(
+            "took the files of the old configuration; the new one is still refused: correct it and \
+             send SIGHUP"
+        ),
+        Ok(()) => tracing::info!("reloaded"),
+        Err(error) => tracing::error!("kept the old configuration: {error}"),
     }
 }
 

@@ -126,7 +126,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
             output::complain(&format!("Try: curl -k https://{address}/\n"));
         }
     }
-    signals.serve(server, document, || source.document_on(clock));
+    signals.serve(server, || source.document_on(clock));
     Ok(())
 }
 

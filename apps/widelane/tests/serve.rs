@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use serving::*;
@@ -184,6 +185,60 @@ fn hangup_takes_the_new_configuration_or_keeps_the_old_and_the_manager_is_told()
     server.signal(Signal::TERM);
     assert_eq!(notices.next(), "STOPPING=1");
     assert!(server.wait().success());
+}
+
+/// The files of the old configuration are good and change: that does not make the new one good.
+#[test]
+fn a_refused_configuration_stays_refused_until_a_good_one_comes() {
+    let site = Site::new();
+    let metrics = free_address();
+    let config = site.config("127.0.0.1:0", &format!("metrics.listen = \"{metrics}\"\n"));
+    let good = fs::read_to_string(&config).expect("readable");
+    let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&config));
+    let address = server.listening();
+    let renew = |server: &mut Process| {
+        site.certificate("a");
+        server.line_with("is still refused");
+        connect(address, &site.path("a.pem")).expect("the renewed certificate");
+    };
+    let current = |value: u8| {
+        let page = page(metrics);
+        assert!(
+            page.contains(&format!("\nwidelane_reload_current {value}\n")),
+            "{page}"
+        );
+    };
+    current(1);
+
+    site.certificate("b");
+    let (cert, key) = (site.path("b.pem"), site.path("a.key"));
+    let second = format!("[[listener.certificate]]\ncert = {cert:?}\nkey = {key:?}\n");
+    fs::write(&config, format!("{good}{second}")).expect("written");
+    server.signal(Signal::HUP);
+    let line = server.line_with("kept the old configuration");
+    assert!(line.contains("does not belong to"), "{line}");
+    // Longer than files need to settle.
+    std::thread::sleep(Duration::from_secs(3));
+    current(0);
+    assert!(page(metrics).contains("\nwidelane_reloads_ok_total 0\n"));
+    renew(&mut server);
+    current(0);
+
+    fs::write(&config, good.clone()).expect("written");
+    server.signal(Signal::HUP);
+    server.line_with("reloaded");
+    current(1);
+
+    fs::write(&config, format!("{good}listen = 5\n")).expect("written");
+    server.signal(Signal::HUP);
+    server.line_with("kept the old configuration");
+    current(0);
+    renew(&mut server);
+    current(0);
+    fs::write(&config, good).expect("written");
+    server.signal(Signal::HUP);
+    server.line_with("reloaded");
+    current(1);
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod serving;
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -293,10 +293,7 @@ struct Server {
 
 impl Server {
     fn start(site: &Site, backend: SocketAddr, keys: &Path) -> Self {
-        // Freed a moment before it is taken, on an address that no other test uses.
-        let free = TcpListener::bind("127.0.0.3:0").expect("a port");
-        let metrics = free.local_addr().expect("an address");
-        drop(free);
+        let metrics = free_address();
         let mut command = widelane();
         command.args(["serve", "--listen", "127.0.0.1:0", "--workers", "1"]);
         command.args(["--backend", &backend.to_string()]);
@@ -316,13 +313,7 @@ impl Server {
     }
 
     fn page(&self) -> String {
-        let mut stream = TcpStream::connect(self.metrics).expect("the endpoint");
-        stream
-            .write_all(b"GET /metrics HTTP/1.1\r\n\r\n")
-            .expect("sent");
-        let mut page = String::new();
-        stream.read_to_string(&mut page).expect("a page");
-        page
+        page(self.metrics)
     }
 }
 

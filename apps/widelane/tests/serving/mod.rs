@@ -7,8 +7,8 @@
 )]
 
 use std::fs;
-use std::io::{self, BufRead, BufReader};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -151,6 +151,23 @@ impl AsRef<Path> for Site {
     fn as_ref(&self) -> &Path {
         self.directory.path()
     }
+}
+
+/// For metrics: freed a moment before it is taken, on an address that no other test uses.
+pub fn free_address() -> SocketAddr {
+    let free = TcpListener::bind("127.0.0.3:0").expect("a port");
+    free.local_addr().expect("an address")
+}
+
+/// What the metrics endpoint tells.
+pub fn page(metrics: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(metrics).expect("the endpoint");
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\n\r\n")
+        .expect("sent");
+    let mut page = String::new();
+    stream.read_to_string(&mut page).expect("a page");
+    page
 }
 
 pub fn connect(address: SocketAddr, trusted: &Path) -> io::Result<Tls> {
