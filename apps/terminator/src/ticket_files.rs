@@ -111,8 +111,9 @@ impl TicketDirectory {
                 remedy: format!("rotate: widelane tickets rotate {}", path.display()),
             });
         }
-        directory.write(CURRENT, None)?;
-        directory.write(NEXT, None)?;
+        let now = SystemTime::now();
+        directory.write(CURRENT, None, now - APART)?;
+        directory.write(NEXT, None, now)?;
         Ok(directory)
     }
 
@@ -136,7 +137,8 @@ impl TicketDirectory {
         })?;
         let Some(next) = self.read(NEXT)? else {
             // A rotation was cut off before its last step, or the file was lost.
-            return self.write(NEXT, Some(&current.metadata));
+            let now = later_second(&current.metadata);
+            return self.write(NEXT, Some(&current.metadata), now);
         };
         let age = next.age().unwrap_or_default();
         if age < least_age {
@@ -158,7 +160,7 @@ impl TicketDirectory {
         // If both were the same file already, the rename has left the draft.
         let _ = fs::remove_file(&draft);
         step(fs::rename(path(NEXT), path(CURRENT)))?;
-        self.write(NEXT, Some(&current.metadata))
+        self.write(NEXT, Some(&current.metadata), later_second(&next.metadata))
     }
 
     /// The keys, the one that encrypts first.
@@ -174,10 +176,15 @@ impl TicketDirectory {
         Ok(keys)
     }
 
-    /// Writes a new key, whole or not at all.
-    fn write(&self, file: &str, like: Option<&fs::Metadata>) -> Result<(), TicketFilesError> {
+    /// Writes a new key, whole or not at all, as if at the time `written`.
+    fn write(
+        &self,
+        file: &str,
+        like: Option<&fs::Metadata>,
+        written: SystemTime,
+    ) -> Result<(), TicketFilesError> {
         let draft = self.0.join(DRAFT);
-        let written = || {
+        let write = || {
             let _ = fs::remove_file(&draft);
             let mut new = OpenOptions::new()
                 .write(true)
@@ -193,11 +200,12 @@ impl TicketDirectory {
             }
             let bytes = KeyBytes::generate().map_err(io::Error::other)?;
             new.write_all(bytes.as_bytes())?;
+            new.set_modified(written)?;
             new.sync_all()?;
             fs::rename(&draft, self.0.join(file))?;
             File::open(&self.0)?.sync_all()
         };
-        written().map_err(|error| failed("write", &self.0.join(file), &error))
+        write().map_err(|error| failed("write", &self.0.join(file), &error))
     }
 
     /// A key, or `None` if the file does not exist.
@@ -243,6 +251,21 @@ impl Held {
     fn age(&self) -> Option<Duration> {
         let written = self.metadata.modified().ok()?;
         SystemTime::now().duration_since(written).ok()
+    }
+}
+
+/// The present, but not in the second in which a file was written: waits for the next one then. Programs
+/// that copy files take two of one size and one second for the same.
+fn later_second(than: &fs::Metadata) -> SystemTime {
+    loop {
+        let now = SystemTime::now();
+        let since = now.duration_since(SystemTime::UNIX_EPOCH);
+        let since = since.unwrap_or_default();
+        if i64::try_from(since.as_secs()).ok() != Some(than.mtime()) {
+            return now;
+        }
+        let over = u64::from(since.subsec_nanos());
+        std::thread::sleep(Duration::from_nanos(1_000_000_000 - over));
     }
 }
 
@@ -354,6 +377,8 @@ const PREVIOUS: &str = "previous.key";
 /// In the order of their names, in which a directory is read.
 const FILES: [&str; 3] = [CURRENT, NEXT, PREVIOUS];
 const DRAFT: &str = ".new.key";
+/// The first two keys, so that they are not of one second: see [`later_second`].
+const APART: Duration = Duration::from_secs(2);
 /// In a directory that Kubernetes mounts, a link to that of the moment.
 pub(crate) const KUBERNETES_DATA: &str = "..data";
 const GIVE_KEYS: &str =
@@ -407,6 +432,33 @@ mod tests {
         let listed = directory.list().unwrap();
         let listed: Vec<_> = listed.into_iter().map(|key| key.name).collect();
         assert_eq!(listed, before);
+    }
+
+    /// `rsync` without `--checksum` does not copy a file whose size and second are the same.
+    #[test]
+    fn a_rotation_gives_every_file_another_second() {
+        let parent = TempDir::new().unwrap();
+        let path = parent.path().join("tickets");
+        let directory = TicketDirectory::create(&path).unwrap();
+        let seconds = || {
+            let of = |file| fs::metadata(path.join(file)).ok();
+            FILES.map(|file| of(file).map(|metadata| metadata.mtime()))
+        };
+        let mut before = seconds();
+        for _ in 0..3 {
+            directory.rotate(Duration::ZERO).unwrap();
+            let after = seconds();
+            for (before, after) in before.into_iter().zip(after) {
+                assert!(after.is_some() && before != after);
+            }
+            before = after;
+        }
+        // A rotation was cut off before its last step.
+        fs::remove_file(path.join(NEXT)).unwrap();
+        directory.rotate(Duration::ZERO).unwrap();
+        assert_ne!(seconds()[0], seconds()[1]);
+        let mut ages = directory.list().unwrap().into_iter().map(|key| key.age);
+        assert!(ages.all(|age| age.is_some()), "none is from the future");
     }
 
     #[test]

@@ -98,7 +98,8 @@ Examples:
   widelane serve --ticket-keys /etc/widelane/tickets --listen 0.0.0.0:443 \\
                  --cert site.pem --key site.key --backend 127.0.0.1:8080
   widelane tickets rotate /etc/widelane/tickets
-      every 12 hours, on one machine; then copy the directory to the others (rsync -a)
+      every 12 hours, on one machine; then copy the directory to the others
+      (rsync -a --checksum --delay-updates)
   widelane tickets list /etc/widelane/tickets
 
 A key waits until the next rotation, then encrypts until the one after it, and decrypts until the
