@@ -16,7 +16,7 @@ use crate::endpoint::Endpoint;
 use crate::lending::Borrowers;
 use crate::material::{self, Material};
 use crate::resumption::TicketKeys;
-use crate::shared::{Shared, Site, Slot};
+use crate::shared::{Shared, Site, Slot, ticket_key_notes};
 use crate::signing::SigningSource;
 use crate::sockets::{self, Inherited};
 use crate::sources::SourceLimits;
@@ -501,7 +501,7 @@ fn build_sites(
             most_connections,
             source,
             certificates,
-            ticket_keys: built.ticket_keys,
+            ticket_keys: ticket_key_notes(&built.ticket_keys),
         }));
     }
     Ok(sites)
@@ -588,7 +588,48 @@ pub(crate) const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use tempfile::TempDir;
+
     use super::*;
+    use crate::config::{Backend, Certificate, Listener};
+    use crate::ticket_files::TicketDirectory;
+
+    /// A connection that lives long keeps the site that it began with.
+    #[test]
+    fn old_ticket_keys_are_erased_while_an_old_site_is_in_use() {
+        let directory = TempDir::new().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let made = rcgen::generate_simple_self_signed(["localhost".into()]).unwrap();
+        fs::write(path("a.pem"), made.cert.pem()).unwrap();
+        fs::write(path("a.key"), made.signing_key.serialize_pem()).unwrap();
+        let keys = TicketDirectory::create(&path("tickets")).unwrap();
+        let backend = Backend::Tcp("127.0.0.1:9".parse().unwrap());
+        let mut listener = Listener::new(vec!["127.0.0.1:0".parse().unwrap()], backend);
+        listener.certificates = vec![Certificate::new(path("a.pem"), path("a.key"))];
+        listener.tickets.keys = vec![path("tickets")];
+        let config = Config {
+            workers: NonZeroUsize::new(1),
+            listeners: vec![listener],
+            ..Config::default()
+        };
+        let document = Document::from_flags(config).unwrap();
+        let server = Server::start(&document).unwrap();
+        let site = || -> Arc<Site> {
+            let state = server.state.lock().unwrap();
+            let open = state.slots.values().next().unwrap();
+            open.slot.site.load_full()
+        };
+        let old = site();
+        let first = server.shared.ticket_keys.borrow()[0].encrypting();
+        let first = Arc::downgrade(&first.unwrap());
+        assert!(first.upgrade().is_some());
+        keys.rotate(Duration::ZERO).unwrap();
+        server.reload(&document).unwrap();
+        assert!(!Arc::ptr_eq(&old, &site()));
+        assert!(first.upgrade().is_none(), "the key is still in memory");
+    }
 
     #[test]
     fn fixed_keys_are_noticed() {

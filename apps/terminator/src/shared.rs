@@ -66,8 +66,9 @@ pub(crate) struct Site {
     /// `limits.source`, with what stands for absent values.
     pub(crate) source: SourceLimits,
     pub(crate) certificates: Vec<CertificateNote>,
-    /// Those from files, the one that encrypts first.
-    pub(crate) ticket_keys: Vec<Arc<TicketKey>>,
+    /// Of ticket keys from files. Not the keys: a connection that lives long holds its site, and old
+    /// keys are to be erased.
+    pub(crate) ticket_keys: Vec<TicketKeyNote>,
 }
 
 /// The place of one listening address, which outlives the sites that fill it.
@@ -135,7 +136,7 @@ impl Shared {
         self.certificates.store(Arc::new(notes));
         let keys = sites
             .iter()
-            .flat_map(|site| ticket_key_notes(&site.ticket_keys));
+            .flat_map(|site| site.ticket_keys.iter().cloned());
         let mut notes: Vec<_> = keys.collect();
         notes.sort();
         notes.dedup();
@@ -143,9 +144,10 @@ impl Shared {
     }
 }
 
-fn ticket_key_notes(keys: &[Arc<TicketKey>]) -> impl Iterator<Item = TicketKeyNote> {
+/// What is told about the ticket keys of one listener, the one that encrypts first.
+pub(crate) fn ticket_key_notes(keys: &[Arc<TicketKey>]) -> Vec<TicketKeyNote> {
     let roles = std::iter::once("encrypts").chain(std::iter::repeat("decrypts"));
-    keys.iter().zip(roles).filter_map(|(key, role)| {
+    let notes = keys.iter().zip(roles).filter_map(|(key, role)| {
         let source = key.source()?;
         let written = source.written.duration_since(SystemTime::UNIX_EPOCH);
         Some(TicketKeyNote {
@@ -156,5 +158,6 @@ fn ticket_key_notes(keys: &[Arc<TicketKey>]) -> impl Iterator<Item = TicketKeyNo
                 i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
             }),
         })
-    })
+    });
+    notes.collect()
 }
