@@ -58,6 +58,9 @@ impl Signals {
                 Event::Look => {
                     let before = mem::replace(&mut seen, server.changed_files());
                     if seen.is_none() {
+                        if watch.is_lost() {
+                            watch.follow(server.document().config());
+                        }
                         continue;
                     }
                     if seen != before {

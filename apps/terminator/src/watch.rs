@@ -52,6 +52,8 @@ pub(crate) struct Watch {
     directories: HashMap<i32, Names>,
     settling: Settling,
     next_look: Instant,
+    /// Whether a directory is not watched any more: its file system has gone, or it has.
+    lost: bool,
 }
 
 impl Watch {
@@ -63,6 +65,7 @@ impl Watch {
             directories: HashMap::new(),
             settling: Settling::default(),
             next_look: Instant::now(),
+            lost: false,
         }
     }
 
@@ -70,6 +73,7 @@ impl Watch {
     /// they may have changed between being read and being watched.
     pub(crate) fn follow(&mut self, config: &Config) {
         self.wanted = config.watch;
+        self.lost = false;
         if !config.watch {
             *self = Self::new();
             return;
@@ -92,11 +96,16 @@ impl Watch {
                 if !self.directories.contains_key(&watch) {
                     // It may have gone together with its directory.
                     let _ = inotify::remove_watch(inotify, watch);
-                    self.settling.open.retain(|(of, _)| *of != watch);
+                    self.settling.open.retain(|(of, _), _| *of != watch);
                 }
             }
         }
         self.look_again(Instant::now());
+    }
+
+    /// Whether some directories have to be watched anew, even if their files are the same.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost
     }
 
     /// Has the files looked at again in a moment.
@@ -130,6 +139,9 @@ impl Watch {
             let name = event
                 .file_name()
                 .map(|name| OsStr::from_bytes(name.to_bytes()));
+            let known = self.directories.contains_key(&event.wd());
+            let ends = ReadFlags::IGNORED | ReadFlags::UNMOUNT;
+            self.lost |= known && event.events().intersects(ends);
             let matters = match (self.directories.get(&event.wd()), name) {
                 (Some(names), Some(name)) => names.have(name),
                 // The directory itself has gone.
@@ -150,6 +162,7 @@ impl Watch {
             return false;
         }
         self.settling.complain(now);
+        self.settling.abandon(now);
         let settled = self.settling.settled(now) == Some(Duration::ZERO);
         let late = self.settling.open.is_empty() && now >= self.next_look;
         if settled || late {
@@ -167,8 +180,8 @@ impl Watch {
 struct Settling {
     /// When the first and the last one came.
     since: Option<(Instant, Instant)>,
-    /// Files that were written and are still open.
-    open: HashSet<(i32, OsString)>,
+    /// Files that were written and are still open, and when they were written last.
+    open: HashMap<(i32, OsString), Instant>,
     complained: bool,
 }
 
@@ -176,8 +189,11 @@ impl Settling {
     fn event(&mut self, file: (i32, OsString), what: ReadFlags, now: Instant) {
         let first = self.since.map_or(now, |(first, _)| first);
         self.since = Some((first, now));
-        if what.contains(ReadFlags::MODIFY) {
-            self.open.insert(file);
+        if what.contains(ReadFlags::QUEUE_OVERFLOW) {
+            // Some of them were closed, perhaps. Two looks that are the same guard against half a file.
+            self.open.clear();
+        } else if what.contains(ReadFlags::MODIFY) {
+            self.open.insert(file, now);
         } else if what.intersects(
             ReadFlags::CLOSE_WRITE
                 | ReadFlags::MOVED_FROM
@@ -199,15 +215,19 @@ impl Settling {
         Some(at.saturating_duration_since(now))
     }
 
+    /// Waits no longer for files that were not written for a long time: a change that opens no file
+    /// (truncate, utimes) is not followed by a close either, and a program may hang.
+    fn abandon(&mut self, now: Instant) {
+        let long = |last: Instant| now.saturating_duration_since(last) >= ABANDONED;
+        self.open.retain(|_, last| !long(*last));
+    }
+
     fn complain(&mut self, now: Instant) {
         let long = |(first, _)| now.saturating_duration_since(first) > COMPLAINT;
         if !self.complained && !self.open.is_empty() && self.since.is_some_and(long) {
             self.complained = true;
-            let files: Vec<_> = self.open.iter().map(|(_, name)| name).collect();
-            tracing::warn!(
-                ?files,
-                "not read again: a program still has them open for writing"
-            );
+            let files: Vec<_> = self.open.keys().map(|(_, name)| name).collect();
+            tracing::warn!(?files, "not read again: they were written and not closed");
         }
     }
 }
@@ -350,6 +370,8 @@ const SETTLED: Duration = Duration::from_millis(500);
 /// The same where changes never cease.
 const LONGEST: Duration = Duration::from_secs(10);
 const COMPLAINT: Duration = Duration::from_secs(60);
+/// A file that was not written for so long is not waited for, closed or not.
+const ABANDONED: Duration = Duration::from_secs(120);
 /// For what the kernel does not report.
 const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 /// As many as the kernel follows.
@@ -362,6 +384,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::config::{Backend, Certificate, Listener};
 
     #[test]
     fn every_directory_and_link_on_the_way_is_a_step() {
@@ -396,6 +419,62 @@ mod tests {
         assert_eq!(all[above..], expected);
         symlink("loop", root.join("loop")).unwrap();
         assert!(steps(&root.join("loop")).is_err());
+    }
+
+    /// As after a truncation by path, when a program hangs, or when the close was lost.
+    #[test]
+    fn a_file_that_is_never_closed_is_not_waited_for_for_ever() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let file = (1, OsString::from("a.pem"));
+        let mut settling = Settling::default();
+        settling.event(file.clone(), ReadFlags::MODIFY, at(0));
+        settling.event(file.clone(), ReadFlags::MODIFY, at(100));
+        settling.abandon(at(219));
+        assert_eq!(settling.settled(at(219)), None, "it is still written");
+        settling.abandon(at(220));
+        assert_eq!(settling.settled(at(220)), Some(Duration::ZERO));
+        settling.event(file.clone(), ReadFlags::MODIFY, at(221));
+        assert_eq!(settling.settled(at(221)), None, "it is written again");
+        let nothing = (-1, OsString::new());
+        settling.event(nothing, ReadFlags::QUEUE_OVERFLOW, at(222));
+        assert!(settling.settled(at(222)).is_some(), "events were lost");
+    }
+
+    /// A directory that comes back is another one for the kernel, and is watched anew.
+    #[test]
+    fn watches_that_the_kernel_has_ended_are_renewed() {
+        let root = TempDir::new().unwrap();
+        let directory = root.path().join("d");
+        let write = || fs::write(directory.join("a.pem"), "a").unwrap();
+        fs::create_dir(&directory).unwrap();
+        write();
+        let mut listener = Listener::new(Vec::new(), Backend::Abstract("x".into()));
+        let path = directory.join("a.pem");
+        listener.certificates = vec![Certificate::new(path.clone(), path)];
+        let config = Config {
+            listeners: vec![listener],
+            ..Config::default()
+        };
+        let mut watch = Watch::new();
+        watch.follow(&config);
+        if watch.events().is_none() {
+            println!("SKIP: no inotify");
+            return;
+        }
+        fs::remove_dir_all(&directory).unwrap();
+        fs::create_dir(&directory).unwrap();
+        write();
+        watch.take_events(Instant::now());
+        assert!(watch.is_lost());
+        watch.follow(&config);
+        assert!(!watch.is_lost());
+        watch.take_events(Instant::now());
+        watch.settling = Settling::default();
+        write();
+        watch.take_events(Instant::now());
+        assert!(watch.settling.since.is_some(), "a change is seen");
+        assert!(!watch.is_lost());
     }
 
     #[test]
