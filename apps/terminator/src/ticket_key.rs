@@ -203,6 +203,15 @@ impl KeyBytes {
     }
 
     fn checked(bytes: Zeroizing<Vec<u8>>) -> Result<Self, String> {
+        // No random generator makes that, but `openssl rand -hex` does, and so does a file that is cut off.
+        let is_text = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
+        if bytes.iter().all(is_text) {
+            return Err(format!(
+                "it is text of {} characters, not as many random bytes; make it with: openssl rand \
+                 {LONG}",
+                bytes.len()
+            ));
+        }
         // What a full disk or a crash leaves, and what no random generator makes.
         let (first, rest) = bytes.split_at(1);
         if rest.iter().all(|byte| *byte == first[0]) {
@@ -363,6 +372,14 @@ mod tests {
                 "it has 47 bytes, which are neither 48 nor 80",
             ),
             (&bytes(81, 0xf0), "it has 81 bytes"),
+            (hex(&bytes(24, 1)).as_bytes(), "it is text of 48 characters"),
+            (hex(&bytes(40, 1)).as_bytes(), "it is text of 80 characters"),
+            (&line.as_bytes()[..LONG], "make it with: openssl rand 80"),
+            (&line.as_bytes()[..SHORT], "it is text of 48 characters"),
+            (
+                Base64::encode_string(hex(&bytes(40, 1)).as_bytes()).as_bytes(),
+                "it is text of 80 characters",
+            ),
             (&[0; LONG], "all its bytes are the same"),
             (b"-----BEGIN CERTIFICATE-----", "nor lines of base64"),
             (
