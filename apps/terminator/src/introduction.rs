@@ -64,25 +64,25 @@ fn parse_line(bytes: &[u8]) -> Result<Option<Introduction>, Malformed> {
 }
 
 fn parse_binary(bytes: &[u8]) -> Result<Option<Introduction>, Malformed> {
-    let header = v2::Header::try_from(bytes);
-    if header.is_incomplete() {
-        return match bytes.len() >= LONGEST {
-            true => Err(Malformed("it is too long".into())),
-            false => Ok(None),
-        };
-    }
-    let header = header.map_err(|error| Malformed(error.to_string()))?;
-    if header.len() > LONGEST {
+    let Some((fixed, rest)) = bytes.split_at_checked(FIXED) else {
+        return Ok(None);
+    };
+    let length = FIXED + usize::from(u16::from_be_bytes([fixed[FIXED - 2], fixed[FIXED - 1]]));
+    if length > LONGEST {
         return Err(Malformed("it is too long".into()));
     }
-    let ends = match header.command {
-        v2::Command::Local => None,
-        v2::Command::Proxy => proxied(&header)?,
-    };
-    Ok(Some(Introduction {
-        length: header.len(),
-        ends,
-    }))
+    let is_whole = rest.len() >= length - FIXED;
+    if fixed[FIXED - 4] == VERSION_2_LOCAL {
+        // What follows has no meaning then, and `ppp` would want addresses of the family.
+        return Ok(is_whole.then_some(Introduction { length, ends: None }));
+    }
+    let header = v2::Header::try_from(bytes);
+    if header.is_incomplete() {
+        return Ok(None);
+    }
+    let header = header.map_err(|error| Malformed(error.to_string()))?;
+    let ends = proxied(&header)?;
+    Ok(Some(Introduction { length, ends }))
 }
 
 fn proxied(header: &v2::Header<'_>) -> Result<Option<[SocketAddr; 2]>, Malformed> {
@@ -109,6 +109,9 @@ fn proxied(header: &v2::Header<'_>) -> Result<Option<[SocketAddr; 2]>, Malformed
 /// Proxies send addresses, a few names and checksums. A certificate of the client does not fit.
 pub(crate) const LONGEST: usize = 4096;
 
+/// Of version 2: the signature, version and command, family and protocol, the length of the rest.
+const FIXED: usize = 16;
+const VERSION_2_LOCAL: u8 = 0x20;
 const WORD_OF_VERSION_1: &[u8] = b"PROXY ";
 /// By the specification.
 const LONGEST_LINE: usize = 107;
@@ -142,6 +145,10 @@ mod tests {
             (v2(with_records), expected),
             (v2(&v6), ends("[2001:db8::1]:1", "[2001:db8::2]:2")),
             (v2(b"\x20\0\0\0"), None),
+            // A family without addresses, one that does not exist, and half an address.
+            (v2(b"\x20\x11\0\0"), None),
+            (v2(b"\x20\xff\0\0"), None),
+            (v2(b"\x20\x21\0\x02ab"), None),
             (v2(b"\x21\0\0\x03\x04\0\0"), None),
             (
                 b"PROXY TCP4 192.0.2.1 192.0.2.2 258 443\r\n".to_vec(),
@@ -198,7 +205,8 @@ mod tests {
                 "long record",
             ),
             (&long, "too long"),
-            (&long[..LONGEST], "too long, before its end"),
+            (&long[..FIXED], "too long, as its first bytes say"),
+            (&v2(b"\x20\0\xff\xff"), "too long without addresses"),
         ] {
             assert!(parse(bytes).is_err(), "{which}");
         }
