@@ -240,6 +240,10 @@ fn networks_are_read_and_their_mistakes_are_named() {
     for (text, problem) in [
         ("10.0.0.1/8", "write `10.0.0.0/8`"),
         ("10.0.0.0/33", "is no network"),
+        ("::ffff:10.0.0.0/104", "write `10.0.0.0/8`"),
+        ("::ffff:10.0.0.1/104", "write `10.0.0.0/8`"),
+        ("::ffff:10.0.0.1", "write `10.0.0.1/32`"),
+        ("::ffff:0:0/96", "write `0.0.0.0/0`"),
         ("balancer.example", "is no network"),
         ("", "is no network"),
     ] {

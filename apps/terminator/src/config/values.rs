@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Deserializer};
 use widelane_crypto::chacha20poly1305::Choice;
 
@@ -58,6 +58,11 @@ impl FromStr for Network {
         let network: IpNet = network.ok_or_else(|| {
             format!("`{text}` is no network; write `10.0.0.0/8`, `10.0.0.1` or `fd00::/8`")
         })?;
+        if let Some(mapped) = mapped(&network) {
+            return Err(format!(
+                "`{text}` is an IPv4 network that is written as IPv6; write `{mapped}`"
+            ));
+        }
         match network.addr() == network.network() {
             true => Ok(Self(network)),
             false => Err(format!(
@@ -66,6 +71,17 @@ impl FromStr for Network {
             )),
         }
     }
+}
+
+/// The IPv4 network in an IPv6 network of mapped addresses. No address would ever be in the latter.
+fn mapped(network: &IpNet) -> Option<IpNet> {
+    let IpNet::V6(network) = network else {
+        return None;
+    };
+    let prefix = network.prefix_len().checked_sub(MAPPED_PREFIX)?;
+    let address = network.addr().to_ipv4_mapped()?;
+    let network = Ipv4Net::new(address, prefix).ok()?;
+    Some(IpNet::V4(network.trunc()))
 }
 
 impl TryFrom<String> for Network {
@@ -249,5 +265,7 @@ pub(super) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dura
     Ok(Duration::from_secs_f64(value))
 }
 
+/// Of `::ffff:0:0/96` (RFC 4291, section 2.5.5.2).
+const MAPPED_PREFIX: u8 = 96;
 /// Linux's own limit for a CPU number (`CONFIG_NR_CPUS` at its largest).
 const MOST_CPUS: usize = 8192;
