@@ -1,6 +1,8 @@
 //! Which CPUs the workers run on, and which are vector cores. A pure decision, made once.
 
-use crate::config::{Batching, Config, Fault, SigningBackend};
+use std::num::NonZeroUsize;
+
+use crate::config::{Batching, Config, CpuList, Fault, SigningBackend};
 use widelane_batching::{self as batching, Placement};
 
 /// CPUs by what runs on them.
@@ -24,10 +26,10 @@ pub(crate) enum Workers {
 }
 
 impl Cores {
-    /// Decides for a process that may use the CPUs `allowed`.
-    pub(crate) fn decide(config: &Config, allowed: &[usize]) -> Self {
-        let chosen = usable(config, allowed);
-        let vector = vector_cpus(&config.batching, &chosen, allowed);
+    /// Decides for a process that may use the CPUs `allowed`, and whose quota pays for as many as `paid`.
+    pub(crate) fn decide(config: &Config, allowed: &[usize], paid: usize) -> Self {
+        let chosen = usable(&config.cpus, allowed);
+        let vector = vector_cpus(&config.batching, &chosen, allowed, paid);
         let workers = if !chosen.is_empty() {
             Workers::Pinned(chosen)
         } else {
@@ -61,26 +63,38 @@ impl Cores {
     }
 }
 
-/// Those of the CPUs named for workers that the process may use. Which ones a container gets, its
-/// configuration does not know.
-fn usable(config: &Config, allowed: &[usize]) -> Vec<usize> {
-    let named = config.cpus.0.iter().copied();
+/// Those of the named CPUs that the process may use. Which ones a container gets, its configuration
+/// does not know.
+pub(crate) fn usable(named: &CpuList, allowed: &[usize]) -> Vec<usize> {
+    let named = named.0.iter().copied();
     match allowed.is_empty() {
         true => named.collect(),
         false => named.filter(|cpu| allowed.contains(cpu)).collect(),
     }
 }
 
-/// Checks that the workers have a CPU. Without one, they would run on any, which was not wanted.
+/// Checks that workers and vector cores have a CPU where some are named. Without one, they would run
+/// on others, which was not wanted.
 pub(crate) fn check(config: &Config, allowed: &[usize]) -> Result<(), Fault> {
-    match config.cpus.0.is_empty() || !usable(config, allowed).is_empty() {
-        true => Ok(()),
-        false => Err(Fault::new(
-            "cpus",
-            format!("this process may use none of these CPUs, but CPUs {allowed:?}"),
-            "name some of them, or change the cpuset (of the container, of taskset)",
-        )),
+    let batching = &config.batching;
+    let has_vector_cores = has_lanes(batching) && batching.placement != Placement::Inline;
+    let vector = has_vector_cores.then_some(("batching.vector_cpus", &batching.vector_cpus));
+    for (key, named) in std::iter::once(("cpus", &config.cpus)).chain(vector) {
+        if !named.0.is_empty() && usable(named, allowed).is_empty() {
+            return Err(Fault::new(
+                key,
+                format!("this process may use none of these CPUs, but CPUs {allowed:?}"),
+                "name some of them, or change the cpuset (of the container, of taskset)",
+            ));
+        }
     }
+    Ok(())
+}
+
+/// How many CPUs the quota of this process's cgroup pays for (`cpu.max`): whole ones, at least one, and
+/// not more than it may use.
+pub(crate) fn paid() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 /// The CPUs that this process may use.
@@ -94,23 +108,38 @@ pub(crate) fn allowed() -> Vec<usize> {
         .collect()
 }
 
-fn vector_cpus(batching: &Batching, workers: &[usize], allowed: &[usize]) -> Vec<usize> {
-    let named = batching.vector_cpus.0.clone();
-    let lanes = batching.enabled && batching.backend != SigningBackend::AwsLc;
+/// Whether there are passes at all.
+fn has_lanes(batching: &Batching) -> bool {
+    batching.enabled && batching.backend != SigningBackend::AwsLc
+}
+
+fn vector_cpus(
+    batching: &Batching,
+    workers: &[usize],
+    allowed: &[usize],
+    paid: usize,
+) -> Vec<usize> {
+    let named = usable(&batching.vector_cpus, allowed);
     match batching.placement {
-        _ if !lanes => Vec::new(),
+        _ if !has_lanes(batching) => Vec::new(),
         Placement::Inline => Vec::new(),
         Placement::VectorCores => named,
+        // Workers and vector cores would stop each other.
+        Placement::Auto if paid < 2 => Vec::new(),
         Placement::Auto => {
+            // A quarter: with RSA, passes take more of a core than the rest of a handshake on three
+            // others.
+            let quarter = (allowed.len().min(paid) / 4).max(1);
             let candidates = if !named.is_empty() {
                 named
             } else if !workers.is_empty() {
-                without(allowed, workers)
+                let mut left = without(allowed, workers);
+                if paid < allowed.len() {
+                    left.truncate(quarter);
+                }
+                left
             } else {
-                // A quarter: with RSA, passes take more of a core than the rest of a handshake on
-                // three others.
-                let count = (allowed.len() / 4).max(1);
-                allowed[allowed.len().saturating_sub(count)..].to_vec()
+                allowed[allowed.len().saturating_sub(quarter)..].to_vec()
             };
             let others = without(allowed, &candidates).len();
             match batching::place(&batching.clock, candidates.len(), others) {
@@ -152,6 +181,11 @@ mod tests {
         }
     }
 
+    /// Without a quota.
+    fn decide(config: &Config, allowed: &[usize]) -> Cores {
+        Cores::decide(config, allowed, allowed.len())
+    }
+
     fn inline() -> Cores {
         Cores::default()
     }
@@ -183,13 +217,13 @@ mod tests {
             cpus: CpuList(vec![0, 2, 9]),
             ..Config::default()
         };
-        let cores = Cores::decide(&config, &[2, 3, 9]);
+        let cores = decide(&config, &[2, 3, 9]);
         assert_eq!(cores.workers, Workers::Pinned(vec![2, 9]));
         assert_eq!(check(&config, &[2, 3, 9]), Ok(()));
         let fault = check(&config, &[3]).unwrap_err();
         assert!(fault.key == "cpus" && fault.problem.contains("CPUs [3]"));
         // The system does not say.
-        assert_eq!(usable(&config, &[]), [0, 2, 9]);
+        assert_eq!(usable(&config.cpus, &[]), [0, 2, 9]);
         config.cpus = CpuList::default();
         assert_eq!(check(&config, &[3]), Ok(()));
     }
@@ -197,13 +231,12 @@ mod tests {
     #[test]
     fn without_a_penalty_auto_is_inline() {
         let auto = config(Placement::Auto, Clock::default());
-        assert_eq!(Cores::decide(&auto, &[0, 1, 2, 3]), inline());
+        assert_eq!(decide(&auto, &[0, 1, 2, 3]), inline());
     }
 
     #[test]
     fn with_one_wide_code_gets_cores_of_its_own_that_workers_leave_alone() {
         let auto = config(Placement::Auto, lowered());
-        let decide = |config: &Config, allowed: &[usize]| Cores::decide(config, allowed);
         assert_eq!(decide(&auto, &[0, 1]), beside(&[0], &[1]));
         let eight: Vec<usize> = (0..8).collect();
         assert_eq!(decide(&auto, &eight), beside(&[0, 1, 2, 3, 4, 5], &[6, 7]));
@@ -235,12 +268,45 @@ mod tests {
     }
 
     #[test]
+    fn the_quota_pays_for_vector_cores_too() {
+        let auto = config(Placement::Auto, lowered());
+        let all: Vec<usize> = (0..64).collect();
+        let count = |config: &Config, paid| Cores::decide(config, &all, paid).vector.len();
+        assert_eq!(count(&auto, 64), 16);
+        assert_eq!(count(&auto, 9), 2);
+        assert_eq!(count(&auto, 2), 1);
+        assert_eq!(count(&auto, 1), 0, "half a CPU, or one");
+        let mut pinned = auto;
+        pinned.cpus = CpuList(vec![0, 1]);
+        assert_eq!(count(&pinned, 64), 62);
+        assert_eq!(count(&pinned, 4), 1);
+        let mut fixed = config(Placement::VectorCores, lowered());
+        fixed.batching.vector_cpus = CpuList(vec![5]);
+        assert_eq!(count(&fixed, 1), 1, "as asked for");
+    }
+
+    #[test]
+    fn vector_cores_are_cpus_that_the_process_may_use() {
+        for placement in [Placement::Auto, Placement::VectorCores] {
+            let mut config = config(placement, lowered());
+            config.batching.vector_cpus = CpuList(vec![1, 9]);
+            assert_eq!(decide(&config, &[0, 1]), beside(&[0], &[1]));
+            assert_eq!(check(&config, &[0, 1]), Ok(()));
+            let fault = check(&config, &[0, 2]).unwrap_err();
+            assert_eq!(fault.key, "batching.vector_cpus");
+            assert!(fault.problem.contains("CPUs [0, 2]"), "{}", fault.problem);
+            config.batching.enabled = false;
+            assert_eq!(check(&config, &[0, 2]), Ok(()), "they are not used");
+        }
+    }
+
+    #[test]
     fn what_was_asked_for_is_done() {
         let mut fixed = config(Placement::VectorCores, Clock::default());
         fixed.batching.vector_cpus = CpuList(vec![1]);
-        assert_eq!(Cores::decide(&fixed, &[0, 1]), beside(&[0], &[1]));
-        assert_eq!(Cores::decide(&fixed, &[1]), shared(&[1]), "no other CPU");
+        assert_eq!(decide(&fixed, &[0, 1]), beside(&[0], &[1]));
+        assert_eq!(decide(&fixed, &[1]), shared(&[1]), "no other CPU");
         let on_workers = config(Placement::Inline, lowered());
-        assert_eq!(Cores::decide(&on_workers, &[0, 1]), inline());
+        assert_eq!(decide(&on_workers, &[0, 1]), inline());
     }
 }

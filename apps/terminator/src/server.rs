@@ -68,13 +68,20 @@ impl Server {
         let account = privileges::lookup(config).map_err(locate)?;
         let allowed = cores::allowed();
         cores::check(config, &allowed).map_err(locate)?;
-        let cores = Cores::decide(config, &allowed);
+        let cores = Cores::decide(config, &allowed, cores::paid());
         if let Workers::Pinned(cpus) = &cores.workers
             && *cpus != config.cpus.0
         {
             tracing::warn!(
                 ?cpus,
                 "of the CPUs in `cpus`, this process may use these only"
+            );
+        }
+        let (named, usable) = (&config.batching.vector_cpus, &cores.vector);
+        if !usable.is_empty() && !named.0.is_empty() && *usable != named.0 {
+            tracing::warn!(
+                cpus = ?usable,
+                "of the CPUs in `vector_cpus`, this process may use these only"
             );
         }
         let borrowers = match &cores.workers {
@@ -186,7 +193,7 @@ impl Server {
         privileges::lookup(config).map_err(locate)?;
         let allowed = cores::allowed();
         cores::check(config, &allowed).map_err(locate)?;
-        let cores = Cores::decide(config, &allowed);
+        let cores = Cores::decide(config, &allowed, cores::paid());
         let signing = SigningSource::start(
             &config.batching,
             &cores.vector,
@@ -574,13 +581,12 @@ fn bind_fault(key: &str, address: SocketAddr, error: &std::io::Error) -> Fault {
 /// quota of its cgroup pays for (`cpu.max`). Threads beyond the quota would be stopped together, each in
 /// the middle of its handshakes.
 fn worker_count(config: &Config, cores: &Cores, allowed: &[usize]) -> usize {
-    let one = NonZeroUsize::MIN;
-    let paid = std::thread::available_parallelism().unwrap_or(one);
-    let suited = || cores.suited_workers(allowed).and_then(NonZeroUsize::new);
-    let count = config
-        .workers
-        .unwrap_or_else(|| suited().map_or(paid, |suited| suited.min(paid)));
-    count.get()
+    let paid = cores::paid();
+    let suited = || cores.suited_workers(allowed).filter(|suited| *suited > 0);
+    config.workers.map_or_else(
+        || suited().map_or(paid, |suited| suited.min(paid)),
+        NonZeroUsize::get,
+    )
 }
 
 /// How often a server that stops checks whether all connections have ended.
