@@ -211,5 +211,24 @@ fn read_file(key: &str, path: &Path) -> Result<Vec<u8>, Fault> {
             format!("cannot read {}: {error}", path.display()),
             remedy,
         )
+        .because_of(&error)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_read_at_the_moment_is_told_from_a_bad_one() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        std::fs::write(path("empty"), "").unwrap();
+        let fault = |path: &Path| read_chain("cert", path).unwrap_err();
+        assert!(!fault(&path("missing")).passing);
+        assert!(!fault(&path("empty")).passing);
+        // Nothing is mapped at address 0: EIO.
+        let fault = fault(Path::new("/proc/self/mem"));
+        assert!(fault.passing, "{}", fault.problem);
+    }
 }

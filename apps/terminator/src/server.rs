@@ -57,6 +57,16 @@ pub enum ServerError {
     },
 }
 
+impl ServerError {
+    /// Whether it may be over in a while, with nothing corrected.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            Self::Config(error) => error.is_passing(),
+            Self::Machine { .. } => true,
+        }
+    }
+}
+
 impl Server {
     /// Starts a server: reads files, binds, drops privileges, starts the threads.
     pub fn start(document: &Document) -> Result<Self, ServerError> {
@@ -574,7 +584,7 @@ fn bind_fault(key: &str, address: SocketAddr, error: &std::io::Error) -> Fault {
         std::io::ErrorKind::AddrNotAvailable => "use an address of this machine".into(),
         _ => "correct the address".into(),
     };
-    Fault::new(key, format!("cannot listen on {address}: {error}"), remedy)
+    Fault::new(key, format!("cannot listen on {address}: {error}"), remedy).because_of(error)
 }
 
 /// As configured, else as many as there are CPUs for them: of the process's cpuset, and not more than the

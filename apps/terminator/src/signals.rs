@@ -14,7 +14,7 @@ use signal_hook::iterator::exfiltrator::SignalOnly;
 
 use crate::config::{ConfigError, Document};
 use crate::server::{DRAIN_LOOK, Server, ServerError};
-use crate::watch::Watch;
+use crate::watch::{LOOK_INTERVAL, Watch};
 
 /// The signals of this process, caught from the moment this exists: one that arrives while a server
 /// still starts is neither lost nor fatal.
@@ -52,9 +52,18 @@ impl Signals {
         watch.follow(server.document().config());
         notify(&[NotifyState::Ready]);
         let mut seen = None;
-        while let Some(event) = self.next(&mut watch) {
+        let mut again = Again::default();
+        while let Some(event) = self.next(&mut watch, again.due()) {
             match event {
-                Event::Hangup => reload(&server, Some(&mut reread)),
+                Event::Hangup => {
+                    again = Again::default();
+                    reload(&server, Some(&mut reread), &mut again);
+                }
+                Event::Again => {
+                    let whole = again.configuration.is_due(Instant::now());
+                    let reread: Option<Reread<'_>> = if whole { Some(&mut reread) } else { None };
+                    reload(&server, reread, &mut again);
+                }
                 Event::Look => {
                     let before = mem::replace(&mut seen, server.changed_files());
                     if seen.is_none() {
@@ -69,7 +78,7 @@ impl Signals {
                         continue;
                     }
                     tracing::info!("files have changed");
-                    reload(&server, None);
+                    reload(&server, None, &mut again);
                 }
             }
             seen = None;
@@ -94,7 +103,7 @@ impl Signals {
     }
 
     /// Waits for the next thing to do. `None`: to stop.
-    fn next(&mut self, watch: &mut Watch) -> Option<Event> {
+    fn next(&mut self, watch: &mut Watch, again: Option<Instant>) -> Option<Event> {
         loop {
             let mut hangup = false;
             for signal in self.caught.pending() {
@@ -111,7 +120,11 @@ impl Signals {
             if watch.is_time(now) {
                 return Some(Event::Look);
             }
-            self.wait(watch, watch.patience(now));
+            if again.is_some_and(|again| now >= again) {
+                return Some(Event::Again);
+            }
+            let again = again.map(|again| again.saturating_duration_since(now));
+            self.wait(watch, again.into_iter().chain(watch.patience(now)).min());
         }
     }
 
@@ -140,6 +153,42 @@ enum Event {
     Hangup,
     /// Files may have changed.
     Look,
+    /// What failed for a passing reason is to be tried again.
+    Again,
+}
+
+/// What failed for a passing reason.
+#[derive(Debug, Default)]
+struct Again {
+    configuration: Retry,
+    /// Those of the configuration in use.
+    files: Retry,
+}
+
+impl Again {
+    /// When to try something again.
+    fn due(&self) -> Option<Instant> {
+        let due = [self.configuration.due, self.files.due];
+        due.into_iter().flatten().min()
+    }
+}
+
+/// When to try something again that failed, less and less often.
+#[derive(Clone, Copy, Debug, Default)]
+struct Retry {
+    wait: Duration,
+    due: Option<Instant>,
+}
+
+impl Retry {
+    fn fail(&mut self, now: Instant) {
+        self.wait = (2 * self.wait).clamp(LOOK_INTERVAL, LONGEST_WAIT);
+        self.due = Some(now + self.wait);
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| now >= due)
+    }
 }
 
 fn is_last(signal: i32) -> bool {
@@ -148,7 +197,8 @@ fn is_last(signal: i32) -> bool {
 
 /// Takes the configuration that `reread` returns, without it the files of the one in use; or keeps what
 /// is in use and says why.
-fn reload(server: &Server, reread: Option<&mut dyn FnMut() -> Result<Document, ConfigError>>) {
+fn reload(server: &Server, reread: Option<Reread<'_>>, again: &mut Again) {
+    let whole = reread.is_some();
     if let Ok(now) = NotifyState::monotonic_usec_now() {
         notify(&[NotifyState::Reloading, now]);
     }
@@ -158,18 +208,62 @@ fn reload(server: &Server, reread: Option<&mut dyn FnMut() -> Result<Document, C
         None => server.reload_files(),
     };
     notify(&[NotifyState::Ready]);
+    let retry = match whole {
+        true => &mut again.configuration,
+        false => &mut again.files,
+    };
+    let before = *retry;
+    match &reloaded {
+        // All files have been read.
+        Ok(()) if whole => *again = Again::default(),
+        Err(error) if error.is_passing() => retry.fail(Instant::now()),
+        _ => *retry = Retry::default(),
+    }
     match reloaded {
         Ok(()) if server.has_refused_configuration() => tracing::warn!(
             "took the files of the old configuration; the new one is still refused: correct it and \
              send SIGHUP"
         ),
         Ok(()) => tracing::info!("reloaded"),
+        // It was logged the first time.
+        Err(error) if before.due.is_some() && error.is_passing() => {
+            tracing::debug!("still kept the old configuration: {error}");
+        }
+        Err(error) if error.is_passing() => {
+            tracing::error!("kept the old configuration, and will try again by itself: {error}")
+        }
         Err(error) => tracing::error!("kept the old configuration: {error}"),
     }
 }
 
+type Reread<'a> = &'a mut dyn FnMut() -> Result<Document, ConfigError>;
+
 fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::debug!(%error, "the service manager was not told");
+    }
+}
+
+const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_is_tried_again_less_and_less_often() {
+        let start = Instant::now();
+        let mut again = Again::default();
+        assert_eq!(again.due(), None);
+        let mut waits = Vec::new();
+        for _ in 0..7 {
+            again.files.fail(start);
+            waits.push((again.due().unwrap() - start).as_secs());
+        }
+        assert_eq!(waits, [30, 60, 120, 240, 480, 900, 900]);
+        again.configuration.fail(start);
+        let due = again.due().unwrap();
+        assert_eq!(due, start + LOOK_INTERVAL);
+        assert!(again.configuration.is_due(due) && !again.files.is_due(due));
     }
 }

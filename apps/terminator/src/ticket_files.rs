@@ -329,7 +329,10 @@ fn read_all(file: &mut File) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut length = 0;
     loop {
         match file.read(&mut bytes[length..])? {
-            0 if length > LONGEST_FILE => return Err(io::Error::other("it is too long")),
+            0 if length > LONGEST_FILE => {
+                let error = io::Error::new(io::ErrorKind::InvalidData, "it is too long");
+                return Err(error);
+            }
             0 => break,
             read => length += read,
         }
@@ -351,7 +354,7 @@ fn unreadable(key: &str, path: &Path, error: &io::Error) -> Fault {
         _ => GIVE_KEYS.into(),
     };
     let problem = format!("cannot read ticket keys from {}: {error}", path.display());
-    Fault::new(key, problem, remedy)
+    Fault::new(key, problem, remedy).because_of(error)
 }
 
 fn failed(what: &str, path: &Path, error: &io::Error) -> TicketFilesError {

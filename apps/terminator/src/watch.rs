@@ -373,7 +373,7 @@ const COMPLAINT: Duration = Duration::from_secs(60);
 /// A file that was not written for so long is not waited for, closed or not.
 const ABANDONED: Duration = Duration::from_secs(120);
 /// For what the kernel does not report.
-const LOOK_INTERVAL: Duration = Duration::from_secs(30);
+pub(crate) const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 /// As many as the kernel follows.
 const MOST_LINKS: usize = 40;
 

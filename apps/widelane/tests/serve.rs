@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -239,6 +239,28 @@ fn a_refused_configuration_stays_refused_until_a_good_one_comes() {
     server.signal(Signal::HUP);
     server.line_with("reloaded");
     current(1);
+}
+
+#[test]
+fn what_could_not_be_read_for_a_passing_reason_is_read_again() {
+    let site = Site::new();
+    let config = site.config("127.0.0.1:0", "");
+    let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&config));
+    let address = server.listening();
+    site.certificate("b");
+    let text = fs::read_to_string(&config).expect("readable");
+    let [good, bad] = ["b.pem", "bad.pem"].map(|name| site.path(name));
+    // A read at address 0 of a process is an error of input and output.
+    symlink("/proc/self/mem", &bad).expect("a link");
+    let text = text.replace("a.pem", "bad.pem").replace("a.key", "b.key");
+    fs::write(&config, text).expect("written");
+    server.signal(Signal::HUP);
+    let line = server.line_with("will try again by itself");
+    assert!(line.contains("bad.pem"), "{line}");
+    fs::remove_file(&bad).expect("removed");
+    fs::copy(&good, &bad).expect("copied");
+    server.line_with("reloaded");
+    connect(address, &good).expect("the second certificate");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use widelane_batching::Clock;
 
 use super::check::check;
-use super::fault::Fault;
+use super::fault::{Fault, is_passing};
 use super::place::{key_at, line_at, line_of_key};
 use super::process::Config;
 
@@ -23,6 +23,7 @@ pub struct ConfigError {
     place: String,
     problem: String,
     remedy: String,
+    passing: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -38,6 +39,7 @@ impl Document {
             place: path.display().to_string(),
             problem: format!("cannot read the configuration: {error}"),
             remedy: "give --config a readable TOML file".into(),
+            passing: is_passing(&error),
         })?;
         Self::parse(path, text)
     }
@@ -84,6 +86,7 @@ impl Document {
             place,
             problem: fault.problem,
             remedy: fault.remedy,
+            passing: fault.passing,
         }
     }
 
@@ -92,6 +95,13 @@ impl Document {
             Ok(()) => Ok(self),
             Err(fault) => Err(self.locate(fault)),
         }
+    }
+}
+
+impl ConfigError {
+    /// Whether it may be over in a while, with nothing corrected.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.passing
     }
 }
 
@@ -113,6 +123,7 @@ fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
         place,
         problem: error.message().trim().replace('\n', " "),
         remedy,
+        passing: false,
     }
 }
 
