@@ -14,6 +14,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use zeroize::Zeroizing;
 
 use crate::config::{Certificate, Config, Fault, Listener};
+use crate::privileges;
 use crate::ticket_files;
 use crate::ticket_key::TicketKey;
 
@@ -45,9 +46,12 @@ pub(crate) struct Facts {
 
 /// Reads the files of every listener.
 pub(crate) fn read(config: &Config) -> Result<Vec<Material>, Fault> {
+    // A fault of the account is reported where it is needed.
+    let account = privileges::lookup(config).ok().flatten();
+    let user = account.map(|account| account.uid());
     let listeners = config.listeners.iter().enumerate();
     listeners
-        .map(|(index, listener)| read_listener(&format!("listener[{index}]"), listener))
+        .map(|(index, listener)| read_listener(&format!("listener[{index}]"), listener, user))
         .collect()
 }
 
@@ -91,7 +95,7 @@ impl fmt::Debug for Pair {
     }
 }
 
-fn read_listener(key: &str, listener: &Listener) -> Result<Material, Fault> {
+fn read_listener(key: &str, listener: &Listener, user: Option<u32>) -> Result<Material, Fault> {
     let mut certificates = Vec::new();
     for (index, files) in listener.certificates.iter().enumerate() {
         certificates.push(read_pair(&format!("{key}.certificate[{index}]"), files)?);
@@ -100,7 +104,11 @@ fn read_listener(key: &str, listener: &Listener) -> Result<Material, Fault> {
         certificates,
         client_ca: Vec::new(),
         client_crl: Vec::new(),
-        ticket_keys: ticket_files::read(&format!("{key}.tickets.keys"), &listener.tickets.keys)?,
+        ticket_keys: ticket_files::read(
+            &format!("{key}.tickets.keys"),
+            &listener.tickets.keys,
+            user,
+        )?,
     };
     if let Some(client_auth) = &listener.client_auth {
         material.client_ca = read_chain(&format!("{key}.client_auth.ca"), &client_auth.ca)?;

@@ -66,6 +66,12 @@ pub(crate) fn lookup(config: &Config) -> Result<Option<Account>, Fault> {
     Ok(Some(Account { name, uid, gid }))
 }
 
+impl Account {
+    pub(crate) fn uid(&self) -> u32 {
+        self.uid.as_raw()
+    }
+}
+
 /// Becomes `account` for good: supplementary groups, group, user, in this order. Checks that the
 /// process cannot become root again.
 pub(crate) fn become_account(account: &Account) -> Result<(), Fault> {

@@ -12,21 +12,40 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use nix::unistd::geteuid;
 use rustix::fs::{FlockOperation, flock};
 use zeroize::Zeroizing;
 
 use crate::config::Fault;
 use crate::ticket_key::{KeyBytes, KeySource, TicketKey};
 
-/// The keys in the files and directories of a listener. The first encrypts, all decrypt.
-pub(crate) fn read(key: &str, paths: &[PathBuf]) -> Result<Vec<Arc<TicketKey>>, Fault> {
+/// The keys in the files and directories of a listener. The first encrypts, all decrypt. The files
+/// may belong to root, to the user of this process, and to `user`, which it will be.
+pub(crate) fn read(
+    key: &str,
+    paths: &[PathBuf],
+    user: Option<u32>,
+) -> Result<Vec<Arc<TicketKey>>, Fault> {
     let mut found: Vec<(KeyBytes, Arc<TicketKey>)> = Vec::new();
     for path in paths {
         let fault = |problem: String, remedy: String| Fault::new(key, problem, remedy);
         for file in files(path).map_err(|error| unreadable(key, path, &error))? {
-            let (bytes, written) = read_file(key, &file)?;
+            // As the operator knows it. What Kubernetes mounts is elsewhere after each update.
+            let shown = match file.file_name() {
+                Some(name) if file != *path => path.join(name),
+                _ => file.clone(),
+            };
+            let (bytes, written) = match read_file(&file) {
+                Ok(KeyFile { metadata, bytes }) => {
+                    check_access(key, &shown, &metadata, user)?;
+                    (bytes, metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH))
+                }
+                // A rotation has renamed it since it was listed.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && file != *path => continue,
+                Err(error) => return Err(unreadable(key, &shown, &error)),
+            };
             let keys = KeyBytes::parse(&bytes).map_err(|problem| {
-                let problem = format!("no ticket key in {}: {problem}", file.display());
+                let problem = format!("no ticket key in {}: {problem}", shown.display());
                 fault(problem, GIVE_KEYS.into())
             })?;
             for bytes in keys {
@@ -39,12 +58,12 @@ pub(crate) fn read(key: &str, paths: &[PathBuf]) -> Result<Vec<Arc<TicketKey>>, 
                         "two different ticket keys have the name {}: in {} and in {}",
                         bytes.name(),
                         other.unwrap_or_default(),
-                        file.display()
+                        shown.display()
                     );
                     return Err(fault(problem, "copy the files of one machine".into()));
                 }
                 let source = KeySource {
-                    file: file.clone(),
+                    file: shown.clone(),
                     written,
                 };
                 let made = TicketKey::new(&bytes, Some(source))
@@ -140,7 +159,17 @@ impl TicketDirectory {
             let now = later_second(&current.metadata);
             return self.write(NEXT, Some(&current.metadata), now);
         };
-        let age = next.age().unwrap_or_default();
+        let age = next.age();
+        if age.is_none() && !least_age.is_zero() {
+            return Err(TicketFilesError {
+                problem: format!(
+                    "{} is from the future by this machine's clock",
+                    path(NEXT).display()
+                ),
+                remedy: "set the clock, or --min-age 0".into(),
+            });
+        }
+        let age = age.unwrap_or_default();
         if age < least_age {
             return Err(TicketFilesError {
                 problem: format!(
@@ -276,12 +305,32 @@ pub(crate) fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
     }
     let place = place(path);
     let directory = fs::canonicalize(&place).unwrap_or(place);
+    let mut files = list(&directory)?;
+    // A file that is renamed while the directory is listed may be missing or be there twice.
+    for _ in 0..MOST_LISTS {
+        let again = list(&directory)?;
+        if again == files {
+            break;
+        }
+        files = again;
+    }
+    Ok(files)
+}
+
+fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        if !hidden && fs::metadata(entry.path())?.is_file() {
-            files.push(entry.path());
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default();
+        if name.as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
+        match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_file() => files.push(path),
+            Ok(_) => {}
+            // A rotation has just renamed it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
     }
     files.sort();
@@ -298,13 +347,42 @@ pub(crate) fn place(directory: &Path) -> PathBuf {
     }
 }
 
-fn read_file(key: &str, path: &Path) -> Result<(Zeroizing<Vec<u8>>, SystemTime), Fault> {
-    let read = || -> io::Result<_> {
-        let mut file = File::open(path)?;
-        let metadata = file.metadata()?;
-        Ok((metadata.mode(), metadata.modified()?, read_all(&mut file)?))
-    };
-    let (mode, written, bytes) = read().map_err(|error| unreadable(key, path, &error))?;
+struct KeyFile {
+    metadata: fs::Metadata,
+    bytes: Zeroizing<Vec<u8>>,
+}
+
+fn read_file(path: &Path) -> io::Result<KeyFile> {
+    let mut file = File::open(path)?;
+    Ok(KeyFile {
+        metadata: file.metadata()?,
+        bytes: read_all(&mut file)?,
+    })
+}
+
+/// Refuses files that others than the owner can use, and owners that are not trusted with the keys.
+fn check_access(
+    key: &str,
+    path: &Path,
+    metadata: &fs::Metadata,
+    user: Option<u32>,
+) -> Result<(), Fault> {
+    let (owner, own) = (metadata.uid(), geteuid().as_raw());
+    if owner != 0 && owner != own && Some(owner) != user {
+        return Err(Fault::new(
+            key,
+            format!(
+                "{} belongs to user {owner}, who knows the ticket keys and can change them",
+                path.display()
+            ),
+            format!(
+                "chown {} {}, and make new keys",
+                user.unwrap_or(own),
+                path.display()
+            ),
+        ));
+    }
+    let mode = metadata.mode();
     if mode & READ_BY_OTHERS != 0 {
         return Err(Fault::new(
             key,
@@ -320,7 +398,7 @@ fn read_file(key: &str, path: &Path) -> Result<(Zeroizing<Vec<u8>>, SystemTime),
             ),
         ));
     }
-    Ok((bytes, written))
+    Ok(())
 }
 
 /// Reads into memory that never moves, so that no copy stays behind.
@@ -390,6 +468,8 @@ const GIVE_KEYS: &str =
 const READ_BY_OTHERS: u32 = 0o026;
 const LONGEST_FILE: usize = 16 * 1024;
 const MOST_KEYS: usize = 32;
+/// How often a directory is listed that changes meanwhile.
+const MOST_LISTS: usize = 5;
 
 #[cfg(test)]
 mod tests {
@@ -400,12 +480,12 @@ mod tests {
     use super::*;
 
     fn names(paths: &[PathBuf]) -> Vec<String> {
-        let keys = read("tickets.keys", paths).unwrap();
+        let keys = read("tickets.keys", paths, None).unwrap();
         keys.iter().map(|key| key.name()).collect()
     }
 
     fn fault(paths: &[PathBuf]) -> String {
-        let fault = read("tickets.keys", paths).unwrap_err();
+        let fault = read("tickets.keys", paths, None).unwrap_err();
         assert_eq!(fault.key, "tickets.keys");
         format!("{}; {}", fault.problem, fault.remedy)
     }
@@ -551,6 +631,60 @@ mod tests {
         symlink("..2", mount.path().join("..new")).unwrap();
         fs::rename(mount.path().join("..new"), mount.path().join("..data")).unwrap();
         assert_eq!(names(&paths)[0][..4], *"0203");
+        let keys = read("tickets.keys", &paths, None).unwrap();
+        let shown = &keys[0].source().unwrap().file;
+        assert_eq!(*shown, mount.path().join("a.key"), "the same each time");
+    }
+
+    #[test]
+    fn a_file_that_vanishes_while_its_directory_is_listed_is_no_fault() {
+        let parent = TempDir::new().unwrap();
+        let path = parent.path().join("tickets");
+        TicketDirectory::create(&path).unwrap();
+        // It is listed, and has gone when it is looked at.
+        symlink("gone", path.join("next2.key")).unwrap();
+        assert_eq!(names(std::slice::from_ref(&path)).len(), 2);
+        assert!(fault(&[path.join("next2.key")]).contains("next2.key"));
+    }
+
+    #[test]
+    fn a_key_from_the_future_is_not_called_young() {
+        let parent = TempDir::new().unwrap();
+        let path = parent.path().join("tickets");
+        let directory = TicketDirectory::create(&path).unwrap();
+        let next = File::options().write(true).open(path.join(NEXT)).unwrap();
+        let future = SystemTime::now() + Duration::from_secs(3600);
+        next.set_modified(future).unwrap();
+        let error = directory.rotate(Duration::from_secs(300)).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("next.key is from the future") && error.contains("set the clock"),
+            "{error}"
+        );
+        directory.rotate(Duration::ZERO).unwrap();
+    }
+
+    #[test]
+    fn only_trusted_users_own_ticket_keys() {
+        let parent = TempDir::new().unwrap();
+        let path = parent.path().join("tickets");
+        TicketDirectory::create(&path).unwrap();
+        let current = path.join(CURRENT);
+        if std::os::unix::fs::chown(&current, Some(12_345), None).is_err() {
+            println!("SKIP: only root can give files away");
+            return;
+        }
+        let text = fault(std::slice::from_ref(&path));
+        assert!(
+            text.contains("current.key belongs to user 12345") && text.contains("chown 0 "),
+            "{text}"
+        );
+        let keys = read("tickets.keys", &[path], Some(12_345));
+        assert_eq!(
+            keys.unwrap().len(),
+            2,
+            "root's, and of the user that it becomes"
+        );
     }
 
     #[test]
