@@ -52,6 +52,8 @@ pub(crate) struct Watch {
     directories: HashMap<i32, Names>,
     settling: Settling,
     next_look: Instant,
+    /// Whether the kernel has reported what the last look was for.
+    reported: bool,
     /// Whether a directory is not watched any more: its file system has gone, or it has.
     lost: bool,
 }
@@ -65,6 +67,7 @@ impl Watch {
             directories: HashMap::new(),
             settling: Settling::default(),
             next_look: Instant::now(),
+            reported: false,
             lost: false,
         }
     }
@@ -100,6 +103,7 @@ impl Watch {
                 }
             }
         }
+        self.reported = true;
         self.look_again(Instant::now());
     }
 
@@ -108,10 +112,12 @@ impl Watch {
         self.lost
     }
 
-    /// Has the files looked at again in a moment.
+    /// Has the files looked at again in a moment, or in several if the last look was not for events: then
+    /// it is not known whether a program still writes.
     pub(crate) fn look_again(&mut self, now: Instant) {
         let first = self.settling.since.map_or(now, |(first, _)| first);
         self.settling.since = Some((first, now));
+        self.settling.blind = !self.reported;
     }
 
     /// Becomes readable when there are events.
@@ -166,6 +172,7 @@ impl Watch {
         let settled = self.settling.settled(now) == Some(Duration::ZERO);
         let late = self.settling.open.is_empty() && now >= self.next_look;
         if settled || late {
+            self.reported = self.settling.reported;
             self.settling = Settling::default();
             self.next_look = now + LOOK_INTERVAL;
         } else if now >= self.next_look {
@@ -183,12 +190,17 @@ struct Settling {
     /// Files that were written and are still open, and when they were written last.
     open: HashMap<(i32, OsString), Instant>,
     complained: bool,
+    /// Whether there was an event.
+    reported: bool,
+    /// Whether the kernel does not report what changes.
+    blind: bool,
 }
 
 impl Settling {
     fn event(&mut self, file: (i32, OsString), what: ReadFlags, now: Instant) {
         let first = self.since.map_or(now, |(first, _)| first);
         self.since = Some((first, now));
+        self.reported = true;
         if what.contains(ReadFlags::QUEUE_OVERFLOW) {
             // Some of them were closed, perhaps. Two looks that are the same guard against half a file.
             self.open.clear();
@@ -211,7 +223,8 @@ impl Settling {
         if !self.open.is_empty() {
             return None;
         }
-        let at = (last + SETTLED).min(first + LONGEST);
+        let settled = if self.blind { SETTLED_UNSEEN } else { SETTLED };
+        let at = (last + settled).min(first + LONGEST);
         Some(at.saturating_duration_since(now))
     }
 
@@ -367,6 +380,8 @@ fn parts(path: &Path) -> impl Iterator<Item = OsString> {
 
 /// A certificate and its key are two files, which are seldom written at the same moment.
 const SETTLED: Duration = Duration::from_millis(500);
+/// The same where the kernel reports nothing, so that a program that writes slowly is not seen.
+const SETTLED_UNSEEN: Duration = Duration::from_secs(5);
 /// The same where changes never cease.
 const LONGEST: Duration = Duration::from_secs(10);
 const COMPLAINT: Duration = Duration::from_secs(60);
@@ -439,6 +454,26 @@ mod tests {
         let nothing = (-1, OsString::new());
         settling.event(nothing, ReadFlags::QUEUE_OVERFLOW, at(222));
         assert!(settling.settled(at(222)).is_some(), "events were lost");
+    }
+
+    /// As on NFS.
+    #[test]
+    fn changes_that_the_kernel_does_not_report_get_more_time() {
+        let start = Instant::now();
+        let mut watch = Watch::new();
+        watch.wanted = true;
+        watch.next_look = start;
+        assert!(watch.is_time(start), "from time to time");
+        watch.look_again(start);
+        let second = start + SETTLED_UNSEEN;
+        assert!(!watch.is_time(second - Duration::from_millis(1)));
+        assert!(watch.is_time(second));
+        let file = (1, OsString::from("a.pem"));
+        watch.settling.event(file, ReadFlags::MOVED_TO, second);
+        let reported = second + SETTLED;
+        assert!(watch.is_time(reported), "an event");
+        watch.look_again(reported);
+        assert!(watch.is_time(reported + SETTLED));
     }
 
     /// A directory that comes back is another one for the kernel, and is watched anew.
