@@ -217,8 +217,8 @@ fn a_refused_configuration_stays_refused_until_a_good_one_comes() {
     server.signal(Signal::HUP);
     let line = server.line_with("kept the old configuration");
     assert!(line.contains("does not belong to"), "{line}");
-    // Longer than files need to settle.
-    std::thread::sleep(Duration::from_secs(3));
+    // Longer than files need to settle of which the kernel reports nothing.
+    std::thread::sleep(Duration::from_secs(8));
     current(0);
     assert!(page(metrics).contains("\nwidelane_reloads_ok_total 0\n"));
     renew(&mut server);
