@@ -72,15 +72,17 @@ mod tests {
         names
     }
 
-    /// A sub-command with sub-commands of its own.
-    fn parts_of_trace() -> Vec<String> {
+    /// The pages of sub-commands that have sub-commands of their own, such as `trace` and `tickets`.
+    fn parts() -> Vec<String> {
         let program = widelane_program::command();
-        let trace = program.find_subcommand("trace").expect("trace");
-        let parts = trace.get_subcommands();
-        let pages: Vec<_> = parts
-            .map(|part| format!("widelane-trace-{}.1", part.get_name()))
-            .collect();
-        assert!(pages.len() > 3, "{pages:?}");
+        let pages = |whole: &Command| {
+            let name = whole.get_name().to_owned();
+            let parts = whole.get_subcommands();
+            let page = |part: &Command| format!("widelane-{name}-{}.1", part.get_name());
+            parts.map(page).collect::<Vec<_>>()
+        };
+        let pages: Vec<_> = program.get_subcommands().flat_map(pages).collect();
+        assert!(pages.len() > 6, "{pages:?}");
         pages
     }
 
@@ -100,7 +102,7 @@ mod tests {
             .iter()
             .map(|name| format!("widelane-{name}.1"))
             .chain(["widelane.1".to_owned()])
-            .chain(parts_of_trace())
+            .chain(parts())
             .collect::<BTreeSet<_>>();
         assert_eq!(names(&folder.path().join("man")), pages);
         for file in ["bash/widelane", "zsh/_widelane", "fish/widelane.fish"] {
