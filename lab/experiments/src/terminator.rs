@@ -6,7 +6,8 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use widelane_handshakes::{Server, Stage, TrialError, output};
@@ -82,6 +83,14 @@ impl Terminator {
         let cpu = alone.then_some(options.server_cpu);
         let mut server = Server::start(NAME, &mut command, cpu, folder)?;
         server.ready(address, stage.interrupt())?;
+        // It listens before it has read all settings. What it cannot do ends it then.
+        let limit = Instant::now() + START_PATIENCE;
+        while fetched(metrics).is_none_or(|text| text.is_empty()) && Instant::now() < limit {
+            server.alive()?;
+            stage.interrupt().check()?;
+            thread::sleep(PAUSE);
+        }
+        server.alive()?;
         Ok(Self {
             server,
             address,
@@ -96,8 +105,14 @@ impl Terminator {
         Ok(self.server.alive()?)
     }
 
-    /// Asks for the page and checks it. Gives its compressed length in bytes.
-    pub(crate) fn check(&self, stage: &Stage, needs: &Needs) -> Result<usize, ExperimentError> {
+    /// Asks for the page and checks it. Gives its compressed length in bytes. If the terminator has ended,
+    /// that is the error.
+    pub(crate) fn check(&mut self, stage: &Stage, needs: &Needs) -> Result<usize, ExperimentError> {
+        let length = self.compressed_page(stage, needs);
+        length.or_else(|error| self.alive().and(Err(error)))
+    }
+
+    fn compressed_page(&self, stage: &Stage, needs: &Needs) -> Result<usize, ExperimentError> {
         let url = format!("https://{}/", self.address);
         let get = |compressed: bool| {
             let mut command = Command::new(&needs.curl);
@@ -249,6 +264,8 @@ fn free_address() -> Result<SocketAddr, ExperimentError> {
 
 const NAME: &str = "terminator";
 const PATIENCE: Duration = Duration::from_secs(2);
+const START_PATIENCE: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(10);
 /// Connections of one source.
 const MOST: usize = 10_000;
 
