@@ -97,38 +97,43 @@ impl Scrape {
     }
 
     fn certificates(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let mut family = encoder.encode_descriptor(
+        let notes = self.0.certificates().into_iter();
+        times(
+            encoder,
             "widelane_certificate_expiry_timestamp_seconds",
             "When each certificate expires, in seconds since 1970",
-            None,
-            MetricType::Gauge,
-        )?;
-        for (file, names, not_after) in self.0.certificates() {
-            let labels = [("file", file), ("names", names)];
-            family.encode_family(&labels)?.encode_gauge(&not_after)?;
-        }
-        Ok(())
+            notes.map(|(file, names, not_after)| ([("file", file), ("names", names)], not_after)),
+        )
+    }
+
+    fn ticket_keys(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let notes = self.0.ticket_notes().into_iter();
+        let times_of_keys = notes.map(|note| {
+            let role = note.role.to_owned();
+            let labels = [("name", note.name), ("role", role), ("file", note.file)];
+            (labels, note.written)
+        });
+        times(
+            encoder,
+            "widelane_ticket_key_written_timestamp_seconds",
+            "When the file of each ticket key was written, in seconds since 1970",
+            times_of_keys,
+        )
     }
 }
 
-impl Scrape {
-    fn ticket_keys(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let mut family = encoder.encode_descriptor(
-            "widelane_ticket_key_written_timestamp_seconds",
-            "When the file of each ticket key was written, in seconds since 1970",
-            None,
-            MetricType::Gauge,
-        )?;
-        for note in self.0.ticket_notes() {
-            let labels = [
-                ("name", note.name.as_str()),
-                ("role", note.role),
-                ("file", &note.file),
-            ];
-            family.encode_family(&labels)?.encode_gauge(&note.written)?;
-        }
-        Ok(())
+/// Moments of things that labels name.
+fn times<const LABELS: usize>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    times: impl Iterator<Item = ([(&'static str, String); LABELS], i64)>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (labels, time) in times {
+        family.encode_family(&labels)?.encode_gauge(&time)?;
     }
+    Ok(())
 }
 
 impl Collector for Scrape {

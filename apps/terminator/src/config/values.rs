@@ -84,14 +84,6 @@ fn mapped(network: &IpNet) -> Option<IpNet> {
     Some(IpNet::V4(network.trunc()))
 }
 
-impl TryFrom<String> for Network {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -109,14 +101,6 @@ impl FromStr for ProxyVersion {
                 "`{text}` is no version of the PROXY protocol; write v1 or v2"
             )),
         }
-    }
-}
-
-impl TryFrom<String> for ProxyVersion {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
     }
 }
 
@@ -139,14 +123,6 @@ impl FromStr for Backend {
                 "`{text}` is no backend; write `127.0.0.1:8080`, `[::1]:8080` or `unix:/run/a.sock`"
             )
         })
-    }
-}
-
-impl TryFrom<String> for Backend {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
     }
 }
 
@@ -186,13 +162,20 @@ impl FromStr for CpuList {
     }
 }
 
-impl TryFrom<String> for CpuList {
-    type Error = String;
+/// Types that files have as texts, each as it is written on the command line.
+macro_rules! read_as_text {
+    ($($type:ty),*) => {$(
+        impl TryFrom<String> for $type {
+            type Error = String;
 
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
+            fn try_from(text: String) -> Result<Self, String> {
+                text.parse()
+            }
+        }
+    )*};
 }
+
+read_as_text!(Backend, CpuList, Network, ProxyVersion);
 
 /// A form of ChaCha20-Poly1305 by its name.
 pub(super) fn choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choice, D::Error> {
