@@ -29,10 +29,8 @@ impl Admission {
     ) -> Result<Self, Refusal> {
         // The source's limit comes first: a source that has reached it must not close connections
         // of others.
-        let place = match source {
-            Some(source) => Some(Self::place(shared, site, source)?),
-            None => None,
-        };
+        let place = source.map(|source| Self::place(shared, site, source));
+        let place = place.transpose()?;
         let mut refusal = Refusal::Handshakes;
         for _ in 0..MOST_ATTEMPTS {
             match Self::count(shared, site) {
@@ -43,12 +41,12 @@ impl Admission {
                         place,
                     });
                 }
-                Err(why) => refusal = why,
+                Err(_) if make_room() => {}
+                Err(why) => {
+                    refusal = why;
+                    break;
+                }
             }
-            if !make_room() {
-                break;
-            }
-            refusal = Refusal::Handshakes;
         }
         if let Some(place) = place {
             shared.sources.give_back(place);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use rustls::time_provider::DefaultTimeProvider;
 
-use crate::config::{Config, ConfigError, Document, Fault};
+use crate::config::{Config, ConfigError, CpuList, Document, Fault};
 use crate::cores::{self, Cores, Workers};
 use crate::endpoint::Endpoint;
 use crate::lending::Borrowers;
@@ -79,21 +79,15 @@ impl Server {
         let allowed = cores::allowed();
         cores::check(config, &allowed).map_err(locate)?;
         let cores = Cores::decide(config, &allowed, cores::paid());
-        if let Workers::Pinned(cpus) = &cores.workers
-            && *cpus != config.cpus.0
-        {
-            tracing::warn!(
-                ?cpus,
-                "of the CPUs in `cpus`, this process may use these only"
-            );
+        let left_out = |key, named: &CpuList, used: &[usize]| {
+            if !named.0.is_empty() && !used.is_empty() && *used != named.0 {
+                tracing::warn!(cpus = ?used, "of the CPUs in `{key}`, this process may use these only");
+            }
+        };
+        if let Workers::Pinned(cpus) = &cores.workers {
+            left_out("cpus", &config.cpus, cpus);
         }
-        let (named, usable) = (&config.batching.vector_cpus, &cores.vector);
-        if !usable.is_empty() && !named.0.is_empty() && *usable != named.0 {
-            tracing::warn!(
-                cpus = ?usable,
-                "of the CPUs in `vector_cpus`, this process may use these only"
-            );
-        }
+        left_out("vector_cpus", &config.batching.vector_cpus, &cores.vector);
         let borrowers = match &cores.workers {
             Workers::Beside(scalar) => Some(Arc::new(Borrowers::new(scalar, &allowed))),
             Workers::Anywhere | Workers::Pinned(_) => None,
