@@ -59,7 +59,7 @@ pub(crate) struct Terminator {
 }
 
 impl Terminator {
-    /// Starts one and waits until it takes connections.
+    /// Starts one and waits until it answers.
     pub(crate) fn start(stage: &Stage, setting: Setting) -> Result<Self, ExperimentError> {
         let options = stage.options();
         let (address, metrics) = (free_address()?, free_address()?);
@@ -83,14 +83,19 @@ impl Terminator {
         let cpu = alone.then_some(options.server_cpu);
         let mut server = Server::start(NAME, &mut command, cpu, folder)?;
         server.ready(address, stage.interrupt())?;
-        // It listens before it has read all settings. What it cannot do ends it then.
+        // It listens before it has tried all settings. What it cannot do ends it then.
         let limit = Instant::now() + START_PATIENCE;
-        while fetched(metrics).is_none_or(|text| text.is_empty()) && Instant::now() < limit {
+        while fetched(metrics).is_none_or(|text| text.is_empty()) {
             server.alive()?;
             stage.interrupt().check()?;
+            if Instant::now() > limit {
+                return Err(ExperimentError::Answer {
+                    server: format!("http://{metrics}/metrics"),
+                    what: format!("nothing for {} s", START_PATIENCE.as_secs()),
+                });
+            }
             thread::sleep(PAUSE);
         }
-        server.alive()?;
         Ok(Self {
             server,
             address,
@@ -105,14 +110,8 @@ impl Terminator {
         Ok(self.server.alive()?)
     }
 
-    /// Asks for the page and checks it. Gives its compressed length in bytes. If the terminator has ended,
-    /// that is the error.
-    pub(crate) fn check(&mut self, stage: &Stage, needs: &Needs) -> Result<usize, ExperimentError> {
-        let length = self.compressed_page(stage, needs);
-        length.or_else(|error| self.alive().and(Err(error)))
-    }
-
-    fn compressed_page(&self, stage: &Stage, needs: &Needs) -> Result<usize, ExperimentError> {
+    /// Asks for the page and checks it. Gives its compressed length in bytes.
+    pub(crate) fn check(&self, stage: &Stage, needs: &Needs) -> Result<usize, ExperimentError> {
         let url = format!("https://{}/", self.address);
         let get = |compressed: bool| {
             let mut command = Command::new(&needs.curl);
