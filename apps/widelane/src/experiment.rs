@@ -1,7 +1,6 @@
 //! `widelane experiment`: published experiments, done again with real servers on this machine.
 
 use std::fmt::Write as _;
-use std::iter;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -103,7 +102,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
             .seconds
             .map_or(seconds, |seconds| seconds.as_secs_f64()),
         records: args.record,
-        command: command(),
+        command: output::command_line(),
     };
     let tell = |line: &str| output::complain(&format!("widelane: {line}\n"));
     let model = match (args.native, args.model) {
@@ -127,13 +126,6 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         true => lines(args.name.text(), brake, &outcome)?,
         false => words(brake, &outcome),
     })
-}
-
-/// The command line for records, without the folder of the program.
-fn command() -> String {
-    let arguments = std::env::args().skip(1);
-    let all: Vec<_> = iter::once("widelane".to_owned()).chain(arguments).collect();
-    all.join(" ")
 }
 
 impl Name {

@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use std::borrow::Cow;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
+use std::iter;
 use std::path::Path;
 
 /// Writes `text` to standard output and flushes it.
@@ -17,6 +18,14 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// Writes `text` to standard error; an error there is ignored, as it cannot be told.
 pub(crate) fn complain(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// How this program was called, for records: without the folder in which it is.
+pub(crate) fn command_line() -> String {
+    let words = std::env::args_os().skip(1);
+    let words = words.map(|word| word.to_string_lossy().into_owned());
+    let all: Vec<_> = iter::once("widelane".to_owned()).chain(words).collect();
+    all.join(" ")
 }
 
 /// Writes `text` to a file that is whole at every moment, for programs that read it at any time. What

@@ -46,7 +46,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     plan.cpu = args.cpu;
     plan.span = args.seconds;
     plan.openssl = !args.no_openssl;
-    plan.command = std::env::args().collect::<Vec<_>>().join(" ");
+    plan.command = output::command_line();
     let mut told = Told::default();
     let report = widelane_speed::run(&plan, |progress| told.tell(progress));
     told.clear();
