@@ -614,8 +614,8 @@ const COLUMNS: [(Figure, &str); 14] = [
     (Figure::TailP50, "tail p50 us"),
     (Figure::Steady, "steady GHz"),
 ];
-/// Microseconds of a time line.
 const NO_ENERGY: &str = "no source gives the power of a core by level";
+/// Microseconds of a time line.
 const TIME_LINE: u64 = 5_000;
 const SILENCE: Duration = Duration::from_secs(2);
 const EXAMPLES: &str = "\
