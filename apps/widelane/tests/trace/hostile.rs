@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::{
-    Client, Running, Tracer, alone, compile, eventually, make_certificate, openssl_server,
+    Client, Running, Tracer, alone, compile, eventually, kernels, make_certificate, openssl_server,
 };
 
 /// A name that would erase the screen stays a name: in the table and in JSON.
@@ -79,7 +79,7 @@ fn a_program_that_is_replaced_goes_on_being_traced() {
 fn thousands_of_processes_come_and_go() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    let (server, port) = match named_server(folder.path(), "openssl") {
+    let (server, port) = match kernels().and_then(|()| named_server(folder.path(), "openssl")) {
         Ok(server) => server,
         Err(why) => return println!("SKIP: {why}"),
     };

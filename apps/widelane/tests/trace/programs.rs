@@ -10,8 +10,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::{
-    Client, Running, Tracer, alone, compile, eventually, free_port, installed, make_certificate,
-    openssl_server, send,
+    Client, Running, Tracer, alone, compile, eventually, free_port, installed, kernels,
+    make_certificate, openssl_server, send,
 };
 
 #[test]
@@ -248,7 +248,9 @@ fn is_told(library: &str, comm: &str, start: impl FnOnce(&Path, u16) -> Result<R
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let port = free_port();
-    let started = make_certificate(folder.path()).and_then(|()| start(folder.path(), port));
+    let started = kernels()
+        .and_then(|()| make_certificate(folder.path()))
+        .and_then(|()| start(folder.path(), port));
     let traced = started.and_then(|server| {
         let tracer = Tracer::start(&["handshakes", "--json", "--pid", &server.pid()])?;
         Ok((server, tracer))
@@ -310,7 +312,9 @@ fn is_told(library: &str, comm: &str, start: impl FnOnce(&Path, u16) -> Result<R
 fn times_fit(library: &str, side: &str, program: impl FnOnce(&Path) -> Result<Command, String>) {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    let command = make_certificate(folder.path()).and_then(|()| program(folder.path()));
+    let command = kernels()
+        .and_then(|()| make_certificate(folder.path()))
+        .and_then(|()| program(folder.path()));
     let mut command = match command {
         Ok(command) => command,
         Err(why) => return println!("SKIP: {why}"),

@@ -190,6 +190,15 @@ pub(crate) fn first_namespace() -> Result<(), String> {
         .ok_or_else(|| "this is not the first PID namespace".to_owned())
 }
 
+/// The error says that the kernels are left out: what takes long and sees other libraries only is tested
+/// once, with them.
+pub(crate) fn kernels() -> Result<(), String> {
+    match std::env::var_os("WIDELANE_CPU_DISABLE") {
+        None => Ok(()),
+        Some(_) => Err("it does not depend on the kernels, and is tested with them".to_owned()),
+    }
+}
+
 /// What `widelane top --handshakes` shows of a process to which clients come. The error is what is
 /// missing here.
 pub(crate) fn shown_by_top(pid: u32, mut come: impl FnMut()) -> Result<Value, String> {
@@ -354,10 +363,6 @@ impl Tracer {
     /// The same by a command that ends as `widelane trace`.
     pub(crate) fn run(command: &mut Command) -> Result<Self, String> {
         first_namespace()?;
-        // These tests take minutes.
-        if std::env::var_os("WIDELANE_CPU_DISABLE").is_some() {
-            return Err("the tracer does not depend on the kernels; tested with them".to_owned());
-        }
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
