@@ -204,6 +204,12 @@ const NEW_SESSION_TICKET: u8 = 4;
 const CERTIFICATE: u8 = 11;
 const SERVER_KEY_EXCHANGE: u8 = 12;
 const SERVER_HELLO_DONE: u8 = 14;
+/// No message that is sent in the clear has a higher number: CompressedCertificate (RFC 8879, 4).
+const LAST_MESSAGE: u8 = 25;
+
+/// A message goes on in another record only if its own is as long as this: the shortest limit of fragments
+/// (RFC 6066, 4).
+const LEAST_FRAGMENT: usize = 512;
 
 /// What a stream consists of.
 #[derive(Debug)]
@@ -300,7 +306,7 @@ impl Stream {
         let left = record.left - content.len();
         self.record = (left > 0).then_some(Record { left, ..record });
         match record.kind {
-            HANDSHAKE => self.handshake(content, first, parts),
+            HANDSHAKE => self.handshake(record, content, parts),
             CHANGE_CIPHER_SPEC if first => {
                 self.changed = true;
                 parts.push(Part::ChangeCipherSpec);
@@ -319,7 +325,8 @@ impl Stream {
         }
     }
 
-    fn handshake(&mut self, content: &[u8], first: bool, parts: &mut Vec<Part>) {
+    fn handshake(&mut self, record: Record, content: &[u8], parts: &mut Vec<Part>) {
+        let first = record.left == record.length;
         if self.changed && first {
             let hello = matches!(content, [CLIENT_HELLO | SERVER_HELLO, 0, _, _, 3, 3, ..]);
             self.message.clear();
@@ -330,6 +337,7 @@ impl Stream {
         } else if self.changed && self.message.is_empty() && self.surplus == 0 {
             return;
         }
+        let seen = content;
         let mut content = content;
         while !content.is_empty() {
             if self.surplus > 0 {
@@ -343,6 +351,12 @@ impl Stream {
             let (now, rest) = content.split_at(taken);
             self.message.extend_from_slice(now);
             content = rest;
+            let in_record = record.left.saturating_sub(seen.len() - content.len());
+            if self.message.len() == 4 && !self.is_plain(record, in_record) {
+                self.changed = true;
+                self.message.clear();
+                return;
+            }
             // The header is complete only now, or the message is.
             if self.message.len() == 4 && self.wanted() > 4 {
                 continue;
@@ -352,6 +366,14 @@ impl Stream {
                 parts.extend(self.abandoned());
             }
         }
+    }
+
+    /// Whether the header of a message is one, and not the beginning of an encrypted record. The kernel does
+    /// not report a ChangeCipherSpec that is read apart from what follows.
+    fn is_plain(&self, record: Record, in_record: usize) -> bool {
+        let known = (self.message.first()).is_some_and(|&kind| kind <= LAST_MESSAGE);
+        let fits = self.length() - self.message.len() <= in_record;
+        known && (fits || record.length >= LEAST_FRAGMENT)
     }
 
     /// The length of the message that has begun, with its header; of the header until that is there.

@@ -76,6 +76,52 @@ fn header_and_content_apart_in_any_pieces() {
     }
 }
 
+/// OpenSSL reads header and content of each record apart, and the kernel does not report a
+/// ChangeCipherSpec by itself. The Finished behind it begins with random bytes.
+#[test]
+fn an_encrypted_finished_is_no_message() {
+    let hello = server_hello(&RANDOM, &[], 0xc030, &[]);
+    let flight = [
+        record(22, &hello),
+        record(22, &message(11, &[9; 700])),
+        record(22, &message(14, &[])),
+    ];
+    for first in 0..=255 {
+        let mut finished = record(22, &[0x5a; 40]);
+        finished[5] = first;
+        let exchange = record(22, &message(16, &[32; 33]));
+        let mut all = vec![
+            (Read, client_hello(&[], b"a")),
+            (Written, flight.concat()),
+            (Read, exchange[..5].to_vec()),
+            (Read, exchange[5..].to_vec()),
+        ];
+        let before = facts(&all);
+        all.push((Read, finished[..5].to_vec()));
+        all.push((Read, finished[5..].to_vec()));
+        assert_eq!(facts(&all), before, "{first}");
+        // Nothing is known of the connection yet: a call is looked at by itself.
+        let alone = facts(&all[2..]);
+        assert!(!alone.client_hello && !alone.server_hello, "{first}");
+    }
+}
+
+/// A chain of certificates may be longer than a record.
+#[test]
+fn a_message_goes_on_in_other_records() {
+    let hello = server_hello(&RANDOM, &[], 0xc030, &[]);
+    let chain = message(11, &[9; 1200]);
+    let flight = [
+        record(22, &hello),
+        record(22, &chain[..512]),
+        record(22, &chain[512..1024]),
+        record(22, &chain[1024..]),
+        record(22, &message(12, &[3, 0, 24, 97])),
+    ];
+    let facts = facts(&[(Read, client_hello(&[], b"a")), (Written, flight.concat())]);
+    assert_eq!((facts.group, facts.resumed), (Some(24), Some(false)));
+}
+
 #[test]
 fn content_whose_header_was_not_reported() {
     let client = client_hello(&[], b"no.header");
