@@ -58,8 +58,9 @@ impl Drop for Running {
     }
 }
 
-/// The error names what is missing of these files.
+/// Files of a program that knows nothing of us. The error names what is missing.
 pub(crate) fn installed(files: &[&str]) -> Result<(), String> {
+    kernels()?;
     match files.iter().find(|file| !Path::new(file).exists()) {
         Some(missing) => Err(format!("{missing} is not installed")),
         None => Ok(()),
@@ -92,6 +93,7 @@ pub(crate) struct Nginx {
 
 impl Nginx {
     pub(crate) fn start() -> Result<Self, String> {
+        kernels()?;
         let program = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"];
         let program = program.into_iter().find(|path| Path::new(path).exists());
         let program = program.ok_or("nginx is not installed")?;
@@ -190,8 +192,7 @@ pub(crate) fn first_namespace() -> Result<(), String> {
         .ok_or_else(|| "this is not the first PID namespace".to_owned())
 }
 
-/// The error says that the kernels are left out: what takes long and sees other libraries only is tested
-/// once, with them.
+/// The error says that the kernels are left out: what sees other libraries only is tested once, with them.
 pub(crate) fn kernels() -> Result<(), String> {
     match std::env::var_os("WIDELANE_CPU_DISABLE") {
         None => Ok(()),
