@@ -142,7 +142,7 @@ fn vector_cpus(
                 allowed[allowed.len().saturating_sub(quarter)..].to_vec()
             };
             let others = without(allowed, &candidates).len();
-            match batching::place(&batching.clock, candidates.len(), others) {
+            match batching::place(&batching.clock(), candidates.len(), others) {
                 Placement::VectorCores => candidates,
                 _ => Vec::new(),
             }
@@ -164,7 +164,7 @@ mod tests {
     fn config(placement: Placement, clock: Clock) -> Config {
         let mut config = Config::default();
         config.batching.placement = placement;
-        config.batching.clock = clock;
+        config.batching.clock = Some(clock);
         config
     }
 

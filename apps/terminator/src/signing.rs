@@ -31,6 +31,10 @@ pub(crate) struct SigningSource {
     pub(crate) groups: Vec<&'static dyn SupportedKxGroup>,
     /// Shut down when the server is dropped. `None`: AWS-LC, one by one.
     engine: Option<Engine>,
+    /// Whether the engine's passes have lanes.
+    has_lanes: bool,
+    /// Whether a profile says what wide code does to the clock.
+    has_profile: bool,
 }
 
 /// How a worker runs handshakes.
@@ -93,24 +97,25 @@ impl SigningSource {
         if !batching.enabled {
             return Ok(Self::plain());
         }
+        let backend = match batching.backend {
+            SigningBackend::Auto => Preference::Auto,
+            SigningBackend::Avx512ifma => Preference::Exactly(Backend::Avx512Ifma),
+            SigningBackend::Avx512ifma256 => Preference::Exactly(Backend::Avx512Ifma256),
+            SigningBackend::AwsLc => Preference::Exactly(Backend::AwsLc),
+        };
         let engine = Engine::start(widelane_engine::Config {
             placement: match vector {
                 [] => Placement::Inline,
                 _ => Placement::VectorCores,
             },
             vector_cpus: vector.to_vec(),
-            clock: batching.clock,
+            clock: batching.clock(),
             queue_limit: batching.queue,
             lending: borrowers.map(|to| CoreLending {
                 to,
                 rest: batching.rest,
             }),
-            backend: match batching.backend {
-                SigningBackend::Auto => Preference::Auto,
-                SigningBackend::Avx512ifma => Preference::Exactly(Backend::Avx512Ifma),
-                SigningBackend::Avx512ifma256 => Preference::Exactly(Backend::Avx512Ifma256),
-                SigningBackend::AwsLc => Preference::Exactly(Backend::AwsLc),
-            },
+            backend,
         });
         let engine = engine.map_err(|error| {
             let key = match error {
@@ -123,6 +128,8 @@ impl SigningSource {
             provider: widelane_rustls::provider(&engine),
             groups: widelane_rustls::kx_groups(&engine),
             engine: Some(engine),
+            has_lanes: backend.resolve() != Ok(Backend::AwsLc),
+            has_profile: batching.clock.is_some(),
         })
     }
 
@@ -140,6 +147,8 @@ impl SigningSource {
             provider: aws_lc_rs::default_provider(),
             groups,
             engine: None,
+            has_lanes: false,
+            has_profile: false,
         }
     }
 
@@ -160,6 +169,16 @@ impl SigningSource {
         };
         let cores = engine.vector_cores();
         let gauges = [
+            (
+                "widelane_lanes",
+                "1 if passes have lanes, 0 if AWS-LC does all operations, as on CPUs without AVX-512 IFMA",
+                i64::from(self.has_lanes),
+            ),
+            (
+                "widelane_profile",
+                "1 if a profile says what wide code does to the clock of this machine",
+                i64::from(self.has_profile),
+            ),
             (
                 "widelane_vector_cores_active",
                 "Vector cores that are free of scalar work now",
@@ -293,7 +312,7 @@ async fn step(
 
 /// The configured code of ChaCha20-Poly1305, or the widest that does not slow down other code.
 fn cipher(settings: &Batching, asked: Choice) -> Result<Cipher, FormUnavailable> {
-    let kept = match (asked, batching::records(&settings.clock)) {
+    let kept = match (asked, batching::records(&settings.clock())) {
         (Choice::Exactly(_), _) | (_, Records::Widest) => return Cipher::new(asked),
         (_, Records::Narrow) => Form::Ymm256,
         (_, Records::Light) => Form::Ymm256Light,

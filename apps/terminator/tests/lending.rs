@@ -175,7 +175,7 @@ fn settings(files: &Files) -> Config {
     let mut config = config(vec![listener(echo(), vec![certificate])]);
     config.workers = None;
     config.batching.placement = Placement::Auto;
-    config.batching.clock = Clock::GOLD_6130;
+    config.batching.clock = Some(Clock::GOLD_6130);
     config
 }
 

@@ -9,21 +9,21 @@ use widelane_engine::Clock;
 use widelane_frequency::{Machine, Profile, Stale, Subject, clock as clock_of};
 
 /// What wide code does to the clock of this machine. The named profile or model says it, or else
-/// the profile that `widelane probe` left. Without any, wide code counts as free.
-pub(crate) fn clock(named: Option<&str>) -> Result<Clock, Failure> {
+/// the profile that `widelane probe` left. `None`: there is none, and wide code counts as free.
+pub(crate) fn clock(named: Option<&str>) -> Result<Option<Clock>, Failure> {
     if let Some(name) = named {
-        return by_name(name);
+        return by_name(name).map(Some);
     }
     match kept(&Places::here().to_read(profile_name()), &Machine::here()) {
         Ok((path, profile)) => {
             tracing::info!(path = %path.display(), "uses the profile of this machine");
-            Ok(clock_of(Subject::Measured(&profile)))
+            Ok(Some(clock_of(Subject::Measured(&profile))))
         }
         Err(why) => {
             tracing::info!(
                 "{why}; until `widelane probe` has measured this machine, wide code counts as free"
             );
-            Ok(Clock::default())
+            Ok(None)
         }
     }
 }

@@ -150,7 +150,7 @@ impl Source {
     }
 
     /// On a machine where wide code does this to the clock.
-    fn document_on(&self, clock: Clock) -> Result<Document, ConfigError> {
+    fn document_on(&self, clock: Option<Clock>) -> Result<Document, ConfigError> {
         let mut document = self.document()?;
         document.set_clock(clock);
         Ok(document)

@@ -224,7 +224,7 @@ fn setup(args: &Args) -> Result<Setup, Failure> {
     }
     // A folder for another machine gets no profile of this one.
     if args.root == Path::new("/") || args.profile.is_some() {
-        let clock = machine::clock(args.profile.as_deref())?;
+        let clock = machine::clock(args.profile.as_deref())?.unwrap_or_default();
         let penalties = [clock.wide, clock.narrow];
         options.set_clock(penalties.map(|one| (one.depth, one.stall, one.tail)));
     }

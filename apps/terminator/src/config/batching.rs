@@ -31,9 +31,17 @@ pub struct Batching {
     /// The machine's profile, by which [`Placement::Auto`], the width of passes and the form of
     /// ChaCha20-Poly1305 are decided: a file or a processor's name, for the code that sets `clock`.
     pub profile: Option<String>,
-    /// What that profile says; see [`Document::set_clock`](super::Document::set_clock).
+    /// What that profile says, `None` if there is none: wide code counts as free then. See
+    /// [`Document::set_clock`](super::Document::set_clock).
     #[serde(skip)]
-    pub clock: Clock,
+    pub clock: Option<Clock>,
+}
+
+impl Batching {
+    /// What wide code does to the clock, as far as is known.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock.unwrap_or_default()
+    }
 }
 
 /// Which code does the batched operations.
@@ -62,7 +70,7 @@ impl Default for Batching {
             queue: 4096,
             backend: SigningBackend::Auto,
             profile: None,
-            clock: Clock::default(),
+            clock: None,
         }
     }
 }

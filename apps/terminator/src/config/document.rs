@@ -63,8 +63,8 @@ impl Document {
         .checked()
     }
 
-    /// Says what wide code does to the clock of this machine; without, it costs nothing.
-    pub fn set_clock(&mut self, clock: Clock) {
+    /// Says what wide code does to the clock of this machine; `None`: it is not known, and wide code counts as free.
+    pub fn set_clock(&mut self, clock: Option<Clock>) {
         self.config.batching.clock = clock;
     }
 

@@ -88,7 +88,7 @@ fn lanes() -> Result<Lanes, Failure> {
         calibration::keep_in(&file);
     }
     let config = Config {
-        clock: machine::clock(None)?,
+        clock: machine::clock(None)?.unwrap_or_default(),
         ..Config::default()
     };
     let engine = Engine::start(config).map_err(|error| Failure::from_error(&error))?;
