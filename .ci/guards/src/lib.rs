@@ -379,6 +379,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-usage", &[AFFINITY, BPF, THREADS, "widelane-scan"]),
     ("widelane-guards", &[]),
     ("widelane-manual", &["widelane"]),
+    ("widelane-kubernetes", &["widelane", "widelane-terminator"]),
     (
         "widelane",
         &[

@@ -451,3 +451,54 @@ impl Notices {
         String::from_utf8_lossy(&bytes[..length]).trim().to_owned()
     }
 }
+
+/// A name that is misspelt in an alert makes an alert that never fires.
+#[test]
+fn alerts_and_the_dashboard_are_about_metrics_that_exist() {
+    let site = Site::new();
+    let metrics = free_address();
+    let config = site.config("127.0.0.1:0", &format!("metrics.listen = \"{metrics}\"\n"));
+    let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&config));
+    server.listening();
+    let page = page(metrics);
+    let described = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let described: Vec<&str> = described
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    for file in ["alerts.yaml", "alerts-test.yaml", "grafana.json"] {
+        let text = fs::read_to_string(monitoring(file)).expect("readable");
+        let words = text.split(|c: char| c != '_' && !c.is_ascii_alphanumeric());
+        let names = words.filter(|word| word.starts_with("widelane_"));
+        let names: std::collections::BTreeSet<&str> = names.collect();
+        assert!(names.len() >= 10, "{file}: {names:?}");
+        for name in names {
+            let family = ["_total", "_bucket"]
+                .iter()
+                .find_map(|end| name.strip_suffix(end));
+            let family = family.unwrap_or(name);
+            assert!(
+                described.contains(&family),
+                "{file}: {name} is none of {described:?}"
+            );
+        }
+    }
+}
+
+/// By Prometheus' own tool: the rules are correct, and fire when they should and no sooner.
+#[test]
+fn alerts_fire_when_they_should() {
+    let mut tool = Command::new("promtool");
+    let tool = tool
+        .args(["test", "rules"])
+        .arg(monitoring("alerts-test.yaml"));
+    let Ok(output) = tool.output() else {
+        println!("SKIP: no promtool; install prometheus");
+        return;
+    };
+    assert!(output.status.success(), "{output:?}");
+}
+
+fn monitoring(file: &str) -> PathBuf {
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/monitoring");
+    packaging.join(file)
+}
