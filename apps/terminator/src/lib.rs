@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access_log;
 mod admission;
 mod alert;
 mod backend;
@@ -50,8 +51,8 @@ mod worker;
 
 pub use config::{
     Backend, Batching, Certificate, ClientAuth, ClientAuthMode, Config, ConfigError, CpuList,
-    Document, Drain, KeyKind, Limits, Listener, Metrics, Network, PerSource, ProxyVersion,
-    SigningBackend, Tickets, TlsVersion,
+    Document, Drain, KeyKind, Limits, Listener, LogFormat, LogTarget, Metrics, Network, PerSource,
+    ProxyVersion, SigningBackend, Tickets, TlsVersion,
 };
 pub use demo::{Demo, DemoError};
 pub use server::{Server, ServerError};

@@ -12,9 +12,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
+use crate::access_log::{Alert, Note, Side};
 use crate::backend::{BackendStream, reset};
 use crate::config::ProxyVersion;
-use crate::connection::poll_send;
+use crate::connection::{alert_of, poll_send};
 use crate::local::Local;
 use crate::pace::{MOST_READ, Pace, Records};
 use crate::proxy;
@@ -105,12 +106,14 @@ impl Session {
         backend: BackendStream,
         site: &Site,
         local: &Local,
+        note: &mut Note,
     ) -> End {
         // What waits in it is bounded by the size of a read.
         self.tls.set_buffer_limit(None);
         let mut relay = Relay {
             session: self,
             backend,
+            note,
             up: Up::Open,
             down: Down::Open,
             unsent: Unsent::default(),
@@ -145,6 +148,7 @@ impl Session {
 struct Relay<'a> {
     session: &'a mut Session,
     backend: BackendStream,
+    note: &'a mut Note,
     up: Up,
     down: Down,
     unsent: Unsent,
@@ -214,8 +218,9 @@ enum Stop {
     Goodbye,
     /// The client has closed without it.
     Truncated,
-    /// The client has broken the protocol or sent an alert; rustls has queued ours.
-    Broken,
+    /// The client has broken the protocol or sent an alert, and rustls has queued ours. With the alert,
+    /// as far as it is known.
+    Broken(Option<Alert>),
 }
 
 impl Relay<'_> {
@@ -269,7 +274,7 @@ impl Relay<'_> {
             if opened > 0 {
                 turn.moved(opened);
                 self.pass_on(cx, local, &plain[..opened]);
-                if stop != Some(Stop::Broken) {
+                if !matches!(stop, Some(Stop::Broken(_))) {
                     // An end is seen again when all that came before it is gone.
                     continue;
                 }
@@ -277,6 +282,7 @@ impl Relay<'_> {
             match stop {
                 None => {}
                 Some(Stop::Goodbye) => {
+                    self.note.closed(Side::Client);
                     self.up = match ready!(self.backend.poll_shutdown(cx)) {
                         Ok(()) => Up::Done,
                         Err(_) => Up::Refused,
@@ -284,7 +290,8 @@ impl Relay<'_> {
                     self.moved += 1;
                 }
                 Some(Stop::Truncated) => return Poll::Ready(Err(End::Truncated)),
-                Some(Stop::Broken) => {
+                Some(Stop::Broken(alert)) => {
+                    self.note.alert(alert);
                     let _ = self.session.poll_send(cx);
                     return Poll::Ready(Err(End::Client));
                 }
@@ -330,6 +337,7 @@ impl Relay<'_> {
 
     fn sent_up(&mut self, local: &Local, bytes: usize) {
         self.moved += bytes as u64;
+        self.note.received(bytes);
         let counter = &local.stats.bytes_from_clients;
         counter.fetch_add(bytes as u64, Relaxed);
     }
@@ -367,6 +375,7 @@ impl Relay<'_> {
             let mut buffer = ReadBuf::new(&mut scratch[..self.down_pace.limit()]);
             match ready!(self.backend.poll_read(cx, &mut buffer)) {
                 Ok(()) if buffer.filled().is_empty() => {
+                    self.note.closed(Side::Backend);
                     self.session.tls.send_close_notify();
                     self.down = Down::Closing;
                     self.moved += 1;
@@ -376,6 +385,7 @@ impl Relay<'_> {
                     self.down_pace.read(bytes.len());
                     turn.moved(bytes.len());
                     self.moved += bytes.len() as u64;
+                    self.note.sent(bytes.len());
                     local
                         .stats
                         .bytes_to_clients
@@ -408,7 +418,7 @@ fn decrypt(
     loop {
         if opened == plain.len() {
             // `PLAIN_BYTES` rules it out. Nothing may get lost without a word.
-            return (opened, Some(Stop::Broken));
+            return (opened, Some(Stop::Broken(None)));
         }
         match tls.reader().read(&mut plain[opened..]) {
             Ok(0) => return (opened, Some(Stop::Goodbye)),
@@ -424,8 +434,11 @@ fn decrypt(
         }
         // rustls takes 4 KiB at a time.
         let taken = tls.read_tls(&mut received);
-        if !taken.is_ok_and(|taken| taken > 0) || tls.process_new_packets().is_err() {
-            return (opened, Some(Stop::Broken));
+        if !taken.is_ok_and(|taken| taken > 0) {
+            return (opened, Some(Stop::Broken(None)));
+        }
+        if let Err(error) = tls.process_new_packets() {
+            return (opened, Some(Stop::Broken(alert_of(&error, true))));
         }
     }
 }

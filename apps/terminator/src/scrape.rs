@@ -138,7 +138,8 @@ fn times<const LABELS: usize>(
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let counters: [(_, _, u64); 7] = [
+        let [written, lost] = self.0.access_log.counts();
+        let counters: [(_, _, u64); 9] = [
             (
                 "widelane_connections_accepted",
                 "Connections accepted",
@@ -173,6 +174,16 @@ impl Collector for Scrape {
                 "widelane_reloads_failed",
                 "Reloads that kept the old configuration",
                 self.0.reloads_failed.load(Relaxed),
+            ),
+            (
+                "widelane_access_log_lines",
+                "Lines that the access log has written",
+                written,
+            ),
+            (
+                "widelane_access_log_lost",
+                "Lines that the access log has lost, because it could not write as fast",
+                lost,
             ),
         ];
         let counters = counters.map(|(name, help, value)| (name, help, ConstCounter::new(value)));

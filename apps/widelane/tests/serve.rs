@@ -360,6 +360,29 @@ fn root_is_left_behind_by_every_thread() {
 }
 
 #[test]
+fn a_signal_opens_the_access_log_anew() {
+    let site = Site::new();
+    let (log, old) = (site.path("access.log"), site.path("access.log.1"));
+    let config = site.config("127.0.0.1:0", &format!("access_log = {log:?}\n"));
+    let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&config));
+    let address = server.listening();
+    let lines = |path: &Path| fs::read_to_string(path).map_or(0, |text| text.lines().count());
+    connect(address, &site.path("a.pem")).expect("TLS");
+    eventually("the first line", || lines(&log) == 1);
+    fs::rename(&log, &old).expect("renamed");
+    server.signal(Signal::USR1);
+    eventually("a new file", || log.exists());
+    connect(address, &site.path("a.pem")).expect("TLS");
+    eventually("the second line", || lines(&log) == 1);
+    server.signal(Signal::TERM);
+    assert!(server.wait().success());
+    assert_eq!(lines(&old), 1);
+    let text = fs::read_to_string(&log).expect("the log");
+    let line: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(line["server_name"], "localhost");
+}
+
+#[test]
 fn sockets_of_the_service_manager_are_taken_over() {
     let site = Site::new();
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -137,6 +137,7 @@ fn flag(key: &str) -> &str {
         "placement" | "vector_cpus" if key.starts_with("batching") => "--vector-cpus",
         "certificate" => "--cert",
         "cpus" => "--cpus",
+        "access_log" => "--access-log",
         "listener" => "--listen",
         last if last.starts_with("listen[") => "--listen",
         _ => key,

@@ -268,3 +268,35 @@ fn the_backend_is_told_as_in_earlier_releases_too() {
     let message = error(&GOOD.replace("backend =", "proxy_protocol_to = \"v3\"\nbackend ="));
     assert!(message.contains("write \"v1\" or \"v2\""), "{message}");
 }
+
+#[test]
+fn the_access_log_has_a_place_and_a_format() {
+    let config = |text: &str| {
+        let document = Document::parse(Path::new("w.toml"), format!("{text}\n{GOOD}")).unwrap();
+        let config = document.config();
+        (config.access_log.clone(), config.access_log_format)
+    };
+    assert_eq!(config(""), (LogTarget::Off, LogFormat::Json));
+    for (text, target) in [
+        ("off", LogTarget::Off),
+        ("stderr", LogTarget::Stderr),
+        ("-", LogTarget::Stdout),
+        ("a.log", LogTarget::File("a.log".into())),
+    ] {
+        let text = format!("access_log = \"{text}\"\naccess_log_format = \"text\"");
+        assert_eq!(config(&text), (target, LogFormat::Text));
+    }
+    for (text, expected) in [
+        (
+            "access_log = \"\"",
+            "w.toml:1: access_log: no file is named",
+        ),
+        (
+            "access_log_format = \"xml\"",
+            "w.toml:1: access_log_format: `xml` is no format",
+        ),
+    ] {
+        let message = error(&format!("{text}\n{GOOD}"));
+        assert!(message.starts_with(expected), "{message}");
+    }
+}

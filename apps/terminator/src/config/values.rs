@@ -42,6 +42,32 @@ pub enum ProxyVersion {
     V2,
 }
 
+/// Where the access log goes: a path, `stderr`, `-` for standard output, or `off`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum LogTarget {
+    /// Nowhere.
+    #[default]
+    Off,
+    /// To standard error.
+    Stderr,
+    /// To standard output.
+    Stdout,
+    /// Into a file or a FIFO.
+    File(PathBuf),
+}
+
+/// How a line of the access log is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum LogFormat {
+    /// As an object of JSON.
+    #[default]
+    Json,
+    /// As `key=value`, with text of clients in quotes.
+    Text,
+}
+
 impl Network {
     /// Whether an address is in it. An IPv4 address that is written as IPv6 is an IPv4 address.
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
@@ -99,6 +125,47 @@ impl FromStr for ProxyVersion {
             "v2" => Ok(Self::V2),
             _ => Err(format!(
                 "`{text}` is no version of the PROXY protocol; write v1 or v2"
+            )),
+        }
+    }
+}
+
+impl FromStr for LogTarget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self::Off),
+            "stderr" => Ok(Self::Stderr),
+            "-" => Ok(Self::Stdout),
+            "" => Err(
+                "no file is named; write a path, `stderr`, `-` (standard output) or `off`".into(),
+            ),
+            path => Ok(Self::File(path.into())),
+        }
+    }
+}
+
+impl fmt::Display for LogTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Stderr => f.write_str("stderr"),
+            Self::Stdout => f.write_str("standard output"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "json" => Ok(Self::Json),
+            "text" => Ok(Self::Text),
+            _ => Err(format!(
+                "`{text}` is no format of the access log; write json or text"
             )),
         }
     }
@@ -175,7 +242,14 @@ macro_rules! read_as_text {
     )*};
 }
 
-read_as_text!(Backend, CpuList, Network, ProxyVersion);
+read_as_text!(
+    Backend,
+    CpuList,
+    LogFormat,
+    LogTarget,
+    Network,
+    ProxyVersion
+);
 
 /// A form of ChaCha20-Poly1305 by its name.
 pub(super) fn choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choice, D::Error> {
