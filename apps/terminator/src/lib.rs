@@ -28,6 +28,7 @@ mod lending;
 mod local;
 mod material;
 mod nearby;
+mod number;
 mod pace;
 mod privileges;
 mod proxy;
