@@ -12,7 +12,7 @@
 //! | handshake | end of file, time limit                        | closed                          |
 //! | handshake | the engine's queue is full                     | internal_error, closed          |
 //! | backend   | connected (PROXY header sent if configured)    | relay                           |
-//! | backend   | refused, time limit                            | close_notify, closed            |
+//! | backend   | refused, time limit, no other address          | close_notify, closed            |
 //! | relay     | both directions have ended                     | closed                          |
 //! | relay     | error, time limit, the server stops            | backend reset, closed           |
 //!
@@ -130,15 +130,18 @@ pub(crate) async fn serve(
         note.ended(End::Client);
         return;
     };
-    let mut session = Session { client, tls };
-    note.backend(&site.backend);
-    let reached = session.reach_backend(peer, &told, &site).await;
+    let mut session = Session {
+        client,
+        tls,
+        lease: None,
+    };
+    // In memory of its own: a connection that is past it must not keep room for it.
+    let reached = Box::pin(session.reach_backend(peer, &told, &site, local, &mut note)).await;
     let end = match reached {
         Ok(backend) => session.relay(backend, &site, local, &mut note).await,
         Err(end) => {
-            complain(local, &site, end);
             session.tls.send_close_notify();
-            let Session { client, tls } = &mut session;
+            let Session { client, tls, .. } = &mut session;
             let _ = poll_once(|cx| poll_send(client, tls, cx)).await;
             end
         }
@@ -148,7 +151,7 @@ pub(crate) async fn serve(
     tracing::debug!(peer = %told.client(peer), how = end.label(), "connection ended");
     if matches!(
         end,
-        End::Client | End::BackendUnreachable | End::BackendTimeout
+        End::Client | End::BackendUnreachable | End::BackendTimeout | End::NoBackend
     ) {
         // The client may be about to send more, and has an alert or close_notify to read.
         let mut client = Client::from(session.client);
@@ -269,13 +272,6 @@ fn start_tls(site: &Site, mut received: &[u8]) -> Result<Box<ServerConnection>, 
         tracing::error!(%error, "no TLS state for a new connection");
         Failure::Internal
     })
-}
-
-/// Logs that a backend cannot be reached.
-fn complain(local: &Local, site: &Site, end: End) {
-    if local.may_complain() {
-        tracing::warn!(backend = %site.backend, how = end.label(), "a connection found no backend");
-    }
 }
 
 /// Whether the client is still there at the end of its handshake.

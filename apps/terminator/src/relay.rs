@@ -14,13 +14,14 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use crate::access_log::{Alert, Note, Side};
 use crate::backend::{BackendStream, reset};
-use crate::config::ProxyVersion;
+use crate::config::{Backend, ProxyVersion};
 use crate::connection::{alert_of, poll_send};
 use crate::local::Local;
 use crate::pace::{MOST_READ, Pace, Records};
 use crate::proxy;
 use crate::shared::Site;
 use crate::stats::End;
+use crate::upstream::Lease;
 
 /// What a load balancer has told: the client, and the address that it has connected to. Boxed, because
 /// few connections have it.
@@ -38,34 +39,71 @@ impl Told {
 pub(crate) struct Session {
     pub(crate) client: TcpStream,
     pub(crate) tls: Box<ServerConnection>,
+    /// Its place at the backend, once it has one.
+    pub(crate) lease: Option<Lease>,
 }
 
 impl Session {
+    /// Connects to the backend for this connection, to another address if one cannot be reached. The
+    /// PROXY header that may have to come first is sent to one address only.
     pub(crate) async fn reach_backend(
-        &self,
+        &mut self,
         peer: SocketAddr,
         told: &Told,
         site: &Site,
-    ) -> Result<BackendStream, End> {
-        let connected = timeout(site.limits.backend_connect, async {
-            let mut backend = BackendStream::connect(&site.backend).await?;
-            if let Some(version) = site.proxy_header {
-                let header = self.proxy_header(version, peer, told)?;
-                let mut sent = 0;
-                while sent < header.len() {
-                    sent += poll_fn(|cx| backend.poll_write(cx, &header[sent..])).await?;
-                }
+        local: &Local,
+        note: &mut Note,
+    ) -> Result<Box<BackendStream>, End> {
+        let (name, alpn) = (self.tls.server_name(), self.tls.alpn_protocol());
+        let Some(pool) = site.backends.choose(name, alpn) else {
+            if local.may_complain() {
+                let alpn = alpn.map(String::from_utf8_lossy);
+                tracing::warn!(
+                    ?name,
+                    ?alpn,
+                    "a client asks for what no backend is configured for"
+                );
             }
-            Ok::<_, io::Error>(backend)
-        });
-        match connected.await {
-            Ok(Ok(backend)) => Ok(backend),
-            Ok(Err(error)) => {
-                tracing::debug!(backend = %site.backend, %error, "cannot connect");
-                Err(End::BackendUnreachable)
-            }
-            Err(_) => Err(End::BackendTimeout),
+            return Err(End::NoBackend);
+        };
+        let mut header = Vec::new();
+        if let Some(version) = site.proxy_header {
+            let made = self.proxy_header(version, peer, told);
+            header = made.map_err(|_| End::Client)?;
         }
+        let mut end = End::BackendUnreachable;
+        let mut search = pool.search(local.next_turn());
+        while let Some(attempt) = search.next() {
+            let mut sent = 0;
+            let address = attempt.lease.address();
+            note.backend(address);
+            let opened = timeout(
+                attempt.patience(site.limits.backend_connect),
+                open(address, &header, &mut sent),
+            );
+            let error = match opened.await {
+                Ok(Ok(backend)) => {
+                    self.lease = Some(attempt.succeeded());
+                    return Ok(Box::new(backend));
+                }
+                Ok(Err(error)) => Some(error),
+                Err(_) => None,
+            };
+            tracing::debug!(backend = %address, ?error, "cannot connect");
+            end = match &error {
+                Some(_) => End::BackendUnreachable,
+                None => End::BackendTimeout,
+            };
+            attempt.failed(error.as_ref());
+            if sent > 0 {
+                // It may have begun to serve this client.
+                break;
+            }
+        }
+        if local.may_complain() {
+            tracing::warn!(backend = %pool, how = end.label(), "a connection found no backend");
+        }
+        Err(end)
     }
 
     fn proxy_header(
@@ -103,7 +141,7 @@ impl Session {
     /// Relays both ways until both are done.
     pub(crate) async fn relay(
         &mut self,
-        backend: BackendStream,
+        backend: Box<BackendStream>,
         site: &Site,
         local: &Local,
         note: &mut Note,
@@ -144,10 +182,23 @@ impl Session {
     }
 }
 
+/// Connects to `address` and sends `header`, of which `sent` bytes have left.
+async fn open(address: &Backend, header: &[u8], sent: &mut usize) -> io::Result<BackendStream> {
+    let mut backend = BackendStream::connect(address).await?;
+    while *sent < header.len() {
+        match poll_fn(|cx| backend.poll_write(cx, &header[*sent..])).await? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            bytes => *sent += bytes,
+        }
+    }
+    Ok(backend)
+}
+
 /// Both directions of a connection past its handshake.
 struct Relay<'a> {
     session: &'a mut Session,
-    backend: BackendStream,
+    /// Outside of the task, in which it would have several places.
+    backend: Box<BackendStream>,
     note: &'a mut Note,
     up: Up,
     down: Down,

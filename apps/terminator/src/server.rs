@@ -17,6 +17,7 @@ use crate::endpoint::Endpoint;
 use crate::lending::Borrowers;
 use crate::material::{self, Material};
 use crate::resumption::TicketKeys;
+use crate::routes::Routes;
 use crate::shared::{Shared, Site, Slot, ticket_key_notes};
 use crate::signing::SigningSource;
 use crate::sockets::{self, Inherited};
@@ -542,7 +543,7 @@ fn build_sites(
             .collect();
         sites.push(Arc::new(Site {
             tls: built.config,
-            backend: listener.backend.clone(),
+            backends: Routes::new(listener, &shared.upstreams),
             proxies: listener.proxy_protocol_from.clone(),
             proxy_header: listener.proxy_protocol_to,
             access_log: access_log.cloned(),

@@ -10,12 +10,14 @@ use rustls::ServerConfig;
 use tokio::sync::watch;
 
 use crate::access_log::{AccessLog, Sink};
-use crate::config::{Backend, Limits, Network, ProxyVersion};
+use crate::config::{Limits, Network, ProxyVersion};
 use crate::resumption::Keys;
+use crate::routes::Routes;
 use crate::signing::SigningSource;
 use crate::sources::{SourceLimits, Sources};
 use crate::stats::Stats;
 use crate::ticket_key::TicketKey;
+use crate::upstream::Upstreams;
 
 /// What all threads of a server share.
 #[derive(Debug)]
@@ -30,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) handshakes: AtomicUsize,
     pub(crate) sources: Sources,
     pub(crate) access_log: AccessLog,
+    pub(crate) upstreams: Upstreams,
     /// Gives free memory of the calling thread back to the system.
     pub(crate) give_back_memory: OnceLock<fn()>,
     pub(crate) draining: AtomicBool,
@@ -57,7 +60,7 @@ pub(crate) struct TicketKeyNote {
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) tls: Arc<ServerConfig>,
-    pub(crate) backend: Backend,
+    pub(crate) backends: Routes,
     /// Load balancers that say who their clients are.
     pub(crate) proxies: Vec<Network>,
     /// The header that the backend gets.
@@ -102,6 +105,7 @@ impl Shared {
             handshakes: AtomicUsize::new(0),
             sources: Sources::new(),
             access_log: AccessLog::default(),
+            upstreams: Upstreams::default(),
             give_back_memory: OnceLock::new(),
             draining: AtomicBool::new(false),
             ticket_keys: watch::Sender::default(),

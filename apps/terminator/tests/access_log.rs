@@ -18,7 +18,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustls::ClientConnection;
 use serde_json::{Value, json};
 use widelane_terminator::{
-    Backend, ClientAuth, ClientAuthMode, Config, LogFormat, LogTarget, Server, TlsVersion,
+    ClientAuth, ClientAuthMode, Config, LogFormat, LogTarget, Server, TlsVersion,
 };
 
 fn logging(files: &Files, path: &Path) -> Config {
@@ -123,7 +123,7 @@ fn a_line_tells_of_full_and_of_resumed_handshakes_in_both_versions() {
                 "group": group,
                 "alpn": "h2",
                 "client_certificate_sha256": hash,
-                "backend": config.listeners[0].backend.to_string(),
+                "backend": config.listeners[0].backend[0].to_string(),
                 "received": 4,
                 "sent": 4,
                 "outcome": "served",
@@ -284,7 +284,7 @@ fn a_backend_that_is_gone_or_ends_first_is_told() {
     let files = Files::new();
     let path = files.path("access.log");
     let mut config = logging(&files, &path);
-    config.listeners[0].backend = tcp_backend(drop);
+    config.listeners[0].backend = vec![tcp_backend(drop)];
     let server = start(&config);
     let address = server.addresses()[0];
     let mut stream = hello(address).expect("TLS");
@@ -295,7 +295,7 @@ fn a_backend_that_is_gone_or_ends_first_is_told() {
         &json!({"closed_first": "backend", "outcome": "served"}),
     );
     fs::remove_file(&path).expect("the log");
-    config.listeners[0].backend = Backend::Tcp("127.0.0.1:9".parse().expect("an address"));
+    config.listeners[0].backend = vec!["127.0.0.1:9".parse().expect("an address")];
     server.reload(&document(&config)).expect("a reload");
     let mut stream = hello(address).expect("TLS");
     stream.write_all(b"ping").expect("sent");

@@ -40,9 +40,9 @@ pub(crate) struct Args {
     /// Private key of the certificate, PEM
     #[arg(long, value_name = "FILE")]
     key: Vec<PathBuf>,
-    /// Where the decrypted bytes go
+    /// Where the decrypted bytes go (repeatable: to the address with the fewest connections)
     #[arg(long, value_name = "ADDR:PORT|unix:PATH")]
-    backend: Option<Backend>,
+    backend: Vec<Backend>,
     /// Application protocol of the backend for ALPN, most wanted first (repeatable)
     #[arg(long, value_name = "NAME")]
     alpn: Vec<String>,
@@ -171,14 +171,13 @@ impl Args {
             return usage("every --cert needs its --key, in the same order");
         }
         let mut listen = self.listen.clone();
-        let mut listener = match (demo, &self.backend) {
-            (Some(demo), backend) => {
+        let mut listener = match (demo, self.backend.first()) {
+            (Some(demo), _) => {
                 if listen.is_empty() {
                     listen.push(DEMO_ADDRESS);
                 }
                 let mut listener = demo.listener(listen);
-                if let Some(backend) = backend {
-                    listener.backend = backend.clone();
+                if !self.backend.is_empty() {
                     listener.alpn.clear();
                 }
                 listener
@@ -191,6 +190,9 @@ impl Args {
                 );
             }
         };
+        if !self.backend.is_empty() {
+            listener.backend.clone_from(&self.backend);
+        }
         if listener.listen.is_empty() {
             return usage("nowhere to listen: give --listen, for example 0.0.0.0:443");
         }

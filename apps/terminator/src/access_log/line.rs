@@ -39,6 +39,7 @@ pub(super) fn connection(out: &mut Vec<u8>, format: LogFormat, entry: &Entry) {
         "backend",
         entry.backend.as_ref().map(ToString::to_string).as_deref(),
     );
+    line.value("backend_tries", Some(entry.tries));
     line.value("received", Some(entry.received));
     line.value("sent", Some(entry.sent));
     line.value("handshake_ms", entry.handshake.map(milliseconds));
@@ -224,7 +225,7 @@ mod tests {
             line(LogFormat::Text, &entry),
             "time=2026-11-25T00:01:01.009Z client=192.0.2.7:5 listener=[2001:db8::1]:443 server_name=- \
              tls=- cipher_suite=- group=- resumed=- alpn=- client_certificate_sha256=- backend=- \
-             received=0 sent=0 handshake_ms=- duration_ms=1234.567 outcome=handshake_failed end=stopped \
+             backend_tries=0 received=0 sent=0 handshake_ms=- duration_ms=1234.567 outcome=handshake_failed end=stopped \
              closed_first=- alert_sent=- alert_received=-\n"
         );
         entry.handshake = Some(Duration::from_micros(1007));
@@ -245,7 +246,7 @@ mod tests {
                 r#""server_name":"a.example","tls":"1.3","cipher_suite":"TLS_AES_128_GCM_SHA256","#,
                 r#""group":"X25519MLKEM768","resumed":true,"alpn":"h2","client_certificate_sha256":"#,
                 r#""a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5","#,
-                r#""backend":"unix:/run/\"a b\"","received":0,"sent":0,"handshake_ms":1.007,"#,
+                r#""backend":"unix:/run/\"a b\"","backend_tries":0,"received":0,"sent":0,"handshake_ms":1.007,"#,
                 r#""duration_ms":1234.567,"outcome":"handshake_failed","end":"stopped","#,
                 r#""closed_first":"backend","alert_sent":null,"alert_received":"unknown_ca"}"#,
                 "\n"

@@ -40,7 +40,10 @@ pub(super) struct Entry {
     pub(super) alpn: Option<Box<[u8]>>,
     /// SHA-256 of the client's certificate.
     pub(super) certificate: Option<[u8; 32]>,
+    /// The last one that was tried.
     pub(super) backend: Option<Backend>,
+    /// How many addresses were tried.
+    pub(super) tries: u32,
     /// Decrypted bytes, as the backend gets them.
     pub(super) received: u64,
     /// Bytes from the backend, before encryption.
@@ -139,7 +142,10 @@ impl Note {
     }
 
     pub(crate) fn backend(&mut self, backend: &Backend) {
-        self.with(|entry| entry.backend = Some(backend.clone()));
+        self.with(|entry| {
+            entry.backend = Some(backend.clone());
+            entry.tries += 1;
+        });
     }
 
     pub(crate) fn received(&mut self, bytes: usize) {
@@ -191,6 +197,7 @@ impl Entry {
             alpn: None,
             certificate: None,
             backend: None,
+            tries: 0,
             received: 0,
             sent: 0,
             alert: None,

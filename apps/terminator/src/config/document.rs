@@ -140,6 +140,7 @@ fn flag(key: &str) -> &str {
         "access_log" => "--access-log",
         "listener" => "--listen",
         last if last.starts_with("listen[") => "--listen",
+        last if last.starts_with("backend[") => "--backend",
         _ => key,
     }
 }

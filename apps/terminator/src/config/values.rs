@@ -1,12 +1,14 @@
 //! Single values as they are written: backends, lists of CPUs, seconds.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net};
+use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use widelane_crypto::chacha20poly1305::Choice;
 
@@ -171,6 +173,11 @@ impl FromStr for LogFormat {
     }
 }
 
+impl Backend {
+    /// The most addresses of one backend.
+    pub const MOST: usize = 64;
+}
+
 impl FromStr for Backend {
     type Err = String;
 
@@ -274,6 +281,42 @@ pub(super) fn optional_proxy_version<'de, D: Deserializer<'de>>(
         Version::Named(version) => Some(version),
         Version::Second(used) => used.then_some(ProxyVersion::V2),
     })
+}
+
+/// One text, or a list of texts, each read as it is written on the command line.
+pub(super) fn one_or_several<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr + Deserialize<'de>,
+    T::Err: fmt::Display,
+{
+    struct Texts<T>(PhantomData<T>);
+
+    impl<'de, T> Visitor<'de> for Texts<T>
+    where
+        T: FromStr + Deserialize<'de>,
+        T::Err: fmt::Display,
+    {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a text, or a list of texts")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<T>, E> {
+            text.parse().map(|one| vec![one]).map_err(E::custom)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+            let mut all = Vec::new();
+            while let Some(one) = list.next_element()? {
+                all.push(one);
+            }
+            Ok(all)
+        }
+    }
+
+    deserializer.deserialize_any(Texts(PhantomData))
 }
 
 /// One path, or a list of paths.
