@@ -14,9 +14,48 @@ pub(crate) fn record(failure: &ProcessFailure) -> Option<[u8; 7]> {
     Some([ALERT, 3, 3, 0, 2, FATAL, description.into()])
 }
 
-/// Whether bytes that are not encrypted end with a fatal alert.
-pub(crate) fn ends(bytes: &[u8]) -> bool {
-    matches!(bytes.last_chunk(), Some([ALERT, 3, _, 0, 2, FATAL, _]))
+/// The fatal alert with which bytes that are not encrypted end.
+pub(crate) fn at_end(bytes: &[u8]) -> Option<AlertDescription> {
+    match bytes.last_chunk() {
+        Some([ALERT, 3, _, 0, 2, FATAL, description]) => Some((*description).into()),
+        _ => None,
+    }
+}
+
+/// The alert that rustls has sent for an error, encrypted, where that is certain. `complete`: the
+/// handshake was.
+pub(crate) fn sent_for(error: &rustls::Error, complete: bool) -> Option<AlertDescription> {
+    use AlertDescription as Alert;
+    match error {
+        rustls::Error::InvalidCertificate(error) => Some(error.clone().into()),
+        rustls::Error::NoCertificatesPresented => Some(Alert::CertificateRequired),
+        rustls::Error::InvalidMessage(error) => Some((*error).into()),
+        rustls::Error::PeerSentOversizedRecord => Some(Alert::RecordOverflow),
+        // In a handshake, it may be a Finished that is wrong.
+        rustls::Error::DecryptError if complete => Some(Alert::BadRecordMac),
+        _ => None,
+    }
+}
+
+/// The name of an alert in the RFCs.
+pub(crate) fn name(alert: AlertDescription) -> String {
+    let Some(name) = alert.as_str() else {
+        return u8::from(alert).to_string();
+    };
+    let letters: Vec<char> = name.chars().collect();
+    let mut words = String::new();
+    for (at, letter) in letters.iter().enumerate() {
+        let before = at.checked_sub(1).and_then(|at| letters.get(at));
+        let after = letters.get(at + 1);
+        let is_end = before.is_some_and(char::is_ascii_lowercase);
+        // As in NoALPN or UnknownPSKIdentity.
+        let is_last_capital = before.is_some() && after.is_some_and(char::is_ascii_lowercase);
+        if letter.is_ascii_uppercase() && (is_end || is_last_capital) {
+            words.push('_');
+        }
+        words.push(letter.to_ascii_lowercase());
+    }
+    words
 }
 
 fn description(failure: &ProcessFailure) -> Option<AlertDescription> {
@@ -110,9 +149,26 @@ mod tests {
     #[test]
     fn an_alert_at_the_end_is_seen() {
         let alert = record(&ProcessFailure::Overloaded).unwrap();
-        assert!(ends(&alert));
-        assert!(ends(&[&[22, 3, 3, 0, 1, 0][..], &alert].concat()));
-        assert!(!ends(&[&alert[..], &[22, 3, 3, 0, 1, 0]].concat()));
-        assert!(!ends(&alert[1..]));
+        let description = Some(AlertDescription::InternalError);
+        assert_eq!(at_end(&alert), description);
+        let behind = [&[22, 3, 3, 0, 1, 0][..], &alert].concat();
+        assert_eq!(at_end(&behind), description);
+        assert_eq!(at_end(&[&alert[..], &[22, 3, 3, 0, 1, 0]].concat()), None);
+        assert_eq!(at_end(&alert[1..]), None);
+    }
+
+    #[test]
+    fn alerts_have_the_names_of_the_rfcs() {
+        use AlertDescription::*;
+        for (alert, expected) in [
+            (CloseNotify, "close_notify"),
+            (BadRecordMac, "bad_record_mac"),
+            (UnknownCA, "unknown_ca"),
+            (NoApplicationProtocol, "no_application_protocol"),
+            (UnknownPSKIdentity, "unknown_psk_identity"),
+            (Unknown(200), "200"),
+        ] {
+            assert_eq!(name(alert), expected);
+        }
     }
 }

@@ -12,7 +12,7 @@
 //! | handshake | end of file, time limit                        | closed                          |
 //! | handshake | the engine's queue is full                     | internal_error, closed          |
 //! | backend   | connected (PROXY header sent if configured)    | relay                           |
-//! | backend   | refused, time limit                            | close_notify, closed            |
+//! | backend   | refused, time limit, no other address          | close_notify, closed            |
 //! | relay     | both directions have ended                     | closed                          |
 //! | relay     | error, time limit, the server stops            | backend reset, closed           |
 //!
@@ -34,6 +34,7 @@ use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::access_log::{Alert, Note};
 use crate::admission::Admission;
 use crate::alert;
 use crate::client::Client;
@@ -54,6 +55,7 @@ pub(crate) async fn serve(
     local: &Local,
     mut announced: signing::Handshake,
     guest: Guest,
+    mut note: Note,
 ) {
     let accepted = Instant::now();
     let mut told = Told::default();
@@ -68,21 +70,24 @@ pub(crate) async fn serve(
             }
         };
         let peer = told.client(peer);
+        note.client(peer);
         match begun.unwrap_or_else(|_| Err(too_late(&site))) {
             Ok(begun) => begun,
             Err(NotBegun::Failed(failure)) => {
                 local.stats.failed(failure);
+                note.failed(failure);
                 tracing::debug!(%peer, ?failure, "closed before the handshake began");
                 return;
             }
             Err(NotBegun::Refused(refusal)) => {
                 local.stats.refused(refusal);
+                note.refused(refusal);
                 tracing::debug!(%peer, ?refusal, "refused: a limit of the source");
                 return;
             }
         }
     };
-    let shaken = handshake(&mut client, tls, &mut announced, local);
+    let shaken = handshake(&mut client, tls, &mut announced, local, &mut note);
     let shaken = match timeout_at(accepted + site.limits.handshake, shaken).await {
         Ok(shaken) => shaken,
         Err(_) => Err(HandshakeError::Failed(Failure::Timeout)),
@@ -94,6 +99,7 @@ pub(crate) async fn serve(
         Ok(shaken) => shaken,
         Err(HandshakeError::Failed(failure)) => {
             local.stats.failed(failure);
+            note.failed(failure);
             tracing::debug!(peer = %told.client(peer), ?failure, "handshake failed");
             if failure != Failure::Timeout {
                 linger(&mut client, local).await;
@@ -102,6 +108,7 @@ pub(crate) async fn serve(
         }
         Err(HandshakeError::Overloaded) => {
             local.stats.refused(Refusal::Engine);
+            note.refused(Refusal::Engine);
             tracing::debug!(peer = %told.client(peer), "refused: the engine's queue is full");
             linger(&mut client, local).await;
             return;
@@ -112,31 +119,39 @@ pub(crate) async fn serve(
         tls.handshake_kind(),
         accepted.elapsed(),
     );
+    note.complete(&tls);
     if presence == Presence::Gone {
         local.stats.closed_without_request.fetch_add(1, Relaxed);
+        note.unused();
         return;
     }
     let Ok(client) = client.into_stream() else {
         local.stats.ended(End::Client);
+        note.ended(End::Client);
         return;
     };
-    let mut session = Session { client, tls };
-    let reached = session.reach_backend(peer, &told, &site).await;
+    let mut session = Session {
+        client,
+        tls,
+        lease: None,
+    };
+    // In memory of its own: a connection that is past it must not keep room for it.
+    let reached = Box::pin(session.reach_backend(peer, &told, &site, local, &mut note)).await;
     let end = match reached {
-        Ok(backend) => session.relay(backend, &site, local).await,
+        Ok(backend) => session.relay(backend, &site, local, &mut note).await,
         Err(end) => {
-            complain(local, &site, end);
             session.tls.send_close_notify();
-            let Session { client, tls } = &mut session;
+            let Session { client, tls, .. } = &mut session;
             let _ = poll_once(|cx| poll_send(client, tls, cx)).await;
             end
         }
     };
     local.stats.ended(end);
+    note.ended(end);
     tracing::debug!(peer = %told.client(peer), how = end.label(), "connection ended");
     if matches!(
         end,
-        End::Client | End::BackendUnreachable | End::BackendTimeout
+        End::Client | End::BackendUnreachable | End::BackendTimeout | End::NoBackend
     ) {
         // The client may be about to send more, and has an alert or close_notify to read.
         let mut client = Client::from(session.client);
@@ -259,13 +274,6 @@ fn start_tls(site: &Site, mut received: &[u8]) -> Result<Box<ServerConnection>, 
     })
 }
 
-/// Logs that a backend cannot be reached.
-fn complain(local: &Local, site: &Site, end: End) {
-    if local.may_complain() {
-        tracing::warn!(backend = %site.backend, how = end.label(), "a connection found no backend");
-    }
-}
-
 /// Whether the client is still there at the end of its handshake.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Presence {
@@ -283,6 +291,7 @@ async fn handshake(
     mut tls: Box<ServerConnection>,
     announced: &mut signing::Handshake,
     local: &Local,
+    note: &mut Note,
 ) -> Result<(Box<ServerConnection>, Presence), HandshakeError> {
     let closed = |_: io::Error| HandshakeError::Failed(Failure::Closed);
     let mut spoken = false;
@@ -301,8 +310,9 @@ async fn handshake(
         }
         let result;
         (tls, result) = announced.process(tls).await;
+        note.handshake(&tls);
         if let Err(failure) = result {
-            refuse(client, &mut tls, &failure, spoken).await;
+            note.alert(refuse(client, &mut tls, &failure, spoken).await);
             return Err(blame(failure));
         }
         if tls.is_handshaking() {
@@ -329,6 +339,7 @@ async fn handshake(
         }
         Ok(Presence::Gone) => Ok((tls, Presence::Gone)),
         Err(error) => {
+            note.alert(alert_of(&error, true));
             say_goodbye(client, &mut tls).await;
             Err(blame(ProcessFailure::Tls(error)))
         }
@@ -370,25 +381,40 @@ async fn look_again(
 }
 
 /// Sends the alert for a failed handshake, rustls' own or else the one that is due, and ends our
-/// direction. Only rustls can encrypt an alert; ours needs a handshake that is not encrypted yet.
+/// direction. Returns the alert that ended the handshake, the client's or ours, if that is known. Only rustls can encrypt an alert; ours needs a handshake that is not encrypted yet.
 async fn refuse(
     client: &mut Client,
     tls: &mut ServerConnection,
     failure: &ProcessFailure,
     spoken: bool,
-) {
+) -> Option<Alert> {
+    let mut alert = match failure {
+        ProcessFailure::Tls(error) => alert_of(error, false),
+        ProcessFailure::Overloaded | ProcessFailure::Internal(_) => None,
+    };
     if is_in_plain(tls, spoken) {
         let mut words = Vec::new();
         while tls.wants_write() && tls.write_tls(&mut words).is_ok_and(|n| n > 0) {}
-        if !alert::ends(&words)
-            && let Some(alert) = alert::record(failure)
+        if alert::at_end(&words).is_none()
+            && let Some(due) = alert::record(failure)
         {
-            words.extend_from_slice(&alert);
+            words.extend_from_slice(&due);
         }
+        alert = alert::at_end(&words).map(Alert::Sent).or(alert);
         // The socket's buffer has room for a server's first flights.
         let _ = client.last_words().write_all(&words);
     }
     say_goodbye(client, tls).await;
+    alert
+}
+
+/// The alert that the client has sent or was sent by rustls, as far as an error tells. `complete`: the
+/// handshake was.
+pub(crate) fn alert_of(error: &rustls::Error, complete: bool) -> Option<Alert> {
+    match error {
+        rustls::Error::AlertReceived(alert) => Some(Alert::Received(*alert)),
+        error => alert::sent_for(error, complete).map(Alert::Sent),
+    }
 }
 
 /// Whether what is sent now in a handshake is not encrypted. `spoken`: something was sent before.
@@ -542,8 +568,10 @@ const LINGER_BYTES: usize = 256 * 1024;
 mod tests {
     use super::*;
 
-    /// The size of the future that an asynchronous function of six arguments returns.
-    fn size_of_future<A, B, C, D, E, G, F: Future>(_: impl FnOnce(A, B, C, D, E, G) -> F) -> usize {
+    /// The size of the future that an asynchronous function of seven arguments returns.
+    fn size_of_future<A, B, C, D, E, G, H, F: Future>(
+        _: impl FnOnce(A, B, C, D, E, G, H) -> F,
+    ) -> usize {
         size_of::<F>()
     }
 

@@ -4,14 +4,15 @@
 //! handshakes whose public-key operations are batched across connections; configured by a
 //! [`Document`] (TOML file or flags), reloadable without losing a connection.
 //!
-//! What it is not: an HTTP server or a load balancer. It does not look into the bytes that it
-//! relays, and every listener has exactly one backend.
+//! What it is not: an HTTP server. It does not look into the bytes that it relays. It spreads
+//! connections over the addresses of a backend, but sends them no checks of its own.
 //!
 //! Where to start: [`Config`] for what can be said, [`Server::start`] for the order of events at
 //! start-up, `connection` for the life of one connection.
 
 #![forbid(unsafe_code)]
 
+mod access_log;
 mod admission;
 mod alert;
 mod backend;
@@ -22,17 +23,20 @@ mod connection;
 mod cores;
 mod demo;
 mod endpoint;
+mod health;
 mod introduction;
 mod lending;
 mod local;
 mod material;
 mod nearby;
+mod number;
 mod pace;
 mod privileges;
 mod proxy;
 mod relay;
 mod resources;
 mod resumption;
+mod routes;
 mod scrape;
 mod server;
 mod shared;
@@ -45,13 +49,14 @@ mod stats;
 mod ticket_files;
 mod ticket_key;
 mod tls;
+mod upstream;
 mod watch;
 mod worker;
 
 pub use config::{
     Backend, Batching, Certificate, ClientAuth, ClientAuthMode, Config, ConfigError, CpuList,
-    Document, Drain, KeyKind, Limits, Listener, Metrics, Network, PerSource, ProxyVersion,
-    SigningBackend, Tickets, TlsVersion,
+    Document, Drain, KeyKind, Limits, Listener, LogFormat, LogTarget, Metrics, Network, PerSource,
+    ProxyVersion, Route, SigningBackend, Tickets, TlsVersion,
 };
 pub use demo::{Demo, DemoError};
 pub use server::{Server, ServerError};

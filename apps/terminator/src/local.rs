@@ -29,6 +29,8 @@ pub(crate) struct Local {
     /// When this worker last complained about a backend or a load balancer: an outage must not flood
     /// the log.
     complained: Cell<Option<Instant>>,
+    /// Counts searches for a backend, so that equal addresses are taken in turn.
+    turn: Cell<usize>,
     pub(crate) live: Cell<usize>,
     pub(crate) emptied: Notify,
     /// As many tasks as there were since memory was last given back.
@@ -47,11 +49,18 @@ impl Local {
             nearby: Nearby::new(),
             silent: Rc::default(),
             complained: Cell::new(None),
+            turn: Cell::new(worker),
             live: Cell::new(0),
             emptied: Notify::new(),
             peak: Cell::new(0),
             shrunk: Notify::new(),
         }
+    }
+
+    pub(crate) fn next_turn(&self) -> usize {
+        let turn = self.turn.get();
+        self.turn.set(turn.wrapping_add(1));
+        turn
     }
 
     /// Whether a complaint about other programs may be logged: at most one a second. The metrics count

@@ -12,14 +12,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
+use crate::access_log::{Alert, Note, Side};
 use crate::backend::{BackendStream, reset};
-use crate::config::ProxyVersion;
-use crate::connection::poll_send;
+use crate::config::{Backend, ProxyVersion};
+use crate::connection::{alert_of, poll_send};
 use crate::local::Local;
 use crate::pace::{MOST_READ, Pace, Records};
 use crate::proxy;
 use crate::shared::Site;
 use crate::stats::End;
+use crate::upstream::Lease;
 
 /// What a load balancer has told: the client, and the address that it has connected to. Boxed, because
 /// few connections have it.
@@ -37,34 +39,71 @@ impl Told {
 pub(crate) struct Session {
     pub(crate) client: TcpStream,
     pub(crate) tls: Box<ServerConnection>,
+    /// Its place at the backend, once it has one.
+    pub(crate) lease: Option<Lease>,
 }
 
 impl Session {
+    /// Connects to the backend for this connection, to another address if one cannot be reached. The
+    /// PROXY header that may have to come first is sent to one address only.
     pub(crate) async fn reach_backend(
-        &self,
+        &mut self,
         peer: SocketAddr,
         told: &Told,
         site: &Site,
-    ) -> Result<BackendStream, End> {
-        let connected = timeout(site.limits.backend_connect, async {
-            let mut backend = BackendStream::connect(&site.backend).await?;
-            if let Some(version) = site.proxy_header {
-                let header = self.proxy_header(version, peer, told)?;
-                let mut sent = 0;
-                while sent < header.len() {
-                    sent += poll_fn(|cx| backend.poll_write(cx, &header[sent..])).await?;
-                }
+        local: &Local,
+        note: &mut Note,
+    ) -> Result<Box<BackendStream>, End> {
+        let (name, alpn) = (self.tls.server_name(), self.tls.alpn_protocol());
+        let Some(pool) = site.backends.choose(name, alpn) else {
+            if local.may_complain() {
+                let alpn = alpn.map(String::from_utf8_lossy);
+                tracing::warn!(
+                    ?name,
+                    ?alpn,
+                    "a client asks for what no backend is configured for"
+                );
             }
-            Ok::<_, io::Error>(backend)
-        });
-        match connected.await {
-            Ok(Ok(backend)) => Ok(backend),
-            Ok(Err(error)) => {
-                tracing::debug!(backend = %site.backend, %error, "cannot connect");
-                Err(End::BackendUnreachable)
-            }
-            Err(_) => Err(End::BackendTimeout),
+            return Err(End::NoBackend);
+        };
+        let mut header = Vec::new();
+        if let Some(version) = site.proxy_header {
+            let made = self.proxy_header(version, peer, told);
+            header = made.map_err(|_| End::Client)?;
         }
+        let mut end = End::BackendUnreachable;
+        let mut search = pool.search(local.next_turn());
+        while let Some(attempt) = search.next() {
+            let mut sent = 0;
+            let address = attempt.lease.address();
+            note.backend(address);
+            let opened = timeout(
+                attempt.patience(site.limits.backend_connect),
+                open(address, &header, &mut sent),
+            );
+            let error = match opened.await {
+                Ok(Ok(backend)) => {
+                    self.lease = Some(attempt.succeeded());
+                    return Ok(Box::new(backend));
+                }
+                Ok(Err(error)) => Some(error),
+                Err(_) => None,
+            };
+            tracing::debug!(backend = %address, ?error, "cannot connect");
+            end = match &error {
+                Some(_) => End::BackendUnreachable,
+                None => End::BackendTimeout,
+            };
+            attempt.failed(error.as_ref());
+            if sent > 0 {
+                // It may have begun to serve this client.
+                break;
+            }
+        }
+        if local.may_complain() {
+            tracing::warn!(backend = %pool, how = end.label(), "a connection found no backend");
+        }
+        Err(end)
     }
 
     fn proxy_header(
@@ -102,15 +141,17 @@ impl Session {
     /// Relays both ways until both are done.
     pub(crate) async fn relay(
         &mut self,
-        backend: BackendStream,
+        backend: Box<BackendStream>,
         site: &Site,
         local: &Local,
+        note: &mut Note,
     ) -> End {
         // What waits in it is bounded by the size of a read.
         self.tls.set_buffer_limit(None);
         let mut relay = Relay {
             session: self,
             backend,
+            note,
             up: Up::Open,
             down: Down::Open,
             unsent: Unsent::default(),
@@ -141,10 +182,24 @@ impl Session {
     }
 }
 
+/// Connects to `address` and sends `header`, of which `sent` bytes have left.
+async fn open(address: &Backend, header: &[u8], sent: &mut usize) -> io::Result<BackendStream> {
+    let mut backend = BackendStream::connect(address).await?;
+    while *sent < header.len() {
+        match poll_fn(|cx| backend.poll_write(cx, &header[*sent..])).await? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            bytes => *sent += bytes,
+        }
+    }
+    Ok(backend)
+}
+
 /// Both directions of a connection past its handshake.
 struct Relay<'a> {
     session: &'a mut Session,
-    backend: BackendStream,
+    /// Outside of the task, in which it would have several places.
+    backend: Box<BackendStream>,
+    note: &'a mut Note,
     up: Up,
     down: Down,
     unsent: Unsent,
@@ -214,8 +269,9 @@ enum Stop {
     Goodbye,
     /// The client has closed without it.
     Truncated,
-    /// The client has broken the protocol or sent an alert; rustls has queued ours.
-    Broken,
+    /// The client has broken the protocol or sent an alert, and rustls has queued ours. With the alert,
+    /// as far as it is known.
+    Broken(Option<Alert>),
 }
 
 impl Relay<'_> {
@@ -269,7 +325,7 @@ impl Relay<'_> {
             if opened > 0 {
                 turn.moved(opened);
                 self.pass_on(cx, local, &plain[..opened]);
-                if stop != Some(Stop::Broken) {
+                if !matches!(stop, Some(Stop::Broken(_))) {
                     // An end is seen again when all that came before it is gone.
                     continue;
                 }
@@ -277,6 +333,7 @@ impl Relay<'_> {
             match stop {
                 None => {}
                 Some(Stop::Goodbye) => {
+                    self.note.closed(Side::Client);
                     self.up = match ready!(self.backend.poll_shutdown(cx)) {
                         Ok(()) => Up::Done,
                         Err(_) => Up::Refused,
@@ -284,7 +341,8 @@ impl Relay<'_> {
                     self.moved += 1;
                 }
                 Some(Stop::Truncated) => return Poll::Ready(Err(End::Truncated)),
-                Some(Stop::Broken) => {
+                Some(Stop::Broken(alert)) => {
+                    self.note.alert(alert);
                     let _ = self.session.poll_send(cx);
                     return Poll::Ready(Err(End::Client));
                 }
@@ -330,6 +388,7 @@ impl Relay<'_> {
 
     fn sent_up(&mut self, local: &Local, bytes: usize) {
         self.moved += bytes as u64;
+        self.note.received(bytes);
         let counter = &local.stats.bytes_from_clients;
         counter.fetch_add(bytes as u64, Relaxed);
     }
@@ -367,6 +426,7 @@ impl Relay<'_> {
             let mut buffer = ReadBuf::new(&mut scratch[..self.down_pace.limit()]);
             match ready!(self.backend.poll_read(cx, &mut buffer)) {
                 Ok(()) if buffer.filled().is_empty() => {
+                    self.note.closed(Side::Backend);
                     self.session.tls.send_close_notify();
                     self.down = Down::Closing;
                     self.moved += 1;
@@ -376,6 +436,7 @@ impl Relay<'_> {
                     self.down_pace.read(bytes.len());
                     turn.moved(bytes.len());
                     self.moved += bytes.len() as u64;
+                    self.note.sent(bytes.len());
                     local
                         .stats
                         .bytes_to_clients
@@ -408,7 +469,7 @@ fn decrypt(
     loop {
         if opened == plain.len() {
             // `PLAIN_BYTES` rules it out. Nothing may get lost without a word.
-            return (opened, Some(Stop::Broken));
+            return (opened, Some(Stop::Broken(None)));
         }
         match tls.reader().read(&mut plain[opened..]) {
             Ok(0) => return (opened, Some(Stop::Goodbye)),
@@ -424,8 +485,11 @@ fn decrypt(
         }
         // rustls takes 4 KiB at a time.
         let taken = tls.read_tls(&mut received);
-        if !taken.is_ok_and(|taken| taken > 0) || tls.process_new_packets().is_err() {
-            return (opened, Some(Stop::Broken));
+        if !taken.is_ok_and(|taken| taken > 0) {
+            return (opened, Some(Stop::Broken(None)));
+        }
+        if let Err(error) = tls.process_new_packets() {
+            return (opened, Some(Stop::Broken(alert_of(&error, true))));
         }
     }
 }

@@ -13,6 +13,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use crate::resumption::TicketRefusal;
 use crate::shared::Shared;
 use crate::stats::{BOUNDS_US, BUCKETS, End, Failure, Refusal, Stats, encode_plain};
+use crate::upstream::Upstream;
 
 /// Sums over all workers, rendered at each scrape.
 pub(crate) struct Scrape(pub(crate) Arc<Shared>);
@@ -96,6 +97,49 @@ impl Scrape {
         Ok(())
     }
 
+    fn backends(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let all = self.0.upstreams.in_use();
+        let mut family = encoder.encode_descriptor(
+            "widelane_backend_connects",
+            "Attempts to connect to an address of a backend, by result",
+            None,
+            MetricType::Counter,
+        )?;
+        for upstream in &all {
+            let backend = upstream.address.to_string();
+            for (result, count) in [
+                ("ok", &upstream.connected),
+                ("failed", &upstream.refused),
+                ("timeout", &upstream.timed_out),
+            ] {
+                let labels = [("backend", backend.as_str()), ("result", result)];
+                family
+                    .encode_family(&labels)?
+                    .encode_counter::<NoLabelSet, _, u64>(&count.load(Relaxed), None)?;
+            }
+        }
+        let mut gauge = |name: &str, help: &str, value: &dyn Fn(&Upstream) -> i64| {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for upstream in &all {
+                let labels = [("backend", upstream.address.to_string())];
+                family
+                    .encode_family(&labels)?
+                    .encode_gauge(&value(upstream))?;
+            }
+            Ok(())
+        };
+        gauge(
+            "widelane_backend_connections",
+            "Connections to an address of a backend that are open or being opened",
+            &|upstream| upstream.connections() as i64,
+        )?;
+        gauge(
+            "widelane_backend_up",
+            "0 while an address of a backend is left out, because it could not be reached",
+            &|upstream| i64::from(self.0.upstreams.is_up(upstream)),
+        )
+    }
+
     fn certificates(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let notes = self.0.certificates().into_iter();
         times(
@@ -138,7 +182,8 @@ fn times<const LABELS: usize>(
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let counters: [(_, _, u64); 7] = [
+        let [written, lost] = self.0.access_log.counts();
+        let counters: [(_, _, u64); 9] = [
             (
                 "widelane_connections_accepted",
                 "Connections accepted",
@@ -173,6 +218,16 @@ impl Collector for Scrape {
                 "widelane_reloads_failed",
                 "Reloads that kept the old configuration",
                 self.0.reloads_failed.load(Relaxed),
+            ),
+            (
+                "widelane_access_log_lines",
+                "Lines that the access log has written",
+                written,
+            ),
+            (
+                "widelane_access_log_lost",
+                "Lines that the access log has lost, because it could not write as fast",
+                lost,
             ),
         ];
         let counters = counters.map(|(name, help, value)| (name, help, ConstCounter::new(value)));
@@ -239,6 +294,7 @@ impl Collector for Scrape {
             "why",
             refusals,
         )?;
+        self.backends(&mut encoder)?;
         self.certificates(&mut encoder)?;
         self.ticket_keys(&mut encoder)?;
         self.0.signing.encode(&mut encoder)

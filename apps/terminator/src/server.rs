@@ -10,12 +10,14 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use rustls::time_provider::DefaultTimeProvider;
 
+use crate::access_log::{self, Sink};
 use crate::config::{Config, ConfigError, CpuList, Document, Fault};
 use crate::cores::{self, Cores, Workers};
 use crate::endpoint::Endpoint;
 use crate::lending::Borrowers;
 use crate::material::{self, Material};
 use crate::resumption::TicketKeys;
+use crate::routes::Routes;
 use crate::shared::{Shared, Site, Slot, ticket_key_notes};
 use crate::signing::SigningSource;
 use crate::sockets::{self, Inherited};
@@ -130,8 +132,18 @@ impl Server {
         signing.calibrate();
         let shared = Arc::new(Shared::new(workers, signing));
         let mut keys = TicketKeys::default();
-        let sites = build_sites(config, material, &shared, &TicketKeys::default(), &mut keys)
-            .map_err(locate)?;
+        let log = shared.access_log.prepare(config).map_err(locate)?;
+        let none = TicketKeys::default();
+        let sites = build_sites(
+            config,
+            material,
+            &shared,
+            log.sink.as_ref(),
+            &none,
+            &mut keys,
+        )
+        .map_err(locate)?;
+        shared.access_log.adopt(log, config);
         shared.note_files(&sites);
         shared.ticket_keys.send_replace(keys.all());
         let run_on = |index: usize| match (&cores.workers, &borrowers) {
@@ -195,6 +207,7 @@ impl Server {
         let locate = |fault| ServerError::Config(document.locate(fault));
         let material = material::read(config).map_err(locate)?;
         privileges::lookup(config).map_err(locate)?;
+        access_log::check(config).map_err(locate)?;
         let allowed = cores::allowed();
         cores::check(config, &allowed).map_err(locate)?;
         let cores = Cores::decide(config, &allowed, cores::paid());
@@ -207,8 +220,8 @@ impl Server {
         .map_err(locate)?;
         let shared = Shared::new(1, signing);
         let mut keys = TicketKeys::default();
-        build_sites(config, material, &shared, &TicketKeys::default(), &mut keys)
-            .map_err(locate)?;
+        let none = TicketKeys::default();
+        build_sites(config, material, &shared, None, &none, &mut keys).map_err(locate)?;
         Ok(())
     }
 
@@ -250,7 +263,7 @@ impl Server {
     /// user and group need a restart.
     pub fn reload(&self, document: &Document) -> Result<(), ServerError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let reloaded = self.try_reload(&mut state, document);
+        let reloaded = self.try_reload(&mut state, document, true);
         let fails = reloaded.is_err();
         let of_files = *document.config() == *state.document.config();
         let refused = Refused {
@@ -265,7 +278,7 @@ impl Server {
     pub(crate) fn reload_files(&self) -> Result<(), ServerError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let document = state.document.clone();
-        let reloaded = self.try_reload(&mut state, &document);
+        let reloaded = self.try_reload(&mut state, &document, false);
         let refused = Refused {
             files: reloaded.is_err(),
             ..state.refused
@@ -283,6 +296,14 @@ impl Server {
         };
         self.note_reload(&mut state, false, refused);
         error.into()
+    }
+
+    /// Opens the access log's file anew, after it was renamed. If that fails, the log goes on in the
+    /// old file and says so.
+    pub fn reopen_access_log(&self) {
+        if !self.shared.access_log.reopen() {
+            tracing::info!("there is no access log to open anew");
+        }
     }
 
     /// The configuration in use.
@@ -319,7 +340,13 @@ impl Server {
         left
     }
 
-    fn try_reload(&self, state: &mut State, document: &Document) -> Result<(), ServerError> {
+    /// `whole`: not only files that have changed, but also the log's.
+    fn try_reload(
+        &self,
+        state: &mut State,
+        document: &Document,
+        whole: bool,
+    ) -> Result<(), ServerError> {
         let config = document.config();
         let locate = |fault| ServerError::Config(document.locate(fault));
         // From before they are read, so that a change meanwhile is noticed.
@@ -330,8 +357,14 @@ impl Server {
         }
         let material = material::read(config).map_err(locate)?;
         let mut keys = TicketKeys::default();
-        let sites =
-            build_sites(config, material, &self.shared, &state.keys, &mut keys).map_err(locate)?;
+        let log = &self.shared.access_log;
+        let prepared = match whole {
+            true => log.prepare(config).map_err(locate)?,
+            false => log.same(),
+        };
+        let sink = prepared.sink.as_ref();
+        let sites = build_sites(config, material, &self.shared, sink, &state.keys, &mut keys)
+            .map_err(locate)?;
         // New sockets first: binding is the last thing that can fail.
         let mut fresh = HashMap::new();
         for ((place, address), (name, _)) in places(config).into_iter().zip(names(config, &sites)) {
@@ -360,6 +393,7 @@ impl Server {
                 });
             }
         }
+        log.adopt(prepared, config);
         self.shared.ticket_keys.send_replace(keys.all());
         keys.succeed(std::mem::take(&mut state.keys));
         state.keys = keys;
@@ -406,6 +440,8 @@ impl Server {
                 tracing::error!("a worker thread has panicked");
             }
         }
+        // All connections have ended, and all their lines are in the queue.
+        self.shared.access_log.stop();
         self.endpoint = None;
     }
 }
@@ -459,6 +495,7 @@ impl State {
     ) {
         let slot = Arc::new(Slot {
             number: self.next_slot,
+            address: bound,
             site: ArcSwap::new(site),
         });
         self.next_slot += 1;
@@ -478,6 +515,7 @@ fn build_sites(
     config: &Config,
     material: Vec<Material>,
     shared: &Shared,
+    access_log: Option<&Arc<Sink>>,
     keys: &TicketKeys,
     next: &mut TicketKeys,
 ) -> Result<Vec<Arc<Site>>, Fault> {
@@ -505,9 +543,10 @@ fn build_sites(
             .collect();
         sites.push(Arc::new(Site {
             tls: built.config,
-            backend: listener.backend.clone(),
+            backends: Routes::new(listener, &shared.upstreams),
             proxies: listener.proxy_protocol_from.clone(),
             proxy_header: listener.proxy_protocol_to,
+            access_log: access_log.cloned(),
             limits: config.limits.clone(),
             most_connections,
             source,

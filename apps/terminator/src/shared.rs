@@ -1,6 +1,6 @@
 //! What the threads of a server share.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
@@ -9,12 +9,15 @@ use arc_swap::ArcSwap;
 use rustls::ServerConfig;
 use tokio::sync::watch;
 
-use crate::config::{Backend, Limits, Network, ProxyVersion};
+use crate::access_log::{AccessLog, Sink};
+use crate::config::{Limits, Network, ProxyVersion};
 use crate::resumption::Keys;
+use crate::routes::Routes;
 use crate::signing::SigningSource;
 use crate::sources::{SourceLimits, Sources};
 use crate::stats::Stats;
 use crate::ticket_key::TicketKey;
+use crate::upstream::Upstreams;
 
 /// What all threads of a server share.
 #[derive(Debug)]
@@ -28,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) connections: AtomicUsize,
     pub(crate) handshakes: AtomicUsize,
     pub(crate) sources: Sources,
+    pub(crate) access_log: AccessLog,
+    pub(crate) upstreams: Upstreams,
     /// Gives free memory of the calling thread back to the system.
     pub(crate) give_back_memory: OnceLock<fn()>,
     pub(crate) draining: AtomicBool,
@@ -55,11 +60,13 @@ pub(crate) struct TicketKeyNote {
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) tls: Arc<ServerConfig>,
-    pub(crate) backend: Backend,
+    pub(crate) backends: Routes,
     /// Load balancers that say who their clients are.
     pub(crate) proxies: Vec<Network>,
     /// The header that the backend gets.
     pub(crate) proxy_header: Option<ProxyVersion>,
+    /// Where their lines go when they end. `None`: they have none.
+    pub(crate) access_log: Option<Arc<Sink>>,
     pub(crate) limits: Limits,
     /// `limits.connections`, or what stands for it.
     pub(crate) most_connections: usize,
@@ -75,6 +82,7 @@ pub(crate) struct Site {
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) number: usize,
+    pub(crate) address: SocketAddr,
     pub(crate) site: ArcSwap<Site>,
 }
 
@@ -96,6 +104,8 @@ impl Shared {
             connections: AtomicUsize::new(0),
             handshakes: AtomicUsize::new(0),
             sources: Sources::new(),
+            access_log: AccessLog::default(),
+            upstreams: Upstreams::default(),
             give_back_memory: OnceLock::new(),
             draining: AtomicBool::new(false),
             ticket_keys: watch::Sender::default(),

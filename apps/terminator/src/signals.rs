@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
@@ -21,13 +21,21 @@ use crate::watch::{LOOK_INTERVAL, Watch};
 #[derive(Debug)]
 pub struct Signals {
     caught: SignalDelivery<UnixStream, SignalOnly>,
+    asked: Asked,
+}
+
+/// What signals have asked for that is not done yet.
+#[derive(Debug, Default)]
+struct Asked {
+    reopen: bool,
+    hangup: bool,
 }
 
 impl Signals {
-    /// Starts to catch SIGHUP, SIGTERM and SIGINT. Starts no thread.
+    /// Starts to catch SIGHUP, SIGUSR1, SIGTERM and SIGINT. Starts no thread.
     pub fn catch() -> Result<Self, ServerError> {
         let caught = UnixStream::pair().and_then(|(read, write)| {
-            let signals = [SIGHUP, SIGTERM, SIGINT];
+            let signals = [SIGHUP, SIGUSR1, SIGTERM, SIGINT];
             SignalDelivery::with_pipe(read, write, SignalOnly, signals)
         });
         let caught = caught.map_err(|source| ServerError::Machine {
@@ -35,12 +43,15 @@ impl Signals {
             source,
             remedy: "raise the limit of descriptors",
         })?;
-        Ok(Self { caught })
+        Ok(Self {
+            caught,
+            asked: Asked::default(),
+        })
     }
 
     /// Lets `server` serve until SIGTERM or SIGINT, then stops it as [`Server::stop`] does after
     /// the configuration's drain time; another one of these signals stops it at once. SIGHUP takes
-    /// the configuration that `reread` returns, or keeps the old one if that is an error. When files
+    /// the configuration that `reread` returns, or keeps the old one if that is an error. SIGUSR1 opens the access log's file anew. When files
     /// of the configuration in use change, the server takes them, or keeps those from before if they
     /// are not good. Tells the service manager about all of this.
     pub fn serve(
@@ -55,6 +66,10 @@ impl Signals {
         let mut again = Again::default();
         while let Some(event) = self.next(&mut watch, again.due()) {
             match event {
+                Event::Reopen => {
+                    server.reopen_access_log();
+                    continue;
+                }
                 Event::Hangup => {
                     again = Again::default();
                     reload(&server, Some(&mut reread), &mut again);
@@ -90,7 +105,12 @@ impl Signals {
         server.begin_drain();
         let deadline = Instant::now() + server.document().config().drain.timeout;
         while !server.drained() && Instant::now() < deadline {
-            if self.caught.pending().any(is_last) {
+            let mut signals = Vec::from_iter(self.caught.pending());
+            if signals.contains(&SIGUSR1) {
+                server.reopen_access_log();
+            }
+            signals.retain(|&signal| is_last(signal));
+            if !signals.is_empty() {
                 break;
             }
             std::thread::sleep(DRAIN_LOOK);
@@ -105,14 +125,19 @@ impl Signals {
     /// Waits for the next thing to do. `None`: to stop.
     fn next(&mut self, watch: &mut Watch, again: Option<Instant>) -> Option<Event> {
         loop {
-            let mut hangup = false;
             for signal in self.caught.pending() {
                 if is_last(signal) {
                     return None;
                 }
-                hangup = true;
+                match signal {
+                    SIGUSR1 => self.asked.reopen = true,
+                    _ => self.asked.hangup = true,
+                }
             }
-            if hangup {
+            if mem::take(&mut self.asked.reopen) {
+                return Some(Event::Reopen);
+            }
+            if mem::take(&mut self.asked.hangup) {
                 return Some(Event::Hangup);
             }
             let now = Instant::now();
@@ -149,6 +174,8 @@ impl Signals {
 }
 
 enum Event {
+    /// The access log's file was renamed.
+    Reopen,
     /// The configuration is to be read again.
     Hangup,
     /// Files may have changed.
@@ -192,7 +219,7 @@ impl Retry {
 }
 
 fn is_last(signal: i32) -> bool {
-    signal != SIGHUP
+    ![SIGHUP, SIGUSR1].contains(&signal)
 }
 
 /// Takes the configuration that `reread` returns, without it the files of the one in use; or keeps what

@@ -10,8 +10,9 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
+
+use crate::number::{Number, update};
 
 /// The limits of one source, for the connections of one listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,38 +109,10 @@ fn halves(limit: u64) -> [u64; 2] {
     [limit.div_ceil(2), limit / 2]
 }
 
-/// A number that threads share. The model checker brings its own.
-trait Number {
-    fn now(&self) -> u64;
-    fn exchange(&self, current: u64, new: u64) -> Result<u64, u64>;
-}
-
-impl Number for AtomicU64 {
-    fn now(&self) -> u64 {
-        self.load(Relaxed)
-    }
-
-    fn exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
-        self.compare_exchange_weak(current, new, Relaxed, Relaxed)
-    }
-}
-
-/// Replaces a number by what `next` makes of it, if that is something.
-fn update(number: &impl Number, mut next: impl FnMut(u64) -> Option<u64>) -> bool {
-    let mut current = number.now();
-    while let Some(new) = next(current) {
-        match number.exchange(current, new) {
-            Ok(_) => return true,
-            Err(other) => current = other,
-        }
-    }
-    false
-}
-
 /// Takes one of `limit` places. Never more than `limit` are taken, and none is refused while fewer
 /// are.
 fn take(taken: &impl Number, limit: u64) -> bool {
-    update(taken, |taken| (taken < limit).then(|| taken + 1))
+    update(taken, |taken| (taken < limit).then(|| taken + 1)).is_some()
 }
 
 fn give(taken: &impl Number) {
@@ -157,6 +130,7 @@ fn passes(due: &impl Number, now: u64, rate: u64) -> bool {
         let next = due.max(now).saturating_add(interval);
         (next - now <= SECOND).then_some(next)
     })
+    .is_some()
 }
 
 /// Two tables of 128 KiB. A power of two: the hash is cut without a bias.
@@ -166,21 +140,12 @@ const SECOND: u64 = Duration::from_secs(1).as_nanos() as u64;
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::Ordering::Relaxed;
 
     use loom::sync::atomic::AtomicU64 as ModelU64;
     use loom::sync::atomic::Ordering;
 
     use super::*;
-
-    impl Number for ModelU64 {
-        fn now(&self) -> u64 {
-            self.load(Ordering::Relaxed)
-        }
-
-        fn exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
-            self.compare_exchange(current, new, Ordering::Relaxed, Ordering::Relaxed)
-        }
-    }
 
     const LIMITS: SourceLimits = SourceLimits {
         ipv4_prefix: 32,

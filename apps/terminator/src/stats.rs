@@ -80,6 +80,8 @@ pub(crate) enum End {
     BackendUnreachable,
     /// The backend could not be reached within `backend_connect_seconds`.
     BackendTimeout,
+    /// There is no backend for the client's host name and protocol.
+    NoBackend,
     /// The limit `idle_seconds`.
     Idle,
 }
@@ -164,13 +166,14 @@ impl Refusal {
 }
 
 impl End {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Clean,
         Self::Truncated,
         Self::Client,
         Self::Backend,
         Self::BackendUnreachable,
         Self::BackendTimeout,
+        Self::NoBackend,
         Self::Idle,
     ];
 
@@ -182,6 +185,7 @@ impl End {
             Self::Backend => "backend",
             Self::BackendUnreachable => "backend_unreachable",
             Self::BackendTimeout => "backend_timeout",
+            Self::NoBackend => "no_backend",
             Self::Idle => "idle",
         }
     }

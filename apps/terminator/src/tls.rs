@@ -181,7 +181,7 @@ pub(crate) fn iana_name(suite: CipherSuite) -> String {
 }
 
 /// The registry's spelling.
-fn group_name(group: NamedGroup) -> String {
+pub(crate) fn group_name(group: NamedGroup) -> String {
     match group {
         NamedGroup::secp256r1MLKEM768 => "SecP256r1MLKEM768".into(),
         NamedGroup::Unknown(SECP384R1_MLKEM1024) => "SecP384r1MLKEM1024".into(),

@@ -18,6 +18,7 @@ use tokio::runtime::LocalOptions;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_local;
 
+use crate::access_log::Note;
 use crate::admission::Admission;
 use crate::client::Client;
 use crate::connection;
@@ -259,6 +260,7 @@ fn welcome(client: Client, peer: SocketAddr, slot: &Slot, shared: &Arc<Shared>, 
     local.stats.accepted.fetch_add(1, Relaxed);
     let site = slot.site.load_full();
     let source = Some(peer.ip()).filter(|peer| !site.has_proxy(*peer));
+    let mut note = Note::new(site.access_log.as_ref(), peer, slot.address);
     match Admission::ask(shared, &site, source, || local.silent.make_room()) {
         Ok(admission) => {
             let alive = Alive::new(local);
@@ -266,10 +268,13 @@ fn welcome(client: Client, peer: SocketAddr, slot: &Slot, shared: &Arc<Shared>, 
             // Before its task runs, so that jobs of other handshakes wait for its jobs.
             let announced = local.signing.handshake();
             spawn_local(async move {
-                connection::serve(client, peer, site, &alive.0, announced, guest).await;
+                connection::serve(client, peer, site, &alive.0, announced, guest, note).await;
             });
         }
-        Err(refusal) => local.stats.refused(refusal),
+        Err(refusal) => {
+            local.stats.refused(refusal);
+            note.refused(refusal);
+        }
     }
 }
 

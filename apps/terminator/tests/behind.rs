@@ -198,7 +198,7 @@ fn the_backend_is_told_what_the_balancer_has_said() {
             report.lock().expect("a lock").send(bytes).expect("told");
         });
         let mut config = behind_a_balancer(&files);
-        config.listeners[0].backend = backend;
+        config.listeners[0].backend = vec![backend];
         config.listeners[0].proxy_protocol_to = Some(version);
         let server = start(&config);
         let mut socket = from(BALANCER, &server);
@@ -242,7 +242,7 @@ fn haproxy_in_front_and_behind() {
     for version in [ProxyVersion::V1, ProxyVersion::V2] {
         let behind = Haproxy::start(&files, "accept-proxy", &backend.to_string(), "send-proxy");
         let mut config = behind_a_balancer(&files);
-        config.listeners[0].backend = behind.address.to_string().parse().expect("a backend");
+        config.listeners[0].backend = vec![behind.address.to_string().parse().expect("a backend")];
         config.listeners[0].proxy_protocol_to = Some(version);
         let server = start(&config);
         let send = match version {

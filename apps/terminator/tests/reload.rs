@@ -125,8 +125,9 @@ fn addresses_come_and_go_and_live_connections_stay() {
 
     config.listeners[0].listen = vec![second];
     // The backend changes as well: new connections get the new one.
-    config.listeners[0].backend =
-        tcp_backend(|mut client| client.write_all(b"new backend").expect("sent"));
+    config.listeners[0].backend = vec![tcp_backend(|mut client| {
+        client.write_all(b"new backend").expect("sent")
+    })];
     server.reload(&document(&config)).expect("a reload");
     assert_eq!(server.addresses(), [second]);
     eventually("the old address is closed", || {

@@ -16,8 +16,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 use widelane_engine::{Clock, calibration};
 use widelane_terminator::{
-    Backend, Certificate, Config, ConfigError, CpuList, Demo, Document, Listener, Network,
-    Placement, ProxyVersion, Server, Signals,
+    Backend, Certificate, Config, ConfigError, CpuList, Demo, Document, Listener, LogFormat,
+    LogTarget, Network, Placement, ProxyVersion, Server, Signals,
 };
 
 /// Terminate TLS in front of a backend
@@ -26,7 +26,7 @@ use widelane_terminator::{
 /// the decrypted bytes to a TCP or UNIX-socket backend.
 ///
 /// SIGHUP reloads certificates and configuration without losing a connection; changed certificates
-/// and keys are also taken without a signal. SIGTERM stops after
+/// and keys are also taken without a signal. SIGUSR1 opens the access log anew. SIGTERM stops after
 /// live connections have ended. RUST_LOG=debug says more.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
@@ -40,9 +40,9 @@ pub(crate) struct Args {
     /// Private key of the certificate, PEM
     #[arg(long, value_name = "FILE")]
     key: Vec<PathBuf>,
-    /// Where the decrypted bytes go
+    /// Where the decrypted bytes go (repeatable: to the address with the fewest connections)
     #[arg(long, value_name = "ADDR:PORT|unix:PATH")]
-    backend: Option<Backend>,
+    backend: Vec<Backend>,
     /// Application protocol of the backend for ALPN, most wanted first (repeatable)
     #[arg(long, value_name = "NAME")]
     alpn: Vec<String>,
@@ -62,6 +62,13 @@ pub(crate) struct Args {
     /// Read certificates and keys again when their files change [default: on]
     #[arg(long, value_name = "on|off")]
     watch: Option<Switch>,
+    /// Write a line for each client connection when it ends: into this file, to `stderr`, or to
+    /// standard output (`-`)
+    #[arg(long, value_name = "FILE|stderr|-")]
+    access_log: Option<LogTarget>,
+    /// How these lines are written [default: json]
+    #[arg(long, value_name = "json|text", requires = "access_log")]
+    access_log_format: Option<LogFormat>,
     /// Event-loop threads [default: one for each CPU of --cpus, or that the process may use, but no
     /// more than its cgroup's quota]
     #[arg(long, value_name = "N")]
@@ -164,14 +171,13 @@ impl Args {
             return usage("every --cert needs its --key, in the same order");
         }
         let mut listen = self.listen.clone();
-        let mut listener = match (demo, &self.backend) {
-            (Some(demo), backend) => {
+        let mut listener = match (demo, self.backend.first()) {
+            (Some(demo), _) => {
                 if listen.is_empty() {
                     listen.push(DEMO_ADDRESS);
                 }
                 let mut listener = demo.listener(listen);
-                if let Some(backend) = backend {
-                    listener.backend = backend.clone();
+                if !self.backend.is_empty() {
                     listener.alpn.clear();
                 }
                 listener
@@ -184,6 +190,9 @@ impl Args {
                 );
             }
         };
+        if !self.backend.is_empty() {
+            listener.backend.clone_from(&self.backend);
+        }
         if listener.listen.is_empty() {
             return usage("nowhere to listen: give --listen, for example 0.0.0.0:443");
         }
@@ -203,6 +212,8 @@ impl Args {
         listener.tickets.keys.clone_from(&self.ticket_keys);
         let mut config = Config::default();
         config.watch = self.watch != Some(Switch::Off);
+        config.access_log = self.access_log.clone().unwrap_or_default();
+        config.access_log_format = self.access_log_format.unwrap_or_default();
         config.workers = self.workers;
         config.cpus = self.cpus.clone().unwrap_or_default();
         config.batching.enabled = self.batching != Some(Switch::Off);
@@ -247,7 +258,7 @@ const DEMO_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8443);
 
 /// The flags that a configuration file takes the place of.
-const BY_FLAGS: [&str; 16] = [
+const BY_FLAGS: [&str; 18] = [
     "listen",
     "cert",
     "key",
@@ -257,6 +268,8 @@ const BY_FLAGS: [&str; 16] = [
     "proxy_protocol_to",
     "ticket_keys",
     "watch",
+    "access_log",
+    "access_log_format",
     "workers",
     "cpus",
     "batching",

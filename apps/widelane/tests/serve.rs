@@ -360,6 +360,99 @@ fn root_is_left_behind_by_every_thread() {
 }
 
 #[test]
+fn a_signal_opens_the_access_log_anew() {
+    let site = Site::new();
+    let (log, old) = (site.path("access.log"), site.path("access.log.1"));
+    let config = site.config("127.0.0.1:0", &format!("access_log = {log:?}\n"));
+    let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&config));
+    let address = server.listening();
+    let lines = |path: &Path| fs::read_to_string(path).map_or(0, |text| text.lines().count());
+    connect(address, &site.path("a.pem")).expect("TLS");
+    eventually("the first line", || lines(&log) == 1);
+    fs::rename(&log, &old).expect("renamed");
+    server.signal(Signal::USR1);
+    eventually("a new file", || log.exists());
+    connect(address, &site.path("a.pem")).expect("TLS");
+    eventually("the second line", || lines(&log) == 1);
+    server.signal(Signal::TERM);
+    assert!(server.wait().success());
+    assert_eq!(lines(&old), 1);
+    let text = fs::read_to_string(&log).expect("the log");
+    let line: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(line["server_name"], "localhost");
+}
+
+#[test]
+fn the_access_log_may_be_standard_error() {
+    let site = Site::new();
+    let mut command = widelane();
+    command.args([
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--backend",
+        "127.0.0.1:9",
+    ]);
+    command.args(["--access-log", "stderr", "--access-log-format", "text"]);
+    command.arg("--cert").arg(site.path("a.pem"));
+    command.arg("--key").arg(site.path("a.key"));
+    let mut server = Process::start(&mut command);
+    let address = server.listening();
+    connect(address, &site.path("a.pem")).expect("TLS");
+    let line = server.line_with("outcome=");
+    assert!(
+        line.starts_with("time=") && line.contains(" server_name=\"localhost\""),
+        "{line}"
+    );
+}
+
+/// A limit of the file's size stands for a full disk: it lets a part of a line in, too.
+#[test]
+fn a_full_disk_stops_no_client_and_tears_no_line() {
+    let site = Site::new();
+    let log = site.path("access.log");
+    let config = site.config(
+        "127.0.0.1:0",
+        &format!("access_log = {log:?}\nworkers = 1\n"),
+    );
+    let mut command = Command::new("sh");
+    command
+        .args([
+            "-c",
+            "trap '' XFSZ; exec \"$0\" \"$@\"",
+            env!("CARGO_BIN_EXE_widelane"),
+        ])
+        .args(["serve", "--config"])
+        .arg(&config);
+    let mut server = Process::start(&mut command);
+    let address = server.listening();
+    let process = Some(rustix::process::Pid::from_child(&server.child));
+    let limit = |bytes: Option<u64>| {
+        let limit = Rlimit {
+            current: bytes,
+            maximum: None,
+        };
+        rustix::process::prlimit(process, Resource::Fsize, limit).expect("a limit");
+    };
+    limit(Some(1000));
+    const CONNECTIONS: usize = 8;
+    for _ in 0..CONNECTIONS {
+        connect(address, &site.path("a.pem")).expect("served with a full disk");
+    }
+    server.line_with("cannot write the access log");
+    let size = || fs::metadata(&log).expect("the log").len();
+    eventually("the file is full", || size() == 1000);
+    limit(None);
+    server.line_with("takes lines again");
+    server.signal(Signal::TERM);
+    assert!(server.wait().success());
+    let text = fs::read_to_string(&log).expect("the log");
+    let lines = text.lines().map(serde_json::from_str::<serde_json::Value>);
+    let lines: Result<Vec<_>, _> = lines.collect();
+    assert_eq!(lines.expect("whole lines").len(), CONNECTIONS);
+}
+
+#[test]
 fn sockets_of_the_service_manager_are_taken_over() {
     let site = Site::new();
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");

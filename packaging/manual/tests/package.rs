@@ -72,6 +72,7 @@ fn the_package_has_each_file_in_its_place_and_starts_nothing() {
         "/usr/share/doc/widelane/README.Debian",
         "/usr/share/doc/widelane/README.md",
         "/usr/share/doc/widelane/docs/openssl.md",
+        "/usr/share/doc/widelane/examples/logrotate",
         "/usr/share/doc/widelane/changelog.gz",
         "/usr/share/doc/widelane/changelog.Debian.gz",
         "/usr/share/doc/widelane/copyright",

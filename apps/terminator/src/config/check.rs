@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use rustls_pki_types::DnsName;
 use widelane_batching::Placement;
 
 use super::fault::Fault;
 use super::listener::{LONGEST_ROTATION, Listener};
 use super::process::Config;
+use super::values::Backend;
 
 /// What holds between keys, which the types cannot say.
 pub(super) fn check(config: &Config) -> Result<(), Fault> {
@@ -86,6 +88,15 @@ fn check_listener(key: &str, listener: &Listener) -> Result<(), Fault> {
     if listener.listen.is_empty() {
         return fault("listen", "no address", "write listen = [\"0.0.0.0:443\"]");
     }
+    check_backend(&format!("{key}.backend"), &listener.backend)?;
+    if listener.backend.is_empty() && listener.routes.is_empty() {
+        return fault(
+            "backend",
+            "no backend",
+            "write backend = \"127.0.0.1:8080\", or add a [[listener.route]] section",
+        );
+    }
+    check_routes(key, listener)?;
     if listener.certificates.is_empty() {
         return fault(
             "certificate",
@@ -128,6 +139,90 @@ fn check_listener(key: &str, listener: &Listener) -> Result<(), Fault> {
                 "a protocol name has 1 to 255 bytes",
                 "write for example \"h2\" or \"http/1.1\"",
             );
+        }
+    }
+    Ok(())
+}
+
+fn check_backend(key: &str, addresses: &[Backend]) -> Result<(), Fault> {
+    if addresses.len() > Backend::MOST {
+        let problem = format!("more than {} addresses", Backend::MOST);
+        return Err(Fault::new(key, problem, "put a load balancer between"));
+    }
+    for (place, address) in addresses.iter().enumerate() {
+        if addresses[..place].contains(address) {
+            return Err(Fault::new(
+                format!("{key}[{place}]"),
+                format!("{address} is listed twice"),
+                "list it once; each address gets as many connections as the others",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_routes(key: &str, listener: &Listener) -> Result<(), Fault> {
+    let mut seen = Vec::new();
+    for (index, route) in listener.routes.iter().enumerate() {
+        let key = format!("{key}.route[{index}]");
+        let fault = |name: &str, problem: String, remedy: &str| {
+            Err(Fault::new(format!("{key}.{name}"), problem, remedy))
+        };
+        if route.backend.is_empty() {
+            let remedy = "write backend = \"127.0.0.1:8080\"";
+            return fault("backend", "no backend".into(), remedy);
+        }
+        check_backend(&format!("{key}.backend"), &route.backend)?;
+        if route.server_name.is_empty() && route.alpn.is_empty() {
+            let remedy =
+                "add `server_name` or `alpn`, or write its backend into `backend` of the listener";
+            return fault(
+                "backend",
+                "this route is for all connections".into(),
+                remedy,
+            );
+        }
+        for (place, name) in route.server_name.iter().enumerate() {
+            let bare = name.strip_prefix("*.").unwrap_or(name);
+            if DnsName::try_from(bare).is_err() || bare.ends_with('.') {
+                return fault(
+                    &format!("server_name[{place}]"),
+                    format!("`{}` is no host name", name.escape_debug()),
+                    "write for example \"www.example.org\" or \"*.example.org\"",
+                );
+            }
+        }
+        for (place, protocol) in route.alpn.iter().enumerate() {
+            if !listener.alpn.contains(protocol) {
+                return fault(
+                    &format!("alpn[{place}]"),
+                    format!("no client agrees on `{}`", protocol.escape_debug()),
+                    "add it to `alpn` of the listener",
+                );
+            }
+        }
+        // What is not listed is a case of its own.
+        let names = route
+            .server_name
+            .iter()
+            .map(|name| name.to_ascii_lowercase());
+        let names = names
+            .map(Some)
+            .chain(route.server_name.is_empty().then_some(None));
+        for (place, name) in names.enumerate() {
+            let protocols = route.alpn.iter().map(Some);
+            for protocol in protocols.chain(route.alpn.is_empty().then_some(None)) {
+                let case = (name.clone(), protocol);
+                if seen.contains(&case) {
+                    let (key, what) = match &name {
+                        Some(name) => (format!("server_name[{place}]"), format!("`{name}`")),
+                        None => ("alpn".to_owned(), "this protocol".to_owned()),
+                    };
+                    let problem = format!("{what} has a route already");
+                    return fault(&key, problem, "keep one of them");
+                }
+                seen.push(case);
+            }
         }
     }
     Ok(())

@@ -137,8 +137,10 @@ fn flag(key: &str) -> &str {
         "placement" | "vector_cpus" if key.starts_with("batching") => "--vector-cpus",
         "certificate" => "--cert",
         "cpus" => "--cpus",
+        "access_log" => "--access-log",
         "listener" => "--listen",
         last if last.starts_with("listen[") => "--listen",
+        last if last.starts_with("backend[") => "--backend",
         _ => key,
     }
 }

@@ -6,17 +6,24 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::values::{Backend, Network, ProxyVersion, optional_proxy_version, paths, seconds};
+use super::values::{
+    Backend, Network, ProxyVersion, one_or_several, optional_proxy_version, paths, seconds,
+};
 
-/// One group of addresses with the same certificates and the same backend.
+/// One group of addresses with the same certificates and the same backends.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Listener {
     /// Addresses to listen on.
     pub listen: Vec<SocketAddr>,
-    /// Where the decrypted bytes go.
-    pub backend: Backend,
+    /// Where the decrypted bytes of connections go for which there is no route: to the address with the
+    /// fewest connections. Empty: these connections are closed.
+    #[serde(default, deserialize_with = "one_or_several")]
+    pub backend: Vec<Backend>,
+    /// Other backends, for host names or application protocols.
+    #[serde(rename = "route", default)]
+    pub routes: Vec<Route>,
     /// Networks of load balancers that begin each connection with a PROXY protocol header, from which
     /// the client's address is taken. Others are clients themselves.
     #[serde(default)]
@@ -55,6 +62,23 @@ pub struct Listener {
     /// unknown one.
     #[serde(rename = "certificate", default)]
     pub certificates: Vec<Certificate>,
+}
+
+/// A backend for some of a listener's connections.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Route {
+    /// Host names that clients ask for: exact, or `*.` and a name for one more label. Empty: all, and
+    /// clients that ask for none.
+    #[serde(default, deserialize_with = "one_or_several")]
+    pub server_name: Vec<String>,
+    /// Application protocols agreed on. Empty: all, and connections that agree on none.
+    #[serde(default, deserialize_with = "one_or_several")]
+    pub alpn: Vec<String>,
+    /// Where the decrypted bytes go.
+    #[serde(deserialize_with = "one_or_several")]
+    pub backend: Vec<Backend>,
 }
 
 /// Session resumption by tickets.
@@ -146,7 +170,8 @@ impl Listener {
     pub fn new(listen: Vec<SocketAddr>, backend: Backend) -> Self {
         Self {
             listen,
-            backend,
+            backend: vec![backend],
+            routes: Vec::new(),
             proxy_protocol_from: Vec::new(),
             proxy_protocol_to: None,
             alpn: Vec::new(),
@@ -157,6 +182,17 @@ impl Listener {
             tickets: Tickets::default(),
             certificate_preference: usual_preference(),
             certificates: Vec::new(),
+        }
+    }
+}
+
+impl Route {
+    /// For these host names, with all application protocols.
+    pub fn new(server_name: Vec<String>, backend: Vec<Backend>) -> Self {
+        Self {
+            server_name,
+            alpn: Vec::new(),
+            backend,
         }
     }
 }

@@ -18,7 +18,7 @@ pub use batching::{Batching, SigningBackend};
 pub use document::{ConfigError, Document};
 pub(crate) use fault::Fault;
 pub use listener::{
-    Certificate, ClientAuth, ClientAuthMode, KeyKind, Listener, Tickets, TlsVersion,
+    Certificate, ClientAuth, ClientAuthMode, KeyKind, Listener, Route, Tickets, TlsVersion,
 };
 pub use process::{Config, Drain, Limits, Metrics, PerSource};
-pub use values::{Backend, CpuList, Network, ProxyVersion};
+pub use values::{Backend, CpuList, LogFormat, LogTarget, Network, ProxyVersion};

@@ -9,7 +9,7 @@ use widelane_crypto::chacha20poly1305::Choice;
 
 use super::batching::Batching;
 use super::listener::Listener;
-use super::values::{CpuList, choice, seconds};
+use super::values::{CpuList, LogFormat, LogTarget, choice, seconds};
 
 /// A whole configuration. `Config::default()` listens nowhere; every other field has a usable
 /// value.
@@ -33,6 +33,10 @@ pub struct Config {
     /// Read certificates, keys, authorities, revocation lists and ticket keys again when their files
     /// change.
     pub watch: bool,
+    /// Where a line for each client connection goes when it ends.
+    pub access_log: LogTarget,
+    /// How these lines are written.
+    pub access_log_format: LogFormat,
     /// What an orderly stop may take.
     pub drain: Drain,
     /// How public-key operations are gathered.
@@ -117,6 +121,8 @@ impl Default for Config {
             group: None,
             chacha20poly1305: Choice::default(),
             watch: true,
+            access_log: LogTarget::default(),
+            access_log_format: LogFormat::default(),
             drain: Drain::default(),
             batching: Batching::default(),
             metrics: Metrics::default(),

@@ -29,7 +29,7 @@ fn defaults_fill_what_is_not_written() {
     let document = Document::parse(Path::new("w.toml"), GOOD.into()).unwrap();
     let listener = &document.config().listeners[0];
     assert_eq!(listener.versions, both_versions());
-    assert_eq!(listener.backend, Backend::Unix("/run/app.sock".into()));
+    assert_eq!(listener.backend, [Backend::Unix("/run/app.sock".into())]);
     assert!(document.config().batching.enabled);
     assert_eq!(document.config().limits, Limits::default());
 }
@@ -267,4 +267,150 @@ fn the_backend_is_told_as_in_earlier_releases_too() {
     assert_eq!(told("proxy_protocol = false"), None);
     let message = error(&GOOD.replace("backend =", "proxy_protocol_to = \"v3\"\nbackend ="));
     assert!(message.contains("write \"v1\" or \"v2\""), "{message}");
+}
+
+#[test]
+fn the_access_log_has_a_place_and_a_format() {
+    let config = |text: &str| {
+        let document = Document::parse(Path::new("w.toml"), format!("{text}\n{GOOD}")).unwrap();
+        let config = document.config();
+        (config.access_log.clone(), config.access_log_format)
+    };
+    assert_eq!(config(""), (LogTarget::Off, LogFormat::Json));
+    for (text, target) in [
+        ("off", LogTarget::Off),
+        ("stderr", LogTarget::Stderr),
+        ("-", LogTarget::Stdout),
+        ("a.log", LogTarget::File("a.log".into())),
+    ] {
+        let text = format!("access_log = \"{text}\"\naccess_log_format = \"text\"");
+        assert_eq!(config(&text), (target, LogFormat::Text));
+    }
+    for (text, expected) in [
+        (
+            "access_log = \"\"",
+            "w.toml:1: access_log: no file is named",
+        ),
+        (
+            "access_log_format = \"xml\"",
+            "w.toml:1: access_log_format: `xml` is no format",
+        ),
+    ] {
+        let message = error(&format!("{text}\n{GOOD}"));
+        assert!(message.starts_with(expected), "{message}");
+    }
+}
+
+/// [`GOOD`] with other lines in the place of its backend.
+fn with_backend(lines: &str) -> String {
+    let alpn = "alpn = [\"h2\", \"http/1.1\"]";
+    let good = GOOD.replace("backend = \"unix:/run/app.sock\"", alpn);
+    // They begin in line 8.
+    format!("{good}{lines}\n")
+        .replace("[[listener.certificate]]", "#")
+        .replace("cert = ", "certificate = [{ cert = ")
+        .replace("\nkey = \"a.key\"", ", key = \"a.key\" }]\n")
+}
+
+#[test]
+fn a_backend_has_one_address_or_several_and_routes_have_their_own() {
+    let text = with_backend(
+        r#"backend = ["127.0.0.1:1", "unix:/run/a.sock"]
+        [[listener.route]]
+        server_name = "a.example"
+        backend = "127.0.0.1:2"
+        [[listener.route]]
+        server_name = ["b.example", "*.b.example"]
+        alpn = "h2"
+        backend = ["127.0.0.1:3"]"#,
+    );
+    let document = Document::parse(Path::new("w.toml"), text).unwrap();
+    let listener = &document.config().listeners[0];
+    let names =
+        |backend: &[Backend]| -> Vec<String> { backend.iter().map(ToString::to_string).collect() };
+    assert_eq!(
+        names(&listener.backend),
+        ["127.0.0.1:1", "unix:/run/a.sock"]
+    );
+    let [first, second] = &listener.routes[..] else {
+        panic!("{:?}", listener.routes)
+    };
+    assert_eq!(first.server_name, ["a.example"]);
+    assert_eq!(names(&first.backend), ["127.0.0.1:2"]);
+    assert!(first.alpn.is_empty());
+    assert_eq!(second.server_name, ["b.example", "*.b.example"]);
+    assert_eq!(second.alpn, ["h2"]);
+    assert_eq!(names(&second.backend), ["127.0.0.1:3"]);
+}
+
+#[test]
+fn faults_of_backends_and_routes_are_named_with_their_line() {
+    let route = |lines: &str| format!("[[listener.route]]\n{lines}\nbackend = \"127.0.0.1:1\"");
+    for (lines, expected) in [
+        (String::new(), "listener[0].backend: no backend"),
+        ("backend = []".into(), ":8: listener[0].backend: no backend"),
+        (
+            "backend = [\"127.0.0.1:1\",\n\"127.0.0.1:1\"]".into(),
+            ":9: listener[0].backend[1]: 127.0.0.1:1 is listed twice",
+        ),
+        (
+            "backend = [\"127.0.0.1:1\",\n\"example:1\"]".into(),
+            ":8: listener[0].backend: `example:1` is no backend",
+        ),
+        (
+            "[[listener.route]]\nserver_name = \"a.example\"".into(),
+            "listener[0].route[0]: missing field `backend`",
+        ),
+        (
+            "[[listener.route]]\nserver_name = \"a.example\"\nbackend = []".into(),
+            ":10: listener[0].route[0].backend: no backend",
+        ),
+        (
+            route(""),
+            ":10: listener[0].route[0].backend: this route is for all connections",
+        ),
+        (
+            route("server_name = [\"a.example\", \"*.*.example\"]"),
+            ":9: listener[0].route[0].server_name[1]: `*.*.example` is no host name",
+        ),
+        (
+            route("server_name = \"192.0.2.1\""),
+            ":9: listener[0].route[0].server_name[0]: `192.0.2.1` is no host name",
+        ),
+        (
+            route("alpn = [\"h2\", \"h3\"]"),
+            ":9: listener[0].route[0].alpn[1]: no client agrees on `h3`",
+        ),
+        (
+            format!(
+                "{}\n{}",
+                route("server_name = [\"b.example\", \"a.example\"]\nalpn = \"h2\""),
+                route("server_name = \"A.example\"\nalpn = [\"http/1.1\", \"h2\"]"),
+            ),
+            ":13: listener[0].route[1].server_name[0]: `a.example` has a route already",
+        ),
+        (
+            format!("{}\n{}", route("alpn = \"h2\""), route("alpn = [\"h2\"]")),
+            ":12: listener[0].route[1].alpn: this protocol has a route already",
+        ),
+        (
+            route("servername = \"a.example\""),
+            ":9: listener[0].route[0].servername: unknown field `servername`",
+        ),
+    ] {
+        let message = error(&with_backend(&lines));
+        assert!(message.contains(expected), "{message} for {lines}");
+    }
+    // The same name with another protocol.
+    let both = format!(
+        "{}\n{}",
+        route("server_name = \"a.example\"\nalpn = \"h2\""),
+        route("server_name = \"a.example\""),
+    );
+    Document::parse(Path::new("w.toml"), with_backend(&both)).unwrap();
+    let many: Vec<_> = (1..=65)
+        .map(|port| format!("\"127.0.0.1:{port}\""))
+        .collect();
+    let message = error(&with_backend(&format!("backend = [{}]", many.join(","))));
+    assert!(message.contains("more than 64 addresses"), "{message}");
 }

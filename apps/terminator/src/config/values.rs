@@ -1,12 +1,14 @@
 //! Single values as they are written: backends, lists of CPUs, seconds.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net};
+use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use widelane_crypto::chacha20poly1305::Choice;
 
@@ -40,6 +42,32 @@ pub enum ProxyVersion {
     V1,
     /// Binary, with what the handshake has agreed on.
     V2,
+}
+
+/// Where the access log goes: a path, `stderr`, `-` for standard output, or `off`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum LogTarget {
+    /// Nowhere.
+    #[default]
+    Off,
+    /// To standard error.
+    Stderr,
+    /// To standard output.
+    Stdout,
+    /// Into a file or a FIFO.
+    File(PathBuf),
+}
+
+/// How a line of the access log is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum LogFormat {
+    /// As an object of JSON.
+    #[default]
+    Json,
+    /// As `key=value`, with text of clients in quotes.
+    Text,
 }
 
 impl Network {
@@ -102,6 +130,52 @@ impl FromStr for ProxyVersion {
             )),
         }
     }
+}
+
+impl FromStr for LogTarget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self::Off),
+            "stderr" => Ok(Self::Stderr),
+            "-" => Ok(Self::Stdout),
+            "" => Err(
+                "no file is named; write a path, `stderr`, `-` (standard output) or `off`".into(),
+            ),
+            path => Ok(Self::File(path.into())),
+        }
+    }
+}
+
+impl fmt::Display for LogTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Stderr => f.write_str("stderr"),
+            Self::Stdout => f.write_str("standard output"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "json" => Ok(Self::Json),
+            "text" => Ok(Self::Text),
+            _ => Err(format!(
+                "`{text}` is no format of the access log; write json or text"
+            )),
+        }
+    }
+}
+
+impl Backend {
+    /// The most addresses of one backend.
+    pub const MOST: usize = 64;
 }
 
 impl FromStr for Backend {
@@ -175,7 +249,14 @@ macro_rules! read_as_text {
     )*};
 }
 
-read_as_text!(Backend, CpuList, Network, ProxyVersion);
+read_as_text!(
+    Backend,
+    CpuList,
+    LogFormat,
+    LogTarget,
+    Network,
+    ProxyVersion
+);
 
 /// A form of ChaCha20-Poly1305 by its name.
 pub(super) fn choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choice, D::Error> {
@@ -200,6 +281,42 @@ pub(super) fn optional_proxy_version<'de, D: Deserializer<'de>>(
         Version::Named(version) => Some(version),
         Version::Second(used) => used.then_some(ProxyVersion::V2),
     })
+}
+
+/// One text, or a list of texts, each read as it is written on the command line.
+pub(super) fn one_or_several<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr + Deserialize<'de>,
+    T::Err: fmt::Display,
+{
+    struct Texts<T>(PhantomData<T>);
+
+    impl<'de, T> Visitor<'de> for Texts<T>
+    where
+        T: FromStr + Deserialize<'de>,
+        T::Err: fmt::Display,
+    {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a text, or a list of texts")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<T>, E> {
+            text.parse().map(|one| vec![one]).map_err(E::custom)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+            let mut all = Vec::new();
+            while let Some(one) = list.next_element()? {
+                all.push(one);
+            }
+            Ok(all)
+        }
+    }
+
+    deserializer.deserialize_any(Texts(PhantomData))
 }
 
 /// One path, or a list of paths.

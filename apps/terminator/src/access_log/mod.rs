@@ -1,0 +1,361 @@
+//! The access log: a line for each client connection when it ends.
+//!
+//! A connection takes notes ([`Note`]) while it lasts. When it ends, its worker puts them into a queue of
+//! fixed size, and one thread writes them down (`writer`). A worker never waits: if the queue is full, the
+//! line is lost and counted. Without an access log there is neither thread nor queue, and a note is empty.
+
+mod line;
+mod note;
+mod output;
+mod writer;
+
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::config::{Config, Fault, LogFormat, LogTarget};
+
+use note::Entry;
+pub(crate) use note::{Alert, Note, Side};
+use output::Output;
+use writer::Writer;
+
+/// The access log of a server.
+#[derive(Debug, Default)]
+pub(crate) struct AccessLog {
+    counts: Arc<Counts>,
+    running: Mutex<Option<Running>>,
+}
+
+/// Where workers put the notes of connections that have ended.
+#[derive(Debug)]
+pub(crate) struct Sink {
+    queue: SyncSender<Message>,
+    counts: Arc<Counts>,
+}
+
+/// A log that is open, and not used before [`AccessLog::adopt`].
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    wanted: Wanted,
+    /// `None`: connections are not logged.
+    pub(crate) sink: Option<Arc<Sink>>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    written: AtomicU64,
+    lost: AtomicU64,
+}
+
+#[derive(Debug)]
+enum Message {
+    Ended(Box<Entry>),
+    /// There is an order.
+    Look,
+}
+
+/// The thread that writes.
+#[derive(Debug)]
+struct Running {
+    sink: Arc<Sink>,
+    orders: Arc<Orders>,
+    target: LogTarget,
+    format: LogFormat,
+    thread: JoinHandle<()>,
+    /// Disconnected when the thread has ended.
+    ended: Receiver<()>,
+}
+
+/// What the thread that writes is told.
+#[derive(Debug, Default)]
+struct Orders {
+    given: Mutex<Given>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Given {
+    /// The last one counts.
+    wanted: Option<Wanted>,
+    reopen: bool,
+    /// When to give up what cannot be written.
+    stop: Option<Instant>,
+}
+
+/// Where lines go from now on.
+#[derive(Debug)]
+enum Wanted {
+    /// As before.
+    Same,
+    /// Into the same file, opened anew, in this format.
+    Reopened(LogFormat),
+    /// Here.
+    Opened(Output, LogFormat),
+    /// Nowhere.
+    Off,
+}
+
+impl AccessLog {
+    /// Opens what the configuration asks for, with the rights that the process has now. Starts the
+    /// thread if there is none yet.
+    pub(crate) fn prepare(&self, config: &Config) -> Result<Prepared, Fault> {
+        let mut running = lock(&self.running);
+        let (target, format) = (&config.access_log, config.access_log_format);
+        if *target == LogTarget::Off {
+            let wanted = match *running {
+                Some(_) => Wanted::Off,
+                None => Wanted::Same,
+            };
+            return Ok(Prepared { wanted, sink: None });
+        }
+        let wanted = match &*running {
+            Some(before) if before.target == *target => Wanted::Reopened(format),
+            _ => Wanted::Opened(open(target)?, format),
+        };
+        let running = match &mut *running {
+            Some(running) => running,
+            none => none.insert(self.start()?),
+        };
+        Ok(Prepared {
+            wanted,
+            sink: Some(running.sink.clone()),
+        })
+    }
+
+    /// The log as it is.
+    pub(crate) fn same(&self) -> Prepared {
+        let running = lock(&self.running);
+        let running = running
+            .as_ref()
+            .filter(|running| running.target != LogTarget::Off);
+        Prepared {
+            wanted: Wanted::Same,
+            sink: running.map(|running| running.sink.clone()),
+        }
+    }
+
+    /// Uses a log for all lines that come from now on.
+    pub(crate) fn adopt(&self, prepared: Prepared, config: &Config) {
+        if let Some(running) = &mut *lock(&self.running) {
+            if matches!(prepared.wanted, Wanted::Same) {
+                return;
+            }
+            running.target = config.access_log.clone();
+            running.format = config.access_log_format;
+            running.order(|given| {
+                let wanted = match (given.wanted.take(), prepared.wanted) {
+                    // The thread has not taken it yet.
+                    (Some(Wanted::Opened(output, _)), Wanted::Reopened(format)) => {
+                        Wanted::Opened(output, format)
+                    }
+                    (_, wanted) => wanted,
+                };
+                given.wanted = Some(wanted);
+            });
+        }
+    }
+
+    /// Has the file opened anew, because it was renamed. `false`: there is no log.
+    pub(crate) fn reopen(&self) -> bool {
+        let running = lock(&self.running);
+        let running = running
+            .as_ref()
+            .filter(|running| running.target != LogTarget::Off);
+        if let Some(running) = running {
+            running.order(|given| given.reopen = true);
+        }
+        running.is_some()
+    }
+
+    /// Writes down what is in the queue and ends the thread, but does not wait long for a file that
+    /// takes nothing.
+    pub(crate) fn stop(&self) {
+        let Some(running) = lock(&self.running).take() else {
+            return;
+        };
+        running.order(|given| given.stop = Some(Instant::now() + LAST_WRITES));
+        // A system call that does not return, like one to a file server that is gone, must not keep the
+        // process from ending.
+        let limit = LAST_WRITES + Duration::from_secs(1);
+        match running.ended.recv_timeout(limit) {
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                tracing::error!(
+                    "the access log is stuck in a system call; its last lines are lost"
+                );
+            }
+            _ => drop(running.thread.join()),
+        }
+    }
+
+    /// Lines that were written, and lines that were lost.
+    pub(crate) fn counts(&self) -> [u64; 2] {
+        [
+            self.counts.written.load(Relaxed),
+            self.counts.lost.load(Relaxed),
+        ]
+    }
+
+    fn start(&self) -> Result<Running, Fault> {
+        let (queue, inbox) = sync_channel(QUEUED_LINES);
+        let (alive, ended) = sync_channel(0);
+        let sink = Sink {
+            queue,
+            counts: self.counts.clone(),
+        };
+        let orders = Arc::<Orders>::default();
+        let writer = Writer::new(inbox, orders.clone(), self.counts.clone());
+        let thread = std::thread::Builder::new()
+            .name("widelane-log".into())
+            .spawn(move || {
+                let _alive: SyncSender<()> = alive;
+                writer.run();
+            });
+        let thread = thread.map_err(|error| {
+            let problem = format!("cannot start a thread: {error}");
+            Fault::new("access_log", problem, "raise the limit of threads").because_of(&error)
+        })?;
+        Ok(Running {
+            sink: Arc::new(sink),
+            orders,
+            target: LogTarget::Off,
+            format: LogFormat::default(),
+            thread,
+            ended,
+        })
+    }
+}
+
+impl Sink {
+    /// Takes the notes of a connection that has ended. Never waits.
+    fn offer(&self, entry: Box<Entry>) {
+        if self.queue.try_send(Message::Ended(entry)).is_err() {
+            self.counts.lost.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+impl Running {
+    fn order(&self, give: impl FnOnce(&mut Given)) {
+        give(&mut lock(&self.orders.given));
+        self.orders.changed.notify_one();
+        // If the queue is full, the thread is not idle, and looks at its orders anyway.
+        let _ = self.sink.queue.try_send(Message::Look);
+    }
+}
+
+impl Orders {
+    /// Takes what was ordered, and waits for an order for at most `patience`.
+    fn take(&self, patience: Duration) -> Given {
+        let given = lock(&self.given);
+        let waited = self
+            .changed
+            .wait_timeout_while(given, patience, |given| given.is_empty());
+        let (mut given, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        mem::take(&mut given)
+    }
+}
+
+impl Given {
+    fn is_empty(&self) -> bool {
+        self.wanted.is_none() && !self.reopen && self.stop.is_none()
+    }
+}
+
+/// Whether a start could open it, without opening it: a check must not make files that belong to another
+/// user than the server's.
+pub(crate) fn check(config: &Config) -> Result<(), Fault> {
+    let LogTarget::File(path) = &config.access_log else {
+        return Ok(());
+    };
+    let place = match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => ".".as_ref(),
+        Some(parent) => parent,
+        None => path,
+    };
+    let found = std::fs::metadata(place);
+    let problem = match found {
+        Ok(found) if !found.is_dir() => format!("{} is no directory", place.display()),
+        Err(error) => format!("cannot find {}: {error}", place.display()),
+        Ok(_) if path.is_dir() => format!("{} is a directory", path.display()),
+        Ok(_) => return Ok(()),
+    };
+    Err(Fault::new(
+        "access_log",
+        problem,
+        "make the directory, and name a file in it",
+    ))
+}
+
+fn open(target: &LogTarget) -> Result<Output, Fault> {
+    Output::open(target).map_err(|error| {
+        let remedy = match error.raw_os_error() {
+            Some(code) if code == rustix::io::Errno::NXIO.raw_os_error() => {
+                "start the program that reads this FIFO first".to_owned()
+            }
+            _ => format!(
+                "let the user of this process write there ({}); the log is opened after root privileges \
+                 were dropped, so that it can be opened again later",
+                crate::privileges::current()
+            ),
+        };
+        let problem = format!("cannot open {target}: {error}");
+        Fault::new("access_log", problem, remedy).because_of(&error)
+    })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lines that may wait: with the time for which lines are gathered, those of 160,000 connections a
+/// second.
+const QUEUED_LINES: usize = 8192;
+/// For how long a stop waits for a file that takes nothing.
+const LAST_WRITES: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As many connections as fit into the queue, so that the worker's part and the thread's part are
+    /// measured one after the other.
+    #[test]
+    #[ignore = "prints what a line costs on this machine; nothing can fail"]
+    fn cost_of_a_line() {
+        const LINES: u32 = QUEUED_LINES as u32;
+        let (queue, inbox) = sync_channel(QUEUED_LINES);
+        let counts = Arc::<Counts>::default();
+        let sink = Arc::new(Sink {
+            queue,
+            counts: counts.clone(),
+        });
+        let [client, listener] =
+            ["192.0.2.1:1000", "192.0.2.2:443"].map(|text| text.parse().unwrap());
+        let backend = "127.0.0.1:8080".parse().unwrap();
+        let begin = Instant::now();
+        for _ in 0..LINES {
+            let mut note = Note::new(Some(&sink), client, listener);
+            note.backend(&backend);
+            note.received(1000);
+            note.sent(10_000);
+            note.closed(Side::Client);
+            note.ended(crate::stats::End::Clean);
+        }
+        let worker = begin.elapsed() / LINES;
+        let mut bytes = Vec::new();
+        let begin = Instant::now();
+        for message in inbox.try_iter() {
+            let Message::Ended(entry) = message else {
+                continue;
+            };
+            line::connection(&mut bytes, LogFormat::Json, &entry);
+        }
+        let writer = begin.elapsed() / LINES;
+        println!("{worker:?} of a worker, {writer:?} of the thread for a line, without its write");
+        assert_eq!(counts.lost.load(Relaxed), 0);
+    }
+}

@@ -1,0 +1,361 @@
+//! The addresses of backends, and which of them the next connection goes to.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::config::Backend;
+use crate::health::{Health, Seen, State};
+
+/// One address of a backend, with what all workers know of it. It is the same for all listeners and
+/// routes, and outlives reloads.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    pub(crate) address: Backend,
+    /// Connections that are open there or being opened.
+    connections: AtomicUsize,
+    health: Health,
+    pub(crate) connected: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    pub(crate) timed_out: AtomicU64,
+}
+
+/// All addresses that are in use.
+#[derive(Debug)]
+pub(crate) struct Upstreams {
+    began: Instant,
+    known: Mutex<HashMap<String, Arc<Upstream>>>,
+}
+
+/// The addresses of one backend.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    began: Instant,
+    upstreams: Vec<Arc<Upstream>>,
+}
+
+/// The attempts of one connection to reach a backend.
+#[derive(Debug)]
+pub(crate) struct Search<'a> {
+    pool: &'a Pool,
+    /// Where equal addresses are taken in turn.
+    turn: usize,
+    /// A bit for each address that was tried.
+    tried: u64,
+}
+
+/// An attempt to connect to one address.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    pub(crate) lease: Lease,
+    began: Instant,
+    /// `None`: the address is left out, and a failure now does not prolong that.
+    seen: Option<Seen>,
+    /// Whether the address has failed before, and another one remains.
+    is_trial: bool,
+}
+
+/// A connection that counts for its address until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Lease(Arc<Upstream>);
+
+impl Default for Upstreams {
+    fn default() -> Self {
+        Self {
+            began: Instant::now(),
+            known: Mutex::default(),
+        }
+    }
+}
+
+impl Upstreams {
+    /// The pool of these addresses, of which those that are known keep what is known of them.
+    pub(crate) fn pool(&self, addresses: &[Backend]) -> Arc<Pool> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let upstreams = addresses.iter().map(|address| {
+            let upstream = known
+                .entry(address.to_string())
+                .or_insert_with(|| Arc::new(Upstream::new(address.clone())));
+            upstream.clone()
+        });
+        Arc::new(Pool {
+            began: self.began,
+            upstreams: upstreams.collect(),
+        })
+    }
+
+    /// All addresses in use, in the order of their names. Forgets those that are not.
+    pub(crate) fn in_use(&self) -> Vec<Arc<Upstream>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, upstream| Arc::strong_count(upstream) > 1);
+        let mut all: Vec<_> = known.values().cloned().collect();
+        all.sort_by_cached_key(|upstream| upstream.address.to_string());
+        all
+    }
+
+    /// Whether an address is not left out now.
+    pub(crate) fn is_up(&self, upstream: &Upstream) -> bool {
+        upstream.health.state(milliseconds(self.began)).0 == State::Good
+    }
+}
+
+impl Upstream {
+    fn new(address: Backend) -> Self {
+        Self {
+            address,
+            connections: AtomicUsize::new(0),
+            health: Health::default(),
+            connected: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            timed_out: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Relaxed)
+    }
+}
+
+impl Pool {
+    /// For one connection. `turn` differs from one connection of a worker to the next.
+    pub(crate) fn search(&self, turn: usize) -> Search<'_> {
+        Search {
+            pool: self,
+            turn,
+            tried: 0,
+        }
+    }
+}
+
+impl fmt::Display for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, upstream) in self.upstreams.iter().enumerate() {
+            let comma = if index > 0 { ", " } else { "" };
+            write!(f, "{comma}{}", upstream.address)?;
+        }
+        Ok(())
+    }
+}
+
+impl Search<'_> {
+    /// The next address to try, each once: one whose pause is over, if no other connection tries it
+    /// now; else the one with the fewest connections; else, if all are left out, the one that is tried
+    /// again first.
+    pub(crate) fn next(&mut self) -> Option<Attempt> {
+        let now = milliseconds(self.pool.began);
+        let mut best: Option<((u8, u64), usize, Option<Seen>)> = None;
+        let count = self.pool.upstreams.len();
+        for step in 0..count {
+            let index = (self.turn + step) % count;
+            let upstream = self.pool.upstreams.get(index)?;
+            if self.tried & bit(index) != 0 {
+                continue;
+            }
+            let (state, seen) = upstream.health.state(now);
+            let (rank, seen) = match state {
+                State::Good => ((0, upstream.connections() as u64), Some(seen)),
+                State::Due => match upstream.health.claim(now) {
+                    Some(seen) => return Some(self.attempt(index, Some(seen), true)),
+                    None => ((1, u64::MAX), None),
+                },
+                State::Paused(until) => ((1, until), None),
+            };
+            if best.is_none_or(|(before, ..)| rank < before) {
+                best = Some((rank, index, seen));
+            }
+        }
+        let (_, index, seen) = best?;
+        Some(self.attempt(index, seen, false))
+    }
+
+    fn attempt(&mut self, index: usize, seen: Option<Seen>, again: bool) -> Attempt {
+        self.tried |= bit(index);
+        let upstream = &self.pool.upstreams[index];
+        upstream.connections.fetch_add(1, Relaxed);
+        Attempt {
+            lease: Lease(upstream.clone()),
+            began: self.pool.began,
+            seen,
+            is_trial: again && (self.tried.count_ones() as usize) < self.pool.upstreams.len(),
+        }
+    }
+}
+
+impl Attempt {
+    /// How long it may take. Who tries an address again has another one to go to.
+    pub(crate) fn patience(&self, limit: Duration) -> Duration {
+        match self.is_trial {
+            true => limit.min(TRIAL),
+            false => limit,
+        }
+    }
+
+    pub(crate) fn succeeded(self) -> Lease {
+        let upstream = &self.lease.0;
+        upstream.connected.fetch_add(1, Relaxed);
+        if upstream.health.succeeded() {
+            tracing::info!(backend = %upstream.address, "it answers again");
+        }
+        self.lease
+    }
+
+    /// `None`: it took too long.
+    pub(crate) fn failed(self, error: Option<&std::io::Error>) {
+        let upstream = &self.lease.0;
+        let counter = match error {
+            Some(_) => &upstream.refused,
+            None => &upstream.timed_out,
+        };
+        counter.fetch_add(1, Relaxed);
+        if error.is_some_and(is_ours) {
+            return;
+        }
+        let now = milliseconds(self.began);
+        let pause = self.seen.and_then(|seen| upstream.health.failed(seen, now));
+        if let Some(pause) = pause {
+            let backend = &upstream.address;
+            let reason = error.map_or("no answer in time".into(), ToString::to_string);
+            let seconds = pause.as_secs();
+            tracing::warn!(%backend, %reason, "cannot connect; tried again in {seconds} s, or at once if no \
+                           other address is left");
+        }
+    }
+}
+
+impl Lease {
+    pub(crate) fn address(&self) -> &Backend {
+        &self.0.address
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Whether this machine lacks something, or the queue of a UNIX socket is full. Neither says that the
+/// backend is down.
+fn is_ours(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let code = error.raw_os_error();
+    [
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOBUFS,
+        Errno::NOMEM,
+        Errno::ADDRNOTAVAIL,
+        Errno::AGAIN,
+    ]
+    .iter()
+    .any(|errno| code == Some(errno.raw_os_error()))
+}
+
+/// A configuration has at most [`Backend::MOST`] addresses in a pool.
+fn bit(index: usize) -> u64 {
+    1 << (index % 64)
+}
+
+fn milliseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX >> 8)
+}
+
+/// The longest time for an address that has failed before, while others answer.
+const TRIAL: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(upstreams: &Upstreams, ports: &[u16]) -> Arc<Pool> {
+        let address = |port: &u16| Backend::Tcp(([127, 0, 0, 1], *port).into());
+        upstreams.pool(&ports.iter().map(address).collect::<Vec<_>>())
+    }
+
+    fn port(lease: &Lease) -> u16 {
+        match lease.address() {
+            Backend::Tcp(address) => address.port(),
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn the_address_with_the_fewest_connections_comes_first_and_equal_ones_in_turn() {
+        let upstreams = Upstreams::default();
+        let pool = pool(&upstreams, &[1, 2, 3]);
+        let take = |turn: usize| pool.search(turn).next().expect("an address").succeeded();
+        let first: Vec<Lease> = (0..3).map(take).collect();
+        assert_eq!(first.iter().map(port).collect::<Vec<_>>(), [1, 2, 3]);
+        let second = take(1);
+        assert_eq!(port(&second), 2);
+        drop(first);
+        let third = take(1);
+        assert_eq!(port(&third), 3, "2 has one");
+        let all = upstreams.in_use();
+        let connections: Vec<_> = all.iter().map(|one| one.connections()).collect();
+        assert_eq!(connections, [0, 1, 1]);
+    }
+
+    #[test]
+    fn each_address_is_tried_once_and_one_that_failed_last() {
+        let upstreams = Upstreams::default();
+        let pool = pool(&upstreams, &[1, 2, 3]);
+        let mut search = pool.search(0);
+        let mut seen = Vec::new();
+        while let Some(attempt) = search.next() {
+            seen.push(port(&attempt.lease));
+            if seen.len() < 3 {
+                attempt.failed(Some(&std::io::ErrorKind::ConnectionRefused.into()));
+            }
+        }
+        assert_eq!(seen, [1, 2, 3]);
+        for turn in 0..3 {
+            let attempt = pool.search(turn).next().expect("an address");
+            assert_eq!(port(&attempt.lease), 3, "the others have failed");
+        }
+        let mut search = pool.search(0);
+        let order: Vec<_> = std::iter::from_fn(|| search.next())
+            .map(|one| port(&one.lease))
+            .collect();
+        assert_eq!(order, [3, 1, 2], "but none is given up");
+        let all = upstreams.in_use();
+        let up = all.iter().map(|one| upstreams.is_up(one));
+        assert_eq!(up.collect::<Vec<_>>(), [false, false, true]);
+    }
+
+    #[test]
+    fn what_this_machine_lacks_is_not_held_against_the_backend() {
+        let upstreams = Upstreams::default();
+        let pool = pool(&upstreams, &[1, 2]);
+        let attempt = pool.search(0).next().expect("an address");
+        let code = rustix::io::Errno::MFILE.raw_os_error();
+        attempt.failed(Some(&std::io::Error::from_raw_os_error(code)));
+        assert_eq!(port(&pool.search(0).next().expect("an address").lease), 1);
+    }
+
+    #[test]
+    fn addresses_stay_known_while_they_are_used() {
+        let upstreams = Upstreams::default();
+        let before = pool(&upstreams, &[1, 2]);
+        let lease = before.search(0).next().expect("an address").succeeded();
+        let after = pool(&upstreams, &[1, 3]);
+        assert!(Arc::ptr_eq(&before.upstreams[0], &after.upstreams[0]));
+        drop(before);
+        let names = || -> Vec<String> {
+            let all = upstreams.in_use();
+            all.iter().map(|one| one.address.to_string()).collect()
+        };
+        assert_eq!(names(), ["127.0.0.1:1", "127.0.0.1:3"]);
+        drop(after);
+        assert_eq!(names(), ["127.0.0.1:1"], "a connection is still there");
+        drop(lease);
+        assert!(names().is_empty());
+        assert_eq!(after_display(&upstreams), "127.0.0.1:7, 127.0.0.1:8");
+    }
+
+    fn after_display(upstreams: &Upstreams) -> String {
+        pool(upstreams, &[7, 8]).to_string()
+    }
+}
