@@ -4,7 +4,7 @@ RELEASE = $${CARGO_TARGET_DIR:-target}/release
 
 .PHONY: help build report demo test fresh-test bench ways-in timing soak brake-truth simulate-speed \
 	install-c install-openssl \
-	uninstall-openssl package package-test
+	uninstall-openssl package package-test image image-test
 
 help:
 	@echo 'make demo    compares the terminator with nginx: half a minute after the build'
@@ -22,6 +22,8 @@ help:
 	@echo 'make package   builds a Debian package: provider, program, units, manual pages'
 	@echo 'make brake-truth   whether `widelane emulate` and `widelane probe` agree here: ten minutes; root'
 	@echo 'make package-test   installs, uses, upgrades and removes it on a new Debian 12'
+	@echo 'make image     builds an OCI image: the program and its libraries, no shell, not root'
+	@echo 'make image-test   runs it as Kubernetes would; root'
 	@echo 'make install-openssl   installs the OpenSSL provider and `widelane`, for nginx and others,'
 	@echo '                       without the package; make uninstall-openssl removes them'
 	@echo 'make fresh-test   demo and test on a new Debian 12, as root and as a plain user;'
@@ -108,3 +110,17 @@ package:
 package-test: package
 	@.ci/setup package-test
 	@packaging/test-package "$(RELEASE)/$$(sed -n '1s/^\(.*\) (\(.*\)) .*/\1_\2_amd64.deb/p' packaging/debian/changelog)"
+
+# cargo-sbom lists what is linked into the program; it is installed once, into target/.
+image:
+	@.ci/setup image
+	cargo build --release --locked -p widelane
+	@packaging/third-party-licences >"$(RELEASE)/third-party-licences"
+	@PATH="$$PATH:$(RELEASE)/../tools/bin"; command -v cargo-sbom >/dev/null || \
+		cargo install --quiet --locked --debug --root "$(RELEASE)/../tools" cargo-sbom
+	@"$$(PATH="$$PATH:$(RELEASE)/../tools/bin" command -v cargo-sbom)" --cargo-package widelane \
+		--output-format cyclone_dx_json_1_6 >"$(RELEASE)/sbom.json"
+	@packaging/build-image "$(RELEASE)" "$(RELEASE)"
+
+image-test: image
+	@packaging/test-image "$(RELEASE)"
