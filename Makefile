@@ -3,8 +3,7 @@
 RELEASE = $${CARGO_TARGET_DIR:-target}/release
 
 .PHONY: help build report demo test fresh-test bench ways-in timing soak brake-truth simulate-speed \
-	install-c install-openssl \
-	uninstall-openssl package package-test image image-test
+	install-c install-openssl uninstall-openssl package package-test image image-test fleet-test
 
 help:
 	@echo 'make demo    compares the terminator with nginx: half a minute after the build'
@@ -24,6 +23,8 @@ help:
 	@echo 'make package-test   installs, uses, upgrades and removes it on a new Debian 12'
 	@echo 'make image     builds an OCI image: the program and its libraries, no shell, not root'
 	@echo 'make image-test   runs it as Kubernetes would; root'
+	@echo 'make fleet-test   three terminators behind HAProxy, replaced one after the other under load: ten'
+	@echo '                  minutes; ARGS="60 200" for a minute at 200 connections a second'
 	@echo 'make install-openssl   installs the OpenSSL provider and `widelane`, for nginx and others,'
 	@echo '                       without the package; make uninstall-openssl removes them'
 	@echo 'make fresh-test   demo and test on a new Debian 12, as root and as a plain user;'
@@ -124,3 +125,8 @@ image:
 
 image-test: image
 	@packaging/test-image "$(RELEASE)"
+
+fleet-test:
+	@.ci/setup test
+	cargo build --release --locked -p widelane
+	@packaging/test-fleet "$(RELEASE)" $(ARGS)
