@@ -27,6 +27,11 @@ mod lending;
 mod local;
 mod material;
 mod nearby;
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the server does not use it yet")
+)]
+mod ocsp;
 mod pace;
 mod privileges;
 mod proxy;
