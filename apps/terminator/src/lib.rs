@@ -16,6 +16,7 @@ mod admission;
 mod alert;
 mod backend;
 mod buffer;
+mod candidate;
 mod client;
 mod config;
 mod connection;
@@ -27,10 +28,6 @@ mod lending;
 mod local;
 mod material;
 mod nearby;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the server does not use it yet")
-)]
 mod ocsp;
 mod pace;
 mod privileges;
@@ -55,8 +52,8 @@ mod worker;
 
 pub use config::{
     Backend, Batching, Certificate, ClientAuth, ClientAuthMode, Config, ConfigError, CpuList,
-    Document, Drain, KeyKind, Limits, Listener, Metrics, Network, PerSource, ProxyVersion,
-    SigningBackend, Tickets, TlsVersion,
+    Document, Drain, KeyKind, Limits, Listener, Metrics, Network, OcspSource, PerSource,
+    ProxyVersion, SigningBackend, Tickets, TlsVersion,
 };
 pub use demo::{Demo, DemoError};
 pub use server::{Server, ServerError};

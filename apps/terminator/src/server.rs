@@ -9,14 +9,16 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use rustls::time_provider::DefaultTimeProvider;
+use rustls_pki_types::UnixTime;
 
-use crate::config::{Config, ConfigError, CpuList, Document, Fault};
+use crate::config::{Certificate, Config, ConfigError, CpuList, Document, Fault};
 use crate::cores::{self, Cores, Workers};
 use crate::endpoint::Endpoint;
 use crate::lending::Borrowers;
-use crate::material::{self, Material};
+use crate::material::{self, Material, Pair};
+use crate::ocsp::Staples;
 use crate::resumption::TicketKeys;
-use crate::shared::{Shared, Site, Slot, ticket_key_notes};
+use crate::shared::{Shared, Site, Slot, StapleNote, ticket_key_notes};
 use crate::signing::SigningSource;
 use crate::sockets::{self, Inherited};
 use crate::sources::SourceLimits;
@@ -130,8 +132,16 @@ impl Server {
         signing.calibrate();
         let shared = Arc::new(Shared::new(workers, signing));
         let mut keys = TicketKeys::default();
-        let sites = build_sites(config, material, &shared, &TicketKeys::default(), &mut keys)
-            .map_err(locate)?;
+        let mut staples = Staples::default();
+        let sites = build_sites(
+            config,
+            material,
+            &shared,
+            (&TicketKeys::default(), &mut keys),
+            (&Staples::default(), &mut staples),
+        )
+        .map_err(locate)?;
+        staples.take_waiting(UnixTime::now());
         shared.note_files(&sites);
         shared.ticket_keys.send_replace(keys.all());
         let run_on = |index: usize| match (&cores.workers, &borrowers) {
@@ -158,6 +168,7 @@ impl Server {
             regular,
             state: Mutex::new(State {
                 keys,
+                staples,
                 document: document.clone(),
                 files,
                 refused: Refused::default(),
@@ -207,8 +218,17 @@ impl Server {
         .map_err(locate)?;
         let shared = Shared::new(1, signing);
         let mut keys = TicketKeys::default();
-        build_sites(config, material, &shared, &TicketKeys::default(), &mut keys)
-            .map_err(locate)?;
+        let mut staples = Staples::default();
+        let sites = build_sites(
+            config,
+            material,
+            &shared,
+            (&TicketKeys::default(), &mut keys),
+            (&Staples::default(), &mut staples),
+        )
+        .map_err(locate)?;
+        staples.take_waiting(UnixTime::now());
+        shared.note_files(&sites);
         Ok(())
     }
 
@@ -330,8 +350,18 @@ impl Server {
         }
         let material = material::read(config).map_err(locate)?;
         let mut keys = TicketKeys::default();
-        let sites =
-            build_sites(config, material, &self.shared, &state.keys, &mut keys).map_err(locate)?;
+        let mut staples = Staples::default();
+        let sites = build_sites(
+            config,
+            material,
+            &self.shared,
+            (&state.keys, &mut keys),
+            (&state.staples, &mut staples),
+        )
+        .map_err(locate)?;
+        if let Some(fault) = staples.passing_fault() {
+            return Err(locate(fault.clone()));
+        }
         // New sockets first: binding is the last thing that can fail.
         let mut fresh = HashMap::new();
         for ((place, address), (name, _)) in places(config).into_iter().zip(names(config, &sites)) {
@@ -363,6 +393,8 @@ impl Server {
         self.shared.ticket_keys.send_replace(keys.all());
         keys.succeed(std::mem::take(&mut state.keys));
         state.keys = keys;
+        staples.take_waiting(UnixTime::now());
+        state.staples = staples;
         state.document = document.clone();
         state.files = files;
         self.shared.note_files(&sites);
@@ -420,6 +452,7 @@ impl Drop for Server {
 #[derive(Debug)]
 struct State {
     keys: TicketKeys,
+    staples: Staples,
     /// The configuration in use.
     document: Document,
     /// Its files, as they were before they were read last, with success or without.
@@ -478,8 +511,8 @@ fn build_sites(
     config: &Config,
     material: Vec<Material>,
     shared: &Shared,
-    keys: &TicketKeys,
-    next: &mut TicketKeys,
+    (keys, next): (&TicketKeys, &mut TicketKeys),
+    (staples, next_staples): (&Staples, &mut Staples),
 ) -> Result<Vec<Arc<Site>>, Fault> {
     let most_connections = resources::connection_limit(&config.limits);
     let source = &config.limits.source;
@@ -491,8 +524,11 @@ fn build_sites(
         rate: source.connections_per_second.map(u64::from),
     };
     let mut sites = Vec::new();
-    for (index, (listener, material)) in config.listeners.iter().zip(material).enumerate() {
+    for (index, (listener, mut material)) in config.listeners.iter().zip(material).enumerate() {
         let key = format!("listener[{index}]");
+        let pairs = listener.certificates.iter().zip(&mut material.certificates);
+        let notes = pairs.map(|(files, pair)| find_staple(files, pair, staples, next_staples));
+        let notes: Vec<_> = notes.flatten().collect();
         let clock = Arc::new(DefaultTimeProvider);
         let built = tls::build(&key, listener, material, &shared.signing, clock, keys, next)?;
         let files = listener
@@ -513,9 +549,41 @@ fn build_sites(
             source,
             certificates,
             ticket_keys: ticket_key_notes(&built.ticket_keys),
+            staples: notes,
         }));
     }
     Ok(sites)
+}
+
+/// Finds the staple of a certificate, and says what is wrong if it can have none.
+fn find_staple(
+    files: &Certificate,
+    pair: &mut Pair,
+    before: &Staples,
+    next: &mut Staples,
+) -> Option<StapleNote> {
+    let file = files.cert.display().to_string();
+    let must = pair.facts.must_staple;
+    if files.ocsp.is_none() && !must {
+        return None;
+    }
+    if files.ocsp.is_some() {
+        match next.get(&file, &pair.chain, before) {
+            Ok(staple) => pair.staple = Some(staple),
+            Err(error) => tracing::warn!(
+                certificate = file,
+                "clients get no OCSP response: {error}; append it behind the server's own"
+            ),
+        }
+    }
+    if let (Some(staple), Some(response)) = (&pair.staple, pair.ocsp.take()) {
+        next.wait(staple.clone(), response);
+    }
+    Some(StapleNote {
+        file,
+        must,
+        staple: pair.staple.clone(),
+    })
 }
 
 /// The keys that differ although a reload cannot change them.
@@ -603,7 +671,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::config::{Backend, Certificate, Listener};
+    use crate::config::{Backend, Listener};
     use crate::ticket_files::TicketDirectory;
 
     /// A connection that lives long keeps the site that it began with.

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::values::{Backend, Network, ProxyVersion, optional_proxy_version, paths, seconds};
+use super::values::{
+    Backend, Network, OcspSource, ProxyVersion, optional_proxy_version, paths, seconds,
+};
 
 /// One group of addresses with the same certificates and the same backend.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -89,6 +91,9 @@ pub struct Certificate {
     /// Host names it answers for. Empty: those in the certificate.
     #[serde(default)]
     pub names: Vec<String>,
+    /// Where its OCSP response comes from. `None`: clients get none.
+    #[serde(default)]
+    pub ocsp: Option<OcspSource>,
 }
 
 /// Client certificates.
@@ -179,6 +184,7 @@ impl Certificate {
             cert: cert.into(),
             key: key.into(),
             names: Vec::new(),
+            ocsp: None,
         }
     }
 }

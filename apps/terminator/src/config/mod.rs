@@ -21,4 +21,4 @@ pub use listener::{
     Certificate, ClientAuth, ClientAuthMode, KeyKind, Listener, Tickets, TlsVersion,
 };
 pub use process::{Config, Drain, Limits, Metrics, PerSource};
-pub use values::{Backend, CpuList, Network, ProxyVersion};
+pub use values::{Backend, CpuList, Network, OcspSource, ProxyVersion};

@@ -42,6 +42,14 @@ pub enum ProxyVersion {
     V2,
 }
 
+/// Where OCSP responses come from: a file.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum OcspSource {
+    /// A file with a response in DER, which another program renews.
+    File(PathBuf),
+}
+
 impl Network {
     /// Whether an address is in it. An IPv4 address that is written as IPv6 is an IPv4 address.
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
@@ -100,6 +108,17 @@ impl FromStr for ProxyVersion {
             _ => Err(format!(
                 "`{text}` is no version of the PROXY protocol; write v1 or v2"
             )),
+        }
+    }
+}
+
+impl FromStr for OcspSource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "" => Err("an empty text names no file; write `/etc/widelane/example.ocsp`".into()),
+            path => Ok(Self::File(path.into())),
         }
     }
 }
@@ -175,7 +194,7 @@ macro_rules! read_as_text {
     )*};
 }
 
-read_as_text!(Backend, CpuList, Network, ProxyVersion);
+read_as_text!(Backend, CpuList, Network, OcspSource, ProxyVersion);
 
 /// A form of ChaCha20-Poly1305 by its name.
 pub(super) fn choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choice, D::Error> {

@@ -2,7 +2,11 @@
 
 mod check;
 mod message;
+mod staple;
 mod subject;
+
+pub(crate) use check::{LONGEST, Verdict, is_demanded};
+pub(crate) use staple::{FromFile, Response, Staple, Staples};
 
 #[cfg(test)]
 pub(crate) mod specimen;

@@ -1,0 +1,263 @@
+//! OCSP responses that `openssl ocsp` has made, and what `openssl s_client -status` sees of them.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use common::*;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, CustomExtension, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
+};
+use widelane_terminator::{Certificate, Config, OcspSource, Server};
+
+/// An authority with the files that `openssl ocsp` needs to answer for it.
+struct Authority {
+    files: Files,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// What the authority's register says about its certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entry {
+    Good,
+    Revoked,
+    Unknown,
+}
+
+impl Authority {
+    /// With a certificate for `a.example`, whose chain is in `leaf.pem`.
+    fn new(extensions: Vec<CustomExtension>) -> Self {
+        let files = Files::new();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let name = "test authority";
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().expect("a key");
+        let issuer = CertifiedIssuer::self_signed(params, key).expect("an authority");
+        let write =
+            |name: &str, text: &str| std::fs::write(files.path(name), text).expect("written");
+        write("ca.pem", &issuer.pem());
+        write("ca.key", &issuer.key().serialize_pem());
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(vec!["a.example".into()]).expect("a name");
+        params.serial_number = Some(SERIAL.to_vec().into());
+        params.custom_extensions = extensions;
+        let leaf = params.signed_by(&key, &issuer).expect("a certificate");
+        write("leaf.pem", &format!("{}{}", leaf.pem(), issuer.pem()));
+        write("leaf.key", &key.serialize_pem());
+        Self { files, issuer }
+    }
+
+    fn certificate(&self, ocsp: Option<OcspSource>) -> Certificate {
+        let [leaf, key] = ["leaf.pem", "leaf.key"].map(|name| self.files.path(name));
+        let mut certificate = Certificate::new(leaf, key);
+        certificate.ocsp = ocsp;
+        certificate
+    }
+
+    /// Writes the register of an authority, as `openssl ca` keeps it.
+    fn register(&self, entry: Entry) -> PathBuf {
+        let serial = SERIAL.map(|byte| format!("{byte:02X}")).concat();
+        let line = match entry {
+            Entry::Good => format!("V\t491231235959Z\t\t{serial}\tunknown\t/CN=a\n"),
+            Entry::Revoked => {
+                format!("R\t491231235959Z\t240101000000Z\t{serial}\tunknown\t/CN=a\n")
+            }
+            Entry::Unknown => "V\t491231235959Z\t\t01\tunknown\t/CN=b\n".to_owned(),
+        };
+        let path = self.files.path("index.txt");
+        std::fs::write(&path, line).expect("written");
+        path
+    }
+
+    /// A certificate of the authority for somebody who answers for it, in `signer.pem` and `signer.key`.
+    fn signer(&self, usage: ExtendedKeyUsagePurpose) {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::default();
+        params.extended_key_usages = vec![usage];
+        params.distinguished_name.push(DnType::CommonName, "signer");
+        let made = params.signed_by(&key, &self.issuer).expect("a certificate");
+        let write = |name, text| std::fs::write(self.files.path(name), text).expect("written");
+        write("signer.pem", made.pem());
+        write("signer.key", key.serialize_pem());
+    }
+
+    /// What `openssl ocsp` answers, signed with the key of this name.
+    fn response(&self, entry: Entry, signer: &str) -> Vec<u8> {
+        let register = self.register(entry);
+        let file = |name: &str| self.files.path(name);
+        let mut ask = Command::new("openssl");
+        ask.args(["ocsp", "-no_nonce", "-issuer"])
+            .arg(file("ca.pem"));
+        ask.arg("-cert")
+            .arg(file("leaf.pem"))
+            .arg("-reqout")
+            .arg(file("request.der"));
+        run(&mut ask);
+        let mut answer = Command::new("openssl");
+        answer.arg("ocsp").arg("-index").arg(register);
+        answer.arg("-CA").arg(file("ca.pem"));
+        answer.arg("-rsigner").arg(file(&format!("{signer}.pem")));
+        answer.arg("-rkey").arg(file(&format!("{signer}.key")));
+        answer
+            .args(["-ndays", "1", "-reqin"])
+            .arg(file("request.der"));
+        answer.arg("-respout").arg(file("response.der"));
+        run(&mut answer);
+        std::fs::read(file("response.der")).expect("a response")
+    }
+}
+
+fn run(command: &mut Command) {
+    let output = command.stdin(Stdio::null()).output().expect("openssl");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {text}");
+}
+
+/// What a client sees: the status of the certificate, or that there is no response.
+fn seen(address: SocketAddr, arguments: &[&str]) -> String {
+    let mut client = Command::new("openssl");
+    client.args([
+        "s_client",
+        "-status",
+        "-servername",
+        "a.example",
+        "-connect",
+    ]);
+    client
+        .arg(address.to_string())
+        .args(arguments)
+        .stdin(Stdio::null());
+    let output = client.output().expect("openssl");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let status = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Cert Status: "));
+    match status {
+        Some(status) => status.to_owned(),
+        None if text.contains("OCSP response: no response sent") => "none".to_owned(),
+        None => format!("nothing: {text}"),
+    }
+}
+
+fn server(certificate: Certificate) -> (Config, Server) {
+    let config = config(vec![listener(echo(), vec![certificate])]);
+    let server = start(&config);
+    (config, server)
+}
+
+fn gauge(server: &Server, name: &str, certificate: &Certificate) -> u64 {
+    let file = certificate.cert.display();
+    metric(server, &format!("widelane_ocsp_{name}{{file=\"{file}\"}}"))
+}
+
+#[test]
+fn what_a_file_says_is_stapled_unless_it_is_unknown_or_not_about_the_certificate() {
+    if !installed("openssl") {
+        return;
+    }
+    let authority = Authority::new(Vec::new());
+    let other = Authority::new(Vec::new());
+    authority.signer(ExtendedKeyUsagePurpose::OcspSigning);
+    let path = authority.files.path("leaf.ocsp");
+    let certificate = authority.certificate(Some(OcspSource::File(path.clone())));
+    let good = authority.response(Entry::Good, "ca");
+    let delegated = authority.response(Entry::Good, "signer");
+    let revoked = authority.response(Entry::Revoked, "ca");
+    let unknown = authority.response(Entry::Unknown, "ca");
+    authority.signer(ExtendedKeyUsagePurpose::ServerAuth);
+    let unauthorised = authority.response(Entry::Good, "signer");
+    let foreign = other.response(Entry::Good, "ca");
+
+    // There is no file yet. That keeps nobody from starting.
+    let (config, server) = server(certificate.clone());
+    let address = server.addresses()[0];
+    let tls13 = || seen(address, &["-tls1_3"]);
+    assert_eq!(tls13(), "none");
+    assert_eq!(gauge(&server, "source_ok", &certificate), 0);
+    let reload = || server.reload(&document(&config)).expect("a reload");
+    let take = |bytes: &[u8]| {
+        let new = authority.files.path("new");
+        std::fs::write(&new, bytes).expect("written");
+        std::fs::rename(&new, &path).expect("renamed");
+        reload();
+    };
+    for (bytes, expected) in [(&good, "good"), (&revoked, "revoked"), (&delegated, "good")] {
+        take(bytes);
+        assert_eq!([tls13(), seen(address, &["-tls1_2"])], [expected; 2]);
+        assert_eq!(gauge(&server, "source_ok", &certificate), 1);
+        let is_revoked = u64::from(expected == "revoked");
+        assert_eq!(gauge(&server, "revoked", &certificate), is_revoked);
+    }
+    let until = gauge(&server, "next_update_timestamp_seconds", &certificate);
+    let from = gauge(&server, "this_update_timestamp_seconds", &certificate);
+    assert_eq!(until - from, 86_400);
+    // The one from before stays, whatever is in the file.
+    let half = &revoked[..revoked.len() / 2];
+    for bad in [&unknown[..], &unauthorised, &foreign, half, b"", b"garbage"] {
+        take(bad);
+        assert_eq!(tls13(), "good");
+        assert_eq!(gauge(&server, "source_ok", &certificate), 0);
+        assert_eq!(gauge(&server, "stapled", &certificate), 1);
+    }
+    std::fs::remove_file(&path).expect("removed");
+    reload();
+    assert_eq!(tls13(), "good");
+    // Clients that do not ask get none, and nothing is stapled where nothing is configured.
+    let mut without = config.clone();
+    without.listeners[0].certificates[0].ocsp = None;
+    server.reload(&document(&without)).expect("a reload");
+    assert_eq!(tls13(), "none");
+    assert!(!metrics(&server).contains("widelane_ocsp_stapled{"));
+}
+
+#[test]
+fn a_new_response_takes_no_session_away() {
+    if !installed("openssl") {
+        return;
+    }
+    let authority = Authority::new(Vec::new());
+    let path = authority.files.path("leaf.ocsp");
+    let certificate = authority.certificate(Some(OcspSource::File(path.clone())));
+    std::fs::write(&path, authority.response(Entry::Good, "ca")).expect("written");
+    let (config, server) = server(certificate);
+    let client = Wish::default().config();
+    let connect = || {
+        let mut stream = connect(server.addresses()[0], "a.example", &client).expect("TLS");
+        ping(&mut stream).expect("an answer");
+        stream
+    };
+    let mut old = connect();
+    std::fs::write(&path, authority.response(Entry::Revoked, "ca")).expect("written");
+    server.reload(&document(&config)).expect("a reload");
+    ping(&mut old).expect("an answer");
+    let resumed = connect().conn.handshake_kind();
+    assert_eq!(resumed, Some(rustls::HandshakeKind::Resumed));
+}
+
+#[test]
+fn a_certificate_that_demands_a_response_is_served_without_one_and_shown() {
+    if !installed("openssl") {
+        return;
+    }
+    let feature = CustomExtension::from_oid_content(TLS_FEATURE, b"\x30\x03\x02\x01\x05".to_vec());
+    let authority = Authority::new(vec![feature]);
+    let certificate = authority.certificate(None);
+    let (mut config, server) = server(certificate.clone());
+    assert_eq!(seen(server.addresses()[0], &[]), "none");
+    let demanded = || ["must_staple", "stapled"].map(|name| gauge(&server, name, &certificate));
+    assert_eq!(demanded(), [1, 0]);
+    let path = authority.files.path("leaf.ocsp");
+    std::fs::write(&path, authority.response(Entry::Good, "ca")).expect("written");
+    config.listeners[0].certificates[0].ocsp = Some(OcspSource::File(path));
+    server.reload(&document(&config)).expect("a reload");
+    assert_eq!(demanded(), [1, 1]);
+}
+
+const SERIAL: [u8; 4] = [0x4a, 1, 2, 3];
+/// id-pe-tlsfeature.
+const TLS_FEATURE: &[u64] = &[1, 3, 6, 1, 5, 5, 7, 1, 24];
