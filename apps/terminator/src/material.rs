@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
-use x509_parser::extensions::GeneralName;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use zeroize::Zeroizing;
 
-use crate::config::{Certificate, Config, Fault, Listener, OcspSource};
+use crate::config::{Certificate, Config, Fault, Listener, OcspSource, is_responder};
 use crate::ocsp::{self, FromFile, Staple};
 use crate::privileges;
 use crate::ticket_files;
@@ -50,6 +50,8 @@ pub(crate) struct Facts {
     pub(crate) not_after: i64,
     /// Whether it demands that an OCSP response comes with it (RFC 7633).
     pub(crate) must_staple: bool,
+    /// The OCSP responder that it names (RFC 5280, section 4.2.2.1), if that can be asked.
+    pub(crate) responder: Option<String>,
 }
 
 /// Reads the files of every listener.
@@ -96,8 +98,29 @@ pub(crate) fn facts(der: &[u8]) -> Option<Facts> {
     Some(Facts {
         names,
         not_after: certificate.validity().not_after.timestamp(),
+        responder: responder(&certificate),
         must_staple: features.is_some_and(|features| ocsp::is_demanded(features.value)),
     })
+}
+
+/// The first address over HTTP at which a certificate says that its status can be asked.
+fn responder(certificate: &X509Certificate<'_>) -> Option<String> {
+    let places = certificate.extensions().iter().filter_map(|extension| {
+        match extension.parsed_extension() {
+            ParsedExtension::AuthorityInfoAccess(places) => Some(&places.accessdescs),
+            _ => None,
+        }
+    });
+    places
+        .flatten()
+        .find_map(|place| match &place.access_location {
+            GeneralName::URI(address)
+                if place.access_method.as_bytes() == OCSP && is_responder(address) =>
+            {
+                Some((*address).to_owned())
+            }
+            _ => None,
+        })
 }
 
 impl fmt::Debug for Pair {
@@ -154,7 +177,7 @@ fn read_pair(key: &str, files: &Certificate) -> Result<Pair, Fault> {
                 path: path.clone(),
                 read: read_response(&format!("{key}.ocsp"), path),
             }),
-            None => None,
+            Some(OcspSource::Fetch | OcspSource::Responder(_)) | None => None,
         },
         staple: None,
     })
@@ -259,6 +282,8 @@ fn unreadable(key: &str, path: &Path, error: &io::Error) -> Fault {
 
 /// id-pe-tlsfeature, 1.3.6.1.5.5.7.1.24, as the contents of an OBJECT IDENTIFIER.
 const TLS_FEATURE: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 24];
+/// id-ad-ocsp, 1.3.6.1.5.5.7.48.1, in the same form.
+const OCSP: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 48, 1];
 
 #[cfg(test)]
 mod tests {

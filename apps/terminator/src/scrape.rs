@@ -128,22 +128,22 @@ impl Scrape {
         let now = UnixTime::now();
         let notes = self.0.staple_notes();
         let label = |note: &StapleNote| [("file", note.file.clone())];
-        let of_all: [(_, _, &dyn Fn(&StapleNote) -> bool); 2] = [
+        let of_all: [(_, _, OfNote); 2] = [
             (
                 "widelane_ocsp_stapled",
                 "1 if clients that ask get an OCSP response with the certificate",
-                &|note| note.is_stapled(now),
+                |note, now| note.is_stapled(now),
             ),
             (
                 "widelane_ocsp_must_staple",
                 "1 if the certificate demands an OCSP response",
-                &|note| note.must,
+                |note, _| note.must,
             ),
         ];
         for (name, help, value) in of_all {
             let values = notes
                 .iter()
-                .map(|note| (label(note), i64::from(value(note))));
+                .map(|note| (label(note), i64::from(value(note, now))));
             gauges(encoder, name, help, values)?;
         }
         let staples = || {
@@ -156,7 +156,20 @@ impl Scrape {
             "0 if the last OCSP response from the certificate's source was not taken",
             staples().map(|(label, staple)| (label, i64::from(staple.is_current()))),
         )?;
-        let of_responses: [(_, _, fn(&Verdict) -> i64); 3] = [
+        let mut family = encoder.encode_descriptor(
+            "widelane_ocsp_fetches",
+            "OCSP responses asked for, by what became of it",
+            None,
+            MetricType::Counter,
+        )?;
+        for ([(_, file)], staple) in staples() {
+            for (result, count) in ["ok", "failed"].into_iter().zip(staple.fetches()) {
+                family
+                    .encode_family(&[("file", &file[..]), ("result", result)])?
+                    .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+            }
+        }
+        let of_responses: [(_, _, OfVerdict); 3] = [
             (
                 "widelane_ocsp_revoked",
                 "1 if the last OCSP response says that the certificate is revoked",
@@ -181,6 +194,9 @@ impl Scrape {
         Ok(())
     }
 }
+
+type OfNote = fn(&StapleNote, UnixTime) -> bool;
+type OfVerdict = fn(&Verdict) -> i64;
 
 /// Values of things that labels name.
 fn gauges<const LABELS: usize>(

@@ -11,12 +11,12 @@ use arc_swap::ArcSwap;
 use rustls::time_provider::DefaultTimeProvider;
 use rustls_pki_types::UnixTime;
 
-use crate::config::{Certificate, Config, ConfigError, CpuList, Document, Fault};
+use crate::config::{Certificate, Config, ConfigError, CpuList, Document, Fault, OcspSource};
 use crate::cores::{self, Cores, Workers};
 use crate::endpoint::Endpoint;
 use crate::lending::Borrowers;
 use crate::material::{self, Material, Pair};
-use crate::ocsp::Staples;
+use crate::ocsp::{Renewal, Staples, Store, Wanted};
 use crate::resumption::TicketKeys;
 use crate::shared::{Shared, Site, Slot, StapleNote, ticket_key_notes};
 use crate::signing::SigningSource;
@@ -114,6 +114,14 @@ impl Server {
             ),
             None => None,
         };
+        if fetches_responses(config)
+            && let Some(store) = store(config)
+        {
+            let owner = account.as_ref().map(|one| (one.uid(), one.gid()));
+            if let Err(error) = store.prepare(owner) {
+                tracing::warn!(%error, "OCSP responses are not kept for the next start");
+            }
+        }
         if let Some(account) = &account {
             privileges::become_account(account).map_err(locate)?;
             tracing::info!("now {}", privileges::current());
@@ -169,6 +177,7 @@ impl Server {
             state: Mutex::new(State {
                 keys,
                 staples,
+                renewal: Renewal::default(),
                 document: document.clone(),
                 files,
                 refused: Refused::default(),
@@ -183,6 +192,7 @@ impl Server {
             for ((name, site), (bound, sockets)) in names(config, &sites).zip(bound) {
                 state.open(&server.workers, name, site, bound, sockets);
             }
+            state.renew(config);
         }
         if let Some(mut endpoint) = endpoint {
             endpoint
@@ -395,6 +405,7 @@ impl Server {
         state.keys = keys;
         staples.take_waiting(UnixTime::now());
         state.staples = staples;
+        state.renew(config);
         state.document = document.clone();
         state.files = files;
         self.shared.note_files(&sites);
@@ -453,6 +464,7 @@ impl Drop for Server {
 struct State {
     keys: TicketKeys,
     staples: Staples,
+    renewal: Renewal,
     /// The configuration in use.
     document: Document,
     /// Its files, as they were before they were read last, with success or without.
@@ -482,6 +494,12 @@ struct Open {
 }
 
 impl State {
+    /// Has OCSP responses renewed and watched.
+    fn renew(&mut self, config: &Config) {
+        self.renewal
+            .follow(self.staples.wanted(), store(config).as_ref());
+    }
+
     fn open(
         &mut self,
         workers: &[Worker],
@@ -527,7 +545,9 @@ fn build_sites(
     for (index, (listener, mut material)) in config.listeners.iter().zip(material).enumerate() {
         let key = format!("listener[{index}]");
         let pairs = listener.certificates.iter().zip(&mut material.certificates);
-        let notes = pairs.map(|(files, pair)| find_staple(files, pair, staples, next_staples));
+        let store = store(config);
+        let notes = pairs
+            .map(|(files, pair)| find_staple(files, pair, store.as_ref(), staples, next_staples));
         let notes: Vec<_> = notes.flatten().collect();
         let clock = Arc::new(DefaultTimeProvider);
         let built = tls::build(&key, listener, material, &shared.signing, clock, keys, next)?;
@@ -555,10 +575,22 @@ fn build_sites(
     Ok(sites)
 }
 
+/// Where fetched OCSP responses are kept.
+fn store(config: &Config) -> Option<Store> {
+    config.ocsp_directory.clone().map(Store::new)
+}
+
+fn fetches_responses(config: &Config) -> bool {
+    let listeners = config.listeners.iter();
+    let mut certificates = listeners.flat_map(|listener| &listener.certificates);
+    certificates.any(|one| matches!(one.ocsp, Some(OcspSource::Fetch | OcspSource::Responder(_))))
+}
+
 /// Finds the staple of a certificate, and says what is wrong if it can have none.
 fn find_staple(
     files: &Certificate,
     pair: &mut Pair,
+    store: Option<&Store>,
     before: &Staples,
     next: &mut Staples,
 ) -> Option<StapleNote> {
@@ -576,8 +608,31 @@ fn find_staple(
             ),
         }
     }
-    if let (Some(staple), Some(response)) = (&pair.staple, pair.ocsp.take()) {
-        next.wait(staple.clone(), response);
+    if let (Some(source), Some(staple)) = (&files.ocsp, &pair.staple) {
+        let responder = match source {
+            OcspSource::File(_) => None,
+            OcspSource::Responder(address) => Some(address.clone()),
+            OcspSource::Fetch => pair.facts.responder.clone(),
+        };
+        if *source == OcspSource::Fetch && responder.is_none() {
+            tracing::warn!(
+                certificate = file,
+                "clients get no OCSP response: the certificate names no responder that can be asked \
+                 over HTTP; name one (ocsp = \"http://…\"), or remove `ocsp`"
+            );
+        }
+        if let Some(response) = pair.ocsp.take() {
+            next.wait(staple.clone(), response);
+        } else if let Some(store) = store
+            && staple.last().is_none()
+            && let Some(kept) = store.read(staple.fingerprint())
+        {
+            staple.offer_kept(kept, UnixTime::now());
+        }
+        next.want(Wanted {
+            staple: staple.clone(),
+            responder,
+        });
     }
     Some(StapleNote {
         file,

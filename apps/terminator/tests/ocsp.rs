@@ -2,16 +2,18 @@
 
 mod common;
 
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 
 use common::*;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, CustomExtension, DnType,
     ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
 };
-use widelane_terminator::{Certificate, Config, OcspSource, Server};
+use widelane_terminator::{Backend, Certificate, Config, OcspSource, Server};
 
 /// An authority with the files that `openssl ocsp` needs to answer for it.
 struct Authority {
@@ -103,6 +105,10 @@ impl Authority {
         answer.arg("-CA").arg(file("ca.pem"));
         answer.arg("-rsigner").arg(file(&format!("{signer}.pem")));
         answer.arg("-rkey").arg(file(&format!("{signer}.key")));
+        // So that everything is signed.
+        if signer == "ca" {
+            answer.arg("-resp_no_certs");
+        }
         answer
             .args(["-ndays", "1", "-reqin"])
             .arg(file("request.der"));
@@ -258,6 +264,240 @@ fn a_certificate_that_demands_a_response_is_served_without_one_and_shown() {
     assert_eq!(demanded(), [1, 1]);
 }
 
+/// `openssl ocsp` as a responder, until it is dropped.
+struct Responder {
+    process: Child,
+    address: String,
+}
+
+impl Responder {
+    fn start(authority: &Authority, entry: Entry) -> Self {
+        let mut responder = Command::new("openssl");
+        responder.args(["ocsp", "-port", "0", "-ndays", "1", "-index"]);
+        responder.arg(authority.register(entry));
+        for (flag, name) in [
+            ("-CA", "ca.pem"),
+            ("-rsigner", "ca.pem"),
+            ("-rkey", "ca.key"),
+        ] {
+            responder.arg(flag).arg(authority.files.path(name));
+        }
+        let responder = responder.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut process = responder.stderr(Stdio::null()).spawn().expect("openssl");
+        let mut line = String::new();
+        let stdout = process.stdout.take().expect("stdout");
+        // ACCEPT [::]:12345 PID=123
+        BufReader::new(stdout).read_line(&mut line).expect("a line");
+        let address = line.split(' ').nth(1).expect("an address");
+        let (_, port) = address.trim().rsplit_once(':').expect("a port");
+        let address = format!("http://127.0.0.1:{port}");
+        Self { process, address }
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A responder of our own, which answers each question as `answer` wants. Returns its address.
+fn responder(answer: impl Fn(&mut TcpStream) + Send + Sync + 'static) -> String {
+    let Backend::Tcp(address) = tcp_backend(move |mut client| {
+        let mut request = Vec::new();
+        let mut byte = [0];
+        while !request.ends_with(b"\r\n\r\n") && client.read(&mut byte).unwrap_or(0) == 1 {
+            request.push(byte[0]);
+        }
+        answer(&mut client);
+    }) else {
+        panic!("TCP");
+    };
+    format!("http://{address}")
+}
+
+fn answer(client: &mut TcpStream, status: &str, headers: &str, body: &[u8]) {
+    let length = body.len();
+    let head = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n{headers}\r\n");
+    // A client that refuses it may have gone.
+    let _ = client.write_all(&[head.as_bytes(), body].concat());
+}
+
+/// The extension in which a certificate names its responder.
+fn names(responder: &str) -> CustomExtension {
+    let mut access = b"\x06\x08\x2b\x06\x01\x05\x05\x07\x30\x01\x86".to_vec();
+    access.push(responder.len() as u8);
+    access.extend(responder.as_bytes());
+    let sequence = |contents: Vec<u8>| [&[0x30, contents.len() as u8], &contents[..]].concat();
+    CustomExtension::from_oid_content(AUTHORITY_INFO_ACCESS, sequence(sequence(access)))
+}
+
+/// How often responses were fetched, and how often that failed.
+fn fetches(server: &Server, certificate: &Certificate) -> [u64; 2] {
+    let file = certificate.cert.display();
+    ["ok", "failed"].map(|result| {
+        let labels = format!("{{file=\"{file}\",result=\"{result}\"}}");
+        metric(server, &format!("widelane_ocsp_fetches_total{labels}"))
+    })
+}
+
+#[test]
+fn responses_are_fetched_from_the_responder_of_the_configuration() {
+    if !installed("openssl") {
+        return;
+    }
+    for (entry, expected) in [
+        (Entry::Good, "good"),
+        (Entry::Revoked, "revoked"),
+        (Entry::Unknown, "none"),
+    ] {
+        let authority = Authority::new(Vec::new());
+        let responder = Responder::start(&authority, entry);
+        // The first question is in the address, the others are sent behind it.
+        let address = match entry {
+            Entry::Good => responder.address.clone(),
+            _ => format!("{}/?a=b", responder.address),
+        };
+        let source = OcspSource::Responder(address);
+        let certificate = authority.certificate(Some(source));
+        let (_, server) = server(certificate.clone());
+        eventually("the responder was asked", || {
+            fetches(&server, &certificate) != [0, 0]
+        });
+        assert_eq!(seen(server.addresses()[0], &[]), expected, "{entry:?}");
+        let is_good = u64::from(expected != "none");
+        assert_eq!(fetches(&server, &certificate), [is_good, 1 - is_good]);
+    }
+}
+
+#[test]
+fn responses_are_fetched_from_the_responder_that_the_certificate_names_and_kept() {
+    if !installed("openssl") {
+        return;
+    }
+    // The certificate has to name the responder, which has to know the certificate.
+    let response = Arc::new(Mutex::new(None));
+    let known = response.clone();
+    let address = responder(move |client| {
+        let response: Option<Vec<u8>> = known.lock().expect("no panic").take();
+        match response {
+            Some(response) => answer(client, "200 OK", "", &response),
+            None => answer(client, "503 Service Unavailable", "", b""),
+        }
+    });
+    let elsewhere = format!("{address}/elsewhere");
+    let redirecting = responder(move |client| {
+        let location = format!("Location: {elsewhere}\r\n");
+        answer(client, "302 Found", &location, b"");
+    });
+    let authority = Authority::new(vec![names(&redirecting)]);
+    *response.lock().expect("no panic") = Some(authority.response(Entry::Good, "ca"));
+    let certificate = authority.certificate(Some(OcspSource::Fetch));
+    let mut document = document(&config(vec![listener(echo(), vec![certificate.clone()])]));
+    document.keep_responses_in(authority.files.path("state/ocsp"));
+    let first = Server::start(&document).expect("a server");
+    eventually("a response is fetched", || {
+        fetches(&first, &certificate) == [1, 0]
+    });
+    assert_eq!(seen(first.addresses()[0], &[]), "good");
+    // A reload changes nothing, and the next start has it at once, from the disk.
+    first.reload(&document).expect("a reload");
+    assert_eq!(seen(first.addresses()[0], &[]), "good");
+    drop(first);
+    let second = Server::start(&document).expect("a server");
+    assert_eq!(seen(second.addresses()[0], &[]), "good");
+    assert_eq!(fetches(&second, &certificate), [0, 0]);
+}
+
+#[test]
+fn bad_responders_neither_harm_nor_delay_the_server() {
+    if !installed("openssl") {
+        return;
+    }
+    let authority = Authority::new(Vec::new());
+    let good = authority.response(Entry::Good, "ca");
+    let mut damaged = good.clone();
+    *damaged.last_mut().expect("bytes") ^= 1;
+    let foreign = Authority::new(Vec::new()).response(Entry::Good, "ca");
+    authority.signer(ExtendedKeyUsagePurpose::ServerAuth);
+    let unauthorised = authority.response(Entry::Good, "signer");
+    let says = |body: Vec<u8>| responder(move |client| answer(client, "200 OK", "", &body));
+    let endless = responder(|client| {
+        let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+        let chunk = [&b"2000\r\n"[..], &[0x30; 0x2000], b"\r\n"].concat();
+        let chunks = std::iter::once(head).chain(std::iter::repeat(chunk));
+        chunks
+            .map(|bytes| client.write_all(&bytes))
+            .take_while(Result::is_ok)
+            .for_each(drop);
+    });
+    let loops = responder(|client| answer(client, "302 Found", "Location: /again\r\n", b""));
+    let encrypted = responder(|client| {
+        answer(client, "302 Found", "Location: https://a.invalid/\r\n", b"");
+    });
+    let absent = {
+        let unused = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        unused.local_addr().expect("an address")
+    };
+    for (what, address) in [
+        ("of a bad signature", says(damaged)),
+        ("about another certificate", says(foreign)),
+        ("of an unauthorised signer", says(unauthorised)),
+        ("garbage", says(b"<html>Log in, please</html>".to_vec())),
+        ("nothing", says(Vec::new())),
+        ("too long", says(vec![0x30; 100_000])),
+        ("endless", endless),
+        ("redirected for ever", loops),
+        ("encrypted", encrypted),
+        (
+            "an error",
+            responder(|client| answer(client, "500 No", "", b"")),
+        ),
+        (
+            "not HTTP",
+            responder(|client| drop(client.write_all(b"hello\r\n"))),
+        ),
+        ("absent", format!("http://{absent}")),
+        ("of no host", "http://no-such-host.invalid".to_owned()),
+    ] {
+        let certificate = authority.certificate(Some(OcspSource::Responder(address)));
+        let (_, server) = server(certificate.clone());
+        eventually(what, || fetches(&server, &certificate) == [0, 1]);
+        assert_eq!(gauge(&server, "stapled", &certificate), 0, "{what}");
+        ping(&mut hello(server.addresses()[0]).expect("TLS")).expect("an answer");
+    }
+    // One that says nothing for as long as the test runs.
+    let (asked, is_asked) = std::sync::mpsc::channel();
+    let silent = responder(move |client| {
+        let _ = asked.send(());
+        let _ = client.read(&mut [0]);
+    });
+    let certificate = authority.certificate(Some(OcspSource::Responder(silent)));
+    let (config, server) = server(certificate.clone());
+    is_asked.recv_timeout(PATIENCE).expect("a question");
+    assert_eq!(seen(server.addresses()[0], &[]), "none");
+    server.reload(&document(&config)).expect("a reload");
+    assert_eq!(fetches(&server, &certificate), [0, 0], "it still waits");
+    server.stop(PATIENCE);
+}
+
+#[test]
+fn certificates_without_a_responder_or_an_issuer_are_served_without_a_response() {
+    let authority = Authority::new(vec![names("ldap://a.example/")]);
+    let certificate = authority.certificate(Some(OcspSource::Fetch));
+    let (config, server) = server(certificate.clone());
+    assert_eq!(gauge(&server, "stapled", &certificate), 0);
+    ping(&mut hello(server.addresses()[0]).expect("TLS")).expect("an answer");
+    let chain = std::fs::read_to_string(&certificate.cert).expect("PEM");
+    let (leaf, _) = chain.split_once("\n-----BEGIN").expect("two certificates");
+    std::fs::write(&certificate.cert, format!("{leaf}\n")).expect("written");
+    server.reload(&document(&config)).expect("a reload");
+    assert_eq!(gauge(&server, "stapled", &certificate), 0);
+    ping(&mut hello(server.addresses()[0]).expect("TLS")).expect("an answer");
+}
+
 const SERIAL: [u8; 4] = [0x4a, 1, 2, 3];
 /// id-pe-tlsfeature.
 const TLS_FEATURE: &[u64] = &[1, 3, 6, 1, 5, 5, 7, 1, 24];
+const AUTHORITY_INFO_ACCESS: &[u64] = &[1, 3, 6, 1, 5, 5, 7, 1, 1];

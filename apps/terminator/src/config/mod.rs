@@ -21,4 +21,5 @@ pub use listener::{
     Certificate, ClientAuth, ClientAuthMode, KeyKind, Listener, Tickets, TlsVersion,
 };
 pub use process::{Config, Drain, Limits, Metrics, PerSource};
+pub(crate) use values::is_responder;
 pub use values::{Backend, CpuList, Network, OcspSource, ProxyVersion};

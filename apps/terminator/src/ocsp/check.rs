@@ -55,6 +55,8 @@ pub(crate) enum Refusal {
     OtherCertificate,
     #[error("it has several answers for the certificate")]
     Several,
+    #[error("it has more than {MOST_CERTIFICATES} certificates, or something else in their place")]
+    Certificates,
     #[error("neither the issuer has signed it nor a certificate in it")]
     Unsigned,
     #[error("its signer may not sign for the issuer: {0}")]
@@ -157,6 +159,20 @@ fn verify(
                 .is_ok()
         })
     };
+    // They are not signed: who is between the responder and this machine can put anything there, for
+    // clients to stumble over.
+    let mut certificates = Vec::new();
+    for certificate in basic.certificates.iter().flatten() {
+        certificates.push(CertificateDer::from(certificate.to_der()?));
+    }
+    if certificates.len() > MOST_CERTIFICATES {
+        return Err(Refusal::Certificates);
+    }
+    let parsed = certificates
+        .iter()
+        .map(|certificate| X509Certificate::from_der(certificate).map(|(_, parsed)| parsed));
+    let parsed: Result<Vec<_>, _> = parsed.collect();
+    let parsed = parsed.map_err(|_| Refusal::Certificates)?;
     let is_responder = Responder::of(responder)?;
     let mut refusal = Refusal::Unsigned;
     if is_responder.is(&subject.issuer_name, &subject.issuer_key) {
@@ -168,17 +184,13 @@ fn verify(
     }
     let anchor = anchor_from_trusted_cert(&subject.issuer).map_err(Refusal::Unauthorised)?;
     let anchors = [anchor];
-    for certificate in basic.certificates.iter().flatten() {
-        let certificate = CertificateDer::from(certificate.to_der()?);
-        let Ok((_, parsed)) = X509Certificate::from_der(&certificate) else {
-            continue;
-        };
+    for (certificate, parsed) in certificates.iter().zip(&parsed) {
         let key = &parsed.public_key().subject_public_key.data;
         if !is_responder.is(parsed.subject().as_raw(), key) {
             continue;
         }
         // Without intermediate certificates: the issuer itself must have signed it.
-        let authorised = EndEntityCert::try_from(&certificate).and_then(|signer| {
+        let authorised = EndEntityCert::try_from(certificate).and_then(|signer| {
             let usage = KeyUsage::required(OCSP_SIGNING);
             signer.verify_for_usage(algorithms, &anchors, &[], now, usage, None, None)?;
             Ok(has_signed(&signer))
@@ -238,7 +250,10 @@ const BY_KEY: TagNumber = TagNumber(2);
 /// The TLS extension status_request.
 const STATUS_REQUEST: u16 = 5;
 
-/// Responses have one or two kilobytes, or some more with post-quantum signatures.
-pub(crate) const LONGEST: usize = 64 * 1024;
+/// Responses have one or two kilobytes; with ML-DSA-87, for the response and for its signer's certificate,
+/// thirteen. Each handshake carries one.
+pub(crate) const LONGEST: usize = 16 * 1024;
+/// As many as Firefox takes.
+const MOST_CERTIFICATES: usize = 8;
 /// By how much the clocks of responders may be ahead, as in nginx and HAProxy.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(300);

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::mem;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use arc_swap::{ArcSwapOption, Guard};
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use super::check::{Refusal, Verdict, check};
+use super::renewal::Wanted;
 use super::subject::{NoIssuer, Subject};
 use crate::config::Fault;
 
@@ -29,6 +30,16 @@ pub(crate) struct Staple {
     response: ArcSwapOption<Response>,
     /// Whether the last that was offered was taken.
     is_current: AtomicBool,
+    fetched: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// A fetched response that was found good.
+#[derive(Debug)]
+pub(crate) struct Offered {
+    pub(crate) response: Arc<Response>,
+    /// Not the one from before.
+    pub(crate) is_new: bool,
 }
 
 /// The staples of one configuration.
@@ -38,6 +49,7 @@ pub(crate) struct Staples {
     known: HashMap<(String, String), Arc<Staple>>,
     /// Responses from files, which wait until all of the configuration is known to be good.
     waiting: Vec<(Arc<Staple>, FromFile)>,
+    wanted: Vec<Wanted>,
 }
 
 /// What was read from a file that should have a response.
@@ -54,6 +66,8 @@ impl Staple {
             subject,
             response: ArcSwapOption::empty(),
             is_current: AtomicBool::new(false),
+            fetched: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
         }
     }
 
@@ -77,13 +91,78 @@ impl Staple {
         self.is_current.load(Relaxed)
     }
 
-    /// Takes a response if it is good, and says so if the certificate is revoked. Otherwise the one from
-    /// before stays.
+    /// How often a response was fetched, and how often that failed.
+    pub(crate) fn fetches(&self) -> [u64; 2] {
+        [&self.fetched, &self.failed].map(|count| count.load(Relaxed))
+    }
+
+    /// The certificate's file.
+    pub(super) fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// A name for this certificate and its issuer.
+    pub(crate) fn fingerprint(&self) -> &str {
+        &self.subject.fingerprint
+    }
+
+    pub(super) fn request(&self) -> der::Result<Vec<u8>> {
+        self.subject.request()
+    }
+
+    pub(super) fn fetch_failed(&self) {
+        self.failed.fetch_add(1, Relaxed);
+        self.is_current.store(false, Relaxed);
+    }
+
+    /// Takes a fetched response if it is good and newer than the one from before. Who can answer in the
+    /// responder's place could bring back what was good before a revocation.
+    pub(super) fn offer_fetched(&self, bytes: Vec<u8>, now: UnixTime) -> Result<Offered, Refusal> {
+        let verdict = check(&self.subject, &bytes, now)?;
+        self.fetched.fetch_add(1, Relaxed);
+        self.is_current.store(true, Relaxed);
+        let before = self.current(now);
+        if let Some(before) = before.as_ref().and_then(|before| before.as_ref())
+            && before.verdict.this_update >= verdict.this_update
+        {
+            return Ok(Offered {
+                response: before.clone(),
+                is_new: false,
+            });
+        }
+        let response = Arc::new(Response { bytes, verdict });
+        self.replace(response.clone());
+        Ok(Offered {
+            response,
+            is_new: true,
+        })
+    }
+
+    /// Takes what an earlier process has fetched, if it is good.
+    pub(crate) fn offer_kept(&self, bytes: Vec<u8>, now: UnixTime) {
+        match self.offer(bytes, now) {
+            Ok(()) => {}
+            Err(refusal) => {
+                tracing::debug!(
+                    certificate = self.file,
+                    "not taken from the disk: {refusal}"
+                );
+            }
+        }
+    }
+
+    /// Takes a response if it is good. Otherwise the one from before stays.
     pub(crate) fn offer(&self, bytes: Vec<u8>, now: UnixTime) -> Result<(), Refusal> {
         let checked = check(&self.subject, &bytes, now);
         self.is_current.store(checked.is_ok(), Relaxed);
         let verdict = checked?;
-        let new = Arc::new(Response { bytes, verdict });
+        self.replace(Arc::new(Response { bytes, verdict }));
+        Ok(())
+    }
+
+    /// Takes a response that was checked, and says so if the certificate is revoked.
+    fn replace(&self, new: Arc<Response>) {
+        let verdict = new.verdict;
         let before = self.response.swap(Some(new));
         if verdict.revoked && before.is_none_or(|before| !before.verdict.revoked) {
             tracing::error!(
@@ -92,7 +171,6 @@ impl Staple {
                  the certificate and its key"
             );
         }
-        Ok(())
     }
 
     /// Takes the response of a file, or says why not.
@@ -139,6 +217,16 @@ impl Staples {
         };
         self.known.insert(certificate, staple.clone());
         Ok(staple)
+    }
+
+    /// Has a response renewed by [`Staples::wanted`]'s receiver.
+    pub(crate) fn want(&mut self, wanted: Wanted) {
+        self.wanted.push(wanted);
+    }
+
+    /// What is to be renewed or watched.
+    pub(crate) fn wanted(&self) -> Vec<Wanted> {
+        self.wanted.clone()
     }
 
     /// Has a response from a file wait for [`Staples::take_waiting`].

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use der::Encode;
 use rcgen::{ExtendedKeyUsagePurpose, KeyPair};
-use rustls_pki_types::UnixTime;
+use rustls_pki_types::{CertificateDer, UnixTime};
 
 use super::check::{LONGEST, Refusal, Verdict, check, is_demanded};
 use super::message::{Response, Status};
@@ -157,6 +157,23 @@ fn what_is_damaged_is_refused_at_every_byte() {
     assert!(matches!(check(&longer), Err(Refusal::Malformed(_))));
     longer.resize(LONGEST + 1, 0);
     assert_eq!(check(&longer), Err(Refusal::TooLong));
+}
+
+#[test]
+fn what_nobody_has_signed_is_certificates_and_not_many() {
+    let specimen = Specimen::new("authority");
+    let with = |certificates: Vec<CertificateDer<'static>>| {
+        let says = Says {
+            certificates,
+            ..specimen.says()
+        };
+        verdict(&specimen, &says).map(drop)
+    };
+    let leaf = specimen.leaf.clone();
+    assert_eq!(with(vec![leaf.clone(); 8]), Ok(()));
+    assert_eq!(with(vec![leaf.clone(); 9]), Err(Refusal::Certificates));
+    let nothing = CertificateDer::from(b"\x30\x00".to_vec());
+    assert_eq!(with(vec![leaf, nothing]), Err(Refusal::Certificates));
 }
 
 #[test]
