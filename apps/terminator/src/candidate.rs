@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use rustls::sign::CertifiedKey;
-use rustls_pki_types::UnixTime;
+use rustls::time_provider::TimeProvider;
 
 use crate::ocsp::{Response, Staple};
 
@@ -34,10 +34,12 @@ impl Candidate {
         }
     }
 
-    /// What a client gets at this moment. Without a clock it gets no response, which may have expired.
-    pub(crate) fn certified(&self, now: Option<UnixTime>) -> Arc<CertifiedKey> {
-        let current = self.staple.as_ref().zip(now);
-        let current = current.and_then(|(staple, now)| staple.current(now));
+    /// What a client gets at this moment. Without a time it gets no response, which may have expired.
+    pub(crate) fn certified(&self, clock: &dyn TimeProvider) -> Arc<CertifiedKey> {
+        let current = self.staple.as_ref().and_then(|staple| {
+            let now = clock.current_time()?;
+            staple.current(now)
+        });
         let Some(response) = current.as_ref().and_then(|guard| guard.as_ref()) else {
             return self.plain.clone();
         };
@@ -62,11 +64,20 @@ mod tests {
     use std::time::Duration;
 
     use rustls::crypto::aws_lc_rs::default_provider;
-    use rustls_pki_types::PrivateKeyDer;
+    use rustls_pki_types::{PrivateKeyDer, UnixTime};
 
     use super::*;
     use crate::ocsp::Staples;
     use crate::ocsp::specimen::{NOW, Says, Specimen};
+
+    #[derive(Debug)]
+    struct Clock(Option<u64>);
+
+    impl TimeProvider for Clock {
+        fn current_time(&self) -> Option<UnixTime> {
+            self.0.map(at)
+        }
+    }
 
     fn at(seconds: u64) -> UnixTime {
         UnixTime::since_unix_epoch(Duration::from_secs(seconds))
@@ -81,7 +92,7 @@ mod tests {
         let mut staples = Staples::default();
         let staple = staples.get("a.pem", &chain, &Staples::default()).unwrap();
         let candidate = Candidate::new(plain, Some(staple.clone()));
-        let shown = |now| candidate.certified(Some(at(now))).ocsp.clone();
+        let shown = |now| candidate.certified(&Clock(Some(now))).ocsp.clone();
         assert_eq!(shown(NOW), None);
 
         let until = |until, status| {
@@ -96,8 +107,12 @@ mod tests {
         assert_eq!(shown(NOW + 99), Some(first.clone()));
         assert_eq!(shown(NOW + 100), None, "it has expired");
         assert_eq!(shown(NOW), Some(first.clone()), "the clock was set back");
-        assert_eq!(candidate.certified(None).ocsp, None, "there is no clock");
-        let [one, other] = [1, 2].map(|_| candidate.certified(Some(at(NOW))));
+        assert_eq!(
+            candidate.certified(&Clock(None)).ocsp,
+            None,
+            "there is no clock"
+        );
+        let [one, other] = [1, 2].map(|_| candidate.certified(&Clock(Some(NOW))));
         assert!(Arc::ptr_eq(&one, &other), "it is made once");
 
         // What is not good does not replace what is.

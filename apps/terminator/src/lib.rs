@@ -65,9 +65,28 @@ pub use widelane_batching::Placement;
 #[doc(hidden)]
 pub mod fuzzing {
     use crate::introduction;
+    use crate::ocsp::{Subject, check};
     use crate::proxy::{Facts, header};
     use crate::ticket_key::KeyBytes;
+    use rustls_pki_types::{CertificateDer, UnixTime};
     use std::net::SocketAddr;
+    use std::time::Duration;
+
+    /// An OCSP response about the first certificate of a chain, at a time in seconds since 1970: since when
+    /// and until when it is good, and whether it says revoked.
+    pub fn ocsp_response(
+        chain: &[&'static [u8]],
+        response: &[u8],
+        now: u64,
+    ) -> Result<(u64, u64, bool), String> {
+        let chain: Vec<_> = chain.iter().map(|one| CertificateDer::from(*one)).collect();
+        let subject = Subject::of(&chain).map_err(|error| error.to_string())?;
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
+        match check(&subject, response, now) {
+            Ok(verdict) => Ok((verdict.this_update, verdict.next_update, verdict.revoked)),
+            Err(refusal) => Err(refusal.to_string()),
+        }
+    }
 
     /// A PROXY header that a load balancer has sent: its length, and client and server if it names
     /// them. `Ok(None)`: there is more to come.

@@ -381,7 +381,7 @@ impl BySni {
 
 impl ResolvesServerCert for BySni {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let certified = |one: &Arc<Candidate>| one.certified(self.clock.current_time());
+        let certified = |one: &Arc<Candidate>| one.certified(&*self.clock);
         let several = match self.candidates(hello.server_name()) {
             [only] => return Some(certified(only)),
             several => several,

@@ -76,7 +76,7 @@ impl Authority {
         path
     }
 
-    /// A certificate of the authority for somebody who answers for it, in `signer.pem` and `signer.key`.
+    /// A certificate of the authority for a responder that answers for it, in `signer.pem` and `signer.key`.
     fn signer(&self, usage: ExtendedKeyUsagePurpose) {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::default();
@@ -179,7 +179,7 @@ fn what_a_file_says_is_stapled_unless_it_is_unknown_or_not_about_the_certificate
     let unauthorised = authority.response(Entry::Good, "signer");
     let foreign = other.response(Entry::Good, "ca");
 
-    // There is no file yet. That keeps nobody from starting.
+    // There is no file yet. The server starts all the same.
     let (config, server) = server(certificate.clone());
     let address = server.addresses()[0];
     let tls13 = || seen(address, &["-tls1_3"]);

@@ -1,6 +1,6 @@
 //! Whether a response may be stapled: the steps of RFC 6960, section 3.2.
 //!
-//! A response comes from the network or from a file that anybody may have written. It is refused unless
+//! A response comes from the network or from a file that any program may have written. It is refused unless
 //! all of this holds:
 //!
 //! 1. the responder was successful, and the response is of the basic kind (section 4.2.1);
@@ -13,7 +13,7 @@
 //!    without it a response would be stapled for ever.
 //!
 //! Whether the responder's own certificate is revoked is not asked. Section 4.2.2.2.1 leaves that open, and
-//! such certificates are short-lived or say that nobody need ask.
+//! such certificates are short-lived or say that one need not ask (id-pkix-ocsp-nocheck).
 
 use std::time::Duration;
 

@@ -8,10 +8,11 @@ mod staple;
 mod store;
 mod subject;
 
-pub(crate) use check::{LONGEST, Verdict, is_demanded};
+pub(crate) use check::{LONGEST, Verdict, check, is_demanded};
 pub(crate) use renewal::{Renewal, Wanted};
 pub(crate) use staple::{FromFile, Response, Staple, Staples};
 pub(crate) use store::Store;
+pub(crate) use subject::Subject;
 
 #[cfg(test)]
 pub(crate) mod specimen;

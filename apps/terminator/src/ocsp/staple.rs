@@ -72,7 +72,8 @@ impl Staple {
     }
 
     /// The response to staple at this moment. This is asked in each handshake: whatever becomes of
-    /// renewals, a response is never given away once it has expired.
+    /// renewals, a response is never given away once it has expired. A guard, because a count of
+    /// references would be a line of memory that all workers write.
     pub(crate) fn current(&self, now: UnixTime) -> Option<Guard<Option<Arc<Response>>>> {
         let held = self.response.load();
         let is_valid = held
@@ -219,7 +220,7 @@ impl Staples {
         Ok(staple)
     }
 
-    /// Has a response renewed by [`Staples::wanted`]'s receiver.
+    /// Has the response of a certificate renewed or watched.
     pub(crate) fn want(&mut self, wanted: Wanted) {
         self.wanted.push(wanted);
     }

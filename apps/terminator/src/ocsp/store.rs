@@ -53,7 +53,7 @@ impl Store {
         let path = self.path(fingerprint);
         let draft = self.0.join(format!(".{fingerprint}"));
         if !self.0.exists() {
-            // Where no response was fetched when this process started, nobody has made it.
+            // Where no response was fetched when this process started, it was not made then.
             self.prepare(None)?;
         }
         // What a process has left that ended in between may have another owner.
@@ -68,7 +68,7 @@ impl Store {
         fs::rename(&draft, path)
     }
 
-    /// Deletes what belongs to certificates that nobody has any more.
+    /// Deletes what belongs to certificates that are no longer in use.
     pub(crate) fn clean(&self) {
         let is_old = |path: &Path| {
             let written = fs::symlink_metadata(path).and_then(|seen| seen.modified());

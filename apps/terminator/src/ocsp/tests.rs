@@ -102,7 +102,7 @@ fn only_the_issuer_and_those_it_has_authorised_may_sign() {
         ..specimen.says()
     };
     unauthorised(&says);
-    // The key of somebody else, under the name of the issuer.
+    // Another key, under the name of the issuer.
     let says = Says {
         signer: &signer,
         ..specimen.says()
@@ -160,7 +160,7 @@ fn what_is_damaged_is_refused_at_every_byte() {
 }
 
 #[test]
-fn what_nobody_has_signed_is_certificates_and_not_many() {
+fn what_is_not_signed_is_certificates_and_not_many() {
     let specimen = Specimen::new("authority");
     let with = |certificates: Vec<CertificateDer<'static>>| {
         let says = Says {
