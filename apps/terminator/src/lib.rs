@@ -43,6 +43,7 @@ mod signing;
 mod silent;
 mod sockets;
 mod sources;
+mod stapling;
 mod stats;
 mod ticket_files;
 mod ticket_key;

@@ -11,21 +11,21 @@ use arc_swap::ArcSwap;
 use rustls::time_provider::DefaultTimeProvider;
 use rustls_pki_types::UnixTime;
 
-use crate::config::{Certificate, Config, ConfigError, CpuList, Document, Fault, OcspSource};
+use crate::config::{Config, ConfigError, CpuList, Document, Fault};
 use crate::cores::{self, Cores, Workers};
 use crate::endpoint::Endpoint;
 use crate::lending::Borrowers;
-use crate::material::{self, Material, Pair};
-use crate::ocsp::{Renewal, Staples, Store, Wanted};
+use crate::material::{self, Material};
+use crate::ocsp::{Renewal, Staples};
 use crate::resumption::TicketKeys;
-use crate::shared::{Shared, Site, Slot, StapleNote, ticket_key_notes};
+use crate::shared::{Shared, Site, Slot, ticket_key_notes};
 use crate::signing::SigningSource;
 use crate::sockets::{self, Inherited};
 use crate::sources::SourceLimits;
 use crate::tls;
 use crate::watch::Fingerprint;
 use crate::worker::{self, Command, RunOn, Spare, Worker};
-use crate::{privileges, resources};
+use crate::{privileges, resources, stapling};
 
 /// A running terminator. Dropping it cuts all connections; [`Server::stop`] lets them end first.
 #[derive(Debug)]
@@ -114,14 +114,7 @@ impl Server {
             ),
             None => None,
         };
-        if fetches_responses(config)
-            && let Some(store) = store(config)
-        {
-            let owner = account.as_ref().map(|one| (one.uid(), one.gid()));
-            if let Err(error) = store.prepare(owner) {
-                tracing::warn!(%error, "OCSP responses are not kept for the next start");
-            }
-        }
+        stapling::prepare(config, account.as_ref());
         if let Some(account) = &account {
             privileges::become_account(account).map_err(locate)?;
             tracing::info!("now {}", privileges::current());
@@ -497,7 +490,7 @@ impl State {
     /// Has OCSP responses renewed and watched.
     fn renew(&mut self, config: &Config) {
         self.renewal
-            .follow(self.staples.wanted(), store(config).as_ref());
+            .follow(self.staples.wanted(), stapling::store(config).as_ref());
     }
 
     fn open(
@@ -545,9 +538,10 @@ fn build_sites(
     for (index, (listener, mut material)) in config.listeners.iter().zip(material).enumerate() {
         let key = format!("listener[{index}]");
         let pairs = listener.certificates.iter().zip(&mut material.certificates);
-        let store = store(config);
-        let notes = pairs
-            .map(|(files, pair)| find_staple(files, pair, store.as_ref(), staples, next_staples));
+        let store = stapling::store(config);
+        let notes = pairs.map(|(files, pair)| {
+            stapling::find(files, pair, store.as_ref(), staples, next_staples)
+        });
         let notes: Vec<_> = notes.flatten().collect();
         let clock = Arc::new(DefaultTimeProvider);
         let built = tls::build(&key, listener, material, &shared.signing, clock, keys, next)?;
@@ -573,72 +567,6 @@ fn build_sites(
         }));
     }
     Ok(sites)
-}
-
-/// Where fetched OCSP responses are kept.
-fn store(config: &Config) -> Option<Store> {
-    config.ocsp_directory.clone().map(Store::new)
-}
-
-fn fetches_responses(config: &Config) -> bool {
-    let listeners = config.listeners.iter();
-    let mut certificates = listeners.flat_map(|listener| &listener.certificates);
-    certificates.any(|one| matches!(one.ocsp, Some(OcspSource::Fetch | OcspSource::Responder(_))))
-}
-
-/// Finds the staple of a certificate, and says what is wrong if it can have none.
-fn find_staple(
-    files: &Certificate,
-    pair: &mut Pair,
-    store: Option<&Store>,
-    before: &Staples,
-    next: &mut Staples,
-) -> Option<StapleNote> {
-    let file = files.cert.display().to_string();
-    let must = pair.facts.must_staple;
-    if files.ocsp.is_none() && !must {
-        return None;
-    }
-    if files.ocsp.is_some() {
-        match next.get(&file, &pair.chain, before) {
-            Ok(staple) => pair.staple = Some(staple),
-            Err(error) => tracing::warn!(
-                certificate = file,
-                "clients get no OCSP response: {error}; append it behind the server's own"
-            ),
-        }
-    }
-    if let (Some(source), Some(staple)) = (&files.ocsp, &pair.staple) {
-        let responder = match source {
-            OcspSource::File(_) => None,
-            OcspSource::Responder(address) => Some(address.clone()),
-            OcspSource::Fetch => pair.facts.responder.clone(),
-        };
-        if *source == OcspSource::Fetch && responder.is_none() {
-            tracing::warn!(
-                certificate = file,
-                "clients get no OCSP response: the certificate names no responder that can be asked \
-                 over HTTP; name one (ocsp = \"http://…\"), or remove `ocsp`"
-            );
-        }
-        if let Some(response) = pair.ocsp.take() {
-            next.wait(staple.clone(), response);
-        } else if let Some(store) = store
-            && staple.last().is_none()
-            && let Some(kept) = store.read(staple.fingerprint())
-        {
-            staple.offer_kept(kept, UnixTime::now());
-        }
-        next.want(Wanted {
-            staple: staple.clone(),
-            responder,
-        });
-    }
-    Some(StapleNote {
-        file,
-        must,
-        staple: pair.staple.clone(),
-    })
 }
 
 /// The keys that differ although a reload cannot change them.
@@ -726,7 +654,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::config::{Backend, Listener};
+    use crate::config::{Backend, Certificate, Listener};
     use crate::ticket_files::TicketDirectory;
 
     /// A connection that lives long keeps the site that it began with.

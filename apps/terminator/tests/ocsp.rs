@@ -394,7 +394,9 @@ fn responses_are_fetched_from_the_responder_that_the_certificate_names_and_kept(
     let authority = Authority::new(vec![names(&redirecting)]);
     *response.lock().expect("no panic") = Some(authority.response(Entry::Good, "ca"));
     let certificate = authority.certificate(Some(OcspSource::Fetch));
-    let mut document = document(&config(vec![listener(echo(), vec![certificate.clone()])]));
+    // One certificate of two listeners is asked for once.
+    let listeners = [1, 2].map(|_| listener(echo(), vec![certificate.clone()]));
+    let mut document = document(&config(listeners.into()));
     document.keep_responses_in(authority.files.path("state/ocsp"));
     let first = Server::start(&document).expect("a server");
     eventually("a response is fetched", || {
@@ -404,6 +406,7 @@ fn responses_are_fetched_from_the_responder_that_the_certificate_names_and_kept(
     // A reload changes nothing, and the next start has it at once, from the disk.
     first.reload(&document).expect("a reload");
     assert_eq!(seen(first.addresses()[0], &[]), "good");
+    assert_eq!(fetches(&first, &certificate), [1, 0]);
     drop(first);
     let second = Server::start(&document).expect("a server");
     assert_eq!(seen(second.addresses()[0], &[]), "good");

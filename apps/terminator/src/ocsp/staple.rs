@@ -222,7 +222,13 @@ impl Staples {
 
     /// Has the response of a certificate renewed or watched.
     pub(crate) fn want(&mut self, wanted: Wanted) {
-        self.wanted.push(wanted);
+        // One certificate of several listeners is one question.
+        let same = |known: &Wanted| {
+            Arc::ptr_eq(&known.staple, &wanted.staple) && known.responder == wanted.responder
+        };
+        if !self.wanted.iter().any(same) {
+            self.wanted.push(wanted);
+        }
     }
 
     /// What is to be renewed or watched.
