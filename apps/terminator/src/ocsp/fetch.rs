@@ -32,13 +32,15 @@ impl Fetch {
 
     /// What the responder at this address answers, whatever it is.
     pub(crate) fn ask(&self, responder: &str, request: &[u8]) -> Result<Vec<u8>, String> {
-        let asked = match short_question(responder, request) {
-            Some(address) => self.0.get(address).call(),
-            None => {
+        let got = short_question(responder, request).map(|address| self.0.get(address).call());
+        let asked = match got {
+            // Not every responder takes questions in the address.
+            None | Some(Err(Error::StatusCode(400..=599))) => {
                 let asking = self.0.post(responder);
                 let asking = asking.header("content-type", "application/ocsp-request");
                 asking.send(request)
             }
+            Some(got) => got,
         };
         let mut response = asked.map_err(|error| explain(&error))?;
         let body = response.body_mut().with_config().limit(LONGEST as u64);
@@ -101,6 +103,26 @@ mod tests {
         let problem = fetch.ask(&responder, &[0; 300]).unwrap_err();
         assert!(problem.starts_with("it gives no whole answer"), "{problem}");
         assert_eq!(&thread.join().unwrap(), b"POST");
+    }
+
+    #[test]
+    fn a_responder_that_wants_no_question_in_the_address_gets_it_sent() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let responder = format!("http://{}", socket.local_addr().unwrap());
+        let thread = std::thread::spawn(move || {
+            [("GET ", "404 Not Found"), ("POST", "200 OK")].map(|(method, status)| {
+                let (mut client, _) = socket.accept().unwrap();
+                let mut request = [0; 4];
+                client.read_exact(&mut request).unwrap();
+                assert_eq!(request, method.as_bytes());
+                let head = format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\nok");
+                client.write_all(head.as_bytes()).unwrap();
+                client
+            })
+        });
+        let answer = Fetch::new().ask(&responder, b"question");
+        assert_eq!(answer.as_deref(), Ok(&b"ok"[..]));
+        thread.join().unwrap();
     }
 
     #[test]
