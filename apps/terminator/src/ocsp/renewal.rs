@@ -229,7 +229,9 @@ fn half(verdict: &Verdict, chance: f64) -> u64 {
 fn next(verdict: &Verdict, now: UnixTime, chance: f64) -> u64 {
     let now = now.as_secs();
     let left = verdict.next_update.saturating_sub(now);
-    half(verdict, chance).max(now + (left / 4).clamp(LEAST_WAIT, LONGEST_WAIT))
+    let wait = (left / 4).clamp(LEAST_WAIT, LONGEST_WAIT);
+    // Never only when it has expired, however short its life is.
+    half(verdict, chance).max(now + wait.min((left / 2).max(SHORTEST_WAIT)))
 }
 
 /// How long to wait after so many failures.
@@ -244,6 +246,7 @@ fn chance() -> f64 {
 }
 
 /// In seconds, as all times here.
+const SHORTEST_WAIT: u64 = 5;
 const LEAST_WAIT: u64 = 60;
 const LONGEST_WAIT: u64 = 3600;
 /// How often clocks that were set and responses that have expired are noticed.
@@ -420,6 +423,14 @@ mod tests {
             [half(&verdict, 0.0), half(&verdict, 1.0)],
             [NOW + 500, NOW + 600]
         );
+        for (now, expected) in [
+            (NOW, NOW + 500),
+            (NOW + 490, NOW + 490 + 127),
+            (NOW + 900, NOW + 950),
+            (NOW + 998, NOW + 1003),
+        ] {
+            assert_eq!(next(&verdict, at(now), 0.0), expected);
+        }
         assert!((0..100).all(|_| (0.0..=1.0).contains(&chance())));
         let [one, other] = [chance(), chance()];
         assert!(one != other || chance() != one);
