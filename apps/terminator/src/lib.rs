@@ -17,6 +17,7 @@ mod admission;
 mod alert;
 mod backend;
 mod buffer;
+mod candidate;
 mod client;
 mod config;
 mod connection;
@@ -30,6 +31,7 @@ mod local;
 mod material;
 mod nearby;
 mod number;
+mod ocsp;
 mod pace;
 mod privileges;
 mod proxy;
@@ -45,6 +47,7 @@ mod signing;
 mod silent;
 mod sockets;
 mod sources;
+mod stapling;
 mod stats;
 mod ticket_files;
 mod ticket_key;
@@ -55,8 +58,8 @@ mod worker;
 
 pub use config::{
     Backend, Batching, Certificate, ClientAuth, ClientAuthMode, Config, ConfigError, CpuList,
-    Document, Drain, KeyKind, Limits, Listener, LogFormat, LogTarget, Metrics, Network, PerSource,
-    ProxyVersion, Route, SigningBackend, Tickets, TlsVersion,
+    Document, Drain, KeyKind, Limits, Listener, LogFormat, LogTarget, Metrics, Network, OcspSource,
+    PerSource, ProxyVersion, Route, SigningBackend, Tickets, TlsVersion,
 };
 pub use demo::{Demo, DemoError};
 pub use server::{Server, ServerError};
@@ -68,9 +71,28 @@ pub use widelane_batching::Placement;
 #[doc(hidden)]
 pub mod fuzzing {
     use crate::introduction;
+    use crate::ocsp::{Subject, check};
     use crate::proxy::{Facts, header};
     use crate::ticket_key::KeyBytes;
+    use rustls_pki_types::{CertificateDer, UnixTime};
     use std::net::SocketAddr;
+    use std::time::Duration;
+
+    /// An OCSP response about the first certificate of a chain, at a time in seconds since 1970: since when
+    /// and until when it is good, and whether it says revoked.
+    pub fn ocsp_response(
+        chain: &[&'static [u8]],
+        response: &[u8],
+        now: u64,
+    ) -> Result<(u64, u64, bool), String> {
+        let chain: Vec<_> = chain.iter().map(|one| CertificateDer::from(*one)).collect();
+        let subject = Subject::of(&chain).map_err(|error| error.to_string())?;
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
+        match check(&subject, response, now) {
+            Ok(verdict) => Ok((verdict.this_update, verdict.next_update, verdict.revoked)),
+            Err(refusal) => Err(refusal.to_string()),
+        }
+    }
 
     /// A PROXY header that a load balancer has sent: its length, and client and server if it names
     /// them. `Ok(None)`: there is more to come.

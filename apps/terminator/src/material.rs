@@ -4,16 +4,19 @@
 //! dropped and keys are loaded after the engine has started.
 
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
-use x509_parser::extensions::GeneralName;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use zeroize::Zeroizing;
 
-use crate::config::{Certificate, Config, Fault, Listener};
+use crate::config::{Certificate, Config, Fault, Listener, OcspSource, is_responder};
+use crate::ocsp::{self, FromFile, Staple};
 use crate::privileges;
 use crate::ticket_files;
 use crate::ticket_key::TicketKey;
@@ -33,15 +36,22 @@ pub(crate) struct Pair {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: PrivateKeyDer<'static>,
     pub(crate) facts: Facts,
+    /// The file with its OCSP response. Whatever is wrong with that, the certificate can be served.
+    pub(crate) ocsp: Option<FromFile>,
+    pub(crate) staple: Option<Arc<Staple>>,
 }
 
-/// Names and expiry of a certificate.
+/// What is in a certificate, as far as it matters here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// DNS names of the extension subjectAltName, or else the common name.
     pub(crate) names: Vec<String>,
     /// Seconds since 1970.
     pub(crate) not_after: i64,
+    /// Whether it demands that an OCSP response comes with it (RFC 7633).
+    pub(crate) must_staple: bool,
+    /// The OCSP responder that it names (RFC 5280, section 4.2.2.1), if that can be asked.
+    pub(crate) responder: Option<String>,
 }
 
 /// Reads the files of every listener.
@@ -62,7 +72,7 @@ pub(crate) fn common_name(der: &[u8]) -> Option<String> {
     name.as_str().ok().map(str::to_owned)
 }
 
-/// Names and expiry of a certificate. `None`: it is not an X.509 certificate.
+/// What is in a certificate. `None`: it is not an X.509 certificate.
 pub(crate) fn facts(der: &[u8]) -> Option<Facts> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let mut names = Vec::new();
@@ -81,10 +91,36 @@ pub(crate) fn facts(der: &[u8]) -> Option<Facts> {
                 .map(str::to_owned),
         );
     }
+    let features = certificate
+        .extensions()
+        .iter()
+        .find(|extension| extension.oid.as_bytes() == TLS_FEATURE);
     Some(Facts {
         names,
         not_after: certificate.validity().not_after.timestamp(),
+        responder: responder(&certificate),
+        must_staple: features.is_some_and(|features| ocsp::is_demanded(features.value)),
     })
+}
+
+/// The first address over HTTP at which a certificate says that its status can be asked.
+fn responder(certificate: &X509Certificate<'_>) -> Option<String> {
+    let places = certificate.extensions().iter().filter_map(|extension| {
+        match extension.parsed_extension() {
+            ParsedExtension::AuthorityInfoAccess(places) => Some(&places.accessdescs),
+            _ => None,
+        }
+    });
+    places
+        .flatten()
+        .find_map(|place| match &place.access_location {
+            GeneralName::URI(address)
+                if place.access_method.as_bytes() == OCSP && is_responder(address) =>
+            {
+                Some((*address).to_owned())
+            }
+            _ => None,
+        })
 }
 
 impl fmt::Debug for Pair {
@@ -136,6 +172,14 @@ fn read_pair(key: &str, files: &Certificate) -> Result<Pair, Fault> {
         chain,
         key: read_key(&format!("{key}.key"), &files.key)?,
         facts,
+        ocsp: match &files.ocsp {
+            Some(OcspSource::File(path)) => Some(FromFile {
+                path: path.clone(),
+                read: read_response(&format!("{key}.ocsp"), path),
+            }),
+            Some(OcspSource::Fetch | OcspSource::Responder(_)) | None => None,
+        },
+        staple: None,
     })
 }
 
@@ -204,24 +248,42 @@ fn read_key(key: &str, path: &Path) -> Result<PrivateKeyDer<'static>, Fault> {
     })
 }
 
-fn read_file(key: &str, path: &Path) -> Result<Vec<u8>, Fault> {
-    std::fs::read(path).map_err(|error| {
-        let remedy = match error.kind() {
-            std::io::ErrorKind::PermissionDenied => format!(
-                "let the user of this process read it ({}); note that a reload runs after root \
-                 privileges were dropped",
-                crate::privileges::current()
-            ),
-            _ => "correct the path".into(),
-        };
-        Fault::new(
-            key,
-            format!("cannot read {}: {error}", path.display()),
-            remedy,
-        )
-        .because_of(&error)
-    })
+/// An OCSP response, with one byte more than it may have if it is too long.
+fn read_response(key: &str, path: &Path) -> Result<Vec<u8>, Fault> {
+    let mut response = Vec::new();
+    let read = File::open(path).and_then(|file| {
+        let most = ocsp::LONGEST as u64 + 1;
+        file.take(most).read_to_end(&mut response)
+    });
+    read.map_err(|error| unreadable(key, path, &error))?;
+    Ok(response)
 }
+
+fn read_file(key: &str, path: &Path) -> Result<Vec<u8>, Fault> {
+    std::fs::read(path).map_err(|error| unreadable(key, path, &error))
+}
+
+fn unreadable(key: &str, path: &Path, error: &io::Error) -> Fault {
+    let remedy = match error.kind() {
+        io::ErrorKind::PermissionDenied => format!(
+            "let the user of this process read it ({}); note that a reload runs after root \
+                 privileges were dropped",
+            crate::privileges::current()
+        ),
+        _ => "correct the path".into(),
+    };
+    Fault::new(
+        key,
+        format!("cannot read {}: {error}", path.display()),
+        remedy,
+    )
+    .because_of(error)
+}
+
+/// id-pe-tlsfeature, 1.3.6.1.5.5.7.1.24, as the contents of an OBJECT IDENTIFIER.
+const TLS_FEATURE: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 24];
+/// id-ad-ocsp, 1.3.6.1.5.5.7.48.1, in the same form.
+const OCSP: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 48, 1];
 
 #[cfg(test)]
 mod tests {

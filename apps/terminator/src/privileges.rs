@@ -70,6 +70,10 @@ impl Account {
     pub(crate) fn uid(&self) -> u32 {
         self.uid.as_raw()
     }
+
+    pub(crate) fn gid(&self) -> u32 {
+        self.gid.as_raw()
+    }
 }
 
 /// Becomes `account` for good: supplementary groups, group, user, in this order. Checks that the

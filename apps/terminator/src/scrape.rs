@@ -9,9 +9,11 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use rustls_pki_types::UnixTime;
 
+use crate::ocsp::Verdict;
 use crate::resumption::TicketRefusal;
-use crate::shared::Shared;
+use crate::shared::{Shared, StapleNote};
 use crate::stats::{BOUNDS_US, BUCKETS, End, Failure, Refusal, Stats, encode_plain};
 use crate::upstream::Upstream;
 
@@ -142,7 +144,7 @@ impl Scrape {
 
     fn certificates(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let notes = self.0.certificates().into_iter();
-        times(
+        gauges(
             encoder,
             "widelane_certificate_expiry_timestamp_seconds",
             "When each certificate expires, in seconds since 1970",
@@ -157,25 +159,99 @@ impl Scrape {
             let labels = [("name", note.name), ("role", role), ("file", note.file)];
             (labels, note.written)
         });
-        times(
+        gauges(
             encoder,
             "widelane_ticket_key_written_timestamp_seconds",
             "When the file of each ticket key was written, in seconds since 1970",
             times_of_keys,
         )
     }
+
+    /// What is known about OCSP responses.
+    fn staples(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let now = UnixTime::now();
+        let notes = self.0.staple_notes();
+        let label = |note: &StapleNote| [("file", note.file.clone())];
+        let of_all: [(_, _, OfNote); 2] = [
+            (
+                "widelane_ocsp_stapled",
+                "1 if clients that ask get an OCSP response with the certificate",
+                |note, now| note.is_stapled(now),
+            ),
+            (
+                "widelane_ocsp_must_staple",
+                "1 if the certificate demands an OCSP response",
+                |note, _| note.must,
+            ),
+        ];
+        for (name, help, value) in of_all {
+            let values = notes
+                .iter()
+                .map(|note| (label(note), i64::from(value(note, now))));
+            gauges(encoder, name, help, values)?;
+        }
+        let staples = || {
+            let of = |note: &StapleNote| Some((label(note), note.staple.clone()?));
+            notes.iter().filter_map(of)
+        };
+        gauges(
+            encoder,
+            "widelane_ocsp_source_ok",
+            "0 if the last OCSP response from the certificate's source was not taken",
+            staples().map(|(label, staple)| (label, i64::from(staple.is_current()))),
+        )?;
+        let mut family = encoder.encode_descriptor(
+            "widelane_ocsp_fetches",
+            "OCSP responses asked for, by what became of it",
+            None,
+            MetricType::Counter,
+        )?;
+        for ([(_, file)], staple) in staples() {
+            for (result, count) in ["ok", "failed"].into_iter().zip(staple.fetches()) {
+                family
+                    .encode_family(&[("file", &file[..]), ("result", result)])?
+                    .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+            }
+        }
+        let of_responses: [(_, _, OfVerdict); 3] = [
+            (
+                "widelane_ocsp_revoked",
+                "1 if the last OCSP response says that the certificate is revoked",
+                |verdict| i64::from(verdict.revoked),
+            ),
+            (
+                "widelane_ocsp_this_update_timestamp_seconds",
+                "When the last OCSP response was known to be right, in seconds since 1970",
+                |verdict| i64::try_from(verdict.this_update).unwrap_or(i64::MAX),
+            ),
+            (
+                "widelane_ocsp_next_update_timestamp_seconds",
+                "When the last OCSP response expires, in seconds since 1970",
+                |verdict| i64::try_from(verdict.next_update).unwrap_or(i64::MAX),
+            ),
+        ];
+        for (name, help, value) in of_responses {
+            let values =
+                staples().filter_map(|(label, staple)| Some((label, value(&staple.last()?))));
+            gauges(encoder, name, help, values)?;
+        }
+        Ok(())
+    }
 }
 
-/// Moments of things that labels name.
-fn times<const LABELS: usize>(
+type OfNote = fn(&StapleNote, UnixTime) -> bool;
+type OfVerdict = fn(&Verdict) -> i64;
+
+/// Values of things that labels name.
+fn gauges<const LABELS: usize>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
-    times: impl Iterator<Item = ([(&'static str, String); LABELS], i64)>,
+    values: impl Iterator<Item = ([(&'static str, String); LABELS], i64)>,
 ) -> fmt::Result {
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for (labels, time) in times {
-        family.encode_family(&labels)?.encode_gauge(&time)?;
+    for (labels, value) in values {
+        family.encode_family(&labels)?.encode_gauge(&value)?;
     }
     Ok(())
 }
@@ -297,6 +373,7 @@ impl Collector for Scrape {
         self.backends(&mut encoder)?;
         self.certificates(&mut encoder)?;
         self.ticket_keys(&mut encoder)?;
+        self.staples(&mut encoder)?;
         self.0.signing.encode(&mut encoder)
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use rustls::time_provider::DefaultTimeProvider;
+use rustls_pki_types::UnixTime;
 
 use crate::access_log::{self, Sink};
 use crate::config::{Config, ConfigError, CpuList, Document, Fault};
@@ -16,6 +17,7 @@ use crate::cores::{self, Cores, Workers};
 use crate::endpoint::Endpoint;
 use crate::lending::Borrowers;
 use crate::material::{self, Material};
+use crate::ocsp::{Renewal, Staples};
 use crate::resumption::TicketKeys;
 use crate::routes::Routes;
 use crate::shared::{Shared, Site, Slot, ticket_key_notes};
@@ -25,7 +27,7 @@ use crate::sources::SourceLimits;
 use crate::tls;
 use crate::watch::Fingerprint;
 use crate::worker::{self, Command, RunOn, Spare, Worker};
-use crate::{privileges, resources};
+use crate::{privileges, resources, stapling};
 
 /// A running terminator. Dropping it cuts all connections; [`Server::stop`] lets them end first.
 #[derive(Debug)]
@@ -114,6 +116,7 @@ impl Server {
             ),
             None => None,
         };
+        stapling::prepare(config, account.as_ref());
         if let Some(account) = &account {
             privileges::become_account(account).map_err(locate)?;
             tracing::info!("now {}", privileges::current());
@@ -133,17 +136,18 @@ impl Server {
         let shared = Arc::new(Shared::new(workers, signing));
         let mut keys = TicketKeys::default();
         let log = shared.access_log.prepare(config).map_err(locate)?;
-        let none = TicketKeys::default();
+        let mut staples = Staples::default();
         let sites = build_sites(
             config,
             material,
             &shared,
             log.sink.as_ref(),
-            &none,
-            &mut keys,
+            (&TicketKeys::default(), &mut keys),
+            (&Staples::default(), &mut staples),
         )
         .map_err(locate)?;
         shared.access_log.adopt(log, config);
+        staples.take_waiting(UnixTime::now());
         shared.note_files(&sites);
         shared.ticket_keys.send_replace(keys.all());
         let run_on = |index: usize| match (&cores.workers, &borrowers) {
@@ -170,6 +174,8 @@ impl Server {
             regular,
             state: Mutex::new(State {
                 keys,
+                staples,
+                renewal: Renewal::default(),
                 document: document.clone(),
                 files,
                 refused: Refused::default(),
@@ -184,6 +190,7 @@ impl Server {
             for ((name, site), (bound, sockets)) in names(config, &sites).zip(bound) {
                 state.open(&server.workers, name, site, bound, sockets);
             }
+            state.renew(config);
         }
         if let Some(mut endpoint) = endpoint {
             endpoint
@@ -220,8 +227,18 @@ impl Server {
         .map_err(locate)?;
         let shared = Shared::new(1, signing);
         let mut keys = TicketKeys::default();
-        let none = TicketKeys::default();
-        build_sites(config, material, &shared, None, &none, &mut keys).map_err(locate)?;
+        let mut staples = Staples::default();
+        let sites = build_sites(
+            config,
+            material,
+            &shared,
+            None,
+            (&TicketKeys::default(), &mut keys),
+            (&Staples::default(), &mut staples),
+        )
+        .map_err(locate)?;
+        staples.take_waiting(UnixTime::now());
+        shared.note_files(&sites);
         Ok(())
     }
 
@@ -362,9 +379,19 @@ impl Server {
             true => log.prepare(config).map_err(locate)?,
             false => log.same(),
         };
-        let sink = prepared.sink.as_ref();
-        let sites = build_sites(config, material, &self.shared, sink, &state.keys, &mut keys)
-            .map_err(locate)?;
+        let mut staples = Staples::default();
+        let sites = build_sites(
+            config,
+            material,
+            &self.shared,
+            prepared.sink.as_ref(),
+            (&state.keys, &mut keys),
+            (&state.staples, &mut staples),
+        )
+        .map_err(locate)?;
+        if let Some(fault) = staples.passing_fault() {
+            return Err(locate(fault.clone()));
+        }
         // New sockets first: binding is the last thing that can fail.
         let mut fresh = HashMap::new();
         for ((place, address), (name, _)) in places(config).into_iter().zip(names(config, &sites)) {
@@ -397,6 +424,9 @@ impl Server {
         self.shared.ticket_keys.send_replace(keys.all());
         keys.succeed(std::mem::take(&mut state.keys));
         state.keys = keys;
+        staples.take_waiting(UnixTime::now());
+        state.staples = staples;
+        state.renew(config);
         state.document = document.clone();
         state.files = files;
         self.shared.note_files(&sites);
@@ -456,6 +486,8 @@ impl Drop for Server {
 #[derive(Debug)]
 struct State {
     keys: TicketKeys,
+    staples: Staples,
+    renewal: Renewal,
     /// The configuration in use.
     document: Document,
     /// Its files, as they were before they were read last, with success or without.
@@ -485,6 +517,12 @@ struct Open {
 }
 
 impl State {
+    /// Has OCSP responses renewed and watched.
+    fn renew(&mut self, config: &Config) {
+        self.renewal
+            .follow(self.staples.wanted(), stapling::store(config).as_ref());
+    }
+
     fn open(
         &mut self,
         workers: &[Worker],
@@ -516,8 +554,8 @@ fn build_sites(
     material: Vec<Material>,
     shared: &Shared,
     access_log: Option<&Arc<Sink>>,
-    keys: &TicketKeys,
-    next: &mut TicketKeys,
+    (keys, next): (&TicketKeys, &mut TicketKeys),
+    (staples, next_staples): (&Staples, &mut Staples),
 ) -> Result<Vec<Arc<Site>>, Fault> {
     let most_connections = resources::connection_limit(&config.limits);
     let source = &config.limits.source;
@@ -529,8 +567,14 @@ fn build_sites(
         rate: source.connections_per_second.map(u64::from),
     };
     let mut sites = Vec::new();
-    for (index, (listener, material)) in config.listeners.iter().zip(material).enumerate() {
+    for (index, (listener, mut material)) in config.listeners.iter().zip(material).enumerate() {
         let key = format!("listener[{index}]");
+        let pairs = listener.certificates.iter().zip(&mut material.certificates);
+        let store = stapling::store(config);
+        let notes = pairs.map(|(files, pair)| {
+            stapling::find(files, pair, store.as_ref(), staples, next_staples)
+        });
+        let notes: Vec<_> = notes.flatten().collect();
         let clock = Arc::new(DefaultTimeProvider);
         let built = tls::build(&key, listener, material, &shared.signing, clock, keys, next)?;
         let files = listener
@@ -552,6 +596,7 @@ fn build_sites(
             source,
             certificates,
             ticket_keys: ticket_key_notes(&built.ticket_keys),
+            staples: notes,
         }));
     }
     Ok(sites)

@@ -7,10 +7,12 @@ use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use rustls::ServerConfig;
+use rustls_pki_types::UnixTime;
 use tokio::sync::watch;
 
 use crate::access_log::{AccessLog, Sink};
 use crate::config::{Limits, Network, ProxyVersion};
+use crate::ocsp::Staple;
 use crate::resumption::Keys;
 use crate::routes::Routes;
 use crate::signing::SigningSource;
@@ -40,10 +42,22 @@ pub(crate) struct Shared {
     pub(crate) ticket_keys: watch::Sender<Vec<Arc<Keys>>>,
     certificates: ArcSwap<Vec<CertificateNote>>,
     ticket_notes: ArcSwap<Vec<TicketKeyNote>>,
+    staple_notes: ArcSwap<Vec<StapleNote>>,
 }
 
 /// What is told about a certificate: its file, its names, when it expires.
 pub(crate) type CertificateNote = (String, String, i64);
+
+/// A certificate for which OCSP responses are wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct StapleNote {
+    /// The certificate's file.
+    pub(crate) file: String,
+    /// Whether the certificate itself wants one.
+    pub(crate) must: bool,
+    /// `None`: the configuration wants none, or it is not possible.
+    pub(crate) staple: Option<Arc<Staple>>,
+}
 
 /// What is told about a ticket key from a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,6 +90,7 @@ pub(crate) struct Site {
     /// Of ticket keys from files. Not the keys: a connection that lives long holds its site, and old
     /// keys are to be erased.
     pub(crate) ticket_keys: Vec<TicketKeyNote>,
+    pub(crate) staples: Vec<StapleNote>,
 }
 
 /// The place of one listening address, which outlives the sites that fill it.
@@ -84,6 +99,25 @@ pub(crate) struct Slot {
     pub(crate) number: usize,
     pub(crate) address: SocketAddr,
     pub(crate) site: ArcSwap<Site>,
+}
+
+impl StapleNote {
+    /// Whether clients get a response now.
+    pub(crate) fn is_stapled(&self, now: UnixTime) -> bool {
+        let staple = self.staple.as_ref();
+        staple.is_some_and(|staple| staple.current(now).is_some())
+    }
+
+    /// Says so if the certificate demands a response and there is none.
+    pub(crate) fn complain(&self, now: UnixTime) {
+        if self.must && !self.is_stapled(now) {
+            tracing::error!(
+                certificate = self.file,
+                "THE CERTIFICATE DEMANDS A STAPLED OCSP RESPONSE (must-staple), and there is none: \
+                 Firefox and others refuse it. Set `ocsp`, or see what is logged about it"
+            );
+        }
+    }
 }
 
 impl Site {
@@ -111,6 +145,7 @@ impl Shared {
             ticket_keys: watch::Sender::default(),
             certificates: ArcSwap::default(),
             ticket_notes: ArcSwap::default(),
+            staple_notes: ArcSwap::default(),
         }
     }
 
@@ -134,7 +169,12 @@ impl Shared {
         self.ticket_notes.load().as_ref().clone()
     }
 
-    /// Takes note of certificates and ticket keys for the metrics.
+    pub(crate) fn staple_notes(&self) -> Arc<Vec<StapleNote>> {
+        self.staple_notes.load_full()
+    }
+
+    /// Takes note of certificates, ticket keys and OCSP responses for the metrics, and says which
+    /// certificates lack a response that they demand.
     pub(crate) fn note_files(&self, sites: &[Arc<Site>]) {
         let mut notes: Vec<_> = sites
             .iter()
@@ -144,6 +184,20 @@ impl Shared {
         notes.sort();
         notes.dedup_by(|one, other| one.0 == other.0);
         self.certificates.store(Arc::new(notes));
+        let staples = sites.iter().flat_map(|site| site.staples.iter().cloned());
+        let mut notes: Vec<StapleNote> = staples.collect();
+        notes.sort_by(|one, other| one.file.cmp(&other.file));
+        notes.dedup_by(|one, other| {
+            let same = one.file == other.file;
+            if same && other.staple.is_none() {
+                other.staple = one.staple.take();
+            }
+            same
+        });
+        for note in &notes {
+            note.complain(UnixTime::now());
+        }
+        self.staple_notes.store(Arc::new(notes));
         let keys = sites
             .iter()
             .flat_map(|site| site.ticket_keys.iter().cloned());

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::candidate::Candidate;
 use crate::config::{ClientAuth, ClientAuthMode, Fault, KeyKind, Listener, TlsVersion};
 use crate::material::{Facts, Material};
 use crate::resumption::{Noting, TicketKeys, TicketScope, Tickets};
@@ -55,7 +56,7 @@ pub(crate) fn build(
             TlsVersion::Tls13 => &rustls::version::TLS13,
         })
         .collect();
-    let builder = ServerConfig::builder_with_details(provider.clone(), clock)
+    let builder = ServerConfig::builder_with_details(provider.clone(), clock.clone())
         .with_protocol_versions(&versions)
         .map_err(|error| fault("cipher_suites", error))?;
     let verifier = match &listener.client_auth {
@@ -72,7 +73,7 @@ pub(crate) fn build(
         .map(|pair| pair.facts.clone())
         .collect();
     let ticket_keys = std::mem::take(&mut material.ticket_keys);
-    let resolver = resolver(key, listener, material, &provider)?;
+    let resolver = resolver(key, listener, material, &provider, clock)?;
     let mut config = builder.with_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = listener
         .alpn
@@ -248,10 +249,16 @@ fn resolver(
     listener: &Listener,
     material: Material,
     provider: &CryptoProvider,
+    clock: Arc<dyn TimeProvider>,
 ) -> Result<BySni, Fault> {
     let mut resolver = BySni {
+        exact: HashMap::new(),
+        wildcard: HashMap::new(),
+        default: Vec::new(),
+        first: Vec::new(),
+        companions: 0,
         tls13: listener.versions.contains(&TlsVersion::Tls13),
-        ..BySni::default()
+        clock,
     };
     for (index, (files, pair)) in listener
         .certificates
@@ -290,7 +297,7 @@ fn resolver(
         } else {
             &files.names
         };
-        resolver.add(names, Arc::new(certified));
+        resolver.add(names, Arc::new(Candidate::new(certified, pair.staple)));
     }
     resolver.prefer(&listener.certificate_preference);
     Ok(resolver)
@@ -303,22 +310,23 @@ fn resolver(
 /// verify. A client that names no host, or an unknown one, gets the first certificate or a
 /// companion of it (a certificate that shares a name with it). If the client can verify none of
 /// these, it gets any certificate that it can verify.
-#[derive(Default)]
 struct BySni {
-    exact: HashMap<String, Vec<Arc<CertifiedKey>>>,
+    exact: HashMap<String, Vec<Arc<Candidate>>>,
     /// The key is the name without `*.`.
-    wildcard: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    default: Vec<Arc<CertifiedKey>>,
+    wildcard: HashMap<String, Vec<Arc<Candidate>>>,
+    default: Vec<Arc<Candidate>>,
     /// Names of the first certificate.
     first: Vec<String>,
     /// The length of the part of `default` that shares one of these names: it comes first.
     companions: usize,
     /// Whether the listener speaks TLS 1.3.
     tls13: bool,
+    /// For OCSP responses, which expire.
+    clock: Arc<dyn TimeProvider>,
 }
 
 impl BySni {
-    fn add(&mut self, names: &[String], certified: Arc<CertifiedKey>) {
+    fn add(&mut self, names: &[String], candidate: Arc<Candidate>) {
         let names: Vec<_> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
         if self.default.is_empty() {
             self.first.clone_from(&names);
@@ -329,21 +337,21 @@ impl BySni {
                 Some(parent) => self.wildcard.entry(parent.to_owned()),
                 None => self.exact.entry(name),
             };
-            entry.or_default().push(certified.clone());
+            entry.or_default().push(candidate.clone());
         }
         if companion {
-            self.default.insert(self.companions, certified);
+            self.default.insert(self.companions, candidate);
             self.companions += 1;
         } else {
-            self.default.push(certified);
+            self.default.push(candidate);
         }
     }
 
     /// Sorts the candidates of each name by kind of key; equal kinds keep the order of the file.
     fn prefer(&mut self, kinds: &[KeyKind]) {
-        let sort = |candidates: &mut [Arc<CertifiedKey>]| {
-            candidates.sort_by_key(|certified| {
-                let kind = kind(certified);
+        let sort = |candidates: &mut [Arc<Candidate>]| {
+            candidates.sort_by_key(|candidate| {
+                let kind = kind(&candidate.plain);
                 let rank = kinds.iter().position(|wanted| kind == Some(*wanted));
                 rank.unwrap_or(kinds.len())
             });
@@ -355,7 +363,7 @@ impl BySni {
         sort(others);
     }
 
-    fn candidates(&self, name: Option<&str>) -> &[Arc<CertifiedKey>] {
+    fn candidates(&self, name: Option<&str>) -> &[Arc<Candidate>] {
         let Some(name) = name else {
             return &self.default;
         };
@@ -373,8 +381,9 @@ impl BySni {
 
 impl ResolvesServerCert for BySni {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let certified = |one: &Arc<Candidate>| one.certified(&*self.clock);
         let several = match self.candidates(hello.server_name()) {
-            [only] => return Some(only.clone()),
+            [only] => return Some(certified(only)),
             several => several,
         };
         let mut offered = hello.signature_schemes().to_vec();
@@ -385,9 +394,9 @@ impl ResolvesServerCert for BySni {
         }
         several
             .iter()
-            .find(|one| one.key.choose_scheme(&offered).is_some())
+            .find(|one| one.plain.key.choose_scheme(&offered).is_some())
             .or(several.first())
-            .cloned()
+            .map(certified)
     }
 }
 

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 
-use crate::config::Config;
+use crate::config::{Config, OcspSource};
 use crate::ticket_files;
 
 /// What files were like at one moment, without their contents.
@@ -279,6 +279,9 @@ fn paths(config: &Config) -> Vec<PathBuf> {
     for listener in &config.listeners {
         for pair in &listener.certificates {
             paths.extend([pair.cert.clone(), pair.key.clone()]);
+            if let Some(OcspSource::File(path)) = &pair.ocsp {
+                paths.push(path.clone());
+            }
         }
         if let Some(client_auth) = &listener.client_auth {
             paths.push(client_auth.ca.clone());
@@ -434,6 +437,27 @@ mod tests {
         assert_eq!(all[above..], expected);
         symlink("loop", root.join("loop")).unwrap();
         assert!(steps(&root.join("loop")).is_err());
+    }
+
+    #[test]
+    fn a_response_is_one_of_the_files() {
+        let root = TempDir::new().unwrap();
+        let path = |name: &str| root.path().join(name);
+        let mut listener = Listener::new(Vec::new(), Backend::Abstract("x".into()));
+        let mut certificate = Certificate::new(path("a.pem"), path("a.key"));
+        certificate.ocsp = Some(OcspSource::File(path("a.ocsp")));
+        listener.certificates = vec![certificate];
+        let config = Config {
+            listeners: vec![listener],
+            ..Config::default()
+        };
+        let without = Fingerprint::of(&config);
+        assert_eq!(without, Fingerprint::of(&config));
+        fs::write(path("a.ocsp"), "a").unwrap();
+        let with = Fingerprint::of(&config);
+        assert_ne!(without, with);
+        fs::write(path("a.ocsp"), "bb").unwrap();
+        assert_ne!(with, Fingerprint::of(&config));
     }
 
     /// As after a truncation by path, when a program hangs, or when the close was lost.

@@ -87,6 +87,8 @@ const PROFILE: &str = "profile.json";
 const EMULATED: &str = "profile-emulated.json";
 /// The file with what passes cost.
 pub(crate) const CALIBRATION: &str = "calibration";
+/// The folder with OCSP responses that were fetched.
+pub(crate) const RESPONSES: &str = "ocsp";
 /// Our folder in one that is for many programs.
 const OURS: &str = "widelane";
 /// The state folder of the machine.

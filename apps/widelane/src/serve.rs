@@ -1,7 +1,7 @@
 //! `widelane serve`: the TLS terminator.
 
 use crate::failure::Failure;
-use crate::places::{CALIBRATION, Places};
+use crate::places::{CALIBRATION, Places, RESPONSES};
 use crate::values::Switch;
 use crate::{allocator, machine, output};
 use clap::Args as ClapArgs;
@@ -17,7 +17,7 @@ use tracing_subscriber::{Layer, fmt};
 use widelane_engine::{Clock, calibration};
 use widelane_terminator::{
     Backend, Certificate, Config, ConfigError, CpuList, Demo, Document, Listener, LogFormat,
-    LogTarget, Network, Placement, ProxyVersion, Server, Signals,
+    LogTarget, Network, OcspSource, Placement, ProxyVersion, Server, Signals,
 };
 
 /// Terminate TLS in front of a backend
@@ -40,6 +40,11 @@ pub(crate) struct Args {
     /// Private key of the certificate, PEM
     #[arg(long, value_name = "FILE")]
     key: Vec<PathBuf>,
+    /// Where the OCSP response of the certificate comes from: a file in DER, `fetch` for the responder
+    /// that the certificate names, or a responder's address (for each --cert, in the same order) [default:
+    /// clients get none]
+    #[arg(long, value_name = "FILE|fetch|http://HOST")]
+    ocsp: Vec<OcspSource>,
     /// Where the decrypted bytes go (repeatable: to the address with the fewest connections)
     #[arg(long, value_name = "ADDR:PORT|unix:PATH")]
     backend: Vec<Backend>,
@@ -100,7 +105,7 @@ pub(crate) struct Args {
     #[arg(long)]
     check: bool,
     /// Serve a page of our own with a certificate made on the spot; needs nothing
-    #[arg(long, conflicts_with_all = ["cert", "key", "config"])]
+    #[arg(long, conflicts_with_all = ["cert", "key", "ocsp", "config"])]
     demo: bool,
 }
 
@@ -160,6 +165,9 @@ impl Source {
     fn document_on(&self, clock: Option<Clock>) -> Result<Document, ConfigError> {
         let mut document = self.document()?;
         document.set_clock(clock);
+        if let Some(folder) = Places::here().to_write(RESPONSES) {
+            document.keep_responses_in(folder);
+        }
         Ok(document)
     }
 }
@@ -196,8 +204,14 @@ impl Args {
         if listener.listen.is_empty() {
             return usage("nowhere to listen: give --listen, for example 0.0.0.0:443");
         }
+        if !self.ocsp.is_empty() && self.ocsp.len() != self.cert.len() {
+            return usage("give --ocsp for every --cert, in the same order, or not at all");
+        }
+        let mut ocsp = self.ocsp.iter();
         for (cert, key) in self.cert.iter().zip(&self.key) {
-            listener.certificates.push(Certificate::new(cert, key));
+            let mut certificate = Certificate::new(cert, key);
+            certificate.ocsp = ocsp.next().cloned();
+            listener.certificates.push(certificate);
         }
         if listener.certificates.is_empty() {
             return usage("no certificate: give --cert and --key, or --demo");
@@ -258,10 +272,11 @@ const DEMO_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8443);
 
 /// The flags that a configuration file takes the place of.
-const BY_FLAGS: [&str; 18] = [
+const BY_FLAGS: [&str; 19] = [
     "listen",
     "cert",
     "key",
+    "ocsp",
     "backend",
     "alpn",
     "proxy_protocol_from",

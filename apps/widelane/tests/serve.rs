@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -68,6 +68,30 @@ fn wrong_usage_is_told_apart_from_failure() {
             &["serve", "--demo", "--placement", "vector-cores"],
             2,
             "--vector-cpus",
+        ),
+        (
+            &["serve", "--demo", "--ocsp", "https://a.example"],
+            2,
+            "plain HTTP",
+        ),
+        (
+            &[
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--cert",
+                "/no.pem",
+                "--key",
+                "/no.key",
+                "--ocsp",
+                "fetch",
+                "--ocsp",
+                "fetch",
+                "--backend",
+                "127.0.0.1:1",
+            ],
+            2,
+            "give --ocsp for every --cert",
         ),
         (
             &["serve", "--config", "/nonexistent.toml"],
@@ -450,6 +474,71 @@ fn a_full_disk_stops_no_client_and_tears_no_line() {
     let lines = text.lines().map(serde_json::from_str::<serde_json::Value>);
     let lines: Result<Vec<_>, _> = lines.collect();
     assert_eq!(lines.expect("whole lines").len(), CONNECTIONS);
+}
+
+#[test]
+fn responses_are_fetched_and_kept_after_root_is_left_behind_and_files_of_them_are_watched() {
+    let site = Site::new();
+    let Some(response) = site.ocsp_response() else {
+        eprintln!("SKIP: there is no openssl");
+        return;
+    };
+    // A responder for this one question.
+    let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let responder = socket.local_addr().expect("an address");
+    let body = response.clone();
+    std::thread::spawn(move || {
+        for mut client in socket.incoming().map_while(Result::ok) {
+            let mut request = [0; 4096];
+            let _ = client.read(&mut request);
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            let _ = client.write_all(&[head.as_bytes(), &body].concat());
+        }
+    });
+    fs::set_permissions(&site.directory, fs::Permissions::from_mode(0o755)).expect("allowed");
+    let is_root = rustix::process::geteuid().is_root();
+    let user = if is_root { "user = \"nobody\"\n" } else { "" };
+    let metrics = free_address();
+    let top =
+        format!("workers = 1\n{user}batching.enabled = false\n[metrics]\nlisten = \"{metrics}\"\n");
+    let config = site.config("127.0.0.1:0", &top);
+    let text = fs::read_to_string(&config).expect("readable");
+    fs::write(&config, format!("{text}ocsp = \"http://{responder}\"\n")).expect("written");
+    let start = || {
+        let mut command = widelane();
+        command.env("STATE_DIRECTORY", site.path("state"));
+        Process::start(command.args(["serve", "--config"]).arg(&config))
+    };
+    let mut server = start();
+    server.line_with("has a new OCSP response");
+    let kept = || {
+        let files = entries(&site.path("state/ocsp")).into_iter();
+        let whole = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "ocsp");
+        files.filter(whole).collect::<Vec<_>>()
+    };
+    eventually("it is kept", || !kept().is_empty());
+    let kept = &kept()[0];
+    let metadata = fs::metadata(kept).expect("metadata");
+    assert_eq!(metadata.mode() & 0o777, 0o600);
+    assert_ne!(metadata.uid(), 0, "root has written it");
+    assert_eq!(fs::read(kept).expect("readable"), response);
+    drop(server);
+
+    let path = site.path("a.ocsp");
+    fs::write(&config, format!("{text}ocsp = {path:?}\n")).expect("written");
+    let mut server = start();
+    server.line_with("clients get no OCSP response");
+    server.line_with("listening");
+    // Half of it, which its program has not closed, and then all.
+    let (half, rest) = response.split_at(response.len() / 2);
+    let mut file = fs::File::create(&path).expect("a file");
+    file.write_all(half).expect("written");
+    std::thread::sleep(Duration::from_millis(100));
+    file.write_all(rest).expect("written");
+    drop(file);
+    server.line_with("reloaded");
+    let stapled = format!("widelane_ocsp_stapled{{file={:?}}} 1", site.path("a.pem"));
+    assert!(page(metrics).contains(&stapled), "{}", page(metrics));
 }
 
 #[test]

@@ -68,6 +68,11 @@ impl Document {
         self.config.batching.clock = clock;
     }
 
+    /// Says where fetched OCSP responses are kept for the next start; without, they are not.
+    pub fn keep_responses_in(&mut self, directory: PathBuf) {
+        self.config.ocsp_directory = Some(directory);
+    }
+
     /// The configuration.
     pub fn config(&self) -> &Config {
         &self.config
@@ -134,6 +139,7 @@ fn flag(key: &str) -> &str {
         "key" => "--key",
         "backend" => "--backend",
         "keys" => "--ticket-keys",
+        "ocsp" => "--ocsp",
         "placement" | "vector_cpus" if key.starts_with("batching") => "--vector-cpus",
         "certificate" => "--cert",
         "cpus" => "--cpus",

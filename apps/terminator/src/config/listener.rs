@@ -7,7 +7,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::values::{
-    Backend, Network, ProxyVersion, one_or_several, optional_proxy_version, paths, seconds,
+    Backend, Network, OcspSource, ProxyVersion, one_or_several, optional_proxy_version, paths,
+    seconds,
 };
 
 /// One group of addresses with the same certificates and the same backends.
@@ -113,6 +114,9 @@ pub struct Certificate {
     /// Host names it answers for. Empty: those in the certificate.
     #[serde(default)]
     pub names: Vec<String>,
+    /// Where its OCSP response comes from. `None`: clients get none.
+    #[serde(default)]
+    pub ocsp: Option<OcspSource>,
 }
 
 /// Client certificates.
@@ -215,6 +219,7 @@ impl Certificate {
             cert: cert.into(),
             key: key.into(),
             names: Vec::new(),
+            ocsp: None,
         }
     }
 }

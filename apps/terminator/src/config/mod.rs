@@ -21,4 +21,5 @@ pub use listener::{
     Certificate, ClientAuth, ClientAuthMode, KeyKind, Listener, Route, Tickets, TlsVersion,
 };
 pub use process::{Config, Drain, Limits, Metrics, PerSource};
-pub use values::{Backend, CpuList, LogFormat, LogTarget, Network, ProxyVersion};
+pub(crate) use values::is_responder;
+pub use values::{Backend, CpuList, LogFormat, LogTarget, Network, OcspSource, ProxyVersion};

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -45,6 +46,10 @@ pub struct Config {
     pub metrics: Metrics,
     /// What one process accepts.
     pub limits: Limits,
+    /// Where fetched OCSP responses are kept for the next start; see
+    /// [`Document::keep_responses_in`](super::Document::keep_responses_in).
+    #[serde(skip)]
+    pub ocsp_directory: Option<PathBuf>,
     /// The addresses served.
     #[serde(rename = "listener")]
     pub listeners: Vec<Listener>,
@@ -127,6 +132,7 @@ impl Default for Config {
             batching: Batching::default(),
             metrics: Metrics::default(),
             limits: Limits::default(),
+            ocsp_directory: None,
             listeners: Vec::new(),
         }
     }

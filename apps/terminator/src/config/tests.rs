@@ -414,3 +414,36 @@ fn faults_of_backends_and_routes_are_named_with_their_line() {
     let message = error(&with_backend(&format!("backend = [{}]", many.join(","))));
     assert!(message.contains("more than 64 addresses"), "{message}");
 }
+
+#[test]
+fn responses_come_from_a_file_or_a_responder() {
+    let source = |value: &str| {
+        let text = GOOD.replace("key = ", &format!("ocsp = {value:?}\nkey = "));
+        Document::parse(Path::new("w.toml"), text)
+            .map(|document| document.config().listeners[0].certificates[0].ocsp.clone())
+    };
+    let responder = "http://ocsp.example.com/a";
+    for (value, expected) in [
+        ("a.ocsp", OcspSource::File("a.ocsp".into())),
+        ("./fetch", OcspSource::File("./fetch".into())),
+        ("fetch", OcspSource::Fetch),
+        (responder, OcspSource::Responder(responder.into())),
+        (
+            "http://[::1]:80",
+            OcspSource::Responder("http://[::1]:80".into()),
+        ),
+    ] {
+        assert_eq!(source(value), Ok(Some(expected)));
+    }
+    for wrong in [
+        "",
+        "https://ocsp.example.com",
+        "http://",
+        "http://a b",
+        "ldap://a/",
+    ] {
+        let message = source(wrong).unwrap_err().to_string();
+        let place = "w.toml:7: listener[0].certificate[0].ocsp: ";
+        assert!(message.starts_with(place), "{message}");
+    }
+}

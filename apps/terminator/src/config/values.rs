@@ -10,6 +10,8 @@ use std::time::Duration;
 use ipnet::{IpNet, Ipv4Net};
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use ureq::http::Uri;
+use ureq::http::uri::Scheme;
 use widelane_crypto::chacha20poly1305::Choice;
 
 /// Where the decrypted bytes go: `ADDR:PORT`, `unix:PATH`, or `unix:@NAME` for an abstract socket.
@@ -68,6 +70,18 @@ pub enum LogFormat {
     Json,
     /// As `key=value`, with text of clients in quotes.
     Text,
+}
+
+/// Where OCSP responses come from: a file's path, `fetch`, or the address of a responder.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum OcspSource {
+    /// A file with a response in DER, which another program renews.
+    File(PathBuf),
+    /// The responder that the certificate names.
+    Fetch,
+    /// This responder, whatever the certificate names.
+    Responder(String),
 }
 
 impl Network {
@@ -146,6 +160,39 @@ impl FromStr for LogTarget {
             path => Ok(Self::File(path.into())),
         }
     }
+}
+
+impl FromStr for OcspSource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "" => Err("it is empty; write `fetch`, or the path of a response in DER".into()),
+            "fetch" => Ok(Self::Fetch),
+            address if is_web_address(address) => match is_responder(address) {
+                true => Ok(Self::Responder(address.into())),
+                false => Err(format!(
+                    "`{}` is no address of a responder; write for example \
+                     `http://ocsp.example.com` (plain HTTP: responses are signed)",
+                    address.escape_debug()
+                )),
+            },
+            path => Ok(Self::File(path.into())),
+        }
+    }
+}
+
+/// Whether a text is meant as an address in the web.
+fn is_web_address(text: &str) -> bool {
+    text.contains("://")
+}
+
+/// The address of a responder that can be asked: `http://`, a host, and what follows.
+pub(crate) fn is_responder(address: &str) -> bool {
+    address.parse::<Uri>().is_ok_and(|address| {
+        let has_host = address.host().is_some_and(|host| !host.is_empty());
+        address.scheme() == Some(&Scheme::HTTP) && has_host
+    })
 }
 
 impl fmt::Display for LogTarget {
@@ -255,6 +302,7 @@ read_as_text!(
     LogFormat,
     LogTarget,
     Network,
+    OcspSource,
     ProxyVersion
 );
 

@@ -86,6 +86,8 @@ impl World {
                 chain: vec![self.server.0.clone()],
                 key,
                 facts: Facts::default(),
+                ocsp: None,
+                staple: None,
             }],
             client_ca: vec![self.authority.der().clone()],
             client_crl: self.lists.clone(),

@@ -134,6 +134,47 @@ impl Site {
         .expect("written");
     }
 
+    /// Gives `a.pem` an issuer, whose response about it this is. `None`: there is no `openssl`.
+    pub fn ocsp_response(&self) -> Option<Vec<u8>> {
+        let mut params = rcgen::CertificateParams::default();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let issuer = rcgen::CertifiedIssuer::self_signed(params, key).expect("an authority");
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let names = vec!["localhost".to_owned()];
+        let mut params = rcgen::CertificateParams::new(names).expect("a name");
+        params.serial_number = Some(0x4a.into());
+        let leaf = params.signed_by(&key, &issuer).expect("a certificate");
+        for (name, text) in [
+            ("ca.pem", issuer.pem()),
+            ("ca.key", issuer.key().serialize_pem()),
+            ("a.pem", leaf.pem() + &issuer.pem()),
+            ("a.key", key.serialize_pem()),
+            (
+                "index",
+                "V\t491231235959Z\t\t4A\tunknown\t/CN=a\n".to_owned(),
+            ),
+        ] {
+            fs::write(self.path(name), text).expect("written");
+        }
+        let run = |arguments: &str| {
+            let mut command = Command::new("openssl");
+            command
+                .args(arguments.split(' '))
+                .current_dir(&self.directory);
+            let output = command.output().ok()?;
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{text}");
+            Some(())
+        };
+        run("ocsp -no_nonce -issuer ca.pem -cert a.pem -reqout request.der")?;
+        run(
+            "ocsp -index index -CA ca.pem -rsigner ca.pem -rkey ca.key -ndays 1 -reqin request.der \
+             -respout response.der",
+        )?;
+        Some(fs::read(self.path("response.der")).expect("a response"))
+    }
+
     pub fn config(&self, listen: &str, top: &str) -> PathBuf {
         let path = self.path("w.toml");
         let text = format!(
