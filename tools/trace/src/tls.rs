@@ -204,11 +204,13 @@ const NEW_SESSION_TICKET: u8 = 4;
 const CERTIFICATE: u8 = 11;
 const SERVER_KEY_EXCHANGE: u8 = 12;
 const SERVER_HELLO_DONE: u8 = 14;
+const CERTIFICATE_VERIFY: u8 = 15;
+const CLIENT_KEY_EXCHANGE: u8 = 16;
 /// No message that is sent in the clear has a higher number: CompressedCertificate (RFC 8879, 4).
 const LAST_MESSAGE: u8 = 25;
 
-/// A message goes on in another record only if its own is as long as this: the shortest limit of fragments
-/// (RFC 6066, 4).
+/// Where a ChangeCipherSpec may come, a message goes on in another record only if its own is as long as this: the
+/// shortest limit of fragments (RFC 6066, 4).
 const LEAST_FRAGMENT: usize = 512;
 
 /// What a stream consists of.
@@ -232,6 +234,8 @@ struct Stream {
     message: Vec<u8>,
     /// So much of it is not kept, and still to come.
     surplus: usize,
+    /// The type of the last message.
+    last: Option<u8>,
     /// A ChangeCipherSpec was seen: handshake messages are encrypted, but for a second Hello after
     /// a HelloRetryRequest.
     changed: bool,
@@ -371,9 +375,24 @@ impl Stream {
     /// Whether the header of a message is one, and not the beginning of an encrypted record. The kernel does
     /// not report a ChangeCipherSpec that is read apart from what follows.
     fn is_plain(&self, record: Record, in_record: usize) -> bool {
-        let known = (self.message.first()).is_some_and(|&kind| kind <= LAST_MESSAGE);
+        let &[kind, high, ..] = &self.message[..] else {
+            return false;
+        };
         let fits = self.length() - self.message.len() <= in_record;
-        known && (fits || record.length >= LEAST_FRAGMENT)
+        // A Hello may be cut into records of any length: some clients do that on purpose.
+        let goes_on = record.length >= LEAST_FRAGMENT || (high == 0 && !self.may_change());
+        kind <= LAST_MESSAGE && (fits || goes_on)
+    }
+
+    /// Whether a ChangeCipherSpec may follow the last message (RFC 5246, 7.3).
+    fn may_change(&self) -> bool {
+        let before_it = [
+            SERVER_HELLO,
+            NEW_SESSION_TICKET,
+            CERTIFICATE_VERIFY,
+            CLIENT_KEY_EXCHANGE,
+        ];
+        self.last.is_some_and(|kind| before_it.contains(&kind))
     }
 
     /// The length of the message that has begun, with its header; of the header until that is there.
@@ -395,7 +414,9 @@ impl Stream {
     fn abandoned(&mut self) -> Option<Part> {
         let message = std::mem::take(&mut self.message);
         let (&kind, _) = message.split_first()?;
-        Some(Part::Message(kind, message.get(4..)?.to_vec()))
+        let body = message.get(4..)?.to_vec();
+        self.last = Some(kind);
+        Some(Part::Message(kind, body))
     }
 
     /// Goes on behind bytes that were not seen.

@@ -122,6 +122,23 @@ fn a_message_goes_on_in_other_records() {
     assert_eq!((facts.group, facts.resumed), (Some(24), Some(false)));
 }
 
+/// Some clients cut their ClientHello into short records, so that filters on the way do not find the name.
+#[test]
+fn a_hello_in_short_records() {
+    let hello = &client_hello(&[1; 32], b"short.example")[5..];
+    let records: Vec<u8> = hello.chunks(40).flat_map(|part| record(22, part)).collect();
+    let whole = facts(&[(Read, records.clone())]);
+    assert_eq!(whole.server_name.as_deref(), Some("short.example"));
+    let apart: Vec<_> = hello
+        .chunks(40)
+        .flat_map(|part| {
+            let record = record(22, part);
+            [(Read, record[..5].to_vec()), (Read, record[5..].to_vec())]
+        })
+        .collect();
+    assert_eq!(facts(&apart).server_name.as_deref(), Some("short.example"));
+}
+
 #[test]
 fn content_whose_header_was_not_reported() {
     let client = client_hello(&[], b"no.header");
