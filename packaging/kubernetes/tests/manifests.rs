@@ -68,7 +68,7 @@ fn each_object_is_one_of_kubernetes_and_fits_to_the_others() {
             &terminator.liveness_probe,
         ];
         let probes: Vec<_> = probes.into_iter().flatten().collect();
-        assert!(probes.len() >= 2, "{name}");
+        assert!(!probes.is_empty(), "{name}");
         for probe in probes {
             match port_of(probe) {
                 IntOrString::String(port) => assert!(ports.contains(port), "{name}: {port}"),
@@ -120,28 +120,28 @@ fn nothing_more_is_allowed_than_needed() {
 #[test]
 fn connections_have_the_time_that_the_server_gives_them() {
     for (name, pods, terminator) in terminators() {
-        let before = terminator
-            .lifecycle
-            .unwrap()
-            .pre_stop
-            .unwrap()
-            .sleep
-            .unwrap()
-            .seconds;
         let all = pods.termination_grace_period_seconds.unwrap();
+        let before = slept(&terminator);
         assert!(all > before + DRAIN_SECONDS, "{name}: {all} s");
+        // Hooks of all containers run at once, and a container that has none ends at once.
+        for other in pods.containers.iter().filter(|one| one.name != "widelane") {
+            assert!(slept(other) >= before, "{name}: {}", other.name);
+        }
     }
+}
+
+/// For how many seconds a container goes on before it is told to end.
+fn slept(container: &Container) -> i64 {
+    let hooks = container.lifecycle.as_ref();
+    let hook = hooks.and_then(|hooks| hooks.pre_stop.as_ref());
+    hook.and_then(|hook| hook.sleep.as_ref())
+        .map_or(0, |sleep| sleep.seconds)
 }
 
 #[test]
 fn the_program_takes_the_arguments() {
     for (name, _, terminator) in terminators() {
         let arguments = terminator.args.unwrap();
-        // Kubernetes puts in the address of a Service.
-        let arguments = arguments.iter().map(|argument| {
-            let argument = argument.replace("$(APPLICATION_SERVICE_HOST)", "10.96.0.7");
-            argument.replace("$(APPLICATION_SERVICE_PORT)", "80")
-        });
         let all = std::iter::once("widelane".to_owned()).chain(arguments);
         let read = widelane_program::command().try_get_matches_from(all);
         let read = read.unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -149,22 +149,55 @@ fn the_program_takes_the_arguments() {
     }
 }
 
+/// What it says of memory and workers fits the container's limits.
 #[test]
-fn the_configuration_is_one() {
-    let mut found = 0;
+fn the_configuration_is_one_and_fits_the_container() {
     for (name, objects) in manifests() {
-        for object in &objects {
-            let Object::ConfigMap(map) = object else {
-                continue;
-            };
-            for (file, text) in map.data.iter().flatten() {
-                let document = Document::parse(Path::new(file), text.clone());
-                document.unwrap_or_else(|error| panic!("{name}: {error}"));
-                found += 1;
-            }
-        }
+        let maps: Vec<_> = (objects.iter())
+            .filter_map(|object| match object {
+                Object::ConfigMap(map) => Some(map),
+                _ => None,
+            })
+            .collect();
+        let Some((_, pods, terminator)) = terminators().into_iter().find(|one| one.0 == name)
+        else {
+            assert!(maps.is_empty(), "{name}");
+            continue;
+        };
+        let [map] = maps[..] else {
+            panic!("{name}: {maps:?}");
+        };
+        let text = &map.data.as_ref().unwrap()["widelane.toml"];
+        let document = Document::parse(Path::new("widelane.toml"), text.clone());
+        let document = document.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let config = document.config();
+
+        let mounted = pods
+            .volumes
+            .iter()
+            .flatten()
+            .filter_map(|volume| volume.config_map.as_ref());
+        let mounted: Vec<_> = mounted.map(|map| map.name.clone()).collect();
+        assert_eq!(Some(mounted[..].join(" ")), map.metadata.name, "{name}");
+
+        // 256 KiB wait each way, and some records.
+        let limits = terminator.resources.unwrap().limits.unwrap();
+        let megabytes = match limits["memory"].0.split_at(limits["memory"].0.len() - 2) {
+            (number, "Gi") => 1024 * number.parse::<u64>().unwrap(),
+            (number, "Mi") => number.parse().unwrap(),
+            other => panic!("{name}: {other:?}"),
+        };
+        let connections = config.limits.connections.unwrap() as u64;
+        assert!(
+            connections * 6 / 10 <= megabytes,
+            "{name}: {connections} in {megabytes} MiB"
+        );
+        // Without a limit of CPUs there would be a worker for each CPU of the node.
+        assert!(
+            limits.contains_key("cpu") != config.workers.is_some(),
+            "{name}"
+        );
     }
-    assert_eq!(found, 1);
 }
 
 fn port_of(probe: &Probe) -> &IntOrString {
