@@ -1,7 +1,13 @@
 //! What tools that load programs into the kernel have in common: limits and rights that must be there,
-//! parts of a loaded file by their names, and errors with all their causes.
+//! parts of a loaded file by their names, multi-probes, and errors with all their causes.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code)]
+mod calls;
+mod multi;
+
+pub use multi::{MultiLink, MultiProgram, Point};
 
 use std::error::Error;
 use std::fs;

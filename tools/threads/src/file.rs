@@ -35,6 +35,17 @@ pub struct Identity {
     pub changed: i64,
 }
 
+impl Identity {
+    fn of(status: &Statx) -> Self {
+        Self {
+            device: (status.stx_dev_major, status.stx_dev_minor),
+            inode: status.stx_ino,
+            length: status.stx_size,
+            changed: status.stx_mtime.tv_sec,
+        }
+    }
+}
+
 impl RegularFile {
     /// The file at a path that the user of this process named. Links are followed.
     ///
@@ -67,21 +78,19 @@ impl RegularFile {
 
     fn of(place: OwnedFd) -> io::Result<Self> {
         let status = status(&place)?;
+        let identity = Identity::of(&status);
         match FileType::from_raw_mode(status.stx_mode.into()) {
             FileType::RegularFile => {}
             FileType::Directory => return Err(io::ErrorKind::IsADirectory.into()),
             FileType::Symlink => return Err(io::Error::other("it was replaced by a link")),
             _ => return Err(io::Error::other("it is a device, a pipe or a socket")),
         }
-        Ok(Self {
-            place,
-            identity: Identity {
-                device: (status.stx_dev_major, status.stx_dev_minor),
-                inode: status.stx_ino,
-                length: status.stx_size,
-                changed: status.stx_mtime.tv_sec,
-            },
-        })
+        Ok(Self { place, identity })
+    }
+
+    /// Whether it still has the content that it had when it was found, by its length and time.
+    pub fn is_unchanged(&self) -> bool {
+        status(&self.place).is_ok_and(|status| Identity::of(&status) == self.identity)
     }
 
     /// Which file it was when it was found.
@@ -142,6 +151,22 @@ mod tests {
 
     fn root(folder: &Path) -> OwnedFd {
         openat(CWD, folder, PATH_ONLY | OFlags::DIRECTORY, Mode::empty()).unwrap()
+    }
+
+    #[test]
+    fn a_file_that_is_written_over_has_changed_and_one_that_is_replaced_has_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, "content").unwrap();
+        let file = RegularFile::named(&path).unwrap();
+        assert!(file.is_unchanged());
+        let other = folder.path().join("other");
+        fs::write(&other, "other content").unwrap();
+        fs::rename(&other, &path).unwrap();
+        assert!(file.is_unchanged());
+        let file = RegularFile::named(&path).unwrap();
+        fs::write(&path, "longer than the other content").unwrap();
+        assert!(!file.is_unchanged());
     }
 
     #[test]

@@ -13,9 +13,10 @@ enum {
 	RECORD_CALL = 1,
 	RECORD_BYTES = 2,
 	RECORD_EXIT = 3,
-	RECORD_START = 4,
+	RECORD_FORK = 4,
 	RECORD_LOADED = 5,
 	RECORD_MARK = 6,
+	RECORD_EXEC = 7,
 };
 
 /* Bits of a probe's cookie; the lower 16 are the number of the function. Above the lower 32: where in its
@@ -241,6 +242,12 @@ struct {
 	UINT(type, MAP_RINGBUF);
 	UINT(max_entries, 16 << 20);
 } EVENTS SEC(".maps");
+
+/* Has something when a process has started or loaded something: that is urgent, and other events are not. */
+struct {
+	UINT(type, MAP_RINGBUF);
+	UINT(max_entries, 4096);
+} BELL SEC(".maps");
 
 /* Records for which there was no room. */
 struct {
@@ -661,6 +668,7 @@ int reached(struct pt_regs *regs)
 INLINE void tell(u32 kind, u32 pid)
 {
 	struct process *record = ring_reserve(&EVENTS, sizeof(*record), 0);
+	u32 *bell;
 
 	if (!record) {
 		count_lost();
@@ -669,6 +677,14 @@ INLINE void tell(u32 kind, u32 pid)
 	record->kind = kind;
 	record->pid = pid;
 	ring_submit(record, 0);
+	if (kind == RECORD_EXIT)
+		return;
+	/* If there is no room, it rings already. */
+	bell = ring_reserve(&BELL, sizeof(*bell), 0);
+	if (bell) {
+		*bell = pid;
+		ring_submit(bell, 0);
+	}
 }
 
 /* The dynamic linker has loaded or unloaded something. */
@@ -892,7 +908,7 @@ int forked(struct raw_tracepoint *context)
 
 	/* Not for each new thread. */
 	if (pid && pid == (u32)thread)
-		tell(RECORD_START, pid);
+		tell(RECORD_FORK, pid);
 	return 0;
 }
 
@@ -903,7 +919,7 @@ int executed(struct raw_tracepoint *context)
 
 	/* Processes outside our namespace have no number in it. */
 	if (pid)
-		tell(RECORD_START, pid);
+		tell(RECORD_EXEC, pid);
 	return 0;
 }
 

@@ -3,25 +3,25 @@
 //! Nothing holds them but our file descriptors. When the tracer is dropped, or its process ends in
 //! whatever way, the kernel detaches and forgets them.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 
 use aya::maps::{Array, HashMap as BpfMap, MapData, MapError, PerCpuArray, RingBuf};
-use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
 use aya::programs::{ProgramError, RawTracePoint, UProbe};
 use aya::{Btf, Ebpf, EbpfLoader};
 use rustix::process::{Resource, Rlimit, setrlimit};
-use widelane_bpf::{map, program};
+use widelane_bpf::{Point, map, program};
 
 use crate::error::TraceError;
 use crate::functions::{Function, Returns, Role, Size};
 use crate::marks::{MOST_ARGUMENTS, Mark};
 use crate::notes::{Form, Place, Register};
+use crate::probes::{Attached, NAMES, Refused, Run, Way};
+use crate::ready::Ready;
 use crate::record::Record;
 use crate::targets::{Exits, MarkProbe, Probe, Site};
 use crate::{Count, Want};
@@ -29,7 +29,11 @@ use crate::{Count, Want};
 /// The programs, loaded.
 pub(crate) struct Programs {
     programs: Ebpf,
+    way: Way,
+    ready: Option<Ready>,
     ring: RingBuf<MapData>,
+    /// Says that a process has started or loaded something.
+    bell: RingBuf<MapData>,
     table: Array<MapData, u64>,
     traced: BpfMap<MapData, u32, u32>,
     counts: BpfMap<MapData, [u32; 3], [u64; 2]>,
@@ -45,31 +49,15 @@ pub(crate) struct Programs {
 /// Where a static probe has its arguments, as the programs know it: `struct site`.
 type Places = [u64; 2 * MOST_ARGUMENTS];
 
-/// A probe of one process; it is removed when this is dropped.
-pub(crate) struct Attached {
-    links: Vec<UProbeLink>,
-}
-
-/// Removes probes in another thread.
-///
-/// For each, the kernel waits until no CPU runs its program any more: a tenth of a second on a busy
-/// machine. It waits for many at the same time.
-pub(crate) fn remove(probes: Vec<Attached>) -> JoinHandle<()> {
-    thread::spawn(move || {
-        let mut links: Vec<_> = probes.into_iter().flat_map(|probe| probe.links).collect();
-        let share = links.len().div_ceil(MOST_THREADS).max(1);
-        thread::scope(|scope| {
-            while !links.is_empty() {
-                let some = links.split_off(links.len().saturating_sub(share));
-                scope.spawn(move || drop(some));
-            }
-        });
-    })
-}
-
 impl Programs {
     /// Loads the programs and attaches those that are not a process's own.
     pub(crate) fn load(want: Want) -> Result<Self, TraceError> {
+        let single = std::env::var(PROBES_VARIABLE).is_ok_and(|value| value == "single");
+        Self::load_for(want, single)
+    }
+
+    /// The same; where `single` is set, for probes that are made one by one.
+    fn load_for(want: Want, single: bool) -> Result<Self, TraceError> {
         check_kernel()?;
         widelane_bpf::unlimit_memory();
         many_descriptors();
@@ -83,8 +71,13 @@ impl Programs {
             let refused = rights(&error);
             refused.unwrap_or_else(|| kernel("loading BPF maps", &error))
         })?;
+        let way = match single {
+            true => Way::Single,
+            false => Way::best(PROGRAMS, &btf, &programs),
+        };
         let opened = |error: MapError| kernel("opening a BPF map", &error);
         let ring = map(&mut programs, "EVENTS").map_err(opened)?;
+        let bell = map(&mut programs, "BELL").map_err(opened)?;
         let table = map(&mut programs, "FUNCTION_TABLE").map_err(opened)?;
         let site_table = map(&mut programs, "SITE_TABLE").map_err(opened)?;
         let traced = map(&mut programs, "TRACED").map_err(opened)?;
@@ -101,7 +94,7 @@ impl Programs {
             }
             _ => rights(&error).unwrap_or_else(|| kernel("loading BPF programs", &error)),
         };
-        for name in [ENTER, LEAVE_BY_KERNEL, LEAVE_AT_PLACE, LOADED, REACHED] {
+        for (name, _) in NAMES {
             let program: &mut UProbe = program(&mut programs, name).map_err(refused)?;
             program.load().map_err(refused)?;
         }
@@ -120,7 +113,10 @@ impl Programs {
         }
         Ok(Self {
             programs,
+            ready: way.ready(),
+            way,
             ring,
+            bell,
             table,
             traced,
             counts,
@@ -133,14 +129,108 @@ impl Programs {
         })
     }
 
-    /// Puts a probe on a function of a process.
-    pub(crate) fn attach(&mut self, pid: u32, probe: &Probe) -> Result<Attached, TraceError> {
-        if probe.function.role == Role::Load {
-            let link = self.attach_one(pid, LOADED, (&probe.path, probe.entry), 0)?;
-            return Ok(Attached { links: vec![link] });
+    /// Another process is expected soon.
+    pub(crate) fn stay_ready(&mut self) {
+        if let Some(ready) = &mut self.ready {
+            ready.stay();
         }
-        let number = self.number(&probe.function)?;
-        let mut cookie = u64::from(number);
+    }
+
+    /// Puts probes on functions of a process. Those of the list that have none are returned.
+    pub(crate) fn attach(
+        &mut self,
+        pid: u32,
+        probes: &[&Probe],
+        to: &mut Attached,
+    ) -> Result<Vec<Refused>, TraceError> {
+        let mut cookies = Vec::with_capacity(probes.len());
+        for probe in probes {
+            cookies.push(self.cookie(probe)?);
+        }
+        // The exits first: a call that is entered and never seen to return would stay in the map.
+        let mut leaving = Points::new();
+        for (of, probe) in probes.iter().enumerate() {
+            for (run, (path, offset), bits) in exits(probe) {
+                let cookie = cookies[of] | bits;
+                let points = leaving.entry((run, path)).or_default();
+                points.push((of, Point { offset, cookie }));
+            }
+        }
+        let mut seen: Vec<_> = probes.iter().map(|_| false).collect();
+        let mut missing = BTreeMap::new();
+        for (at, points) in &leaving {
+            // Some instructions cannot have a probe. Calls that return there are not reported.
+            let refused = self.attach_points(pid, *at, points, to)?;
+            let refused: BTreeMap<_, _> = refused.into_iter().collect();
+            let with_probe = (0..points.len()).filter(|point| !refused.contains_key(point));
+            with_probe.for_each(|point| seen[points[point].0] = true);
+            missing.extend(refused.into_iter().map(|(at, error)| (points[at].0, error)));
+        }
+        let mut entered = Points::new();
+        let mut failed = Vec::new();
+        for (of, probe) in probes.iter().enumerate() {
+            let offset = probe.entry;
+            let (run, mut cookie) = match probe.function.role {
+                Role::Load => (Run::Loaded, 0),
+                _ => (Run::Enter, cookies[of]),
+            };
+            if !seen[of] {
+                // That a connection ends is known without the return.
+                match missing.remove(&of) {
+                    Some(error) if probe.function.role != Role::Free => {
+                        failed.push((of, error));
+                        continue;
+                    }
+                    _ if run == Run::Enter => cookie |= COOKIE_ENTRY,
+                    _ => {}
+                }
+            }
+            let points = entered.entry((run, &probe.path)).or_default();
+            points.push((of, Point { offset, cookie }));
+        }
+        for (at, points) in &entered {
+            let refused = self.attach_points(pid, *at, points, to)?;
+            failed.extend(refused.into_iter().map(|(at, error)| (points[at].0, error)));
+        }
+        Ok(failed)
+    }
+
+    /// Puts probes on places of static probes in a process. Those of the list that have none are
+    /// returned.
+    pub(crate) fn attach_marks(
+        &mut self,
+        pid: u32,
+        probes: &[&MarkProbe],
+        to: &mut Attached,
+    ) -> Result<Vec<Refused>, TraceError> {
+        let mut reached = Points::new();
+        for (of, probe) in probes.iter().enumerate() {
+            let known = self.marks.iter().position(|known| *known == probe.mark);
+            let row = known.unwrap_or(self.marks.len());
+            if known.is_none() {
+                self.marks.push(Arc::clone(&probe.mark));
+            }
+            let site = self.site(&probe.places)?;
+            // The table has few rows; the programs have 16 bits for the number of one.
+            let cookie = (row as u64 & 0xffff) | (site as u64) << 32;
+            let offset = probe.offset;
+            let points = reached.entry((Run::Reached, &probe.path)).or_default();
+            points.push((of, Point { offset, cookie }));
+        }
+        let mut failed = Vec::new();
+        for (at, points) in &reached {
+            let refused = self.attach_points(pid, *at, points, to)?;
+            failed.extend(refused.into_iter().map(|(at, error)| (points[at].0, error)));
+        }
+        Ok(failed)
+    }
+
+    /// What the programs get to know of a function.
+    fn cookie(&mut self, probe: &Probe) -> Result<u64, TraceError> {
+        if probe.function.role == Role::Load {
+            return Ok(0);
+        }
+        let mut cookie = u64::from(self.number(&probe.function)?);
         for (wanted, bit) in [
             (probe.goroutine, COOKIE_GOROUTINE),
             (self.want.calls, COOKIE_EVENT),
@@ -154,46 +244,19 @@ impl Programs {
         if let Some(at) = probe.state {
             cookie |= COOKIE_HANDSHAKE | u64::from(at) << 32;
         }
-        // The exits first: a call that is entered and never seen to return would stay in the map.
-        let mut links = Vec::new();
-        let mut missing = None;
-        for (name, at, bits) in exits(probe) {
-            match self.attach_one(pid, name, at, cookie | bits) {
-                Ok(link) => links.push(link),
-                // Some instructions cannot have a probe. Calls that return there are not reported.
-                Err(error @ TraceError::Kernel { .. }) => missing = Some(error),
-                Err(error) => return Err(error),
-            }
-        }
-        if links.is_empty() {
-            // That a connection ends is known without the return.
-            match missing {
-                Some(error) if probe.function.role != Role::Free => return Err(error),
-                _ => cookie |= COOKIE_ENTRY,
-            }
-        }
-        let entry = (probe.path.as_path(), probe.entry);
-        links.push(self.attach_one(pid, ENTER, entry, cookie)?);
-        Ok(Attached { links })
+        Ok(cookie)
     }
 
-    /// Puts a probe on a place of a static probe in a process.
-    pub(crate) fn attach_mark(
+    /// Those of the places that cannot have a probe are returned.
+    fn attach_points(
         &mut self,
         pid: u32,
-        probe: &MarkProbe,
-    ) -> Result<Attached, TraceError> {
-        let known = self.marks.iter().position(|known| *known == probe.mark);
-        let row = known.unwrap_or(self.marks.len());
-        if known.is_none() {
-            self.marks.push(Arc::clone(&probe.mark));
-        }
-        let site = self.site(&probe.places)?;
-        // The table has few rows; the programs have 16 bits for the number of one.
-        let cookie = (row as u64 & 0xffff) | (site as u64) << 32;
-        let at = (probe.path.as_path(), probe.offset);
-        let link = self.attach_one(pid, REACHED, at, cookie)?;
-        Ok(Attached { links: vec![link] })
+        (run, path): (Run, &Path),
+        points: &[(usize, Point)],
+        to: &mut Attached,
+    ) -> Result<Vec<Refused>, TraceError> {
+        let points: Vec<_> = points.iter().map(|(_, point)| *point).collect();
+        to.add((&self.way, &mut self.programs), run, (pid, path), &points)
     }
 
     /// The number of a list of places in the kernel's table.
@@ -213,26 +276,6 @@ impl Programs {
         set.map_err(|error| kernel("writing a BPF map", &error))?;
         self.sites.push(places);
         Ok(number)
-    }
-
-    fn attach_one(
-        &mut self,
-        pid: u32,
-        name: &str,
-        (path, offset): (&Path, u64),
-        cookie: u64,
-    ) -> Result<UProbeLink, TraceError> {
-        let failed = |error: ProgramError| {
-            rights(&error).unwrap_or_else(|| kernel("attaching a probe", &error))
-        };
-        let scope = NonZeroU32::new(pid).map_or(UProbeScope::AllProcesses, UProbeScope::OneProcess);
-        let point = UProbeAttachPoint {
-            location: UProbeAttachLocation::AbsoluteOffset(offset),
-            cookie: Some(cookie),
-        };
-        let program: &mut UProbe = program(&mut self.programs, name).map_err(failed)?;
-        let link = program.attach(point, path, scope).map_err(failed)?;
-        program.take_link(link).map_err(failed)
     }
 
     /// Tells when a process ends, and unless it is `silent`, looks at what it reads and writes from now
@@ -267,6 +310,16 @@ impl Programs {
                 each(&self.functions, &self.marks, record);
             }
         }
+    }
+
+    /// Becomes readable when a process has started or loaded something.
+    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// Makes that descriptor unreadable again.
+    pub(crate) fn quiet(&mut self) {
+        while self.bell.next().is_some() {}
     }
 
     /// Becomes readable when there is something to take.
@@ -322,19 +375,24 @@ impl Programs {
     }
 }
 
+/// Places of files that run one program, and of which of a list of probes they are.
+type Points<'a> = BTreeMap<(Run, &'a Path), Vec<(usize, Point)>>;
+
 /// Where a function is left: the program for it, the place, and what the cookie says of it.
-fn exits(probe: &Probe) -> Vec<(&'static str, (&Path, u64), u64)> {
+fn exits(probe: &Probe) -> Vec<(Run, (&Path, u64), u64)> {
     let own = probe.path.as_path();
     match &probe.returns {
-        Exits::Kernel => vec![(LEAVE_BY_KERNEL, (own, probe.entry), 0)],
+        // What loads libraries is of interest when it is entered.
+        _ if probe.function.role == Role::Load => Vec::new(),
+        Exits::Kernel => vec![(Run::LeaveByKernel, (own, probe.entry), 0)],
         Exits::At(offsets) => {
-            let place = |&offset| (LEAVE_AT_PLACE, (own, offset), COOKIE_AT_RET);
+            let place = |&offset| (Run::LeaveAtPlace, (own, offset), COOKIE_AT_RET);
             offsets.iter().map(place).collect()
         }
         Exits::After(sites) => {
             let mut places = Vec::new();
             for Site { path, offset, .. } in sites {
-                places.push((LEAVE_AT_PLACE, (path.as_path(), *offset), 0));
+                places.push((Run::LeaveAtPlace, (path.as_path(), *offset), 0));
             }
             places
         }
@@ -463,14 +521,10 @@ fn rights(error: &(dyn std::error::Error + 'static)) -> Option<TraceError> {
 /// What clang has made of `bpf/trace.bpf.c`. The loader reads words in it.
 const PROGRAMS: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/trace.o"));
 
-const ENTER: &str = "enter";
-const LEAVE_BY_KERNEL: &str = "leave_by_kernel";
-const LEAVE_AT_PLACE: &str = "leave_at_place";
-const LOADED: &str = "loaded";
-const REACHED: &str = "reached";
-
 /// No argument of a function is a place for its result.
 const NO_OUTPUT: u8 = u8::MAX;
+/// With the value `single`, probes are made one by one, as on kernels before Linux 6.6.
+const PROBES_VARIABLE: &str = "WIDELANE_TRACE_PROBES";
 const COOKIE_GOROUTINE: u64 = 1 << 16;
 const COOKIE_AT_RET: u64 = 1 << 17;
 const COOKIE_EVENT: u64 = 1 << 18;
@@ -480,8 +534,6 @@ const COOKIE_ENTRY: u64 = 1 << 21;
 const COOKIE_HANDSHAKE: u64 = 1 << 22;
 /// Records that are taken before anything else is done.
 const MOST_RECORDS: usize = 100_000;
-/// Threads that remove probes at the same time.
-const MOST_THREADS: usize = 64;
 /// Rows of the table of functions in the kernel.
 const FUNCTIONS: usize = 1024;
 /// Rows of the table of places of arguments in the kernel.
@@ -509,12 +561,12 @@ mod tests {
     }
 
     /// The programs; none where tracing is not allowed. Namespaces have a test of their own.
-    fn load(want: Want) -> Option<Programs> {
+    fn load(want: Want, single: bool) -> Option<Programs> {
         if !widelane_bpf::counts_as_we_do() {
             println!("SKIP: this is not the first PID namespace");
             return None;
         }
-        match Programs::load(want) {
+        match Programs::load_for(want, single) {
             Ok(programs) => Some(programs),
             Err(error @ (TraceError::Kernel { .. } | TraceError::Verifier { .. })) => {
                 panic!("{error}")
@@ -529,12 +581,18 @@ mod tests {
     /// The programs pass the kernel's verifier, and report a call of this very process.
     #[test]
     fn a_call_of_this_process_is_reported() {
+        for single in [false, true] {
+            a_call_is_reported(single);
+        }
+    }
+
+    fn a_call_is_reported(single: bool) {
         let want = Want {
             calls: true,
             counts: true,
             ..Want::default()
         };
-        let Some(mut programs) = load(want) else {
+        let Some(mut programs) = load(want, single) else {
             return;
         };
         let function = Arc::new(Function {
@@ -567,13 +625,22 @@ mod tests {
             goroutine: false,
             state: None,
         };
-        let attached = programs.attach(pid, &probe).unwrap();
+        // A place behind the end of the file cannot have a probe, and the others have theirs.
+        let nowhere = Probe {
+            entry: 1 << 40,
+            ..probe.clone()
+        };
+        let probes = [&nowhere, &probe, &nowhere];
+        let mut attached = Attached::default();
+        let refused = programs.attach(pid, &probes, &mut attached).unwrap();
+        let refused: Vec<_> = refused.into_iter().map(|(at, _)| at).collect();
+        assert_eq!(refused, [0, 2]);
         assert_eq!(answer(41, 7), 42);
         let mut calls = Vec::new();
         programs.records(|functions, _, record| match record {
             Record::Call(call) => calls.push((Arc::clone(&functions[0]), call)),
             // Other tests of this program start processes.
-            Record::Start(_) | Record::Bytes(_) => {}
+            Record::Fork(_) | Record::Exec(_) | Record::Bytes(_) => {}
             other => panic!("{other:?}"),
         });
         let [(of, call)] = &calls[..] else {
@@ -601,7 +668,7 @@ mod tests {
             bytes: true,
             ..Want::default()
         };
-        let Some(mut programs) = load(want) else {
+        let Some(mut programs) = load(want, false) else {
             return;
         };
         programs.trace(std::process::id(), false, false).unwrap();

@@ -13,6 +13,8 @@ mod clock;
 mod entries;
 mod error;
 mod event;
+#[cfg(any(programs, test))]
+mod expected;
 mod filter;
 mod functions;
 pub mod handshakes;
@@ -30,6 +32,10 @@ mod outcome;
 mod pcapng;
 mod pclntab;
 mod plaintext;
+#[cfg(programs)]
+mod probes;
+#[cfg(programs)]
+mod ready;
 #[cfg(any(programs, test))]
 mod record;
 mod returns;

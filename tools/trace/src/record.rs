@@ -14,8 +14,10 @@ pub(crate) enum Record {
     Reached(RawReached),
     /// A process has ended.
     Exit(u32),
-    /// A process was forked or has executed another program.
-    Start(u32),
+    /// A process was forked.
+    Fork(u32),
+    /// A process has executed another program.
+    Exec(u32),
     /// A process has loaded a library, or unloaded one.
     Loaded(u32),
 }
@@ -59,7 +61,8 @@ impl Record {
             BYTES => self::bytes(pid, reader).map(Self::Bytes),
             MARK => reached(pid, reader).map(Self::Reached),
             EXIT => Some(Self::Exit(pid)),
-            START => Some(Self::Start(pid)),
+            FORK => Some(Self::Fork(pid)),
+            EXEC => Some(Self::Exec(pid)),
             LOADED => Some(Self::Loaded(pid)),
             _ => None,
         }
@@ -164,9 +167,10 @@ impl Reader<'_> {
 const CALL: u32 = 1;
 const BYTES: u32 = 2;
 const EXIT: u32 = 3;
-const START: u32 = 4;
+const FORK: u32 = 4;
 const LOADED: u32 = 5;
 const MARK: u32 = 6;
+const EXEC: u32 = 7;
 
 const GOROUTINE: u16 = 1;
 const HAS_CPU: u16 = 2;
@@ -281,10 +285,8 @@ mod tests {
     #[test]
     fn processes_are_read_and_nothing_else() {
         assert_eq!(Record::parse(&words(&[3 | 7 << 32])), Some(Record::Exit(7)));
-        assert_eq!(
-            Record::parse(&words(&[4 | 7 << 32])),
-            Some(Record::Start(7))
-        );
+        assert_eq!(Record::parse(&words(&[4 | 7 << 32])), Some(Record::Fork(7)));
+        assert_eq!(Record::parse(&words(&[7 | 7 << 32])), Some(Record::Exec(7)));
         assert_eq!(Record::parse(&words(&[9 | 7 << 32])), None);
         assert_eq!(Record::parse(&[]), None);
     }

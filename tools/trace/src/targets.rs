@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use rustix::io::Errno;
 use widelane_threads::{Code, Identity, Mapping, Proc, RegularFile};
 
 use crate::calls::Calls;
@@ -177,10 +178,24 @@ impl Targets {
     ///
     /// When there is no such process, or its code may not be looked at.
     pub fn of(&mut self, proc: &Proc, pid: u32) -> Result<Target, TargetError> {
+        match self.of_ending(proc, pid)? {
+            (target, false) => Ok(target),
+            (_, true) => Err(TargetError::NoProcess { pid }),
+        }
+    }
+
+    /// The same, and whether the process has ended meanwhile: then it is no target any more, but the
+    /// next one with the same program will be like it.
+    pub(crate) fn of_ending(
+        &mut self,
+        proc: &Proc,
+        pid: u32,
+    ) -> Result<(Target, bool), TargetError> {
         let no_process = || TargetError::NoProcess { pid };
         let stat = proc.stat_of(pid).filter(|stat| !stat.dead);
         let stat = stat.ok_or_else(no_process)?;
         let code = Code::of(pid).map_err(|cause| match cause.kind() {
+            _ if is_no_process(&cause) => no_process(),
             io::ErrorKind::NotFound => no_process(),
             io::ErrorKind::PermissionDenied => TargetError::NotAllowed { pid },
             _ => TargetError::Unreadable { pid, cause },
@@ -195,14 +210,22 @@ impl Targets {
             notes: Vec::new(),
         };
         let mut files: Vec<File> = Vec::new();
+        let mut ends = false;
+        // All are opened before the first is looked through: the process may end meanwhile.
         let mappings = code.files().into_iter();
-        for mapping in mappings.filter(|mapping| !is_memory(mapping)) {
-            match self.known(&code, mapping) {
-                Ok(Some(known)) => files.push((mapping.path.clone().unwrap_or_default(), known)),
+        let opened: Vec<_> = mappings
+            .filter(|mapping| !is_memory(mapping))
+            .map(|mapping| (mapping, code.open(mapping)))
+            .collect();
+        for (mapping, file) in opened {
+            let path = mapping.path.as_deref().unwrap_or(Path::new(""));
+            match file.and_then(|file| self.known(file, path)) {
+                Ok(Some(known)) => files.push((path.to_owned(), known)),
                 Ok(None) => {}
+                Err(error) if is_no_process(&error) => ends = true,
                 Err(error) => target.notes.push(format!(
                     "{who}: {} is not looked through: {error}",
-                    shown(mapping.path.as_deref().unwrap_or(Path::new("")))
+                    shown(path)
                 )),
             }
         }
@@ -222,10 +245,9 @@ impl Targets {
             }
         }
         // Meanwhile the process may have ended, and another have its number.
-        match proc.stat_of(pid) {
-            Some(stat) if stat.start == target.started => Ok(target),
-            _ => Err(no_process()),
-        }
+        let stat = proc.stat_of(pid).filter(|stat| !stat.dead);
+        let ended = stat.is_none_or(|stat| stat.start != target.started);
+        Ok((target, ends || ended))
     }
 
     /// Forgets files of which no probe is left, and closes them. One that a process still has
@@ -239,14 +261,12 @@ impl Targets {
         });
     }
 
-    fn known(&mut self, code: &Code, mapping: &Mapping) -> io::Result<Option<Arc<Known>>> {
-        let file = code.open(mapping)?;
+    fn known(&mut self, file: RegularFile, path: &Path) -> io::Result<Option<Arc<Known>>> {
         let identity = file.identity();
         if let Some(known) = self.known.get(&identity) {
             return Ok(known.clone());
         }
         let bytes = file.read(MOST_BYTES)?;
-        let path = mapping.path.as_deref().unwrap_or(Path::new(""));
         // Fonts and archives of locales are mapped, too, if rarely as code.
         let image = Image::of(&bytes, path, &self.table).ok();
         let matters = |image: &Image| {
@@ -393,6 +413,11 @@ impl Known {
             calls.unwrap_or_default()
         })
     }
+}
+
+/// What the system says of a process that is about to end.
+fn is_no_process(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::SRCH)
 }
 
 /// Whether another file than its own calls a function.

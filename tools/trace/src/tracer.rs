@@ -2,6 +2,7 @@
 //! the programs in the kernel report.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -10,17 +11,19 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use widelane_threads::{Identity, Proc, Thread};
+use widelane_threads::{Identity, Proc, RegularFile, Thread};
 
 use crate::error::TraceError;
 use crate::event::{Bytes, Call, Event, Reached};
+use crate::expected::Expected;
 use crate::filter::Filter;
 use crate::functions::{Function, Returns, Role};
 use crate::inside::Inside;
-use crate::kernel::{Attached, Programs, remove};
+use crate::kernel::Programs;
+use crate::probes::{ALL_PROCESSES, Attached, remove};
 use crate::record::{RawCall, Record};
 use crate::table::Table;
-use crate::targets::{Exits, MarkProbe, Probe, TargetError, Targets};
+use crate::targets::{Exits, MarkProbe, Probe, Target, TargetError, Targets};
 use crate::text::escaped;
 use crate::want::{Count, Want};
 
@@ -29,11 +32,13 @@ pub struct Tracer {
     programs: Programs,
     proc: Proc,
     targets: Targets,
+    /// What processes that start now will have.
+    expected: Expected,
     filter: Filter,
     processes: HashMap<u32, Traced>,
     /// Where dynamic linkers tell what they have loaded, in every process that has them: if all
     /// processes are traced, a probe in each would take seconds.
-    linkers: HashMap<Key, Attached>,
+    linkers: Probed<Key>,
     /// When to look at processes again.
     due: BTreeMap<Instant, Vec<u32>>,
     notes: Vec<String>,
@@ -48,30 +53,56 @@ pub struct Tracer {
 
 /// A process with probes.
 struct Traced {
-    probes: HashMap<Key, Attached>,
+    probes: Probed<Key>,
     /// Those of functions that may go on with a handshake, beside what else they do.
-    reads_and_writes: HashMap<Key, Attached>,
-    marks: HashMap<(Identity, u64), Attached>,
+    reads_and_writes: Probed<Key>,
+    marks: Probed<(Identity, u64)>,
     /// Whether return probes of the kernel are among them.
     by_kernel: bool,
     inside: Inside,
 }
 
+/// Probes, and what tells them apart.
+struct Probed<K> {
+    keys: HashSet<K>,
+    attached: Attached,
+}
+
+impl<K: Eq + Hash> Probed<K> {
+    /// Those of a list that have no probe yet, each once: a function may have several names.
+    fn missing<'a, P>(&self, of: impl IntoIterator<Item = &'a P>, key: fn(&P) -> K) -> Vec<&'a P> {
+        let mut seen = HashSet::new();
+        let of = of.into_iter();
+        of.filter(|one| !self.keys.contains(&key(one)) && seen.insert(key(one)))
+            .collect()
+    }
+}
+
+impl<K> Default for Probed<K> {
+    fn default() -> Self {
+        Self {
+            keys: HashSet::new(),
+            attached: Attached::default(),
+        }
+    }
+}
+
 impl Traced {
     fn new() -> Self {
         Self {
-            probes: HashMap::new(),
-            reads_and_writes: HashMap::new(),
-            marks: HashMap::new(),
+            probes: Probed::default(),
+            reads_and_writes: Probed::default(),
+            marks: Probed::default(),
             by_kernel: false,
             inside: Inside::new(Instant::now()),
         }
     }
 
-    fn attached(self) -> impl Iterator<Item = Attached> {
-        let functions = self.probes.into_values();
-        let functions = functions.chain(self.reads_and_writes.into_values());
-        functions.chain(self.marks.into_values())
+    fn attached(self) -> Attached {
+        let mut all = self.probes.attached;
+        all.append(self.reads_and_writes.attached);
+        all.append(self.marks.attached);
+        all
     }
 }
 
@@ -96,11 +127,12 @@ impl Tracer {
     pub fn start(filter: Filter, table: Table, want: Want) -> Result<Self, TraceError> {
         let mut tracer = Self {
             targets: Targets::new(table, &want),
+            expected: Expected::default(),
             programs: Programs::load(want)?,
             proc: Proc::here(),
             filter,
             processes: HashMap::new(),
-            linkers: HashMap::new(),
+            linkers: Probed::default(),
             due: BTreeMap::new(),
             notes: Vec::new(),
             noted: HashSet::new(),
@@ -118,8 +150,8 @@ impl Tracer {
     /// Waits for events, until then at most, or until a descriptor becomes readable. It may return
     /// earlier without any.
     ///
-    /// While much happens, events are taken every 20 milliseconds; while nothing happens, nothing
-    /// wakes the process up.
+    /// While much happens, events are taken every 20 milliseconds, and when a process starts or loads
+    /// something; while nothing happens, nothing wakes the process up.
     ///
     /// # Errors
     ///
@@ -136,6 +168,7 @@ impl Tracer {
             stopped,
         };
         let mut later = Vec::new();
+        self.programs.quiet();
         self.programs
             .records(|functions, marks, record| match record {
                 Record::Call(call) => {
@@ -161,14 +194,22 @@ impl Tracer {
                     seen.events.push(Event::Exit { pid });
                     later.push((pid, Change::Ended));
                 }
-                Record::Start(pid) => later.push((pid, Change::Started)),
+                Record::Fork(pid) => later.push((pid, Change::Forked)),
+                Record::Exec(pid) => later.push((pid, Change::Executed)),
                 Record::Loaded(pid) => later.push((pid, Change::Loaded)),
             });
         self.busy = !seen.events.is_empty();
-        self.learn(&seen.events)?;
+        // What starts and loads has no time to lose. Of a fork and an exec that are told together, only
+        // the exec matters.
+        let executed = |one: &(u32, Change)| (one.1 == Change::Executed).then_some(one.0);
+        let executed: HashSet<u32> = later.iter().filter_map(executed).collect();
+        later.retain(|(pid, change)| *change != Change::Forked || !executed.contains(pid));
+        let mut known = HashSet::new();
+        later.retain(|one| one.1 != Change::Loaded || known.insert(one.0));
         for (pid, change) in later {
             self.follow(pid, change)?;
         }
+        self.learn(&seen.events)?;
         self.look_again()?;
         Ok(seen)
     }
@@ -179,10 +220,11 @@ impl Tracer {
         let mut functions = HashSet::new();
         let (mut processes, mut places) = (0, 0);
         for process in self.processes.values() {
-            let traced = process.probes.keys().chain(process.reads_and_writes.keys());
+            let traced = process.probes.keys.iter();
+            let traced = traced.chain(&process.reads_and_writes.keys);
             let traced = traced.filter(|(_, _, of)| of.role != Role::Load);
-            let mut any = !process.marks.is_empty();
-            places += process.marks.len();
+            let mut any = !process.marks.keys.is_empty();
+            places += process.marks.keys.len();
             for key in traced {
                 functions.insert(key);
                 any = true;
@@ -223,8 +265,11 @@ impl Tracer {
 
     /// Whether the descriptor is readable. Comes back when it is, when there are events, or then.
     fn sleep(&self, until: Instant, stop: BorrowedFd<'_>) -> Result<bool, TraceError> {
-        let ring = self.programs.descriptor();
-        let mut waiting = vec![PollFd::new(&stop, PollFlags::IN)];
+        let (ring, bell) = (self.programs.descriptor(), self.programs.bell());
+        let mut waiting = vec![
+            PollFd::new(&stop, PollFlags::IN),
+            PollFd::new(&bell, PollFlags::IN),
+        ];
         if !self.busy {
             waiting.push(PollFd::new(&ring, PollFlags::IN));
         }
@@ -246,11 +291,8 @@ impl Tracer {
 
     fn follow(&mut self, pid: u32, change: Change) -> Result<(), TraceError> {
         match change {
-            Change::Ended => {
-                self.let_go(pid);
-                self.programs.forget(pid);
-            }
-            Change::Started => {
+            Change::Ended => self.forget(pid),
+            Change::Forked | Change::Executed => {
                 // After exec, nothing of the old program is mapped. The new one loads its libraries
                 // in the next milliseconds, or later, when its configuration says so.
                 self.let_go(pid);
@@ -258,7 +300,19 @@ impl Tracer {
                     // If it gets another name by exec, that is told again.
                     return Ok(());
                 }
-                self.look_at(pid)?;
+                let expected = match change {
+                    Change::Executed => self.program(pid).and_then(|one| self.expected.of(one)),
+                    // All is there that its parent had.
+                    _ => None,
+                };
+                if expected.is_some() || !self.filter.is_empty() {
+                    // Where one such process comes, others do.
+                    self.programs.stay_ready();
+                }
+                match expected {
+                    Some(expected) => self.put(pid, &expected).map(drop)?,
+                    None => self.look_at(pid)?,
+                }
                 let now = Instant::now();
                 for after in AFTER_START {
                     self.due.entry(now + after).or_default().push(pid);
@@ -266,6 +320,7 @@ impl Tracer {
             }
             Change::Loaded => {
                 // The linker calls before it has mapped the library, and after.
+                self.look_at(pid)?;
                 let soon = Instant::now() + AFTER_LOADING;
                 self.due.entry(soon).or_default().push(pid);
             }
@@ -294,19 +349,29 @@ impl Tracer {
     }
 
     /// Removes probes. That is not waited for, unless the tracer ends.
-    fn remove(&mut self, probes: Vec<Attached>) {
+    fn remove(&mut self, probes: Attached) {
+        if probes.is_empty() {
+            return;
+        }
         self.removed.retain(|thread| !thread.is_finished());
         self.removed.push(remove(probes));
+    }
+
+    /// Forgets a process that has ended. It may have got probes after it had told its end.
+    fn forget(&mut self, pid: u32) {
+        self.let_go(pid);
+        self.programs.forget(pid);
     }
 
     /// Removes the probes of a process.
     fn let_go(&mut self, pid: u32) {
         if let Some(process) = self.processes.remove(&pid) {
-            self.remove(process.attached().collect());
+            self.remove(process.attached());
             // What is known of files serves the next process that has them, and is forgotten now and
             // then: to look through a library again takes a moment.
             self.ended += 1;
             if self.ended.is_multiple_of(FORGETS_AFTER) {
+                self.expected.forget_unused();
                 self.targets.forget_unused();
             }
         }
@@ -329,31 +394,50 @@ impl Tracer {
         if pid == std::process::id() || !self.filter.matches(&self.proc, pid) {
             return Ok(());
         }
-        let target = match self.targets.of(&self.proc, pid) {
-            Ok(target) => target,
-            Err(TargetError::NoProcess { .. }) => return Ok(()),
+        let program = self.program(pid);
+        let (target, ended) = match self.targets.of_ending(&self.proc, pid) {
+            Ok(found) => found,
+            Err(TargetError::NoProcess { .. }) => {
+                self.forget(pid);
+                return Ok(());
+            }
             Err(error) => {
                 self.note(error.to_string());
                 return Ok(());
             }
         };
-        for note in &target.notes {
-            self.note(note.clone());
+        if !ended {
+            target.notes.iter().for_each(|note| self.note(note.clone()));
         }
-        let of_all = self.filter.is_empty();
-        let (shared, own): (Vec<_>, Vec<_>) =
-            (target.probes.iter()).partition(|probe| of_all && probe.function.role == Role::Load);
-        self.probe_linkers(&shared)?;
-        if own.is_empty() && target.marks.is_empty() {
-            return Ok(());
-        }
-        let by_kernel = self
-            .processes
-            .get(&pid)
-            .is_some_and(|traced| traced.by_kernel);
+        let traced = self.processes.get(&pid);
+        let by_kernel = traced.is_some_and(|traced| traced.by_kernel);
         if by_kernel && target.coroutines.is_some() {
             // It has loaded what changes stacks: return probes of the kernel would crash it.
             self.let_go(pid);
+        }
+        let failed = match ended {
+            true => {
+                self.forget(pid);
+                0
+            }
+            false => self.put(pid, &target)?,
+        };
+        if failed == 0
+            && let Some(program) = program
+        {
+            self.expected.learn(program, &target);
+        }
+        Ok(())
+    }
+
+    /// Puts probes into a process, where it has none yet: how many could not be made.
+    fn put(&mut self, pid: u32, target: &Target) -> Result<usize, TraceError> {
+        let of_all = self.filter.is_empty();
+        let (shared, own): (Vec<_>, Vec<_>) =
+            (target.probes.iter()).partition(|probe| of_all && probe.function.role == Role::Load);
+        self.probe_linkers(shared)?;
+        if own.is_empty() && target.marks.is_empty() {
+            return Ok(0);
         }
         let goroutines = own.iter().any(|probe| probe.goroutine);
         // The bytes are for calls that go on with handshakes.
@@ -363,78 +447,93 @@ impl Tracer {
         self.programs.trace(pid, goroutines, silent)?;
         let mut traced = self.processes.remove(&pid).unwrap_or_else(Traced::new);
         traced.inside = traced.inside.at(Instant::now());
-        let probed = self.probe(pid, &own, &target.marks, &mut traced);
-        if !traced.inside.is_probed() && !traced.reads_and_writes.is_empty() {
+        let failed = self.probe(pid, own, &target.marks, &mut traced);
+        let reads_and_writes = !traced.reads_and_writes.keys.is_empty();
+        if !traced.inside.is_probed() && reads_and_writes {
             let probes = std::mem::take(&mut traced.reads_and_writes);
-            self.remove(probes.into_values().collect());
-        }
-        if !traced.reads_and_writes.is_empty()
-            && let Some(until) = traced.inside.until()
-        {
+            self.remove(probes.attached);
+        } else if reads_and_writes && let Some(until) = traced.inside.until() {
             self.due.entry(until).or_default().push(pid);
         }
         self.processes.insert(pid, traced);
-        probed
+        failed
     }
 
-    fn probe_linkers(&mut self, probes: &[&Probe]) -> Result<(), TraceError> {
-        for probe in probes {
-            let key = key(probe);
-            if self.linkers.contains_key(&key) || self.linkers.len() >= MOST_LINKERS {
-                continue;
-            }
-            match self.programs.attach(ALL_PROCESSES, probe) {
-                Ok(attached) => _ = self.linkers.insert(key, attached),
-                Err(error @ (TraceError::NoRights | TraceError::Table(_))) => return Err(error),
-                Err(error) => {
-                    let symbol = escaped(&probe.symbol);
-                    self.note(format!("{symbol} is not traced: {error}"));
-                }
-            }
+    fn probe_linkers(&mut self, probes: Vec<&Probe>) -> Result<(), TraceError> {
+        let mut probes = self.linkers.missing(probes, key);
+        probes.truncate(MOST_LINKERS.saturating_sub(self.linkers.keys.len()));
+        if probes.is_empty() {
+            return Ok(());
+        }
+        let attached = &mut self.linkers.attached;
+        let refused = self.programs.attach(ALL_PROCESSES, &probes, attached)?;
+        self.linkers
+            .keys
+            .extend(probes.iter().map(|probe| key(probe)));
+        for (at, error) in refused {
+            let symbol = escaped(&probes[at].symbol);
+            self.note(format!("{symbol} is not traced: {error}"));
         }
         Ok(())
     }
 
+    /// How many could not be made.
     fn probe(
         &mut self,
         pid: u32,
-        probes: &[&Probe],
+        probes: Vec<&Probe>,
         marks: &[MarkProbe],
         traced: &mut Traced,
-    ) -> Result<(), TraceError> {
-        for probe in probes {
-            let key = key(probe);
-            let known = match probe.state {
-                Some(_) if !traced.inside.is_probed() => continue,
-                Some(_) => &mut traced.reads_and_writes,
-                None => &mut traced.probes,
-            };
-            if known.contains_key(&key) {
-                continue;
+    ) -> Result<usize, TraceError> {
+        let (inside, apart): (Vec<_>, Vec<_>) =
+            (probes.into_iter()).partition(|probe| probe.state.is_some());
+        let mut failed = 0;
+        let inside = match traced.inside.is_probed() {
+            true => inside,
+            false => Vec::new(),
+        };
+        for (probes, known) in [
+            (apart, &mut traced.probes),
+            (inside, &mut traced.reads_and_writes),
+        ] {
+            let probes = known.missing(probes, key);
+            let refused = self.programs.attach(pid, &probes, &mut known.attached)?;
+            for (at, error) in &refused {
+                self.failed(pid, &probes[*at].symbol, error);
             }
-            match self.programs.attach(pid, probe) {
-                Ok(attached) => {
+            failed += refused.len();
+            let refused: HashSet<_> = refused.into_iter().map(|(at, _)| at).collect();
+            for (at, probe) in probes.iter().enumerate() {
+                if !refused.contains(&at) {
                     traced.by_kernel |= probe.returns == Exits::Kernel;
-                    known.insert(key, attached);
+                    known.keys.insert(key(probe));
                 }
-                Err(error @ (TraceError::NoRights | TraceError::Table(_))) => return Err(error),
-                Err(error) => self.failed(pid, &probe.symbol, &error),
             }
         }
-        for probe in marks {
-            let key = (probe.file.identity(), probe.offset);
-            if traced.marks.contains_key(&key) {
-                continue;
-            }
-            match self.programs.attach_mark(pid, probe) {
-                Ok(attached) => {
-                    traced.marks.insert(key, attached);
-                }
-                Err(error @ (TraceError::NoRights | TraceError::Table(_))) => return Err(error),
-                Err(error) => self.failed(pid, &probe.mark.name, &error),
+        let known = &mut traced.marks;
+        let place = |probe: &MarkProbe| (probe.file.identity(), probe.offset);
+        let marks = known.missing(marks, place);
+        let refused = self
+            .programs
+            .attach_marks(pid, &marks, &mut known.attached)?;
+        for (at, error) in &refused {
+            self.failed(pid, &marks[*at].mark.name, error);
+        }
+        failed += refused.len();
+        let refused: HashSet<_> = refused.into_iter().map(|(at, _)| at).collect();
+        for (at, probe) in marks.iter().enumerate() {
+            if !refused.contains(&at) {
+                known.keys.insert(place(probe));
             }
         }
-        Ok(())
+        Ok(failed)
+    }
+
+    /// The program that a process runs.
+    fn program(&self, pid: u32) -> Option<Identity> {
+        let link = self.proc.root().join(format!("{pid}/exe"));
+        let file = RegularFile::named(&link).ok()?;
+        Some(file.identity())
     }
 
     /// A probe that cannot be made does not end the others: the process may be gone.
@@ -455,10 +554,11 @@ impl Tracer {
 impl Drop for Tracer {
     /// Comes back when all probes are gone.
     fn drop(&mut self) {
-        let all = self.processes.drain();
-        let all = all.flat_map(|(_, process)| process.attached());
-        let all = all.chain(self.linkers.drain().map(|(_, attached)| attached));
-        self.removed.push(remove(all.collect()));
+        let mut all = std::mem::take(&mut self.linkers.attached);
+        for (_, process) in self.processes.drain() {
+            all.append(process.attached());
+        }
+        self.removed.push(remove(all));
         for thread in self.removed.drain(..) {
             // A thread that only drops does not fail.
             let _ = thread.join();
@@ -472,8 +572,10 @@ fn key(probe: &Probe) -> Key {
 }
 
 /// What happened to a process.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Change {
-    Started,
+    Forked,
+    Executed,
     Loaded,
     Ended,
 }
@@ -518,8 +620,6 @@ const AFTER_START: [Duration; 4] = [
 const AFTER_LOADING: Duration = Duration::from_millis(5);
 /// Processes that end before files are forgotten that no process has.
 const FORGETS_AFTER: u64 = 256;
-/// Not the number of one process: the kernel has none with 0.
-const ALL_PROCESSES: u32 = 0;
 /// Each container may have a dynamic linker of its own. Beyond these, what a process loads later than
 /// the last look at it is not found.
 const MOST_LINKERS: usize = 256;
@@ -530,6 +630,15 @@ const MOST_NOTES: usize = 10_000;
 mod tests {
     use super::*;
     use crate::event::Stack;
+
+    /// Two probes on one place would count each call twice.
+    #[test]
+    fn a_place_gets_one_probe_whatever_its_names_are() {
+        let mut probed = Probed::default();
+        probed.keys.insert(3);
+        let key = |place: &u64| *place;
+        assert_eq!(probed.missing(&[1, 1, 3, 2, 1], key), [&1, &2]);
+    }
 
     /// A function that returns -1 as an `int` may leave anything in the upper half.
     #[test]

@@ -4,6 +4,7 @@
 mod hostile;
 mod inside;
 mod marks;
+mod probes;
 mod programs;
 mod support;
 

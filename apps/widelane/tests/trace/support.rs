@@ -405,6 +405,10 @@ impl Tracer {
         objects.flatten().any(|object| is_it(&object))
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The memory that it uses, in KiB.
     pub(crate) fn memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();

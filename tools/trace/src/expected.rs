@@ -1,0 +1,160 @@
+//! What a process will have to be probed before it has loaded it: what others with the same program had.
+//!
+//! A client may be done within ten milliseconds, of which its dynamic linker takes a third. The kernel puts
+//! a probe on a place of a file as soon as the process maps the file.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use widelane_threads::{Identity, RegularFile};
+
+use crate::functions::Role;
+use crate::targets::{Exits, MarkProbe, Probe, Target};
+
+/// What is known of programs.
+#[derive(Debug, Default)]
+pub(crate) struct Expected {
+    programs: HashMap<Identity, Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    target: Arc<Target>,
+    files: Vec<Arc<RegularFile>>,
+    /// Whether a process has had the program since the others were forgotten.
+    used: bool,
+}
+
+impl Expected {
+    /// What a process with this program will have, if one has had it before and the files are the same.
+    pub(crate) fn of(&mut self, program: Identity) -> Option<Arc<Target>> {
+        let known = self.programs.get_mut(&program)?;
+        // One that was written over has other code at these places.
+        if !known.files.iter().all(|file| file.is_unchanged()) {
+            self.programs.remove(&program);
+            return None;
+        }
+        known.used = true;
+        Some(Arc::clone(&known.target))
+    }
+
+    /// Learns what a process with this program has. What has most of it tells most of the next; one that
+    /// changes its stacks tells how functions are left without harm.
+    pub(crate) fn learn(&mut self, program: Identity, target: &Target) {
+        let functions = target.probes.iter().map(|probe| probe.function.role);
+        if !functions.into_iter().any(|role| role != Role::Load) && target.marks.is_empty() {
+            return;
+        }
+        let worth = |target: &Target| {
+            let probes = target.probes.len() + target.marks.len();
+            (target.coroutines.is_some(), probes)
+        };
+        let known = self.programs.get(&program);
+        let stays = known.is_some_and(|known| worth(&known.target) >= worth(target));
+        if stays || (known.is_none() && self.programs.len() >= MOST_PROGRAMS) {
+            return;
+        }
+        let known = Known {
+            files: files(target),
+            target: Arc::new(target.clone()),
+            used: true,
+        };
+        self.programs.insert(program, known);
+    }
+
+    /// Forgets programs that no process has had since this was called last.
+    pub(crate) fn forget_unused(&mut self) {
+        self.programs
+            .retain(|_, known| std::mem::replace(&mut known.used, false));
+    }
+}
+
+/// Each file with a probe once.
+fn files(target: &Target) -> Vec<Arc<RegularFile>> {
+    let of_marks = |mark: &MarkProbe| Arc::clone(&mark.file);
+    let of_probes = |probe: &Probe| {
+        let sites = match &probe.returns {
+            Exits::After(sites) => &sites[..],
+            Exits::Kernel | Exits::At(_) => &[],
+        };
+        let mut files = vec![Arc::clone(&probe.file)];
+        files.extend(sites.iter().map(|site| Arc::clone(&site.file)));
+        files
+    };
+    let files = target.probes.iter().flat_map(of_probes);
+    let mut seen = HashSet::new();
+    files
+        .chain(target.marks.iter().map(of_marks))
+        .filter(|file| seen.insert(file.identity()))
+        .collect()
+}
+
+/// Programs that are remembered at the same time.
+const MOST_PROGRAMS: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::specimens::function;
+
+    #[test]
+    fn what_most_of_a_program_s_processes_had_is_expected_while_its_files_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let (program, library) = (folder.path().join("program"), folder.path().join("library"));
+        fs::write(&program, "program").unwrap();
+        fs::write(&library, "library").unwrap();
+        let program = RegularFile::named(&program).unwrap().identity();
+        let mut expected = Expected::default();
+        let probes = |expected: &mut Expected| {
+            let target = expected.of(program);
+            target.map(|target| target.probes.len())
+        };
+        assert_eq!(probes(&mut expected), None);
+        // That a linker loads libraries is nothing to expect.
+        expected.learn(program, &target(&library, &[Role::Load]));
+        assert_eq!(probes(&mut expected), None);
+        expected.learn(program, &target(&library, &[Role::Load, Role::Sign]));
+        expected.learn(program, &target(&library, &[Role::Sign]));
+        assert_eq!(probes(&mut expected), Some(2));
+        // Return probes of the kernel would crash a process that changes its stacks.
+        let mut changes = target(&library, &[Role::Sign]);
+        changes.coroutines = Some("it does");
+        expected.learn(program, &changes);
+        expected.learn(program, &target(&library, &[Role::Load, Role::Sign]));
+        assert_eq!(probes(&mut expected), Some(1));
+        expected.forget_unused();
+        assert_eq!(probes(&mut expected), Some(1));
+        expected.forget_unused();
+        expected.forget_unused();
+        assert_eq!(probes(&mut expected), None);
+        expected.learn(program, &changes);
+        fs::write(&library, "another library").unwrap();
+        assert_eq!(probes(&mut expected), None);
+    }
+
+    fn target(library: &Path, roles: &[Role]) -> Target {
+        let file = Arc::new(RegularFile::named(library).unwrap());
+        let probe = |role: &Role| Probe {
+            function: function("f", *role),
+            symbol: "f".into(),
+            path: file.link(),
+            file: Arc::clone(&file),
+            shown: library.to_owned(),
+            entry: 0,
+            returns: Exits::Kernel,
+            goroutine: false,
+            state: None,
+        };
+        Target {
+            pid: 1,
+            started: 1,
+            probes: roles.iter().map(probe).collect(),
+            marks: Vec::new(),
+            coroutines: None,
+            notes: Vec::new(),
+        }
+    }
+}

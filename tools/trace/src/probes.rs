@@ -1,0 +1,199 @@
+//! Puts probes on places of files: as many as possible by one call of the system.
+
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
+use aya::programs::{ProgramError, UProbe};
+use aya::{Btf, Ebpf};
+use rustix::io::Errno;
+use widelane_bpf::{MultiLink, MultiProgram, Point, program};
+
+use crate::error::TraceError;
+use crate::ready::Ready;
+
+/// The programs that are run by probes, by their places in [`NAMES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Run {
+    Enter,
+    LeaveByKernel,
+    LeaveAtPlace,
+    Loaded,
+    Reached,
+}
+
+/// How places get probes.
+pub(crate) enum Way {
+    /// Many by one call (Linux 6.6).
+    Multi([Arc<MultiProgram>; NAMES.len()]),
+    /// One by one.
+    Single,
+}
+
+/// Probes of one process. They are removed when this is dropped.
+#[derive(Default)]
+pub(crate) struct Attached {
+    links: Vec<Link>,
+}
+
+enum Link {
+    Multi { _link: MultiLink },
+    Single { _link: UProbeLink },
+}
+
+/// A place that has no probe: which of a list, and why.
+pub(crate) type Refused = (usize, TraceError);
+
+impl Way {
+    /// The best that the kernel can do. The programs of single probes are loaded in any case.
+    pub(crate) fn best(object: &[u8], btf: &Btf, programs: &Ebpf) -> Self {
+        // Whatever is missing: single probes need less, and say what they lack.
+        match MultiProgram::load(object, btf, programs, NAMES) {
+            Ok(programs) if programs[0].sees_all_threads() => Self::Multi(programs.map(Arc::new)),
+            _ => Self::Single,
+        }
+    }
+
+    /// What keeps the kernel ready, where that helps.
+    pub(crate) fn ready(&self) -> Option<Ready> {
+        match self {
+            Self::Multi(programs) => Ready::new(Arc::clone(&programs[Run::Loaded as usize])),
+            Self::Single => None,
+        }
+    }
+}
+
+impl Attached {
+    /// Adds probes on places of a file, in one process or, by [`ALL_PROCESSES`], in all. Those that
+    /// cannot have one are returned.
+    pub(crate) fn add(
+        &mut self,
+        (way, programs): (&Way, &mut Ebpf),
+        run: Run,
+        (pid, path): (u32, &Path),
+        points: &[Point],
+    ) -> Result<Vec<Refused>, TraceError> {
+        let mut refused = Vec::new();
+        match way {
+            Way::Multi(programs) => {
+                let program = &programs[run as usize];
+                self.add_multi(program, (pid, path), (points, 0), &mut refused)?;
+            }
+            Way::Single => {
+                for (at, point) in points.iter().enumerate() {
+                    match single(programs, run, (pid, path), point) {
+                        Ok(link) => self.links.push(Link::Single { _link: link }),
+                        Err(error @ TraceError::NoRights) => return Err(error),
+                        Err(error) => refused.push((at, error)),
+                    }
+                }
+            }
+        }
+        Ok(refused)
+    }
+
+    /// A link has all of its places or none. Some instructions cannot have a probe: they are found by
+    /// halves, so that the others have theirs by few links.
+    fn add_multi(
+        &mut self,
+        program: &MultiProgram,
+        at: (u32, &Path),
+        (points, first): (&[Point], usize),
+        refused: &mut Vec<Refused>,
+    ) -> Result<(), TraceError> {
+        if points.is_empty() {
+            return Ok(());
+        }
+        let error = match program.attach(at.0, at.1, points) {
+            Ok(link) => {
+                self.links.push(Link::Multi { _link: link });
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        if widelane_bpf::is_refused(&error) {
+            return Err(TraceError::NoRights);
+        }
+        // There is no such process any more, or the tracer is at a limit: parts would fare no better.
+        let errno = Errno::from_io_error(&error);
+        let hopeless = [Errno::SRCH, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+        if points.len() == 1 || errno.is_some_and(|errno| hopeless.contains(&errno)) {
+            let each = (first..first + points.len()).map(|at| (at, failed(&error)));
+            refused.extend(each);
+            return Ok(());
+        }
+        let half = points.len() / 2;
+        self.add_multi(program, at, (&points[..half], first), refused)?;
+        self.add_multi(program, at, (&points[half..], first + half), refused)
+    }
+
+    /// Takes over those of another.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.links.append(&mut other.links);
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.links.is_empty()
+    }
+}
+
+/// Removes probes in another thread.
+///
+/// For each link, the kernel waits until no CPU runs its program any more: a tenth of a second on a busy
+/// machine. It waits for many at the same time.
+pub(crate) fn remove(probes: Attached) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let mut links = probes.links;
+        let share = links.len().div_ceil(MOST_THREADS).max(1);
+        thread::scope(|scope| {
+            while !links.is_empty() {
+                let some = links.split_off(links.len().saturating_sub(share));
+                scope.spawn(move || drop(some));
+            }
+        });
+    })
+}
+
+fn single(
+    programs: &mut Ebpf,
+    run: Run,
+    (pid, path): (u32, &Path),
+    point: &Point,
+) -> Result<UProbeLink, TraceError> {
+    let failed = |error: ProgramError| match widelane_bpf::is_refused(&error) {
+        true => TraceError::NoRights,
+        false => failed(&error),
+    };
+    let scope = NonZeroU32::new(pid).map_or(UProbeScope::AllProcesses, UProbeScope::OneProcess);
+    let at = UProbeAttachPoint {
+        location: UProbeAttachLocation::AbsoluteOffset(point.offset),
+        cookie: Some(point.cookie),
+    };
+    let (name, _) = NAMES[run as usize];
+    let program: &mut UProbe = program(programs, name).map_err(failed)?;
+    let link = program.attach(at, path, scope).map_err(failed)?;
+    program.take_link(link).map_err(failed)
+}
+
+fn failed(error: &dyn std::error::Error) -> TraceError {
+    TraceError::Kernel {
+        what: "attaching a probe",
+        cause: widelane_bpf::causes(error),
+    }
+}
+
+/// The programs in the object file, and whether they are for the kernel's return probes.
+pub(crate) const NAMES: [(&str, bool); 5] = [
+    ("enter", false),
+    ("leave_by_kernel", true),
+    ("leave_at_place", false),
+    ("loaded", false),
+    ("reached", false),
+];
+/// Not the number of one process: the kernel has none with 0.
+pub(crate) const ALL_PROCESSES: u32 = 0;
+/// Threads that remove probes at the same time.
+const MOST_THREADS: usize = 64;
