@@ -31,8 +31,9 @@ pub struct Identity {
     pub inode: u64,
     /// Bytes.
     pub length: u64,
-    /// When the content changed last, in seconds since 1970.
-    pub changed: i64,
+    /// When the file changed last, by the kernel's clock: seconds since 1970 and nanoseconds. Programs cannot set
+    /// it, as they can set the time of the content. It also changes when a name of the file goes.
+    pub changed: (i64, u32),
 }
 
 impl Identity {
@@ -41,7 +42,7 @@ impl Identity {
             device: (status.stx_dev_major, status.stx_dev_minor),
             inode: status.stx_ino,
             length: status.stx_size,
-            changed: status.stx_mtime.tv_sec,
+            changed: (status.stx_ctime.tv_sec, status.stx_ctime.tv_nsec),
         }
     }
 }
@@ -88,7 +89,7 @@ impl RegularFile {
         Ok(Self { place, identity })
     }
 
-    /// Whether it still has the content that it had when it was found, by its length and time.
+    /// Whether it still has the content and the names that it had when it was found.
     pub fn is_unchanged(&self) -> bool {
         status(&self.place).is_ok_and(|status| Identity::of(&status) == self.identity)
     }
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_written_over_has_changed_and_one_that_is_replaced_has_not() {
+    fn a_file_that_is_written_over_or_replaced_has_changed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         fs::write(&path, "content").unwrap();
@@ -163,10 +164,15 @@ mod tests {
         let other = folder.path().join("other");
         fs::write(&other, "other content").unwrap();
         fs::rename(&other, &path).unwrap();
-        assert!(file.is_unchanged());
+        assert!(!file.is_unchanged(), "it has no name any more");
         let file = RegularFile::named(&path).unwrap();
-        fs::write(&path, "longer than the other content").unwrap();
-        assert!(!file.is_unchanged());
+        let before = fs::metadata(&path).unwrap().modified().unwrap();
+        // Some file systems note times in steps of the kernel's clock.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        fs::write(&path, "other cONTENT").unwrap();
+        let written = fs::File::options().write(true).open(&path).unwrap();
+        written.set_modified(before).unwrap();
+        assert!(!file.is_unchanged(), "its length and time are set back");
     }
 
     #[test]

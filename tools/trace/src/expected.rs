@@ -9,7 +9,7 @@ use std::sync::Arc;
 use widelane_threads::{Identity, RegularFile};
 
 use crate::functions::Role;
-use crate::targets::{Exits, MarkProbe, Probe, Target};
+use crate::targets::{Exits, MarkProbe, Target};
 
 /// What is known of programs.
 #[derive(Debug, Default)]
@@ -38,25 +38,25 @@ impl Expected {
         Some(Arc::clone(&known.target))
     }
 
-    /// Learns what a process with this program has. What has most of it tells most of the next; one that
-    /// changes its stacks tells how functions are left without harm.
+    /// Learns what a process with this program has. What has most of it tells most of the next.
+    ///
+    /// The next one may load something that changes its stacks, and return probes of the kernel would crash it
+    /// then. So what is expected is seen to return by its own instructions, or not at all.
     pub(crate) fn learn(&mut self, program: Identity, target: &Target) {
         let functions = target.probes.iter().map(|probe| probe.function.role);
         if !functions.into_iter().any(|role| role != Role::Load) && target.marks.is_empty() {
             return;
         }
-        let worth = |target: &Target| {
-            let probes = target.probes.len() + target.marks.len();
-            (target.coroutines.is_some(), probes)
-        };
+        let target = by_instructions(target);
+        let worth = |target: &Target| target.probes.len() + target.marks.len();
         let known = self.programs.get(&program);
-        let stays = known.is_some_and(|known| worth(&known.target) >= worth(target));
+        let stays = known.is_some_and(|known| worth(&known.target) >= worth(&target));
         if stays || (known.is_none() && self.programs.len() >= MOST_PROGRAMS) {
             return;
         }
         let known = Known {
-            files: files(target),
-            target: Arc::new(target.clone()),
+            files: files(&target),
+            target: Arc::new(target),
             used: true,
         };
         self.programs.insert(program, known);
@@ -69,19 +69,26 @@ impl Expected {
     }
 }
 
+/// The same functions, seen to return at their `ret` instructions.
+fn by_instructions(target: &Target) -> Target {
+    let mut target = target.clone();
+    target.probes.retain_mut(|probe| {
+        let places = match probe.function.role {
+            // Loading and freeing are known from the entry.
+            Role::Load | Role::Free => Some(Vec::new()),
+            _ => probe.rets.clone(),
+        };
+        let known = places.is_some();
+        probe.returns = Exits::At(places.unwrap_or_default());
+        known
+    });
+    target
+}
+
 /// Each file with a probe once.
 fn files(target: &Target) -> Vec<Arc<RegularFile>> {
     let of_marks = |mark: &MarkProbe| Arc::clone(&mark.file);
-    let of_probes = |probe: &Probe| {
-        let sites = match &probe.returns {
-            Exits::After(sites) => &sites[..],
-            Exits::Kernel | Exits::At(_) => &[],
-        };
-        let mut files = vec![Arc::clone(&probe.file)];
-        files.extend(sites.iter().map(|site| Arc::clone(&site.file)));
-        files
-    };
-    let files = target.probes.iter().flat_map(of_probes);
+    let files = target.probes.iter().map(|probe| Arc::clone(&probe.file));
     let mut seen = HashSet::new();
     files
         .chain(target.marks.iter().map(of_marks))
@@ -99,6 +106,7 @@ mod tests {
 
     use super::*;
     use crate::specimens::function;
+    use crate::targets::Probe;
 
     #[test]
     fn what_most_of_a_program_s_processes_had_is_expected_while_its_files_stay() {
@@ -119,18 +127,21 @@ mod tests {
         expected.learn(program, &target(&library, &[Role::Load, Role::Sign]));
         expected.learn(program, &target(&library, &[Role::Sign]));
         assert_eq!(probes(&mut expected), Some(2));
-        // Return probes of the kernel would crash a process that changes its stacks.
-        let mut changes = target(&library, &[Role::Sign]);
-        changes.coroutines = Some("it does");
-        expected.learn(program, &changes);
-        expected.learn(program, &target(&library, &[Role::Load, Role::Sign]));
-        assert_eq!(probes(&mut expected), Some(1));
+        // Return probes of the kernel would crash the next one if that changes its stacks.
+        let known = expected.of(program).unwrap();
+        let returns: Vec<_> = known.probes.iter().map(|probe| &probe.returns).collect();
+        assert_eq!(returns, [&Exits::At(vec![]), &Exits::At(vec![7])]);
+        let mut unknown = target(&library, &[Role::Load, Role::Sign, Role::Derive]);
+        unknown.probes[2].rets = None;
+        expected.learn(program, &unknown);
+        assert_eq!(probes(&mut expected), Some(2));
         expected.forget_unused();
-        assert_eq!(probes(&mut expected), Some(1));
+        assert_eq!(probes(&mut expected), Some(2));
         expected.forget_unused();
         expected.forget_unused();
         assert_eq!(probes(&mut expected), None);
-        expected.learn(program, &changes);
+        expected.learn(program, &target(&library, &[Role::Sign]));
+        assert_eq!(probes(&mut expected), Some(1));
         fs::write(&library, "another library").unwrap();
         assert_eq!(probes(&mut expected), None);
     }
@@ -145,6 +156,7 @@ mod tests {
             shown: library.to_owned(),
             entry: 0,
             returns: Exits::Kernel,
+            rets: Some(vec![7]),
             goroutine: false,
             state: None,
         };

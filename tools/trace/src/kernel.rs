@@ -622,6 +622,7 @@ mod tests {
             shown: mapping.path.clone().unwrap(),
             entry: address - mapping.range.start + mapping.offset,
             returns: Exits::Kernel,
+            rets: None,
             goroutine: false,
             state: None,
         };

@@ -151,7 +151,8 @@ pub(crate) fn remove(probes: Attached) -> JoinHandle<()> {
         thread::scope(|scope| {
             while !links.is_empty() {
                 let some = links.split_off(links.len().saturating_sub(share));
-                scope.spawn(move || drop(some));
+                // Where no thread can be made, they are removed here.
+                let _ = thread::Builder::new().spawn_scoped(scope, move || drop(some));
             }
         });
     })

@@ -18,6 +18,8 @@ use widelane_bpf::{MultiProgram, Point};
 pub(crate) struct Ready {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// When a process was expected last.
+    last: Option<Instant>,
 }
 
 struct Shared {
@@ -49,20 +51,29 @@ impl Ready {
         Some(Self {
             shared: Arc::new(shared),
             threads: Vec::new(),
+            last: None,
         })
     }
 
-    /// From now on and for a while: another process is expected soon.
+    /// From now on and for a while: another process is expected soon, if the last one was a moment ago.
     pub(crate) fn stay(&mut self) {
         self.threads.retain(|thread| !thread.is_finished());
         let start = Instant::now();
+        let before = self.last.replace(start);
+        if before.is_none_or(|before| start - before > STAYS) {
+            return;
+        }
         let mut state = self.shared.state();
         state.until = start + STAYS;
         for (number, running) in state.running.iter_mut().enumerate() {
             if !std::mem::replace(running, true) {
                 let shared = Arc::clone(&self.shared);
                 let run = move || shared.run(number, start);
-                self.threads.push(thread::spawn(run));
+                // Without a thread the kernel is less ready, and nothing is lost.
+                match thread::Builder::new().spawn(run) {
+                    Ok(thread) => self.threads.push(thread),
+                    Err(_) => *running = false,
+                }
             }
         }
     }
@@ -115,4 +126,4 @@ const STEP: Duration = Duration::from_millis(5);
 /// Enough steps for the removal of a probe.
 const THREADS: usize = 6;
 /// Longer than the pauses between the clients of most loops.
-const STAYS: Duration = Duration::from_secs(10);
+const STAYS: Duration = Duration::from_secs(2);

@@ -74,6 +74,8 @@ pub struct Probe {
     pub entry: u64,
     /// Where it returns.
     pub returns: Exits,
+    /// Its `ret` instructions in the file, if these are all its ways out.
+    pub rets: Option<Vec<u64>>,
     /// Whether it is Go's: arguments and results are in Go's registers, and a call belongs to a
     /// goroutine.
     pub goroutine: bool,
@@ -210,7 +212,6 @@ impl Targets {
             notes: Vec::new(),
         };
         let mut files: Vec<File> = Vec::new();
-        let mut ends = false;
         // All are opened before the first is looked through: the process may end meanwhile.
         let mappings = code.files().into_iter();
         let opened: Vec<_> = mappings
@@ -222,7 +223,8 @@ impl Targets {
             match file.and_then(|file| self.known(file, path)) {
                 Ok(Some(known)) => files.push((path.to_owned(), known)),
                 Ok(None) => {}
-                Err(error) if is_no_process(&error) => ends = true,
+                // What it had is not known then: half of it would be no model for others.
+                Err(error) if is_no_process(&error) => return Err(no_process()),
                 Err(error) => target.notes.push(format!(
                     "{who}: {} is not looked through: {error}",
                     shown(path)
@@ -247,7 +249,7 @@ impl Targets {
         // Meanwhile the process may have ended, and another have its number.
         let stat = proc.stat_of(pid).filter(|stat| !stat.dead);
         let ended = stat.is_none_or(|stat| stat.start != target.started);
-        Ok((target, ends || ended))
+        Ok((target, ended))
     }
 
     /// Forgets files of which no probe is left, and closes them. One that a process still has
@@ -320,6 +322,10 @@ impl Targets {
                     shown: path.to_owned(),
                     entry: located.probe,
                     returns,
+                    rets: match &located.leaves {
+                        Leaves::Returns(places) => Some(places.clone()),
+                        Leaves::Unknown(_) => None,
+                    },
                     goroutine: located.goroutine,
                     state: located.state.filter(|_| !self.roles.contains(&role)),
                 }),

@@ -59,6 +59,8 @@ struct Traced {
     marks: Probed<(Identity, u64)>,
     /// Whether return probes of the kernel are among them.
     by_kernel: bool,
+    /// When it got the probes of others with the same program, which cost more and may be fewer.
+    expected: Option<Instant>,
     inside: Inside,
 }
 
@@ -94,6 +96,7 @@ impl Traced {
             reads_and_writes: Probed::default(),
             marks: Probed::default(),
             by_kernel: false,
+            expected: None,
             inside: Inside::new(Instant::now()),
         }
     }
@@ -305,12 +308,15 @@ impl Tracer {
                     // All is there that its parent had.
                     _ => None,
                 };
-                if expected.is_some() || !self.filter.is_empty() {
-                    // Where one such process comes, others do.
-                    self.programs.stay_ready();
-                }
                 match expected {
-                    Some(expected) => self.put(pid, &expected).map(drop)?,
+                    Some(expected) => {
+                        // Where one such process comes, others do.
+                        self.programs.stay_ready();
+                        self.put(pid, &expected)?;
+                        if let Some(traced) = self.processes.get_mut(&pid) {
+                            traced.expected = Some(Instant::now());
+                        }
+                    }
                     None => self.look_at(pid)?,
                 }
                 let now = Instant::now();
@@ -392,6 +398,10 @@ impl Tracer {
     /// Puts probes into a process that the filter matches, where it has none yet.
     fn look_at(&mut self, pid: u32) -> Result<(), TraceError> {
         if pid == std::process::id() || !self.filter.matches(&self.proc, pid) {
+            // It may have ended before the kernel's programs knew of it.
+            if self.processes.contains_key(&pid) && !self.proc.has(Thread::first_of(pid)) {
+                self.forget(pid);
+            }
             return Ok(());
         }
         let program = self.program(pid);
@@ -409,10 +419,15 @@ impl Tracer {
         if !ended {
             target.notes.iter().for_each(|note| self.note(note.clone()));
         }
-        let traced = self.processes.get(&pid);
-        let by_kernel = traced.is_some_and(|traced| traced.by_kernel);
-        if by_kernel && target.coroutines.is_some() {
-            // It has loaded what changes stacks: return probes of the kernel would crash it.
+        // It has loaded what changes stacks, and return probes of the kernel would crash it; or it stays, and gets
+        // the probes that cost least.
+        let is_replaced = self.processes.get(&pid).is_some_and(|traced| {
+            let stays = traced
+                .expected
+                .is_some_and(|since| since.elapsed() >= STAYS);
+            stays || (traced.by_kernel && target.coroutines.is_some())
+        });
+        if is_replaced {
             self.let_go(pid);
         }
         let failed = match ended {
@@ -422,8 +437,11 @@ impl Tracer {
             }
             false => self.put(pid, &target)?,
         };
+        // By exec, a process gets another program and keeps its number.
+        let after = self.program(pid);
         if failed == 0
             && let Some(program) = program
+            && after.is_none_or(|after| after == program)
         {
             self.expected.learn(program, &target);
         }
@@ -502,12 +520,10 @@ impl Tracer {
                 self.failed(pid, &probes[*at].symbol, error);
             }
             failed += refused.len();
-            let refused: HashSet<_> = refused.into_iter().map(|(at, _)| at).collect();
-            for (at, probe) in probes.iter().enumerate() {
-                if !refused.contains(&at) {
-                    traced.by_kernel |= probe.returns == Exits::Kernel;
-                    known.keys.insert(key(probe));
-                }
+            for probe in probes {
+                traced.by_kernel |= probe.returns == Exits::Kernel;
+                // One that cannot be made is not tried again: its exits are there already.
+                known.keys.insert(key(probe));
             }
         }
         let known = &mut traced.marks;
@@ -520,12 +536,7 @@ impl Tracer {
             self.failed(pid, &marks[*at].mark.name, error);
         }
         failed += refused.len();
-        let refused: HashSet<_> = refused.into_iter().map(|(at, _)| at).collect();
-        for (at, probe) in marks.iter().enumerate() {
-            if !refused.contains(&at) {
-                known.keys.insert(place(probe));
-            }
-        }
+        known.keys.extend(marks.into_iter().map(place));
         Ok(failed)
     }
 
@@ -617,6 +628,8 @@ const AFTER_START: [Duration; 4] = [
     Duration::from_millis(500),
     Duration::from_secs(3),
 ];
+/// A process that lives longer is no short one. Before the last look.
+const STAYS: Duration = Duration::from_millis(2500);
 const AFTER_LOADING: Duration = Duration::from_millis(5);
 /// Processes that end before files are forgotten that no process has.
 const FORGETS_AFTER: u64 = 256;
