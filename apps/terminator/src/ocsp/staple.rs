@@ -241,7 +241,8 @@ impl Staples {
         self.waiting.push((staple, file));
     }
 
-    /// Why a response that waits could not be read, if that may be over in a while.
+    /// Why a response that waits could not be read, if it is memory or descriptors that lack. Nothing else
+    /// about a response keeps back a reload.
     pub(crate) fn passing_fault(&self) -> Option<&Fault> {
         let faults = self.waiting.iter();
         let mut faults = faults.filter_map(|(_, file)| file.read.as_ref().err());
