@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustls_pki_types::UnixTime;
 
 use super::check::Verdict;
-use super::fetch::Fetch;
+use super::fetch::{Failure, Fetch};
 use super::staple::{Offered, Staple};
 use super::store::Store;
 
@@ -71,7 +71,7 @@ fn run(orders: &Receiver<Vec<Wanted>>, store: Option<&Store>) {
 }
 
 /// Puts a question to a responder.
-type Ask<'a> = &'a mut dyn FnMut(&str, &[u8]) -> Result<Vec<u8>, String>;
+type Ask<'a> = &'a mut dyn FnMut(&str, &[u8]) -> Result<Vec<u8>, Failure>;
 
 /// When a response is asked for, and what was said about it.
 #[derive(Debug)]
@@ -122,21 +122,24 @@ fn round(
     ask: Ask<'_>,
     chance: fn() -> f64,
 ) {
-    // A responder that does not answer is asked once, and does not keep the others waiting.
+    // A responder that does not answer is asked once, and does not keep the others waiting. One that answers
+    // with an error is asked for each certificate: the error may be about one of them.
     let mut silent = HashSet::new();
     for plan in plans {
         if let Some(responder) = plan.wanted.responder.clone()
             && plan.is_due(clock())
         {
             let answer = match silent.contains(&responder) {
-                true => Err("it has just not answered another question".to_owned()),
+                true => Err(Failure::Silent(
+                    "it has just not answered another question".to_owned(),
+                )),
                 false => match plan.wanted.staple.request() {
                     Ok(request) => ask(&responder, &request),
-                    Err(error) => Err(error.to_string()),
+                    Err(error) => Err(Failure::Answered(error.to_string())),
                 },
             };
-            let is_silent = answer.is_err();
-            plan.take(answer, store, clock(), chance);
+            let is_silent = matches!(answer, Err(Failure::Silent(_)));
+            plan.take(answer.map_err(Failure::problem), store, clock(), chance);
             if is_silent {
                 silent.insert(responder);
             }
@@ -299,7 +302,7 @@ mod tests {
         };
         let now = Cell::new(NOW);
         let mut plans = follow(Vec::new(), vec![wanted.clone()], at(NOW), never);
-        let mut turn = |seconds: u64, answer: Result<Vec<u8>, String>| {
+        let mut turn = |seconds: u64, answer: Result<Vec<u8>, Failure>| {
             now.set(seconds);
             let mut asked = 0;
             let mut ask = |responder: &str, request: &[u8]| {
@@ -311,7 +314,7 @@ mod tests {
             round(&mut plans, Some(&store), || at(now.get()), &mut ask, never);
             (asked, plans[0].due)
         };
-        let silence = || Err("silence".to_owned());
+        let silence = || Err(Failure::Silent("silence".to_owned()));
         assert_eq!(turn(NOW, silence()), (1, NOW + 45));
         assert_eq!(turn(NOW + 44, silence()), (0, NOW + 45));
         assert_eq!(turn(NOW + 45, silence()), (1, NOW + 45 + 90));
@@ -363,13 +366,29 @@ mod tests {
             asked.push(responder.to_owned());
             match responder {
                 "http://a" => Ok(three.response(&three.says())),
-                _ => Err("silence".to_owned()),
+                _ => Err(Failure::Silent("silence".to_owned())),
             }
         };
         round(&mut plans, None, || at(NOW), &mut ask, never);
         assert_eq!(asked, ["http://silent", "http://a"]);
         assert!(plans[..2].iter().all(|plan| plan.due == NOW + 45));
         assert!(plans[2].wanted.staple.current(at(NOW)).is_some());
+    }
+
+    #[test]
+    fn an_error_about_one_certificate_does_not_keep_back_the_others() {
+        let specimens = [1, 2].map(|_| Specimen::new("authority"));
+        let [one, two] = &specimens;
+        let all = [one, two].map(|specimen| wanted(specimen, Some("http://a")));
+        let mut plans = follow(Vec::new(), all.into(), at(NOW), never);
+        let mut answers = vec![
+            Ok(two.response(&two.says())),
+            Err(Failure::Answered("it answers with HTTP status 404".into())),
+        ];
+        let mut ask = |_: &str, _: &[u8]| answers.pop().unwrap();
+        round(&mut plans, None, || at(NOW), &mut ask, never);
+        let taken = plans.iter().map(|plan| plan.wanted.staple.fetches());
+        assert_eq!(taken.collect::<Vec<_>>(), [[0, 1], [1, 0]]);
     }
 
     #[test]
