@@ -9,6 +9,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use super::check::{LONGEST, Refusal, Verdict, check, is_demanded};
 use super::message::{Response, Status};
 use super::specimen::{NOW, Says, Specimen};
+use super::staple::Staples;
 use super::subject::{NoIssuer, Subject};
 
 fn at(seconds: u64) -> UnixTime {
@@ -138,6 +139,57 @@ fn answers_about_others_or_several_or_with_unknown_demands_are_refused() {
         };
         assert_eq!(verdict(&specimen, &says), Err(expected));
     }
+}
+
+#[test]
+fn what_was_good_before_a_revocation_does_not_come_back() {
+    let specimen = Specimen::new("authority");
+    // Signed by a delegate that ends with the response.
+    let signer = KeyPair::generate().unwrap();
+    let delegate = specimen.delegate(&signer, ExtendedKeyUsagePurpose::OcspSigning, NOW + 100);
+    let revoked = specimen.response(&Says {
+        status: 1,
+        from: NOW,
+        until: Some(NOW + 100),
+        signer: &signer,
+        responder: delegate.clone(),
+        certificates: vec![delegate],
+        ..specimen.says()
+    });
+    let good = |from| {
+        specimen.response(&Says {
+            from,
+            ..specimen.says()
+        })
+    };
+    let staple = || {
+        let none = Staples::default();
+        let staple = Staples::default().get("a.pem", &specimen.chain(), &none);
+        staple.unwrap()
+    };
+    let [running, restarted, late] = [(); 3].map(|()| staple());
+    running.offer_fetched(revoked.clone(), at(NOW)).unwrap();
+    // As long as the newer one is valid, an older one is no failure, and changes nothing.
+    let older = running.offer_fetched(good(NOW - 1), at(NOW + 1)).unwrap();
+    assert!(!older.is_new && older.response.verdict.revoked);
+    restarted.offer_kept(revoked.clone(), at(NOW + 1));
+    late.offer_kept(revoked, at(NOW + 101));
+    assert!(late.last().is_none());
+    for staple in [running, restarted, late] {
+        let older = staple.offer_fetched(good(NOW - 1), at(NOW + 101));
+        assert_eq!(older.err(), Some(Refusal::Older));
+        assert!(staple.current(at(NOW + 101)).is_none());
+        let newer = staple.offer_fetched(good(NOW + 1), at(NOW + 101));
+        assert!(newer.unwrap().is_new);
+    }
+    // What is kept without a signature that holds keeps back nothing.
+    let fresh = staple();
+    let other = Specimen::new("authority");
+    fresh.offer_kept(other.response(&other.says()), at(NOW));
+    let mut damaged = good(NOW);
+    *damaged.last_mut().unwrap() ^= 1;
+    fresh.offer_kept(damaged, at(NOW));
+    assert!(fresh.offer_fetched(good(NOW - 1), at(NOW)).is_ok());
 }
 
 #[test]
