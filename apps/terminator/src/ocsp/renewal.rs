@@ -6,14 +6,14 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, Sender, channel};
 use std::time::Duration;
 
 use rustls_pki_types::UnixTime;
 
 use super::check::Verdict;
 use super::fetch::{Failure, Fetch};
-use super::staple::{Offered, Staple};
+use super::staple::{Offered, Staple, report_unmet_demand};
 use super::store::Store;
 
 /// A staple whose response is to be renewed, or only watched.
@@ -22,6 +22,8 @@ pub(crate) struct Wanted {
     pub(crate) staple: Arc<Staple>,
     /// Whom to ask. `None`: the response comes from a file.
     pub(crate) responder: Option<String>,
+    /// Whether the certificate demands a response.
+    pub(crate) must_staple: bool,
 }
 
 /// The thread, if there has been something for it to do. It ends when this is dropped; what it asks for at
@@ -32,20 +34,43 @@ pub(crate) struct Renewal(Option<Sender<Vec<Wanted>>>);
 impl Renewal {
     /// Takes care of these from now on, and of no others.
     pub(crate) fn follow(&mut self, wanted: Vec<Wanted>, store: Option<&Store>) {
-        if self.0.is_none() && !wanted.is_empty() {
-            let (send, orders) = channel();
-            let store = store.cloned();
-            let thread = std::thread::Builder::new().name("widelane-ocsp".into());
-            match thread.spawn(move || run(&orders, store.as_ref())) {
-                Ok(_) => self.0 = Some(send),
-                Err(error) => {
-                    tracing::error!(%error, "OCSP responses are not renewed: no thread for it");
-                }
+        let wanted = match self.0.take() {
+            None => wanted,
+            Some(orders) => match orders.send(wanted) {
+                Ok(()) => return self.0 = Some(orders),
+                // It takes orders until this end of the channel is dropped, unless it has failed and said so.
+                Err(SendError(wanted)) => wanted,
+            },
+        };
+        if wanted.is_empty() {
+            return;
+        }
+        let (send, orders) = channel();
+        let store = store.cloned();
+        let thread = std::thread::Builder::new().name("widelane-ocsp".into());
+        let thread = thread.spawn(move || {
+            let _notice = EndNotice;
+            run(&orders, store.as_ref());
+        });
+        match thread.map(|_| send.send(wanted)) {
+            Ok(_) => self.0 = Some(send),
+            Err(error) => {
+                tracing::error!(%error, "OCSP responses are not renewed: no thread for it");
             }
         }
-        if let Some(orders) = &self.0 {
-            // It waits for orders until this end of the channel is dropped.
-            let _ = orders.send(wanted);
+    }
+}
+
+/// Says so when the thread fails: nothing else would show it before responses expire.
+struct EndNotice;
+
+impl Drop for EndNotice {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!(
+                "OCSP responses are no longer renewed: the thread for it has failed. A reload starts \
+                 another"
+            );
         }
     }
 }
@@ -190,6 +215,10 @@ impl Plan {
                         responder,
                         "no new OCSP response, and trying again: {problem}"
                     );
+                    // At the start, no responder had been asked yet.
+                    if self.wanted.must_staple && staple.current(now).is_none() {
+                        report_unmet_demand(certificate);
+                    }
                 } else {
                     tracing::debug!(certificate, responder, "no new OCSP response: {problem}");
                 }
@@ -277,6 +306,7 @@ mod tests {
                 .get(file, &chain, &Staples::default())
                 .unwrap(),
             responder: responder.map(str::to_owned),
+            must_staple: false,
         }
     }
 
@@ -346,6 +376,7 @@ mod tests {
         let wanted = Wanted {
             staple: again,
             responder: Some("http://a".into()),
+            must_staple: false,
         };
         let plans = follow(Vec::new(), vec![wanted], at(half - 9), never);
         assert_eq!(plans[0].due, half);
@@ -426,6 +457,17 @@ mod tests {
         };
         let plans = follow(plans, vec![other], at(NOW), never);
         assert_eq!((plans[0].due, plans[0].failures), (0, 0));
+    }
+
+    #[test]
+    fn a_thread_that_has_failed_is_replaced_by_the_next_reload() {
+        let specimen = Specimen::new("authority");
+        let wanted = vec![wanted(&specimen, None)];
+        let (send, _) = channel();
+        let mut renewal = Renewal(Some(send));
+        renewal.follow(wanted.clone(), None);
+        let orders = renewal.0.as_ref().unwrap();
+        assert!(orders.send(wanted).is_ok(), "a thread takes them");
     }
 
     #[test]

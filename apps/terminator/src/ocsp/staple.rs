@@ -61,6 +61,15 @@ pub(crate) struct FromFile {
     pub(crate) read: Result<Vec<u8>, Fault>,
 }
 
+/// Says that a certificate, by its file, is served without the response that it demands.
+pub(crate) fn report_unmet_demand(certificate: &str) {
+    tracing::error!(
+        certificate,
+        "THE CERTIFICATE DEMANDS A STAPLED OCSP RESPONSE (must-staple), and there is none: Firefox and \
+         others refuse it. Set `ocsp`, or see what is logged about it"
+    );
+}
+
 impl Staple {
     fn new(file: String, subject: Subject) -> Self {
         Self {

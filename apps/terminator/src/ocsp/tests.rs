@@ -11,6 +11,7 @@ use super::message::{Response, Status};
 use super::specimen::{NOW, Says, Specimen};
 use super::staple::Staples;
 use super::subject::{NoIssuer, Subject};
+use crate::shared::{Demand, StapleNote};
 
 fn at(seconds: u64) -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_secs(seconds))
@@ -245,6 +246,31 @@ fn errors_of_responders_are_named() {
     };
     let refused = check(&specimen.subject, &nothing.to_der().unwrap(), at(NOW));
     assert_eq!(refused, Err(Refusal::UnknownKind));
+}
+
+#[test]
+fn a_demand_is_awaited_until_the_responder_was_asked_once() {
+    let specimen = Specimen::new("authority");
+    let none = Staples::default();
+    let staple = Staples::default().get("a.pem", &specimen.chain(), &none);
+    let staple = staple.unwrap();
+    let demand = |must, fetched| {
+        let note = StapleNote {
+            file: "a.pem".into(),
+            must,
+            fetched,
+            staple: Some(staple.clone()),
+        };
+        note.demand(at(NOW))
+    };
+    assert_eq!(demand(true, true), Demand::Awaited);
+    assert_eq!(demand(true, false), Demand::Unmet, "from a file");
+    assert_eq!(demand(false, true), Demand::Met);
+    staple.fetch_failed();
+    assert_eq!(demand(true, true), Demand::Unmet);
+    let response = specimen.response(&specimen.says());
+    staple.offer_fetched(response, at(NOW)).unwrap();
+    assert_eq!(demand(true, true), Demand::Met);
 }
 
 #[test]
