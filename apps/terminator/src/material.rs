@@ -15,7 +15,7 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use zeroize::Zeroizing;
 
-use crate::config::{Certificate, Config, Fault, Listener, OcspSource, is_responder};
+use crate::config::{Certificate, Config, Fault, Listener, OcspSource, is_responder, is_shortage};
 use crate::ocsp::{self, FromFile, Staple};
 use crate::privileges;
 use crate::ticket_files;
@@ -255,7 +255,11 @@ fn read_response(key: &str, path: &Path) -> Result<Vec<u8>, Fault> {
         let most = ocsp::LONGEST as u64 + 1;
         file.take(most).read_to_end(&mut response)
     });
-    read.map_err(|error| unreadable(key, path, &error))?;
+    read.map_err(|error| Fault {
+        // Nothing else is a reason to keep back what is good, such as a renewed certificate.
+        passing: is_shortage(&error),
+        ..unreadable(key, path, &error)
+    })?;
     Ok(response)
 }
 
@@ -300,5 +304,10 @@ mod tests {
         // Nothing is mapped at address 0: EIO.
         let fault = fault(Path::new("/proc/self/mem"));
         assert!(fault.passing, "{}", fault.problem);
+        // A response is no reason to wait, on a disk that fails or as a directory.
+        for path in [Path::new("/proc/self/mem"), directory.path()] {
+            let fault = read_response("ocsp", path).unwrap_err();
+            assert!(!fault.passing, "{}", fault.problem);
+        }
     }
 }

@@ -402,6 +402,8 @@ impl Server {
                 fresh.insert(name, sockets);
             }
         }
+        // Before the certificates to which they belong: one that demands a response is never without it.
+        staples.take_waiting(UnixTime::now());
         let mut before = std::mem::take(&mut state.slots);
         for (name, site) in names(config, &sites) {
             if let Some(open) = before.remove(&name) {
@@ -424,7 +426,6 @@ impl Server {
         self.shared.ticket_keys.send_replace(keys.all());
         keys.succeed(std::mem::take(&mut state.keys));
         state.keys = keys;
-        staples.take_waiting(UnixTime::now());
         state.staples = staples;
         state.renew(config);
         state.document = document.clone();

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::access_log::{AccessLog, Sink};
 use crate::config::{Limits, Network, ProxyVersion};
-use crate::ocsp::Staple;
+use crate::ocsp::{self, Staple};
 use crate::resumption::Keys;
 use crate::routes::Routes;
 use crate::signing::SigningSource;
@@ -55,8 +55,20 @@ pub(crate) struct StapleNote {
     pub(crate) file: String,
     /// Whether the certificate itself wants one.
     pub(crate) must: bool,
+    /// Whether a responder is asked for it.
+    pub(crate) fetched: bool,
     /// `None`: the configuration wants none, or it is not possible.
     pub(crate) staple: Option<Arc<Staple>>,
+}
+
+/// Whether a certificate has the response that it demands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Demand {
+    /// Also if it demands none.
+    Met,
+    /// There is none, because its responder has not answered for the first time.
+    Awaited,
+    Unmet,
 }
 
 /// What is told about a ticket key from a file.
@@ -108,14 +120,25 @@ impl StapleNote {
         staple.is_some_and(|staple| staple.current(now).is_some())
     }
 
+    pub(crate) fn demand(&self, now: UnixTime) -> Demand {
+        let asked = self.staple.as_ref().map(|staple| staple.fetches());
+        match self.must && !self.is_stapled(now) {
+            false => Demand::Met,
+            true if self.fetched && asked == Some([0, 0]) => Demand::Awaited,
+            true => Demand::Unmet,
+        }
+    }
+
     /// Says so if the certificate demands a response and there is none.
     pub(crate) fn complain(&self, now: UnixTime) {
-        if self.must && !self.is_stapled(now) {
-            tracing::error!(
+        match self.demand(now) {
+            Demand::Met => {}
+            Demand::Awaited => tracing::info!(
                 certificate = self.file,
-                "THE CERTIFICATE DEMANDS A STAPLED OCSP RESPONSE (must-staple), and there is none: \
-                 Firefox and others refuse it. Set `ocsp`, or see what is logged about it"
-            );
+                "the certificate demands a stapled OCSP response (must-staple); clients get none until \
+                 its responder has answered"
+            ),
+            Demand::Unmet => ocsp::report_unmet_demand(&self.file),
         }
     }
 }
@@ -192,6 +215,7 @@ impl Shared {
             if same && other.staple.is_none() {
                 other.staple = one.staple.take();
             }
+            other.fetched |= same && one.fetched;
             same
         });
         for note in &notes {

@@ -42,6 +42,7 @@ pub(crate) fn find(
     if files.ocsp.is_none() && !must {
         return None;
     }
+    let mut fetched = false;
     if files.ocsp.is_some() {
         match next.get(&file, &pair.chain, before) {
             Ok(staple) => pair.staple = Some(staple),
@@ -72,14 +73,17 @@ pub(crate) fn find(
         {
             staple.offer_kept(kept, UnixTime::now());
         }
+        fetched = responder.is_some();
         next.want(Wanted {
             staple: staple.clone(),
             responder,
+            must_staple: must,
         });
     }
     Some(StapleNote {
         file,
         must,
+        fetched,
         staple: pair.staple.clone(),
     })
 }

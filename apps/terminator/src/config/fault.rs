@@ -2,6 +2,8 @@
 
 use std::io;
 
+use rustix::io::Errno;
+
 /// Something wrong at one key, not yet tied to a file. Keys are written
 /// `listener[0].certificate[1].key`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,4 +44,30 @@ pub(crate) fn is_passing(error: &io::Error) -> bool {
         error.kind(),
         NotFound | PermissionDenied | InvalidData | AddrInUse | AddrNotAvailable
     )
+}
+
+/// Whether it is this process or the machine that lacks memory or descriptors, whatever the file is like.
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
+    let known = [Errno::NOMEM, Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
+    error.kind() == io::ErrorKind::OutOfMemory
+        || error
+            .raw_os_error()
+            .is_some_and(|code| known.contains(&code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shortages_are_told_from_what_is_wrong_with_a_file() {
+        let is_short = |code: Errno| is_shortage(&code.into());
+        for short in [Errno::NOMEM, Errno::MFILE, Errno::NFILE] {
+            assert!(is_short(short) && is_passing(&short.into()), "{short:?}");
+        }
+        for other in [Errno::IO, Errno::ISDIR, Errno::STALE, Errno::NOENT] {
+            assert!(!is_short(other), "{other:?}");
+        }
+        assert!(is_shortage(&io::ErrorKind::OutOfMemory.into()));
+    }
 }

@@ -71,6 +71,8 @@ pub(crate) enum Refusal {
     Early,
     #[error("it has expired")]
     Expired,
+    #[error("it is older than one that was taken before")]
+    Older,
 }
 
 impl From<der::Error> for Refusal {
@@ -81,6 +83,31 @@ impl From<der::Error> for Refusal {
 
 /// Checks `response`, in DER, about `subject`.
 pub(crate) fn check(subject: &Subject, response: &[u8], now: UnixTime) -> Result<Verdict, Refusal> {
+    let verdict = inspect(subject, response, now, |_| now)?;
+    match verdict.next_update > now.as_secs() {
+        true => Ok(verdict),
+        false => Err(Refusal::Expired),
+    }
+}
+
+/// Checks a response that was taken before, and may have expired since: its signer need only have been
+/// authorised when it signed.
+pub(super) fn check_kept(
+    subject: &Subject,
+    response: &[u8],
+    now: UnixTime,
+) -> Result<Verdict, Refusal> {
+    inspect(subject, response, now, |produced| produced)
+}
+
+/// All but whether it has expired. `signed` has the time at which its signer has to be authorised, of that
+/// at which the response says it was made.
+fn inspect(
+    subject: &Subject,
+    response: &[u8],
+    now: UnixTime,
+    signed: impl Fn(UnixTime) -> UnixTime,
+) -> Result<Verdict, Refusal> {
     if response.len() > LONGEST {
         return Err(Refusal::TooLong);
     }
@@ -111,7 +138,8 @@ pub(crate) fn check(subject: &Subject, response: &[u8], now: UnixTime) -> Result
         return Err(Refusal::CriticalExtension);
     }
     // 3
-    verify(subject, &basic, answers.responder, now)?;
+    let produced = UnixTime::since_unix_epoch(answers.produced.to_unix_duration());
+    verify(subject, &basic, answers.responder, signed(produced))?;
     // 4
     let revoked = match answer.status.header().tag() {
         Tag::ContextSpecific { number, .. } if number == GOOD => false,
@@ -126,7 +154,7 @@ pub(crate) fn check(subject: &Subject, response: &[u8], now: UnixTime) -> Result
     if this_update > now + CLOCK_TOLERANCE {
         return Err(Refusal::Early);
     }
-    if next_update <= now || next_update <= this_update {
+    if next_update <= this_update {
         return Err(Refusal::Expired);
     }
     Ok(Verdict {

@@ -20,7 +20,9 @@ impl Fetch {
     fn with_patience(patience: Duration) -> Self {
         let config = Agent::config_builder()
             .timeout_global(Some(patience))
-            .max_redirects(MOST_REDIRECTS)
+            // What is redirected over plain HTTP could lead anywhere inside the operator's network.
+            .max_redirects(0)
+            .http_status_as_error(false)
             .user_agent(concat!("widelane/", env!("CARGO_PKG_VERSION")))
             .accept("application/ocsp-response")
             // Where responders are is in certificates and in the configuration, not in the environment.
@@ -31,20 +33,64 @@ impl Fetch {
     }
 
     /// What the responder at this address answers, whatever it is.
-    pub(crate) fn ask(&self, responder: &str, request: &[u8]) -> Result<Vec<u8>, String> {
-        let got = short_question(responder, request).map(|address| self.0.get(address).call());
-        let asked = match got {
+    pub(crate) fn ask(&self, responder: &str, request: &[u8]) -> Result<Vec<u8>, Failure> {
+        let got = match short_question(responder, request) {
+            Some(address) => Some(self.0.get(address).call()?),
+            None => None,
+        };
+        let mut response = match got {
+            Some(response) if response.status().is_success() => response,
             // Not every responder takes questions in the address.
-            None | Some(Err(Error::StatusCode(400..=599))) => {
+            refused => {
+                // Some take the next connection only when this one has ended.
+                drop(refused);
                 let asking = self.0.post(responder);
                 let asking = asking.header("content-type", "application/ocsp-request");
-                asking.send(request)
+                asking.send(request)?
             }
-            Some(got) => got,
         };
-        let mut response = asked.map_err(|error| explain(&error))?;
+        let status = response.status();
+        if !status.is_success() {
+            return Err(Failure::Answered(match status.is_redirection() {
+                true => format!(
+                    "it redirects (HTTP status {}), and redirects are not followed; configure the \
+                     address to which it leads, if that is right",
+                    status.as_u16()
+                ),
+                false => format!("it answers with HTTP status {}", status.as_u16()),
+            }));
+        }
         let body = response.body_mut().with_config().limit(LONGEST as u64);
-        body.read_to_vec().map_err(|error| explain(&error))
+        Ok(body.read_to_vec()?)
+    }
+}
+
+/// Why there is nothing that could be a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The responder cannot be reached, or does not come to an end. Other questions would fare no better.
+    Silent(String),
+    /// It has answered, or was not asked: that is about this question alone.
+    Answered(String),
+}
+
+impl Failure {
+    pub(crate) fn problem(self) -> String {
+        match self {
+            Self::Silent(problem) | Self::Answered(problem) => problem,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let problem = explain(&error);
+        match error {
+            Error::Timeout(_) | Error::HostNotFound | Error::Io(_) | Error::ConnectionFailed => {
+                Self::Silent(problem)
+            }
+            _ => Self::Answered(problem),
+        }
     }
 }
 
@@ -63,10 +109,8 @@ fn short_question(responder: &str, request: &[u8]) -> Option<String> {
 
 fn explain(error: &Error) -> String {
     match error {
-        Error::StatusCode(status) => format!("it answers with HTTP status {status}"),
         Error::Timeout(_) => format!("it gives no whole answer in {} seconds", PATIENCE.as_secs()),
         Error::HostNotFound => "its name is not known".into(),
-        Error::TooManyRedirects => format!("it redirects more than {MOST_REDIRECTS} times"),
         Error::BodyExceedsLimit(_) => format!("its answer is longer than {LONGEST} bytes"),
         error => error.to_string().replace('\n', " "),
     }
@@ -74,7 +118,6 @@ fn explain(error: &Error) -> String {
 
 /// From the look-up of the name to the last byte.
 const PATIENCE: Duration = Duration::from_secs(10);
-const MOST_REDIRECTS: u32 = 3;
 const LONGEST_ADDRESS: usize = 255;
 
 #[cfg(test)]
@@ -100,7 +143,9 @@ mod tests {
             request
         });
         let fetch = Fetch::with_patience(Duration::from_millis(100));
-        let problem = fetch.ask(&responder, &[0; 300]).unwrap_err();
+        let Err(Failure::Silent(problem)) = fetch.ask(&responder, &[0; 300]) else {
+            panic!("it is too slow");
+        };
         assert!(problem.starts_with("it gives no whole answer"), "{problem}");
         assert_eq!(&thread.join().unwrap(), b"POST");
     }
@@ -123,6 +168,76 @@ mod tests {
         let answer = Fetch::new().ask(&responder, b"question");
         assert_eq!(answer.as_deref(), Ok(&b"ok"[..]));
         thread.join().unwrap();
+    }
+
+    /// A responder that gives each client this answer; the thread ends with the test.
+    fn saying(answer: Vec<u8>) -> String {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let responder = format!("http://{}", socket.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for mut client in socket.incoming().flatten() {
+                let mut request = Vec::new();
+                let mut byte = [0];
+                while !request.ends_with(b"\r\n\r\n") && client.read(&mut byte).unwrap_or(0) == 1 {
+                    request.push(byte[0]);
+                }
+                let _ = client.write_all(&answer);
+                // What is closed with bytes that were not read is reset, and the answer may be lost.
+                let _ = client.shutdown(std::net::Shutdown::Write);
+                let _ = client.read_to_end(&mut Vec::new());
+            }
+        });
+        responder
+    }
+
+    #[test]
+    fn only_what_would_keep_other_questions_waiting_is_silence() {
+        let refused =
+            |status: &str| format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").into_bytes();
+        let mut long = b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n".to_vec();
+        long.resize(70_000, b'0');
+        for (answer, expected) in [
+            (refused("404 Not Found"), "it answers with HTTP status 404"),
+            (refused("503 No"), "it answers with HTTP status 503"),
+            (long, "its answer is longer"),
+            (b"hello\r\n\r\n".to_vec(), ""),
+        ] {
+            match Fetch::new().ask(&saying(answer), b"question") {
+                Err(Failure::Answered(problem)) => {
+                    assert!(problem.starts_with(expected), "{problem}")
+                }
+                other => panic!("{expected}: {other:?}"),
+            }
+        }
+        let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
+        for absent in [
+            format!("http://{}", unused.unwrap()),
+            "http://no-such-host.invalid".to_owned(),
+            saying(Vec::new()),
+        ] {
+            let answer = Fetch::new().ask(&absent, b"question");
+            assert!(matches!(answer, Err(Failure::Silent(_))), "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn redirects_lead_nowhere() {
+        let target = TcpListener::bind("127.0.0.1:0").unwrap();
+        target.set_nonblocking(true).unwrap();
+        let place = target.local_addr().unwrap();
+        for status in [301, 302, 303, 307, 308] {
+            let head = format!(
+                "HTTP/1.1 {status} No\r\nLocation: http://{place}/\r\nContent-Length: 2\r\n\r\nok"
+            );
+            match Fetch::new().ask(&saying(head.into_bytes()), b"question") {
+                Err(Failure::Answered(problem)) => {
+                    assert!(problem.contains("redirects are not followed"), "{problem}");
+                }
+                other => panic!("{status}: {other:?}"),
+            }
+        }
+        let nobody = target.accept().map(|_| ()).map_err(|error| error.kind());
+        assert_eq!(nobody, Err(std::io::ErrorKind::WouldBlock));
     }
 
     #[test]

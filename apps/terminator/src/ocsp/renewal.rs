@@ -6,14 +6,14 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, Sender, channel};
 use std::time::Duration;
 
 use rustls_pki_types::UnixTime;
 
 use super::check::Verdict;
-use super::fetch::Fetch;
-use super::staple::{Offered, Staple};
+use super::fetch::{Failure, Fetch};
+use super::staple::{Offered, Staple, report_unmet_demand};
 use super::store::Store;
 
 /// A staple whose response is to be renewed, or only watched.
@@ -22,6 +22,8 @@ pub(crate) struct Wanted {
     pub(crate) staple: Arc<Staple>,
     /// Whom to ask. `None`: the response comes from a file.
     pub(crate) responder: Option<String>,
+    /// Whether the certificate demands a response.
+    pub(crate) must_staple: bool,
 }
 
 /// The thread, if there has been something for it to do. It ends when this is dropped; what it asks for at
@@ -32,20 +34,43 @@ pub(crate) struct Renewal(Option<Sender<Vec<Wanted>>>);
 impl Renewal {
     /// Takes care of these from now on, and of no others.
     pub(crate) fn follow(&mut self, wanted: Vec<Wanted>, store: Option<&Store>) {
-        if self.0.is_none() && !wanted.is_empty() {
-            let (send, orders) = channel();
-            let store = store.cloned();
-            let thread = std::thread::Builder::new().name("widelane-ocsp".into());
-            match thread.spawn(move || run(&orders, store.as_ref())) {
-                Ok(_) => self.0 = Some(send),
-                Err(error) => {
-                    tracing::error!(%error, "OCSP responses are not renewed: no thread for it");
-                }
+        let wanted = match self.0.take() {
+            None => wanted,
+            Some(orders) => match orders.send(wanted) {
+                Ok(()) => return self.0 = Some(orders),
+                // It takes orders until this end of the channel is dropped, unless it has failed and said so.
+                Err(SendError(wanted)) => wanted,
+            },
+        };
+        if wanted.is_empty() {
+            return;
+        }
+        let (send, orders) = channel();
+        let store = store.cloned();
+        let thread = std::thread::Builder::new().name("widelane-ocsp".into());
+        let thread = thread.spawn(move || {
+            let _notice = EndNotice;
+            run(&orders, store.as_ref());
+        });
+        match thread.map(|_| send.send(wanted)) {
+            Ok(_) => self.0 = Some(send),
+            Err(error) => {
+                tracing::error!(%error, "OCSP responses are not renewed: no thread for it");
             }
         }
-        if let Some(orders) = &self.0 {
-            // It waits for orders until this end of the channel is dropped.
-            let _ = orders.send(wanted);
+    }
+}
+
+/// Says so when the thread fails: nothing else would show it before responses expire.
+struct EndNotice;
+
+impl Drop for EndNotice {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!(
+                "OCSP responses are no longer renewed: the thread for it has failed. A reload starts \
+                 another"
+            );
         }
     }
 }
@@ -71,7 +96,7 @@ fn run(orders: &Receiver<Vec<Wanted>>, store: Option<&Store>) {
 }
 
 /// Puts a question to a responder.
-type Ask<'a> = &'a mut dyn FnMut(&str, &[u8]) -> Result<Vec<u8>, String>;
+type Ask<'a> = &'a mut dyn FnMut(&str, &[u8]) -> Result<Vec<u8>, Failure>;
 
 /// When a response is asked for, and what was said about it.
 #[derive(Debug)]
@@ -122,21 +147,24 @@ fn round(
     ask: Ask<'_>,
     chance: fn() -> f64,
 ) {
-    // A responder that does not answer is asked once, and does not keep the others waiting.
+    // A responder that does not answer is asked once, and does not keep the others waiting. One that answers
+    // with an error is asked for each certificate: the error may be about one of them.
     let mut silent = HashSet::new();
     for plan in plans {
         if let Some(responder) = plan.wanted.responder.clone()
             && plan.is_due(clock())
         {
             let answer = match silent.contains(&responder) {
-                true => Err("it has just not answered another question".to_owned()),
+                true => Err(Failure::Silent(
+                    "it has just not answered another question".to_owned(),
+                )),
                 false => match plan.wanted.staple.request() {
                     Ok(request) => ask(&responder, &request),
-                    Err(error) => Err(error.to_string()),
+                    Err(error) => Err(Failure::Answered(error.to_string())),
                 },
             };
-            let is_silent = answer.is_err();
-            plan.take(answer, store, clock(), chance);
+            let is_silent = matches!(answer, Err(Failure::Silent(_)));
+            plan.take(answer.map_err(Failure::problem), store, clock(), chance);
             if is_silent {
                 silent.insert(responder);
             }
@@ -187,6 +215,10 @@ impl Plan {
                         responder,
                         "no new OCSP response, and trying again: {problem}"
                     );
+                    // At the start, no responder had been asked yet.
+                    if self.wanted.must_staple && staple.current(now).is_none() {
+                        report_unmet_demand(certificate);
+                    }
                 } else {
                     tracing::debug!(certificate, responder, "no new OCSP response: {problem}");
                 }
@@ -274,6 +306,7 @@ mod tests {
                 .get(file, &chain, &Staples::default())
                 .unwrap(),
             responder: responder.map(str::to_owned),
+            must_staple: false,
         }
     }
 
@@ -299,7 +332,7 @@ mod tests {
         };
         let now = Cell::new(NOW);
         let mut plans = follow(Vec::new(), vec![wanted.clone()], at(NOW), never);
-        let mut turn = |seconds: u64, answer: Result<Vec<u8>, String>| {
+        let mut turn = |seconds: u64, answer: Result<Vec<u8>, Failure>| {
             now.set(seconds);
             let mut asked = 0;
             let mut ask = |responder: &str, request: &[u8]| {
@@ -311,7 +344,7 @@ mod tests {
             round(&mut plans, Some(&store), || at(now.get()), &mut ask, never);
             (asked, plans[0].due)
         };
-        let silence = || Err("silence".to_owned());
+        let silence = || Err(Failure::Silent("silence".to_owned()));
         assert_eq!(turn(NOW, silence()), (1, NOW + 45));
         assert_eq!(turn(NOW + 44, silence()), (0, NOW + 45));
         assert_eq!(turn(NOW + 45, silence()), (1, NOW + 45 + 90));
@@ -343,6 +376,7 @@ mod tests {
         let wanted = Wanted {
             staple: again,
             responder: Some("http://a".into()),
+            must_staple: false,
         };
         let plans = follow(Vec::new(), vec![wanted], at(half - 9), never);
         assert_eq!(plans[0].due, half);
@@ -363,13 +397,29 @@ mod tests {
             asked.push(responder.to_owned());
             match responder {
                 "http://a" => Ok(three.response(&three.says())),
-                _ => Err("silence".to_owned()),
+                _ => Err(Failure::Silent("silence".to_owned())),
             }
         };
         round(&mut plans, None, || at(NOW), &mut ask, never);
         assert_eq!(asked, ["http://silent", "http://a"]);
         assert!(plans[..2].iter().all(|plan| plan.due == NOW + 45));
         assert!(plans[2].wanted.staple.current(at(NOW)).is_some());
+    }
+
+    #[test]
+    fn an_error_about_one_certificate_does_not_keep_back_the_others() {
+        let specimens = [1, 2].map(|_| Specimen::new("authority"));
+        let [one, two] = &specimens;
+        let all = [one, two].map(|specimen| wanted(specimen, Some("http://a")));
+        let mut plans = follow(Vec::new(), all.into(), at(NOW), never);
+        let mut answers = vec![
+            Ok(two.response(&two.says())),
+            Err(Failure::Answered("it answers with HTTP status 404".into())),
+        ];
+        let mut ask = |_: &str, _: &[u8]| answers.pop().unwrap();
+        round(&mut plans, None, || at(NOW), &mut ask, never);
+        let taken = plans.iter().map(|plan| plan.wanted.staple.fetches());
+        assert_eq!(taken.collect::<Vec<_>>(), [[0, 1], [1, 0]]);
     }
 
     #[test]
@@ -407,6 +457,17 @@ mod tests {
         };
         let plans = follow(plans, vec![other], at(NOW), never);
         assert_eq!((plans[0].due, plans[0].failures), (0, 0));
+    }
+
+    #[test]
+    fn a_thread_that_has_failed_is_replaced_by_the_next_reload() {
+        let specimen = Specimen::new("authority");
+        let wanted = vec![wanted(&specimen, None)];
+        let (send, _) = channel();
+        let mut renewal = Renewal(Some(send));
+        renewal.follow(wanted.clone(), None);
+        let orders = renewal.0.as_ref().unwrap();
+        assert!(orders.send(wanted).is_ok(), "a thread takes them");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use arc_swap::{ArcSwapOption, Guard};
 use rustls_pki_types::{CertificateDer, UnixTime};
 
-use super::check::{Refusal, Verdict, check};
+use super::check::{Refusal, Verdict, check, check_kept};
 use super::renewal::Wanted;
 use super::subject::{NoIssuer, Subject};
 use crate::config::Fault;
@@ -28,6 +28,8 @@ pub(crate) struct Staple {
     file: String,
     subject: Subject,
     response: ArcSwapOption<Response>,
+    /// From when the newest is that was ever taken, in seconds since 1970, also by an earlier process.
+    newest: AtomicU64,
     /// Whether the last that was offered was taken.
     is_current: AtomicBool,
     fetched: AtomicU64,
@@ -59,12 +61,22 @@ pub(crate) struct FromFile {
     pub(crate) read: Result<Vec<u8>, Fault>,
 }
 
+/// Says that a certificate, by its file, is served without the response that it demands.
+pub(crate) fn report_unmet_demand(certificate: &str) {
+    tracing::error!(
+        certificate,
+        "THE CERTIFICATE DEMANDS A STAPLED OCSP RESPONSE (must-staple), and there is none: Firefox and \
+         others refuse it. Set `ocsp`, or see what is logged about it"
+    );
+}
+
 impl Staple {
     fn new(file: String, subject: Subject) -> Self {
         Self {
             file,
             subject,
             response: ArcSwapOption::empty(),
+            newest: AtomicU64::new(0),
             is_current: AtomicBool::new(false),
             fetched: AtomicU64::new(0),
             failed: AtomicU64::new(0),
@@ -117,13 +129,19 @@ impl Staple {
     }
 
     /// Takes a fetched response if it is good and newer than the one from before. Who can answer in the
-    /// responder's place could bring back what was good before a revocation.
+    /// responder's place could bring back what was good before a revocation, also when the response that
+    /// says so has expired.
     pub(super) fn offer_fetched(&self, bytes: Vec<u8>, now: UnixTime) -> Result<Offered, Refusal> {
         let verdict = check(&self.subject, &bytes, now)?;
+        let before = self.current(now);
+        let before = before.as_ref().and_then(|before| before.as_ref());
+        // Caches on the way may lag behind; that is no failure as long as there is one.
+        if before.is_none() && verdict.this_update < self.newest.load(Relaxed) {
+            return Err(Refusal::Older);
+        }
         self.fetched.fetch_add(1, Relaxed);
         self.is_current.store(true, Relaxed);
-        let before = self.current(now);
-        if let Some(before) = before.as_ref().and_then(|before| before.as_ref())
+        if let Some(before) = before
             && before.verdict.this_update >= verdict.this_update
         {
             return Ok(Offered {
@@ -139,11 +157,16 @@ impl Staple {
         })
     }
 
-    /// Takes what an earlier process has fetched, if it is good.
+    /// Takes what an earlier process has fetched, if it is good. If it has expired, nothing older is fetched
+    /// after it.
     pub(crate) fn offer_kept(&self, bytes: Vec<u8>, now: UnixTime) {
+        let known = check_kept(&self.subject, &bytes, now);
         match self.offer(bytes, now) {
             Ok(()) => {}
             Err(refusal) => {
+                if let Ok(verdict) = known {
+                    self.newest.fetch_max(verdict.this_update, Relaxed);
+                }
                 tracing::debug!(
                     certificate = self.file,
                     "not taken from the disk: {refusal}"
@@ -164,6 +187,7 @@ impl Staple {
     /// Takes a response that was checked, and says so if the certificate is revoked.
     fn replace(&self, new: Arc<Response>) {
         let verdict = new.verdict;
+        self.newest.fetch_max(verdict.this_update, Relaxed);
         let before = self.response.swap(Some(new));
         if verdict.revoked && before.is_none_or(|before| !before.verdict.revoked) {
             tracing::error!(
@@ -241,7 +265,8 @@ impl Staples {
         self.waiting.push((staple, file));
     }
 
-    /// Why a response that waits could not be read, if that may be over in a while.
+    /// Why a response that waits could not be read, if it is memory or descriptors that lack. Nothing else
+    /// about a response keeps back a reload.
     pub(crate) fn passing_fault(&self) -> Option<&Fault> {
         let faults = self.waiting.iter();
         let mut faults = faults.filter_map(|(_, file)| file.read.as_ref().err());

@@ -9,7 +9,9 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use super::check::{LONGEST, Refusal, Verdict, check, is_demanded};
 use super::message::{Response, Status};
 use super::specimen::{NOW, Says, Specimen};
+use super::staple::Staples;
 use super::subject::{NoIssuer, Subject};
+use crate::shared::{Demand, StapleNote};
 
 fn at(seconds: u64) -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_secs(seconds))
@@ -141,6 +143,57 @@ fn answers_about_others_or_several_or_with_unknown_demands_are_refused() {
 }
 
 #[test]
+fn what_was_good_before_a_revocation_does_not_come_back() {
+    let specimen = Specimen::new("authority");
+    // Signed by a delegate that ends with the response.
+    let signer = KeyPair::generate().unwrap();
+    let delegate = specimen.delegate(&signer, ExtendedKeyUsagePurpose::OcspSigning, NOW + 100);
+    let revoked = specimen.response(&Says {
+        status: 1,
+        from: NOW,
+        until: Some(NOW + 100),
+        signer: &signer,
+        responder: delegate.clone(),
+        certificates: vec![delegate],
+        ..specimen.says()
+    });
+    let good = |from| {
+        specimen.response(&Says {
+            from,
+            ..specimen.says()
+        })
+    };
+    let staple = || {
+        let none = Staples::default();
+        let staple = Staples::default().get("a.pem", &specimen.chain(), &none);
+        staple.unwrap()
+    };
+    let [running, restarted, late] = [(); 3].map(|()| staple());
+    running.offer_fetched(revoked.clone(), at(NOW)).unwrap();
+    // As long as the newer one is valid, an older one is no failure, and changes nothing.
+    let older = running.offer_fetched(good(NOW - 1), at(NOW + 1)).unwrap();
+    assert!(!older.is_new && older.response.verdict.revoked);
+    restarted.offer_kept(revoked.clone(), at(NOW + 1));
+    late.offer_kept(revoked, at(NOW + 101));
+    assert!(late.last().is_none());
+    for staple in [running, restarted, late] {
+        let older = staple.offer_fetched(good(NOW - 1), at(NOW + 101));
+        assert_eq!(older.err(), Some(Refusal::Older));
+        assert!(staple.current(at(NOW + 101)).is_none());
+        let newer = staple.offer_fetched(good(NOW + 1), at(NOW + 101));
+        assert!(newer.unwrap().is_new);
+    }
+    // What is kept without a signature that holds keeps back nothing.
+    let fresh = staple();
+    let other = Specimen::new("authority");
+    fresh.offer_kept(other.response(&other.says()), at(NOW));
+    let mut damaged = good(NOW);
+    *damaged.last_mut().unwrap() ^= 1;
+    fresh.offer_kept(damaged, at(NOW));
+    assert!(fresh.offer_fetched(good(NOW - 1), at(NOW)).is_ok());
+}
+
+#[test]
 fn what_is_damaged_is_refused_at_every_byte() {
     let specimen = Specimen::new("authority");
     let response = specimen.response(&specimen.says());
@@ -193,6 +246,31 @@ fn errors_of_responders_are_named() {
     };
     let refused = check(&specimen.subject, &nothing.to_der().unwrap(), at(NOW));
     assert_eq!(refused, Err(Refusal::UnknownKind));
+}
+
+#[test]
+fn a_demand_is_awaited_until_the_responder_was_asked_once() {
+    let specimen = Specimen::new("authority");
+    let none = Staples::default();
+    let staple = Staples::default().get("a.pem", &specimen.chain(), &none);
+    let staple = staple.unwrap();
+    let demand = |must, fetched| {
+        let note = StapleNote {
+            file: "a.pem".into(),
+            must,
+            fetched,
+            staple: Some(staple.clone()),
+        };
+        note.demand(at(NOW))
+    };
+    assert_eq!(demand(true, true), Demand::Awaited);
+    assert_eq!(demand(true, false), Demand::Unmet, "from a file");
+    assert_eq!(demand(false, true), Demand::Met);
+    staple.fetch_failed();
+    assert_eq!(demand(true, true), Demand::Unmet);
+    let response = specimen.response(&specimen.says());
+    staple.offer_fetched(response, at(NOW)).unwrap();
+    assert_eq!(demand(true, true), Demand::Met);
 }
 
 #[test]
