@@ -42,6 +42,8 @@ pub(crate) struct Search<'a> {
     pool: &'a Pool,
     /// Where equal addresses are taken in turn.
     turn: usize,
+    /// The longest time for one address.
+    limit: Duration,
     /// A bit for each address that was tried.
     tried: u64,
 }
@@ -53,8 +55,8 @@ pub(crate) struct Attempt {
     began: Instant,
     /// `None`: the address is left out, and a failure now does not prolong that.
     seen: Option<Seen>,
-    /// Whether the address has failed before, and another one remains.
-    is_trial: bool,
+    /// How long it may take.
+    pub(crate) patience: Duration,
 }
 
 /// A connection that counts for its address until this is dropped.
@@ -119,11 +121,13 @@ impl Upstream {
 }
 
 impl Pool {
-    /// For one connection. `turn` differs from one connection of a worker to the next.
-    pub(crate) fn search(&self, turn: usize) -> Search<'_> {
+    /// For one connection. `turn` differs from one connection of a worker to the next. `limit`: the
+    /// longest time for one address.
+    pub(crate) fn search(&self, turn: usize, limit: Duration) -> Search<'_> {
         Search {
             pool: self,
             turn,
+            limit,
             tried: 0,
         }
     }
@@ -144,7 +148,11 @@ impl Search<'_> {
     /// now; else the one with the fewest connections; else, if all are left out, the one that is tried
     /// again first.
     pub(crate) fn next(&mut self) -> Option<Attempt> {
-        let now = milliseconds(self.pool.began);
+        self.next_at(milliseconds(self.pool.began))
+    }
+
+    fn next_at(&mut self, now: u64) -> Option<Attempt> {
+        let trial = self.trial();
         let mut best: Option<((u8, u64), usize, Option<Seen>)> = None;
         let count = self.pool.upstreams.len();
         for step in 0..count {
@@ -156,8 +164,8 @@ impl Search<'_> {
             let (state, seen) = upstream.health.state(now);
             let (rank, seen) = match state {
                 State::Good => ((0, upstream.connections() as u64), Some(seen)),
-                State::Due => match upstream.health.claim(now) {
-                    Some(seen) => return Some(self.attempt(index, Some(seen), true)),
+                State::Due => match upstream.health.claim(now, whole_milliseconds(trial)) {
+                    Some(seen) => return Some(self.attempt(index, Some(seen), trial)),
                     None => ((1, u64::MAX), None),
                 },
                 State::Paused(until) => ((1, until), None),
@@ -167,10 +175,18 @@ impl Search<'_> {
             }
         }
         let (_, index, seen) = best?;
-        Some(self.attempt(index, seen, false))
+        Some(self.attempt(index, seen, self.limit))
     }
 
-    fn attempt(&mut self, index: usize, seen: Option<Seen>, again: bool) -> Attempt {
+    /// How long an address is tried that has failed before: not as long if another one remains.
+    fn trial(&self) -> Duration {
+        match self.tried.count_ones() as usize + 1 < self.pool.upstreams.len() {
+            true => self.limit.min(TRIAL),
+            false => self.limit,
+        }
+    }
+
+    fn attempt(&mut self, index: usize, seen: Option<Seen>, patience: Duration) -> Attempt {
         self.tried |= bit(index);
         let upstream = &self.pool.upstreams[index];
         upstream.connections.fetch_add(1, Relaxed);
@@ -178,20 +194,12 @@ impl Search<'_> {
             lease: Lease(upstream.clone()),
             began: self.pool.began,
             seen,
-            is_trial: again && (self.tried.count_ones() as usize) < self.pool.upstreams.len(),
+            patience,
         }
     }
 }
 
 impl Attempt {
-    /// How long it may take. Who tries an address again has another one to go to.
-    pub(crate) fn patience(&self, limit: Duration) -> Duration {
-        match self.is_trial {
-            true => limit.min(TRIAL),
-            false => limit,
-        }
-    }
-
     pub(crate) fn succeeded(self) -> Lease {
         let upstream = &self.lease.0;
         upstream.connected.fetch_add(1, Relaxed);
@@ -203,6 +211,11 @@ impl Attempt {
 
     /// `None`: it took too long.
     pub(crate) fn failed(self, error: Option<&std::io::Error>) {
+        let now = milliseconds(self.began);
+        self.failed_at(now, error);
+    }
+
+    fn failed_at(self, now: u64, error: Option<&std::io::Error>) {
         let upstream = &self.lease.0;
         let counter = match error {
             Some(_) => &upstream.refused,
@@ -212,7 +225,6 @@ impl Attempt {
         if error.is_some_and(is_ours) {
             return;
         }
-        let now = milliseconds(self.began);
         let pause = self.seen.and_then(|seen| upstream.health.failed(seen, now));
         if let Some(pause) = pause {
             let backend = &upstream.address;
@@ -259,7 +271,11 @@ fn bit(index: usize) -> u64 {
 }
 
 fn milliseconds(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX >> 8)
+    whole_milliseconds(since.elapsed())
+}
+
+fn whole_milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX >> 8)
 }
 
 /// The longest time for an address that has failed before, while others answer.
@@ -268,6 +284,8 @@ const TRIAL: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(5);
 
     fn pool(upstreams: &Upstreams, ports: &[u16]) -> Arc<Pool> {
         let address = |port: &u16| Backend::Tcp(([127, 0, 0, 1], *port).into());
@@ -285,7 +303,12 @@ mod tests {
     fn the_address_with_the_fewest_connections_comes_first_and_equal_ones_in_turn() {
         let upstreams = Upstreams::default();
         let pool = pool(&upstreams, &[1, 2, 3]);
-        let take = |turn: usize| pool.search(turn).next().expect("an address").succeeded();
+        let take = |turn: usize| {
+            pool.search(turn, LIMIT)
+                .next()
+                .expect("an address")
+                .succeeded()
+        };
         let first: Vec<Lease> = (0..3).map(take).collect();
         assert_eq!(first.iter().map(port).collect::<Vec<_>>(), [1, 2, 3]);
         let second = take(1);
@@ -302,7 +325,7 @@ mod tests {
     fn each_address_is_tried_once_and_one_that_failed_last() {
         let upstreams = Upstreams::default();
         let pool = pool(&upstreams, &[1, 2, 3]);
-        let mut search = pool.search(0);
+        let mut search = pool.search(0, LIMIT);
         let mut seen = Vec::new();
         while let Some(attempt) = search.next() {
             seen.push(port(&attempt.lease));
@@ -312,10 +335,10 @@ mod tests {
         }
         assert_eq!(seen, [1, 2, 3]);
         for turn in 0..3 {
-            let attempt = pool.search(turn).next().expect("an address");
+            let attempt = pool.search(turn, LIMIT).next().expect("an address");
             assert_eq!(port(&attempt.lease), 3, "the others have failed");
         }
-        let mut search = pool.search(0);
+        let mut search = pool.search(0, LIMIT);
         let order: Vec<_> = std::iter::from_fn(|| search.next())
             .map(|one| port(&one.lease))
             .collect();
@@ -326,20 +349,54 @@ mod tests {
     }
 
     #[test]
+    fn the_pauses_of_an_address_that_does_not_answer_grow_under_load() {
+        let upstreams = Upstreams::default();
+        let pool = pool(&upstreams, &[1, 2]);
+        let mut now = 0;
+        pool.search(0, LIMIT)
+            .next_at(now)
+            .expect("an address")
+            .failed_at(now, None);
+        now = 1000;
+        for pause in [2000, 4000, 8000, 16_000, 30_000] {
+            let trial = pool.search(0, LIMIT).next_at(now).expect("an address");
+            assert_eq!(port(&trial.lease), 1, "{now}");
+            let lasts = whole_milliseconds(trial.patience);
+            for later in [now, now + lasts] {
+                let other = pool.search(0, LIMIT).next_at(later).expect("an address");
+                assert_eq!(port(&other.lease), 2, "one tries it");
+                other.succeeded();
+            }
+            now += lasts;
+            trial.failed_at(now, None);
+            let state = pool.upstreams[0].health.state(now).0;
+            assert_eq!(state, State::Paused(now + pause));
+            now += pause;
+        }
+    }
+
+    #[test]
     fn what_this_machine_lacks_is_not_held_against_the_backend() {
         let upstreams = Upstreams::default();
         let pool = pool(&upstreams, &[1, 2]);
-        let attempt = pool.search(0).next().expect("an address");
+        let attempt = pool.search(0, LIMIT).next().expect("an address");
         let code = rustix::io::Errno::MFILE.raw_os_error();
         attempt.failed(Some(&std::io::Error::from_raw_os_error(code)));
-        assert_eq!(port(&pool.search(0).next().expect("an address").lease), 1);
+        assert_eq!(
+            port(&pool.search(0, LIMIT).next().expect("an address").lease),
+            1
+        );
     }
 
     #[test]
     fn addresses_stay_known_while_they_are_used() {
         let upstreams = Upstreams::default();
         let before = pool(&upstreams, &[1, 2]);
-        let lease = before.search(0).next().expect("an address").succeeded();
+        let lease = before
+            .search(0, LIMIT)
+            .next()
+            .expect("an address")
+            .succeeded();
         let after = pool(&upstreams, &[1, 3]);
         assert!(Arc::ptr_eq(&before.upstreams[0], &after.upstreams[0]));
         drop(before);
