@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::complaints::Complaints;
 use crate::config::Backend;
 use crate::health::{Health, Seen, State};
 
@@ -17,6 +18,8 @@ pub(crate) struct Upstream {
     /// Connections that are open there or being opened.
     connections: AtomicUsize,
     health: Health,
+    fails: Complaints,
+    answers: Complaints,
     pub(crate) connected: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) timed_out: AtomicU64,
@@ -57,6 +60,8 @@ pub(crate) struct Attempt {
     seen: Option<Seen>,
     /// How long it may take.
     pub(crate) patience: Duration,
+    /// Whether the pool has no other address.
+    is_only: bool,
 }
 
 /// A connection that counts for its address until this is dropped.
@@ -109,6 +114,8 @@ impl Upstream {
             address,
             connections: AtomicUsize::new(0),
             health: Health::default(),
+            fails: Complaints::default(),
+            answers: Complaints::default(),
             connected: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             timed_out: AtomicU64::new(0),
@@ -195,6 +202,7 @@ impl Search<'_> {
             began: self.pool.began,
             seen,
             patience,
+            is_only: self.pool.upstreams.len() == 1,
         }
     }
 }
@@ -203,8 +211,12 @@ impl Attempt {
     pub(crate) fn succeeded(self) -> Lease {
         let upstream = &self.lease.0;
         upstream.connected.fetch_add(1, Relaxed);
-        if upstream.health.succeeded() {
-            tracing::info!(backend = %upstream.address, "it answers again");
+        let now = milliseconds(self.began);
+        if upstream.health.succeeded()
+            && let Some(untold) = upstream.answers.tell(now)
+        {
+            let backend = &upstream.address;
+            tracing::info!(%backend, untold, "it answers again");
         }
         self.lease
     }
@@ -226,12 +238,26 @@ impl Attempt {
             return;
         }
         let pause = self.seen.and_then(|seen| upstream.health.failed(seen, now));
-        if let Some(pause) = pause {
-            let backend = &upstream.address;
-            let reason = error.map_or("no answer in time".into(), ToString::to_string);
-            let seconds = pause.as_secs();
-            tracing::warn!(%backend, %reason, "cannot connect; tried again in {seconds} s, or at once if no \
-                           other address is left");
+        let Some(pause) = pause else { return };
+        let Some(untold) = upstream.fails.tell(now) else {
+            return;
+        };
+        let backend = &upstream.address;
+        let reason = error.map_or("no answer in time".into(), ToString::to_string);
+        let seconds = pause.as_secs();
+        match self.is_only {
+            true => tracing::warn!(
+                %backend,
+                %reason,
+                untold,
+                "cannot connect; each new connection tries again, since there is no other address"
+            ),
+            false => tracing::warn!(
+                %backend,
+                %reason,
+                untold,
+                "cannot connect; tried again in {seconds} s, or at once if no other address is left"
+            ),
         }
     }
 }
