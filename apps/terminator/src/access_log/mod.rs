@@ -242,7 +242,7 @@ impl Running {
     fn order(&self, give: impl FnOnce(&mut Given)) {
         give(&mut lock(&self.orders.given));
         self.orders.changed.notify_one();
-        // If the queue is full, the thread is not idle, and looks at its orders anyway.
+        // If the queue is full, the thread is not idle, and looks at its orders before it is.
         let _ = self.sink.queue.try_send(Message::Look);
     }
 }

@@ -57,6 +57,11 @@ impl Writer {
 
     pub(super) fn run(mut self) {
         let deadline = loop {
+            // An order that came while the queue was full has no message in it. One that comes after this
+            // has one, or the queue has others.
+            if let Some(deadline) = self.obey(Duration::ZERO) {
+                break deadline;
+            }
             let patience = match &self.trouble {
                 // Lines that end together are written together. The workers need not wake this thread
                 // for each of them: until the time is over it does not look at the queue.
@@ -315,7 +320,26 @@ const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+
     use super::*;
+
+    /// Orders that were given while the queue was full.
+    #[test]
+    fn an_order_without_a_message_is_obeyed_before_the_thread_sleeps() {
+        let (_queue, inbox) = sync_channel(1);
+        let (alive, ended) = sync_channel::<()>(0);
+        let orders = Arc::<Orders>::default();
+        super::super::lock(&orders.given).stop = Some(Instant::now());
+        let writer = Writer::new(inbox, orders, Arc::default());
+        let thread = std::thread::spawn(move || {
+            let _alive = alive;
+            writer.run();
+        });
+        let ended = ended.recv_timeout(Duration::from_secs(60));
+        assert_eq!(ended, Err(RecvTimeoutError::Disconnected), "it sleeps");
+        thread.join().unwrap();
+    }
 
     fn after(taken: usize, text: &str) -> (u64, String) {
         let mut unwritten = Unwritten {
