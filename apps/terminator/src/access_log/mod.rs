@@ -10,7 +10,7 @@ mod output;
 mod writer;
 
 use std::mem;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -71,10 +71,12 @@ struct Running {
 }
 
 /// What the thread that writes is told.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Orders {
     given: Mutex<Given>,
     changed: Condvar,
+    /// Whether this process can tell of the log's troubles: not where the log itself goes.
+    may_tell: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -183,9 +185,11 @@ impl AccessLog {
         let limit = LAST_WRITES + Duration::from_secs(1);
         match running.ended.recv_timeout(limit) {
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
-                tracing::error!(
-                    "the access log is stuck in a system call; its last lines are lost"
-                );
+                if running.orders.may_tell.load(Relaxed) {
+                    tracing::error!(
+                        "the access log is stuck in a system call; its last lines are lost"
+                    );
+                }
             }
             _ => drop(running.thread.join()),
         }
@@ -244,6 +248,16 @@ impl Running {
         self.orders.changed.notify_one();
         // If the queue is full, the thread is not idle, and looks at its orders before it is.
         let _ = self.sink.queue.try_send(Message::Look);
+    }
+}
+
+impl Default for Orders {
+    fn default() -> Self {
+        Self {
+            given: Mutex::default(),
+            changed: Condvar::new(),
+            may_tell: AtomicBool::new(true),
+        }
     }
 }
 

@@ -121,13 +121,16 @@ impl Writer {
             lines,
         );
         let now = Instant::now();
-        if self
-            .complained
-            .is_none_or(|before| now - before >= COMPLAINT_INTERVAL)
-        {
+        let complained = self.complained;
+        if self.may_tell() && complained.is_none_or(|before| now - before >= COMPLAINT_INTERVAL) {
             self.complained = Some(now);
             tracing::warn!(lines, "the access log was too slow, and lost lines");
         }
+    }
+
+    /// Whether a line in the process's own log cannot wait for the reader who keeps this log waiting.
+    fn may_tell(&self) -> bool {
+        !self.output.as_ref().is_some_and(Output::is_own_log)
     }
 
     /// Writes all that is there, as far as the output takes it now.
@@ -221,6 +224,7 @@ impl Writer {
         self.counts.lost.fetch_add(lost, Relaxed);
         self.trouble = None;
         self.output = output;
+        self.orders.may_tell.store(self.may_tell(), Relaxed);
     }
 
     /// Writes the last lines, until `deadline`.
@@ -242,18 +246,21 @@ impl Writer {
         let waiting = waiting.filter(|message| matches!(message, Message::Ended(_)));
         let lost = self.unwritten.lines() + waiting.count() as u64;
         self.counts.lost.fetch_add(lost, Relaxed);
-        tracing::error!(
-            lines = lost,
-            "the access log took no more lines; the last ones are lost"
-        );
+        if self.may_tell() {
+            tracing::error!(
+                lines = lost,
+                "the access log took no more lines; the last ones are lost"
+            );
+        }
     }
 }
 
 impl Trouble {
-    /// Says so, once; a reader may be late for a moment.
+    /// Says so, once; a reader may be late for a moment. If it would be said to the same reader, it waits
+    /// with the log.
     fn tell(&mut self, output: &Output) {
         let log = output.target();
-        if self.is_told {
+        if self.is_told || output.is_own_log() {
             return;
         }
         match &self.error {
