@@ -47,6 +47,8 @@ pub(crate) struct Search<'a> {
     turn: usize,
     /// The longest time for one address.
     limit: Duration,
+    /// The millisecond at which all of them have had their time.
+    ends: u64,
     /// A bit for each address that was tried.
     tried: u64,
 }
@@ -60,6 +62,8 @@ pub(crate) struct Attempt {
     seen: Option<Seen>,
     /// How long it may take.
     pub(crate) patience: Duration,
+    /// Whether that is less than an address has. Then it is not said to be down.
+    is_cut: bool,
     /// Whether the pool has no other address.
     is_only: bool,
 }
@@ -131,10 +135,16 @@ impl Pool {
     /// For one connection. `turn` differs from one connection of a worker to the next. `limit`: the
     /// longest time for one address.
     pub(crate) fn search(&self, turn: usize, limit: Duration) -> Search<'_> {
+        self.search_at(turn, limit, milliseconds(self.began))
+    }
+
+    fn search_at(&self, turn: usize, limit: Duration, now: u64) -> Search<'_> {
+        let whole = whole_milliseconds(limit.saturating_mul(WHOLE_SEARCH));
         Search {
             pool: self,
             turn,
             limit,
+            ends: now.saturating_add(whole),
             tried: 0,
         }
     }
@@ -153,12 +163,16 @@ impl fmt::Display for Pool {
 impl Search<'_> {
     /// The next address to try, each once: one whose pause is over, if no other connection tries it
     /// now; else the one with the fewest connections; else, if all are left out, the one that is tried
-    /// again first.
+    /// again first. `None`: all have been tried, or the time is over.
     pub(crate) fn next(&mut self) -> Option<Attempt> {
         self.next_at(milliseconds(self.pool.began))
     }
 
     fn next_at(&mut self, now: u64) -> Option<Attempt> {
+        let left = Duration::from_millis(self.ends.saturating_sub(now));
+        if left.is_zero() && self.tried != 0 {
+            return None;
+        }
         let trial = self.trial();
         let mut best: Option<((u8, u64), usize, Option<Seen>)> = None;
         let count = self.pool.upstreams.len();
@@ -172,7 +186,7 @@ impl Search<'_> {
             let (rank, seen) = match state {
                 State::Good => ((0, upstream.connections() as u64), Some(seen)),
                 State::Due => match upstream.health.claim(now, whole_milliseconds(trial)) {
-                    Some(seen) => return Some(self.attempt(index, Some(seen), trial)),
+                    Some(seen) => return Some(self.attempt(index, Some(seen), (trial, left))),
                     None => ((1, u64::MAX), None),
                 },
                 State::Paused(until) => ((1, until), None),
@@ -182,7 +196,7 @@ impl Search<'_> {
             }
         }
         let (_, index, seen) = best?;
-        Some(self.attempt(index, seen, self.limit))
+        Some(self.attempt(index, seen, (self.limit, left)))
     }
 
     /// How long an address is tried that has failed before: not as long if another one remains.
@@ -193,7 +207,13 @@ impl Search<'_> {
         }
     }
 
-    fn attempt(&mut self, index: usize, seen: Option<Seen>, patience: Duration) -> Attempt {
+    /// An attempt that may take so long, of the time that is left.
+    fn attempt(
+        &mut self,
+        index: usize,
+        seen: Option<Seen>,
+        (patience, left): (Duration, Duration),
+    ) -> Attempt {
         self.tried |= bit(index);
         let upstream = &self.pool.upstreams[index];
         upstream.connections.fetch_add(1, Relaxed);
@@ -201,7 +221,8 @@ impl Search<'_> {
             lease: Lease(upstream.clone()),
             began: self.pool.began,
             seen,
-            patience,
+            patience: patience.min(left),
+            is_cut: left < patience,
             is_only: self.pool.upstreams.len() == 1,
         }
     }
@@ -234,7 +255,7 @@ impl Attempt {
             None => &upstream.timed_out,
         };
         counter.fetch_add(1, Relaxed);
-        if error.is_some_and(is_ours) {
+        if error.map_or(self.is_cut, is_ours) {
             return;
         }
         let pause = self.seen.and_then(|seen| upstream.health.failed(seen, now));
@@ -304,6 +325,8 @@ fn whole_milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX >> 8)
 }
 
+/// How many times as long as one address all addresses together may take.
+const WHOLE_SEARCH: u32 = 3;
 /// The longest time for an address that has failed before, while others answer.
 const TRIAL: Duration = Duration::from_secs(1);
 
@@ -379,17 +402,23 @@ mod tests {
         let upstreams = Upstreams::default();
         let pool = pool(&upstreams, &[1, 2]);
         let mut now = 0;
-        pool.search(0, LIMIT)
+        pool.search_at(0, LIMIT, now)
             .next_at(now)
             .expect("an address")
             .failed_at(now, None);
         now = 1000;
         for pause in [2000, 4000, 8000, 16_000, 30_000] {
-            let trial = pool.search(0, LIMIT).next_at(now).expect("an address");
+            let trial = pool
+                .search_at(0, LIMIT, now)
+                .next_at(now)
+                .expect("an address");
             assert_eq!(port(&trial.lease), 1, "{now}");
             let lasts = whole_milliseconds(trial.patience);
             for later in [now, now + lasts] {
-                let other = pool.search(0, LIMIT).next_at(later).expect("an address");
+                let other = pool
+                    .search_at(0, LIMIT, now)
+                    .next_at(later)
+                    .expect("an address");
                 assert_eq!(port(&other.lease), 2, "one tries it");
                 other.succeeded();
             }
@@ -399,6 +428,40 @@ mod tests {
             assert_eq!(state, State::Paused(now + pause));
             now += pause;
         }
+    }
+
+    #[test]
+    fn a_search_ends_when_its_time_is_over_and_does_not_blame_its_last_address() {
+        let upstreams = Upstreams::default();
+        let pool = pool(&upstreams, &[1, 2, 3, 4, 5]);
+        let mut search = pool.search_at(0, LIMIT, 0);
+        let mut now = 1000;
+        let mut patience = Vec::new();
+        while let Some(attempt) = search.next_at(now) {
+            let lasts = whole_milliseconds(attempt.patience);
+            patience.push(lasts);
+            now += lasts;
+            attempt.failed_at(now, None);
+        }
+        assert_eq!(patience, [5000, 5000, 4000]);
+        let states = pool.upstreams.iter().map(|one| one.health.state(now).0);
+        let good: Vec<_> = states.map(|state| state == State::Good).collect();
+        assert_eq!(good, [false, false, true, true, true]);
+        let timed_out = pool.upstreams.iter().map(|one| one.timed_out.load(Relaxed));
+        assert_eq!(timed_out.collect::<Vec<_>>(), [1, 1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn a_search_without_time_still_has_one_attempt() {
+        let upstreams = Upstreams::default();
+        let pool = pool(&upstreams, &[1, 2]);
+        for limit in [Duration::ZERO, Duration::MAX] {
+            let mut search = pool.search(0, limit);
+            assert!(search.next().is_some(), "{limit:?}");
+        }
+        let mut search = pool.search_at(0, LIMIT, 0);
+        assert!(search.next_at(20_000).is_some());
+        assert!(search.next_at(20_000).is_none());
     }
 
     #[test]
