@@ -242,6 +242,27 @@ fn all_addresses_are_tried_before_a_client_is_sent_away() {
     );
 }
 
+/// A client that breaks the protocol may stay for a while to read why. The backend has lost it by then.
+#[test]
+fn a_connection_counts_for_its_backend_no_longer_than_it_lasts_there() {
+    let files = Files::new();
+    let named = Named::start(b'a');
+    let server = start(&with_backends(&files, vec![named.backend()]));
+    let (_, mut stream) = served_by(server.addresses()[0], "a.example", &[]);
+    assert_eq!(gauge(&server, "connections", &named.backend()), 1);
+    stream.sock.write_all(b"no record").expect("sent");
+    let at_backend = format!(
+        "widelane_backend_connections{{backend=\"{}\"}} 0\n",
+        named.backend()
+    );
+    let mut page = String::new();
+    eventually("it has left the backend", || {
+        page = metrics(&server);
+        page.contains(&at_backend)
+    });
+    assert!(page.contains("\nwidelane_connections 1\n"), "{page}");
+}
+
 /// An address whose queue of connections is full: SYNs are dropped there.
 fn silent_address() -> (TcpListener, Vec<TcpStream>, Backend) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
