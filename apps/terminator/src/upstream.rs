@@ -82,7 +82,8 @@ impl Default for Upstreams {
 }
 
 impl Upstreams {
-    /// The pool of these addresses, of which those that are known keep what is known of them.
+    /// The pool of these addresses, of which those that are known keep what is known of them. Forgets those
+    /// that nothing uses.
     pub(crate) fn pool(&self, addresses: &[Backend]) -> Arc<Pool> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let upstreams = addresses.iter().map(|address| {
@@ -91,25 +92,32 @@ impl Upstreams {
                 .or_insert_with(|| Arc::new(Upstream::new(address.clone())));
             upstream.clone()
         });
+        let upstreams = upstreams.collect();
+        forget_unused(&mut known);
         Arc::new(Pool {
             began: self.began,
-            upstreams: upstreams.collect(),
+            upstreams,
         })
     }
 
     /// All addresses in use, in the order of their names. Forgets those that are not.
     pub(crate) fn in_use(&self) -> Vec<Arc<Upstream>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, upstream| Arc::strong_count(upstream) > 1);
+        forget_unused(&mut known);
         let mut all: Vec<_> = known.values().cloned().collect();
         all.sort_by_cached_key(|upstream| upstream.address.to_string());
         all
     }
 
-    /// Whether an address is not left out now.
+    /// Whether the last attempt that was counted has reached an address, or there was none. It may be due for
+    /// another one.
     pub(crate) fn is_up(&self, upstream: &Upstream) -> bool {
         upstream.health.state(milliseconds(self.began)).0 == State::Good
     }
+}
+
+fn forget_unused(known: &mut HashMap<String, Arc<Upstream>>) {
+    known.retain(|_, upstream| Arc::strong_count(upstream) > 1);
 }
 
 impl Upstream {
@@ -499,6 +507,44 @@ mod tests {
         drop(lease);
         assert!(names().is_empty());
         assert_eq!(after_display(&upstreams), "127.0.0.1:7, 127.0.0.1:8");
+    }
+
+    /// Without a look at the metrics.
+    #[test]
+    fn reloads_forget_addresses_and_keep_those_that_are_used() {
+        let upstreams = Upstreams::default();
+        let mut before = pool(&upstreams, &[1, 2]);
+        let lease = before.search(1, LIMIT).next().expect("an address");
+        let refused = std::io::ErrorKind::ConnectionRefused.into();
+        let attempt = before.search(0, LIMIT).next().expect("an address");
+        attempt.failed(Some(&refused));
+        for other in 3..100 {
+            before = pool(&upstreams, &[1, other]);
+        }
+        let known = upstreams.known.lock().unwrap();
+        let mut ports: Vec<_> = known.keys().map(String::as_str).collect();
+        ports.sort();
+        // One is not used any more, which the next reload notices.
+        let left = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:98", "127.0.0.1:99"];
+        assert_eq!(ports, left);
+        drop(known);
+        assert!(!upstreams.is_up(&before.upstreams[0]), "it has failed");
+        drop(lease);
+    }
+
+    #[test]
+    fn an_address_that_failed_is_up_again_with_a_success_and_not_before() {
+        let upstreams = Upstreams::default();
+        let pool = pool(&upstreams, &[1, 2]);
+        let one = &pool.upstreams[0];
+        let first = pool.search_at(0, LIMIT, 0).next_at(0).expect("an address");
+        first.failed_at(0, None);
+        assert!(!upstreams.is_up(one));
+        assert_eq!(one.health.state(1000).0, State::Due);
+        let trial = pool.search_at(0, LIMIT, 1000).next_at(1000).expect("due");
+        assert!(!upstreams.is_up(one));
+        trial.succeeded();
+        assert!(upstreams.is_up(one));
     }
 
     fn after_display(upstreams: &Upstreams) -> String {
