@@ -10,11 +10,15 @@ mod output;
 mod writer;
 
 use std::mem;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::config::{Config, Fault, LogFormat, LogTarget};
 
@@ -280,8 +284,8 @@ impl Given {
 }
 
 /// Whether a start could open it, without opening it: a check must not make files that belong to another
-/// user than the server's.
-pub(crate) fn check(config: &Config) -> Result<(), Fault> {
+/// user than the server's. `is_final`: this process has that user already.
+pub(crate) fn check(config: &Config, is_final: bool) -> Result<(), Fault> {
     let LogTarget::File(path) = &config.access_log else {
         return Ok(());
     };
@@ -295,31 +299,57 @@ pub(crate) fn check(config: &Config) -> Result<(), Fault> {
         Ok(found) if !found.is_dir() => format!("{} is no directory", place.display()),
         Err(error) => format!("cannot find {}: {error}", place.display()),
         Ok(_) if path.is_dir() => format!("{} is a directory", path.display()),
+        Ok(_) if is_socket(path) => format!("{} is a socket", path.display()),
+        Ok(_) if is_final => return may_write(path, place),
         Ok(_) => return Ok(()),
     };
-    Err(Fault::new(
-        "access_log",
-        problem,
-        "make the directory, and name a file in it",
-    ))
+    let remedy = match is_socket(path) {
+        true => NO_SOCKET,
+        false => "make the directory, and name a file in it",
+    };
+    Err(Fault::new("access_log", problem, remedy))
+}
+
+/// With the rights that this process has.
+fn may_write(path: &Path, place: &Path) -> Result<(), Fault> {
+    let may = |path: &Path, access: Access| accessat(CWD, path, access, AtFlags::EACCESS);
+    let (looked_at, result) = match path.try_exists() {
+        Ok(false) => (place, may(place, Access::WRITE_OK | Access::EXEC_OK)),
+        _ => (path, may(path, Access::WRITE_OK)),
+    };
+    result.map_err(|error| {
+        let problem = format!("cannot write to {}: {error}", looked_at.display());
+        Fault::new("access_log", problem, let_write()).because_of(&error.into())
+    })
+}
+
+fn is_socket(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.file_type().is_socket())
 }
 
 fn open(target: &LogTarget) -> Result<Output, Fault> {
     Output::open(target).map_err(|error| {
-        let remedy = match error.raw_os_error() {
-            Some(code) if code == rustix::io::Errno::NXIO.raw_os_error() => {
-                "start the program that reads this FIFO first".to_owned()
-            }
-            _ => format!(
-                "let the user of this process write there ({}); the log is opened after root privileges \
-                 were dropped, so that it can be opened again later",
-                crate::privileges::current()
-            ),
+        let is_without_reader =
+            error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error());
+        let remedy = match target {
+            LogTarget::File(path) if is_socket(path) => NO_SOCKET.to_owned(),
+            _ if is_without_reader => "start the program that reads this FIFO first".to_owned(),
+            _ => let_write(),
         };
         let problem = format!("cannot open {target}: {error}");
         Fault::new("access_log", problem, remedy).because_of(&error)
     })
 }
+
+fn let_write() -> String {
+    format!(
+        "let the user of this process write there ({}); the log is opened after root privileges were \
+         dropped, so that it can be opened again later",
+        crate::privileges::current()
+    )
+}
+
+const NO_SOCKET: &str = "a socket cannot be opened by its path; for standard output write `-`, and `stderr` for standard error";
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -333,7 +363,73 @@ const LAST_WRITES: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use rustix::process::Uid;
+
     use super::*;
+
+    fn to_file(path: &Path) -> Config {
+        let mut config = Config::default();
+        config.access_log = LogTarget::File(path.to_owned());
+        config
+    }
+
+    /// In a thread that is not root's.
+    fn without_root<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                if rustix::process::geteuid().is_root() {
+                    let nobody = Uid::from_raw(65_534);
+                    rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+                }
+                work()
+            });
+            thread.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn a_check_by_the_final_user_finds_what_it_may_not_write() {
+        let directory = tempfile::tempdir().unwrap();
+        let mode = |path: &Path, mode| {
+            fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        };
+        let place = directory.path();
+        let [old, new] = ["old", "new"].map(|name| place.join(name));
+        fs::write(&old, "").unwrap();
+        let check = |path: &Path, is_final| {
+            without_root(|| check(&to_file(path), is_final)).map_err(|fault| format!("{fault:?}"))
+        };
+        mode(&old, 0o444);
+        mode(place, 0o555);
+        for path in [&old, &new] {
+            let error = check(path, true).unwrap_err();
+            assert!(error.contains("cannot write to"), "{error}");
+            assert!(error.contains("let the user of this process"), "{error}");
+            // Another user will open it.
+            check(path, false).unwrap();
+        }
+        mode(&old, 0o666);
+        check(&old, true).unwrap();
+        mode(place, 0o777);
+        check(&new, true).unwrap();
+        assert!(!new.exists());
+    }
+
+    #[test]
+    fn a_socket_is_refused_with_what_to_write_instead() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let config = to_file(&path);
+        let checked = check(&config, true).unwrap_err();
+        let opened = open(&config.access_log).unwrap_err();
+        for error in [checked, opened].map(|fault| format!("{fault:?}")) {
+            assert!(error.contains("write `-`"), "{error}");
+        }
+    }
 
     /// As many connections as fit into the queue, so that the worker's part and the thread's part are
     /// measured one after the other.
