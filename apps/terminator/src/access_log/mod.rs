@@ -431,6 +431,53 @@ mod tests {
         }
     }
 
+    fn note(sink: &Arc<Sink>) -> Note {
+        let address = "192.0.2.1:1000".parse().unwrap();
+        Note::new(Some(sink), address, address)
+    }
+
+    /// Uses what a configuration says, and waits until the thread does. Returns where notes go then.
+    fn adopt(log: &AccessLog, config: &Config) -> Option<Arc<Sink>> {
+        let prepared = log.prepare(config).unwrap();
+        let sink = prepared.sink.clone();
+        log.adopt(prepared, config);
+        let orders = lock(&log.running).as_ref().unwrap().orders.clone();
+        while !lock(&orders.given).is_empty() {
+            std::thread::yield_now();
+        }
+        sink
+    }
+
+    #[test]
+    fn lines_that_a_full_disk_did_not_take_are_lost_when_the_log_is_turned_off() {
+        // More and less than is taken from the queue at once.
+        for lines in [10, 1000] {
+            let log = AccessLog::default();
+            let sink = adopt(&log, &to_file("/dev/full".as_ref())).unwrap();
+            for _ in 0..lines {
+                drop(note(&sink));
+            }
+            assert!(adopt(&log, &Config::default()).is_none());
+            log.stop();
+            assert_eq!(log.counts(), [0, lines]);
+        }
+    }
+
+    #[test]
+    fn lines_from_before_the_log_is_turned_off_are_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let log = AccessLog::default();
+        let sink = adopt(&log, &to_file(&path)).unwrap();
+        for _ in 0..1000 {
+            drop(note(&sink));
+        }
+        adopt(&log, &Config::default());
+        log.stop();
+        assert_eq!(log.counts(), [1000, 0]);
+        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 1000);
+    }
+
     /// As many connections as fit into the queue, so that the worker's part and the thread's part are
     /// measured one after the other.
     #[test]

@@ -78,12 +78,17 @@ impl Writer {
                 break deadline;
             }
             // All that waits: then the thread may sleep.
-            while self.gather() && self.trouble.is_none() {
-                self.write();
-            }
-            self.write();
+            self.write_waiting();
         };
         self.finish(deadline);
+    }
+
+    /// Writes all that is in the queue, as far as the output takes it now.
+    fn write_waiting(&mut self) {
+        while self.gather() && self.trouble.is_none() {
+            self.write();
+        }
+        self.write();
     }
 
     /// Takes in what the queue has, as long as there is room. `false`: the queue is empty.
@@ -183,7 +188,8 @@ impl Writer {
         match given.wanted {
             None | Some(Wanted::Same) => {}
             Some(Wanted::Off) => {
-                self.write();
+                self.write_waiting();
+                self.give_up();
                 self.switch(None);
             }
             Some(Wanted::Opened(output, format)) => {
@@ -227,6 +233,19 @@ impl Writer {
         self.orders.may_tell.store(self.may_tell(), Relaxed);
     }
 
+    /// Drops the lines that the output has not taken and those in the queue, and counts them.
+    fn give_up(&mut self) -> u64 {
+        let mut lost = self.unwritten.lines();
+        self.unwritten.clear();
+        if self.output.is_some() {
+            let waiting = self.inbox.try_iter();
+            let waiting = waiting.filter(|message| matches!(message, Message::Ended(_)));
+            lost += waiting.count() as u64;
+        }
+        self.counts.lost.fetch_add(lost, Relaxed);
+        lost
+    }
+
     /// Writes the last lines, until `deadline`.
     fn finish(mut self, deadline: Instant) {
         loop {
@@ -242,10 +261,7 @@ impl Writer {
                 },
             }
         }
-        let waiting = self.inbox.try_iter();
-        let waiting = waiting.filter(|message| matches!(message, Message::Ended(_)));
-        let lost = self.unwritten.lines() + waiting.count() as u64;
-        self.counts.lost.fetch_add(lost, Relaxed);
+        let lost = self.give_up();
         if self.may_tell() {
             tracing::error!(
                 lines = lost,
