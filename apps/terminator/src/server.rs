@@ -463,6 +463,7 @@ impl Server {
     }
 
     pub(crate) fn abort(&mut self) {
+        self.shared.access_log.hurry();
         for worker in &self.workers {
             let _ = worker.commands.send(Command::Abort);
         }

@@ -1,8 +1,8 @@
 //! The access log: a line for each client connection when it ends.
 //!
 //! A connection takes notes ([`Note`]) while it lasts. When it ends, its worker puts them into a queue of
-//! fixed size, and one thread writes them down (`writer`). A worker never waits: if the queue is full, the
-//! line is lost and counted. Without an access log there is neither thread nor queue, and a note is empty.
+//! fixed size, and one thread writes them down (`writer`). A worker never waits, unless the server stops: if
+//! the queue is full, the line is lost and counted. Without an access log there is neither thread nor queue, and a note is empty.
 
 mod line;
 mod note;
@@ -13,8 +13,8 @@ use std::mem;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -28,10 +28,14 @@ use output::Output;
 use writer::Writer;
 
 /// The access log of a server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct AccessLog {
     counts: Arc<Counts>,
     running: Mutex<Option<Running>>,
+    /// Lines that may wait.
+    room: usize,
+    /// For how long a stop waits for a file that takes nothing.
+    last_writes: Duration,
 }
 
 /// Where workers put the notes of connections that have ended.
@@ -39,6 +43,8 @@ pub(crate) struct AccessLog {
 pub(crate) struct Sink {
     queue: SyncSender<Message>,
     counts: Arc<Counts>,
+    /// Until when to wait for room in the queue, when the server stops.
+    patient_until: OnceLock<Instant>,
 }
 
 /// A log that is open, and not used before [`AccessLog::adopt`].
@@ -88,6 +94,8 @@ struct Given {
     /// The last one counts.
     wanted: Option<Wanted>,
     reopen: bool,
+    /// Not to gather lines any more.
+    hurry: bool,
     /// When to give up what cannot be written.
     stop: Option<Instant>,
 }
@@ -103,6 +111,17 @@ enum Wanted {
     Opened(Output, LogFormat),
     /// Nowhere.
     Off,
+}
+
+impl Default for AccessLog {
+    fn default() -> Self {
+        Self {
+            counts: Arc::default(),
+            running: Mutex::default(),
+            room: QUEUED_LINES,
+            last_writes: LAST_WRITES,
+        }
+    }
 }
 
 impl AccessLog {
@@ -177,16 +196,26 @@ impl AccessLog {
         running.is_some()
     }
 
+    /// Lets workers wait for room in the queue from now on, and the thread make it at once: many connections
+    /// are about to be cut off together.
+    pub(crate) fn hurry(&self) {
+        if let Some(running) = &*lock(&self.running) {
+            let until = Instant::now() + self.last_writes;
+            let _ = running.sink.patient_until.set(until);
+            running.order(|given| given.hurry = true);
+        }
+    }
+
     /// Writes down what is in the queue and ends the thread, but does not wait long for a file that
     /// takes nothing.
     pub(crate) fn stop(&self) {
         let Some(running) = lock(&self.running).take() else {
             return;
         };
-        running.order(|given| given.stop = Some(Instant::now() + LAST_WRITES));
+        running.order(|given| given.stop = Some(Instant::now() + self.last_writes));
         // A system call that does not return, like one to a file server that is gone, must not keep the
         // process from ending.
-        let limit = LAST_WRITES + Duration::from_secs(1);
+        let limit = self.last_writes + Duration::from_secs(1);
         match running.ended.recv_timeout(limit) {
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
                 if running.orders.may_tell.load(Relaxed) {
@@ -208,11 +237,12 @@ impl AccessLog {
     }
 
     fn start(&self) -> Result<Running, Fault> {
-        let (queue, inbox) = sync_channel(QUEUED_LINES);
+        let (queue, inbox) = sync_channel(self.room);
         let (alive, ended) = sync_channel(0);
         let sink = Sink {
             queue,
             counts: self.counts.clone(),
+            patient_until: OnceLock::new(),
         };
         let orders = Arc::<Orders>::default();
         let writer = Writer::new(inbox, orders.clone(), self.counts.clone());
@@ -238,11 +268,23 @@ impl AccessLog {
 }
 
 impl Sink {
-    /// Takes the notes of a connection that has ended. Never waits.
+    /// Takes the notes of a connection that has ended. Never waits, but when the server stops.
     fn offer(&self, entry: Box<Entry>) {
-        if self.queue.try_send(Message::Ended(entry)).is_err() {
-            self.counts.lost.fetch_add(1, Relaxed);
+        let mut message = Message::Ended(entry);
+        loop {
+            match self.queue.try_send(message) {
+                Ok(()) => return,
+                Err(TrySendError::Full(back)) if self.is_patient() => message = back,
+                Err(_) => break,
+            }
+            std::thread::sleep(ROOM_LOOK);
         }
+        self.counts.lost.fetch_add(1, Relaxed);
+    }
+
+    fn is_patient(&self) -> bool {
+        let until = self.patient_until.get();
+        until.is_some_and(|until| Instant::now() < *until)
     }
 }
 
@@ -279,7 +321,7 @@ impl Orders {
 
 impl Given {
     fn is_empty(&self) -> bool {
-        self.wanted.is_none() && !self.reopen && self.stop.is_none()
+        self.wanted.is_none() && !self.reopen && !self.hurry && self.stop.is_none()
     }
 }
 
@@ -360,6 +402,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const QUEUED_LINES: usize = 8192;
 /// For how long a stop waits for a file that takes nothing.
 const LAST_WRITES: Duration = Duration::from_secs(2);
+/// How often to look for room in the queue meanwhile.
+const ROOM_LOOK: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
@@ -478,6 +522,41 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 1000);
     }
 
+    /// Many connections that are cut off together, more than the queue has room for.
+    #[test]
+    fn a_stop_writes_the_lines_of_all_connections_that_it_cuts_off() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let log = AccessLog {
+            room: 4,
+            ..AccessLog::default()
+        };
+        let sink = adopt(&log, &to_file(&path)).unwrap();
+        let notes: Vec<Note> = (0..1000).map(|_| note(&sink)).collect();
+        log.hurry();
+        drop(notes);
+        log.stop();
+        assert_eq!(log.counts(), [1000, 0]);
+        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 1000);
+    }
+
+    #[test]
+    fn a_stop_does_not_wait_long_for_a_full_disk_and_counts_what_is_lost() {
+        let log = AccessLog {
+            room: 4,
+            last_writes: Duration::from_millis(20),
+            ..AccessLog::default()
+        };
+        let sink = adopt(&log, &to_file("/dev/full".as_ref())).unwrap();
+        let notes: Vec<Note> = (0..5000).map(|_| note(&sink)).collect();
+        log.hurry();
+        drop(notes);
+        log.stop();
+        // A line that tells of lost ones is one itself.
+        let [written, lost] = log.counts();
+        assert!(written == 0 && (5000..5100).contains(&lost), "{lost}");
+    }
+
     /// As many connections as fit into the queue, so that the worker's part and the thread's part are
     /// measured one after the other.
     #[test]
@@ -489,6 +568,7 @@ mod tests {
         let sink = Arc::new(Sink {
             queue,
             counts: counts.clone(),
+            patient_until: OnceLock::new(),
         });
         let [client, listener] =
             ["192.0.2.1:1000", "192.0.2.2:443"].map(|text| text.parse().unwrap());

@@ -23,6 +23,8 @@ pub(super) struct Writer {
     /// Of the lines that were lost, those of which the log tells.
     told: u64,
     complained: Option<Instant>,
+    /// Whether not to gather lines.
+    hurry: bool,
 }
 
 /// Lines that the output has not taken yet.
@@ -52,6 +54,7 @@ impl Writer {
             trouble: None,
             told: 0,
             complained: None,
+            hurry: false,
         }
     }
 
@@ -68,7 +71,7 @@ impl Writer {
                 None => match self.inbox.recv() {
                     Ok(message) => {
                         self.take(message);
-                        GATHER
+                        if self.hurry { Duration::ZERO } else { GATHER }
                     }
                     Err(_) => return,
                 },
@@ -205,6 +208,7 @@ impl Writer {
         if given.reopen {
             self.reopen();
         }
+        self.hurry |= given.hurry;
         given.stop
     }
 
