@@ -415,9 +415,10 @@ mod tests {
     use super::*;
 
     fn to_file(path: &Path) -> Config {
-        let mut config = Config::default();
-        config.access_log = LogTarget::File(path.to_owned());
-        config
+        Config {
+            access_log: LogTarget::File(path.to_owned()),
+            ..Config::default()
+        }
     }
 
     /// In a thread that is not root's.
