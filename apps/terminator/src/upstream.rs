@@ -509,6 +509,18 @@ mod tests {
         assert_eq!(after_display(&upstreams), "127.0.0.1:7, 127.0.0.1:8");
     }
 
+    #[test]
+    fn an_address_that_flaps_is_told_of_once_in_an_interval() {
+        let upstreams = Upstreams::default();
+        let pool = pool(&upstreams, &[1]);
+        let next = || pool.search_at(0, LIMIT, 0).next_at(0).expect("an address");
+        for _ in 0..5 {
+            next().failed_at(0, None);
+            next().succeeded();
+        }
+        assert_eq!(pool.upstreams[0].fails.tell(1000), Some(4));
+    }
+
     /// Without a look at the metrics.
     #[test]
     fn reloads_forget_addresses_and_keep_those_that_are_used() {
