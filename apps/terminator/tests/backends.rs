@@ -233,13 +233,12 @@ fn all_addresses_are_tried_before_a_client_is_sent_away() {
     let again = Named::at(named[1].address, b'b');
     assert_eq!(served_by(address, "a.example", &[]).0, 'b');
     drop(again);
-    assert_eq!(
+    eventually("it is counted", || {
         metric(
             &server,
-            r#"widelane_connections_ended_total{how="backend_unreachable"}"#
-        ),
-        2
-    );
+            r#"widelane_connections_ended_total{how="backend_unreachable"}"#,
+        ) == 2
+    });
 }
 
 /// A client that breaks the protocol may stay for a while to read why. The backend has lost it by then.
@@ -349,13 +348,12 @@ fn names_and_protocols_have_their_backends() {
     stream.read_to_end(&mut rest).expect("an orderly end");
     assert!(rest.is_empty());
     drop(stream);
-    assert_eq!(
+    eventually("it is counted", || {
         metric(
             &server,
-            r#"widelane_connections_ended_total{how="no_backend"}"#
-        ),
-        1
-    );
+            r#"widelane_connections_ended_total{how="no_backend"}"#,
+        ) == 1
+    });
     eventually("the log says so", || {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         text.contains(r#""end":"no_backend""#)
