@@ -19,6 +19,7 @@ mod backend;
 mod buffer;
 mod candidate;
 mod client;
+mod complaints;
 mod config;
 mod connection;
 mod cores;

@@ -137,7 +137,7 @@ impl Scrape {
         )?;
         gauge(
             "widelane_backend_up",
-            "0 while an address of a backend is left out, because it could not be reached",
+            "0 from an attempt to reach an address of a backend that failed until one succeeds",
             &|upstream| i64::from(self.0.upstreams.is_up(upstream)),
         )
     }

@@ -213,8 +213,9 @@ impl Server {
         let config = document.config();
         let locate = |fault| ServerError::Config(document.locate(fault));
         let material = material::read(config).map_err(locate)?;
-        privileges::lookup(config).map_err(locate)?;
-        access_log::check(config).map_err(locate)?;
+        let account = privileges::lookup(config).map_err(locate)?;
+        let is_final = account.is_none_or(|account| account.is_current());
+        access_log::check(config, is_final).map_err(locate)?;
         let allowed = cores::allowed();
         cores::check(config, &allowed).map_err(locate)?;
         let cores = Cores::decide(config, &allowed, cores::paid());
@@ -462,6 +463,7 @@ impl Server {
     }
 
     pub(crate) fn abort(&mut self) {
+        self.shared.access_log.hurry();
         for worker in &self.workers {
             let _ = worker.commands.send(Command::Abort);
         }

@@ -233,13 +233,33 @@ fn all_addresses_are_tried_before_a_client_is_sent_away() {
     let again = Named::at(named[1].address, b'b');
     assert_eq!(served_by(address, "a.example", &[]).0, 'b');
     drop(again);
-    assert_eq!(
+    eventually("it is counted", || {
         metric(
             &server,
-            r#"widelane_connections_ended_total{how="backend_unreachable"}"#
-        ),
-        2
+            r#"widelane_connections_ended_total{how="backend_unreachable"}"#,
+        ) == 2
+    });
+}
+
+/// A client that breaks the protocol may stay for a while to read why. The backend has lost it by then.
+#[test]
+fn a_connection_counts_for_its_backend_no_longer_than_it_lasts_there() {
+    let files = Files::new();
+    let named = Named::start(b'a');
+    let server = start(&with_backends(&files, vec![named.backend()]));
+    let (_, mut stream) = served_by(server.addresses()[0], "a.example", &[]);
+    assert_eq!(gauge(&server, "connections", &named.backend()), 1);
+    stream.sock.write_all(b"no record").expect("sent");
+    let at_backend = format!(
+        "widelane_backend_connections{{backend=\"{}\"}} 0\n",
+        named.backend()
     );
+    let mut page = String::new();
+    eventually("it has left the backend", || {
+        page = metrics(&server);
+        page.contains(&at_backend)
+    });
+    assert!(page.contains("\nwidelane_connections 1\n"), "{page}");
 }
 
 /// An address whose queue of connections is full: SYNs are dropped there.
@@ -328,13 +348,12 @@ fn names_and_protocols_have_their_backends() {
     stream.read_to_end(&mut rest).expect("an orderly end");
     assert!(rest.is_empty());
     drop(stream);
-    assert_eq!(
+    eventually("it is counted", || {
         metric(
             &server,
-            r#"widelane_connections_ended_total{how="no_backend"}"#
-        ),
-        1
-    );
+            r#"widelane_connections_ended_total{how="no_backend"}"#,
+        ) == 1
+    });
     eventually("the log says so", || {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         text.contains(r#""end":"no_backend""#)

@@ -96,7 +96,7 @@ pub struct Limits {
     /// Time without a byte in either direction.
     #[serde(rename = "idle_seconds", deserialize_with = "seconds")]
     pub idle: Duration,
-    /// Time to reach the backend.
+    /// Time to reach an address of the backend.
     #[serde(rename = "backend_connect_seconds", deserialize_with = "seconds")]
     pub backend_connect: Duration,
 }
