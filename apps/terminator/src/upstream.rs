@@ -1,10 +1,13 @@
 //! The addresses of backends, and which of them the next connection goes to.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
 
 use crate::config::Backend;
 use crate::health::{Health, Seen, State};
@@ -14,6 +17,8 @@ use crate::health::{Health, Seen, State};
 #[derive(Debug)]
 pub(crate) struct Upstream {
     pub(crate) address: Backend,
+    /// The same moment for all, from which their pauses are counted.
+    began: Instant,
     /// Connections that are open there or being opened.
     connections: AtomicUsize,
     health: Health,
@@ -22,24 +27,46 @@ pub(crate) struct Upstream {
     pub(crate) timed_out: AtomicU64,
 }
 
-/// All addresses that are in use.
+/// All addresses and host names that are in use.
 #[derive(Debug)]
 pub(crate) struct Upstreams {
     began: Instant,
-    known: Mutex<HashMap<String, Arc<Upstream>>>,
+    known: Mutex<Known>,
+    /// A name was looked up, with or without success.
+    looked_up: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    addresses: HashMap<String, Arc<Upstream>>,
+    names: BTreeMap<String, Name>,
+    /// Those with names.
+    pools: Vec<Weak<Pool>>,
+}
+
+/// What is known of a host name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Name {
+    /// From the last lookup with success.
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) succeeded: u64,
+    pub(crate) failed: u64,
+    /// What was wrong with the last lookup.
+    pub(crate) fault: Option<String>,
 }
 
 /// The addresses of one backend.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    began: Instant,
-    upstreams: Vec<Arc<Upstream>>,
+    written: Vec<Backend>,
+    /// Replaced as a whole when a name gets other addresses.
+    upstreams: ArcSwap<Vec<Arc<Upstream>>>,
 }
 
-/// The attempts of one connection to reach a backend.
+/// The attempts of one connection to reach a backend, at the addresses that it had at the beginning.
 #[derive(Debug)]
-pub(crate) struct Search<'a> {
-    pool: &'a Pool,
+pub(crate) struct Search {
+    upstreams: Arc<Vec<Arc<Upstream>>>,
     /// Where equal addresses are taken in turn.
     turn: usize,
     /// A bit for each address that was tried.
@@ -50,7 +77,6 @@ pub(crate) struct Search<'a> {
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) lease: Lease,
-    began: Instant,
     /// `None`: the address is left out, and a failure now does not prolong that.
     seen: Option<Seen>,
     /// Whether the address has failed before, and another one remains.
@@ -66,51 +92,210 @@ impl Default for Upstreams {
         Self {
             began: Instant::now(),
             known: Mutex::default(),
+            looked_up: Condvar::new(),
         }
     }
 }
 
 impl Upstreams {
-    /// The pool of these addresses, of which those that are known keep what is known of them.
-    pub(crate) fn pool(&self, addresses: &[Backend]) -> Arc<Pool> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let upstreams = addresses.iter().map(|address| {
-            let upstream = known
-                .entry(address.to_string())
-                .or_insert_with(|| Arc::new(Upstream::new(address.clone())));
-            upstream.clone()
+    /// The pool of these addresses, of which those that are known keep what is known of them. It follows
+    /// the names among them.
+    pub(crate) fn pool(&self, written: &[Backend]) -> Arc<Pool> {
+        let mut known = self.lock();
+        let pool = Arc::new(Pool {
+            written: written.to_vec(),
+            upstreams: ArcSwap::new(known.upstreams(written, self.began)),
         });
-        Arc::new(Pool {
-            began: self.began,
-            upstreams: upstreams.collect(),
-        })
+        if written.iter().any(|one| matches!(one, Backend::Name(_))) {
+            known.pools.push(Arc::downgrade(&pool));
+        }
+        pool
     }
 
     /// All addresses in use, in the order of their names. Forgets those that are not.
     pub(crate) fn in_use(&self) -> Vec<Arc<Upstream>> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, upstream| Arc::strong_count(upstream) > 1);
-        let mut all: Vec<_> = known.values().cloned().collect();
+        let mut known = self.lock();
+        known.forget();
+        let mut all: Vec<_> = known.addresses.values().cloned().collect();
         all.sort_by_cached_key(|upstream| upstream.address.to_string());
         all
     }
 
+    /// Host names whose addresses are asked for from now on. Others are forgotten.
+    pub(crate) fn follow(&self, hosts: &BTreeSet<String>) {
+        let mut known = self.lock();
+        known.names.retain(|host, _| hosts.contains(host));
+        for host in hosts {
+            known.names.entry(host.clone()).or_default();
+        }
+    }
+
+    /// All host names that are followed.
+    pub(crate) fn names(&self) -> BTreeMap<String, Name> {
+        self.lock().names.clone()
+    }
+
+    pub(crate) fn addresses_of(&self, host: &str) -> Vec<IpAddr> {
+        let known = self.lock();
+        let name = known.names.get(host);
+        name.map(|name| name.addresses.clone()).unwrap_or_default()
+    }
+
+    /// Waits until each of these names was looked up, but not for ever. Returns those without an address,
+    /// with what was wrong.
+    pub(crate) fn wait_for(
+        &self,
+        hosts: &BTreeSet<String>,
+        limit: Duration,
+    ) -> Vec<(String, String)> {
+        let is_open = |known: &Known, host: &str| {
+            let name = known.names.get(host);
+            name.is_some_and(|name| name.addresses.is_empty() && name.fault.is_none())
+        };
+        let waited = self
+            .looked_up
+            .wait_timeout_while(self.lock(), limit, |known| {
+                hosts.iter().any(|host| is_open(known, host))
+            });
+        let (known, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let missing = known
+            .names
+            .iter()
+            .filter(|(host, name)| hosts.contains(*host) && name.addresses.is_empty());
+        let fault = |name: &Name| name.fault.clone().unwrap_or("no answer in time".into());
+        missing
+            .map(|(host, name)| (host.clone(), fault(name)))
+            .collect()
+    }
+
+    /// The addresses that a name has now.
+    pub(crate) fn learned(&self, host: &str, addresses: Vec<IpAddr>) {
+        let mut known = self.lock();
+        let Some(name) = known.names.get_mut(host) else {
+            return;
+        };
+        name.succeeded += 1;
+        let failed = name.fault.take().is_some();
+        let differ = name.addresses != addresses;
+        if differ || failed {
+            tracing::info!(name = host, ?addresses, "looked up");
+        }
+        name.addresses = addresses;
+        if differ {
+            known.renew(host, self.began);
+        }
+        self.looked_up.notify_all();
+    }
+
+    /// A lookup has failed: the name keeps the addresses that it has.
+    pub(crate) fn not_learned(&self, host: &str, fault: String) {
+        let mut known = self.lock();
+        let Some(name) = known.names.get_mut(host) else {
+            return;
+        };
+        let kept = name.addresses.len();
+        match kept {
+            0 => {
+                tracing::warn!(name = host, %fault, "cannot look up a backend, and has no address of it")
+            }
+            _ => {
+                tracing::warn!(name = host, %fault, kept, "cannot look up a backend; goes on with the \
+                                addresses that it had")
+            }
+        }
+        name.failed += 1;
+        name.fault = Some(fault);
+        self.looked_up.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether an address is not left out now.
     pub(crate) fn is_up(&self, upstream: &Upstream) -> bool {
-        upstream.health.state(milliseconds(self.began)).0 == State::Good
+        upstream.health.state(upstream.now()).0 == State::Good
+    }
+}
+
+impl Known {
+    /// What is known of these addresses, and of those of the names among them. Each address is there once.
+    fn upstreams(&mut self, written: &[Backend], began: Instant) -> Arc<Vec<Arc<Upstream>>> {
+        let mut addresses: Vec<Backend> = Vec::new();
+        for one in written {
+            let found = match one {
+                Backend::Name(written) => {
+                    let name = self.names.get(&written.host);
+                    let found = name.map_or(&[][..], |name| &name.addresses);
+                    let port = written.port;
+                    let found = found
+                        .iter()
+                        .map(|ip| Backend::Tcp(SocketAddr::new(*ip, port)));
+                    found.collect()
+                }
+                other => vec![other.clone()],
+            };
+            let new: Vec<_> = found
+                .into_iter()
+                .filter(|one| !addresses.contains(one))
+                .collect();
+            addresses.extend(new);
+        }
+        if addresses.len() > Backend::MOST {
+            let (found, used) = (addresses.len(), Backend::MOST);
+            tracing::warn!(
+                found,
+                used,
+                "a backend has too many addresses, and the last are not used"
+            );
+            addresses.truncate(used);
+        }
+        let upstreams = addresses.into_iter().map(|address| {
+            let upstream = self
+                .addresses
+                .entry(address.to_string())
+                .or_insert_with(|| Arc::new(Upstream::new(address, began)));
+            upstream.clone()
+        });
+        Arc::new(upstreams.collect())
+    }
+
+    /// Gives the pools with this name the addresses that it has now.
+    fn renew(&mut self, host: &str, began: Instant) {
+        let has = |one: &Backend| matches!(one, Backend::Name(name) if name.host == host);
+        let pools: Vec<_> = self.pools.iter().filter_map(Weak::upgrade).collect();
+        for pool in &pools {
+            if pool.written.iter().any(has) {
+                pool.upstreams.store(self.upstreams(&pool.written, began));
+            }
+        }
+        self.forget();
+    }
+
+    /// Forgets addresses and pools that are not used any more.
+    fn forget(&mut self) {
+        self.pools.retain(|pool| pool.strong_count() > 0);
+        self.addresses
+            .retain(|_, upstream| Arc::strong_count(upstream) > 1);
     }
 }
 
 impl Upstream {
-    fn new(address: Backend) -> Self {
+    fn new(address: Backend, began: Instant) -> Self {
         Self {
             address,
+            began,
             connections: AtomicUsize::new(0),
             health: Health::default(),
             connected: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             timed_out: AtomicU64::new(0),
         }
+    }
+
+    /// In milliseconds.
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX >> 8)
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -120,9 +305,9 @@ impl Upstream {
 
 impl Pool {
     /// For one connection. `turn` differs from one connection of a worker to the next.
-    pub(crate) fn search(&self, turn: usize) -> Search<'_> {
+    pub(crate) fn search(&self, turn: usize) -> Search {
         Search {
-            pool: self,
+            upstreams: self.upstreams.load_full(),
             turn,
             tried: 0,
         }
@@ -131,25 +316,25 @@ impl Pool {
 
 impl fmt::Display for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, upstream) in self.upstreams.iter().enumerate() {
+        for (index, written) in self.written.iter().enumerate() {
             let comma = if index > 0 { ", " } else { "" };
-            write!(f, "{comma}{}", upstream.address)?;
+            write!(f, "{comma}{written}")?;
         }
         Ok(())
     }
 }
 
-impl Search<'_> {
+impl Search {
     /// The next address to try, each once: one whose pause is over, if no other connection tries it
     /// now; else the one with the fewest connections; else, if all are left out, the one that is tried
     /// again first.
     pub(crate) fn next(&mut self) -> Option<Attempt> {
-        let now = milliseconds(self.pool.began);
+        let now = self.upstreams.first()?.now();
         let mut best: Option<((u8, u64), usize, Option<Seen>)> = None;
-        let count = self.pool.upstreams.len();
+        let count = self.upstreams.len();
         for step in 0..count {
             let index = (self.turn + step) % count;
-            let upstream = self.pool.upstreams.get(index)?;
+            let upstream = self.upstreams.get(index)?;
             if self.tried & bit(index) != 0 {
                 continue;
             }
@@ -172,13 +357,12 @@ impl Search<'_> {
 
     fn attempt(&mut self, index: usize, seen: Option<Seen>, again: bool) -> Attempt {
         self.tried |= bit(index);
-        let upstream = &self.pool.upstreams[index];
+        let upstream = &self.upstreams[index];
         upstream.connections.fetch_add(1, Relaxed);
         Attempt {
             lease: Lease(upstream.clone()),
-            began: self.pool.began,
             seen,
-            is_trial: again && (self.tried.count_ones() as usize) < self.pool.upstreams.len(),
+            is_trial: again && (self.tried.count_ones() as usize) < self.upstreams.len(),
         }
     }
 }
@@ -212,7 +396,7 @@ impl Attempt {
         if error.is_some_and(is_ours) {
             return;
         }
-        let now = milliseconds(self.began);
+        let now = upstream.now();
         let pause = self.seen.and_then(|seen| upstream.health.failed(seen, now));
         if let Some(pause) = pause {
             let backend = &upstream.address;
@@ -256,10 +440,6 @@ fn is_ours(error: &std::io::Error) -> bool {
 /// A configuration has at most [`Backend::MOST`] addresses in a pool.
 fn bit(index: usize) -> u64 {
     1 << (index % 64)
-}
-
-fn milliseconds(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX >> 8)
 }
 
 /// The longest time for an address that has failed before, while others answer.
@@ -341,7 +521,10 @@ mod tests {
         let before = pool(&upstreams, &[1, 2]);
         let lease = before.search(0).next().expect("an address").succeeded();
         let after = pool(&upstreams, &[1, 3]);
-        assert!(Arc::ptr_eq(&before.upstreams[0], &after.upstreams[0]));
+        assert!(Arc::ptr_eq(
+            &before.upstreams.load()[0],
+            &after.upstreams.load()[0]
+        ));
         drop(before);
         let names = || -> Vec<String> {
             let all = upstreams.in_use();
@@ -353,6 +536,76 @@ mod tests {
         drop(lease);
         assert!(names().is_empty());
         assert_eq!(after_display(&upstreams), "127.0.0.1:7, 127.0.0.1:8");
+    }
+
+    fn addresses_in_turn(pool: &Pool) -> Vec<String> {
+        let mut search = pool.search(0);
+        let attempts = std::iter::from_fn(|| search.next());
+        attempts
+            .map(|one| one.lease.address().to_string())
+            .collect()
+    }
+
+    #[test]
+    fn pools_follow_the_addresses_of_names() {
+        let upstreams = Upstreams::default();
+        let hosts = ["a.test".to_owned(), "b.test".to_owned()].into();
+        upstreams.follow(&hosts);
+        let written = ["a.test:1", "10.0.0.1:1", "b.test:1"].map(|one| one.parse().unwrap());
+        let pool = upstreams.pool(&written);
+        assert_eq!(pool.to_string(), "a.test:1, 10.0.0.1:1, b.test:1");
+        assert_eq!(addresses_in_turn(&pool), ["10.0.0.1:1"]);
+        let empty = upstreams.pool(&written[..1]);
+        assert!(empty.search(0).next().is_none());
+        let ips = |texts: &[&str]| texts.iter().map(|one| one.parse().unwrap()).collect();
+        upstreams.learned("a.test", ips(&["10.0.0.2", "fd00::1"]));
+        upstreams.learned("b.test", ips(&["10.0.0.1", "10.0.0.2"]));
+        let all = ["10.0.0.2:1", "[fd00::1]:1", "10.0.0.1:1"];
+        assert_eq!(addresses_in_turn(&pool), all, "each address once");
+
+        // A connection goes on with the addresses that it began with.
+        let mut search = pool.search(0);
+        let lease = search.next().unwrap().succeeded();
+        upstreams.learned("a.test", ips(&["fd00::1", "fd00::2"]));
+        upstreams.learned("b.test", ips(&["10.0.0.1"]));
+        assert_eq!(search.next().unwrap().lease.address().to_string(), all[1]);
+        let now = ["[fd00::1]:1", "[fd00::2]:1", "10.0.0.1:1"];
+        assert_eq!(addresses_in_turn(&pool), now);
+        drop(search);
+        assert_eq!(upstreams.in_use().len(), 4, "one has a connection only");
+        drop(lease);
+        assert_eq!(upstreams.in_use().len(), 3);
+
+        // What is known of an address stays while it is in an answer.
+        let before = pool.upstreams.load_full();
+        upstreams.not_learned("a.test", "NXDOMAIN".into());
+        upstreams.learned("b.test", ips(&["10.0.0.1", "10.0.0.9"]));
+        let after = pool.upstreams.load_full();
+        assert_eq!(after.len(), 4);
+        let kept = before.iter().zip(after.iter());
+        assert!(
+            kept.clone().count() == 3 && kept.clone().all(|(one, other)| Arc::ptr_eq(one, other))
+        );
+
+        let many: Vec<IpAddr> = (0..100).map(|last| [10, 0, 1, last].into()).collect();
+        upstreams.learned("b.test", many);
+        assert_eq!(addresses_in_turn(&pool).len(), Backend::MOST);
+    }
+
+    #[test]
+    fn addresses_that_change_often_are_not_kept() {
+        let upstreams = Upstreams::default();
+        upstreams.follow(&["a.test".to_owned()].into());
+        let pool = upstreams.pool(&["a.test:1".parse().unwrap()]);
+        for last in 0..50 {
+            upstreams.learned("a.test", vec![[10, 0, 0, last].into()]);
+        }
+        assert_eq!(upstreams.lock().addresses.len(), 1);
+        drop(pool);
+        upstreams.learned("a.test", vec![[10, 0, 0, 99].into()]);
+        assert!(upstreams.lock().pools.is_empty());
+        upstreams.learned("other.test", vec![[10, 0, 0, 99].into()]);
+        assert_eq!(upstreams.names().len(), 1, "nobody asked for it");
     }
 
     fn after_display(upstreams: &Upstreams) -> String {

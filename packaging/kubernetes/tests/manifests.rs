@@ -137,11 +137,6 @@ fn connections_have_the_time_that_the_server_gives_them() {
 fn the_program_takes_the_arguments() {
     for (name, _, terminator) in terminators() {
         let arguments = terminator.args.unwrap();
-        // Kubernetes puts in the address of a Service.
-        let arguments = arguments.iter().map(|argument| {
-            let argument = argument.replace("$(APPLICATION_SERVICE_HOST)", "10.96.0.7");
-            argument.replace("$(APPLICATION_SERVICE_PORT)", "80")
-        });
         let all = std::iter::once("widelane".to_owned()).chain(arguments);
         let read = widelane_program::command().try_get_matches_from(all);
         let read = read.unwrap_or_else(|error| panic!("{name}: {error}"));

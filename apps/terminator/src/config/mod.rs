@@ -21,4 +21,4 @@ pub use listener::{
     Certificate, ClientAuth, ClientAuthMode, KeyKind, Listener, Route, Tickets, TlsVersion,
 };
 pub use process::{Config, Drain, Limits, Metrics, PerSource};
-pub use values::{Backend, CpuList, LogFormat, LogTarget, Network, ProxyVersion};
+pub use values::{Backend, CpuList, HostPort, LogFormat, LogTarget, Network, ProxyVersion};
