@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use hickory_resolver::Resolver;
 use hickory_resolver::config::{LookupIpStrategy, NameServerConfig, ResolverConfig};
+use hickory_resolver::net::NetError;
 use hickory_resolver::proto::rr::RecordType;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -147,7 +148,7 @@ async fn follow(host: String, servers: Vec<SocketAddr>, upstreams: Arc<Upstreams
 async fn look_up(host: &str, servers: &[SocketAddr], before: &[IpAddr]) -> Result<Answer, String> {
     let resolver = resolver(servers)?;
     let found = resolver.lookup_ip(host).await;
-    let found = found.map_err(|error| error.to_string())?;
+    let found = found.map_err(|error| fault(&error))?;
     let mut addresses: Vec<IpAddr> = found.iter().filter(is_of_a_machine).collect();
     for (has, record) in [
         (IpAddr::is_ipv4 as fn(&IpAddr) -> bool, RecordType::A),
@@ -186,6 +187,16 @@ async fn look_up(host: &str, servers: &[SocketAddr], before: &[IpAddr]) -> Resul
         addresses,
         lifetime: lifetime.clamp(SHORTEST, LONGEST),
     })
+}
+
+fn fault(error: &NetError) -> String {
+    if error.is_nx_domain() {
+        "the DNS server knows no such name (NXDOMAIN)".into()
+    } else if error.is_no_records_found() {
+        "the name has no address".into()
+    } else {
+        error.to_string()
+    }
 }
 
 /// Connecting to 0.0.0.0 or `::` would reach this machine; filters of DNS answer with them.

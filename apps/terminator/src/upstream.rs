@@ -605,7 +605,7 @@ mod tests {
         upstreams.learned("a.test", vec![[10, 0, 0, 99].into()]);
         assert!(upstreams.lock().pools.is_empty());
         upstreams.learned("other.test", vec![[10, 0, 0, 99].into()]);
-        assert_eq!(upstreams.names().len(), 1, "nobody asked for it");
+        assert_eq!(upstreams.names().len(), 1, "it was not asked for");
     }
 
     fn after_display(upstreams: &Upstreams) -> String {

@@ -246,7 +246,7 @@ fn a_start_goes_on_without_an_address_and_a_reload_is_refused() {
     let error = server.reload(&document(&config)).expect_err("no such name");
     let error = error.to_string();
     assert!(
-        error.contains("--backend: cannot look up `wrong.test`"),
+        error.contains("--backend: cannot look up `wrong.test`: the DNS server knows no such name"),
         "{error}"
     );
     assert_eq!(who(&server), 'a');
