@@ -25,6 +25,8 @@ impl BackendStream {
                 Ok(Self::Tcp(stream))
             }
             Backend::Unix(path) => Ok(Self::Unix(UnixStream::connect(path).await?)),
+            // A pool has the addresses of a name in its place.
+            Backend::Name(name) => Err(io::Error::other(format!("{name} is no address"))),
             // A leading NUL byte means the abstract namespace.
             Backend::Abstract(name) => {
                 Ok(Self::Unix(UnixStream::connect(format!("\0{name}")).await?))

@@ -146,6 +146,8 @@ pub(crate) async fn serve(
             end
         }
     };
+    // The connection to the backend is closed; the client's may last a while.
+    session.lease = None;
     local.stats.ended(end);
     note.ended(end);
     tracing::debug!(peer = %told.client(peer), how = end.label(), "connection ended");

@@ -1,7 +1,7 @@
 //! Whether an address answers, as connections that were tried there show.
 //!
 //! An address that fails is left out for a pause. When that is over, one connection tries it again, and no
-//! other before it is known how that ended or the next, longer pause is over.
+//! other before it is known how that ended.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -38,9 +38,10 @@ impl Health {
         (state, Seen(word))
     }
 
-    /// Takes the one attempt that is due. `None`: another connection has it.
-    pub(crate) fn claim(&self, now: u64) -> Option<Seen> {
-        claim(&self.0, now).map(Seen)
+    /// Takes the one attempt that is due, which ends within `lasts` milliseconds. `None`: another
+    /// connection has it.
+    pub(crate) fn claim(&self, now: u64, lasts: u64) -> Option<Seen> {
+        claim(&self.0, now, lasts).map(Seen)
     }
 
     /// Begins a pause, and returns it. `None`: another attempt has begun it.
@@ -56,10 +57,12 @@ impl Health {
     }
 }
 
-fn claim(word: &impl Number, now: u64) -> Option<u64> {
+fn claim(word: &impl Number, now: u64, lasts: u64) -> Option<u64> {
     update(word, |word| {
         let (until, failures) = unpack(word);
-        (failures > 0 && until <= now).then(|| pack(now + pause(failures), failures))
+        // Another attempt would change the word, and the failure of this one would not count.
+        let pause = pause(failures).max(lasts.saturating_add(SPARE));
+        (failures > 0 && until <= now).then(|| pack(now.saturating_add(pause), failures))
     })
 }
 
@@ -78,7 +81,7 @@ fn pause(failures: u64) -> u64 {
 }
 
 fn pack(until: u64, failures: u64) -> u64 {
-    (until << FAILURE_BITS) | failures
+    (until.min(u64::MAX >> FAILURE_BITS) << FAILURE_BITS) | failures
 }
 
 fn unpack(word: u64) -> (u64, u64) {
@@ -89,6 +92,8 @@ const FAILURE_BITS: u32 = 6;
 const MOST_FAILURES: u64 = (1 << FAILURE_BITS) - 1;
 const FIRST_PAUSE: u64 = 1000;
 const LONGEST_PAUSE: u64 = 30_000;
+/// How late a worker may notice that an attempt has had its time.
+const SPARE: u64 = 1000;
 
 #[cfg(test)]
 mod tests {
@@ -110,16 +115,40 @@ mod tests {
             pauses.push(pause.as_secs());
             let ends = now + pause.as_millis() as u64;
             assert_eq!(health.state(ends - 1).0, State::Paused(ends));
-            assert_eq!(health.claim(ends - 1), None);
+            assert_eq!(health.claim(ends - 1, 0), None);
             now = ends;
             assert_eq!(health.state(now).0, State::Due);
-            seen = health.claim(now).expect("due");
+            seen = health.claim(now, 0).expect("due");
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
         assert!(health.succeeded());
         assert!(!health.succeeded());
         assert_eq!(health.state(now).0, State::Good);
-        assert_eq!(health.claim(now), None);
+        assert_eq!(health.claim(now, 0), None);
+    }
+
+    #[test]
+    fn no_other_attempt_begins_while_one_lasts_and_its_failure_counts() {
+        for lasts in [1000, 5000] {
+            let health = Health::default();
+            let (_, seen) = health.state(0);
+            health.failed(seen, 0).expect("the only one");
+            let trial = health.claim(1000, lasts).expect("due");
+            for later in [2000, 1000 + lasts] {
+                assert_eq!(health.claim(later, lasts), None);
+            }
+            let pause = health.failed(trial, 1000 + lasts);
+            assert_eq!(pause, Some(Duration::from_secs(2)));
+        }
+    }
+
+    #[test]
+    fn an_attempt_that_never_ends_leaves_the_address_out_without_harm() {
+        let health = Health::default();
+        let (_, seen) = health.state(0);
+        health.failed(seen, 0).expect("the only one");
+        let trial = health.claim(1000, u64::MAX).expect("due");
+        assert_eq!(health.failed(trial, 9), Some(Duration::from_secs(2)));
     }
 
     #[test]
@@ -147,9 +176,23 @@ mod tests {
         loom::model(|| {
             let word = Arc::new(ModelU64::new(pack(10, 1)));
             let other = word.clone();
-            let thread = loom::thread::spawn(move || claim(&*other, 10).is_some());
-            let mine = claim(&*word, 10).is_some();
+            let thread = loom::thread::spawn(move || claim(&*other, 10, 1000).is_some());
+            let mine = claim(&*word, 10, 1000).is_some();
             assert!(mine ^ thread.join().unwrap(), "one of two");
+        });
+    }
+
+    /// The one attempt fails while another connection looks whether one is due.
+    #[test]
+    fn model_the_failure_of_the_one_attempt_counts() {
+        loom::model(|| {
+            let word = Arc::new(ModelU64::new(pack(10, 1)));
+            let seen = claim(&*word, 10, 1000).expect("due");
+            let other = word.clone();
+            let thread = loom::thread::spawn(move || claim(&*other, 1010, 1000).is_some());
+            assert!(failed(&*word, seen, 1010).is_some(), "it counts");
+            assert!(!thread.join().unwrap(), "none is due");
+            assert_eq!(unpack(word.now()), (3010, 2));
         });
     }
 

@@ -5,7 +5,7 @@
 //! [`Document`] (TOML file or flags), reloadable without losing a connection.
 //!
 //! What it is not: an HTTP server. It does not look into the bytes that it relays. It spreads
-//! connections over the addresses of a backend, but sends them no checks of its own.
+//! connections over the addresses of a backend, also those of host names, but sends them no checks of its own.
 //!
 //! Where to start: [`Config`] for what can be said, [`Server::start`] for the order of events at
 //! start-up, `connection` for the life of one connection.
@@ -19,6 +19,7 @@ mod backend;
 mod buffer;
 mod candidate;
 mod client;
+mod complaints;
 mod config;
 mod connection;
 mod cores;
@@ -29,6 +30,8 @@ mod introduction;
 mod lending;
 mod local;
 mod material;
+mod names;
+mod names_io;
 mod nearby;
 mod number;
 mod ocsp;
@@ -58,8 +61,8 @@ mod worker;
 
 pub use config::{
     Backend, Batching, Certificate, ClientAuth, ClientAuthMode, Config, ConfigError, CpuList,
-    Document, Drain, KeyKind, Limits, Listener, LogFormat, LogTarget, Metrics, Network, OcspSource,
-    PerSource, ProxyVersion, Route, SigningBackend, Tickets, TlsVersion,
+    Document, Drain, HostPort, KeyKind, Limits, Listener, LogFormat, LogTarget, Metrics, Network,
+    OcspSource, PerSource, ProxyVersion, Route, SigningBackend, Tickets, TlsVersion,
 };
 pub use demo::{Demo, DemoError};
 pub use server::{Server, ServerError};

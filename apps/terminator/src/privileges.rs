@@ -67,6 +67,11 @@ pub(crate) fn lookup(config: &Config) -> Result<Option<Account>, Fault> {
 }
 
 impl Account {
+    /// Whether this process has its user already.
+    pub(crate) fn is_current(&self) -> bool {
+        geteuid() == self.uid
+    }
+
     pub(crate) fn uid(&self) -> u32 {
         self.uid.as_raw()
     }

@@ -72,15 +72,12 @@ impl Session {
             header = made.map_err(|_| End::Client)?;
         }
         let mut end = End::BackendUnreachable;
-        let mut search = pool.search(local.next_turn());
+        let mut search = pool.search(local.next_turn(), site.limits.backend_connect);
         while let Some(attempt) = search.next() {
             let mut sent = 0;
             let address = attempt.lease.address();
             note.backend(address);
-            let opened = timeout(
-                attempt.patience(site.limits.backend_connect),
-                open(address, &header, &mut sent),
-            );
+            let opened = timeout(attempt.patience, open(address, &header, &mut sent));
             let error = match opened.await {
                 Ok(Ok(backend)) => {
                     self.lease = Some(attempt.succeeded());

@@ -15,7 +15,7 @@ use crate::ocsp::Verdict;
 use crate::resumption::TicketRefusal;
 use crate::shared::{Shared, StapleNote};
 use crate::stats::{BOUNDS_US, BUCKETS, End, Failure, Refusal, Stats, encode_plain};
-use crate::upstream::Upstream;
+use crate::upstream::{Name, Upstream};
 
 /// Sums over all workers, rendered at each scrape.
 pub(crate) struct Scrape(pub(crate) Arc<Shared>);
@@ -137,8 +137,44 @@ impl Scrape {
         )?;
         gauge(
             "widelane_backend_up",
-            "0 while an address of a backend is left out, because it could not be reached",
+            "0 from an attempt to reach an address of a backend that failed until one succeeds",
             &|upstream| i64::from(self.0.upstreams.is_up(upstream)),
+        )
+    }
+
+    fn names(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let names = self.0.upstreams.names();
+        let mut family = encoder.encode_descriptor(
+            "widelane_backend_name_lookups",
+            "Lookups of the host names of backends, by result",
+            None,
+            MetricType::Counter,
+        )?;
+        for (host, name) in &names {
+            for (result, count) in [("ok", name.succeeded), ("failed", name.failed)] {
+                let labels = [("name", host.as_str()), ("result", result)];
+                family
+                    .encode_family(&labels)?
+                    .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+            }
+        }
+        let mut gauge = |metric: &str, help: &str, value: &dyn Fn(&Name) -> i64| {
+            let mut family = encoder.encode_descriptor(metric, help, None, MetricType::Gauge)?;
+            for (host, name) in &names {
+                let labels = [("name", host.as_str())];
+                family.encode_family(&labels)?.encode_gauge(&value(name))?;
+            }
+            Ok(())
+        };
+        gauge(
+            "widelane_backend_name_addresses",
+            "Addresses that a host name of a backend has",
+            &|name| name.addresses.len() as i64,
+        )?;
+        gauge(
+            "widelane_backend_name_current",
+            "0 while lookups of a host name fail, so that the addresses from before are in use",
+            &|name| i64::from(name.fault.is_none()),
         )
     }
 
@@ -371,6 +407,7 @@ impl Collector for Scrape {
             refusals,
         )?;
         self.backends(&mut encoder)?;
+        self.names(&mut encoder)?;
         self.certificates(&mut encoder)?;
         self.ticket_keys(&mut encoder)?;
         self.staples(&mut encoder)?;

@@ -1,6 +1,6 @@
 //! The server: how it starts, reloads its configuration and stops.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,11 +12,12 @@ use rustls::time_provider::DefaultTimeProvider;
 use rustls_pki_types::UnixTime;
 
 use crate::access_log::{self, Sink};
-use crate::config::{Config, ConfigError, CpuList, Document, Fault};
+use crate::config::{Backend, Config, ConfigError, CpuList, Document, Fault, Listener};
 use crate::cores::{self, Cores, Workers};
 use crate::endpoint::Endpoint;
 use crate::lending::Borrowers;
 use crate::material::{self, Material};
+use crate::names::{FIRST_ANSWER, Names, Wanted};
 use crate::ocsp::{Renewal, Staples};
 use crate::resumption::TicketKeys;
 use crate::routes::Routes;
@@ -146,6 +147,14 @@ impl Server {
             (&Staples::default(), &mut staples),
         )
         .map_err(locate)?;
+        let mut followed = Names::new(shared.upstreams.clone());
+        let wanted = Wanted::by(config);
+        let hosts = wanted.hosts.clone();
+        followed.follow(wanted).map_err(no_names_thread)?;
+        for (host, fault) in shared.upstreams.wait_for(&hosts, FIRST_ANSWER) {
+            let fault = document.locate(name_fault(config, &host, &fault));
+            tracing::warn!("{fault}; it is looked up again until there is an address");
+        }
         shared.access_log.adopt(log, config);
         staples.take_waiting(UnixTime::now());
         shared.note_files(&sites);
@@ -173,6 +182,7 @@ impl Server {
             workers: started,
             regular,
             state: Mutex::new(State {
+                names: followed,
                 keys,
                 staples,
                 renewal: Renewal::default(),
@@ -213,8 +223,9 @@ impl Server {
         let config = document.config();
         let locate = |fault| ServerError::Config(document.locate(fault));
         let material = material::read(config).map_err(locate)?;
-        privileges::lookup(config).map_err(locate)?;
-        access_log::check(config).map_err(locate)?;
+        let account = privileges::lookup(config).map_err(locate)?;
+        let is_final = account.is_none_or(|account| account.is_current());
+        access_log::check(config, is_final).map_err(locate)?;
         let allowed = cores::allowed();
         cores::check(config, &allowed).map_err(locate)?;
         let cores = Cores::decide(config, &allowed, cores::paid());
@@ -239,6 +250,14 @@ impl Server {
         .map_err(locate)?;
         staples.take_waiting(UnixTime::now());
         shared.note_files(&sites);
+        let mut followed = Names::new(shared.upstreams.clone());
+        let wanted = Wanted::by(config);
+        let hosts = wanted.hosts.clone();
+        followed.follow(wanted).map_err(no_names_thread)?;
+        for (host, fault) in shared.upstreams.wait_for(&hosts, FIRST_ANSWER) {
+            let fault = document.locate(name_fault(config, &host, &fault));
+            tracing::warn!("{fault}; a start would go on, and look it up again");
+        }
         Ok(())
     }
 
@@ -357,8 +376,44 @@ impl Server {
         left
     }
 
-    /// `whole`: not only files that have changed, but also the log's.
+    /// `whole`: not only files that have changed, but also the log's, and names are looked up at once.
     fn try_reload(
+        &self,
+        state: &mut State,
+        document: &Document,
+        whole: bool,
+    ) -> Result<(), ServerError> {
+        let learned = match whole {
+            true => self.learn_names(state, document),
+            false => Ok(()),
+        };
+        let reloaded = learned.and_then(|()| self.replace(state, document, whole));
+        // The new ones, or those from before if it was refused.
+        let wanted = Wanted::by(state.document.config());
+        state.names.follow(wanted).map_err(no_names_thread)?;
+        reloaded
+    }
+
+    /// Looks up the names of a new configuration, beside those in use. A name without an address is a
+    /// fault here, because the configuration in use may have one.
+    fn learn_names(&self, state: &mut State, document: &Document) -> Result<(), ServerError> {
+        let upstreams = &self.shared.upstreams;
+        let before = Wanted::by(state.document.config()).hosts;
+        let mut wanted = Wanted::by(document.config());
+        let new: BTreeSet<String> = wanted.hosts.difference(&before).cloned().collect();
+        wanted.hosts.extend(before);
+        wanted.anew = true;
+        state.names.follow(wanted).map_err(no_names_thread)?;
+        match upstreams.wait_for(&new, FIRST_ANSWER).first() {
+            Some((host, fault)) => {
+                let fault = name_fault(document.config(), host, fault);
+                Err(ServerError::Config(document.locate(fault)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn replace(
         &self,
         state: &mut State,
         document: &Document,
@@ -463,6 +518,7 @@ impl Server {
     }
 
     pub(crate) fn abort(&mut self) {
+        self.shared.access_log.hurry();
         for worker in &self.workers {
             let _ = worker.commands.send(Command::Abort);
         }
@@ -486,6 +542,7 @@ impl Drop for Server {
 /// What a reload changes.
 #[derive(Debug)]
 struct State {
+    names: Names,
     keys: TicketKeys,
     staples: Staples,
     renewal: Renewal,
@@ -646,6 +703,33 @@ fn names(config: &Config, sites: &[Arc<Site>]) -> impl Iterator<Item = (SlotName
         }
     }
     all.into_iter()
+}
+
+fn name_fault(config: &Config, host: &str, fault: &str) -> Fault {
+    let is_it = |one: &Backend| matches!(one, Backend::Name(name) if name.host == host);
+    let in_listener = |(index, listener): (usize, &Listener)| {
+        let key = format!("listener[{index}]");
+        if listener.backend.iter().any(is_it) {
+            return Some(format!("{key}.backend"));
+        }
+        let mut routes = listener.routes.iter();
+        let route = routes.position(|route| route.backend.iter().any(is_it))?;
+        Some(format!("{key}.route[{route}].backend"))
+    };
+    let key = config.listeners.iter().enumerate().find_map(in_listener);
+    Fault::new(
+        key.unwrap_or_default(),
+        format!("cannot look up `{host}`: {fault}"),
+        "correct the name, /etc/resolv.conf or `name_servers` (`getent ahosts` asks for a name)",
+    )
+}
+
+fn no_names_thread(source: std::io::Error) -> ServerError {
+    ServerError::Machine {
+        doing: "start the thread that looks up names".into(),
+        source,
+        remedy: "raise the limits of threads and descriptors",
+    }
 }
 
 fn bind_fault(key: &str, address: SocketAddr, error: &std::io::Error) -> Fault {

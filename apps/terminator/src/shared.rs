@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     pub(crate) handshakes: AtomicUsize,
     pub(crate) sources: Sources,
     pub(crate) access_log: AccessLog,
-    pub(crate) upstreams: Upstreams,
+    pub(crate) upstreams: Arc<Upstreams>,
     /// Gives free memory of the calling thread back to the system.
     pub(crate) give_back_memory: OnceLock<fn()>,
     pub(crate) draining: AtomicBool,
@@ -162,7 +162,7 @@ impl Shared {
             handshakes: AtomicUsize::new(0),
             sources: Sources::new(),
             access_log: AccessLog::default(),
-            upstreams: Upstreams::default(),
+            upstreams: Arc::default(),
             give_back_memory: OnceLock::new(),
             draining: AtomicBool::new(false),
             ticket_keys: watch::Sender::default(),

@@ -1,11 +1,15 @@
 //! The addresses of backends, and which of them the next connection goes to.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
+
+use crate::complaints::Complaints;
 use crate::config::Backend;
 use crate::health::{Health, Seen, State};
 
@@ -14,34 +18,64 @@ use crate::health::{Health, Seen, State};
 #[derive(Debug)]
 pub(crate) struct Upstream {
     pub(crate) address: Backend,
+    /// The same moment for all, from which their pauses are counted.
+    began: Instant,
     /// Connections that are open there or being opened.
     connections: AtomicUsize,
     health: Health,
+    fails: Complaints,
+    answers: Complaints,
     pub(crate) connected: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) timed_out: AtomicU64,
 }
 
-/// All addresses that are in use.
+/// All addresses and host names that are in use.
 #[derive(Debug)]
 pub(crate) struct Upstreams {
     began: Instant,
-    known: Mutex<HashMap<String, Arc<Upstream>>>,
+    known: Mutex<Known>,
+    /// A name was looked up, with or without success.
+    looked_up: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    addresses: HashMap<String, Arc<Upstream>>,
+    names: BTreeMap<String, Name>,
+    /// Those with names.
+    pools: Vec<Weak<Pool>>,
+}
+
+/// What is known of a host name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Name {
+    /// From the last lookup with success.
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) succeeded: u64,
+    pub(crate) failed: u64,
+    /// What was wrong with the last lookup.
+    pub(crate) fault: Option<String>,
 }
 
 /// The addresses of one backend.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    began: Instant,
-    upstreams: Vec<Arc<Upstream>>,
+    written: Vec<Backend>,
+    /// Replaced as a whole when a name gets other addresses.
+    upstreams: ArcSwap<Vec<Arc<Upstream>>>,
 }
 
-/// The attempts of one connection to reach a backend.
+/// The attempts of one connection to reach a backend, at the addresses that it had at the beginning.
 #[derive(Debug)]
-pub(crate) struct Search<'a> {
-    pool: &'a Pool,
+pub(crate) struct Search {
+    upstreams: Arc<Vec<Arc<Upstream>>>,
     /// Where equal addresses are taken in turn.
     turn: usize,
+    /// The longest time for one address.
+    limit: Duration,
+    /// The millisecond at which all of them have had their time.
+    ends: u64,
     /// A bit for each address that was tried.
     tried: u64,
 }
@@ -50,11 +84,14 @@ pub(crate) struct Search<'a> {
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) lease: Lease,
-    began: Instant,
     /// `None`: the address is left out, and a failure now does not prolong that.
     seen: Option<Seen>,
-    /// Whether the address has failed before, and another one remains.
-    is_trial: bool,
+    /// How long it may take.
+    pub(crate) patience: Duration,
+    /// Whether that is less than an address has. Then it is not said to be down.
+    is_cut: bool,
+    /// Whether the pool has no other address.
+    is_only: bool,
 }
 
 /// A connection that counts for its address until this is dropped.
@@ -66,51 +103,214 @@ impl Default for Upstreams {
         Self {
             began: Instant::now(),
             known: Mutex::default(),
+            looked_up: Condvar::new(),
         }
     }
 }
 
 impl Upstreams {
-    /// The pool of these addresses, of which those that are known keep what is known of them.
-    pub(crate) fn pool(&self, addresses: &[Backend]) -> Arc<Pool> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let upstreams = addresses.iter().map(|address| {
-            let upstream = known
-                .entry(address.to_string())
-                .or_insert_with(|| Arc::new(Upstream::new(address.clone())));
-            upstream.clone()
+    /// The pool of these addresses, of which those that are known keep what is known of them. It follows
+    /// the names among them, and forgets addresses that nothing uses.
+    pub(crate) fn pool(&self, written: &[Backend]) -> Arc<Pool> {
+        let mut known = self.lock();
+        let pool = Arc::new(Pool {
+            written: written.to_vec(),
+            upstreams: ArcSwap::new(known.upstreams(written, self.began)),
         });
-        Arc::new(Pool {
-            began: self.began,
-            upstreams: upstreams.collect(),
-        })
+        if written.iter().any(|one| matches!(one, Backend::Name(_))) {
+            known.pools.push(Arc::downgrade(&pool));
+        }
+        known.forget();
+        pool
     }
 
     /// All addresses in use, in the order of their names. Forgets those that are not.
     pub(crate) fn in_use(&self) -> Vec<Arc<Upstream>> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, upstream| Arc::strong_count(upstream) > 1);
-        let mut all: Vec<_> = known.values().cloned().collect();
+        let mut known = self.lock();
+        known.forget();
+        let mut all: Vec<_> = known.addresses.values().cloned().collect();
         all.sort_by_cached_key(|upstream| upstream.address.to_string());
         all
     }
 
-    /// Whether an address is not left out now.
+    /// Host names whose addresses are asked for from now on. Others are forgotten.
+    pub(crate) fn follow(&self, hosts: &BTreeSet<String>) {
+        let mut known = self.lock();
+        known.names.retain(|host, _| hosts.contains(host));
+        for host in hosts {
+            known.names.entry(host.clone()).or_default();
+        }
+    }
+
+    /// All host names that are followed.
+    pub(crate) fn names(&self) -> BTreeMap<String, Name> {
+        self.lock().names.clone()
+    }
+
+    pub(crate) fn addresses_of(&self, host: &str) -> Vec<IpAddr> {
+        let known = self.lock();
+        let name = known.names.get(host);
+        name.map(|name| name.addresses.clone()).unwrap_or_default()
+    }
+
+    /// Waits until each of these names was looked up, but not for ever. Returns those without an address,
+    /// with what was wrong.
+    pub(crate) fn wait_for(
+        &self,
+        hosts: &BTreeSet<String>,
+        limit: Duration,
+    ) -> Vec<(String, String)> {
+        let is_open = |known: &Known, host: &str| {
+            let name = known.names.get(host);
+            name.is_some_and(|name| name.addresses.is_empty() && name.fault.is_none())
+        };
+        let waited = self
+            .looked_up
+            .wait_timeout_while(self.lock(), limit, |known| {
+                hosts.iter().any(|host| is_open(known, host))
+            });
+        let (known, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let missing = known
+            .names
+            .iter()
+            .filter(|(host, name)| hosts.contains(*host) && name.addresses.is_empty());
+        let fault = |name: &Name| name.fault.clone().unwrap_or("no answer in time".into());
+        missing
+            .map(|(host, name)| (host.clone(), fault(name)))
+            .collect()
+    }
+
+    /// The addresses that a name has now.
+    pub(crate) fn learned(&self, host: &str, addresses: Vec<IpAddr>) {
+        let mut known = self.lock();
+        let Some(name) = known.names.get_mut(host) else {
+            return;
+        };
+        name.succeeded += 1;
+        let failed = name.fault.take().is_some();
+        let differ = name.addresses != addresses;
+        if differ || failed {
+            tracing::info!(name = host, ?addresses, "looked up");
+        }
+        name.addresses = addresses;
+        if differ {
+            known.renew(host, self.began);
+        }
+        self.looked_up.notify_all();
+    }
+
+    /// A lookup has failed: the name keeps the addresses that it has.
+    pub(crate) fn not_learned(&self, host: &str, fault: String) {
+        let mut known = self.lock();
+        let Some(name) = known.names.get_mut(host) else {
+            return;
+        };
+        let kept = name.addresses.len();
+        match kept {
+            0 => {
+                tracing::warn!(name = host, %fault, "cannot look up a backend, and has no address of it")
+            }
+            _ => {
+                tracing::warn!(name = host, %fault, kept, "cannot look up a backend; goes on with the \
+                                addresses that it had")
+            }
+        }
+        name.failed += 1;
+        name.fault = Some(fault);
+        self.looked_up.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the last attempt that was counted has reached an address, or there was none. It may be due for
+    /// another one.
     pub(crate) fn is_up(&self, upstream: &Upstream) -> bool {
-        upstream.health.state(milliseconds(self.began)).0 == State::Good
+        upstream.health.state(upstream.now()).0 == State::Good
+    }
+}
+
+impl Known {
+    /// What is known of these addresses, and of those of the names among them. Each address is there once.
+    fn upstreams(&mut self, written: &[Backend], began: Instant) -> Arc<Vec<Arc<Upstream>>> {
+        let mut addresses: Vec<Backend> = Vec::new();
+        for one in written {
+            let found = match one {
+                Backend::Name(written) => {
+                    let name = self.names.get(&written.host);
+                    let found = name.map_or(&[][..], |name| &name.addresses);
+                    let port = written.port;
+                    let found = found
+                        .iter()
+                        .map(|ip| Backend::Tcp(SocketAddr::new(*ip, port)));
+                    found.collect()
+                }
+                other => vec![other.clone()],
+            };
+            let new: Vec<_> = found
+                .into_iter()
+                .filter(|one| !addresses.contains(one))
+                .collect();
+            addresses.extend(new);
+        }
+        if addresses.len() > Backend::MOST {
+            let (found, used) = (addresses.len(), Backend::MOST);
+            tracing::warn!(
+                found,
+                used,
+                "a backend has too many addresses, and the last are not used"
+            );
+            addresses.truncate(used);
+        }
+        let upstreams = addresses.into_iter().map(|address| {
+            let upstream = self
+                .addresses
+                .entry(address.to_string())
+                .or_insert_with(|| Arc::new(Upstream::new(address, began)));
+            upstream.clone()
+        });
+        Arc::new(upstreams.collect())
+    }
+
+    /// Gives the pools with this name the addresses that it has now.
+    fn renew(&mut self, host: &str, began: Instant) {
+        let has = |one: &Backend| matches!(one, Backend::Name(name) if name.host == host);
+        let pools: Vec<_> = self.pools.iter().filter_map(Weak::upgrade).collect();
+        for pool in &pools {
+            if pool.written.iter().any(has) {
+                pool.upstreams.store(self.upstreams(&pool.written, began));
+            }
+        }
+        self.forget();
+    }
+
+    /// Forgets addresses and pools that are not used any more.
+    fn forget(&mut self) {
+        self.pools.retain(|pool| pool.strong_count() > 0);
+        self.addresses
+            .retain(|_, upstream| Arc::strong_count(upstream) > 1);
     }
 }
 
 impl Upstream {
-    fn new(address: Backend) -> Self {
+    fn new(address: Backend, began: Instant) -> Self {
         Self {
             address,
+            began,
             connections: AtomicUsize::new(0),
             health: Health::default(),
+            fails: Complaints::default(),
+            answers: Complaints::default(),
             connected: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             timed_out: AtomicU64::new(0),
         }
+    }
+
+    /// In milliseconds.
+    fn now(&self) -> u64 {
+        whole_milliseconds(self.began.elapsed())
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -119,45 +319,69 @@ impl Upstream {
 }
 
 impl Pool {
-    /// For one connection. `turn` differs from one connection of a worker to the next.
-    pub(crate) fn search(&self, turn: usize) -> Search<'_> {
-        Search {
-            pool: self,
-            turn,
-            tried: 0,
-        }
+    /// For one connection. `turn` differs from one connection of a worker to the next. `limit`: the
+    /// longest time for one address.
+    pub(crate) fn search(&self, turn: usize, limit: Duration) -> Search {
+        let upstreams = self.upstreams.load_full();
+        // Without an address there is no attempt, at any time.
+        let now = upstreams.first().map_or(0, |upstream| upstream.now());
+        Search::new(upstreams, turn, limit, now)
+    }
+
+    #[cfg(test)]
+    fn search_at(&self, turn: usize, limit: Duration, now: u64) -> Search {
+        Search::new(self.upstreams.load_full(), turn, limit, now)
     }
 }
 
 impl fmt::Display for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, upstream) in self.upstreams.iter().enumerate() {
+        for (index, written) in self.written.iter().enumerate() {
             let comma = if index > 0 { ", " } else { "" };
-            write!(f, "{comma}{}", upstream.address)?;
+            write!(f, "{comma}{written}")?;
         }
         Ok(())
     }
 }
 
-impl Search<'_> {
+impl Search {
+    fn new(upstreams: Arc<Vec<Arc<Upstream>>>, turn: usize, limit: Duration, now: u64) -> Self {
+        let whole = whole_milliseconds(limit.saturating_mul(WHOLE_SEARCH));
+        Self {
+            upstreams,
+            turn,
+            limit,
+            ends: now.saturating_add(whole),
+            tried: 0,
+        }
+    }
+
     /// The next address to try, each once: one whose pause is over, if no other connection tries it
     /// now; else the one with the fewest connections; else, if all are left out, the one that is tried
-    /// again first.
+    /// again first. `None`: all have been tried, or the time is over.
     pub(crate) fn next(&mut self) -> Option<Attempt> {
-        let now = milliseconds(self.pool.began);
+        self.next_at(self.upstreams.first()?.now())
+    }
+
+    fn next_at(&mut self, now: u64) -> Option<Attempt> {
+        let left = Duration::from_millis(self.ends.saturating_sub(now));
+        if left.is_zero() && self.tried != 0 {
+            return None;
+        }
+        let trial = self.trial();
         let mut best: Option<((u8, u64), usize, Option<Seen>)> = None;
-        let count = self.pool.upstreams.len();
+        let count = self.upstreams.len();
         for step in 0..count {
             let index = (self.turn + step) % count;
-            let upstream = self.pool.upstreams.get(index)?;
+            let upstream = self.upstreams.get(index)?;
             if self.tried & bit(index) != 0 {
                 continue;
             }
             let (state, seen) = upstream.health.state(now);
             let (rank, seen) = match state {
                 State::Good => ((0, upstream.connections() as u64), Some(seen)),
-                State::Due => match upstream.health.claim(now) {
-                    Some(seen) => return Some(self.attempt(index, Some(seen), true)),
+                State::Due => match upstream.health.claim(now, whole_milliseconds(trial)) {
+                    Some(seen) => return Some(self.attempt(index, Some(seen), (trial, left))),
                     None => ((1, u64::MAX), None),
                 },
                 State::Paused(until) => ((1, until), None),
@@ -167,59 +391,88 @@ impl Search<'_> {
             }
         }
         let (_, index, seen) = best?;
-        Some(self.attempt(index, seen, false))
+        Some(self.attempt(index, seen, (self.limit, left)))
     }
 
-    fn attempt(&mut self, index: usize, seen: Option<Seen>, again: bool) -> Attempt {
+    /// How long an address is tried that has failed before: not as long if another one remains.
+    fn trial(&self) -> Duration {
+        match self.tried.count_ones() as usize + 1 < self.upstreams.len() {
+            true => self.limit.min(TRIAL),
+            false => self.limit,
+        }
+    }
+
+    /// An attempt that may take so long, of the time that is left.
+    fn attempt(
+        &mut self,
+        index: usize,
+        seen: Option<Seen>,
+        (patience, left): (Duration, Duration),
+    ) -> Attempt {
         self.tried |= bit(index);
-        let upstream = &self.pool.upstreams[index];
+        let upstream = &self.upstreams[index];
         upstream.connections.fetch_add(1, Relaxed);
         Attempt {
             lease: Lease(upstream.clone()),
-            began: self.pool.began,
             seen,
-            is_trial: again && (self.tried.count_ones() as usize) < self.pool.upstreams.len(),
+            patience: patience.min(left),
+            is_cut: left < patience,
+            is_only: self.upstreams.len() == 1,
         }
     }
 }
 
 impl Attempt {
-    /// How long it may take. Who tries an address again has another one to go to.
-    pub(crate) fn patience(&self, limit: Duration) -> Duration {
-        match self.is_trial {
-            true => limit.min(TRIAL),
-            false => limit,
-        }
-    }
-
     pub(crate) fn succeeded(self) -> Lease {
         let upstream = &self.lease.0;
         upstream.connected.fetch_add(1, Relaxed);
-        if upstream.health.succeeded() {
-            tracing::info!(backend = %upstream.address, "it answers again");
+        let now = upstream.now();
+        if upstream.health.succeeded()
+            && let Some(untold) = upstream.answers.tell(now)
+        {
+            let backend = &upstream.address;
+            tracing::info!(%backend, untold, "it answers again");
         }
         self.lease
     }
 
     /// `None`: it took too long.
     pub(crate) fn failed(self, error: Option<&std::io::Error>) {
+        let now = self.lease.0.now();
+        self.failed_at(now, error);
+    }
+
+    fn failed_at(self, now: u64, error: Option<&std::io::Error>) {
         let upstream = &self.lease.0;
         let counter = match error {
             Some(_) => &upstream.refused,
             None => &upstream.timed_out,
         };
         counter.fetch_add(1, Relaxed);
-        if error.is_some_and(is_ours) {
+        if error.map_or(self.is_cut, is_ours) {
             return;
         }
-        let now = milliseconds(self.began);
         let pause = self.seen.and_then(|seen| upstream.health.failed(seen, now));
-        if let Some(pause) = pause {
-            let backend = &upstream.address;
-            let reason = error.map_or("no answer in time".into(), ToString::to_string);
-            let seconds = pause.as_secs();
-            tracing::warn!(%backend, %reason, "cannot connect; tried again in {seconds} s, or at once if no \
-                           other address is left");
+        let Some(pause) = pause else { return };
+        let Some(untold) = upstream.fails.tell(now) else {
+            return;
+        };
+        let backend = &upstream.address;
+        let reason = error.map_or("no answer in time".into(), ToString::to_string);
+        let seconds = pause.as_secs();
+        match self.is_only {
+            true => tracing::warn!(
+                %backend,
+                %reason,
+                untold,
+                "cannot connect; each new connection tries again, since there is no other address"
+            ),
+            false => tracing::warn!(
+                %backend,
+                %reason,
+                untold,
+                "cannot connect; tried again in {seconds} s, or at once if no other address is left"
+            ),
         }
     }
 }
@@ -258,16 +511,20 @@ fn bit(index: usize) -> u64 {
     1 << (index % 64)
 }
 
-fn milliseconds(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX >> 8)
+fn whole_milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX >> 8)
 }
 
+/// How many times as long as one address all addresses together may take.
+const WHOLE_SEARCH: u32 = 3;
 /// The longest time for an address that has failed before, while others answer.
 const TRIAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(5);
 
     fn pool(upstreams: &Upstreams, ports: &[u16]) -> Arc<Pool> {
         let address = |port: &u16| Backend::Tcp(([127, 0, 0, 1], *port).into());
@@ -285,7 +542,12 @@ mod tests {
     fn the_address_with_the_fewest_connections_comes_first_and_equal_ones_in_turn() {
         let upstreams = Upstreams::default();
         let pool = pool(&upstreams, &[1, 2, 3]);
-        let take = |turn: usize| pool.search(turn).next().expect("an address").succeeded();
+        let take = |turn: usize| {
+            pool.search(turn, LIMIT)
+                .next()
+                .expect("an address")
+                .succeeded()
+        };
         let first: Vec<Lease> = (0..3).map(take).collect();
         assert_eq!(first.iter().map(port).collect::<Vec<_>>(), [1, 2, 3]);
         let second = take(1);
@@ -302,7 +564,7 @@ mod tests {
     fn each_address_is_tried_once_and_one_that_failed_last() {
         let upstreams = Upstreams::default();
         let pool = pool(&upstreams, &[1, 2, 3]);
-        let mut search = pool.search(0);
+        let mut search = pool.search(0, LIMIT);
         let mut seen = Vec::new();
         while let Some(attempt) = search.next() {
             seen.push(port(&attempt.lease));
@@ -312,10 +574,10 @@ mod tests {
         }
         assert_eq!(seen, [1, 2, 3]);
         for turn in 0..3 {
-            let attempt = pool.search(turn).next().expect("an address");
+            let attempt = pool.search(turn, LIMIT).next().expect("an address");
             assert_eq!(port(&attempt.lease), 3, "the others have failed");
         }
-        let mut search = pool.search(0);
+        let mut search = pool.search(0, LIMIT);
         let order: Vec<_> = std::iter::from_fn(|| search.next())
             .map(|one| port(&one.lease))
             .collect();
@@ -326,22 +588,100 @@ mod tests {
     }
 
     #[test]
+    fn the_pauses_of_an_address_that_does_not_answer_grow_under_load() {
+        let upstreams = Upstreams::default();
+        let pool = pool(&upstreams, &[1, 2]);
+        let mut now = 0;
+        pool.search_at(0, LIMIT, now)
+            .next_at(now)
+            .expect("an address")
+            .failed_at(now, None);
+        now = 1000;
+        for pause in [2000, 4000, 8000, 16_000, 30_000] {
+            let trial = pool
+                .search_at(0, LIMIT, now)
+                .next_at(now)
+                .expect("an address");
+            assert_eq!(port(&trial.lease), 1, "{now}");
+            let lasts = whole_milliseconds(trial.patience);
+            for later in [now, now + lasts] {
+                let other = pool
+                    .search_at(0, LIMIT, now)
+                    .next_at(later)
+                    .expect("an address");
+                assert_eq!(port(&other.lease), 2, "one tries it");
+                other.succeeded();
+            }
+            now += lasts;
+            trial.failed_at(now, None);
+            let state = pool.upstreams.load()[0].health.state(now).0;
+            assert_eq!(state, State::Paused(now + pause));
+            now += pause;
+        }
+    }
+
+    #[test]
+    fn a_search_ends_when_its_time_is_over_and_does_not_blame_its_last_address() {
+        let upstreams = Upstreams::default();
+        let pool = pool(&upstreams, &[1, 2, 3, 4, 5]);
+        let mut search = pool.search_at(0, LIMIT, 0);
+        let mut now = 1000;
+        let mut patience = Vec::new();
+        while let Some(attempt) = search.next_at(now) {
+            let lasts = whole_milliseconds(attempt.patience);
+            patience.push(lasts);
+            now += lasts;
+            attempt.failed_at(now, None);
+        }
+        assert_eq!(patience, [5000, 5000, 4000]);
+        let upstreams = pool.upstreams.load();
+        let states = upstreams.iter().map(|one| one.health.state(now).0);
+        let good: Vec<_> = states.map(|state| state == State::Good).collect();
+        assert_eq!(good, [false, false, true, true, true]);
+        let timed_out = upstreams.iter().map(|one| one.timed_out.load(Relaxed));
+        assert_eq!(timed_out.collect::<Vec<_>>(), [1, 1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn a_search_without_time_still_has_one_attempt() {
+        let upstreams = Upstreams::default();
+        let pool = pool(&upstreams, &[1, 2]);
+        for limit in [Duration::ZERO, Duration::MAX] {
+            let mut search = pool.search(0, limit);
+            assert!(search.next().is_some(), "{limit:?}");
+        }
+        let mut search = pool.search_at(0, LIMIT, 0);
+        assert!(search.next_at(20_000).is_some());
+        assert!(search.next_at(20_000).is_none());
+    }
+
+    #[test]
     fn what_this_machine_lacks_is_not_held_against_the_backend() {
         let upstreams = Upstreams::default();
         let pool = pool(&upstreams, &[1, 2]);
-        let attempt = pool.search(0).next().expect("an address");
+        let attempt = pool.search(0, LIMIT).next().expect("an address");
         let code = rustix::io::Errno::MFILE.raw_os_error();
         attempt.failed(Some(&std::io::Error::from_raw_os_error(code)));
-        assert_eq!(port(&pool.search(0).next().expect("an address").lease), 1);
+        assert_eq!(
+            port(&pool.search(0, LIMIT).next().expect("an address").lease),
+            1
+        );
     }
 
     #[test]
     fn addresses_stay_known_while_they_are_used() {
         let upstreams = Upstreams::default();
         let before = pool(&upstreams, &[1, 2]);
-        let lease = before.search(0).next().expect("an address").succeeded();
+        let lease = before
+            .search(0, LIMIT)
+            .next()
+            .expect("an address")
+            .succeeded();
         let after = pool(&upstreams, &[1, 3]);
-        assert!(Arc::ptr_eq(&before.upstreams[0], &after.upstreams[0]));
+        assert!(Arc::ptr_eq(
+            &before.upstreams.load()[0],
+            &after.upstreams.load()[0]
+        ));
         drop(before);
         let names = || -> Vec<String> {
             let all = upstreams.in_use();
@@ -353,6 +693,129 @@ mod tests {
         drop(lease);
         assert!(names().is_empty());
         assert_eq!(after_display(&upstreams), "127.0.0.1:7, 127.0.0.1:8");
+    }
+
+    #[test]
+    fn an_address_that_flaps_is_told_of_once_in_an_interval() {
+        let upstreams = Upstreams::default();
+        let pool = pool(&upstreams, &[1]);
+        let next = || pool.search_at(0, LIMIT, 0).next_at(0).expect("an address");
+        for _ in 0..5 {
+            next().failed_at(0, None);
+            next().succeeded();
+        }
+        assert_eq!(pool.upstreams.load()[0].fails.tell(1000), Some(4));
+    }
+
+    /// Without a look at the metrics.
+    #[test]
+    fn reloads_forget_addresses_and_keep_those_that_are_used() {
+        let upstreams = Upstreams::default();
+        let mut before = pool(&upstreams, &[1, 2]);
+        let lease = before.search(1, LIMIT).next().expect("an address");
+        let refused = std::io::ErrorKind::ConnectionRefused.into();
+        let attempt = before.search(0, LIMIT).next().expect("an address");
+        attempt.failed(Some(&refused));
+        for other in 3..100 {
+            before = pool(&upstreams, &[1, other]);
+        }
+        let known = upstreams.lock();
+        let mut ports: Vec<_> = known.addresses.keys().map(String::as_str).collect();
+        ports.sort();
+        // One is not used any more, which the next reload notices.
+        let left = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:98", "127.0.0.1:99"];
+        assert_eq!(ports, left);
+        drop(known);
+        assert!(
+            !upstreams.is_up(&before.upstreams.load()[0]),
+            "it has failed"
+        );
+        drop(lease);
+    }
+
+    #[test]
+    fn an_address_that_failed_is_up_again_with_a_success_and_not_before() {
+        let upstreams = Upstreams::default();
+        let pool = pool(&upstreams, &[1, 2]);
+        let one = &pool.upstreams.load()[0].clone();
+        let first = pool.search_at(0, LIMIT, 0).next_at(0).expect("an address");
+        first.failed_at(0, None);
+        assert!(!upstreams.is_up(one));
+        assert_eq!(one.health.state(1000).0, State::Due);
+        let trial = pool.search_at(0, LIMIT, 1000).next_at(1000).expect("due");
+        assert!(!upstreams.is_up(one));
+        trial.succeeded();
+        assert!(upstreams.is_up(one));
+    }
+
+    fn addresses_in_turn(pool: &Pool) -> Vec<String> {
+        let mut search = pool.search(0, LIMIT);
+        let attempts = std::iter::from_fn(|| search.next());
+        attempts
+            .map(|one| one.lease.address().to_string())
+            .collect()
+    }
+
+    #[test]
+    fn pools_follow_the_addresses_of_names() {
+        let upstreams = Upstreams::default();
+        let hosts = ["a.test".to_owned(), "b.test".to_owned()].into();
+        upstreams.follow(&hosts);
+        let written = ["a.test:1", "10.0.0.1:1", "b.test:1"].map(|one| one.parse().unwrap());
+        let pool = upstreams.pool(&written);
+        assert_eq!(pool.to_string(), "a.test:1, 10.0.0.1:1, b.test:1");
+        assert_eq!(addresses_in_turn(&pool), ["10.0.0.1:1"]);
+        let empty = upstreams.pool(&written[..1]);
+        assert!(empty.search(0, LIMIT).next().is_none());
+        let ips = |texts: &[&str]| texts.iter().map(|one| one.parse().unwrap()).collect();
+        upstreams.learned("a.test", ips(&["10.0.0.2", "fd00::1"]));
+        upstreams.learned("b.test", ips(&["10.0.0.1", "10.0.0.2"]));
+        let all = ["10.0.0.2:1", "[fd00::1]:1", "10.0.0.1:1"];
+        assert_eq!(addresses_in_turn(&pool), all, "each address once");
+
+        // A connection goes on with the addresses that it began with.
+        let mut search = pool.search(0, LIMIT);
+        let lease = search.next().unwrap().succeeded();
+        upstreams.learned("a.test", ips(&["fd00::1", "fd00::2"]));
+        upstreams.learned("b.test", ips(&["10.0.0.1"]));
+        assert_eq!(search.next().unwrap().lease.address().to_string(), all[1]);
+        let now = ["[fd00::1]:1", "[fd00::2]:1", "10.0.0.1:1"];
+        assert_eq!(addresses_in_turn(&pool), now);
+        drop(search);
+        assert_eq!(upstreams.in_use().len(), 4, "one has a connection only");
+        drop(lease);
+        assert_eq!(upstreams.in_use().len(), 3);
+
+        // What is known of an address stays while it is in an answer.
+        let before = pool.upstreams.load_full();
+        upstreams.not_learned("a.test", "NXDOMAIN".into());
+        upstreams.learned("b.test", ips(&["10.0.0.1", "10.0.0.9"]));
+        let after = pool.upstreams.load_full();
+        assert_eq!(after.len(), 4);
+        let kept = before.iter().zip(after.iter());
+        assert!(
+            kept.clone().count() == 3 && kept.clone().all(|(one, other)| Arc::ptr_eq(one, other))
+        );
+
+        let many: Vec<IpAddr> = (0..100).map(|last| [10, 0, 1, last].into()).collect();
+        upstreams.learned("b.test", many);
+        assert_eq!(addresses_in_turn(&pool).len(), Backend::MOST);
+    }
+
+    #[test]
+    fn addresses_that_change_often_are_not_kept() {
+        let upstreams = Upstreams::default();
+        upstreams.follow(&["a.test".to_owned()].into());
+        let pool = upstreams.pool(&["a.test:1".parse().unwrap()]);
+        for last in 0..50 {
+            upstreams.learned("a.test", vec![[10, 0, 0, last].into()]);
+        }
+        assert_eq!(upstreams.lock().addresses.len(), 1);
+        drop(pool);
+        upstreams.learned("a.test", vec![[10, 0, 0, 99].into()]);
+        assert!(upstreams.lock().pools.is_empty());
+        upstreams.learned("other.test", vec![[10, 0, 0, 99].into()]);
+        assert_eq!(upstreams.names().len(), 1, "it was not asked for");
     }
 
     fn after_display(upstreams: &Upstreams) -> String {

@@ -8,103 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
+use common::named::*;
 use common::*;
-use widelane_terminator::{Backend, Config, LogTarget, ProxyVersion, Route, Server};
-
-/// A backend that says a letter and then sends back what it reads. It can go away and come back at its
-/// address.
-struct Named {
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Named {
-    fn start(letter: u8) -> Self {
-        Self::at("127.0.0.1:0".parse().expect("an address"), letter)
-    }
-
-    fn at(address: SocketAddr, letter: u8) -> Self {
-        let listener = TcpListener::bind(address).expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
-        let thread = std::thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                if stopped.load(Ordering::Relaxed) {
-                    return;
-                }
-                std::thread::spawn(move || serve(client, letter));
-            }
-        });
-        Self {
-            address,
-            stop,
-            thread: Some(thread),
-        }
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Tcp(self.address)
-    }
-
-    /// Serves those that it has, and refuses all others.
-    fn stop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let _ = TcpStream::connect(self.address);
-        if let Some(thread) = self.thread.take() {
-            thread.join().expect("no panic");
-        }
-    }
-}
-
-impl Drop for Named {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-fn serve(mut client: TcpStream, letter: u8) {
-    let _ = client.set_read_timeout(Some(PATIENCE));
-    if client.write_all(&[letter]).is_ok() {
-        let mut copy = client.try_clone().expect("a second handle");
-        let _ = std::io::copy(&mut copy, &mut client);
-    }
-    let _ = client.shutdown(std::net::Shutdown::Write);
-}
+use widelane_terminator::{Backend, Config, LogTarget, ProxyVersion, Route};
 
 fn with_backends(files: &Files, backends: Vec<Backend>) -> Config {
     let mut one = listener(echo(), vec![files.certificate(Kind::Ecdsa, &["a.example"])]);
     one.backend = backends;
     config(vec![one])
-}
-
-/// Who serves a connection that asks for `name`.
-fn letter(stream: &mut Tls) -> char {
-    let mut letter = [0];
-    stream.read_exact(&mut letter).expect("a letter");
-    letter[0].into()
-}
-
-fn served_by(address: SocketAddr, name: &str, alpn: &[&str]) -> (char, Tls) {
-    let wish = Wish {
-        alpn: alpn.iter().map(|name| name.as_bytes().to_vec()).collect(),
-        ..Wish::default()
-    };
-    let mut stream = connect(address, name, &wish.config()).expect("TLS");
-    (letter(&mut stream), stream)
-}
-
-fn connects(server: &Server, backend: &Backend, result: &str) -> u64 {
-    let labels = format!(r#"{{backend="{backend}",result="{result}"}}"#);
-    metric(server, &format!("widelane_backend_connects_total{labels}"))
-}
-
-fn gauge(server: &Server, name: &str, backend: &Backend) -> u64 {
-    metric(
-        server,
-        &format!(r#"widelane_backend_{name}{{backend="{backend}"}}"#),
-    )
 }
 
 #[test]
@@ -233,13 +144,33 @@ fn all_addresses_are_tried_before_a_client_is_sent_away() {
     let again = Named::at(named[1].address, b'b');
     assert_eq!(served_by(address, "a.example", &[]).0, 'b');
     drop(again);
-    assert_eq!(
+    eventually("it is counted", || {
         metric(
             &server,
-            r#"widelane_connections_ended_total{how="backend_unreachable"}"#
-        ),
-        2
+            r#"widelane_connections_ended_total{how="backend_unreachable"}"#,
+        ) == 2
+    });
+}
+
+/// A client that breaks the protocol may stay for a while to read why. The backend has lost it by then.
+#[test]
+fn a_connection_counts_for_its_backend_no_longer_than_it_lasts_there() {
+    let files = Files::new();
+    let named = Named::start(b'a');
+    let server = start(&with_backends(&files, vec![named.backend()]));
+    let (_, mut stream) = served_by(server.addresses()[0], "a.example", &[]);
+    assert_eq!(gauge(&server, "connections", &named.backend()), 1);
+    stream.sock.write_all(b"no record").expect("sent");
+    let at_backend = format!(
+        "widelane_backend_connections{{backend=\"{}\"}} 0\n",
+        named.backend()
     );
+    let mut page = String::new();
+    eventually("it has left the backend", || {
+        page = metrics(&server);
+        page.contains(&at_backend)
+    });
+    assert!(page.contains("\nwidelane_connections 1\n"), "{page}");
 }
 
 /// An address whose queue of connections is full: SYNs are dropped there.
@@ -328,13 +259,12 @@ fn names_and_protocols_have_their_backends() {
     stream.read_to_end(&mut rest).expect("an orderly end");
     assert!(rest.is_empty());
     drop(stream);
-    assert_eq!(
+    eventually("it is counted", || {
         metric(
             &server,
-            r#"widelane_connections_ended_total{how="no_backend"}"#
-        ),
-        1
-    );
+            r#"widelane_connections_ended_total{how="no_backend"}"#,
+        ) == 1
+    });
     eventually("the log says so", || {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         text.contains(r#""end":"no_backend""#)

@@ -46,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE|fetch|http://HOST")]
     ocsp: Vec<OcspSource>,
     /// Where the decrypted bytes go (repeatable: to the address with the fewest connections)
-    #[arg(long, value_name = "ADDR:PORT|unix:PATH")]
+    #[arg(long, value_name = "ADDR:PORT|HOST:PORT|unix:PATH")]
     backend: Vec<Backend>,
     /// Application protocol of the backend for ALPN, most wanted first (repeatable)
     #[arg(long, value_name = "NAME")]

@@ -19,6 +19,8 @@ pub(super) struct Output {
     target: LogTarget,
     /// Whether it is a file: all else has a reader, who may stand still.
     is_regular: bool,
+    /// Whether it has the same reader as this process's own log.
+    is_own_log: bool,
 }
 
 impl Output {
@@ -29,8 +31,10 @@ impl Output {
             LogTarget::Stdout => io::stdout().as_fd().try_clone_to_owned()?.into(),
             LogTarget::File(path) => open_file(path)?,
         };
+        let is_regular = file.metadata()?.is_file();
         Ok(Self {
-            is_regular: file.metadata()?.is_file(),
+            is_regular,
+            is_own_log: !is_regular && is_same(&file, io::stderr())?,
             file,
             target: target.clone(),
         })
@@ -42,6 +46,11 @@ impl Output {
             LogTarget::File(_) => Some(Self::open(&self.target)),
             _ => None,
         }
+    }
+
+    /// Whether a line in the process's own log would wait for the same reader as the access log does.
+    pub(super) fn is_own_log(&self) -> bool {
+        self.is_own_log
     }
 
     pub(super) fn target(&self) -> &LogTarget {
@@ -79,6 +88,15 @@ fn piece(bytes: &[u8]) -> usize {
     lines.map_or(most, |last| last + 1)
 }
 
+/// Whether both are the same file, pipe, socket or terminal.
+fn is_same(one: impl AsFd, other: impl AsFd) -> io::Result<bool> {
+    let one = rustix::fs::fstat(one)?;
+    let Ok(other) = rustix::fs::fstat(other) else {
+        return Ok(false);
+    };
+    Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+}
+
 fn open_file(path: &Path) -> io::Result<File> {
     // A FIFO without a reader is an error and does not wait for one.
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
@@ -104,6 +122,10 @@ const PIECE: usize = 4096;
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
+    use rustix::fs::FileType;
+
     use super::*;
 
     #[test]
@@ -117,6 +139,27 @@ mod tests {
         assert_eq!(piece(&lines(&[3000, 1097])), 3000);
         assert_eq!(piece(&lines(&[5000, 10])), 4096);
         assert_eq!(piece(b""), 0);
+    }
+
+    #[test]
+    fn two_descriptors_of_one_pipe_are_the_same() {
+        let (_reader, one) = io::pipe().unwrap();
+        let (_, other) = io::pipe().unwrap();
+        let again = File::options()
+            .write(true)
+            .open(format!("/proc/self/fd/{}", one.as_raw_fd()))
+            .unwrap();
+        assert!(is_same(&one, one.try_clone().unwrap()).unwrap());
+        assert!(is_same(&one, again).unwrap());
+        assert!(!is_same(&one, other).unwrap());
+    }
+
+    #[test]
+    fn the_own_log_is_known_unless_it_is_a_file() {
+        let is_file = rustix::fs::fstat(io::stderr())
+            .is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_file());
+        let output = Output::open(&LogTarget::Stderr).unwrap();
+        assert_eq!(output.is_own_log(), !is_file);
     }
 
     #[test]

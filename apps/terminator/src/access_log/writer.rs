@@ -23,6 +23,8 @@ pub(super) struct Writer {
     /// Of the lines that were lost, those of which the log tells.
     told: u64,
     complained: Option<Instant>,
+    /// Whether not to gather lines.
+    hurry: bool,
 }
 
 /// Lines that the output has not taken yet.
@@ -52,18 +54,24 @@ impl Writer {
             trouble: None,
             told: 0,
             complained: None,
+            hurry: false,
         }
     }
 
     pub(super) fn run(mut self) {
         let deadline = loop {
+            // An order that came while the queue was full has no message in it. One that comes after this
+            // has one, or the queue has others.
+            if let Some(deadline) = self.obey(Duration::ZERO) {
+                break deadline;
+            }
             let patience = match &self.trouble {
                 // Lines that end together are written together. The workers need not wake this thread
                 // for each of them: until the time is over it does not look at the queue.
                 None => match self.inbox.recv() {
                     Ok(message) => {
                         self.take(message);
-                        GATHER
+                        if self.hurry { Duration::ZERO } else { GATHER }
                     }
                     Err(_) => return,
                 },
@@ -73,12 +81,17 @@ impl Writer {
                 break deadline;
             }
             // All that waits: then the thread may sleep.
-            while self.gather() && self.trouble.is_none() {
-                self.write();
-            }
-            self.write();
+            self.write_waiting();
         };
         self.finish(deadline);
+    }
+
+    /// Writes all that is in the queue, as far as the output takes it now.
+    fn write_waiting(&mut self) {
+        while self.gather() && self.trouble.is_none() {
+            self.write();
+        }
+        self.write();
     }
 
     /// Takes in what the queue has, as long as there is room. `false`: the queue is empty.
@@ -116,13 +129,16 @@ impl Writer {
             lines,
         );
         let now = Instant::now();
-        if self
-            .complained
-            .is_none_or(|before| now - before >= COMPLAINT_INTERVAL)
-        {
+        let complained = self.complained;
+        if self.may_tell() && complained.is_none_or(|before| now - before >= COMPLAINT_INTERVAL) {
             self.complained = Some(now);
             tracing::warn!(lines, "the access log was too slow, and lost lines");
         }
+    }
+
+    /// Whether a line in the process's own log cannot wait for the reader who keeps this log waiting.
+    fn may_tell(&self) -> bool {
+        !self.output.as_ref().is_some_and(Output::is_own_log)
     }
 
     /// Writes all that is there, as far as the output takes it now.
@@ -175,7 +191,8 @@ impl Writer {
         match given.wanted {
             None | Some(Wanted::Same) => {}
             Some(Wanted::Off) => {
-                self.write();
+                self.write_waiting();
+                self.give_up();
                 self.switch(None);
             }
             Some(Wanted::Opened(output, format)) => {
@@ -191,6 +208,7 @@ impl Writer {
         if given.reopen {
             self.reopen();
         }
+        self.hurry |= given.hurry;
         given.stop
     }
 
@@ -216,6 +234,20 @@ impl Writer {
         self.counts.lost.fetch_add(lost, Relaxed);
         self.trouble = None;
         self.output = output;
+        self.orders.may_tell.store(self.may_tell(), Relaxed);
+    }
+
+    /// Drops the lines that the output has not taken and those in the queue, and counts them.
+    fn give_up(&mut self) -> u64 {
+        let mut lost = self.unwritten.lines();
+        self.unwritten.clear();
+        if self.output.is_some() {
+            let waiting = self.inbox.try_iter();
+            let waiting = waiting.filter(|message| matches!(message, Message::Ended(_)));
+            lost += waiting.count() as u64;
+        }
+        self.counts.lost.fetch_add(lost, Relaxed);
+        lost
     }
 
     /// Writes the last lines, until `deadline`.
@@ -233,22 +265,22 @@ impl Writer {
                 },
             }
         }
-        let waiting = self.inbox.try_iter();
-        let waiting = waiting.filter(|message| matches!(message, Message::Ended(_)));
-        let lost = self.unwritten.lines() + waiting.count() as u64;
-        self.counts.lost.fetch_add(lost, Relaxed);
-        tracing::error!(
-            lines = lost,
-            "the access log took no more lines; the last ones are lost"
-        );
+        let lost = self.give_up();
+        if self.may_tell() {
+            tracing::error!(
+                lines = lost,
+                "the access log took no more lines; the last ones are lost"
+            );
+        }
     }
 }
 
 impl Trouble {
-    /// Says so, once; a reader may be late for a moment.
+    /// Says so, once; a reader may be late for a moment. If it would be said to the same reader, it waits
+    /// with the log.
     fn tell(&mut self, output: &Output) {
         let log = output.target();
-        if self.is_told {
+        if self.is_told || output.is_own_log() {
             return;
         }
         match &self.error {
@@ -315,7 +347,26 @@ const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+
     use super::*;
+
+    /// Orders that were given while the queue was full.
+    #[test]
+    fn an_order_without_a_message_is_obeyed_before_the_thread_sleeps() {
+        let (_queue, inbox) = sync_channel(1);
+        let (alive, ended) = sync_channel::<()>(0);
+        let orders = Arc::<Orders>::default();
+        super::super::lock(&orders.given).stop = Some(Instant::now());
+        let writer = Writer::new(inbox, orders, Arc::default());
+        let thread = std::thread::spawn(move || {
+            let _alive = alive;
+            writer.run();
+        });
+        let ended = ended.recv_timeout(Duration::from_secs(60));
+        assert_eq!(ended, Err(RecvTimeoutError::Disconnected), "it sleeps");
+        thread.join().unwrap();
+    }
 
     fn after(taken: usize, text: &str) -> (u64, String) {
         let mut unwritten = Unwritten {

@@ -22,4 +22,6 @@ pub use listener::{
 };
 pub use process::{Config, Drain, Limits, Metrics, PerSource};
 pub(crate) use values::is_responder;
-pub use values::{Backend, CpuList, LogFormat, LogTarget, Network, OcspSource, ProxyVersion};
+pub use values::{
+    Backend, CpuList, HostPort, LogFormat, LogTarget, Network, OcspSource, ProxyVersion,
+};

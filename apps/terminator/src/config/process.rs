@@ -34,6 +34,8 @@ pub struct Config {
     /// Read certificates, keys, authorities, revocation lists and ticket keys again when their files
     /// change.
     pub watch: bool,
+    /// DNS servers for the host names of backends. Empty: those of `/etc/resolv.conf`.
+    pub name_servers: Vec<SocketAddr>,
     /// Where a line for each client connection goes when it ends.
     pub access_log: LogTarget,
     /// How these lines are written.
@@ -96,7 +98,7 @@ pub struct Limits {
     /// Time without a byte in either direction.
     #[serde(rename = "idle_seconds", deserialize_with = "seconds")]
     pub idle: Duration,
-    /// Time to reach the backend.
+    /// Time to reach an address of the backend.
     #[serde(rename = "backend_connect_seconds", deserialize_with = "seconds")]
     pub backend_connect: Duration,
 }
@@ -125,6 +127,7 @@ impl Default for Config {
             user: None,
             group: None,
             chacha20poly1305: Choice::default(),
+            name_servers: Vec::new(),
             watch: true,
             access_log: LogTarget::default(),
             access_log_format: LogFormat::default(),

@@ -14,7 +14,8 @@ use ureq::http::Uri;
 use ureq::http::uri::Scheme;
 use widelane_crypto::chacha20poly1305::Choice;
 
-/// Where the decrypted bytes go: `ADDR:PORT`, `unix:PATH`, or `unix:@NAME` for an abstract socket.
+/// Where the decrypted bytes go: `ADDR:PORT`, `HOST:PORT`, `unix:PATH`, or `unix:@NAME` for an abstract
+/// socket.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Backend {
@@ -24,6 +25,15 @@ pub enum Backend {
     Unix(PathBuf),
     /// A UNIX socket's name in the abstract namespace.
     Abstract(String),
+    /// The TCP addresses of a host name. Boxed, because each connection holds an address.
+    Name(Box<HostPort>),
+}
+
+/// A host name, in lower case, and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPort {
+    pub(crate) host: String,
+    pub(crate) port: u16,
 }
 
 /// CPU numbers written as `0,2,4-7`.
@@ -225,6 +235,51 @@ impl Backend {
     pub const MOST: usize = 64;
 }
 
+impl FromStr for HostPort {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "`{text}` is no backend; write `127.0.0.1:8080`, `[::1]:8080`, `app.example.org:8080` or \
+                 `unix:/run/a.sock`"
+            )
+        };
+        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+        let port = port.parse().ok().filter(|port| *port > 0);
+        if !is_host_name(host) {
+            return Err(wrong());
+        }
+        Ok(Self {
+            host: host.to_ascii_lowercase(),
+            port: port.ok_or_else(wrong)?,
+        })
+    }
+}
+
+/// Letters, digits, `-` and `_` in labels of 63 bytes, 253 bytes in all. A name whose last label is a
+/// number is a mistyped address.
+fn is_host_name(host: &str) -> bool {
+    let name = host.strip_suffix('.').unwrap_or(host);
+    let is_label = |label: &str| {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        (1..=63).contains(&label.len())
+            && label.bytes().all(fits)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let last = name.rsplit('.').next().unwrap_or_default();
+    name.len() <= 253
+        && name.split('.').all(is_label)
+        && !last.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
 impl FromStr for Backend {
     type Err = String;
 
@@ -239,11 +294,10 @@ impl FromStr for Backend {
                 None => Ok(Self::Unix(path.into())),
             };
         }
-        text.parse().map(Self::Tcp).map_err(|_| {
-            format!(
-                "`{text}` is no backend; write `127.0.0.1:8080`, `[::1]:8080` or `unix:/run/a.sock`"
-            )
-        })
+        match text.parse() {
+            Ok(address) => Ok(Self::Tcp(address)),
+            Err(_) => text.parse().map(|name| Self::Name(Box::new(name))),
+        }
     }
 }
 
@@ -253,6 +307,7 @@ impl fmt::Display for Backend {
             Self::Tcp(address) => write!(f, "{address}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Abstract(name) => write!(f, "unix:@{name}"),
+            Self::Name(name) => name.fmt(f),
         }
     }
 }

@@ -6,6 +6,9 @@
     reason = "each test file uses its own part"
 )]
 
+pub mod dns;
+pub mod named;
+
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};

@@ -1,0 +1,307 @@
+//! Backends by host name, against a DNS server of the test.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+
+use common::dns::{Dns, How, Records};
+use common::named::*;
+use common::*;
+use widelane_terminator::{Backend, Config, Document, Server};
+
+/// One listener with these backends, of which the names are known to `dns`.
+fn with_names(files: &Files, dns: &Dns, backends: &[String]) -> Config {
+    let mut one = listener(echo(), vec![files.certificate(Kind::Ecdsa, &["a.example"])]);
+    let backends = backends.iter().map(|one| one.parse().expect("a backend"));
+    one.backend = backends.collect();
+    let mut config = config(vec![one]);
+    config.name_servers = vec![dns.address];
+    config
+}
+
+/// Backends at several addresses of loopback with the same port.
+fn same_port<const N: usize>(addresses: [(&str, u8); N]) -> (u16, [Named; N]) {
+    for _ in 0..20 {
+        let any = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = any.local_addr().expect("an address").port();
+        let at = addresses.map(|(ip, letter)| {
+            let ip = ip.parse().expect("an address");
+            (SocketAddr::new(ip, port), letter)
+        });
+        drop(any);
+        if at.iter().all(|(at, _)| TcpListener::bind(at).is_ok()) {
+            return (port, at.map(|(at, letter)| Named::at(at, letter)));
+        }
+    }
+    panic!("no port is free at all addresses");
+}
+
+fn of_name(server: &Server, what: &str, name: &str) -> u64 {
+    metric(
+        server,
+        &format!(r#"widelane_backend_name_{what}{{name="{name}"}}"#),
+    )
+}
+
+fn who(server: &Server) -> char {
+    served_by(server.addresses()[0], "a.example", &[]).0
+}
+
+fn gets_nothing(server: &Server) {
+    let mut stream = hello(server.addresses()[0]).expect("TLS");
+    let _ = stream.write_all(b"ping");
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).expect("an orderly end");
+    assert!(rest.is_empty());
+}
+
+#[test]
+fn new_connections_follow_the_records_and_live_ones_stay() {
+    let files = Files::new();
+    let dns = Dns::start();
+    let (port, named) = same_port([("127.0.0.1", b'a'), ("127.0.0.2", b'b')]);
+    dns.answer("app.test", &["127.0.0.1"]);
+    let server = start(&with_names(&files, &dns, &[format!("App.test:{port}")]));
+    let (by, mut first) = served_by(server.addresses()[0], "a.example", &[]);
+    assert_eq!(by, 'a');
+
+    dns.answer("app.test", &["127.0.0.2", "127.0.0.1"]);
+    eventually("both are known", || {
+        of_name(&server, "addresses", "app.test") == 2
+    });
+    assert_eq!(who(&server), 'b', "the other has a connection still");
+
+    dns.answer("app.test", &["127.0.0.2"]);
+    eventually("one is gone", || {
+        of_name(&server, "addresses", "app.test") == 1
+    });
+    for _ in 0..4 {
+        assert_eq!(who(&server), 'b');
+    }
+    ping(&mut first).expect("a connection from before is served");
+    assert_eq!(gauge(&server, "connections", &named[0].backend()), 1);
+    assert_eq!(connects(&server, &named[0].backend(), "ok"), 1);
+    drop(first);
+    let of_a = format!("backend=\"{}\"", named[0].backend());
+    eventually("the address is forgotten", || {
+        !metrics(&server).contains(&of_a)
+    });
+}
+
+#[test]
+fn a_name_is_asked_for_again_when_its_time_ends_and_not_before() {
+    let files = Files::new();
+    let dns = Dns::start();
+    let (port, _named) = same_port([("127.0.0.1", b'a')]);
+    for (name, ttl) in [("none.test", 0), ("short.test", 1), ("long.test", 100)] {
+        let records = Records {
+            addresses: vec!["127.0.0.1".parse().expect("an address")],
+            ttl,
+            ..Records::default()
+        };
+        dns.set(name, records);
+    }
+    let backends = ["none.test", "short.test", "long.test"].map(|name| format!("{name}:{port}"));
+    let server = start(&with_names(&files, &dns, &backends));
+    let lookups = |name: &str| {
+        let labels = format!(r#"{{name="{name}",result="ok"}}"#);
+        metric(
+            &server,
+            &format!("widelane_backend_name_lookups_total{labels}"),
+        )
+    };
+    eventually("the short one ends", || lookups("short.test") >= 4);
+    assert_eq!(lookups("long.test"), 1);
+    assert_eq!(dns.asked("long.test"), 2, "for both families, once");
+    // A time of 0 counts as a second, and its lookups stay about as many.
+    assert!(lookups("none.test") <= 2 * lookups("short.test"));
+    assert_eq!(who(&server), 'a');
+
+    // A reload asks for all at once.
+    let mut config = with_names(&files, &dns, &backends);
+    config.name_servers = vec![dns.address];
+    server.reload(&document(&config)).expect("a reload");
+    eventually("it is asked for again", || lookups("long.test") == 2);
+}
+
+#[test]
+fn answers_that_fail_keep_the_addresses() {
+    let files = Files::new();
+    let dns = Dns::start();
+    let (port, _named) = same_port([("127.0.0.1", b'a')]);
+    let bad = [
+        How::NxDomain,
+        How::ServFail,
+        How::Silent,
+        How::WrongId,
+        How::Garbage,
+        How::OtherName,
+    ];
+    let mut names: Vec<String> = bad
+        .iter()
+        .map(|how| format!("{how:?}.test").to_lowercase())
+        .collect();
+    for name in &names {
+        dns.answer(name, &["127.0.0.1"]);
+    }
+    // One family fails, and the other one does not.
+    names.push("half.test".into());
+    dns.answer("half.test", &["127.0.0.1", "::1"]);
+    let backends: Vec<_> = names.iter().map(|name| format!("{name}:{port}")).collect();
+    let mut config = with_names(&files, &dns, &backends);
+    // Nothing is at `::1`.
+    config.limits.backend_connect = PATIENCE;
+    let server = start(&config);
+    for name in &names {
+        assert_eq!(of_name(&server, "current", name), 1, "{name}");
+    }
+    for (name, how) in names.iter().zip(bad) {
+        dns.change(name, |records| records.how = how);
+    }
+    dns.change("half.test", |records| {
+        records.how_aaaa = Some(How::ServFail)
+    });
+    for name in &names {
+        eventually(name, || of_name(&server, "current", name) == 0);
+        let kept = if name == "half.test" { 2 } else { 1 };
+        assert_eq!(of_name(&server, "addresses", name), kept, "{name}");
+    }
+    assert_eq!(who(&server), 'a');
+    for name in &names {
+        dns.change(name, |records| {
+            records.how = How::Well;
+            records.how_aaaa = None;
+        });
+    }
+    for name in &names {
+        eventually(name, || of_name(&server, "current", name) == 1);
+    }
+    // That a family has no address any more is an answer.
+    dns.answer("half.test", &["127.0.0.1"]);
+    eventually("one family is left", || {
+        of_name(&server, "addresses", "half.test") == 1
+    });
+    assert_eq!(of_name(&server, "current", "half.test"), 1);
+}
+
+#[test]
+fn all_addresses_of_both_families_are_used_up_to_a_bound() {
+    let files = Files::new();
+    let dns = Dns::start();
+    if TcpListener::bind("[::1]:0").is_ok() {
+        let (port, _named) = same_port([("127.0.0.1", b'4'), ("::1", b'6')]);
+        dns.answer("both.test", &["::1", "127.0.0.1", "0.0.0.0", "::"]);
+        let server = start(&with_names(&files, &dns, &[format!("both.test:{port}")]));
+        assert_eq!(of_name(&server, "addresses", "both.test"), 2);
+        let address = server.addresses()[0];
+        let open = [(); 2].map(|()| served_by(address, "a.example", &[]));
+        let mut letters = [open[0].0, open[1].0];
+        letters.sort();
+        assert_eq!(letters, ['4', '6']);
+    } else {
+        println!("SKIP: no IPv6");
+    }
+
+    // An answer that is too long for UDP.
+    let (port, _named) = same_port([("127.0.1.64", b'm')]);
+    let many: Vec<String> = (1..=100).map(|last| format!("127.0.1.{last}")).collect();
+    let mut many: Vec<&str> = many.iter().map(String::as_str).collect();
+    dns.answer("many.test", &many);
+    let server = start(&with_names(&files, &dns, &[format!("many.test:{port}")]));
+    assert_eq!(
+        of_name(&server, "addresses", "many.test"),
+        Backend::MOST as u64
+    );
+    assert_eq!(who(&server), 'm', "the last of those that are used");
+    // The order of the answer changes nothing.
+    many.reverse();
+    let asked = dns.asked("many.test");
+    dns.answer("many.test", &many);
+    eventually("it is looked up again", || {
+        dns.asked("many.test") >= asked + 8
+    });
+    assert_eq!(who(&server), 'm');
+}
+
+#[test]
+fn a_start_goes_on_without_an_address_and_a_reload_is_refused() {
+    let files = Files::new();
+    let dns = Dns::start();
+    let (port, named) = same_port([("127.0.0.1", b'a')]);
+    let mut config = with_names(&files, &dns, &[format!("late.test:{port}")]);
+    Server::check(&document(&config)).expect("only a warning");
+    let server = start(&config);
+    gets_nothing(&server);
+    assert_eq!(of_name(&server, "addresses", "late.test"), 0);
+    assert_eq!(of_name(&server, "current", "late.test"), 0);
+    dns.answer("late.test", &["127.0.0.1"]);
+    eventually("the name is known", || {
+        of_name(&server, "addresses", "late.test") == 1
+    });
+    assert_eq!(who(&server), 'a');
+
+    let good = config.clone();
+    config.listeners[0].backend = vec!["wrong.test:1".parse().expect("a backend")];
+    let error = server.reload(&document(&config)).expect_err("no such name");
+    let error = error.to_string();
+    assert!(
+        error.contains("--backend: cannot look up `wrong.test`: the DNS server knows no such name"),
+        "{error}"
+    );
+    assert_eq!(who(&server), 'a');
+    assert!(!metrics(&server).contains("wrong.test"), "it is forgotten");
+
+    // From a name to a number, and back.
+    config.listeners[0].backend = vec![named[0].backend()];
+    server.reload(&document(&config)).expect("a reload");
+    assert_eq!(who(&server), 'a');
+    assert!(!metrics(&server).contains("late.test"));
+    server.reload(&document(&good)).expect("a reload");
+    assert_eq!(who(&server), 'a');
+}
+
+#[test]
+fn names_of_the_hosts_file_need_no_server() {
+    let files = Files::new();
+    let (port, _named) = same_port([("127.0.0.1", b'a')]);
+    let mut config = with_names(&files, &Dns::start(), &[format!("localhost:{port}")]);
+    config.name_servers.clear();
+    let server = start(&config);
+    assert_eq!(who(&server), 'a');
+}
+
+#[test]
+fn mistyped_addresses_are_no_names() {
+    for wrong in [
+        "10.0.0.300:80",
+        "app",
+        "app:0",
+        "app:http",
+        ":80",
+        "a..b:80",
+        "-a:80",
+        "a b:80",
+        "ä.example:80",
+        "[::1:80",
+        "http://app:80",
+    ] {
+        let error = wrong.parse::<Backend>().expect_err(wrong);
+        assert!(error.contains("is no backend; write"), "{error}");
+    }
+    for (text, shown) in [
+        ("App.Default.svc:8080", "app.default.svc:8080"),
+        ("app.example.org.:1", "app.example.org.:1"),
+        ("_x-1:65535", "_x-1:65535"),
+    ] {
+        let backend: Backend = text.parse().expect(text);
+        assert!(matches!(backend, Backend::Name(_)), "{text}");
+        assert_eq!(backend.to_string(), shown);
+    }
+    let text = "name_servers = [\"10.96.0.10\"]\n";
+    let error = Document::parse("w.toml".as_ref(), text.into()).expect_err("no port");
+    assert!(
+        error.to_string().starts_with("w.toml:1: name_servers"),
+        "{error}"
+    );
+}
