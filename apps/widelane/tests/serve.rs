@@ -57,7 +57,7 @@ fn wrong_usage_is_told_apart_from_failure() {
     for (arguments, status, message) in [
         (&["serve"][..], 2, "nothing to serve"),
         (&["serve", "--listen", "nowhere"], 2, "--listen"),
-        (&["serve", "--backend", "localhost:80"], 2, "127.0.0.1:8080"),
+        (&["serve", "--backend", "localhost"], 2, "127.0.0.1:8080"),
         (
             &["serve", "--demo", "--config", "x"],
             2,
@@ -139,8 +139,8 @@ fn wrong_usage_is_told_apart_from_failure() {
         ),
         (
             "127.0.0.1:9",
-            "example:9",
-            "w.toml:4: listener[0].backend: `example:9` is no backend",
+            "example",
+            "w.toml:4: listener[0].backend: `example` is no backend",
         ),
         (
             "a.key",

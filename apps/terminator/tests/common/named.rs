@@ -23,7 +23,10 @@ impl Named {
     }
 
     pub fn at(address: SocketAddr, letter: u8) -> Self {
-        let listener = TcpListener::bind(address).expect("a port");
+        Self::on(TcpListener::bind(address).expect("a port"), letter)
+    }
+
+    pub fn on(listener: TcpListener, letter: u8) -> Self {
         let address = listener.local_addr().expect("an address");
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
