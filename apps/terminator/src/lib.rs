@@ -32,6 +32,7 @@ mod local;
 mod material;
 mod names;
 mod names_io;
+mod names_lookup;
 mod nearby;
 mod number;
 mod ocsp;

@@ -26,6 +26,7 @@ use crate::signing::SigningSource;
 use crate::sockets::{self, Inherited};
 use crate::sources::SourceLimits;
 use crate::tls;
+use crate::upstream::NoAnswer;
 use crate::watch::Fingerprint;
 use crate::worker::{self, Command, RunOn, Spare, Worker};
 use crate::{privileges, resources, stapling};
@@ -705,7 +706,7 @@ fn names(config: &Config, sites: &[Arc<Site>]) -> impl Iterator<Item = (SlotName
     all.into_iter()
 }
 
-fn name_fault(config: &Config, host: &str, fault: &str) -> Fault {
+fn name_fault(config: &Config, host: &str, fault: &NoAnswer) -> Fault {
     let is_it = |one: &Backend| matches!(one, Backend::Name(name) if name.host == host);
     let in_listener = |(index, listener): (usize, &Listener)| {
         let key = format!("listener[{index}]");
@@ -717,11 +718,14 @@ fn name_fault(config: &Config, host: &str, fault: &str) -> Fault {
         Some(format!("{key}.route[{route}].backend"))
     };
     let key = config.listeners.iter().enumerate().find_map(in_listener);
-    Fault::new(
-        key.unwrap_or_default(),
-        format!("cannot look up `{host}`: {fault}"),
-        "correct the name, /etc/resolv.conf or `name_servers` (`getent ahosts` asks for a name)",
-    )
+    Fault {
+        passing: fault.passing,
+        ..Fault::new(
+            key.unwrap_or_default(),
+            format!("cannot look up `{host}`: {fault}"),
+            "correct the name, /etc/resolv.conf or `name_servers` (`getent ahosts` asks for a name)",
+        )
+    }
 }
 
 fn no_names_thread(source: std::io::Error) -> ServerError {
@@ -808,6 +812,20 @@ mod tests {
         server.reload(&document).unwrap();
         assert!(!Arc::ptr_eq(&old, &site()));
         assert!(first.upgrade().is_none(), "the key is still in memory");
+    }
+
+    /// So that a reload is tried again by itself.
+    #[test]
+    fn a_name_that_may_be_found_later_is_a_passing_fault() {
+        let config = Config::default();
+        for passing in [true, false] {
+            let fault = NoAnswer {
+                reason: "no answer".into(),
+                passing,
+            };
+            let fault = name_fault(&config, "app.test", &fault);
+            assert_eq!(fault.passing, passing);
+        }
     }
 
     #[test]

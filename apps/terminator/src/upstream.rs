@@ -55,7 +55,15 @@ pub(crate) struct Name {
     pub(crate) succeeded: u64,
     pub(crate) failed: u64,
     /// What was wrong with the last lookup.
-    pub(crate) fault: Option<String>,
+    pub(crate) fault: Option<NoAnswer>,
+}
+
+/// Why a name could not be looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NoAnswer {
+    pub(crate) reason: String,
+    /// Whether it may be over in a while, with nothing corrected.
+    pub(crate) passing: bool,
 }
 
 /// The addresses of one backend.
@@ -159,7 +167,7 @@ impl Upstreams {
         &self,
         hosts: &BTreeSet<String>,
         limit: Duration,
-    ) -> Vec<(String, String)> {
+    ) -> Vec<(String, NoAnswer)> {
         let is_open = |known: &Known, host: &str| {
             let name = known.names.get(host);
             name.is_some_and(|name| name.addresses.is_empty() && name.fault.is_none())
@@ -174,7 +182,10 @@ impl Upstreams {
             .names
             .iter()
             .filter(|(host, name)| hosts.contains(*host) && name.addresses.is_empty());
-        let fault = |name: &Name| name.fault.clone().unwrap_or("no answer in time".into());
+        let fault = |name: &Name| {
+            let fault = name.fault.clone();
+            fault.unwrap_or_else(|| NoAnswer::passing("no answer in time"))
+        };
         missing
             .map(|(host, name)| (host.clone(), fault(name)))
             .collect()
@@ -200,7 +211,7 @@ impl Upstreams {
     }
 
     /// A lookup has failed: the name keeps the addresses that it has.
-    pub(crate) fn not_learned(&self, host: &str, fault: String) {
+    pub(crate) fn not_learned(&self, host: &str, fault: NoAnswer) {
         let mut known = self.lock();
         let Some(name) = known.names.get_mut(host) else {
             return;
@@ -228,6 +239,30 @@ impl Upstreams {
     /// another one.
     pub(crate) fn is_up(&self, upstream: &Upstream) -> bool {
         upstream.health.state(upstream.now()).0 == State::Good
+    }
+}
+
+impl NoAnswer {
+    pub(crate) fn passing(reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        Self {
+            reason,
+            passing: true,
+        }
+    }
+
+    pub(crate) fn lasting(reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        Self {
+            reason,
+            passing: false,
+        }
+    }
+}
+
+impl fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
     }
 }
 
@@ -788,7 +823,7 @@ mod tests {
 
         // What is known of an address stays while it is in an answer.
         let before = pool.upstreams.load_full();
-        upstreams.not_learned("a.test", "NXDOMAIN".into());
+        upstreams.not_learned("a.test", NoAnswer::lasting("NXDOMAIN"));
         upstreams.learned("b.test", ips(&["10.0.0.1", "10.0.0.9"]));
         let after = pool.upstreams.load_full();
         assert_eq!(after.len(), 4);

@@ -152,13 +152,18 @@ fn answers_that_fail_keep_the_addresses() {
     for how in fast.iter().chain(&slow) {
         dns.answer(&name(how), &["127.0.0.1"]);
     }
-    // One family fails, and the other one does not.
+    // One family fails, and the other one does not. A machine without IPv6 does not have the address.
     dns.answer("half.test", &["127.0.0.1", "::1"]);
+    let has_ipv6 = TcpListener::bind("[::1]:0").is_ok();
     let (mut fast_names, slow_names) = (
         fast.map(|how| name(&how)).to_vec(),
         slow.map(|how| name(&how)),
     );
-    fast_names.push("half.test".into());
+    if has_ipv6 {
+        fast_names.push("half.test".into());
+    } else {
+        println!("SKIP: no IPv6, so no name has two families");
+    }
     let names: Vec<&str> = fast_names
         .iter()
         .chain(&slow_names)
@@ -196,12 +201,14 @@ fn answers_that_fail_keep_the_addresses() {
     for name in &fast_names {
         eventually(name, || of_name(&server, "current", name) == 1);
     }
-    // That a family has no address any more is an answer.
-    dns.answer("half.test", &["127.0.0.1"]);
-    eventually("one family is left", || {
-        of_name(&server, "addresses", "half.test") == 1
-    });
-    assert_eq!(of_name(&server, "current", "half.test"), 1);
+    if has_ipv6 {
+        // That a family has no address any more is an answer.
+        dns.answer("half.test", &["127.0.0.1"]);
+        eventually("one family is left", || {
+            of_name(&server, "addresses", "half.test") == 1
+        });
+        assert_eq!(of_name(&server, "current", "half.test"), 1);
+    }
     for name in &slow_names {
         keeps(name);
     }

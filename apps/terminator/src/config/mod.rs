@@ -16,7 +16,7 @@ mod values;
 
 pub use batching::{Batching, SigningBackend};
 pub use document::{ConfigError, Document};
-pub(crate) use fault::{Fault, is_shortage};
+pub(crate) use fault::{Fault, is_passing, is_shortage};
 pub use listener::{
     Certificate, ClientAuth, ClientAuthMode, KeyKind, Listener, Route, Tickets, TlsVersion,
 };
