@@ -49,6 +49,10 @@ impl Wanted {
             anew: false,
         }
     }
+
+    pub(crate) fn has_servers_of(&self, other: &Self) -> bool {
+        self.servers == other.servers
+    }
 }
 
 impl Names {

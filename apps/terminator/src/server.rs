@@ -26,7 +26,7 @@ use crate::signing::SigningSource;
 use crate::sockets::{self, Inherited};
 use crate::sources::SourceLimits;
 use crate::tls;
-use crate::upstream::NoAnswer;
+use crate::upstream::{NoAnswer, Upstreams};
 use crate::watch::Fingerprint;
 use crate::worker::{self, Command, RunOn, Spare, Worker};
 use crate::{privileges, resources, stapling};
@@ -399,13 +399,29 @@ impl Server {
     /// fault here, because the configuration in use may have one.
     fn learn_names(&self, state: &mut State, document: &Document) -> Result<(), ServerError> {
         let upstreams = &self.shared.upstreams;
-        let before = Wanted::by(state.document.config()).hosts;
+        let before = Wanted::by(state.document.config());
         let mut wanted = Wanted::by(document.config());
-        let new: BTreeSet<String> = wanted.hosts.difference(&before).cloned().collect();
-        wanted.hosts.extend(before);
-        wanted.anew = true;
-        state.names.follow(wanted).map_err(no_names_thread)?;
-        match upstreams.wait_for(&new, FIRST_ANSWER).first() {
+        let new: BTreeSet<String> = wanted.hosts.difference(&before.hosts).cloned().collect();
+        let missing = if wanted.has_servers_of(&before) {
+            wanted.hosts.extend(before.hosts);
+            wanted.anew = true;
+            state.names.follow(wanted).map_err(no_names_thread)?;
+            upstreams.wait_for(&new, FIRST_ANSWER)
+        } else {
+            // Apart from the names in use: they must not follow the new servers before the new
+            // configuration is in force.
+            let apart = Arc::new(Upstreams::default());
+            let hosts = wanted.hosts.clone();
+            let mut names = Names::new(apart.clone());
+            names.follow(wanted).map_err(no_names_thread)?;
+            let missing = apart.wait_for(&hosts, FIRST_ANSWER);
+            upstreams.follow(&hosts.union(&before.hosts).cloned().collect());
+            for host in &new {
+                upstreams.learned(host, apart.addresses_of(host));
+            }
+            missing
+        };
+        match missing.first() {
             Some((host, fault)) => {
                 let fault = name_fault(document.config(), host, fault);
                 Err(ServerError::Config(document.locate(fault)))

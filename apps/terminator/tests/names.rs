@@ -297,6 +297,54 @@ fn a_start_goes_on_without_an_address_and_a_reload_is_refused() {
 }
 
 #[test]
+fn names_follow_new_servers_with_the_new_configuration_and_not_before() {
+    let files = Files::new();
+    let (dns, other) = (Dns::start(), Dns::start());
+    let (port, _named) = same_port([("127.0.0.1", b'a'), ("127.0.0.2", b'b')]);
+    dns.answer("app.test", &["127.0.0.1"]);
+    for name in ["app.test", "new.test"] {
+        other.answer(name, &["127.0.0.2"]);
+    }
+    let config = with_names(&files, &dns, &[format!("app.test:{port}")]);
+    let server = start_with_all(&config, &["app.test"]);
+    // A lookup by the servers in use would not bring the address back.
+    dns.change("app.test", |records| records.how = How::ServFail);
+    eventually("lookups fail", || {
+        of_name(&server, "current", "app.test") == 0
+    });
+    let mut refused = config.clone();
+    refused.name_servers = vec![other.address];
+    refused.listeners[0].certificates[0].cert = "/nothing/here.pem".into();
+    let asked = other.asked("app.test");
+    let error = server.reload(&document(&refused)).expect_err("no file");
+    assert!(error.to_string().contains("/nothing/here.pem"), "{error}");
+    assert!(other.asked("app.test") > asked, "they are tried");
+    for _ in 0..4 {
+        assert_eq!(who(&server), 'a', "what is in use stays");
+    }
+
+    // Servers that do not know a name are refused.
+    let nobody = Dns::start();
+    let mut unknown = config.clone();
+    unknown.name_servers = vec![nobody.address];
+    let error = server.reload(&document(&unknown)).expect_err("no name");
+    assert!(error.to_string().contains("app.test"), "{error}");
+    assert_eq!(who(&server), 'a');
+
+    let mut taken = with_names(&files, &other, &[format!("app.test:{port}")]);
+    server.reload(&document(&taken)).expect("a reload");
+    eventually("the new servers count", || who(&server) == 'b');
+    // A new name has its addresses at once, also from new servers.
+    let third = Dns::start();
+    third.answer("new.test", &["127.0.0.1"]);
+    let name = format!("new.test:{port}");
+    taken.listeners[0].backend = vec![name.parse().expect("a backend")];
+    taken.name_servers = vec![third.address];
+    server.reload(&document(&taken)).expect("a reload");
+    assert_eq!(who(&server), 'a');
+}
+
+#[test]
 fn names_of_the_hosts_file_need_no_server() {
     let files = Files::new();
     let (port, _named) = same_port([("127.0.0.1", b'a')]);
