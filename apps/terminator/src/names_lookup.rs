@@ -210,23 +210,12 @@ fn candidates(host: &str, name: &Name, search: &[Name], ndots: usize) -> Vec<Nam
 /// Goes on to the next name only if a server says that the one before does not exist, or has no
 /// address. After any other failure, the next one might be a stranger's.
 async fn ask(plan: Plan, before: &[IpAddr]) -> Result<Found, NoAnswer> {
-    let config = ResolverConfig::from_parts(None, Vec::new(), plan.servers);
-    let mut builder = Resolver::builder_with_config(config, Sockets::default());
-    let options = builder.options_mut();
-    *options = plan.options;
-    options.timeout = options.timeout.clamp(SHORTEST, ANSWERING);
-    options.attempts = TRIES - 1;
-    options.use_hosts_file = ResolveHosts::Never;
-    options.cache_size = 0;
-    options.edns0 = true;
-    let resolver = builder
-        .build()
-        .map_err(|error| NoAnswer::lasting(error.to_string()))?;
+    let resolvers = resolvers(plan.servers, &plan.options)?;
     let mut exists = false;
     for candidate in plan.candidates {
         let (v4, v6) = tokio::join!(
-            resolver.lookup(candidate.clone(), RecordType::A),
-            resolver.lookup(candidate, RecordType::AAAA)
+            ask_in_order(&resolvers, &candidate, RecordType::A),
+            ask_in_order(&resolvers, &candidate, RecordType::AAAA)
         );
         match together(v4, v6, before)? {
             Ok(found) => return Ok(found),
@@ -238,6 +227,56 @@ async fn ask(plan: Plan, before: &[IpAddr]) -> Result<Found, NoAnswer> {
         true => "the name has no address",
         false => "the DNS server knows no such name (NXDOMAIN)",
     }))
+}
+
+/// One for each server: a resolver with several asks two of them at once, in no order. The first may know
+/// names that the second does not, or has other addresses for.
+fn resolvers(
+    servers: Vec<NameServerConfig>,
+    options: &ResolverOpts,
+) -> Result<Vec<Resolver<Sockets>>, NoAnswer> {
+    let tries = u32::try_from(servers.len()).unwrap_or(u32::MAX);
+    let patience = (ANSWERING / TRIES / tries.max(1)).max(LEAST_PATIENCE);
+    let build = |server| {
+        let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
+        let mut builder = Resolver::builder_with_config(config, Sockets::default());
+        let own = builder.options_mut();
+        *own = options.clone();
+        own.timeout = options.timeout.clamp(LEAST_PATIENCE, patience);
+        own.attempts = 0;
+        own.use_hosts_file = ResolveHosts::Never;
+        own.cache_size = 0;
+        own.edns0 = true;
+        builder.build()
+    };
+    let all: Result<Vec<_>, _> = servers.into_iter().map(build).collect();
+    all.map_err(|error| NoAnswer::lasting(error.to_string()))
+}
+
+/// What the first server says that knows whether there is such a record. Those that were silent are asked
+/// again with all others.
+async fn ask_in_order(
+    resolvers: &[Resolver<Sockets>],
+    name: &Name,
+    family: RecordType,
+) -> Result<Lookup, NetError> {
+    let mut last = NetError::NoConnections;
+    for _ in 0..TRIES {
+        let mut silent = false;
+        for resolver in resolvers {
+            match resolver.lookup(name.clone(), family).await {
+                Err(error) if no_record(&error).is_none() => {
+                    silent |= !matches!(error, NetError::Dns(_));
+                    last = error;
+                }
+                answer => return answer,
+            }
+        }
+        if !silent {
+            break;
+        }
+    }
+    Err(last)
 }
 
 /// What the answers of both families say. If one of them has failed, the other one is an answer only if the
@@ -346,10 +385,12 @@ fn reaches(address: IpAddr) -> bool {
 pub(crate) const SHORTEST: Duration = Duration::from_secs(1);
 /// Names of `/etc/hosts` have no time of their own.
 const LONGEST: Duration = Duration::from_secs(300);
-/// For one try, at the most. All of them end before `FIRST_ANSWER`, so that one family comes
+/// For all tries with all servers, if there are few. It is less than `FIRST_ANSWER`, so that one family comes
 /// without the other.
-const ANSWERING: Duration = Duration::from_secs(2);
-const TRIES: usize = 2;
+const ANSWERING: Duration = Duration::from_secs(4);
+const TRIES: u32 = 2;
+/// For one try.
+const LEAST_PATIENCE: Duration = Duration::from_millis(500);
 const ANY_PORT: u16 = 9;
 
 #[cfg(test)]
@@ -507,6 +548,30 @@ mod tests {
         let before = ips(&["10.0.0.1", "fd00::1"]);
         let lookup = machine.system.look_up("app.test", &[], &before);
         assert!(wait_for(lookup).unwrap_err().passing, "it had the other");
+    }
+
+    #[test]
+    fn the_next_server_is_asked_only_if_one_cannot_tell() {
+        let machine = Machine::new("", "");
+        let second = Dns::start();
+        second.answer("app.test", &["10.9.9.9"]);
+        let servers = [machine.dns.address, second.address];
+        let look_up = || {
+            let answer = wait_for(machine.system.look_up("app.test", &servers, &[]));
+            answer.map(|answer| answer.addresses)
+        };
+        for _ in 0..4 {
+            assert!(!look_up().unwrap_err().passing, "it does not exist");
+        }
+        machine.dns.answer("app.test", &["10.0.0.1"]);
+        for _ in 0..4 {
+            assert_eq!(look_up(), Ok(ips(&["10.0.0.1"])));
+        }
+        assert_eq!(second.asked("app.test"), 0);
+        for how in [How::ServFail, How::Silent] {
+            machine.dns.change("app.test", |records| records.how = how);
+            assert_eq!(look_up(), Ok(ips(&["10.9.9.9"])), "{how:?}");
+        }
     }
 
     #[test]
