@@ -381,6 +381,23 @@ fn mistyped_addresses_are_no_names() {
         assert!(matches!(backend, Backend::Name(_)), "{text}");
         assert_eq!(backend.to_string(), shown);
     }
+    let files = Files::new();
+    let good = with_names(&files, &Dns::start(), &["app.test:1".to_owned()]);
+    for wrong in [
+        "0.0.0.0:53",
+        "[::]:53",
+        "[::ffff:0.0.0.0]:53",
+        "10.96.0.10:0",
+    ] {
+        let mut config = good.clone();
+        config.name_servers.push(wrong.parse().expect("an address"));
+        let error = Document::from_flags(config).expect_err(wrong).to_string();
+        let ends = format!("{wrong} is no address of a server");
+        assert!(
+            error.contains("name_servers[1]") && error.contains(&ends),
+            "{error}"
+        );
+    }
     let text = "name_servers = [\"10.96.0.10\"]\n";
     let error = Document::parse("w.toml".as_ref(), text.into()).expect_err("no port");
     assert!(
