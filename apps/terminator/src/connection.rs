@@ -383,7 +383,8 @@ async fn look_again(
 }
 
 /// Sends the alert for a failed handshake, rustls' own or else the one that is due, and ends our
-/// direction. Returns the alert that ended the handshake, the client's or ours, if that is known. Only rustls can encrypt an alert; ours needs a handshake that is not encrypted yet.
+/// direction. Only rustls can encrypt an alert; ours needs a handshake that is not encrypted yet. Returns
+/// the alert that ended the handshake, the client's or ours, if that is known.
 async fn refuse(
     client: &mut Client,
     tls: &mut ServerConnection,

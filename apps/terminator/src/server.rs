@@ -148,14 +148,7 @@ impl Server {
             (&Staples::default(), &mut staples),
         )
         .map_err(locate)?;
-        let mut followed = Names::new(shared.upstreams.clone());
-        let wanted = Wanted::by(config);
-        let hosts = wanted.hosts.clone();
-        followed.follow(wanted).map_err(no_names_thread)?;
-        for (host, fault) in shared.upstreams.wait_for(&hosts, FIRST_ANSWER) {
-            let fault = document.locate(name_fault(config, &host, &fault));
-            tracing::warn!("{fault}; it is looked up again until there is an address");
-        }
+        let followed = first_names(document, &shared, "it is looked up again until it has one")?;
         shared.access_log.adopt(log, config);
         staples.take_waiting(UnixTime::now());
         shared.note_files(&sites);
@@ -251,14 +244,11 @@ impl Server {
         .map_err(locate)?;
         staples.take_waiting(UnixTime::now());
         shared.note_files(&sites);
-        let mut followed = Names::new(shared.upstreams.clone());
-        let wanted = Wanted::by(config);
-        let hosts = wanted.hosts.clone();
-        followed.follow(wanted).map_err(no_names_thread)?;
-        for (host, fault) in shared.upstreams.wait_for(&hosts, FIRST_ANSWER) {
-            let fault = document.locate(name_fault(config, &host, &fault));
-            tracing::warn!("{fault}; a start would go on, and look it up again");
-        }
+        first_names(
+            document,
+            &shared,
+            "a start would go on, and look it up again",
+        )?;
         Ok(())
     }
 
@@ -742,6 +732,20 @@ fn name_fault(config: &Config, host: &str, fault: &NoAnswer) -> Fault {
             "correct the name, /etc/resolv.conf or `name_servers` (`getent ahosts` asks for a name)",
         )
     }
+}
+
+/// Looks up the host names of backends for the first time. A name without an address is told, with what
+/// becomes of it then.
+fn first_names(document: &Document, shared: &Shared, then: &str) -> Result<Names, ServerError> {
+    let mut names = Names::new(shared.upstreams.clone());
+    let wanted = Wanted::by(document.config());
+    let hosts = wanted.hosts.clone();
+    names.follow(wanted).map_err(no_names_thread)?;
+    for (host, fault) in shared.upstreams.wait_for(&hosts, FIRST_ANSWER) {
+        let fault = document.locate(name_fault(document.config(), &host, &fault));
+        tracing::warn!("{fault}; {then}");
+    }
+    Ok(names)
 }
 
 fn no_names_thread(source: std::io::Error) -> ServerError {

@@ -51,9 +51,9 @@ impl Signals {
 
     /// Lets `server` serve until SIGTERM or SIGINT, then stops it as [`Server::stop`] does after
     /// the configuration's drain time; another one of these signals stops it at once. SIGHUP takes
-    /// the configuration that `reread` returns, or keeps the old one if that is an error. SIGUSR1 opens the access log's file anew. When files
-    /// of the configuration in use change, the server takes them, or keeps those from before if they
-    /// are not good. Tells the service manager about all of this.
+    /// the configuration that `reread` returns, or keeps the old one if that is an error. SIGUSR1 opens
+    /// the access log's file anew. When files of the configuration in use change, the server takes them,
+    /// or keeps those from before if they are not good. Tells the service manager about all of this.
     pub fn serve(
         mut self,
         mut server: Server,

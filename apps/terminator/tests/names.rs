@@ -324,9 +324,9 @@ fn names_follow_new_servers_with_the_new_configuration_and_not_before() {
     }
 
     // Servers that do not know a name are refused.
-    let nobody = Dns::start();
+    let without = Dns::start();
     let mut unknown = config.clone();
-    unknown.name_servers = vec![nobody.address];
+    unknown.name_servers = vec![without.address];
     let error = server.reload(&document(&unknown)).expect_err("no name");
     assert!(error.to_string().contains("app.test"), "{error}");
     assert_eq!(who(&server), 'a');

@@ -2,7 +2,8 @@
 //!
 //! A connection takes notes ([`Note`]) while it lasts. When it ends, its worker puts them into a queue of
 //! fixed size, and one thread writes them down (`writer`). A worker never waits, unless the server stops: if
-//! the queue is full, the line is lost and counted. Without an access log there is neither thread nor queue, and a note is empty.
+//! the queue is full, the line is lost and counted. Without an access log there is neither thread nor queue,
+//! and a note is empty.
 
 mod line;
 mod note;
@@ -391,7 +392,8 @@ fn let_write() -> String {
     )
 }
 
-const NO_SOCKET: &str = "a socket cannot be opened by its path; for standard output write `-`, and `stderr` for standard error";
+const NO_SOCKET: &str = "a socket cannot be opened by its path; for standard output write `-`, and \
+                         `stderr` for standard error";
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -426,8 +428,8 @@ mod tests {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 if rustix::process::geteuid().is_root() {
-                    let nobody = Uid::from_raw(65_534);
-                    rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+                    let user = Uid::from_raw(65_534);
+                    rustix::thread::set_thread_res_uid(user, user, user).unwrap();
                 }
                 work()
             });

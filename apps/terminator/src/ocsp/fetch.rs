@@ -236,8 +236,8 @@ mod tests {
                 other => panic!("{status}: {other:?}"),
             }
         }
-        let nobody = target.accept().map(|_| ()).map_err(|error| error.kind());
-        assert_eq!(nobody, Err(std::io::ErrorKind::WouldBlock));
+        let asked = target.accept().map(|_| ()).map_err(|error| error.kind());
+        assert_eq!(asked, Err(std::io::ErrorKind::WouldBlock));
     }
 
     #[test]
