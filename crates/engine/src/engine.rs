@@ -7,6 +7,7 @@ use std::sync::Arc;
 use widelane_batching::Placement;
 use widelane_crypto::Request;
 
+use crate::background;
 use crate::config::Config;
 use crate::counters::{OperationCounters, OperationTotals};
 use crate::error::{JobError, StartError, SubmitError};
@@ -95,12 +96,38 @@ impl Engine {
     /// Measures the costs of passes and single requests that are not known yet: 0.1 to 0.2 seconds
     /// for all [standard operations](Operations::standard) at the first call, nothing later.
     ///
-    /// For servers, before they listen. Without this call, a background thread measures each
-    /// operation during its first requests. With a [`calibration`](crate::calibration) file this
-    /// happens once per machine instead of once per process.
+    /// For programs that compare, before they begin. Servers call
+    /// [`calibrate_in_background`](Self::calibrate_in_background). Without either call, a background
+    /// thread measures each operation during its first requests. With a
+    /// [`calibration`](crate::calibration) file this happens once per machine instead of once per
+    /// process.
     pub fn calibrate(&self) {
         for line in &self.core.shared.registry.lines {
             line.calibrate();
+        }
+    }
+
+    /// The same in a thread of low priority, so that a server answers meanwhile: until the costs of an
+    /// operation are known, single requests are answered one by one and all others in passes. The
+    /// thread ends when all is measured, or with the process.
+    pub fn calibrate_in_background(&self) {
+        let lines = self.core.shared.registry.lines.iter();
+        let lines: Vec<_> = lines
+            .filter(|line| line.claim_measurement())
+            .cloned()
+            .collect();
+        if lines.is_empty() {
+            return;
+        }
+        let measure = move || {
+            background::give_way();
+            for line in &lines {
+                line.calibrate();
+            }
+        };
+        // Without a thread the guesses remain.
+        if let Err(error) = background::start(measure) {
+            tracing::debug!(%error, "no thread to measure what passes cost");
         }
     }
 

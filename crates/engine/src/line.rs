@@ -298,12 +298,13 @@ impl<R: Request> Line<R> {
 
     /// Starts a measurement of the costs in the background, unless they are known.
     pub(crate) fn measure_once(&self) {
-        let narrow = self.narrow.as_ref().map(|narrow| &narrow.variant);
-        let mut variants = [Some(&self.wide), narrow].into_iter().flatten();
-        if !variants.any(|variant| variant.is_unmeasured()) || self.measuring.swap(true, Relaxed) {
+        if !self.claim_measurement() {
             return;
         }
-        let (wide, narrow) = (Arc::clone(&self.wide), narrow.cloned());
+        let (wide, narrow) = (
+            Arc::clone(&self.wide),
+            self.narrow.as_ref().map(|narrow| narrow.variant.clone()),
+        );
         let calibrate = move || {
             wide.calibrate();
             if let Some(narrow) = narrow {
@@ -314,6 +315,13 @@ impl<R: Request> Line<R> {
         if let Err(error) = background::start(calibrate) {
             tracing::debug!(%error, "no thread to measure {}", self.name);
         }
+    }
+
+    /// Whether the caller is to measure the costs: they are not known, and no other thread measures them.
+    fn claim_measurement(&self) -> bool {
+        let narrow = self.narrow.as_ref().map(|narrow| &narrow.variant);
+        let mut variants = [Some(&self.wide), narrow].into_iter().flatten();
+        variants.any(|variant| variant.is_unmeasured()) && !self.measuring.swap(true, Relaxed)
     }
 
     /// Answers jobs in a pass, or one by one if they are not worth a pass; returns their number.
@@ -505,6 +513,8 @@ pub(crate) trait AnyLine: Send + Sync {
     fn worth(&self) -> usize;
     fn cost(&self) -> u64;
     fn calibrate(&self);
+    /// Whether the caller is to [calibrate](Self::calibrate) in the background; to one caller at most.
+    fn claim_measurement(&self) -> bool;
     fn counters(&self) -> OperationCounters;
     fn totals(&self) -> OperationTotals;
     /// An empty gatherer for this operation.
@@ -550,6 +560,10 @@ impl<R: Request> AnyLine for Line<R> {
         if let Some(narrow) = &self.narrow {
             narrow.variant.calibrate();
         }
+    }
+
+    fn claim_measurement(&self) -> bool {
+        Line::claim_measurement(self)
     }
 
     fn counters(&self) -> OperationCounters {
