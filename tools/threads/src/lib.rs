@@ -20,6 +20,7 @@ mod code;
 mod file;
 mod memory;
 mod proc;
+mod socket_diag;
 mod sockets;
 mod weight;
 
