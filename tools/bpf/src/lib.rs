@@ -36,6 +36,25 @@ pub fn unlimit_memory() {
     let _ = setrlimit(Resource::Memlock, unlimited);
 }
 
+/// Loads something into the kernel, and again if a signal has interrupted the verifier: the kernel says
+/// `EAGAIN` then. Where signals come all the time, the last of [`ATTEMPTS`] attempts says so.
+///
+/// # Errors
+///
+/// That of the last attempt.
+pub fn persistently<T, E: Error + 'static>(mut load: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    for _ in 1..ATTEMPTS {
+        match load() {
+            Err(error) if is_interrupted(&error) => {}
+            ended => return ended,
+        }
+    }
+    load()
+}
+
+/// How often [`persistently`] tries.
+pub const ATTEMPTS: u32 = 8;
+
 /// A program by its name.
 ///
 /// # Errors
@@ -79,10 +98,20 @@ pub fn causes(error: &dyn Error) -> String {
 
 /// Whether an error comes from rights that are missing.
 pub fn is_refused(error: &(dyn Error + 'static)) -> bool {
+    has_kind(error, &[ErrorKind::PermissionDenied])
+}
+
+/// Whether the same may go well the next time.
+fn is_interrupted(error: &(dyn Error + 'static)) -> bool {
+    has_kind(error, &[ErrorKind::WouldBlock, ErrorKind::Interrupted])
+}
+
+/// Whether an error or one of its causes is an I/O error of these kinds.
+fn has_kind(error: &(dyn Error + 'static), kinds: &[ErrorKind]) -> bool {
     let mut cause = Some(error);
     while let Some(inner) = cause {
         let io_error = inner.downcast_ref::<io::Error>();
-        if io_error.is_some_and(|error| error.kind() == ErrorKind::PermissionDenied) {
+        if io_error.is_some_and(|error| kinds.contains(&error.kind())) {
             return true;
         }
         // The source of an I/O error that holds another error is that error's source: `get_ref` is the
@@ -118,5 +147,46 @@ mod tests {
         assert!(is_refused(&loading));
         assert!(causes(&loading).contains(&said));
         assert!(!is_refused(&io::Error::from(ErrorKind::NotFound)));
+    }
+
+    fn load_error(kind: ErrorKind) -> ProgramError {
+        ProgramError::SyscallError(SyscallError {
+            call: "bpf_prog_load",
+            io_error: io::Error::from(kind),
+        })
+    }
+
+    #[test]
+    fn what_a_signal_has_interrupted_is_loaded_again() {
+        for kind in [ErrorKind::WouldBlock, ErrorKind::Interrupted] {
+            let mut attempts = 0;
+            let loaded = persistently(|| {
+                attempts += 1;
+                match attempts {
+                    1 | 2 => Err(load_error(kind)),
+                    _ => Ok(attempts),
+                }
+            });
+            assert_eq!((loaded.ok(), attempts), (Some(3), 3));
+        }
+    }
+
+    #[test]
+    fn other_errors_and_endless_signals_end_it() {
+        let mut attempts = 0;
+        let refused: Result<(), _> = persistently(|| {
+            attempts += 1;
+            Err(load_error(ErrorKind::PermissionDenied))
+        });
+        assert!(is_refused(&refused.unwrap_err()));
+        assert_eq!(attempts, 1);
+
+        attempts = 0;
+        let interrupted: Result<(), _> = persistently(|| {
+            attempts += 1;
+            Err(load_error(ErrorKind::WouldBlock))
+        });
+        assert!(is_interrupted(&interrupted.unwrap_err()));
+        assert_eq!(attempts, ATTEMPTS);
     }
 }

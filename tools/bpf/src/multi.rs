@@ -15,7 +15,7 @@ use aya::{Btf, Ebpf};
 use aya_obj::Object;
 use rustix::io::Errno;
 
-use crate::calls;
+use crate::{calls, persistently};
 
 /// A program of which multi-probes can be made.
 #[derive(Debug)]
@@ -72,8 +72,9 @@ impl MultiProgram {
             let program = object.programs.get(name).ok_or_else(missing)?;
             let function = object.functions.get(&program.function_key());
             let instructions = &function.ok_or_else(missing)?.instructions;
-            let descriptor = calls::load(instructions, &program.license, &mut [])
-                .map_err(|error| said(error, instructions, &program.license))?;
+            let load = || calls::load(instructions, &program.license, &mut []);
+            let descriptor =
+                persistently(load).map_err(|error| said(error, instructions, &program.license))?;
             programs.push(Self {
                 descriptor,
                 at_return,

@@ -21,7 +21,7 @@ use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, S
 use aya::programs::{PerfEvent, ProgramError, RawTracePoint, TracePoint};
 use aya::{Ebpf, EbpfLoader};
 use widelane_affinity::Cpus;
-use widelane_bpf::{map, program};
+use widelane_bpf::{map, persistently, program};
 use widelane_threads::{Proc, Thread};
 
 use crate::error::UsageError;
@@ -267,13 +267,13 @@ fn xfeatures() -> Result<i16, UsageError> {
 
 fn attach(programs: &mut Ebpf) -> Result<(), ProgramError> {
     let save: &mut TracePoint = program(programs, programs::AT_SAVE)?;
-    save.load()?;
+    persistently(|| save.load())?;
     save.attach("x86_fpu", "x86_fpu_regs_deactivated")?;
     let switch: &mut RawTracePoint = program(programs, programs::AT_SWITCH)?;
-    switch.load()?;
+    persistently(|| switch.load())?;
     switch.attach("sched_switch")?;
     let sample: &mut PerfEvent = program(programs, programs::AT_SAMPLE)?;
-    sample.load()?;
+    persistently(|| sample.load())?;
     let online = Cpus::read(Path::new("/sys/devices/system/cpu/online")).unwrap_or_default();
     for cpu in online.iter() {
         let cpu = u32::try_from(cpu).unwrap_or_default();
