@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::places::{Places, profile_name};
-use crate::{machine, output};
+use crate::{features, machine, output};
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -75,7 +75,10 @@ fn measure(quick: bool) -> Profile {
             let _ = write!(io::stderr(), "\r{what}: {:3.0} %\x1b[K", 100.0 * done);
         }
     };
-    let profile = probe(quick, &progress);
+    let profile = Profile {
+        commit: features::commit(),
+        ..probe(quick, &progress)
+    };
     if io::stderr().is_terminal() {
         let _ = write!(io::stderr(), "\r\x1b[K");
     }

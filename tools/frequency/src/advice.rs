@@ -185,11 +185,16 @@ impl Figures {
         let share = (costs && heavy512 > 0.0).then(|| heavy512 / (1.0 + heavy512));
         if placement != Placement::VectorCores {
             if costs {
-                words.push(
-                    "This machine has no CPU to spare for wide code: it runs on the threads that \
-                     submit it."
-                        .to_owned(),
-                );
+                let why = match self.others {
+                    0 => {
+                        "This machine has no CPU to spare for wide code: it runs on the threads that submit it."
+                    }
+                    _ => {
+                        "What lowers the clock here is not what Widelane's passes use: they run on the threads that \
+                         submit them."
+                    }
+                };
+                words.push(why.to_owned());
             }
         } else if let Some(share) = share {
             words.push(format!(
@@ -261,6 +266,25 @@ mod tests {
         // The same figures, as if they were measured.
         let measured = advise(Subject::Measured(&profile(2.8, 1.9)));
         assert_eq!(measured.placement, Placement::VectorCores);
+    }
+
+    /// Of a CPU without 512-bit registers, that is all that is known.
+    #[test]
+    fn a_penalty_of_other_code_moves_no_passes() {
+        let mut lowered = profile(2.8, 1.9);
+        lowered.clocks[1].class = "256-heavy".to_owned();
+        let advice = advise(Subject::Measured(&lowered));
+        assert_eq!(
+            (advice.penalty, advice.placement),
+            (Some(true), Placement::Inline)
+        );
+        let words = advice.words.join("\n");
+        assert!(
+            words.contains("With 256-bit multiplications, 32 %"),
+            "{words}"
+        );
+        assert!(words.contains("not what Widelane's passes use"), "{words}");
+        assert!(!words.contains("no CPU to spare"), "{words}");
     }
 
     /// As `serve` decides there, and never against it.

@@ -26,6 +26,10 @@ pub struct Profile {
     pub machine: Machine,
     /// When, in seconds since 1970.
     pub taken: u64,
+    /// The commit of the program that measured, with `-modified` behind it if its sources differed. Who
+    /// calls [`probe`] may know it.
+    #[serde(default)]
+    pub commit: Option<String>,
     /// Whether it was measured in a hurry.
     pub quick: bool,
     /// Ticks of the time-stamp counter a nanosecond.
@@ -129,6 +133,7 @@ pub fn probe(quick: bool, progress: &(dyn Fn(&str, f64) + Sync)) -> Profile {
         taken: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs()),
+        commit: None,
         quick,
         tsc_ghz: hertz / 1e9,
         hyperthreads: cpus
@@ -388,6 +393,7 @@ pub(crate) mod tests {
             format: FORMAT,
             machine: Machine::here(),
             taken: 0,
+            commit: None,
             quick: true,
             tsc_ghz: 2.1,
             cpus: vec![0, 1],
@@ -440,7 +446,19 @@ pub(crate) mod tests {
     fn what_cannot_be_is_refused() {
         let text = include_str!("../tests/data/profile.json");
         let sound = serde_json::from_str::<serde_json::Value>(text).unwrap();
-        assert!(Profile::from_json(text).is_ok());
+        let read = Profile::from_json(text).unwrap();
+        assert_eq!(read.commit.as_deref(), Some("0123456789ab"));
+        // Profiles were kept without one before.
+        let mut without = sound.clone();
+        without.as_object_mut().unwrap().remove("commit");
+        let without = Profile::from_json(&without.to_string()).unwrap();
+        assert_eq!(
+            without,
+            Profile {
+                commit: None,
+                ..read
+            }
+        );
         for (place, absurd) in [
             ("/tsc_ghz", "-1"),
             ("/clocks/0/ghz/value", "-2.8"),

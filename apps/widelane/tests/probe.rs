@@ -1,0 +1,28 @@
+//! `widelane probe` as its users call it.
+
+use serde_json::Value;
+use std::process::Command;
+
+fn widelane(arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    let output = command.args(arguments).output().expect("it starts");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Figures of a profile name the program that measured them, as figures of a record do.
+#[test]
+fn a_profile_keeps_the_commit_of_the_program_that_measured_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("profile.json");
+    let file = file.to_str().expect("a name");
+    let profile = widelane(&["probe", "--quick", "--json", "--output", file]);
+    let profile: Value = serde_json::from_str(&profile).expect("a profile");
+    let version = widelane(&["--version"]);
+    let commit = version
+        .lines()
+        .find_map(|line| line.strip_prefix("commit: "))
+        .expect("a commit");
+    let expected = (commit != "unknown").then_some(commit);
+    assert_eq!(profile["commit"].as_str(), expected);
+}
