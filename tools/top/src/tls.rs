@@ -161,6 +161,8 @@ fn trace(shared: &Mutex<Shared>, ended: &UnixStream, sender: &SyncSender<Result<
             return;
         }
     };
+    // Those that were seen while probes were put into further processes belong to no interval.
+    let begin = Clock::monotonic();
     let _ = sender.send(Ok(()));
     let mut handshakes = Handshakes::new(Clock::now());
     let mut lost = 0;
@@ -182,7 +184,7 @@ fn trace(shared: &Mutex<Shared>, ended: &UnixStream, sender: &SyncSender<Result<
         }
         all.extend(handshakes.settle(Clock::monotonic()));
         let mut shared = lock(shared);
-        for handshake in &all {
+        for handshake in all.iter().filter(|one| one.time >= begin) {
             if shared.sums.len() < MOST_PROCESSES || shared.sums.contains_key(&handshake.pid) {
                 shared.sums.entry(handshake.pid).or_default().add(handshake);
             }

@@ -36,6 +36,7 @@ static long (*const read_user)(void *to, u32 size, const void *from) = (void *)1
 static long (*const read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static void *(*const ring_reserve)(void *ring, u64 size, u64 flags) = (void *)131;
 static void (*const ring_submit)(void *record, u64 flags) = (void *)132;
+static void *(*const current_task_typed)(void) = (void *)158;
 static u64 (*const attach_cookie)(void *context) = (void *)174;
 
 /* The registers of a program in user space: part of the kernel's interface on x86-64. */

@@ -189,7 +189,26 @@ struct count {
 	u64 total;
 };
 
+/* A place for one call under way. */
+struct slot {
+	/* SLOT_FREE, SLOT_IN_WORK, or what is computed from the key: whose it is. */
+	u64 owner;
+	struct frame_key key;
+	struct frame frame;
+};
+
+enum {
+	SLOT_FREE,
+	/* Another CPU writes it. */
+	SLOT_IN_WORK,
+};
+
 enum { FUNCTIONS = 1024, SITES = 4096, CALL_DATA = 4096 };
+enum { SLOT_BITS = 13 };
+/* How the place of a slot is made of its owner. The loader sets it; a test has fewer slots. */
+static const volatile u32 SLOT_SHIFT SEC(".rodata") = 64 - SLOT_BITS;
+/* A minute: no handshake takes so long. */
+#define SLOT_KEPT_NS 60000000000ULL
 
 struct {
 	UINT(type, MAP_ARRAY);
@@ -206,7 +225,16 @@ struct {
 	UINT(max_entries, SITES);
 } SITE_TABLE SEC(".maps");
 
-/* Calls under way. A call that is never left goes when the table is full. */
+/* Calls under way, by a number from their keys: nearly all. The kernel finds an element of an array without
+ * calling a function. */
+struct {
+	UINT(type, MAP_ARRAY);
+	TYPE(key, u32);
+	TYPE(value, struct slot);
+	UINT(max_entries, 1 << SLOT_BITS);
+} SLOTS SEC(".maps");
+
+/* Calls under way whose slot another has. A call that is never left goes when the table is full. */
 struct {
 	UINT(type, MAP_LRU_HASH);
 	TYPE(key, struct frame_key);
@@ -303,26 +331,28 @@ INLINE u64 argument(const struct pt_regs *regs, u32 number, int go)
 	}
 }
 
-INLINE void cpu_time(struct frame *frame)
+/* What tells the CPU time of the current thread at a time. */
+INLINE void cpu_time(struct frame *frame, u64 now)
 {
-	struct task_struct *task = current_task();
-	frame->switches = READ(task->nvcsw) + READ(task->nivcsw);
-	frame->cpu_sum = READ(task->se.sum_exec_runtime);
+	struct task_struct *task = current_task_typed();
+	frame->switches = task->nvcsw + task->nivcsw;
+	frame->cpu_sum = task->se.sum_exec_runtime;
 	/* The time in this slice, but for a number that stays the same on one CPU: the kernel counts
 	 * slices by a clock of each CPU that leaves out interrupts. */
-	frame->cpu_clock = monotonic_ns() - READ(task->se.exec_start);
+	frame->cpu_clock = now - task->se.exec_start;
 	frame->cpu = this_cpu();
 }
 
 /* CPU time of the thread since a frame was entered. */
 INLINE u64 cpu_since(const struct frame *frame, u64 wall)
 {
+	struct task_struct *task = current_task_typed();
 	struct frame now;
 	s64 spent;
 
-	cpu_time(&now);
-	if (now.switches == frame->switches)
+	if (task->nvcsw + task->nivcsw == frame->switches)
 		return wall;
+	cpu_time(&now, frame->start + wall);
 	spent = now.cpu_sum - frame->cpu_sum;
 	/* On another CPU, the parts of slices before and after the call cannot be told. */
 	if (now.cpu == frame->cpu)
@@ -330,6 +360,70 @@ INLINE u64 cpu_since(const struct frame *frame, u64 wall)
 	if (spent < 0)
 		return 0;
 	return (u64)spent < wall ? (u64)spent : wall;
+}
+
+INLINE u64 owner_of(const struct frame_key *key)
+{
+	u64 mixed = key->stack ^ ((u64)key->pid << 32 | (u64)key->function << 52);
+
+	mixed *= 0x9e3779b97f4a7c15;
+	mixed ^= mixed >> 32;
+	mixed *= 0xd6e8feb86659fd93;
+	/* Neither SLOT_FREE nor SLOT_IN_WORK. */
+	return mixed | 2;
+}
+
+INLINE struct slot *slot_of(u64 owner)
+{
+	u32 at = owner >> (SLOT_SHIFT & 63);
+	return map_lookup(&SLOTS, &at);
+}
+
+/* Keeps the beginning of a call. */
+INLINE void keep_frame(const struct frame_key *key, const struct frame *frame)
+{
+	u64 owner = owner_of(key), before;
+	struct slot *slot = slot_of(owner);
+
+	if (!slot)
+		return;
+	before = *(volatile u64 *)&slot->owner;
+	/* A call that has not returned for so long may never do it. Where it does, it finds that the slot
+	 * is not its own any more. */
+	if (before == SLOT_FREE || before == owner
+	    || (before != SLOT_IN_WORK && slot->frame.start + SLOT_KEPT_NS < frame->start)) {
+		if (__sync_val_compare_and_swap(&slot->owner, before, SLOT_IN_WORK) == before) {
+			slot->key = *key;
+			slot->frame = *frame;
+			/* The processor keeps the order of writes; so must the compiler. */
+			asm volatile("" ::: "memory");
+			*(volatile u64 *)&slot->owner = owner;
+			return;
+		}
+	}
+	if (map_update(&FRAMES, key, frame, 0))
+		count_lost();
+}
+
+/* Takes the beginning of a call that ends. Whether there is one: it may have begun before it was traced. */
+INLINE int take_frame(const struct frame_key *key, struct frame *frame)
+{
+	u64 owner = owner_of(key);
+	struct slot *slot = slot_of(owner);
+	struct frame *kept;
+
+	if (slot && *(volatile u64 *)&slot->owner == owner && slot->key.stack == key->stack
+	    && slot->key.pid == key->pid && slot->key.function == key->function) {
+		*frame = slot->frame;
+		asm volatile("" ::: "memory");
+		return __sync_val_compare_and_swap(&slot->owner, owner, SLOT_FREE) == owner;
+	}
+	kept = map_lookup(&FRAMES, key);
+	if (!kept)
+		return 0;
+	*frame = *kept;
+	map_delete(&FRAMES, key);
+	return 1;
 }
 
 /* The bucket of a histogram: the number itself below 16, then sixteen for each power of two. */
@@ -515,15 +609,14 @@ INLINE int leave(struct pt_regs *regs)
 		.pid = pid_and_tid() >> 32,
 		.function = cookie & 0xffff,
 	};
-	struct frame *frame = map_lookup(&FRAMES, &key);
 	struct function *function = map_lookup(&FUNCTION_TABLE, &key.function);
+	struct frame frame;
 	u64 wall;
 	s64 result;
 
-	/* A call that began before it was traced. */
-	if (!frame || !function)
+	if (!function || !take_frame(&key, &frame))
 		return 0;
-	wall = now - frame->start;
+	wall = now - frame.start;
 	result = result_of(regs, function->returns);
 	if (cookie & COOKIE_COUNT)
 		count_call(key.pid, key.function, succeeded(function->returns, result), wall);
@@ -532,7 +625,7 @@ INLINE int leave(struct pt_regs *regs)
 		u64 length;
 
 		if (record) {
-			fill_call(regs, &record->call, &key, frame, function, wall, result,
+			fill_call(regs, &record->call, &key, &frame, function, wall, result,
 				  cookie);
 			length = record->call.flags & FLAG_SIZE ? record->call.size : 0;
 			if (!succeeded(function->returns, result))
@@ -541,16 +634,15 @@ INLINE int leave(struct pt_regs *regs)
 				length = CALL_DATA;
 			record->captured = length;
 			record->unused = 0;
-			if (read_user(record->data, length & (2 * CALL_DATA - 1), (void *)frame->data))
+			if (read_user(record->data, length & (2 * CALL_DATA - 1), (void *)frame.data))
 				record->captured = 0;
 			ring_submit(record, 0);
 		} else {
 			count_lost();
 		}
 	} else if (cookie & COOKIE_EVENT) {
-		send_call(regs, &key, frame, function, wall, result, cookie);
+		send_call(regs, &key, &frame, function, wall, result, cookie);
 	}
-	map_delete(&FRAMES, &key);
 	return 0;
 }
 
@@ -581,16 +673,15 @@ int enter(struct pt_regs *regs)
 	if (cookie & COOKIE_DATA)
 		frame.data = argument(regs, 1, go);
 	frame.tid = (u32)thread;
-	if (cookie & COOKIE_EVENT)
-		cpu_time(&frame);
 	frame.start = monotonic_ns();
+	if (cookie & COOKIE_EVENT)
+		cpu_time(&frame, frame.start);
 	if (cookie & COOKIE_ENTRY) {
 		if (cookie & COOKIE_EVENT)
 			send_call(regs, &key, &frame, function, 0, 0, cookie);
 		return 0;
 	}
-	if (map_update(&FRAMES, &key, &frame, 0))
-		count_lost();
+	keep_frame(&key, &frame);
 	return 0;
 }
 

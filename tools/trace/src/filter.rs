@@ -79,7 +79,9 @@ impl Filter {
         let container = Container::of(path);
         self.cgroups.iter().any(|wanted| {
             let contained = |container: &Container| is_container(wanted, &container.id, path);
-            is_below(path, wanted) || container.as_ref().is_some_and(contained)
+            is_below(path, wanted)
+                || is_in_unit(path, wanted)
+                || container.as_ref().is_some_and(contained)
         })
     }
 
@@ -101,10 +103,24 @@ impl Filter {
     }
 }
 
-/// Whether a group is another or below it: with whole names.
+/// Whether a group is another or below it: with whole names. The other may be written as a path below
+/// `/sys/fs/cgroup`, too.
 fn is_below(path: &str, group: &str) -> bool {
-    let rest = path.strip_prefix(group.trim_end_matches('/'));
-    group.starts_with('/') && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    if !group.contains('/') {
+        return false;
+    }
+    let group = group.strip_prefix("/sys/fs/cgroup").unwrap_or(group);
+    let (group, path) = (group.trim_matches('/'), path.trim_start_matches('/'));
+    let rest = path.strip_prefix(group);
+    rest.is_some_and(|rest| group.is_empty() || rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Whether a group is that of a unit of systemd, such as `nginx.service`, or below it.
+fn is_in_unit(path: &str, unit: &str) -> bool {
+    let is_unit = [".service", ".scope", ".slice"]
+        .iter()
+        .any(|kind| unit.ends_with(kind));
+    is_unit && path.split('/').any(|part| part == unit)
 }
 
 /// Whether a text means the container whose short ID or name this is, in a group of this path.
@@ -180,7 +196,24 @@ mod tests {
         assert_eq!(cgroup("/system.slice/"), [7, 9]);
         assert_eq!(cgroup("/system.slice/nginx.service"), [9]);
         assert_eq!(cgroup("/"), [7, 9]);
-        for none in ["/system", "system.slice", "", "0123", &"a".repeat(64)] {
+        for same in [
+            "nginx.service",
+            "system.slice/nginx.service",
+            "/sys/fs/cgroup/system.slice/nginx.service/",
+        ] {
+            assert_eq!(cgroup(same), [9], "{same}");
+        }
+        for all in ["system.slice", "/sys/fs/cgroup"] {
+            assert_eq!(cgroup(all), [7, 9], "{all}");
+        }
+        for none in [
+            "/system",
+            "system",
+            "x.service",
+            "",
+            "0123",
+            &"a".repeat(64),
+        ] {
             assert!(cgroup(none).is_empty(), "{none}");
         }
         for container in [&ID[..12], &ID[..40], ID] {

@@ -14,7 +14,7 @@ use aya::maps::{Array, HashMap as BpfMap, MapData, MapError, PerCpuArray, RingBu
 use aya::programs::{ProgramError, RawTracePoint, UProbe};
 use aya::{Btf, Ebpf, EbpfLoader};
 use rustix::process::{Resource, Rlimit, setrlimit};
-use widelane_bpf::{Point, map, program};
+use widelane_bpf::{Point, map, persistently, program};
 
 use crate::error::TraceError;
 use crate::functions::{Function, Returns, Role, Size};
@@ -53,20 +53,23 @@ impl Programs {
     /// Loads the programs and attaches those that are not a process's own.
     pub(crate) fn load(want: Want) -> Result<Self, TraceError> {
         let single = std::env::var(PROBES_VARIABLE).is_ok_and(|value| value == "single");
-        Self::load_for(want, single)
+        Self::load_for(want, single, SLOT_BITS)
     }
 
-    /// The same; where `single` is set, for probes that are made one by one.
-    fn load_for(want: Want, single: bool) -> Result<Self, TraceError> {
+    /// The same; where `single` is set, for probes that are made one by one; with so many bits of a
+    /// number for the place of a call under way.
+    fn load_for(want: Want, single: bool, slot_bits: u32) -> Result<Self, TraceError> {
         check_kernel()?;
         widelane_bpf::unlimit_memory();
         many_descriptors();
         let btf = Btf::from_sys_fs().map_err(|_| TraceError::NoBtf)?;
         let namespace = pid_namespace()?;
+        let slot_shift = u64::BITS - slot_bits;
         let mut loader = EbpfLoader::new();
         loader
             .btf(Some(&btf))
-            .override_global("NAMESPACE", &namespace, true);
+            .override_global("NAMESPACE", &namespace, true)
+            .override_global("SLOT_SHIFT", &slot_shift, true);
         let mut programs = loader.load(PROGRAMS).map_err(|error| {
             let refused = rights(&error);
             refused.unwrap_or_else(|| kernel("loading BPF maps", &error))
@@ -96,7 +99,7 @@ impl Programs {
         };
         for (name, _) in NAMES {
             let program: &mut UProbe = program(&mut programs, name).map_err(refused)?;
-            program.load().map_err(refused)?;
+            persistently(|| program.load()).map_err(refused)?;
         }
         let mut always = vec![
             ("forked", "sched_process_fork"),
@@ -108,7 +111,7 @@ impl Programs {
         }
         for (name, tracepoint) in always {
             let program: &mut RawTracePoint = program(&mut programs, name).map_err(refused)?;
-            program.load().map_err(refused)?;
+            persistently(|| program.load()).map_err(refused)?;
             program.attach(tracepoint).map_err(refused)?;
         }
         Ok(Self {
@@ -538,6 +541,8 @@ const MOST_RECORDS: usize = 100_000;
 const FUNCTIONS: usize = 1024;
 /// Rows of the table of places of arguments in the kernel.
 const SITES: usize = 4096;
+/// All places for calls under way, as a power of two: `SLOTS` in the programs.
+const SLOT_BITS: u32 = 13;
 /// What a process reads and writes is not looked at.
 const FLAG_SILENT: u32 = 16;
 /// The first kernel whose probes have cookies.
@@ -562,11 +567,15 @@ mod tests {
 
     /// The programs; none where tracing is not allowed. Namespaces have a test of their own.
     fn load(want: Want, single: bool) -> Option<Programs> {
+        load_with(want, single, SLOT_BITS)
+    }
+
+    fn load_with(want: Want, single: bool, slot_bits: u32) -> Option<Programs> {
         if !widelane_bpf::counts_as_we_do() {
             println!("SKIP: this is not the first PID namespace");
             return None;
         }
-        match Programs::load_for(want, single) {
+        match Programs::load_for(want, single, slot_bits) {
             Ok(programs) => Some(programs),
             Err(error @ (TraceError::Kernel { .. } | TraceError::Verifier { .. })) => {
                 panic!("{error}")
@@ -586,18 +595,11 @@ mod tests {
         }
     }
 
-    fn a_call_is_reported(single: bool) {
-        let want = Want {
-            calls: true,
-            counts: true,
-            ..Want::default()
-        };
-        let Some(mut programs) = load(want, single) else {
-            return;
-        };
+    /// A probe on a function of this program, which may be left by a return probe of the kernel.
+    fn probe_on(symbol: &str, address: u64) -> Probe {
         let function = Arc::new(Function {
             library: "test".to_owned(),
-            symbol: "answer".to_owned(),
+            symbol: symbol.to_owned(),
             role: Role::Sign,
             name: None,
             side: None,
@@ -609,14 +611,13 @@ mod tests {
             state: None,
         });
         let pid = std::process::id();
-        let address = answer as *const () as u64;
         let code = widelane_threads::Code::of(pid).unwrap();
         let holds = |mapping: &&widelane_threads::Mapping| mapping.range.contains(&address);
         let mapping = code.mappings.iter().find(holds).unwrap();
         let file = Arc::new(code.open(mapping).unwrap());
-        let probe = Probe {
-            function: Arc::clone(&function),
-            symbol: "answer".into(),
+        Probe {
+            function,
+            symbol: symbol.into(),
             path: file.link(),
             file,
             shown: mapping.path.clone().unwrap(),
@@ -625,7 +626,55 @@ mod tests {
             rets: None,
             goroutine: false,
             state: None,
+        }
+    }
+
+    /// Calls whose place another one has are kept elsewhere, and places are free again after a return.
+    #[test]
+    fn calls_that_share_a_place_are_all_counted() {
+        for slot_bits in [1, SLOT_BITS] {
+            let want = Want {
+                counts: true,
+                ..Want::default()
+            };
+            let Some(mut programs) = load_with(want, false, slot_bits) else {
+                return;
+            };
+            let probe = probe_on("nested", nested as *const () as u64);
+            let mut attached = Attached::default();
+            let refused = programs.attach(std::process::id(), &[&probe], &mut attached);
+            assert!(refused.unwrap().is_empty());
+            for round in 1..=3 {
+                assert_eq!(nested(20), 21);
+                let counts = programs.counts().unwrap();
+                let calls: u64 = counts.iter().map(|count| count.calls).sum();
+                assert_eq!(calls, 21 * round, "{slot_bits} bits: {counts:?}");
+                assert!(counts.iter().all(|count| count.succeeded));
+            }
+            assert_eq!(programs.lost(), 0);
+        }
+    }
+
+    #[inline(never)]
+    extern "C" fn nested(depth: u64) -> u64 {
+        match depth {
+            0 => 1,
+            _ => std::hint::black_box(nested(depth - 1)) + 1,
+        }
+    }
+
+    fn a_call_is_reported(single: bool) {
+        let want = Want {
+            calls: true,
+            counts: true,
+            ..Want::default()
         };
+        let Some(mut programs) = load(want, single) else {
+            return;
+        };
+        let probe = probe_on("answer", answer as *const () as u64);
+        let function = Arc::clone(&probe.function);
+        let pid = std::process::id();
         // A place behind the end of the file cannot have a probe, and the others have theirs.
         let nowhere = Probe {
             entry: 1 << 40,

@@ -307,20 +307,34 @@ impl Nesting {
         let Some(waiting) = self.waiting.get_mut(&pid) else {
             return Vec::new();
         };
-        let is_its = |child: &Child| match &child.what {
-            What::Bytes(bytes) => {
-                bytes.descriptor == socket
-                    && child.place.tid == call.tid
-                    && child.place.end <= call.start
-            }
-            What::Call { .. } => false,
-        };
         let (taken, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut waiting.children)
             .into_iter()
-            .partition(is_its);
+            .partition(|child| is_of_socket(child, call, socket));
         waiting.children = rest.into();
         waiting.bytes -= taken.iter().map(Child::weight).sum::<usize>();
         taken
+    }
+
+    /// The same from the last bytes on that `begin` a handshake. Without such bytes, all stay: they are of
+    /// another connection.
+    pub fn take_handshake_of_socket(
+        &mut self,
+        pid: u32,
+        call: &Place,
+        socket: u32,
+        begin: impl Fn(&Bytes) -> bool,
+    ) -> Option<Vec<Child>> {
+        let begins = |child: &Child| match &child.what {
+            What::Bytes(bytes) => is_of_socket(child, call, socket) && begin(bytes),
+            What::Call { .. } => false,
+        };
+        if !self.waiting.get(&pid)?.children.iter().any(begins) {
+            return None;
+        }
+        let mut taken = self.take_of_socket(pid, call, socket);
+        // The descriptor may have been that of another connection before.
+        let first = taken.iter().rposition(begins)?;
+        Some(taken.split_off(first))
     }
 
     /// Which threads have several stacks.
@@ -352,6 +366,18 @@ impl Nesting {
             waiting.bytes = waiting.children.iter().map(Child::weight).sum();
             !waiting.children.is_empty()
         });
+    }
+}
+
+/// Whether the thread of a call read this from a socket or wrote it there before the call.
+fn is_of_socket(child: &Child, call: &Place, socket: u32) -> bool {
+    match &child.what {
+        What::Bytes(bytes) => {
+            bytes.descriptor == socket
+                && child.place.tid == call.tid
+                && child.place.end <= call.start
+        }
+        What::Call { .. } => false,
     }
 }
 

@@ -140,12 +140,12 @@ impl Attached {
     }
 }
 
-/// Removes probes in another thread.
+/// Removes probes in another thread, or at once if there can be none.
 ///
 /// For each link, the kernel waits until no CPU runs its program any more: a tenth of a second on a busy
 /// machine. It waits for many at the same time.
-pub(crate) fn remove(probes: Attached) -> JoinHandle<()> {
-    thread::spawn(move || {
+pub(crate) fn remove(probes: Attached) -> Option<JoinHandle<()>> {
+    let removing = move || {
         let mut links = probes.links;
         let share = links.len().div_ceil(MOST_THREADS).max(1);
         thread::scope(|scope| {
@@ -155,7 +155,9 @@ pub(crate) fn remove(probes: Attached) -> JoinHandle<()> {
                 let _ = thread::Builder::new().spawn_scoped(scope, move || drop(some));
             }
         });
-    })
+    };
+    // What could not be started is dropped, and its probes with it.
+    thread::Builder::new().spawn(removing).ok()
 }
 
 fn single(

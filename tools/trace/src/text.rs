@@ -61,17 +61,25 @@ pub(crate) fn label(text: &mut String, name: &str, value: &str) {
     text.push('"');
 }
 
-/// A line of JSON. Control characters that JSON allows are escaped too, as terminals obey them.
-pub(crate) fn json_line(value: &impl serde::Serialize) -> String {
+/// A line of JSON. Control characters and direction marks that JSON allows are escaped too, as terminals obey
+/// them.
+pub fn json_line(value: &impl serde::Serialize) -> String {
     // Numbers, strings and lists always become JSON.
     let json = serde_json::to_string(value).unwrap_or_default();
     let mut line = String::with_capacity(json.len() + 1);
     for character in json.chars() {
-        match character.is_control() {
-            true => {
-                let _ = write!(line, "\\u{:04x}", u32::from(character));
+        // As in `escaped`.
+        let is_shown = (' '..='~').contains(&character) || {
+            let mut escape = character.escape_debug();
+            escape.next() == Some(character)
+        };
+        match is_shown {
+            true => line.push(character),
+            false => {
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    let _ = write!(line, "\\u{unit:04x}");
+                }
             }
-            false => line.push(character),
         }
     }
     line.push('\n');
@@ -92,6 +100,18 @@ mod tests {
         let escape = escaped("a\x1b[2J\nb\u{9b}\u{202e}c é\\");
         assert_eq!(escape, "a\\u{1b}[2J\\nb\\u{9b}\\u{202e}c é\\\\");
         assert_eq!(escaped("it's \"plain\""), "it's \"plain\"");
+    }
+
+    #[test]
+    fn lines_of_json_cannot_steer_a_terminal_and_mean_the_same() {
+        let value = "a\x1b[2J\u{9b}\u{7f}\u{202e}é\u{e0001}\\\"\n";
+        let line = json_line(&value);
+        assert_eq!(
+            line,
+            "\"a\\u001b[2J\\u009b\\u007f\\u202eé\\udb40\\udc01\\\\\\\"\\n\"\n"
+        );
+        let back: String = serde_json::from_str(&line).unwrap();
+        assert_eq!(back, value);
     }
 
     #[test]

@@ -360,7 +360,7 @@ impl Tracer {
             return;
         }
         self.removed.retain(|thread| !thread.is_finished());
-        self.removed.push(remove(probes));
+        self.removed.extend(remove(probes));
     }
 
     /// Forgets a process that has ended. It may have got probes after it had told its end.
@@ -569,7 +569,7 @@ impl Drop for Tracer {
         for (_, process) in self.processes.drain() {
             all.append(process.attached());
         }
-        self.removed.push(remove(all));
+        self.removed.extend(remove(all));
         for thread in self.removed.drain(..) {
             // A thread that only drops does not fail.
             let _ = thread.join();

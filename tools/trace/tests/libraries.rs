@@ -68,8 +68,9 @@ fn rows_of_gnutls_and_nss_are_found_in_debian_s_libraries() {
         assert!(missing.is_empty(), "{missing:?}");
         assert!(found.contains("nettle_rsa_pss_sha256_verify_digest"));
     }
-    if let (Some(ssl), Some(nss)) = (image("libssl3.so"), image("libnss3.so")) {
-        let found = symbols(&[&ssl, &nss], "nss");
+    let nss = ["libssl3.so", "libnss3.so", "libnspr4.so"].map(image);
+    if let [Some(ssl), Some(nss), Some(nspr)] = nss {
+        let found = symbols(&[&ssl, &nss, &nspr], "nss");
         // These came with ML-KEM, in 2024.
         let later = ["PK11_Encapsulate", "PK11_Decapsulate"];
         let missing: Vec<_> = rows("nss")

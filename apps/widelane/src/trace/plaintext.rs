@@ -1,12 +1,13 @@
 //! `widelane trace plaintext`: what TLS connections carry.
 
-use std::fs::File;
-use std::io::BufWriter;
-use std::path::PathBuf;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
-use widelane_trace::text::{escaped, thread_name};
+use widelane_trace::text::{escaped, json_line, thread_name};
 use widelane_trace::{Call, Clock, Event, Pcapng, Role, Sender, Style, Want, redacted, shown};
 
 use super::Common;
@@ -29,8 +30,8 @@ pub(crate) struct Args {
     #[arg(long)]
     hex: bool,
 
-    /// Leave out bodies, cookies and authorisations: of HTTP/1 only the heads of messages are shown,
-    /// of other protocols only sizes
+    /// Leave out bodies, queries, cookies, authorisations and the like: of HTTP/1 only the heads of
+    /// messages are shown, of other protocols only sizes
     #[arg(long)]
     redact: bool,
 
@@ -41,10 +42,6 @@ pub(crate) struct Args {
 
 /// Runs it.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let mut file = match &args.pcap {
-        Some(path) => Some(pcapng(path)?),
-        None => None,
-    };
     let want = Want {
         roles: vec![Role::Read, Role::Write, Role::Free],
         calls: true,
@@ -52,6 +49,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         ..Want::default()
     };
     let mut session = Session::open(&args.common, want, false)?;
+    // Not before it is known that there will be something to write: an older file would be lost.
+    let mut file = match &args.pcap {
+        Some(path) => Some((path, pcapng(path)?)),
+        None => None,
+    };
     let clock = Clock::now();
     output::complain(
         "widelane: shows what users send and receive in secret; keep the output as safe as that\n",
@@ -66,7 +68,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                 Role::Read => Sender::Peer,
                 Role::Write => Sender::Process,
                 _ => {
-                    if let Some(file) = &mut file {
+                    if let Some((_, file)) = &mut file {
                         file.close(call.pid, call.object);
                     }
                     continue;
@@ -79,30 +81,45 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                 true => redacted(&call.data),
                 false => (call.data.clone(), 0),
             };
-            if let Some(file) = &mut file {
+            if let Some((path, file)) = &mut file {
                 let time = clock.real(call.start + call.wall);
-                file.write(time, (call.pid, call.object), sender, &data)?;
+                let written = file.write(time, (call.pid, call.object), sender, &data);
+                written.map_err(|error| cannot_write(path, &error))?;
             }
             let cut = data.len().min(args.length);
-            let missing = carried(&call) - cut as u64;
+            let missing = missing(&call, left_out, data.len() - cut);
             if args.common.json {
-                text.push_str(&line(&call, clock, sender, &data[..cut], missing)?);
+                text.push_str(&line(&call, clock, sender, &data[..cut], missing));
             } else {
                 text.push_str(&block(&call, clock, sender, &data[..cut], missing, args));
             }
-            debug_assert!(left_out as u64 <= missing);
         }
         output::print(&text)?;
     }
     Ok(())
 }
 
-fn pcapng(path: &PathBuf) -> Result<Pcapng<BufWriter<File>>, Failure> {
-    let failed = |error: std::io::Error| {
-        Failure::Failed(format!("cannot write {}: {error}", path.display()))
-    };
-    let file = File::create(path).map_err(failed)?;
-    Pcapng::new(BufWriter::new(file)).map_err(failed)
+/// A new file that other users cannot read.
+fn pcapng(path: &Path) -> Result<Pcapng<BufWriter<File>>, Failure> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let file = options
+        .open(path)
+        .map_err(|error| cannot_write(path, &error))?;
+    Pcapng::new(BufWriter::new(file)).map_err(|error| cannot_write(path, &error))
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> Failure {
+    Failure::Failed(format!(
+        "cannot write {}: {error}; write to a place that is writable and has room (`--pcap FILE`)",
+        path.display()
+    ))
+}
+
+/// How many bytes of a call are not shown: those that it did not bring, those that were `left_out`, and
+/// those that were cut off. What stands in place of a secret may be longer than the secret was.
+fn missing(call: &Call, left_out: usize, cut_off: usize) -> u64 {
+    carried(call) - call.data.len() as u64 + (left_out + cut_off) as u64
 }
 
 /// How many bytes a call carried, of which it brings at most 4,096.
@@ -110,15 +127,9 @@ fn carried(call: &Call) -> u64 {
     call.size.unwrap_or(0).max(call.data.len() as u64)
 }
 
-fn line(
-    call: &Call,
-    clock: Clock,
-    sender: Sender,
-    data: &[u8],
-    missing: u64,
-) -> Result<String, Failure> {
+fn line(call: &Call, clock: Clock, sender: Sender, data: &[u8], missing: u64) -> String {
     let seconds = clock.seconds(call.start + call.wall);
-    let object = json!({
+    json_line(&json!({
         "time_s": seconds,
         "pid": call.pid,
         "tid": call.tid,
@@ -130,10 +141,7 @@ fn line(
         "bytes": carried(call),
         "not_shown": missing,
         "text": String::from_utf8_lossy(data),
-    });
-    let mut line = serde_json::to_string(&object).map_err(|error| Failure::from_error(&error))?;
-    line.push('\n');
-    Ok(line)
+    }))
 }
 
 fn block(

@@ -1,8 +1,11 @@
 //! Tracing from its start to its end: what every view does.
 
+use std::fs;
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use widelane_threads::Proc;
 use widelane_trace::{Count, Event, Filter, Table, Tracer, Want};
 
 use super::Common;
@@ -18,6 +21,8 @@ pub(super) struct Session {
     ended: bool,
     /// How many lost events people were told of.
     told: u64,
+    /// The processes that were asked for.
+    filter: Filter,
 }
 
 impl Session {
@@ -54,11 +59,11 @@ impl Session {
             pids: common.pid.clone(),
             comms: common.comm.clone(),
             cgroups: common.cgroup.clone(),
-            exes: common.exe.clone(),
+            exes: common.exe.iter().flat_map(written_and_real).collect(),
         };
         // Caught before the first probe: a signal must not leave the terminal as it is not.
         let screen = Screen::open(tables)?;
-        let tracer = Tracer::start(filter, table, want);
+        let tracer = Tracer::start(filter.clone(), table, want);
         let tracer = tracer.map_err(|error| Failure::from_error(&error))?;
         Ok(Self {
             tracer,
@@ -66,6 +71,7 @@ impl Session {
             end: common.duration.map(|duration| Instant::now() + duration),
             ended: false,
             told: 0,
+            filter,
         })
     }
 
@@ -109,13 +115,29 @@ impl Session {
 
     fn say_start(&self) {
         let text = match self.tracer.traced() {
-            (0, _) => "widelane: no process to trace yet; waits for one to start\n".to_owned(),
+            (0, _) => format!("no process to trace yet{}", self.why_none()),
             (processes, functions) => {
-                format!("widelane: traces {functions} functions in {processes} processes\n")
+                format!("traces {functions} functions in {processes} processes")
             }
         };
+        let text = format!("widelane: {text}\n");
         if !self.screen.is_live() {
             output::complain(&text);
+        }
+    }
+
+    /// Why no process is traced, and what is waited for.
+    fn why_none(&self) -> String {
+        if self.filter == Filter::default() {
+            return "; waits for one to start".to_owned();
+        }
+        let chosen = self.filter.processes(&Proc::here()).unwrap_or_default();
+        match chosen.len() {
+            0 => ": none is as --pid, --comm, --exe and --cgroup say; waits for one to start"
+                .to_owned(),
+            chosen => format!(
+                ": of {chosen} that are chosen, none has a TLS library that is known; waits for one to load it"
+            ),
         }
     }
 
@@ -146,6 +168,15 @@ impl Drop for Session {
             output::complain("widelane: the kernel removes the probes: some seconds\n");
         }
     }
+}
+
+/// A program as it was written, and where links and a relative path lead to: the kernel knows only that. In a
+/// container, the path may be another one there.
+fn written_and_real(exe: &PathBuf) -> Vec<PathBuf> {
+    let real = fs::canonicalize(exe).ok();
+    let is_path = exe.as_os_str().as_encoded_bytes().contains(&b'/');
+    let real = real.filter(|real| is_path && real != exe);
+    std::iter::once(exe.clone()).chain(real).collect()
 }
 
 /// So long events are taken that come late.

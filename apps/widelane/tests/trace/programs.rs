@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::support::{
     Client, Running, Tracer, alone, compile, eventually, free_port, installed, kernels,
-    make_certificate, openssl_server, send,
+    make_certificate, openssl_server, openssl_server_at, send,
 };
 
 #[test]
@@ -73,6 +73,118 @@ fn gnutls() {
         command.arg("--x509keyfile").arg(folder.join("key"));
         Ok(Running::listening(&mut command, port))
     });
+}
+
+/// OpenSSL 1.1.1, inside a program: its functions call each other in other ways than those of 3.0.
+#[test]
+fn openssl_1_1_1() {
+    let Some(program) = openssl_1() else {
+        return;
+    };
+    let comm = program.file_name().unwrap().to_str().unwrap().to_owned();
+    is_told("openssl", &comm, |folder, port| {
+        installed(&["/usr/bin/openssl"])?;
+        Ok(openssl_server_at(&program, folder, port))
+    });
+}
+
+/// The same program as a client, which makes one handshake after the other.
+#[test]
+fn openssl_1_1_1_as_a_client() {
+    let Some(program) = openssl_1() else {
+        return;
+    };
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let needed = installed(&["/usr/bin/openssl"]);
+    if let Err(why) = needed.and_then(|()| make_certificate(folder.path())) {
+        return println!("SKIP: {why}");
+    }
+    let (_server, port) = openssl_server(Path::new("/usr/bin/openssl"), folder.path());
+    let mut command = Command::new(&program);
+    command.args(["s_time", "-new", "-time", "120", "-connect"]);
+    let client = Running::start(command.arg(format!("127.0.0.1:{port}")));
+    let mut tracer = match Tracer::start(&["handshakes", "--json", "--pid", &client.pid()]) {
+        Ok(tracer) => tracer,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    // The first may have begun before.
+    eventually("a whole handshake is told", || {
+        tracer.has_told(|line| !line["group"].is_null())
+    });
+    drop(client);
+    let lines = tracer.objects();
+    let line = lines.iter().find(|line| !line["group"].is_null()).unwrap();
+    for (key, value) in [
+        ("library", "openssl"),
+        ("side", "client"),
+        ("result", "ok"),
+        ("version", "TLSv1.3"),
+        ("group", "x25519"),
+    ] {
+        assert_eq!(line[key], value, "{line}");
+    }
+    assert_eq!(line["resumed"], false, "{line}");
+    let functions = line["functions"].as_array().unwrap();
+    let has = |name: &str| functions.iter().any(|one| one["name"] == name);
+    assert!(
+        has("x25519 derive") && has("rsa-2048 verify") && has("chain verify"),
+        "{line}"
+    );
+}
+
+/// OpenSSL 1.1.1 as lab/openssl builds it. `None`, after a line that says so, if it has not.
+fn openssl_1() -> Option<std::path::PathBuf> {
+    let program = std::env::var_os("WIDELANE_OPENSSL_1").map(Into::into);
+    if program.is_none() {
+        println!("SKIP: WIDELANE_OPENSSL_1 names no program of OpenSSL 1.1.1");
+    }
+    program
+}
+
+/// NSS in a program that asks for its handshakes.
+#[test]
+fn nss() {
+    is_told("nss", "program", |folder, port| {
+        let mut command = nss_program(folder)?;
+        command.arg("server").args(files(folder));
+        Ok(Running::listening(command.arg(port.to_string()), port))
+    });
+}
+
+#[test]
+fn an_nss_client_whose_times_fit_its_own_clock() {
+    times_fit("nss", "client", nss_program);
+}
+
+/// The program, with a database of the certificate and its key.
+fn nss_program(folder: &Path) -> Result<Command, String> {
+    const HEADERS: [&str; 2] = ["/usr/include/nss/ssl.h", "/usr/include/nspr/nspr.h"];
+    installed(&["/usr/bin/certutil", "/usr/bin/pk12util"])?;
+    installed(&HEADERS)?;
+    let include = ["-I/usr/include/nss", "-I/usr/include/nspr"];
+    let libraries = ["-lssl3", "-lnss3", "-lnspr4"];
+    let program = compile(NSS_PROGRAM, folder, &[&include[..], &libraries].concat())?;
+    let database = folder.join("database");
+    fs::create_dir(&database).unwrap();
+    let [certificate, key] = files(folder);
+    let (both, database) = (folder.join("both"), format!("sql:{}", database.display()));
+    let run = |command: &mut Command| {
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    let mut pack = Command::new("/usr/bin/openssl");
+    pack.args(["pkcs12", "-export", "-name", "server", "-passout", "pass:"]);
+    pack.arg("-in").arg(certificate).arg("-inkey").arg(key);
+    run(pack.arg("-out").arg(&both));
+    let mut make = Command::new("/usr/bin/certutil");
+    run(make.args(["-N", "--empty-password", "-d", &database]));
+    let mut unpack = Command::new("/usr/bin/pk12util");
+    unpack.args(["-d", &database, "-W", "", "-K", "", "-i"]);
+    run(unpack.arg(&both));
+    let mut command = Command::new(program);
+    command.env("DATABASE", database);
+    Ok(command)
 }
 
 /// It reads and writes by itself, and passes the bytes on in memory.
@@ -298,8 +410,9 @@ fn is_told(library: &str, comm: &str, start: impl FnOnce(&Path, u16) -> Result<R
         assert!(!line["cipher"].is_null(), "{line}");
         let functions = line["functions"].as_array().unwrap();
         let mut names = functions.iter().map(|one| one["name"].as_str().unwrap());
+        // NSS does not tell the algorithm.
         assert_eq!(
-            names.any(|name| name.ends_with(" sign")),
+            names.any(|name| name == "sign" || name.ends_with(" sign")),
             !is_resumed,
             "{line}"
         );
@@ -411,6 +524,81 @@ int main(int count, char **arguments)
         SSL_free(ssl);
         close(peer);
     }
+}
+"#;
+
+const NSS_PROGRAM: &str = r#"
+#include <nspr.h>
+#include <nss.h>
+#include <pk11pub.h>
+#include <ssl.h>
+#include <sslproto.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+static long long now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000LL + time.tv_nsec;
+}
+static SECStatus trust(void *context, PRFileDesc *fd, PRBool check, PRBool server)
+{
+    return SECSuccess;
+}
+/* A handshake on a connection, and what the peer sends after it. */
+static void handshake(PRFileDesc *model, PRFileDesc *peer, PRBool server)
+{
+    char data[64];
+    PRFileDesc *tls = SSL_ImportFD(model, peer);
+    SSL_ResetHandshake(tls, server);
+    if (!server) {
+        SSL_AuthCertificateHook(tls, trust, 0);
+        SSL_SetURL(tls, "localhost");
+    }
+    long long start = now();
+    SSL_ForceHandshake(tls);
+    printf("%lld\n", now() - start);
+    fflush(stdout);
+    if (server)
+        while (PR_Read(tls, data, sizeof(data)) > 0)
+            ;
+    PR_Close(tls);
+}
+int main(int count, char **arguments)
+{
+    PRNetAddr at;
+    PR_InitializeNetAddr(PR_IpAddrLoopback, atoi(arguments[4]), &at);
+    if (NSS_Init(getenv("DATABASE")) || NSS_SetDomesticPolicy())
+        return 1;
+    PRFileDesc *model = SSL_ImportFD(0, PR_NewTCPSocket());
+    SSLVersionRange versions = { SSL_LIBRARY_VERSION_TLS_1_2, SSL_LIBRARY_VERSION_TLS_1_3 };
+    SSL_VersionRangeSet(model, &versions);
+    if (arguments[1][0] == 'c') {
+        SSL_OptionSet(model, SSL_NO_CACHE, PR_TRUE);
+        puts("ready");
+        fflush(stdout);
+        while (getchar() != EOF) {
+            PRFileDesc *peer = PR_NewTCPSocket();
+            if (PR_Connect(peer, &at, PR_INTERVAL_NO_TIMEOUT))
+                return 1;
+            handshake(model, peer, PR_FALSE);
+        }
+        return 0;
+    }
+    CERTCertificate *certificate = PK11_FindCertFromNickname("server", 0);
+    SECKEYPrivateKey *key = PK11_FindKeyByAnyCert(certificate, 0);
+    SSL_ConfigServerSessionIDCache(0, 0, 0, 0);
+    PRFileDesc *listener = PR_NewTCPSocket();
+    PRSocketOptionData reuse = { .option = PR_SockOpt_Reuseaddr, .value.reuse_addr = PR_TRUE };
+    PR_SetSocketOption(listener, &reuse);
+    if (SSL_ConfigServerCert(model, certificate, key, 0, 0) || PR_Bind(listener, &at)
+        || PR_Listen(listener, 16))
+        return 1;
+    puts("ready");
+    fflush(stdout);
+    for (;;)
+        handshake(model, PR_Accept(listener, 0, PR_INTERVAL_NO_TIMEOUT), PR_TRUE);
 }
 "#;
 

@@ -155,7 +155,7 @@ impl Nginx {
     pub(crate) fn get(&self, path: &str) {
         let url = format!("https://127.0.0.1:{}{path}", self.port);
         let output = Command::new("curl")
-            .args(["-sk", "--http1.1", &url])
+            .args(["-sk", "--http1.1", "--cookie", "id=1", &url])
             .output()
             .unwrap();
         assert_eq!(output.stdout, b"secret body\n", "{output:?}");
@@ -270,12 +270,17 @@ impl Client {
 /// `openssl s_server` from this file, which asks its clients for a certificate if they have one, and its port.
 pub(crate) fn openssl_server(program: &Path, folder: &Path) -> (Running, u16) {
     let port = free_port();
+    (openssl_server_at(program, folder, port), port)
+}
+
+/// The same at a port.
+pub(crate) fn openssl_server_at(program: &Path, folder: &Path, port: u16) -> Running {
     let mut command = Command::new(program);
     command.args(["s_server", "-quiet", "-rev", "-verify", "1"]);
     command.args(["-accept", &port.to_string()]);
     command.arg("-cert").arg(folder.join("certificate"));
     command.arg("-key").arg(folder.join("key"));
-    (Running::listening(&mut command, port), port)
+    Running::listening(&mut command, port)
 }
 
 /// Makes so many full handshakes, as fast as the server answers.

@@ -73,6 +73,10 @@ impl Queues {
 }
 
 impl Question {
+    pub(super) fn is_empty(&self) -> bool {
+        self.read.is_empty()
+    }
+
     pub(super) fn answer(&self, proc: &Proc) -> Answer {
         let mut answer = Answer::default();
         let mut known: BTreeMap<u64, Vec<Socket>> = BTreeMap::new();
@@ -115,7 +119,9 @@ fn count(network: u64, sockets: &[Socket], waiting: &mut BTreeMap<Port, u32>) {
             true => socket.waiting,
             false => u32::from(socket.inode != 0 && socket.waiting >= SHORTEST_HELLO),
         };
-        *waiting.entry((network, socket.port)).or_default() += handshakes;
+        if handshakes > 0 {
+            *waiting.entry((network, socket.port)).or_default() += handshakes;
+        }
     }
 }
 

@@ -12,11 +12,15 @@ use super::queues::Port;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ready {
     /// For each look at which an event loop, or a process whose threads wait for each other, computed a
-    /// handshake: how many were ready in it, that one included.
+    /// handshake and it was asked what waits: how many were ready in it, that one included.
     pub counts: Vec<f64>,
     /// How many looks there were, also while nothing was computed.
     pub looks: usize,
-    /// At how many of them a handshake waited.
+    /// At how many of them a handshake was computed.
+    pub computed: usize,
+    /// At how many of them it was asked what waits.
+    pub asked: usize,
+    /// At how many of those a handshake waited.
     pub waited: usize,
 }
 
@@ -31,12 +35,12 @@ impl Ready {
 
     /// The share of looks at which handshakes were computed.
     pub fn busy(&self) -> f64 {
-        self.counts.len() as f64 / self.looks.max(1) as f64
+        self.computed as f64 / self.looks.max(1) as f64
     }
 
     /// Whether another handshake waited at nearly each look: the server is at its limit.
     pub fn is_at_limit(&self) -> bool {
-        self.looks >= FEWEST_LOOKS && self.waited as f64 >= LIMIT * self.looks as f64
+        self.asked >= FEWEST_LOOKS && self.waited as f64 >= LIMIT * self.asked as f64
     }
 }
 
@@ -51,13 +55,15 @@ pub(super) struct Looks {
 struct Look {
     /// Nanoseconds of the monotonic clock.
     time: u64,
-    waiting: BTreeMap<Port, u32>,
+    /// How many handshakes waited. `None`: it was not asked.
+    waiting: Option<BTreeMap<Port, u32>>,
     /// Processes and connections of which a call was under way.
     computed: BTreeSet<(u32, u64)>,
 }
 
 impl Looks {
-    /// Looks now: its number is for what waits, which is known a moment later. `None`: there were enough.
+    /// Looks now: its number is for what waits, which is known a moment later, or is not asked. `None`: there
+    /// were enough.
     pub(super) fn add(&mut self, time: u64) -> Option<usize> {
         let number = self.looks.len();
         if number >= MOST_LOOKS {
@@ -65,7 +71,7 @@ impl Looks {
         }
         self.looks.push(Look {
             time,
-            waiting: BTreeMap::new(),
+            waiting: None,
             computed: BTreeSet::new(),
         });
         Some(number)
@@ -74,7 +80,7 @@ impl Looks {
     /// So many handshakes waited at the ports at a look.
     pub(super) fn waited_at(&mut self, look: Option<usize>, waiting: BTreeMap<Port, u32>) {
         if let Some(look) = look.and_then(|look| self.looks.get_mut(look)) {
-            look.waiting = waiting;
+            look.waiting = Some(waiting);
         }
     }
 
@@ -107,8 +113,13 @@ impl Looks {
             for (&pid, &loops) in loops {
                 ready.looks += 1;
                 let computed = look.computed.range((pid, 0)..=(pid, u64::MAX)).count() as f64;
+                ready.computed += usize::from(computed > 0.0);
+                let Some(known) = &look.waiting else {
+                    continue;
+                };
+                ready.asked += 1;
                 let waiting = |port: &Port| {
-                    let waiting = f64::from(look.waiting.get(port).copied().unwrap_or(0));
+                    let waiting = f64::from(known.get(port).copied().unwrap_or(0));
                     waiting / servers.get(port).copied().unwrap_or(1.0)
                 };
                 let waiting: f64 = ports.get(&pid).into_iter().flatten().map(waiting).sum();

@@ -66,25 +66,54 @@ impl Shared {
     }
 
     fn run(&self, proc: &Proc) {
-        let mut pause = LEAST_PAUSE;
+        let mut pace = AskingPace::default();
         loop {
-            thread::park_timeout(pause);
+            thread::park_timeout(PAUSE);
             if self.ended.load(Ordering::Acquire) {
                 return;
             }
-            let before = own_time();
+            let now = Clock::monotonic();
+            let asks = pace.is_due(now);
             // The look is there before the calls that were under way arrive.
-            let (question, look) = {
+            let (look, question) = {
                 let mut seen = self.lock();
-                (seen.queues.question(), seen.looks.add(Clock::monotonic()))
+                let look = seen.looks.add(now);
+                (look, asks.then(|| seen.queues.question()))
             };
+            let Some(question) = question else { continue };
+            let before = own_time();
             let answer = question.answer(proc);
+            let took = own_time().saturating_sub(before);
+            pace.asked(now, took, question.is_empty());
             let mut seen = self.lock();
             seen.looks.waited_at(look, answer.waiting.clone());
             seen.queues.learn(answer);
-            drop(seen);
-            pause = LEAST_PAUSE.max(own_time().saturating_sub(before) * PAUSES);
         }
+    }
+}
+
+/// When to ask what waits: seldom where the answer takes long, because there are many sockets. The looks in
+/// between tell what is computed.
+#[derive(Debug, Default)]
+struct AskingPace {
+    /// Nanoseconds of the monotonic clock.
+    due: u64,
+    pause: u64,
+}
+
+impl AskingPace {
+    fn is_due(&self, now: u64) -> bool {
+        now >= self.due
+    }
+
+    /// A question that was empty took no time, but keeps the pause: else a server would be asked more often while it
+    /// has nothing to do.
+    fn asked(&mut self, now: u64, took: Duration, empty: bool) {
+        if !empty {
+            self.pause =
+                u64::try_from(took.as_nanos()).map_or(u64::MAX, |took| took.saturating_mul(PAUSES));
+        }
+        self.due = now.saturating_add(self.pause);
     }
 }
 
@@ -93,6 +122,24 @@ fn own_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
-const LEAST_PAUSE: Duration = Duration::from_millis(13);
-/// Looks take a fiftieth of a CPU at most: where there are many sockets, the list is long.
-const PAUSES: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(13);
+/// Answers take a fiftieth of a CPU at most.
+const PAUSES: u64 = 50;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where many sockets make answers slow, it is asked as seldom while the server is busy as while it is idle.
+    #[test]
+    fn a_slow_answer_makes_questions_rare_until_a_quick_one() {
+        let mut pace = AskingPace::default();
+        assert!(pace.is_due(0));
+        pace.asked(1_000, Duration::from_nanos(30), false);
+        assert!(!pace.is_due(2_499) && pace.is_due(2_500));
+        pace.asked(2_500, Duration::from_nanos(1), true);
+        assert!(!pace.is_due(3_999) && pace.is_due(4_000));
+        pace.asked(4_000, Duration::from_nanos(1), false);
+        assert!(pace.is_due(4_050));
+    }
+}

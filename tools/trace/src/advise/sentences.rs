@@ -108,6 +108,13 @@ fn costs(estimate: &Estimate) -> String {
 
 fn simultaneous(observed: &Observed) -> String {
     let ready = &observed.ready;
+    if ready.computed > 0 && ready.counts.is_empty() {
+        return format!(
+            "It computed handshakes {} of the time, but it was never asked then what waits: watch it for \
+             longer (`--duration`).",
+            percent(ready.busy())
+        );
+    }
     if ready.counts.is_empty() {
         return "Handshakes are so rare here that none was met at a look: they hardly ever meet each \
                 other."

@@ -60,6 +60,8 @@ fn nginx(signature: &str, us: f64, ready: f64) -> Observed {
         ready: Ready {
             counts: vec![ready; 500],
             looks: 500,
+            computed: 500,
+            asked: 500,
             waited: if ready >= 2.0 { 500 } else { 0 },
         },
     }
@@ -179,6 +181,7 @@ fn what_tracing_adds_does_not_count() {
 fn handshakes_that_never_meet_save_nothing_now() {
     for ready in [vec![], vec![1.0; 30]] {
         let mut observed = nginx("rsa-2048", 350.0, 1.0);
+        observed.ready.computed = ready.len();
         observed.ready.counts = ready;
         assert!(!observed.ready.is_at_limit());
         let estimate = Estimate::of(&observed, &lanes()).unwrap();
@@ -196,13 +199,20 @@ fn handshakes_that_never_meet_save_nothing_now() {
             observed.ready.counts.is_empty()
         );
     }
+    let mut observed = nginx("rsa-2048", 350.0, 1.0);
+    observed.ready.counts.clear();
+    let text = text(&observed);
+    assert!(
+        text.contains("it was never asked then what waits: watch it for longer"),
+        "{text}"
+    );
 }
 
 /// A server that needs less time for the same handshakes has fewer of them at a time.
 #[test]
 fn below_the_limit_queues_get_shorter() {
     let mut observed = nginx("rsa-2048", 350.0, 6.0);
-    observed.ready.looks = 1_000;
+    (observed.ready.looks, observed.ready.asked) = (1_000, 1_000);
     let estimate = Estimate::of(&observed, &lanes()).unwrap();
     assert!(!estimate.at_limit);
     let (now, full) = (estimate.now, estimate.full);
@@ -431,6 +441,11 @@ fn what_waits_is_divided_among_those_who_serve() {
         let look = looks.add(time);
         looks.waited_at(look, BTreeMap::from([(port, 30), ((1, 80), 99)]));
     }
+    // At these it is not asked what waits.
+    for time in [400, 500] {
+        looks.add(time);
+    }
+    looks.take(7, 0x3000, 390, 410);
     // The look at 300 is after the call; the same connection counts once.
     looks.take(7, 0x1000, 50, 300);
     looks.take(7, 0x1000, 60, 110);
@@ -441,13 +456,15 @@ fn what_waits_is_divided_among_those_who_serve() {
             .collect()
     };
     let one = looks.ready(&BTreeMap::from([(7, 1)]), &ports(&[7]));
+    assert_eq!(one.counts, [31.0, 31.0]);
     assert_eq!(
-        (one.counts, one.looks, one.waited),
-        (vec![31.0, 31.0], 3, 3)
+        (one.looks, one.computed, one.asked, one.waited),
+        (5, 3, 3, 3)
     );
+    near(one.busy(), 0.6);
     let both = BTreeMap::from([(7, 1), (8, 1)]);
     let two = looks.ready(&both, &ports(&[7, 8]));
-    assert_eq!((two.counts, two.looks), (vec![16.0, 16.0, 16.0], 6));
+    assert_eq!((two.counts, two.looks), (vec![16.0, 16.0, 16.0], 10));
     let threads = looks.ready(&BTreeMap::from([(7, 4)]), &ports(&[7]));
     assert_eq!(threads.counts, [31.0 / 4.0, 31.0 / 4.0]);
     let unknown = looks.ready(&BTreeMap::from([(7, 1)]), &BTreeMap::new());

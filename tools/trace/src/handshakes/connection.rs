@@ -178,14 +178,15 @@ impl Connection {
                 let Some(socket) = nesting.socket_before(pid, call) else {
                     return Vec::new();
                 };
-                self.socket = Socket::Beside(socket);
-                let mut taken = nesting.take_of_socket(pid, call, socket);
-                // The descriptor may have been that of another connection before.
-                let first = taken.iter().rposition(|child| match &child.what {
-                    What::Bytes(bytes) => is_client_hello(bytes),
-                    What::Call { .. } => false,
-                });
-                taken.split_off(first.unwrap_or(0))
+                // asyncio calls a server's handshake before it has read anything. Then the last bytes are of
+                // another connection.
+                match nesting.take_handshake_of_socket(pid, call, socket, is_client_hello) {
+                    Some(taken) => {
+                        self.socket = Socket::Beside(socket);
+                        taken
+                    }
+                    None => Vec::new(),
+                }
             }
         }
     }

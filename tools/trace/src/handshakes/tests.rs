@@ -144,8 +144,16 @@ fn bytes_that_the_program_moves_belong_to_the_call_after_them() {
         go_on(0xb, -1, 7 * MS),
         why(0xb, 8 * MS + 100),
         moved(Written, &answer(23, 0x1302), 6, 9 * MS),
+        // A server may call before it has read anything: what was moved last is not its own.
+        go_on(0xd, -1, 10 * MS),
+        why(0xd, 11 * MS + 100),
+        moved(Read, &hello(b"d.example"), 8, 12 * MS),
+        go_on(0xd, -1, 13 * MS),
+        why(0xd, 14 * MS + 100),
+        moved(Written, &answer(29, 0x1302), 8, 15 * MS),
         go_on(0xa, 1, 20 * MS),
         go_on(0xb, 1, 22 * MS),
+        go_on(0xd, 1, 24 * MS),
         // A client shows its socket at the second call.
         go_on(0xc, -1, 30 * MS),
         why(0xc, 31 * MS + 100),
@@ -185,6 +193,12 @@ fn bytes_that_the_program_moves_belong_to_the_call_after_them() {
                 Side::Server,
                 "b.example",
                 "secp256r1",
+                "TLS_AES_256_GCM_SHA384"
+            ),
+            fact(
+                Side::Server,
+                "d.example",
+                "x25519",
                 "TLS_AES_256_GCM_SHA384"
             ),
             fact(
