@@ -185,7 +185,12 @@ fn advice_is_that_for_the_model() {
     if advice["penalty"].is_null() {
         return println!("SKIP: the machine is too busy to measure");
     }
-    assert_eq!(advice["placement"], "vector-cores", "{advice}");
+    // Without 512-bit registers nothing is measured of what passes use, and nothing moves.
+    let expected = match std::arch::is_x86_feature_detected!("avx512f") {
+        true => "vector-cores",
+        false => "inline",
+    };
+    assert_eq!(advice["placement"], expected, "{advice}");
     // Outside of the brake, that profile is of another machine.
     let output = widelane(&["advise", "--profile", &file])
         .output()

@@ -56,7 +56,7 @@ pub struct Summary {
 }
 
 impl Brake {
-    /// Starts a brake on these CPUs and tries it out, which takes about half a second.
+    /// Starts a brake on these CPUs and tries it out, which takes about a second.
     ///
     /// # Errors
     ///
@@ -172,8 +172,8 @@ impl Brake {
     /// Runs wide code on all CPUs at once, and looks how much of their time is missing.
     fn rehearse(&mut self, model: &Model, costs: &[(Costs, f64)]) -> Result<(), BrakeError> {
         let (page, asked) = (&self.shared.page, model.missing(Level::L2));
-        let lost_us =
-            [Class::Light512, Class::Heavy512].map(|class| model.burst(class, BURST_US).lost_us);
+        let lost_us = [Class::Light512, Class::Heavy512, Class::Heavy256]
+            .map(|class| model.burst(class, BURST_US).lost_us);
         let took: io::Result<Vec<f64>> = quietly(|| {
             thread::scope(|scope| {
                 let threads: Vec<_> = self

@@ -49,14 +49,15 @@ pub(crate) fn costs(cpu: usize) -> io::Result<(Costs, f64)> {
 }
 
 /// Runs wide code on `slot`, that of `cpu`, twice: after the first time `tuning` is set so that as much
-/// is missing as was `asked` for. Then runs short bursts, of level 1 and of level 2, that should lose
-/// `lost_us` each. Gives the share that was missing in the second time.
+/// is missing as was `asked` for. Then runs short bursts that should lose `lost_us` each: of level 1 by
+/// 512-bit code, of level 2, of level 1 by 256-bit code. Gives the share that was missing in the second
+/// time.
 pub(crate) fn rehearse(
     cpu: usize,
     slot: &Slot,
     tuning: &Tuning,
     asked: f64,
-    lost_us: [f64; 2],
+    lost_us: [f64; 3],
 ) -> io::Result<f64> {
     pin(cpu)?;
     prioritise(VICTIM)?;
@@ -72,25 +73,32 @@ pub(crate) fn rehearse(
             .store(each.clamp(-MOST_MORE, MOST_MORE) as i64, Relaxed);
     }
     let took = missing(slot) - besides;
-    // In the second turn, what the first one's answer has left.
-    for _ in 0..2 {
-        for (kind, lost_us, more) in [
-            (Kind::Light512, lost_us[0], &tuning.more_by_mark),
-            (Kind::Heavy512, lost_us[1], &tuning.more_at_once),
-        ] {
+    let wakes = [
+        (Kind::Light512, &tuning.more_by_mark),
+        (Kind::Heavy512, &tuning.more_at_once),
+        (Kind::Heavy256, &tuning.more_ahead),
+    ];
+    // Where the brake keeps the CPU for less, coming and going takes a little more: the answer is
+    // approached, at first in whole steps, then in halves, against noise.
+    for round in 0..ROUNDS {
+        for ((kind, more), lost_us) in wakes.into_iter().zip(lost_us) {
             let bursts = (0..BURSTS).map(|_| burst(slot, kind)).collect();
-            let found = more.load(Relaxed) as f64 + median(bursts) as f64 - lost_us * 1e3;
+            let off = median(bursts) as f64 - lost_us * 1e3;
+            let step = if round < ROUNDS / 2 { off } else { off / 2.0 };
+            let found = more.load(Relaxed) as f64 + step;
             more.store(found.clamp(0.0, MOST_MORE) as u64, Relaxed);
         }
     }
     Ok(took)
 }
 
-/// What a single burst loses at its beginning, long after any other, in a program that has the CPU.
+/// What a single burst loses at its beginning, long after any other, in a program that has the CPU;
+/// less what the time before it loses anyhow.
 fn burst(slot: &Slot, kind: Kind) -> u64 {
     let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
     thread::sleep(FORGOTTEN);
     gaps(AWAKE);
+    let control = (gaps(EDGE) * EDGE as f64) as u64;
     let begin = nanoseconds();
     if slot.begin(kind, nanoseconds(), own) {
         slot.wake();
@@ -98,7 +106,7 @@ fn burst(slot: &Slot, kind: Kind) -> u64 {
     let lost = nanoseconds() - begin;
     let lost = lost + (gaps(EDGE) * EDGE as f64) as u64;
     slot.end(kind, nanoseconds());
-    lost
+    lost.saturating_sub(control)
 }
 
 /// The share of the time that the calling thread misses while it marks wide code.
@@ -261,9 +269,10 @@ const LONGEST: u64 = 1_000_000_000;
 const SETTLE: u64 = 2_000_000;
 const REHEARSAL: u64 = 150_000_000;
 const ALONE: u64 = 50_000_000;
-const BURSTS: usize = 30;
+const BURSTS: usize = 10;
+const ROUNDS: usize = 8;
 /// Both stalls are over after this.
-const EDGE: u64 = 80_000;
+const EDGE: u64 = 120_000;
 /// Longer than every tail of a processor that halts.
 const FORGOTTEN: Duration = Duration::from_millis(2);
 /// A CPU that has just left its idle state takes longer to wake a thread.

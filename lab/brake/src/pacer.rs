@@ -4,7 +4,9 @@
 //! What is owed and not yet taken is a debt. Taking goes on until there is none, and what was taken
 //! too much or too little counts in the next turn, so that errors do not add up. A wake-up takes time
 //! from the program by itself, so that the debt of a lower clock is let grow to several times its
-//! cost first. A stall is taken at its beginning, as a whole, if it is worth half a wake-up.
+//! cost first. A stall is taken at its beginning, as a whole, if it is worth half a wake-up. What the
+//! tail before it has left, too much or too little, is not settled by the stall but by the pieces after
+//! it, so that each stall is as long as the model's.
 //!
 //! A wake-up costs servers that work together more than the loop by which it was measured, because they
 //! lose their caches and their turns. So where a clock has been low for long, most of the time, a debt
@@ -33,6 +35,8 @@ pub enum Step {
         until: u64,
         /// What for.
         stall: bool,
+        /// What this takes from the program besides, to be counted as taken.
+        more: u64,
     },
     /// Give the CPU back, until this time if it is given, or until more is asked for.
     Sleep {
@@ -51,7 +55,11 @@ pub struct Pacer {
     timer: u64,
     /// What a timer costs more that is due at once, for the second of two stalls.
     at_once: u64,
+    /// What a stall takes more that is taken before it begins.
+    ahead: u64,
     taken: u64,
+    /// The debt from before the stalls that are under way; negative if too much was taken.
+    carried: i64,
     /// When the account was seen last, and for how long its clock had been low until then.
     seen: (u64, u64),
     /// Time at a low clock, less the time at the full one, not below nothing.
@@ -65,7 +73,9 @@ impl Pacer {
             costs,
             timer: costs.timer,
             at_once: 0,
+            ahead: 0,
             taken: 0,
+            carried: 0,
             seen: (0, 0),
             low: 0,
         }
@@ -77,10 +87,21 @@ impl Pacer {
     }
 
     /// A wake-up by a timer costs so much more than was said at first, and one that is due at once
-    /// so much more than that.
-    pub fn tune(&mut self, more: i64, at_once: u64) {
+    /// so much more than that. A stall that is taken before it begins takes so much more than is kept.
+    pub fn tune(&mut self, more: i64, at_once: u64, ahead: u64) {
         self.costs.timer = self.timer.saturating_add_signed(more);
         self.at_once = at_once;
+        self.ahead = ahead;
+    }
+
+    /// A mark has woken the brake at the beginning of a stall. Since the mark `taken` was taken, and
+    /// since the last look `stalled` is owed for stalls.
+    pub fn begin_stall(&mut self, account: &Account, stalled: u64, taken: u64) {
+        // More than the time since the mark is the halt at the end of a tail.
+        let own = stalled.min(taken) as i64;
+        let before = self.debt(account) - own + taken as i64;
+        // Stalls by themselves, without a lower clock after them, settle what is more than a wake-up.
+        self.carried = before.max(-self.cost());
     }
 
     /// All that was taken.
@@ -128,10 +149,14 @@ impl Pacer {
             let second = second(account, stall.end).filter(|&owed| 2 * owed >= self.cost());
             let surplus =
                 second.map_or(0, |owed| (self.cost() + self.at_once as i64 - owed).max(0));
-            let due = self.debt(account) + stall.owed as i64 - leave - surplus;
+            let due = self.stall_debt(account) + stall.owed as i64 - leave - surplus;
             if due > 0 && stall.end > now {
                 let until = stall.end.min(now + due as u64);
-                return Step::Take { until, stall: true };
+                return Step::Take {
+                    until,
+                    stall: true,
+                    more: 0,
+                };
             }
         } else {
             // While it is taken, more comes to be owed.
@@ -149,6 +174,7 @@ impl Pacer {
                 return Step::Take {
                     until,
                     stall: false,
+                    more: 0,
                 };
             }
         }
@@ -158,24 +184,34 @@ impl Pacer {
                 if (LEAST_TAKEN as i64 + 1..self.cost()).contains(&due) && begin < now + SOON =>
             {
                 Step::Take {
-                    until: now + due as u64,
+                    until: now + (due as u64).saturating_sub(self.ahead),
                     stall: true,
+                    more: self.ahead.min(due as u64),
                 }
             }
             Some((begin, due)) if 2 * due >= self.cost() => Step::Sleep {
                 until: Some(begin),
                 stall: true,
             },
-            _ => Step::Sleep {
-                until: self.wake_up(account),
-                stall: false,
-            },
+            _ => {
+                self.carried = 0;
+                let until = self.wake_up(account);
+                Step::Sleep {
+                    until,
+                    stall: false,
+                }
+            }
         }
     }
 
     /// What is owed and not taken; negative if more was taken.
     fn debt(&self, account: &Account) -> i64 {
         account.owed() as i64 - self.taken as i64
+    }
+
+    /// The part of it for the stalls that are under way.
+    fn stall_debt(&self, account: &Account) -> i64 {
+        self.debt(account) - self.carried
     }
 
     /// What a wake-up by a timer takes in all.
@@ -189,13 +225,14 @@ impl Pacer {
         loop {
             let next = ahead.next_change().filter(|&next| next > ahead.at())?;
             ahead.advance(next);
-            let debt = self.debt(&ahead) - self.costs.leave as i64;
-            if debt >= self.piece(WHOLE) {
+            let leave = self.costs.leave as i64;
+            if self.debt(&ahead) - leave >= self.piece(WHOLE) {
                 return None;
             }
             let is_throttled = ahead.state().pace == Pace::Throttled;
             if let Some(stall) = ahead.stall().filter(|_| is_throttled) {
-                return Some((next, debt + stall.owed as i64));
+                let due = self.stall_debt(&ahead) - leave + stall.owed as i64;
+                return Some((next, due));
             }
         }
     }
@@ -383,6 +420,7 @@ mod tests {
         let first = Step::Take {
             until: 14_500,
             stall: true,
+            more: 0,
         };
         assert_eq!(world.pacer.next(&world.account), first);
         world.pacer.took(14_500);
@@ -404,6 +442,37 @@ mod tests {
         // The clock of level 1 is a quarter lower.
         let tail = world.account.owed() - before;
         assert!((140_000..170_000).contains(&tail), "{tail}");
+    }
+
+    /// A tail ends with a wake-up that takes a little too much or too little.
+    #[test]
+    fn what_a_tail_has_left_is_settled_by_pieces_and_not_by_the_next_stall() {
+        let light = Request::of(Class::Light512, true);
+        let woken = |taken_too_much: i64| {
+            let mut world = World::new(rules(), [2.4, 2.17, 1.4], COSTS);
+            world.account.advance(1_000_000);
+            world.account.run(1_000_000, light, false);
+            world.now = 1_005_000;
+            world.account.advance(world.now);
+            let taken = 5_000u64.saturating_add_signed(taken_too_much);
+            world.pacer.took(taken);
+            world.truly_taken += taken;
+            let stalled = world.account.stalled();
+            world.pacer.begin_stall(&world.account, stalled, 5_000);
+            world
+        };
+        let mut usual = woken(0);
+        let first = usual.pacer.next(&usual.account);
+        assert!(matches!(first, Step::Take { stall: true, .. }), "{first:?}");
+        for taken_too_much in [-5_000, 4_000, 15_000] {
+            let mut world = woken(taken_too_much);
+            assert_eq!(world.pacer.next(&world.account), first, "{taken_too_much}");
+            world.until(5_000_000);
+            world.ask(Request::NOTHING);
+            world.until(50_000_000);
+            let left = world.debt();
+            assert!(left.abs() <= 4_000, "{taken_too_much}: {left}");
+        }
     }
 
     #[test]

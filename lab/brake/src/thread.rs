@@ -28,6 +28,8 @@ pub(crate) struct Tuning {
     pub(crate) more_by_mark: AtomicU64,
     /// The same for a wake-up by a timer that was due at once.
     pub(crate) more_at_once: AtomicU64,
+    /// What a stall takes more that is taken before it begins.
+    pub(crate) more_ahead: AtomicU64,
     /// Wake-ups by a timer so far.
     pub(crate) wake_ups: AtomicU64,
 }
@@ -55,15 +57,18 @@ pub(crate) fn drive(shared: &Shared, place: Place, costs: Costs, tuning: &Tuning
         let mut core = look(shared, place, now);
         // A stall that was over before this thread ran is what the wake-up was for.
         let before = std::mem::replace(&mut stalled, core.account.stalled());
-        if turn.by_mark && stalled > before {
+        if turn.by_mark && stalled > before && turn.stall.is_none() {
             turn.purpose(true);
+            pacer.begin_stall(&core.account, stalled - before, turn.taken);
         }
         match pacer.next(&core.account) {
-            Step::Take { until, stall } => {
+            Step::Take { until, stall, more } => {
                 let rate = core.account.rate();
                 drop(core);
                 turn.purpose(stall);
                 turn.keep(&mut pacer, until, rate, &shared.stop);
+                pacer.took(more);
+                turn.taken += more;
             }
             Step::Sleep { until, stall } => {
                 turn.purpose(core.is_moving());
@@ -78,12 +83,13 @@ pub(crate) fn drive(shared: &Shared, place: Place, costs: Costs, tuning: &Tuning
                 slot.sleep(woken, until);
                 let now = nanoseconds();
                 let by_mark = slot.woken().load(Relaxed) != woken;
+                let at_once = tuning.more_at_once.load(Relaxed);
+                let ahead = tuning.more_ahead.load(Relaxed);
+                pacer.tune(tuning.more.load(Relaxed), at_once, ahead);
                 turn = Turn::begin(match by_mark {
                     true => since_mark(slot, now) + tuning.more_by_mark.load(Relaxed),
                     false => {
                         tuning.wake_ups.fetch_add(1, Relaxed);
-                        let at_once = tuning.more_at_once.load(Relaxed);
-                        pacer.tune(tuning.more.load(Relaxed), at_once);
                         pacer.costs().timer + if stall { at_once } else { 0 }
                     }
                 });
