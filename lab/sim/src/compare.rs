@@ -55,6 +55,20 @@ pub struct Comparison {
 }
 
 impl Comparison {
+    /// A number of a scenario beside what was simulated.
+    pub fn of(scenario: &str, number: &NumberText, simulated: f64) -> Self {
+        Self {
+            scenario: scenario.to_owned(),
+            what: number.what.clone(),
+            published: number.published,
+            simulated,
+            error: simulated - number.published,
+            tolerance: number.tolerance,
+            held_out: number.held_out,
+            explanation: number.explanation.clone(),
+        }
+    }
+
     /// Whether the error is within its tolerance.
     pub fn is_met(&self) -> bool {
         // Decimal fractions of the files are not exact.
@@ -119,16 +133,7 @@ impl Scenario {
     ) -> Result<Vec<Comparison>, ScenarioError> {
         let compared = self.numbers.iter().map(|number| {
             let simulated = simulated(number, runs)?;
-            Ok(Comparison {
-                scenario: name.to_owned(),
-                what: number.what.clone(),
-                published: number.published,
-                simulated,
-                error: simulated - number.published,
-                tolerance: number.tolerance,
-                held_out: number.held_out,
-                explanation: number.explanation.clone(),
-            })
+            Ok(Comparison::of(name, number, simulated))
         });
         compared.collect()
     }
