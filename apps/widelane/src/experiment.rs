@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use widelane_experiments::{
-    ExperimentError, Interval, Options, Order, Outcome, Plan, Row, cloudflare, intel, kit, work, xu,
+    ExperimentError, GivenBack, Interval, Options, Order, Outcome, Plan, Remedy, Row, Verdict,
+    cloudflare, intel, kit, remedy, work, xu,
 };
 
 use crate::failure::Failure;
@@ -21,7 +22,7 @@ pub(crate) struct Args {
     name: Name,
 
     /// The model as which the servers' CPU is to behave in the second half (see `widelane emulate`)
-    /// [default: Silver 4116 of `cloudflare`, Gold 6130 of `kit`, Gold 6338N of `xu` and `intel`]
+    /// [default: Silver 4116 of `cloudflare` and `remedy`, Gold 6130 of `kit`, Gold 6338N of `xu` and `intel`]
     #[arg(long = "as", value_name = "MODEL")]
     model: Option<String>,
 
@@ -33,11 +34,11 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["rounds", "seconds"])]
     quick: bool,
 
-    /// Rounds of turns [default: 7]
+    /// Rounds of turns [default: 7; 20 of `remedy`, which needs six to say anything]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
 
-    /// Seconds of a turn [default: 4; 1 with --quick, and 3 of `cloudflare`]
+    /// Seconds of a turn [default: 4; 1 with --quick, and 3 of `cloudflare`; 2 of `remedy`]
     #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds)]
     seconds: Option<Duration>,
 
@@ -77,6 +78,8 @@ enum Name {
     Xu,
     /// Full handshakes, alone and for each page, in software and in vector code (Intel, 2021)
     Intel,
+    /// What 256-bit light code gives back of the loss that `cloudflare` shows; only under a brake
+    Remedy,
 }
 
 /// Runs it.
@@ -115,11 +118,24 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         let cpus = [plan.options.server_cpu, plan.options.load_cpu];
         crate::emulate::check(model, &cpus)?;
     }
-    let outcome = match args.name {
-        Name::Cloudflare => cloudflare(&plan, brake, tell),
-        Name::Kit => kit(&plan, brake, tell),
-        Name::Xu => xu(&plan, brake, tell),
-        Name::Intel => intel(&plan, brake, tell),
+    let outcome = match (args.name, brake) {
+        (Name::Cloudflare, _) => cloudflare(&plan, brake, tell),
+        (Name::Kit, _) => kit(&plan, brake, tell),
+        (Name::Xu, _) => xu(&plan, brake, tell),
+        (Name::Intel, _) => intel(&plan, brake, tell),
+        (Name::Remedy, None) => {
+            return Err(Failure::Usage(
+                "remedy compares turns under a brake with turns without one: leave out --native"
+                    .into(),
+            ));
+        }
+        (Name::Remedy, Some(model)) => {
+            let remedy = remedy(&plan, model, tell).map_err(failure)?;
+            return output::print(&match args.json {
+                true => remedy_line(model, plan.rounds, &remedy)?,
+                false => remedy_words(model, &remedy),
+            });
+        }
     };
     let outcome = outcome.map_err(failure)?;
     output::print(&match args.json {
@@ -135,13 +151,14 @@ impl Name {
             Self::Kit => "kit",
             Self::Xu => "xu",
             Self::Intel => "intel",
+            Self::Remedy => "remedy",
         }
     }
 
     /// As the CPU of the publication, or the nearest of which enough is known.
     fn model(self) -> &'static str {
         match self {
-            Self::Cloudflare => "Silver 4116",
+            Self::Cloudflare | Self::Remedy => "Silver 4116",
             Self::Kit => "Gold 6130",
             Self::Xu | Self::Intel => "Gold 6338N",
         }
@@ -151,6 +168,8 @@ impl Name {
     fn turns(self, quick: bool) -> (usize, f64) {
         match (self, quick) {
             (Self::Cloudflare, true) => (2, 3.0),
+            (Self::Remedy, true) => (8, 2.0),
+            (Self::Remedy, false) => (20, 2.0),
             (_, true) => (2, 1.2),
             (_, false) => (7, 4.0),
         }
@@ -236,6 +255,64 @@ fn table(text: &mut String, title: &str, rows: &[Row]) {
     }
 }
 
+fn remedy_words(model: &str, remedy: &Remedy) -> String {
+    let mut text = format!("requests/s lost as a {model}, against the same form as this CPU is\n");
+    for loss in &remedy.losses {
+        let bounds = loss.bounds.map_or("no interval".to_owned(), |(low, high)| {
+            format!("95 % interval: {low:.1} to {high:.1}")
+        });
+        let _ = writeln!(text, "  {:12} {:6.1} % ({bounds})", loss.form, loss.median);
+    }
+    let (light, given) = (remedy.losses[1].form, &remedy.given_back);
+    let percent = |share: Option<f64>, without: &str| {
+        share.map_or(without.to_owned(), |share| {
+            format!("{:.0} %", 100.0 * share)
+        })
+    };
+    let _ = writeln!(
+        text,
+        "{light} gives back {} of it (95 % interval: {} to {})",
+        percent(given.share, "nothing, because nothing was lost"),
+        percent(given.low, "no bound"),
+        percent(given.high, "no bound"),
+    );
+    text.push_str(match given.verdict {
+        Verdict::Proved => "proved: at least two thirds come back\n",
+        Verdict::Refuted => "refuted: less than two thirds come back\n",
+        Verdict::Open => {
+            "open: these rounds do not tell whether two thirds come back; take more (--rounds), and stop other \
+             programs\n"
+        }
+    });
+    if let Some(record) = &remedy.record {
+        let _ = writeln!(text, "\nrecord: {}", record.display());
+    }
+    text
+}
+
+fn remedy_line(model: &str, rounds: usize, remedy: &Remedy) -> Result<String, Failure> {
+    let losses = remedy.losses.iter();
+    let losses = losses.map(|loss| {
+        let (low, high) = loss.bounds.unzip();
+        (loss.form.to_owned(), [Some(loss.median), low, high].into())
+    });
+    let given = &remedy.given_back;
+    let line = serde_json::json!({
+        "experiment": Name::Remedy.text(),
+        "as": model,
+        "rounds": rounds,
+        "loss_percent": serde_json::Value::Object(losses.collect()),
+        "given_back": [given.share, given.low, given.high],
+        "needed": GivenBack::NEEDED,
+        "verdict": match given.verdict {
+            Verdict::Proved => "proved",
+            Verdict::Refuted => "refuted",
+            Verdict::Open => "open",
+        },
+    });
+    Ok(format!("{line}\n"))
+}
+
 fn interval(interval: &Interval, digits: usize) -> String {
     let Interval { median, low, high } = interval;
     format!("{median:.digits$} ({low:.digits$} to {high:.digits$})")
@@ -301,6 +378,7 @@ Examples:
   sudo widelane experiment cloudflare --as \"Gold 6130\" --record records
   sudo widelane experiment kit --as \"Gold 6130\" --quick
   widelane experiment xu --quick --native
+  sudo widelane experiment remedy --rounds 40
 
 nginx, its modules for Lua and brotli, h2load and curl must be installed; if one is
 missing, the message names the packages. The brake takes real-time threads, and so root or

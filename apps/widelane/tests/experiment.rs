@@ -19,11 +19,16 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The lines of a run; `None` if this machine lacks what it takes.
-fn lines(args: &[&str]) -> Option<Vec<Value>> {
+/// A run that ends well, in lines; `None` if this machine lacks what it takes. Also what it said meanwhile.
+fn ran(args: &[&str]) -> Option<(Vec<Value>, String)> {
     let output = experiment(args);
     let said = said(&output);
-    let lacks = ["not installed", "takes two CPUs", "does not run here"];
+    let lacks = [
+        "not installed",
+        "takes two CPUs",
+        "does not run here",
+        "real-time threads are not allowed",
+    ];
     if let Some(what) = said
         .lines()
         .find(|line| lacks.iter().any(|one| line.contains(one)))
@@ -33,11 +38,14 @@ fn lines(args: &[&str]) -> Option<Vec<Value>> {
     }
     assert!(output.status.success(), "{said}");
     let text = String::from_utf8(output.stdout).expect("text");
-    Some(
-        text.lines()
-            .map(|line| serde_json::from_str(line).expect("JSON"))
-            .collect(),
-    )
+    let lines = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"));
+    Some((lines.collect(), said))
+}
+
+fn lines(args: &[&str]) -> Option<Vec<Value>> {
+    ran(args).map(|(lines, _)| lines)
 }
 
 /// An interval is median, least, most.
@@ -174,31 +182,40 @@ fn under_a_brake_predictions_come_before_the_turns() {
         "0.5",
         "--json",
     ];
-    let output = experiment(&args);
-    let said = said(&output);
-    for lacking in [
-        "not installed",
-        "real-time threads are not allowed",
-        "takes two CPUs",
-        "does not run here",
-    ] {
-        if said.contains(lacking) {
-            return println!("SKIP: {said}");
-        }
-    }
-    assert!(output.status.success(), "{said}");
+    let Some((lines, said)) = ran(&args) else {
+        return;
+    };
     let predicted = said.find("the simulator predicts for 512-ifma at 100 %");
     let began = said.find("starts as a Silver 4116");
     assert!(predicted.is_some() && predicted < began, "{said}");
-    let text = String::from_utf8(output.stdout).expect("text");
-    let lines = text
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("JSON"));
-    let braked: Vec<Value> = lines.filter(|line: &Value| !line["as"].is_null()).collect();
+    let braked = lines.into_iter().filter(|line| !line["as"].is_null());
+    let braked: Vec<Value> = braked.collect();
     let all = with_condition(&braked, "512-ifma at 100 %");
     // It comes from costs measured on this machine, whatever else that does.
     assert!(all["predicted_percent"].is_f64(), "{all}");
     assert!(all["level_share"][1].as_f64() > Some(0.0), "{all}");
+}
+
+/// One round tells nothing, and says so.
+#[test]
+fn a_remedy_is_not_proved_by_one_round() {
+    let args = ["remedy", "--rounds", "1", "--seconds", "0.3", "--json"];
+    let Some((lines, said)) = ran(&args) else {
+        return;
+    };
+    assert!(said.contains("fewer than six rounds"), "{said}");
+    let line = &lines[0];
+    assert_eq!(
+        (&line["as"], &line["verdict"]),
+        (&Value::from("Silver 4116"), &Value::from("open"))
+    );
+    for form in ["512", "256-light"] {
+        assert!(line["loss_percent"][form][0].is_f64(), "{line}");
+    }
+    assert_eq!(
+        (&line["given_back"][1], &line["given_back"][2]),
+        (&Value::Null, &Value::Null)
+    );
 }
 
 #[test]
@@ -236,7 +253,8 @@ fn mistakes_are_named() {
             "cannot be used with",
         ),
         (&["xu", "--quick", "--rounds", "3"], "cannot be used with"),
-        (&["lemire"], "cloudflare, kit, xu, intel"),
+        (&["lemire"], "cloudflare, kit, xu, intel, remedy"),
+        (&["remedy", "--native"], "leave out --native"),
     ] {
         let output = experiment(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");

@@ -11,11 +11,11 @@ use widelane_handshakes::Stage;
 
 use crate::error::ExperimentError;
 use crate::forecast::{Forecast, cycles};
-use crate::load::{CONNECTIONS, requests_per_second};
+use crate::load::{CONNECTIONS, served};
 use crate::needs::Needs;
 use crate::outcome::{self, Design, Outcome, RATE, Turns};
 use crate::plan::Plan;
-use crate::terminator::{Setting, Terminator};
+use crate::terminator::Setting;
 use crate::web::Backend;
 
 /// Does the experiment; the brake makes the servers' CPU behave as `brake`, if that is a model.
@@ -87,13 +87,10 @@ fn take(
     tell: impl Fn(&str),
 ) -> Result<Turns, ExperimentError> {
     plan.turns(&CONDITIONS, tell, |condition| {
-        stage.interrupt().check()?;
-        let mut terminator = Terminator::start(stage, Setting::form(condition.form()))?;
-        page_bytes.set(terminator.check(stage, needs)?);
-        let address = terminator.address;
-        let rate = requests_per_second(stage, needs, address, condition.percent, plan.seconds)?;
-        terminator.alive()?;
-        Ok(json!({ RATE: rate, "levels": terminator.stop() }))
+        let setting = Setting::form(condition.form());
+        let served = served(stage, needs, setting, condition.percent, plan.seconds)?;
+        page_bytes.set(served.page_bytes);
+        Ok(json!({ RATE: served.requests_per_s, "levels": served.levels }))
     })
 }
 

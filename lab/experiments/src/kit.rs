@@ -15,11 +15,11 @@ use widelane_handshakes::{Stage, TrialError, output};
 use crate::error::ExperimentError;
 use crate::forecast::{Forecast, cycles};
 use crate::handshakes::{self, PASSES, SHIPPED, SOFTWARE, page_way};
-use crate::load::requests_per_second;
+use crate::load::served;
 use crate::needs::Needs;
 use crate::outcome::{self, Design, Outcome, RATE, Turns};
 use crate::plan::Plan;
-use crate::terminator::{Placement, Setting, Terminator};
+use crate::terminator::{Placement, Setting};
 use crate::web::Backend;
 use crate::worker::Order;
 
@@ -207,12 +207,8 @@ fn pages(
     let Some(needs) = needs else {
         return Ok(json!({}));
     };
-    stage.interrupt().check()?;
-    let mut terminator = Terminator::start(stage, setting)?;
-    terminator.check(stage, needs)?;
-    let rate = requests_per_second(stage, needs, terminator.address, 100, seconds)?;
-    terminator.alive()?;
-    Ok(json!({ RATE: rate, "levels": terminator.stop() }))
+    let served = served(stage, needs, setting, 100, seconds)?;
+    Ok(json!({ RATE: served.requests_per_s, "levels": served.levels }))
 }
 
 /// The rate of the work without a network, by simulation with the costs of `native`.

@@ -6,7 +6,7 @@
 //! servers run on CPUs that behave as a named model's.
 //!
 //! It is not a load generator and no simulator: it uses both. Start with [`cloudflare()`],
-//! [`kit()`], [`xu()`] or [`intel()`].
+//! [`kit()`], [`xu()`] or [`intel()`]; [`remedy()`] asks what gives back the loss that the first one shows.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ mod load;
 mod needs;
 mod outcome;
 mod plan;
+mod remedy;
 mod terminator;
 mod web;
 mod worker;
@@ -31,5 +32,6 @@ pub use interval::Interval;
 pub use kit::kit;
 pub use outcome::{Outcome, Row};
 pub use plan::Plan;
+pub use remedy::{GivenBack, Loss, Remedy, Verdict, remedy};
 pub use widelane_handshakes::Options;
 pub use worker::{Order, work};

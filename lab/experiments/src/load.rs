@@ -9,6 +9,7 @@ use widelane_handshakes::{Condition, Stage, TrialError, output};
 
 use crate::error::ExperimentError;
 use crate::needs::Needs;
+use crate::terminator::{Setting, Terminator};
 
 /// The record cipher that a client offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,36 @@ impl Suite {
             Self::ChaCha20Poly1305 => "TLS_CHACHA20_POLY1305_SHA256",
         }
     }
+}
+
+/// What one turn of a server with pages gives.
+pub(crate) struct Served {
+    pub(crate) requests_per_s: f64,
+    /// Of a page on its way.
+    pub(crate) page_bytes: usize,
+    /// The shares of the time at each level, under a brake.
+    pub(crate) levels: Option<Value>,
+}
+
+/// Starts a terminator in front of the pages, checks its answer, loads it, and stops it.
+pub(crate) fn served(
+    stage: &Stage,
+    needs: &Needs,
+    setting: Setting,
+    chacha_percent: usize,
+    seconds: f64,
+) -> Result<Served, ExperimentError> {
+    stage.interrupt().check()?;
+    let mut terminator = Terminator::start(stage, setting)?;
+    let page_bytes = terminator.check(stage, needs)?;
+    let address = terminator.address;
+    let requests_per_s = requests_per_second(stage, needs, address, chacha_percent, seconds)?;
+    terminator.alive()?;
+    Ok(Served {
+        requests_per_s,
+        page_bytes,
+        levels: terminator.stop(),
+    })
 }
 
 /// Requests a second of `connections` connections, of which a share in per cent uses ChaCha20.
