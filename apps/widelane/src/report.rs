@@ -1,13 +1,14 @@
 //! `widelane report`: one HTML file out of records and the profile of this machine.
 
 use crate::failure::Failure;
+use crate::features::commit;
 use crate::places::{Places, profile_name};
 use crate::{machine, output, simulate};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use widelane_cpu::Avx512Ifma;
 use widelane_frequency::{Machine, Profile};
-use widelane_report::{Inputs, records, report};
+use widelane_report::{Inputs, latency, records, report};
 
 /// Write what is known of this machine, and what was measured on it and others, into one HTML file
 ///
@@ -32,6 +33,20 @@ pub(crate) struct Args {
     /// Print the figures of the page as JSON, an object a line, and write no page
     #[arg(long)]
     json: bool,
+
+    /// Write a picture of latency against load to this file (SVG), from the last record that has it, and
+    /// no page
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "output"])]
+    latency: Option<PathBuf>,
+
+    /// The kind of handshake in it
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "rsa-x25519",
+        requires = "latency"
+    )]
+    condition: String,
 }
 
 /// Runs it.
@@ -44,12 +59,27 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
             output::plain(&fault.to_string())
         ));
     }
+    if let Some(path) = &args.latency {
+        return draw(path, latency(&records, &args.condition), &args.condition);
+    }
+    // Mistakes are told before the simulations, which take a while.
+    let profile = profile(args.profile, &here)?;
+    let cannot_write = |error: std::io::Error| {
+        Failure::Failed(format!("cannot write {}: {error}", args.output.display()))
+    };
+    let folder = match args.output.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    if !args.json {
+        std::fs::metadata(folder).map_err(cannot_write)?;
+    }
     let count = records.len();
     let made = SystemTime::now().duration_since(UNIX_EPOCH);
     let mut progress = simulate::Progress::new();
     let predictions = simulate::compare_all(|name| progress.done(name))?;
     let report = report(&Inputs {
-        profile: profile(args.profile, &here)?,
+        profile,
         licences: here.has_licences(),
         machine: match here.name.is_empty() {
             true => "a machine that /proc/cpuinfo does not describe".to_owned(),
@@ -68,12 +98,25 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         return output::print(&figures);
     }
     let name = args.output.display();
-    std::fs::write(&args.output, report.html())
-        .map_err(|error| Failure::Failed(format!("cannot write {name}: {error}")))?;
+    std::fs::write(&args.output, report.html()).map_err(cannot_write)?;
     let figures = figures.lines().count();
     output::print(&format!(
         "{name}: {figures} figures, from {count} records\n"
     ))
+}
+
+/// Writes a picture, or says why there is none.
+fn draw(path: &Path, svg: Option<String>, condition: &str) -> Result<(), Failure> {
+    let svg = svg.ok_or_else(|| {
+        Failure::Failed(format!(
+            "no record has latencies of {condition} at three loads or more: `handshakes curve \
+             --condition {condition}` of Widelane's sources writes one (docs/bench.md)"
+        ))
+    })?;
+    let name = path.display();
+    std::fs::write(path, svg)
+        .map_err(|error| Failure::Failed(format!("cannot write {name}: {error}")))?;
+    output::print(&format!("{name}\n"))
 }
 
 /// Where to look for records: what was named must be there.
@@ -107,12 +150,6 @@ fn profile(
     })
 }
 
-/// The commit of this program, if git knew it.
-fn commit() -> Option<String> {
-    let commit = env!("WIDELANE_COMMIT");
-    (commit != "unknown").then(|| commit.to_owned())
-}
-
 /// The records in Widelane's sources, and in a package, seen from the folder of the program.
 const SHARED: &str = "lab/records";
 const INSTALLED: &str = "../share/widelane/records";
@@ -122,6 +159,7 @@ Examples:
   widelane probe && widelane report
       then open widelane-report.html in a browser
   widelane report --records ~/measurements --output /tmp/report.html
+  widelane report --latency latency.svg --condition ecdsa-x25519
   widelane report --json | jq 'select(.section == \"answer\")'
 
 A line of a record that cannot be read is told on standard error and listed on the page; the report

@@ -165,3 +165,42 @@ fn the_profile_of_this_machine_answers_the_question() {
         "{page}"
     );
 }
+
+#[test]
+fn latency_against_load_is_drawn_from_the_newest_record_that_has_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let shared = folder.path().join("lab/records");
+    fs::create_dir_all(&shared).expect("a folder");
+    fs::write(shared.join("2026-01-03.jsonl"), RECORD).expect("written");
+    let output = report(folder.path(), &["--latency", "latency.svg"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let told = text(&output.stderr);
+    assert!(
+        told.contains("handshakes curve --condition rsa-x25519"),
+        "{told}"
+    );
+    for (day, machine) in [("2026-01-01", "Old"), ("2026-01-02", "New")] {
+        let line = |share: f64| {
+            format!(
+                "{{\"kind\":\"curve\",\"condition\":\"rsa-x25519\",\"side\":\"nginx\",\
+                 \"share_of_knee\":{share},\"rate\":{},\"report\":{{\"p50_us\":100,\"p99_us\":900}}}}\n",
+                share * 1000.0
+            )
+        };
+        let run = RECORD
+            .lines()
+            .next()
+            .expect("a line")
+            .replace("\"A\"", &format!("\"{machine}\""));
+        let record = format!(
+            "{run}\n{}{{\"kind\":\"end\"}}\n",
+            [0.1, 0.5, 0.7].map(line).concat()
+        );
+        fs::write(shared.join(format!("{day}.jsonl")), record).expect("written");
+    }
+    let output = report(folder.path(), &["--latency", "latency.svg"]);
+    assert!(output.status.success(), "{output:?}");
+    let svg = fs::read_to_string(folder.path().join("latency.svg")).expect("a picture");
+    assert!(svg.contains("RSA-2048, X25519; New, "), "{svg}");
+    assert!(!folder.path().join("widelane-report.html").exists());
+}

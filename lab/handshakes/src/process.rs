@@ -46,7 +46,8 @@ impl Server {
         Ok(Self { name, child, log })
     }
 
-    /// Waits until the server takes connections on `address`.
+    /// Waits until the server takes connections on `address`, and has measured what passes cost: on a
+    /// new machine it does so while it serves already.
     ///
     /// # Errors
     ///
@@ -57,7 +58,28 @@ impl Server {
             let connected = TcpStream::connect_timeout(&address, Duration::from_millis(200));
             Ok(connected.ok().map(drop))
         })?;
-        up.ok_or_else(|| self.failed("does not take connections"))
+        up.ok_or_else(|| self.failed("does not take connections"))?;
+        let measured = interrupt.wait_for(START_PATIENCE, || {
+            self.alive()?;
+            Ok((!self.has_thread(CALIBRATION)).then_some(()))
+        })?;
+        measured.ok_or_else(|| self.failed("does not end its measurement"))
+    }
+
+    /// Whether a thread of its processes has this name.
+    fn has_thread(&self, name: &str) -> bool {
+        let is_named = |task: &fs::DirEntry| {
+            let comm = fs::read_to_string(task.path().join("comm"));
+            comm.is_ok_and(|comm| comm.trim_end() == name)
+        };
+        self.family().into_iter().any(|process| {
+            let tasks = fs::read_dir(format!("/proc/{process}/task"));
+            tasks
+                .into_iter()
+                .flatten()
+                .flatten()
+                .any(|task| is_named(&task))
+        })
     }
 
     /// Waits until it has written `text`.
@@ -219,6 +241,8 @@ fn children_of(pid: u32) -> Vec<u32> {
         .collect()
 }
 
+/// The engine's name for the thread that measures.
+const CALIBRATION: &str = "calibration";
 const START_PATIENCE: Duration = Duration::from_secs(15);
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// Longer than anything that is run here.

@@ -2,11 +2,12 @@
 //! worth?
 
 use crate::Inputs;
-use crate::block::{Block, Piece, Section, Tile};
+use crate::block::{Block, Piece, Section, Tile, cell};
 use crate::figure::{Figure, Source};
 use crate::handshakes::{ECDSA, RSA, gain, gain_of_nginx};
 use crate::order::{Near, Shelf};
 use crate::profile::{of_scalar, tail};
+use crate::source::MODIFIED;
 use std::rc::Rc;
 use widelane_frequency::{Penalty, Profile, Subject, advise};
 
@@ -18,6 +19,7 @@ pub(crate) fn section(
 ) -> Section {
     let mut tiles = Vec::new();
     let mut blocks = vec![
+        Block::Text(cell(PROBLEM)),
         Block::Text(penalty(profile, inputs, &mut tiles)),
         Block::Text(placement(profile, inputs.lanes)),
     ];
@@ -45,8 +47,8 @@ fn penalty(
             ),
             Some(false) => (
                 "Probably not. ",
-                "By what is published, wide code costs no clock on processors of this generation, but by \
-                 limits of power. ",
+                "By what is published, wide code lowers the clock of processors of this generation only \
+                 at their limit of power. ",
             ),
             None => (
                 "Not known yet. ",
@@ -92,14 +94,22 @@ fn penalty(
         ];
     };
     tiles.push(Tile {
-        title: format!("clock with {}, of scalar", clock.class),
+        title: format!(
+            "of the clock of scalar code, with {}",
+            described(&clock.class)
+        ),
         figure: figure.clone(),
     });
-    let with = format!("with {} code on {}, ", clock.class, cores(clock.cores));
+    let with = format!(
+        "with {} ({}) on {}, ",
+        described(&clock.class),
+        clock.class,
+        cores(clock.cores)
+    );
     if !costs {
         return vec![
             Piece::Strong("No. ".to_owned()),
-            "Wide code costs no clock here that could be told from noise: ".into(),
+            "Wide code does not lower the clock here by more than noise: ".into(),
             with.into(),
             "where it is lowest, the clock is at ".into(),
             figure.into(),
@@ -116,7 +126,10 @@ fn penalty(
     ];
     if let Some(tail) = tail(profile, &clock.class, source) {
         tiles.push(Tile {
-            title: format!("until the clock is back after {}", clock.class),
+            title: format!(
+                "until the clock is back after a burst of {}",
+                described(&clock.class)
+            ),
             figure: tail.clone(),
         });
         pieces.push(", and stays low for ".into());
@@ -127,18 +140,23 @@ fn penalty(
     pieces
 }
 
+/// What the question is about.
+const PROBLEM: &str = "Wide vector code (AVX2, AVX-512) can lower the clock of a core. Then everything that runs \
+                       there is slower, ordinary (scalar) code too, and for a while afterwards.";
+
 /// What Widelane does here.
 fn placement(profile: Option<(&Profile, &Rc<Source>)>, lanes: bool) -> Vec<Piece> {
     if !lanes {
         return vec![
-            "This CPU has no AVX-512 IFMA: Widelane works here, through AWS-LC, and gains nothing."
+            "This CPU has no AVX-512 IFMA instructions: Widelane works here, through AWS-LC, and gains \
+             nothing."
                 .into(),
         ];
     }
     let Some((profile, _)) = profile else {
         return vec![
-            "Until it is measured, Widelane takes wide code for free: it runs its passes in 512-bit \
-             registers, on the threads that submit them."
+            "Until it is measured, Widelane takes wide code for free: it computes handshakes in 512-bit \
+             registers, on the server's own threads."
                 .into(),
         ];
     };
@@ -147,10 +165,10 @@ fn placement(profile: Option<(&Profile, &Rc<Source>)>, lanes: bool) -> Vec<Piece
         "vector-cores" => {
             "on cores of their own, so that the scalar code beside them keeps its clock"
         }
-        _ => "on the threads that submit them",
+        _ => "on the server's own threads",
     };
     let text = format!(
-        "Widelane would run its passes in {}-bit registers, {place}.",
+        "Widelane would compute handshakes in {}-bit registers, {place}.",
         advice.heavy_width
     );
     vec![text.into()]
@@ -162,16 +180,22 @@ fn worth(shelf: &Shelf<'_>, lanes: bool, tiles: &mut Vec<Tile>) -> Option<Vec<Pi
     let (rsa, ecdsa) = (of(RSA), of(ECDSA));
     let nginx = shelf.nearest(gain_of_nginx);
     for (found, title) in [
-        (&rsa, "full RSA-2048 handshakes, × nginx with OpenSSL"),
-        (&ecdsa, "full ECDSA P-256 handshakes, × nginx with OpenSSL"),
+        (
+            &rsa,
+            "times as many full RSA-2048 handshakes as nginx with OpenSSL",
+        ),
+        (
+            &ecdsa,
+            "times as many full ECDSA P-256 handshakes as nginx with OpenSSL",
+        ),
         (
             &nginx,
-            "nginx itself with Widelane in its OpenSSL, RSA-2048",
+            "times as many full RSA-2048 handshakes of nginx with Widelane in its OpenSSL",
         ),
     ] {
         if let Some((figure, near)) = found {
             tiles.push(Tile {
-                title: format!("{title}{}", marked(*near, figure)),
+                title: format!("{title}{}", marked(*near, lanes, figure)),
                 figure: figure.clone(),
             });
         }
@@ -179,7 +203,8 @@ fn worth(shelf: &Shelf<'_>, lanes: bool, tiles: &mut Vec<Tile>) -> Option<Vec<Pi
     let (rsa, near) = rsa?;
     let place = match (near, lanes) {
         (Near::Same, true) => "On a CPU of this name".to_owned(),
-        _ => format!("On {}, the nearest CPU with a record", rsa.source.machine),
+        (_, true) => format!("On {}, the nearest CPU with a record", rsa.source.machine),
+        (_, false) => format!("On a CPU that has them ({})", rsa.source.machine),
     };
     let mut pieces = vec![
         format!("{place}, one core completes ").into(),
@@ -195,19 +220,32 @@ fn worth(shelf: &Shelf<'_>, lanes: bool, tiles: &mut Vec<Tile>) -> Option<Vec<Pi
     Some(pieces)
 }
 
-/// What has to be known to judge figures of a source.
+/// What has to be known to judge what was measured. Of which sources the program was, the table says.
 fn reservations(source: &Source) -> String {
-    match source.notes.is_empty() {
+    let notes = source.notes.iter().map(|note| &note[..]);
+    let notes: Vec<_> = notes.filter(|note| *note != MODIFIED).collect();
+    match notes.is_empty() {
         true => String::new(),
-        false => format!(" ({})", source.notes.join(", ")),
+        false => format!(" ({})", notes.join(", ")),
     }
 }
 
-/// A mark for a figure of another machine.
-fn marked(near: Near, figure: &Figure) -> String {
-    match near {
-        Near::Same => String::new(),
-        Near::Maker | Near::Other => format!(" (on another CPU: {})", figure.source.machine),
+/// A mark for a figure of another machine: one of the same name may have what this one has not.
+fn marked(near: Near, lanes: bool, figure: &Figure) -> String {
+    match (near, lanes) {
+        (Near::Same, true) => String::new(),
+        _ => format!(" (on another CPU: {})", figure.source.machine),
+    }
+}
+
+/// A class as words.
+fn described(class: &str) -> String {
+    match class {
+        "256-light" => "light 256-bit code".to_owned(),
+        "256-heavy" => "256-bit multiplications".to_owned(),
+        "512-light" => "light 512-bit code".to_owned(),
+        "512-heavy" => "512-bit multiplications".to_owned(),
+        other => format!("{other} code"),
     }
 }
 

@@ -20,8 +20,8 @@ pub(crate) enum Block {
     Tiles(Vec<Tile>),
     Table(Table),
     Chart {
-        /// SVG, whose texts are those of figures beside it.
-        svg: String,
+        /// SVG, whose texts are those of figures beside it. Several are on one scale.
+        pictures: Vec<String>,
         caption: String,
     },
     /// Can be opened and closed.
@@ -53,16 +53,42 @@ pub(crate) struct Tile {
 
 /// Rows and columns of figures.
 pub(crate) struct Table {
-    pub(crate) head: Vec<String>,
+    pub(crate) head: Vec<Column>,
     pub(crate) rows: Vec<Vec<Vec<Piece>>>,
     pub(crate) source: Option<Rc<Source>>,
 }
 
+/// The title of a column, and what is in it.
+pub(crate) enum Column {
+    /// Texts, which begin at the left.
+    Text(String),
+    /// Numbers, which end at the right.
+    Number(String),
+}
+
+impl Column {
+    pub(crate) fn title(&self) -> &str {
+        match self {
+            Self::Text(title) | Self::Number(title) => title,
+        }
+    }
+}
+
+/// A column of texts.
+pub(crate) fn text(title: &str) -> Column {
+    Column::Text(title.to_owned())
+}
+
+/// A column of numbers.
+pub(crate) fn number(title: &str) -> Column {
+    Column::Number(title.to_owned())
+}
+
 impl Table {
     /// Without rows. The source is where all its figures come from; without one, each row says it.
-    pub(crate) fn new(titles: &[&str], source: Option<&Rc<Source>>) -> Self {
+    pub(crate) fn new(head: impl IntoIterator<Item = Column>, source: Option<&Rc<Source>>) -> Self {
         Self {
-            head: titles.iter().map(|&title| title.to_owned()).collect(),
+            head: head.into_iter().collect(),
             rows: Vec::new(),
             source: source.cloned(),
         }
@@ -87,6 +113,12 @@ impl Section {
 }
 
 impl Block {
+    /// Pictures with a caption; `None` if none could be drawn.
+    pub(crate) fn chart(pictures: Vec<String>, caption: &str) -> Option<Self> {
+        let caption = caption.to_owned();
+        (!pictures.is_empty()).then_some(Self::Chart { pictures, caption })
+    }
+
     fn collect<'a>(&'a self, figures: &mut Vec<&'a Figure>) {
         let mut of = |pieces: &'a [Piece]| {
             figures.extend(pieces.iter().filter_map(|piece| match piece {

@@ -14,6 +14,12 @@ pub(crate) struct Bar<'a> {
     pub(crate) tone: Tone,
 }
 
+/// Bars that belong together.
+pub(crate) struct Group<'a> {
+    pub(crate) title: Option<String>,
+    pub(crate) bars: Vec<Bar<'a>>,
+}
+
 /// A row of points on a common scale.
 pub(crate) struct Points {
     pub(crate) label: String,
@@ -80,70 +86,98 @@ impl Tone {
 /// Bars from nought, one below the other, with `mark` as a line through all; `None` of no bars. A
 /// picture that stands alone has a title.
 pub(crate) fn bars(bars: &[Bar<'_>], mark: Option<f64>, title: Option<&str>) -> Option<String> {
-    let reach = bars
-        .iter()
-        .map(|bar| ends(bar.figure).1.max(bar.figure.value));
-    let most = reach.chain(mark).fold(0.0, f64::max);
-    if bars.is_empty() || !DRAWN.contains(&most) {
-        return None;
-    }
-    // Room for the number behind the longest bar.
-    let scale = 0.0..most * 1.22;
-    let mut svg = String::new();
-    let drawn = draw(&mut svg, title, bars.len(), scale, |chart, row, top| {
-        let bar = &bars[row];
-        let (low, high) = ends(bar.figure);
-        let value = bar.figure.value;
-        chart.area(0.0, value, top + BAR_TOP, top + BAR_FOOT, bar.tone)?;
-        let middle = top + (BAR_TOP + BAR_FOOT) / 2.0;
-        if low < high {
-            chart.interval(low, high, middle)?;
-        }
-        chart.text(0.0, top + LABEL, &bar.label, HPos::Left)?;
-        let behind = value.max(high) + most * 0.015;
-        chart.text(behind, middle, &bar.figure.shown(), HPos::Left)?;
-        mark.map_or(Ok(()), |mark| {
-            chart.line(mark, top + BAR_TOP - 0.06, top + BAR_FOOT + 0.06)
-        })
-    });
-    drawn.is_ok().then_some(svg)
+    let most = most(bars.iter(), mark)?;
+    panel(bars, mark, title, most)
 }
 
-/// Points on a common scale, one row below the other, with `mark` as a line through all; `None` of
-/// no points.
-pub(crate) fn points(rows: &[Points], mark: f64) -> Option<String> {
+/// A picture for each group of bars, on one scale, so that their lengths can be compared.
+pub(crate) fn panels(groups: &[Group<'_>], mark: Option<f64>) -> Vec<String> {
+    let all = groups.iter().flat_map(|group| &group.bars);
+    let Some(most) = most(all, mark) else {
+        return Vec::new();
+    };
+    let panels = groups
+        .iter()
+        .filter_map(|group| panel(&group.bars, mark, group.title.as_deref(), most));
+    panels.collect()
+}
+
+/// Bars without groups, as pictures that stand beside each other where there is room.
+pub(crate) fn columns(mut bars: Vec<Bar<'_>>, mark: Option<f64>) -> Vec<String> {
+    let each = share(bars.len());
+    let mut groups = Vec::new();
+    while !bars.is_empty() {
+        let rest = bars.split_off(each.min(bars.len()));
+        groups.push(Group { title: None, bars });
+        bars = rest;
+    }
+    panels(&groups, mark)
+}
+
+/// How many of so many rows each picture has: about the same number, and not too many.
+fn share(rows: usize) -> usize {
+    rows.div_ceil(rows.div_ceil(MOST_ROWS).max(1)).max(1)
+}
+
+/// The end of the longest bar; `None` of bars that cannot be drawn.
+fn most<'a>(bars: impl Iterator<Item = &'a Bar<'a>>, mark: Option<f64>) -> Option<f64> {
+    let reach = bars.map(|bar| ends(bar.figure).1.max(bar.figure.value));
+    let most = reach.chain(mark).fold(0.0, f64::max);
+    DRAWN.contains(&most).then_some(most)
+}
+
+fn panel(bars: &[Bar<'_>], mark: Option<f64>, title: Option<&str>, most: f64) -> Option<String> {
+    // Room for the number behind the longest bar.
+    let scale = 0.0..most * 1.22;
+    let labels: Vec<&str> = bars.iter().map(|bar| &bar.label[..]).collect();
+    let mut svg = String::new();
+    let drawn = draw(&mut svg, title, &labels, scale, |chart, row| {
+        let bar = &bars[row.index];
+        let (low, high) = ends(bar.figure);
+        let value = bar.figure.value;
+        chart.area(0.0, value, row, bar.tone)?;
+        if low < high {
+            chart.interval(low, high, row)?;
+        }
+        let behind = value.max(high) + most * 0.015;
+        chart.text(behind, row.middle, &bar.figure.shown())?;
+        mark.map_or(Ok(()), |mark| chart.line(mark, row))
+    });
+    (!bars.is_empty() && drawn.is_ok()).then_some(svg)
+}
+
+/// Points on a common scale, one row below the other, with `mark` as a line through all; nothing of
+/// no points. Many rows become several pictures.
+pub(crate) fn points(rows: &[Points], mark: f64) -> Vec<String> {
     let all = rows.iter().flat_map(|row| &row.points);
     let reach = all.flat_map(|point| {
         let (low, high) = point.interval.unwrap_or((point.at, point.at));
         [point.at, low, high]
     });
-    let (least, most) = reach.fold((mark, mark), |(least, most), at| {
-        (least.min(at), most.max(at))
-    });
-    if rows.is_empty() || !DRAWN.contains(&(most - least)) {
-        return None;
+    // A scale that is as short as what differs would make much of nothing.
+    let nearest = (mark - mark.abs() * NEAR, mark + mark.abs() * NEAR);
+    let (least, most) = reach.fold(nearest, |(least, most), at| (least.min(at), most.max(at)));
+    if !DRAWN.contains(&(most - least)) {
+        return Vec::new();
     }
     let margin = (most - least) * 0.08;
-    let mut svg = String::new();
-    let drawn = draw(
-        &mut svg,
-        None,
-        rows.len(),
-        least - margin..most + margin,
-        |chart, row, top| {
-            let middle = top + (BAR_TOP + BAR_FOOT) / 2.0;
-            chart.text(least - margin, top + LABEL, &rows[row].label, HPos::Left)?;
-            chart.line(mark, top + BAR_TOP - 0.06, top + BAR_FOOT + 0.06)?;
-            for point in &rows[row].points {
+    let scale = least - margin..most + margin;
+    let pictures = rows.chunks(share(rows.len())).filter_map(|rows| {
+        let labels: Vec<&str> = rows.iter().map(|row| &row.label[..]).collect();
+        let mut svg = String::new();
+        let drawn = draw(&mut svg, None, &labels, scale.clone(), |chart, row| {
+            chart.line(mark, row)?;
+            for point in &rows[row.index].points {
                 if let Some((low, high)) = point.interval {
-                    chart.interval(low, high, middle)?;
+                    chart.interval(low, high, row)?;
                 }
-                chart.point(point.at, middle, point.tone)?;
+                chart.point(point.at, row.middle, point.tone)?;
             }
             Ok(())
-        },
-    );
-    drawn.is_ok().then_some(svg)
+        });
+        drawn.is_ok().then_some(svg)
+    });
+    pictures.collect()
 }
 
 type Area<'a, 'b> = ChartContext<
@@ -153,27 +187,36 @@ type Area<'a, 'b> = ChartContext<
 >;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
-/// A picture while it is drawn: x is the scale, y counts rows from the top.
+/// A picture while it is drawn: x is the scale, y counts pixels of the rows from the foot.
 struct Chart<'a, 'b> {
     area: Area<'a, 'b>,
-    rows: f64,
+    height: f64,
+}
+
+/// Where a row has what, in pixels from the top of all rows.
+#[derive(Clone, Copy)]
+struct Row {
+    index: usize,
+    top: f64,
+    middle: f64,
+    foot: f64,
 }
 
 impl Chart<'_, '_> {
     fn y(&self, from_top: f64) -> f64 {
-        self.rows - from_top
+        self.height - from_top
     }
 
-    fn area(&mut self, from: f64, to: f64, top: f64, foot: f64, tone: Tone) -> Drawn {
-        let corners = [(from, self.y(top)), (to, self.y(foot))];
+    fn area(&mut self, from: f64, to: f64, row: Row, tone: Tone) -> Drawn {
+        let corners = [(from, self.y(row.top)), (to, self.y(row.foot))];
         let shape = Rectangle::new(corners, tone.rgb().filled());
         self.area.draw_series([shape])?;
         Ok(())
     }
 
-    fn interval(&mut self, low: f64, high: f64, y: f64) -> Drawn {
+    fn interval(&mut self, low: f64, high: f64, row: Row) -> Drawn {
         let style = Tone::Ink.rgb().stroke_width(1);
-        let (y, end) = (self.y(y), INTERVAL_END);
+        let (y, end) = (self.y(row.middle), INTERVAL_END);
         self.area.draw_series([
             PathElement::new([(low, y), (high, y)], style),
             PathElement::new([(low, y - end), (low, y + end)], style),
@@ -189,19 +232,33 @@ impl Chart<'_, '_> {
         Ok(())
     }
 
-    fn line(&mut self, at: f64, top: f64, foot: f64) -> Drawn {
-        let ends = [(at, self.y(top)), (at, self.y(foot))];
-        let line = PathElement::new(ends, Tone::Mark.rgb().stroke_width(1));
-        self.area.draw_series([line])?;
+    fn line(&mut self, at: f64, row: Row) -> Drawn {
+        let ends = [row.top - BEYOND, row.foot + BEYOND].map(|y| (at, self.y(y)));
+        // On a bar it needs an edge to be seen.
+        let line = |tone: Tone, width| PathElement::new(ends, tone.rgb().stroke_width(width));
+        self.area
+            .draw_series([line(Tone::Paper, 4), line(Tone::Mark, 2)])?;
         Ok(())
     }
 
-    fn text(&mut self, at: f64, y: f64, text: &str, side: HPos) -> Drawn {
-        let style = letters().pos(Pos::new(side, VPos::Center));
-        let y = self.y(y);
-        let text = shortened(text);
-        self.area.draw_series([Text::new(text, (at, y), style)])?;
+    fn text(&mut self, at: f64, y: f64, text: &str) -> Drawn {
+        let style = letters().pos(Pos::new(HPos::Left, VPos::Center));
+        let text = Text::new(text.to_owned(), (at, self.y(y)), style);
+        self.area.draw_series([text])?;
         Ok(())
+    }
+}
+
+/// A text as lines that fit, two at most.
+fn wrapped(text: &str) -> Vec<String> {
+    if text.chars().count() <= LONGEST_LABEL {
+        return vec![text.to_owned()];
+    }
+    let fitting = text.char_indices().take(LONGEST_LABEL + 1);
+    let space = fitting.filter(|(_, letter)| *letter == ' ').last();
+    match space {
+        Some((at, _)) => vec![text[..at].to_owned(), shortened(&text[at + 1..])],
+        None => vec![shortened(text)],
     }
 }
 
@@ -220,39 +277,55 @@ fn shortened(text: &str) -> String {
 fn draw(
     svg: &mut String,
     title: Option<&str>,
-    rows: usize,
+    labels: &[&str],
     scale: std::ops::Range<f64>,
-    mut row: impl FnMut(&mut Chart<'_, '_>, usize, f64) -> Drawn,
+    mut row: impl FnMut(&mut Chart<'_, '_>, Row) -> Drawn,
 ) -> Drawn {
-    let height = rows as u32 * ROW + FOOT + title.map_or(0, |_| HEAD);
-    let root = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
+    let labels: Vec<_> = labels.iter().map(|label| wrapped(label)).collect();
+    let beyond = |label: &Vec<String>| label.len().saturating_sub(1) as f64 * LINE;
+    let rows: f64 = labels.iter().map(|label| ROW + beyond(label)).sum();
+    let head = title.map_or(0, |_| HEAD);
+    let root = SVGBackend::with_string(svg, (WIDTH, rows as u32 + FOOT + head)).into_drawing_area();
     root.fill(&Tone::Paper.rgb())?;
+    // The number at an end of the scale stands half beside it.
+    let side = if scale.start == 0.0 { 6 } else { 14 };
     if let Some(title) = title {
-        let title = shortened(title);
-        root.draw(&Text::new(title, (2, 4), letters()))?;
+        let bold = letters().font.style(FontStyle::Bold);
+        let bold = bold.color(&Tone::Ink.rgb());
+        root.draw(&Text::new(shortened(title), (6, 4), bold))?;
     }
     let mut area = ChartBuilder::on(&root)
-        .margin_top(title.map_or(0, |_| HEAD))
+        .margin_top(head)
         .x_label_area_size(FOOT)
-        .margin_left(2)
-        .margin_right(8)
-        .build_cartesian_2d(scale, 0.0..rows as f64)?;
+        .margin_left(side)
+        .margin_right(side.max(8))
+        .build_cartesian_2d(scale.clone(), 0.0..rows)?;
+    let step = (scale.end - scale.start) / f64::from(TICKS as u32);
     area.configure_mesh()
         .disable_y_mesh()
         .disable_y_axis()
-        .x_labels(6)
-        .x_label_formatter(&|at| tick(*at))
+        .x_labels(TICKS)
+        .x_label_formatter(&|at| tick(*at, step))
         .light_line_style(TRANSPARENT)
         .bold_line_style(Tone::Grid.rgb())
         .axis_style(Tone::Grid.rgb())
         .label_style(letters())
         .draw()?;
-    let mut chart = Chart {
-        area,
-        rows: rows as f64,
-    };
-    for index in 0..rows {
-        row(&mut chart, index, index as f64)?;
+    let mut chart = Chart { area, height: rows };
+    let mut top = 0.0;
+    for (index, label) in labels.iter().enumerate() {
+        let bar = top + beyond(label);
+        for (line, text) in label.iter().rev().enumerate() {
+            chart.text(scale.start, bar + LABEL - line as f64 * LINE, text)?;
+        }
+        let place = Row {
+            index,
+            top: bar + BAR_TOP,
+            middle: bar + (BAR_TOP + BAR_FOOT) / 2.0,
+            foot: bar + BAR_FOOT,
+        };
+        row(&mut chart, place)?;
+        top = bar + ROW;
     }
     drop(chart);
     root.present()?;
@@ -263,14 +336,18 @@ pub(crate) fn letters() -> TextStyle<'static> {
     ("sans-serif", LETTERS).into_font().color(&Tone::Ink.rgb())
 }
 
-/// A number at the foot.
-fn tick(at: f64) -> String {
+/// A number at the foot, to the digits in which numbers that are `step` apart differ.
+pub(crate) fn tick(at: f64, step: f64) -> String {
     match at.abs() {
         size if size >= 1e6 => format!("{:.0}M", at / 1e6),
         size if size >= 10_000.0 => format!("{:.0}k", at / 1e3),
         _ => {
-            let text = format!("{at:.2}");
-            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+            let decimals = (-step.log10().floor()).clamp(0.0, 6.0) as usize;
+            let text = format!("{at:.decimals$}");
+            match text.contains('.') {
+                true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+                false => text,
+            }
         }
     }
 }
@@ -279,7 +356,7 @@ fn tick(at: f64) -> String {
 fn ends(figure: &Figure) -> (f64, f64) {
     match figure.interval {
         Interval::Confidence(low, high) => (low, high),
-        Interval::Spread(..) | Interval::None(_) | Interval::NotMeasured => {
+        Interval::Spread(..) | Interval::TooFew(_) | Interval::None(_) | Interval::NotMeasured => {
             (figure.value, figure.value)
         }
     }
@@ -289,18 +366,27 @@ fn ends(figure: &Figure) -> (f64, f64) {
 const DRAWN: std::ops::Range<f64> = 1e-9..1e15;
 /// In pixels of a phone.
 const WIDTH: u32 = 360;
-const ROW: u32 = 34;
+const ROW: f64 = 34.0;
 const FOOT: u32 = 22;
 const HEAD: u32 = 24;
+/// From one line of a label to the next.
+const LINE: f64 = 13.0;
 /// plotters makes letters smaller than asked for: these have eleven pixels.
 const LETTERS: i32 = 14;
 /// Characters that fit beside each other.
 const LONGEST_LABEL: usize = 52;
-/// Within a row, as shares of its height.
-const LABEL: f64 = 0.30;
-const BAR_TOP: f64 = 0.54;
-const BAR_FOOT: f64 = 0.90;
-const INTERVAL_END: f64 = 0.09;
+/// Within a row of one line, in pixels from its top.
+const LABEL: f64 = 10.0;
+const BAR_TOP: f64 = 18.0;
+const BAR_FOOT: f64 = 30.0;
+const INTERVAL_END: f64 = 3.0;
+/// How far a mark goes beyond its bar.
+const BEYOND: f64 = 3.0;
+/// Rows that one picture has at most.
+const MOST_ROWS: usize = 12;
+/// The scale of points goes this share beyond their mark, at least.
+const NEAR: f64 = 0.1;
+const TICKS: usize = 6;
 
 #[cfg(test)]
 mod tests {
@@ -314,5 +400,72 @@ mod tests {
         assert_eq!(text.chars().count(), LONGEST_LABEL);
         assert!(text.starts_with("requests/s, 512-ifma at"), "{text}");
         assert!(text.ends_with("a Silver 4116, per cent"), "{text}");
+    }
+
+    #[test]
+    fn long_labels_have_two_lines() {
+        assert_eq!(wrapped("short"), ["short"]);
+        let long = "requests/s, 512-ifma at 100 % against aes-128-gcm, as a Silver 4116, per cent";
+        let lines = wrapped(long);
+        assert_eq!(
+            lines,
+            [
+                "requests/s, 512-ifma at 100 % against aes-128-gcm,",
+                "as a Silver 4116, per cent"
+            ]
+        );
+        let word = "ä".repeat(LONGEST_LABEL + 1);
+        assert_eq!(wrapped(&word), [shortened(&word)]);
+        for text in [long.repeat(9), format!("{word} {word}")] {
+            let lines = wrapped(&text);
+            assert!(lines.len() <= 2, "{lines:?}");
+            let fits = |line: &String| line.chars().count() <= LONGEST_LABEL;
+            assert!(lines.iter().all(fits), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn neighbours_at_the_foot_differ() {
+        for (step, numbers, shown) in [
+            (0.0004, [0.9985, 0.999], ["0.9985", "0.999"]),
+            (0.02, [0.94, 1.0], ["0.94", "1"]),
+            (0.4, [0.0, 2.5], ["0", "2.5"]),
+            (90.0, [100.0, 5000.0], ["100", "5000"]),
+            (4000.0, [15_000.0, 2e6], ["15k", "2M"]),
+        ] {
+            assert_eq!(numbers.map(|at| tick(at, step)), shown);
+        }
+    }
+
+    #[test]
+    fn rows_are_shared_out_evenly() {
+        for (rows, each) in [(0, 1), (1, 1), (12, 12), (13, 7), (34, 12), (37, 10)] {
+            assert_eq!(share(rows), each, "{rows}");
+        }
+    }
+
+    /// Both ends of the scale are far enough from the mark that a deviation of a thousandth is
+    /// beside it.
+    #[test]
+    fn small_deviations_look_small() {
+        let row = |at: f64| Points {
+            label: "x".to_owned(),
+            points: vec![Point {
+                at,
+                interval: None,
+                tone: Tone::Ours,
+            }],
+        };
+        let [svg] = &points(&[row(0.999)], 1.0)[..] else {
+            panic!("one picture");
+        };
+        let number = |tag: &str, name: &str| {
+            let (_, rest) = svg.rsplit_once(tag).expect("a shape");
+            let (_, rest) = rest.split_once(&format!("{name}=\"")).expect("a place");
+            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse::<f64>().expect("a number")
+        };
+        let mark = f64::from(WIDTH) / 2.0;
+        assert!((number("<circle", "cx") - mark).abs() < 10.0, "{svg}");
     }
 }

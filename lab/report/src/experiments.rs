@@ -1,12 +1,12 @@
 //! Published experiments: what was published, what a simulator says, what was measured.
 
-use crate::block::{Block, Piece, Section, Table, cell, figure_or};
+use crate::block::{Block, Piece, Section, Table, cell, figure_or, number, text};
 use crate::chart::{Point, Points, Tone, points};
 use crate::figure::{Figure, Interval, Origin, Source, Statistic, Unit};
 use crate::order::Shelf;
 use std::rc::Rc;
 use widelane_samples::Line;
-use widelane_sim::Comparison;
+use widelane_sim::{BUILTIN, Comparison, Scenario};
 
 /// The section. `simulator` is the source of the predictions.
 pub(crate) fn section(
@@ -15,8 +15,9 @@ pub(crate) fn section(
     simulator: &Rc<Source>,
 ) -> Section {
     let mut blocks = vec![Block::Text(cell(
-        "What was published, what the simulator says of it, and what was measured here. Held out: \
-         the simulator was not calibrated with this number.",
+        "What was published, what the simulator says of it, and what was measured here. Published and \
+         simulated numbers have no interval. Error: simulated less published. Held out: no parameter of \
+         the simulator was chosen with this number in view.",
     ))];
     let rows = rows(shelf, predictions, simulator);
     let mut scenarios: Vec<&str> = Vec::new();
@@ -27,9 +28,9 @@ pub(crate) fn section(
     }
     for scenario in scenarios {
         let of: Vec<_> = rows.iter().filter(|row| row.scenario == scenario).collect();
-        blocks.push(Block::Heading(scenario.to_owned()));
+        blocks.extend(about(scenario));
         blocks.extend(chart(&of));
-        blocks.push(table(&of));
+        blocks.extend(table(&of));
     }
     if shelf.with(KIND).next().is_none() {
         blocks.push(Block::Text(vec![
@@ -42,6 +43,22 @@ pub(crate) fn section(
         id: "experiments",
         title: "Experiments",
         blocks,
+    }
+}
+
+/// What a scenario is, and who published it.
+fn about(name: &str) -> Vec<Block> {
+    let known = BUILTIN.iter().find(|(known, _)| *known == name);
+    let known = known.and_then(|(_, text)| Scenario::parse(text).ok());
+    match known {
+        Some(scenario) => vec![
+            Block::Heading(scenario.title),
+            Block::Text(vec![
+                Piece::Code(name.to_owned()),
+                format!(": {}", scenario.source).into(),
+            ]),
+        ],
+        None => vec![Block::Heading(name.to_owned())],
     }
 }
 
@@ -141,77 +158,79 @@ fn rows<'a>(
     rows
 }
 
-fn table(rows: &[&Row<'_>]) -> Block {
-    let titles = [
-        "",
-        "published",
-        "simulated",
-        "measured",
-        "error",
-        "tolerance",
-        "held out",
-        "record",
-    ];
+/// The numbers, and below them why some miss their tolerance.
+fn table(rows: &[&Row<'_>]) -> Vec<Block> {
+    let measured = rows.iter().any(|row| !row.measured.is_empty());
+    let mut head = vec![text("number"), number("published"), number("simulated")];
+    head.extend(measured.then(|| number("measured")));
+    head.extend([number("error"), number("tolerance"), text("held out")]);
+    head.extend(measured.then(|| text("record")));
     let cells = rows.iter().map(|row| {
-        let number = |of: fn(&Comparison) -> f64| match row.prediction {
-            Some(prediction) => cell(Unit::Plain.shown(of(prediction))),
-            None => cell("–"),
+        let of = |number: fn(&Comparison) -> f64| match row.prediction {
+            Some(prediction) => Unit::Plain.shown(number(prediction)),
+            None => "–".to_owned(),
         };
-        let error = match row.prediction {
-            Some(prediction) if !prediction.is_met() => {
-                let mut pieces = vec![
-                    Unit::Plain.shown(prediction.error).into(),
-                    Piece::Strong(" misses its tolerance".to_owned()),
-                ];
-                let explained = prediction.explanation.as_deref().unwrap_or("not explained");
-                pieces.push(format!(": {explained}").into());
-                pieces
-            }
-            _ => number(|prediction| prediction.error),
-        };
+        let mut error = cell(of(|prediction| prediction.error));
+        if row.prediction.is_some_and(|one| !one.is_met()) {
+            error.push(Piece::Strong(" misses".to_owned()));
+        }
         let held_out = row.prediction.map(|prediction| prediction.held_out);
         let held_out = held_out.map_or("–", |held_out| if held_out { "yes" } else { "no" });
-        let spaced = |pieces: Vec<Vec<Piece>>| pieces.join(&Piece::from(" "));
-        let measured = row
-            .measured
-            .iter()
-            .map(|figure| cell(figure.clone()))
-            .collect();
-        let records = row.measured.iter().map(|figure| {
-            let source = &figure.source;
-            let lines = crate::figure::ranges(figure.origin.lines.iter());
-            vec![
-                Piece::Record(Rc::clone(source)),
-                format!(
-                    " lines {lines} ({}, {}, commit {})",
-                    source.machine,
-                    source.date,
-                    source.short_commit()
-                )
-                .into(),
-            ]
-        });
-        let records = records.collect();
-        vec![
+        let mut cells = vec![
             cell(row.what),
             figure_or(row.published.clone(), "–"),
             figure_or(row.simulated.clone(), "–"),
-            if row.measured.is_empty() {
-                cell("–")
-            } else {
-                spaced(measured)
-            },
-            error,
-            number(|prediction| prediction.tolerance),
-            cell(held_out),
-            if row.measured.is_empty() {
-                cell("–")
-            } else {
-                spaced(records)
-            },
-        ]
+        ];
+        if measured {
+            cells.push(listed(row, |figure| cell(figure.clone())));
+        }
+        cells.push(error);
+        cells.push(cell(of(|prediction| prediction.tolerance)));
+        cells.push(cell(held_out));
+        if measured {
+            cells.push(listed(row, record));
+        }
+        cells
     });
-    Table::new(&titles, None).with(cells)
+    let table = Table::new(head, None).with(cells);
+    let misses: Vec<_> = rows.iter().filter_map(|row| missed(row)).collect();
+    let misses = (!misses.is_empty()).then_some(Block::List(misses));
+    std::iter::once(table).chain(misses).collect()
+}
+
+/// Why the simulator's number is not the published one.
+fn missed(row: &Row<'_>) -> Option<Vec<Piece>> {
+    let prediction = row.prediction.filter(|one| !one.is_met())?;
+    let why = prediction.explanation.as_deref().unwrap_or("not explained");
+    Some(vec![
+        row.what.into(),
+        Piece::Strong(" misses its tolerance".to_owned()),
+        format!(": {why}.").into(),
+    ])
+}
+
+/// What `of` says of each measured number of a row.
+fn listed(row: &Row<'_>, of: impl Fn(&Figure) -> Vec<Piece>) -> Vec<Piece> {
+    match row.measured.is_empty() {
+        true => cell("–"),
+        false => {
+            let each: Vec<_> = row.measured.iter().map(of).collect();
+            each.join(&Piece::from(" "))
+        }
+    }
+}
+
+/// Where a measured number comes from.
+fn record(figure: &Figure) -> Vec<Piece> {
+    let source = &figure.source;
+    let lines = crate::figure::ranges(figure.origin.lines.iter());
+    let place = format!(
+        " lines {lines} ({}, {}, commit {})",
+        source.machine,
+        source.date,
+        source.short_commit()
+    );
+    vec![Piece::Record(Rc::clone(source)), place.into()]
 }
 
 /// All numbers as multiples of what was published.
@@ -232,7 +251,10 @@ fn chart(rows: &[&Row<'_>]) -> Option<Block> {
                         let (low, high) = (by(low), by(high));
                         Some((low.min(high), low.max(high)))
                     }
-                    Interval::Spread(..) | Interval::None(_) | Interval::NotMeasured => None,
+                    Interval::Spread(..)
+                    | Interval::TooFew(_)
+                    | Interval::None(_)
+                    | Interval::NotMeasured => None,
                 };
                 Point {
                     at: by(figure.value),
@@ -247,12 +269,14 @@ fn chart(rows: &[&Row<'_>]) -> Option<Block> {
             })
         })
         .collect();
-    points(&drawn, 1.0).map(|svg| Block::Chart {
-        svg,
-        caption:
-            "As multiples of the published number (line): simulated (yellow), measured (green)."
-                .to_owned(),
-    })
+    let measured = rows.iter().any(|row| !row.measured.is_empty());
+    let caption = match measured {
+        true => {
+            "As multiples of the published number (red line): simulated (yellow), measured (green)."
+        }
+        false => "As multiples of the published number (red line): simulated (yellow).",
+    };
+    Block::chart(points(&drawn, 1.0), caption)
 }
 
 /// The kind of a record's lines with a measured number.

@@ -25,6 +25,8 @@ pub(crate) enum Interval {
     Confidence(f64, f64),
     /// A twentieth of the samples is below, a twentieth above.
     Spread(f64, f64),
+    /// There is none: it would take more values than so many.
+    TooFew(usize),
     /// There is none, because of this.
     None(&'static str),
     /// The number was published or simulated: it has none by its nature.
@@ -220,6 +222,8 @@ impl Figure {
         match self.interval {
             Interval::Confidence(low, high) => between(low, high),
             Interval::Spread(low, high) => format!("p5 to p95: {}", between(low, high)),
+            Interval::TooFew(1) => "one value".to_owned(),
+            Interval::TooFew(count) => format!("median of {count}"),
             Interval::None(why) => why.to_owned(),
             Interval::NotMeasured => NOT_MEASURED.to_owned(),
         }
@@ -235,8 +239,11 @@ impl Figure {
             Interval::Spread(low, high) => {
                 (json!({"of": "p5 to p95", "low": low, "high": high}), None)
             }
-            Interval::None(why) => (Value::Null, Some(why)),
-            Interval::NotMeasured => (Value::Null, Some(NOT_MEASURED)),
+            Interval::TooFew(count) => {
+                let why = format!("too few values for an interval: {count}");
+                (Value::Null, Some(why))
+            }
+            Interval::None(_) | Interval::NotMeasured => (Value::Null, Some(self.shown_interval())),
         };
         json!({
             "section": section,
@@ -368,7 +375,10 @@ impl Unit {
             // Two digits behind the point are enough for what people publish.
             Self::Plain => {
                 let text = format!("{value:.2}");
-                text.trim_end_matches('0').trim_end_matches('.').to_owned()
+                match text.trim_end_matches('0').trim_end_matches('.') {
+                    "-0" => "0".to_owned(),
+                    text => text.to_owned(),
+                }
             }
         }
     }
@@ -411,7 +421,7 @@ fn numbers(line: &Line, field: &str) -> Vec<f64> {
 fn interval(values: &[f64]) -> Interval {
     match interval_of_median(values) {
         Some((low, high)) => Interval::Confidence(low, high),
-        None => Interval::None(TOO_FEW),
+        None => Interval::TooFew(values.len()),
     }
 }
 
@@ -432,8 +442,6 @@ fn whole(value: f64) -> String {
 }
 
 const NOT_MEASURED: &str = "not measured here";
-/// Six values at least have an interval.
-const TOO_FEW: &str = "too few for an interval";
 /// Pieces of a list of lines that people read.
 const MOST_PIECES: usize = 4;
 /// Numbers from here on are shown by their power of ten.
@@ -459,6 +467,7 @@ mod tests {
             (Unit::Times, 3.988, "3.99"),
             (Unit::Plain, -10.0, "-10"),
             (Unit::Plain, 7.925, "7.92"),
+            (Unit::Plain, -0.001, "0"),
             (Unit::Count, 0.0, "0"),
         ] {
             assert_eq!(unit.shown(value), shown);

@@ -1,9 +1,10 @@
 //! Handshakes beside peers: pairs, unmodified servers with and without Widelane, and the long
 //! comparison with nginx.
 
-use crate::block::{Block, Section, Table, cell, figure_or};
-use crate::chart::{Bar, Tone, bars};
+use crate::block::{Block, Section, Table, cell, figure_or, number, text};
+use crate::chart::{Bar, Group, Tone, panels};
 use crate::figure::{Figure, Source, Unit, ranges};
+use crate::latency;
 use crate::order::{Shelf, folded};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -13,11 +14,12 @@ use widelane_samples::{Line, Record};
 /// The section.
 pub(crate) fn section(shelf: &Shelf<'_>) -> Section {
     let mut blocks = vec![Block::Text(cell(
-        "Full TLS 1.3 handshakes without resumption, with the servers on one CPU. A quotient is the \
-         median of the quotients of rounds, with its interval of 95 %; of CPU time, less is better.",
+        "Full TLS 1.3 handshakes where a row says nothing else, with the servers on one CPU. In \
+         flight: how many handshakes are under way at the same time. A quotient is the median of the \
+         quotients of rounds, with its interval of 95\u{a0}%; of CPU time, less is better.",
     ))];
     let beside_nginx = |record: &Record| sides(record, PAIR).iter().any(|side| side == "nginx");
-    let topics: [(&str, &str, Shown); 4] = [
+    let topics: [(&str, &str, Shown); 5] = [
         ("Widelane's terminator beside nginx", PAIR, pair),
         (
             "Unmodified servers, with and without Widelane",
@@ -25,6 +27,7 @@ pub(crate) fn section(shelf: &Shelf<'_>) -> Section {
             ways_in,
         ),
         ("What batching changes", CLOSED, closed),
+        ("Latency against load", latency::KIND, latency::curves),
         ("Other pairs of servers", PAIR, pair),
     ];
     for (index, (title, kind, shown)) in topics.into_iter().enumerate() {
@@ -186,7 +189,14 @@ fn pair(record: &Record, source: &Rc<Source>) -> Vec<Block> {
         ))];
     };
     let mut table = Table::new(
-        &["", "in flight", &titles[0], &titles[1], "quotient", "lines"],
+        [
+            text("measured"),
+            number("in flight"),
+            number(&titles[0]),
+            number(&titles[1]),
+            number("quotient"),
+            number("lines"),
+        ],
         Some(source),
     );
     let mut drawn = Vec::new();
@@ -204,11 +214,12 @@ fn pair(record: &Record, source: &Rc<Source>) -> Vec<Block> {
                     (&figures[0], one, &titles[0]),
                     (&figures[1], other, &titles[1]),
                 ] {
-                    drawn.extend(
-                        figure.clone().map(|figure| {
-                            (format!("{}: {server}", turn.title()), figure, tone(side))
-                        }),
-                    );
+                    drawn.extend(figure.clone().map(|figure| Drawn {
+                        group: format!("{}, {} in flight", turn.title(), turn.in_flight),
+                        label: server.clone(),
+                        figure,
+                        tone: tone(side),
+                    }));
                 }
             }
             let [ours, theirs] = figures;
@@ -222,23 +233,23 @@ fn pair(record: &Record, source: &Rc<Source>) -> Vec<Block> {
             ]);
         }
     }
-    with_chart(drawn, "Handshakes a second.", None, table)
+    with_chart(&drawn, "Handshakes a second.", None, table)
 }
 
 fn ways_in(record: &Record, source: &Rc<Source>) -> Vec<Block> {
     let titles = [
-        "server",
-        "in flight",
-        "handshakes/s",
-        "with Widelane",
-        "quotient",
-        "CPU time each",
-        "with Widelane",
-        "quotient",
-        "errors",
-        "lines",
+        text("server"),
+        number("in flight"),
+        number("handshakes/s"),
+        number("with Widelane"),
+        number("quotient"),
+        number("CPU time each"),
+        number("with Widelane"),
+        number("quotient"),
+        number("errors"),
+        number("lines"),
     ];
-    let mut table = Table::new(&titles, Some(source));
+    let mut table = Table::new(titles, Some(source));
     let mut drawn = Vec::new();
     for turn in turns(record, WAYS_IN) {
         let mut row = vec![cell(turn.title()), cell(turn.in_flight.to_string())];
@@ -252,8 +263,12 @@ fn ways_in(record: &Record, source: &Rc<Source>) -> Vec<Block> {
             let what = format!("{name}, quotient");
             let quotient = turn.quotient(&what, "widelane", "plain", field, source);
             if let (RATE, Some(figure)) = (field, &quotient) {
-                let label = format!("{}, {} in flight", turn.title(), turn.in_flight);
-                drawn.push((label, figure.clone(), Tone::Ours));
+                drawn.push(Drawn {
+                    group: turn.title(),
+                    label: format!("{} in flight", turn.in_flight),
+                    figure: figure.clone(),
+                    tone: Tone::Ours,
+                });
             }
             row.push(figure_or(quotient, NOT_THERE));
         }
@@ -267,23 +282,24 @@ fn ways_in(record: &Record, source: &Rc<Source>) -> Vec<Block> {
         row.push(cell(turn.place()));
         table.rows.push(row);
     }
-    let caption = "Handshakes a second with Widelane, as a multiple of the server alone (line).";
-    with_chart(drawn, caption, Some(1.0), table)
+    let caption =
+        "Handshakes a second with Widelane, as a multiple of the server alone (red line).";
+    with_chart(&drawn, caption, Some(1.0), table)
 }
 
 fn closed(record: &Record, source: &Rc<Source>) -> Vec<Block> {
     let titles = [
-        "",
-        "in flight",
-        "server",
-        "handshakes/s",
-        "× nginx",
-        "× batching off",
-        "server's CPU each",
-        "errors",
-        "lines",
+        text("handshake"),
+        number("in flight"),
+        text("server"),
+        number("handshakes/s"),
+        number("× nginx"),
+        number("× batching off"),
+        number("server's CPU time each"),
+        number("errors"),
+        number("lines"),
     ];
-    let mut table = Table::new(&titles, Some(source));
+    let mut table = Table::new(titles, Some(source));
     let mut drawn = Vec::new();
     let names: Vec<_> = sides(record, CLOSED)
         .into_iter()
@@ -303,8 +319,12 @@ fn closed(record: &Record, source: &Rc<Source>) -> Vec<Block> {
             ];
             let rate = Figure::median(&name, Unit::PerSecond, &lines, RATE, source);
             if let (true, Some(rate)) = (turn.in_flight > 1, &rate) {
-                let label = format!("{}: {server}", turn.title());
-                drawn.push((label, rate.clone(), tone(side)));
+                drawn.push(Drawn {
+                    group: format!("{}, {} in flight", turn.title(), turn.in_flight),
+                    label: server.clone(),
+                    figure: rate.clone(),
+                    tone: tone(side),
+                });
             }
             row.push(figure_or(rate, NOT_THERE));
             for other in ["nginx", "widelane-off"] {
@@ -326,37 +346,42 @@ fn closed(record: &Record, source: &Rc<Source>) -> Vec<Block> {
         }
     }
     with_chart(
-        drawn,
+        &drawn,
         "Handshakes a second with many connections in flight.",
         None,
         table,
     )
 }
 
-fn with_chart(
-    drawn: Vec<(String, Figure, Tone)>,
-    caption: &str,
-    mark: Option<f64>,
-    table: Table,
-) -> Vec<Block> {
-    let rows: Vec<Bar<'_>> = drawn
-        .iter()
-        .map(|(label, figure, tone)| Bar {
-            label: label.clone(),
-            figure,
-            tone: *tone,
-        })
-        .collect();
-    let chart = bars(&rows, mark, None).map(|svg| Block::Chart {
-        svg,
-        caption: caption.to_owned(),
+/// A bar before it is drawn, with what stands above its group.
+struct Drawn {
+    group: String,
+    label: String,
+    figure: Figure,
+    tone: Tone,
+}
+
+fn with_chart(drawn: &[Drawn], caption: &str, mark: Option<f64>, table: Table) -> Vec<Block> {
+    let groups = drawn.chunk_by(|one, next| one.group == next.group);
+    let groups = groups.map(|group| Group {
+        title: Some(group[0].group.clone()),
+        bars: group
+            .iter()
+            .map(|one| Bar {
+                label: one.label.clone(),
+                figure: &one.figure,
+                tone: one.tone,
+            })
+            .collect(),
     });
+    let pictures = panels(&groups.collect::<Vec<_>>(), mark);
+    let chart = Block::chart(pictures, caption);
     chart.into_iter().chain([Block::Table(table)]).collect()
 }
 
 /// The sides of a record: of a pair in the order in which its command names them, else in that in
 /// which they first ran.
-fn sides(record: &Record, kind: &str) -> Vec<String> {
+pub(crate) fn sides(record: &Record, kind: &str) -> Vec<String> {
     let mut sides: Vec<String> = Vec::new();
     for line in record.of(kind) {
         if let Some(side) = line.value["side"].as_str()
@@ -373,7 +398,7 @@ fn sides(record: &Record, kind: &str) -> Vec<String> {
 }
 
 /// The servers of these sides, as people name them.
-fn server_names(record: &Record, kind: &str) -> Vec<String> {
+pub(crate) fn server_names(record: &Record, kind: &str) -> Vec<String> {
     let nginx = nginx(record);
     let name = |side: &String| match side.as_str() {
         "widelane-on" => "widelane serve".to_owned(),
@@ -383,7 +408,7 @@ fn server_names(record: &Record, kind: &str) -> Vec<String> {
         "nginx-stream" => "nginx stream".to_owned(),
         "nginx" => nginx.clone(),
         other => match other.strip_prefix("nginx-trace-") {
-            Some(view) => format!("{nginx}, traced by trace {view}"),
+            Some(view) => format!("nginx, traced (trace {view})"),
             None => software(other).to_owned(),
         },
     };
@@ -420,7 +445,7 @@ fn software(server: &str) -> &str {
 }
 
 /// A condition as people name it.
-fn name_of(condition: &str) -> String {
+pub(crate) fn name_of(condition: &str) -> String {
     match condition {
         RSA => "RSA-2048, X25519",
         ECDSA => "ECDSA P-256, X25519",
@@ -437,7 +462,7 @@ fn name_of(condition: &str) -> String {
     .to_owned()
 }
 
-fn tone(side: &str) -> Tone {
+pub(crate) fn tone(side: &str) -> Tone {
     match side {
         "widelane-off" => Tone::Middle,
         side if side.starts_with("widelane") => Tone::Ours,

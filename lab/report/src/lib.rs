@@ -4,8 +4,8 @@
 //! whether this machine has the problem that Widelane is about; below are the profile, single
 //! operations, handshakes and experiments. Each number on the page says on which machine, of which
 //! commit, when and with which interval it was measured, and in which lines of which file it is
-//! found again. [`Report::json`] has the same numbers for programs. [`picture`] draws a profile, [`time_line`]
-//! what a simulated core does.
+//! found again. [`Report::json`] has the same numbers for programs. [`picture`] draws a profile, [`latency`]
+//! how long handshakes take at which load, [`time_line`] what a simulated core does.
 //!
 //! It measures nothing and computes no number that does not follow from its sources by a median, a
 //! quotient or a sum.
@@ -20,6 +20,7 @@ mod chart;
 mod experiments;
 mod figure;
 mod handshakes;
+mod latency;
 mod operations;
 mod order;
 mod page;
@@ -29,16 +30,15 @@ mod source;
 mod sources;
 mod time_line;
 
+pub use latency::latency;
 pub use profile::picture;
 pub use records::records;
 pub use time_line::time_line;
 
 use block::Section;
-use figure::Source;
 use order::Shelf;
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::rc::Rc;
 use widelane_frequency::Profile;
 use widelane_samples::{Fault, Record};
 use widelane_sim::Comparison;
@@ -86,14 +86,7 @@ pub fn report(inputs: &Inputs) -> Report {
         .as_ref()
         .map(|(profile, source)| (*profile, source))
         .map_err(|why| &why[..]);
-    let simulator = Rc::new(Source {
-        machine: "simulated".to_owned(),
-        commit: inputs.commit.clone(),
-        date: made.clone(),
-        name: SIMULATOR.to_owned(),
-        command: SIMULATOR.to_owned(),
-        ..Source::default()
-    });
+    let simulator = source::of_program(SIMULATOR, inputs.commit.as_deref(), &made);
     let sections = vec![
         answer::section(kept.ok(), inputs, &shelf),
         profile::section(kept),

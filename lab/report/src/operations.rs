@@ -1,7 +1,7 @@
 //! Single operations a second, beside other libraries and beside what the ports can do.
 
-use crate::block::{Block, Section, Table, cell, figure_or};
-use crate::chart::{Bar, Tone, bars};
+use crate::block::{Block, Section, Table, cell, figure_or, number, text};
+use crate::chart::{Bar, Tone, columns};
 use crate::figure::{Figure, Source, Unit, ranges};
 use crate::order::{Shelf, folded};
 use std::rc::Rc;
@@ -38,14 +38,14 @@ pub(crate) fn section(shelf: &Shelf<'_>) -> Section {
 
 fn beside_peers(record: &Record, source: &Rc<Source>) -> Vec<Block> {
     let mut table = Table::new(
-        &[
-            "operation",
-            "Widelane",
-            "× AWS-LC",
-            "AWS-LC",
-            "OpenSSL",
-            "libcrux",
-            "lines",
+        [
+            text("operation"),
+            number("Widelane"),
+            number("× AWS-LC"),
+            number("AWS-LC"),
+            number("OpenSSL"),
+            number("libcrux"),
+            number("lines"),
         ],
         Some(source),
     );
@@ -92,20 +92,20 @@ fn beside_peers(record: &Record, source: &Rc<Source>) -> Vec<Block> {
             tone: Tone::Ours,
         })
         .collect();
-    let caption = "Widelane's operations a second as a multiple of AWS-LC's (line).".to_owned();
-    let chart = bars(&rows, Some(1.0), None).map(|svg| Block::Chart { svg, caption });
+    let caption = "Widelane's operations a second as a multiple of AWS-LC's (red line).";
+    let chart = Block::chart(columns(rows, Some(1.0)), caption);
     chart.into_iter().chain([Block::Table(table)]).collect()
 }
 
 /// What the kernels reach of the most multiply-adds that the core's ports can do.
 fn beside_the_ports(record: &Record, source: &Rc<Source>) -> Vec<Block> {
     let mut table = Table::new(
-        &[
-            "kernel",
-            "registers",
-            "multiply-adds/ns",
-            "of the port limit",
-            "lines",
+        [
+            text("kernel"),
+            text("registers"),
+            number("multiply-adds/ns"),
+            number("of the port limit"),
+            number("lines"),
         ],
         Some(source),
     );

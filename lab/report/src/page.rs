@@ -3,7 +3,7 @@
 //! Every text goes through maud, which escapes it. Only the style sheet and what plotters drew are
 //! taken as they are.
 
-use crate::block::{Block, Piece, Section, Table};
+use crate::block::{Block, Column, Piece, Section, Table};
 use crate::chart::Tone;
 use crate::figure::{Figure, Interval, Source};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -53,10 +53,12 @@ fn blocks(all: &[Block]) -> Markup {
     while let [first, others @ ..] = rest {
         rest = others;
         markup.push(match (first, others) {
-            // A picture stands beside its table where there is room.
-            (Block::Chart { .. }, [table @ Block::Table(_), ..]) => {
+            // A picture stands beside its table where there is room for both.
+            (Block::Chart { pictures, .. }, [all @ Block::Table(table), ..])
+                if pictures.len() == 1 && is_narrow(table) =>
+            {
                 rest = &others[1..];
-                html! { div.beside { (block(first)) (block(table)) } }
+                html! { div.beside { (block(first)) (block(all)) } }
             }
             _ => block(first),
         });
@@ -80,11 +82,15 @@ fn block(block: &Block) -> Markup {
                     }
                 }
             }
+            div.source { (INTERVALS) }
         },
         Block::Table(all) => table(all),
-        Block::Chart { svg, caption } => html! {
+        Block::Chart { pictures, caption } => html! {
             // The table has the same numbers for those who do not see the picture.
-            figure aria-hidden="true" { (PreEscaped(svg)) figcaption { (caption) } }
+            figure aria-hidden="true" {
+                figcaption { (caption) }
+                div.pictures { @for svg in pictures { (PreEscaped(svg)) } }
+            }
         },
         Block::Fold {
             title,
@@ -116,11 +122,19 @@ fn table(table: &Table) -> Markup {
         div.figures {
             // A wide table scrolls in here; the page does not.
             div.scroll tabindex="0" {
-                table.sourced[table.source.is_some()] {
-                    thead { tr { @for title in &table.head { th scope="col" { (title) } } } }
+                table {
+                    thead { tr {
+                        @for column in &table.head {
+                            th.text[is_text(column)] scope="col" { (column.title()) }
+                        }
+                    } }
                     tbody {
                         @for row in &table.rows {
-                            tr { @for cell in row { td { (tabular(cell)) } } }
+                            tr {
+                                @for (cell, column) in row.iter().zip(&table.head) {
+                                    td.text[is_text(column)] { (tabular(cell)) }
+                                }
+                            }
                         }
                     }
                 }
@@ -128,6 +142,15 @@ fn table(table: &Table) -> Markup {
             @if let Some(source) = &table.source { (source_line(source)) }
         }
     }
+}
+
+/// Whether a picture leaves room for it on a desk. Rows that name their records are longer.
+fn is_narrow(table: &Table) -> bool {
+    table.head.len() <= if table.source.is_some() { 8 } else { 6 }
+}
+
+fn is_text(column: &Column) -> bool {
+    matches!(column, Column::Text(_))
 }
 
 /// A cell: an interval stands below its figure.
@@ -161,7 +184,7 @@ fn figure(figure: &Figure) -> Markup {
     };
     let (low, high) = match figure.interval {
         Interval::Confidence(low, high) | Interval::Spread(low, high) => (Some(low), Some(high)),
-        Interval::None(_) | Interval::NotMeasured => (None, None),
+        Interval::TooFew(_) | Interval::None(_) | Interval::NotMeasured => (None, None),
     };
     html! {
         data value=(figure.value) title=(figure.provenance())
@@ -222,6 +245,10 @@ fn colours() -> String {
     format!("@media (prefers-color-scheme:dark){{{}}}", rules.concat())
 }
 
+/// What stands beside the figures of the answer.
+const INTERVALS: &str = "Beside each number, here and below: its interval of 95\u{a0}%, which takes six \
+                         measured values; of fewer, how many there are. p5 to p95: nine tenths of \
+                         what was measured are in this range.";
 /// Nothing but the style sheet may do anything here.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 const STYLE: &str = include_str!("page.css");

@@ -1,6 +1,6 @@
 //! The profile of this machine: its clock by class of instructions, and how long a burst is felt.
 
-use crate::block::{Block, Piece, Section, Table, cell, figure_or};
+use crate::block::{Block, Piece, Section, Table, cell, figure_or, number, text};
 use crate::chart::{Bar, Tone, bars};
 use crate::figure::{Figure, Interval, Origin, Source, Unit};
 use std::rc::Rc;
@@ -77,11 +77,10 @@ pub fn picture(profile: &Profile) -> String {
 }
 
 fn chart(profile: &Profile, source: &Rc<Source>) -> Block {
-    let caption = "The clock in GHz, with its interval of 95 %.".to_owned();
-    match svg_of(profile, source, None) {
-        Some(svg) => Block::Chart { svg, caption },
-        None => Block::Text(cell("The profile has no clocks.")),
-    }
+    let caption = "The clock in GHz, with its interval of 95 %.";
+    let picture = svg_of(profile, source, None);
+    Block::chart(picture.into_iter().collect(), caption)
+        .unwrap_or_else(|| Block::Text(cell("The profile has no clocks.")))
 }
 
 fn svg_of(profile: &Profile, source: &Rc<Source>, title: Option<&str>) -> Option<String> {
@@ -125,7 +124,13 @@ fn clocks(profile: &Profile, source: &Rc<Source>) -> Block {
         ]
     });
     Table::new(
-        &["class", "cores", "clock", "of scalar", "vanished"],
+        [
+            text("class"),
+            number("cores"),
+            number("clock"),
+            number("of scalar"),
+            number("vanished"),
+        ],
         Some(source),
     )
     .with(rows)
@@ -146,7 +151,7 @@ fn edges(profile: &Profile, source: &Rc<Source>) -> Block {
             &format!("clock after {class}"),
             edge.after,
             Unit::Share,
-            Interval::None("no interval"),
+            Interval::None("no interval kept"),
             Origin::of_profile(format!("/transitions/{at}/after")),
             source,
         );
@@ -165,12 +170,12 @@ fn edges(profile: &Profile, source: &Rc<Source>) -> Block {
         ]
     });
     Table::new(
-        &[
-            "class",
-            "work lost",
-            "of scalar code",
-            "clock after",
-            "tail",
+        [
+            text("class"),
+            number("work lost"),
+            number("of scalar code"),
+            number("clock after"),
+            number("tail"),
         ],
         Some(source),
     )

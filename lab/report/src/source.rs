@@ -14,7 +14,7 @@ pub(crate) fn of_record(record: &Record, page: &Path) -> Rc<Source> {
     let mut notes = Vec::new();
     match &machine["modified"] {
         Value::Bool(false) => {}
-        Value::Bool(true) => notes.push("with changes that the commit does not have".to_owned()),
+        Value::Bool(true) => notes.push(MODIFIED.to_owned()),
         _ => notes.push("it is not known whether the sources were those of the commit".to_owned()),
     }
     if record.run["schema"].as_u64() < Some(CPU_TIMES_RIGHT) && has_reports(record) {
@@ -41,7 +41,8 @@ pub(crate) fn of_record(record: &Record, page: &Path) -> Rc<Source> {
 
 /// What all figures of a profile have in common.
 pub(crate) fn of_profile(path: &Path, profile: &Profile, page: &Path) -> Rc<Source> {
-    let mut notes = Vec::new();
+    let (commit, modified) = commit_of(profile.commit.as_deref());
+    let mut notes: Vec<String> = modified.then(|| MODIFIED.to_owned()).into_iter().collect();
     if profile.quick {
         notes.push("measured in a hurry".to_owned());
     }
@@ -53,14 +54,36 @@ pub(crate) fn of_profile(path: &Path, profile: &Profile, page: &Path) -> Rc<Sour
     Rc::new(Source {
         machine: profile.machine.name.clone(),
         virtual_machine: profile.machine.virtual_machine,
-        // A profile keeps the processor and its microcode, and no commit.
-        commit: None,
+        commit,
         date: date(profile.taken),
         name: path.display().to_string(),
         link: Some(link(page, path)),
         command: format!("widelane probe{quick}"),
         notes,
     })
+}
+
+/// What has no file: numbers that `command` of this program computes.
+pub(crate) fn of_program(command: &str, commit: Option<&str>, date: &str) -> Rc<Source> {
+    let (commit, modified) = commit_of(commit);
+    Rc::new(Source {
+        machine: "simulated".to_owned(),
+        commit,
+        date: date.to_owned(),
+        name: command.to_owned(),
+        command: command.to_owned(),
+        notes: modified.then(|| MODIFIED.to_owned()).into_iter().collect(),
+        ..Source::default()
+    })
+}
+
+/// A program's commit, and whether its sources were modified.
+fn commit_of(commit: Option<&str>) -> (Option<String>, bool) {
+    match commit.map(|all| (all.strip_suffix("-modified"), all)) {
+        Some((Some(commit), _)) => (Some(commit.to_owned()), true),
+        Some((None, commit)) => (Some(commit.to_owned()), false),
+        None => (None, false),
+    }
 }
 
 /// The day of a moment in seconds since 1970, like `2026-01-02`.
@@ -129,6 +152,8 @@ fn day(moment: &str) -> &str {
     moment.split('T').next().unwrap_or(moment)
 }
 
+/// A note of many sources.
+pub(crate) const MODIFIED: &str = "with changes that the commit does not have";
 /// From this share of vanished time on, a profile should be measured again.
 const BUSY: f64 = 0.1;
 /// Since this schema, the handshakes in flight at the end of a turn count.
@@ -151,6 +176,25 @@ mod tests {
             ("report.html", "lab/r.jsonl", "lab/r.jsonl"),
         ] {
             assert_eq!(link(Path::new(page), Path::new(file)), expected);
+        }
+    }
+
+    #[test]
+    fn a_commit_and_changes_to_it_are_told_apart() {
+        let sample = include_str!("../../../tools/frequency/tests/data/profile.json");
+        let mut profile = Profile::from_json(sample).expect("the sample is a profile");
+        for (commit, expected, notes) in [
+            (Some("0123456789ab"), Some("0123456789ab"), 0),
+            (Some("0123456789ab-modified"), Some("0123456789ab"), 1),
+            (None, None, 0),
+        ] {
+            profile.commit = commit.map(str::to_owned);
+            let measured = of_profile(Path::new("p.json"), &profile, Path::new("page.html"));
+            let computed = of_program("widelane simulate", commit, "2026-01-02");
+            for source in [measured, computed] {
+                assert_eq!(source.commit.as_deref(), expected);
+                assert_eq!(source.notes.len(), notes, "{:?}", source.notes);
+            }
         }
     }
 

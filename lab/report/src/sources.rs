@@ -1,6 +1,6 @@
 //! The files behind the page, and what is wrong with them.
 
-use crate::block::{Block, Piece, Section, Table, cell};
+use crate::block::{Block, Piece, Section, Table, cell, text};
 use crate::order::Shelf;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -19,7 +19,10 @@ pub(crate) fn section(shelf: &Shelf<'_>, faults: &[Fault]) -> Section {
         .map(|(record, source)| {
             let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
             for line in &record.lines {
-                if let Some(kind) = line.value["kind"].as_str() {
+                // The line that says that a run was not interrupted is no measurement.
+                if let Some(kind) = line.value["kind"].as_str()
+                    && kind != "end"
+                {
                     *kinds.entry(kind).or_default() += 1;
                 }
             }
@@ -29,8 +32,8 @@ pub(crate) fn section(shelf: &Shelf<'_>, faults: &[Fault]) -> Section {
                 cell(&source.machine[..]),
                 cell(Piece::Date(source.date.clone())),
                 cell(source.short_commit()),
-                cell(source.notes.join("; ")),
                 cell(lines.collect::<Vec<_>>().join(", ")),
+                cell(source.notes.join("; ")),
             ]
         })
         .collect();
@@ -40,7 +43,7 @@ pub(crate) fn section(shelf: &Shelf<'_>, faults: &[Fault]) -> Section {
             Piece::Code("widelane report --records DIR".to_owned()),
         ]),
         false => Table::new(
-            &["record", "CPU", "date", "commit", "notes", "lines by kind"],
+            ["record", "CPU", "date", "commit", "lines by kind", "notes"].map(text),
             None,
         )
         .with(rows),

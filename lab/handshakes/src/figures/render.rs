@@ -6,6 +6,7 @@
 //! | `ways-in RECORD` | a table: unmodified servers with and without Widelane |
 //! | `closed RECORD` | a table: every server with many connections in flight |
 //! | `open RECORD` | a table: latency at a given rate |
+//! | `curve RECORD` | a table: latency against load |
 //! | `memory RECORD` | a table: bytes of an idle connection |
 //! | `speed RECORD` | a table: single operations beside other libraries |
 //! | `timing RECORD` | a table: whether times depend on secrets |
@@ -36,6 +37,7 @@ pub(super) fn render(root: &Path, up: &str, mark: &str) -> Result<String, String
         ("ways-in", []) => block(unmodified(&record)?),
         ("closed", []) => block(closed(&record)?),
         ("open", []) => block(open(&record)?),
+        ("curve", []) => block(curve(&record)?),
         ("memory", []) => block(memory(&record)?),
         ("speed", []) => block(speed(&record)?),
         ("timing", []) => block(timing(&record)?),
@@ -210,6 +212,50 @@ fn open(record: &Record) -> Result<Vec<Vec<String>>, String> {
                     record.name(&side),
                     whole(first["rate"].as_f64()),
                     format!("{:.0} % of {knee}", share * 100.0),
+                    us(Record::median(&reports, "p50_us")),
+                    us(Record::median(&reports, "p99_us")),
+                    us(Record::median(&reports, "p999_us")),
+                    sum_of(&reports, "errors").to_string(),
+                ]);
+            }
+        }
+    }
+    filled(rows)
+}
+
+fn curve(record: &Record) -> Result<Vec<Vec<String>>, String> {
+    let mut rows = vec![cells(&[
+        "",
+        "server",
+        "of its knee",
+        "starts/s",
+        "p50",
+        "p99",
+        "p99.9",
+        "errors",
+    ])];
+    for condition in record.conditions("curve") {
+        for side in record.sides("curve") {
+            let lines = record.of("curve").filter(|line| {
+                line["condition"] == condition.id() && line["side"] == side.as_str()
+            });
+            let lines: Vec<_> = lines.collect();
+            let mut shares: Vec<f64> = lines
+                .iter()
+                .filter_map(|line| line["share_of_knee"].as_f64())
+                .collect();
+            shares.sort_unstable_by(f64::total_cmp);
+            shares.dedup();
+            for share in shares {
+                let rounds = lines.iter().filter(|line| line["share_of_knee"] == share);
+                let reports: Vec<Value> =
+                    rounds.clone().map(|line| line["report"].clone()).collect();
+                let rate = rounds.clone().next().and_then(|line| line["rate"].as_f64());
+                rows.push(vec![
+                    condition.to_string(),
+                    record.name(&side),
+                    format!("{:.0} %", share * 100.0),
+                    whole(rate),
                     us(Record::median(&reports, "p50_us")),
                     us(Record::median(&reports, "p99_us")),
                     us(Record::median(&reports, "p999_us")),
