@@ -1,11 +1,12 @@
-//! `build-openssl FOLDER`: builds the `openssl` programs of OpenSSL 3.5 and 4.0 once, and prints their
-//! paths, one a line.
+//! `build-openssl FOLDER`: builds the `openssl` programs of OpenSSL 3.5, 4.0 and 1.1.1 once, and prints
+//! their paths, one a line.
 //!
 //! For tests that need another implementation of the post-quantum groups and certificates than
-//! ours, or versions of OpenSSL that distributions have later. The sources come as Rust packages, the
-//! build wants perl, make and a C compiler and takes a few minutes of CPU time. Nothing is installed:
+//! ours, or versions of OpenSSL that distributions have later or no more. The sources come as Rust packages,
+//! the build wants perl, make and a C compiler and takes a few minutes of CPU time. Nothing is installed:
 //! FOLDER gets a program of each version, and beside it the folder with its shared libraries, which
-//! the program finds wherever both are moved together. The next call finds them there.
+//! the program finds wherever both are moved together. The next call finds them there. The program of
+//! 1.1.1 has its libraries inside, as programs had it that were built apart from their distribution.
 //!
 //! It is not a way to get OpenSSL for production: what the tests do not use is left out, and the
 //! compiler is asked for little optimisation.
@@ -18,6 +19,15 @@ use std::num::NonZeroUsize;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+
+/// Where a program has OpenSSL's libraries.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// In files beside it: OpenSSL 3 or later.
+    Shared,
+    /// Inside: OpenSSL 1.1.1, which does not know all options of later versions.
+    Static,
+}
 
 /// Why there is no program.
 #[derive(Debug, thiserror::Error)]
@@ -63,13 +73,30 @@ fn main() -> ExitCode {
     }
 }
 
-/// The programs in `folder`: OpenSSL 3.5, then 4.0.
-fn build_all(folder: &Path) -> Result<[PathBuf; 2], BuildError> {
+/// The programs in `folder`: OpenSSL 3.5, then 4.0, then 1.1.1.
+fn build_all(folder: &Path) -> Result<[PathBuf; 3], BuildError> {
     fs::create_dir_all(folder).map_err(failed(folder))?;
     let folder = folder.canonicalize().map_err(failed(folder))?;
-    let long_term = build(&folder, openssl_3::version(), &openssl_3::source_dir())?;
-    let newest = build(&folder, openssl_4::version(), &openssl_4::source_dir())?;
-    Ok([long_term, newest])
+    let shared = Form::Shared;
+    let long_term = build(
+        &folder,
+        openssl_3::version(),
+        &openssl_3::source_dir(),
+        shared,
+    )?;
+    let newest = build(
+        &folder,
+        openssl_4::version(),
+        &openssl_4::source_dir(),
+        shared,
+    )?;
+    let old = build(
+        &folder,
+        openssl_1::version(),
+        &openssl_1::source_dir(),
+        Form::Static,
+    )?;
+    Ok([long_term, newest, old])
 }
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> BuildError {
@@ -81,7 +108,7 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> BuildError {
 }
 
 /// The program of one version in `folder`, built if it is not there yet.
-fn build(folder: &Path, package: &str, source: &Path) -> Result<PathBuf, BuildError> {
+fn build(folder: &Path, package: &str, source: &Path, form: Form) -> Result<PathBuf, BuildError> {
     // A package's version ends with OpenSSL's, as in `300.5.5+3.5.5`.
     let version = package.rsplit('+').next().unwrap_or(package);
     let program = folder.join(format!("openssl-{version}"));
@@ -97,10 +124,14 @@ fn build(folder: &Path, package: &str, source: &Path) -> Result<PathBuf, BuildEr
 
     let libraries = format!("libraries-{version}");
     let sources = place.join("sources");
-    complete(source, &sources).map_err(failed(&sources))?;
+    complete(source, &sources, form).map_err(failed(&sources))?;
     let mut configure = Command::new("perl");
     configure.arg(sources.join("Configure"));
     configure.args(["linux-x86_64", "-O1"]).args(LEFT_OUT);
+    configure.args(match form {
+        Form::Shared => LEFT_OUT_SINCE_3,
+        Form::Static => &["no-shared"],
+    });
     // The Makefile and its shell take away one dollar and the backslash.
     configure.arg(format!(r"-Wl,-rpath,\$$ORIGIN/{libraries}"));
     // No configuration of the machine's may change what a test sees.
@@ -139,18 +170,21 @@ fn build(folder: &Path, package: &str, source: &Path) -> Result<PathBuf, BuildEr
 
 /// Makes a folder of links to the sources, with the one script that the package lacks and that
 /// shared libraries need.
-fn complete(source: &Path, folder: &Path) -> io::Result<()> {
+fn complete(source: &Path, folder: &Path, form: Form) -> io::Result<()> {
     let link_all = |from: &Path, to: &Path| -> io::Result<()> {
         fs::create_dir(to)?;
         for entry in fs::read_dir(from)? {
             let entry = entry?;
-            if entry.file_name() != "util" {
+            if form == Form::Static || entry.file_name() != "util" {
                 symlink(entry.path(), to.join(entry.file_name()))?;
             }
         }
         Ok(())
     };
     link_all(source, folder)?;
+    if form == Form::Static {
+        return Ok(());
+    }
     let scripts = folder.join("util");
     link_all(&source.join("util"), &scripts)?;
     fs::write(scripts.join("mkdef.pl"), include_str!("mkdef.pl"))
@@ -186,15 +220,11 @@ fn run(
 /// What no test of ours speaks, and what would make it depend on the machine.
 const LEFT_OUT: &[&str] = &[
     "no-engine",
-    "no-legacy",
     "no-tests",
-    "no-docs",
     "no-makedepend",
     "no-zlib",
     "no-comp",
     "no-ui-console",
-    "no-http",
-    "no-quic",
     "no-dtls",
     "no-sctp",
     "no-srtp",
@@ -204,7 +234,6 @@ const LEFT_OUT: &[&str] = &[
     "no-ssl3",
     "no-tls1",
     "no-tls1_1",
-    "no-cmp",
     "no-ct",
     "no-ts",
     "no-ocsp",
@@ -212,7 +241,6 @@ const LEFT_OUT: &[&str] = &[
     "no-gost",
     "no-dsa",
     "no-ec2m",
-    "no-slh-dsa",
     "no-sm2",
     "no-sm3",
     "no-sm4",
@@ -231,6 +259,16 @@ const LEFT_OUT: &[&str] = &[
     "no-scrypt",
     "no-seed",
     "no-siphash",
-    "no-siv",
     "no-whirlpool",
+];
+
+/// The same, of what OpenSSL 1.1.1 does not have: it refuses options that it does not know.
+const LEFT_OUT_SINCE_3: &[&str] = &[
+    "no-legacy",
+    "no-docs",
+    "no-http",
+    "no-quic",
+    "no-cmp",
+    "no-slh-dsa",
+    "no-siv",
 ];
