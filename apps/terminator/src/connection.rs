@@ -29,7 +29,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
+use rustls::{ConnectionCommon, HandshakeKind, ProtocolVersion, ServerConnection};
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -138,7 +138,12 @@ pub(crate) async fn serve(
     // In memory of its own: a connection that is past it must not keep room for it.
     let reached = Box::pin(session.reach_backend(peer, &told, &site, local, &mut note)).await;
     let end = match reached {
-        Ok(backend) => session.relay(backend, &site, local, &mut note).await,
+        Ok(backend) => {
+            let idle = site.limits.idle;
+            // A connection that lives long must not keep addresses that a reload has taken out.
+            drop(site);
+            session.relay(backend, idle, local, &mut note).await
+        }
         Err(end) => {
             session.tls.send_close_notify();
             let Session { client, tls, .. } = &mut session;
@@ -517,7 +522,10 @@ pub(crate) fn poll_send(
     write_all(&mut Socket { stream: client, cx }, tls)
 }
 
-fn write_all(socket: &mut impl Write, tls: &mut ServerConnection) -> Poll<io::Result<()>> {
+pub(crate) fn write_all<D>(
+    socket: &mut impl Write,
+    tls: &mut ConnectionCommon<D>,
+) -> Poll<io::Result<()>> {
     while tls.wants_write() {
         if ready!(pending_if_blocked(tls.write_tls(socket)))? == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
@@ -549,7 +557,7 @@ impl Write for Socket<'_, '_> {
     }
 }
 
-fn pending_if_blocked<T>(result: io::Result<T>) -> Poll<io::Result<T>> {
+pub(crate) fn pending_if_blocked<T>(result: io::Result<T>) -> Poll<io::Result<T>> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
         result => Poll::Ready(result),

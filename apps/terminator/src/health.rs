@@ -51,6 +51,15 @@ impl Health {
         Some(Duration::from_millis(until.saturating_sub(now)))
     }
 
+    /// Begins a pause, the `times`th in sequence, at an address that takes connections and breaks them. `None`:
+    /// there is one already.
+    pub(crate) fn broke(&self, times: u64, now: u64) -> Option<Duration> {
+        let times = times.clamp(1, MOST_FAILURES);
+        let begun = |word| (word == 0).then(|| pack(now.saturating_add(pause(times)), times));
+        update(&self.0, begun)?;
+        Some(Duration::from_millis(pause(times)))
+    }
+
     /// Ends the pause. Returns whether there was one.
     pub(crate) fn succeeded(&self) -> bool {
         update(&self.0, |word| (word != 0).then_some(0)).is_some()
@@ -158,6 +167,20 @@ mod tests {
         assert_eq!(health.failed(seen, 0), Some(Duration::from_secs(1)));
         assert_eq!(health.failed(seen, 1), None);
         assert_eq!(health.state(1).0, State::Paused(1000));
+    }
+
+    #[test]
+    fn an_address_that_breaks_connections_has_one_pause_at_a_time() {
+        let health = Health::default();
+        assert_eq!(health.broke(1, 0), Some(Duration::from_secs(1)));
+        assert_eq!(health.broke(2, 0), None);
+        assert_eq!(health.state(0).0, State::Paused(1000));
+        assert!(health.claim(1000, 0).is_some());
+        // It takes the connection.
+        assert!(health.succeeded());
+        assert_eq!(health.broke(3, 2000), Some(Duration::from_secs(4)));
+        assert!(health.succeeded());
+        assert_eq!(health.broke(u64::MAX, 2000), Some(Duration::from_secs(30)));
     }
 
     #[test]

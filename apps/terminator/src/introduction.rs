@@ -42,6 +42,14 @@ fn parse_line(bytes: &[u8]) -> Result<Option<Introduction>, Malformed> {
         };
     };
     let line = &bytes[..end + 2];
+    if [UNKNOWN_AND_MORE, UNKNOWN_ALONE]
+        .iter()
+        .any(|word| line.starts_with(word))
+    {
+        // Whatever stands there up to the end of the line is ignored (section 2.1), and `ppp` would want addresses.
+        let length = line.len();
+        return Ok(Some(Introduction { length, ends: None }));
+    }
     let header = v1::Header::try_from(line).map_err(|error| Malformed(error.to_string()))?;
     if header.header.len() != line.len() {
         return Err(Malformed("the line has more than addresses".into()));
@@ -112,6 +120,8 @@ pub(crate) const LONGEST: usize = 4096;
 /// Of version 2: the signature, version and command, family and protocol, the length of the rest.
 const FIXED: usize = 16;
 const VERSION_2_LOCAL: u8 = 0x20;
+const UNKNOWN_ALONE: &[u8] = b"PROXY UNKNOWN\r\n";
+const UNKNOWN_AND_MORE: &[u8] = b"PROXY UNKNOWN ";
 const WORD_OF_VERSION_1: &[u8] = b"PROXY ";
 /// By the specification.
 const LONGEST_LINE: usize = 107;
@@ -128,6 +138,14 @@ mod tests {
 
     fn ends(client: &str, server: &str) -> Option<[SocketAddr; 2]> {
         Some([client, server].map(|text| text.parse().unwrap()))
+    }
+
+    /// A line of so many bytes.
+    fn unknown(length: usize) -> Vec<u8> {
+        let mut line = b"PROXY UNKNOWN ".to_vec();
+        line.resize(length - 2, b'x');
+        line.extend(b"\r\n");
+        line
     }
 
     /// Headers as the specification's examples and proxies send them.
@@ -160,6 +178,11 @@ mod tests {
             ),
             (b"PROXY UNKNOWN\r\n".to_vec(), None),
             (b"PROXY UNKNOWN a b 1 2\r\n".to_vec(), None),
+            // Whatever stands behind the word, to the end of the longest line.
+            (b"PROXY UNKNOWN \r\n".to_vec(), None),
+            (b"PROXY UNKNOWN 1 2 3 4 5 6 7 8\r\n".to_vec(), None),
+            (b"PROXY UNKNOWN \xff\r\0\n\r\n".to_vec(), None),
+            (unknown(LONGEST_LINE), None),
         ]
     }
 
@@ -192,7 +215,9 @@ mod tests {
             (b"PROXY TCP4 192.0.2.256 192.0.2.2 1 2\r\n", "address"),
             (b"PROXY TCP4 2001:db8::1 2001:db8::2 1 2\r\n", "family"),
             (b"PROXY UDP4 192.0.2.1 192.0.2.2 1 2\r\n", "protocol"),
-            (b"PROXY UNKNOWN 1 2 3 4 5 6 7 8\r\n", "too many words"),
+            (b"PROXY UNKNOWNS\r\n", "another word"),
+            (b"PROXY UNKNOWN\t1\r\n", "no space"),
+            (&unknown(LONGEST_LINE + 1), "too long without addresses"),
             (&[b"PROXY ", &endless[..]].concat(), "endless"),
             (&v2(b"\x11\x11\0\x0c"), "version"),
             (&v2(b"\x22\x11\0\x0c"), "command"),

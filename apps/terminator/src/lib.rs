@@ -16,8 +16,10 @@ mod access_log;
 mod admission;
 mod alert;
 mod backend;
+mod backend_tls;
 mod buffer;
 mod candidate;
+mod checks;
 mod client;
 mod complaints;
 mod config;
@@ -39,6 +41,7 @@ mod ocsp;
 mod pace;
 mod privileges;
 mod proxy;
+mod regular;
 mod relay;
 mod resources;
 mod resumption;
@@ -53,22 +56,25 @@ mod sockets;
 mod sources;
 mod stapling;
 mod stats;
+mod ticket_etcd;
 mod ticket_files;
 mod ticket_key;
 mod tls;
 mod upstream;
+mod waiting;
 mod watch;
 mod worker;
 
 pub use config::{
-    Backend, Batching, Certificate, ClientAuth, ClientAuthMode, Config, ConfigError, CpuList,
-    Document, Drain, HostPort, KeyKind, Limits, Listener, LogFormat, LogTarget, Metrics, Network,
-    OcspSource, PerSource, ProxyVersion, Route, SigningBackend, Tickets, TlsVersion,
+    Backend, BackendTls, Batching, Certificate, CheckKind, ClientAuth, ClientAuthMode, Config,
+    ConfigError, CpuList, Document, Drain, Etcd, HealthCheck, HostPort, KeyKind, Limits, Listener,
+    LogFormat, LogTarget, Metrics, Network, OcspSource, PerSource, ProxyVersion, Route, SecretFile,
+    SigningBackend, Tickets, TlsVersion,
 };
 pub use demo::{Demo, DemoError};
 pub use server::{Server, ServerError};
 pub use signals::Signals;
-pub use ticket_files::{TicketDirectory, TicketFile, TicketFilesError};
+pub use ticket_files::{TicketDirectory, TicketFile, TicketFilesError, make_etcd_key};
 pub use widelane_batching::Placement;
 
 /// What fuzz targets reach of the private modules. No part of the interface.
@@ -77,6 +83,7 @@ pub mod fuzzing {
     use crate::introduction;
     use crate::ocsp::{Subject, check};
     use crate::proxy::{Facts, header};
+    use crate::ticket_etcd::sealed::{self, Secret};
     use crate::ticket_key::KeyBytes;
     use rustls_pki_types::{CertificateDer, UnixTime};
     use std::net::SocketAddr;
@@ -108,10 +115,31 @@ pub mod fuzzing {
         }
     }
 
+    /// The status in the answer of a backend to a check. `Ok(None)`: there is more to come.
+    pub fn check_status(answer: &[u8]) -> Result<Option<u16>, String> {
+        crate::checks::status_of(answer)
+    }
+
     /// The keys in a file of ticket keys, the one that encrypts first.
     pub fn ticket_keys(file: &[u8]) -> Result<Vec<Vec<u8>>, String> {
         let keys = KeyBytes::parse(file)?;
         Ok(keys.iter().map(|key| key.as_bytes().to_vec()).collect())
+    }
+
+    /// A value of ticket keys in etcd: what opens under a secret, or the reason. `inside`: what is inside the
+    /// encryption, as if it had opened. Generation, the place that encrypts, and how many keys.
+    pub fn etcd_value(value: &[u8], inside: bool) -> Result<(u64, Option<u8>, usize), String> {
+        let secret = Secret::parse(b"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")?;
+        let set = match inside {
+            true => sealed::parse(value).ok_or("no set of keys")?,
+            false => sealed::open(&secret, b"/p/keys", value).map_err(|error| error.to_string())?,
+        };
+        Ok((set.generation, set.encrypts, set.keys.len()))
+    }
+
+    /// Whether a file has a secret for ticket keys in etcd, or the reason why not.
+    pub fn etcd_key(file: &[u8]) -> Result<(), String> {
+        Secret::parse(file).map(|_| ())
     }
 
     /// The PROXY header of a connection: client and server, then names, of which `version` and

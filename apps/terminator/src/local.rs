@@ -29,6 +29,8 @@ pub(crate) struct Local {
     /// When this worker last complained about a backend or a load balancer: an outage must not flood
     /// the log.
     complained: Cell<Option<Instant>>,
+    /// Its number.
+    pub(crate) worker: usize,
     /// Counts searches for a backend, so that equal addresses are taken in turn.
     turn: Cell<usize>,
     pub(crate) live: Cell<usize>,
@@ -49,6 +51,7 @@ impl Local {
             nearby: Nearby::new(),
             silent: Rc::default(),
             complained: Cell::new(None),
+            worker,
             turn: Cell::new(worker),
             live: Cell::new(0),
             emptied: Notify::new(),

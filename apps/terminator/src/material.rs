@@ -4,20 +4,24 @@
 //! dropped and keys are loaded after the engine has started.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
 use rustls_pki_types::pem::{self, PemObject};
-use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use zeroize::Zeroizing;
 
-use crate::config::{Certificate, Config, Fault, Listener, OcspSource, is_responder, is_shortage};
+use crate::config::{
+    BackendTls, Certificate, Config, Fault, Listener, OcspSource, is_responder, is_shortage,
+};
 use crate::ocsp::{self, FromFile, Staple};
 use crate::privileges;
+use crate::regular;
+use crate::ticket_etcd::settings::Settings;
+use crate::ticket_etcd::store::{Store, StoreName};
 use crate::ticket_files;
 use crate::ticket_key::TicketKey;
 
@@ -29,6 +33,19 @@ pub(crate) struct Material {
     pub(crate) client_crl: Vec<CertificateRevocationListDer<'static>>,
     /// The first encrypts. Empty: the process makes its own.
     pub(crate) ticket_keys: Vec<Arc<TicketKey>>,
+    /// How to ask for ticket keys in etcd.
+    pub(crate) etcd: Option<(StoreName, Settings)>,
+    /// What they come from. Known when etcd is asked.
+    pub(crate) store: Option<Arc<Store>>,
+    /// For TLS to the listener's backend and to those of its routes.
+    pub(crate) backend_tls: Option<ClientFiles>,
+    pub(crate) route_tls: Vec<Option<ClientFiles>>,
+}
+
+/// What this server needs as a client of a backend.
+pub(crate) struct ClientFiles {
+    pub(crate) authorities: Vec<CertificateDer<'static>>,
+    pub(crate) identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
 }
 
 /// A certificate chain and a key. Whether they belong together is not checked yet.
@@ -46,12 +63,31 @@ pub(crate) struct Pair {
 pub(crate) struct Facts {
     /// DNS names of the extension subjectAltName, or else the common name.
     pub(crate) names: Vec<String>,
-    /// Seconds since 1970.
+    /// From when on it is valid, in seconds since 1970.
+    pub(crate) not_before: i64,
+    /// Until when, in seconds since 1970.
     pub(crate) not_after: i64,
     /// Whether it demands that an OCSP response comes with it (RFC 7633).
     pub(crate) must_staple: bool,
     /// The OCSP responder that it names (RFC 5280, section 4.2.2.1), if that can be asked.
     pub(crate) responder: Option<String>,
+}
+
+impl Facts {
+    /// Why it is not valid at a time.
+    fn invalid_at(&self, time: UnixTime) -> Option<String> {
+        let now = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+        let days = |seconds: i64| match seconds / (24 * 60 * 60) {
+            0 => "less than a day".to_owned(),
+            1 => "a day".to_owned(),
+            days => format!("{days} days"),
+        };
+        if now > self.not_after {
+            return Some(format!("expired {} ago", days(now - self.not_after)));
+        }
+        let left = self.not_before - now;
+        (left > 0).then(|| format!("begins to be valid in {}", days(left)))
+    }
 }
 
 /// Reads the files of every listener.
@@ -97,6 +133,7 @@ pub(crate) fn facts(der: &[u8]) -> Option<Facts> {
         .find(|extension| extension.oid.as_bytes() == TLS_FEATURE);
     Some(Facts {
         names,
+        not_before: certificate.validity().not_before.timestamp(),
         not_after: certificate.validity().not_after.timestamp(),
         responder: responder(&certificate),
         must_staple: features.is_some_and(|features| ocsp::is_demanded(features.value)),
@@ -123,6 +160,14 @@ fn responder(certificate: &X509Certificate<'_>) -> Option<String> {
         })
 }
 
+impl fmt::Debug for ClientFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientFiles")
+            .field("authorities", &self.authorities.len())
+            .finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for Pair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pair")
@@ -145,7 +190,22 @@ fn read_listener(key: &str, listener: &Listener, user: Option<u32>) -> Result<Ma
             &listener.tickets.keys,
             user,
         )?,
+        etcd: read_etcd(key, listener, user)?,
+        store: None,
+        backend_tls: None,
+        route_tls: Vec::new(),
     };
+    let client_files = |key: String, tls: &Option<BackendTls>| {
+        let tls = tls.as_ref();
+        tls.map(|tls| read_client_files(&key, tls)).transpose()
+    };
+    material.backend_tls = client_files(format!("{key}.backend_tls"), &listener.backend_tls)?;
+    for (index, route) in listener.routes.iter().enumerate() {
+        let key = format!("{key}.route[{index}].backend_tls");
+        material
+            .route_tls
+            .push(client_files(key, &route.backend_tls)?);
+    }
     if let Some(client_auth) = &listener.client_auth {
         material.client_ca = read_chain(&format!("{key}.client_auth.ca"), &client_auth.ca)?;
         if let Some(path) = &client_auth.crl {
@@ -153,6 +213,24 @@ fn read_listener(key: &str, listener: &Listener, user: Option<u32>) -> Result<Ma
         }
     }
     Ok(material)
+}
+
+fn read_etcd(
+    key: &str,
+    listener: &Listener,
+    user: Option<u32>,
+) -> Result<Option<(StoreName, Settings)>, Fault> {
+    let Some(name) = StoreName::of(listener) else {
+        return Ok(None);
+    };
+    let settings = Settings::read(&format!("{key}.tickets.etcd"), &name.etcd, user)?;
+    Ok(Some((name, settings)))
+}
+
+/// The text of a PEM file that has certificates.
+pub(crate) fn read_pem_chain(key: &str, path: &Path) -> Result<Vec<u8>, Fault> {
+    read_chain(key, path)?;
+    read_file(key, path)
 }
 
 fn read_pair(key: &str, files: &Certificate) -> Result<Pair, Fault> {
@@ -168,6 +246,12 @@ fn read_pair(key: &str, files: &Certificate) -> Result<Pair, Fault> {
             "put the server's own certificate (X.509, PEM) first",
         )
     })?;
+    if let Some(problem) = facts.invalid_at(UnixTime::now()) {
+        tracing::warn!(
+            file = %files.cert.display(),
+            "the certificate {problem}: clients refuse it; renew it, or see whether this machine's clock is right",
+        );
+    }
     Ok(Pair {
         chain,
         key: read_key(&format!("{key}.key"), &files.key)?,
@@ -180,6 +264,35 @@ fn read_pair(key: &str, files: &Certificate) -> Result<Pair, Fault> {
             Some(OcspSource::Fetch | OcspSource::Responder(_)) | None => None,
         },
         staple: None,
+    })
+}
+
+fn read_client_files(key: &str, tls: &BackendTls) -> Result<ClientFiles, Fault> {
+    let authorities = match &tls.ca {
+        Some(path) => read_chain(&format!("{key}.ca"), path)?,
+        None => {
+            let found = rustls_native_certs::load_native_certs();
+            if found.certs.is_empty() {
+                let problem = match found.errors.first() {
+                    Some(error) => format!("cannot read the authorities of the system: {error}"),
+                    None => "the system has no authorities".to_owned(),
+                };
+                let remedy = "set `ca`, or install the package ca-certificates";
+                return Err(Fault::new(key, problem, remedy));
+            }
+            found.certs
+        }
+    };
+    let identity = match (&tls.cert, &tls.key) {
+        (Some(cert), Some(private)) => Some((
+            read_chain(&format!("{key}.cert"), cert)?,
+            read_key(&format!("{key}.key"), private)?,
+        )),
+        _ => None,
+    };
+    Ok(ClientFiles {
+        authorities,
+        identity,
     })
 }
 
@@ -211,7 +324,7 @@ fn read_sections<T: PemObject>(
         Ok(sections) => Ok(sections),
         Err(error) => Err(Fault::new(
             key,
-            format!("{} is not PEM: {error}", path.display()),
+            format!("{} is not PEM: {}", path.display(), damage(&error)),
             remedy,
         )),
     }
@@ -219,7 +332,16 @@ fn read_sections<T: PemObject>(
 
 fn read_key(key: &str, path: &Path) -> Result<PrivateKeyDer<'static>, Fault> {
     let text = Zeroizing::new(read_file(key, path)?);
-    PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
+    check_pem_key(key, path, &text)
+}
+
+/// The key in the text of a PEM file.
+pub(crate) fn check_pem_key(
+    key: &str,
+    path: &Path,
+    text: &[u8],
+) -> Result<PrivateKeyDer<'static>, Fault> {
+    PrivateKeyDer::from_pem_slice(text).map_err(|error| {
         let encrypted = [
             &b"BEGIN ENCRYPTED PRIVATE KEY"[..],
             b"Proc-Type: 4,ENCRYPTED",
@@ -241,17 +363,30 @@ fn read_key(key: &str, path: &Path) -> Result<PrivateKeyDer<'static>, Fault> {
             ),
             error => Fault::new(
                 key,
-                format!("{path} is not PEM: {error}"),
+                format!("{path} is not PEM: {}", damage(&error)),
                 "give a PEM key file",
             ),
         }
     })
 }
 
+/// What is wrong with a PEM file. The reader of PEM shows lines as lists of numbers, and there may be a key in them.
+fn damage(error: &pem::Error) -> String {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => {
+            "a PEM section begins and does not end: the file is cut off".into()
+        }
+        pem::Error::IllegalSectionStart { .. } => {
+            "the first line of a PEM section does not end in `-----`".into()
+        }
+        error => error.to_string(),
+    }
+}
+
 /// An OCSP response, with one byte more than it may have if it is too long.
 fn read_response(key: &str, path: &Path) -> Result<Vec<u8>, Fault> {
     let mut response = Vec::new();
-    let read = File::open(path).and_then(|file| {
+    let read = regular::open(path).and_then(|file| {
         let most = ocsp::LONGEST as u64 + 1;
         file.take(most).read_to_end(&mut response)
     });
@@ -264,16 +399,29 @@ fn read_response(key: &str, path: &Path) -> Result<Vec<u8>, Fault> {
 }
 
 fn read_file(key: &str, path: &Path) -> Result<Vec<u8>, Fault> {
-    std::fs::read(path).map_err(|error| unreadable(key, path, &error))
+    let mut contents = Vec::new();
+    let read = regular::open(path).and_then(|mut file| {
+        // With room for all, so that no part of a key is left in memory.
+        let size = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        contents.try_reserve_exact(size.saturating_add(1))?;
+        file.read_to_end(&mut contents)
+    });
+    match read {
+        Ok(_) => Ok(contents),
+        Err(error) => Err(unreadable(key, path, &error)),
+    }
 }
 
 fn unreadable(key: &str, path: &Path, error: &io::Error) -> Fault {
     let remedy = match error.kind() {
         io::ErrorKind::PermissionDenied => format!(
-            "let the user of this process read it ({}); note that a reload runs after root \
-                 privileges were dropped",
+            "let the user of this process read it ({}; in Kubernetes: `fsGroup` and `defaultMode: \
+                 0440`); note that a reload runs after root privileges were dropped",
             crate::privileges::current()
         ),
+        io::ErrorKind::NotFound => {
+            "correct the path (in Kubernetes: mount the Secret that has the file)".into()
+        }
         _ => "correct the path".into(),
     };
     Fault::new(
@@ -291,6 +439,8 @@ const OCSP: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 48, 1];
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -299,7 +449,9 @@ mod tests {
         let path = |name: &str| directory.path().join(name);
         std::fs::write(path("empty"), "").unwrap();
         let fault = |path: &Path| read_chain("cert", path).unwrap_err();
-        assert!(!fault(&path("missing")).passing);
+        let missing = fault(&path("missing"));
+        assert!(!missing.passing);
+        assert!(missing.remedy.contains("mount the Secret"), "{missing:?}");
         assert!(!fault(&path("empty")).passing);
         // Nothing is mapped at address 0: EIO.
         let fault = fault(Path::new("/proc/self/mem"));
@@ -308,6 +460,53 @@ mod tests {
         for path in [Path::new("/proc/self/mem"), directory.path()] {
             let fault = read_response("ocsp", path).unwrap_err();
             assert!(!fault.passing, "{}", fault.problem);
+        }
+    }
+
+    #[test]
+    fn certificates_that_are_not_valid_are_told() {
+        const DAY: i64 = 24 * 60 * 60;
+        let facts = Facts {
+            not_before: 100 * DAY,
+            not_after: 200 * DAY,
+            ..Facts::default()
+        };
+        let at = |seconds: i64| {
+            let time = Duration::from_secs(seconds.unsigned_abs());
+            facts.invalid_at(UnixTime::since_unix_epoch(time))
+        };
+        assert_eq!(at(97 * DAY).unwrap(), "begins to be valid in 3 days");
+        assert_eq!((at(100 * DAY), at(200 * DAY)), (None, None));
+        assert_eq!(at(200 * DAY + 1).unwrap(), "expired less than a day ago");
+        assert_eq!(at(201 * DAY + 7).unwrap(), "expired a day ago");
+    }
+
+    #[test]
+    fn a_damaged_pem_file_is_told_in_words() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let path = directory.path().join("file");
+        for (text, problem) in [
+            (
+                "-----BEGIN CERTIFICATE-----\nAAAA\n",
+                "a PEM section begins and does not end: the file is cut off",
+            ),
+            (
+                "-----BEGIN CERTIFICATE\nAAAA\n-----END CERTIFICATE-----\n",
+                "the first line of a PEM section does not end in `-----`",
+            ),
+            (
+                "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n",
+                "base64",
+            ),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let chain = read_chain("cert", &path).unwrap_err().problem;
+            std::fs::write(&path, text.replace("CERTIFICATE", "PRIVATE KEY")).unwrap();
+            let key = read_key("key", &path).unwrap_err().problem;
+            for told in [chain, key] {
+                assert!(told.contains("is not PEM: "), "{told}");
+                assert!(told.contains(problem), "{told}");
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 
 use crate::config::{Backend, Config};
@@ -102,6 +102,7 @@ impl Drop for Following {
 async fn serve(upstreams: Arc<Upstreams>, mut wishes: mpsc::UnboundedReceiver<Wanted>) {
     let mut following: BTreeMap<String, Following> = BTreeMap::new();
     let mut servers = Vec::new();
+    let places = Arc::new(Semaphore::new(MOST_AT_ONCE));
     while let Some(wanted) = wishes.recv().await {
         if wanted.anew || wanted.servers != servers {
             following.clear();
@@ -110,20 +111,32 @@ async fn serve(upstreams: Arc<Upstreams>, mut wishes: mpsc::UnboundedReceiver<Wa
         following.retain(|host, _| wanted.hosts.contains(host));
         for host in wanted.hosts {
             following.entry(host).or_insert_with_key(|host| {
-                let task = follow(host.clone(), servers.clone(), upstreams.clone());
+                let task = follow(
+                    host.clone(),
+                    servers.clone(),
+                    upstreams.clone(),
+                    places.clone(),
+                );
                 Following(tokio::spawn(task).abort_handle())
             });
         }
     }
 }
 
-async fn follow(host: String, servers: Vec<SocketAddr>, upstreams: Arc<Upstreams>) {
+async fn follow(
+    host: String,
+    servers: Vec<SocketAddr>,
+    upstreams: Arc<Upstreams>,
+    places: Arc<Semaphore>,
+) {
     let system = System::default();
     let mut pause = SHORTEST;
     loop {
+        let place = places.acquire().await;
         let before = upstreams.addresses_of(&host);
         let lookup = system.look_up(&host, &servers, &before);
         let answer = tokio::time::timeout(PATIENCE, lookup).await;
+        drop(place);
         let answer = answer.unwrap_or_else(|_| Err(NoAnswer::passing("no answer in time")));
         match answer {
             Ok(answer) => {
@@ -140,6 +153,8 @@ async fn follow(host: String, servers: Vec<SocketAddr>, upstreams: Arc<Upstreams
     }
 }
 
+/// Each lookup has descriptors of its own.
+const MOST_AT_ONCE: usize = 64;
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// For all search domains together.
 const PATIENCE: Duration = Duration::from_secs(15);

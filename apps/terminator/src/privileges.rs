@@ -26,8 +26,28 @@ pub(crate) fn current() -> String {
     format!("user id {}, group id {}", geteuid(), getegid())
 }
 
-/// Looks up the account that the configuration names. `Ok(None)`: the user stays the same.
+/// Looks up the account that the configuration names, which this process must be able to become. `Ok(None)`:
+/// the user stays the same.
 pub(crate) fn lookup(config: &Config) -> Result<Option<Account>, Fault> {
+    let account = find(config)?;
+    match &account {
+        Some(Account { name, uid, .. }) if !geteuid().is_root() && geteuid() != *uid => {
+            Err(Fault::new(
+                "user",
+                format!(
+                    "only root can become `{}`, and this is {}",
+                    name.to_string_lossy(),
+                    current()
+                ),
+                "start as root, or remove `user` and let the service manager choose it",
+            ))
+        }
+        _ => Ok(account),
+    }
+}
+
+/// The same for a process that may be root.
+pub(crate) fn find(config: &Config) -> Result<Option<Account>, Fault> {
     let Some(user) = &config.user else {
         return Ok(None);
     };
@@ -55,13 +75,6 @@ pub(crate) fn lookup(config: &Config) -> Result<Option<Account>, Fault> {
                 return fault("group", problem, "check nsswitch.conf");
             }
         };
-    }
-    if !geteuid().is_root() && geteuid() != uid {
-        return fault(
-            "user",
-            format!("only root can become `{user}`, and this is {}", current()),
-            "start as root, or remove `user` and let the service manager choose it",
-        );
     }
     Ok(Some(Account { name, uid, gid }))
 }

@@ -1,27 +1,29 @@
 //! A connection past its handshake: it reaches the backend, and relays both ways.
 
 use std::future::poll_fn;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
+use rustls::{ConnectionCommon, HandshakeKind, ProtocolVersion, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use crate::access_log::{Alert, Note, Side};
-use crate::backend::{BackendStream, reset};
-use crate::config::{Backend, ProxyVersion};
+use crate::backend::{BackendStream, Missed, Socket, reset};
+use crate::backend_tls::{Speech, TlsFailure, shake};
+use crate::config::ProxyVersion;
 use crate::connection::{alert_of, poll_send};
 use crate::local::Local;
 use crate::pace::{MOST_READ, Pace, Records};
 use crate::proxy;
 use crate::shared::Site;
 use crate::stats::End;
-use crate::upstream::Lease;
+use crate::upstream::{Attempt, Lease};
 
 /// What a load balancer has told: the client, and the address that it has connected to. Boxed, because
 /// few connections have it.
@@ -72,28 +74,36 @@ impl Session {
             header = made.map_err(|_| End::Client)?;
         }
         let mut end = End::BackendUnreachable;
+        if pool.awaits_address() {
+            // Apart, as most tasks never need its room.
+            Box::pin(pool.first_address(site.limits.backend_connect)).await;
+        }
         let mut search = pool.search(local.next_turn(), site.limits.backend_connect);
         while let Some(attempt) = search.next() {
-            let mut sent = 0;
+            let mut stage = Stage::default();
             let address = attempt.lease.address();
             note.backend(address);
-            let opened = timeout(attempt.patience, open(address, &header, &mut sent));
-            let error = match opened.await {
+            let speech = pool.speech.as_deref().map(|speech| (speech, alpn));
+            let opened = open(&attempt, &header, speech, local, &mut stage);
+            // A handshake with a backend needs much room in the task, and most tasks have none.
+            let why = match timeout(attempt.patience, Box::pin(opened)).await {
                 Ok(Ok(backend)) => {
                     self.lease = Some(attempt.succeeded());
-                    return Ok(Box::new(backend));
+                    return Ok(backend);
                 }
-                Ok(Err(error)) => Some(error),
-                Err(_) => None,
+                Ok(Err(why)) => why,
+                Err(_) if stage.in_handshake => Missed::Tls(TlsFailure::late()),
+                Err(_) => Missed::Late,
             };
-            tracing::debug!(backend = %address, ?error, "cannot connect");
-            end = match &error {
-                Some(_) => End::BackendUnreachable,
-                None => End::BackendTimeout,
+            tracing::debug!(backend = %address, ?why, "cannot connect");
+            end = match &why {
+                Missed::Socket(_) => End::BackendUnreachable,
+                Missed::Tls(failure) if !failure.is_late() => End::BackendUnreachable,
+                Missed::Tls(_) | Missed::Late => End::BackendTimeout,
             };
-            attempt.failed(error.as_ref());
-            if sent > 0 {
-                // It may have begun to serve this client.
+            attempt.failed(&why);
+            if stage.sent > 0 && speech.is_none() {
+                // It may have begun to serve this client. No backend does so before the end of its handshake.
                 break;
             }
         }
@@ -139,7 +149,7 @@ impl Session {
     pub(crate) async fn relay(
         &mut self,
         backend: Box<BackendStream>,
-        site: &Site,
+        limit: Duration,
         local: &Local,
         note: &mut Note,
     ) -> End {
@@ -156,8 +166,9 @@ impl Session {
             down_pace: Pace::default(),
             records: Records::default(),
             moved: 0,
+            answered: false,
         };
-        let mut idle = pin!(sleep(site.limits.idle));
+        let mut idle = pin!(sleep(limit));
         let mut last_moved = 0;
         let mut last_active = Instant::now();
         poll_fn(|cx| {
@@ -169,7 +180,7 @@ impl Session {
                 last_moved = relay.moved;
                 last_active = now;
             }
-            poll_idle(idle.as_mut(), last_active + site.limits.idle, cx)
+            poll_idle(idle.as_mut(), last_active + limit, cx)
         })
         .await
     }
@@ -179,16 +190,50 @@ impl Session {
     }
 }
 
-/// Connects to `address` and sends `header`, of which `sent` bytes have left.
-async fn open(address: &Backend, header: &[u8], sent: &mut usize) -> io::Result<BackendStream> {
-    let mut backend = BackendStream::connect(address).await?;
-    while *sent < header.len() {
-        match poll_fn(|cx| backend.poll_write(cx, &header[*sent..])).await? {
-            0 => return Err(io::ErrorKind::WriteZero.into()),
-            bytes => *sent += bytes,
+/// How far an attempt to reach a backend has come.
+#[derive(Default)]
+struct Stage {
+    /// Bytes of the PROXY header that have left.
+    sent: usize,
+    in_handshake: bool,
+}
+
+/// Connects to an address, sends `header`, and then speaks TLS if the backend does. `speech`: how, and what
+/// the client has agreed on.
+async fn open(
+    attempt: &Attempt,
+    header: &[u8],
+    speech: Option<(&Speech, Option<&[u8]>)>,
+    local: &Local,
+    stage: &mut Stage,
+) -> Result<Box<BackendStream>, Missed> {
+    let address = attempt.lease.address();
+    let mut socket = Socket::connect(address).await.map_err(Missed::Socket)?;
+    while stage.sent < header.len() {
+        let rest = [IoSlice::new(&header[stage.sent..])];
+        let sent = poll_fn(|cx| socket.poll_write(cx, &rest)).await;
+        match sent.map_err(Missed::Socket)? {
+            0 => return Err(Missed::Socket(io::ErrorKind::WriteZero.into())),
+            bytes => stage.sent += bytes,
         }
     }
-    Ok(backend)
+    let mut tls = None;
+    if let Some((speech, alpn)) = speech {
+        let name = attempt.name.clone().ok_or_else(|| {
+            let problem = "it has no name for its certificate; set `backend_tls.server_name`";
+            Missed::Socket(io::Error::other(problem))
+        })?;
+        stage.in_handshake = true;
+        let config = speech.config(local.worker, address, alpn);
+        let announced = local.signing.client_handshake();
+        let shaken = shake(&mut socket, announced, config, name).await;
+        let mut shaken = shaken.map_err(Missed::Tls)?;
+        attempt.lease.shaken(&shaken);
+        // What waits in it is bounded by the size of a read.
+        shaken.set_buffer_limit(None);
+        tls = Some(shaken);
+    }
+    Ok(Box::new(BackendStream { socket, tls }))
 }
 
 /// Both directions of a connection past its handshake.
@@ -205,6 +250,8 @@ struct Relay<'a> {
     records: Records,
     /// Bytes moved in either direction, to know whether the connection is idle.
     moved: u64,
+    /// Whether a byte has come from the backend.
+    answered: bool,
 }
 
 /// A relay that ends before both directions have ended, by an error, a time limit or the end of the
@@ -286,6 +333,8 @@ impl Relay<'_> {
         {
             return Poll::Ready(End::Client);
         }
+        // The same to what the backend has sent. Whether it takes that shows when it is written to.
+        let _ = self.backend.poll_flush(cx);
         match (self.up, self.down) {
             (Up::Done, Down::Done) => Poll::Ready(End::Clean),
             (Up::Refused, Down::Done) => Poll::Ready(End::Backend),
@@ -367,6 +416,17 @@ impl Relay<'_> {
 
     /// Sends what the backend has not taken before.
     fn poll_unsent(&mut self, cx: &mut Context<'_>, local: &Local) -> Poll<()> {
+        match self.backend.poll_flush(cx) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(_)) => {
+                self.up = Up::Refused;
+                return Poll::Ready(());
+            }
+            Poll::Pending => {
+                self.up_pace.hold_back();
+                return Poll::Pending;
+            }
+        }
         while !self.unsent.rest().is_empty() {
             match ready!(self.backend.poll_write(cx, self.unsent.rest())) {
                 Ok(taken) if taken > 0 => {
@@ -420,32 +480,50 @@ impl Relay<'_> {
             }
             ready!(turn.poll(cx));
             let scratch = &mut *local.scratch.borrow_mut();
-            let mut buffer = ReadBuf::new(&mut scratch[..self.down_pace.limit()]);
-            match ready!(self.backend.poll_read(cx, &mut buffer)) {
-                Ok(()) if buffer.filled().is_empty() => {
+            let plain = &mut *local.plain.borrow_mut();
+            let read = read_backend(&mut self.backend, &mut self.down_pace, cx, scratch, plain);
+            // An error is the end without a goodbye.
+            let (bytes, stop) = ready!(read).unwrap_or((&[], Some(Stop::Truncated)));
+            if !bytes.is_empty() {
+                if !std::mem::replace(&mut self.answered, true)
+                    && let Some(lease) = &self.session.lease
+                {
+                    lease.answered();
+                }
+                turn.moved(bytes.len());
+                self.moved += bytes.len() as u64;
+                self.note.sent(bytes.len());
+                local
+                    .stats
+                    .bytes_to_clients
+                    .fetch_add(bytes.len() as u64, Relaxed);
+                for piece in self.records.pieces(bytes.len(), now) {
+                    // rustls takes all of it: `relay` has lifted its limit.
+                    if self.session.tls.writer().write_all(&bytes[piece]).is_err() {
+                        return Poll::Ready(Err(End::Client));
+                    }
+                }
+                if !matches!(stop, Some(Stop::Broken(_))) {
+                    // An end is seen again when all that came before it is gone.
+                    continue;
+                }
+            }
+            match stop {
+                None => {}
+                Some(Stop::Goodbye) => {
                     self.note.closed(Side::Backend);
                     self.session.tls.send_close_notify();
                     self.down = Down::Closing;
                     self.moved += 1;
                 }
-                Ok(()) => {
-                    let bytes = buffer.filled();
-                    self.down_pace.read(bytes.len());
-                    turn.moved(bytes.len());
-                    self.moved += bytes.len() as u64;
-                    self.note.sent(bytes.len());
-                    local
-                        .stats
-                        .bytes_to_clients
-                        .fetch_add(bytes.len() as u64, Relaxed);
-                    for piece in self.records.pieces(bytes.len(), now) {
-                        // rustls takes all of it: `relay` has lifted its limit.
-                        if self.session.tls.writer().write_all(&bytes[piece]).is_err() {
-                            return Poll::Ready(Err(End::Client));
-                        }
+                Some(Stop::Truncated | Stop::Broken(_)) => {
+                    if !self.answered
+                        && let Some(lease) = &self.session.lease
+                    {
+                        lease.broke();
                     }
-                }
-                Err(_) => {
+                    // With the alert for a backend that breaks the protocol.
+                    let _ = self.backend.poll_flush(cx);
                     // The answer may be incomplete, and must not look complete.
                     reset(&self.session.client);
                     return Poll::Ready(Err(End::Backend));
@@ -455,10 +533,42 @@ impl Relay<'_> {
     }
 }
 
+/// What the backend has sent, in one of the two buffers, and why there will be no more.
+fn read_backend<'a>(
+    backend: &mut BackendStream,
+    pace: &mut Pace,
+    cx: &mut Context<'_>,
+    scratch: &'a mut [u8],
+    plain: &'a mut [u8],
+) -> Poll<io::Result<(&'a [u8], Option<Stop>)>> {
+    let opened = match &mut backend.tls {
+        Some(tls) => decrypt(tls, &[], plain),
+        None => (0, None),
+    };
+    if opened != (0, None) {
+        return Poll::Ready(Ok((&plain[..opened.0], opened.1)));
+    }
+    let mut buffer = ReadBuf::new(&mut scratch[..pace.limit()]);
+    ready!(backend.socket.poll_read(cx, &mut buffer))?;
+    let read = buffer.filled().len();
+    pace.read(read);
+    let received = &scratch[..read];
+    Poll::Ready(Ok(match &mut backend.tls {
+        Some(tls) => {
+            if received.is_empty() {
+                let _ = tls.read_tls(&mut io::empty());
+            }
+            let (opened, stop) = decrypt(tls, received, plain);
+            (&plain[..opened], stop)
+        }
+        None => (received, received.is_empty().then_some(Stop::Goodbye)),
+    }))
+}
+
 /// Decrypts what `tls` has received before and `received`, all of it, into `plain`. Returns how
 /// many bytes of plaintext there are, and why there will be no more.
-fn decrypt(
-    tls: &mut ServerConnection,
+fn decrypt<D>(
+    tls: &mut ConnectionCommon<D>,
     mut received: &[u8],
     plain: &mut [u8],
 ) -> (usize, Option<Stop>) {

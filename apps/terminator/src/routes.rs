@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::config::Listener;
+use crate::backend_tls::Speech;
+use crate::checks::Check;
+use crate::config::{HealthCheck, Listener};
 use crate::upstream::{Pool, Upstreams};
 
 /// The backends of one listener.
@@ -28,10 +30,22 @@ struct Route {
 }
 
 impl Routes {
-    pub(crate) fn new(listener: &Listener, upstreams: &Upstreams) -> Self {
+    /// `speeches`: how the listener's backend is spoken to, and then those of its routes.
+    pub(crate) fn new(
+        listener: &Listener,
+        upstreams: &Upstreams,
+        speeches: &[Option<Arc<Speech>>],
+    ) -> Self {
+        let check = |wanted: &Option<HealthCheck>| {
+            wanted.clone().map(|wanted| Check {
+                wanted,
+                proxy_header: listener.proxy_protocol_to,
+            })
+        };
+        let speech = |index: usize| speeches.get(index).cloned().flatten();
         let default = match &listener.backend[..] {
             [] => None,
-            addresses => Some(upstreams.pool(addresses)),
+            addresses => Some(upstreams.pool(addresses, speech(0), check(&listener.health_check))),
         };
         let mut routes = Self {
             exact: HashMap::new(),
@@ -39,11 +53,15 @@ impl Routes {
             any: Vec::new(),
             default,
         };
-        for written in &listener.routes {
+        for (index, written) in listener.routes.iter().enumerate() {
             let protocols = written.alpn.iter().map(|name| name.as_bytes().to_vec());
             let route = Route {
                 alpn: protocols.collect(),
-                pool: upstreams.pool(&written.backend),
+                pool: upstreams.pool(
+                    &written.backend,
+                    speech(1 + index),
+                    check(&written.health_check),
+                ),
             };
             if written.server_name.is_empty() {
                 routes.any.push(route.clone());
@@ -106,7 +124,7 @@ mod tests {
             route(&[], &["imap"], 5),
         ];
         let upstreams = Upstreams::default();
-        let mut routes = Routes::new(&listener, &upstreams);
+        let mut routes = Routes::new(&listener, &upstreams, &[]);
         let chosen = |routes: &Routes, name: &str, alpn: &str| {
             let [name, alpn] = [name, alpn].map(|text| (!text.is_empty()).then_some(text));
             let pool = routes.choose(name, alpn.map(str::as_bytes));

@@ -12,6 +12,8 @@ use rustls::time_provider::DefaultTimeProvider;
 use rustls_pki_types::UnixTime;
 
 use crate::access_log::{self, Sink};
+use crate::backend_tls::Speech;
+use crate::checks::Checks;
 use crate::config::{Backend, Config, ConfigError, CpuList, Document, Fault, Listener};
 use crate::cores::{self, Cores, Workers};
 use crate::endpoint::Endpoint;
@@ -25,6 +27,7 @@ use crate::shared::{Shared, Site, Slot, ticket_key_notes};
 use crate::signing::SigningSource;
 use crate::sockets::{self, Inherited};
 use crate::sources::SourceLimits;
+use crate::ticket_etcd::store::{FIRST_KEYS, StoreName, Stores};
 use crate::tls;
 use crate::upstream::{NoAnswer, Upstreams};
 use crate::watch::Fingerprint;
@@ -100,16 +103,18 @@ impl Server {
         };
         let workers = worker_count(config, &cores, &allowed);
         let regular = cores.regular_workers(workers);
-        let mut inherited = Inherited::from_environment().map_err(locate)?;
+        let inherited = Inherited::from_environment().map_err(locate)?;
         let mut bound = Vec::new();
         for (place, address) in places(config) {
             bound.push(
-                sockets::listen(address, regular, workers, &mut inherited)
-                    .map_err(|error| locate(bind_fault(&place, address, &error)))?,
+                sockets::listen(address, regular, workers, &inherited)
+                    .map_err(|error| locate(listen_fault(&place, address, &error, &inherited)))?,
             );
         }
-        for address in inherited.left_over() {
-            tracing::warn!(%address, "no listener uses this socket of the service manager");
+        for address in inherited.addresses() {
+            if !places(config).iter().any(|(_, used)| used == address) {
+                tracing::warn!(%address, "no listener uses this socket of the service manager");
+            }
         }
         let endpoint = match config.metrics.listen {
             Some(address) => Some(
@@ -139,6 +144,14 @@ impl Server {
         let mut keys = TicketKeys::default();
         let log = shared.access_log.prepare(config).map_err(locate)?;
         let mut staples = Staples::default();
+        let mut stores = Stores::default();
+        let material = ask_etcd(
+            document,
+            material,
+            &mut stores,
+            &mut || false,
+            "a start goes on",
+        )?;
         let sites = build_sites(
             config,
             material,
@@ -148,11 +161,13 @@ impl Server {
             (&Staples::default(), &mut staples),
         )
         .map_err(locate)?;
-        let followed = first_names(document, &shared, "it is looked up again until it has one")?;
+        let followed = follow_names(config, &shared)?;
+        tell_missing_later(document, &shared)?;
         shared.access_log.adopt(log, config);
         staples.take_waiting(UnixTime::now());
         shared.note_files(&sites);
         shared.ticket_keys.send_replace(keys.all());
+        shared.stores.store(Arc::new(stores.all()));
         let run_on = |index: usize| match (&cores.workers, &borrowers) {
             (Workers::Pinned(cpus), _) => RunOn::Cpu(cpus[index % cpus.len()]),
             (_, Some(borrowers)) => {
@@ -177,6 +192,8 @@ impl Server {
             regular,
             state: Mutex::new(State {
                 names: followed,
+                stores,
+                checks: Checks::default(),
                 keys,
                 staples,
                 renewal: Renewal::default(),
@@ -185,6 +202,7 @@ impl Server {
                 refused: Refused::default(),
                 slots: HashMap::new(),
                 next_slot: 0,
+                inherited,
             }),
             endpoint: None,
             started: config.clone(),
@@ -195,6 +213,7 @@ impl Server {
                 state.open(&server.workers, name, site, bound, sockets);
             }
             state.renew(config);
+            state.check(config, &server.shared)?;
         }
         if let Some(mut endpoint) = endpoint {
             endpoint
@@ -233,6 +252,14 @@ impl Server {
         let shared = Shared::new(1, signing);
         let mut keys = TicketKeys::default();
         let mut staples = Staples::default();
+        let mut stores = Stores::to_look_at();
+        let material = ask_etcd(
+            document,
+            material,
+            &mut stores,
+            &mut || false,
+            "a start would go on",
+        )?;
         let sites = build_sites(
             config,
             material,
@@ -244,11 +271,9 @@ impl Server {
         .map_err(locate)?;
         staples.take_waiting(UnixTime::now());
         shared.note_files(&sites);
-        first_names(
-            document,
-            &shared,
-            "a start would go on, and look it up again",
-        )?;
+        let _followed = follow_names(config, &shared)?;
+        let then = "a start would go on, and look it up again";
+        tell_missing(document, &shared.upstreams, then);
         Ok(())
     }
 
@@ -289,8 +314,18 @@ impl Server {
     /// them are served. Workers, CPUs, batching, the form of ChaCha20-Poly1305, metrics address,
     /// user and group need a restart.
     pub fn reload(&self, document: &Document) -> Result<(), ServerError> {
+        self.reload_unless(document, &mut || false)
+    }
+
+    /// As [`Self::reload`], but the wait for names, without which the reload fails, and that for etcd, without which
+    /// it does not, end when `is_cut_off` says so.
+    pub(crate) fn reload_unless(
+        &self,
+        document: &Document,
+        is_cut_off: &mut dyn FnMut() -> bool,
+    ) -> Result<(), ServerError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let reloaded = self.try_reload(&mut state, document, true);
+        let reloaded = self.try_reload(&mut state, document, Some(is_cut_off));
         let fails = reloaded.is_err();
         let of_files = *document.config() == *state.document.config();
         let refused = Refused {
@@ -305,7 +340,7 @@ impl Server {
     pub(crate) fn reload_files(&self) -> Result<(), ServerError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let document = state.document.clone();
-        let reloaded = self.try_reload(&mut state, &document, false);
+        let reloaded = self.try_reload(&mut state, &document, None);
         let refused = Refused {
             files: reloaded.is_err(),
             ..state.refused
@@ -367,18 +402,28 @@ impl Server {
         left
     }
 
-    /// `whole`: not only files that have changed, but also the log's, and names are looked up at once.
+    /// With `whole`, which can cut off the waits for names and etcd: not only files that have changed, but also
+    /// the log's, and names are looked up at once.
     fn try_reload(
         &self,
         state: &mut State,
         document: &Document,
-        whole: bool,
+        whole: Option<&mut dyn FnMut() -> bool>,
     ) -> Result<(), ServerError> {
-        let learned = match whole {
-            true => self.learn_names(state, document),
+        let is_whole = whole.is_some();
+        // Files that have changed bring no etcd for which to wait.
+        let never = &mut || false;
+        let is_cut_off = whole.unwrap_or(never);
+        let learned = match is_whole {
+            true => self.learn_names(state, document, is_cut_off),
             false => Ok(()),
         };
-        let reloaded = learned.and_then(|()| self.replace(state, document, whole));
+        let replaced = |()| self.replace(state, document, is_whole, is_cut_off);
+        let reloaded = learned.and_then(replaced);
+        // None that only a refused configuration has.
+        let listeners = &state.document.config().listeners;
+        let stores: Vec<_> = listeners.iter().filter_map(StoreName::of).collect();
+        state.stores.keep(&stores).map_err(no_etcd_thread)?;
         // The new ones, or those from before if it was refused.
         let wanted = Wanted::by(state.document.config());
         state.names.follow(wanted).map_err(no_names_thread)?;
@@ -387,7 +432,12 @@ impl Server {
 
     /// Looks up the names of a new configuration, beside those in use. A name without an address is a
     /// fault here, because the configuration in use may have one.
-    fn learn_names(&self, state: &mut State, document: &Document) -> Result<(), ServerError> {
+    fn learn_names(
+        &self,
+        state: &mut State,
+        document: &Document,
+        is_cut_off: &mut dyn FnMut() -> bool,
+    ) -> Result<(), ServerError> {
         let upstreams = &self.shared.upstreams;
         let before = Wanted::by(state.document.config());
         let mut wanted = Wanted::by(document.config());
@@ -396,7 +446,7 @@ impl Server {
             wanted.hosts.extend(before.hosts);
             wanted.anew = true;
             state.names.follow(wanted).map_err(no_names_thread)?;
-            upstreams.wait_for(&new, FIRST_ANSWER)
+            upstreams.wait_for(&new, FIRST_ANSWER, is_cut_off)
         } else {
             // Apart from the names in use: they must not follow the new servers before the new
             // configuration is in force.
@@ -404,7 +454,7 @@ impl Server {
             let hosts = wanted.hosts.clone();
             let mut names = Names::new(apart.clone());
             names.follow(wanted).map_err(no_names_thread)?;
-            let missing = apart.wait_for(&hosts, FIRST_ANSWER);
+            let missing = apart.wait_for(&hosts, FIRST_ANSWER, is_cut_off);
             upstreams.follow(&hosts.union(&before.hosts).cloned().collect());
             for host in &new {
                 upstreams.learned(host, apart.addresses_of(host));
@@ -425,6 +475,7 @@ impl Server {
         state: &mut State,
         document: &Document,
         whole: bool,
+        is_cut_off: &mut dyn FnMut() -> bool,
     ) -> Result<(), ServerError> {
         let config = document.config();
         let locate = |fault| ServerError::Config(document.locate(fault));
@@ -434,6 +485,7 @@ impl Server {
             // Also if they are refused: they are read again when they have changed again.
             state.files = files.clone();
         }
+        check_next_start(&self.started, config).map_err(locate)?;
         let material = material::read(config).map_err(locate)?;
         let mut keys = TicketKeys::default();
         let log = &self.shared.access_log;
@@ -442,6 +494,14 @@ impl Server {
             false => log.same(),
         };
         let mut staples = Staples::default();
+        let settings: Vec<_> = material.iter().filter_map(|one| one.etcd.clone()).collect();
+        let material = ask_etcd(
+            document,
+            material,
+            &mut state.stores,
+            is_cut_off,
+            "a reload goes on",
+        )?;
         let sites = build_sites(
             config,
             material,
@@ -459,8 +519,9 @@ impl Server {
         for ((place, address), (name, _)) in places(config).into_iter().zip(names(config, &sites)) {
             if !state.slots.contains_key(&name) {
                 let (regular, all) = (self.regular, self.workers.len());
-                let sockets = sockets::listen(address, regular, all, &mut Inherited::default())
-                    .map_err(|error| locate(bind_fault(&place, address, &error)))?;
+                let inherited = &state.inherited;
+                let sockets = sockets::listen(address, regular, all, inherited)
+                    .map_err(|error| locate(listen_fault(&place, address, &error, inherited)))?;
                 fresh.insert(name, sockets);
             }
         }
@@ -478,6 +539,13 @@ impl Server {
         }
         for closed in before.into_values() {
             tracing::info!(address = %closed.bound, "no longer listening");
+            if state.inherited.has(&closed.bound) {
+                tracing::warn!(
+                    address = %closed.bound,
+                    "the service manager holds this socket: clients wait there until its socket unit is changed and \
+                     restarted",
+                );
+            }
             for worker in &self.workers {
                 let _ = worker.commands.send(Command::Close {
                     slot: closed.slot.clone(),
@@ -485,11 +553,16 @@ impl Server {
             }
         }
         log.adopt(prepared, config);
+        state.stores.adopt(&settings).map_err(no_etcd_thread)?;
+        self.shared.stores.store(Arc::new(state.stores.all()));
         self.shared.ticket_keys.send_replace(keys.all());
         keys.succeed(std::mem::take(&mut state.keys));
         state.keys = keys;
         state.staples = staples;
         state.renew(config);
+        if let Err(error) = state.check(config, &self.shared) {
+            tracing::error!("backends are not checked: {error}");
+        }
         state.document = document.clone();
         state.files = files;
         self.shared.note_files(&sites);
@@ -513,6 +586,11 @@ impl Server {
 
     pub(crate) fn begin_drain(&self) {
         self.shared.draining.store(true, Relaxed);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.checks.end();
+        // Each descriptor of a socket keeps it open.
+        state.inherited = Inherited::default();
+        drop(state);
         for worker in &self.workers {
             let _ = worker.commands.send(Command::Drain);
         }
@@ -550,6 +628,8 @@ impl Drop for Server {
 #[derive(Debug)]
 struct State {
     names: Names,
+    stores: Stores,
+    checks: Checks,
     keys: TicketKeys,
     staples: Staples,
     renewal: Renewal,
@@ -560,6 +640,7 @@ struct State {
     refused: Refused,
     slots: HashMap<SlotName, Open>,
     next_slot: usize,
+    inherited: Inherited,
 }
 
 /// What is not in use although it is wanted.
@@ -586,6 +667,24 @@ impl State {
     fn renew(&mut self, config: &Config) {
         self.renewal
             .follow(self.staples.wanted(), stapling::store(config).as_ref());
+    }
+
+    /// Has backends checked, if any are to be.
+    fn check(&mut self, config: &Config, shared: &Shared) -> Result<(), ServerError> {
+        let has_check = |listener: &Listener| {
+            let mut routes = listener.routes.iter();
+            listener.health_check.is_some() || routes.any(|route| route.health_check.is_some())
+        };
+        if !config.listeners.iter().any(has_check) {
+            self.checks.end();
+            return Ok(());
+        }
+        let begun = self.checks.begin(&shared.upstreams);
+        begun.map_err(|source| ServerError::Machine {
+            doing: "start the thread that checks backends".into(),
+            source,
+            remedy: "raise the limits of threads and descriptors",
+        })
     }
 
     fn open(
@@ -641,6 +740,7 @@ fn build_sites(
         });
         let notes: Vec<_> = notes.flatten().collect();
         let clock = Arc::new(DefaultTimeProvider);
+        let speeches = speeches(&key, listener, &mut material, shared)?;
         let built = tls::build(&key, listener, material, &shared.signing, clock, keys, next)?;
         let files = listener
             .certificates
@@ -652,7 +752,7 @@ fn build_sites(
             .collect();
         sites.push(Arc::new(Site {
             tls: built.config,
-            backends: Routes::new(listener, &shared.upstreams),
+            backends: Routes::new(listener, &shared.upstreams, &speeches),
             proxies: listener.proxy_protocol_from.clone(),
             proxy_header: listener.proxy_protocol_to,
             access_log: access_log.cloned(),
@@ -665,6 +765,34 @@ fn build_sites(
         }));
     }
     Ok(sites)
+}
+
+/// How the backends of a listener are spoken to: its own, and then those of its routes.
+fn speeches(
+    key: &str,
+    listener: &Listener,
+    material: &mut Material,
+    shared: &Shared,
+) -> Result<Vec<Option<Arc<Speech>>>, Fault> {
+    let own = (format!("{key}.backend_tls"), &listener.backend_tls);
+    let routes = listener.routes.iter().enumerate();
+    let routes = routes.map(|(index, route)| {
+        (
+            format!("{key}.route[{index}].backend_tls"),
+            &route.backend_tls,
+        )
+    });
+    let files = std::iter::once(material.backend_tls.take());
+    let files = files.chain(std::mem::take(&mut material.route_tls));
+    let all = std::iter::once(own).chain(routes).zip(files);
+    all.map(|((key, wanted), files)| {
+        let wanted = wanted.as_ref().zip(files);
+        let speech = wanted.map(|(wanted, files)| {
+            Speech::build(&key, wanted, files, &shared.signing, shared.stats.len())
+        });
+        speech.transpose()
+    })
+    .collect()
 }
 
 /// The keys that differ although a reload cannot change them.
@@ -685,6 +813,17 @@ fn fixed_keys_changed(before: &Config, after: &Config) -> Vec<&'static str> {
         .filter(|(_, same)| !same)
         .map(|(key, _)| key)
         .collect()
+}
+
+/// Checks what has changed and takes effect at the next start only: a fault in it would not be noticed until then.
+fn check_next_start(before: &Config, after: &Config) -> Result<(), Fault> {
+    if (&before.user, &before.group) != (&after.user, &after.group) {
+        privileges::find(after)?;
+    }
+    if (&before.cpus, &before.batching) != (&after.cpus, &after.batching) {
+        cores::check(after, &cores::allowed())?;
+    }
+    Ok(())
 }
 
 /// All addresses in order, with their keys in the configuration.
@@ -734,18 +873,74 @@ fn name_fault(config: &Config, host: &str, fault: &NoAnswer) -> Fault {
     }
 }
 
-/// Looks up the host names of backends for the first time. A name without an address is told, with what
-/// becomes of it then.
-fn first_names(document: &Document, shared: &Shared, then: &str) -> Result<Names, ServerError> {
+/// Has the host names of backends looked up from now on.
+fn follow_names(config: &Config, shared: &Shared) -> Result<Names, ServerError> {
     let mut names = Names::new(shared.upstreams.clone());
-    let wanted = Wanted::by(document.config());
-    let hosts = wanted.hosts.clone();
-    names.follow(wanted).map_err(no_names_thread)?;
-    for (host, fault) in shared.upstreams.wait_for(&hosts, FIRST_ANSWER) {
+    names.follow(Wanted::by(config)).map_err(no_names_thread)?;
+    Ok(names)
+}
+
+/// As [`tell_missing`], in a thread of its own: listeners need not wait for a DNS server that is silent.
+fn tell_missing_later(document: &Document, shared: &Shared) -> Result<(), ServerError> {
+    if Wanted::by(document.config()).hosts.is_empty() {
+        return Ok(());
+    }
+    let (document, upstreams) = (document.clone(), shared.upstreams.clone());
+    let then = "it is looked up again until it has one";
+    std::thread::Builder::new()
+        .name("widelane-first".into())
+        .spawn(move || tell_missing(&document, &upstreams, then))
+        .map_err(no_names_thread)?;
+    Ok(())
+}
+
+/// Waits for the first answers. A name without an address is told, with what becomes of it then.
+fn tell_missing(document: &Document, upstreams: &Upstreams, then: &str) {
+    let hosts = Wanted::by(document.config()).hosts;
+    for (host, fault) in upstreams.wait_for(&hosts, FIRST_ANSWER, &mut || false) {
         let fault = document.locate(name_fault(document.config(), &host, &fault));
         tracing::warn!("{fault}; {then}");
     }
-    Ok(names)
+}
+
+/// Asks etcd for ticket keys, and waits a moment for those that are not known, until `is_cut_off` says so. If there
+/// are none, that is told, with what becomes of it.
+fn ask_etcd(
+    document: &Document,
+    mut material: Vec<Material>,
+    stores: &mut Stores,
+    is_cut_off: &mut dyn FnMut() -> bool,
+    then: &str,
+) -> Result<Vec<Material>, ServerError> {
+    for one in &mut material {
+        if let Some((name, settings)) = &one.etcd {
+            one.store = Some(stores.get(name, settings).map_err(no_etcd_thread)?);
+        }
+    }
+    let until = Instant::now() + FIRST_KEYS;
+    for (index, one) in material.iter().enumerate() {
+        let Some(store) = &one.store else { continue };
+        let left = until.saturating_duration_since(Instant::now());
+        let answered = store.wait(left, is_cut_off);
+        if is_cut_off() {
+            break;
+        }
+        if let Err(problem) = answered {
+            let key = format!("listener[{index}].tickets.etcd");
+            let remedy =
+                format!("{then} with ticket keys of this machine alone, until etcd has some");
+            tracing::warn!("{}", document.locate(Fault::new(key, problem, remedy)));
+        }
+    }
+    Ok(material)
+}
+
+fn no_etcd_thread(source: std::io::Error) -> ServerError {
+    ServerError::Machine {
+        doing: "start the thread that asks etcd".into(),
+        source,
+        remedy: "raise the limits of threads and descriptors",
+    }
 }
 
 fn no_names_thread(source: std::io::Error) -> ServerError {
@@ -753,6 +948,27 @@ fn no_names_thread(source: std::io::Error) -> ServerError {
         doing: "start the thread that looks up names".into(),
         source,
         remedy: "raise the limits of threads and descriptors",
+    }
+}
+
+/// A socket cannot be opened where a listener is to be.
+fn listen_fault(
+    key: &str,
+    address: SocketAddr,
+    error: &std::io::Error,
+    inherited: &Inherited,
+) -> Fault {
+    let mut passed = inherited.addresses();
+    match passed.find(|passed| passed.port() == address.port()) {
+        Some(passed) if error.kind() == std::io::ErrorKind::AddrInUse => Fault::new(
+            key,
+            format!(
+                "cannot listen on {address}: the service manager has passed a socket for {passed}"
+            ),
+            format!("write {passed} here, or {address} as ListenStream= in the socket unit"),
+        )
+        .because_of(error),
+        _ => bind_fault(key, address, error),
     }
 }
 
@@ -799,24 +1015,30 @@ mod tests {
     use crate::config::{Backend, Certificate, Listener};
     use crate::ticket_files::TicketDirectory;
 
-    /// A connection that lives long keeps the site that it began with.
-    #[test]
-    fn old_ticket_keys_are_erased_while_an_old_site_is_in_use() {
-        let directory = TempDir::new().unwrap();
+    /// One listener and one worker, with a certificate that is made in the directory.
+    fn config_in(directory: &TempDir) -> Config {
         let path = |name: &str| directory.path().join(name);
         let made = rcgen::generate_simple_self_signed(["localhost".into()]).unwrap();
         fs::write(path("a.pem"), made.cert.pem()).unwrap();
         fs::write(path("a.key"), made.signing_key.serialize_pem()).unwrap();
-        let keys = TicketDirectory::create(&path("tickets")).unwrap();
         let backend = Backend::Tcp("127.0.0.1:9".parse().unwrap());
         let mut listener = Listener::new(vec!["127.0.0.1:0".parse().unwrap()], backend);
         listener.certificates = vec![Certificate::new(path("a.pem"), path("a.key"))];
-        listener.tickets.keys = vec![path("tickets")];
-        let config = Config {
+        Config {
             workers: NonZeroUsize::new(1),
             listeners: vec![listener],
             ..Config::default()
-        };
+        }
+    }
+
+    /// A connection that lives long keeps the site that it began with.
+    #[test]
+    fn old_ticket_keys_are_erased_while_an_old_site_is_in_use() {
+        let directory = TempDir::new().unwrap();
+        let mut config = config_in(&directory);
+        let tickets = directory.path().join("tickets");
+        let keys = TicketDirectory::create(&tickets).unwrap();
+        config.listeners[0].tickets.keys = vec![tickets];
         let document = Document::from_flags(config).unwrap();
         let server = Server::start(&document).unwrap();
         let site = || -> Arc<Site> {
@@ -834,6 +1056,32 @@ mod tests {
         assert!(first.upgrade().is_none(), "the key is still in memory");
     }
 
+    /// An operator who stops the server would wait five seconds.
+    #[cfg(feature = "etcd")]
+    #[test]
+    fn a_reload_that_is_cut_off_does_not_wait_for_etcd() {
+        let directory = TempDir::new().unwrap();
+        let mut config = config_in(&directory);
+        let document = |config: &Config| Document::from_flags(config.clone()).unwrap();
+        let server = Server::start(&document(&config)).unwrap();
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let key_file = directory.path().join("etcd.key");
+        crate::ticket_files::make_etcd_key(&key_file).unwrap();
+        config.listeners[0].tickets.etcd = Some(crate::config::Etcd::new(
+            vec![format!("http://{}", silent.local_addr().unwrap())],
+            crate::config::SecretFile::File(key_file),
+        ));
+        let mut asked = 0;
+        let mut is_cut_off = || {
+            asked += 1;
+            true
+        };
+        server
+            .reload_unless(&document(&config), &mut is_cut_off)
+            .unwrap();
+        assert_eq!(asked, 2, "in the wait and after it");
+    }
+
     /// So that a reload is tried again by itself.
     #[test]
     fn a_name_that_may_be_found_later_is_a_passing_fault() {
@@ -846,6 +1094,29 @@ mod tests {
             let fault = name_fault(&config, "app.test", &fault);
             assert_eq!(fault.passing, passing);
         }
+    }
+
+    #[test]
+    fn what_would_stop_the_next_start_is_refused_in_a_reload() {
+        let before = Config::default();
+        let key = |change: fn(&mut Config)| {
+            let mut after = before.clone();
+            change(&mut after);
+            check_next_start(&before, &after).map_err(|fault| fault.key)
+        };
+        assert_eq!(
+            key(|config| config.user = Some("no user".into())),
+            Err("user".into())
+        );
+        let group = |config: &mut Config| {
+            (config.user, config.group) = (Some("root".into()), Some("no group".into()));
+        };
+        assert_eq!(key(group), Err("group".into()));
+        let cpus = |config: &mut Config| config.cpus = "1023".parse().unwrap();
+        assert_eq!(key(cpus), Err("cpus".into()));
+        // Also if this process is not root any more.
+        assert_eq!(key(|config| config.user = Some("daemon".into())), Ok(()));
+        assert_eq!(key(|config| config.workers = NonZeroUsize::new(9)), Ok(()));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::routes::Routes;
 use crate::signing::SigningSource;
 use crate::sources::{SourceLimits, Sources};
 use crate::stats::Stats;
+use crate::ticket_etcd::store::Store;
 use crate::ticket_key::TicketKey;
 use crate::upstream::Upstreams;
 
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) ticket_keys: watch::Sender<Vec<Arc<Keys>>>,
     certificates: ArcSwap<Vec<CertificateNote>>,
     ticket_notes: ArcSwap<Vec<TicketKeyNote>>,
+    /// Those in use, for the metrics.
+    pub(crate) stores: ArcSwap<Vec<Arc<Store>>>,
     staple_notes: ArcSwap<Vec<StapleNote>>,
 }
 
@@ -168,6 +171,7 @@ impl Shared {
             ticket_keys: watch::Sender::default(),
             certificates: ArcSwap::default(),
             ticket_notes: ArcSwap::default(),
+            stores: ArcSwap::default(),
             staple_notes: ArcSwap::default(),
         }
     }

@@ -29,6 +29,8 @@ pub struct Signals {
 struct Asked {
     reopen: bool,
     hangup: bool,
+    /// SIGTERM or SIGINT: the server is to stop.
+    stop: bool,
 }
 
 impl Signals {
@@ -72,12 +74,14 @@ impl Signals {
                 }
                 Event::Hangup => {
                     again = Again::default();
-                    reload(&server, Some(&mut reread), &mut again);
+                    let mut is_to_stop = || self.asked.take(&mut self.caught);
+                    reload(&server, Some(&mut reread), &mut again, &mut is_to_stop);
                 }
                 Event::Again => {
                     let whole = again.configuration.is_due(Instant::now());
                     let reread: Option<Reread<'_>> = if whole { Some(&mut reread) } else { None };
-                    reload(&server, reread, &mut again);
+                    let mut is_to_stop = || self.asked.take(&mut self.caught);
+                    reload(&server, reread, &mut again, &mut is_to_stop);
                 }
                 Event::Look => {
                     let before = mem::replace(&mut seen, server.changed_files());
@@ -93,7 +97,7 @@ impl Signals {
                         continue;
                     }
                     tracing::info!("files have changed");
-                    reload(&server, None, &mut again);
+                    reload(&server, None, &mut again, &mut || false);
                 }
             }
             seen = None;
@@ -125,14 +129,8 @@ impl Signals {
     /// Waits for the next thing to do. `None`: to stop.
     fn next(&mut self, watch: &mut Watch, again: Option<Instant>) -> Option<Event> {
         loop {
-            for signal in self.caught.pending() {
-                if is_last(signal) {
-                    return None;
-                }
-                match signal {
-                    SIGUSR1 => self.asked.reopen = true,
-                    _ => self.asked.hangup = true,
-                }
+            if self.asked.take(&mut self.caught) {
+                return None;
             }
             if mem::take(&mut self.asked.reopen) {
                 return Some(Event::Reopen);
@@ -170,6 +168,26 @@ impl Signals {
                 std::thread::sleep(Duration::from_secs(1));
             }
         }
+    }
+}
+
+impl Asked {
+    /// Takes the signals that have come, up to one that says to stop. Returns whether one did.
+    fn take(&mut self, caught: &mut SignalDelivery<UnixStream, SignalOnly>) -> bool {
+        if self.stop {
+            return true;
+        }
+        for signal in caught.pending() {
+            match signal {
+                SIGUSR1 => self.reopen = true,
+                SIGHUP => self.hangup = true,
+                _ => {
+                    self.stop = true;
+                    break;
+                }
+            }
+        }
+        self.stop
     }
 }
 
@@ -223,17 +241,26 @@ fn is_last(signal: i32) -> bool {
 }
 
 /// Takes the configuration that `reread` returns, without it the files of the one in use; or keeps what
-/// is in use and says why.
-fn reload(server: &Server, reread: Option<Reread<'_>>, again: &mut Again) {
+/// is in use and says why. Gives up waiting for names when the server is to stop.
+fn reload(
+    server: &Server,
+    reread: Option<Reread<'_>>,
+    again: &mut Again,
+    is_to_stop: &mut dyn FnMut() -> bool,
+) {
     let whole = reread.is_some();
     if let Ok(now) = NotifyState::monotonic_usec_now() {
         notify(&[NotifyState::Reloading, now]);
     }
     let reloaded = match reread.map(|reread| reread()) {
-        Some(Ok(document)) => server.reload(&document),
+        Some(Ok(document)) => server.reload_unless(&document, is_to_stop),
         Some(Err(error)) => Err(server.refuse(error)),
         None => server.reload_files(),
     };
+    if reloaded.is_err() && is_to_stop() {
+        tracing::info!("gave a reload up, because the server is to stop");
+        return;
+    }
     notify(&[NotifyState::Ready]);
     let retry = match whole {
         true => &mut again.configuration,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::ops::DerefMut;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
@@ -10,8 +11,9 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use rustls::ServerConnection;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
+use rustls::{ClientConfig, ClientConnection, ConnectionCommon, ServerConnection};
+use rustls_pki_types::ServerName;
 use widelane_batching::{self as batching, Placement, Records};
 use widelane_crypto::chacha20poly1305::{Choice, Cipher, Form, FormUnavailable};
 use widelane_crypto::{Backend, Preference};
@@ -50,6 +52,9 @@ pub(crate) struct Handshake {
     session: Session,
     part: Part,
 }
+
+/// A handshake in progress in which this server is the client.
+pub(crate) struct ClientHandshake(Part);
 
 /// Who does the operations of a handshake.
 enum Part {
@@ -152,10 +157,10 @@ impl SigningSource {
         }
     }
 
-    /// Measures what passes cost on this machine, unless that is known.
+    /// Measures what passes cost on this machine, unless that is known, while the server serves.
     pub(crate) fn calibrate(&self) {
         if let Some(engine) = &self.engine {
-            engine.calibrate();
+            engine.calibrate_in_background();
         }
     }
 
@@ -257,10 +262,19 @@ impl Signing {
     pub(crate) fn handshake(&self) -> Handshake {
         Handshake {
             session: Session::default(),
-            part: match self {
-                Self::Plain => Part::Plain(Observed::default()),
-                Self::Batched(driver) => Part::Batched(driver.handshake()),
-            },
+            part: self.part(),
+        }
+    }
+
+    /// Announces a handshake with a backend.
+    pub(crate) fn client_handshake(&self) -> ClientHandshake {
+        ClientHandshake(self.part())
+    }
+
+    fn part(&self) -> Part {
+        match self {
+            Self::Plain => Part::Plain(Observed::default()),
+            Self::Batched(driver) => Part::Batched(driver.handshake()),
         }
     }
 }
@@ -285,10 +299,59 @@ impl Handshake {
     }
 }
 
-async fn step(
-    part: &mut Part,
-    mut tls: Box<ServerConnection>,
-) -> (Box<ServerConnection>, Result<(), ProcessFailure>) {
+impl ClientHandshake {
+    /// On a thread without a driver.
+    pub(crate) fn alone() -> Self {
+        Self(Part::Plain(Observed::default()))
+    }
+
+    /// Makes the connection, with the keys of its ClientHello.
+    pub(crate) async fn start(
+        &mut self,
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
+    ) -> Result<Box<ClientConnection>, ProcessFailure> {
+        match &mut self.0 {
+            Part::Plain(observed) => {
+                let tls = ClientConnection::new(config, name).map(Box::new);
+                let tls = tls.map_err(ProcessFailure::Tls)?;
+                observed.step(&tls);
+                Ok(tls)
+            }
+            Part::Batched(handshake) => {
+                let started = handshake.start_client(config, name).await;
+                started.map_err(ProcessFailure::from)
+            }
+        }
+    }
+
+    /// Processes the bytes that `tls` has received, as [`Handshake::process`] does.
+    pub(crate) async fn process(
+        &mut self,
+        tls: Box<ClientConnection>,
+    ) -> (Box<ClientConnection>, Result<(), ProcessFailure>) {
+        step(&mut self.0, tls).await
+    }
+}
+
+impl From<HandshakeError> for ProcessFailure {
+    fn from(error: HandshakeError) -> Self {
+        match error {
+            HandshakeError::Overloaded => Self::Overloaded,
+            HandshakeError::Tls(error @ rustls::Error::Other(_)) => {
+                Self::Internal(error.to_string())
+            }
+            HandshakeError::Tls(error) => Self::Tls(error),
+            error => Self::Internal(error.to_string()),
+        }
+    }
+}
+
+async fn step<C, D>(part: &mut Part, mut tls: Box<C>) -> (Box<C>, Result<(), ProcessFailure>)
+where
+    C: DerefMut<Target = ConnectionCommon<D>> + 'static,
+    D: 'static,
+{
     let handshake = match part {
         Part::Batched(handshake) => handshake,
         Part::Plain(observed) => {
@@ -299,15 +362,7 @@ async fn step(
         }
     };
     let (tls, result) = handshake.process(tls).await;
-    let result = result.map(drop).map_err(|error| match error {
-        HandshakeError::Overloaded => ProcessFailure::Overloaded,
-        HandshakeError::Tls(error @ rustls::Error::Other(_)) => {
-            ProcessFailure::Internal(error.to_string())
-        }
-        HandshakeError::Tls(error) => ProcessFailure::Tls(error),
-        error => ProcessFailure::Internal(error.to_string()),
-    });
-    (tls, result)
+    (tls, result.map(drop).map_err(ProcessFailure::from))
 }
 
 /// The configured code of ChaCha20-Poly1305, or the widest that does not slow down other code.

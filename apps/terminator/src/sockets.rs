@@ -9,7 +9,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::Fault;
 
-/// Sockets passed by the service manager (`LISTEN_FDS`), by their address.
+/// Sockets passed by the service manager (`LISTEN_FDS`), by their address. They stay open here while no
+/// listener uses them: the service manager holds them too, so that connections come to them all the same, and a
+/// listener may use them again.
 #[derive(Debug, Default)]
 pub(crate) struct Inherited(HashMap<SocketAddr, Vec<TcpListener>>);
 
@@ -34,9 +36,12 @@ impl Inherited {
         Ok(Self(sockets))
     }
 
-    /// Addresses of passed sockets that no listener has taken.
-    pub(crate) fn left_over(&self) -> impl Iterator<Item = &SocketAddr> {
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = &SocketAddr> {
         self.0.keys()
+    }
+
+    pub(crate) fn has(&self, address: &SocketAddr) -> bool {
+        self.0.contains_key(address)
     }
 }
 
@@ -53,9 +58,9 @@ pub(crate) fn listen(
     address: SocketAddr,
     regular: usize,
     workers: usize,
-    inherited: &mut Inherited,
+    inherited: &Inherited,
 ) -> io::Result<(SocketAddr, Vec<Vec<TcpListener>>)> {
-    let (bound, mut sockets) = match inherited.0.remove(&address) {
+    let (bound, mut sockets) = match inherited.0.get(&address) {
         Some(passed) => (address, share_out(passed, regular)?),
         None => {
             let first = bind(address)?;
@@ -75,7 +80,7 @@ pub(crate) fn listen(
     Ok((bound, sockets))
 }
 
-fn share_out(passed: Vec<TcpListener>, workers: usize) -> io::Result<Vec<Vec<TcpListener>>> {
+fn share_out(passed: &[TcpListener], workers: usize) -> io::Result<Vec<Vec<TcpListener>>> {
     let mut shares: Vec<Vec<TcpListener>> = Vec::new();
     for worker in 0..workers {
         let mine: Vec<&TcpListener> = if passed.len() >= workers {
@@ -89,7 +94,7 @@ fn share_out(passed: Vec<TcpListener>, workers: usize) -> io::Result<Vec<Vec<Tcp
                 .collect::<io::Result<_>>()?,
         );
     }
-    for socket in &passed {
+    for socket in passed {
         prepare(&socket2::SockRef::from(socket))?;
     }
     Ok(shares)
@@ -132,7 +137,7 @@ mod tests {
     #[test]
     fn every_worker_has_a_socket_on_the_same_port() {
         let any = "127.0.0.1:0".parse().unwrap();
-        let (bound, sockets) = listen(any, 3, 3, &mut Inherited::default()).unwrap();
+        let (bound, sockets) = listen(any, 3, 3, &Inherited::default()).unwrap();
         assert_eq!(sockets.len(), 3);
         assert!(
             sockets
@@ -148,7 +153,7 @@ mod tests {
             let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
             let sockets: Vec<_> = (0..passed).map(|_| bind(any).unwrap()).collect();
             let mut expected: Vec<_> = sockets.iter().map(|s| s.local_addr().unwrap()).collect();
-            let shares = share_out(sockets, workers).unwrap();
+            let shares = share_out(&sockets, workers).unwrap();
             assert_eq!(shares.len(), workers);
             assert!(shares.iter().all(|share| !share.is_empty()));
             let mut taken: Vec<_> = shares

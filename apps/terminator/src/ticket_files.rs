@@ -17,6 +17,8 @@ use rustix::fs::{FlockOperation, flock};
 use zeroize::Zeroizing;
 
 use crate::config::Fault;
+use crate::regular;
+use crate::ticket_etcd::sealed::Secret;
 use crate::ticket_key::{KeyBytes, KeySource, TicketKey};
 
 /// The keys in the files and directories of a listener. The first encrypts, all decrypt. The files
@@ -100,6 +102,28 @@ pub struct TicketFile {
     pub name: String,
     /// How long ago it was made. `None`: in the future, by this machine's clock.
     pub age: Option<Duration>,
+}
+
+/// Makes a file with the secret under which ticket keys in etcd are encrypted. There must be no such file yet.
+pub fn make_etcd_key(path: &Path) -> Result<(), TicketFilesError> {
+    let write = || {
+        let secret = Secret::generate().map_err(io::Error::other)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)?;
+        file.write_all(secret.to_line().as_bytes())?;
+        file.sync_all()
+    };
+    write().map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => TicketFilesError {
+            problem: format!("{} exists already", path.display()),
+            remedy: "copy it to the other machines; or name a new file, and set another `prefix` with it"
+                .into(),
+        },
+        _ => failed("write", path, &error),
+    })
 }
 
 /// Why keys were not made or rotated.
@@ -347,13 +371,32 @@ pub(crate) fn place(directory: &Path) -> PathBuf {
     }
 }
 
+/// A file with a secret that only this process and root may read. `missing` is the remedy if it is not there.
+pub(crate) fn read_secret(
+    key: &str,
+    path: &Path,
+    user: Option<u32>,
+    missing: &str,
+) -> Result<Zeroizing<Vec<u8>>, Fault> {
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            let problem = format!("cannot read {}: {error}", path.display());
+            Fault::new(key, problem, missing).because_of(&error)
+        }
+        _ => unreadable(key, path, &error),
+    };
+    let KeyFile { metadata, bytes } = read_file(path).map_err(failed)?;
+    check_access(key, path, &metadata, user)?;
+    Ok(bytes)
+}
+
 struct KeyFile {
     metadata: fs::Metadata,
     bytes: Zeroizing<Vec<u8>>,
 }
 
 fn read_file(path: &Path) -> io::Result<KeyFile> {
-    let mut file = File::open(path)?;
+    let mut file = regular::open(path)?;
     Ok(KeyFile {
         metadata: file.metadata()?,
         bytes: read_all(&mut file)?,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::candidate::Candidate;
 use crate::config::{ClientAuth, ClientAuthMode, Fault, KeyKind, Listener, TlsVersion};
 use crate::material::{Facts, Material};
-use crate::resumption::{Noting, TicketKeys, TicketScope, Tickets};
+use crate::resumption::{KeySupply, Noting, TicketKeys, TicketScope, Tickets};
 use crate::signing::SigningSource;
 use crate::ticket_key::TicketKey;
 use rustls::crypto::CryptoProvider;
@@ -48,16 +48,8 @@ pub(crate) fn build(
         let remedy = "allow at least one suite and one group for each version";
         Fault::new(format!("{key}.{name}"), error.to_string(), remedy)
     };
-    let versions: Vec<&SupportedProtocolVersion> = listener
-        .versions
-        .iter()
-        .map(|version| match version {
-            TlsVersion::Tls12 => &rustls::version::TLS12,
-            TlsVersion::Tls13 => &rustls::version::TLS13,
-        })
-        .collect();
     let builder = ServerConfig::builder_with_details(provider.clone(), clock.clone())
-        .with_protocol_versions(&versions)
+        .with_protocol_versions(&protocol_versions(&listener.versions))
         .map_err(|error| fault("cipher_suites", error))?;
     let verifier = match &listener.client_auth {
         None => None,
@@ -73,6 +65,7 @@ pub(crate) fn build(
         .map(|pair| pair.facts.clone())
         .collect();
     let ticket_keys = std::mem::take(&mut material.ticket_keys);
+    let store = material.store.take();
     let resolver = resolver(key, listener, material, &provider, clock)?;
     let mut config = builder.with_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = listener
@@ -90,9 +83,15 @@ pub(crate) fn build(
         let scope = TicketScope {
             listener: format!("{:?}", listener.listen),
             client_auth: listener.client_auth.as_ref().map(|wanted| wanted.mode),
-            rotation: ticket_keys.is_empty().then_some(listener.tickets.rotation),
+            rotation: (ticket_keys.is_empty() && store.is_none())
+                .then_some(listener.tickets.rotation),
+            store: store.as_ref().map(|store| store.name.clone()),
         };
-        let keys = next.get(scope, &ticket_keys, before).map_err(|error| {
+        let source = match &store {
+            Some(store) => KeySupply::Etcd(store),
+            None => KeySupply::Files(&ticket_keys),
+        };
+        let keys = next.get(scope, &source, before).map_err(|error| {
             let remedy = "start again";
             Fault::new(format!("{key}.tickets"), error.to_string(), remedy)
         })?;
@@ -103,6 +102,15 @@ pub(crate) fn build(
         certificates,
         ticket_keys,
     })
+}
+
+/// The versions as rustls names them.
+pub(crate) fn protocol_versions(versions: &[TlsVersion]) -> Vec<&'static SupportedProtocolVersion> {
+    let named = |version: &TlsVersion| match version {
+        TlsVersion::Tls12 => &rustls::version::TLS12,
+        TlsVersion::Tls13 => &rustls::version::TLS13,
+    };
+    versions.iter().map(named).collect()
 }
 
 /// The provider with the suites and groups of the configuration, in its order.

@@ -3,15 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use rustls::ClientConnection;
+use rustls_pki_types::ServerName;
+use tokio::sync::watch;
 
+use crate::backend::Missed;
+use crate::backend_tls::{Handshakes, Reason, Speech};
+use crate::checks::{Check, Subject};
 use crate::complaints::Complaints;
 use crate::config::Backend;
 use crate::health::{Health, Seen, State};
+use crate::waiting::wait_while;
 
 /// One address of a backend, with what all workers know of it. It is the same for all listeners and
 /// routes, and outlives reloads.
@@ -28,6 +36,25 @@ pub(crate) struct Upstream {
     pub(crate) connected: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) timed_out: AtomicU64,
+    /// Whether any backend with this address is spoken to in TLS.
+    pub(crate) speaks_tls: AtomicBool,
+    pub(crate) handshakes: Handshakes,
+    /// Connections in sequence that it has broken before it sent a byte.
+    broken: AtomicU64,
+    /// Whether checks have found that it is down. One thread writes it.
+    is_down: AtomicBool,
+    /// Checks that have succeeded, and that have failed.
+    checks: [AtomicU64; 2],
+}
+
+/// An address of a pool.
+#[derive(Debug)]
+pub(crate) struct Member {
+    upstream: Arc<Upstream>,
+    /// What its certificate must name, if it has one.
+    name: Option<ServerName<'static>>,
+    /// The host name of which it is an address, as checks say it.
+    host: Option<String>,
 }
 
 /// All addresses and host names that are in use.
@@ -43,7 +70,7 @@ pub(crate) struct Upstreams {
 struct Known {
     addresses: HashMap<String, Arc<Upstream>>,
     names: BTreeMap<String, Name>,
-    /// Those with names.
+    /// Those with names, or with checks.
     pools: Vec<Weak<Pool>>,
 }
 
@@ -58,6 +85,13 @@ pub(crate) struct Name {
     pub(crate) fault: Option<NoAnswer>,
 }
 
+impl Name {
+    /// Whether its first lookup has not ended.
+    fn is_open(&self) -> bool {
+        self.addresses.is_empty() && self.fault.is_none()
+    }
+}
+
 /// Why a name could not be looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NoAnswer {
@@ -70,14 +104,20 @@ pub(crate) struct NoAnswer {
 #[derive(Debug)]
 pub(crate) struct Pool {
     written: Vec<Backend>,
+    /// How all of them are spoken to, if not in plain.
+    pub(crate) speech: Option<Arc<Speech>>,
+    /// Whether and how they are checked.
+    check: Option<Check>,
     /// Replaced as a whole when a name gets other addresses.
-    upstreams: ArcSwap<Vec<Arc<Upstream>>>,
+    upstreams: ArcSwap<Vec<Member>>,
+    /// Whether it has no address, and may get one by the first lookup of a name.
+    awaits: watch::Sender<bool>,
 }
 
 /// The attempts of one connection to reach a backend, at the addresses that it had at the beginning.
 #[derive(Debug)]
 pub(crate) struct Search {
-    upstreams: Arc<Vec<Arc<Upstream>>>,
+    upstreams: Arc<Vec<Member>>,
     /// Where equal addresses are taken in turn.
     turn: usize,
     /// The longest time for one address.
@@ -92,6 +132,8 @@ pub(crate) struct Search {
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) lease: Lease,
+    /// What its certificate must name, if it has one.
+    pub(crate) name: Option<ServerName<'static>>,
     /// `None`: the address is left out, and a failure now does not prolong that.
     seen: Option<Seen>,
     /// How long it may take.
@@ -119,13 +161,23 @@ impl Default for Upstreams {
 impl Upstreams {
     /// The pool of these addresses, of which those that are known keep what is known of them. It follows
     /// the names among them, and forgets addresses that nothing uses.
-    pub(crate) fn pool(&self, written: &[Backend]) -> Arc<Pool> {
+    pub(crate) fn pool(
+        &self,
+        written: &[Backend],
+        speech: Option<Arc<Speech>>,
+        check: Option<Check>,
+    ) -> Arc<Pool> {
         let mut known = self.lock();
         let pool = Arc::new(Pool {
             written: written.to_vec(),
-            upstreams: ArcSwap::new(known.upstreams(written, self.began)),
+            upstreams: ArcSwap::new(known.upstreams(written, speech.as_deref(), self.began)),
+            awaits: watch::Sender::new(false),
+            speech,
+            check,
         });
-        if written.iter().any(|one| matches!(one, Backend::Name(_))) {
+        known.note_waiting(&pool);
+        let has_name = written.iter().any(|one| matches!(one, Backend::Name(_)));
+        if has_name || pool.check.is_some() {
             known.pools.push(Arc::downgrade(&pool));
         }
         known.forget();
@@ -138,6 +190,27 @@ impl Upstreams {
         known.forget();
         let mut all: Vec<_> = known.addresses.values().cloned().collect();
         all.sort_by_cached_key(|upstream| upstream.address.to_string());
+        all
+    }
+
+    /// All addresses that are to be checked, those of the newest pool last.
+    pub(crate) fn checked(&self) -> Vec<Subject> {
+        let known = self.lock();
+        let pools: Vec<_> = known.pools.iter().filter_map(Weak::upgrade).collect();
+        drop(known);
+        let mut all = Vec::new();
+        for pool in &pools {
+            let Some(check) = &pool.check else { continue };
+            let subjects = pool.upstreams.load();
+            let subjects = subjects.iter().map(|member| Subject {
+                upstream: member.upstream.clone(),
+                check: check.clone(),
+                speech: pool.speech.clone(),
+                name: member.name.clone(),
+                host: member.host.clone(),
+            });
+            all.extend(subjects);
+        }
         all
     }
 
@@ -161,23 +234,19 @@ impl Upstreams {
         name.map(|name| name.addresses.clone()).unwrap_or_default()
     }
 
-    /// Waits until each of these names was looked up, but not for ever. Returns those without an address,
-    /// with what was wrong.
+    /// Waits until each of these names was looked up, but not for ever, and not after `is_cut_off` says
+    /// so. Returns those without an address, with what was wrong.
     pub(crate) fn wait_for(
         &self,
         hosts: &BTreeSet<String>,
         limit: Duration,
+        is_cut_off: &mut dyn FnMut() -> bool,
     ) -> Vec<(String, NoAnswer)> {
-        let is_open = |known: &Known, host: &str| {
-            let name = known.names.get(host);
-            name.is_some_and(|name| name.addresses.is_empty() && name.fault.is_none())
+        let is_open = |known: &Known| {
+            let mut names = hosts.iter().filter_map(|host| known.names.get(host));
+            names.any(Name::is_open)
         };
-        let waited = self
-            .looked_up
-            .wait_timeout_while(self.lock(), limit, |known| {
-                hosts.iter().any(|host| is_open(known, host))
-            });
-        let (known, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let known = wait_while(&self.looked_up, self.lock(), limit, is_cut_off, is_open);
         let missing = known
             .names
             .iter()
@@ -228,6 +297,9 @@ impl Upstreams {
         }
         name.failed += 1;
         name.fault = Some(fault);
+        for pool in known.pools.iter().filter_map(Weak::upgrade) {
+            known.note_waiting(&pool);
+        }
         self.looked_up.notify_all();
     }
 
@@ -238,7 +310,7 @@ impl Upstreams {
     /// Whether the last attempt that was counted has reached an address, or there was none. It may be due for
     /// another one.
     pub(crate) fn is_up(&self, upstream: &Upstream) -> bool {
-        upstream.health.state(upstream.now()).0 == State::Good
+        !upstream.is_down() && upstream.health.state(upstream.now()).0 == State::Good
     }
 }
 
@@ -268,8 +340,13 @@ impl fmt::Display for NoAnswer {
 
 impl Known {
     /// What is known of these addresses, and of those of the names among them. Each address is there once.
-    fn upstreams(&mut self, written: &[Backend], began: Instant) -> Arc<Vec<Arc<Upstream>>> {
-        let mut addresses: Vec<Backend> = Vec::new();
+    fn upstreams(
+        &mut self,
+        written: &[Backend],
+        speech: Option<&Speech>,
+        began: Instant,
+    ) -> Arc<Vec<Member>> {
+        let mut addresses: Vec<(Backend, &Backend)> = Vec::new();
         for one in written {
             let found = match one {
                 Backend::Name(written) => {
@@ -285,7 +362,8 @@ impl Known {
             };
             let new: Vec<_> = found
                 .into_iter()
-                .filter(|one| !addresses.contains(one))
+                .filter(|one| addresses.iter().all(|(other, _)| one != other))
+                .map(|address| (address, one))
                 .collect();
             addresses.extend(new);
         }
@@ -298,12 +376,19 @@ impl Known {
             );
             addresses.truncate(used);
         }
-        let upstreams = addresses.into_iter().map(|address| {
+        let upstreams = addresses.into_iter().map(|(address, written)| {
             let upstream = self
                 .addresses
                 .entry(address.to_string())
                 .or_insert_with(|| Arc::new(Upstream::new(address, began)));
-            upstream.clone()
+            if speech.is_some() {
+                upstream.speaks_tls.store(true, Relaxed);
+            }
+            Member {
+                upstream: upstream.clone(),
+                name: speech.and_then(|speech| speech.name_of(written)),
+                host: written.host().map(str::to_owned),
+            }
         });
         Arc::new(upstreams.collect())
     }
@@ -314,10 +399,23 @@ impl Known {
         let pools: Vec<_> = self.pools.iter().filter_map(Weak::upgrade).collect();
         for pool in &pools {
             if pool.written.iter().any(has) {
-                pool.upstreams.store(self.upstreams(&pool.written, began));
+                let members = self.upstreams(&pool.written, pool.speech.as_deref(), began);
+                pool.upstreams.store(members);
+                self.note_waiting(pool);
             }
         }
         self.forget();
+    }
+
+    /// Wakes the connections that wait for an address of this pool when there is one, or none to wait for.
+    fn note_waiting(&self, pool: &Pool) {
+        let is_open = |one: &Backend| match one {
+            // One that is not followed yet will be.
+            Backend::Name(written) => self.names.get(&written.host).is_none_or(Name::is_open),
+            _ => false,
+        };
+        let awaits = pool.upstreams.load().is_empty() && pool.written.iter().any(is_open);
+        pool.awaits.send_replace(awaits);
     }
 
     /// Forgets addresses and pools that are not used any more.
@@ -340,7 +438,30 @@ impl Upstream {
             connected: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             timed_out: AtomicU64::new(0),
+            speaks_tls: AtomicBool::new(false),
+            handshakes: Handshakes::default(),
+            broken: AtomicU64::new(0),
+            is_down: AtomicBool::new(false),
+            checks: Default::default(),
         }
+    }
+
+    pub(crate) fn is_down(&self) -> bool {
+        self.is_down.load(Relaxed)
+    }
+
+    pub(crate) fn set_down(&self, is_down: bool) {
+        self.is_down.store(is_down, Relaxed);
+    }
+
+    /// A check has ended.
+    pub(crate) fn checked(&self, ok: bool) {
+        self.checks[usize::from(!ok)].fetch_add(1, Relaxed);
+    }
+
+    /// Checks that have succeeded, and that have failed.
+    pub(crate) fn checks(&self) -> [u64; 2] {
+        [0, 1].map(|of: usize| self.checks[of].load(Relaxed))
     }
 
     /// In milliseconds.
@@ -354,6 +475,18 @@ impl Upstream {
 }
 
 impl Pool {
+    /// Whether it has no address, and a name of it was never looked up.
+    pub(crate) fn awaits_address(&self) -> bool {
+        *self.awaits.borrow()
+    }
+
+    /// Waits until that is over, but not for longer than `limit`.
+    pub(crate) async fn first_address(&self, limit: Duration) {
+        let mut awaits = self.awaits.subscribe();
+        let known = awaits.wait_for(|awaits| !awaits);
+        let _ = tokio::time::timeout(limit, known).await;
+    }
+
     /// For one connection. `turn` differs from one connection of a worker to the next. `limit`: the
     /// longest time for one address.
     pub(crate) fn search(&self, turn: usize, limit: Duration) -> Search {
@@ -380,7 +513,7 @@ impl fmt::Display for Pool {
 }
 
 impl Search {
-    fn new(upstreams: Arc<Vec<Arc<Upstream>>>, turn: usize, limit: Duration, now: u64) -> Self {
+    fn new(upstreams: Arc<Vec<Member>>, turn: usize, limit: Duration, now: u64) -> Self {
         let whole = whole_milliseconds(limit.saturating_mul(WHOLE_SEARCH));
         Self {
             upstreams,
@@ -414,6 +547,8 @@ impl Search {
             }
             let (state, seen) = upstream.health.state(now);
             let (rank, seen) = match state {
+                // The last of all, and no attempt is lost on it while others are up.
+                _ if upstream.is_down() => ((2, upstream.connections() as u64), Some(seen)),
                 State::Good => ((0, upstream.connections() as u64), Some(seen)),
                 State::Due => match upstream.health.claim(now, whole_milliseconds(trial)) {
                     Some(seen) => return Some(self.attempt(index, Some(seen), (trial, left))),
@@ -445,10 +580,11 @@ impl Search {
         (patience, left): (Duration, Duration),
     ) -> Attempt {
         self.tried |= bit(index);
-        let upstream = &self.upstreams[index];
+        let Member { upstream, name, .. } = &self.upstreams[index];
         upstream.connections.fetch_add(1, Relaxed);
         Attempt {
             lease: Lease(upstream.clone()),
+            name: name.clone(),
             seen,
             patience: patience.min(left),
             is_cut: left < patience,
@@ -471,20 +607,32 @@ impl Attempt {
         self.lease
     }
 
-    /// `None`: it took too long.
-    pub(crate) fn failed(self, error: Option<&std::io::Error>) {
+    pub(crate) fn failed(self, why: &Missed) {
         let now = self.lease.0.now();
-        self.failed_at(now, error);
+        self.failed_at(now, why);
     }
 
-    fn failed_at(self, now: u64, error: Option<&std::io::Error>) {
+    fn failed_at(self, now: u64, why: &Missed) {
         let upstream = &self.lease.0;
-        let counter = match error {
-            Some(_) => &upstream.refused,
-            None => &upstream.timed_out,
+        let is_late = match why {
+            Missed::Late => true,
+            Missed::Tls(failure) => failure.is_late(),
+            Missed::Socket(_) => false,
+        };
+        let counter = match is_late {
+            false => &upstream.refused,
+            true => &upstream.timed_out,
         };
         counter.fetch_add(1, Relaxed);
-        if error.map_or(self.is_cut, is_ours) {
+        if let Missed::Tls(failure) = why {
+            upstream.handshakes.failed(failure.reason);
+        }
+        let is_ours = match why {
+            Missed::Socket(error) => is_ours(error),
+            Missed::Tls(failure) => failure.reason == Reason::Internal,
+            Missed::Late => false,
+        };
+        if is_ours || (is_late && self.is_cut) {
             return;
         }
         let pause = self.seen.and_then(|seen| upstream.health.failed(seen, now));
@@ -493,7 +641,11 @@ impl Attempt {
             return;
         };
         let backend = &upstream.address;
-        let reason = error.map_or("no answer in time".into(), ToString::to_string);
+        let reason = match why {
+            Missed::Socket(error) => error.to_string(),
+            Missed::Tls(failure) => failure.to_string(),
+            Missed::Late => "no answer in time".to_owned(),
+        };
         let seconds = pause.as_secs();
         match self.is_only {
             true => tracing::warn!(
@@ -512,7 +664,58 @@ impl Attempt {
     }
 }
 
+impl Deref for Member {
+    type Target = Arc<Upstream>;
+
+    fn deref(&self) -> &Arc<Upstream> {
+        &self.upstream
+    }
+}
+
 impl Lease {
+    /// The first byte of a connection has come.
+    pub(crate) fn answered(&self) {
+        // Most of the time there is nothing to write.
+        if self.0.broken.load(Relaxed) > 0 {
+            self.0.broken.store(0, Relaxed);
+        }
+    }
+
+    /// The connection has broken, and no byte has come. One is no reason to leave the address out, since a client
+    /// can be the cause: a server that closes without having read everything sends a reset.
+    pub(crate) fn broke(&self) {
+        self.broke_at(self.0.now());
+    }
+
+    fn broke_at(&self, now: u64) {
+        let upstream = &self.0;
+        let in_sequence = upstream.broken.fetch_add(1, Relaxed).saturating_add(1);
+        let Some(times) = in_sequence
+            .checked_sub(MOST_BROKEN - 1)
+            .filter(|times| *times > 0)
+        else {
+            return;
+        };
+        let Some(pause) = upstream.health.broke(times, now) else {
+            return;
+        };
+        if let Some(untold) = upstream.fails.tell(now) {
+            let backend = &upstream.address;
+            let seconds = pause.as_secs();
+            tracing::warn!(
+                %backend,
+                in_sequence,
+                untold,
+                "it takes connections and breaks them before it sends a byte; tried again in {seconds} s, or \
+                 at once if no other address is left. Its log may say why"
+            );
+        }
+    }
+
+    pub(crate) fn shaken(&self, tls: &ClientConnection) {
+        self.0.handshakes.succeeded(tls);
+    }
+
     pub(crate) fn address(&self) -> &Backend {
         &self.0.address
     }
@@ -550,6 +753,8 @@ fn whole_milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX >> 8)
 }
 
+/// So many connections in sequence that an address has broken leave it out.
+const MOST_BROKEN: u64 = 10;
 /// How many times as long as one address all addresses together may take.
 const WHOLE_SEARCH: u32 = 3;
 /// The longest time for an address that has failed before, while others answer.
@@ -563,7 +768,7 @@ mod tests {
 
     fn pool(upstreams: &Upstreams, ports: &[u16]) -> Arc<Pool> {
         let address = |port: &u16| Backend::Tcp(([127, 0, 0, 1], *port).into());
-        upstreams.pool(&ports.iter().map(address).collect::<Vec<_>>())
+        upstreams.pool(&ports.iter().map(address).collect::<Vec<_>>(), None, None)
     }
 
     fn port(lease: &Lease) -> u16 {
@@ -604,7 +809,9 @@ mod tests {
         while let Some(attempt) = search.next() {
             seen.push(port(&attempt.lease));
             if seen.len() < 3 {
-                attempt.failed(Some(&std::io::ErrorKind::ConnectionRefused.into()));
+                attempt.failed(&Missed::Socket(
+                    std::io::ErrorKind::ConnectionRefused.into(),
+                ));
             }
         }
         assert_eq!(seen, [1, 2, 3]);
@@ -630,7 +837,7 @@ mod tests {
         pool.search_at(0, LIMIT, now)
             .next_at(now)
             .expect("an address")
-            .failed_at(now, None);
+            .failed_at(now, &Missed::Late);
         now = 1000;
         for pause in [2000, 4000, 8000, 16_000, 30_000] {
             let trial = pool
@@ -648,7 +855,7 @@ mod tests {
                 other.succeeded();
             }
             now += lasts;
-            trial.failed_at(now, None);
+            trial.failed_at(now, &Missed::Late);
             let state = pool.upstreams.load()[0].health.state(now).0;
             assert_eq!(state, State::Paused(now + pause));
             now += pause;
@@ -666,7 +873,7 @@ mod tests {
             let lasts = whole_milliseconds(attempt.patience);
             patience.push(lasts);
             now += lasts;
-            attempt.failed_at(now, None);
+            attempt.failed_at(now, &Missed::Late);
         }
         assert_eq!(patience, [5000, 5000, 4000]);
         let upstreams = pool.upstreams.load();
@@ -696,7 +903,7 @@ mod tests {
         let pool = pool(&upstreams, &[1, 2]);
         let attempt = pool.search(0, LIMIT).next().expect("an address");
         let code = rustix::io::Errno::MFILE.raw_os_error();
-        attempt.failed(Some(&std::io::Error::from_raw_os_error(code)));
+        attempt.failed(&Missed::Socket(std::io::Error::from_raw_os_error(code)));
         assert_eq!(
             port(&pool.search(0, LIMIT).next().expect("an address").lease),
             1
@@ -736,7 +943,7 @@ mod tests {
         let pool = pool(&upstreams, &[1]);
         let next = || pool.search_at(0, LIMIT, 0).next_at(0).expect("an address");
         for _ in 0..5 {
-            next().failed_at(0, None);
+            next().failed_at(0, &Missed::Late);
             next().succeeded();
         }
         assert_eq!(pool.upstreams.load()[0].fails.tell(1000), Some(4));
@@ -750,7 +957,7 @@ mod tests {
         let lease = before.search(1, LIMIT).next().expect("an address");
         let refused = std::io::ErrorKind::ConnectionRefused.into();
         let attempt = before.search(0, LIMIT).next().expect("an address");
-        attempt.failed(Some(&refused));
+        attempt.failed(&Missed::Socket(refused));
         for other in 3..100 {
             before = pool(&upstreams, &[1, other]);
         }
@@ -774,13 +981,42 @@ mod tests {
         let pool = pool(&upstreams, &[1, 2]);
         let one = &pool.upstreams.load()[0].clone();
         let first = pool.search_at(0, LIMIT, 0).next_at(0).expect("an address");
-        first.failed_at(0, None);
+        first.failed_at(0, &Missed::Late);
         assert!(!upstreams.is_up(one));
         assert_eq!(one.health.state(1000).0, State::Due);
         let trial = pool.search_at(0, LIMIT, 1000).next_at(1000).expect("due");
         assert!(!upstreams.is_up(one));
         trial.succeeded();
         assert!(upstreams.is_up(one));
+    }
+
+    #[test]
+    fn an_address_that_breaks_connections_is_left_out_and_one_that_answers_is_not() {
+        let upstreams = Upstreams::default();
+        let pool = pool(&upstreams, &[1, 2]);
+        let one = &pool.upstreams.load()[0].clone();
+        let lease = |now| {
+            let mut search = pool.search_at(0, LIMIT, now);
+            search.next_at(now).expect("an address").succeeded()
+        };
+        let first = lease(0);
+        for _ in 1..MOST_BROKEN {
+            first.broke_at(0);
+        }
+        first.answered();
+        for _ in 1..MOST_BROKEN {
+            first.broke_at(0);
+        }
+        assert!(upstreams.is_up(one));
+        first.broke_at(0);
+        assert!(!upstreams.is_up(one));
+        assert_eq!(port(&lease(0)), 2, "it is left out");
+        // The next one is tried there, and no ten more are needed.
+        let again = lease(1000);
+        assert_eq!(port(&again), 1);
+        assert!(upstreams.is_up(one));
+        again.broke_at(1000);
+        assert_eq!(one.health.state(1000).0, State::Paused(3000));
     }
 
     fn addresses_in_turn(pool: &Pool) -> Vec<String> {
@@ -797,10 +1033,10 @@ mod tests {
         let hosts = ["a.test".to_owned(), "b.test".to_owned()].into();
         upstreams.follow(&hosts);
         let written = ["a.test:1", "10.0.0.1:1", "b.test:1"].map(|one| one.parse().unwrap());
-        let pool = upstreams.pool(&written);
+        let pool = upstreams.pool(&written, None, None);
         assert_eq!(pool.to_string(), "a.test:1, 10.0.0.1:1, b.test:1");
         assert_eq!(addresses_in_turn(&pool), ["10.0.0.1:1"]);
-        let empty = upstreams.pool(&written[..1]);
+        let empty = upstreams.pool(&written[..1], None, None);
         assert!(empty.search(0, LIMIT).next().is_none());
         let ips = |texts: &[&str]| texts.iter().map(|one| one.parse().unwrap()).collect();
         upstreams.learned("a.test", ips(&["10.0.0.2", "fd00::1"]));
@@ -841,7 +1077,7 @@ mod tests {
     fn addresses_that_change_often_are_not_kept() {
         let upstreams = Upstreams::default();
         upstreams.follow(&["a.test".to_owned()].into());
-        let pool = upstreams.pool(&["a.test:1".parse().unwrap()]);
+        let pool = upstreams.pool(&["a.test:1".parse().unwrap()], None, None);
         for last in 0..50 {
             upstreams.learned("a.test", vec![[10, 0, 0, last].into()]);
         }

@@ -56,6 +56,48 @@ fn connections_go_to_the_address_with_the_fewest() {
 }
 
 #[test]
+fn an_address_that_breaks_connections_before_it_answers_is_left_out() {
+    let files = Files::new();
+    let breaks = tcp_backend(|client| {
+        // A reset that comes with the connection is a connection that has failed.
+        std::thread::sleep(Duration::from_millis(20));
+        let _ = socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO));
+    });
+    let good = Named::start(b'b');
+    let mut config = with_backends(&files, vec![breaks.clone(), good.backend()]);
+    config.workers = std::num::NonZeroUsize::new(1);
+    let server = start(&config);
+    eventually("it is left out", || {
+        let mut stream = hello(server.addresses()[0]).expect("TLS");
+        let _ = stream.read(&mut [0; 1]);
+        gauge(&server, "up", &breaks) == 0
+    });
+    let connected = ["ok", "failed"].map(|result| connects(&server, &breaks, result));
+    assert!(connected[0] >= 10 && connected[1] == 0, "{connected:?}");
+    assert_eq!(gauge(&server, "up", &good.backend()), 1);
+}
+
+#[test]
+fn an_address_that_a_reload_takes_out_is_forgotten_while_connections_to_others_live() {
+    let files = Files::new();
+    let named = [b'a', b'b', b'c'].map(Named::start);
+    let backends: Vec<Backend> = named.iter().map(Named::backend).collect();
+    let mut config = with_backends(&files, backends[..2].to_vec());
+    let server = start(&config);
+    let (letter, stream) = served_by(server.addresses()[0], "a.example", &[]);
+    config.listeners[0].backend = vec![backends[2].clone()];
+    server.reload(&document(&config)).expect("a reload");
+    let (used, unused) = match letter {
+        'a' => (&backends[0], &backends[1]),
+        _ => (&backends[1], &backends[0]),
+    };
+    let page = metrics(&server);
+    assert!(page.contains(&used.to_string()), "it has a connection");
+    assert!(!page.contains(&unused.to_string()), "{page}");
+    drop(stream);
+}
+
+#[test]
 fn an_address_that_goes_down_under_load_fails_no_client_and_is_taken_again() {
     let files = Files::new();
     let mut a = Named::start(b'a');

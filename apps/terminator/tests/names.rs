@@ -4,11 +4,12 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::time::Duration;
 
 use common::dns::{Dns, How, Records};
 use common::named::*;
 use common::*;
-use widelane_terminator::{Backend, Config, Document, Server};
+use widelane_terminator::{Backend, CheckKind, Config, Document, HealthCheck, Server};
 
 /// One listener with these backends, of which the names are known to `dns`.
 fn with_names(files: &Files, dns: &Dns, backends: &[String]) -> Config {
@@ -296,6 +297,33 @@ fn a_start_goes_on_without_an_address_and_a_reload_is_refused() {
     assert_eq!(who(&server), 'a');
 }
 
+/// The listener that needs the name listens, too, and its connections wait for the first answer.
+#[test]
+fn a_silent_dns_server_holds_no_listener() {
+    let files = Files::new();
+    let dns = Dns::start();
+    let (port, named) = same_port([("127.0.0.1", b'a')]);
+    let silent = Records {
+        how: How::Silent,
+        ..Records::default()
+    };
+    dns.set("slow.test", silent);
+    let mut config = with_names(&files, &dns, &[format!("slow.test:{port}")]);
+    config.limits.backend_connect = PATIENCE;
+    let mut plain = config.listeners[0].clone();
+    plain.backend = vec![named[0].backend()];
+    config.listeners.push(plain);
+    let server = start(&config);
+    let failed = r#"widelane_backend_name_lookups_total{name="slow.test",result="failed"}"#;
+    let mut waiting = hello(server.addresses()[0]).expect("TLS");
+    waiting.write_all(b"ping").expect("sent");
+    assert_eq!(served_by(server.addresses()[1], "a.example", &[]).0, 'a');
+    assert_eq!(metric(&server, failed), 0, "the DNS server is still silent");
+    dns.answer("slow.test", &["127.0.0.1"]);
+    let mut answer = [0; 1];
+    waiting.read_exact(&mut answer).expect("it is served");
+}
+
 #[test]
 fn names_follow_new_servers_with_the_new_configuration_and_not_before() {
     let files = Files::new();
@@ -342,6 +370,42 @@ fn names_follow_new_servers_with_the_new_configuration_and_not_before() {
     taken.name_servers = vec![third.address];
     server.reload(&document(&taken)).expect("a reload");
     assert_eq!(who(&server), 'a');
+}
+
+#[test]
+fn a_check_over_http_asks_for_the_host_of_the_backend() {
+    let files = Files::new();
+    let dns = Dns::start();
+    dns.answer("app.test", &["127.0.0.1"]);
+    let (said, requests) = std::sync::mpsc::channel();
+    let Backend::Tcp(address) = tcp_backend(move |mut client| {
+        let mut request = Vec::new();
+        let mut byte = [0];
+        while !request.ends_with(b"\r\n\r\n") && client.read_exact(&mut byte).is_ok() {
+            request.extend(byte);
+        }
+        let _ = client.write_all(b"HTTP/1.1 200 \r\n\r\n");
+        let _ = said.send(String::from_utf8(request).expect("text"));
+    }) else {
+        panic!("a TCP backend");
+    };
+    let port = address.port();
+    for (backend, host) in [
+        (format!("App.test.:{port}"), "app.test"),
+        (format!("127.0.0.1:{port}"), "localhost"),
+    ] {
+        let mut config = with_names(&files, &dns, &[backend]);
+        let mut check = HealthCheck::new(CheckKind::Http);
+        check.interval = Duration::from_millis(100);
+        config.listeners[0].health_check = Some(check);
+        let server = start(&config);
+        let expected = format!("GET / HTTP/1.1\r\nHost: {host}\r\n");
+        let request = requests.recv_timeout(Duration::from_secs(60));
+        let request = request.expect("a check");
+        assert!(request.starts_with(&expected), "{request}");
+        drop(server);
+        for _ in requests.try_iter() {}
+    }
 }
 
 #[test]

@@ -71,11 +71,15 @@ fn vanishing_at_any_stage_under_load_leaks_nothing() {
     let files = Files::new();
     let backend = echo();
     let certificate = files.certificate(Kind::Rsa, &["a.example"]);
-    // Opens what a process opens once: entropy, the time zone, the backend's own socket.
+    // Opens what a process opens once: entropy, the time zone, the backend's own socket. And measures what
+    // passes cost, for which it makes keys.
     drop(start(&config(vec![listener(
         backend.clone(),
         vec![certificate.clone()],
     )])));
+    eventually("what passes cost is measured", || {
+        !has_thread("calibration")
+    });
     for (enabled, placement) in [
         (true, Placement::Inline),
         (true, Placement::VectorCores),
@@ -146,6 +150,14 @@ fn vanishing_at_any_stage_under_load_leaks_nothing() {
 
 fn resident_kilobytes() -> usize {
     status("VmRSS:")
+}
+
+fn has_thread(name: &str) -> bool {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("/proc");
+    tasks.flatten().any(|task| {
+        let comm = std::fs::read_to_string(task.path().join("comm"));
+        comm.is_ok_and(|comm| comm.trim_end() == name)
+    })
 }
 
 fn threads() -> usize {

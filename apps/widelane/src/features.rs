@@ -5,6 +5,12 @@ pub(crate) fn build_in(feature: &str) -> String {
     format!("build it in with: cargo build --release -p widelane --features {feature}")
 }
 
+/// The commit of this program, if git knew it.
+pub(crate) fn commit() -> Option<String> {
+    let commit = env!("WIDELANE_COMMIT");
+    (commit != "unknown").then(|| commit.to_owned())
+}
+
 /// What `--version` prints: the version, the commit, and the optional parts that are in this
 /// program. `handshakes` reads the commit.
 pub(crate) fn long_version() -> &'static str {
@@ -26,6 +32,7 @@ const FEATURES: &[(&str, bool)] = &[
     ("ebpf", cfg!(feature = "ebpf")),
     ("terminal", cfg!(feature = "terminal")),
     ("peers", cfg!(feature = "peers")),
+    ("etcd", cfg!(feature = "etcd")),
 ];
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::output;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use widelane_terminator::{TicketDirectory, TicketFilesError};
+use widelane_terminator::{TicketDirectory, TicketFilesError, make_etcd_key};
 
 /// Make and rotate the keys with which clients resume sessions on any machine
 ///
@@ -34,6 +34,11 @@ enum What {
         #[arg(long, value_name = "SECONDS", default_value_t = LEAST_AGE)]
         min_age: u64,
     },
+    /// Make the file under whose key ticket keys in etcd are encrypted; copy it to all machines
+    EtcdKey {
+        /// A file that does not exist yet
+        file: PathBuf,
+    },
     /// List the keys: file, name (no secret: tickets carry it in plain), age, what it does
     List {
         /// A directory that `widelane tickets new` has made
@@ -56,6 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             keys.rotate(least_age).map_err(failed)?;
             list(directory, false)
         }
+        What::EtcdKey { file } => make_etcd_key(file).map_err(failed),
         What::List { directory, json } => list(directory, *json),
     }
 }
@@ -101,6 +107,8 @@ Examples:
       every 12 hours, on one machine; then copy the directory to the others
       (rsync -a --checksum --delay-updates)
   widelane tickets list /etc/widelane/tickets
+  widelane tickets etcd-key /etc/widelane/etcd.key
+      once, for `key_file` in [listener.tickets.etcd] of all machines
 
 A key waits until the next rotation, then encrypts until the one after it, and decrypts until the
 one after that. Exit status: 0 it worked, 1 it failed, 2 it was called wrongly.";

@@ -2,10 +2,20 @@
 //!
 //! Each test runs where its feature is off: `cargo test -p widelane --no-default-features`.
 
-#[cfg(not(all(feature = "ebpf", feature = "terminal", feature = "peers")))]
+#[cfg(not(all(
+    feature = "ebpf",
+    feature = "terminal",
+    feature = "peers",
+    feature = "etcd"
+)))]
 use std::process::{Command, Output, Stdio};
 
-#[cfg(not(all(feature = "ebpf", feature = "terminal", feature = "peers")))]
+#[cfg(not(all(
+    feature = "ebpf",
+    feature = "terminal",
+    feature = "peers",
+    feature = "etcd"
+)))]
 fn widelane(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
     command.args(arguments).stdin(Stdio::null());
@@ -90,4 +100,25 @@ fn speed_measures_the_rest_and_names_the_feature() {
         measured || text.contains("-p widelane --features peers"),
         "{text}"
     );
+}
+
+#[test]
+#[cfg(not(feature = "etcd"))]
+fn ticket_keys_from_etcd_are_refused_with_the_feature_to_build() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("widelane.toml");
+    let text = "[[listener]]\nlisten = [\"127.0.0.1:0\"]\nbackend = \"127.0.0.1:9\"\n\
+                [listener.tickets.etcd]\nendpoints = [\"http://127.0.0.1:2379\"]\nkey_file = \"k\"\n\
+                [[listener.certificate]]\ncert = \"a\"\nkey = \"b\"\n";
+    std::fs::write(&file, text).expect("written");
+    let output = widelane(&[
+        "serve",
+        "--check",
+        "--config",
+        file.to_str().expect("a name"),
+    ]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("-p widelane --features etcd"), "{said}");
+    assert!(said.contains("protoc"), "{said}");
 }

@@ -4,7 +4,7 @@ mod serving;
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixDatagram;
@@ -208,6 +208,26 @@ fn hangup_takes_the_new_configuration_or_keeps_the_old_and_the_manager_is_told()
 
     server.signal(Signal::TERM);
     assert_eq!(notices.next(), "STOPPING=1");
+    assert!(server.wait().success());
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_silent_dns_server() {
+    let site = Site::new();
+    let dns = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let servers = dns.local_addr().expect("an address");
+    let config = site.config("127.0.0.1:0", "");
+    let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&config));
+    server.listening();
+    let text = fs::read_to_string(&config).expect("readable");
+    let backend = text.lines().find(|line| line.starts_with("backend"));
+    let text = text.replace(backend.expect("a backend"), "backend = [\"slow.test:1\"]");
+    fs::write(&config, format!("name_servers = [\"{servers}\"]\n{text}")).expect("written");
+    server.signal(Signal::HUP);
+    dns.recv_from(&mut [0; 512]).expect("a query");
+    server.signal(Signal::TERM);
+    server.line_with("gave a reload up");
+    server.line_with("stopped");
     assert!(server.wait().success());
 }
 
@@ -549,27 +569,54 @@ fn sockets_of_the_service_manager_are_taken_over() {
     // Waits in the queue since before the server exists.
     let early = TcpStream::connect(address).expect("a connection");
     let config = site.config(&address.to_string(), "workers = 2\n");
-    // The protocol wants the socket as descriptor 3 and our process number in a variable.
-    let script = "exec 3<&0 0</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\"";
-    let mut command = Command::new("sh");
-    command
-        .args([
-            "-c",
-            script,
-            env!("CARGO_BIN_EXE_widelane"),
-            "serve",
-            "--config",
-        ])
-        .arg(&config);
-    command.stdin(Stdio::from(OwnedFd::from(socket)));
-    let mut server = Process::start(&mut command);
+    let mut server = Process::start(&mut passed(&socket, &config));
     assert_eq!(server.listening(), address);
+    handshake(early, &site.path("a.pem")).expect("the one that waited");
+    for _ in 0..8 {
+        connect(address, &site.path("a.pem")).expect("all others");
+    }
+
+    // The service manager, here this process, holds the socket while no listener uses it.
+    let with = fs::read_to_string(&config).expect("readable");
+    let without = with.replace(&address.to_string(), "127.0.0.1:0");
+    fs::write(&config, without).expect("written");
+    server.signal(Signal::HUP);
+    server.line_with("the service manager holds this socket");
+    let early = TcpStream::connect(address).expect("a connection");
+    fs::write(&config, with).expect("written");
+    server.signal(Signal::HUP);
+    server.line_with("reloaded");
     handshake(early, &site.path("a.pem")).expect("the one that waited");
     for _ in 0..8 {
         connect(address, &site.path("a.pem")).expect("all others");
     }
     server.signal(Signal::TERM);
     assert!(server.wait().success());
+}
+
+#[test]
+fn a_socket_of_the_service_manager_in_the_way_is_named() {
+    let site = Site::new();
+    let socket = TcpListener::bind("0.0.0.0:0").expect("a port");
+    let passed_to = socket.local_addr().expect("an address");
+    let other = format!("127.0.0.1:{}", passed_to.port());
+    let config = site.config(&other, "");
+    let mut server = Process::start(&mut passed(&socket, &config));
+    let line = server.line_with("cannot listen on");
+    assert!(line.contains(&format!("write {passed_to} here")), "{line}");
+    assert!(!server.wait().success());
+}
+
+/// A server that has a socket from a service manager. The protocol wants it as descriptor 3, and the server's
+/// process number in a variable.
+fn passed(socket: &TcpListener, config: &Path) -> Command {
+    let script = "exec 3<&0 0</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_widelane")]);
+    command.args(["serve", "--config"]).arg(config);
+    let socket = socket.try_clone().expect("a descriptor");
+    command.stdin(Stdio::from(OwnedFd::from(socket)));
+    command
 }
 
 #[test]

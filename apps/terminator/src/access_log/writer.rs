@@ -196,12 +196,12 @@ impl Writer {
                 self.switch(None);
             }
             Some(Wanted::Opened(output, format)) => {
+                self.change_format(format);
                 self.write();
-                self.format = format;
                 self.switch(Some(output));
             }
             Some(Wanted::Reopened(format)) => {
-                self.format = format;
+                self.change_format(format);
                 self.reopen();
             }
         }
@@ -210,6 +210,18 @@ impl Writer {
         }
         self.hurry |= given.hurry;
         given.stop
+    }
+
+    /// Lines have this format from now on. Those in another one that the output does not take now are lost: the
+    /// next output gets one format only.
+    fn change_format(&mut self, format: LogFormat) {
+        if format == self.format {
+            return;
+        }
+        self.write();
+        let lost = self.unwritten.drop_whole_lines();
+        self.counts.lost.fetch_add(lost, Relaxed);
+        self.format = format;
     }
 
     fn reopen(&mut self) {
@@ -316,13 +328,26 @@ impl Unwritten {
 
     /// Drops the rest of a line whose beginning is written. Returns how many lines that are.
     fn skip_to_line(&mut self) -> u64 {
-        let is_torn = self.taken > 0 && self.bytes[self.taken - 1] != b'\n';
-        if !is_torn {
+        let torn = self.torn();
+        self.taken += torn;
+        u64::from(torn > 0)
+    }
+
+    /// Drops all lines of which nothing is written. Returns how many that are.
+    fn drop_whole_lines(&mut self) -> u64 {
+        let kept = self.taken + self.torn();
+        let lines = count_lines(&self.bytes[kept..]);
+        self.bytes.truncate(kept);
+        lines
+    }
+
+    /// How many bytes a line still has whose beginning is written.
+    fn torn(&self) -> usize {
+        if self.taken == 0 || self.bytes[self.taken - 1] == b'\n' {
             return 0;
         }
-        let rest = self.rest().iter().position(|&byte| byte == b'\n');
-        self.taken = rest.map_or(self.bytes.len(), |end| self.taken + end + 1);
-        1
+        let end = self.rest().iter().position(|&byte| byte == b'\n');
+        end.map_or(self.rest().len(), |end| end + 1)
     }
 
     fn clear(&mut self) {
@@ -368,6 +393,40 @@ mod tests {
         thread.join().unwrap();
     }
 
+    #[test]
+    fn lines_of_another_format_are_lost_when_the_output_changes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let open = |path: &std::path::Path| {
+            Output::open(&crate::config::LogTarget::File(path.to_owned())).unwrap()
+        };
+        for (format, lost, expected) in [
+            (LogFormat::Text, 3, " lost_lines=3\n"),
+            (LogFormat::Json, 1, "two\nthree\n{\"time\":"),
+        ] {
+            let _ = std::fs::remove_file(&path);
+            let (_queue, inbox) = sync_channel(1);
+            let orders = Arc::<Orders>::default();
+            let counts = Arc::<Counts>::default();
+            let mut writer = Writer::new(inbox, orders.clone(), counts.clone());
+            writer.output = Some(open("/dev/full".as_ref()));
+            writer.unwritten.bytes = b"one\ntwo\nthree\n".to_vec();
+            // A disk that has just become full has the beginning of the first line.
+            writer.unwritten.taken = 2;
+            let wanted = Wanted::Opened(open(&path), format);
+            super::super::lock(&orders.given).wanted = Some(wanted);
+            assert_eq!(writer.obey(Duration::ZERO), None);
+            assert_eq!(counts.lost.load(Relaxed), lost);
+            writer.write_waiting();
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(text.contains(expected), "{text}");
+            assert!(
+                !text.contains("one") && text.contains("two") == (lost == 1),
+                "{text}"
+            );
+        }
+    }
+
     fn after(taken: usize, text: &str) -> (u64, String) {
         let mut unwritten = Unwritten {
             bytes: text.into(),
@@ -390,6 +449,24 @@ mod tests {
         assert_eq!(after(5, "one\ntwo\n"), whole(1, ""));
         assert_eq!(after(8, "one\ntwo\n"), whole(0, ""));
         assert_eq!(after(0, ""), whole(0, ""));
+    }
+
+    #[test]
+    fn a_line_whose_beginning_is_written_is_kept_until_the_output_changes() {
+        for (taken, lost, kept) in [
+            (0, 2, ""),
+            (2, 1, "e\n"),
+            (3, 1, "\n"),
+            (4, 1, ""),
+            (8, 0, ""),
+        ] {
+            let mut unwritten = Unwritten {
+                bytes: b"one\ntwo\n".to_vec(),
+                taken,
+            };
+            assert_eq!(unwritten.drop_whole_lines(), lost, "{taken}");
+            assert_eq!(unwritten.rest(), kept.as_bytes(), "{taken}");
+        }
     }
 
     #[test]

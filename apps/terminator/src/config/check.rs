@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use rustls_pki_types::DnsName;
+use rustls_pki_types::{DnsName, ServerName};
+use ureq::http::Uri;
+use ureq::http::uri::Scheme;
 use widelane_batching::Placement;
 
 use super::fault::Fault;
-use super::listener::{LONGEST_ROTATION, Listener};
+use super::listener::{BackendTls, CheckKind, Etcd, HealthCheck, LONGEST_ROTATION, Listener};
 use super::process::Config;
 use super::values::Backend;
+use crate::ticket_etcd::store::StoreName;
 
 /// What holds between keys, which the types cannot say.
 pub(super) fn check(config: &Config) -> Result<(), Fault> {
@@ -87,6 +90,30 @@ pub(super) fn check(config: &Config) -> Result<(), Fault> {
             seen.push(*address);
         }
     }
+    check_stores(&config.listeners)
+}
+
+/// Listeners with the same settings are one instance in etcd. Others would be two that write over each
+/// other, and that logs and metrics tell by the prefix alone.
+fn check_stores(listeners: &[Listener]) -> Result<(), Fault> {
+    let mut seen: Vec<(usize, StoreName)> = Vec::new();
+    for (index, listener) in listeners.iter().enumerate() {
+        let Some(store) = StoreName::of(listener) else {
+            continue;
+        };
+        let prefix = &store.etcd.prefix;
+        let is_other = |other: &StoreName| other.etcd.prefix == *prefix && *other != store;
+        if let Some((place, _)) = seen.iter().find(|(_, other)| is_other(other)) {
+            return Err(Fault::new(
+                format!("listener[{index}].tickets.etcd"),
+                format!(
+                    "listener[{place}].tickets.etcd has the prefix `{prefix}` and other settings"
+                ),
+                "write the same settings and the same `rotation_seconds` into both, or another `prefix`",
+            ));
+        }
+        seen.push((index, store));
+    }
     Ok(())
 }
 
@@ -98,6 +125,9 @@ fn check_listener(key: &str, listener: &Listener) -> Result<(), Fault> {
         return fault("listen", "no address", "write listen = [\"0.0.0.0:443\"]");
     }
     check_backend(&format!("{key}.backend"), &listener.backend)?;
+    if let Some(tls) = &listener.backend_tls {
+        check_backend_tls(&format!("{key}.backend_tls"), &listener.backend, tls)?;
+    }
     if listener.backend.is_empty() && listener.routes.is_empty() {
         return fault(
             "backend",
@@ -105,6 +135,8 @@ fn check_listener(key: &str, listener: &Listener) -> Result<(), Fault> {
             "write backend = \"127.0.0.1:8080\", or add a [[listener.route]] section",
         );
     }
+    let tls = listener.backend_tls.as_ref();
+    check_health_check(key, &listener.backend, tls, listener.health_check.as_ref())?;
     check_routes(key, listener)?;
     if listener.certificates.is_empty() {
         return fault(
@@ -141,6 +173,9 @@ fn check_listener(key: &str, listener: &Listener) -> Result<(), Fault> {
             "set 1 to 604800 (a week)",
         );
     }
+    if let Some(etcd) = &listener.tickets.etcd {
+        check_etcd(&format!("{key}.tickets"), listener, etcd)?;
+    }
     for (index, protocol) in listener.alpn.iter().enumerate() {
         if protocol.is_empty() || protocol.len() > 255 {
             return fault(
@@ -151,6 +186,102 @@ fn check_listener(key: &str, listener: &Listener) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+fn check_etcd(key: &str, listener: &Listener, etcd: &Etcd) -> Result<(), Fault> {
+    let fault = |name: &str, problem: String, remedy: &str| {
+        Err(Fault::new(format!("{key}.{name}"), problem, remedy))
+    };
+    if !cfg!(feature = "etcd") {
+        let problem = "this build takes no ticket keys from etcd".into();
+        let remedy = "build it in with: cargo build --release -p widelane --features etcd (it needs \
+                      protoc, of Debian's protobuf-compiler)";
+        return fault("etcd", problem, remedy);
+    }
+    if !listener.tickets.keys.is_empty() {
+        let problem = "ticket keys both from files and from etcd".into();
+        return fault("keys", problem, "remove `keys`, or [listener.tickets.etcd]");
+    }
+    let rotation = listener.tickets.rotation;
+    if rotation < SHORTEST_ETCD_ROTATION || rotation.subsec_nanos() != 0 {
+        let problem = "etcd counts whole seconds, and all machines need time to learn a key".into();
+        return fault(
+            "rotation_seconds",
+            problem,
+            "set a whole number from 10 to 21600",
+        );
+    }
+    if !(1..=MOST_ENDPOINTS).contains(&etcd.endpoints.len()) {
+        let problem = format!("{} endpoints", etcd.endpoints.len());
+        let remedy = "write endpoints = [\"https://etcd1.example.org:2379\"], with 1 to 16 of them";
+        return fault("etcd.endpoints", problem, remedy);
+    }
+    for (place, endpoint) in etcd.endpoints.iter().enumerate() {
+        let name = format!("etcd.endpoints[{place}]");
+        let remedy = "write for example \"https://etcd1.example.org:2379\"";
+        if !is_endpoint(endpoint) {
+            let problem = format!("`{}` is no endpoint of etcd", endpoint.escape_debug());
+            return fault(&name, problem, remedy);
+        }
+        let tls = endpoint.starts_with("https:");
+        if tls && etcd.ca.is_none() {
+            let problem =
+                format!("no authority is named that may sign the certificate of {endpoint}");
+            return fault(
+                "etcd.ca",
+                problem,
+                "set `ca`, in a private etcd to its own authority",
+            );
+        }
+        if !tls && (etcd.ca.is_some() || etcd.cert.is_some()) {
+            let problem = format!("{endpoint} is without TLS, and `ca` or `cert` is set");
+            return fault(
+                &name,
+                problem,
+                "write https://, or remove `ca`, `cert` and `key`",
+            );
+        }
+    }
+    let prefix = &etcd.prefix;
+    let is_plain = |byte: u8| byte.is_ascii_graphic();
+    if !(1..=MOST_PREFIX).contains(&prefix.len())
+        || !prefix.bytes().all(is_plain)
+        || prefix.ends_with('/')
+    {
+        let problem = format!("`{}` is no prefix of names in etcd", prefix.escape_debug());
+        let remedy =
+            "write for example \"/widelane/tickets\": at most 256 characters, no `/` at the end";
+        return fault("etcd.prefix", problem, remedy);
+    }
+    match (&etcd.user, &etcd.password_file) {
+        (Some(_), None) => fault(
+            "etcd.user",
+            "a user without a password".into(),
+            "set `password_file`; the user of a client certificate needs no `user`",
+        ),
+        (None, Some(_)) => fault(
+            "etcd.password_file",
+            "a password without a user".into(),
+            "set `user`",
+        ),
+        _ if etcd.cert.is_some() != etcd.key.is_some() => fault(
+            "etcd.cert",
+            "a client certificate has two files".into(),
+            "set both `cert` and `key`, or none",
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// `http://` or `https://`, a host, a port, nothing behind.
+fn is_endpoint(endpoint: &str) -> bool {
+    endpoint.parse::<Uri>().is_ok_and(|address| {
+        let has_host = address.host().is_some_and(|host| !host.is_empty());
+        let schemes = [Some(&Scheme::HTTP), Some(&Scheme::HTTPS)];
+        let is_plain =
+            address.path() == "/" && address.query().is_none() && !endpoint.contains('@');
+        schemes.contains(&address.scheme()) && has_host && address.port().is_some() && is_plain
+    })
 }
 
 fn check_backend(key: &str, addresses: &[Backend]) -> Result<(), Fault> {
@@ -170,6 +301,97 @@ fn check_backend(key: &str, addresses: &[Backend]) -> Result<(), Fault> {
     Ok(())
 }
 
+fn check_backend_tls(key: &str, addresses: &[Backend], tls: &BackendTls) -> Result<(), Fault> {
+    let fault = |name: &str, problem: String, remedy: &str| {
+        Err(Fault::new(format!("{key}{name}"), problem, remedy))
+    };
+    if addresses.is_empty() {
+        let remedy = "write it into the section that has the backend";
+        return fault("", "TLS to no backend".into(), remedy);
+    }
+    match &tls.server_name {
+        Some(name) if ServerName::try_from(name.as_str()).is_err() => {
+            let problem = format!("`{}` is no host name", name.escape_debug());
+            let remedy = "write a name that is in the backend's certificate, for example \"app.example.org\"";
+            return fault(".server_name", problem, remedy);
+        }
+        Some(_) => {}
+        None => {
+            let unnamed = addresses.iter().find(|one| one.server_name().is_none());
+            if let Some(address) = unnamed {
+                let problem = format!("{address} has no host name that its certificate could have");
+                return fault("", problem, "set `server_name`");
+            }
+        }
+    }
+    match (&tls.cert, &tls.key) {
+        (Some(_), None) => {
+            return fault(
+                ".cert",
+                "a certificate without a key".into(),
+                "set `key` as well",
+            );
+        }
+        (None, Some(_)) => {
+            return fault(
+                ".key",
+                "a key without a certificate".into(),
+                "set `cert` as well",
+            );
+        }
+        _ => {}
+    }
+    if tls.versions.is_empty() {
+        let problem = "no protocol version left".into();
+        return fault(".versions", problem, "write [\"1.2\", \"1.3\"]");
+    }
+    Ok(())
+}
+
+fn check_health_check(
+    key: &str,
+    addresses: &[Backend],
+    tls: Option<&BackendTls>,
+    check: Option<&HealthCheck>,
+) -> Result<(), Fault> {
+    let Some(check) = check else { return Ok(()) };
+    let fault = |name: &str, problem: String, remedy: &str| {
+        Err(Fault::new(
+            format!("{key}.health_check{name}"),
+            problem,
+            remedy,
+        ))
+    };
+    if addresses.is_empty() {
+        let remedy = "write it into the section that has the backend";
+        return fault("", "a check of no backend".into(), remedy);
+    }
+    if check.kind == CheckKind::Tls && tls.is_none() {
+        let remedy = "add `backend_tls`, or write kind = \"tcp\"";
+        return fault(".kind", "this backend speaks no TLS".into(), remedy);
+    }
+    if check.rise == 0 || check.fall == 0 {
+        let name = if check.rise == 0 { ".rise" } else { ".fall" };
+        return fault(name, "0 checks say nothing".into(), "set at least 1");
+    }
+    if check.interval < Duration::from_millis(100) {
+        let problem = "more than ten checks a second".into();
+        return fault(".interval_seconds", problem, "set at least 0.1");
+    }
+    let Some(path) = &check.path else {
+        return Ok(());
+    };
+    if check.kind != CheckKind::Http {
+        let problem = "`path` needs kind = \"http\"".into();
+        return fault(".path", problem, "write kind = \"http\", or remove `path`");
+    }
+    if !path.starts_with('/') || !path.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let problem = format!("`{}` is no path", path.escape_debug());
+        return fault(".path", problem, "write for example \"/healthz\"");
+    }
+    Ok(())
+}
+
 fn check_routes(key: &str, listener: &Listener) -> Result<(), Fault> {
     let mut seen = Vec::new();
     for (index, route) in listener.routes.iter().enumerate() {
@@ -182,6 +404,11 @@ fn check_routes(key: &str, listener: &Listener) -> Result<(), Fault> {
             return fault("backend", "no backend".into(), remedy);
         }
         check_backend(&format!("{key}.backend"), &route.backend)?;
+        if let Some(tls) = &route.backend_tls {
+            check_backend_tls(&format!("{key}.backend_tls"), &route.backend, tls)?;
+        }
+        let (tls, check) = (route.backend_tls.as_ref(), route.health_check.as_ref());
+        check_health_check(&key, &route.backend, tls, check)?;
         if route.server_name.is_empty() && route.alpn.is_empty() {
             let remedy =
                 "add `server_name` or `alpn`, or write its backend into `backend` of the listener";
@@ -239,4 +466,8 @@ fn check_routes(key: &str, listener: &Listener) -> Result<(), Fault> {
 
 /// The longest life of a ticket (RFC 8446, section 4.6.1).
 const LONGEST_SESSION: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Shorter, and a slow machine or a change of etcd's leader could take as long.
+const SHORTEST_ETCD_ROTATION: Duration = Duration::from_secs(10);
+const MOST_ENDPOINTS: usize = 16;
+const MOST_PREFIX: usize = 256;
 const MOST_TICKETS: usize = 16;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::values::{
-    Backend, Network, OcspSource, ProxyVersion, one_or_several, optional_proxy_version, paths,
-    seconds,
+    Backend, Network, OcspSource, ProxyVersion, SecretFile, listen_addresses, one_or_several,
+    optional_proxy_version, paths, seconds, texts,
 };
 
 /// One group of addresses with the same certificates and the same backends.
@@ -17,11 +17,18 @@ use super::values::{
 #[non_exhaustive]
 pub struct Listener {
     /// Addresses to listen on.
+    #[serde(deserialize_with = "listen_addresses")]
     pub listen: Vec<SocketAddr>,
     /// Where the decrypted bytes of connections go for which there is no route: to the address with the
     /// fewest connections. Empty: these connections are closed.
     #[serde(default, deserialize_with = "one_or_several")]
     pub backend: Vec<Backend>,
+    /// TLS to `backend`. `None`: it gets the decrypted bytes as they are.
+    #[serde(default)]
+    pub backend_tls: Option<BackendTls>,
+    /// Whether and how the addresses of `backend` are checked.
+    #[serde(default)]
+    pub health_check: Option<HealthCheck>,
     /// Other backends, for host names or application protocols.
     #[serde(rename = "route", default)]
     pub routes: Vec<Route>,
@@ -80,6 +87,66 @@ pub struct Route {
     /// Where the decrypted bytes go.
     #[serde(deserialize_with = "one_or_several")]
     pub backend: Vec<Backend>,
+    /// TLS to this backend. That of the listener's `backend` does not count here.
+    #[serde(default)]
+    pub backend_tls: Option<BackendTls>,
+    /// Whether and how the addresses of this backend are checked.
+    #[serde(default)]
+    pub health_check: Option<HealthCheck>,
+}
+
+/// Checks of the addresses of a backend.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct HealthCheck {
+    /// What an address must do to count as up.
+    pub kind: CheckKind,
+    /// The time from one check of an address to the next.
+    #[serde(rename = "interval_seconds", deserialize_with = "seconds")]
+    pub interval: Duration,
+    /// How long one check may take.
+    #[serde(rename = "timeout_seconds", deserialize_with = "seconds")]
+    pub timeout: Duration,
+    /// Checks that must succeed in sequence before an address that was down is up.
+    pub rise: u32,
+    /// Checks that must fail in sequence before an address that was up is down.
+    pub fall: u32,
+    /// What is asked for over HTTP. `None`: `/`.
+    pub path: Option<String>,
+}
+
+/// What an address of a backend must do to count as up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CheckKind {
+    /// Take a connection.
+    #[default]
+    Tcp,
+    /// Answer a GET request with a status from 200 to 399, in TLS if it speaks that.
+    Http,
+    /// Complete a TLS handshake.
+    Tls,
+}
+
+/// TLS to a backend.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct BackendTls {
+    /// PEM file of the authorities that sign its certificate. `None`: those of the system.
+    pub ca: Option<PathBuf>,
+    /// The host name or IP address that must be in its certificate, and that it is asked for. `None`: the
+    /// host name of the backend as it is configured, or else its IP address.
+    pub server_name: Option<String>,
+    /// PEM file with the chain that is shown to a backend that asks for a certificate, leaf first.
+    pub cert: Option<PathBuf>,
+    /// PEM file with the private key of `cert`.
+    pub key: Option<PathBuf>,
+    /// Offer the application protocol that the client has agreed on, and no other.
+    pub pass_alpn: bool,
+    /// Protocol versions.
+    pub versions: Vec<TlsVersion>,
 }
 
 /// Session resumption by tickets.
@@ -100,6 +167,39 @@ pub struct Tickets {
     /// decrypt; `rotation` has no meaning then. Empty: the process makes its own keys.
     #[serde(deserialize_with = "paths")]
     pub keys: Vec<PathBuf>,
+    /// Take keys from etcd, which other machines take from there as well. `rotation` is how long one key
+    /// encrypts; it decrypts for two rotations more. `None`: no etcd.
+    pub etcd: Option<Etcd>,
+}
+
+/// An etcd in which ticket keys are. One instance makes them, all take them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Etcd {
+    /// Its members: `https://HOST:PORT`, or `http://` without TLS.
+    #[serde(deserialize_with = "texts")]
+    pub endpoints: Vec<String>,
+    /// What the names of the keys in etcd begin with. Instances with the same prefix share their keys.
+    #[serde(default = "usual_prefix")]
+    pub prefix: String,
+    /// The secret under which the ticket keys in etcd are encrypted, the same on all machines.
+    pub key_file: SecretFile,
+    /// A user of etcd. `None`: none, or that of the client certificate.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// Its password.
+    #[serde(default)]
+    pub password_file: Option<SecretFile>,
+    /// PEM file of the authorities that sign etcd's certificates.
+    #[serde(default)]
+    pub ca: Option<PathBuf>,
+    /// PEM file of this client's own certificate.
+    #[serde(default)]
+    pub cert: Option<PathBuf>,
+    /// PEM file of its key.
+    #[serde(default)]
+    pub key: Option<SecretFile>,
 }
 
 /// A certificate chain and its key.
@@ -175,6 +275,8 @@ impl Listener {
         Self {
             listen,
             backend: vec![backend],
+            backend_tls: None,
+            health_check: None,
             routes: Vec::new(),
             proxy_protocol_from: Vec::new(),
             proxy_protocol_to: None,
@@ -197,6 +299,54 @@ impl Route {
             server_name,
             alpn: Vec::new(),
             backend,
+            backend_tls: None,
+            health_check: None,
+        }
+    }
+}
+
+impl BackendTls {
+    /// With certificates that the authorities of the file `ca` sign.
+    pub fn new(ca: impl Into<PathBuf>) -> Self {
+        Self {
+            ca: Some(ca.into()),
+            ..Self::default()
+        }
+    }
+}
+
+impl Default for BackendTls {
+    fn default() -> Self {
+        Self {
+            ca: None,
+            server_name: None,
+            cert: None,
+            key: None,
+            pass_alpn: false,
+            versions: both_versions(),
+        }
+    }
+}
+
+impl HealthCheck {
+    /// With the usual times.
+    pub fn new(kind: CheckKind) -> Self {
+        Self {
+            kind,
+            ..Self::default()
+        }
+    }
+}
+
+impl Default for HealthCheck {
+    fn default() -> Self {
+        Self {
+            kind: CheckKind::default(),
+            interval: Duration::from_secs(5),
+            timeout: Duration::from_secs(2),
+            rise: 2,
+            fall: 3,
+            path: None,
         }
     }
 }
@@ -231,8 +381,29 @@ impl Default for Tickets {
             rotation: LONGEST_ROTATION,
             session: Duration::from_secs(24 * 3600),
             keys: Vec::new(),
+            etcd: None,
         }
     }
+}
+
+impl Etcd {
+    /// An etcd with these members and the usual prefix, without TLS and without a user.
+    pub fn new(endpoints: Vec<String>, key_file: SecretFile) -> Self {
+        Self {
+            endpoints,
+            prefix: usual_prefix(),
+            key_file,
+            user: None,
+            password_file: None,
+            ca: None,
+            cert: None,
+            key: None,
+        }
+    }
+}
+
+fn usual_prefix() -> String {
+    "/widelane/tickets".into()
 }
 
 pub(super) fn both_versions() -> Vec<TlsVersion> {

@@ -18,10 +18,11 @@ pub use batching::{Batching, SigningBackend};
 pub use document::{ConfigError, Document};
 pub(crate) use fault::{Fault, is_passing, is_shortage};
 pub use listener::{
-    Certificate, ClientAuth, ClientAuthMode, KeyKind, Listener, Route, Tickets, TlsVersion,
+    BackendTls, Certificate, CheckKind, ClientAuth, ClientAuthMode, Etcd, HealthCheck, KeyKind,
+    Listener, Route, Tickets, TlsVersion,
 };
 pub use process::{Config, Drain, Limits, Metrics, PerSource};
 pub(crate) use values::is_responder;
 pub use values::{
-    Backend, CpuList, HostPort, LogFormat, LogTarget, Network, OcspSource, ProxyVersion,
+    Backend, CpuList, HostPort, LogFormat, LogTarget, Network, OcspSource, ProxyVersion, SecretFile,
 };

@@ -10,7 +10,9 @@ use widelane_crypto::chacha20poly1305::Choice;
 
 use super::batching::Batching;
 use super::listener::Listener;
-use super::values::{CpuList, LogFormat, LogTarget, choice, seconds};
+use super::values::{
+    CpuList, LogFormat, LogTarget, choice, metrics_address, name_servers, seconds,
+};
 
 /// A whole configuration. `Config::default()` listens nowhere; every other field has a usable
 /// value.
@@ -35,6 +37,7 @@ pub struct Config {
     /// change.
     pub watch: bool,
     /// DNS servers for the host names of backends. Empty: those of `/etc/resolv.conf`.
+    #[serde(deserialize_with = "name_servers")]
     pub name_servers: Vec<SocketAddr>,
     /// Where a line for each client connection goes when it ends.
     pub access_log: LogTarget,
@@ -73,6 +76,7 @@ pub struct Drain {
 #[non_exhaustive]
 pub struct Metrics {
     /// Address of `/metrics` and `/healthz`, plain HTTP. `None`: not served.
+    #[serde(deserialize_with = "metrics_address")]
     pub listen: Option<SocketAddr>,
 }
 

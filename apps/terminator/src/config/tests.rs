@@ -62,6 +62,32 @@ fn a_bad_value_is_named_with_line_key_and_remedy() {
 }
 
 #[test]
+fn a_mistyped_address_is_shown_with_an_example() {
+    for address in ["localhost:443", "*:443"] {
+        let message = error(&GOOD.replace("127.0.0.1:8443", address));
+        let expected = format!(
+            "w.toml:3: listener[0].listen[0]: `{address}` is no address with a port; write for example \
+             0.0.0.0:443 or [::]:443 for all addresses"
+        );
+        assert!(message.starts_with(&expected), "{message}");
+    }
+    for (lines, expected) in [
+        (
+            "name_servers = [\"10.0.0.1\"]",
+            "w.toml:1: name_servers[0]: `10.0.0.1` is no address with a port; write for example 10.0.0.1:53",
+        ),
+        (
+            "[metrics]\nlisten = \"localhost:9090\"",
+            "w.toml:2: metrics.listen: `localhost:9090` is no address with a port; write for example \
+             127.0.0.1:9090",
+        ),
+    ] {
+        let message = error(&format!("{lines}\n{GOOD}"));
+        assert!(message.starts_with(expected), "{message}");
+    }
+}
+
+#[test]
 fn faults_between_keys_name_their_line() {
     let message = error(&GOOD.replace("[[listener.", "versions = []\n[[listener."));
     assert!(
@@ -165,6 +191,10 @@ fn the_age_of_a_session_is_limited_to_what_a_ticket_may_live() {
 #[test]
 fn damaged_texts_get_one_line_that_names_the_file() {
     let example = include_str!("../../../../packaging/widelane.toml");
+    // Not the keys of etcd: not every build has them, and they exclude others.
+    let (before, rest) = example.split_once("# [listener.tickets.etcd]").unwrap();
+    let (_, after) = rest.split_once("\n\n").unwrap();
+    let example = format!("{before}\n{after}");
     // Every key set, so that more than comments is damaged.
     let text: String = example
         .lines()
@@ -192,6 +222,25 @@ fn damaged_texts_get_one_line_that_names_the_file() {
         }
     }
     assert!(refused > text.len(), "{refused} of {} places", text.len());
+}
+
+#[test]
+fn backends_that_no_connection_could_reach_are_refused() {
+    let backend = |text: &str| text.parse::<Backend>();
+    for address in ["127.0.0.1:0", "[::1]:0", "localhost:0"] {
+        let error = backend(address).unwrap_err();
+        assert!(error.starts_with(&format!("`{address}`")), "{error}");
+    }
+    let name = "n".repeat(106);
+    assert!(backend(&format!("unix:/{name}")).is_ok());
+    assert!(backend(&format!("unix:@n{name}")).is_ok());
+    for text in [format!("unix:/n{name}"), format!("unix:@nn{name}")] {
+        let error = backend(&text).unwrap_err();
+        assert!(error.contains("108 bytes, and may have 107"), "{error}");
+    }
+    assert!(backend("unix:/a\0b").is_err());
+    // In an abstract name it is a byte like others.
+    assert!(backend("unix:@a\0b").is_ok());
 }
 
 #[test]
@@ -416,6 +465,27 @@ fn faults_of_backends_and_routes_are_named_with_their_line() {
 }
 
 #[test]
+fn a_path_is_for_checks_over_http_only() {
+    let check = |lines: &str| {
+        with_backend(&format!(
+            "backend = \"127.0.0.1:1\"\n[listener.health_check]\n{lines}"
+        ))
+    };
+    for lines in ["path = \"/healthz\"", "path = \"/\"\nkind = \"tcp\""] {
+        let message = error(&check(lines));
+        let expected = ":10: listener[0].health_check.path: `path` needs kind = \"http\"; ";
+        assert!(message.contains(expected), "{message}");
+    }
+    for lines in [
+        "kind = \"http\"\npath = \"/healthz\"",
+        "kind = \"http\"",
+        "rise = 1",
+    ] {
+        Document::parse(Path::new("w.toml"), check(lines)).unwrap();
+    }
+}
+
+#[test]
 fn responses_come_from_a_file_or_a_responder() {
     let source = |value: &str| {
         let text = GOOD.replace("key = ", &format!("ocsp = {value:?}\nkey = "));
@@ -445,5 +515,132 @@ fn responses_come_from_a_file_or_a_responder() {
         let message = source(wrong).unwrap_err().to_string();
         let place = "w.toml:7: listener[0].certificate[0].ocsp: ";
         assert!(message.starts_with(place), "{message}");
+    }
+}
+
+#[test]
+#[cfg(feature = "etcd")]
+fn the_example_of_etcd_is_accepted_and_mistakes_in_it_are_named() {
+    let example = include_str!("../../../../packaging/widelane.toml");
+    let (_, rest) = example.split_once("# [listener.tickets.etcd]").unwrap();
+    let (section, _) = rest.split_once("\n\n").unwrap();
+    let keys = section.lines().filter_map(|line| line.strip_prefix("# "));
+    let keys: Vec<_> = keys.filter(|line| line.contains(" = ")).collect();
+    let with = |keys: &str| {
+        let table = format!("[listener.tickets.etcd]\n{keys}\n[[listener.certificate]]");
+        let text = GOOD.replace("[[listener.certificate]]", &table);
+        Document::parse(Path::new("w.toml"), text)
+    };
+    let all = keys.join("\n");
+    let etcd = with(&all).unwrap().config().listeners[0]
+        .tickets
+        .etcd
+        .clone();
+    assert_eq!(etcd.unwrap().endpoints.len(), 2);
+    for (from, to, problem) in [
+        (
+            "https://etcd1.example.org:2379",
+            "etcd1.example.org",
+            "is no endpoint of etcd",
+        ),
+        (
+            "https://etcd1.example.org:2379",
+            "http://etcd1.example.org:2379",
+            "is without TLS",
+        ),
+        ("ca = ", "# ca = ", "no authority is named"),
+        (
+            "password_file = ",
+            "# password_file = ",
+            "a user without a password",
+        ),
+        ("user = ", "# user = ", "a password without a user"),
+        ("cert = ", "# cert = ", "a client certificate has two files"),
+        (
+            "/widelane/tickets\"",
+            "/widelane/tickets/\"",
+            "is no prefix",
+        ),
+        (
+            "/etc/widelane/etcd.key",
+            "credential:a/b",
+            "names no credential",
+        ),
+    ] {
+        assert!(all.contains(from), "{from}");
+        let message = with(&all.replacen(from, to, 1)).unwrap_err().to_string();
+        assert!(message.contains(problem), "{message}");
+        assert!(message.starts_with("w.toml:"), "{message}");
+    }
+}
+
+#[test]
+#[cfg(feature = "etcd")]
+fn listeners_with_the_same_prefix_in_etcd_have_the_same_settings() {
+    let one = |port: &str, rotation: u32, tickets: &str, etcd: &str| {
+        let table = format!(
+            "[listener.tickets]\nrotation_seconds = {rotation}\n{tickets}\n[listener.tickets.etcd]\n\
+             endpoints = [\"http://127.0.0.1:2379\"]\n{etcd}\n[[listener.certificate]]"
+        );
+        let text = GOOD.replace("[[listener.certificate]]", &table);
+        text.replace("8443", port)
+    };
+    let key = "key_file = \"k\"";
+    let with = |second: String| one("8443", 600, "", key) + &second;
+    let elsewhere = format!("{key}\nprefix = \"/other\"");
+    for right in [
+        one("8444", 600, "", key),
+        one("8444", 60, "", &elsewhere),
+        one("8444", 60, "count = 0", key),
+    ] {
+        Document::parse(Path::new("w.toml"), with(right)).unwrap();
+    }
+    let with_user = format!("{key}\nuser = \"u\"\npassword_file = \"p\"");
+    for wrong in [
+        one("8444", 60, "", key),
+        one("8444", 600, "", "key_file = \"other\""),
+        one("8444", 600, "", &with_user),
+        one("8444", 600, "", key).replace("127.0.0.1:2379", "127.0.0.2:2379"),
+    ] {
+        let message = error(&with(wrong));
+        for part in [
+            "w.toml:21: listener[1].tickets.etcd: ",
+            "listener[0].tickets.etcd has the prefix `/widelane/tickets`",
+            "write the same settings",
+            "or another `prefix`",
+        ] {
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}
+
+#[test]
+fn tls_to_a_backend_needs_a_name_that_can_be_checked() {
+    let with = |tls: &str| format!("{GOOD}[listener.backend_tls]\n{tls}\n");
+    let message = error(&with(""));
+    assert!(
+        message.starts_with("w.toml:8: listener[0].backend_tls: "),
+        "{message}"
+    );
+    assert!(message.contains("set `server_name`"), "{message}");
+    let named = "server_name = \"app.example\"";
+    Document::parse(Path::new("w.toml"), with(named)).unwrap();
+    let tcp = with("").replace("unix:/run/app.sock", "app.example:8443");
+    Document::parse(Path::new("w.toml"), tcp).unwrap();
+    for (wrong, expected) in [
+        (
+            "server_name = \"a b\"",
+            "server_name: `a b` is no host name",
+        ),
+        ("cert = \"a.pem\"\nserver_name = \"a\"", "set `key` as well"),
+        ("key = \"a.key\"\nserver_name = \"a\"", "set `cert` as well"),
+        (
+            "versions = []\nserver_name = \"a\"",
+            "no protocol version left",
+        ),
+        ("verify = false", "unknown field `verify`"),
+    ] {
+        let message = error(&with(wrong));
+        assert!(message.contains(expected), "{message}");
     }
 }

@@ -8,7 +8,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net};
-use serde::de::{self, SeqAccess, Visitor};
+use rustls_pki_types::ServerName;
+use serde::de::{self, DeserializeSeed, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use ureq::http::Uri;
 use ureq::http::uri::Scheme;
@@ -80,6 +81,16 @@ pub enum LogFormat {
     Json,
     /// As `key=value`, with text of clients in quotes.
     Text,
+}
+
+/// A file with a secret: its path, or `credential:NAME` for a credential that systemd has given to the service.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(try_from = "String")]
+pub enum SecretFile {
+    /// A path.
+    File(PathBuf),
+    /// The name of a credential.
+    Credential(String),
 }
 
 /// Where OCSP responses come from: a file's path, `fetch`, or the address of a responder.
@@ -172,6 +183,41 @@ impl FromStr for LogTarget {
     }
 }
 
+impl SecretFile {
+    /// Where it is. The error is why there is no such place.
+    pub(crate) fn path(&self) -> Result<PathBuf, String> {
+        match self {
+            Self::File(path) => Ok(path.clone()),
+            Self::Credential(name) => match std::env::var_os("CREDENTIALS_DIRECTORY") {
+                Some(directory) => Ok(PathBuf::from(directory).join(name)),
+                None => Err(format!(
+                    "systemd has given this process no credentials, and so not `{name}`"
+                )),
+            },
+        }
+    }
+}
+
+impl FromStr for SecretFile {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("credential:") {
+            Some(name) if name.is_empty() || name.starts_with('.') || name.contains('/') => {
+                Err(format!(
+                    "`{}` names no credential; write `credential:NAME`",
+                    text.escape_debug()
+                ))
+            }
+            Some(name) => Ok(Self::Credential(name.into())),
+            None if text.is_empty() => {
+                Err("no file is named; write a path, or `credential:NAME`".into())
+            }
+            None => Ok(Self::File(text.into())),
+        }
+    }
+}
+
 impl FromStr for OcspSource {
     type Err = String;
 
@@ -233,6 +279,23 @@ impl FromStr for LogFormat {
 impl Backend {
     /// The most addresses of one backend.
     pub const MOST: usize = 64;
+
+    /// What the certificate of a backend that speaks TLS must name, unless that is configured.
+    pub(crate) fn server_name(&self) -> Option<ServerName<'static>> {
+        match self {
+            Self::Tcp(address) => Some(ServerName::from(address.ip().to_canonical())),
+            Self::Name(_) => ServerName::try_from(self.host()?.to_owned()).ok(),
+            Self::Unix(_) | Self::Abstract(_) => None,
+        }
+    }
+
+    /// The host name, without the dot that ends an absolute one.
+    pub(crate) fn host(&self) -> Option<&str> {
+        match self {
+            Self::Name(name) => Some(name.host.strip_suffix('.').unwrap_or(&name.host)),
+            Self::Tcp(_) | Self::Unix(_) | Self::Abstract(_) => None,
+        }
+    }
 }
 
 impl FromStr for HostPort {
@@ -285,16 +348,30 @@ impl FromStr for Backend {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
+            let length = path.strip_prefix('@').unwrap_or(path).len();
+            if length > LONGEST_UNIX {
+                return Err(format!(
+                    "the address of this UNIX socket has {length} bytes, and may have {LONGEST_UNIX}; write a \
+                     shorter path, for example `unix:/run/app.sock`"
+                ));
+            }
             return match path.strip_prefix('@') {
                 Some("") => Err("`unix:@` names no socket; write `unix:@NAME`".into()),
                 Some(name) => Ok(Self::Abstract(name.into())),
                 None if path.is_empty() => {
                     Err("`unix:` names no socket; write `unix:/run/app.sock`".into())
                 }
+                None if path.contains('\0') => Err(format!(
+                    "`{}` names no socket; write `unix:/run/app.sock`",
+                    text.escape_debug()
+                )),
                 None => Ok(Self::Unix(path.into())),
             };
         }
-        match text.parse() {
+        match text.parse::<SocketAddr>() {
+            Ok(address) if address.port() == 0 => Err(format!(
+                "`{text}` has port 0, at which nothing listens; write for example `127.0.0.1:8080`"
+            )),
             Ok(address) => Ok(Self::Tcp(address)),
             Err(_) => text.parse().map(|name| Self::Name(Box::new(name))),
         }
@@ -358,7 +435,8 @@ read_as_text!(
     LogTarget,
     Network,
     OcspSource,
-    ProxyVersion
+    ProxyVersion,
+    SecretFile
 );
 
 /// A form of ChaCha20-Poly1305 by its name.
@@ -384,6 +462,78 @@ pub(super) fn optional_proxy_version<'de, D: Deserializer<'de>>(
         Version::Named(version) => Some(version),
         Version::Second(used) => used.then_some(ProxyVersion::V2),
     })
+}
+
+/// Addresses to listen on.
+pub(super) fn listen_addresses<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<SocketAddr>, D::Error> {
+    let example = Address("0.0.0.0:443 or [::]:443 for all addresses");
+    deserializer.deserialize_seq(Addresses(example))
+}
+
+/// Addresses of DNS servers.
+pub(super) fn name_servers<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<SocketAddr>, D::Error> {
+    deserializer.deserialize_seq(Addresses(Address("10.0.0.1:53")))
+}
+
+/// The address at which Prometheus may ask.
+pub(super) fn metrics_address<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<SocketAddr>, D::Error> {
+    Address("127.0.0.1:9090")
+        .deserialize(deserializer)
+        .map(Some)
+}
+
+/// Reads an address, and shows a mistyped one with this example.
+#[derive(Clone, Copy)]
+struct Address(&'static str);
+
+impl<'de> DeserializeSeed<'de> for Address {
+    type Value = SocketAddr;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<SocketAddr, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Address {
+    type Value = SocketAddr;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an address with a port, for example {}", self.0)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<SocketAddr, E> {
+        text.parse().map_err(|_| {
+            let (text, example) = (text.escape_debug(), self.0);
+            E::custom(format!(
+                "`{text}` is no address with a port; write for example {example}"
+            ))
+        })
+    }
+}
+
+/// Reads a list of them.
+struct Addresses(Address);
+
+impl<'de> Visitor<'de> for Addresses {
+    type Value = Vec<SocketAddr>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of addresses")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<SocketAddr>, A::Error> {
+        let mut all = Vec::new();
+        while let Some(one) = list.next_element_seed(self.0)? {
+            all.push(one);
+        }
+        Ok(all)
+    }
 }
 
 /// One text, or a list of texts, each read as it is written on the command line.
@@ -439,6 +589,11 @@ pub(super) fn paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Pa
     })
 }
 
+/// One text, or a list of texts.
+pub(super) fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    one_or_several(deserializer)
+}
+
 pub(super) fn optional_seconds<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Duration>, D::Error> {
@@ -470,5 +625,7 @@ pub(super) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dura
 
 /// Of `::ffff:0:0/96` (RFC 4291, section 2.5.5.2).
 const MAPPED_PREFIX: u8 = 96;
+/// Of the path of a UNIX socket, with a zero behind it, or of an abstract name, with a zero before it (`unix(7)`).
+const LONGEST_UNIX: usize = 107;
 /// Linux's own limit for a CPU number (`CONFIG_NR_CPUS` at its largest).
 const MOST_CPUS: usize = 8192;

@@ -114,12 +114,25 @@ impl Authority {
         Self { issuer }
     }
 
+    /// A server's certificate for `names`, which is good until so many days from now.
+    pub fn server(&self, names: &[&str], days: i64) -> Identity {
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).expect("names");
+        params.not_before = OffsetDateTime::now_utc() - time::Duration::days(100);
+        params.not_after = OffsetDateTime::now_utc() + time::Duration::days(days);
+        self.sign(Kind::Ecdsa, params)
+    }
+
     pub fn identity(&self, kind: Kind, common_name: &str) -> Identity {
         let mut params = CertificateParams::default();
         params
             .distinguished_name
             .push(rcgen::DnType::CommonName, common_name);
         params.serial_number = Some(common_name.as_bytes().to_vec().into());
+        self.sign(kind, params)
+    }
+
+    fn sign(&self, kind: Kind, params: CertificateParams) -> Identity {
         let key = key(kind);
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
         Identity {
@@ -152,7 +165,7 @@ impl Authority {
     }
 }
 
-/// A client's certificate.
+/// A certificate from an authority.
 pub struct Identity {
     pub chain: Vec<CertificateDer<'static>>,
     pub key: PrivateKeyDer<'static>,

@@ -1,0 +1,43 @@
+//! Files of the configuration.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+/// Opens a regular file to be read. Anything else is an error: a named pipe, for example, would hold the server until
+/// another program writes into it.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    // Else the pipe would be waited for here.
+    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+    let file = options.read(true).custom_flags(nonblocking).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is no regular file",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_pipe_is_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        for path in [&path, folder.path(), Path::new("/dev/zero")] {
+            let error = open(path).unwrap_err();
+            assert_eq!(error.to_string(), "it is no regular file", "{path:?}");
+        }
+        std::fs::write(folder.path().join("file"), "text").unwrap();
+        assert!(open(&folder.path().join("file")).is_ok());
+    }
+}
