@@ -3,7 +3,8 @@
 RELEASE = $${CARGO_TARGET_DIR:-target}/release
 
 .PHONY: help build report demo test fresh-test bench ways-in timing soak brake-truth simulate-speed \
-	install-c install-openssl uninstall-openssl package package-test image image-test fleet-test
+	install-c install-openssl uninstall-openssl package package-test image image-test fleet-test \
+	etcd-test
 
 help:
 	@echo 'make demo    compares the terminator with nginx: half a minute after the build'
@@ -25,6 +26,9 @@ help:
 	@echo 'make image-test   runs it as Kubernetes would; root'
 	@echo 'make fleet-test   three terminators behind HAProxy, replaced one after the other under load: ten'
 	@echo '                  minutes; ARGS="60 200" for a minute at 200 connections a second'
+	@echo 'make etcd-test   three terminators behind HAProxy (PROXY v2) with ticket keys from an etcd of three'
+	@echo '                 members, which are killed, cut off and restarted, whose values are damaged, and'
+	@echo '                 certificates that are replaced: five minutes; root; ARGS="600 100" for ten'
 	@echo 'make install-openssl   installs the OpenSSL provider and `widelane`, for nginx and others,'
 	@echo '                       without the package; make uninstall-openssl removes them'
 	@echo 'make fresh-test   demo and test on a new Debian 12, as root and as a plain user;'
@@ -32,7 +36,7 @@ help:
 
 build:
 	@.ci/setup build
-	cargo build --release --locked -p widelane
+	cargo build --release --locked -p widelane --features widelane/etcd
 	@packaging/split-debug "$(RELEASE)/widelane"
 
 report:
@@ -102,7 +106,7 @@ uninstall-openssl:
 
 package:
 	@.ci/setup package
-	cargo build --release --locked -p widelane -p widelane-openssl -p widelane-openssl-shim \
+	cargo build --release --locked --features widelane/etcd -p widelane -p widelane-openssl -p widelane-openssl-shim \
 		-p widelane-manual
 	@"$(RELEASE)/widelane-manual" "$(RELEASE)/manual"
 	@packaging/third-party-licences >"$(RELEASE)/third-party-licences"
@@ -115,7 +119,7 @@ package-test: package
 # cargo-sbom lists what is linked into the program; it is installed once, into target/.
 image:
 	@.ci/setup image
-	cargo build --release --locked -p widelane
+	cargo build --release --locked -p widelane --features widelane/etcd
 	@packaging/third-party-licences >"$(RELEASE)/third-party-licences"
 	@PATH="$$PATH:$(RELEASE)/../tools/bin"; command -v cargo-sbom >/dev/null || \
 		cargo install --quiet --locked --debug --root "$(RELEASE)/../tools" cargo-sbom
@@ -130,3 +134,8 @@ fleet-test:
 	@.ci/setup test
 	cargo build --release --locked -p widelane
 	@packaging/test-fleet "$(RELEASE)" $(ARGS)
+
+etcd-test:
+	@.ci/setup test
+	cargo build --release --locked -p widelane --features widelane/etcd
+	@packaging/test-etcd "$(RELEASE)" $(ARGS)

@@ -5,13 +5,16 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{ConfigMap, PodSpec, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use serde::Serialize;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// An object of a manifest.
@@ -35,6 +38,16 @@ impl Object {
             Self::Deployment(deployment) => deployment.spec.as_ref()?.template.spec.as_ref(),
             Self::ConfigMap(_) | Self::Other(_) => None,
         }
+    }
+
+    /// The labels of its pods, if it has pods.
+    pub fn labels_of_pods(&self) -> Option<&BTreeMap<String, String>> {
+        let template = match self {
+            Self::DaemonSet(set) => &set.spec.as_ref()?.template,
+            Self::Deployment(deployment) => &deployment.spec.as_ref()?.template,
+            Self::ConfigMap(_) | Self::Other(_) => return None,
+        };
+        template.metadata.as_ref()?.labels.as_ref()
     }
 }
 
@@ -66,11 +79,36 @@ fn object(document: Value) -> Result<Object, String> {
         ("autoscaling/v2", "HorizontalPodAutoscaler") => {
             other::<HorizontalPodAutoscaler>(&document)
         }
-        // The Prometheus operator's own type: Kubernetes has none for it.
-        ("monitoring.coreos.com/v1", "PodMonitor") => Ok(Object::Other(document.clone())),
+        ("monitoring.coreos.com/v1", "PodMonitor") => other::<PodMonitor>(&document),
         _ => Err("this kind is not known here".to_owned()),
     };
     read.map_err(|why| format!("{kind} of {version}: {why}"))
+}
+
+/// A type of the Prometheus operator, by its API reference: what manifests here use of it.
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct PodMonitor {
+    api_version: String,
+    kind: String,
+    metadata: ObjectMeta,
+    spec: PodMonitorSpec,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct PodMonitorSpec {
+    selector: LabelSelector,
+    #[serde(default)]
+    pod_metrics_endpoints: Vec<PodMetricsEndpoint>,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct PodMetricsEndpoint {
+    /// The name of a port of the container. If there is none of that name, nothing is scraped.
+    port: String,
+    interval: String,
 }
 
 fn other<T: DeserializeOwned + Serialize>(document: &Value) -> Result<Object, String> {
@@ -110,9 +148,13 @@ mod tests {
     const SERVICE: &str =
         "apiVersion: v1\nkind: Service\nspec:\n  ports: [{ port: 443, targetPort: https }]\n";
 
+    const MONITOR: &str = "apiVersion: monitoring.coreos.com/v1\nkind: PodMonitor\nmetadata: { name: a }\nspec:\n  \
+                           selector: { matchLabels: { a: b } }\n  podMetricsEndpoints: [{ port: a, interval: 1s }]\n";
+
     #[test]
     fn what_a_type_does_not_have_is_refused() {
         assert_eq!(objects(SERVICE).unwrap().len(), 1);
+        assert_eq!(objects(MONITOR).unwrap().len(), 1);
         for (wrong, why) in [
             (
                 SERVICE.replace("targetPort", "targetport"),
@@ -125,6 +167,11 @@ mod tests {
             ),
             (SERVICE.replace("v1", "v2"), "Service of v2"),
             (format!("{SERVICE}---\n}}"), "line 6"),
+            (MONITOR.replace("port:", "prot:"), "unknown field `prot`"),
+            (
+                MONITOR.replace("matchLabels", "matchLabel"),
+                ".spec.selector.matchLabel is not known",
+            ),
         ] {
             let said = objects(&wrong).unwrap_err();
             assert!(said.contains(why), "{said}");

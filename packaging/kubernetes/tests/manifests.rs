@@ -1,207 +1,92 @@
 //! The manifests, against Kubernetes' types and against what the program takes.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+mod checks;
 
-use k8s_openapi::api::core::v1::{Container, PodSpec, Probe};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use widelane_kubernetes::{Object, objects};
-use widelane_terminator::Document;
-
-/// `drain.seconds`, unless the configuration says otherwise.
-const DRAIN_SECONDS: i64 = 30;
-
-/// File and objects of each manifest.
-fn manifests() -> Vec<(String, Vec<Object>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut all = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "yaml")
-        {
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            let text = std::fs::read_to_string(&path).unwrap();
-            let objects = objects(&text).unwrap_or_else(|why| panic!("{name}: {why}"));
-            all.push((name, objects));
-        }
-    }
-    assert!(all.len() >= 4, "{all:?}");
-    all
-}
-
-/// The pods with a terminator, and the terminator in them.
-fn terminators() -> Vec<(String, PodSpec, Container)> {
-    let mut all = Vec::new();
-    for (name, objects) in manifests() {
-        for pods in objects.iter().filter_map(Object::pods) {
-            let before = pods.init_containers.iter().flatten();
-            let found: Vec<_> = before
-                .chain(&pods.containers)
-                .filter(|container| container.name == "widelane")
-                .collect();
-            let [terminator] = found[..] else {
-                panic!("{name}: {found:?}");
-            };
-            all.push((name.clone(), pods.clone(), terminator.clone()));
-        }
-    }
-    assert_eq!(all.len(), 3);
-    all
-}
+use checks::{Manifest, files};
+use serde_json::Value;
+use widelane_kubernetes::Object;
 
 #[test]
 fn each_object_is_one_of_kubernetes_and_fits_to_the_others() {
-    for (name, pods, terminator) in terminators() {
-        let volumes: BTreeSet<_> = pods.volumes.iter().flatten().map(|one| &one.name).collect();
-        let mounts = terminator.volume_mounts.iter().flatten();
-        let mounted: BTreeSet<_> = mounts.map(|mount| &mount.name).collect();
-        assert_eq!(volumes, mounted, "{name}");
-
-        let ports: BTreeSet<_> = (terminator.ports.iter().flatten())
-            .filter_map(|port| port.name.clone())
-            .collect();
-        let probes = [
-            &terminator.startup_probe,
-            &terminator.readiness_probe,
-            &terminator.liveness_probe,
-        ];
-        let probes: Vec<_> = probes.into_iter().flatten().collect();
-        assert!(!probes.is_empty(), "{name}");
-        for probe in probes {
-            match port_of(probe) {
-                IntOrString::String(port) => assert!(ports.contains(port), "{name}: {port}"),
-                IntOrString::Int(port) => assert_eq!(*port, 9464, "{name}"),
-            }
-        }
-    }
+    each(checks::fits_together);
 }
 
 #[test]
 fn nothing_more_is_allowed_than_needed() {
-    for (name, pods, terminator) in terminators() {
-        let own = terminator.security_context.unwrap();
-        assert_eq!(own.read_only_root_filesystem, Some(true), "{name}");
-        assert_eq!(own.allow_privilege_escalation, Some(false), "{name}");
-        let capabilities = own.capabilities.unwrap();
-        assert_eq!(capabilities.drop, Some(vec!["ALL".to_owned()]), "{name}");
-        assert_eq!(capabilities.add, None, "{name}");
-        let of_pods = pods.security_context.unwrap();
-        assert_eq!(
-            own.run_as_non_root.or(of_pods.run_as_non_root),
-            Some(true),
-            "{name}"
-        );
-        let user = own.run_as_user.or(of_pods.run_as_user);
-        assert_eq!(
-            (user, of_pods.fs_group),
-            (Some(65532), Some(65532)),
-            "{name}"
-        );
-        assert_eq!(
-            of_pods.seccomp_profile.unwrap().type_,
-            "RuntimeDefault",
-            "{name}"
-        );
-        assert_eq!(pods.automount_service_account_token, Some(false), "{name}");
-        // The server refuses ticket keys that others may read, and the group reads them.
-        for secret in pods
-            .volumes
-            .iter()
-            .flatten()
-            .filter_map(|volume| volume.secret.as_ref())
-        {
-            assert_eq!(secret.default_mode, Some(0o440), "{name}");
-        }
-    }
+    each(checks::allows_no_more_than_needed);
 }
 
 #[test]
 fn connections_have_the_time_that_the_server_gives_them() {
-    for (name, pods, terminator) in terminators() {
-        let all = pods.termination_grace_period_seconds.unwrap();
-        let before = slept(&terminator);
-        assert!(all > before + DRAIN_SECONDS, "{name}: {all} s");
-        // Hooks of all containers run at once, and a container that has none ends at once.
-        for other in pods.containers.iter().filter(|one| one.name != "widelane") {
-            assert!(slept(other) >= before, "{name}: {}", other.name);
-        }
-    }
-}
-
-/// For how many seconds a container goes on before it is told to end.
-fn slept(container: &Container) -> i64 {
-    let hooks = container.lifecycle.as_ref();
-    let hook = hooks.and_then(|hooks| hooks.pre_stop.as_ref());
-    hook.and_then(|hook| hook.sleep.as_ref())
-        .map_or(0, |sleep| sleep.seconds)
+    each(checks::drains_in_time);
 }
 
 #[test]
 fn the_program_takes_the_arguments() {
-    for (name, _, terminator) in terminators() {
-        let arguments = terminator.args.unwrap();
-        let all = std::iter::once("widelane".to_owned()).chain(arguments);
-        let read = widelane_program::command().try_get_matches_from(all);
-        let read = read.unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_eq!(read.subcommand_name(), Some("serve"), "{name}");
-    }
+    each(checks::calls_the_program_right);
 }
 
-/// What it says of memory and workers fits the container's limits.
 #[test]
 fn the_configuration_is_one_and_fits_the_container() {
-    for (name, objects) in manifests() {
-        let maps: Vec<_> = (objects.iter())
-            .filter_map(|object| match object {
-                Object::ConfigMap(map) => Some(map),
-                _ => None,
-            })
-            .collect();
-        let Some((_, pods, terminator)) = terminators().into_iter().find(|one| one.0 == name)
-        else {
-            assert!(maps.is_empty(), "{name}");
-            continue;
-        };
-        let [map] = maps[..] else {
-            panic!("{name}: {maps:?}");
-        };
-        let text = &map.data.as_ref().unwrap()["widelane.toml"];
-        let document = Document::parse(Path::new("widelane.toml"), text.clone());
-        let document = document.unwrap_or_else(|error| panic!("{name}: {error}"));
-        let config = document.config();
-
-        let mounted = pods
-            .volumes
-            .iter()
-            .flatten()
-            .filter_map(|volume| volume.config_map.as_ref());
-        let mounted: Vec<_> = mounted.map(|map| map.name.clone()).collect();
-        assert_eq!(Some(mounted[..].join(" ")), map.metadata.name, "{name}");
-
-        // 256 KiB wait each way, and some records.
-        let limits = terminator.resources.unwrap().limits.unwrap();
-        let megabytes = match limits["memory"].0.split_at(limits["memory"].0.len() - 2) {
-            (number, "Gi") => 1024 * number.parse::<u64>().unwrap(),
-            (number, "Mi") => number.parse().unwrap(),
-            other => panic!("{name}: {other:?}"),
-        };
-        let connections = config.limits.connections.unwrap() as u64;
-        assert!(
-            connections * 6 / 10 <= megabytes,
-            "{name}: {connections} in {megabytes} MiB"
-        );
-        // Without a limit of CPUs there would be a worker for each CPU of the node.
-        assert!(
-            limits.contains_key("cpu") != config.workers.is_some(),
-            "{name}"
-        );
-    }
+    each(checks::configures_the_program_right);
 }
 
-fn port_of(probe: &Probe) -> &IntOrString {
-    let by_request = probe.http_get.as_ref().map(|request| &request.port);
-    let by_connection = probe.tcp_socket.as_ref().map(|connection| &connection.port);
-    by_request.or(by_connection).expect("it connects")
+fn each(check: fn(&Manifest)) {
+    let mut terminators = 0;
+    for file in files() {
+        let name = file.file_name().unwrap().to_string_lossy();
+        let manifest = Manifest::new(&name, &std::fs::read_to_string(&file).unwrap());
+        check(&manifest);
+        terminators += usize::from(manifest.terminator().is_some());
+    }
+    assert_eq!(terminators, 3);
+}
+
+/// The autoscaler asks for the metric that prometheus-adapter makes by the rule.
+#[test]
+fn the_autoscaler_asks_for_a_metric_that_there_is() {
+    let read = |file: &str| std::fs::read_to_string(checks::folder().join(file)).unwrap();
+    let values: Value =
+        serde_saphyr::from_str(&read("../monitoring/prometheus-adapter.yaml")).unwrap();
+    let [rule] = values["rules"]["custom"].as_array().unwrap().as_slice() else {
+        panic!("{values}");
+    };
+    let autoscaler: Value = serde_saphyr::from_str(&read("hpa-handshakes.yaml")).unwrap();
+    let metrics = autoscaler["spec"]["metrics"].as_array().unwrap();
+    let pods = metrics.iter().find(|metric| metric["type"] == "Pods");
+    assert_eq!(pods.unwrap()["pods"]["metric"]["name"], rule["name"]["as"]);
+
+    // In place of the one in deployment.yaml.
+    let other = Manifest::new("deployment.yaml", &read("deployment.yaml"));
+    let replaced = (other.objects.iter()).any(|object| match object {
+        Object::Other(other) => {
+            other["kind"] == autoscaler["kind"]
+                && other["metadata"]["name"] == autoscaler["metadata"]["name"]
+        }
+        _ => false,
+    });
+    assert!(replaced);
+}
+
+/// By the schemas of the API servers.
+#[test]
+fn servers_of_several_versions_take_the_manifests() {
+    for version in checks::VERSIONS {
+        match checks::validated(version, &files()) {
+            Some(Ok(())) => {}
+            Some(Err(said)) => panic!("Kubernetes {version}: {said}"),
+            None => {
+                println!("{}", checks::NO_VALIDATOR);
+                return;
+            }
+        }
+    }
+    // A key that no version has must not pass.
+    let folder = tempfile::tempdir().unwrap();
+    let wrong = folder.path().join("wrong.yaml");
+    let text = std::fs::read_to_string(checks::folder().join("deployment.yaml")).unwrap();
+    std::fs::write(&wrong, text.replace("targetPort", "targetport")).unwrap();
+    let said = checks::validated(checks::VERSIONS[0], &[wrong]);
+    let said = said.expect("it is installed").unwrap_err();
+    assert!(said.contains("targetport"), "{said}");
 }
