@@ -823,6 +823,19 @@ fn check_next_start(before: &Config, after: &Config) -> Result<(), Fault> {
     if (&before.cpus, &before.batching) != (&after.cpus, &after.batching) {
         cores::check(after, &cores::allowed())?;
     }
+    // At a port of our own, only the next start can tell.
+    let own = places(before).into_iter().map(|(_, address)| address);
+    let own: Vec<u16> = own
+        .chain(before.metrics.listen)
+        .map(|one| one.port())
+        .collect();
+    let metrics = after
+        .metrics
+        .listen
+        .filter(|one| !own.contains(&one.port()));
+    if let Some(address) = metrics {
+        Endpoint::bind(address).map_err(|error| bind_fault("metrics.listen", address, &error))?;
+    }
     Ok(())
 }
 
@@ -1114,6 +1127,17 @@ mod tests {
         assert_eq!(key(group), Err("group".into()));
         let cpus = |config: &mut Config| config.cpus = "1023".parse().unwrap();
         assert_eq!(key(cpus), Err("cpus".into()));
+        let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = other.local_addr().unwrap();
+        let metrics = |before: &Config| {
+            let mut after = before.clone();
+            after.metrics.listen = Some(taken);
+            check_next_start(before, &after).map_err(|fault| fault.key)
+        };
+        assert_eq!(metrics(&before), Err("metrics.listen".into()));
+        let mut own = before.clone();
+        own.metrics.listen = Some(taken);
+        assert_eq!(metrics(&own), Ok(()));
         // Also if this process is not root any more.
         assert_eq!(key(|config| config.user = Some("daemon".into())), Ok(()));
         assert_eq!(key(|config| config.workers = NonZeroUsize::new(9)), Ok(()));
