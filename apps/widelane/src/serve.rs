@@ -32,7 +32,7 @@ use widelane_terminator::{
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Address to listen on (repeatable) [default with --demo: 127.0.0.1:8443]
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::values::address)]
     listen: Vec<SocketAddr>,
     /// Certificate chain, PEM, leaf first (repeatable, each with its --key; chosen by host name)
     #[arg(long, value_name = "FILE")]
@@ -96,7 +96,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE|MODEL")]
     profile: Option<String>,
     /// Serve Prometheus metrics (/metrics) and /healthz here, plain HTTP
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::values::address)]
     metrics: Option<SocketAddr>,
     /// Read everything from a TOML file instead of flags; packaging/widelane.toml shows every key
     #[arg(long, value_name = "FILE", conflicts_with_all = BY_FLAGS)]

@@ -1,5 +1,6 @@
 //! Argument values that several sub-commands share.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// A list of CPU numbers and ranges, like `0,2-3`.
@@ -50,6 +51,16 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
         })
 }
 
+/// Reads an address with a port to listen on.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        format!(
+            "{text:?} is no address with a port; write for example 127.0.0.1:8443, or 0.0.0.0:443 or \
+             [::]:443 for all addresses"
+        )
+    })
+}
+
 const MOST_CPUS: usize = 65_536;
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -63,6 +74,18 @@ mod tests {
         assert_eq!(cpus("7"), Ok(Cpus(vec![7])));
         for wrong in ["", "a", "1,", "3-1", "-1", "0-99999999"] {
             assert!(cpus(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn addresses() {
+        assert!(address("127.0.0.1:443").is_ok() && address("[::1]:443").is_ok());
+        for wrong in ["443", ":443", "localhost:443", "127.0.0.1", "::1:x"] {
+            let error = address(wrong).unwrap_err();
+            assert!(
+                error.contains(wrong) && error.contains("0.0.0.0:443"),
+                "{error}"
+            );
         }
     }
 
