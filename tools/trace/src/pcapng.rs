@@ -7,6 +7,9 @@
 //! The addresses are made up, for a TLS library does not know those of its peer. They are of
 //! 198.18.0.0/15, which is reserved for tests (RFC 2544, C.2.2): the process is 198.18.0.1, its peers
 //! are 198.19.0.0/16, one for each connection. The port is 80, so that HTTP is recognised.
+//!
+//! Of long data only the beginning is known. What is missing counts as cut off by the capture, as if
+//! with a limit of length: the next data have the sequence number that they had.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -60,7 +63,8 @@ impl<W: Write> Pcapng<W> {
         })
     }
 
-    /// Writes what one side has sent, at a time in nanoseconds since 1970.
+    /// Writes what one side has sent, at a time in nanoseconds since 1970: so many bytes, of which
+    /// `data` are known.
     ///
     /// # Errors
     ///
@@ -71,6 +75,7 @@ impl<W: Write> Pcapng<W> {
         (pid, object): (u32, u64),
         sender: Sender,
         data: &[u8],
+        carried: u64,
     ) -> io::Result<()> {
         if self.connections.len() >= MOST_CONNECTIONS {
             // The oldest are not known; all begin anew.
@@ -84,15 +89,21 @@ impl<W: Write> Pcapng<W> {
                 sent: [0; 2],
             }
         });
-        for data in data.chunks(MOST_DATA) {
-            let packet = connection.packet(sender, data);
-            let length = u32::try_from(packet.len()).expect("packets are short");
+        let mut known = data.chunks(MOST_DATA);
+        let mut left = carried.max(data.len() as u64).min(MOST_CARRIED);
+        while left > 0 {
+            let data = known.next().unwrap_or_default();
+            let size = left.min(MOST_DATA as u64);
+            left -= size;
+            let packet = connection.packet(sender, data, size as u16);
+            let captured = u32::try_from(packet.len()).expect("packets are short");
+            let length = captured + size as u32 - data.len() as u32;
             let mut enhanced = Vec::with_capacity(packet.len() + 24);
             enhanced.extend(0_u32.to_le_bytes()); // the first interface
             let [t0, t1, t2, t3, t4, t5, t6, t7] = time.to_le_bytes();
             // The upper half of the time comes first.
             enhanced.extend([t4, t5, t6, t7, t0, t1, t2, t3]);
-            enhanced.extend(length.to_le_bytes());
+            enhanced.extend(captured.to_le_bytes());
             enhanced.extend(length.to_le_bytes());
             enhanced.extend(packet);
             block(&mut self.to, ENHANCED_PACKET, &enhanced)?;
@@ -107,7 +118,8 @@ impl<W: Write> Pcapng<W> {
 }
 
 impl Connection {
-    fn packet(&mut self, sender: Sender, data: &[u8]) -> Vec<u8> {
+    /// A packet that carries `size` bytes, of which `data` are known.
+    fn packet(&mut self, sender: Sender, data: &[u8], size: u16) -> Vec<u8> {
         let [high, low] = self.number.to_be_bytes();
         let process = ([198, 18, 0, 1], 80);
         let peer = ([198, 19, high, low], 40_000 + self.number % 20_000);
@@ -116,8 +128,7 @@ impl Connection {
             Sender::Peer => (1, peer, process),
         };
         let (sequence, acknowledged) = (self.sent[at], self.sent[1 - at]);
-        let length = u16::try_from(data.len()).expect("data are cut to MOST_DATA");
-        self.sent[at] = sequence.wrapping_add(u32::from(length));
+        self.sent[at] = sequence.wrapping_add(u32::from(size));
 
         let mut tcp = Vec::with_capacity(20 + data.len());
         tcp.extend(u16::to_be_bytes(from.1));
@@ -131,13 +142,13 @@ impl Connection {
         pseudo.extend(from.0);
         pseudo.extend(to.0);
         pseudo.extend([0, TCP]);
-        pseudo.extend((length + 20).to_be_bytes());
+        pseudo.extend((size + 20).to_be_bytes());
         pseudo.extend(&tcp);
         tcp[16..18].copy_from_slice(&checksum(&pseudo).to_be_bytes());
 
         let mut packet = Vec::with_capacity(20 + tcp.len());
         packet.extend([0x45, 0]);
-        packet.extend((length + 40).to_be_bytes());
+        packet.extend((size + 40).to_be_bytes());
         // No identification, not to be fragmented, 64 hops.
         packet.extend([0, 0, 0x40, 0, 64, TCP, 0, 0]);
         packet.extend(from.0);
@@ -181,6 +192,8 @@ const LINKTYPE_RAW: u16 = 101;
 const TCP: u8 = 6;
 /// So that a packet's length fits its 16 bits.
 const MOST_DATA: usize = 32_768;
+/// As much as a call of OpenSSL can carry, and less than a window of TCP can be.
+const MOST_CARRIED: u64 = 1 << 30;
 const MOST_CONNECTIONS: usize = 50_000;
 
 #[cfg(test)]
@@ -211,13 +224,20 @@ mod tests {
                 (7, 0xabc),
                 Sender::Peer,
                 b"GET / HTTP/1.1\r\n\r\n",
+                18,
             )
             .unwrap();
         pcapng
-            .write(2 << 32, (7, 0xabc), Sender::Process, b"HTTP/1.1 200 OK\r\n")
+            .write(
+                2 << 32,
+                (7, 0xabc),
+                Sender::Process,
+                b"HTTP/1.1 200 OK\r\n",
+                17,
+            )
             .unwrap();
         pcapng
-            .write(3 << 32, (7, 0xabc), Sender::Process, b"\r\nodd")
+            .write(3 << 32, (7, 0xabc), Sender::Process, b"\r\nodd", 5)
             .unwrap();
         let blocks = blocks(&file);
         let kinds: Vec<_> = blocks.iter().map(|(kind, _)| *kind).collect();
@@ -248,14 +268,49 @@ mod tests {
         let mut file = Vec::new();
         let mut pcapng = Pcapng::new(&mut file).unwrap();
         pcapng
-            .write(1, (7, 1), Sender::Process, &[0; 70_000])
+            .write(1, (7, 1), Sender::Process, &[0; 70_000], 70_000)
             .unwrap();
         pcapng.close(7, 1);
-        pcapng.write(1, (7, 1), Sender::Process, b"x").unwrap();
+        pcapng.write(1, (7, 1), Sender::Process, b"x", 1).unwrap();
         let blocks = blocks(&file);
         assert_eq!(blocks.len(), 2 + 3 + 1);
         let peer = |at: usize| blocks[at].1[20 + 16..20 + 20].to_vec();
         assert_ne!(peer(2), peer(5));
+    }
+
+    /// Of an answer of 40,000 bytes, 4 are known; the next one continues it.
+    #[test]
+    fn what_is_not_known_counts_in_sequence_numbers() {
+        let mut file = Vec::new();
+        let mut pcapng = Pcapng::new(&mut file).unwrap();
+        let connection = (7, 1);
+        let mut write =
+            |data: &[u8], carried| pcapng.write(1, connection, Sender::Process, data, carried);
+        write(b"HTTP", 40_000).unwrap();
+        write(b"HTTP", 4).unwrap();
+        // What stands in place of a secret may be longer than it was.
+        write(b"HTTP", 3).unwrap();
+        write(b"", 0).unwrap();
+        let blocks = blocks(&file);
+        let packets: Vec<_> = blocks[2..]
+            .iter()
+            .map(|(_, content)| {
+                let word =
+                    |from: usize| u32::from_le_bytes(content[from..from + 4].try_into().unwrap());
+                let packet = &content[20..20 + word(12) as usize];
+                let in_ip = u32::from(u16::from_be_bytes([packet[2], packet[3]]));
+                assert_eq!(in_ip, word(16), "the length of the packet as it was");
+                let sequence = u32::from_be_bytes(packet[24..28].try_into().unwrap());
+                (sequence, word(12), word(16))
+            })
+            .collect();
+        let expected = [
+            (0, 44, 32_808),
+            (32_768, 40, 7_272),
+            (40_000, 44, 44),
+            (40_004, 44, 44),
+        ];
+        assert_eq!(packets, expected);
     }
 
     /// RFC 1071, 3: the example.

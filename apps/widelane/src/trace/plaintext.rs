@@ -83,7 +83,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             };
             if let Some((path, file)) = &mut file {
                 let time = clock.real(call.start + call.wall);
-                let written = file.write(time, (call.pid, call.object), sender, &data);
+                let written =
+                    file.write(time, (call.pid, call.object), sender, &data, carried(&call));
                 written.map_err(|error| cannot_write(path, &error))?;
             }
             let cut = data.len().min(args.length);
