@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use widelane_trace::{Count, Latencies, Outcome, Role, Want};
+use widelane_trace::{Clock, Count, Latencies, Outcome, Role, Want};
 
 use super::exposition::Exposition;
 use super::session::Session;
@@ -27,7 +27,8 @@ pub(crate) struct Args {
     brief: bool,
 
     /// Serve the sums as Prometheus text at this address, at any path
-    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "json")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::values::address,
+          conflicts_with = "json")]
     prometheus: Option<SocketAddr>,
 }
 
@@ -78,7 +79,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         let part = latencies(&session.counts()?, &before);
         let cpu = session.tracer.cpu_time().saturating_sub(before.cpu);
         if args.common.json {
-            output::print(&part.json(Some(cpu)))?;
+            output::print(&part.json(now(), Some(cpu)))?;
         } else {
             output::print(&part.table(Some(cpu), !args.brief))?;
         }
@@ -135,9 +136,14 @@ fn latencies(counts: &[Count], before: &Sums) -> Latencies {
     latencies
 }
 
+/// Seconds since 1970.
+fn now() -> f64 {
+    Clock::now().seconds(Clock::monotonic())
+}
+
 fn show(args: &Args, session: &Session, part: &Latencies, cpu: u64) -> Result<(), Failure> {
     if args.common.json {
-        output::print(&part.json(Some(cpu)))
+        output::print(&part.json(now(), Some(cpu)))
     } else {
         let drawn = !args.brief && !session.screen.is_live();
         session.screen.show(&part.table(Some(cpu), drawn))

@@ -43,12 +43,13 @@ impl Latencies {
         text
     }
 
-    /// A line for each row; `cpu` as for [`Latencies::table`].
-    pub fn json(&self, cpu: Option<u64>) -> String {
+    /// A line for each row; `time_s` is when the calls had been counted, in seconds since 1970, and `cpu` as
+    /// for [`Latencies::table`].
+    pub fn json(&self, time_s: f64, cpu: Option<u64>) -> String {
         let lines = self
             .rows
             .iter()
-            .map(|(key, times)| json_line(&Line::new(key, times, cpu)));
+            .map(|(key, times)| json_line(&Line::new(time_s, key, times, cpu)));
         lines.collect()
     }
 
@@ -117,6 +118,7 @@ fn draw(text: &mut String, times: &Histogram) {
 
 #[derive(Serialize)]
 struct Line<'a> {
+    time_s: f64,
     library: &'a str,
     function: &'a str,
     outcome: &'static str,
@@ -130,8 +132,9 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn new(key: &'a Key, times: &Histogram, cpu: Option<u64>) -> Self {
+    fn new(time_s: f64, key: &'a Key, times: &Histogram, cpu: Option<u64>) -> Self {
         Self {
+            time_s,
             library: &key.library,
             function: &key.function,
             outcome: key.outcome.name(),
@@ -187,19 +190,20 @@ mod tests {
 
     #[test]
     fn lines_for_programs() {
-        let text = latencies().json(None);
+        let text = latencies().json(1_700_000_000.25, None);
         let lines: Vec<serde_json::Value> = text
             .lines()
             .map(|line| serde_json::from_str(line).expect("JSON"))
             .collect();
         assert_eq!(lines.len(), 2);
         assert_eq!(lines[0]["library"], "li\"b\\\n");
+        assert_eq!(lines[0]["time_s"], 1_700_000_000.25);
         assert_eq!(
             (&lines[1]["count"], &lines[1]["max_us"]),
             (&4.into(), &3014.655.into())
         );
         assert!(lines[1]["cpu_share"].is_null());
-        let shared = latencies().json(Some(53_008_000));
+        let shared = latencies().json(0.0, Some(53_008_000));
         assert!(shared.contains("\"cpu_share\":0.1}"), "{shared}");
     }
 
