@@ -17,7 +17,7 @@ use crate::places::{CALIBRATION, Places};
 
 /// Watch TLS servers in use, and say what Widelane would change for each
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, mut_arg("duration", of_duration))]
 pub(crate) struct Args {
     #[command(flatten)]
     common: Common,
@@ -62,6 +62,11 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
         ));
     }
     output::print(&text)
+}
+
+fn of_duration(duration: clap::Arg) -> clap::Arg {
+    let seconds = DURATION.as_secs();
+    duration.help(format!("Watch for so many seconds [default: {seconds}]"))
 }
 
 /// What the servers do while none of their functions is traced. `None`: the user has ended it.

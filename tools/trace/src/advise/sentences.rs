@@ -20,7 +20,9 @@ pub fn sentences(observed: &Observed, estimate: &Result<Estimate, Unestimated>) 
         }
         Err(why) => all.extend(unestimated(observed, *why)),
     }
-    all.push(way_in(observed));
+    if may_gain(estimate) {
+        all.push(way_in(observed));
+    }
     all.extend(unknown(observed, estimate));
     let mut text = heading(observed);
     for sentence in all {
@@ -132,10 +134,24 @@ fn simultaneous(observed: &Observed) -> String {
     )
 }
 
+/// Whether Widelane may be worth it. A server that has it is told so in any case.
+fn may_gain(estimate: &Result<Estimate, Unestimated>) -> bool {
+    match estimate {
+        Ok(estimate) => saves(estimate),
+        Err(Unestimated::NoLanes | Unestimated::NoOperations) => false,
+        Err(_) => true,
+    }
+}
+
+/// Whether anything is saved, now or when more clients come.
+fn saves(estimate: &Estimate) -> bool {
+    estimate.now.saved > 0.0 || estimate.full.saved > 0.0
+}
+
 fn gains(estimate: &Estimate) -> Vec<String> {
     let Estimate { own, now, full, .. } = estimate;
     let ratio = |gain: &Gain| format!("{:.2}", gain.with / own);
-    if now.saved <= 0.0 && full.saved <= 0.0 {
+    if !saves(estimate) {
         return vec![
             "Widelane would save nothing here: passes cost this machine as much.".to_owned(),
         ];

@@ -318,6 +318,9 @@ fn without_an_estimate_the_reason_is_said() {
         why(&usual, &Lanes::None, "no AVX-512 IFMA"),
         Unestimated::NoLanes
     );
+    // Where nothing is saved, there is nothing to set up.
+    let useless = sentences(&usual, &Estimate::of(&usual, &Lanes::None));
+    assert!(!useless.contains("The way in"), "{useless}");
     let unknown = Lanes::Costs {
         passes: BTreeMap::new(),
         hand_over: 0.0,
