@@ -92,8 +92,10 @@ struct Progress {
     flights: Flights,
     bytes: bool,
     functions: Vec<Row>,
-    /// The peer has ended the connection.
-    ended_by_peer: bool,
+    /// Where records went in or out first.
+    socket: Option<u32>,
+    /// What was read to its end: the connection, or a file, as of certificates.
+    ended: Option<u32>,
 }
 
 impl Held {
@@ -336,7 +338,8 @@ impl Progress {
             flights: Flights::new(),
             bytes: false,
             functions: Vec::new(),
-            ended_by_peer: false,
+            socket: None,
+            ended: None,
         }
     }
 
@@ -361,8 +364,17 @@ impl Progress {
             match child.what {
                 What::Bytes(bytes) => {
                     self.bytes = true;
-                    self.ended_by_peer |= bytes.direction == Direction::Read && bytes.length == 0;
-                    self.flights.take(&bytes);
+                    if bytes.length == 0 {
+                        self.ended = Some(bytes.descriptor);
+                    }
+                    // OpenSSL answers with an alert to a peer that has gone away. That is no reason.
+                    let too_late = self.ended == Some(bytes.descriptor);
+                    if bytes.direction == Direction::Read || !too_late {
+                        self.flights.take(&bytes);
+                    }
+                    if !too_late {
+                        self.socket.get_or_insert(bytes.descriptor);
+                    }
                 }
                 What::Call {
                     function,
@@ -394,6 +406,12 @@ impl Progress {
         }
     }
 
+    /// Whether the peer has ended the connection.
+    fn is_ended_by_peer(&self) -> bool {
+        let is_socket = |ended| self.socket.is_none_or(|socket| socket == ended);
+        self.ended.is_some_and(is_socket)
+    }
+
     /// Whether it was no handshake at all.
     fn is_nothing(&self) -> bool {
         let silent = !self.bytes && self.functions.is_empty();
@@ -411,7 +429,7 @@ impl Progress {
 
     /// How a handshake ended that failed. OpenSSL says the same of a connection that ends too early.
     fn failed(&mut self) -> Ending {
-        match self.ended_by_peer {
+        match self.is_ended_by_peer() {
             true => self.closed(),
             false => Ending::Alert,
         }

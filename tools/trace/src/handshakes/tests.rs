@@ -440,6 +440,34 @@ fn alerts_have_names() {
     );
 }
 
+/// OpenSSL 3 sends `decode_error` to a client that closed the connection without a word.
+#[test]
+fn an_alert_to_a_peer_that_has_gone_is_no_reason() {
+    let ssl = ssl();
+    let gone: Event = bytes(Read, &[], TOP - 0x100, 400).into();
+    let alert: Event = bytes(Written, &record(21, &[2, 50]), TOP - 0x100, 500).into();
+    let ends = [
+        failing(call(&ssl.handshake, TOP, 0, MS)).into(),
+        call(&ssl.free, TOP, 2 * MS, 10).into(),
+    ];
+    let result = |first: &Event, second: &Event| {
+        let before = [first.clone(), second.clone()];
+        let all = run(before.into_iter().chain(ends.clone()));
+        (all[0].result, all[0].alert.clone())
+    };
+    assert_eq!(result(&gone, &alert), (Ending::Closed, None));
+    let reason = Some("decode_error".to_owned());
+    let alert_first = bytes(Written, &record(21, &[2, 50]), TOP - 0x100, 300);
+    assert_eq!(
+        result(&alert_first.into(), &gone),
+        (Ending::Alert, reason.clone())
+    );
+    // The end of a file is not that of the connection.
+    let mut file = bytes(Read, &[], TOP - 0x100, 400);
+    file.descriptor = 9;
+    assert_eq!(result(&file.into(), &alert), (Ending::Alert, reason));
+}
+
 #[test]
 fn objects_that_are_freed_and_processes_that_end_close_handshakes() {
     let ssl = ssl();
