@@ -257,13 +257,15 @@ struct {
 	UINT(max_entries, 16384);
 } TRACED SEC(".maps");
 
-/* Threads that have read the header of a record and read its body next: the descriptor. */
+/* Connections whose record goes on in the next call, by process, descriptor and whether they are written: how
+ * many bytes of it are to come. OpenSSL reads header and body of a record apart, and writes a long flight of
+ * TLS 1.2 in pieces. */
 struct {
 	UINT(type, MAP_LRU_HASH);
 	TYPE(key, u64);
 	TYPE(value, u32);
 	UINT(max_entries, 16384);
-} HEADERS SEC(".maps");
+} GOES_ON SEC(".maps");
 
 /* The loader makes it larger or smaller. */
 struct {
@@ -812,8 +814,8 @@ enum {
 /* The sizes in which beginnings are kept: an alert or header, a hello, a flight of TLS 1.2. */
 enum { BYTES_SHORT = 64, BYTES_HELLO = 1536, BYTES_FLIGHT = 4096 };
 
-/* So many parts of a vector are looked at. */
-enum { MOST_PARTS = 4 };
+/* So many parts of a vector are looked at, and so many records of a flight. */
+enum { MOST_PARTS = 4, MOST_RECORDS = 6 };
 
 /* `room` is one of these. */
 INLINE void keep_bytes(const struct pt_regs *regs, u64 thread, u32 how, const void *from, u64 length,
@@ -851,12 +853,53 @@ INLINE void keep_bytes(const struct pt_regs *regs, u64 thread, u32 how, const vo
 	ring_submit(record, 0);
 }
 
-/* Whether these are a record of a handshake, of which there may be more in the same call. */
-INLINE int keep_records(const struct pt_regs *regs, u64 thread, u32 how, u64 from, s64 result)
+/* How much of the last record is still to come, of records in the clear of which the first ends at `end`. */
+INLINE u32 still_to_come(u64 from, u64 end, u64 length)
 {
-	u32 descriptor = READ(regs->di), *header;
+#pragma unroll
+	for (int record = 0; record < MOST_RECORDS; record++) {
+		u8 header[TLS_HEADER] = {};
+
+		if (end >= length)
+			return end - length;
+		if (end + TLS_HEADER > length || read_user(header, TLS_HEADER, (void *)(from + end)))
+			return 0;
+		if (header[0] != TLS_HANDSHAKE)
+			return 0;
+		end += TLS_HEADER + ((u32)header[3] << 8 | header[4]);
+	}
+	return 0;
+}
+
+/* Keeps records of a handshake, of which the first ends at `end`. */
+INLINE void keep_flight(const struct pt_regs *regs, u64 thread, u32 how, u64 from, u64 length, u64 end)
+{
+	u8 next = 0;
+
+	if (length <= BYTES_SHORT) {
+		keep_bytes(regs, thread, how, (void *)from, length, length, BYTES_SHORT);
+		return;
+	}
+	if (end >= length) {
+		keep_bytes(regs, thread, how, (void *)from, length, length, BYTES_HELLO);
+		return;
+	}
+	/* Behind the first record of TLS 1.3, everything is encrypted. In TLS 1.2 more records of the
+	 * handshake follow. */
+	read_user(&next, 1, (void *)(from + end));
+	if (next == TLS_HANDSHAKE)
+		keep_bytes(regs, thread, how, (void *)from, length, length, BYTES_FLIGHT);
+	else
+		keep_bytes(regs, thread, how, (void *)from, length, end, BYTES_HELLO);
+}
+
+/* Whether these are a record of a handshake, of which there may be more in the same call. `whole` says that
+ * the call has read or written nothing else. */
+INLINE int keep_records(const struct pt_regs *regs, u64 thread, u32 how, u64 from, s64 result, int whole)
+{
+	u64 stream = (thread >> 32 << 32) | (u32)READ(regs->di) << 1 | !!(how & FLAG_WRITTEN);
 	u8 start[6] = {};
-	u32 record;
+	u32 *goes_on, end, left;
 
 	if (!result) {
 		/* The peer has closed the connection. */
@@ -864,42 +907,27 @@ INLINE int keep_records(const struct pt_regs *regs, u64 thread, u32 how, u64 fro
 			keep_bytes(regs, thread, how, (void *)from, 0, 0, BYTES_SHORT);
 		return 0;
 	}
-	if (!(how & FLAG_WRITTEN)) {
-		/* The body of a record whose header was read before. */
-		header = map_lookup(&HEADERS, &thread);
-		if (header && *header == descriptor) {
-			map_delete(&HEADERS, &thread);
-			if (result <= BYTES_SHORT)
-				keep_bytes(regs, thread, how, (void *)from, result, result, BYTES_SHORT);
-			else
-				keep_bytes(regs, thread, how, (void *)from, result, result, BYTES_HELLO);
-			return 0;
-		}
-	}
+	goes_on = map_lookup(&GOES_ON, &stream);
+	end = goes_on ? *goes_on : 0;
+	if (end)
+		map_delete(&GOES_ON, &stream);
 	if (read_user(start, TLS_HEADER, (void *)from))
 		return 0;
-	if ((start[0] != TLS_HANDSHAKE && start[0] != TLS_ALERT) || start[1] != 3)
+	if ((start[0] == TLS_HANDSHAKE || start[0] == TLS_ALERT) && start[1] == 3)
+		/* Also where a record should go on: then another connection has the descriptor now. */
+		end = TLS_HEADER + ((u32)start[3] << 8 | start[4]);
+	else if (!end)
 		return 0;
-	if (result == TLS_HEADER && !(how & FLAG_WRITTEN))
-		map_update(&HEADERS, &thread, &descriptor, 0);
-	record = TLS_HEADER + ((u32)start[3] << 8 | start[4]);
-	if (start[0] == TLS_ALERT || result <= BYTES_SHORT) {
+	else
+		start[0] = TLS_HANDSHAKE;
+	left = whole ? still_to_come(from, end, result) : 0;
+	if (left)
+		map_update(&GOES_ON, &stream, &left, 0);
+	if (start[0] == TLS_ALERT) {
 		keep_bytes(regs, thread, how, (void *)from, result, result, BYTES_SHORT);
-		return start[0] == TLS_HANDSHAKE;
+		return 0;
 	}
-	/* Behind the first record of TLS 1.3, everything is encrypted. In TLS 1.2 more records of the
-	 * handshake follow. */
-	if (record < result) {
-		u8 next = 0;
-		read_user(&next, 1, (void *)(from + record));
-		if (next == TLS_HANDSHAKE) {
-			keep_bytes(regs, thread, how, (void *)from, result, result, BYTES_FLIGHT);
-			return 1;
-		}
-		keep_bytes(regs, thread, how, (void *)from, result, record, BYTES_HELLO);
-		return 1;
-	}
-	keep_bytes(regs, thread, how, (void *)from, result, result, BYTES_HELLO);
+	keep_flight(regs, thread, how, from, result, end);
 	return 1;
 }
 
@@ -985,7 +1013,7 @@ int returned(struct raw_tracepoint *context)
 	default:
 		return 0;
 	}
-	if (keep_records(regs, thread, how, from, result) && (how & FLAG_WRITTEN) && parts > 1)
+	if (keep_records(regs, thread, how, from, result, (u64)result == whole) && (how & FLAG_WRITTEN) && parts > 1)
 		keep_other_parts(regs, thread, how, vector, parts, whole - result);
 	return 0;
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::support::{
     Client, Running, Tracer, alone, compile, eventually, free_port, installed, kernels,
-    make_certificate, openssl_server, openssl_server_at, send,
+    make_certificate, make_certificate_with, openssl_server, openssl_server_at, send,
 };
 
 #[test]
@@ -140,6 +140,40 @@ fn openssl_1() -> Option<std::path::PathBuf> {
         println!("SKIP: WIDELANE_OPENSSL_1 names no program of OpenSSL 1.1.1");
     }
     program
+}
+
+/// OpenSSL writes a long flight of TLS 1.2 in pieces. The key exchange stands behind the certificate.
+#[test]
+fn a_group_behind_a_long_certificate() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let names: Vec<_> = (0..300)
+        .map(|number| format!("DNS:name-{number}.example.org"))
+        .collect();
+    let names = format!("subjectAltName={}", names.join(","));
+    let needed = installed(&["/usr/bin/openssl"])
+        .and_then(|()| make_certificate_with(folder.path(), &["-addext", &names]));
+    if let Err(why) = needed {
+        return println!("SKIP: {why}");
+    }
+    let (server, port) = openssl_server(Path::new("/usr/bin/openssl"), folder.path());
+    let tracer = match Tracer::start(&["handshakes", "--json", "--pid", &server.pid()]) {
+        Ok(tracer) => tracer,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    // The second one is of another connection with the same descriptor.
+    for _ in 0..2 {
+        Client::to(port).run(&["-tls1_2", "-groups", "P-256"]);
+    }
+    let (lines, complaints) = tracer.finish();
+    assert_eq!(lines.len(), 2, "{lines:#?} {complaints}");
+    for line in lines {
+        assert_eq!(
+            (&line["version"], &line["group"], &line["resumed"]),
+            (&"TLSv1.2".into(), &"secp256r1".into(), &false.into()),
+            "{line}"
+        );
+    }
 }
 
 /// NSS in a program that asks for its handshakes.

@@ -171,11 +171,17 @@ impl Drop for Nginx {
 
 /// Makes the files `certificate` and `key`, with an RSA-2048 key. The error is what is missing.
 pub(crate) fn make_certificate(folder: &Path) -> Result<(), String> {
+    make_certificate_with(folder, &[])
+}
+
+/// The same with further arguments of `openssl req`.
+pub(crate) fn make_certificate_with(folder: &Path, more: &[&str]) -> Result<(), String> {
     let at = |name: &str| folder.join(name).display().to_string();
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes"])
         .args(["-subj", "/CN=localhost", "-keyout", &at("key")])
         .args(["-out", &at("certificate")])
+        .args(more)
         .output();
     let made = made.map_err(|error| format!("openssl: {error}"))?;
     assert!(made.status.success(), "{made:?}");
