@@ -71,6 +71,8 @@ pub struct Stat {
     pub flags: u32,
     /// Clock ticks on a CPU, in user mode and in the kernel.
     pub ticks: u64,
+    /// The same of its children that have ended and were waited for, and of theirs.
+    pub ticks_of_children: u64,
     /// Clock ticks from the start of the system to that of the thread.
     pub start: u64,
     /// Its scheduling policy (`SCHED_…`).
@@ -258,6 +260,7 @@ impl Stat {
             session: stat.session,
             flags: stat.flags,
             ticks: stat.utime.saturating_add(stat.stime),
+            ticks_of_children: u64::try_from(stat.cutime.saturating_add(stat.cstime)).unwrap_or(0),
             start: stat.starttime,
             policy: stat.policy?,
         })
@@ -319,7 +322,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const LINE: &str = "7108 (a) R (b) S 7099 7 28388 0 -1 4194304 98 0 0 0 3 4 0 0 20 0 1 0 \
+    const LINE: &str = "7108 (a) R (b) S 7099 7 28388 0 -1 4194304 98 0 0 0 3 4 5 6 20 0 1 0 \
         2556986 3133440 354 18446744073709551615 1 1 1 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0\n";
 
     #[test]
@@ -332,6 +335,7 @@ mod tests {
             session: 28388,
             flags: 4_194_304,
             ticks: 7,
+            ticks_of_children: 5 + 6,
             start: 2_556_986,
             policy: 0,
         };

@@ -33,6 +33,8 @@ enum {
 	COOKIE_ENTRY = 1 << 21,
 	/* Of interest only if a handshake is under way at the entry. */
 	COOKIE_HANDSHAKE = 1 << 22,
+	/* The probe is in all processes; only those that are traced report anything. */
+	COOKIE_TRACED = 1 << 23,
 };
 
 enum {
@@ -42,6 +44,8 @@ enum {
 	FLAG_WRITTEN = 8,
 	/* Of a process: its reads and writes are not looked at. */
 	FLAG_SILENT = 16,
+	/* What it forks is traced, too. */
+	FLAG_FORKS = 128,
 	/* Of a call: a handshake was under way at the entry; it still is at the return. */
 	FLAG_BEGAN_INSIDE = 32,
 	FLAG_STILL_INSIDE = 64,
@@ -173,6 +177,9 @@ struct site {
 struct process {
 	u32 kind;
 	u32 pid;
+	/* Of a process that was forked. */
+	u32 parent;
+	u32 unused;
 };
 
 /* Time of calls, counted here: nothing is sent for each call. */
@@ -249,7 +256,7 @@ struct {
 	UINT(max_entries, 65536);
 } COUNTS SEC(".maps");
 
-/* Processes that are traced: FLAG_GOROUTINE, FLAG_SILENT or 0. */
+/* Processes that are traced: FLAG_GOROUTINE, FLAG_SILENT, FLAG_FORKS or 0. */
 struct {
 	UINT(type, MAP_HASH);
 	TYPE(key, u32);
@@ -295,6 +302,12 @@ INLINE void count_lost(void)
 	u64 *lost = map_lookup(&LOST, &zero);
 	if (lost)
 		*lost += 1;
+}
+
+/* Whether a probe with this cookie is of interest in a process. */
+INLINE int is_wanted(u64 cookie, u32 pid)
+{
+	return !(cookie & COOKIE_TRACED) || map_lookup(&TRACED, &pid);
 }
 
 /* A register. The verifier refuses a load from a computed place in them, which compilers make of two
@@ -621,7 +634,8 @@ INLINE int leave(struct pt_regs *regs)
 	wall = now - frame.start;
 	result = result_of(regs, function->returns);
 	if (cookie & COOKIE_COUNT)
-		count_call(key.pid, key.function, succeeded(function->returns, result), wall);
+		/* Processes with probes of this kind are too many to be counted one by one. */
+		count_call(cookie & COOKIE_TRACED ? 0 : key.pid, key.function, succeeded(function->returns, result), wall);
 	if (cookie & COOKIE_DATA) {
 		struct call_with_data *record = ring_reserve(&EVENTS, sizeof(*record), 0);
 		u64 length;
@@ -663,7 +677,7 @@ int enter(struct pt_regs *regs)
 	};
 	struct frame frame = {};
 
-	if (!function)
+	if (!function || !is_wanted(cookie, key.pid))
 		return 0;
 	if (function->output != NO_OUTPUT && !argument(regs, function->output, go))
 		return 0;
@@ -733,7 +747,7 @@ int reached(struct pt_regs *regs)
 	u64 thread = pid_and_tid();
 	struct mark *mark;
 
-	if (!site)
+	if (!site || !is_wanted(cookie, thread >> 32))
 		return 0;
 	mark = ring_reserve(&EVENTS, sizeof(*mark), 0);
 	if (!mark) {
@@ -758,7 +772,7 @@ int reached(struct pt_regs *regs)
 	return 0;
 }
 
-INLINE void tell(u32 kind, u32 pid)
+INLINE void tell(u32 kind, u32 pid, u32 parent)
 {
 	struct process *record = ring_reserve(&EVENTS, sizeof(*record), 0);
 	u32 *bell;
@@ -769,6 +783,8 @@ INLINE void tell(u32 kind, u32 pid)
 	}
 	record->kind = kind;
 	record->pid = pid;
+	record->parent = parent;
+	record->unused = 0;
 	ring_submit(record, 0);
 	if (kind == RECORD_EXIT)
 		return;
@@ -787,8 +803,8 @@ int loaded(struct pt_regs *regs)
 	u32 pid = pid_and_tid() >> 32;
 
 	/* Probes of linkers may be in processes outside our namespace. */
-	if (pid)
-		tell(RECORD_LOADED, pid);
+	if (pid && is_wanted(attach_cookie(regs), pid))
+		tell(RECORD_LOADED, pid, 0);
 	return 0;
 }
 
@@ -1022,12 +1038,18 @@ int returned(struct raw_tracepoint *context)
 SEC("raw_tracepoint/sched_process_fork")
 int forked(struct raw_tracepoint *context)
 {
+	u32 parent = ids_of((void *)context->args[0]) >> 32, *traced;
 	u64 thread = ids_of((void *)context->args[1]);
 	u32 pid = thread >> 32;
 
 	/* Not for each new thread. */
-	if (pid && pid == (u32)thread)
-		tell(RECORD_FORK, pid);
+	if (!pid || pid != (u32)thread)
+		return 0;
+	/* Before its first instruction. */
+	traced = map_lookup(&TRACED, &parent);
+	if (traced && *traced & FLAG_FORKS)
+		map_update(&TRACED, &pid, traced, 0);
+	tell(RECORD_FORK, pid, parent);
 	return 0;
 }
 
@@ -1038,7 +1060,7 @@ int executed(struct raw_tracepoint *context)
 
 	/* Processes outside our namespace have no number in it. */
 	if (pid)
-		tell(RECORD_EXEC, pid);
+		tell(RECORD_EXEC, pid, 0);
 	return 0;
 }
 
@@ -1049,6 +1071,6 @@ int ended(struct raw_tracepoint *context)
 	u32 pid = thread >> 32;
 
 	if (pid == (u32)thread && map_lookup(&TRACED, &pid))
-		tell(RECORD_EXIT, pid);
+		tell(RECORD_EXIT, pid, 0);
 	return 0;
 }

@@ -20,7 +20,7 @@ use crate::error::TraceError;
 use crate::functions::{Function, Returns, Role, Size};
 use crate::marks::{MOST_ARGUMENTS, Mark};
 use crate::notes::{Form, Place, Register};
-use crate::probes::{Attached, NAMES, Refused, Run, Way};
+use crate::probes::{Attached, NAMES, Refused, Run, Scope, Way};
 use crate::ready::Ready;
 use crate::record::Record;
 use crate::targets::{Exits, MarkProbe, Probe, Site};
@@ -44,6 +44,17 @@ pub(crate) struct Programs {
     sites: Vec<Places>,
     marks: Vec<Arc<Mark>>,
     want: Want,
+}
+
+/// What the programs need to know of a process.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Of {
+    /// It has goroutines.
+    pub(crate) goroutines: bool,
+    /// What it reads and writes is not looked at.
+    pub(crate) silent: bool,
+    /// What it forks is traced, too, from the first instruction on.
+    pub(crate) forks: bool,
 }
 
 /// Where a static probe has its arguments, as the programs know it: `struct site`.
@@ -139,16 +150,16 @@ impl Programs {
         }
     }
 
-    /// Puts probes on functions of a process. Those of the list that have none are returned.
+    /// Puts probes on functions. Those of the list that have none are returned.
     pub(crate) fn attach(
         &mut self,
-        pid: u32,
+        scope: Scope,
         probes: &[&Probe],
         to: &mut Attached,
     ) -> Result<Vec<Refused>, TraceError> {
         let mut cookies = Vec::with_capacity(probes.len());
         for probe in probes {
-            cookies.push(self.cookie(probe)?);
+            cookies.push(self.cookie(probe)? | of_scope(scope));
         }
         // The exits first: a call that is entered and never seen to return would stay in the map.
         let mut leaving = Points::new();
@@ -163,7 +174,7 @@ impl Programs {
         let mut missing = BTreeMap::new();
         for (at, points) in &leaving {
             // Some instructions cannot have a probe. Calls that return there are not reported.
-            let refused = self.attach_points(pid, *at, points, to)?;
+            let refused = self.attach_points(scope, *at, points, to)?;
             let refused: BTreeMap<_, _> = refused.into_iter().collect();
             let with_probe = (0..points.len()).filter(|point| !refused.contains_key(point));
             with_probe.for_each(|point| seen[points[point].0] = true);
@@ -173,9 +184,10 @@ impl Programs {
         let mut failed = Vec::new();
         for (of, probe) in probes.iter().enumerate() {
             let offset = probe.entry;
-            let (run, mut cookie) = match probe.function.role {
-                Role::Load => (Run::Loaded, 0),
-                _ => (Run::Enter, cookies[of]),
+            let mut cookie = cookies[of];
+            let run = match probe.function.role {
+                Role::Load => Run::Loaded,
+                _ => Run::Enter,
             };
             if !seen[of] {
                 // That a connection ends is known without the return.
@@ -192,17 +204,16 @@ impl Programs {
             points.push((of, Point { offset, cookie }));
         }
         for (at, points) in &entered {
-            let refused = self.attach_points(pid, *at, points, to)?;
+            let refused = self.attach_points(scope, *at, points, to)?;
             failed.extend(refused.into_iter().map(|(at, error)| (points[at].0, error)));
         }
         Ok(failed)
     }
 
-    /// Puts probes on places of static probes in a process. Those of the list that have none are
-    /// returned.
+    /// Puts probes on places of static probes. Those of the list that have none are returned.
     pub(crate) fn attach_marks(
         &mut self,
-        pid: u32,
+        scope: Scope,
         probes: &[&MarkProbe],
         to: &mut Attached,
     ) -> Result<Vec<Refused>, TraceError> {
@@ -215,14 +226,14 @@ impl Programs {
             }
             let site = self.site(&probe.places)?;
             // The table has few rows; the programs have 16 bits for the number of one.
-            let cookie = (row as u64 & 0xffff) | (site as u64) << 32;
+            let cookie = (row as u64 & 0xffff) | of_scope(scope) | (site as u64) << 32;
             let offset = probe.offset;
             let points = reached.entry((Run::Reached, &probe.path)).or_default();
             points.push((of, Point { offset, cookie }));
         }
         let mut failed = Vec::new();
         for (at, points) in &reached {
-            let refused = self.attach_points(pid, *at, points, to)?;
+            let refused = self.attach_points(scope, *at, points, to)?;
             failed.extend(refused.into_iter().map(|(at, error)| (points[at].0, error)));
         }
         Ok(failed)
@@ -253,13 +264,13 @@ impl Programs {
     /// Those of the places that cannot have a probe are returned.
     fn attach_points(
         &mut self,
-        pid: u32,
+        scope: Scope,
         (run, path): (Run, &Path),
         points: &[(usize, Point)],
         to: &mut Attached,
     ) -> Result<Vec<Refused>, TraceError> {
         let points: Vec<_> = points.iter().map(|(_, point)| *point).collect();
-        to.add((&self.way, &mut self.programs), run, (pid, path), &points)
+        to.add((&self.way, &mut self.programs), run, (scope, path), &points)
     }
 
     /// The number of a list of places in the kernel's table.
@@ -281,17 +292,14 @@ impl Programs {
         Ok(number)
     }
 
-    /// Tells when a process ends, and unless it is `silent`, looks at what it reads and writes from now
-    /// on.
-    pub(crate) fn trace(
-        &mut self,
-        pid: u32,
-        goroutines: bool,
-        silent: bool,
-    ) -> Result<(), TraceError> {
-        let mut flags = u32::from(goroutines);
-        if silent {
-            flags |= FLAG_SILENT;
+    /// Tells when a process ends, and unless it is [silent](Of::silent), looks at what it reads and
+    /// writes from now on.
+    pub(crate) fn trace(&mut self, pid: u32, of: Of) -> Result<(), TraceError> {
+        let mut flags = u32::from(of.goroutines);
+        for (is_so, flag) in [(of.silent, FLAG_SILENT), (of.forks, FLAG_FORKS)] {
+            if is_so {
+                flags |= flag;
+            }
         }
         let inserted = self.traced.insert(pid, flags, 0);
         inserted.map_err(|error| kernel("writing a BPF map", &error))
@@ -375,6 +383,14 @@ impl Programs {
             self.functions.push(Arc::clone(function));
         }
         Ok(short)
+    }
+}
+
+/// What the cookie of a probe says of its scope.
+fn of_scope(scope: Scope) -> u64 {
+    match scope {
+        Scope::Process(_) | Scope::All => 0,
+        Scope::Traced => COOKIE_TRACED,
     }
 }
 
@@ -535,6 +551,7 @@ const COOKIE_COUNT: u64 = 1 << 19;
 const COOKIE_DATA: u64 = 1 << 20;
 const COOKIE_ENTRY: u64 = 1 << 21;
 const COOKIE_HANDSHAKE: u64 = 1 << 22;
+const COOKIE_TRACED: u64 = 1 << 23;
 /// Records that are taken before anything else is done.
 const MOST_RECORDS: usize = 100_000;
 /// Rows of the table of functions in the kernel.
@@ -545,6 +562,8 @@ const SITES: usize = 4096;
 const SLOT_BITS: u32 = 13;
 /// What a process reads and writes is not looked at.
 const FLAG_SILENT: u32 = 16;
+/// What a process forks is traced, too.
+const FLAG_FORKS: u32 = 128;
 /// The first kernel whose probes have cookies.
 const OLDEST: (u32, u32) = (5, 15);
 
@@ -642,7 +661,8 @@ mod tests {
             };
             let probe = probe_on("nested", nested as *const () as u64);
             let mut attached = Attached::default();
-            let refused = programs.attach(std::process::id(), &[&probe], &mut attached);
+            let refused =
+                programs.attach(Scope::Process(std::process::id()), &[&probe], &mut attached);
             assert!(refused.unwrap().is_empty());
             for round in 1..=3 {
                 assert_eq!(nested(20), 21);
@@ -682,7 +702,8 @@ mod tests {
         };
         let probes = [&nowhere, &probe, &nowhere];
         let mut attached = Attached::default();
-        let refused = programs.attach(pid, &probes, &mut attached).unwrap();
+        let scope = Scope::Process(pid);
+        let refused = programs.attach(scope, &probes, &mut attached).unwrap();
         let refused: Vec<_> = refused.into_iter().map(|(at, _)| at).collect();
         assert_eq!(refused, [0, 2]);
         assert_eq!(answer(41, 7), 42);
@@ -690,7 +711,7 @@ mod tests {
         programs.records(|functions, _, record| match record {
             Record::Call(call) => calls.push((Arc::clone(&functions[0]), call)),
             // Other tests of this program start processes.
-            Record::Fork(_) | Record::Exec(_) | Record::Bytes(_) => {}
+            Record::Fork(..) | Record::Exec(_) | Record::Bytes(_) => {}
             other => panic!("{other:?}"),
         });
         let [(of, call)] = &calls[..] else {
@@ -721,7 +742,7 @@ mod tests {
         let Some(mut programs) = load(want, false) else {
             return;
         };
-        programs.trace(std::process::id(), false, false).unwrap();
+        programs.trace(std::process::id(), Of::default()).unwrap();
         let (mut here, mut there) = UnixStream::pair().unwrap();
         let mut flight = vec![22, 3, 3, 0, 100];
         flight.extend([7; 100]);
@@ -755,6 +776,61 @@ mod tests {
             (Direction::Read, 100, flight[5..105].to_vec()),
         ];
         assert_eq!(kept, expected);
+    }
+
+    /// OpenSSL writes a long flight of TLS 1.2 in pieces, and Go reads one so: what follows the certificate
+    /// tells the group.
+    #[test]
+    fn a_flight_in_pieces_is_reported() {
+        let want = Want {
+            bytes: true,
+            ..Want::default()
+        };
+        let Some(mut programs) = load(want, false) else {
+            return;
+        };
+        programs.trace(std::process::id(), Of::default()).unwrap();
+        let (mut here, mut there) = UnixStream::pair().unwrap();
+        let record = |kind: u8, content: &[u8]| {
+            let [high, low] = (content.len() as u16).to_be_bytes();
+            [&[kind, 3, 3, high, low], content].concat()
+        };
+        let flight = [
+            record(22, &[2; 90]),
+            record(22, &[11; 9_000]),
+            record(22, &[12; 300]),
+            record(22, &[14; 4]),
+        ]
+        .concat();
+        // The last piece of the certificate has the rest behind it; then comes data of an application.
+        let pieces = [&flight[..4096], &flight[4096..8192], &flight[8192..]];
+        for piece in pieces {
+            there.write_all(piece).unwrap();
+            here.read_exact(&mut vec![0; piece.len()]).unwrap();
+        }
+        let data = [23, 3, 3, 0, 32, 22, 3, 3];
+        there.write_all(&data).unwrap();
+        here.read_exact(&mut [0; 8]).unwrap();
+        let descriptors = [here.as_raw_fd(), there.as_raw_fd()];
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        let mut kept = [Vec::new(), Vec::new()];
+        programs.records(|_, _, record| match record {
+            Record::Bytes(bytes)
+                if descriptors.contains(&bytes.descriptor.cast_signed())
+                    && bytes.tid == thread.cast_unsigned() =>
+            {
+                let read = usize::from(bytes.direction == Direction::Read);
+                kept[read].push((bytes.length, bytes.bytes));
+            }
+            _ => {}
+        });
+        let expected = vec![
+            (4096, pieces[0].to_vec()),
+            (4096, pieces[1][..1536].to_vec()),
+            (pieces[2].len() as u64, pieces[2].to_vec()),
+        ];
+        assert_eq!(kept[0], expected);
+        assert_eq!(kept[1], expected);
     }
 
     #[inline(never)]

@@ -16,6 +16,8 @@ mod event;
 #[cfg(any(programs, test))]
 mod expected;
 mod filter;
+#[cfg(any(programs, test))]
+mod forks;
 mod functions;
 pub mod handshakes;
 mod image;

@@ -24,6 +24,17 @@ pub(crate) enum Run {
     Reached,
 }
 
+/// In which processes places get probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// In one, by its number.
+    Process(u32),
+    /// In all.
+    All,
+    /// In all, where only those that are traced report anything.
+    Traced,
+}
+
 /// How places get probes.
 pub(crate) enum Way {
     /// Many by one call (Linux 6.6).
@@ -32,7 +43,7 @@ pub(crate) enum Way {
     Single,
 }
 
-/// Probes of one process. They are removed when this is dropped.
+/// Probes. They are removed when this is dropped.
 #[derive(Default)]
 pub(crate) struct Attached {
     links: Vec<Link>,
@@ -65,16 +76,26 @@ impl Way {
     }
 }
 
+impl Scope {
+    /// As the kernel names it: it has no process with the number 0.
+    fn pid(self) -> u32 {
+        match self {
+            Self::Process(pid) => pid,
+            Self::All | Self::Traced => 0,
+        }
+    }
+}
+
 impl Attached {
-    /// Adds probes on places of a file, in one process or, by [`ALL_PROCESSES`], in all. Those that
-    /// cannot have one are returned.
+    /// Adds probes on places of a file. Those that cannot have one are returned.
     pub(crate) fn add(
         &mut self,
         (way, programs): (&Way, &mut Ebpf),
         run: Run,
-        (pid, path): (u32, &Path),
+        (scope, path): (Scope, &Path),
         points: &[Point],
     ) -> Result<Vec<Refused>, TraceError> {
+        let pid = scope.pid();
         let mut refused = Vec::new();
         match way {
             Way::Multi(programs) => {
@@ -196,7 +217,5 @@ pub(crate) const NAMES: [(&str, bool); 5] = [
     ("loaded", false),
     ("reached", false),
 ];
-/// Not the number of one process: the kernel has none with 0.
-pub(crate) const ALL_PROCESSES: u32 = 0;
 /// Threads that remove probes at the same time.
 const MOST_THREADS: usize = 64;

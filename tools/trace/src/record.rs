@@ -14,8 +14,8 @@ pub(crate) enum Record {
     Reached(RawReached),
     /// A process has ended.
     Exit(u32),
-    /// A process was forked.
-    Fork(u32),
+    /// A process was forked, by this parent.
+    Fork(u32, u32),
     /// A process has executed another program.
     Exec(u32),
     /// A process has loaded a library, or unloaded one.
@@ -61,7 +61,7 @@ impl Record {
             BYTES => self::bytes(pid, reader).map(Self::Bytes),
             MARK => reached(pid, reader).map(Self::Reached),
             EXIT => Some(Self::Exit(pid)),
-            FORK => Some(Self::Fork(pid)),
+            FORK => Some(Self::Fork(pid, reader.u32()?)),
             EXEC => Some(Self::Exec(pid)),
             LOADED => Some(Self::Loaded(pid)),
             _ => None,
@@ -285,7 +285,10 @@ mod tests {
     #[test]
     fn processes_are_read_and_nothing_else() {
         assert_eq!(Record::parse(&words(&[3 | 7 << 32])), Some(Record::Exit(7)));
-        assert_eq!(Record::parse(&words(&[4 | 7 << 32])), Some(Record::Fork(7)));
+        assert_eq!(
+            Record::parse(&words(&[4 | 7 << 32, 3])),
+            Some(Record::Fork(7, 3))
+        );
         assert_eq!(Record::parse(&words(&[7 | 7 << 32])), Some(Record::Exec(7)));
         assert_eq!(Record::parse(&words(&[9 | 7 << 32])), None);
         assert_eq!(Record::parse(&[]), None);

@@ -186,12 +186,30 @@ impl Targets {
         }
     }
 
+    /// The same, for probes in all processes: some may change their stacks, and return probes of the kernel
+    /// would crash those. So functions are seen to return by their own instructions.
+    pub(crate) fn by_instructions(&mut self, proc: &Proc, pid: u32) -> Result<Target, TargetError> {
+        match self.find(proc, pid, Some("others that have its files"))? {
+            (target, false) => Ok(target),
+            (_, true) => Err(TargetError::NoProcess { pid }),
+        }
+    }
+
     /// The same, and whether the process has ended meanwhile: then it is no target any more, but the
     /// next one with the same program will be like it.
     pub(crate) fn of_ending(
         &mut self,
         proc: &Proc,
         pid: u32,
+    ) -> Result<(Target, bool), TargetError> {
+        self.find(proc, pid, None)
+    }
+
+    fn find(
+        &mut self,
+        proc: &Proc,
+        pid: u32,
+        coroutines: Option<&'static str>,
     ) -> Result<(Target, bool), TargetError> {
         let no_process = || TargetError::NoProcess { pid };
         let stat = proc.stat_of(pid).filter(|stat| !stat.dead);
@@ -232,7 +250,7 @@ impl Targets {
             }
         }
         let mut reasons = files.iter().filter_map(|(_, known)| known.image.coroutines);
-        target.coroutines = reasons.next();
+        target.coroutines = coroutines.or_else(|| reasons.next());
         for (path, known) in &files {
             self.probe(&mut target, path, known, &files);
             self.mark(&mut target, known);

@@ -17,10 +17,11 @@ use crate::error::TraceError;
 use crate::event::{Bytes, Call, Event, Reached};
 use crate::expected::Expected;
 use crate::filter::Filter;
+use crate::forks::Forks;
 use crate::functions::{Function, Returns, Role};
 use crate::inside::Inside;
-use crate::kernel::Programs;
-use crate::probes::{ALL_PROCESSES, Attached, remove};
+use crate::kernel::{Of, Programs};
+use crate::probes::{Attached, Scope, remove};
 use crate::record::{RawCall, Record};
 use crate::table::Table;
 use crate::targets::{Exits, MarkProbe, Probe, Target, TargetError, Targets};
@@ -39,6 +40,10 @@ pub struct Tracer {
     /// Where dynamic linkers tell what they have loaded, in every process that has them: if all
     /// processes are traced, a probe in each would take seconds.
     linkers: Probed<Key>,
+    /// Which processes fork one for each connection.
+    forks: Forks,
+    /// What these have, in every process that has it.
+    everywhere: Everywhere,
     /// When to look at processes again.
     due: BTreeMap<Instant, Vec<u32>>,
     notes: Vec<String>,
@@ -56,12 +61,21 @@ struct Traced {
     probes: Probed<Key>,
     /// Those of functions that may go on with a handshake, beside what else they do.
     reads_and_writes: Probed<Key>,
-    marks: Probed<(Identity, u64)>,
+    marks: Probed<Place>,
+    /// Whether it has probes that are everywhere.
+    everywhere: bool,
     /// Whether return probes of the kernel are among them.
     by_kernel: bool,
     /// When it got the probes of others with the same program, which cost more and may be fewer.
     expected: Option<Instant>,
     inside: Inside,
+}
+
+/// Probes that are in all processes, for those that are traced.
+#[derive(Default)]
+struct Everywhere {
+    probes: Probed<Key>,
+    marks: Probed<Place>,
 }
 
 /// Probes, and what tells them apart.
@@ -95,6 +109,7 @@ impl Traced {
             probes: Probed::default(),
             reads_and_writes: Probed::default(),
             marks: Probed::default(),
+            everywhere: false,
             by_kernel: false,
             expected: None,
             inside: Inside::new(Instant::now()),
@@ -109,8 +124,9 @@ impl Traced {
     }
 }
 
-/// What tells probes of one process apart.
+/// What tells probes of functions apart, and of static probes.
 type Key = (Identity, u64, Arc<Function>);
+type Place = (Identity, u64);
 
 /// What [`Tracer::wait`] has seen.
 #[derive(Debug, Default)]
@@ -136,6 +152,8 @@ impl Tracer {
             filter,
             processes: HashMap::new(),
             linkers: Probed::default(),
+            forks: Forks::default(),
+            everywhere: Everywhere::default(),
             due: BTreeMap::new(),
             notes: Vec::new(),
             noted: HashSet::new(),
@@ -197,7 +215,7 @@ impl Tracer {
                     seen.events.push(Event::Exit { pid });
                     later.push((pid, Change::Ended));
                 }
-                Record::Fork(pid) => later.push((pid, Change::Forked)),
+                Record::Fork(pid, parent) => later.push((pid, Change::Forked { parent })),
                 Record::Exec(pid) => later.push((pid, Change::Executed)),
                 Record::Loaded(pid) => later.push((pid, Change::Loaded)),
             });
@@ -206,7 +224,9 @@ impl Tracer {
         // the exec matters.
         let executed = |one: &(u32, Change)| (one.1 == Change::Executed).then_some(one.0);
         let executed: HashSet<u32> = later.iter().filter_map(executed).collect();
-        later.retain(|(pid, change)| *change != Change::Forked || !executed.contains(pid));
+        later.retain(|(pid, change)| {
+            !matches!(change, Change::Forked { .. }) || !executed.contains(pid)
+        });
         let mut known = HashSet::new();
         later.retain(|one| one.1 != Change::Loaded || known.insert(one.0));
         for (pid, change) in later {
@@ -220,13 +240,13 @@ impl Tracer {
     /// How many processes are traced now, and how many different functions and places of
     /// static probes in them.
     pub fn traced(&self) -> (usize, usize) {
-        let mut functions = HashSet::new();
-        let (mut processes, mut places) = (0, 0);
+        let mut functions: HashSet<_> = self.everywhere.probes.keys.iter().collect();
+        let (mut processes, mut places) = (0, self.everywhere.marks.keys.len());
         for process in self.processes.values() {
             let traced = process.probes.keys.iter();
             let traced = traced.chain(&process.reads_and_writes.keys);
             let traced = traced.filter(|(_, _, of)| of.role != Role::Load);
-            let mut any = !process.marks.keys.is_empty();
+            let mut any = process.everywhere || !process.marks.keys.is_empty();
             places += process.marks.keys.len();
             for key in traced {
                 functions.insert(key);
@@ -247,13 +267,14 @@ impl Tracer {
         self.programs.lost()
     }
 
-    /// CPU time of the traced processes since each began, in nanoseconds; to a hundredth of a second.
+    /// CPU time of the traced processes since each began, and of those that they have forked and that have
+    /// ended, in nanoseconds; to a hundredth of a second.
     pub fn cpu_time(&self) -> u64 {
         let stats = self
             .processes
             .keys()
             .filter_map(|&pid| self.proc.stat_of(pid));
-        let ticks: u64 = stats.map(|stat| stat.ticks).sum();
+        let ticks: u64 = stats.map(|stat| stat.ticks + stat.ticks_of_children).sum();
         ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
     }
 
@@ -295,20 +316,41 @@ impl Tracer {
     fn follow(&mut self, pid: u32, change: Change) -> Result<(), TraceError> {
         match change {
             Change::Ended => self.forget(pid),
-            Change::Forked | Change::Executed => {
-                // After exec, nothing of the old program is mapped. The new one loads its libraries
-                // in the next milliseconds, or later, when its configuration says so.
+            Change::Forked { parent } => {
+                // All is there that its parent has.
                 self.let_go(pid);
                 if !self.filter.matches(&self.proc, pid) {
-                    // If it gets another name by exec, that is told again.
+                    // The kernel's programs trace what a server forks.
+                    self.programs.forget(pid);
                     return Ok(());
                 }
-                let expected = match change {
-                    Change::Executed => self.program(pid).and_then(|one| self.expected.of(one)),
-                    // All is there that its parent had.
-                    _ => None,
-                };
-                match expected {
+                let mut looks = &AFTER_START[..];
+                let has_all = |traced: &Traced| traced.everywhere;
+                if self.forks.is_server(parent) && self.processes.get(&parent).is_some_and(has_all)
+                {
+                    let mut traced = Traced::new();
+                    traced.everywhere = true;
+                    self.processes.insert(pid, traced);
+                    looks = &AFTER_START[2..];
+                } else {
+                    let traced = self.processes.contains_key(&parent);
+                    if traced && self.forks.add(parent, Instant::now()) {
+                        self.probe_everywhere(parent)?;
+                    }
+                    self.look_at(pid)?;
+                }
+                self.look_later(pid, looks);
+            }
+            Change::Executed => {
+                // Nothing of the old program is mapped. The new one loads its libraries in the next
+                // milliseconds, or later, when its configuration says so.
+                self.let_go(pid);
+                self.programs.forget(pid);
+                if !self.filter.matches(&self.proc, pid) {
+                    return Ok(());
+                }
+                let program = self.program(pid);
+                match program.and_then(|program| self.expected.of(program)) {
                     Some(expected) => {
                         // Where one such process comes, others do.
                         self.programs.stay_ready();
@@ -319,10 +361,7 @@ impl Tracer {
                     }
                     None => self.look_at(pid)?,
                 }
-                let now = Instant::now();
-                for after in AFTER_START {
-                    self.due.entry(now + after).or_default().push(pid);
-                }
+                self.look_later(pid, &AFTER_START);
             }
             Change::Loaded => {
                 // The linker calls before it has mapped the library, and after.
@@ -334,6 +373,13 @@ impl Tracer {
         Ok(())
     }
 
+    fn look_later(&mut self, pid: u32, after: &[Duration]) {
+        let now = Instant::now();
+        for &after in after {
+            self.due.entry(now + after).or_default().push(pid);
+        }
+    }
+
     /// Learns from events how processes do their handshakes.
     fn learn(&mut self, events: &[Event]) -> Result<(), TraceError> {
         let now = Instant::now();
@@ -342,7 +388,8 @@ impl Tracer {
             let (Event::Call(Call { pid, .. }) | Event::Bytes(Bytes { pid, .. })) = event else {
                 continue;
             };
-            if let Some(process) = self.processes.get_mut(pid) {
+            // Where probes are everywhere, those of reads and writes are, too.
+            if let Some(process) = self.processes.get_mut(pid).filter(|one| !one.everywhere) {
                 let after = process.inside.after(event, now);
                 if after != process.inside {
                     process.inside = after;
@@ -367,12 +414,17 @@ impl Tracer {
     fn forget(&mut self, pid: u32) {
         self.let_go(pid);
         self.programs.forget(pid);
+        self.forks.forget(pid);
     }
 
     /// Removes the probes of a process.
     fn let_go(&mut self, pid: u32) {
         if let Some(process) = self.processes.remove(&pid) {
-            self.remove(process.attached());
+            let probes = process.attached();
+            if probes.is_empty() {
+                return;
+            }
+            self.remove(probes);
             // What is known of files serves the next process that has them, and is forgotten now and
             // then: to look through a library again takes a moment.
             self.ended += 1;
@@ -450,19 +502,21 @@ impl Tracer {
 
     /// Puts probes into a process, where it has none yet: how many could not be made.
     fn put(&mut self, pid: u32, target: &Target) -> Result<usize, TraceError> {
-        let of_all = self.filter.is_empty();
         let (shared, own): (Vec<_>, Vec<_>) =
-            (target.probes.iter()).partition(|probe| of_all && probe.function.role == Role::Load);
+            (target.probes.iter()).partition(|probe| self.is_of_all(probe));
         self.probe_linkers(shared)?;
         if own.is_empty() && target.marks.is_empty() {
             return Ok(0);
         }
-        let goroutines = own.iter().any(|probe| probe.goroutine);
         // The bytes are for calls that go on with handshakes.
         let mut probes = own.iter();
         let calls = probes.any(|probe| probe.function.role == Role::Handshake);
-        let silent = !calls && !target.marks.is_empty();
-        self.programs.trace(pid, goroutines, silent)?;
+        let of = Of {
+            goroutines: own.iter().any(|probe| probe.goroutine),
+            silent: !calls && !target.marks.is_empty(),
+            forks: self.forks.is_server(pid),
+        };
+        self.programs.trace(pid, of)?;
         let mut traced = self.processes.remove(&pid).unwrap_or_else(Traced::new);
         traced.inside = traced.inside.at(Instant::now());
         let failed = self.probe(pid, own, &target.marks, &mut traced);
@@ -477,6 +531,57 @@ impl Tracer {
         failed
     }
 
+    /// Puts the probes of a server into all processes, so that what it forks has them from its first
+    /// instruction on. Others that have the same libraries, and are not traced, pay for them as well.
+    ///
+    /// Return probes of the kernel would crash processes that change their stacks: so functions are seen to
+    /// return by their own instructions.
+    fn probe_everywhere(&mut self, server: u32) -> Result<(), TraceError> {
+        let Ok(target) = self.targets.by_instructions(&self.proc, server) else {
+            return Ok(());
+        };
+        let probes = target.probes.iter().filter(|probe| !self.is_of_all(probe));
+        let probes = self.everywhere.probes.missing(probes, key);
+        let known = &mut self.everywhere.probes;
+        let refused = self
+            .programs
+            .attach(Scope::Traced, &probes, &mut known.attached)?;
+        // Those that cannot be made are left to each process.
+        let refused: HashSet<_> = refused.into_iter().map(|(at, _)| at).collect();
+        let made = (0..probes.len()).filter(|at| !refused.contains(at));
+        let made: Vec<Key> = made.map(|at| key(probes[at])).collect();
+        known.keys.extend(made);
+        let known = &mut self.everywhere.marks;
+        let marks = known.missing(&target.marks, place);
+        let refused = self
+            .programs
+            .attach_marks(Scope::Traced, &marks, &mut known.attached)?;
+        let refused: HashSet<_> = refused.into_iter().map(|(at, _)| at).collect();
+        let made = (0..marks.len()).filter(|at| !refused.contains(at));
+        let made: Vec<Place> = made.map(|at| place(marks[at])).collect();
+        known.keys.extend(made);
+
+        // Two probes at one place would count each call twice.
+        let everywhere = &self.everywhere;
+        let twice = |traced: &Traced| {
+            let mut own = (traced.probes.keys.iter()).chain(&traced.reads_and_writes.keys);
+            own.any(|key| everywhere.probes.keys.contains(key))
+                || !traced.marks.keys.is_disjoint(&everywhere.marks.keys)
+        };
+        let twice = self.processes.iter().filter(|(_, traced)| twice(traced));
+        let twice: Vec<u32> = twice.map(|(pid, _)| *pid).collect();
+        for pid in twice {
+            self.let_go(pid);
+            self.look_at(pid)?;
+        }
+        Ok(())
+    }
+
+    /// Whether it is put into all processes once, because all are traced.
+    fn is_of_all(&self, probe: &Probe) -> bool {
+        self.filter.is_empty() && probe.function.role == Role::Load
+    }
+
     fn probe_linkers(&mut self, probes: Vec<&Probe>) -> Result<(), TraceError> {
         let mut probes = self.linkers.missing(probes, key);
         probes.truncate(MOST_LINKERS.saturating_sub(self.linkers.keys.len()));
@@ -484,7 +589,7 @@ impl Tracer {
             return Ok(());
         }
         let attached = &mut self.linkers.attached;
-        let refused = self.programs.attach(ALL_PROCESSES, &probes, attached)?;
+        let refused = self.programs.attach(Scope::All, &probes, attached)?;
         self.linkers
             .keys
             .extend(probes.iter().map(|probe| key(probe)));
@@ -503,8 +608,17 @@ impl Tracer {
         marks: &[MarkProbe],
         traced: &mut Traced,
     ) -> Result<usize, TraceError> {
-        let (inside, apart): (Vec<_>, Vec<_>) =
-            (probes.into_iter()).partition(|probe| probe.state.is_some());
+        let scope = Scope::Process(pid);
+        let everywhere = &self.everywhere;
+        let is_everywhere = |probe: &&Probe| everywhere.probes.keys.contains(&key(probe));
+        let all = probes.len() + marks.len();
+        let (inside, apart): (Vec<_>, Vec<_>) = (probes.into_iter())
+            .filter(|probe| !is_everywhere(probe))
+            .partition(|probe| probe.state.is_some());
+        let marks: Vec<_> = (marks.iter())
+            .filter(|mark| !everywhere.marks.keys.contains(&place(mark)))
+            .collect();
+        traced.everywhere = inside.len() + apart.len() + marks.len() < all;
         let mut failed = 0;
         let inside = match traced.inside.is_probed() {
             true => inside,
@@ -515,7 +629,7 @@ impl Tracer {
             (inside, &mut traced.reads_and_writes),
         ] {
             let probes = known.missing(probes, key);
-            let refused = self.programs.attach(pid, &probes, &mut known.attached)?;
+            let refused = self.programs.attach(scope, &probes, &mut known.attached)?;
             for (at, error) in &refused {
                 self.failed(pid, &probes[*at].symbol, error);
             }
@@ -527,11 +641,10 @@ impl Tracer {
             }
         }
         let known = &mut traced.marks;
-        let place = |probe: &MarkProbe| (probe.file.identity(), probe.offset);
         let marks = known.missing(marks, place);
         let refused = self
             .programs
-            .attach_marks(pid, &marks, &mut known.attached)?;
+            .attach_marks(scope, &marks, &mut known.attached)?;
         for (at, error) in &refused {
             self.failed(pid, &marks[*at].mark.name, error);
         }
@@ -566,6 +679,9 @@ impl Drop for Tracer {
     /// Comes back when all probes are gone.
     fn drop(&mut self) {
         let mut all = std::mem::take(&mut self.linkers.attached);
+        let everywhere = std::mem::take(&mut self.everywhere);
+        all.append(everywhere.probes.attached);
+        all.append(everywhere.marks.attached);
         for (_, process) in self.processes.drain() {
             all.append(process.attached());
         }
@@ -582,10 +698,14 @@ fn key(probe: &Probe) -> Key {
     (probe.file.identity(), probe.entry, function)
 }
 
+fn place(probe: &MarkProbe) -> Place {
+    (probe.file.identity(), probe.offset)
+}
+
 /// What happened to a process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Change {
-    Forked,
+    Forked { parent: u32 },
     Executed,
     Loaded,
     Ended,

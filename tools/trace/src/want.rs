@@ -29,7 +29,7 @@ pub struct Want {
 /// Calls of one function by one process, with the same outcome and about the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// The process.
+    /// The process; 0 for all that servers have forked for connections.
     pub pid: u32,
     /// The function.
     pub function: Arc<Function>,

@@ -5,6 +5,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -233,15 +235,87 @@ fn python_s_asyncio() {
              server = await asyncio.start_server(serve, '127.0.0.1', int(sys.argv[3]), ssl=context)\n \
              await server.serve_forever()\n\
             asyncio.run(main())\n";
-        let python = ["/usr/bin/python3", "/usr/local/bin/python3"];
-        let python = python.into_iter().find(|path| Path::new(path).exists());
-        let mut command = Command::new(python.ok_or("python3 is not installed")?);
+        let mut command = Command::new(python()?);
         command
             .args(["-c", SERVER])
             .args(files(folder))
             .arg(port.to_string());
         Ok(Running::listening(&mut command, port))
     });
+}
+
+/// Each handshake is the first thing that a new process does.
+#[test]
+fn a_server_that_forks_for_each_connection() {
+    const SERVER: &str = "import socketserver, ssl, sys\n\
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)\n\
+        context.load_cert_chain(sys.argv[1], sys.argv[2])\n\
+        class Handler(socketserver.BaseRequestHandler):\n \
+         def handle(self):\n  \
+          secured = context.wrap_socket(self.request, server_side=True)\n  \
+          while secured.recv(64): pass\n  \
+          secured.close()\n\
+        socketserver.ForkingTCPServer(('127.0.0.1', int(sys.argv[3])), Handler).serve_forever()\n";
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let python = python();
+    let needed = python
+        .as_ref()
+        .map_err(ToString::to_string)
+        .and_then(|_| installed(&["/usr/bin/openssl"]))
+        .and_then(|()| make_certificate(folder.path()));
+    if let Err(why) = needed {
+        return println!("SKIP: {why}");
+    }
+    let port = free_port();
+    let mut command = Command::new(python.unwrap());
+    command.args(["-c", SERVER]).args(files(folder.path()));
+    let _server = Running::listening(command.arg(port.to_string()), port);
+    let mut tracer = match Tracer::start(&["handshakes", "--json", "--comm", "python3"]) {
+        Ok(tracer) => tracer,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    let client = Client::to(port);
+    // What the server does must be seen first, and its libraries be looked through.
+    let (mut number, mut told) = (0, 0);
+    while told < 3 {
+        number += 1;
+        assert!(number < 400, "no three handshakes in sequence are told");
+        let name = format!("first-{number}.example");
+        client.run(&["-servername", &name]);
+        thread::sleep(Duration::from_millis(100));
+        let is_told = tracer.has_told(|line| line["server_name"] == name);
+        told = if is_told { told + 1 } else { 0 };
+    }
+    for _ in 0..20 {
+        client.run(&["-servername", "later.example", "-groups", "X25519"]);
+    }
+    let (lines, complaints) = tracer.finish();
+    let later = lines
+        .iter()
+        .filter(|line| line["server_name"] == "later.example");
+    let later: Vec<_> = later.collect();
+    assert_eq!(later.len(), 20, "{later:#?} {complaints}");
+    let mut pids: Vec<_> = later.iter().map(|line| line["pid"].as_u64()).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    assert_eq!(pids.len(), 20);
+    for line in later {
+        assert_eq!(
+            (&line["result"], &line["group"], &line["server_name"]),
+            (&"ok".into(), &"x25519".into(), &"later.example".into()),
+            "{line}"
+        );
+        let functions = line["functions"].as_array().unwrap();
+        let signs = |one: &&Value| one["name"] == "rsa-2048 sign" && one["count"] == 1;
+        assert_eq!(functions.iter().filter(signs).count(), 1, "{line}");
+    }
+}
+
+fn python() -> Result<&'static str, &'static str> {
+    let python = ["/usr/bin/python3", "/usr/local/bin/python3"];
+    let found = python.into_iter().find(|path| Path::new(path).exists());
+    found.ok_or("python3 is not installed")
 }
 
 #[test]
