@@ -869,20 +869,29 @@ INLINE void keep_bytes(const struct pt_regs *regs, u64 thread, u32 how, const vo
 	ring_submit(record, 0);
 }
 
+/* The length of a record with its header; 0 if it is none of a handshake. */
+INLINE u64 handshake_record(u64 from)
+{
+	u8 header[TLS_HEADER] = {};
+
+	if (read_user(header, TLS_HEADER, (void *)from) || header[0] != TLS_HANDSHAKE)
+		return 0;
+	return TLS_HEADER + ((u32)header[3] << 8 | header[4]);
+}
+
 /* How much of the last record is still to come, of records in the clear of which the first ends at `end`. */
 INLINE u32 still_to_come(u64 from, u64 end, u64 length)
 {
 #pragma unroll
 	for (int record = 0; record < MOST_RECORDS; record++) {
-		u8 header[TLS_HEADER] = {};
+		u64 next;
 
 		if (end >= length)
 			return end - length;
-		if (end + TLS_HEADER > length || read_user(header, TLS_HEADER, (void *)(from + end)))
+		next = end + TLS_HEADER > length ? 0 : handshake_record(from + end);
+		if (!next)
 			return 0;
-		if (header[0] != TLS_HANDSHAKE)
-			return 0;
-		end += TLS_HEADER + ((u32)header[3] << 8 | header[4]);
+		end += next;
 	}
 	return 0;
 }
@@ -890,8 +899,6 @@ INLINE u32 still_to_come(u64 from, u64 end, u64 length)
 /* Keeps records of a handshake, of which the first ends at `end`. */
 INLINE void keep_flight(const struct pt_regs *regs, u64 thread, u32 how, u64 from, u64 length, u64 end)
 {
-	u8 next = 0;
-
 	if (length <= BYTES_SHORT) {
 		keep_bytes(regs, thread, how, (void *)from, length, length, BYTES_SHORT);
 		return;
@@ -900,13 +907,23 @@ INLINE void keep_flight(const struct pt_regs *regs, u64 thread, u32 how, u64 fro
 		keep_bytes(regs, thread, how, (void *)from, length, length, BYTES_HELLO);
 		return;
 	}
-	/* Behind the first record of TLS 1.3, everything is encrypted. In TLS 1.2 more records of the
-	 * handshake follow. */
-	read_user(&next, 1, (void *)(from + end));
-	if (next == TLS_HANDSHAKE)
-		keep_bytes(regs, thread, how, (void *)from, length, length, BYTES_FLIGHT);
-	else
+	/* Behind the first record of TLS 1.3, everything is encrypted. */
+	if (!handshake_record(from + end)) {
 		keep_bytes(regs, thread, how, (void *)from, length, end, BYTES_HELLO);
+		return;
+	}
+	/* In TLS 1.2 more records of the handshake follow. Behind a Hello and long certificates is what tells
+	 * the group: if all is too long, they are kept apart. */
+#pragma unroll
+	for (int record = 0; record < 2; record++) {
+		if (length <= BYTES_FLIGHT || !end || end >= length)
+			break;
+		keep_bytes(regs, thread, how, (void *)from, end, end, BYTES_HELLO);
+		from += end;
+		length -= end;
+		end = handshake_record(from);
+	}
+	keep_bytes(regs, thread, how, (void *)from, length, length, BYTES_FLIGHT);
 }
 
 /* Whether these are a record of a handshake, of which there may be more in the same call. `whole` says that

@@ -804,10 +804,13 @@ mod tests {
         .concat();
         // The last piece of the certificate has the rest behind it; then comes data of an application.
         let pieces = [&flight[..4096], &flight[4096..8192], &flight[8192..]];
-        for piece in pieces {
+        let mut carry = |piece: &[u8]| {
             there.write_all(piece).unwrap();
             here.read_exact(&mut vec![0; piece.len()]).unwrap();
-        }
+        };
+        pieces.into_iter().for_each(&mut carry);
+        // The same again, at once.
+        carry(&flight);
         let data = [23, 3, 3, 0, 32, 22, 3, 3];
         there.write_all(&data).unwrap();
         here.read_exact(&mut [0; 8]).unwrap();
@@ -828,6 +831,9 @@ mod tests {
             (4096, pieces[0].to_vec()),
             (4096, pieces[1][..1536].to_vec()),
             (pieces[2].len() as u64, pieces[2].to_vec()),
+            (95, flight[..95].to_vec()),
+            (9_005, flight[95..95 + 1536].to_vec()),
+            (314, flight[9_100..].to_vec()),
         ];
         assert_eq!(kept[0], expected);
         assert_eq!(kept[1], expected);
