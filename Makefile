@@ -4,7 +4,7 @@ RELEASE = $${CARGO_TARGET_DIR:-target}/release
 
 .PHONY: help build report demo test fresh-test bench ways-in timing soak brake-truth simulate-speed \
 	install-c install-openssl uninstall-openssl package package-test image image-test fleet-test \
-	etcd-test
+	etcd-test trace-counts
 
 help:
 	@echo 'make demo    compares the terminator with nginx: half a minute after the build'
@@ -29,6 +29,8 @@ help:
 	@echo 'make etcd-test   three terminators behind HAProxy (PROXY v2) with ticket keys from an etcd of three'
 	@echo '                 members, which are killed, cut off and restarted, whose values are damaged, and'
 	@echo '                 certificates that are replaced: five minutes; root; ARGS="600 100" for ten'
+	@echo 'make trace-counts   whether `widelane trace` tells as many handshakes as nginx and `widelane serve`'
+	@echo '                    count; root; ARGS="40000 4000" for so many, so many a second'
 	@echo 'make install-openssl   installs the OpenSSL provider and `widelane`, for nginx and others,'
 	@echo '                       without the package; make uninstall-openssl removes them'
 	@echo 'make fresh-test   demo and test on a new Debian 12, as root and as a plain user;'
@@ -134,6 +136,11 @@ fleet-test:
 	@.ci/setup test
 	cargo build --release --locked -p widelane
 	@packaging/test-fleet "$(RELEASE)" $(ARGS)
+
+trace-counts:
+	@.ci/setup test
+	cargo build --release --locked -p widelane
+	@tools/trace/test-counts "$(RELEASE)" $(ARGS)
 
 etcd-test:
 	@.ci/setup test
