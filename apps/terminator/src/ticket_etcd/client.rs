@@ -370,18 +370,23 @@ impl Link {
             TxnOp::put(fresh.as_str(), "", Some(put)),
         ];
         let written = self.in_time(client.txn(Txn::new().when(when).and_then(then)));
-        let written = written.await?.succeeded();
-        if written {
-            let generation = write.set.generation;
-            tracing::info!(
-                prefix = self.name.etcd.prefix,
-                generation,
-                "ticket keys written into etcd"
-            );
-        } else {
-            let _ = self.in_time(client.lease_revoke(timer)).await;
+        let written = written.await.map(|answer| answer.succeeded());
+        match &written {
+            Ok(true) => {
+                let generation = write.set.generation;
+                tracing::info!(
+                    prefix = self.name.etcd.prefix,
+                    generation,
+                    "ticket keys written into etcd"
+                );
+            }
+            // Without an answer, it may have been written, with this lease.
+            Err(Failure::Here(_)) => {}
+            Ok(false) | Err(Failure::Everywhere(_)) => {
+                let _ = self.in_time(client.lease_revoke(timer)).await;
+            }
         }
-        Ok(())
+        written.map(|_| ())
     }
 
     /// Lets another instance write at once.
