@@ -635,7 +635,8 @@ INLINE int leave(struct pt_regs *regs)
 	result = result_of(regs, function->returns);
 	if (cookie & COOKIE_COUNT)
 		/* Processes with probes of this kind are too many to be counted one by one. */
-		count_call(cookie & COOKIE_TRACED ? 0 : key.pid, key.function, succeeded(function->returns, result), wall);
+		count_call(cookie & COOKIE_TRACED ? 0 : key.pid, key.function,
+			   succeeded(function->returns, result), wall);
 	if (cookie & COOKIE_DATA) {
 		struct call_with_data *record = ring_reserve(&EVENTS, sizeof(*record), 0);
 		u64 length;

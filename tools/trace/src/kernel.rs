@@ -48,7 +48,7 @@ pub(crate) struct Programs {
 
 /// What the programs need to know of a process.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Of {
+pub(crate) struct ProcessFlags {
     /// It has goroutines.
     pub(crate) goroutines: bool,
     /// What it reads and writes is not looked at.
@@ -292,9 +292,9 @@ impl Programs {
         Ok(number)
     }
 
-    /// Tells when a process ends, and unless it is [silent](Of::silent), looks at what it reads and
+    /// Tells when a process ends, and unless it is [silent](ProcessFlags::silent), looks at what it reads and
     /// writes from now on.
-    pub(crate) fn trace(&mut self, pid: u32, of: Of) -> Result<(), TraceError> {
+    pub(crate) fn trace(&mut self, pid: u32, of: ProcessFlags) -> Result<(), TraceError> {
         let mut flags = u32::from(of.goroutines);
         for (is_so, flag) in [(of.silent, FLAG_SILENT), (of.forks, FLAG_FORKS)] {
             if is_so {
@@ -742,7 +742,9 @@ mod tests {
         let Some(mut programs) = load(want, false) else {
             return;
         };
-        programs.trace(std::process::id(), Of::default()).unwrap();
+        programs
+            .trace(std::process::id(), ProcessFlags::default())
+            .unwrap();
         let (mut here, mut there) = UnixStream::pair().unwrap();
         let mut flight = vec![22, 3, 3, 0, 100];
         flight.extend([7; 100]);
@@ -789,7 +791,9 @@ mod tests {
         let Some(mut programs) = load(want, false) else {
             return;
         };
-        programs.trace(std::process::id(), Of::default()).unwrap();
+        programs
+            .trace(std::process::id(), ProcessFlags::default())
+            .unwrap();
         let (mut here, mut there) = UnixStream::pair().unwrap();
         let record = |kind: u8, content: &[u8]| {
             let [high, low] = (content.len() as u16).to_be_bytes();

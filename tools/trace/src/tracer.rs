@@ -20,7 +20,7 @@ use crate::filter::Filter;
 use crate::forks::Forks;
 use crate::functions::{Function, Returns, Role};
 use crate::inside::Inside;
-use crate::kernel::{Of, Programs};
+use crate::kernel::{ProcessFlags, Programs};
 use crate::probes::{Attached, Scope, remove};
 use crate::record::{RawCall, Record};
 use crate::table::Table;
@@ -511,12 +511,12 @@ impl Tracer {
         // The bytes are for calls that go on with handshakes.
         let mut probes = own.iter();
         let calls = probes.any(|probe| probe.function.role == Role::Handshake);
-        let of = Of {
+        let flags = ProcessFlags {
             goroutines: own.iter().any(|probe| probe.goroutine),
             silent: !calls && !target.marks.is_empty(),
             forks: self.forks.is_server(pid),
         };
-        self.programs.trace(pid, of)?;
+        self.programs.trace(pid, flags)?;
         let mut traced = self.processes.remove(&pid).unwrap_or_else(Traced::new);
         traced.inside = traced.inside.at(Instant::now());
         let failed = self.probe(pid, own, &target.marks, &mut traced);
