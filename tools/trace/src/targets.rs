@@ -188,6 +188,7 @@ impl Targets {
 
     /// The same, for probes in all processes: some may change their stacks, and return probes of the kernel
     /// would crash those. So functions are seen to return by their own instructions.
+    #[cfg(programs)]
     pub(crate) fn by_instructions(&mut self, proc: &Proc, pid: u32) -> Result<Target, TargetError> {
         match self.find(proc, pid, Some("others that have its files"))? {
             (target, false) => Ok(target),
