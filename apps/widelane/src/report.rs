@@ -34,6 +34,10 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
+    /// Leave out what the simulator says of published numbers, which takes most of the time
+    #[arg(long)]
+    no_simulation: bool,
+
     /// Write a picture of latency against load to this file (SVG), from the last record that has it, and
     /// no page
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "output"])]
@@ -76,8 +80,13 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     }
     let count = records.len();
     let made = SystemTime::now().duration_since(UNIX_EPOCH);
-    let mut progress = simulate::Progress::new();
-    let predictions = simulate::compare_all(|name| progress.done(name))?;
+    let predictions = match args.no_simulation {
+        true => Vec::new(),
+        false => {
+            let mut progress = simulate::Progress::new();
+            simulate::compare_all(|name| progress.done(name))?
+        }
+    };
     let report = report(&Inputs {
         profile,
         licences: here.has_licences(),

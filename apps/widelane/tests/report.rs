@@ -47,6 +47,7 @@ fn a_page_is_written_from_the_records_of_this_folder_and_others() {
     assert!(page.contains("own.jsonl\">own.jsonl</a>"));
     // What the simulator says of published numbers.
     assert!(page.contains("cloudflare-2017") && page.contains("khalil-2019"));
+    assert!(!page.contains("The simulator was left out"));
 }
 
 /// As the package installs them: the program in `bin`, its records in `share` beside that.
@@ -62,7 +63,7 @@ fn an_installed_program_brings_its_records() {
     fs::hard_link(env!("CARGO_BIN_EXE_widelane"), &program).expect("one file system");
     let mut command = Command::new(program);
     command
-        .args(["report", "--json"])
+        .args(["report", "--json", "--no-simulation"])
         .current_dir(&programs)
         .env("HOME", folder.path());
     let output = command.output().expect("it starts");
@@ -74,7 +75,10 @@ fn an_installed_program_brings_its_records() {
 fn figures_are_printed_and_no_page_is_written() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("r.jsonl"), RECORD).expect("written");
-    let output = report(folder.path(), &["--json", "--records", "r.jsonl"]);
+    let output = report(
+        folder.path(),
+        &["--json", "--no-simulation", "--records", "r.jsonl"],
+    );
     assert!(output.status.success(), "{output:?}");
     let lines = text(&output.stdout);
     let lines: Vec<Value> = lines
@@ -104,7 +108,10 @@ fn a_broken_line_is_told_and_does_not_stop_the_report() {
         "{\"kind\":\"dance\\u001b[2J\"}\n{\"ki",
     );
     fs::write(folder.path().join("r.jsonl"), broken).expect("written");
-    let output = report(folder.path(), &["--records", ".", "--output", "a.html"]);
+    let output = report(
+        folder.path(),
+        &["--no-simulation", "--records", ".", "--output", "a.html"],
+    );
     assert!(output.status.success(), "{output:?}");
     let said = text(&output.stderr);
     assert!(said.contains("r.jsonl:4: the kind \"dance"), "{said}");
@@ -112,6 +119,11 @@ fn a_broken_line_is_told_and_does_not_stop_the_report() {
     assert!(!said.contains('\u{1b}'), "{said:?}");
     let page = fs::read_to_string(folder.path().join("a.html")).expect("a page");
     assert!(page.contains("r.jsonl:5: it is not JSON"));
+    assert!(page.contains("The simulator was left out"));
+    assert!(
+        !page.contains("khalil-2019"),
+        "published numbers come with it"
+    );
 }
 
 #[test]
@@ -157,7 +169,7 @@ fn the_profile_of_this_machine_answers_the_question() {
     profile
         .save(&folder.path().join("p.json"))
         .expect("written");
-    let output = report(folder.path(), &["--profile", "p.json"]);
+    let output = report(folder.path(), &["--no-simulation", "--profile", "p.json"]);
     assert!(output.status.success(), "{output:?}");
     let page = fs::read_to_string(folder.path().join("widelane-report.html")).expect("a page");
     assert!(

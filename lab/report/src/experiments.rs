@@ -32,6 +32,15 @@ pub(crate) fn section(
         blocks.extend(chart(&of));
         blocks.extend(table(&of));
     }
+    if predictions.is_empty() {
+        blocks.push(Block::Text(vec![
+            "The simulator was left out: ".into(),
+            Piece::Code("widelane report".to_owned()),
+            " without ".into(),
+            Piece::Code("--no-simulation".to_owned()),
+            " shows all published numbers and what it says of them.".into(),
+        ]));
+    }
     if shelf.with(KIND).next().is_none() {
         blocks.push(Block::Text(vec![
             "No record is of an experiment. ".into(),
