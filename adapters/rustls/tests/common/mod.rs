@@ -415,22 +415,33 @@ pub(crate) fn any_chain() -> Arc<dyn ServerCertVerifier> {
     Arc::new(AnyChain(theirs()))
 }
 
-/// Memory that the pooled stacks of this process have touched, the largest of them, in KiB.
+/// Memory that the pooled stacks of this process have touched, the largest of them, in KiB. The allocator may have
+/// an area of the same size, but none with a guard right below it.
 pub(crate) fn touched_stack_kib() -> usize {
+    const ANONYMOUS: [&str; 3] = ["00000000", "00:00", "0"];
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-    let mut largest = 0;
-    let mut is_anonymous = false;
-    let mut is_stack = false;
+    let address = |digits: &str| u64::from_str_radix(digits, 16).unwrap();
+    let (mut largest, mut guard_end) = (0, 0);
+    let (mut is_stack, mut is_guard, mut end) = (false, false, 0);
     for line in maps.lines() {
         let mut words = line.split_ascii_whitespace();
         match words.next() {
-            Some("Size:") => is_stack = is_anonymous && words.next() == Some("256"),
+            Some("Size:") => {
+                let size = words.next().unwrap();
+                is_stack &= size == "256";
+                guard_end = if is_guard && size == "64" { end } else { 0 };
+            }
             Some("Rss:") if is_stack => {
                 largest = largest.max(words.next().unwrap().parse().unwrap());
             }
             Some(range) if !range.ends_with(':') => {
+                let (first, last) = range.split_once('-').unwrap();
+                end = address(last);
+                let may = words.next();
                 // Of a file, its name would follow.
-                is_anonymous = words.eq(["rw-p", "00000000", "00:00", "0"]);
+                let is_anonymous = words.eq(ANONYMOUS);
+                is_stack = is_anonymous && may == Some("rw-p") && address(first) == guard_end;
+                is_guard = is_anonymous && may == Some("---p");
             }
             _ => {}
         }
