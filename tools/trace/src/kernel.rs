@@ -731,21 +731,48 @@ mod tests {
         assert_eq!(programs.lost(), 0);
     }
 
-    /// A hello is kept whole, what follows it in TLS 1.3 is not; a body that is read after its header
-    /// is kept, and other data is not.
-    #[test]
-    fn flights_of_this_process_are_reported() {
+    /// The programs, for what this process reads and writes.
+    fn load_for_bytes() -> Option<Programs> {
         let want = Want {
             bytes: true,
             ..Want::default()
         };
-        let Some(mut programs) = load(want, false) else {
+        let mut programs = load(want, false)?;
+        let flags = ProcessFlags::default();
+        programs.trace(std::process::id(), flags).unwrap();
+        Some(programs)
+    }
+
+    /// What was kept of a connection, as direction, length and bytes. Other tests of this program read
+    /// and write, too.
+    fn kept(
+        programs: &mut Programs,
+        (here, there): &(UnixStream, UnixStream),
+    ) -> Vec<(Direction, u64, Vec<u8>)> {
+        let descriptors = [here.as_raw_fd(), there.as_raw_fd()];
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        let mut kept = Vec::new();
+        programs.records(|_, _, record| match record {
+            Record::Bytes(bytes)
+                if descriptors.contains(&bytes.descriptor.cast_signed())
+                    && bytes.tid == thread.cast_unsigned() =>
+            {
+                kept.push((bytes.direction, bytes.length, bytes.bytes));
+            }
+            _ => {}
+        });
+        kept
+    }
+
+    /// A hello is kept whole, what follows it in TLS 1.3 is not; a body that is read after its header
+    /// is kept, and other data is not.
+    #[test]
+    fn flights_of_this_process_are_reported() {
+        let Some(mut programs) = load_for_bytes() else {
             return;
         };
-        programs
-            .trace(std::process::id(), ProcessFlags::default())
-            .unwrap();
-        let (mut here, mut there) = UnixStream::pair().unwrap();
+        let connection = UnixStream::pair().unwrap();
+        let (mut here, mut there) = (&connection.0, &connection.1);
         let mut flight = vec![22, 3, 3, 0, 100];
         flight.extend([7; 100]);
         flight.extend([23, 3, 3, 1, 0]);
@@ -756,45 +783,23 @@ mod tests {
         here.read_exact(&mut header).unwrap();
         here.read_exact(&mut body).unwrap();
         here.read_exact(&mut rest).unwrap();
-        let mut kept = Vec::new();
-        let (ours, theirs) = (here.as_raw_fd(), there.as_raw_fd());
-        programs.records(|_, _, record| match record {
-            // Other tests of this program read and write, too.
-            Record::Bytes(bytes)
-                if [ours, theirs].contains(&bytes.descriptor.cast_signed())
-                    && bytes.tid
-                        == rustix::thread::gettid()
-                            .as_raw_nonzero()
-                            .get()
-                            .cast_unsigned() =>
-            {
-                kept.push((bytes.direction, bytes.length, bytes.bytes));
-            }
-            _ => {}
-        });
         let expected = vec![
             (Direction::Written, 366, flight[..105].to_vec()),
             (Direction::Read, 5, flight[..5].to_vec()),
             (Direction::Read, 100, flight[5..105].to_vec()),
         ];
-        assert_eq!(kept, expected);
+        assert_eq!(kept(&mut programs, &connection), expected);
     }
 
     /// OpenSSL writes a long flight of TLS 1.2 in pieces, and Go reads one so: what follows the certificate
     /// tells the group.
     #[test]
     fn a_flight_in_pieces_is_reported() {
-        let want = Want {
-            bytes: true,
-            ..Want::default()
-        };
-        let Some(mut programs) = load(want, false) else {
+        let Some(mut programs) = load_for_bytes() else {
             return;
         };
-        programs
-            .trace(std::process::id(), ProcessFlags::default())
-            .unwrap();
-        let (mut here, mut there) = UnixStream::pair().unwrap();
+        let connection = UnixStream::pair().unwrap();
+        let (mut here, mut there) = (&connection.0, &connection.1);
         let record = |kind: u8, content: &[u8]| {
             let [high, low] = (content.len() as u16).to_be_bytes();
             [&[kind, 3, 3, high, low], content].concat()
@@ -818,19 +823,6 @@ mod tests {
         let data = [23, 3, 3, 0, 32, 22, 3, 3];
         there.write_all(&data).unwrap();
         here.read_exact(&mut [0; 8]).unwrap();
-        let descriptors = [here.as_raw_fd(), there.as_raw_fd()];
-        let thread = rustix::thread::gettid().as_raw_nonzero().get();
-        let mut kept = [Vec::new(), Vec::new()];
-        programs.records(|_, _, record| match record {
-            Record::Bytes(bytes)
-                if descriptors.contains(&bytes.descriptor.cast_signed())
-                    && bytes.tid == thread.cast_unsigned() =>
-            {
-                let read = usize::from(bytes.direction == Direction::Read);
-                kept[read].push((bytes.length, bytes.bytes));
-            }
-            _ => {}
-        });
         let expected = vec![
             (4096, pieces[0].to_vec()),
             (4096, pieces[1][..1536].to_vec()),
@@ -839,8 +831,14 @@ mod tests {
             (9_005, flight[95..95 + 1536].to_vec()),
             (314, flight[9_100..].to_vec()),
         ];
-        assert_eq!(kept[0], expected);
-        assert_eq!(kept[1], expected);
+        let kept = kept(&mut programs, &connection);
+        for of in [Direction::Written, Direction::Read] {
+            let kept = kept.iter().filter(|(direction, _, _)| *direction == of);
+            let kept: Vec<_> = kept
+                .map(|(_, size, bytes)| (*size, bytes.clone()))
+                .collect();
+            assert_eq!(kept, expected);
+        }
     }
 
     #[inline(never)]

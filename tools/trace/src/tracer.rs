@@ -21,7 +21,7 @@ use crate::forks::Forks;
 use crate::functions::{Function, Returns, Role};
 use crate::inside::Inside;
 use crate::kernel::{ProcessFlags, Programs};
-use crate::probes::{Attached, Scope, remove};
+use crate::probes::{Attached, Refused, Scope, remove};
 use crate::record::{RawCall, Record};
 use crate::table::Table;
 use crate::targets::{Exits, MarkProbe, Probe, Target, TargetError, Targets};
@@ -91,6 +91,14 @@ impl<K: Eq + Hash> Probed<K> {
         let of = of.into_iter();
         of.filter(|one| !self.keys.contains(&key(one)) && seen.insert(key(one)))
             .collect()
+    }
+
+    /// Remembers those of a list that were made. The others are left to each process.
+    fn made<P>(&mut self, of: &[&P], key: fn(&P) -> K, refused: &[Refused]) {
+        let refused: HashSet<usize> = refused.iter().map(|(at, _)| *at).collect();
+        let made = of.iter().enumerate();
+        let made = made.filter(|(at, _)| !refused.contains(at));
+        self.keys.extend(made.map(|(_, one)| key(one)));
     }
 }
 
@@ -240,12 +248,14 @@ impl Tracer {
     /// How many processes are traced now, and how many different functions and places of
     /// static probes in them.
     pub fn traced(&self) -> (usize, usize) {
-        let mut functions: HashSet<_> = self.everywhere.probes.keys.iter().collect();
+        let is_function = |key: &&Key| key.2.role != Role::Load;
+        let everywhere = self.everywhere.probes.keys.iter();
+        let mut functions: HashSet<_> = everywhere.filter(is_function).collect();
         let (mut processes, mut places) = (0, self.everywhere.marks.keys.len());
         for process in self.processes.values() {
             let traced = process.probes.keys.iter();
             let traced = traced.chain(&process.reads_and_writes.keys);
-            let traced = traced.filter(|(_, _, of)| of.role != Role::Load);
+            let traced = traced.filter(is_function);
             let mut any = process.everywhere || !process.marks.keys.is_empty();
             places += process.marks.keys.len();
             for key in traced {
@@ -546,20 +556,13 @@ impl Tracer {
         let refused = self
             .programs
             .attach(Scope::Traced, &probes, &mut known.attached)?;
-        // Those that cannot be made are left to each process.
-        let refused: HashSet<_> = refused.into_iter().map(|(at, _)| at).collect();
-        let made = (0..probes.len()).filter(|at| !refused.contains(at));
-        let made: Vec<Key> = made.map(|at| key(probes[at])).collect();
-        known.keys.extend(made);
+        known.made(&probes, key, &refused);
         let known = &mut self.everywhere.marks;
         let marks = known.missing(&target.marks, place);
         let refused = self
             .programs
             .attach_marks(Scope::Traced, &marks, &mut known.attached)?;
-        let refused: HashSet<_> = refused.into_iter().map(|(at, _)| at).collect();
-        let made = (0..marks.len()).filter(|at| !refused.contains(at));
-        let made: Vec<Place> = made.map(|at| place(marks[at])).collect();
-        known.keys.extend(made);
+        known.made(&marks, place, &refused);
 
         // Two probes at one place would count each call twice.
         let everywhere = &self.everywhere;
