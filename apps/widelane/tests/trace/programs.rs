@@ -97,11 +97,9 @@ fn openssl_1_1_1_as_a_client() {
         return;
     };
     let _alone = alone();
-    let folder = tempfile::tempdir().unwrap();
-    let needed = installed(&["/usr/bin/openssl"]);
-    if let Err(why) = needed.and_then(|()| make_certificate(folder.path())) {
-        return println!("SKIP: {why}");
-    }
+    let Some(folder) = certified(&["/usr/bin/openssl"], &[]) else {
+        return;
+    };
     let (_server, port) = openssl_server(Path::new("/usr/bin/openssl"), folder.path());
     let mut command = Command::new(&program);
     command.args(["s_time", "-new", "-time", "120", "-connect"]);
@@ -148,16 +146,13 @@ fn openssl_1() -> Option<std::path::PathBuf> {
 #[test]
 fn a_group_behind_a_long_certificate() {
     let _alone = alone();
-    let folder = tempfile::tempdir().unwrap();
     let names: Vec<_> = (0..300)
         .map(|number| format!("DNS:name-{number}.example.org"))
         .collect();
     let names = format!("subjectAltName={}", names.join(","));
-    let needed = installed(&["/usr/bin/openssl"])
-        .and_then(|()| make_certificate_with(folder.path(), &["-addext", &names]));
-    if let Err(why) = needed {
-        return println!("SKIP: {why}");
-    }
+    let Some(folder) = certified(&["/usr/bin/openssl"], &["-addext", &names]) else {
+        return;
+    };
     let (server, port) = openssl_server(Path::new("/usr/bin/openssl"), folder.path());
     let tracer = match Tracer::start(&["handshakes", "--json", "--pid", &server.pid()]) {
         Ok(tracer) => tracer,
@@ -257,18 +252,15 @@ fn a_server_that_forks_for_each_connection() {
           secured.close()\n\
         socketserver.ForkingTCPServer(('127.0.0.1', int(sys.argv[3])), Handler).serve_forever()\n";
     let _alone = alone();
-    let folder = tempfile::tempdir().unwrap();
-    let python = python();
-    let needed = python
-        .as_ref()
-        .map_err(ToString::to_string)
-        .and_then(|_| installed(&["/usr/bin/openssl"]))
-        .and_then(|()| make_certificate(folder.path()));
-    if let Err(why) = needed {
-        return println!("SKIP: {why}");
-    }
+    let python = match python() {
+        Ok(python) => python,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    let Some(folder) = certified(&["/usr/bin/openssl"], &[]) else {
+        return;
+    };
     let port = free_port();
-    let mut command = Command::new(python.unwrap());
+    let mut command = Command::new(python);
     command.args(["-c", SERVER]).args(files(folder.path()));
     let _server = Running::listening(command.arg(port.to_string()), port);
     let mut tracer = match Tracer::start(&["handshakes", "--json", "--comm", "python3"]) {
@@ -371,11 +363,9 @@ fn go_program(folder: &Path) -> Result<Command, String> {
 #[test]
 fn gnutls_as_a_client() {
     let _alone = alone();
-    let folder = tempfile::tempdir().unwrap();
-    let needed = installed(&["/usr/bin/gnutls-cli", "/usr/bin/openssl"]);
-    if let Err(why) = needed.and_then(|()| make_certificate(folder.path())) {
-        return println!("SKIP: {why}");
-    }
+    let Some(folder) = certified(&["/usr/bin/gnutls-cli", "/usr/bin/openssl"], &[]) else {
+        return;
+    };
     let (_server, port) = openssl_server(Path::new("/usr/bin/openssl"), folder.path());
     // With --starttls it waits for SIGALRM before its handshake, and for the end of its input after it.
     let client = Command::new("/usr/bin/gnutls-cli")
@@ -429,11 +419,9 @@ fn catches_alarms(process: &Running) -> bool {
 #[test]
 fn aws_lc_with_rustls() {
     let _alone = alone();
-    let folder = tempfile::tempdir().unwrap();
-    let needed = installed(&["/usr/bin/openssl"]);
-    if let Err(why) = needed.and_then(|()| make_certificate(folder.path())) {
-        return println!("SKIP: {why}");
-    }
+    let Some(folder) = certified(&["/usr/bin/openssl"], &[]) else {
+        return;
+    };
     let (_server, port) = openssl_server(Path::new("/usr/bin/openssl"), folder.path());
     let [certificate, key] = files(folder.path());
     let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
@@ -460,6 +448,20 @@ fn aws_lc_with_rustls() {
     let sign = sign.unwrap();
     // A signature of RSA-2048.
     assert_eq!((&sign["size"], &sign["result"]), (&256.into(), &1.into()));
+}
+
+/// A folder with a certificate and its key, made with further arguments of `openssl req`. `None`, after a line that
+/// says so, if something that is needed is not installed.
+fn certified(needed: &[&str], more: &[&str]) -> Option<tempfile::TempDir> {
+    let folder = tempfile::tempdir().unwrap();
+    let made = installed(needed).and_then(|()| make_certificate_with(folder.path(), more));
+    match made {
+        Ok(()) => Some(folder),
+        Err(why) => {
+            println!("SKIP: {why}");
+            None
+        }
+    }
 }
 
 /// Whether the tracer tells what a server and `openssl s_client` agree on: in TLS 1.3, in TLS 1.2, and in
