@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Remove what was written
     #[arg(long, conflicts_with_all = [
         "env", "provider", "shim", "imports", "profile", "no_statistics", "operations", "backend",
-        "log", "system_config",
+        "chacha20poly1305", "log", "system_config",
     ])]
     undo: bool,
 
@@ -56,6 +56,11 @@ pub(crate) struct Args {
     /// The code that computes: auto (the default), avx512ifma, avx512ifma-256 or aws-lc
     #[arg(long, value_name = "NAME")]
     backend: Option<String>,
+
+    /// The code that encrypts with ChaCha20-Poly1305: auto, 512-ifma, 512, 256 or 256-light, for records of
+    /// 16 KiB [default: OpenSSL's own]
+    #[arg(long, value_name = "FORM")]
+    chacha20poly1305: Option<String>,
 
     /// What the provider writes to the server's standard error: off, warn (the default) or info
     #[arg(long, value_name = "LEVEL")]
@@ -221,6 +226,10 @@ fn setup(args: &Args) -> Result<Setup, Failure> {
     let mut options = options.map_err(|error| Failure::Usage(error.to_string()))?;
     if args.no_statistics {
         options.without_statistics();
+    }
+    if let Some(form) = &args.chacha20poly1305 {
+        let set = options.set_chacha20poly1305(form);
+        set.map_err(|error| Failure::Usage(error.to_string()))?;
     }
     // A folder for another machine gets no profile of this one.
     if args.root == Path::new("/") || args.profile.is_some() {

@@ -13,6 +13,7 @@ pub struct Options {
     backend: Option<String>,
     log: Option<String>,
     statistics: Option<String>,
+    chacha20poly1305: Option<String>,
     clock: [Option<String>; 2],
 }
 
@@ -52,6 +53,16 @@ impl Options {
     /// Other processes may not read what the server's processes count.
     pub fn without_statistics(&mut self) {
         self.statistics = Some("off".into());
+    }
+
+    /// The code of ChaCha20-Poly1305; without, that is OpenSSL's own.
+    ///
+    /// # Errors
+    ///
+    /// When the provider does not know it.
+    pub fn set_chacha20poly1305(&mut self, form: &str) -> Result<(), SetupError> {
+        self.chacha20poly1305 = Some(known("chacha20poly1305", form, &FORMS)?);
+        Ok(())
     }
 
     /// What multiplications in 512-bit and in 256-bit registers do to the clock: the lost share, and the
@@ -116,6 +127,7 @@ pub(crate) fn text(
         ("backend", &options.backend),
         ("log", &options.log),
         ("statistics", &options.statistics),
+        ("chacha20poly1305", &options.chacha20poly1305),
         ("clock-512", &options.clock[0]),
         ("clock-256", &options.clock[1]),
     ];
@@ -154,6 +166,7 @@ const OPERATIONS: [&str; 7] = [
     "rsa", "ecdsa", "ed25519", "x25519", "ecdh", "mlkem", "mldsa",
 ];
 const BACKENDS: [&str; 4] = ["auto", "avx512ifma", "avx512ifma-256", "aws-lc"];
+const FORMS: [&str; 5] = ["auto", "512-ifma", "512", "256", "256-light"];
 const LEVELS: [&str; 3] = ["off", "warn", "info"];
 
 #[cfg(test)]
@@ -164,6 +177,8 @@ mod tests {
     fn on_a_bare_system_the_file_says_everything() {
         let mut options = Options::new(Some("rsa, x25519"), Some("auto"), Some("info")).unwrap();
         options.without_statistics();
+        options.set_chacha20poly1305("256-light").unwrap();
+        assert!(options.set_chacha20poly1305("1024").is_err());
         options.set_clock([(0.09, 11_000, 670_000), (0.0, 0, 0)]);
         let text = text(&System::default(), Path::new("/lib/w.so"), None, &options).unwrap();
         let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
@@ -188,6 +203,7 @@ operations = rsa, x25519
 backend = auto
 log = info
 statistics = off
+chacha20poly1305 = 256-light
 clock-512 = 0.0900 11000 670000
 activate = 1
 
