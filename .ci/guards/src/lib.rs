@@ -314,7 +314,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     (STATUS, &[]),
     ("widelane-poison", &[]),
     ("widelane-c", &[CPU, MARKS, WIDE]),
-    ("widelane-openssl", &[CRYPTO, ENGINE, STATUS, TABLES]),
+    ("widelane-openssl", &[CRYPTO, ENGINE, MARKS, STATUS, TABLES]),
     (TABLES, &[]),
     // The provider is for its tests.
     (

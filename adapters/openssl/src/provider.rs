@@ -86,6 +86,10 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
     } else if options.backend == Preference::Auto {
         log::once("this CPU has no AVX-512 IFMA: OpenSSL does everything by itself");
     }
+    // Asked now, because servers give up the rights to find out before their first handshake.
+    if let Some(model) = widelane_marks::emulated_model() {
+        log::info(&format!("marks its wide code for the brake of a {model}"));
+    }
     let offer = Offer::new(&options, lanes);
     let version = libcrypto.version_text();
     status::begin(Facts {
