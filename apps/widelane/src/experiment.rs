@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use widelane_experiments::{
     ExperimentError, GivenBack, Interval, Options, Order, Outcome, Plan, Remedy, Row, Verdict,
-    cloudflare, intel, kit, remedy, work, xu,
+    Where, cloudflare, intel, kit, remedy, work, xu,
 };
 
 use crate::failure::Failure;
@@ -29,6 +29,11 @@ pub(crate) struct Args {
     /// Only as this CPU is
     #[arg(long, conflicts_with = "model")]
     native: bool,
+
+    /// Of `cloudflare`: ChaCha20-Poly1305 in nginx, by Widelane's provider in its OpenSSL, and not in
+    /// `widelane serve` in front of it
+    #[arg(long)]
+    inside_nginx: bool,
 
     /// Few rounds: within five minutes
     #[arg(long, conflicts_with_all = ["rounds", "seconds"])]
@@ -88,6 +93,16 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         let line = work(order).map_err(failure)?;
         return output::print(&format!("{line}\n"));
     }
+    let place = match (args.inside_nginx, args.name) {
+        (false, _) => Where::InFront,
+        (true, Name::Cloudflare) => Where::InsideNginx,
+        (true, other) => {
+            return Err(Failure::Usage(format!(
+                "--inside-nginx is for `cloudflare`, not for `{}`",
+                other.text()
+            )));
+        }
+    };
     let mut options = Options::find().map_err(|error| Failure::from_error(&error))?;
     // This very program, whatever it is called.
     options.widelane = std::env::current_exe()?;
@@ -119,7 +134,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         crate::emulate::check(model, &cpus)?;
     }
     let outcome = match (args.name, brake) {
-        (Name::Cloudflare, _) => cloudflare(&plan, brake, tell),
+        (Name::Cloudflare, _) => cloudflare(&plan, place, brake, tell),
         (Name::Kit, _) => kit(&plan, brake, tell),
         (Name::Xu, _) => xu(&plan, brake, tell),
         (Name::Intel, _) => intel(&plan, brake, tell),

@@ -1,8 +1,9 @@
 //! Krasnov (Cloudflare), "On the dangers of Intel's frequency scaling" (2017), done again.
 //!
 //! A page that Lua and brotli work on, at full load, with AES-128-GCM or with ChaCha20-Poly1305 in
-//! four forms. First as this CPU is; these turns also give the costs from which the simulator
-//! predicts what a braked CPU does. Then under the brake, if one was asked for.
+//! four forms, in front of the web server or inside it. First as this CPU is; these turns also give
+//! the costs from which the simulator predicts what a braked CPU does. Then under the brake, if one
+//! was asked for.
 
 use std::cell::Cell;
 
@@ -11,12 +12,31 @@ use widelane_handshakes::Stage;
 
 use crate::error::ExperimentError;
 use crate::forecast::{Forecast, cycles};
-use crate::load::{CONNECTIONS, served};
+use crate::load::{CONNECTIONS, served, served_inside};
 use crate::needs::Needs;
 use crate::outcome::{self, Design, Outcome, RATE, Turns};
 use crate::plan::Plan;
 use crate::terminator::Setting;
 use crate::web::Backend;
+
+/// Where ChaCha20-Poly1305 runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Where {
+    /// In `widelane serve`, in front of nginx.
+    InFront,
+    /// In nginx, whose OpenSSL has Widelane's provider.
+    InsideNginx,
+}
+
+impl Where {
+    /// What the names of conditions end with.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::InFront => "",
+            Self::InsideNginx => ", in nginx",
+        }
+    }
+}
 
 /// Does the experiment; the brake makes the servers' CPU behave as `brake`, if that is a model.
 /// `tell` gets a line of progress now and then, the predictions among them.
@@ -26,24 +46,31 @@ use crate::web::Backend;
 /// When something is not installed, a server fails or answers wrongly, or Ctrl-C comes.
 pub fn cloudflare(
     plan: &Plan,
+    place: Where,
     brake: Option<&str>,
     tell: impl Fn(&str),
 ) -> Result<Outcome, ExperimentError> {
     let needs = Needs::find()?;
     let mut stage = plan.stage()?;
-    let _backend = Backend::start(&stage, &needs)?;
+    let _backend = match place {
+        Where::InFront => Some(Backend::start(&stage, &needs)?),
+        Where::InsideNginx => None,
+    };
     let page_bytes = Cell::new(0);
     let conditions = CONDITIONS.map(|one| outcome::Condition {
-        name: one.name(),
+        name: one.name() + place.suffix(),
         base: 0,
         published: one.published,
     });
     let design = Design {
-        name: "cloudflare",
+        name: match place {
+            Where::InFront => "cloudflare",
+            Where::InsideNginx => "cloudflare inside nginx",
+        },
         scenario: SCENARIO,
         conditions: conditions.to_vec(),
     };
-    let take = |stage: &Stage| take(stage, &needs, plan, &page_bytes, &tell);
+    let take = |stage: &Stage| take(stage, (&needs, place), plan, &page_bytes, &tell);
     let predict = |model: &str, native: &Turns| {
         let bytes = page_bytes.get();
         tell(&format!("a page has {bytes} bytes as it is sent"));
@@ -81,14 +108,17 @@ impl Condition {
 /// The rates of all rounds, and the size of the page on its way.
 fn take(
     stage: &Stage,
-    needs: &Needs,
+    (needs, place): (&Needs, Where),
     plan: &Plan,
     page_bytes: &Cell<usize>,
     tell: impl Fn(&str),
 ) -> Result<Turns, ExperimentError> {
     plan.turns(&CONDITIONS, tell, |condition| {
-        let setting = Setting::form(condition.form());
-        let served = served(stage, needs, setting, condition.percent, plan.seconds)?;
+        let (form, percent) = (condition.form(), condition.percent);
+        let served = match place {
+            Where::InFront => served(stage, needs, Setting::form(form), percent, plan.seconds),
+            Where::InsideNginx => served_inside(stage, needs, form, percent, plan.seconds),
+        }?;
         page_bytes.set(served.page_bytes);
         Ok(json!({ RATE: served.requests_per_s, "levels": served.levels }))
     })
@@ -155,7 +185,7 @@ impl Costs {
     }
 }
 
-/// Forms of `widelane serve`, the widest first.
+/// Forms of ours, the widest first.
 const FORMS: [&str; 4] = ["512-ifma", "512", "256", "256-light"];
 /// The first is what the others are compared with. The published form is OpenSSL's of 2017, in
 /// 512-bit registers.

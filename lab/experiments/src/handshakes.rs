@@ -67,10 +67,10 @@ pub(crate) fn turn(stage: &Stage, way: &Way, seconds: f64) -> Result<Value, Expe
     let report = match way.setting {
         Some(setting) => {
             let mut terminator = Terminator::start(stage, setting)?;
-            let report = load(terminator.address)?;
-            terminator.alive()?;
+            let report = load(terminator.front.address)?;
+            terminator.front.alive()?;
             turn = terminator.passes();
-            turn["levels"] = json!(terminator.stop());
+            turn["levels"] = json!(terminator.front.stop());
             report
         }
         None => {

@@ -13,7 +13,9 @@
 mod cloudflare;
 mod error;
 mod forecast;
+mod front;
 mod handshakes;
+mod inside;
 mod interval;
 mod kit;
 mod load;
@@ -25,7 +27,7 @@ mod terminator;
 mod web;
 mod worker;
 
-pub use cloudflare::cloudflare;
+pub use cloudflare::{Where, cloudflare};
 pub use error::ExperimentError;
 pub use handshakes::{intel, xu};
 pub use interval::Interval;

@@ -8,6 +8,8 @@ use serde_json::Value;
 use widelane_handshakes::{Condition, Stage, TrialError, output};
 
 use crate::error::ExperimentError;
+use crate::front::Front;
+use crate::inside;
 use crate::needs::Needs;
 use crate::terminator::{Setting, Terminator};
 
@@ -45,15 +47,38 @@ pub(crate) fn served(
     seconds: f64,
 ) -> Result<Served, ExperimentError> {
     stage.interrupt().check()?;
-    let mut terminator = Terminator::start(stage, setting)?;
-    let page_bytes = terminator.check(stage, needs)?;
-    let address = terminator.address;
+    let terminator = Terminator::start(stage, setting)?;
+    loaded(stage, needs, terminator.front, chacha_percent, seconds)
+}
+
+/// The same of nginx that speaks TLS itself, with a form of ours in its OpenSSL.
+pub(crate) fn served_inside(
+    stage: &Stage,
+    needs: &Needs,
+    form: &str,
+    chacha_percent: usize,
+    seconds: f64,
+) -> Result<Served, ExperimentError> {
+    stage.interrupt().check()?;
+    let front = inside::start(stage, needs, form)?;
+    loaded(stage, needs, front, chacha_percent, seconds)
+}
+
+fn loaded(
+    stage: &Stage,
+    needs: &Needs,
+    mut front: Front,
+    chacha_percent: usize,
+    seconds: f64,
+) -> Result<Served, ExperimentError> {
+    let page_bytes = front.check(stage, needs)?;
+    let address = front.address;
     let requests_per_s = requests_per_second(stage, needs, address, chacha_percent, seconds)?;
-    terminator.alive()?;
+    front.alive()?;
     Ok(Served {
         requests_per_s,
         page_bytes,
-        levels: terminator.stop(),
+        levels: front.stop(),
     })
 }
 

@@ -3,18 +3,17 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use widelane_handshakes::{Server, Stage, TrialError, output};
+use widelane_handshakes::{Stage, TrialError};
 
 use crate::error::ExperimentError;
-use crate::needs::Needs;
-use crate::web::{SOCKET, page, stripped};
+use crate::front::{Front, free_address};
+use crate::web::SOCKET;
 
 /// How a terminator is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,11 +50,8 @@ impl Setting {
 
 /// A running one.
 pub(crate) struct Terminator {
-    server: Server,
-    pub(crate) address: SocketAddr,
+    pub(crate) front: Front,
     metrics: SocketAddr,
-    log: PathBuf,
-    cpu: usize,
 }
 
 impl Terminator {
@@ -81,12 +77,11 @@ impl Terminator {
         let mut command = options.emulated(command, None);
         let alone = options.model.is_none() && setting.placement == Placement::InPlace;
         let cpu = alone.then_some(options.server_cpu);
-        let mut server = Server::start(NAME, &mut command, cpu, folder)?;
-        server.ready(address, stage.interrupt())?;
+        let mut front = Front::start(stage, NAME, &mut command, cpu, address)?;
         // It listens before it has tried all settings. What it cannot do ends it then.
         let limit = Instant::now() + START_PATIENCE;
         while fetched(metrics).is_none_or(|text| text.is_empty()) {
-            server.alive()?;
+            front.alive()?;
             stage.interrupt().check()?;
             if Instant::now() > limit {
                 return Err(ExperimentError::Answer {
@@ -96,50 +91,7 @@ impl Terminator {
             }
             thread::sleep(PAUSE);
         }
-        Ok(Self {
-            server,
-            address,
-            metrics,
-            log: folder.join(NAME).with_extension("log"),
-            cpu: options.server_cpu,
-        })
-    }
-
-    /// An error with what it said, if it has ended.
-    pub(crate) fn alive(&mut self) -> Result<(), ExperimentError> {
-        Ok(self.server.alive()?)
-    }
-
-    /// Asks for the page and checks it. Gives its compressed length in bytes.
-    pub(crate) fn check(&self, stage: &Stage, needs: &Needs) -> Result<usize, ExperimentError> {
-        let url = format!("https://{}/", self.address);
-        let get = |compressed: bool| {
-            let mut command = Command::new(&needs.curl);
-            command.args(["--silent", "--show-error", "--insecure", "--noproxy", "*"]);
-            if compressed {
-                command.args(["--header", "accept-encoding: br"]);
-            }
-            command.arg(&url);
-            output(&mut command, stage.options().load_cpu, stage.interrupt())
-        };
-        let plain = get(false)?;
-        let wrong = |what: String| ExperimentError::Answer {
-            server: url.clone(),
-            what,
-        };
-        if plain != stripped(&page()).as_bytes() {
-            return Err(wrong(format!(
-                "{} bytes that are not the page",
-                plain.len()
-            )));
-        }
-        let compressed = get(true)?.len();
-        match (1..plain.len()).contains(&compressed) {
-            true => Ok(compressed),
-            false => Err(wrong(format!(
-                "{compressed} bytes, which are not compressed"
-            ))),
-        }
+        Ok(Self { front, metrics })
     }
 
     /// What its metrics say of passes: `batch`, the lanes filled by one of RSA; microseconds of all
@@ -147,13 +99,6 @@ impl Terminator {
     /// ran.
     pub(crate) fn passes(&self) -> Value {
         passes_in(&fetched(self.metrics).unwrap_or_default())
-    }
-
-    /// Stops it. Gives the shares of the time for which the servers' core was at each level, under a
-    /// brake, from its start to its end.
-    pub(crate) fn stop(self) -> Option<Value> {
-        drop(self.server);
-        levels_in(&fs::read_to_string(&self.log).ok()?, self.cpu)
     }
 }
 
@@ -236,31 +181,6 @@ fn passes_in(metrics: &str) -> Value {
     })
 }
 
-/// What a brake says at its end of one CPU.
-fn levels_in(log: &str, cpu: usize) -> Option<Value> {
-    let lines = log.lines().rev();
-    let mut lines = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let told = lines.find(|line| line["cpus"].is_array())?;
-    let mut cpus = told["cpus"].as_array()?.iter();
-    let of = cpus.find(|one| one["cpu"].as_u64() == Some(cpu as u64))?;
-    let seconds: Option<Vec<f64>> = of["level_seconds"]
-        .as_array()?
-        .iter()
-        .map(Value::as_f64)
-        .collect();
-    let seconds = seconds.filter(|seconds| seconds.len() == 3)?;
-    let sum: f64 = seconds.iter().sum();
-    (sum > 0.0).then(|| json!(seconds.iter().map(|one| one / sum).collect::<Vec<_>>()))
-}
-
-fn free_address() -> Result<SocketAddr, ExperimentError> {
-    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
-    free.map_err(|source| {
-        let what = "cannot find a free port";
-        TrialError::Machine { what, source }.into()
-    })
-}
-
 const NAME: &str = "terminator";
 const PATIENCE: Duration = Duration::from_secs(2);
 const START_PATIENCE: Duration = Duration::from_secs(30);
@@ -293,14 +213,5 @@ mod tests {
         assert_eq!(passes["wide_us"], json!(110.0));
         assert_eq!(passes["pass_us"], json!(220.0));
         assert!(passes_in("nothing")["wide_us"].is_null());
-    }
-
-    #[test]
-    fn levels_are_those_of_the_servers_cpu() {
-        let log = "listens\n{\"cpus\":[{\"cpu\":0,\"level_seconds\":[1.0,3.0,0.0]},\
-                   {\"cpu\":1,\"level_seconds\":[4.0,0.0,0.0]}]}\n";
-        assert_eq!(levels_in(log, 0), Some(json!([0.25, 0.75, 0.0])));
-        assert_eq!(levels_in(log, 2), None);
-        assert_eq!(levels_in("it ended", 0), None);
     }
 }

@@ -3,7 +3,8 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use widelane_handshakes::{Server, Stage, TrialError};
@@ -20,17 +21,30 @@ pub(crate) struct Backend {
 impl Backend {
     pub(crate) fn start(stage: &Stage, needs: &Needs) -> Result<Self, ExperimentError> {
         let folder = stage.folder();
-        let write =
-            |name: &str, text: &str| fs::write(folder.join(name), text).map_err(TrialError::Folder);
-        write("index.html", &page())?;
-        write("nginx.conf", &configuration(needs, folder))?;
-        let mut command = Command::new(&needs.nginx);
-        command.arg("-c").arg(folder.join("nginx.conf"));
-        command.arg("-p").arg(folder);
+        let mut command = nginx(needs, folder, &Listener::Backend)?;
         let cpu = stage.options().server_cpu;
         let server = Server::start("nginx", &mut command, cpu, folder)?;
         Ok(Self { _server: server })
     }
+}
+
+/// The command that starts nginx with the page. Writes the page and the configuration.
+pub(crate) fn nginx(
+    needs: &Needs,
+    folder: &Path,
+    listener: &Listener,
+) -> Result<Command, ExperimentError> {
+    let write =
+        |name: &str, text: &str| fs::write(folder.join(name), text).map_err(TrialError::Folder);
+    write("index.html", &page())?;
+    write("nginx.conf", &configuration(needs, folder, listener))?;
+    let mut command = Command::new(&needs.nginx);
+    command
+        .arg("-c")
+        .arg(folder.join("nginx.conf"))
+        .arg("-p")
+        .arg(folder);
+    Ok(command)
 }
 
 /// A medium page of words that compress to about 16 KiB, the same each time.
@@ -79,7 +93,37 @@ pub(crate) fn stripped(page: &str) -> String {
     stripped
 }
 
-fn configuration(needs: &Needs, folder: &Path) -> String {
+/// Where nginx takes connections.
+pub(crate) enum Listener {
+    /// From a terminator, without TLS.
+    Backend,
+    /// From clients, with these certificates and keys.
+    Tls(SocketAddr, [(PathBuf, PathBuf); 2]),
+}
+
+impl Listener {
+    /// As nginx's configuration has it.
+    fn text(&self, folder: &Path) -> String {
+        let (address, certificates) = match self {
+            Self::Backend => return format!("listen unix:{}/{SOCKET};", folder.display()),
+            Self::Tls(address, certificates) => (address, certificates),
+        };
+        let mut text = format!(
+            "listen {address} ssl;\n        ssl_protocols TLSv1.3;\n        ssl_session_tickets off;"
+        );
+        for (certificate, key) in certificates {
+            let (certificate, key) = (certificate.display(), key.display());
+            let _ = write!(
+                text,
+                "\n        ssl_certificate {certificate};\n        ssl_certificate_key {key};"
+            );
+        }
+        text
+    }
+}
+
+fn configuration(needs: &Needs, folder: &Path, listener: &Listener) -> String {
+    let listen = listener.text(folder);
     let folder = folder.display();
     let mut text = String::new();
     for module in &needs.modules {
@@ -94,7 +138,7 @@ fn configuration(needs: &Needs, folder: &Path) -> String {
          events {{ worker_connections 1024; }}\n\
          http {{\n    access_log off;\n{temporary}    keepalive_requests 1000000000;\n\
          \x20   types {{ text/html html; }}\n    brotli on;\n    brotli_comp_level 1;\n\
-         \x20   output_buffers 2 128k;\n    server {{\n        listen unix:{folder}/{SOCKET};\n\
+         \x20   output_buffers 2 128k;\n    server {{\n        {listen}\n\
          \x20       root {folder};\n        location / {{\n\
          \x20           rewrite_by_lua_block {{\n\
          \x20               if ngx.var.arg_br then\n\
