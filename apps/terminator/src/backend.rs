@@ -11,7 +11,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::backend_tls::TlsFailure;
 use crate::config::Backend;
-use crate::connection::write_all;
+use crate::connection::{poll_write, write_all};
 
 /// A connection to a backend.
 pub(crate) struct BackendStream {
@@ -114,8 +114,8 @@ impl Socket {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self {
-            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Self::Tcp(stream) => poll_write(stream, cx, slices),
+            Self::Unix(stream) => poll_write(stream, cx, slices),
         }
     }
 

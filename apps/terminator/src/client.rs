@@ -16,8 +16,10 @@ use rustix::io::Errno;
 use rustix::net::{
     RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, acceptfrom_with, recv, sendmsg,
 };
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::TcpStream;
+
+use crate::connection::poll_write;
 
 /// A nonblocking socket of a client.
 #[derive(Debug)]
@@ -93,7 +95,7 @@ impl Client {
                 sent => return Poll::Ready(sent),
             }
         }
-        Pin::new(self.stream()?).poll_write_vectored(cx, slices)
+        poll_write(self.stream()?, cx, slices)
     }
 
     /// Ends our direction.

@@ -546,7 +546,7 @@ impl Write for Socket<'_, '_> {
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match Pin::new(&mut *self.stream).poll_write_vectored(self.cx, slices) {
+        match poll_write(&mut *self.stream, self.cx, slices) {
             Poll::Ready(result) => result,
             Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
         }
@@ -554,6 +554,18 @@ impl Write for Socket<'_, '_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// Writes slices. One alone takes `send`, which costs less than `writev` of a list.
+pub(crate) fn poll_write(
+    stream: &mut (impl AsyncWrite + Unpin),
+    cx: &mut Context<'_>,
+    slices: &[IoSlice<'_>],
+) -> Poll<io::Result<usize>> {
+    match slices {
+        [one] => Pin::new(stream).poll_write(cx, one),
+        several => Pin::new(stream).poll_write_vectored(cx, several),
     }
 }
 
