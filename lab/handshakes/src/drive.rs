@@ -50,7 +50,7 @@ impl Stage {
         })?;
         let rate = report["handshakes_per_s"].as_f64().unwrap_or(0.0);
         let each = spent.and_then(|(after, before)| {
-            let spent = after.saturating_sub(before);
+            let spent = after.checked_sub(before)?;
             cpu_of_each(spent, rate, warmup + seconds, drive)
         });
         report[SERVER_CPU] = json!(each);

@@ -4,8 +4,8 @@ use crate::error::TrialError;
 use crate::interrupt::Interrupt;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
-use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::io::{self, Read};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -46,8 +46,8 @@ impl Server {
         Ok(Self { name, child, log })
     }
 
-    /// Waits until the server takes connections on `address`, and has measured what passes cost: on a
-    /// new machine it does so while it serves already.
+    /// Waits until the server has taken a connection on `address`, and has measured what passes cost:
+    /// a new program does so while it serves already.
     ///
     /// # Errors
     ///
@@ -55,8 +55,7 @@ impl Server {
     pub fn ready(&mut self, address: SocketAddr, interrupt: &Interrupt) -> Result<(), TrialError> {
         let up = interrupt.wait_for(START_PATIENCE, || {
             self.alive()?;
-            let connected = TcpStream::connect_timeout(&address, Duration::from_millis(200));
-            Ok(connected.ok().map(drop))
+            Ok(takes_connections(address).then_some(()))
         })?;
         up.ok_or_else(|| self.failed("does not take connections"))?;
         let measured = interrupt.wait_for(START_PATIENCE, || {
@@ -202,6 +201,21 @@ fn spawn(command: &mut Command, cpu: Option<usize>) -> io::Result<Child> {
     result
 }
 
+/// Whether a server ends a connection whose client has ended it. The kernel alone would connect, as soon as
+/// there is a socket: before there are threads that serve, or that measure.
+fn takes_connections(address: SocketAddr) -> bool {
+    let ended = || {
+        let mut client = TcpStream::connect_timeout(&address, CONNECT_PATIENCE)?;
+        client.shutdown(Shutdown::Write)?;
+        client.set_read_timeout(Some(ANSWER_PATIENCE))?;
+        client.read(&mut [0; 64])
+    };
+    match ended() {
+        Ok(_) => true,
+        Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
+    }
+}
+
 struct Ending(Child);
 
 impl Drop for Ending {
@@ -244,7 +258,33 @@ fn children_of(pid: u32) -> Vec<u32> {
 /// The engine's name for the thread that measures.
 const CALIBRATION: &str = "calibration";
 const START_PATIENCE: Duration = Duration::from_secs(15);
+const CONNECT_PATIENCE: Duration = Duration::from_millis(200);
+const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// Longer than anything that is run here.
 const RUN_PATIENCE: Duration = Duration::from_secs(600);
 const LINES_OF_LOG: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_socket_that_nobody_accepts_from_is_no_server() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        assert!(
+            !takes_connections(address),
+            "the kernel connects all the same"
+        );
+        let server = thread::spawn(move || {
+            // The one of before, and that which is asked for now.
+            for _ in 0..2 {
+                drop(socket.accept().unwrap());
+            }
+        });
+        assert!(takes_connections(address));
+        server.join().unwrap();
+    }
+}

@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
     pub(crate) seconds: f64,
-    /// What the server's CPU time grew by; `None` where the kernel keeps no such account.
+    /// What the server's CPU time grew by; `None` where the kernel keeps no such account, or one of the
+    /// server's threads has ended and taken its time with it.
     pub(crate) server_cpu: Option<Duration>,
     /// Requests with their answers; with bulk, 1.
     pub(crate) requests: u64,
@@ -119,7 +120,7 @@ impl<'a> Client<'a> {
         };
         Ok(Turn {
             seconds,
-            server_cpu: spent.map(|(after, before)| after.saturating_sub(before)),
+            server_cpu: spent.and_then(|(after, before)| after.checked_sub(before)),
             requests: crowd.latencies.len() as u64,
             p50_us: at(0.5),
             p99_us: at(0.99),
@@ -133,7 +134,7 @@ impl<'a> Client<'a> {
         let spent = (self.server_cpu)().zip(before);
         Ok(Turn {
             seconds,
-            server_cpu: spent.map(|(after, before)| after.saturating_sub(before)),
+            server_cpu: spent.and_then(|(after, before)| after.checked_sub(before)),
             requests: 1,
             p50_us: seconds * 1e6,
             p99_us: seconds * 1e6,
