@@ -390,6 +390,7 @@ Examples:
   sudo widelane experiment cloudflare --quick
       first as this CPU is, then as a Silver 4116
   widelane experiment cloudflare --native
+  sudo widelane experiment cloudflare --inside-nginx
   sudo widelane experiment cloudflare --as \"Gold 6130\" --record records
   sudo widelane experiment kit --as \"Gold 6130\" --quick
   widelane experiment xu --quick --native
