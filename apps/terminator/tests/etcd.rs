@@ -6,9 +6,11 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicU16;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -43,10 +45,7 @@ impl Member {
         }
         let mut member = Self {
             directory: tempfile::tempdir().expect("a directory"),
-            ports: [(); 2].map(|()| {
-                let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-                socket.local_addr().expect("an address").port()
-            }),
+            ports: [free_port(), free_port()],
             tls,
             running: None,
         };
@@ -117,6 +116,18 @@ impl Member {
         let line = page.lines().find_map(|line| line.strip_prefix(name));
         let value = line.and_then(|value| value.trim().parse::<f64>().ok());
         value.unwrap_or_else(|| panic!("no {name} in\n{page}")) as u64
+    }
+}
+
+/// A port that no other member has, below those that the kernel gives to sockets that ask for any: nobody takes it
+/// while the member is away.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(23_790);
+    loop {
+        let port = NEXT.fetch_add(1, Relaxed);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
     }
 }
 
