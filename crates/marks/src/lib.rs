@@ -51,3 +51,9 @@ pub struct Marked;
 pub fn wide(_class: widelane_cpu::licence::Class) -> Marked {
     Marked
 }
+
+/// There is no brake under loom.
+#[cfg(loom)]
+pub fn emulated_model() -> Option<&'static str> {
+    None
+}
