@@ -119,8 +119,8 @@ impl Member {
     }
 }
 
-/// A port that no other member has, below those that the kernel gives to sockets that ask for any: nobody takes it
-/// while the member is away.
+/// A port that no other member has, below those that the kernel gives to sockets that ask for any: no other
+/// socket takes it while the member is away.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(23_790);
     loop {
