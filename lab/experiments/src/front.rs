@@ -1,8 +1,6 @@
 //! What takes the clients' connections: `widelane serve` in front of the pages, or nginx itself.
 
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -16,7 +14,6 @@ use crate::web::{page, stripped};
 pub(crate) struct Front {
     pub(crate) server: Server,
     pub(crate) address: SocketAddr,
-    log: PathBuf,
     cpu: usize,
 }
 
@@ -30,13 +27,11 @@ impl Front {
         cpu: Option<usize>,
         address: SocketAddr,
     ) -> Result<Self, ExperimentError> {
-        let folder = stage.folder();
-        let mut server = Server::start(name, command, cpu, folder)?;
+        let mut server = Server::start(name, command, cpu, stage.folder())?;
         server.ready(address, stage.interrupt())?;
         Ok(Self {
             server,
             address,
-            log: folder.join(name).with_extension("log"),
             cpu: stage.options().server_cpu,
         })
     }
@@ -48,7 +43,7 @@ impl Front {
 
     /// What it has written until now.
     pub(crate) fn said(&self) -> String {
-        fs::read_to_string(&self.log).unwrap_or_default()
+        self.server.said()
     }
 
     /// Asks for the page and checks it. Gives its compressed length in bytes.
@@ -86,8 +81,7 @@ impl Front {
     /// Stops it. Gives the shares of the time for which the servers' core was at each level, under a
     /// brake, from its start to its end.
     pub(crate) fn stop(self) -> Option<Value> {
-        drop(self.server);
-        levels_in(&fs::read_to_string(&self.log).ok()?, self.cpu)
+        levels_in(&self.server.stop(), self.cpu)
     }
 }
 

@@ -57,7 +57,8 @@ fn complaint(said: &str) -> Option<String> {
         (Some(line), _) => Some(format!("no page by Widelane's code: {line}")),
         (None, true) => None,
         (None, false) => {
-            Some("no page by Widelane's code: its OpenSSL has not loaded the provider".to_owned())
+            let why = "its OpenSSL has not loaded the provider; it takes OpenSSL 3.0 or later";
+            Some(format!("no page by Widelane's code: {why}"))
         }
     }
 }

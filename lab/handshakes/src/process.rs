@@ -132,9 +132,15 @@ impl Server {
     }
 
     /// What it and its processes have written so far.
-    pub(crate) fn said(&self) -> String {
-        let said = fs::read(&self.log).unwrap_or_default();
-        String::from_utf8_lossy(&said).into_owned()
+    pub fn said(&self) -> String {
+        written(&self.log)
+    }
+
+    /// Stops it, and gives what it has written until its end.
+    pub fn stop(self) -> String {
+        let log = self.log.clone();
+        drop(self);
+        written(&log)
     }
 
     /// An error with the last of what it said.
@@ -199,6 +205,10 @@ fn spawn(command: &mut Command, cpu: Option<usize>) -> io::Result<Child> {
     let result = command.spawn();
     widelane_affinity::allow(None, &before)?;
     result
+}
+
+fn written(log: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned()
 }
 
 /// Whether a server ends a connection whose client has ended it. The kernel alone would connect, as soon as
