@@ -61,6 +61,12 @@ fn lines(args: &[&str]) -> Option<Vec<Value>> {
     ran(args).map(|(lines, _)| lines)
 }
 
+/// One round with turns of so many seconds, in lines of JSON.
+fn brief<'a>(seconds: &'a str, args: &[&'a str]) -> Vec<&'a str> {
+    let short = ["--rounds", "1", "--seconds", seconds, "--json"];
+    [args, &short].concat()
+}
+
 /// An interval is median, least, most.
 fn is_interval(value: &Value) -> bool {
     let number = |index: usize| value[index].as_f64().unwrap_or(f64::NAN);
@@ -87,15 +93,7 @@ fn with_condition<'a>(lines: &'a [Value], condition: &str) -> &'a Value {
 
 #[test]
 fn kit_compares_each_way_with_light_code_at_several_shares_of_wide_work() {
-    let args = [
-        "kit",
-        "--native",
-        "--rounds",
-        "1",
-        "--seconds",
-        "1.2",
-        "--json",
-    ];
+    let args = brief("1.2", &["kit", "--native"]);
     let Some(lines) = lines(&args) else { return };
     lines.iter().for_each(is_native_line);
     let mut share = 0.0;
@@ -133,15 +131,7 @@ fn kit_compares_each_way_with_light_code_at_several_shares_of_wide_work() {
 
 #[test]
 fn cloudflare_takes_each_form_at_each_share() {
-    let args = [
-        "cloudflare",
-        "--native",
-        "--rounds",
-        "1",
-        "--seconds",
-        "0.5",
-        "--json",
-    ];
+    let args = brief("0.5", &["cloudflare", "--native"]);
     let Some(lines) = lines(&args) else { return };
     lines.iter().for_each(is_native_line);
     assert_eq!(lines.len(), 7, "{lines:?}");
@@ -167,17 +157,10 @@ fn with_the_provider() -> Option<TempDir> {
 /// nginx itself encrypts: no `widelane serve` is there, and nginx that goes without the form would be refused.
 #[test]
 fn cloudflare_also_runs_inside_nginx() {
-    let args = [
-        "cloudflare",
-        "--inside-nginx",
-        "--as",
-        "Silver 4116",
-        "--rounds",
-        "1",
-        "--seconds",
+    let args = brief(
         "0.5",
-        "--json",
-    ];
+        &["cloudflare", "--inside-nginx", "--as", "Silver 4116"],
+    );
     let Some(folder) = with_the_provider() else {
         return println!(
             "SKIP: the provider is not built; cargo build -p widelane-openssl{{,-shim}}"
@@ -211,15 +194,7 @@ fn xu_and_intel_compare_servers_by_their_handshakes() {
         ),
         ("intel", "handshakes, vector code", "handshakes, software"),
     ] {
-        let args = [
-            name,
-            "--native",
-            "--rounds",
-            "1",
-            "--seconds",
-            "1",
-            "--json",
-        ];
+        let args = brief("1", &[name, "--native"]);
         let Some(lines) = lines(&args) else { continue };
         lines.iter().for_each(is_native_line);
         let ours = with_condition(&lines, ours);
@@ -235,16 +210,7 @@ fn xu_and_intel_compare_servers_by_their_handshakes() {
 /// The prediction is there before the run, and beside it in the end.
 #[test]
 fn under_a_brake_predictions_come_before_the_turns() {
-    let args = [
-        "cloudflare",
-        "--as",
-        "Silver 4116",
-        "--rounds",
-        "1",
-        "--seconds",
-        "0.5",
-        "--json",
-    ];
+    let args = brief("0.5", &["cloudflare", "--as", "Silver 4116"]);
     let Some((lines, said)) = ran(&args) else {
         return;
     };
@@ -262,7 +228,7 @@ fn under_a_brake_predictions_come_before_the_turns() {
 /// One round tells nothing, and says so.
 #[test]
 fn a_remedy_is_not_proved_by_one_round() {
-    let args = ["remedy", "--rounds", "1", "--seconds", "0.3", "--json"];
+    let args = brief("0.3", &["remedy"]);
     let Some((lines, said)) = ran(&args) else {
         return;
     };
