@@ -121,9 +121,10 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         Some(path) => Source::File(path.clone()),
         None => Source::Flags(Box::new(args.flags(demo.as_ref())?)),
     };
+    // Read once: the file may be a pipe.
     let document = source.document().map_err(failed)?;
     let clock = machine::clock(document.config().batching.profile.as_deref())?;
-    let document = source.document_on(clock).map_err(failed)?;
+    let document = on_this_machine(document, clock);
     if args.check {
         Server::check(&document).map_err(failed)?;
         return output::print("The configuration can be served.\n");
@@ -138,7 +139,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
             output::complain(&format!("Try: curl -k https://{address}/\n"));
         }
     }
-    signals.serve(server, || source.document_on(clock));
+    signals.serve(server, || Ok(on_this_machine(source.document()?, clock)));
     Ok(())
 }
 
@@ -160,16 +161,15 @@ impl Source {
             Self::Flags(config) => Document::from_flags(Config::clone(config)),
         }
     }
+}
 
-    /// On a machine where wide code does this to the clock.
-    fn document_on(&self, clock: Option<Clock>) -> Result<Document, ConfigError> {
-        let mut document = self.document()?;
-        document.set_clock(clock);
-        if let Some(folder) = Places::here().to_write(RESPONSES) {
-            document.keep_responses_in(folder);
-        }
-        Ok(document)
+/// Adds what no configuration says: what wide code does to the clock here, and where OCSP responses are kept.
+fn on_this_machine(mut document: Document, clock: Option<Clock>) -> Document {
+    document.set_clock(clock);
+    if let Some(folder) = Places::here().to_write(RESPONSES) {
+        document.keep_responses_in(folder);
     }
+    document
 }
 
 impl Args {

@@ -53,7 +53,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if found.hidden > 0 {
         let hidden = found.hidden;
         output::complain(&format!(
-            "widelane: processes that this user may not look at: {hidden}; it takes root\n"
+            "widelane: processes that this user may not look at: {hidden}; it takes root with \
+             CAP_SYS_PTRACE\n"
         ));
     }
     if found.processes.iter().any(|one| one.state.is_loaded()) {

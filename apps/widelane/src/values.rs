@@ -55,8 +55,8 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         format!(
-            "{text:?} is no address with a port; write for example 127.0.0.1:8443, or 0.0.0.0:443 or \
-             [::]:443 for all addresses"
+            "{text:?} is no address with a port; write for example 127.0.0.1:8443, 0.0.0.0:443 for all \
+             of IPv4, or [::]:443 for all of IPv6"
         )
     })
 }

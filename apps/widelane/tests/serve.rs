@@ -131,6 +131,24 @@ fn wrong_usage_is_told_apart_from_failure() {
         "{}",
         String::from_utf8_lossy(&good.stderr)
     );
+    // A pipe can be read only once.
+    let mut cat = Command::new("cat");
+    let mut cat = cat
+        .arg(&config)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("cat");
+    let piped = widelane()
+        .args(["serve", "--check", "--config", "/dev/stdin"])
+        .stdin(cat.stdout.take().expect("a pipe"))
+        .output();
+    cat.wait().expect("cat ends");
+    let piped = piped.expect("it runs");
+    assert!(
+        piped.status.success(),
+        "{}",
+        String::from_utf8_lossy(&piped.stderr)
+    );
     for (from, to, message) in [
         (
             "backend",

@@ -15,7 +15,7 @@ pub enum StatusError {
         pid: u32,
     },
     /// The system does not let this user look.
-    #[error("process {pid} may not be looked at by this user; it takes root")]
+    #[error("process {pid} may not be looked at by this user; it takes root with CAP_SYS_PTRACE")]
     NotAllowed {
         /// Its number.
         pid: u32,
