@@ -337,7 +337,7 @@ async fn handshake(
     if let Some(why) = announced.refused_ticket() {
         local.stats.ticket_refused(why);
     }
-    match look_again(client, &mut tls).await {
+    match look_again(client, &mut tls, local).await {
         Ok(Presence::Here) => {
             poll_fn(|cx| poll_flight(client, &mut tls, cx))
                 .await
@@ -354,11 +354,13 @@ async fn handshake(
 }
 
 /// Looks at the socket before the last flight (session tickets) is sent and the backend is reached:
-/// both are useless if the client has closed already. An error is that of a record behind the
-/// client's Finished.
+/// both are useless if the client has closed already. A close_notify alone ends only the client's own
+/// direction (RFC 8446, section 6.1): it may wait for what the backend says. An error is that of a
+/// record behind the client's Finished.
 async fn look_again(
     client: &mut Client,
     tls: &mut ServerConnection,
+    local: &Local,
 ) -> Result<Presence, rustls::Error> {
     if has_plaintext(tls) {
         return Ok(Presence::Here);
@@ -378,13 +380,28 @@ async fn look_again(
             }
         }
     }
-    if said_goodbye(tls) {
+    if said_goodbye(tls) && has_closed(client, local).await {
         // An orderly close. The client may have come for the tickets. Dropping the socket ends it.
         tls.send_close_notify();
         send_last_words(client, tls);
         return Ok(Presence::Gone);
     }
     Ok(Presence::Here)
+}
+
+/// Whether a client that has sent close_notify has closed its socket as well. rustls reads no further
+/// then, and what a client sends behind its close_notify is ignored.
+async fn has_closed(client: &mut Client, local: &Local) -> bool {
+    if client.watch().is_err() {
+        return true;
+    }
+    // As above. The end often comes right behind close_notify, in a segment of its own.
+    tokio::task::yield_now().await;
+    let read = poll_once(|cx| {
+        let mut scratch = local.scratch.borrow_mut();
+        client.poll_read(cx, &mut scratch[..FIRST_READ])
+    });
+    matches!(read.await, Poll::Ready(Ok(0) | Err(_)))
 }
 
 /// Sends the alert for a failed handshake, rustls' own or else the one that is due, and ends our

@@ -262,12 +262,11 @@ fn the_backend_never_hears_of_clients_that_only_shake_hands() {
     // The last flight and the end of the connection arrive together.
     for _ in 0..20 {
         let mut stream = prepared_to_finish(&server);
-        stream.conn.send_close_notify();
-        let mut last = Vec::new();
-        while stream.conn.wants_write() {
-            stream.conn.write_tls(&mut last).expect("in memory");
-        }
-        stream.sock.write_all(&last).expect("sent");
+        let last = goodbye(&mut stream);
+        // The kernel keeps the bytes back until the end goes with them.
+        let socket = socket2::SockRef::from(&stream.sock);
+        let sent = socket.send_with_flags(&last, MSG_MORE).expect("sent");
+        assert_eq!(sent, last.len());
         stream.sock.shutdown(Shutdown::Write).expect("closed");
         let mut end = Vec::new();
         stream.sock.read_to_end(&mut end).expect("an orderly end");
@@ -280,6 +279,41 @@ fn the_backend_never_hears_of_clients_that_only_shake_hands() {
     );
     assert_eq!(visits.load(Ordering::SeqCst), 0);
 }
+
+#[test]
+fn a_client_that_ends_its_direction_with_its_handshake_hears_the_backend() {
+    let files = Files::new();
+    let backend = tcp_backend(|mut client| {
+        let end = client.read_to_end(&mut Vec::new());
+        assert_eq!(end.expect("the client's end of file"), 0);
+        client.write_all(b"220 welcome\r\n").expect("sent");
+    });
+    let server = start(&with_backend(&files, backend));
+    for _ in 0..20 {
+        let mut stream = prepared_to_finish(&server);
+        let last = goodbye(&mut stream);
+        stream.sock.write_all(&last).expect("sent");
+        let mut greeting = Vec::new();
+        stream.read_to_end(&mut greeting).expect("close_notify");
+        assert_eq!(greeting, b"220 welcome\r\n");
+    }
+    eventually("clean ends", || metric(&server, CLEAN) == 20);
+    let unused = metric(&server, "widelane_connections_closed_unused_total");
+    assert_eq!(unused, 0);
+}
+
+/// What the client has still to send, and close_notify.
+fn goodbye(stream: &mut Tls) -> Vec<u8> {
+    stream.conn.send_close_notify();
+    let mut last = Vec::new();
+    while stream.conn.wants_write() {
+        stream.conn.write_tls(&mut last).expect("in memory");
+    }
+    last
+}
+
+/// Of `send(2)`.
+const MSG_MORE: i32 = 0x8000;
 
 /// A client that has received the server's flight and not yet sent its own.
 fn prepared_to_finish(server: &Server) -> Tls {
