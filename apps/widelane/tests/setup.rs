@@ -226,8 +226,12 @@ impl Tree {
             root: tempfile::tempdir().unwrap(),
             parts: tempfile::tempdir().unwrap(),
         };
-        for name in ["provider.so", "shim.so"] {
-            fs::write(tree.parts.path().join(name), "").unwrap();
+        for (name, symbol) in [
+            ("provider.so", "OSSL_provider_init"),
+            ("shim.so", "widelane_suspension_1"),
+        ] {
+            let content = format!("\x7fELF {symbol}");
+            fs::write(tree.parts.path().join(name), content).unwrap();
         }
         tree
     }
@@ -276,10 +280,10 @@ fn below(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Beside the tests' own folder, where `cargo build` puts it.
+/// Where cargo puts it when it builds tests.
 fn provider() -> Option<PathBuf> {
     let program = Path::new(env!("CARGO_BIN_EXE_widelane"));
-    let path = program.with_file_name("libwidelane_openssl.so");
+    let path = program.with_file_name("deps/libwidelane_openssl.so");
     path.exists().then_some(path)
 }
 

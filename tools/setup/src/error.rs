@@ -1,5 +1,6 @@
 //! What can go wrong.
 
+use crate::parts::Library;
 use crate::server::Server;
 use std::io;
 use std::path::PathBuf;
@@ -10,21 +11,34 @@ use std::path::PathBuf;
 pub enum SetupError {
     /// A library is in none of the usual places.
     #[error(
-        "the {what} is not found; looked for\n  {}\nThe package widelane and \
-         `make install-openssl` install it; {option} PATH names another place",
-        list(.looked)
+        "the {} is not found; looked for\n  {}\nThe package widelane and \
+         `make install-openssl` install it; {} PATH names another place",
+        .library.name,
+        list(.looked),
+        .library.option
     )]
     NotFound {
         /// Which library.
-        what: &'static str,
-        /// The option that names it.
-        option: &'static str,
+        library: &'static Library,
         /// Where it would be.
         looked: Vec<PathBuf>,
     },
     /// The path of a library that was named is no file.
     #[error("{} is no file", .0.display())]
     NoFile(PathBuf),
+    /// The file that was named for a library is something else.
+    #[error(
+        "{} is not the {}: it has no symbol {}",
+        .path.display(),
+        .library.name,
+        .library.symbol
+    )]
+    OtherFile {
+        /// The file.
+        path: PathBuf,
+        /// What it should be.
+        library: &'static Library,
+    },
     /// A path cannot be written into the files.
     #[error(
         "{path:?} cannot be written into configurations: it must be absolute, and of letters, \

@@ -25,7 +25,7 @@ mod system;
 pub use change::{Change, Plan};
 pub use config::Options;
 pub use error::SetupError;
-pub use parts::Parts;
+pub use parts::{Library, Parts};
 pub use plan::{Setup, Variables, Way, environment, undo};
 pub use server::Server;
 pub use surroundings::{already_set, notes};

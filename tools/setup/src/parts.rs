@@ -27,14 +27,9 @@ impl Parts {
         provider: Option<PathBuf>,
         shim: Option<PathBuf>,
     ) -> Result<Self, SetupError> {
-        let provider = choose(provider, || {
-            find("provider", "--provider", providers(program))
-        })?;
+        let provider = choose(provider, &PROVIDER, || providers(program))?;
         let shim = match server.needs_shim() {
-            true => Some(choose(shim, || {
-                let looked = shims(program);
-                find("library that suspends handshakes", "--shim", looked)
-            })?),
+            true => Some(choose(shim, &SHIM, || shims(program))?),
             false => None,
         };
         Ok(Self { provider, shim })
@@ -61,31 +56,60 @@ pub(crate) fn plain(path: &Path) -> Result<&str, SetupError> {
 
 fn choose(
     named: Option<PathBuf>,
-    find: impl FnOnce() -> Result<PathBuf, SetupError>,
+    library: &'static Library,
+    places: impl FnOnce() -> Vec<PathBuf>,
 ) -> Result<PathBuf, SetupError> {
     let path = match named {
         Some(path) if !path.is_file() => return Err(SetupError::NoFile(path)),
-        // A relative path means something else to a server.
         Some(path) => {
-            fs::canonicalize(&path).map_err(|source| SetupError::Read { path, source })?
+            let read = |source| SetupError::Read {
+                path: path.clone(),
+                source,
+            };
+            if !library.is(&fs::read(&path).map_err(read)?) {
+                return Err(SetupError::OtherFile { path, library });
+            }
+            // A relative path means something else to a server.
+            fs::canonicalize(&path).map_err(read)?
         }
-        None => find()?,
+        None => {
+            let looked = places();
+            let found = looked.iter().find(|path| path.is_file()).cloned();
+            found.ok_or(SetupError::NotFound { library, looked })?
+        }
     };
     plain(&path)?;
     Ok(path)
 }
 
-fn find(
-    what: &'static str,
-    option: &'static str,
-    looked: Vec<PathBuf>,
-) -> Result<PathBuf, SetupError> {
-    let found = looked.iter().find(|path| path.is_file()).cloned();
-    found.ok_or(SetupError::NotFound {
-        what,
-        option,
-        looked,
-    })
+/// A library of ours.
+#[derive(Debug)]
+pub struct Library {
+    /// In messages.
+    pub(crate) name: &'static str,
+    /// The option that names its file.
+    pub(crate) option: &'static str,
+    /// A symbol that it exports and the other one does not.
+    pub(crate) symbol: &'static str,
+}
+
+const PROVIDER: Library = Library {
+    name: "provider",
+    option: "--provider",
+    symbol: "OSSL_provider_init",
+};
+const SHIM: Library = Library {
+    name: "library that suspends handshakes",
+    option: "--shim",
+    symbol: "widelane_suspension_1",
+};
+
+impl Library {
+    /// Whether a file with this content can be it. The name of a symbol stands in an ELF file as it is.
+    fn is(&self, content: &[u8]) -> bool {
+        let mut windows = content.windows(self.symbol.len());
+        content.starts_with(b"\x7fELF") && windows.any(|text| text == self.symbol.as_bytes())
+    }
 }
 
 fn providers(program: &Path) -> Vec<PathBuf> {
@@ -99,9 +123,9 @@ fn providers(program: &Path) -> Vec<PathBuf> {
 }
 
 fn shims(program: &Path) -> Vec<PathBuf> {
-    let mut places = vec![program.with_file_name(SHIM)];
+    let mut places = vec![program.with_file_name(SHIM_FILE)];
     for prefix in prefixes(program) {
-        places.push(prefix.join("lib/widelane").join(SHIM));
+        places.push(prefix.join("lib/widelane").join(SHIM_FILE));
     }
     places
 }
@@ -118,7 +142,7 @@ fn prefixes(program: &Path) -> Vec<PathBuf> {
     prefixes
 }
 
-const SHIM: &str = "libwidelane_openssl_shim.so";
+const SHIM_FILE: &str = "libwidelane_openssl_shim.so";
 /// Where distributions put libraries: Debian's, those of Red Hat and SUSE, others.
 const LIBRARIES: [&str; 3] = ["lib/x86_64-linux-gnu", "lib64", "lib"];
 /// A file that cargo keeps beside what it builds.
@@ -127,6 +151,8 @@ const BUILD: &str = ".cargo-lock";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PROVIDER_CONTENT: &str = "\x7fELF OSSL_provider_init";
 
     fn put(path: &Path) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -154,6 +180,7 @@ mod tests {
     #[test]
     fn a_missing_library_names_every_place_and_the_way_to_install_it() {
         let provider = tempfile::NamedTempFile::with_suffix("x").unwrap();
+        fs::write(&provider, PROVIDER_CONTENT).unwrap();
         let provider = Some(provider.path().to_owned());
         let found = Parts::find(Server::Nginx, Path::new("/no/bin/widelane"), provider, None);
         let message = found.unwrap_err().to_string();
@@ -180,7 +207,14 @@ mod tests {
             Err(SetupError::NoFile(path)) if path == folder.path()
         ));
         let strange = folder.path().join("a $b.so");
-        put(&strange);
+        fs::write(&strange, PROVIDER_CONTENT).unwrap();
         assert!(matches!(named(&strange), Err(SetupError::Path { .. })));
+        // A text, and the other library.
+        for other in ["OSSL_provider_init", "\x7fELF widelane_suspension_1"] {
+            let path = folder.path().join("other.so");
+            fs::write(&path, other).unwrap();
+            let message = named(&path).unwrap_err().to_string();
+            assert!(message.ends_with("is not the provider: it has no symbol OSSL_provider_init"));
+        }
     }
 }
