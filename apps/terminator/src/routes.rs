@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::backend_tls::Speech;
 use crate::checks::Check;
 use crate::config::{HealthCheck, Listener};
+use crate::tls::asked_for;
 use crate::upstream::{Pool, Upstreams};
 
 /// The backends of one listener.
@@ -81,7 +82,7 @@ impl Routes {
     /// The backend for a connection. `None`: there is none for this name and protocol.
     pub(crate) fn choose(&self, name: Option<&str>, alpn: Option<&[u8]>) -> Option<&Arc<Pool>> {
         if !self.exact.is_empty() || !self.wildcard.is_empty() {
-            let name = name.map(str::to_ascii_lowercase);
+            let name = name.map(asked_for);
             let parent = name.as_deref().and_then(|name| name.split_once('.'));
             let exact = name.as_deref().and_then(|name| self.exact.get(name));
             let wildcard = parent.and_then(|(_, parent)| self.wildcard.get(parent));
@@ -138,6 +139,8 @@ mod tests {
             ("example.org", "h2", "1"),
             ("b.example.org", "", "2"),
             ("B.EXAMPLE.ORG", "http/1.1", "2"),
+            ("b.example.org.", "", "2"),
+            ("X.test.", "", "2"),
             ("c.b.example.org", "", "1"),
             ("x.test", "imap", "2"),
             ("a.example.org", "h2", "3"),

@@ -375,7 +375,7 @@ impl BySni {
         let Some(name) = name else {
             return &self.default;
         };
-        let name = name.to_ascii_lowercase();
+        let name = asked_for(name);
         if let Some(found) = self.exact.get(&name) {
             return found;
         }
@@ -415,6 +415,12 @@ impl fmt::Debug for BySni {
             .field("wildcard", &self.wildcard.keys())
             .finish_non_exhaustive()
     }
+}
+
+/// A host name that a client asks for, as the configuration has it: without the dot that ends an
+/// absolute one, which RFC 6066 (section 3) forbids and some clients send.
+pub(crate) fn asked_for(name: &str) -> String {
+    name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
 /// The kind of a certificate's key. rustls has no name for the algorithm ML-DSA, but for its

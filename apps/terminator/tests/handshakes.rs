@@ -3,12 +3,14 @@
 
 mod common;
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::process::Command;
 use std::sync::Arc;
 
 use common::*;
 use rustls::{HandshakeKind, SignatureScheme};
+use rustls_pki_types::ServerName;
 use widelane_terminator::{ClientAuth, ClientAuthMode, KeyKind, Server};
 
 #[test]
@@ -73,6 +75,29 @@ fn the_certificate_follows_the_host_name() {
             assert_eq!(*shown, leaf(expected), "{name}");
         }
     }
+}
+
+#[test]
+fn a_dot_at_the_end_of_the_host_name_does_not_count() {
+    let files = Files::new();
+    let one = files.certificate(Kind::Rsa, &["a.example"]);
+    let two = files.certificate(Kind::Ecdsa, &["b.example"]);
+    let server = start(&config(vec![listener(echo(), vec![one, two.clone()])]));
+    // rustls' client leaves the dot out. TLS 1.2 shows the certificate unencrypted.
+    let name = ServerName::try_from("b.example_").expect("a name");
+    let mut client =
+        rustls::ClientConnection::new(Wish::tls12().config(), name).expect("a client");
+    let mut bytes = Vec::new();
+    client.write_tls(&mut bytes).expect("in memory");
+    let written = bytes.windows(10).position(|at| at == b"b.example_");
+    bytes[written.expect("the name") + 9] = b'.';
+    let mut socket = TcpStream::connect(server.addresses()[0]).expect("a connection");
+    socket.write_all(&bytes).expect("sent");
+    socket.shutdown(Shutdown::Write).expect("closed");
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).expect("an answer");
+    let shown = leaf(&two);
+    assert!(answer.windows(shown.len()).any(|at| at == &shown[..]));
 }
 
 #[test]

@@ -145,6 +145,10 @@ fn check_listener(key: &str, listener: &Listener) -> Result<(), Fault> {
             "add cert and key (--cert, --key)",
         );
     }
+    for (index, certificate) in listener.certificates.iter().enumerate() {
+        let key = format!("{key}.certificate[{index}].names");
+        check_host_names(&key, &certificate.names)?;
+    }
     if listener.versions.is_empty() {
         return fault(
             "versions",
@@ -392,6 +396,21 @@ fn check_health_check(
     Ok(())
 }
 
+/// Names that clients may ask for.
+fn check_host_names(key: &str, names: &[String]) -> Result<(), Fault> {
+    for (place, name) in names.iter().enumerate() {
+        let bare = name.strip_prefix("*.").unwrap_or(name);
+        if DnsName::try_from(bare).is_err() || bare.ends_with('.') {
+            return Err(Fault::new(
+                format!("{key}[{place}]"),
+                format!("`{}` is no host name", name.escape_debug()),
+                "write for example \"www.example.org\" or \"*.example.org\"",
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn check_routes(key: &str, listener: &Listener) -> Result<(), Fault> {
     let mut seen = Vec::new();
     for (index, route) in listener.routes.iter().enumerate() {
@@ -418,16 +437,7 @@ fn check_routes(key: &str, listener: &Listener) -> Result<(), Fault> {
                 remedy,
             );
         }
-        for (place, name) in route.server_name.iter().enumerate() {
-            let bare = name.strip_prefix("*.").unwrap_or(name);
-            if DnsName::try_from(bare).is_err() || bare.ends_with('.') {
-                return fault(
-                    &format!("server_name[{place}]"),
-                    format!("`{}` is no host name", name.escape_debug()),
-                    "write for example \"www.example.org\" or \"*.example.org\"",
-                );
-            }
-        }
+        check_host_names(&format!("{key}.server_name"), &route.server_name)?;
         for (place, protocol) in route.alpn.iter().enumerate() {
             if !listener.alpn.contains(protocol) {
                 return fault(

@@ -393,6 +393,25 @@ fn a_backend_has_one_address_or_several_and_routes_have_their_own() {
 }
 
 #[test]
+fn names_of_a_certificate_are_host_names() {
+    let named = |name: &str| format!("{GOOD}names = [\"*.a.example\",\n\"{name}\"]");
+    Document::parse(Path::new("w.toml"), named("b_1.example")).unwrap();
+    for wrong in [
+        "a.example.",
+        "*",
+        "a b",
+        "https://a.example",
+        "",
+        "b\u{fc}cher.example",
+    ] {
+        let message = error(&named(wrong));
+        let expected =
+            format!(":9: listener[0].certificate[0].names[1]: `{wrong}` is no host name");
+        assert!(message.contains(&expected), "{message}");
+    }
+}
+
+#[test]
 fn faults_of_backends_and_routes_are_named_with_their_line() {
     let route = |lines: &str| format!("[[listener.route]]\n{lines}\nbackend = \"127.0.0.1:1\"");
     for (lines, expected) in [
