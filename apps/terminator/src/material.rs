@@ -63,6 +63,8 @@ pub(crate) struct Pair {
 pub(crate) struct Facts {
     /// DNS names of the extension subjectAltName, or else the common name.
     pub(crate) names: Vec<String>,
+    /// IP addresses of the extension subjectAltName, as bytes.
+    pub(crate) addresses: Vec<Vec<u8>>,
     /// From when on it is valid, in seconds since 1970.
     pub(crate) not_before: i64,
     /// Until when, in seconds since 1970.
@@ -112,10 +114,13 @@ pub(crate) fn common_name(der: &[u8]) -> Option<String> {
 pub(crate) fn facts(der: &[u8]) -> Option<Facts> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let mut names = Vec::new();
+    let mut addresses = Vec::new();
     if let Ok(Some(extension)) = certificate.subject_alternative_name() {
         for name in &extension.value.general_names {
-            if let GeneralName::DNSName(name) = name {
-                names.push((*name).to_owned());
+            match name {
+                GeneralName::DNSName(name) => names.push((*name).to_owned()),
+                GeneralName::IPAddress(address) => addresses.push(address.to_vec()),
+                _ => {}
             }
         }
     }
@@ -133,6 +138,7 @@ pub(crate) fn facts(der: &[u8]) -> Option<Facts> {
         .find(|extension| extension.oid.as_bytes() == TLS_FEATURE);
     Some(Facts {
         names,
+        addresses,
         not_before: certificate.validity().not_before.timestamp(),
         not_after: certificate.validity().not_after.timestamp(),
         responder: responder(&certificate),

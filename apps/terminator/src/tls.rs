@@ -263,7 +263,7 @@ fn resolver(
         exact: HashMap::new(),
         wildcard: HashMap::new(),
         default: Vec::new(),
-        first: Vec::new(),
+        first: Names::default(),
         companions: 0,
         tls13: listener.versions.contains(&TlsVersion::Tls13),
         clock,
@@ -300,10 +300,13 @@ fn resolver(
                 };
                 Fault::new(format!("{key}.key"), problem, remedy)
             })?;
-        let names = if files.names.is_empty() {
-            &pair.facts.names
-        } else {
-            &files.names
+        let names = match &files.names[..] {
+            [] => &pair.facts.names[..],
+            names => names,
+        };
+        let names = Names {
+            hosts: names.iter().map(|name| name.to_ascii_lowercase()).collect(),
+            addresses: pair.facts.addresses,
         };
         resolver.add(names, Arc::new(Candidate::new(certified, pair.staple)));
     }
@@ -316,16 +319,16 @@ fn resolver(
 /// An exact name wins over a wildcard; a wildcard stands for one label. If several certificates
 /// have that name, the client gets the first kind of key in `certificate_preference` that it can
 /// verify. A client that names no host, or an unknown one, gets the first certificate or a
-/// companion of it (a certificate that shares a name with it). If the client can verify none of
-/// these, it gets any certificate that it can verify.
+/// companion of it (a certificate that has all its names and IP addresses). If the client can verify
+/// none of these, it gets any certificate that it can verify.
 struct BySni {
     exact: HashMap<String, Vec<Arc<Candidate>>>,
     /// The key is the name without `*.`.
     wildcard: HashMap<String, Vec<Arc<Candidate>>>,
     default: Vec<Arc<Candidate>>,
-    /// Names of the first certificate.
-    first: Vec<String>,
-    /// The length of the part of `default` that shares one of these names: it comes first.
+    /// Of the first certificate.
+    first: Names,
+    /// The length of the part of `default` that has all these names: it comes first.
     companions: usize,
     /// Whether the listener speaks TLS 1.3.
     tls13: bool,
@@ -333,14 +336,34 @@ struct BySni {
     clock: Arc<dyn TimeProvider>,
 }
 
+/// What a certificate is for.
+#[derive(Clone, Default)]
+struct Names {
+    /// In lower case.
+    hosts: Vec<String>,
+    addresses: Vec<Vec<u8>>,
+}
+
+impl Names {
+    /// Whether these are all the names of another certificate, which has some.
+    fn cover(&self, others: &Self) -> bool {
+        let has_some = !others.hosts.is_empty() || !others.addresses.is_empty();
+        has_some
+            && others.hosts.iter().all(|host| self.hosts.contains(host))
+            && others
+                .addresses
+                .iter()
+                .all(|one| self.addresses.contains(one))
+    }
+}
+
 impl BySni {
-    fn add(&mut self, names: &[String], candidate: Arc<Candidate>) {
-        let names: Vec<_> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+    fn add(&mut self, names: Names, candidate: Arc<Candidate>) {
         if self.default.is_empty() {
             self.first.clone_from(&names);
         }
-        let companion = self.default.is_empty() || names.iter().any(|n| self.first.contains(n));
-        for name in names {
+        let companion = self.default.is_empty() || names.cover(&self.first);
+        for name in names.hosts {
             let entry = match name.strip_prefix("*.") {
                 Some(parent) => self.wildcard.entry(parent.to_owned()),
                 None => self.exact.entry(name),

@@ -85,8 +85,7 @@ fn a_dot_at_the_end_of_the_host_name_does_not_count() {
     let server = start(&config(vec![listener(echo(), vec![one, two.clone()])]));
     // rustls' client leaves the dot out. TLS 1.2 shows the certificate unencrypted.
     let name = ServerName::try_from("b.example_").expect("a name");
-    let mut client =
-        rustls::ClientConnection::new(Wish::tls12().config(), name).expect("a client");
+    let mut client = rustls::ClientConnection::new(Wish::tls12().config(), name).expect("a client");
     let mut bytes = Vec::new();
     client.write_tls(&mut bytes).expect("in memory");
     let written = bytes.windows(10).position(|at| at == b"b.example_");
@@ -164,6 +163,32 @@ fn several_keys_for_one_name_go_by_preference_and_by_what_the_client_verifies() 
             leaf(expected),
             "{schemes:?}"
         );
+    }
+}
+
+#[test]
+fn a_client_without_a_known_name_gets_the_names_of_the_first_certificate() {
+    let files = Files::new();
+    let first = files.certificate(Kind::Rsa, &["a.example", "b.example", "192.0.2.1"]);
+    // Of a kind that is preferred, and with some of the names.
+    let some = files.certificate(Kind::Ecdsa, &["b.example", "192.0.2.1"]);
+    let no_address = files.certificate(Kind::EcdsaP384, &["a.example", "b.example"]);
+    let all = ["c.example", "192.0.2.1", "B.example", "a.example"];
+    let all = files.certificate(Kind::Ed25519, &all);
+    let mut certificates = vec![first.clone(), some.clone(), no_address];
+    for expected in [&first, &all] {
+        let server = start(&config(vec![listener(echo(), certificates.clone())]));
+        for (name, expected) in [
+            ("unknown.example", expected),
+            ("192.0.2.1", expected),
+            ("b.example", &some),
+        ] {
+            let wish = Wish::default().config();
+            let stream = connect(server.addresses()[0], name, &wish).expect(name);
+            let shown = &stream.conn.peer_certificates().expect("a certificate")[0];
+            assert_eq!(*shown, leaf(expected), "{name}");
+        }
+        certificates.push(all.clone());
     }
 }
 

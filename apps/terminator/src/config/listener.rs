@@ -66,7 +66,7 @@ pub struct Listener {
     /// names. Kinds that are not listed come after those that are.
     #[serde(default = "usual_preference")]
     pub certificate_preference: Vec<KeyKind>,
-    /// Certificates. Those with a name of the first one answer clients that name no host or an
+    /// Certificates. Those with all names of the first one answer clients that name no host or an
     /// unknown one.
     #[serde(rename = "certificate", default)]
     pub certificates: Vec<Certificate>,
