@@ -19,8 +19,8 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{
-    CipherSuite, NamedGroup, RootCertStore, ServerConfig, SignatureAlgorithm, SignatureScheme,
-    SupportedProtocolVersion,
+    CipherSuite, NamedGroup, ProtocolVersion, RootCertStore, ServerConfig, SignatureAlgorithm,
+    SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion,
 };
 
 /// The TLS side of a listener, checked and ready to use.
@@ -44,13 +44,13 @@ pub(crate) fn build(
     next: &mut TicketKeys,
 ) -> Result<Built, Fault> {
     let provider = Arc::new(restrict(key, listener, signing)?);
-    let fault = |name: &str, error: rustls::Error| {
-        let remedy = "allow at least one suite and one group for each version";
-        Fault::new(format!("{key}.{name}"), error.to_string(), remedy)
-    };
+    check_versions(key, listener, &provider)?;
     let builder = ServerConfig::builder_with_details(provider.clone(), clock.clone())
         .with_protocol_versions(&protocol_versions(&listener.versions))
-        .map_err(|error| fault("cipher_suites", error))?;
+        .map_err(|error| {
+            let remedy = "allow at least one suite and one group for each version";
+            Fault::new(format!("{key}.versions"), error.to_string(), remedy)
+        })?;
     let verifier = match &listener.client_auth {
         None => None,
         Some(wanted) => Some(client_verifier(key, wanted, &material, &provider)?),
@@ -67,6 +67,7 @@ pub(crate) fn build(
     let ticket_keys = std::mem::take(&mut material.ticket_keys);
     let store = material.store.take();
     let resolver = resolver(key, listener, material, &provider, clock)?;
+    check_tls12_keys(key, listener, &provider, &resolver.default)?;
     let mut config = builder.with_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = listener
         .alpn
@@ -149,6 +150,84 @@ fn restrict(
     };
     provider.kx_groups = groups;
     Ok(provider)
+}
+
+/// Refuses a version without a suite or a group: no client could agree on it. rustls accepts it if
+/// another version has them.
+fn check_versions(key: &str, listener: &Listener, provider: &CryptoProvider) -> Result<(), Fault> {
+    for version in protocol_versions(&listener.versions) {
+        let (name, suite, other) = match version.version {
+            ProtocolVersion::TLSv1_2 => ("1.2", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "1.3"),
+            _ => ("1.3", "TLS_AES_128_GCM_SHA256", "1.2"),
+        };
+        let suites = &provider.cipher_suites;
+        let groups = &provider.kx_groups;
+        let (field, example) = match () {
+            () if !suites.iter().any(|one| one.version() == version) => ("cipher_suites", suite),
+            () if !groups
+                .iter()
+                .any(|one| one.usable_for_version(version.version)) =>
+            {
+                ("groups", "X25519")
+            }
+            () => continue,
+        };
+        return Err(Fault::new(
+            format!("{key}.{field}"),
+            format!("none of these is for TLS {name}, which `versions` allows"),
+            format!("add one, for example {example}, or set versions = [\"{other}\"]"),
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses TLS 1.2 if none of its suites fits the key of any certificate. Certificates with ML-DSA keys
+/// alone are for TLS 1.3, as the documentation says, and need no other `versions` than the default.
+fn check_tls12_keys(
+    key: &str,
+    listener: &Listener,
+    provider: &CryptoProvider,
+    certificates: &[Arc<Candidate>],
+) -> Result<(), Fault> {
+    let usable: Vec<_> = certificates
+        .iter()
+        .filter(|one| kind(&one.plain) != Some(KeyKind::MlDsa))
+        .map(|one| one.plain.key.algorithm())
+        .collect();
+    if !listener.versions.contains(&TlsVersion::Tls12) {
+        return Ok(());
+    }
+    if usable.is_empty() {
+        return match listener.versions.contains(&TlsVersion::Tls13) {
+            true => Ok(()),
+            false => Err(Fault::new(
+                format!("{key}.versions"),
+                "TLS 1.2 has no ML-DSA, and no certificate has another key",
+                "add \"1.3\", or a certificate with another key",
+            )),
+        };
+    }
+    let suites = provider.cipher_suites.iter();
+    let mut suites = suites.filter(|suite| suite.version() == &rustls::version::TLS12);
+    let fits = |suite: &SupportedCipherSuite| {
+        let mut usable = usable.iter();
+        usable.any(|algorithm| suite.usable_for_signature_algorithm(*algorithm))
+    };
+    if suites.any(fits) {
+        return Ok(());
+    }
+    let (has, example) = match usable[0] {
+        SignatureAlgorithm::RSA => ("RSA", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"),
+        _ => (
+            "ECDSA or Ed25519",
+            "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+        ),
+    };
+    Err(Fault::new(
+        format!("{key}.cipher_suites"),
+        format!("none of those for TLS 1.2 fits a certificate, whose key is {has}"),
+        format!("add one, for example {example}, or set versions = [\"1.3\"]"),
+    ))
 }
 
 /// The items of `known` with the names in `wanted`, in the order of `wanted`.

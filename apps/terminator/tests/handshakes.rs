@@ -11,7 +11,7 @@ use std::sync::Arc;
 use common::*;
 use rustls::{HandshakeKind, SignatureScheme};
 use rustls_pki_types::ServerName;
-use widelane_terminator::{ClientAuth, ClientAuthMode, KeyKind, Server};
+use widelane_terminator::{Certificate, ClientAuth, ClientAuthMode, KeyKind, Server};
 
 #[test]
 fn curl_with_both_versions() {
@@ -583,6 +583,78 @@ fn versions_suites_and_groups_can_be_restricted() {
             .contains("`X448` is not known; choose from"),
         "{error}"
     );
+}
+
+#[test]
+fn a_version_that_no_client_could_agree_on_is_refused() {
+    use widelane_terminator::TlsVersion::{Tls12, Tls13};
+    let files = Files::new();
+    let rsa = files.certificate(Kind::Rsa, &["a.example"]);
+    let ed25519 = files.certificate(Kind::Ed25519, &["a.example"]);
+    let ml_dsa = files.certificate(Kind::MlDsa65, &["a.example"]);
+    let ecdsa_suite = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
+    let both = [Tls12, Tls13];
+    let check = |certificate: &_, versions: &[_], suites: &[&str], groups: &[&str]| {
+        let mut one = listener(echo(), vec![Certificate::clone(certificate)]);
+        one.versions = versions.to_vec();
+        one.cipher_suites = suites.iter().map(|&name| name.to_owned()).collect();
+        one.groups = groups.iter().map(|&name| name.to_owned()).collect();
+        Server::check(&document(&config(vec![one])))
+    };
+    for (certificate, versions, suites, groups, expected) in [
+        (
+            &rsa,
+            &both[..1],
+            &[ecdsa_suite][..],
+            &[][..],
+            "cipher_suites: none of those for TLS 1.2 fits a certificate, whose key is RSA; add one, for \
+             example TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+        ),
+        (
+            &rsa,
+            &both,
+            &["TLS_AES_128_GCM_SHA256", ecdsa_suite],
+            &[],
+            "cipher_suites: none of those for TLS 1.2 fits",
+        ),
+        (
+            &rsa,
+            &both,
+            &["TLS_AES_128_GCM_SHA256"],
+            &[],
+            "cipher_suites: none of these is for TLS 1.2, which `versions` allows; add one",
+        ),
+        (
+            &rsa,
+            &both[1..],
+            &[ecdsa_suite],
+            &[],
+            "cipher_suites: none of these is for TLS 1.3, which `versions` allows; add one",
+        ),
+        (
+            &rsa,
+            &both,
+            &[],
+            &["X25519MLKEM768"],
+            "groups: none of these is for TLS 1.2, which `versions` allows; add one, for example X25519, or \
+             set versions = [\"1.3\"]",
+        ),
+        (
+            &ml_dsa,
+            &both[..1],
+            &[],
+            &[],
+            "versions: TLS 1.2 has no ML-DSA",
+        ),
+    ] {
+        let error =
+            check(certificate, versions, suites, groups).expect_err("no handshake possible");
+        let error = error.to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    check(&rsa, &both[1..], &[], &["X25519MLKEM768"]).expect("TLS 1.3 has this group");
+    check(&ed25519, &both[..1], &[ecdsa_suite], &[]).expect("these suites are for Ed25519, too");
+    check(&ml_dsa, &both, &[], &[]).expect("TLS 1.3 is left");
 }
 
 const OK_12: &str = r#"widelane_handshakes_total{result="ok",version="1.2",resumed="no"}"#;
