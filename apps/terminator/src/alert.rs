@@ -1,15 +1,17 @@
-//! Which alert a client gets where rustls ends a handshake without one.
+//! Which alert a client gets where rustls ends a handshake without one, or with another one than the
+//! RFCs demand.
 //!
 //! rustls sends alerts for most errors itself. The others it only reports, so the alert is chosen
 //! here, as RFC 8446 (sections 4.2, 5, 5.1, 5.4 and 6.2) and RFC 5246 (section 7.2.2) say.
 
-use rustls::{AlertDescription, PeerMisbehaved};
+use rustls::{AlertDescription, InvalidMessage, PeerIncompatible, PeerMisbehaved, ProtocolVersion};
 
+use crate::offer::Offer;
 use crate::signing::ProcessFailure;
 
 /// The alert for a failure, as a record that is not encrypted. `None`: the client has ended the
 /// handshake itself.
-pub(crate) fn record(failure: &ProcessFailure) -> Option<[u8; 7]> {
+fn record(failure: &ProcessFailure) -> Option<[u8; 7]> {
     let description = description(failure)?;
     Some([ALERT, 3, 3, 0, 2, FATAL, description.into()])
 }
@@ -19,6 +21,72 @@ pub(crate) fn at_end(bytes: &[u8]) -> Option<AlertDescription> {
     match bytes.last_chunk() {
         Some([ALERT, 3, _, 0, 2, FATAL, description]) => Some((*description).into()),
         _ => None,
+    }
+}
+
+/// Ends bytes that are not encrypted with the alert that is due, in place of rustls' own if need be.
+/// `agreed`: the version, if that is known.
+pub(crate) fn finish(
+    words: &mut Vec<u8>,
+    failure: &ProcessFailure,
+    offer: Offer,
+    agreed: Option<ProtocolVersion>,
+) {
+    match (at_end(words), failure) {
+        (None, _) => words.extend(record(failure).into_iter().flatten()),
+        (Some(_), ProcessFailure::Tls(error)) => {
+            if let (Some(due), Some(last)) = (instead(error, offer, agreed), words.last_mut()) {
+                *last = due.into();
+            }
+        }
+        (Some(_), ProcessFailure::Overloaded | ProcessFailure::Internal(_)) => {}
+    }
+}
+
+/// The alert that is due where rustls sends another one.
+fn instead(
+    error: &rustls::Error,
+    offer: Offer,
+    agreed: Option<ProtocolVersion>,
+) -> Option<AlertDescription> {
+    use AlertDescription as Alert;
+    use PeerIncompatible::*;
+    match error {
+        rustls::Error::InvalidMessage(error) => Some(invalid(*error)),
+        // RFC 8446, section 9.2.
+        rustls::Error::PeerIncompatible(KeyShareExtensionRequired) => Some(Alert::MissingExtension),
+        rustls::Error::PeerIncompatible(NoKxGroupsInCommon)
+            if agreed == Some(ProtocolVersion::TLSv1_3) && offer.lacks_groups =>
+        {
+            Some(Alert::MissingExtension)
+        }
+        // rustls looks for this extension first, before the version is known.
+        rustls::Error::PeerIncompatible(SignatureAlgorithmsExtensionRequired) => {
+            match offer.version {
+                Some(ProtocolVersion::TLSv1_3) => Some(Alert::MissingExtension),
+                // RFC 5246, appendix E.1.
+                Some(version) if u16::from(version) < u16::from(ProtocolVersion::TLSv1_2) => {
+                    Some(Alert::ProtocolVersion)
+                }
+                _ => None,
+            }
+        }
+        // RFC 5246, section 7.4.6; the alert of rustls came with TLS 1.3.
+        rustls::Error::NoCertificatesPresented if agreed == Some(ProtocolVersion::TLSv1_2) => {
+            Some(Alert::HandshakeFailure)
+        }
+        _ => None,
+    }
+}
+
+/// For a record or a message with a wrong form (RFC 8446, sections 5 and 5.1).
+fn invalid(error: InvalidMessage) -> AlertDescription {
+    match error {
+        InvalidMessage::MessageTooLarge => AlertDescription::RecordOverflow,
+        InvalidMessage::InvalidContentType | InvalidMessage::InvalidCcs => {
+            AlertDescription::UnexpectedMessage
+        }
+        error => error.into(),
     }
 }
 
@@ -68,7 +136,7 @@ fn description(failure: &ProcessFailure) -> Option<AlertDescription> {
     };
     Some(match error {
         rustls::Error::AlertReceived(_) => return None,
-        rustls::Error::InvalidMessage(error) => Alert::from(*error),
+        rustls::Error::InvalidMessage(error) => invalid(*error),
         rustls::Error::PeerMisbehaved(error) => misbehaviour(error),
         rustls::Error::PeerIncompatible(_) => Alert::HandshakeFailure,
         rustls::Error::General(text) if text == NO_SIGNATURE_SCHEME => Alert::HandshakeFailure,
@@ -109,7 +177,6 @@ const NO_SIGNATURE_SCHEME: &str = "incompatible signing key";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustls::InvalidMessage;
 
     fn alert(error: impl Into<rustls::Error>) -> Option<AlertDescription> {
         description(&ProcessFailure::Tls(error.into()))
@@ -144,6 +211,117 @@ mod tests {
             description(&ProcessFailure::Overloaded),
             Some(InternalError)
         );
+    }
+
+    #[test]
+    fn an_alert_of_rustls_gives_way_to_the_one_that_is_due() {
+        use AlertDescription::*;
+        use PeerIncompatible as Cannot;
+        use rustls::Error::NoCertificatesPresented;
+        use rustls::ProtocolVersion::{TLSv1_1, TLSv1_2, TLSv1_3};
+        let finished = |error: rustls::Error, offered, lacks_groups, agreed| {
+            let mut words = [22, 3, 3, 0, 1, 2, ALERT, 3, 3, 0, 2, FATAL, 40].to_vec();
+            let offer = Offer {
+                version: offered,
+                lacks_groups,
+            };
+            finish(&mut words, &ProcessFailure::Tls(error), offer, agreed);
+            assert_eq!(words.len(), 13);
+            at_end(&words).unwrap()
+        };
+        let no_schemes = Cannot::SignatureAlgorithmsExtensionRequired;
+        let no_groups = Cannot::NoKxGroupsInCommon;
+        for (error, offered, lacks_groups, agreed, expected) in [
+            (
+                InvalidMessage::MessageTooLarge.into(),
+                None,
+                false,
+                None,
+                RecordOverflow,
+            ),
+            (
+                InvalidMessage::InvalidContentType.into(),
+                None,
+                false,
+                None,
+                UnexpectedMessage,
+            ),
+            (
+                InvalidMessage::InvalidCcs.into(),
+                None,
+                false,
+                None,
+                UnexpectedMessage,
+            ),
+            (
+                InvalidMessage::MessageTooShort.into(),
+                None,
+                false,
+                None,
+                DecodeError,
+            ),
+            (
+                Cannot::KeyShareExtensionRequired.into(),
+                Some(TLSv1_3),
+                false,
+                Some(TLSv1_3),
+                MissingExtension,
+            ),
+            (
+                no_schemes.clone().into(),
+                Some(TLSv1_3),
+                false,
+                None,
+                MissingExtension,
+            ),
+            (
+                no_schemes.clone().into(),
+                Some(TLSv1_2),
+                false,
+                None,
+                HandshakeFailure,
+            ),
+            (
+                no_schemes.clone().into(),
+                Some(TLSv1_1),
+                false,
+                None,
+                ProtocolVersion,
+            ),
+            (no_schemes.into(), None, false, None, HandshakeFailure),
+            (
+                no_groups.clone().into(),
+                Some(TLSv1_3),
+                true,
+                Some(TLSv1_3),
+                MissingExtension,
+            ),
+            (
+                no_groups.clone().into(),
+                Some(TLSv1_3),
+                false,
+                Some(TLSv1_3),
+                HandshakeFailure,
+            ),
+            (
+                no_groups.into(),
+                Some(TLSv1_2),
+                true,
+                Some(TLSv1_2),
+                HandshakeFailure,
+            ),
+            (
+                NoCertificatesPresented,
+                Some(TLSv1_2),
+                false,
+                Some(TLSv1_2),
+                HandshakeFailure,
+            ),
+        ] {
+            let case = format!("{error:?}, {offered:?}");
+            let alert = finished(error, offered, lacks_groups, agreed);
+            assert_eq!(alert, expected, "{case}");
+        }
     }
 
     #[test]

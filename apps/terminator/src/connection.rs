@@ -41,6 +41,7 @@ use crate::client::Client;
 use crate::introduction;
 use crate::local::Local;
 use crate::nearby::Expected;
+use crate::offer::Offer;
 use crate::relay::{Session, Told};
 use crate::shared::Site;
 use crate::signing::{self, ProcessFailure};
@@ -59,7 +60,7 @@ pub(crate) async fn serve(
 ) {
     let accepted = Instant::now();
     let mut told = Told::default();
-    let (mut admission, tls) = {
+    let (mut admission, (tls, offer)) = {
         let silence_ends = accepted + site.limits.first_byte.min(site.limits.handshake);
         let begun = match site.has_proxy(peer.ip()) {
             false => timeout_at(silence_ends, begin(&mut client, &site, local, guest)).await,
@@ -87,7 +88,7 @@ pub(crate) async fn serve(
             }
         }
     };
-    let shaken = handshake(&mut client, tls, &mut announced, local, &mut note);
+    let shaken = handshake(&mut client, tls, offer, &mut announced, local, &mut note);
     let shaken = match timeout_at(accepted + site.limits.handshake, shaken).await {
         Ok(shaken) => shaken,
         Err(_) => Err(HandshakeError::Failed(Failure::Timeout)),
@@ -174,7 +175,7 @@ async fn begin(
     site: &Site,
     local: &Local,
     guest: Guest,
-) -> Result<(Admission, Box<ServerConnection>), NotBegun> {
+) -> Result<(Admission, Started), NotBegun> {
     let received = guest.until(|cx| {
         let mut scratch = local.scratch.borrow_mut();
         Poll::Ready(
@@ -197,7 +198,7 @@ async fn begin_behind(
     site: &Site,
     local: &Local,
     guest: Guest,
-) -> Result<(Admission, Box<ServerConnection>), NotBegun> {
+) -> Result<(Admission, Started), NotBegun> {
     let mut bytes = Vec::new();
     let received = guest.until(|cx| {
         let mut scratch = local.scratch.borrow_mut();
@@ -267,11 +268,15 @@ impl From<Failure> for NotBegun {
     }
 }
 
-fn start_tls(site: &Site, mut received: &[u8]) -> Result<Box<ServerConnection>, Failure> {
+/// The TLS state that has read a client's first bytes, and what they offer.
+type Started = (Box<ServerConnection>, Offer);
+
+fn start_tls(site: &Site, mut received: &[u8]) -> Result<Started, Failure> {
+    let offer = Offer::read(received);
     let started = ServerConnection::new(site.tls.clone()).and_then(|mut tls| {
         let taken = tls.read_tls(&mut received);
         match taken {
-            Ok(_) if received.is_empty() => Ok(Box::new(tls)),
+            Ok(_) if received.is_empty() => Ok((Box::new(tls), offer)),
             _ => Err(rustls::Error::General("it does not take bytes".into())),
         }
     });
@@ -296,6 +301,7 @@ enum HandshakeError {
 async fn handshake(
     client: &mut Client,
     mut tls: Box<ServerConnection>,
+    offer: Offer,
     announced: &mut signing::Handshake,
     local: &Local,
     note: &mut Note,
@@ -319,7 +325,7 @@ async fn handshake(
         (tls, result) = announced.process(tls).await;
         note.handshake(&tls);
         if let Err(failure) = result {
-            note.alert(refuse(client, &mut tls, &failure, spoken).await);
+            note.alert(refuse(client, &mut tls, &failure, offer, spoken).await);
             return Err(blame(failure));
         }
         if tls.is_handshaking() {
@@ -404,13 +410,14 @@ async fn has_closed(client: &mut Client, local: &Local) -> bool {
     matches!(read.await, Poll::Ready(Ok(0) | Err(_)))
 }
 
-/// Sends the alert for a failed handshake, rustls' own or else the one that is due, and ends our
+/// Sends the alert that is due for a failed handshake, or rustls' own where that is encrypted, and ends our
 /// direction. Only rustls can encrypt an alert; ours needs a handshake that is not encrypted yet. Returns
 /// the alert that ended the handshake, the client's or ours, if that is known.
 async fn refuse(
     client: &mut Client,
     tls: &mut ServerConnection,
     failure: &ProcessFailure,
+    offer: Offer,
     spoken: bool,
 ) -> Option<Alert> {
     let mut alert = match failure {
@@ -420,11 +427,7 @@ async fn refuse(
     if is_in_plain(tls, spoken) {
         let mut words = Vec::new();
         while tls.wants_write() && tls.write_tls(&mut words).is_ok_and(|n| n > 0) {}
-        if alert::at_end(&words).is_none()
-            && let Some(due) = alert::record(failure)
-        {
-            words.extend_from_slice(&due);
-        }
+        alert::finish(&mut words, failure, offer, tls.protocol_version());
         alert = alert::at_end(&words).map(Alert::Sent).or(alert);
         // The socket's buffer has room for a server's first flights.
         let _ = client.last_words().write_all(&words);

@@ -38,6 +38,7 @@ mod names_lookup;
 mod nearby;
 mod number;
 mod ocsp;
+mod offer;
 mod pace;
 mod privileges;
 mod proxy;

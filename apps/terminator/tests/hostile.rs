@@ -13,7 +13,7 @@ use rustls::NamedGroup;
 use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::crypto::{ActiveKeyExchange, SharedSecret, SupportedKxGroup};
 use widelane_crypto::{Backend, Preference};
-use widelane_terminator::{Config, Placement, Server};
+use widelane_terminator::{ClientAuth, ClientAuthMode, Config, Placement, Server};
 
 fn simple(files: &Files) -> Config {
     config(vec![listener(
@@ -285,6 +285,60 @@ fn the_client_is_told_where_rustls_knows_no_alert() {
         assert_eq!(words, [21, 3, 3, 0, 2, 2, 47], "illegal_parameter");
         eventually("both counted", || metric(&server, FAILED_PROTOCOL) == 2);
     }
+}
+
+/// Where rustls' own alert is another one (RFC 8446, sections 5, 5.1 and 9.2; RFC 5246, sections 7.4.6 and E.1).
+#[test]
+fn the_alert_is_that_of_the_rfc() {
+    let files = Files::new();
+    let mut config = simple(&files);
+    let (ca, _) = files.client_authority("a client");
+    let required = ClientAuth::new(ClientAuthMode::Required, &ca);
+    config.listeners[0].client_auth = Some(required);
+    let server = start(&config);
+    let new = client_hello();
+    // An extension under a number that says nothing to anyone is not there.
+    let without = |hello: &[u8], extension: [u8; 2]| {
+        let at = extensions(hello).find(|(kind, _)| *kind == extension);
+        let mut hello = hello.to_vec();
+        hello[at.expect("the extension").1] = 0x5a;
+        hello
+    };
+    let without_schemes = without(&new, [0, 13]);
+    let mut old = without(&without_schemes, [0, 43]);
+    old[9..11].copy_from_slice(&[3, 2]);
+    let too_large = [&[22, 3, 1, 0x48, 1][..], &[0; 0x4801]].concat();
+    for (bytes, alert) in [
+        (old, 70),
+        (too_large, 22),
+        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), 10),
+        (without_schemes, 109),
+        (without(&new, [0, 51]), 109),
+        (without(&new, [0, 10]), 109),
+    ] {
+        let mut socket = raw(server.addresses()[0]);
+        socket.write_all(&bytes).expect("sent");
+        let words = last_words(&mut socket);
+        assert_eq!(words, [21, 3, 3, 0, 2, 2, alert], "{bytes:x?}");
+    }
+    let refused = connect(server.addresses()[0], "a.example", &Wish::tls12().config());
+    let error = refused.expect_err("no certificate").to_string();
+    assert!(error.contains("HandshakeFailure"), "{error}");
+}
+
+/// The extensions of a ClientHello in one record, and where they begin.
+fn extensions(hello: &[u8]) -> impl Iterator<Item = ([u8; 2], usize)> {
+    let length = |at: usize| usize::from(u16::from_be_bytes([hello[at], hello[at + 1]]));
+    // Behind the session ID, the cipher suites, the compression methods and the length of all extensions.
+    let mut at = 44 + usize::from(hello[43]);
+    at += 2 + length(at);
+    at += 1 + usize::from(hello[at]) + 2;
+    std::iter::from_fn(move || {
+        let kind = hello.get(at..at + 2)?.try_into().ok()?;
+        let found = (kind, at);
+        at += 4 + length(at + 2);
+        Some(found)
+    })
 }
 
 const UNEXPECTED_MESSAGE: [u8; 7] = [21, 3, 3, 0, 2, 2, 10];
