@@ -24,6 +24,12 @@ pub(crate) fn at_end(bytes: &[u8]) -> Option<AlertDescription> {
     }
 }
 
+/// Whether a client begins with close_notify. rustls takes that for a warning like any other, because it
+/// is not authenticated, and goes on to wait for a ClientHello.
+pub(crate) fn is_goodbye(bytes: &[u8]) -> bool {
+    bytes.starts_with(&[ALERT, 3]) && matches!(bytes.get(3..7), Some([0, 2, WARNING, 0]))
+}
+
 /// Ends bytes that are not encrypted with the alert that is due, in place of rustls' own if need be.
 /// `agreed`: the version, if that is known.
 pub(crate) fn finish(
@@ -170,6 +176,7 @@ fn misbehaviour(error: &PeerMisbehaved) -> AlertDescription {
 }
 
 const ALERT: u8 = 21;
+const WARNING: u8 = 1;
 const FATAL: u8 = 2;
 /// What rustls says in TLS 1.2 when the certificate's key has no scheme that the client verifies.
 const NO_SIGNATURE_SCHEME: &str = "incompatible signing key";

@@ -272,6 +272,9 @@ impl From<Failure> for NotBegun {
 type Started = (Box<ServerConnection>, Offer);
 
 fn start_tls(site: &Site, mut received: &[u8]) -> Result<Started, Failure> {
+    if alert::is_goodbye(received) {
+        return Err(Failure::Closed);
+    }
     let offer = Offer::read(received);
     let started = ServerConnection::new(site.tls.clone()).and_then(|mut tls| {
         let taken = tls.read_tls(&mut received);

@@ -341,6 +341,20 @@ fn extensions(hello: &[u8]) -> impl Iterator<Item = ([u8; 2], usize)> {
     })
 }
 
+#[test]
+fn a_client_that_begins_with_close_notify_is_closed_at_once() {
+    let files = Files::new();
+    let mut config = simple(&files);
+    config.limits.handshake = PATIENCE * 10;
+    let server = start(&config);
+    let mut socket = raw(server.addresses()[0]);
+    socket
+        .write_all(&[21, 3, 1, 0, 2, 1, 0])
+        .expect("close_notify");
+    assert!(last_words(&mut socket).is_empty());
+    eventually("counted", || metric(&server, FAILED_CLOSED) == 1);
+}
+
 const UNEXPECTED_MESSAGE: [u8; 7] = [21, 3, 3, 0, 2, 2, 10];
 
 /// RFC 8446, sections 5 and 5.1.
