@@ -160,11 +160,11 @@ impl Plan {
                 ));
             }
             Arrivals::Rate { per_second, .. }
-                if !(per_second.is_finite() && per_second >= LOWEST_RATE) =>
+                if !(LOWEST_RATE..=HIGHEST_RATE).contains(&per_second) =>
             {
                 return wrong(format!(
                     "--rate {per_second} is not a possible number of starts a second; \
-                     give at least {LOWEST_RATE}"
+                     give {LOWEST_RATE} to {HIGHEST_RATE}"
                 ));
             }
             _ => {}
@@ -241,6 +241,8 @@ const DEFAULT_MAX_IN_FLIGHT: usize = 10_000;
 /// One start in eleven days. With lower rates, the time between starts could exceed what a clock
 /// can count.
 const LOWEST_RATE: f64 = 1e-6;
+/// Starts that are due and not possible are counted one by one.
+const HIGHEST_RATE: f64 = 1e6;
 
 #[cfg(test)]
 mod tests {
@@ -269,6 +271,7 @@ mod tests {
         assert!(refused(|p| p.arrivals = rate(f64::NAN)).contains("--rate"));
         assert!(refused(|p| p.arrivals = rate(-1.0)).contains("--rate"));
         assert!(refused(|p| p.arrivals = rate(1e-300)).contains("--rate"));
+        assert!(refused(|p| p.arrivals = rate(1e300)).contains("--rate"));
         assert!(refused(|p| p.after = After::Get("x".into())).contains("--get"));
         assert!(refused(|p| p.after = After::Get("/a b".into())).contains("--get"));
         assert!(refused(|p| p.server_name = "a b".into()).contains("--server-name"));

@@ -20,7 +20,8 @@ use widelane_brake::{Brake, BrakeError, Exactness, Model, Summary};
 /// Programs of Widelane mark their wide code, and others can, by one call from C. Wide code
 /// without marks is seen with --unmarked only, by time slices. Signals are passed on; the exit
 /// status is the program's, or 128 and the number of the signal that ended it; 127 if there is no
-/// such program, 126 if it cannot be started, and 125 if anything else went wrong before.
+/// such program, 126 if it cannot be started, 125 if anything else
+/// went wrong before, and 2 if this was called wrongly.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -39,8 +40,9 @@ pub(crate) struct Args {
 
     /// Compare what `widelane probe` measures under the brake with what the brake was told, in so many
     /// repetitions; status 1 if one of them is off
-    #[arg(long, value_name = "TIMES", conflicts_with = "command")]
-    check: Option<usize>,
+    #[arg(long, value_name = "TIMES", conflicts_with = "command",
+        value_parser = clap::value_parser!(u16).range(1..))]
+    check: Option<u16>,
 
     /// Also brake for programs that do not mark: each time slice at whose end 512-bit registers were in
     /// use counts as code that asks for level 1, or 2. Takes root and eBPF; the programs that do mark
@@ -81,7 +83,12 @@ fn ran(args: Args) -> Result<u8, Failure> {
         ));
     }
     if let Some(times) = args.check {
-        return Ok(u8::from(!truth::holds(&model, &cpus, times, args.json)?));
+        return Ok(u8::from(!truth::holds(
+            &model,
+            &cpus,
+            times.into(),
+            args.json,
+        )?));
     }
     let (program, arguments) = args
         .command

@@ -44,7 +44,7 @@ pub(crate) struct Args {
     rounds: Option<u16>,
 
     /// Seconds of a turn [default: 4; 1 with --quick, and 3 of `cloudflare`; 2 of `remedy`]
-    #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::values::some_seconds)]
     seconds: Option<Duration>,
 
     /// CPU of the servers [default: the first]

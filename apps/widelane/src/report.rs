@@ -31,7 +31,7 @@ pub(crate) struct Args {
     output: PathBuf,
 
     /// Print the figures of the page as JSON, an object a line, and write no page
-    #[arg(long)]
+    #[arg(long, conflicts_with = "output")]
     json: bool,
 
     /// Leave out what the simulator says of published numbers, which takes most of the time
@@ -168,7 +168,7 @@ Examples:
   widelane probe && widelane report
       then open widelane-report.html in a browser
   widelane report --records ~/measurements --output /tmp/report.html
-  widelane report --latency latency.svg --condition ecdsa-x25519
+  widelane report --latency latency.svg --condition rsa-x25519
   widelane report --json | jq 'select(.section == \"answer\")'
 
 A line of a record that cannot be read is told on standard error and listed on the page; the report

@@ -11,8 +11,8 @@ use widelane_steer::{All, Scope, Sensor, SteerError};
 ///
 /// Only the program and its descendants are moved, and those that outlive it get their affinities
 /// back. Signals are passed on to it; the exit status is the program's, or 128 and the number of
-/// the signal that ended it; 127 if there is no such program, 126 if it cannot be started, and 125
-/// if anything else went wrong before.
+/// the signal that ended it; 127 if there is no such program, 126 if it cannot be started, 125 if
+/// anything else went wrong before, and 2 if this was called wrongly.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -91,7 +91,7 @@ fn ran(args: Args) -> Result<u8, Failure> {
         ended => ended.map_err(failed)?,
     };
     if args.verbose || args.shared.json {
-        output::complain(&summary_text(&ended.summary, args.shared.json)?);
+        output::complain(&summary_text(&ended.summary, args.shared.json, false)?);
     }
     Ok(ended.status)
 }

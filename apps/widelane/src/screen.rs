@@ -11,6 +11,13 @@ use std::os::unix::net::UnixStream;
 use std::time::Instant;
 use widelane_threads::Proc;
 
+/// The signals that end a live view. What was ignored at the start stays so: `nohup` relies on it.
+pub(crate) fn ending_signals() -> impl Iterator<Item = i32> {
+    let ignored = Proc::here().ignored_signals();
+    let heard = move |signal: &i32| ignored >> (signal - 1) & 1 == 0;
+    [SIGHUP, SIGINT, SIGTERM].into_iter().filter(heard)
+}
+
 /// Shows tables until a key or a signal ends it.
 pub(crate) struct Screen {
     /// Whether tables replace each other.
@@ -26,10 +33,7 @@ impl Screen {
     /// q ends.
     pub(crate) fn open(tables: bool) -> Result<Self, Failure> {
         let (signals, raised) = UnixStream::pair()?;
-        // What was ignored at the start stays so: `nohup` relies on it.
-        let ignored = Proc::here().ignored_signals();
-        let heard = |signal: &i32| ignored >> (signal - 1) & 1 == 0;
-        for signal in [SIGHUP, SIGINT, SIGTERM].into_iter().filter(heard) {
+        for signal in ending_signals() {
             signal_hook::low_level::pipe::register(signal, raised.try_clone()?)?;
         }
         let live = tables && output::is_renewable();

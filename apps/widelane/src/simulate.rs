@@ -23,7 +23,7 @@ pub(crate) struct Args {
     scenario: Option<String>,
 
     /// List the scenarios of the program
-    #[arg(long, conflicts_with_all = ["scenario", "all"])]
+    #[arg(long, conflicts_with_all = ["scenario", "all", "json"])]
     list: bool,
 
     /// Simulate all of them, and compare with what is published; exit status 1 if a number misses
@@ -60,11 +60,11 @@ pub(crate) struct Args {
     rate: Option<f64>,
 
     /// Draw what one core does in 5 ms, as SVG; needs --run if the scenario has several
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["all", "sweep", "placements"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["all", "sweep", "placements", "json"])]
     time_line: Option<PathBuf>,
 
     /// Print the scenario's file, to begin one's own
-    #[arg(long, conflicts_with = "all")]
+    #[arg(long, conflicts_with_all = ["all", "json"])]
     show: bool,
 
     /// Print JSON, an object a line
@@ -102,6 +102,17 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     }
     let wrong = |error: ScenarioError| wrong(&name, &error);
     if scenario.fleet.is_some() {
+        let of_one_machine = [
+            ("--machine", args.machine.is_some()),
+            ("--cores", args.cores.is_some()),
+            ("--sweep", args.sweep.is_some()),
+            ("--placements", args.placements),
+        ];
+        if let Some((option, _)) = of_one_machine.iter().find(|(_, given)| *given) {
+            return Err(Failure::Usage(format!(
+                "{name} is a fleet, which chooses its machines; {option} is for one machine"
+            )));
+        }
         let fleet = scenario.fleet(args.rate, &settings).map_err(wrong)?;
         return output::print(&match args.json {
             true => fleet_json(&fleet)?,

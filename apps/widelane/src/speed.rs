@@ -29,7 +29,7 @@ pub(crate) struct Args {
     no_openssl: bool,
 
     /// Print the operations and end
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     list: bool,
 
     /// Print one JSON object a line

@@ -165,7 +165,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     );
     let summary = summary.map_err(failed)?;
     printed?;
-    output::print(&summary_text(&summary, args.shared.json)?)
+    output::print(&summary_text(&summary, args.shared.json, args.dry_run)?)
 }
 
 /// What an event is for people, or for programs.
@@ -211,7 +211,11 @@ pub(crate) fn event_text(event: &Event, json: bool, dry_run: bool) -> Result<Str
 }
 
 /// What it came to, for people or for programs.
-pub(crate) fn summary_text(summary: &Summary, json: bool) -> Result<String, Failure> {
+pub(crate) fn summary_text(
+    summary: &Summary,
+    json: bool,
+    dry_run: bool,
+) -> Result<String, Failure> {
     if json {
         return line(&Ended {
             event: "ended",
@@ -226,8 +230,9 @@ pub(crate) fn summary_text(summary: &Summary, json: bool) -> Result<String, Fail
         restored,
         respected,
     } = summary;
+    let verb = if dry_run { "would be moved" } else { "moved" };
     Ok(format!(
-        "{threads} threads moved {moves} times in {rounds} rounds; {refused} could not be moved, \
+        "{threads} threads {verb} {moves} times in {rounds} rounds; {refused} could not be moved, \
          {respected} were changed by others and respected; {restored} restored at the end\n"
     ))
 }

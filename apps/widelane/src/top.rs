@@ -4,10 +4,11 @@ use crate::failure::Failure;
 #[cfg(not(feature = "terminal"))]
 use crate::features;
 use crate::places::{Places, profile_name};
+use crate::screen::Screen;
 use crate::usage::seconds;
+use crate::values::metrics_address;
 use crate::{machine, output};
 use std::io::{IsTerminal, stdin};
-use std::thread;
 use std::time::{Duration, Instant};
 use widelane_frequency::Machine;
 use widelane_top::{Monitor, Options, plain};
@@ -22,7 +23,7 @@ use live::live;
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The metrics address of a `widelane serve`
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = metrics_address)]
     metrics: Option<String>,
 
     /// Seconds between pictures
@@ -85,11 +86,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ));
     }
     let pictures = if args.once { Some(1) } else { args.count };
+    let screen = Screen::open(false)?;
     let mut monitor = Monitor::new(options);
     let mut shown = 0;
     let mut next = Instant::now() + args.interval;
-    while pictures.is_none_or(|pictures| shown < pictures) {
-        thread::sleep(next.saturating_duration_since(Instant::now()));
+    while pictures.is_none_or(|pictures| shown < pictures) && !screen.ended_before(next)? {
         next = (next + args.interval).max(Instant::now());
         let snapshot = monitor.snapshot();
         shown += 1;

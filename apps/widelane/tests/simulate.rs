@@ -151,6 +151,14 @@ fn mistakes_in_arguments_are_named() {
         ),
         (vec!["simulate", "kit-2018", "--rate", "5"], "no fleet"),
         (
+            vec!["simulate", "fleet", "--sweep", "x=1..2"],
+            "--sweep is for one machine",
+        ),
+        (
+            vec!["simulate", "kit-2018", "--set", "seed=1.5"],
+            "seed: 1.5 is no whole number",
+        ),
+        (
             vec!["simulate", "fleet", "--rate", "0"],
             "the rate is 0; it must be above 0",
         ),

@@ -183,7 +183,9 @@ fn a_dry_run_changes_nothing_and_says_what_it_would_do() {
         events.iter().any(|event| of_it(&event))
     };
     assert!(moved(wide.0.id(), "wide"), "{said}");
-    assert_eq!(events.last().unwrap()["event"], "ended");
+    let ended = events.last().unwrap();
+    assert_eq!(ended["event"], "ended");
+    assert!(ended["threads"].as_u64() > Some(0), "{said}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 

@@ -1,10 +1,12 @@
 //! `widelane top` as its users see it, beside an endpoint that answers as a server would.
 
 use serde_json::Value;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Output, Stdio};
 use std::thread;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 fn top(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
@@ -44,6 +46,30 @@ fn endpoint(scrapes: u64) -> (SocketAddr, thread::JoinHandle<()>) {
         }
     });
     (address, serving)
+}
+
+#[test]
+fn a_signal_ends_it_well() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    command.args(["top", "--json", "--no-users", "--interval", "0.1"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
+    lines.read_line(&mut String::new()).expect("it has begun");
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).expect("whole lines");
+    assert!(child.wait().expect("it ends").success());
+}
+
+#[test]
+fn a_mistyped_address_is_refused_at_once() {
+    let output = top(&["--once", "--no-users", "--metrics", "127.0.0.1:99999"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        complaint.contains("for example 127.0.0.1:9464"),
+        "{complaint}"
+    );
 }
 
 #[test]

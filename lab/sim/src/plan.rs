@@ -458,6 +458,9 @@ impl Processor {
     }
 }
 
+/// Up to here, f64 has every whole number.
+const LARGEST_SEED: f64 = (1_u64 << 53) as f64;
+
 /// The numbers of a run.
 struct Numbers {
     values: BTreeMap<String, f64>,
@@ -472,6 +475,11 @@ impl Numbers {
         let mut seed = 1;
         for (name, value) in run.set.iter().chain(&settings.set) {
             if name == "seed" {
+                if !(0.0..=LARGEST_SEED).contains(value) || value.fract() != 0.0 {
+                    return wrong(format!(
+                        "seed: {value} is no whole number from 0 to {LARGEST_SEED}"
+                    ));
+                }
                 seed = *value as u64;
             } else if let Some(known) = values.get_mut(name) {
                 *known = *value;

@@ -99,7 +99,9 @@ pub enum ScanError {
         pid: u32,
     },
     /// The process belongs to another user.
-    #[error("process {pid} belongs to another user: run as that user or as root")]
+    #[error(
+        "process {pid} belongs to another user: run as that user, or as root with CAP_SYS_PTRACE"
+    )]
     NotAllowed {
         /// Its number.
         pid: u32,

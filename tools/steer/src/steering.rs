@@ -466,8 +466,9 @@ impl Steering {
             return false;
         };
         if self.options.dry_run {
-            let told = known.told.replace(to) == Some(to);
-            return !told;
+            let told = known.told.replace(to);
+            self.summary.threads += u64::from(told.is_none());
+            return told != Some(to);
         }
         if back {
             // It was never moved: its affinity is wider than can be used, which is no harm.

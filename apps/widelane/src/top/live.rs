@@ -2,7 +2,7 @@
 
 use super::Args;
 use crate::failure::Failure;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use crate::screen;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -13,7 +13,7 @@ use widelane_top::{Monitor, Options, Screen, Snapshot, Told};
 /// Shows pictures on the terminal until a key or a signal ends it.
 pub(super) fn live(args: &Args, options: Options, colour: bool) -> Result<(), Failure> {
     let ended = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    for signal in screen::ending_signals() {
         signal_hook::flag::register(signal, ended.clone())?;
     }
     let mut screen = Screen::open(colour)?;

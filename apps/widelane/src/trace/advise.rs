@@ -128,5 +128,5 @@ Examples:
   widelane trace advise --cgroup haproxy.service --duration 60
   widelane trace advise --pid 1234 --json
 
-It watches the server, measures what passes cost on this machine (once, some tenths of a second), and
-compares. The server is neither changed nor restarted.";
+It watches the server, measures what passes cost on this machine (once, some tenths of a second),
+and compares. The server is neither changed nor restarted.";

@@ -95,8 +95,8 @@ Examples:
   widelane trace handshakes --comm widelane
   widelane trace handshakes --cgroup nginx.service
 
-A handshake is told when it ends. WALL is from the first call of the library to the last; CPU is what
-the thread has spent in these calls; WAITING is between them: for the peer, or for others.";
+A handshake is told when it ends. WALL is from the first call of the library to the last; CPU is
+what the thread has spent in these calls; WAITING is between them: for the peer, or for others.";
 
 #[cfg(test)]
 mod tests {
