@@ -65,7 +65,7 @@ impl Hashed {
 
     /// The most bytes that a signature can have; `None` before the key is prepared.
     pub(crate) fn signature_len(&self) -> Option<usize> {
-        self.key.signer().map(Signer::signature_len)
+        self.key.signer().map(|signer| signer.signature_len())
     }
 
     /// The signature of a hash value, for a place of `room` bytes.
@@ -82,7 +82,7 @@ impl Hashed {
         if room < signer.signature_len() {
             return Ok(None);
         }
-        Ok(match (signer, form) {
+        Ok(match (&*signer, form) {
             (Signer::Rsa(key), Form::Rsa(scheme)) => {
                 let request = match scheme {
                     Some(scheme) => rsa::SignRequest::prehashed(key, scheme, value),

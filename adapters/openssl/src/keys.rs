@@ -15,7 +15,7 @@ use crate::abi::{DOMAIN_PARAMETERS, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Pa
 use crate::defaults::{Defaults, KeyFunctions};
 use crate::family::Family;
 use crate::params::{OwnParams, Params};
-use crate::signers::{Preparation, Signer};
+use crate::signers::{Preparation, SignerInUse};
 
 /// A key of any family. OpenSSL holds it by a counted pointer ([`crate::objects`]).
 pub(crate) struct Key {
@@ -259,13 +259,13 @@ impl Key {
 
     /// What signs with this key in lanes. `None` if it is not prepared yet, is no private key, or
     /// is of a kind without lanes.
-    pub(crate) fn signer(&self) -> Option<&Signer> {
+    pub(crate) fn signer(&self) -> Option<SignerInUse<'_>> {
         self.preparation.get()?.as_ref()?.signer()
     }
 
     /// The same at the beginning of a signature: [`Preparation::begin`] tells when keys are
     /// prepared.
-    pub(crate) fn begin_signature(&self) -> Option<&Signer> {
+    pub(crate) fn begin_signature(&self) -> Option<SignerInUse<'_>> {
         self.preparation()?.begin()
     }
 

@@ -196,7 +196,7 @@ impl Plan {
     pub(crate) fn new(key: Arc<Key>, digest: Option<&CStr>, params: Params<'_>) -> Option<Self> {
         let name = digest.and_then(|name| name.to_str().ok()).unwrap_or("");
         let hash = Hash::named(name);
-        let fits = match key.begin_signature()? {
+        let fits = match &*key.begin_signature()? {
             Signer::Rsa(_) => hash.is_some(),
             // The only hash functions that TLS 1.3 has for these curves.
             Signer::Ecdsa(key) => match key.curve() {
@@ -232,7 +232,7 @@ impl Plan {
     /// The most bytes that a signature can have; `None` if lanes do not sign so.
     pub(crate) fn signature_len(&self) -> Option<usize> {
         let signer = self.key.signer()?;
-        if let Signer::Rsa(_) = signer {
+        if let Signer::Rsa(_) = *signer {
             self.settings.rsa_scheme()?;
         }
         Some(signer.signature_len())
@@ -243,7 +243,7 @@ impl Plan {
         let Some(signer) = self.key.signer() else {
             return Ok(None);
         };
-        Ok(Some(match signer {
+        Ok(Some(match &*signer {
             Signer::Rsa(key) => {
                 let Some(scheme) = self.settings.rsa_scheme() else {
                     return Ok(None);

@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 use std::ffi::CStr;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -18,6 +19,7 @@ use widelane_crypto::{ecdh, ecdsa, ed25519, mldsa, rsa};
 use zeroize::Zeroizing;
 
 use crate::family::Family;
+use crate::forks::{Forked, InUse};
 use crate::keys::{Curve, sized};
 use crate::log;
 use crate::params::Params;
@@ -46,6 +48,23 @@ impl Signer {
     }
 }
 
+/// A signer while it may sign.
+pub(crate) struct SignerInUse<'a>(InUse<'a, Option<Signer>>);
+
+impl<'a> SignerInUse<'a> {
+    fn of(signer: InUse<'a, Option<Signer>>) -> Option<Self> {
+        signer.is_some().then_some(Self(signer))
+    }
+}
+
+impl Deref for SignerInUse<'_> {
+    type Target = Signer;
+
+    fn deref(&self) -> &Signer {
+        self.0.as_ref().expect("there is one: `of` has looked")
+    }
+}
+
 /// A private key and, once it was prepared, its signer.
 pub(crate) struct Preparation {
     family: Family,
@@ -54,8 +73,8 @@ pub(crate) struct Preparation {
     /// PKCS#1, SEC 1 or PKCS#8, by the family; of ML-DSA the seed or the expanded key.
     der: Zeroizing<Vec<u8>>,
     has_signed: AtomicBool,
-    /// `None` if lanes do not take the key.
-    signer: OnceLock<Option<Signer>>,
+    /// `None` if lanes do not take the key. A forked process prepares the key anew if it was signing.
+    signer: Forked<Option<Signer>>,
 }
 
 impl Preparation {
@@ -75,7 +94,7 @@ impl Preparation {
                 public,
                 der,
                 has_signed: AtomicBool::new(false),
-                signer: OnceLock::new(),
+                signer: Forked::new(),
             })),
             Err(reason) => {
                 refused(family, &reason);
@@ -85,22 +104,23 @@ impl Preparation {
     }
 
     /// A signature begins: what makes it in lanes, if anything does.
-    pub(crate) fn begin(&self) -> Option<&Signer> {
+    pub(crate) fn begin(&self) -> Option<SignerInUse<'_>> {
         let is_first = !self.has_signed.swap(true, Relaxed) && !AT_FIRST_USE.load(Relaxed);
-        if is_first && self.signer.get().is_none() {
-            return None;
-        }
-        self.signer.get_or_init(|| self.prepare()).as_ref()
+        let found = match self.signer.get() {
+            None if is_first => return None,
+            found => found,
+        };
+        SignerInUse::of(found.unwrap_or_else(|| self.signer.set(self.prepare())))
     }
 
     /// What was prepared.
-    pub(crate) fn signer(&self) -> Option<&Signer> {
-        self.signer.get()?.as_ref()
+    pub(crate) fn signer(&self) -> Option<SignerInUse<'_>> {
+        SignerInUse::of(self.signer.get()?)
     }
 
     /// Whether lanes take the key, as far as that is known.
     pub(crate) fn may_sign(&self) -> bool {
-        self.signer.get().is_none_or(Option::is_some)
+        self.signer.get().is_none_or(|signer| signer.is_some())
     }
 
     fn prepare(&self) -> Option<Signer> {
@@ -324,7 +344,7 @@ mod tests {
             public: vec![public; 32],
             der,
             has_signed: AtomicBool::new(false),
-            signer: OnceLock::new(),
+            signer: Forked::new(),
         })
     }
 

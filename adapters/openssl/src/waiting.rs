@@ -18,6 +18,7 @@ use widelane_crypto::Preference;
 use widelane_engine::{Clock, Config, Engine, JobError, Placement, Request};
 use widelane_engine::{StartError, SubmitError, Ticket, Worker};
 
+use crate::forks::Forked;
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::{log, paused, status, suspension};
 
@@ -45,8 +46,8 @@ pub(crate) fn run_triple<A: Request, B: Request, C: Request>(
 
 /// Chooses the code that does the arithmetic, and what decides its width, before the first job.
 pub(crate) fn choose(backend: Preference, clock: Clock) {
-    let mut state = state();
-    (state.backend, state.clock) = (backend, clock);
+    let mut choice = choice();
+    (choice.backend, choice.clock) = (backend, clock);
 }
 
 /// The engine of this process.
@@ -55,24 +56,22 @@ pub(crate) fn choose(backend: Preference, clock: Clock) {
 ///
 /// When the backend that was asked for cannot run here.
 pub(crate) fn engine() -> Result<Engine, StartError> {
-    let mut state = state();
-    let process = std::process::id();
     // After a fork, another process has the threads that hold the engine's locks: it starts anew.
     // The old engine is left alone, because its threads are not here to be joined.
-    if state.engine.as_ref().is_some_and(|(of, _)| *of != process) {
-        std::mem::forget(state.engine.take());
-    }
-    if let Some((_, engine)) = &state.engine {
+    if let Some(engine) = ENGINE.get_own() {
         return Ok(engine.clone());
     }
+    let (backend, clock) = {
+        let choice = choice();
+        (choice.backend, choice.clock)
+    };
     let engine = Engine::start(Config {
         placement: Placement::Inline,
-        backend: state.backend,
-        clock: state.clock,
+        backend,
+        clock,
         ..Config::default()
     })?;
-    state.engine = Some((process, engine.clone()));
-    Ok(engine)
+    Ok(ENGINE.set(engine).clone())
 }
 
 /// Jobs of one call.
@@ -328,17 +327,18 @@ impl<A, B, C> Tickets for (Half<A>, Half<B>, Half<C>) {
     }
 }
 
-/// The engine of the process with this number, and what it is made with.
+static ENGINE: Forked<Engine> = Forked::new();
+
+/// What the engine is made with.
 #[derive(Default)]
-struct State {
+struct Choice {
     backend: Preference,
     clock: Clock,
-    engine: Option<(u32, Engine)>,
 }
 
-fn state() -> std::sync::MutexGuard<'static, State> {
-    static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+fn choice() -> std::sync::MutexGuard<'static, Choice> {
+    static CHOICE: LazyLock<Mutex<Choice>> = LazyLock::new(Mutex::default);
+    CHOICE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 thread_local! {

@@ -1,0 +1,165 @@
+//! Values that a fork must not hand to the child while a thread of the parent uses them.
+//!
+//! The child of a fork has a copy of all memory and only the thread that forked. What another thread was
+//! changing at that moment stays half changed in the copy, and a lock that it held is never released:
+//! AWS-LC's RSA keys end the process then. So each use of a value is counted. A child goes on with a
+//! value that was not in use, and otherwise makes another one.
+
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::ptr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize};
+
+/// A value that each process has for itself. It has no lock, because a fork could leave that locked:
+/// threads that race make the value several times, and one of them stays.
+pub(crate) struct Forked<T> {
+    newest: AtomicPtr<Entry<T>>,
+    owned: PhantomData<T>,
+}
+
+struct Entry<T> {
+    value: T,
+    /// The process whose threads may use the value.
+    process: AtomicU32,
+    users: AtomicUsize,
+    /// What was there before. Its users may still have it.
+    older: *mut Entry<T>,
+}
+
+/// A value in use.
+pub(crate) struct InUse<'a, T>(&'a Entry<T>);
+
+impl<T: Send + Sync> Forked<T> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            newest: AtomicPtr::new(ptr::null_mut()),
+            owned: PhantomData,
+        }
+    }
+
+    /// The value, if this process has one or may go on with its parent's.
+    pub(crate) fn get(&self) -> Option<InUse<'_, T>> {
+        let entry = self.newest()?;
+        let process = std::process::id();
+        if entry.process.load(Acquire) != process {
+            if entry.users.load(Acquire) != 0 {
+                return None;
+            }
+            entry.process.store(process, Relaxed);
+        }
+        Some(InUse::of(entry))
+    }
+
+    /// The value that was made in this process.
+    pub(crate) fn get_own(&self) -> Option<InUse<'_, T>> {
+        let entry = self.newest()?;
+        (entry.process.load(Acquire) == std::process::id()).then(|| InUse::of(entry))
+    }
+
+    /// Makes the value this process's, unless another thread was faster: then its value stays.
+    pub(crate) fn set(&self, value: T) -> InUse<'_, T> {
+        let mut entry = Box::new(Entry {
+            value,
+            process: AtomicU32::new(std::process::id()),
+            users: AtomicUsize::new(0),
+            older: ptr::null_mut(),
+        });
+        loop {
+            entry.older = self.newest.load(Acquire);
+            if let Some(faster) = self.get_own() {
+                return faster;
+            }
+            let older = entry.older;
+            let new = Box::into_raw(entry);
+            match self.newest.compare_exchange(older, new, AcqRel, Relaxed) {
+                // SAFETY: the entry was made from a box, and stays until `self` is dropped.
+                Ok(_) => return InUse::of(unsafe { &*new }),
+                // SAFETY: it was made from a box a moment ago, and no other thread has seen it.
+                Err(_) => entry = unsafe { Box::from_raw(new) },
+            }
+        }
+    }
+
+    fn newest(&self) -> Option<&Entry<T>> {
+        // SAFETY: null or an entry that `set` has made; entries stay until `self` is dropped.
+        unsafe { self.newest.load(Acquire).as_ref() }
+    }
+}
+
+impl<T> Drop for Forked<T> {
+    fn drop(&mut self) {
+        let mut next = *self.newest.get_mut();
+        while !next.is_null() {
+            // SAFETY: `set` has made the entry from a box, and nothing else drops it.
+            let entry = unsafe { Box::from_raw(next) };
+            next = entry.older;
+            // What a thread of the parent was changing cannot be dropped either.
+            if entry.users.load(Acquire) != 0 {
+                std::mem::forget(entry);
+            }
+        }
+    }
+}
+
+impl<'a, T> InUse<'a, T> {
+    fn of(entry: &'a Entry<T>) -> Self {
+        // Before the value is touched: a child that sees the value changing sees the user, too.
+        entry.users.fetch_add(1, AcqRel);
+        Self(entry)
+    }
+}
+
+impl<T> Deref for InUse<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0.value
+    }
+}
+
+impl<T> Drop for InUse<'_, T> {
+    fn drop(&mut self) {
+        self.0.users.fetch_sub(1, AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Makes the newest entry that of another process, as a fork does.
+    fn fork(value: &Forked<u8>) {
+        value.newest().unwrap().process.store(0, Relaxed);
+    }
+
+    #[test]
+    fn a_child_goes_on_with_what_was_not_in_use() {
+        let value = Forked::new();
+        assert!(value.get().is_none());
+        drop(value.set(7));
+        fork(&value);
+        assert!(value.get_own().is_none());
+        assert_eq!(value.get().as_deref(), Some(&7));
+    }
+
+    #[test]
+    fn the_first_of_two_values_stays() {
+        let value = Forked::new();
+        drop(value.set(7));
+        assert_eq!(*value.set(8), 7);
+        fork(&value);
+        assert_eq!(*value.set(9), 9);
+    }
+
+    #[test]
+    fn a_child_does_not_touch_what_was_in_use() {
+        let value = Forked::new();
+        let used = value.set(7);
+        fork(&value);
+        assert!(value.get().is_none());
+        assert_eq!(*value.set(8), 8);
+        assert_eq!(value.get().as_deref(), Some(&8));
+        assert_eq!(*used, 7);
+    }
+}

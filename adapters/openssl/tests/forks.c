@@ -1,0 +1,69 @@
+/* A process that forks while its threads sign with an RSA key. Each child signs with the same key; status 0
+ * if every signature is right and no child is ended by a signal. */
+
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static EVP_PKEY *key;
+
+static int sign(void)
+{
+    unsigned char signature[1024];
+    size_t length = sizeof signature;
+    EVP_MD_CTX *made = EVP_MD_CTX_new(), *checked = EVP_MD_CTX_new();
+    const unsigned char *text = (const unsigned char *)"text";
+    int right = EVP_DigestSignInit(made, NULL, EVP_sha256(), NULL, key) == 1
+        && EVP_DigestSign(made, signature, &length, text, 4) == 1
+        && EVP_DigestVerifyInit(checked, NULL, EVP_sha256(), NULL, key) == 1
+        && EVP_DigestVerify(checked, signature, length, text, 4) == 1;
+
+    EVP_MD_CTX_free(made);
+    EVP_MD_CTX_free(checked);
+    return right;
+}
+
+static void *sign_on(void *argument)
+{
+    for (;;)
+        sign();
+    return argument;
+}
+
+int main(int count, char **arguments)
+{
+    FILE *file = count == 3 ? fopen(arguments[1], "r") : NULL;
+    int children = count == 3 ? atoi(arguments[2]) : 0, ended = 0, i;
+
+    key = file == NULL ? NULL : PEM_read_PrivateKey(file, NULL, NULL, NULL);
+    if (key == NULL) {
+        fprintf(stderr, "usage: forks KEY CHILDREN\n");
+        return 1;
+    }
+    for (i = 0; i < 2; i++) {
+        pthread_t thread;
+
+        pthread_create(&thread, NULL, sign_on, NULL);
+    }
+    for (i = 0; i < children; i++) {
+        pid_t child;
+        int status;
+
+        usleep(3000);
+        child = fork();
+        if (child == 0) {
+            alarm(20);
+            _exit(!(sign() && sign() && sign()));
+        }
+        if (waitpid(child, &status, 0) != child || status != 0) {
+            fprintf(stderr, "child %d: status %x\n", i, status);
+            ended++;
+        }
+    }
+    fprintf(stderr, "%d of %d children did not sign\n", ended, children);
+    _exit(ended != 0);
+}
