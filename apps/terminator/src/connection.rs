@@ -12,7 +12,7 @@
 //! | handshake | end of file, time limit                        | closed                          |
 //! | handshake | the engine's queue is full                     | internal_error, closed          |
 //! | backend   | connected (PROXY header sent if configured)    | relay                           |
-//! | backend   | refused, time limit, no other address          | close_notify, closed            |
+//! | backend   | refused, time limit, no other address          | closed, without close_notify    |
 //! | relay     | both directions have ended                     | closed                          |
 //! | relay     | error, time limit, the server stops            | backend reset, closed           |
 //!
@@ -145,12 +145,8 @@ pub(crate) async fn serve(
             drop(site);
             session.relay(backend, idle, local, &mut note).await
         }
-        Err(end) => {
-            session.tls.send_close_notify();
-            let Session { client, tls, .. } = &mut session;
-            let _ = poll_once(|cx| poll_send(client, tls, cx)).await;
-            end
-        }
+        // Without close_notify, which a client could take for the end of an empty answer.
+        Err(end) => end,
     };
     // The connection to the backend is closed; the client's may last a while.
     session.lease = None;
@@ -161,7 +157,7 @@ pub(crate) async fn serve(
         end,
         End::Client | End::BackendUnreachable | End::BackendTimeout | End::NoBackend
     ) {
-        // The client may be about to send more, and has an alert or close_notify to read.
+        // The client may be about to send more, and has an end or an alert to read.
         let mut client = Client::from(session.client);
         let _ = client.shut_down();
         linger(&mut client, local).await;

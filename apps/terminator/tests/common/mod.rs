@@ -359,6 +359,14 @@ pub fn close_sending(stream: &mut Tls) -> io::Result<()> {
     stream.sock.shutdown(std::net::Shutdown::Write)
 }
 
+/// Reads to the end of a connection that found no backend: no answer, and not an empty one either.
+pub fn assert_unanswered(stream: &mut Tls) {
+    let mut rest = Vec::new();
+    let error = stream.read_to_end(&mut rest).expect_err("no close_notify");
+    assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{error}");
+    assert!(rest.is_empty());
+}
+
 /// One question to the echo and its answer.
 pub fn ping(stream: &mut Tls) -> io::Result<()> {
     stream.write_all(b"ping")?;
