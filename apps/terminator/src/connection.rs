@@ -103,7 +103,7 @@ pub(crate) async fn serve(
             note.failed(failure);
             tracing::debug!(peer = %told.client(peer), ?failure, "handshake failed");
             if failure != Failure::Timeout {
-                linger(&mut client, local).await;
+                linger(&mut client, local, LINGER_BYTES).await;
             }
             return;
         }
@@ -111,7 +111,7 @@ pub(crate) async fn serve(
             local.stats.refused(Refusal::Engine);
             note.refused(Refusal::Engine);
             tracing::debug!(peer = %told.client(peer), "refused: the engine's queue is full");
-            linger(&mut client, local).await;
+            linger(&mut client, local, LINGER_BYTES).await;
             return;
         }
     };
@@ -135,6 +135,7 @@ pub(crate) async fn serve(
         client,
         tls,
         lease: None,
+        told_all: false,
     };
     // In memory of its own: a connection that is past it must not keep room for it.
     let reached = Box::pin(session.reach_backend(peer, &told, &site, local, &mut note)).await;
@@ -153,15 +154,18 @@ pub(crate) async fn serve(
     local.stats.ended(end);
     note.ended(end);
     tracing::debug!(peer = %told.client(peer), how = end.label(), "connection ended");
-    if matches!(
-        end,
-        End::Client | End::BackendUnreachable | End::BackendTimeout | End::NoBackend
-    ) {
+    let patience = match end {
         // The client may be about to send more, and has an end or an alert to read.
-        let mut client = Client::from(session.client);
-        let _ = client.shut_down();
-        linger(&mut client, local).await;
-    }
+        End::Client | End::BackendUnreachable | End::BackendTimeout | End::NoBackend => {
+            LINGER_BYTES
+        }
+        // It has a whole answer to read, and perhaps sends all of a large body first.
+        End::Backend if session.told_all => usize::MAX,
+        _ => return,
+    };
+    let mut client = Client::from(session.client);
+    let _ = client.shut_down();
+    linger(&mut client, local, patience).await;
 }
 
 /// Waits for the client's first bytes and makes the TLS state, which has read them. So a silent
@@ -491,10 +495,9 @@ async fn say_goodbye(client: &mut Client, tls: &mut ServerConnection) {
     let _ = client.shut_down();
 }
 
-/// Reads what the client still sends, for a while, and drops it. A socket that is closed with
+/// Reads what the client still sends, at most `left` bytes and for a while, and drops it. A socket that is closed with
 /// unread bytes in it sends a reset, by which the client may lose the alert that came before.
-async fn linger(client: &mut Client, local: &Local) {
-    let mut left = LINGER_BYTES;
+async fn linger(client: &mut Client, local: &Local, mut left: usize) {
     let drained = poll_fn(|cx| {
         while left > 0 {
             let mut scratch = local.scratch.borrow_mut();
@@ -602,7 +605,7 @@ async fn poll_once<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Poll
 
 /// What rustls takes in one call during a handshake.
 const FIRST_READ: usize = 4096;
-/// How long, and for how many bytes, a client that was refused may go on sending.
+/// How long a client that gets no further may go on sending, and for how many bytes if it was refused.
 const LINGER: Duration = Duration::from_secs(5);
 const LINGER_BYTES: usize = 256 * 1024;
 

@@ -43,6 +43,8 @@ pub(crate) struct Session {
     pub(crate) tls: Box<ServerConnection>,
     /// Its place at the backend, once it has one.
     pub(crate) lease: Option<Lease>,
+    /// Whether all that the backend has sent, and close_notify, has been handed to the kernel.
+    pub(crate) told_all: bool,
 }
 
 impl Session {
@@ -474,6 +476,7 @@ impl Relay<'_> {
                         return Poll::Ready(Err(End::Client));
                     }
                     self.down = Down::Done;
+                    self.session.told_all = true;
                     return Poll::Ready(Ok(()));
                 }
                 Down::Done => return Poll::Ready(Ok(())),

@@ -413,6 +413,29 @@ fn an_answer_that_was_whole_keeps_its_close_notify() {
 }
 
 #[test]
+fn an_early_answer_arrives_whole_although_the_body_is_not_read() {
+    let files = Files::new();
+    let backend = tcp_backend(|mut client| {
+        client.read_exact(&mut [0; 4]).expect("a beginning");
+        client.write_all(b"413 too large").expect("sent");
+        // Closes with unread bytes, which resets the connection.
+        client.shutdown(Shutdown::Write).expect("closed");
+        client.read_exact(&mut [0; 4]).expect("more of it");
+    });
+    let server = start(&with_backend(&files, backend));
+    let mut stream = hello(server.addresses()[0]).expect("TLS");
+    // Of clients that send all before they read.
+    for _ in 0..64 {
+        stream.write_all(&pattern(256 << 10)).expect("taken");
+    }
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("close_notify");
+    assert_eq!(answer, b"413 too large");
+    let backend = r#"widelane_connections_ended_total{how="backend"}"#;
+    eventually("counted", || metric(&server, backend) == 1);
+}
+
+#[test]
 fn connections_cut_at_the_end_of_a_drain_look_cut_to_both_sides() {
     let files = Files::new();
     let (backend, ends) = reporting_backend(b"half an ans", Shutdown::Read);
