@@ -169,7 +169,7 @@ fn parse(bytes: &[u8]) -> Option<Request> {
         Ok(httparse::Status::Partial) => return None,
         Err(_) => return Some(Request::Malformed),
     }
-    let path = parsed.path.and_then(|target| target.split('?').next());
+    let path = parsed.path.map(path);
     let wanted = match path {
         Some("/metrics") => Request::Metrics,
         Some("/healthz") => Request::Health,
@@ -180,6 +180,18 @@ fn parse(bytes: &[u8]) -> Option<Request> {
         Some("HEAD") => Request::Head(Box::new(wanted)),
         _ => Request::OtherMethod,
     })
+}
+
+/// The path of a request's target, also of one in absolute form (RFC 9112, section 3.2.2).
+fn path(target: &str) -> &str {
+    let scheme = target.split_at_checked("http://".len());
+    let path = match scheme {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http://") => {
+            rest.find(['/', '?']).map_or("", |at| &rest[at..])
+        }
+        _ => target,
+    };
+    path.split_once('?').map_or(path, |(path, _)| path)
 }
 
 async fn answer(mut client: TcpStream, response: String) -> io::Result<()> {
@@ -251,6 +263,16 @@ mod tests {
             ("GET /healthz?now=1 HTTP/1.0\r\n\r\n", Some(Request::Health)),
             ("HEAD /metrics HTTP/1.1\r\n\r\n", head(Request::Metrics)),
             ("HEAD / HTTP/1.1\r\n\r\n", head(Request::Unknown)),
+            (
+                "GET http://a:9090/metrics HTTP/1.1\r\nHost: a:9090\r\n\r\n",
+                Some(Request::Metrics),
+            ),
+            (
+                "GET HTTP://a/healthz?now=1 HTTP/1.1\r\n\r\n",
+                Some(Request::Health),
+            ),
+            ("GET http://a?/metrics HTTP/1.1\r\n\r\n", Some(Request::Unknown)),
+            ("GET http://metrics HTTP/1.1\r\n\r\n", Some(Request::Unknown)),
             ("GET /healthz/ HTTP/1.1\r\n\r\n", Some(Request::Unknown)),
             ("POST /metrics HTTP/1.1\r\n\r\n", Some(Request::OtherMethod)),
             ("GET /metrics\r\n\r\n", Some(Request::Malformed)),
