@@ -50,6 +50,14 @@ fn parse_line(bytes: &[u8]) -> Result<Option<Introduction>, Malformed> {
         let length = line.len();
         return Ok(Some(Introduction { length, ends: None }));
     }
+    // Digits without zeros before them (section 2.1); `ppp` also takes a sign.
+    let is_number = |word: &[u8]| {
+        word.iter().all(u8::is_ascii_digit) && (word.len() == 1 || !word.starts_with(b"0"))
+    };
+    let words = line[..end].rsplit(|byte| *byte == b' ');
+    if !words.take(2).all(is_number) {
+        return Err(Malformed("its ports are no numbers".into()));
+    }
     let header = v1::Header::try_from(line).map_err(|error| Malformed(error.to_string()))?;
     if header.header.len() != line.len() {
         return Err(Malformed("the line has more than addresses".into()));
@@ -176,6 +184,10 @@ mod tests {
                 b"PROXY TCP6 2001:db8::1 2001:db8::2 1 2\r\n".to_vec(),
                 ends("[2001:db8::1]:1", "[2001:db8::2]:2"),
             ),
+            (
+                b"PROXY TCP4 192.0.2.1 192.0.2.2 0 65535\r\n".to_vec(),
+                ends("192.0.2.1:0", "192.0.2.2:65535"),
+            ),
             (b"PROXY UNKNOWN\r\n".to_vec(), None),
             (b"PROXY UNKNOWN a b 1 2\r\n".to_vec(), None),
             // Whatever stands behind the word, to the end of the longest line.
@@ -212,6 +224,9 @@ mod tests {
             (&b"\x16\x03\x01\x02\0"[..], "TLS"),
             (b"GET / HTTP/1.1\r\n", "HTTP"),
             (b"PROXY TCP4 192.0.2.1 192.0.2.2 258 65536\r\n", "port"),
+            (b"PROXY TCP4 192.0.2.1 192.0.2.2 +1 2\r\n", "sign"),
+            (b"PROXY TCP4 192.0.2.1 192.0.2.2 1 +2\r\n", "sign"),
+            (b"PROXY TCP4 192.0.2.1 192.0.2.2 1 02\r\n", "zero before"),
             (b"PROXY TCP4 192.0.2.256 192.0.2.2 1 2\r\n", "address"),
             (b"PROXY TCP4 2001:db8::1 2001:db8::2 1 2\r\n", "family"),
             (b"PROXY UDP4 192.0.2.1 192.0.2.2 1 2\r\n", "protocol"),
