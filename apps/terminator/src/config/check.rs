@@ -188,6 +188,14 @@ fn check_listener(key: &str, listener: &Listener) -> Result<(), Fault> {
                 "write for example \"h2\" or \"http/1.1\"",
             );
         }
+        // No protocol of the IANA registry has one.
+        if protocol.contains(',') {
+            return fault(
+                &format!("alpn[{index}]"),
+                &format!("`{}` is no protocol name", protocol.escape_debug()),
+                "write one name for each, for example [\"h2\", \"http/1.1\"] (--alpn h2 --alpn http/1.1)",
+            );
+        }
     }
     Ok(())
 }

@@ -393,6 +393,16 @@ fn a_backend_has_one_address_or_several_and_routes_have_their_own() {
 }
 
 #[test]
+fn protocols_are_written_one_by_one() {
+    let offering = |list: &str| GOOD.replace("backend =", &format!("alpn = {list}\nbackend ="));
+    Document::parse(Path::new("w.toml"), offering("[\"h2\", \"http/1.1\"]")).unwrap();
+    let message = error(&offering("[\"h2,http/1.1\"]"));
+    let expected =
+        "w.toml:4: listener[0].alpn[0]: `h2,http/1.1` is no protocol name; write one name";
+    assert!(message.starts_with(expected), "{message}");
+}
+
+#[test]
 fn names_of_a_certificate_are_host_names() {
     let named = |name: &str| format!("{GOOD}names = [\"*.a.example\",\n\"{name}\"]");
     Document::parse(Path::new("w.toml"), named("b_1.example")).unwrap();
