@@ -6,7 +6,7 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use widelane_crypto::{Shared, ecdh};
 use zeroize::Zeroizing;
@@ -20,7 +20,8 @@ use crate::signers::{Preparation, SignerInUse};
 /// A key of any family. OpenSSL holds it by a counted pointer ([`crate::objects`]).
 pub(crate) struct Key {
     family: Family,
-    forms: Mutex<Forms>,
+    /// Signatures only read them: a fork may leave a reader behind, who stops no other.
+    forms: RwLock<Forms>,
     /// Its share of what signs with it in lanes; `None` if nothing does.
     preparation: OnceLock<Option<Arc<Preparation>>>,
 }
@@ -157,7 +158,7 @@ impl Key {
     fn with(family: Family, inner: Option<Inner>, share: Option<Share>) -> Self {
         Self {
             family,
-            forms: Mutex::new(Forms { inner, share }),
+            forms: RwLock::new(Forms { inner, share }),
             preparation: OnceLock::new(),
         }
     }
@@ -169,13 +170,17 @@ impl Key {
     /// Calls `work` with the default provider's form of the key; `None` if there is no memory.
     pub(crate) fn with_inner<R>(&self, work: impl FnOnce(&KeyFunctions, Object) -> R) -> Option<R> {
         let functions = Defaults::get().keys(self.family);
-        let object = {
-            let mut forms = self.forms();
-            if forms.inner.is_none() {
-                let share = forms.share.as_ref()?;
-                forms.inner = Some(Inner::of_share(self.family, share)?);
+        let found = (self.forms().inner.as_ref()).map(|inner| inner.0.as_ptr());
+        let object = match found {
+            Some(object) => object,
+            None => {
+                let mut forms = self.forms_mut();
+                if forms.inner.is_none() {
+                    let share = forms.share.as_ref()?;
+                    forms.inner = Some(Inner::of_share(self.family, share)?);
+                }
+                forms.inner.as_ref()?.0.as_ptr()
             }
-            forms.inner.as_ref()?.0.as_ptr()
         };
         // The lock is not held: OpenSSL calls back during an export.
         Some(work(functions, object))
@@ -209,7 +214,7 @@ impl Key {
                 agreed: None,
             })
         })?;
-        self.forms().share = Some(share.clone());
+        self.forms_mut().share = Some(share.clone());
         Some(share)
     }
 
@@ -217,7 +222,7 @@ impl Key {
     ///
     /// Returns `None` if the key is no share: then the default provider must do it.
     pub(crate) fn set_public(&self, public: &[u8]) -> Option<bool> {
-        let mut forms = self.forms();
+        let mut forms = self.forms_mut();
         let share = forms.share.as_mut()?;
         if public.len() != share.curve.public_len() {
             // A compressed point, or nonsense: the default provider knows.
@@ -232,7 +237,7 @@ impl Key {
 
     /// Forgets the share, because the default provider is about to change the key.
     pub(crate) fn forget_share(&self) {
-        self.forms().share = None;
+        self.forms_mut().share = None;
     }
 
     /// A copy with only the selected parts.
@@ -317,8 +322,12 @@ impl Key {
         reader.1
     }
 
-    fn forms(&self) -> MutexGuard<'_, Forms> {
-        self.forms.lock().unwrap_or_else(PoisonError::into_inner)
+    fn forms(&self) -> RwLockReadGuard<'_, Forms> {
+        self.forms.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forms_mut(&self) -> RwLockWriteGuard<'_, Forms> {
+        self.forms.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -327,6 +336,8 @@ pub(crate) struct Inner(NonNull<c_void>, Family);
 
 // SAFETY: OpenSSL's keys may be used and freed by any thread; they count their references.
 unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
 
 impl Inner {
     fn new(family: Family) -> Option<Self> {
