@@ -67,7 +67,7 @@ fn a_mistyped_address_is_shown_with_an_example() {
         let message = error(&GOOD.replace("127.0.0.1:8443", address));
         let expected = format!(
             "w.toml:3: listener[0].listen[0]: `{address}` is no address with a port; write for example \
-             0.0.0.0:443 or [::]:443 for all addresses"
+             0.0.0.0:443 for all of IPv4, [::]:443 for all of IPv6"
         );
         assert!(message.starts_with(&expected), "{message}");
     }

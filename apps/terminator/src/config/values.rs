@@ -468,7 +468,7 @@ pub(super) fn optional_proxy_version<'de, D: Deserializer<'de>>(
 pub(super) fn listen_addresses<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<SocketAddr>, D::Error> {
-    let example = Address("0.0.0.0:443 or [::]:443 for all addresses");
+    let example = Address("0.0.0.0:443 for all of IPv4, [::]:443 for all of IPv6");
     deserializer.deserialize_seq(Addresses(example))
 }
 
