@@ -23,7 +23,17 @@ pub(crate) fn connection_limit(limits: &Limits) -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let possible = connections_with(descriptors);
     match limits.connections {
-        None => possible,
+        None => {
+            if is_little(possible) {
+                tracing::warn!(
+                    descriptors,
+                    connections = possible,
+                    "the limit of open files leaves room for few connections; raise it \
+                     (LimitNOFILE= in the unit, or `ulimit -n`)"
+                );
+            }
+            possible
+        }
         Some(wanted) => {
             if wanted > possible {
                 tracing::warn!(
@@ -37,6 +47,11 @@ pub(crate) fn connection_limit(limits: &Limits) -> usize {
             wanted
         }
     }
+}
+
+/// Whether so few connections are hardly meant by a limit of open files.
+fn is_little(connections: usize) -> bool {
+    connections < 100
 }
 
 /// Each connection needs two descriptors: the client's socket and the backend's.
@@ -56,6 +71,8 @@ mod tests {
     fn descriptors_limit_the_default_to_at_least_one() {
         assert_eq!(connections_with(100_256), 50_000);
         assert_eq!(connections_with(0), 1);
+        assert!(is_little(connections_with(256)));
+        assert!(!is_little(connections_with(1024)));
         let limits = Limits {
             connections: Some(7),
             ..Limits::default()
