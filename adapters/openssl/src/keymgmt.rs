@@ -150,14 +150,12 @@ unsafe extern "C" fn set_params(key: Object, params: *const Param) -> c_int {
         {
             return set.into();
         }
-        let set = key.with_inner(|functions, inner| {
+        key.change(|functions, inner| {
             // SAFETY: the default provider's function with a key of its own and the caller's list.
             functions
                 .set_params
-                .map(|set| unsafe { set(inner, params) })
-        });
-        key.forget_share();
-        set.flatten().unwrap_or(0)
+                .map_or(0, |set| unsafe { set(inner, params) })
+        })
     })
 }
 
@@ -188,17 +186,9 @@ unsafe extern "C" fn validate(key: Object, selection: c_int, check: c_int) -> c_
     })
 }
 
-/// Whether a peer's share is one; `None` if there is no share. On a curve of prime order each point
-/// of the curve is in the group (SP 800-56A, section 5.6.2.3.4), and X25519 takes every 32 bytes
-/// (RFC 7748, section 5).
+/// Whether a peer's share is one; `None` if there is no share.
 fn is_valid_public(share: &Share) -> Option<bool> {
-    let public = share.public.as_ref()?;
-    match share.curve {
-        Curve::X25519 => Some(true),
-        Curve::Nist(curve) => {
-            Some(widelane_crypto::ecdsa::PublicKey::from_point(curve, public).is_ok())
-        }
-    }
+    Some(share.curve.is_public(share.public.as_ref()?))
 }
 
 unsafe extern "C" fn import(key: Object, selection: c_int, params: *const Param) -> c_int {

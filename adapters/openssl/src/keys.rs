@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use widelane_crypto::{Shared, ecdh};
+use widelane_crypto::{Shared, ecdh, ecdsa};
 use zeroize::Zeroizing;
 
 use crate::abi::{DOMAIN_PARAMETERS, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param};
@@ -134,6 +134,15 @@ impl Curve {
             Self::Nist(_) => 2 * self.len() + 1,
         }
     }
+
+    /// Whether bytes are a public share. On a curve of prime order each point of the curve is in the
+    /// group (SP 800-56A, section 5.6.2.3.4), and X25519 takes every 32 bytes (RFC 7748, section 5).
+    pub(crate) fn is_public(self, bytes: &[u8]) -> bool {
+        match self {
+            Self::X25519 => bytes.len() == 32,
+            Self::Nist(curve) => ecdsa::PublicKey::from_point(curve, bytes).is_ok(),
+        }
+    }
 }
 
 impl Key {
@@ -205,7 +214,7 @@ impl Key {
             Some(Share {
                 curve,
                 public: (params.get(c"pub").and_then(|value| value.octets()))
-                    .filter(|public| public.len() == curve.public_len())
+                    .filter(|public| curve.is_public(public))
                     .map(<[u8]>::to_vec),
                 secret: params.get(c"priv").and_then(|value| match curve {
                     Curve::X25519 => Some(Zeroizing::new(value.octets()?.to_vec())),
@@ -220,19 +229,34 @@ impl Key {
 
     /// Gives a share a public half.
     ///
-    /// Returns `None` if the key is no share: then the default provider must do it.
+    /// Returns `None`, and then nothing is changed, if the key is no share, or the bytes are neither a
+    /// point of its curve nor 32 bytes for X25519. The default provider knows other forms of points,
+    /// and refuses what is none with an error of which TLS makes the right alert.
     pub(crate) fn set_public(&self, public: &[u8]) -> Option<bool> {
-        let mut forms = self.forms_mut();
-        let share = forms.share.as_mut()?;
-        if public.len() != share.curve.public_len() {
-            // A compressed point, or nonsense: the default provider knows.
+        let curve = self.with_share(|share| share.curve)?;
+        if !curve.is_public(public) {
             return None;
         }
+        let mut forms = self.forms_mut();
+        let share = forms.share.as_mut()?;
         share.public = Some(public.to_vec());
         share.secret = None;
         share.agreed = None;
         forms.inner = None;
         Some(true)
+    }
+
+    /// Lets the default provider change its form of the key, which then is the only one. If that fails, a
+    /// key that was only a share stays as it was.
+    pub(crate) fn change(&self, change: impl FnOnce(&KeyFunctions, Object) -> c_int) -> c_int {
+        let was_only_share = self.forms().inner.is_none();
+        let changed = self.with_inner(change).unwrap_or(0);
+        let mut forms = self.forms_mut();
+        match was_only_share && changed != 1 {
+            true => forms.inner = None,
+            false => forms.share = None,
+        }
+        changed
     }
 
     /// Forgets the share, because the default provider is about to change the key.

@@ -1,0 +1,29 @@
+//! What OpenSSL answers with the provider is what it answers without it, as a small program in C tells it.
+
+#![forbid(unsafe_code)]
+
+mod common;
+
+use common::{Folder, has_openssl, succeeds};
+
+/// TLS makes an alert of the refusal: `illegal_parameter`, and not `internal_error`.
+#[test]
+fn shares_that_are_no_points_are_refused() {
+    same("shares");
+}
+
+fn same(what: &str) {
+    let folder = Folder::new();
+    let Some(program) = folder.build("answers").filter(|_| has_openssl()) else {
+        return;
+    };
+    let [ours, theirs] = ["openssl.cnf", "plain.cnf"].map(|config| {
+        let mut command = folder.command(&program, what);
+        let ended = command.env("OPENSSL_CONF", folder.path(config)).output();
+        succeeds(&ended.expect("it starts"))
+    });
+    let lines = ours.lines().zip(theirs.lines());
+    let other = lines.enumerate().find(|(_, (ours, theirs))| ours != theirs);
+    assert_eq!(other, None, "ours is the first\n{ours}");
+    assert_eq!(ours, theirs);
+}
