@@ -1,7 +1,8 @@
 //! KEYEXCH: how OpenSSL agrees on secrets with our keys (`provider-keyexch(7)`).
 //!
 //! A server's key has already met the client's share when it was made, so the agreement of a
-//! handshake only hands out what is known. OpenSSL's contract is that of `keymgmt`.
+//! handshake only hands out what is known. What agrees on nothing is left to the default provider, whose
+//! error is the right one. OpenSSL's contract is that of `keymgmt`.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -14,7 +15,6 @@ use crate::defaults::{Defaults, ExchangeFunctions};
 use crate::family::Family;
 use crate::keymgmt::guarded;
 use crate::keys::{Curve, Key, Share};
-use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::objects::{self, borrow, counted};
 use crate::params::Params;
 use crate::waiting;
@@ -189,11 +189,15 @@ unsafe extern "C" fn set_peer(object: Object, peer: Object) -> c_int {
         let (Some(context), Some(peer)) = (context, peer) else {
             return 0;
         };
-        context.peer = Some(Arc::clone(&peer));
         if context.inner.is_none() {
+            let before = context.peer.replace(peer);
             // Keys that lanes do not take meet in the default provider, which says whether they
             // belong together.
-            return (context.shares().is_some() || context.inner().is_some()).into();
+            let fits = context.shares().is_some() || context.inner().is_some();
+            if !fits {
+                context.peer = before;
+            }
+            return fits.into();
         }
         let Some((functions, inner)) = context.inner() else {
             return 0;
@@ -217,9 +221,10 @@ unsafe extern "C" fn derive(
         if context.inner.is_some() {
             return derive_inner(context, secret, len, room);
         }
+        // The default provider knows what is to be said of keys that are missing, or agree on nothing,
+        // and of a place that is too small: ECDH fills it.
         let Some((own, peer)) = context.shares() else {
-            LibCrypto::get().raise(INTERNAL_ERROR, "the peer's key is missing");
-            return 0;
+            return derive_inner(context, secret, len, room);
         };
         let wanted = own.curve.len();
         if len.is_null() {
@@ -227,15 +232,11 @@ unsafe extern "C" fn derive(
         }
         if !secret.is_null() {
             if room < wanted {
-                LibCrypto::get().raise(INTERNAL_ERROR, "the place for the secret is too small");
-                return 0;
+                return derive_inner(context, secret, len, room);
             }
             let shared = match agree(own, peer) {
                 Ok(Ok(shared)) => shared,
-                Ok(Err(error)) => {
-                    LibCrypto::get().raise(INTERNAL_ERROR, &error.to_string());
-                    return 0;
-                }
+                Ok(Err(_)) => return derive_inner(context, secret, len, room),
                 Err(failure) if failure.falls_back() => {
                     return derive_inner(context, secret, len, room);
                 }

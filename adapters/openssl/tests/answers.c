@@ -100,6 +100,46 @@ static void shares(void)
     }
 }
 
+/* Agreements into places of every size, without a peer, and with peers of other curves and of small order. */
+static void agreements(void)
+{
+    static const char *const algorithms[] = {"EC", "EC", "X25519"};
+    size_t i, room;
+
+    for (i = 0; i < 3; i++) {
+        const char *curve = i < 2 ? curves[i] : NULL;
+        EVP_PKEY *own = made(algorithms[i], curve), *peer = made(algorithms[i], curve);
+        EVP_PKEY *other = i < 2 ? made("EC", curves[1 - i]) : NULL;
+        EVP_PKEY_CTX *alone = EVP_PKEY_CTX_new(own, NULL);
+        unsigned char secret[64];
+        size_t length = sizeof secret;
+
+        for (room = 0; room < 50; room++) {
+            printf("%zu, %zu bytes\n", i, room);
+            agree("derive", own, peer, room);
+        }
+        EVP_PKEY_derive_init(alone);
+        tell("derive alone", EVP_PKEY_derive(alone, secret, &length));
+        if (other != NULL) {
+            tell("set another curve", EVP_PKEY_derive_set_peer(alone, other));
+            tell("derive", EVP_PKEY_derive(alone, secret, &length));
+            tell("set a peer", EVP_PKEY_derive_set_peer(alone, peer));
+            tell("set another curve", EVP_PKEY_derive_set_peer(alone, other));
+            length = sizeof secret;
+            tell("derive", EVP_PKEY_derive(alone, secret, &length));
+        } else {
+            static const unsigned char zero[32];
+
+            other = EVP_PKEY_new_raw_public_key_ex(NULL, "X25519", NULL, zero, sizeof zero);
+            agree("derive with zero", own, other, 32);
+        }
+        EVP_PKEY_CTX_free(alone);
+        EVP_PKEY_free(own);
+        EVP_PKEY_free(peer);
+        EVP_PKEY_free(other);
+    }
+}
+
 int main(int count, char **arguments)
 {
     static const struct {
@@ -107,6 +147,7 @@ int main(int count, char **arguments)
         void (*tell)(void);
     } all[] = {
         {"shares", shares},
+        {"agreements", agreements},
     };
     size_t i;
 

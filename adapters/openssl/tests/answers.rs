@@ -12,6 +12,12 @@ fn shares_that_are_no_points_are_refused() {
     same("shares");
 }
 
+/// ECDH fills a place that is too small.
+#[test]
+fn agreements_have_the_same_lengths_and_errors() {
+    same("agreements");
+}
+
 fn same(what: &str) {
     let folder = Folder::new();
     let Some(program) = folder.build("answers").filter(|_| has_openssl()) else {
