@@ -194,19 +194,13 @@ fn hyperthreads_share_their_core() {
     assert!((1.15..1.35).contains(&gain), "{gain}");
 }
 
+/// The tests of the program simulate all of them, and compare.
 #[test]
-fn every_builtin_scenario_runs_and_its_numbers_are_answered() {
-    let single = |(name, _): &(&str, &str)| *name != "fleet";
-    for (name, text) in BUILTIN.into_iter().filter(single) {
+fn every_parameter_of_a_builtin_scenario_has_a_source() {
+    for (name, text) in BUILTIN {
         let scenario = Scenario::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
         for (parameter, told) in &scenario.parameters {
             assert!(!told.source.is_empty(), "{name}: {parameter} has no source");
-        }
-        let runs = scenario.figures(&Settings::default());
-        let runs = runs.unwrap_or_else(|error| panic!("{name}: {error}"));
-        let compared = scenario.compare(name, &runs);
-        for number in compared.unwrap_or_else(|error| panic!("{name}: {error}")) {
-            assert!(number.is_answered(), "{number:?}");
         }
     }
 }
@@ -223,17 +217,19 @@ fn a_fleet_serves_its_rate_with_few_machines() {
     few.machines.truncate(2);
     few.machines
         .iter_mut()
-        .for_each(|one| (one.cores, one.count) = (8, 20));
-    scenario.runs.truncate(4);
+        .for_each(|one| (one.cores, one.count) = (4, 20));
+    // Two settings, because each takes seconds.
+    let kept = ["avx-off", "Widelane, inline"];
+    scenario.runs.retain(|run| kept.contains(&run.name.as_str()));
     let fleet = |rate| {
         scenario
             .fleet(Some(rate), &Settings::default())
             .expect("an answer")
     };
-    let small = fleet(20_000.0);
+    let small = fleet(10_000.0);
     let machines =
         |fleet: &crate::Fleet| fleet.chosen.iter().map(|one| one.machines.0).sum::<u32>();
-    assert!((small.served / 20_000.0 - 1.0).abs() < 0.1, "{small:?}");
+    assert!((small.served / 10_000.0 - 1.0).abs() < 0.1, "{small:?}");
     assert!(small.slowest_p99_us <= small.p99_us, "{small:?}");
     assert_eq!(small.tried.iter().filter(|one| one.best).count(), 2);
     let best = small
@@ -242,7 +238,7 @@ fn a_fleet_serves_its_rate_with_few_machines() {
         .find(|one| one.best)
         .expect("one is best");
     assert!(best.setting.starts_with("Widelane"), "{best:?}");
-    let large = fleet(40_000.0);
+    let large = fleet(20_000.0);
     assert!(machines(&large) > machines(&small));
     assert!(machines(&small) > 0);
     let far = fleet(1e9);
