@@ -90,6 +90,8 @@ pub(crate) const PRIVATE_KEY: c_int = 0x01;
 pub(crate) const PUBLIC_KEY: c_int = 0x02;
 /// `OSSL_KEYMGMT_SELECT_DOMAIN_PARAMETERS`.
 pub(crate) const DOMAIN_PARAMETERS: c_int = 0x04;
+/// `OSSL_KEYMGMT_SELECT_ALL_PARAMETERS`.
+pub(crate) const ALL_PARAMETERS: c_int = DOMAIN_PARAMETERS | 0x80;
 /// `OSSL_KEYMGMT_SELECT_KEYPAIR`.
 pub(crate) const KEYPAIR: c_int = PRIVATE_KEY | PUBLIC_KEY;
 

@@ -11,7 +11,9 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWrite
 use widelane_crypto::{Shared, ecdh, ecdsa};
 use zeroize::Zeroizing;
 
-use crate::abi::{DOMAIN_PARAMETERS, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param};
+use crate::abi::{
+    ALL_PARAMETERS, DOMAIN_PARAMETERS, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param,
+};
 use crate::defaults::{Defaults, KeyFunctions};
 use crate::family::Family;
 use crate::params::{OwnParams, Params};
@@ -200,22 +202,29 @@ impl Key {
         self.forms().share.as_ref().map(look)
     }
 
-    /// The share; of a key that came from elsewhere it is read once. `None` for curves without
-    /// lanes.
+    /// The share; of a key that came from elsewhere it is read once. `None` for curves without lanes, and
+    /// for keys of which a share would not tell all: another form of points, an explicit curve, a cofactor.
     pub(crate) fn share(&self) -> Option<Share> {
         if let Some(share) = self.with_share(Share::clone) {
             return Some(share);
         }
-        let share = self.export(KEYPAIR | DOMAIN_PARAMETERS, |params| {
+        let share = self.export(KEYPAIR | ALL_PARAMETERS, |params| {
+            let is =
+                |key: &CStr, text: &str| params.get(key).is_none_or(|it| it.text() == Some(text));
             let curve = match self.family {
                 Family::X25519 => Curve::X25519,
                 _ => Curve::named(params.get(c"group")?.text()?)?,
             };
+            let is_plain = is(c"encoding", "named_curve")
+                && is(c"point-format", "uncompressed")
+                && (params.get(c"use-cofactor-flag")).is_none_or(|flag| flag.integer() == Some(0));
+            let public = params.get(c"pub").and_then(|value| value.octets());
+            if !is_plain || public.is_some_and(|public| !curve.is_public(public)) {
+                return None;
+            }
             Some(Share {
                 curve,
-                public: (params.get(c"pub").and_then(|value| value.octets()))
-                    .filter(|public| curve.is_public(public))
-                    .map(<[u8]>::to_vec),
+                public: public.map(<[u8]>::to_vec),
                 secret: params.get(c"priv").and_then(|value| match curve {
                     Curve::X25519 => Some(Zeroizing::new(value.octets()?.to_vec())),
                     Curve::Nist(_) => sized(&value.big()?, curve.len()),
@@ -223,7 +232,9 @@ impl Key {
                 agreed: None,
             })
         })?;
-        self.forms_mut().share = Some(share.clone());
+        if share.public.is_some() {
+            self.forms_mut().share = Some(share.clone());
+        }
         Some(share)
     }
 
@@ -264,9 +275,14 @@ impl Key {
         self.forms_mut().share = None;
     }
 
-    /// A copy with only the selected parts.
+    /// A copy with only the selected parts. The default provider's form is the one that tells all.
     pub(crate) fn duplicate(&self, selection: c_int) -> Option<Self> {
-        if let Some(share) = self.with_share(|share| share.selected(selection)) {
+        let share = {
+            let forms = self.forms();
+            (forms.share.as_ref().filter(|_| forms.inner.is_none()))
+                .map(|share| share.selected(selection))
+        };
+        if let Some(share) = share {
             return Some(Self::from_share(share));
         }
         let copy = self.with_inner(|functions, inner| {

@@ -140,6 +140,61 @@ static void agreements(void)
     }
 }
 
+/* A key and its copy, as files and in words. */
+static void show(const char *what, EVP_PKEY *key)
+{
+    EVP_PKEY *copy = EVP_PKEY_dup(key);
+    EVP_PKEY *both[2];
+    size_t i;
+
+    both[0] = key;
+    both[1] = copy;
+    for (i = 0; i < 2; i++) {
+        char encoding[40] = "", format[40] = "";
+        unsigned char *private = NULL, *public = NULL, *parameters = NULL;
+        int lengths[3] = {i2d_PrivateKey(both[i], &private), i2d_PUBKEY(both[i], &public),
+            i2d_KeyParams(both[i], &parameters)};
+        int cofactor = -1;
+
+        EVP_PKEY_get_utf8_string_param(both[i], "encoding", encoding, sizeof encoding, NULL);
+        EVP_PKEY_get_utf8_string_param(both[i], "point-format", format, sizeof format, NULL);
+        EVP_PKEY_get_int_param(both[i], "use-cofactor-flag", &cofactor);
+        printf("%s %s: private %d, public %d, parameters %d, %s, %s, cofactor %d\n", what, i ? "copy" : "key",
+            lengths[0], lengths[1], lengths[2], encoding, format, cofactor);
+        OPENSSL_free(private);
+        OPENSSL_free(public);
+        OPENSSL_free(parameters);
+    }
+    printf("the same: %d\n", EVP_PKEY_eq(key, copy));
+    ERR_clear_error();
+    EVP_PKEY_free(copy);
+}
+
+/* Keys of explicit curves, with compressed points and with a cofactor, before an agreement and after it. */
+static void copies(void)
+{
+    static const char *const what[] = {"", "encoding", "point-format", "use-cofactor-flag"};
+    size_t i, kind;
+
+    for (i = 0; i < 2; i++) {
+        for (kind = 0; kind < 4; kind++) {
+            EVP_PKEY *key = made("EC", curves[i]), *peer = made("EC", curves[i]);
+
+            if (kind == 1)
+                tell("set", EVP_PKEY_set_utf8_string_param(key, what[1], "explicit"));
+            if (kind == 2)
+                tell("set", EVP_PKEY_set_utf8_string_param(key, what[2], "compressed"));
+            if (kind == 3)
+                tell("set", EVP_PKEY_set_int_param(key, what[3], 1));
+            show("before", key);
+            agree("derive", key, peer, 64);
+            show("after", key);
+            EVP_PKEY_free(key);
+            EVP_PKEY_free(peer);
+        }
+    }
+}
+
 int main(int count, char **arguments)
 {
     static const struct {
@@ -148,6 +203,7 @@ int main(int count, char **arguments)
     } all[] = {
         {"shares", shares},
         {"agreements", agreements},
+        {"copies", copies},
     };
     size_t i;
 

@@ -18,6 +18,12 @@ fn agreements_have_the_same_lengths_and_errors() {
     same("agreements");
 }
 
+/// An agreement reads a key's share, which does not tell all of it.
+#[test]
+fn copies_of_keys_are_whole_after_an_agreement() {
+    same("copies");
+}
+
 fn same(what: &str) {
     let folder = Folder::new();
     let Some(program) = folder.build("answers").filter(|_| has_openssl()) else {
