@@ -267,6 +267,10 @@ struct Generation {
     selection: c_int,
     /// The curve, if lanes can make the key.
     curve: Option<Curve>,
+    /// Something was said that lanes do not know of.
+    is_special: bool,
+    /// A group was said after the template, and holds.
+    is_group_said: bool,
     /// Whose share the key will meet.
     template: Option<Arc<Key>>,
     /// The default provider's generation, which makes every other key.
@@ -281,19 +285,24 @@ impl Drop for Generation {
 }
 
 impl Generation {
-    /// Takes notice of values: only a group is something that lanes know of.
+    /// Takes notice of values: only a group is something that lanes know of. With anything else the key
+    /// is the default provider's, also if a group is said later.
     fn notice(&mut self, list: Params<'_>) {
         for value in list.iter() {
-            self.curve = match (value.key().to_bytes(), value.text()) {
-                (b"group", Some(group)) => Curve::named(group)
-                    .filter(|curve| (*curve == Curve::X25519) == (self.family == Family::X25519)),
-                _ => None,
-            };
+            match (value.key().to_bytes(), value.text()) {
+                (b"group", Some(group)) => {
+                    self.is_group_said = true;
+                    self.curve = Curve::named(group).filter(|curve| {
+                        (*curve == Curve::X25519) == (self.family == Family::X25519)
+                    });
+                }
+                _ => self.is_special = true,
+            }
         }
     }
 
     fn generate(&self, callback: *const c_void, argument: *mut c_void) -> Option<Key> {
-        let Some(curve) = self.curve else {
+        let Some(curve) = self.curve.filter(|_| !self.is_special) else {
             return self.generate_inner(callback, argument);
         };
         if self.selection & PRIVATE_KEY == 0 {
@@ -311,7 +320,8 @@ impl Generation {
 
     fn generate_inner(&self, callback: *const c_void, argument: *mut c_void) -> Option<Key> {
         let functions = Defaults::get().keys(self.family);
-        if let (Some(template), Some(set)) = (&self.template, functions.gen_set_template) {
+        let template = self.template.as_ref().filter(|_| !self.is_group_said);
+        if let (Some(template), Some(set)) = (template, functions.gen_set_template) {
             // SAFETY: the default provider's function with a context and a key of its own.
             if template.with_inner(|_, key| unsafe { set(self.inner, key) })? != 1 {
                 return None;
@@ -414,6 +424,8 @@ unsafe extern "C" fn gen_init<const FAMILY: usize>(
             family,
             selection,
             curve: (family == Family::X25519).then_some(Curve::X25519),
+            is_special: false,
+            is_group_said: false,
             template: None,
             inner,
         };
@@ -435,6 +447,7 @@ unsafe extern "C" fn gen_set_template(context: Object, template: Object) -> c_in
         // The template says which curve.
         context.curve = template.share().map(|share| share.curve);
         context.template = Some(template);
+        context.is_group_said = false;
         1
     })
 }

@@ -195,6 +195,49 @@ static void copies(void)
     }
 }
 
+/* Keys and parameters that are made with an encoding, said before the group or after it. */
+static void generation(void)
+{
+    static const struct {
+        const char *name, *value;
+    } values[] = {{"encoding", "explicit"}, {"encoding", "named_curve"}};
+    size_t i, kind;
+
+    for (i = 0; i < 2; i++) {
+        for (kind = 0; kind < 8; kind++) {
+            OSSL_PARAM group = OSSL_PARAM_construct_utf8_string("group", (char *)curves[i], 0);
+            OSSL_PARAM value = OSSL_PARAM_construct_utf8_string(values[kind % 2].name,
+                (char *)values[kind % 2].value, 0);
+            OSSL_PARAM list[3] = {OSSL_PARAM_construct_end(), OSSL_PARAM_construct_end(),
+                OSSL_PARAM_construct_end()};
+            EVP_PKEY_CTX *context = EVP_PKEY_CTX_new_from_name(NULL, "EC", NULL);
+            EVP_PKEY *key = NULL, *like = NULL;
+
+            list[kind / 2 % 2] = group;
+            list[1 - kind / 2 % 2] = value;
+            tell("begin", kind < 4 ? EVP_PKEY_keygen_init(context) : EVP_PKEY_paramgen_init(context));
+            tell("set", EVP_PKEY_CTX_set_params(context, list));
+            tell("make", EVP_PKEY_generate(context, &key));
+            show("made", key);
+            EVP_PKEY_CTX_free(context);
+            /* Another key like this one, and one of another curve. */
+            context = EVP_PKEY_CTX_new(key, NULL);
+            EVP_PKEY_keygen_init(context);
+            tell("make", EVP_PKEY_generate(context, &like));
+            show("like", like);
+            EVP_PKEY_free(like);
+            like = NULL;
+            EVP_PKEY_keygen_init(context);
+            tell("set", EVP_PKEY_CTX_set_group_name(context, "P-521"));
+            tell("make", EVP_PKEY_generate(context, &like));
+            show("other", like);
+            EVP_PKEY_free(like);
+            EVP_PKEY_free(key);
+            EVP_PKEY_CTX_free(context);
+        }
+    }
+}
+
 int main(int count, char **arguments)
 {
     static const struct {
@@ -204,6 +247,7 @@ int main(int count, char **arguments)
         {"shares", shares},
         {"agreements", agreements},
         {"copies", copies},
+        {"generation", generation},
     };
     size_t i;
 

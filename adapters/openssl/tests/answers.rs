@@ -24,6 +24,11 @@ fn copies_of_keys_are_whole_after_an_agreement() {
     same("copies");
 }
 
+#[test]
+fn keys_are_made_with_the_encoding_that_was_asked_for() {
+    same("generation");
+}
+
 fn same(what: &str) {
     let folder = Folder::new();
     let Some(program) = folder.build("answers").filter(|_| has_openssl()) else {
