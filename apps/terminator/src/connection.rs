@@ -401,10 +401,8 @@ async fn look_again(
 /// Whether a client that has sent close_notify has closed its socket as well. rustls reads no further
 /// then, and what a client sends behind its close_notify is ignored.
 async fn has_closed(client: &mut Client, local: &Local) -> bool {
-    if client.watch().is_err() {
-        return true;
-    }
-    // As above. The end often comes right behind close_notify, in a segment of its own.
+    // The end often comes right behind close_notify, in a segment of its own. A socket that the event
+    // loop does not watch is simply read.
     tokio::task::yield_now().await;
     let read = poll_once(|cx| {
         let mut scratch = local.scratch.borrow_mut();
