@@ -57,6 +57,9 @@ enum Salt {
     Longest,
     /// As long as the digest, as in TLS.
     Digest,
+    /// So many bytes, which are as many as the digest has. OpenSSL tells the number, and goes on with it
+    /// if the hash function changes.
+    Bytes(usize),
 }
 
 impl Hash {
@@ -115,12 +118,12 @@ impl Settings {
             }
             (b"saltlen", text, number) if is_pss => {
                 let number = number.or_else(|| text?.parse().ok());
-                let digest = text == Some("digest") || number == Some(-1);
-                let as_long = number.and_then(|number| usize::try_from(number).ok());
-                if !digest && (as_long.is_none() || as_long != self.hash.map(Hash::len)) {
-                    return false;
-                }
-                self.salt = Salt::Digest;
+                let bytes = number.and_then(|number| usize::try_from(number).ok());
+                self.salt = match bytes.filter(|bytes| self.hash.map(Hash::len) == Some(*bytes)) {
+                    Some(bytes) => Salt::Bytes(bytes),
+                    None if text == Some("digest") || number == Some(-1) => Salt::Digest,
+                    None => return false,
+                };
             }
             (b"mgf1-digest", Some(name), _) if is_pss => match Hash::named(name) {
                 Some(hash) => self.mgf1 = Some(hash),
@@ -161,7 +164,12 @@ impl Settings {
                 Hash::Sha512 => Scheme::Pkcs1Sha512,
             }),
             Padding::Pss => {
-                let fits = self.salt == Salt::Digest && self.mgf1.is_none_or(|mgf1| mgf1 == hash);
+                let salt_fits = match self.salt {
+                    Salt::Longest => false,
+                    Salt::Digest => true,
+                    Salt::Bytes(bytes) => bytes == hash.len(),
+                };
+                let fits = salt_fits && self.mgf1.is_none_or(|mgf1| mgf1 == hash);
                 fits.then_some(match hash {
                     Hash::Sha256 => Scheme::PssSha256,
                     Hash::Sha384 => Scheme::PssSha384,
@@ -177,9 +185,11 @@ impl Settings {
         if self.padding == Padding::Pss {
             params = params.text(c"pad-mode", "pss");
         }
-        if self.salt == Salt::Digest {
-            params = params.text(c"saltlen", "digest");
-        }
+        params = match self.salt {
+            Salt::Longest => params,
+            Salt::Digest => params.text(c"saltlen", "digest"),
+            Salt::Bytes(bytes) => params.text(c"saltlen", &bytes.to_string()),
+        };
         match self.mgf1 {
             None => params,
             Some(hash) => params.text(c"mgf1-digest", hash.name()),
@@ -315,6 +325,13 @@ mod tests {
                 .signed(c"saltlen", -1)
                 .text(c"mgf1-digest", "SHA2-256"),
         );
+        assert_eq!(settings(said.unwrap().as_params()), said);
+        let said = settings(
+            OwnParams::default()
+                .signed(c"pad-mode", 6)
+                .text(c"saltlen", "32"),
+        );
+        assert_eq!(said.unwrap().salt, Salt::Bytes(32));
         assert_eq!(settings(said.unwrap().as_params()), said);
     }
 }

@@ -4,6 +4,7 @@
 #include <openssl/core_names.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
+#include <openssl/rsa.h>
 #include <openssl/x509.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -238,6 +239,53 @@ static void generation(void)
     }
 }
 
+static const unsigned char text[64] = "text";
+
+/* Salts of PSS that are said as a number, before the hash function changes. */
+static void salts(void)
+{
+    static const int lengths[] = {-1, -2, 0, 20, 32, 48, 64};
+    EVP_PKEY *key = EVP_PKEY_Q_keygen(NULL, NULL, "RSA", (size_t)2048);
+    size_t i, round;
+
+    for (round = 0; round < 3; round++) {
+        for (i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+            EVP_PKEY_CTX *context = EVP_PKEY_CTX_new(key, NULL), *verify = EVP_PKEY_CTX_new(key, NULL);
+            EVP_PKEY_CTX *stream;
+            EVP_MD_CTX *message = EVP_MD_CTX_new();
+            unsigned char signature[256];
+            size_t length = sizeof signature;
+            int said = -9;
+
+            EVP_PKEY_sign_init(context);
+            EVP_PKEY_CTX_set_rsa_padding(context, RSA_PKCS1_PSS_PADDING);
+            EVP_PKEY_CTX_set_signature_md(context, EVP_sha256());
+            tell("salt", EVP_PKEY_CTX_set_rsa_pss_saltlen(context, lengths[i]));
+            if (round == 1) {
+                tell("get", EVP_PKEY_CTX_get_rsa_pss_saltlen(context, &said));
+                printf("%d\n", said);
+            }
+            if (round > 0)
+                tell("another hash", EVP_PKEY_CTX_set_signature_md(context, EVP_sha512()));
+            tell("sign", EVP_PKEY_sign(context, signature, &length, text, round > 0 ? 64 : 32));
+            EVP_PKEY_verify_init(verify);
+            EVP_PKEY_CTX_set_rsa_padding(verify, RSA_PKCS1_PSS_PADDING);
+            EVP_PKEY_CTX_set_signature_md(verify, round > 0 ? EVP_sha512() : EVP_sha256());
+            EVP_PKEY_CTX_set_rsa_pss_saltlen(verify, lengths[i]);
+            tell("verify", EVP_PKEY_verify(verify, signature, length, text, round > 0 ? 64 : 32));
+            EVP_DigestSignInit(message, &stream, EVP_sha256(), NULL, key);
+            EVP_PKEY_CTX_set_rsa_padding(stream, RSA_PKCS1_PSS_PADDING);
+            tell("salt", EVP_PKEY_CTX_set_rsa_pss_saltlen(stream, lengths[i]));
+            tell("get", EVP_PKEY_CTX_get_rsa_pss_saltlen(stream, &said));
+            printf("%d\n", said);
+            EVP_MD_CTX_free(message);
+            EVP_PKEY_CTX_free(context);
+            EVP_PKEY_CTX_free(verify);
+        }
+    }
+    EVP_PKEY_free(key);
+}
+
 int main(int count, char **arguments)
 {
     static const struct {
@@ -248,6 +296,7 @@ int main(int count, char **arguments)
         {"agreements", agreements},
         {"copies", copies},
         {"generation", generation},
+        {"salts", salts},
     };
     size_t i;
 

@@ -29,6 +29,11 @@ fn keys_are_made_with_the_encoding_that_was_asked_for() {
     same("generation");
 }
 
+#[test]
+fn salts_stay_as_long_as_was_said() {
+    same("salts");
+}
+
 fn same(what: &str) {
     let folder = Folder::new();
     let Some(program) = folder.build("answers").filter(|_| has_openssl()) else {
