@@ -286,6 +286,41 @@ static void salts(void)
     EVP_PKEY_free(key);
 }
 
+/* Signatures of messages and of hash values for places of every size near the longest one, by a key that has
+ * signed before. */
+static void places(void)
+{
+    static const char *const digests[] = {"SHA256", "SHA256", "SHA384", NULL};
+    EVP_PKEY *keys[4];
+    size_t i, less;
+
+    keys[0] = EVP_PKEY_Q_keygen(NULL, NULL, "RSA", (size_t)2048);
+    keys[1] = made("EC", curves[0]);
+    keys[2] = made("EC", curves[1]);
+    keys[3] = made("ED25519", NULL);
+    for (i = 0; i < 4; i++) {
+        for (less = 0; less < 20; less++) {
+            EVP_MD_CTX *message = EVP_MD_CTX_new(), *stream = EVP_MD_CTX_new();
+            unsigned char signature[256];
+            size_t wanted = (size_t)EVP_PKEY_get_size(keys[i]), room = wanted - less % 10;
+
+            printf("key %zu, %zu bytes\n", i, room);
+            EVP_DigestSignInit_ex(message, NULL, digests[i], NULL, NULL, keys[i], NULL);
+            tell("sign", EVP_DigestSign(message, signature, &room, text, sizeof text));
+            /* Ed25519 has no streams. */
+            if (digests[i] != NULL) {
+                EVP_DigestSignInit_ex(stream, NULL, digests[i], NULL, NULL, keys[i], NULL);
+                EVP_DigestSignUpdate(stream, text, sizeof text);
+                room = wanted - less % 10;
+                tell("sign a stream", EVP_DigestSignFinal(stream, signature, &room));
+            }
+            EVP_MD_CTX_free(message);
+            EVP_MD_CTX_free(stream);
+        }
+        EVP_PKEY_free(keys[i]);
+    }
+}
+
 int main(int count, char **arguments)
 {
     static const struct {
@@ -297,6 +332,7 @@ int main(int count, char **arguments)
         {"copies", copies},
         {"generation", generation},
         {"salts", salts},
+        {"places", places},
     };
     size_t i;
 

@@ -34,6 +34,11 @@ fn salts_stay_as_long_as_was_said() {
     same("salts");
 }
 
+#[test]
+fn places_that_are_small_for_a_signature_are_refused() {
+    same("places");
+}
+
 fn same(what: &str) {
     let folder = Folder::new();
     let Some(program) = folder.build("answers").filter(|_| has_openssl()) else {
