@@ -5,7 +5,7 @@
 //! | silence   | a PROXY header, if the peer is a load balancer | silence                         |
 //! | silence   | a bad header, or a limit of the real client    | closed                          |
 //! | silence   | the client's first byte                        | handshake                       |
-//! | silence   | end of file, time limit, place needed          | closed                          |
+//! | silence   | end or close_notify, time limit, place needed  | closed                          |
 //! | handshake | complete, and the client is still there        | backend                         |
 //! | handshake | complete, but the client has closed by then    | closed, without a backend       |
 //! | handshake | an error of the client                         | alert, wait for its end, closed |
