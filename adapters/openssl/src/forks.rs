@@ -5,56 +5,53 @@
 //! AWS-LC's RSA keys end the process then. So each use of a value is counted. A child goes on with a
 //! value that was not in use, and otherwise makes another one.
 
-use std::marker::PhantomData;
 use std::ops::Deref;
-use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize};
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 
-/// A value that each process has for itself. It has no lock, because a fork could leave that locked:
-/// threads that race make the value several times, and one of them stays.
+/// A value that each process has for itself. No lock is held while it is made, because a fork could leave
+/// that locked: threads that race make the value several times, and one of them stays.
 pub(crate) struct Forked<T> {
-    newest: AtomicPtr<Entry<T>>,
-    owned: PhantomData<T>,
+    first: Place<T>,
 }
+
+type Place<T> = OnceLock<Box<Entry<T>>>;
 
 struct Entry<T> {
     value: T,
     /// The process whose threads may use the value.
     process: AtomicU32,
     users: AtomicUsize,
-    /// What was there before. Its users may still have it.
-    older: *mut Entry<T>,
+    /// What replaces it in a forked process.
+    next: Place<T>,
 }
 
 /// A value in use.
 pub(crate) struct InUse<'a, T>(&'a Entry<T>);
 
-impl<T: Send + Sync> Forked<T> {
+impl<T> Forked<T> {
     pub(crate) const fn new() -> Self {
         Self {
-            newest: AtomicPtr::new(ptr::null_mut()),
-            owned: PhantomData,
+            first: Place::new(),
         }
     }
 
     /// The value, if this process has one or may go on with its parent's.
     pub(crate) fn get(&self) -> Option<InUse<'_, T>> {
         let entry = self.newest()?;
-        let process = std::process::id();
-        if entry.process.load(Acquire) != process {
+        if !entry.is_own() {
             if entry.users.load(Acquire) != 0 {
                 return None;
             }
-            entry.process.store(process, Relaxed);
+            entry.process.store(std::process::id(), Relaxed);
         }
         Some(InUse::of(entry))
     }
 
     /// The value that was made in this process.
     pub(crate) fn get_own(&self) -> Option<InUse<'_, T>> {
-        let entry = self.newest()?;
-        (entry.process.load(Acquire) == std::process::id()).then(|| InUse::of(entry))
+        self.newest().filter(|entry| entry.is_own()).map(InUse::of)
     }
 
     /// Makes the value this process's, unless another thread was faster: then its value stays.
@@ -63,42 +60,46 @@ impl<T: Send + Sync> Forked<T> {
             value,
             process: AtomicU32::new(std::process::id()),
             users: AtomicUsize::new(0),
-            older: ptr::null_mut(),
+            next: Place::new(),
         });
         loop {
-            entry.older = self.newest.load(Acquire);
-            if let Some(faster) = self.get_own() {
-                return faster;
-            }
-            let older = entry.older;
-            let new = Box::into_raw(entry);
-            match self.newest.compare_exchange(older, new, AcqRel, Relaxed) {
-                // SAFETY: the entry was made from a box, and stays until `self` is dropped.
-                Ok(_) => return InUse::of(unsafe { &*new }),
-                // SAFETY: it was made from a box a moment ago, and no other thread has seen it.
-                Err(_) => entry = unsafe { Box::from_raw(new) },
+            let place = match self.newest() {
+                None => &self.first,
+                Some(faster) if faster.is_own() => return InUse::of(faster),
+                Some(other) => &other.next,
+            };
+            match place.set(entry) {
+                Ok(()) => return InUse::of(place.get().expect("it was set a line before")),
+                Err(back) => entry = back,
             }
         }
     }
 
     fn newest(&self) -> Option<&Entry<T>> {
-        // SAFETY: null or an entry that `set` has made; entries stay until `self` is dropped.
-        unsafe { self.newest.load(Acquire).as_ref() }
+        let mut newest = self.first.get()?;
+        while let Some(next) = newest.next.get() {
+            newest = next;
+        }
+        Some(newest)
     }
 }
 
 impl<T> Drop for Forked<T> {
     fn drop(&mut self) {
-        let mut next = *self.newest.get_mut();
-        while !next.is_null() {
-            // SAFETY: `set` has made the entry from a box, and nothing else drops it.
-            let entry = unsafe { Box::from_raw(next) };
-            next = entry.older;
+        let mut next = self.first.take();
+        while let Some(mut entry) = next {
+            next = entry.next.take();
             // What a thread of the parent was changing cannot be dropped either.
             if entry.users.load(Acquire) != 0 {
                 std::mem::forget(entry);
             }
         }
+    }
+}
+
+impl<T> Entry<T> {
+    fn is_own(&self) -> bool {
+        self.process.load(Acquire) == std::process::id()
     }
 }
 

@@ -23,7 +23,6 @@ mod defaults;
 #[allow(unsafe_code)]
 mod exchange;
 mod family;
-#[allow(unsafe_code)]
 mod forks;
 mod hashed;
 #[allow(unsafe_code)]
