@@ -220,7 +220,9 @@ fn a_fleet_serves_its_rate_with_few_machines() {
         .for_each(|one| (one.cores, one.count) = (4, 20));
     // Two settings, because each takes seconds.
     let kept = ["avx-off", "Widelane, inline"];
-    scenario.runs.retain(|run| kept.contains(&run.name.as_str()));
+    scenario
+        .runs
+        .retain(|run| kept.contains(&run.name.as_str()));
     let fleet = |rate| {
         scenario
             .fleet(Some(rate), &Settings::default())
