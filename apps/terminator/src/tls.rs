@@ -20,7 +20,7 @@ use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{
     CipherSuite, NamedGroup, ProtocolVersion, RootCertStore, ServerConfig, SignatureAlgorithm,
-    SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion,
+    SignatureScheme, SupportedProtocolVersion,
 };
 
 /// The TLS side of a listener, checked and ready to use.
@@ -44,20 +44,9 @@ pub(crate) fn build(
     next: &mut TicketKeys,
 ) -> Result<Built, Fault> {
     let provider = Arc::new(restrict(key, listener, signing)?);
-    check_versions(key, listener, &provider)?;
-    let builder = ServerConfig::builder_with_details(provider.clone(), clock.clone())
-        .with_protocol_versions(&protocol_versions(&listener.versions))
-        .map_err(|error| {
-            let remedy = "allow at least one suite and one group for each version";
-            Fault::new(format!("{key}.versions"), error.to_string(), remedy)
-        })?;
     let verifier = match &listener.client_auth {
         None => None,
         Some(wanted) => Some(client_verifier(key, wanted, &material, &provider)?),
-    };
-    let builder = match &verifier {
-        None => builder.with_no_client_auth(),
-        Some(verifier) => builder.with_client_cert_verifier(Arc::new(Noting(verifier.clone()))),
     };
     let certificates = material
         .certificates
@@ -66,8 +55,18 @@ pub(crate) fn build(
         .collect();
     let ticket_keys = std::mem::take(&mut material.ticket_keys);
     let store = material.store.take();
-    let resolver = resolver(key, listener, material, &provider, clock)?;
-    check_tls12_keys(key, listener, &provider, &resolver.default)?;
+    let resolver = resolver(key, listener, material, &provider, clock.clone())?;
+    check_versions(key, listener, &provider, &resolver.default)?;
+    let builder = ServerConfig::builder_with_details(provider.clone(), clock)
+        .with_protocol_versions(&protocol_versions(&listener.versions))
+        .map_err(|error| {
+            let remedy = "allow at least one suite and one group for each version";
+            Fault::new(format!("{key}.versions"), error.to_string(), remedy)
+        })?;
+    let builder = match &verifier {
+        None => builder.with_no_client_auth(),
+        Some(verifier) => builder.with_client_cert_verifier(Arc::new(Noting(verifier.clone()))),
+    };
     let mut config = builder.with_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = listener
         .alpn
@@ -152,81 +151,76 @@ fn restrict(
     Ok(provider)
 }
 
-/// Refuses a version without a suite or a group: no client could agree on it. rustls accepts it if
-/// another version has them.
-fn check_versions(key: &str, listener: &Listener, provider: &CryptoProvider) -> Result<(), Fault> {
-    for version in protocol_versions(&listener.versions) {
-        let (name, suite, other) = match version.version {
-            ProtocolVersion::TLSv1_2 => ("1.2", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "1.3"),
-            _ => ("1.3", "TLS_AES_128_GCM_SHA256", "1.2"),
-        };
-        let suites = &provider.cipher_suites;
-        let groups = &provider.kx_groups;
-        let (field, example) = match () {
-            () if !suites.iter().any(|one| one.version() == version) => ("cipher_suites", suite),
-            () if !groups
-                .iter()
-                .any(|one| one.usable_for_version(version.version)) =>
-            {
-                ("groups", "X25519")
-            }
-            () => continue,
-        };
-        return Err(Fault::new(
-            format!("{key}.{field}"),
-            format!("none of these is for TLS {name}, which `versions` allows"),
-            format!("add one, for example {example}, or set versions = [\"{other}\"]"),
-        ));
-    }
-    Ok(())
-}
-
-/// Refuses TLS 1.2 if none of its suites fits the key of any certificate. Certificates with ML-DSA keys
-/// alone are for TLS 1.3, as the documentation says, and need no other `versions` than the default.
-fn check_tls12_keys(
+/// Refuses a listener that has no version on which a client could agree, and tells of another one that is
+/// in vain: rustls looks neither at the groups of each version nor at the keys of certificates.
+fn check_versions(
     key: &str,
     listener: &Listener,
     provider: &CryptoProvider,
     certificates: &[Arc<Candidate>],
 ) -> Result<(), Fault> {
-    let usable: Vec<_> = certificates
-        .iter()
-        .filter(|one| kind(&one.plain) != Some(KeyKind::MlDsa))
-        .map(|one| one.plain.key.algorithm())
-        .collect();
-    if !listener.versions.contains(&TlsVersion::Tls12) {
-        return Ok(());
+    let versions = protocol_versions(&listener.versions);
+    let in_vain = |version| in_vain(key, version, provider, certificates);
+    let faults: Vec<Fault> = versions.iter().copied().filter_map(in_vain).collect();
+    let all = faults.len() == versions.len();
+    for fault in faults {
+        if all {
+            return Err(fault);
+        }
+        tracing::info!("{}: {}; {}", fault.key, fault.problem, fault.remedy);
     }
-    if usable.is_empty() {
-        return match listener.versions.contains(&TlsVersion::Tls13) {
-            true => Ok(()),
-            false => Err(Fault::new(
-                format!("{key}.versions"),
-                "TLS 1.2 has no ML-DSA, and no certificate has another key",
-                "add \"1.3\", or a certificate with another key",
-            )),
-        };
-    }
+    Ok(())
+}
+
+/// Why no client can agree on this version, if so.
+fn in_vain(
+    key: &str,
+    version: &'static SupportedProtocolVersion,
+    provider: &CryptoProvider,
+    certificates: &[Arc<Candidate>],
+) -> Option<Fault> {
+    let is_tls12 = version.version == ProtocolVersion::TLSv1_2;
+    let (name, suite, other) = match is_tls12 {
+        true => ("1.2", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "1.3"),
+        false => ("1.3", "TLS_AES_128_GCM_SHA256", "1.2"),
+    };
     let suites = provider.cipher_suites.iter();
-    let mut suites = suites.filter(|suite| suite.version() == &rustls::version::TLS12);
-    let fits = |suite: &SupportedCipherSuite| {
-        let mut usable = usable.iter();
-        usable.any(|algorithm| suite.usable_for_signature_algorithm(*algorithm))
+    let suites: Vec<_> = suites.filter(|one| one.version() == version).collect();
+    let mut groups = provider.kx_groups.iter();
+    // Suites of TLS 1.3 are for every kind of key, and those of TLS 1.2 for none of ML-DSA.
+    let fits = |certificate: &Arc<Candidate>| {
+        let algorithm = certificate.plain.key.algorithm();
+        let mut suites = suites.iter();
+        !is_tls12
+            || kind(&certificate.plain) != Some(KeyKind::MlDsa)
+                && suites.any(|suite| suite.usable_for_signature_algorithm(algorithm))
     };
-    if suites.any(fits) {
-        return Ok(());
-    }
-    let (has, example) = match usable[0] {
-        SignatureAlgorithm::RSA => ("RSA", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"),
-        _ => (
-            "ECDSA or Ed25519",
-            "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-        ),
+    let (field, problem, remedy) = if suites.is_empty() {
+        (
+            "cipher_suites",
+            "none of these is",
+            format!("add one, for example {suite}"),
+        )
+    } else if !groups.any(|one| one.usable_for_version(version.version)) {
+        (
+            "groups",
+            "none of these is",
+            "add one, for example X25519".to_owned(),
+        )
+    } else if !certificates.iter().any(fits) {
+        let remedy = "allow more of them, or use another certificate".to_owned();
+        (
+            "cipher_suites",
+            "no certificate has a key for those",
+            remedy,
+        )
+    } else {
+        return None;
     };
-    Err(Fault::new(
-        format!("{key}.cipher_suites"),
-        format!("none of those for TLS 1.2 fits a certificate, whose key is {has}"),
-        format!("add one, for example {example}, or set versions = [\"1.3\"]"),
+    Some(Fault::new(
+        format!("{key}.{field}"),
+        format!("{problem} for TLS {name}, which `versions` allows"),
+        format!("{remedy}, or set versions = [\"{other}\"]"),
     ))
 }
 
