@@ -103,7 +103,7 @@ pub(crate) async fn serve(
             note.failed(failure);
             tracing::debug!(peer = %told.client(peer), ?failure, "handshake failed");
             if failure != Failure::Timeout {
-                linger(&mut client, local, LINGER_BYTES).await;
+                linger(&mut client, local, true).await;
             }
             return;
         }
@@ -111,7 +111,7 @@ pub(crate) async fn serve(
             local.stats.refused(Refusal::Engine);
             note.refused(Refusal::Engine);
             tracing::debug!(peer = %told.client(peer), "refused: the engine's queue is full");
-            linger(&mut client, local, LINGER_BYTES).await;
+            linger(&mut client, local, true).await;
             return;
         }
     };
@@ -135,11 +135,10 @@ pub(crate) async fn serve(
         client,
         tls,
         lease: None,
-        told_all: false,
     };
     // In memory of its own: a connection that is past it must not keep room for it.
     let reached = Box::pin(session.reach_backend(peer, &told, &site, local, &mut note)).await;
-    let end = match reached {
+    let (end, told_all) = match reached {
         Ok(backend) => {
             let idle = site.limits.idle;
             // A connection that lives long must not keep addresses that a reload has taken out.
@@ -147,25 +146,23 @@ pub(crate) async fn serve(
             session.relay(backend, idle, local, &mut note).await
         }
         // Without close_notify, which a client could take for the end of an empty answer.
-        Err(end) => end,
+        Err(end) => (end, false),
     };
     // The connection to the backend is closed; the client's may last a while.
     session.lease = None;
     local.stats.ended(end);
     note.ended(end);
     tracing::debug!(peer = %told.client(peer), how = end.label(), "connection ended");
-    let patience = match end {
+    let is_bounded = match end {
         // The client may be about to send more, and has an end or an alert to read.
-        End::Client | End::BackendUnreachable | End::BackendTimeout | End::NoBackend => {
-            LINGER_BYTES
-        }
+        End::Client | End::BackendUnreachable | End::BackendTimeout | End::NoBackend => true,
         // It has a whole answer to read, and perhaps sends all of a large body first.
-        End::Backend if session.told_all => usize::MAX,
+        End::Backend if told_all => false,
         _ => return,
     };
     let mut client = Client::from(session.client);
     let _ = client.shut_down();
-    linger(&mut client, local, patience).await;
+    linger(&mut client, local, is_bounded).await;
 }
 
 /// Waits for the client's first bytes and makes the TLS state, which has read them. So a silent
@@ -493,9 +490,10 @@ async fn say_goodbye(client: &mut Client, tls: &mut ServerConnection) {
     let _ = client.shut_down();
 }
 
-/// Reads what the client still sends, at most `left` bytes and for a while, and drops it. A socket that is closed with
+/// Reads what the client still sends, for a while and, if `is_bounded`, not much, and drops it. A socket that is closed with
 /// unread bytes in it sends a reset, by which the client may lose the alert that came before.
-async fn linger(client: &mut Client, local: &Local, mut left: usize) {
+async fn linger(client: &mut Client, local: &Local, is_bounded: bool) {
+    let mut left = if is_bounded { LINGER_BYTES } else { usize::MAX };
     let drained = poll_fn(|cx| {
         while left > 0 {
             let mut scratch = local.scratch.borrow_mut();

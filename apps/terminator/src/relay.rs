@@ -43,8 +43,6 @@ pub(crate) struct Session {
     pub(crate) tls: Box<ServerConnection>,
     /// Its place at the backend, once it has one.
     pub(crate) lease: Option<Lease>,
-    /// Whether all that the backend has sent, and close_notify, has been handed to the kernel.
-    pub(crate) told_all: bool,
 }
 
 impl Session {
@@ -147,14 +145,15 @@ impl Session {
         }))
     }
 
-    /// Relays both ways until both are done.
+    /// Relays both ways until both are done. Says also whether all that the backend has sent, and
+    /// close_notify, has been handed to the kernel.
     pub(crate) async fn relay(
         &mut self,
         backend: Box<BackendStream>,
         limit: Duration,
         local: &Local,
         note: &mut Note,
-    ) -> End {
+    ) -> (End, bool) {
         // What waits in it is bounded by the size of a read.
         self.tls.set_buffer_limit(None);
         let mut relay = Relay {
@@ -173,7 +172,7 @@ impl Session {
         let mut idle = pin!(sleep(limit));
         let mut last_moved = 0;
         let mut last_active = Instant::now();
-        poll_fn(|cx| {
+        let end = poll_fn(|cx| {
             let now = Instant::now();
             if let Poll::Ready(end) = relay.poll(cx, local, now) {
                 return Poll::Ready(end);
@@ -183,8 +182,9 @@ impl Session {
                 last_active = now;
             }
             poll_idle(idle.as_mut(), last_active + limit, cx)
-        })
-        .await
+        });
+        let end = end.await;
+        (end, relay.down == Down::Done)
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -476,7 +476,6 @@ impl Relay<'_> {
                         return Poll::Ready(Err(End::Client));
                     }
                     self.down = Down::Done;
-                    self.session.told_all = true;
                     return Poll::Ready(Ok(()));
                 }
                 Down::Done => return Poll::Ready(Ok(())),
