@@ -271,8 +271,14 @@ mod tests {
                 "GET HTTP://a/healthz?now=1 HTTP/1.1\r\n\r\n",
                 Some(Request::Health),
             ),
-            ("GET http://a?/metrics HTTP/1.1\r\n\r\n", Some(Request::Unknown)),
-            ("GET http://metrics HTTP/1.1\r\n\r\n", Some(Request::Unknown)),
+            (
+                "GET http://a?/metrics HTTP/1.1\r\n\r\n",
+                Some(Request::Unknown),
+            ),
+            (
+                "GET http://metrics HTTP/1.1\r\n\r\n",
+                Some(Request::Unknown),
+            ),
             ("GET /healthz/ HTTP/1.1\r\n\r\n", Some(Request::Unknown)),
             ("POST /metrics HTTP/1.1\r\n\r\n", Some(Request::OtherMethod)),
             ("GET /metrics\r\n\r\n", Some(Request::Malformed)),
