@@ -83,6 +83,7 @@ pub use widelane_batching::Placement;
 pub mod fuzzing {
     use crate::introduction;
     use crate::ocsp::{Subject, check};
+    use crate::offer::Offer;
     use crate::proxy::{Facts, header};
     use crate::ticket_etcd::sealed::{self, Secret};
     use crate::ticket_key::KeyBytes;
@@ -114,6 +115,14 @@ pub mod fuzzing {
             Ok(header) => Ok(header.map(|header| (header.length, header.ends))),
             Err(problem) => Err(problem.to_string()),
         }
+    }
+
+    /// What the first bytes of a connection offer, if they are a record with a whole ClientHello: the newest
+    /// version, and whether there are groups.
+    pub fn offer(bytes: &[u8]) -> Option<(Option<u16>, bool)> {
+        let offer = Offer::read(bytes);
+        let newest = offer.version.map(u16::from);
+        (offer != Offer::default()).then_some((newest, !offer.lacks_groups))
     }
 
     /// The status in the answer of a backend to a check. `Ok(None)`: there is more to come.
