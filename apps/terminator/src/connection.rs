@@ -88,7 +88,16 @@ pub(crate) async fn serve(
             }
         }
     };
-    let shaken = handshake(&mut client, tls, offer, &mut announced, local, &mut note);
+    let speaks_first = site.speaks_first;
+    let shaken = handshake(
+        &mut client,
+        tls,
+        offer,
+        speaks_first,
+        &mut announced,
+        local,
+        &mut note,
+    );
     let shaken = match timeout_at(accepted + site.limits.handshake, shaken).await {
         Ok(shaken) => shaken,
         Err(_) => Err(HandshakeError::Failed(Failure::Timeout)),
@@ -302,6 +311,7 @@ async fn handshake(
     client: &mut Client,
     mut tls: Box<ServerConnection>,
     offer: Offer,
+    speaks_first: bool,
     announced: &mut signing::Handshake,
     local: &Local,
     note: &mut Note,
@@ -343,7 +353,7 @@ async fn handshake(
     if let Some(why) = announced.refused_ticket() {
         local.stats.ticket_refused(why);
     }
-    match look_again(client, &mut tls, local).await {
+    match look_again(client, &mut tls, speaks_first, local).await {
         Ok(Presence::Here) => {
             poll_fn(|cx| poll_flight(client, &mut tls, cx))
                 .await
@@ -361,11 +371,12 @@ async fn handshake(
 
 /// Looks at the socket before the last flight (session tickets) is sent and the backend is reached:
 /// both are useless if the client has closed already. A close_notify alone ends only the client's own
-/// direction (RFC 8446, section 6.1): it may wait for what the backend says. An error is that of a
-/// record behind the client's Finished.
+/// direction (RFC 8446, section 6.1): where the backend speaks first, the client may wait for that. Elsewhere
+/// the backend would only hear that nothing comes. An error is that of a record behind the client's Finished.
 async fn look_again(
     client: &mut Client,
     tls: &mut ServerConnection,
+    speaks_first: bool,
     local: &Local,
 ) -> Result<Presence, rustls::Error> {
     if has_plaintext(tls) {
@@ -386,7 +397,7 @@ async fn look_again(
             }
         }
     }
-    if said_goodbye(tls) && has_closed(client, local).await {
+    if said_goodbye(tls) && (!speaks_first || has_closed(client, local).await) {
         // An orderly close. The client may have come for the tickets. Dropping the socket ends it.
         tls.send_close_notify();
         send_last_words(client, tls);

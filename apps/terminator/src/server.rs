@@ -755,6 +755,7 @@ fn build_sites(
             backends: Routes::new(listener, &shared.upstreams, &speeches),
             proxies: listener.proxy_protocol_from.clone(),
             proxy_header: listener.proxy_protocol_to,
+            speaks_first: listener.backend_speaks_first,
             access_log: access_log.cloned(),
             limits: config.limits.clone(),
             most_connections,

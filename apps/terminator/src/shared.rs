@@ -94,6 +94,8 @@ pub(crate) struct Site {
     pub(crate) proxies: Vec<Network>,
     /// The header that the backend gets.
     pub(crate) proxy_header: Option<ProxyVersion>,
+    /// `backend_speaks_first`.
+    pub(crate) speaks_first: bool,
     /// Where their lines go when they end. `None`: they have none.
     pub(crate) access_log: Option<Arc<Sink>>,
     pub(crate) limits: Limits,

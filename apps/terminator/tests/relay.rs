@@ -258,14 +258,18 @@ fn the_backend_never_hears_of_clients_that_only_shake_hands() {
     });
     let server = start(&with_backend(&files, backend));
     // The last flight and the end of the connection arrive together.
-    for _ in 0..20 {
+    for turn in 0..20 {
         let mut stream = prepared_to_finish(&server);
         let last = goodbye(&mut stream);
-        // The kernel keeps the bytes back until the end goes with them.
-        let socket = socket2::SockRef::from(&stream.sock);
-        let sent = socket.send_with_flags(&last, MSG_MORE).expect("sent");
-        assert_eq!(sent, last.len());
-        stream.sock.shutdown(Shutdown::Write).expect("closed");
+        if turn % 2 == 0 {
+            // The kernel keeps the bytes back until the end goes with them.
+            let socket = socket2::SockRef::from(&stream.sock);
+            let sent = socket.send_with_flags(&last, MSG_MORE).expect("sent");
+            assert_eq!(sent, last.len());
+            stream.sock.shutdown(Shutdown::Write).expect("closed");
+        } else {
+            stream.sock.write_all(&last).expect("sent");
+        }
         let mut end = Vec::new();
         stream.sock.read_to_end(&mut end).expect("an orderly end");
         assert!(!end.is_empty(), "tickets and close_notify");
@@ -286,7 +290,9 @@ fn a_client_that_ends_its_direction_with_its_handshake_hears_the_backend() {
         assert_eq!(end.expect("the client's end of file"), 0);
         client.write_all(b"220 welcome\r\n").expect("sent");
     });
-    let server = start(&with_backend(&files, backend));
+    let mut config = with_backend(&files, backend);
+    config.listeners[0].backend_speaks_first = true;
+    let server = start(&config);
     for _ in 0..20 {
         let mut stream = prepared_to_finish(&server);
         let last = goodbye(&mut stream);

@@ -44,6 +44,10 @@ pub struct Listener {
         deserialize_with = "optional_proxy_version"
     )]
     pub proxy_protocol_to: Option<ProxyVersion>,
+    /// The backend may speak before the client does, as those of SMTP, IMAP and MySQL: a client that ends its
+    /// direction right behind its handshake gets what the backend says. Otherwise the backend is not contacted.
+    #[serde(default)]
+    pub backend_speaks_first: bool,
     /// Application protocols, most wanted first. Empty: ALPN is not answered.
     #[serde(default)]
     pub alpn: Vec<String>,
@@ -280,6 +284,7 @@ impl Listener {
             routes: Vec::new(),
             proxy_protocol_from: Vec::new(),
             proxy_protocol_to: None,
+            backend_speaks_first: false,
             alpn: Vec::new(),
             versions: both_versions(),
             cipher_suites: Vec::new(),
