@@ -101,6 +101,18 @@ pub enum SetupError {
         /// The file that has it.
         path: PathBuf,
     },
+    /// OpenSSL cannot read the system's configuration.
+    #[error(
+        "{}:{line}: OpenSSL refuses a file with this line, and would not load the provider: a section needs `]`, \
+         a setting `=`; correct it first",
+        .path.display()
+    )]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+    },
     /// The system's configuration computes the name of a section that must be known.
     #[error("{}: `{name} = {value}`: a value with `$` cannot be kept", .path.display())]
     Computed {

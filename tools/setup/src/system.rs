@@ -96,6 +96,15 @@ impl System {
     }
 }
 
+/// Whether OpenSSL reads a line: one that it does not makes it refuse the whole file, and everything in ours.
+fn is_readable(line: &str) -> bool {
+    match line.chars().next() {
+        None | Some('.') => true,
+        Some('[') => line.contains(']'),
+        Some(_) => line.contains('='),
+    }
+}
+
 /// An absolute path below another root.
 pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
@@ -142,14 +151,21 @@ impl Settings {
                 path: path.to_owned(),
             });
         }
-        let mut lines = text.lines();
-        while let Some(line) = lines.next() {
+        let mut lines = text.lines().zip(1..);
+        while let Some((line, number)) = lines.next() {
             let mut line = uncommented(line);
             while line.ends_with('\\') {
                 line.pop();
-                line.push_str(&uncommented(lines.next().unwrap_or_default()));
+                line.push_str(&uncommented(lines.next().map_or("", |(line, _)| line)));
             }
-            self.line(root, line.trim(), depth)?;
+            let line = line.trim();
+            if !is_readable(line) {
+                return Err(SetupError::Malformed {
+                    path: path.to_owned(),
+                    line: number,
+                });
+            }
+            self.line(root, line, depth)?;
         }
         Ok(())
     }
@@ -252,6 +268,27 @@ mod tests {
         assert_eq!(system(&[]).unwrap(), System::default());
         let named = System::read(Path::new("/"), Some(Path::new("/no/such.cnf")));
         assert!(matches!(named, Err(SetupError::Read { .. })));
+    }
+
+    #[test]
+    fn a_line_that_openssl_refuses_is_named() {
+        for wrong in ["[ start", "providers"] {
+            let found = system(&[
+                (
+                    "etc/ssl/openssl.cnf",
+                    "a = \\\n b\n.include /etc/more.cnf\n",
+                ),
+                (
+                    "etc/more.cnf",
+                    &format!(".pragma dollarid:on\n\n{wrong} # x\n"),
+                ),
+            ]);
+            let message = found.unwrap_err().to_string();
+            assert!(
+                message.starts_with("/etc/more.cnf:3: OpenSSL refuses"),
+                "{message}"
+            );
+        }
     }
 
     #[test]
