@@ -7,6 +7,7 @@ use crate::servers::{self, Contender, Side};
 use crate::setup::Setup;
 use crate::stage::{Stage, raise_descriptors};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
@@ -107,12 +108,14 @@ fn established(address: SocketAddr) -> usize {
     let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
     let ip = u32::from_ne_bytes(address.ip().octets());
     let local = format!("{ip:08X}:{:04X}", address.port());
-    let rows = table.lines().skip(1).filter(|row| {
+    let clients = table.lines().skip(1).filter_map(|row| {
         let mut fields = row.split_whitespace().skip(1);
-        let ours = fields.next().is_some_and(|field| field == local);
-        ours && fields.nth(1) == Some(ESTABLISHED)
+        let ours = fields.next()? == local;
+        let client = fields.next()?;
+        (ours && fields.next()? == ESTABLISHED).then_some(client)
     });
-    rows.count()
+    // The kernel may show a row twice while other connections come and go.
+    clients.collect::<HashSet<_>>().len()
 }
 
 /// Resident and proportional memory of some processes, summed, in KiB.
