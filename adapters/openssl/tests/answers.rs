@@ -47,10 +47,13 @@ fn same(what: &str) {
     let [ours, theirs] = ["openssl.cnf", "plain.cnf"].map(|config| {
         let mut command = folder.command(&program, what);
         let ended = command.env("OPENSSL_CONF", folder.path(config)).output();
-        succeeds(&ended.expect("it starts"))
+        let text = succeeds(&ended.expect("it starts"));
+        // On a CPU without lanes the provider says so.
+        let answers = text.lines().filter(|line| !line.starts_with("widelane: "));
+        answers.map(str::to_owned).collect::<Vec<_>>()
     });
-    let lines = ours.lines().zip(theirs.lines());
+    let lines = ours.iter().zip(&theirs);
     let other = lines.enumerate().find(|(_, (ours, theirs))| ours != theirs);
-    assert_eq!(other, None, "ours is the first\n{ours}");
-    assert_eq!(ours, theirs);
+    assert_eq!(other, None, "ours is the first\n{}", ours.join("\n"));
+    assert_eq!(ours.len(), theirs.len());
 }
