@@ -28,10 +28,11 @@ pub enum SetupError {
     NoFile(PathBuf),
     /// The file that was named for a library is something else.
     #[error(
-        "{} is not the {}: it has no symbol {}",
+        "{} is not the {}: it has no symbol {}; without {}, the installed one is looked for",
         .path.display(),
         .library.name,
-        .library.symbol
+        .library.symbol,
+        .library.option
     )]
     OtherFile {
         /// The file.

@@ -98,10 +98,13 @@ impl System {
 
 /// Whether OpenSSL reads a line: one that it does not makes it refuse the whole file, and everything in ours.
 fn is_readable(line: &str) -> bool {
+    let is_directive = [".include", ".pragma"]
+        .iter()
+        .any(|name| line.starts_with(name));
     match line.chars().next() {
-        None | Some('.') => true,
+        None => true,
         Some('[') => line.contains(']'),
-        Some(_) => line.contains('='),
+        Some(_) => is_directive || line.contains('='),
     }
 }
 
@@ -272,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_line_that_openssl_refuses_is_named() {
-        for wrong in ["[ start", "providers"] {
+        for wrong in ["[ start", "providers", ".other x"] {
             let found = system(&[
                 (
                     "etc/ssl/openssl.cnf",
