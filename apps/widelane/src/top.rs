@@ -6,11 +6,11 @@ use crate::features;
 use crate::places::{Places, profile_name};
 use crate::screen::Screen;
 use crate::usage::seconds;
-use crate::values::metrics_address;
 use crate::{machine, output};
 use std::io::{IsTerminal, stdin};
 use std::time::{Duration, Instant};
 use widelane_frequency::Machine;
+use widelane_top::metrics::{MetricsError, place};
 use widelane_top::{Monitor, Options, plain};
 
 #[cfg(feature = "terminal")]
@@ -103,6 +103,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Reads the metrics address of a server.
+fn metrics_address(text: &str) -> Result<String, MetricsError> {
+    place(text).map(|_| text.to_owned())
 }
 
 /// Whether a variable of the environment is there and not empty.

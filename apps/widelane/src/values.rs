@@ -61,20 +61,6 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// Reads an address with a port to ask: a host's name, too, or a URL of plain HTTP.
-pub(crate) fn metrics_address(text: &str) -> Result<String, String> {
-    let place = text.strip_prefix("http://").unwrap_or(text);
-    let place = place.split('/').next().unwrap_or(place);
-    match place.rsplit_once(':') {
-        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
-            Ok(text.to_owned())
-        }
-        _ => Err(format!(
-            "{text:?} is no address with a port; write for example 127.0.0.1:9464"
-        )),
-    }
-}
-
 /// Reads a span of time in seconds that is not zero.
 pub(crate) fn some_seconds(text: &str) -> Result<Duration, String> {
     match seconds(text)? {
@@ -89,21 +75,6 @@ const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_to_ask_have_a_port() {
-        for right in [
-            "127.0.0.1:9464",
-            "localhost:1",
-            "[::1]:80",
-            "http://a.b:9/metrics",
-        ] {
-            assert_eq!(metrics_address(right).as_deref(), Ok(right));
-        }
-        for wrong in ["", "nope", ":80", "127.0.0.1:99999", "http://a.b/metrics"] {
-            assert!(metrics_address(wrong).is_err(), "{wrong:?}");
-        }
-    }
 
     #[test]
     fn no_seconds_measure_nothing() {

@@ -67,7 +67,7 @@ fn a_mistyped_address_is_refused_at_once() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(
-        complaint.contains("for example 127.0.0.1:9464"),
+        complaint.contains("an address is like 127.0.0.1:9464"),
         "{complaint}"
     );
 }

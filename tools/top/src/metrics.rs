@@ -52,14 +52,30 @@ pub enum MetricsError {
     Line(usize),
 }
 
-/// Asks for the metrics at an address, `host:port` or a whole URL of plain HTTP.
+/// The place `host:port` of an address, which is that or a whole URL of plain HTTP.
+///
+/// # Errors
+///
+/// When there is no host or no port.
+pub fn place(address: &str) -> Result<&str, MetricsError> {
+    let place = address.strip_prefix("http://").unwrap_or(address);
+    let place = place.split('/').next().unwrap_or(place);
+    match place.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(place),
+        _ => Err(MetricsError::Address {
+            address: address.to_owned(),
+            cause: io::Error::new(io::ErrorKind::InvalidInput, "it has no host or no port"),
+        }),
+    }
+}
+
+/// Asks for the metrics at an address, as [`place`] takes it.
 ///
 /// # Errors
 ///
 /// When no answer comes in time, or it is something else than metrics.
 pub(crate) fn fetch(address: &str) -> Result<Vec<Sample>, MetricsError> {
-    let place = address.strip_prefix("http://").unwrap_or(address);
-    let place = place.split('/').next().unwrap_or(place);
+    let place = place(address)?;
     let wrong = |cause| MetricsError::Address {
         address: address.to_owned(),
         cause,
@@ -240,6 +256,20 @@ mod tests {
             b"",
         ] {
             assert!(body(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_place_has_a_host_and_a_port() {
+        for (address, expected) in [
+            ("localhost:1", "localhost:1"),
+            ("[::1]:80", "[::1]:80"),
+            ("http://a.b:9/metrics", "a.b:9"),
+        ] {
+            assert_eq!(place(address).unwrap(), expected);
+        }
+        for wrong in ["", "nope", ":80", "127.0.0.1:99999", "http://a.b/metrics"] {
+            assert!(place(wrong).is_err(), "{wrong:?}");
         }
     }
 
