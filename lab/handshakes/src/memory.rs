@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
@@ -102,10 +102,17 @@ fn wait_for_sockets(
 /// Connections that the local `address` has accepted and not closed. (A client of another program
 /// may have the same port on another local address.)
 fn established(address: SocketAddr) -> usize {
-    let SocketAddr::V4(address) = address else {
-        return 0;
-    };
-    let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+    match address {
+        SocketAddr::V4(address) => established_in(
+            &fs::read_to_string("/proc/net/tcp").unwrap_or_default(),
+            address,
+        ),
+        SocketAddr::V6(_) => 0,
+    }
+}
+
+/// The same in a table of the kernel, which may show a row twice while other connections come and go.
+fn established_in(table: &str, address: SocketAddrV4) -> usize {
     let ip = u32::from_ne_bytes(address.ip().octets());
     let local = format!("{ip:08X}:{:04X}", address.port());
     let clients = table.lines().skip(1).filter_map(|row| {
@@ -114,7 +121,6 @@ fn established(address: SocketAddr) -> usize {
         let client = fields.next()?;
         (ours && fields.next()? == ESTABLISHED).then_some(client)
     });
-    // The kernel may show a row twice while other connections come and go.
     clients.collect::<HashSet<_>>().len()
 }
 
@@ -193,12 +199,29 @@ const ESTABLISHED: &str = "01";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
     #[test]
     fn this_process_has_memory() {
         let own = memory(&[std::process::id()]);
         assert!(own["pss_kib"].as_u64().expect("a number") > 100, "{own}");
+    }
+
+    #[test]
+    fn a_row_that_is_shown_twice_counts_once() {
+        let row = |client: &str, state: &str| {
+            format!("   0: 0100007F:0050 {client} {state} 00000000:00000000 00:00000000\n")
+        };
+        let one = row("0100007F:C001", ESTABLISHED);
+        let table = [
+            "sl local rem st\n",
+            &one,
+            &row("0100007F:C002", ESTABLISHED),
+            &one,
+        ];
+        let table = table.concat() + &row("0100007F:C003", "06");
+        let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 80);
+        assert_eq!(established_in(&table, address), 2);
     }
 
     #[test]
