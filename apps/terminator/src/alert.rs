@@ -2,7 +2,8 @@
 //! RFCs demand.
 //!
 //! rustls sends alerts for most errors itself. The others it only reports, so the alert is chosen
-//! here, as RFC 8446 (sections 4.2, 5, 5.1, 5.4 and 6.2) and RFC 5246 (section 7.2.2) say.
+//! here, as RFC 8446 (sections 4.2, 5, 5.1, 5.4, 6.2 and 9.2) and RFC 5246 (sections 7.2.2 and 7.4.6,
+//! appendix E.1) say.
 
 use rustls::{AlertDescription, InvalidMessage, PeerIncompatible, PeerMisbehaved, ProtocolVersion};
 
@@ -226,8 +227,10 @@ mod tests {
         use PeerIncompatible as Cannot;
         use rustls::Error::NoCertificatesPresented;
         use rustls::ProtocolVersion::{TLSv1_1, TLSv1_2, TLSv1_3};
+        // One that is never due here.
+        let own = UnrecognisedName;
         let finished = |error: rustls::Error, offered, lacks_groups, agreed| {
-            let mut words = [22, 3, 3, 0, 1, 2, ALERT, 3, 3, 0, 2, FATAL, 40].to_vec();
+            let mut words = [22, 3, 3, 0, 1, 2, ALERT, 3, 3, 0, 2, FATAL, own.into()].to_vec();
             let offer = Offer {
                 version: offered,
                 lacks_groups,
@@ -236,99 +239,38 @@ mod tests {
             assert_eq!(words.len(), 13);
             at_end(&words).unwrap()
         };
-        let no_schemes = Cannot::SignatureAlgorithmsExtensionRequired;
-        let no_groups = Cannot::NoKxGroupsInCommon;
-        for (error, offered, lacks_groups, agreed, expected) in [
-            (
-                InvalidMessage::MessageTooLarge.into(),
-                None,
-                false,
-                None,
-                RecordOverflow,
-            ),
-            (
-                InvalidMessage::InvalidContentType.into(),
-                None,
-                false,
-                None,
-                UnexpectedMessage,
-            ),
-            (
-                InvalidMessage::InvalidCcs.into(),
-                None,
-                false,
-                None,
-                UnexpectedMessage,
-            ),
-            (
-                InvalidMessage::MessageTooShort.into(),
-                None,
-                false,
-                None,
-                DecodeError,
-            ),
-            (
-                Cannot::KeyShareExtensionRequired.into(),
-                Some(TLSv1_3),
-                false,
-                Some(TLSv1_3),
-                MissingExtension,
-            ),
-            (
-                no_schemes.clone().into(),
-                Some(TLSv1_3),
-                false,
-                None,
-                MissingExtension,
-            ),
-            (
-                no_schemes.clone().into(),
-                Some(TLSv1_2),
-                false,
-                None,
-                HandshakeFailure,
-            ),
-            (
-                no_schemes.clone().into(),
-                Some(TLSv1_1),
-                false,
-                None,
-                ProtocolVersion,
-            ),
-            (no_schemes.into(), None, false, None, HandshakeFailure),
-            (
-                no_groups.clone().into(),
-                Some(TLSv1_3),
-                true,
-                Some(TLSv1_3),
-                MissingExtension,
-            ),
-            (
-                no_groups.clone().into(),
-                Some(TLSv1_3),
-                false,
-                Some(TLSv1_3),
-                HandshakeFailure,
-            ),
-            (
-                no_groups.into(),
-                Some(TLSv1_2),
-                true,
-                Some(TLSv1_2),
-                HandshakeFailure,
-            ),
-            (
-                NoCertificatesPresented,
-                Some(TLSv1_2),
-                false,
-                Some(TLSv1_2),
-                HandshakeFailure,
-            ),
+        // Before anything is known of the client.
+        for (error, expected) in [
+            (InvalidMessage::MessageTooLarge, RecordOverflow),
+            (InvalidMessage::InvalidContentType, UnexpectedMessage),
+            (InvalidMessage::InvalidCcs, UnexpectedMessage),
+            (InvalidMessage::MessageTooShort, DecodeError),
         ] {
-            let case = format!("{error:?}, {offered:?}");
-            let alert = finished(error, offered, lacks_groups, agreed);
-            assert_eq!(alert, expected, "{case}");
+            assert_eq!(finished(error.into(), None, false, None), expected);
         }
+        for (offered, expected) in [
+            (Some(TLSv1_3), MissingExtension),
+            (Some(TLSv1_2), own),
+            (Some(TLSv1_1), ProtocolVersion),
+            (None, own),
+        ] {
+            let error = Cannot::SignatureAlgorithmsExtensionRequired.into();
+            assert_eq!(finished(error, offered, false, None), expected);
+        }
+        for (version, lacks_groups, expected) in [
+            (TLSv1_3, true, MissingExtension),
+            (TLSv1_3, false, own),
+            (TLSv1_2, true, own),
+        ] {
+            let error = Cannot::NoKxGroupsInCommon.into();
+            let alert = finished(error, Some(version), lacks_groups, Some(version));
+            assert_eq!(alert, expected);
+        }
+        let agreed = |error, version| finished(error, Some(version), false, Some(version));
+        let no_share = Cannot::KeyShareExtensionRequired.into();
+        assert_eq!(agreed(no_share, TLSv1_3), MissingExtension);
+        assert_eq!(agreed(NoCertificatesPresented, TLSv1_2), HandshakeFailure);
+        assert_eq!(agreed(NoCertificatesPresented, TLSv1_3), own);
     }
 
     #[test]

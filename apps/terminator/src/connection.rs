@@ -501,8 +501,9 @@ async fn say_goodbye(client: &mut Client, tls: &mut ServerConnection) {
     let _ = client.shut_down();
 }
 
-/// Reads what the client still sends, for a while and, if `is_bounded`, not much, and drops it. A socket that is closed with
-/// unread bytes in it sends a reset, by which the client may lose the alert that came before.
+/// Reads what the client still sends, for a while and, if `is_bounded`, not much, and drops it. A socket
+/// that is closed with unread bytes in it sends a reset, by which the client may lose the alert that came
+/// before.
 async fn linger(client: &mut Client, local: &Local, is_bounded: bool) {
     let mut left = if is_bounded { LINGER_BYTES } else { usize::MAX };
     let drained = poll_fn(|cx| {

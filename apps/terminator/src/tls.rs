@@ -151,8 +151,8 @@ fn restrict(
     Ok(provider)
 }
 
-/// Refuses a listener that has no version on which a client could agree, and tells of another one that is
-/// in vain: rustls looks neither at the groups of each version nor at the keys of certificates.
+/// Refuses a listener that has no version on which a client could agree, and tells of one of two that
+/// cannot be used: rustls looks neither at the groups of each version nor at the keys of certificates.
 fn check_versions(
     key: &str,
     listener: &Listener,
@@ -160,8 +160,9 @@ fn check_versions(
     certificates: &[Arc<Candidate>],
 ) -> Result<(), Fault> {
     let versions = protocol_versions(&listener.versions);
-    let in_vain = |version| in_vain(key, version, provider, certificates);
-    let faults: Vec<Fault> = versions.iter().copied().filter_map(in_vain).collect();
+    let faults: Vec<Fault> = (versions.iter().copied())
+        .filter_map(|version| unusable(key, version, provider, certificates))
+        .collect();
     let all = faults.len() == versions.len();
     for fault in faults {
         if all {
@@ -173,7 +174,7 @@ fn check_versions(
 }
 
 /// Why no client can agree on this version, if so.
-fn in_vain(
+fn unusable(
     key: &str,
     version: &'static SupportedProtocolVersion,
     provider: &CryptoProvider,
