@@ -25,13 +25,18 @@ use widelane_crypto::{Backend, Operation, Request};
 
 use crate::cost::{CostModel, lock};
 
-/// Reads costs from this file, and writes to it what is measured from now on. For programs; a
-/// library that uses the engine should leave this to them.
+/// Reads costs from this file, and writes to it what is measured from now on. For programs, and for
+/// libraries whose user names a file.
 ///
 /// A file that is missing, damaged, or of another machine or version is no error: it is replaced. A
 /// file that cannot be written is logged.
 pub fn keep_in(file: &Path) {
     table().keep_in(file);
+}
+
+/// Whether what this process measures is kept: a file was named, and its folder can be written.
+pub fn is_kept() -> bool {
+    table().is_kept()
 }
 
 /// The costs that this process knows: of operations in use, measured by it or read from its file.
@@ -150,6 +155,11 @@ impl Table {
         }
         state.read = read;
         state.file = Some(file.to_owned());
+    }
+
+    fn is_kept(&self) -> bool {
+        let file = lock(&self.state).file.clone();
+        file.is_some_and(|file| record::can_be_written(&file))
     }
 
     /// Writes the file again: its entries, replaced by those known here.
@@ -460,6 +470,12 @@ mod tests {
             measure(&table, &Toy::new(8));
             assert!(model(&table).is_known());
         }
+        let table = Table::default();
+        assert!(!table.is_kept(), "no file");
+        table.keep_in(&in_the_way.join("calibration"));
+        assert!(!table.is_kept());
+        table.keep_in(&directory.path().join("new/calibration"));
+        assert!(table.is_kept(), "the folder is made");
     }
 
     #[test]

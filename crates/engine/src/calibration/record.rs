@@ -9,6 +9,7 @@ use std::str::FromStr;
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustix::fs::{Access, access};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use widelane_batching::Costs;
 use widelane_crypto::Backend;
@@ -33,7 +34,8 @@ use widelane_crypto::Backend;
 ///
 /// Methods are the ways to run passes, the fastest first. Costs are the nanoseconds of a pass with
 /// one request, of each further request in it, and of one request alone. `measured` is in seconds
-/// since 1970. `program` is the length and the time of the file of the program that measured.
+/// since 1970. `program` is the length and the time of the file with the code that measured: a program,
+/// or a library that another program has loaded.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
@@ -202,10 +204,21 @@ pub(super) fn read(file: &Path) -> Option<Record> {
     record.ok()
 }
 
+/// Whether [`write`] would find a folder in which this user may write.
+pub(super) fn can_be_written(file: &Path) -> bool {
+    folder_of(file).is_ok_and(|folder| access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok())
+}
+
+/// The folder of a file; it is made if it is missing.
+fn folder_of(file: &Path) -> io::Result<&Path> {
+    let folder = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    fs::create_dir_all(folder)?;
+    Ok(folder)
+}
+
 /// Replaces a file by a record, whole or not at all.
 pub(super) fn write(file: &Path, record: &Record) -> io::Result<()> {
-    let directory = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    fs::create_dir_all(directory)?;
+    let directory = folder_of(file)?;
     let mut new = tempfile::Builder::new()
         .permissions(Permissions::from_mode(0o644))
         .tempfile_in(directory)?;
@@ -226,20 +239,42 @@ fn read_backend<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Backend, D
 /// What costs depend on: the CPU, its microcode and our own code.
 fn this_machine() -> &'static str {
     static MACHINE: OnceLock<String> = OnceLock::new();
-    MACHINE.get_or_init(|| {
-        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        format!("{}, program {}", describe(&cpuinfo), this_program())
-    })
+    MACHINE.get_or_init(|| format!("{}, program {}", describe(&first_cpu()), this_program()))
 }
 
-/// Tells the running program from other builds of the same version, whose kernels may have other
-/// costs. A question mark if the system hides its file.
+/// The beginning of `/proc/cpuinfo`, which describes one CPU. The rest takes long on machines with many.
+fn first_cpu() -> String {
+    let mut text = String::new();
+    // What was read before an error stays.
+    let _ = File::open("/proc/cpuinfo").map(|file| file.take(4096).read_to_string(&mut text));
+    text
+}
+
+/// Tells this code from other builds of the same version, whose kernels may have other costs. A
+/// question mark if the system hides its file.
 fn this_program() -> String {
-    let file = fs::metadata("/proc/self/exe").ok();
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let code = (this_program as *const ()).addr();
+    let file = file_mapped_at(&maps, code).and_then(|path| fs::metadata(path).ok());
     file.map_or_else(
         || "?".to_owned(),
         |file| format!("{}-{}", file.len(), file.mtime()),
     )
+}
+
+/// The file that is mapped at an address, from the text of `/proc/PID/maps`.
+fn file_mapped_at(maps: &str, address: usize) -> Option<&Path> {
+    let contains = |range: &str| {
+        let (start, end) = range.split_once('-')?;
+        let bound = |text| usize::from_str_radix(text, 16).ok();
+        Some((bound(start)?..bound(end)?).contains(&address))
+    };
+    let line = maps.lines().find(|line| {
+        let range = line.split(' ').next();
+        range.and_then(contains) == Some(true)
+    })?;
+    // No other field of a line has a slash.
+    Some(Path::new(&line[line.find('/')?..]))
 }
 
 /// CPU and version, from the text of `/proc/cpuinfo`; a question mark for what is missing there.
@@ -374,11 +409,32 @@ mod tests {
     }
 
     #[test]
+    fn a_build_is_told_by_the_file_that_has_its_code() {
+        let maps = "\
+            00400000-0041f000 r-xp 00000000 fe:00 1234      /usr/sbin/nginx\n\
+            7f0000000000-7f0000001000 rw-p 00000000 00:00 0\n\
+            7f0000001000-7f0000002000 r-xp 00001000 fe:00 77        /opt/a b/widelane.so\n\
+            7f0000002000-7f0000003000 r-xp 00000000 00:00 0         [vdso]\n";
+        let at = |address| file_mapped_at(maps, address);
+        assert_eq!(at(0x40_0000), Some(Path::new("/usr/sbin/nginx")));
+        assert_eq!(at(0x41_f000), None, "behind its last byte");
+        let library = Path::new("/opt/a b/widelane.so");
+        assert_eq!(at(0x7f00_0000_1fff), Some(library));
+        assert_eq!(at(0x7f00_0000_0800), None, "no file");
+        assert_eq!(at(0x7f00_0000_2000), None, "no file, but a name");
+        assert_eq!(file_mapped_at("no map\n\n", 0), None);
+        let program = fs::metadata("/proc/self/exe").unwrap();
+        let expected = format!("{}-{}", program.len(), program.mtime());
+        assert_eq!(this_program(), expected, "tests are one program");
+    }
+
+    #[test]
     fn a_machine_is_described_by_cpuinfo() {
         let text = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\n\
             model\t\t: 207\nmodel name\t: A\u{7} CPU\nstepping\t: 2\n\
             microcode\t: 0x21\nflags : a\n\nprocessor\t: 1\nmicrocode\t: 0x22\n";
-        assert!(this_machine().contains(", program ") && this_program() != "?");
+        let this = this_machine();
+        assert!(this.contains(", program ") && !this.contains('?'), "{this}");
         let described = describe(text);
         let version = env!("CARGO_PKG_VERSION");
         assert_eq!(
