@@ -210,6 +210,9 @@ unsafe extern "C" fn import(key: Object, selection: c_int, params: *const Param)
         if for_signatures_only && selection & PRIVATE_KEY != 0 && !key.has(PRIVATE_KEY) {
             return 0;
         }
+        if imported == Some(1) && selection & PRIVATE_KEY != 0 {
+            waiting::calibrate_once_for_all();
+        }
         imported.unwrap_or(0)
     })
 }

@@ -1,6 +1,7 @@
 //! What the provider's section in OpenSSL's configuration says.
 
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::path::{Path, PathBuf};
 use std::ptr;
 
 use widelane_crypto::Preference;
@@ -26,6 +27,8 @@ pub(crate) struct Options {
     pub(crate) clock: Clock,
     /// The code of ChaCha20-Poly1305; `None` leaves it to OpenSSL.
     pub(crate) cipher: Option<Choice>,
+    /// The file that keeps what passes cost here; `None` measures in each process.
+    pub(crate) calibration: Option<PathBuf>,
 }
 
 /// What can be switched off.
@@ -144,6 +147,7 @@ impl Options {
                 .map(|name| name.parse())
                 .transpose())
             .map_err(|error| format!("chacha20poly1305: {error}"))?,
+            calibration: setting(c"calibration").map(absolute).transpose()?,
         })
     }
 }
@@ -161,6 +165,16 @@ fn one_of<T: Copy, const N: usize>(
         let names = choices.map(|(name, _)| name).join(", ");
         format!("{setting}: `{text}` is none of {names}")
     })
+}
+
+/// A path that means the same file in every process.
+fn absolute(path: String) -> Result<PathBuf, String> {
+    match Path::new(&path).is_absolute() {
+        true => Ok(path.into()),
+        false => Err(format!(
+            "calibration: `{path}` is no absolute path, such as `/var/cache/widelane/openssl`"
+        )),
+    }
 }
 
 fn operations(list: &str) -> Result<Vec<Operation>, String> {
@@ -203,7 +217,8 @@ fn penalty(text: &str) -> Result<ClockPenalty, String> {
 }
 
 /// The names of the settings.
-const NAMES: [&CStr; 9] = [
+const NAMES: [&CStr; 10] = [
+    c"calibration",
     c"chacha20poly1305",
     c"operations",
     c"backend",
@@ -237,6 +252,7 @@ mod tests {
         assert_eq!(options.prepare, Prepare::AtSecondUse);
         assert_eq!((options.library, options.statistics), (None, true));
         assert_eq!(options.clock, Clock::default());
+        assert_eq!(options.calibration, None);
     }
 
     #[test]
@@ -249,6 +265,7 @@ mod tests {
             (c"library", "/lib/x.so"),
             (c"statistics", "off"),
             (c"clock-512", "0.09 11000 670000"),
+            (c"calibration", "/var/cache/x"),
         ])
         .unwrap();
         assert_eq!(options.operations, [Operation::Rsa, Operation::X25519]);
@@ -257,6 +274,10 @@ mod tests {
         assert_eq!(options.prepare, Prepare::AtFirstUse);
         assert_eq!(options.library.as_deref(), Some(c"/lib/x.so"));
         assert!(!options.statistics);
+        assert_eq!(
+            options.calibration.as_deref(),
+            Some(Path::new("/var/cache/x"))
+        );
         let wide = options.clock.wide;
         assert_eq!((wide.depth, wide.stall, wide.tail), (0.09, 11_000, 670_000));
         assert_eq!(options.clock.narrow, ClockPenalty::default());
@@ -273,6 +294,8 @@ mod tests {
             (c"clock-512", "9 1 1", "share below 1"),
             (c"clock-256", "0.1 1", "clock-256: "),
             (c"clock-256", "NaN 1 1", "such as"),
+            (c"calibration", "cache/x", "`cache/x` is no absolute path"),
+            (c"calibration", "", "`` is no absolute path"),
         ] {
             let error = parse(&[(name, text)]).unwrap_err();
             assert!(error.contains(part), "{name:?} {text}: {error}");

@@ -6,7 +6,7 @@ use std::{mem, ptr};
 
 use widelane_crypto::chacha20poly1305::{Choice, Cipher, Form};
 use widelane_crypto::{Backend, Preference};
-use widelane_engine::ClockPenalty;
+use widelane_engine::{ClockPenalty, calibration};
 use widelane_status::Facts;
 
 use crate::abi::{
@@ -83,6 +83,10 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
     if lanes {
         // Without them nothing waits, and a suspended handshake would only cost time.
         suspension::attach(options.library.as_deref());
+        // Read now, because servers give up the rights to read it before their first handshake.
+        if let Some(file) = &options.calibration {
+            calibration::keep_in(file);
+        }
     } else if options.backend == Preference::Auto {
         log::once("this CPU has no AVX-512 IFMA: OpenSSL does everything by itself");
     }

@@ -148,14 +148,8 @@ extern "C" fn submitted() -> u64 {
     guarded(0, || with_worker(Worker::submitted))
 }
 
-/// Measures what passes cost here. The processes that this one forks inherit the figures, and start
-/// no thread to measure them again.
 extern "C" fn prepare() {
-    guarded((), || {
-        if let Ok(engine) = waiting::engine() {
-            engine.calibrate();
-        }
-    });
+    guarded((), waiting::calibrate);
 }
 
 fn with_worker<T: Default>(use_it: impl FnOnce(&Worker) -> T) -> T {

@@ -194,7 +194,7 @@ fn version(program: &Path) -> Option<String> {
 pub(crate) fn provider() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let deps = test.parent().unwrap();
-    let places = [deps.parent().unwrap(), deps];
+    let places = [deps, deps.parent().unwrap()];
     let found = places.map(|folder| folder.join("libwidelane_openssl.so"));
     let found = found.iter().find(|file| file.exists());
     found

@@ -139,11 +139,15 @@ impl Files {
              [properties]\ndefault_properties = ?widelane.batch=yes\n\
              [providers]\ndefault = openssl\nwidelane = ours\n\
              [openssl]\nactivate = 1\n\
-             [ours]\nmodule = {module}\nactivate = 1\nlog = info\n{library}"
+             [ours]\nmodule = {module}\nactivate = 1\nlog = info\n{library}\
+             calibration = {CALIBRATION}\n"
         );
         self.write("openssl.cnf", text)
     }
 }
+
+/// Servers measure what passes cost once for all tests, as on a user's machine.
+const CALIBRATION: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/openssl-calibration");
 
 /// A certificate with its key.
 pub struct Identity {
