@@ -199,13 +199,8 @@ fn left_to_do(server: Server, undone: bool, systemd: bool) -> String {
 }
 
 fn by_hand(args: &Args, setup: &Setup) -> Result<(), Failure> {
-    let config = match &args.config {
-        Some(path) => std::path::absolute(path)?,
-        None => Places::here()
-            .runtime()
-            .join(format!("openssl-{}.cnf", setup.server)),
-    };
-    let (plan, variables) = environment(setup, &config, args.force).map_err(failed)?;
+    let (plan, variables) =
+        environment(setup, &config_by_hand(args)?, args.force).map_err(failed)?;
     plan.apply().map_err(failed)?;
     for remark in remarks_about_here(args, setup) {
         output::complain(&format!("widelane: {remark}\n"));
@@ -215,6 +210,15 @@ fn by_hand(args: &Args, setup: &Setup) -> Result<(), Failure> {
         let _ = writeln!(text, "{name}={value}");
     }
     output::print(&text)
+}
+
+/// The OpenSSL configuration of a server that is started by hand.
+fn config_by_hand(args: &Args) -> Result<PathBuf, Failure> {
+    let name = format!("openssl-{}.cnf", args.server.0);
+    Ok(match &args.config {
+        Some(path) => std::path::absolute(path)?,
+        None => Places::here().runtime().join(name),
+    })
 }
 
 fn setup(args: &Args) -> Result<Setup, Failure> {
@@ -237,6 +241,10 @@ fn setup(args: &Args) -> Result<Setup, Failure> {
         let penalties = [clock.wide, clock.narrow];
         options.set_clock(penalties.map(|one| (one.depth, one.stall, one.tail)));
     }
+    options.keep_calibration_in(&match args.env {
+        true => config_by_hand(args)?.with_file_name(CALIBRATION),
+        false => Path::new(CACHE).join(CALIBRATION),
+    });
     let server = args.server.0;
     let program = std::env::current_exe()?;
     let (provider, shim) = (args.provider.clone(), args.shim.clone());
@@ -306,6 +314,10 @@ impl clap::ValueEnum for Named {
     }
 }
 
+/// The folder for what servers measure. Root starts them, and only root writes there.
+const CACHE: &str = "/var/cache/widelane";
+/// What passes cost on this machine.
+const CALIBRATION: &str = "openssl-calibration";
 /// The folder that tells that systemd is the init of this system: `sd_booted(3)`.
 const SYSTEMD: &str = "/run/systemd/system";
 const EXAMPLES: &str = "\

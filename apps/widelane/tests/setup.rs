@@ -25,6 +25,7 @@ fn files_are_shown_written_once_kept_when_edited_and_removed() {
     for part in [
         "--- /dev/null\n+++ /etc/widelane/openssl-nginx.cnf\n@@ -0,0 +1,",
         "\n+.include /etc/ssl/openssl.cnf\n",
+        "\n+calibration = /var/cache/widelane/openssl-calibration\n",
         "\n+++ /etc/nginx/modules-enabled/90-widelane.conf\n",
         "\n+env LD_PRELOAD;\n",
         &format!("\n+++ {unit}\n"),
@@ -187,6 +188,10 @@ fn openssl_loads_both_providers_and_keeps_the_settings_of_the_system() {
             format!("OPENSSL_CONF={}\n", config.display()),
             "{printed:?}"
         );
+        let beside = folder.path().join("openssl-calibration");
+        let text = fs::read_to_string(&config).unwrap();
+        let line = format!("\ncalibration = {}\n", beside.display());
+        assert!(text.contains(&line), "{text}");
         let openssl = |arguments: &[&str]| {
             let mut openssl = Command::new("openssl");
             let output = openssl

@@ -15,6 +15,7 @@ pub struct Options {
     statistics: Option<String>,
     chacha20poly1305: Option<String>,
     clock: [Option<String>; 2],
+    calibration: Option<String>,
 }
 
 impl Options {
@@ -63,6 +64,12 @@ impl Options {
     pub fn set_chacha20poly1305(&mut self, form: &str) -> Result<(), SetupError> {
         self.chacha20poly1305 = Some(known("chacha20poly1305", form, &FORMS)?);
         Ok(())
+    }
+
+    /// The file in which processes of the server keep what passes cost on this machine. A path that
+    /// configurations cannot hold is left out: then each process measures.
+    pub fn keep_calibration_in(&mut self, file: &Path) {
+        self.calibration = plain(file).ok().map(str::to_owned);
     }
 
     /// What multiplications in 512-bit and in 256-bit registers do to the clock: the lost share, and the
@@ -128,6 +135,7 @@ pub(crate) fn text(
         ("log", &options.log),
         ("statistics", &options.statistics),
         ("chacha20poly1305", &options.chacha20poly1305),
+        ("calibration", &options.calibration),
         ("clock-512", &options.clock[0]),
         ("clock-256", &options.clock[1]),
     ];
@@ -179,6 +187,9 @@ mod tests {
         options.without_statistics();
         options.set_chacha20poly1305("256-light").unwrap();
         assert!(options.set_chacha20poly1305("1024").is_err());
+        options.keep_calibration_in(Path::new("/var/cache/a b"));
+        assert_eq!(options.calibration, None);
+        options.keep_calibration_in(Path::new("/var/cache/a"));
         options.set_clock([(0.09, 11_000, 670_000), (0.0, 0, 0)]);
         let text = text(&System::default(), Path::new("/lib/w.so"), None, &options).unwrap();
         let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
@@ -204,6 +215,7 @@ backend = auto
 log = info
 statistics = off
 chacha20poly1305 = 256-light
+calibration = /var/cache/a
 clock-512 = 0.0900 11000 670000
 activate = 1
 
