@@ -239,6 +239,11 @@ impl Plan {
         known
     }
 
+    /// Whether so many bytes more can be kept of a stream.
+    pub(crate) fn has_room_for(&self, len: usize) -> bool {
+        self.streamed.len().saturating_add(len) <= MOST_STREAMED
+    }
+
     /// The most bytes that a signature can have; `None` if lanes do not sign so.
     pub(crate) fn signature_len(&self) -> Option<usize> {
         let signer = self.key.signer()?;
@@ -274,7 +279,7 @@ impl Plan {
 }
 
 /// Bytes of a stream that are kept until it is signed.
-pub(crate) const MOST_STREAMED: usize = 65536;
+const MOST_STREAMED: usize = 65536;
 
 #[cfg(test)]
 mod tests {

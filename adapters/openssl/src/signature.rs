@@ -22,7 +22,7 @@ use crate::keys::Key;
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::objects::{self, borrow, counted};
 use crate::params::Params;
-use crate::plan::{MOST_STREAMED, Plan};
+use crate::plan::Plan;
 use crate::signature_context::{Context, Inner, State};
 
 /// The functions that the family with this number in [`Family::ALL`] offers: those that the default
@@ -104,10 +104,7 @@ unsafe extern "C" fn dupctx(object: Object) -> Object {
                 // What stands beside it follows from it.
                 State::Hashed(hashed, _) => State::Hashed(hashed.clone(), None),
                 State::Inner(Inner(inner, family)) => {
-                    let dup = Defaults::get().signature(*family)?.dupctx?;
-                    // SAFETY: the default provider's function with a context of its own.
-                    let copy = unsafe { dup(*inner) };
-                    State::Inner(Inner((!copy.is_null()).then_some(copy)?, *family))
+                    State::Inner(Inner::copy_of(*inner, *family)?)
                 }
             };
             Some(Context {
@@ -238,27 +235,28 @@ unsafe extern "C" fn digest_sign(
     guarded(0, || {
         let Some(context) = context else { return 0 };
         // SAFETY: the caller gives `room` bytes at `signature`, or null, and a place for the length.
-        if let Some(answer) = unsafe { context.sign_planned(signature, len, room, text) } {
+        if let Some(answer) = unsafe { context.sign_whole(signature, len, room, text) } {
             return answer;
         }
+        let family = context.family;
         let Some((functions, inner)) = context.inner() else {
             return 0;
         };
-        // SAFETY: the default provider's functions with a context of its own, and what the caller
-        // passed. Without a function for one shot, OpenSSL itself makes the same two calls.
+        let steps = (functions.digest_sign_update, functions.digest_sign_final);
+        // SAFETY: the default provider's functions with contexts of its own, and what the caller
+        // passed. Without a function for one shot, OpenSSL itself makes the same calls: the stream ends
+        // in a copy, because later calls may go on with it.
         unsafe {
-            match (
-                functions.digest_sign,
-                functions.digest_sign_update,
-                functions.digest_sign_final,
-            ) {
-                (Some(once), ..) => once(inner, signature, len, room, message, message_len),
-                (None, Some(update), Some(finish)) => {
-                    if !signature.is_null() && update(inner, message, message_len) != 1 {
-                        return 0;
-                    }
+            match (functions.digest_sign, steps) {
+                (Some(once), _) => once(inner, signature, len, room, message, message_len),
+                (None, (Some(_), Some(finish))) if signature.is_null() => {
                     finish(inner, signature, len, room)
                 }
+                (None, (Some(update), Some(finish))) => match update(inner, message, message_len) {
+                    1 => Inner::copy_of(inner, family)
+                        .map_or(0, |copy| finish(copy.0, signature, len, room)),
+                    _ => 0,
+                },
                 _ => 0,
             }
         }
@@ -348,8 +346,7 @@ unsafe extern "C" fn digest_sign_update(object: Object, text: *const u8, len: us
                 LibCrypto::get().raise(INTERNAL_ERROR, "the stream has been signed");
                 return 0;
             }
-            let total = plan.streamed.len().saturating_add(len);
-            if total <= MOST_STREAMED && plan.signature_len().is_some() {
+            if plan.has_room_for(len) && plan.signature_len().is_some() {
                 plan.streamed.extend_from_slice(piece);
                 return 1;
             }
@@ -409,20 +406,22 @@ unsafe extern "C" fn digest_verify(
     // SAFETY: OpenSSL's contract.
     let context = unsafe { borrow::<Context>(object) };
     guarded(0, || {
-        let Some((functions, inner)) = context.and_then(Context::inner) else {
+        let Some(context) = context else { return 0 };
+        let family = context.family;
+        let Some((functions, inner)) = context.inner() else {
             return 0;
         };
         let steps = (
             functions.digest_verify_update,
             functions.digest_verify_final,
         );
-        // SAFETY: the default provider's functions with a context of its own, and what the caller
-        // passed. Without a function for one shot, OpenSSL itself makes the same two calls.
+        // SAFETY: as in `digest_sign`.
         unsafe {
             match (functions.digest_verify, steps) {
                 (Some(once), _) => once(inner, signature, len, text, text_len),
                 (None, (Some(update), Some(finish))) => match update(inner, text, text_len) {
-                    1 => finish(inner, signature, len),
+                    1 => Inner::copy_of(inner, family)
+                        .map_or(0, |copy| finish(copy.0, signature, len)),
                     failed => failed,
                 },
                 _ => 0,

@@ -43,6 +43,14 @@ impl Inner {
         let object = unsafe { (functions.newctx)(Defaults::get().context(), properties) };
         (!object.is_null()).then_some(Self(object, family))
     }
+
+    /// A copy of one of its contexts. `None` if there is no memory.
+    pub(crate) fn copy_of(object: Object, family: Family) -> Option<Self> {
+        let dup = Defaults::get().signature(family)?.dupctx?;
+        // SAFETY: the default provider's function with a context of its own.
+        let copy = unsafe { dup(object) };
+        (!copy.is_null()).then_some(Self(copy, family))
+    }
 }
 
 impl Drop for Inner {
@@ -113,6 +121,43 @@ impl Context {
         };
         // SAFETY: the caller's promise.
         unsafe { hand_over(made, signature, len, room) }
+    }
+
+    /// Signs a whole message, if lanes can; with no place for the signature, only tells its length.
+    ///
+    /// Where the default provider has no function for one shot, OpenSSL makes a stream of it, which later
+    /// calls go on with. So the message is kept as part of a stream.
+    ///
+    /// # Safety
+    ///
+    /// As for [`sign_planned`](Self::sign_planned).
+    pub(crate) unsafe fn sign_whole(
+        &mut self,
+        signature: *mut u8,
+        len: *mut usize,
+        room: usize,
+        text: &[u8],
+    ) -> Option<c_int> {
+        let goes_on = Defaults::get()
+            .signature(self.family)?
+            .digest_sign
+            .is_none();
+        if goes_on
+            && let State::Planned(plan) = &self.state
+            && !plan.has_room_for(text.len())
+        {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        let answer = unsafe { self.sign_planned(signature, len, room, text) }?;
+        if goes_on
+            && answer == 1
+            && !signature.is_null()
+            && let State::Planned(plan) = &mut self.state
+        {
+            plan.streamed.extend_from_slice(text);
+        }
+        Some(answer)
     }
 
     /// Signs a hash value, if lanes can; with no place for the signature, only tells its length.

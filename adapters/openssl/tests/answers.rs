@@ -39,6 +39,12 @@ fn places_that_are_small_for_a_signature_are_refused() {
     same("places");
 }
 
+/// OpenSSL goes on with a message after it was signed or verified, where a context can take streams.
+#[test]
+fn calls_on_one_context_follow_each_other_in_any_order() {
+    same("orders");
+}
+
 fn same(what: &str) {
     let folder = Folder::new();
     let Some(program) = folder.build("answers").filter(|_| has_openssl()) else {
