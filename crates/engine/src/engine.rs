@@ -61,8 +61,10 @@ impl Engine {
         if config.queue_limit == 0 {
             return Err(StartError::QueueLimitZero);
         }
+        // Read once: it takes system calls.
+        let all = parallelism();
         let candidates = config.vector_cpus.len();
-        let others = parallelism().saturating_sub(candidates);
+        let others = all.saturating_sub(candidates);
         config.placement = config.placement.decided(&config.clock, candidates, others);
         tracing::debug!(placement = %config.placement, cpus = ?config.vector_cpus, "engine starts");
         let cpus = match config.placement {
@@ -70,7 +72,7 @@ impl Engine {
             Placement::Inline | Placement::Auto => Vec::new(),
         };
         let registry = operations.register((!cpus.is_empty()).then_some(config.queue_limit))?;
-        let group = Group::new(&registry.lines, parallelism());
+        let group = Group::new(&registry.lines, all);
         let sleepers = Sleepers::new(cpus.len(), config.lending.as_ref());
         let shared = Arc::new(Shared {
             registry,

@@ -1,5 +1,7 @@
 //! Polynomials of ML-KEM (FIPS 203), `L` requests at once.
 
+use std::sync::LazyLock;
+
 use widelane_lanes::{MlKem as Family, MlKemKernels};
 
 use crate::arena::Arena;
@@ -22,6 +24,16 @@ pub struct MlKem<const L: usize> {
     factors: Arena<L>,
 }
 
+/// The same for all parameter sets and widths, so that a process computes them once. Forked processes,
+/// which start engines of their own, inherit them.
+static FACTORS: LazyLock<Vec<(u64, u64)>> = LazyLock::new(|| {
+    let quarters = 0..Family::PARTS;
+    let quarter = Family::POLYNOMIAL / Family::PARTS;
+    quarters
+        .flat_map(|part| (0..quarter).map(move |i| Family::product_factors(part, i)))
+        .collect()
+});
+
 constructors!(MlKem, rank: usize, "`rank` is 2, 3 or 4, for ML-KEM-512, 768 and 1024.");
 
 impl<const L: usize> MlKem<L> {
@@ -37,9 +49,9 @@ impl<const L: usize> MlKem<L> {
         assert!((2..=4).contains(&rank), "there is no ML-KEM of rank {rank}");
         let mut factors = Arena::new(2 * Family::POLYNOMIAL);
         let quarter = Family::POLYNOMIAL / Family::PARTS;
-        for (part, vectors) in factors.vectors().chunks_exact_mut(2 * quarter).enumerate() {
-            for i in 0..quarter {
-                let (plain, quotient) = Family::product_factors(part, i);
+        let parts = factors.vectors().chunks_exact_mut(2 * quarter);
+        for (vectors, words) in parts.zip(FACTORS.chunks_exact(quarter)) {
+            for (i, &(plain, quotient)) in words.iter().enumerate() {
                 vectors[i] = [plain; L];
                 vectors[quarter + i] = [quotient; L];
             }
