@@ -157,28 +157,21 @@ unsafe fn lookup(table: *const Dispatch, id: c_int) -> Option<*const ()> {
     None
 }
 
-/// The entries of `own` with numbers that `other` has, too, and those in `always`; with its end.
+/// The entries of `own` with numbers that `other` has, too; with its end.
 ///
 /// # Safety
 ///
 /// `other` must be null or a dispatch table.
-pub(crate) unsafe fn in_both(
-    own: &[Dispatch],
-    other: *const Dispatch,
-    always: &[Dispatch],
-) -> Vec<Dispatch> {
+pub(crate) unsafe fn in_both(own: &[Dispatch], other: *const Dispatch) -> Vec<Dispatch> {
     let mut both = own.to_vec();
-    both.retain(|entry| {
-        entry.id == 0
-            || always.iter().any(|one| one.id == entry.id)
-            // SAFETY: the caller's promise.
-            || unsafe { lookup(other, entry.id) }.is_some()
-    });
+    // SAFETY: the caller's promise.
+    both.retain(|entry| entry.id == 0 || unsafe { lookup(other, entry.id) }.is_some());
     both
 }
 
 functions! {
     core_get_params = 2: fn(*const c_void, *mut Param) -> c_int;
+    core_get_libctx = 4: fn(*const c_void) -> Object;
 
     provider_teardown = 1024: fn(Object);
     provider_gettable_params = 1025: fn(Object) -> *const Param;

@@ -43,7 +43,7 @@ pub(crate) fn offered(cipher: Cipher) -> Option<&'static [Dispatch]> {
     ];
     let defaults = Defaults::get().cipher_table();
     // SAFETY: the default provider's table of this cipher.
-    Some(OFFERED.get_or_init(|| unsafe { abi::in_both(&table, defaults, &[]) }))
+    Some(OFFERED.get_or_init(|| unsafe { abi::in_both(&table, defaults) }))
 }
 
 /// The code that was chosen.

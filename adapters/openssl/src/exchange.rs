@@ -5,7 +5,7 @@
 //! error is the right one. OpenSSL's contract is that of `keymgmt`.
 
 use std::ffi::c_int;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::{ptr, slice};
 
 use widelane_crypto::{AgreeError, Shared, ecdh, x25519};
@@ -19,8 +19,17 @@ use crate::objects::{self, borrow, counted};
 use crate::params::Params;
 use crate::waiting;
 
-/// The table for the family with this number in [`Family::ALL`].
-pub(crate) const fn table<const FAMILY: usize>() -> [Dispatch; 11] {
+/// The functions that the family with this number in [`Family::ALL`] offers: those that the default
+/// provider of this OpenSSL has, too. X25519 has no values that could be set.
+pub(crate) fn offered<const FAMILY: usize>() -> &'static [Dispatch] {
+    static OFFERED: [OnceLock<Vec<Dispatch>>; Family::COUNT] =
+        [const { OnceLock::new() }; Family::COUNT];
+    let defaults = Defaults::get().table(abi::KEYEXCH, Family::ALL[FAMILY]);
+    // SAFETY: null or a table of the default provider's.
+    OFFERED[FAMILY].get_or_init(|| unsafe { abi::in_both(&table::<FAMILY>(), defaults) })
+}
+
+const fn table<const FAMILY: usize>() -> [Dispatch; 11] {
     [
         abi::keyexch_newctx::of(newctx::<FAMILY>),
         abi::keyexch_freectx::of(objects::free::<Context>),
@@ -266,7 +275,6 @@ unsafe extern "C" fn set_ctx_params(object: Object, params: *const Param) -> c_i
     let (context, list) = unsafe { (borrow::<Context>(object), Params::new(params)) };
     guarded(0, || match context {
         None => 0,
-        // X25519 has no values, and TLS sets "pad" for finite fields only.
         Some(_) if list.iter().next().is_none() => 1,
         Some(context) => set(context, params),
     })
@@ -280,7 +288,7 @@ fn set(context: &mut Context, params: *const Param) -> c_int {
     // SAFETY: the default provider's function with a context of its own and the caller's list.
     functions
         .set_ctx_params
-        .map_or(1, |set| unsafe { set(inner, params) })
+        .map_or(0, |set| unsafe { set(inner, params) })
 }
 
 unsafe extern "C" fn settable_ctx_params<const FAMILY: usize>(
@@ -306,7 +314,7 @@ unsafe extern "C" fn get_ctx_params(object: Object, params: *mut Param) -> c_int
         // SAFETY: the default provider's function with a context of its own and the caller's list.
         functions
             .get_ctx_params
-            .map_or(1, |get| unsafe { get(inner, params) })
+            .map_or(0, |get| unsafe { get(inner, params) })
     })
 }
 

@@ -21,6 +21,7 @@ use crate::keys::{Curve, Inner, Key, Share};
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::objects::{self, borrow, counted};
 use crate::params::Params;
+use crate::provider::Instance;
 use crate::waiting;
 
 /// The table for the family with this number in [`Family::ALL`].
@@ -66,9 +67,12 @@ pub(crate) fn guarded<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
     }
 }
 
-unsafe extern "C" fn new<const FAMILY: usize>(_: Object) -> Object {
+unsafe extern "C" fn new<const FAMILY: usize>(instance: Object) -> Object {
+    // SAFETY: OpenSSL's contract: the provider's context.
+    let instance = unsafe { objects::shared::<Instance>(instance) };
     guarded(ptr::null_mut(), || {
-        objects::give_counted(Key::empty(Family::ALL[FAMILY]))
+        let library = instance.map(|instance| instance.library);
+        objects::give_counted(Key::empty(Family::ALL[FAMILY], library))
     })
 }
 
@@ -99,8 +103,8 @@ unsafe extern "C" fn get_params(key: Object, params: *mut Param) -> c_int {
     let (key, list) = unsafe { (counted::<Key>(key), Params::new(params)) };
     guarded(0, || {
         let Some(key) = key else { return 0 };
-        if let Some(Some(answered)) = key.with_share(|share| answer(share, list)) {
-            return answered.into();
+        if key.with_share(|share| answer(share, list)) == Some(Some(())) {
+            return 1;
         }
         // SAFETY: the default provider's function with a key of its own and the caller's list.
         key.with_inner(|functions, inner| unsafe { (functions.get_params)(inner, params) })
@@ -108,12 +112,12 @@ unsafe extern "C" fn get_params(key: Object, params: *mut Param) -> c_int {
     })
 }
 
-/// Answers what a handshake asks a share; `None` if there is another question in the list.
-fn answer(share: &Share, list: Params<'_>) -> Option<bool> {
+/// Answers what a handshake asks a share. `None` if there is another question in the list, or a place into
+/// which an answer does not fit: the default provider then says what is wrong.
+fn answer(share: &Share, list: Params<'_>) -> Option<()> {
     let curve = share.curve;
-    let mut fits = true;
     for value in list.iter() {
-        fits &= match value.key().to_bytes() {
+        let fits = match value.key().to_bytes() {
             b"bits" => value.set_integer(curve.bits()),
             b"security-bits" => value.set_integer(curve.security_bits()),
             b"max-size" => value.set_integer(match curve {
@@ -126,8 +130,11 @@ fn answer(share: &Share, list: Params<'_>) -> Option<bool> {
             b"group" if curve != Curve::X25519 => value.set_text(curve.group()),
             _ => return None,
         };
+        if !fits {
+            return None;
+        }
     }
-    Some(fits)
+    Some(())
 }
 
 unsafe extern "C" fn gettable_params<const FAMILY: usize>(_: Object) -> *const Param {
@@ -201,16 +208,20 @@ unsafe extern "C" fn import(key: Object, selection: c_int, params: *const Param)
             unsafe { (functions.import)(inner, selection, params) }
         });
         key.forget_share();
-        // OpenSSL copies a key here for a signature of ours. If its private half cannot be copied (it
-        // is in a TPM or another token) or there is none (a signature is verified), OpenSSL goes on
-        // with the provider that has the key, unless this copy was made. Keys of curves must be
-        // copied all the same: they may be a peer's.
+        // OpenSSL copies a key here for a signature of ours. If its private half is in a TPM or another
+        // token, it goes on with the provider that has the key, unless this copy was made. Without
+        // such a provider, a public key is what it says. Keys of curves must be copied all the same: they
+        // may be a peer's.
         let for_signatures_only = matches!(key.family(), Family::Rsa | Family::Ed25519)
             || key.family().ml_dsa().is_some();
-        if for_signatures_only && selection & PRIVATE_KEY != 0 && !key.has(PRIVATE_KEY) {
+        if for_signatures_only
+            && selection & PRIVATE_KEY != 0
+            && !key.has(PRIVATE_KEY)
+            && key.may_be_elsewhere()
+        {
             return 0;
         }
-        if imported == Some(1) && selection & PRIVATE_KEY != 0 {
+        if imported == Some(1) && selection & PRIVATE_KEY != 0 && key.has(PRIVATE_KEY) {
             waiting::calibrate_once_for_all();
         }
         imported.unwrap_or(0)

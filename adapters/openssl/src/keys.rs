@@ -17,6 +17,7 @@ use crate::abi::{
 use crate::defaults::{Defaults, KeyFunctions};
 use crate::family::Family;
 use crate::params::{OwnParams, Params};
+use crate::provider::LibraryContext;
 use crate::signers::{Preparation, SignerInUse};
 
 /// A key of any family. OpenSSL holds it by a counted pointer ([`crate::objects`]).
@@ -26,6 +27,8 @@ pub(crate) struct Key {
     forms: RwLock<Forms>,
     /// Its share of what signs with it in lanes; `None` if nothing does.
     preparation: OnceLock<Option<Arc<Preparation>>>,
+    /// Where it was imported to; `None` if it was made here.
+    library: Option<LibraryContext>,
 }
 
 #[derive(Default)]
@@ -148,10 +151,18 @@ impl Curve {
 }
 
 impl Key {
-    /// An empty key, to be filled by an import.
-    pub(crate) fn empty(family: Family) -> Option<Self> {
+    /// An empty key, to be filled by an import, in a library context.
+    pub(crate) fn empty(family: Family, library: Option<LibraryContext>) -> Option<Self> {
         let inner = Inner::new(family)?;
-        Some(Self::from_inner(family, inner))
+        Some(Self {
+            library,
+            ..Self::from_inner(family, inner)
+        })
+    }
+
+    /// Whether the key that was copied into this one may have its private half in another provider.
+    pub(crate) fn may_be_elsewhere(&self) -> bool {
+        self.library.is_some_and(LibraryContext::has_others)
     }
 
     pub(crate) fn from_inner(family: Family, inner: Inner) -> Self {
@@ -171,6 +182,7 @@ impl Key {
             family,
             forms: RwLock::new(Forms { inner, share }),
             preparation: OnceLock::new(),
+            library: None,
         }
     }
 
@@ -251,7 +263,10 @@ impl Key {
         let mut forms = self.forms_mut();
         let share = forms.share.as_mut()?;
         share.public = Some(public.to_vec());
-        share.secret = None;
+        // As the default provider: what was private of X25519 goes, of EC it stays.
+        if curve == Curve::X25519 {
+            share.secret = None;
+        }
         share.agreed = None;
         forms.inner = None;
         Some(true)

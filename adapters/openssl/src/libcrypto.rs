@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
 use std::{mem, ptr};
 
-use crate::abi::{Algorithm, Callback, Object};
+use crate::abi::{Algorithm, Callback, Dispatch, Object};
 
 /// Declares the functions: a field for each, and how all are found.
 macro_rules! libcrypto {
@@ -47,6 +47,10 @@ libcrypto! {
     provider_query_operation = c"OSSL_PROVIDER_query_operation":
         fn(Object, c_int, *mut c_int) -> *const Algorithm;
     provider_get0_provider_ctx = c"OSSL_PROVIDER_get0_provider_ctx": fn(Object) -> Object;
+    provider_get0_name = c"OSSL_PROVIDER_get0_name": fn(Object) -> *const c_char;
+    provider_get0_dispatch = c"OSSL_PROVIDER_get0_dispatch": fn(Object) -> *const Dispatch;
+    provider_do_all = c"OSSL_PROVIDER_do_all":
+        fn(Object, unsafe extern "C" fn(Object, *mut c_void) -> c_int, *mut c_void) -> c_int;
     provider_get_capabilities = c"OSSL_PROVIDER_get_capabilities":
         fn(Object, *const c_char, Option<Callback>, *mut c_void) -> c_int;
     version = c"OpenSSL_version": fn(c_int) -> *const c_char;

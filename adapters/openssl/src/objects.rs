@@ -25,6 +25,16 @@ pub(crate) unsafe fn borrow<'a, T>(object: Object) -> Option<&'a mut T> {
     unsafe { object.cast::<T>().as_mut() }
 }
 
+/// The same for what several calls use at the same time.
+///
+/// # Safety
+///
+/// `object` must be null, or from [`give`] with the same type, and neither freed nor borrowed.
+pub(crate) unsafe fn shared<'a, T>(object: Object) -> Option<&'a T> {
+    // SAFETY: the caller's promise.
+    unsafe { object.cast::<T>().cast_const().as_ref() }
+}
+
 /// Drops a context: what tables of functions call `freectx` or `cleanup`.
 ///
 /// # Safety

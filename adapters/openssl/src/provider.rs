@@ -19,6 +19,7 @@ use crate::hybrid::{self, Group};
 use crate::keymgmt::guarded;
 use crate::libcrypto::LibCrypto;
 use crate::log;
+use crate::objects;
 use crate::options::{Operation, Options, Prepare};
 use crate::params::{self, OwnParams, Params, described};
 use crate::{cipher, exchange, keymgmt, signature, signers, status, suspension, waiting};
@@ -39,14 +40,19 @@ pub unsafe extern "C" fn OSSL_provider_init(
     let started = std::panic::catch_unwind(|| {
         // SAFETY: OpenSSL's contract.
         let options = unsafe { Options::read(handle, functions) };
-        start(functions, options)
+        start(functions, options)?;
+        // SAFETY: OpenSSL's contract: the core's function with its own handle.
+        let library = unsafe { abi::core_get_libctx::find(functions).map(|get| get(handle)) };
+        Ok::<_, String>(objects::give(Some(Instance {
+            library: LibraryContext(library.unwrap_or(ptr::null_mut())),
+        })))
     });
     let refused = match started {
-        Ok(Ok(())) => {
-            // SAFETY: OpenSSL gives places for both. The context is not used; it must not be null.
+        Ok(Ok(instance)) => {
+            // SAFETY: OpenSSL gives places for both.
             unsafe {
                 *out = PROVIDER.as_ptr();
-                *context = (&raw const PROVIDER).cast_mut().cast();
+                *context = instance;
             }
             return 1;
         }
@@ -115,6 +121,50 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
     }
     Ok(())
 }
+
+/// One that OpenSSL has loaded: what its functions get as the provider's context.
+pub(crate) struct Instance {
+    pub(crate) library: LibraryContext,
+}
+
+/// The library context that has loaded a provider; null is OpenSSL's own. It lives longer than the
+/// provider and its keys.
+#[derive(Clone, Copy)]
+pub(crate) struct LibraryContext(Object);
+
+// SAFETY: it is only handed to functions of OpenSSL that every thread may call.
+unsafe impl Send for LibraryContext {}
+// SAFETY: as above.
+unsafe impl Sync for LibraryContext {}
+
+impl LibraryContext {
+    /// Whether it has providers of others, whose keys may be in a TPM or another token.
+    pub(crate) fn has_others(self) -> bool {
+        unsafe extern "C" fn look(provider: Object, found: *mut c_void) -> c_int {
+            let libcrypto = LibCrypto::get();
+            // SAFETY: OpenSSL passes a provider, whose name is a string of C, and our own pointer.
+            let (name, dispatch, found) = unsafe {
+                (
+                    CStr::from_ptr((libcrypto.provider_get0_name)(provider)),
+                    (libcrypto.provider_get0_dispatch)(provider),
+                    &mut *found.cast::<bool>(),
+                )
+            };
+            *found |= dispatch != PROVIDER.as_ptr() && !OPENSSLS.contains(&name);
+            1
+        }
+
+        let mut found = false;
+        // SAFETY: a library context that is there, and a function for that pointer.
+        unsafe {
+            (LibCrypto::get().provider_do_all)(self.0, look, (&raw mut found).cast());
+        }
+        found
+    }
+}
+
+/// The providers of OpenSSL itself.
+const OPENSSLS: [&CStr; 5] = [c"default", c"base", c"legacy", c"fips", c"null"];
 
 /// The lists of algorithms, and for which TLS groups.
 struct Offer {
@@ -295,8 +345,11 @@ fn tables(family: Family) -> [&'static [Dispatch]; 3] {
     macro_rules! of {
         ($number:expr) => {{
             static KEYS: [Dispatch; 22] = keymgmt::table::<{ $number }>();
-            static EXCHANGES: [Dispatch; 11] = exchange::table::<{ $number }>();
-            [&KEYS, signature::offered::<{ $number }>(), &EXCHANGES]
+            [
+                &KEYS,
+                signature::offered::<{ $number }>(),
+                exchange::offered::<{ $number }>(),
+            ]
         }};
     }
     match family {
@@ -418,8 +471,6 @@ unsafe extern "C" fn get_params(_: Object, list: *mut Param) -> c_int {
     })
 }
 
-unsafe extern "C" fn teardown(_: Object) {}
-
 const VERSION: &CStr =
     match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
         Ok(version) => version,
@@ -427,7 +478,7 @@ const VERSION: &CStr =
     };
 
 static PROVIDER: [Dispatch; 6] = [
-    abi::provider_teardown::of(teardown),
+    abi::provider_teardown::of(objects::free::<Instance>),
     abi::provider_gettable_params::of(gettable_params),
     abi::provider_get_params::of(get_params),
     abi::provider_query_operation::of(query_operation),

@@ -1,7 +1,7 @@
 //! SIGNATURE: how OpenSSL signs with our keys (`provider-signature(7)`).
 //!
-//! Servers sign in one shot (`EVP_DigestSign`): that is what lanes do. A context only takes notice
-//! of what is asked until the shot comes; a short stream is kept and becomes one ([`crate::plan`]). At
+//! Lanes sign whole messages. A context only takes notice of what is asked until the message is there:
+//! in one shot, or as a short stream, of which OpenSSL ends a copy ([`crate::plan`]). At
 //! the first question that lanes have no answer to, the default provider's context takes over, with
 //! everything that was said before; verification, long streams and other hash functions are such
 //! questions. OpenSSL's contract is that of `keymgmt`.
@@ -26,18 +26,14 @@ use crate::plan::Plan;
 use crate::signature_context::{Context, Inner, State};
 
 /// The functions that the family with this number in [`Family::ALL`] offers: those that the default
-/// provider of this OpenSSL has, too, because what it lacks it must be seen to lack; and those for
-/// one shot.
+/// provider of this OpenSSL has, too, because what it lacks it must be seen to lack. So OpenSSL makes
+/// streams of messages where it does so by itself, and calls follow each other as without us.
 pub(crate) fn offered<const FAMILY: usize>() -> &'static [Dispatch] {
     static OFFERED: [OnceLock<Vec<Dispatch>>; Family::COUNT] =
         [const { OnceLock::new() }; Family::COUNT];
     let defaults = Defaults::get().table(abi::SIGNATURE, Family::ALL[FAMILY]);
-    let one_shot = [
-        abi::signature_digest_sign::of(digest_sign),
-        abi::signature_digest_verify::of(digest_verify),
-    ];
     // SAFETY: null or a table of the default provider's.
-    OFFERED[FAMILY].get_or_init(|| unsafe { abi::in_both(&table::<FAMILY>(), defaults, &one_shot) })
+    OFFERED[FAMILY].get_or_init(|| unsafe { abi::in_both(&table::<FAMILY>(), defaults) })
 }
 
 const fn table<const FAMILY: usize>() -> [Dispatch; 32] {
@@ -235,31 +231,18 @@ unsafe extern "C" fn digest_sign(
     guarded(0, || {
         let Some(context) = context else { return 0 };
         // SAFETY: the caller gives `room` bytes at `signature`, or null, and a place for the length.
-        if let Some(answer) = unsafe { context.sign_whole(signature, len, room, text) } {
+        if let Some(answer) = unsafe { context.sign_planned(signature, len, room, text) } {
             return answer;
         }
-        let family = context.family;
-        let Some((functions, inner)) = context.inner() else {
-            return 0;
+        let mut called = || {
+            let (functions, inner) = context.inner()?;
+            // SAFETY: the default provider's function with a context of its own, and what the
+            // caller passed.
+            Some(unsafe {
+                functions.digest_sign?(inner, signature, len, room, message, message_len)
+            })
         };
-        let steps = (functions.digest_sign_update, functions.digest_sign_final);
-        // SAFETY: the default provider's functions with contexts of its own, and what the caller
-        // passed. Without a function for one shot, OpenSSL itself makes the same calls: the stream ends
-        // in a copy, because later calls may go on with it.
-        unsafe {
-            match (functions.digest_sign, steps) {
-                (Some(once), _) => once(inner, signature, len, room, message, message_len),
-                (None, (Some(_), Some(finish))) if signature.is_null() => {
-                    finish(inner, signature, len, room)
-                }
-                (None, (Some(update), Some(finish))) => match update(inner, message, message_len) {
-                    1 => Inner::copy_of(inner, family)
-                        .map_or(0, |copy| finish(copy.0, signature, len, room)),
-                    _ => 0,
-                },
-                _ => 0,
-            }
-        }
+        called().unwrap_or(0)
     })
 }
 
@@ -324,6 +307,7 @@ continuations! {
     verify_message_final();
     digest_verify_update(text: *const u8, len: usize);
     digest_verify_final(signature: *const u8, len: usize);
+    digest_verify(signature: *const u8, len: usize, text: *const u8, text_len: usize);
     get_ctx_params(params: *mut Param);
     get_ctx_md_params(params: *mut Param);
     set_ctx_md_params(params: *const Param);
@@ -396,40 +380,6 @@ unsafe extern "C" fn digest_sign_final(
     })
 }
 
-unsafe extern "C" fn digest_verify(
-    object: Object,
-    signature: *const u8,
-    len: usize,
-    text: *const u8,
-    text_len: usize,
-) -> c_int {
-    // SAFETY: OpenSSL's contract.
-    let context = unsafe { borrow::<Context>(object) };
-    guarded(0, || {
-        let Some(context) = context else { return 0 };
-        let family = context.family;
-        let Some((functions, inner)) = context.inner() else {
-            return 0;
-        };
-        let steps = (
-            functions.digest_verify_update,
-            functions.digest_verify_final,
-        );
-        // SAFETY: as in `digest_sign`.
-        unsafe {
-            match (functions.digest_verify, steps) {
-                (Some(once), _) => once(inner, signature, len, text, text_len),
-                (None, (Some(update), Some(finish))) => match update(inner, text, text_len) {
-                    1 => Inner::copy_of(inner, family)
-                        .map_or(0, |copy| finish(copy.0, signature, len)),
-                    failed => failed,
-                },
-                _ => 0,
-            }
-        }
-    })
-}
-
 unsafe extern "C" fn set_ctx_params(object: Object, params: *const Param) -> c_int {
     // SAFETY: OpenSSL's contract.
     let (context, list) = unsafe { (borrow::<Context>(object), Params::new(params)) };
@@ -475,15 +425,14 @@ unsafe extern "C" fn gettable_ctx_params<const FAMILY: usize>(
 }
 
 unsafe extern "C" fn settable_ctx_params<const FAMILY: usize>(
-    _: Object,
+    object: Object,
     _: Object,
 ) -> *const Param {
-    let settable = Defaults::get()
-        .signature(Family::ALL[FAMILY])
-        .and_then(|functions| functions.settable_ctx_params);
-    // SAFETY: as in `gettable_ctx_params`.
-    settable.map_or(ptr::null(), |settable| unsafe {
-        settable(ptr::null_mut(), Defaults::get().context())
+    // SAFETY: OpenSSL's contract.
+    let context = unsafe { borrow::<Context>(object) };
+    guarded(ptr::null(), || match context {
+        Some(context) => context.settable(),
+        None => Inner::settable(ptr::null_mut(), Family::ALL[FAMILY]),
     })
 }
 

@@ -2,10 +2,10 @@
 //! both.
 
 use std::ffi::{CStr, CString, c_int};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::{ptr, slice};
 
-use crate::abi::Object;
+use crate::abi::{Object, Param};
 use crate::defaults::{Defaults, SignatureFunctions};
 use crate::family::Family;
 use crate::hashed::Hashed;
@@ -51,7 +51,26 @@ impl Inner {
         let copy = unsafe { dup(object) };
         (!copy.is_null()).then_some(Self(copy, family))
     }
+
+    /// The values that one of its contexts takes now; what there can be for any, if that is null.
+    pub(crate) fn settable(object: Object, family: Family) -> *const Param {
+        let settable = Defaults::get()
+            .signature(family)
+            .and_then(|functions| functions.settable_ctx_params);
+        // SAFETY: the default provider's function with a context of its own or none.
+        settable.map_or(ptr::null(), |settable| unsafe {
+            settable(object, Defaults::get().context())
+        })
+    }
 }
+
+/// A list of the default provider's constants.
+struct Constant(*const Param);
+
+// SAFETY: nothing changes a constant.
+unsafe impl Send for Constant {}
+// SAFETY: as above.
+unsafe impl Sync for Constant {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
@@ -123,43 +142,6 @@ impl Context {
         unsafe { hand_over(made, signature, len, room) }
     }
 
-    /// Signs a whole message, if lanes can; with no place for the signature, only tells its length.
-    ///
-    /// Where the default provider has no function for one shot, OpenSSL makes a stream of it, which later
-    /// calls go on with. So the message is kept as part of a stream.
-    ///
-    /// # Safety
-    ///
-    /// As for [`sign_planned`](Self::sign_planned).
-    pub(crate) unsafe fn sign_whole(
-        &mut self,
-        signature: *mut u8,
-        len: *mut usize,
-        room: usize,
-        text: &[u8],
-    ) -> Option<c_int> {
-        let goes_on = Defaults::get()
-            .signature(self.family)?
-            .digest_sign
-            .is_none();
-        if goes_on
-            && let State::Planned(plan) = &self.state
-            && !plan.has_room_for(text.len())
-        {
-            return None;
-        }
-        // SAFETY: the caller's promise.
-        let answer = unsafe { self.sign_planned(signature, len, room, text) }?;
-        if goes_on
-            && answer == 1
-            && !signature.is_null()
-            && let State::Planned(plan) = &mut self.state
-        {
-            plan.streamed.extend_from_slice(text);
-        }
-        Some(answer)
-    }
-
     /// Signs a hash value, if lanes can; with no place for the signature, only tells its length.
     ///
     /// # Safety
@@ -186,6 +168,32 @@ impl Context {
         }
         // SAFETY: the caller's promise.
         unsafe { hand_over(hashed.sign(value, room), signature, len, room) }
+    }
+
+    /// The values that it takes now. After a hash function was named, it cannot be changed.
+    pub(crate) fn settable(&self) -> *const Param {
+        static PLANNED: [OnceLock<Constant>; Family::COUNT] =
+            [const { OnceLock::new() }; Family::COUNT];
+        let all = || Inner::settable(ptr::null_mut(), self.family);
+        match &self.state {
+            State::New | State::Hashed(..) => all(),
+            State::Inner(inner) => Inner::settable(inner.0, self.family),
+            // TLS asks twice for each signature with PSS.
+            State::Planned(plan) => {
+                let list = PLANNED[self.family as usize].get_or_init(|| {
+                    let mut same = Self {
+                        family: self.family,
+                        properties: self.properties.clone(),
+                        state: State::Planned(plan.clone()),
+                    };
+                    Constant(match same.inner() {
+                        Some((_, inner)) => Inner::settable(inner, self.family),
+                        None => all(),
+                    })
+                });
+                list.0
+            }
+        }
     }
 
     /// What signs hash values beside lanes takes over from them.

@@ -4,6 +4,7 @@
 #include <openssl/core_names.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
+#include <openssl/params.h>
 #include <openssl/rsa.h>
 #include <openssl/x509.h>
 #include <stdio.h>
@@ -426,6 +427,119 @@ static void orders(void)
     }
 }
 
+/* Public keys that are said to be pairs, after a signature of the kind: a fetch of keys for no provider in
+ * particular finds those that the signature has fetched. */
+static void imports(void)
+{
+    static const char *const kinds[] = {"RSA", "ED25519"};
+    size_t i, round;
+
+    for (i = 0; i < 2; i++) {
+        OSSL_LIB_CTX *elsewhere = OSSL_LIB_CTX_new();
+        EVP_PKEY *key = i == 0 ? EVP_PKEY_Q_keygen(elsewhere, NULL, "RSA", (size_t)2048)
+                               : EVP_PKEY_Q_keygen(elsewhere, NULL, "ED25519");
+        OSSL_PARAM *values = NULL;
+        unsigned char *der = NULL;
+        const unsigned char *read;
+        int size = i2d_PrivateKey(key, &der);
+
+        /* As from a file: no key of the kind has been fetched in this library context. */
+        EVP_PKEY_free(key);
+        OSSL_LIB_CTX_free(elsewhere);
+        read = der;
+        key = d2i_AutoPrivateKey(NULL, &read, size);
+        OPENSSL_free(der);
+
+        EVP_PKEY_todata(key, EVP_PKEY_PUBLIC_KEY, &values);
+        for (round = 0; round < 3; round++) {
+            EVP_PKEY_CTX *context;
+            EVP_MD_CTX *sign = EVP_MD_CTX_new(), *verify = EVP_MD_CTX_new();
+            unsigned char signature[256];
+            size_t length = sizeof signature;
+            EVP_PKEY *pair = NULL;
+
+            EVP_DigestSignInit_ex(sign, NULL, i == 0 ? "SHA256" : NULL, NULL, NULL, key, NULL);
+            tell("sign", EVP_DigestSign(sign, signature, &length, text, sizeof text));
+            context = EVP_PKEY_CTX_new_from_name(NULL, kinds[i], NULL);
+            EVP_PKEY_fromdata_init(context);
+            tell("import", EVP_PKEY_fromdata(context, &pair, EVP_PKEY_KEYPAIR, values));
+            if (pair != NULL) {
+                EVP_DigestVerifyInit_ex(verify, NULL, i == 0 ? "SHA256" : NULL, NULL, NULL, pair, NULL);
+                tell("verify", EVP_DigestVerify(verify, signature, length, text, sizeof text));
+                EVP_MD_CTX_reset(sign);
+                tell("begin without a private half",
+                    EVP_DigestSignInit_ex(sign, NULL, i == 0 ? "SHA256" : NULL, NULL, NULL, pair, NULL));
+                length = sizeof signature;
+                tell("sign without it", EVP_DigestSign(sign, signature, &length, text, sizeof text) == 1);
+            }
+            EVP_PKEY_free(pair);
+            EVP_MD_CTX_free(sign);
+            EVP_MD_CTX_free(verify);
+            EVP_PKEY_CTX_free(context);
+        }
+        OSSL_PARAM_free(values);
+        EVP_PKEY_free(key);
+    }
+}
+
+/* Values of keys and of operations under way: which can be read and set, and into which places. */
+static void values(void)
+{
+    static const char *const kinds[] = {"X25519", "EC"};
+    EVP_PKEY *rsa = EVP_PKEY_Q_keygen(NULL, NULL, "RSA", (size_t)2048);
+    size_t i;
+
+    for (i = 0; i < 2; i++) {
+        EVP_PKEY *own = made(kinds[i], i == 0 ? NULL : curves[0]), *other = made(kinds[i], i == 0 ? NULL : curves[0]);
+        EVP_PKEY_CTX *context = EVP_PKEY_CTX_new(own, NULL);
+        OSSL_PARAM list[] = {OSSL_PARAM_END, OSSL_PARAM_END};
+        unsigned char *point = NULL, small[4];
+        char name[30] = "none";
+        size_t length = 0;
+        int bits = 0;
+
+        EVP_PKEY_derive_init(context);
+        list[0] = OSSL_PARAM_construct_utf8_string("kdf-type", name, 0);
+        tell("set", EVP_PKEY_CTX_set_params(context, list));
+        list[0] = OSSL_PARAM_construct_utf8_string("kdf-type", name, sizeof name);
+        tell("get", EVP_PKEY_CTX_get_params(context, list));
+        list[0] = OSSL_PARAM_construct_octet_string("encoded-pub-key", small, sizeof small);
+        tell("a small place", EVP_PKEY_get_params(own, list));
+        printf("%d\n", OSSL_PARAM_modified(list));
+        list[0] = OSSL_PARAM_construct_utf8_string("bits", name, sizeof name);
+        tell("another type", EVP_PKEY_get_params(own, list));
+        list[0] = OSSL_PARAM_construct_int("bits", &bits);
+        tell("bits", EVP_PKEY_get_params(own, list));
+        printf("%d\n", bits);
+        length = EVP_PKEY_get1_encoded_public_key(other, &point);
+        tell("another's public half", EVP_PKEY_set1_encoded_public_key(own, point, length));
+        printf("with a private half: %d\n", i2d_PrivateKey(own, NULL) > 0);
+        ERR_clear_error();
+        OPENSSL_free(point);
+        EVP_PKEY_CTX_free(context);
+        EVP_PKEY_free(own);
+        EVP_PKEY_free(other);
+    }
+    for (i = 0; i < 12; i++) {
+        static const char *const digests[] = {"SHA256", "SHA384", "SHA1"};
+        EVP_MD_CTX *message = EVP_MD_CTX_new();
+        EVP_PKEY_CTX *context = NULL;
+        char name[] = "SHA384", same[] = "SHA256";
+        OSSL_PARAM list[] = {OSSL_PARAM_END, OSSL_PARAM_END};
+
+        if (i % 2 == 0)
+            EVP_DigestSignInit_ex(message, &context, digests[i / 4], NULL, NULL, rsa, NULL);
+        else
+            EVP_DigestVerifyInit_ex(message, &context, digests[i / 4], NULL, NULL, rsa, NULL);
+        list[0] = OSSL_PARAM_construct_utf8_string("digest", i / 2 % 2 == 0 ? name : same, 0);
+        tell("another hash function", EVP_PKEY_CTX_set_params(context, list));
+        tell("by its name", EVP_PKEY_CTX_ctrl_str(context, "digest", name));
+        tell("padding", EVP_PKEY_CTX_set_rsa_padding(context, RSA_PKCS1_PSS_PADDING));
+        EVP_MD_CTX_free(message);
+    }
+    EVP_PKEY_free(rsa);
+}
+
 int main(int count, char **arguments)
 {
     static const struct {
@@ -439,6 +553,8 @@ int main(int count, char **arguments)
         {"salts", salts},
         {"places", places},
         {"orders", orders},
+        {"imports", imports},
+        {"values", values},
     };
     size_t i;
 

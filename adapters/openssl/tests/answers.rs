@@ -45,6 +45,16 @@ fn calls_on_one_context_follow_each_other_in_any_order() {
     same("orders");
 }
 
+#[test]
+fn public_keys_are_imported_as_pairs() {
+    same("imports");
+}
+
+#[test]
+fn values_are_refused_where_openssl_refuses_them() {
+    same("values");
+}
+
 fn same(what: &str) {
     let folder = Folder::new();
     let Some(program) = folder.build("answers").filter(|_| has_openssl()) else {
