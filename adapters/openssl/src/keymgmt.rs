@@ -221,9 +221,6 @@ unsafe extern "C" fn import(key: Object, selection: c_int, params: *const Param)
         {
             return 0;
         }
-        if imported == Some(1) && selection & PRIVATE_KEY != 0 && key.has(PRIVATE_KEY) {
-            waiting::calibrate_once_for_all();
-        }
         imported.unwrap_or(0)
     })
 }

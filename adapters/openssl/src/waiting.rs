@@ -11,13 +11,12 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use widelane_crypto::Preference;
 use widelane_engine::{Clock, Config, Engine, JobError, Placement, Request};
-use widelane_engine::{StartError, SubmitError, Ticket, Worker, calibration};
+use widelane_engine::{StartError, SubmitError, Ticket, Worker};
 
 use crate::forks::Forked;
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
@@ -80,15 +79,6 @@ pub(crate) fn engine() -> Result<Engine, StartError> {
 pub(crate) fn calibrate() {
     if let Ok(engine) = engine() {
         engine.calibrate();
-    }
-}
-
-/// The same when a process loads its first private key, if the figures can be kept: the next processes
-/// read them. Where they cannot, each process measures an operation when it first has several of them.
-pub(crate) fn calibrate_once_for_all() {
-    static ASKED: AtomicBool = AtomicBool::new(false);
-    if !ASKED.swap(true, Relaxed) && calibration::is_kept() {
-        calibrate();
     }
 }
 

@@ -100,7 +100,7 @@ impl Engine {
     ///
     /// For programs that compare, before they begin. Servers call
     /// [`calibrate_in_background`](Self::calibrate_in_background). Without either call, a background
-    /// thread measures each operation during its first requests. With a
+    /// thread measures each operation once it has had sixteen requests. With a
     /// [`calibration`](crate::calibration) file this happens once per machine instead of once per
     /// process.
     pub fn calibrate(&self) {

@@ -29,6 +29,8 @@ pub(crate) struct Line<R: Request> {
     worth: AtomicUsize,
     /// The background measurement has been started.
     measuring: AtomicBool,
+    /// Requests that were answered before the costs were known.
+    answered: AtomicUsize,
     name: &'static str,
     /// What tracers know the operation by.
     number: u16,
@@ -199,6 +201,9 @@ impl<R: Request> Batch<R> {
     }
 }
 
+/// Requests of an operation that a process answers before it measures what they cost: sixteen handshakes.
+const BEFORE_MEASUREMENT: usize = 16;
+
 impl<R: Request> Line<R> {
     pub(crate) fn new(variant: Variant<R>, queue_capacity: Option<usize>) -> Self {
         let lanes = variant.operation.lanes().max(1);
@@ -209,6 +214,7 @@ impl<R: Request> Line<R> {
             narrow: None,
             worth: AtomicUsize::new(0),
             measuring: AtomicBool::new(false),
+            answered: AtomicUsize::new(0),
             lanes,
             counters: Counters::new(lanes),
             queue: queue_capacity.map(Queue::new),
@@ -296,6 +302,18 @@ impl<R: Request> Line<R> {
         }
     }
 
+    /// Takes notice of requests. After some, it starts a measurement of the costs in the background, unless
+    /// they are known. A process that answers few gains less than the measurement costs: one that
+    /// was forked for a single connection, or a client.
+    fn measure_if_used(&self, requests: usize) {
+        if self.is_unmeasured() {
+            let before = self.answered.fetch_add(requests, Relaxed);
+            if before + requests >= BEFORE_MEASUREMENT {
+                self.measure_once();
+            }
+        }
+    }
+
     /// Starts a measurement of the costs in the background, unless they are known.
     pub(crate) fn measure_once(&self) {
         if !self.claim_measurement() {
@@ -317,11 +335,15 @@ impl<R: Request> Line<R> {
         }
     }
 
-    /// Whether the caller is to measure the costs: they are not known, and no other thread measures them.
-    fn claim_measurement(&self) -> bool {
+    fn is_unmeasured(&self) -> bool {
         let narrow = self.narrow.as_ref().map(|narrow| &narrow.variant);
         let mut variants = [Some(&self.wide), narrow].into_iter().flatten();
-        variants.any(|variant| variant.is_unmeasured()) && !self.measuring.swap(true, Relaxed)
+        variants.any(|variant| variant.is_unmeasured())
+    }
+
+    /// Whether the caller is to measure the costs: they are not known, and no other thread measures them.
+    fn claim_measurement(&self) -> bool {
+        self.is_unmeasured() && !self.measuring.swap(true, Relaxed)
     }
 
     /// Answers jobs in a pass, or one by one if they are not worth a pass; returns their number.
@@ -412,7 +434,7 @@ impl<R: Request> Line<R> {
             self.counters.pass(1, width, started.elapsed());
             output
         } else {
-            self.measure_once();
+            self.measure_if_used(1);
             let run = AssertUnwindSafe(|| self.wide.operation.alone(request));
             self.tell_begin(1, ALONE, queued);
             let output = catch_unwind(run).ok();
@@ -473,7 +495,7 @@ impl<R: Request> Line<R> {
     /// Runs a pass; `None` if it panicked, or returned the wrong number of outputs: then it is
     /// unknown which output belongs to which request.
     fn attempt(&self, requests: &[R], width: Width) -> Option<Vec<R::Output>> {
-        self.measure_once();
+        self.measure_if_used(requests.len());
         let variant = match (width, &self.narrow) {
             (Width::Narrow, Some(narrow)) => &narrow.variant,
             _ => &*self.wide,

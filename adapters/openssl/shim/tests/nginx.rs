@@ -7,6 +7,7 @@ mod common;
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -16,7 +17,7 @@ use rustls_pki_types::pem::PemObject;
 use common::client::{self, Client, GROUPS, VERSIONS, Wish};
 use common::nginx::servers_of_each_kind;
 use common::nginx::{BAD, CERTIFICATE, KINDS, nginx, nginx_by_imports, nginx_with};
-use common::{Files, Kind};
+use common::{Files, Kind, With};
 
 #[test]
 fn full_handshakes_of_every_kind() {
@@ -76,6 +77,51 @@ fn imports_are_replaced_where_nothing_is_preloaded() {
         Ok(())
     });
     server.assert_log_without(BAD);
+}
+
+#[test]
+fn the_first_start_measures_what_passes_cost_for_all_others() {
+    let Some(program) = common::installed("nginx") else {
+        return;
+    };
+    let files = Files::new();
+    files.certificate(Kind::Rsa, "a.test");
+    let directory = files.path("");
+    let directory = directory.display();
+    let config = format!(
+        "error_log {directory}/error.log; pid {directory}/pid; events {{}}
+         http {{ server {{
+             listen 127.0.0.1:1 ssl;
+             ssl_certificate {directory}/a.test.pem; ssl_certificate_key {directory}/a.test.key;
+         }} }}"
+    );
+    let config = files.write("nginx.conf", config);
+    let kept = files.path("cache/calibration");
+    let check = || {
+        let mut nginx = Command::new(&program);
+        nginx.arg("-t").arg("-c").arg(&config);
+        files.environment(&mut nginx, With::Shim);
+        files.keep_calibration_in(&kept);
+        let ended = nginx.output().expect("it starts");
+        assert!(ended.status.success(), "{ended:?}");
+        String::from_utf8_lossy(&ended.stderr).contains("backend avx512ifma")
+    };
+    if !check() {
+        assert!(!kept.exists(), "there is nothing to measure");
+        return;
+    }
+    let measured = std::fs::read_to_string(&kept).expect("it was measured");
+    for operation in ["rsa2048-sign", "p256-ecdsa-sign", "x25519-derive"] {
+        assert!(measured.contains(operation), "{operation}: {measured}");
+    }
+    let inode = || std::fs::metadata(&kept).expect("it is there").ino();
+    let first = inode();
+    check();
+    assert_eq!(inode(), first, "the second start has measured again");
+    std::fs::write(&kept, "{}").expect("ours");
+    check();
+    let again = std::fs::read_to_string(&kept).expect("it is there");
+    assert!(again.contains("rsa2048-sign"), "{again}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! A process has one table. For every operation and backend in use it holds the cost of a pass with
 //! one request, of a full pass, and of one request through aws-lc-rs. An entry is measured in the
-//! background when its operation is first used; [`Engine::calibrate`](crate::Engine::calibrate)
+//! background when its operation has been used some times; [`Engine::calibrate`](crate::Engine::calibrate)
 //! measures all of them at once, and a server calls it before it listens. A process measures
 //! nothing twice; with [`keep_in`], neither does the next process.
 //!
@@ -32,11 +32,6 @@ use crate::cost::{CostModel, lock};
 /// file that cannot be written is logged.
 pub fn keep_in(file: &Path) {
     table().keep_in(file);
-}
-
-/// Whether what this process measures is kept: a file was named, and its folder can be written.
-pub fn is_kept() -> bool {
-    table().is_kept()
 }
 
 /// The costs that this process knows: of operations in use, measured by it or read from its file.
@@ -118,6 +113,9 @@ impl Table {
         let name = operation.name();
         let methods = operation.methods();
         let model = self.model(name, backend, operation.lanes(), methods);
+        if !model.is_known() {
+            self.read_again(name, backend);
+        }
         if model.is_known() {
             return;
         }
@@ -157,9 +155,16 @@ impl Table {
         state.file = Some(file.to_owned());
     }
 
-    fn is_kept(&self) -> bool {
-        let file = lock(&self.state).file.clone();
-        file.is_some_and(|file| record::can_be_written(&file))
+    /// Looks at the file again: another process may have measured meanwhile.
+    fn read_again(&self, name: &'static str, backend: Backend) {
+        let State { rows, file, read } = &mut *lock(&self.state);
+        let found = file.as_deref().and_then(record::read);
+        if let Some(found) = found {
+            *read = found.current();
+        }
+        if let Some(row) = rows.get_mut(&(name, backend)) {
+            row.look_up(name, backend, read);
+        }
     }
 
     /// Writes the file again: its entries, replaced by those known here.
@@ -384,6 +389,22 @@ mod tests {
     }
 
     #[test]
+    fn what_another_process_has_measured_meanwhile_is_not_measured_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("calibration");
+        let [first, second] = [Table::default(), Table::default()];
+        for table in [&first, &second] {
+            table.keep_in(&file);
+            assert!(!model(table).is_known());
+        }
+        measure(&first, &Toy::new(8));
+        let toy = Toy::new(8);
+        measure(&second, &toy);
+        assert!(model(&second).is_known());
+        assert_eq!(toy.calls(), 0);
+    }
+
+    #[test]
     fn what_others_have_written_meanwhile_stays() {
         let (_directory, file) = file_saying(costs(10, 20));
         let table = Table::default();
@@ -470,12 +491,6 @@ mod tests {
             measure(&table, &Toy::new(8));
             assert!(model(&table).is_known());
         }
-        let table = Table::default();
-        assert!(!table.is_kept(), "no file");
-        table.keep_in(&in_the_way.join("calibration"));
-        assert!(!table.is_kept());
-        table.keep_in(&directory.path().join("new/calibration"));
-        assert!(table.is_kept(), "the folder is made");
     }
 
     #[test]

@@ -9,7 +9,6 @@ use std::str::FromStr;
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{Access, access};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use widelane_batching::Costs;
 use widelane_crypto::Backend;
@@ -204,21 +203,10 @@ pub(super) fn read(file: &Path) -> Option<Record> {
     record.ok()
 }
 
-/// Whether [`write`] would find a folder in which this user may write.
-pub(super) fn can_be_written(file: &Path) -> bool {
-    folder_of(file).is_ok_and(|folder| access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok())
-}
-
-/// The folder of a file; it is made if it is missing.
-fn folder_of(file: &Path) -> io::Result<&Path> {
-    let folder = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    fs::create_dir_all(folder)?;
-    Ok(folder)
-}
-
 /// Replaces a file by a record, whole or not at all.
 pub(super) fn write(file: &Path, record: &Record) -> io::Result<()> {
-    let directory = folder_of(file)?;
+    let directory = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    fs::create_dir_all(directory)?;
     let mut new = tempfile::Builder::new()
         .permissions(Permissions::from_mode(0o644))
         .tempfile_in(directory)?;

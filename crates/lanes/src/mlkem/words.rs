@@ -96,7 +96,14 @@ pub(super) fn negate<M: Machine>(m: &mut M, x: M::V, mask: u64) -> M::V {
 
 /// `base^exponent mod q`.
 pub(super) fn power(base: u64, exponent: usize) -> u64 {
-    (0..exponent).fold(1, |power, _| power * base % Q)
+    let bits = (0..usize::BITS - exponent.leading_zeros()).rev();
+    bits.fold(1, |power, bit| {
+        let square = power * power % Q;
+        match exponent >> bit & 1 {
+            1 => square * base % Q,
+            _ => square,
+        }
+    })
 }
 
 /// BitRev7 (section 4.3).

@@ -126,6 +126,13 @@ impl Files {
         command.env("OPENSSL_CONF", self.openssl_conf(with))
     }
 
+    /// Another file for what passes cost, in the configuration that was written last.
+    pub fn keep_calibration_in(&self, file: &Path) {
+        let config = self.read("openssl.cnf");
+        let file = file.display().to_string();
+        self.write("openssl.cnf", config.replace(CALIBRATION, &file));
+    }
+
     /// OpenSSL's configuration with our provider.
     fn openssl_conf(&self, with: With) -> PathBuf {
         let module = libraries().provider.display();
