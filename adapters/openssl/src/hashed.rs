@@ -77,6 +77,7 @@ impl Hashed {
             return Ok(None);
         };
         let Some(signer) = self.key.begin_signature() else {
+            self.key.signed();
             return Ok(None);
         };
         if room < signer.signature_len() {

@@ -329,6 +329,13 @@ impl Key {
         self.preparation()?.begin()
     }
 
+    /// OpenSSL has made a signature with it.
+    pub(crate) fn signed(&self) {
+        if let Some(preparation) = self.preparation() {
+            preparation.signed();
+        }
+    }
+
     /// Whether lanes may sign with it, which is known for sure once it is prepared.
     pub(crate) fn may_sign(&self) -> bool {
         self.preparation()

@@ -84,6 +84,7 @@ unsafe extern "C" fn newctx<const FAMILY: usize>(_: Object, properties: *const c
             family: Family::ALL[FAMILY],
             properties,
             state: State::New,
+            signs: None,
         }))
     })
 }
@@ -107,6 +108,7 @@ unsafe extern "C" fn dupctx(object: Object) -> Object {
                 family: context.family,
                 properties: context.properties.clone(),
                 state,
+                signs: context.signs.clone(),
             })
         };
         objects::give(copy())
@@ -204,6 +206,9 @@ unsafe extern "C" fn digest_sign_init(
             context.state = State::Planned(plan);
             return 1;
         }
+        if key.is_some() {
+            context.signs = key.clone();
+        }
         context.begin(key, |functions, object, key| {
             // SAFETY: the default provider's function with a context and a key of its own, and what
             // the caller passed.
@@ -242,7 +247,9 @@ unsafe extern "C" fn digest_sign(
                 functions.digest_sign?(inner, signature, len, room, message, message_len)
             })
         };
-        called().unwrap_or(0)
+        let result = called().unwrap_or(0);
+        context.signed(result, signature);
+        result
     })
 }
 
@@ -376,7 +383,9 @@ unsafe extern "C" fn digest_sign_final(
             // caller passed.
             Some(unsafe { functions.digest_sign_final?(inner, signature, len, room) })
         };
-        called().unwrap_or(0)
+        let result = called().unwrap_or(0);
+        context.signed(result, signature);
+        result
     })
 }
 

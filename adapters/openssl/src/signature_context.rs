@@ -19,6 +19,8 @@ pub(crate) struct Context {
     /// The property query that the default provider's context gets.
     pub(crate) properties: Option<CString>,
     pub(crate) state: State,
+    /// The key with which the default provider signs a message, until it has.
+    pub(crate) signs: Option<Arc<Key>>,
 }
 
 pub(crate) enum State {
@@ -185,6 +187,7 @@ impl Context {
                         family: self.family,
                         properties: self.properties.clone(),
                         state: State::Planned(plan.clone()),
+                        signs: None,
                     };
                     Constant(match same.inner() {
                         Some((_, inner)) => Inner::settable(inner, self.family),
@@ -193,6 +196,16 @@ impl Context {
                 });
                 list.0
             }
+        }
+    }
+
+    /// The default provider has signed a message, if `result` says so and there was a place for it.
+    pub(crate) fn signed(&mut self, result: c_int, signature: *mut u8) {
+        if result == 1
+            && !signature.is_null()
+            && let Some(key) = self.signs.take()
+        {
+            key.signed();
         }
     }
 

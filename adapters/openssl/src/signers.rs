@@ -4,10 +4,12 @@
 //! signs with each of them again and again. nginx with `ssl_certificate $variable` loads a key for
 //! one handshake, and would pay each time. Two rules serve both without a timer:
 //!
-//! 1. A key is prepared at its second signature. OpenSSL makes the first.
+//! 1. A key is prepared when it has signed once. OpenSSL makes the first signature. One that is begun and
+//!    dropped does not count: libssl asks so, for each handshake, whether a key can sign.
 //! 2. Copies of a key that exist at the same time are one key. Signatures with any of them count,
 //!    and what was prepared for one serves the others. It goes away with the last copy.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::ops::Deref;
@@ -105,12 +107,19 @@ impl Preparation {
 
     /// A signature begins: what makes it in lanes, if anything does.
     pub(crate) fn begin(&self) -> Option<SignerInUse<'_>> {
-        let is_first = !self.has_signed.swap(true, Relaxed) && !AT_FIRST_USE.load(Relaxed);
+        let is_due = || {
+            self.has_signed.load(Relaxed) || AT_FIRST_USE.load(Relaxed) || AT_ONCE.with(Cell::get)
+        };
         let found = match self.signer.get() {
-            None if is_first => return None,
+            None if !is_due() => return None,
             found => found,
         };
         SignerInUse::of(found.unwrap_or_else(|| self.signer.set(self.prepare())))
+    }
+
+    /// OpenSSL has made a signature.
+    pub(crate) fn signed(&self) {
+        self.has_signed.store(true, Relaxed);
     }
 
     /// What was prepared.
@@ -199,6 +208,11 @@ impl Drop for Preparation {
     }
 }
 
+/// Chooses whether signatures that this thread begins prepare their keys at once.
+pub(crate) fn prepare_at_once(at_once: bool) {
+    AT_ONCE.set(at_once);
+}
+
 /// Chooses that keys are prepared at their first signature.
 pub(crate) fn prepare_at_first_use() {
     AT_FIRST_USE.store(true, Relaxed);
@@ -221,6 +235,10 @@ fn known() -> MutexGuard<'static, Known> {
 }
 
 static AT_FIRST_USE: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static AT_ONCE: Cell<bool> = const { Cell::new(false) };
+}
 
 /// A key's public half and its DER; or why lanes do not take it. `None` if it is not whole.
 type Read = Option<Result<(Vec<u8>, Zeroizing<Vec<u8>>), String>>;
@@ -349,16 +367,30 @@ mod tests {
     }
 
     #[test]
-    fn the_second_signature_prepares_a_key() {
+    fn a_key_that_has_signed_is_prepared() {
         let key = ed25519(1, 1);
-        assert!(key.begin().is_none() && key.signer().is_none());
+        for _ in 0..3 {
+            assert!(key.begin().is_none(), "begun and dropped");
+        }
+        key.signed();
+        assert!(key.signer().is_none(), "no signature has begun since");
         assert!(key.begin().is_some() && key.signer().is_some());
+    }
+
+    #[test]
+    fn a_server_prepares_its_keys_at_its_start() {
+        let key = ed25519(5, 5);
+        prepare_at_once(true);
+        assert!(key.begin().is_some());
+        prepare_at_once(false);
+        assert!(ed25519(6, 6).begin().is_none());
     }
 
     #[test]
     fn copies_that_exist_at_the_same_time_are_one_key() {
         let one = ed25519(2, 2);
         assert!(one.begin().is_none());
+        one.signed();
         let copy = ed25519(2, 2);
         assert!(Arc::ptr_eq(&one, &copy));
         assert!(copy.begin().is_some() && one.signer().is_some());
@@ -371,8 +403,11 @@ mod tests {
     #[test]
     fn keys_with_one_public_half_and_other_secrets_share_nothing() {
         let [one, other] = [ed25519(3, 3), ed25519(3, 4)];
-        assert!(one.begin().is_none() && other.begin().is_none());
+        other.signed();
+        assert!(one.begin().is_none() && other.begin().is_some());
         drop(other);
+        assert!(one.begin().is_none());
+        one.signed();
         assert!(one.begin().is_some());
         assert!(ed25519(3, 3).signer().is_some());
     }

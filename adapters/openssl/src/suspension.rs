@@ -14,6 +14,7 @@ use widelane_openssl_tables::{Passes, SYMBOL, Suspension};
 use crate::abi::Object;
 use crate::keymgmt::guarded;
 use crate::log;
+use crate::signers;
 use crate::status;
 use crate::waiting::{self, Failure, Jobs, Tickets};
 
@@ -148,6 +149,10 @@ extern "C" fn submitted() -> u64 {
     guarded(0, || with_worker(Worker::submitted))
 }
 
+extern "C" fn prepare_keys(at_once: c_int) {
+    guarded((), || signers::prepare_at_once(at_once != 0));
+}
+
 extern "C" fn prepare() {
     guarded((), waiting::calibrate);
 }
@@ -164,6 +169,7 @@ static PASSES: Passes = Passes {
     turn,
     waiting: waiting_jobs,
     submitted,
+    prepare_keys,
     prepare,
 };
 

@@ -221,23 +221,23 @@ stand_ins! {
     }
 }
 
-/// Begins two signatures and drops them: the provider prepares a key for its second. What it has
-/// prepared stays with the key.
+/// Begins a signature and drops it. What the provider has prepared for it stays with the key.
 ///
 /// # Safety
 ///
 /// `key` must be a key of OpenSSL's.
 unsafe fn prepare(key: *mut c_void) {
+    let Some(passes) = table::passes() else {
+        return;
+    };
     let (none, no_text) = (ptr::null_mut(), ptr::null());
+    (passes.prepare_keys)(1);
     // SAFETY: OpenSSL's functions with a context of their own and the caller's key; null stands for
     // what OpenSSL chooses by itself. Errors that it meets are taken from the queue again.
     unsafe {
         originals::err_set_mark();
-        for _ in 0..2 {
-            let context = originals::evp_md_ctx_new();
-            if context.is_null() {
-                break;
-            }
+        let context = originals::evp_md_ctx_new();
+        if !context.is_null() {
             originals::evp_digest_sign_init(
                 context,
                 ptr::null_mut(),
@@ -251,9 +251,8 @@ unsafe fn prepare(key: *mut c_void) {
         }
         originals::err_pop_to_mark();
     }
-    if let Some(passes) = table::passes() {
-        (passes.prepare)();
-    }
+    (passes.prepare_keys)(0);
+    (passes.prepare)();
 }
 
 /// Waits for events as `original` does, or gives the server those of handshakes that can go on.

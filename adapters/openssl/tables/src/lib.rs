@@ -50,6 +50,8 @@ pub struct Passes {
     pub waiting: extern "C" fn() -> usize,
     /// Jobs that were submitted in all.
     pub submitted: extern "C" fn() -> u64,
+    /// With 1, signatures that this thread begins prepare their keys at once; with 0, no longer.
+    pub prepare_keys: extern "C" fn(c_int),
     /// Does what the first jobs of this process, and of those that it forks, would wait for.
     pub prepare: extern "C" fn(),
 }
