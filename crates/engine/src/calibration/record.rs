@@ -422,7 +422,8 @@ mod tests {
             model\t\t: 207\nmodel name\t: A\u{7} CPU\nstepping\t: 2\n\
             microcode\t: 0x21\nflags : a\n\nprocessor\t: 1\nmicrocode\t: 0x22\n";
         let this = this_machine();
-        assert!(this.contains(", program ") && !this.contains('?'), "{this}");
+        let (_, program) = this.split_once(", program ").unwrap();
+        assert_ne!(program, "?");
         let described = describe(text);
         let version = env!("CARGO_PKG_VERSION");
         assert_eq!(
