@@ -161,6 +161,22 @@ impl Defaults {
     }
 }
 
+/// The functions that we offer for one operation, by family: those that the default provider has, too.
+pub(crate) struct Offered([OnceLock<Vec<Dispatch>>; Family::COUNT]);
+
+impl Offered {
+    pub(crate) const fn new() -> Self {
+        Self([const { OnceLock::new() }; Family::COUNT])
+    }
+
+    /// Those of `own` for a family.
+    pub(crate) fn of(&self, operation: c_int, family: Family, own: &[Dispatch]) -> &[Dispatch] {
+        let defaults = Defaults::get().table(operation, family);
+        // SAFETY: null or a table of the default provider's.
+        self.0[family as usize].get_or_init(|| unsafe { abi::in_both(own, defaults) })
+    }
+}
+
 /// The default provider's algorithms, by operation and family.
 type Algorithms = Vec<(c_int, Family, Algorithm)>;
 

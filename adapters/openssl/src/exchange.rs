@@ -5,13 +5,13 @@
 //! error is the right one. OpenSSL's contract is that of `keymgmt`.
 
 use std::ffi::c_int;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::{ptr, slice};
 
 use widelane_crypto::{AgreeError, Shared, ecdh, x25519};
 
 use crate::abi::{self, Dispatch, Object, Param};
-use crate::defaults::{Defaults, ExchangeFunctions};
+use crate::defaults::{Defaults, ExchangeFunctions, Offered};
 use crate::family::Family;
 use crate::keymgmt::guarded;
 use crate::keys::{Curve, Key, Share};
@@ -22,11 +22,8 @@ use crate::waiting;
 /// The functions that the family with this number in [`Family::ALL`] offers: those that the default
 /// provider of this OpenSSL has, too. X25519 has no values that could be set.
 pub(crate) fn offered<const FAMILY: usize>() -> &'static [Dispatch] {
-    static OFFERED: [OnceLock<Vec<Dispatch>>; Family::COUNT] =
-        [const { OnceLock::new() }; Family::COUNT];
-    let defaults = Defaults::get().table(abi::KEYEXCH, Family::ALL[FAMILY]);
-    // SAFETY: null or a table of the default provider's.
-    OFFERED[FAMILY].get_or_init(|| unsafe { abi::in_both(&table::<FAMILY>(), defaults) })
+    static OFFERED: Offered = Offered::new();
+    OFFERED.of(abi::KEYEXCH, Family::ALL[FAMILY], &table::<FAMILY>())
 }
 
 const fn table<const FAMILY: usize>() -> [Dispatch; 11] {

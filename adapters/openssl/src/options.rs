@@ -172,7 +172,7 @@ fn absolute(path: String) -> Result<PathBuf, String> {
     match Path::new(&path).is_absolute() {
         true => Ok(path.into()),
         false => Err(format!(
-            "calibration: `{path}` is no absolute path, such as `/var/cache/widelane/openssl`"
+            "calibration: `{path}` is no absolute path, such as `/var/cache/widelane/openssl-calibration`"
         )),
     }
 }

@@ -10,11 +10,11 @@
 //! default provider's context stands beside it, and signs those that lanes do not.
 
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::{ptr, slice};
 
 use crate::abi::{self, Dispatch, Object, Param};
-use crate::defaults::Defaults;
+use crate::defaults::{Defaults, Offered};
 use crate::family::Family;
 use crate::hashed::Hashed;
 use crate::keymgmt::guarded;
@@ -29,11 +29,8 @@ use crate::signature_context::{Context, Inner, State};
 /// provider of this OpenSSL has, too, because what it lacks it must be seen to lack. So OpenSSL makes
 /// streams of messages where it does so by itself, and calls follow each other as without us.
 pub(crate) fn offered<const FAMILY: usize>() -> &'static [Dispatch] {
-    static OFFERED: [OnceLock<Vec<Dispatch>>; Family::COUNT] =
-        [const { OnceLock::new() }; Family::COUNT];
-    let defaults = Defaults::get().table(abi::SIGNATURE, Family::ALL[FAMILY]);
-    // SAFETY: null or a table of the default provider's.
-    OFFERED[FAMILY].get_or_init(|| unsafe { abi::in_both(&table::<FAMILY>(), defaults) })
+    static OFFERED: Offered = Offered::new();
+    OFFERED.of(abi::SIGNATURE, Family::ALL[FAMILY], &table::<FAMILY>())
 }
 
 const fn table<const FAMILY: usize>() -> [Dispatch; 32] {
