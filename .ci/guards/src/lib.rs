@@ -379,6 +379,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-trace", &[BATCHING, BPF, PROBES, THREADS]),
     ("widelane-usage", &[AFFINITY, BPF, THREADS, "widelane-scan"]),
     ("widelane-guards", &[]),
+    ("widelane-stages", &[]),
     ("widelane-manual", &["widelane"]),
     ("widelane-kubernetes", &["widelane", "widelane-terminator"]),
     (
