@@ -2,13 +2,16 @@
 
 RELEASE = $${CARGO_TARGET_DIR:-target}/release
 
-.PHONY: help build report demo test fresh-test bench ways-in timing soak brake-truth simulate-speed \
+.PHONY: help build report demo test check check-all fresh-test bench ways-in timing soak soak-minute brake-truth simulate-speed \
 	install-c install-openssl uninstall-openssl package package-test image image-test fleet-test \
 	etcd-test trace-counts
 
 help:
 	@echo 'make demo    compares the terminator with nginx: half a minute after the build'
-	@echo 'make test    checks everything: formatting, lints, tests, models, documentation, licences'
+	@echo 'make test    the tests of the product: minutes, no root, nothing but compilers'
+	@echo 'make check   test, and all that a change needs before it lands: lints, programs, models, release'
+	@echo 'make check-all   check, and valgrind, sanitizers, fuzzing, other versions of OpenSSL, packages'
+	@echo '             make check STAGES=documentation runs one stage; .ci/stages.toml lists them'
 	@echo 'make bench   the long comparison, 25 minutes: writes a record to lab/records'
 	@echo 'make ways-in   nginx, HAProxy, Apache and lighttpd, each with and without Widelane: five'
 	@echo '               minutes; writes a record to lab/records'
@@ -52,9 +55,17 @@ demo:
 	cargo build --release --locked --no-default-features -p widelane -p widelane-handshakes
 	@.ci/compare demo $(ARGS)
 
+# STAGES='NAME…' runs some stages instead; .ci/stages.toml has them all.
+STAGES_OF = @.ci/setup test && cargo run --quiet --locked -p widelane-stages --
+
 test:
-	@.ci/setup test
-	@.ci/test
+	$(STAGES_OF) $(or $(STAGES),test)
+
+check:
+	$(STAGES_OF) $(or $(STAGES),check)
+
+check-all:
+	$(STAGES_OF) $(or $(STAGES),check-all)
 
 fresh-test:
 	@.ci/setup fresh-test
@@ -86,10 +97,10 @@ brake-truth: build
 		"$(RELEASE)/widelane" emulate --as "Gold 6130" --check 5 && exit $$first
 
 # One server after the other; the last table has all of them. The exit status tells.
-soak:
-	@.ci/setup test
-	WIDELANE_SOAK=1 cargo test --release --locked -p widelane-openssl -p widelane-openssl-shim \
-		--test soak -- --test-threads=1 --nocapture $(ARGS)
+soak soak-minute:
+	@.ci/setup check-all
+	WIDELANE_SOAK=$(if $(filter soak,$@),whole,minute) cargo test --release --locked \
+		-p widelane-openssl -p widelane-openssl-shim --test soak -- --test-threads=1 --nocapture $(ARGS)
 
 PREFIX ?= /usr/local
 
@@ -133,16 +144,16 @@ image-test: image
 	@packaging/test-image "$(RELEASE)"
 
 fleet-test:
-	@.ci/setup test
+	@.ci/setup check-all
 	cargo build --release --locked -p widelane
 	@packaging/test-fleet "$(RELEASE)" $(ARGS)
 
 trace-counts:
-	@.ci/setup test
+	@.ci/setup check
 	cargo build --release --locked -p widelane
 	@tools/trace/test-counts "$(RELEASE)" $(ARGS)
 
 etcd-test:
-	@.ci/setup test
+	@.ci/setup check-all
 	cargo build --release --locked -p widelane --features widelane/etcd
 	@packaging/test-etcd "$(RELEASE)" $(ARGS)

@@ -50,7 +50,7 @@ fn tests_get_an_empty_home_and_only_the_configuration_of_cargo() {
         "home",
         "tmp",
         "cargo config.toml",
-        "arguments --no-print-directory test",
+        "arguments --no-print-directory check",
     ];
     assert_eq!(lines[..4], expected);
     let variables: HashMap<&str, &str> = lines[4..]

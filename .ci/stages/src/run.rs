@@ -128,9 +128,22 @@ impl Run<'_> {
                 return (Verdict::Failed(shown), Results::default());
             }
         };
-        if tests.rest {
-            programs.retain(|program| !self.programs.contains(&program.name));
+        let built: BTreeSet<&String> = programs.iter().map(|program| &program.name).collect();
+        let named = tests
+            .programs
+            .iter()
+            .chain(&tests.later)
+            .chain(&tests.alone);
+        if let Some(name) = named.into_iter().find(|name| !built.contains(name)) {
+            let reason = format!("{name}, which the row names, is no program that it builds");
+            return (Verdict::Failed(reason), Results::default());
         }
+        programs.retain(|program| {
+            let name = &program.name;
+            (tests.programs.is_empty() || tests.programs.contains(name))
+                && !tests.later.contains(name)
+                && !(tests.rest && self.programs.contains(name))
+        });
         self.report.built(stage, programs.len(), started.elapsed());
         let logs = self.folder.join(&stage.name);
         if let Err(error) = fs::create_dir_all(&logs) {

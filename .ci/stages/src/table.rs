@@ -46,6 +46,10 @@ pub(crate) enum Work {
 pub(crate) struct Tests {
     /// Arguments of `cargo test --no-run`.
     pub(crate) arguments: Vec<String>,
+    /// The only programs that run. Empty means all.
+    pub(crate) programs: Vec<String>,
+    /// Programs that other stages run.
+    pub(crate) later: Vec<String>,
     /// Tests that other stages run: parts of their names.
     pub(crate) skip: Vec<String>,
     /// The only tests that run: parts of their names. Empty means all.
@@ -145,6 +149,8 @@ fn stage(row: &toml::Table) -> Result<Stage, String> {
         (Some(command), false) => Work::Command(command),
         (None, true) => Work::Tests(Tests {
             arguments: words(row, "tests").map_err(named)?,
+            programs: words(row, "programs").map_err(named)?,
+            later: words(row, "later").map_err(named)?,
             skip: words(row, "skip").map_err(named)?,
             only: words(row, "only").map_err(named)?,
             alone: words(row, "alone").map_err(named)?,
@@ -197,12 +203,14 @@ fn words(row: &toml::Table, key: &str) -> Result<Vec<String>, String> {
 
 const PATH: &str = ".ci/stages.toml";
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 15] = [
     "name",
     "tier",
     "does",
     "command",
     "tests",
+    "programs",
+    "later",
     "skip",
     "only",
     "alone",
@@ -224,19 +232,31 @@ mod tests {
         assert!(table.stages.iter().all(|stage| !stage.does.is_empty()));
     }
 
-    /// A test that one stage leaves out stands in another one.
+    /// What one stage leaves out, another one runs.
     #[test]
-    fn no_skipped_test_is_dropped() {
+    fn nothing_that_is_left_out_is_dropped() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let table = read(&root).expect("it can be read");
-        let tests = |stage: &Stage| match &stage.work {
-            Work::Tests(tests) => Some((tests.skip.clone(), tests.only.clone())),
-            Work::Command(_) => None,
-        };
-        let all: Vec<_> = table.stages.iter().filter_map(tests).collect();
-        for name in all.iter().flat_map(|(skip, _)| skip) {
-            let runs = |(_, only): &(Vec<String>, Vec<String>)| only.contains(name);
-            assert!(all.iter().any(runs), "{name} is skipped and never run");
+        let all: Vec<&Tests> = table
+            .stages
+            .iter()
+            .filter_map(|stage| match &stage.work {
+                Work::Tests(tests) => Some(tests),
+                Work::Command(_) => None,
+            })
+            .collect();
+        for name in all.iter().flat_map(|tests| &tests.skip) {
+            let runs = all.iter().any(|tests| tests.only.contains(name));
+            assert!(runs, "the test {name} is skipped and never run");
+        }
+        for name in all.iter().flat_map(|tests| &tests.later) {
+            let runs = |tests: &&Tests| {
+                tests.programs.contains(name) || (tests.rest && !tests.later.contains(name))
+            };
+            assert!(
+                all.iter().any(runs),
+                "the program {name} is left for later and never run"
+            );
         }
     }
 

@@ -1,7 +1,8 @@
 //! Servers with the provider for a long time: clients that go away at random points, reloads, and
 //! nothing that stays of them.
 //!
-//! `make soak` runs the whole form and prints a table. `make test` runs a short one.
+//! `make soak` runs the whole form and prints a table, `make soak-minute` a shorter one. Without the
+//! variable that they set, a short form shows that the test itself works.
 
 #![forbid(unsafe_code)]
 
@@ -28,13 +29,22 @@ struct Plan {
     compares_logs: bool,
 }
 
-/// What `make test` runs.
+/// Without the variable `WIDELANE_SOAK`.
 const SHORT: Plan = Plan {
     in_flight: 50,
     aborts: [150, 250],
     reloads: 1,
     pause: Duration::ZERO,
     compares_logs: false,
+};
+
+/// What `make soak-minute` runs, in a minute for all servers.
+const MINUTE: Plan = Plan {
+    in_flight: 100,
+    aborts: [500, 1_500],
+    reloads: 4,
+    pause: Duration::from_secs(2),
+    compares_logs: true,
 };
 
 /// What `make soak` runs: 20,000 clients that go away, then 150 seconds with reloads; for each server.
@@ -145,7 +155,7 @@ const HAPROXYS_OWN: u64 = 1024;
 /// it. OpenSSL has no function that would free such a job: this is measured, and bounded.
 #[test]
 fn haproxy_under_resets() {
-    if std::env::var_os("WIDELANE_SOAK").is_none() {
+    if std::env::var_os("WIDELANE_SOAK").is_none_or(|form| form != "whole") {
         return;
     }
     for with in [With::Provider, With::Nothing] {
@@ -178,9 +188,11 @@ fn haproxy_under_resets() {
 /// Does everything to one server, and prints the table of those that have come so far.
 fn soak(subject: &Subject) {
     let name = subject.name;
-    let plan = match std::env::var_os("WIDELANE_SOAK") {
-        Some(_) => &WHOLE,
-        None => &SHORT,
+    let plan = match std::env::var("WIDELANE_SOAK").as_deref() {
+        Ok("whole") => &WHOLE,
+        Ok("minute") => &MINUTE,
+        Ok(form) => panic!("WIDELANE_SOAK={form} is neither whole nor minute"),
+        Err(_) => &SHORT,
     };
     let Some(server) = (subject.start)(subject.with) else {
         return;
