@@ -24,11 +24,13 @@ fn main() {
             if let Err(error) = kernel.prove(width) {
                 panic!("{symbol} is not proved: {error}");
             }
-            assembly.push_str(&kernel.assembly(width));
+            let (code, report) = kernel.code(width);
+            assembly.push_str(&code);
             let _ = writeln!(declarations, "    fn {symbol}({PARAMETERS});");
-            let slots = kernel.report(width).slots;
             rows.push(format!(
-                "    Row {{ symbol: \"{symbol}\", function: {symbol}, slots: {slots} }},\n"
+                "    Row {{ symbol: \"{symbol}\", function: {symbol}, slots: {}, \
+                 multiply_adds: {} }},\n",
+                report.slots, report.multiply_adds
             ));
         }
     }

@@ -3,6 +3,7 @@
 //! - [`stray_unsafe`]: `unsafe` and assembly are only in the files named in [`UNSAFE_ROOMS`], and
 //!   every other crate forbids them.
 //! - [`upward_edges`], [`unused_edges`]: [`EDGES`] lists exactly the dependencies between our crates.
+//! - [`shipped_test_features`]: nothing that ships turns on what is for tests, [`TEST_FEATURES`].
 //! - [`refused_licences`]: `deny.toml` allows the licence of every dependency.
 //! - [`refused_packages`]: no dependency is one that `deny.toml` refuses.
 //! - [`words::archaic`]: texts have no words that are hard to understand.
@@ -109,6 +110,42 @@ pub fn unused_edges(metadata: &Value) -> Vec<String> {
         };
         for to in allowed.iter().filter(|to| !used(to)) {
             violations.push(format!("{name}: may depend on {to}, and does not"));
+        }
+    }
+    violations
+}
+
+/// Members of the workspace that turn on one of [`TEST_FEATURES`] other than for their tests: by a
+/// dependency, or by a feature of their own. Takes what `cargo metadata` prints.
+pub fn shipped_test_features(metadata: &Value) -> Vec<String> {
+    let mut violations = Vec::new();
+    let for_tests = |to: &str, feature: &str| TEST_FEATURES.contains(&(to, feature));
+    let members = metadata["workspace_members"].as_array();
+    let members = members.map_or(&[][..], Vec::as_slice);
+    for package in packages(metadata).filter(|package| members.contains(&package["id"])) {
+        let name = text(package, "name");
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let to = text(dependency, "name");
+            for feature in dependency["features"].as_array().into_iter().flatten() {
+                let feature = feature.as_str().unwrap_or("");
+                if text(dependency, "kind") != "dev" && for_tests(to, feature) {
+                    violations.push(format!(
+                        "{name}: must not turn on {to}/{feature} but for tests"
+                    ));
+                }
+            }
+        }
+        for (feature, implied) in package["features"].as_object().into_iter().flatten() {
+            for implied in implied.as_array().into_iter().flatten() {
+                let implied = implied.as_str().unwrap_or("");
+                let (to, other) = implied.split_once('/').unwrap_or((name, implied));
+                let to = to.trim_end_matches('?');
+                if for_tests(to, other) && !for_tests(name, feature) {
+                    violations.push(format!(
+                        "{name}: its feature {feature} must not turn on {to}/{other}"
+                    ));
+                }
+            }
         }
     }
     violations
@@ -433,6 +470,8 @@ const THREADS: &str = "widelane-threads";
 const PROGRAMS: &[&str] = &["widelane", "widelane-terminator", "widelane-load"];
 /// Crates that only tests use.
 pub const TEST_CRATES: &[&str] = &["widelane-poison"];
+/// Features that only tests may turn on, by dev-dependencies: they put code into every kernel call.
+pub const TEST_FEATURES: &[(&str, &str)] = &[(KERNELS, "fault-injection"), (KERNELS, "model")];
 const FORBIDDEN: &[&str] = &["unsafe", "asm", "global_asm", "naked_asm"];
 
 #[cfg(test)]
@@ -472,6 +511,18 @@ mod tests {
     #[test]
     fn edges_point_down() {
         none(upward_edges(&metadata(&root()).expect("cargo metadata")));
+    }
+
+    #[test]
+    fn no_feature_for_tests_ships() {
+        let metadata = metadata(&root()).expect("cargo metadata");
+        none(shipped_test_features(&metadata));
+        for (name, feature) in TEST_FEATURES {
+            let mut all = packages(&metadata);
+            let package = all.find(|package| text(package, "name") == *name);
+            let exists = package.is_some_and(|package| package["features"][feature].is_array());
+            assert!(exists, "{name}/{feature} is gone; shorten the list");
+        }
     }
 
     /// Each workspace of the tree has a lock file of its own.
@@ -572,6 +623,39 @@ mod tests {
             "stranger: is in no row of the table of edges",
         ];
         assert_eq!(upward_edges(&metadata), expected);
+    }
+
+    #[test]
+    fn planted_features_for_tests_are_found() {
+        let to_kernels = |kind: Option<&str>, feature: &str| json!({"name": KERNELS, "kind": kind, "features": ["other", feature]});
+        let metadata = json!({
+            "workspace_members": [KERNELS, CRYPTO, ENGINE],
+            "packages": [
+                {
+                    "id": KERNELS, "name": KERNELS, "dependencies": [],
+                    "features": {"fault-injection": ["model"], "model": [], "default": ["model"]},
+                },
+                {
+                    "id": CRYPTO, "name": CRYPTO, "features": {},
+                    "dependencies": [
+                        to_kernels(Some("dev"), "model"),
+                        to_kernels(None, "fault-injection"),
+                        to_kernels(Some("build"), "model"),
+                    ],
+                },
+                {
+                    "id": ENGINE, "name": ENGINE, "dependencies": [to_kernels(None, "some")],
+                    "features": {"oracle": ["widelane-kernels?/model"], "some": ["oracle"]},
+                },
+            ],
+        });
+        let expected = [
+            "widelane-kernels: its feature default must not turn on widelane-kernels/model",
+            "widelane-crypto: must not turn on widelane-kernels/fault-injection but for tests",
+            "widelane-crypto: must not turn on widelane-kernels/model but for tests",
+            "widelane-engine: its feature oracle must not turn on widelane-kernels/model",
+        ];
+        assert_eq!(shipped_test_features(&metadata), expected);
     }
 
     #[test]

@@ -12,7 +12,8 @@ use std::thread::{Builder, JoinHandle};
 use widelane_quiet::quietly;
 
 /// Starts a thread, unless the process ends.
-pub(crate) fn start(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+// In a box: each operation has work of its own, and a thread is much code.
+pub(crate) fn start(work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| {
         // SAFETY: the function has no conditions, and `end` is there as long as this code is.

@@ -128,7 +128,7 @@ impl Engine {
             }
         };
         // Without a thread the guesses remain.
-        if let Err(error) = background::start(measure) {
+        if let Err(error) = background::start(Box::new(measure)) {
             tracing::debug!(%error, "no thread to measure what passes cost");
         }
     }

@@ -330,7 +330,7 @@ impl<R: Request> Line<R> {
             }
         };
         // Without a thread the guess remains.
-        if let Err(error) = background::start(calibrate) {
+        if let Err(error) = background::start(Box::new(calibrate)) {
             tracing::debug!(%error, "no thread to measure {}", self.name);
         }
     }

@@ -4,9 +4,9 @@
 use widelane_cpu::Avx512Ifma;
 use widelane_lanes::{Definition, Kernel, Width};
 
-use crate::target::Target;
+use crate::target::{Machine, Target};
 
-/// A kernel that can be called on `L` lanes: as machine code, or in portable Rust.
+/// A kernel that can be called on `L` lanes: as machine code, and in tests also in portable Rust.
 ///
 /// Families of `widelane-lanes` have sets of kernels, such as `ModularKernels`; a set of these is
 /// what a caller holds, made once with [`Callable::new`].
@@ -41,12 +41,14 @@ pub enum Read<'a, const L: usize> {
 
 #[derive(Clone, Copy, Debug)]
 enum Code {
-    /// An assembled function and the spill slots that it needs. A target of its width exists.
+    /// An assembled function, and what the build has counted in it. A target of its width exists.
     #[cfg(target_arch = "x86_64")]
     Assembled {
         function: Function,
-        slots: usize,
+        slots: u32,
+        multiply_adds: u32,
     },
+    #[cfg(any(test, feature = "model"))]
     Model,
 }
 
@@ -58,9 +60,10 @@ impl<const L: usize> Callable<L> {
     /// The kernel on this target.
     pub fn new(target: Target<L>, kernel: impl Into<Kernel>) -> Self {
         let kernel = kernel.into();
-        let code = match target.width() {
-            Some(width) => assembled(kernel, width),
-            None => Code::Model,
+        let code = match target.machine() {
+            Machine::Registers(width) => assembled(kernel, width),
+            #[cfg(any(test, feature = "model"))]
+            Machine::Model => Code::Model,
         };
         let specs = kernel.arrays(L);
         let mut lens = [0; MAX_ARRAYS];
@@ -86,7 +89,19 @@ impl<const L: usize> Callable<L> {
     pub fn slots(&self) -> usize {
         match self.code {
             #[cfg(target_arch = "x86_64")]
-            Code::Assembled { slots, .. } => slots,
+            Code::Assembled { slots, .. } => slots as usize,
+            #[cfg(any(test, feature = "model"))]
+            Code::Model => 0,
+        }
+    }
+
+    /// 52-bit multiply-adds that a call runs, each on all lanes, as the build has counted them; none
+    /// in portable Rust.
+    pub fn multiply_adds(&self) -> usize {
+        match self.code {
+            #[cfg(target_arch = "x86_64")]
+            Code::Assembled { multiply_adds, .. } => multiply_adds as usize,
+            #[cfg(any(test, feature = "model"))]
             Code::Model => 0,
         }
     }
@@ -105,14 +120,11 @@ impl<const L: usize> Callable<L> {
         read: [&[[u64; L]]; N],
         scratch: &mut [[u64; L]],
     ) {
-        assert!(W == self.written && W + N == self.arrays && scratch.len() >= self.slots());
         let lens = written
             .iter()
             .map(|array| array.len())
             .chain(read.iter().map(|array| array.len()));
-        for (len, &wanted) in lens.zip(&self.lens) {
-            assert_eq!(len, wanted);
-        }
+        self.check::<W, N>(lens, 1, scratch.len());
         #[cfg(feature = "fault-injection")]
         let operands: [_; N] =
             std::array::from_fn(|i| crate::faults::operand((self.kernel, W + i), read[i]));
@@ -140,7 +152,8 @@ impl<const L: usize> Callable<L> {
                 // argument registers and rax, which that convention lets it.
                 unsafe { function(a, b, c, d, e, f) }
             }
-            Code::Model => self.model(&mut written, &read),
+            #[cfg(any(test, feature = "model"))]
+            Code::Model => crate::model::run(self.kernel, &mut written, &read),
         }
         #[cfg(feature = "fault-injection")]
         for (i, array) in written.iter_mut().enumerate() {
@@ -161,14 +174,11 @@ impl<const L: usize> Callable<L> {
         read: [Read<'_, L>; N],
         scratch: &mut [[u64; L]],
     ) {
-        assert!(W == self.written && W + N == self.arrays && scratch.len() >= self.slots());
         let lens = written
             .iter()
             .map(Written::bytes)
             .chain(read.iter().map(Read::bytes));
-        for (len, &wanted) in lens.zip(&self.lens) {
-            assert_eq!(len, wanted * 8 * L);
-        }
+        self.check::<W, N>(lens, 8 * L, scratch.len());
         match self.code {
             #[cfg(target_arch = "x86_64")]
             Code::Assembled { function, .. } => {
@@ -191,10 +201,12 @@ impl<const L: usize> Callable<L> {
                 // EVEX prefixes take operands from anywhere.
                 unsafe { function(a, b, c, d, e, f) }
             }
+            #[cfg(any(test, feature = "model"))]
             Code::Model => {
                 let mut copies = written.each_ref().map(Written::lanes);
                 let read = read.map(Read::lanes);
-                self.model(
+                crate::model::run(
+                    self.kernel,
                     &mut copies.each_mut().map(Vec::as_mut_slice),
                     &read.each_ref().map(Vec::as_slice),
                 );
@@ -204,14 +216,37 @@ impl<const L: usize> Callable<L> {
             }
         }
     }
+}
 
-    fn model(&self, written: &mut [&mut [[u64; L]]], read: &[&[[u64; L]]]) {
-        #[cfg(feature = "fault-injection")]
-        if !crate::faults::claims_are_checked() {
-            return self.kernel.model_without_claims(written, read);
+impl<const L: usize> Callable<L> {
+    /// Panics unless the arrays are those of the kernel. Their lengths are in units of which a
+    /// vector has so many.
+    #[inline(always)]
+    fn check<const W: usize, const N: usize>(
+        &self,
+        lens: impl Iterator<Item = usize>,
+        units: usize,
+        scratch: usize,
+    ) {
+        let mut lens = lens.zip(&self.lens);
+        let fits = lens.all(|(len, &wanted)| len == wanted * units)
+            && W == self.written
+            && W + N == self.arrays
+            && scratch >= self.slots();
+        if !fits {
+            other_arrays(self.kernel);
         }
-        self.kernel.model(written, read);
     }
+}
+
+/// Apart, and with one argument, because every call of a kernel has it beside it.
+#[cold]
+#[inline(never)]
+fn other_arrays(kernel: Kernel) -> ! {
+    panic!(
+        "{} has other arrays or takes more scratch space",
+        kernel.name()
+    )
 }
 
 impl<const L: usize> Written<'_, L> {
@@ -226,10 +261,12 @@ impl<const L: usize> Written<'_, L> {
         self.as_read().bytes()
     }
 
+    #[cfg(any(test, feature = "model"))]
     fn lanes(&self) -> Vec<[u64; L]> {
         self.as_read().lanes()
     }
 
+    #[cfg(any(test, feature = "model"))]
     fn set(&mut self, from: &[[u64; L]]) {
         match self {
             Written::Lanes(lanes) => lanes.copy_from_slice(from),
@@ -251,6 +288,7 @@ impl<const L: usize> Read<'_, L> {
         }
     }
 
+    #[cfg(any(test, feature = "model"))]
     fn lanes(self) -> Vec<[u64; L]> {
         match self {
             Read::Lanes(lanes) => lanes.to_vec(),
@@ -310,6 +348,7 @@ fn assembled(kernel: Kernel, width: Width) -> Code {
     Code::Assembled {
         function: row.function,
         slots: row.slots,
+        multiply_adds: row.multiply_adds,
     }
 }
 
@@ -325,7 +364,9 @@ const MAX_ARRAYS: usize = 5;
 struct Row {
     symbol: &'static str,
     function: Function,
-    slots: usize,
+    /// Spill slots that it needs.
+    slots: u32,
+    multiply_adds: u32,
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -1,8 +1,6 @@
 //! ChaCha20-Poly1305 on chunks of 16 vectors. All lanes work on one message.
 
-use widelane_lanes::{
-    ChaCha20Poly1305 as Family, ChaCha20Poly1305Kernels, Definition, Licence, Multiplier, Width,
-};
+use widelane_lanes::{ChaCha20Poly1305 as Family, ChaCha20Poly1305Kernels, Multiplier};
 
 use crate::assembled::{Callable, Read, Written, most_slots};
 use crate::target::{Target, constructors};
@@ -70,15 +68,6 @@ impl<const L: usize> ChaCha20Poly1305<L> {
     /// The multiplication that the sums are computed with, if lanes compute them.
     pub fn multiplier(&self) -> Option<Multiplier> {
         self.multiplier
-    }
-
-    /// The licence that these kernels ask for: the highest of any.
-    pub fn licence(&self) -> Licence {
-        let width = Width::with_lanes(L).expect("a width has as many lanes");
-        self.each()
-            .map(|callable| callable.kernel().report(width).licence)
-            .max()
-            .unwrap_or(Licence::Level0)
     }
 
     /// Vectors of `sums`.

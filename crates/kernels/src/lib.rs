@@ -7,6 +7,9 @@
 //! file with operations that take several calls: [`Montgomery`] for numbers of one size, [`Keccak`]
 //! for hash functions, [`MlKem`] for one parameter set.
 //!
+//! With the feature `model`, which tests alone enable, a target can be the model: the same kernels in
+//! portable Rust.
+//!
 //! There are no keys and no protocols here, and no choice of a backend: the caller brings the
 //! token that proves what the CPU can do.
 
@@ -23,6 +26,8 @@ pub mod faults;
 mod keccak;
 mod mldsa;
 mod mlkem;
+#[cfg(any(test, feature = "model"))]
+mod model;
 mod montgomery;
 mod nist;
 pub mod port_limit;

@@ -1,6 +1,6 @@
 //! Arithmetic modulo `L` numbers at once, one modulus in each lane.
 
-use widelane_lanes::{Definition, Modular, ModularKernels, Width};
+use widelane_lanes::{Modular, ModularKernels};
 
 use crate::assembled::{Callable, most_slots};
 use crate::target::{Target, constructors, wrappers};
@@ -398,8 +398,7 @@ impl<const L: usize> Montgomery<L> {
 
     /// Vector multiply-adds of one [`power`](Self::power), each on all lanes.
     pub fn power_multiply_adds(&self, method: Method) -> usize {
-        // Other than the code, their number does not depend on the width of registers.
-        let count = |callable: &Callable<L>| callable.kernel().report(Width::Zmm).multiply_adds;
+        let count = Callable::multiply_adds;
         let k = &self.kernels;
         let blocks = self.digits / Modular::BLOCK;
         let reduction = blocks * (count(&k.block_reduce) + (blocks - 1) * count(&k.block_add));
@@ -489,7 +488,7 @@ fn digit<const L: usize>(exponent: &[[u64; L]], at: usize, bits: usize) -> [u64;
 mod tests {
     use super::*;
     use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-    use widelane_lanes::DIGIT_MASK;
+    use widelane_lanes::{DIGIT_MASK, Definition, Width};
 
     /// Moduli, bases and exponents, other ones in each lane; the last lanes' exponents are zero, one
     /// and all ones.

@@ -1,4 +1,4 @@
-//! What kernels run on: the machine code that a token allows, or the model.
+//! What kernels run on: the machine code that a token allows, and in tests the model.
 
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 use widelane_lanes::Width;
@@ -9,33 +9,41 @@ use widelane_lanes::Width;
 /// registers is a [`Width`], a `From` here and a constructor in `constructors!`.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<const L: usize> {
-    width: Option<Width>,
+    machine: Machine,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Machine {
+    /// Machine code. The registers have as many lanes as the target, and the CPU has them.
+    Registers(Width),
+    #[cfg(any(test, feature = "model"))]
+    Model,
 }
 
 impl From<Avx512Ifma> for Target<8> {
     fn from(_: Avx512Ifma) -> Self {
-        let width = Some(Width::Zmm);
-        Self { width }
+        let machine = Machine::Registers(Width::Zmm);
+        Self { machine }
     }
 }
 
 impl From<Avx512IfmaVl> for Target<4> {
     fn from(_: Avx512IfmaVl) -> Self {
-        let width = Some(Width::Ymm);
-        Self { width }
+        let machine = Machine::Registers(Width::Ymm);
+        Self { machine }
     }
 }
 
 impl<const L: usize> Target<L> {
-    /// Portable Rust.
+    /// Portable Rust, with the feature `model` only.
+    #[cfg(any(test, feature = "model"))]
     pub fn model() -> Self {
-        Self { width: None }
+        let machine = Machine::Model;
+        Self { machine }
     }
 
-    /// The registers of the machine code, `None` for the model. Their width has `L` lanes, and the
-    /// CPU has them.
-    pub(crate) fn width(self) -> Option<Width> {
-        self.width
+    pub(crate) fn machine(self) -> Machine {
+        self.machine
     }
 }
 
@@ -58,8 +66,9 @@ macro_rules! constructors {
             }
         }
 
+        #[cfg(any(test, feature = "model"))]
         impl<const L: usize> $family<L> {
-            /// Kernels in portable Rust, for tests and for keys that are loaded once.
+            /// Kernels in portable Rust, for tests: with the feature `model` only.
             $(#[doc = $doc])?
             pub fn model($($parameter: $type)?) -> Self {
                 Self::new($crate::target::Target::model() $(, $parameter)?)

@@ -18,6 +18,9 @@
 //! * The one kind of branch is back to the head of a loop while a counter, set to a constant and
 //!   decreased by constants, is not zero. The function ends with its only return.
 //! * Stores are not masked.
+//!
+//! A program that is named must not have any kernel in portable Rust: those are for tests, they are
+//! larger than the machine code of all kernels, and nothing looks at what compilers make of them.
 #![cfg(target_arch = "x86_64")]
 
 use iced_x86::{
@@ -35,12 +38,22 @@ use widelane_lanes::{Definition, Kernel, Width};
 fn the_kernels_in_the_program_are_constant_time() {
     // Keeps the linker from dropping what nothing here calls.
     std::hint::black_box(Montgomery::<8>::zmm as fn(Avx512Ifma, usize) -> Montgomery<8>);
-    let program = match std::env::var_os(PROGRAM_VARIABLE) {
+    let named = std::env::var_os(PROGRAM_VARIABLE);
+    let program = match &named {
         Some(path) => Path::new(WORKSPACE).join(path),
         None => std::env::current_exe().unwrap(),
     };
     let data = std::fs::read(&program)
         .unwrap_or_else(|error| panic!("cannot read {}: {error}", program.display()));
+    if named.is_some() {
+        let portable = portable(&data).unwrap();
+        assert!(
+            portable.is_empty(),
+            "{} has kernels in portable Rust, which are for tests: does a dependency turn on the \
+             feature `model` of widelane-kernels? {portable:#?}",
+            program.display()
+        );
+    }
     match check_program(&data, &expected()) {
         Ok(checked) => eprintln!(
             "{}: {} kernels, {} instructions, {} bytes",
@@ -122,6 +135,15 @@ fn check_program(data: &[u8], expected: &BTreeSet<String>) -> Result<Checked, St
         checked.bytes += bytes.len();
     }
     Ok(checked)
+}
+
+/// The functions in an ELF file that run kernels in portable Rust.
+fn portable(data: &[u8]) -> Result<Vec<String>, String> {
+    let file = object::File::parse(data).map_err(|error| format!("not an object: {error}"))?;
+    let defined = file.symbols().filter(|symbol| symbol.is_definition());
+    let names = defined.filter_map(|symbol| symbol.name().ok());
+    let is_portable = |name: &&str| PORTABLE.iter().any(|part| name.contains(part));
+    Ok(names.filter(is_portable).map(str::to_owned).collect())
 }
 
 fn is_kernel(name: &str) -> bool {
@@ -374,6 +396,15 @@ const CALLEE_SAVED: [Register; 7] = [
 /// Kernels begin on pages of their own.
 const PAGE: usize = 4096;
 
+/// Parts of the mangled names of `widelane_lanes::model`, of `Definition::model` and of
+/// `widelane_kernels::model`.
+const PORTABLE: [&str; 4] = [
+    "widelane_lanes..model..",
+    "widelane_lanes5model",
+    "10Definition5model",
+    "widelane_kernels5model",
+];
+
 const NOT_IN_THE_LIST: &str = "is not in the list";
 const PROGRAM_VARIABLE: &str = "WIDELANE_CONSTANT_TIME_BINARY";
 const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -606,6 +637,29 @@ mod planted {
 
         let fault = check_program(&elf("main", &good, length), &wanted).unwrap_err();
         assert!(fault.contains("no kernel was found"), "{fault}");
+    }
+
+    #[test]
+    fn kernels_in_portable_rust() {
+        let code = assemble(|_| Ok(()));
+        let found = |name: &str| portable(&elf(name, &code, code.len() as u64)).unwrap();
+        for name in [
+            "_ZN90_$LT$widelane_lanes..model..Model$LT$_$GT$$u20$as$u20$widelane_lanes..machine..\
+             Machine$GT$5add1617h0123456789abcdefE",
+            "_ZN14widelane_lanes5model7words1617h0123456789abcdefE",
+            "_ZN14widelane_lanes10definition10Definition5model17h0123456789abcdefE",
+            "_ZN16widelane_kernels5model10on_4_lanes17h0123456789abcdefE",
+            "_RNvMNtCs1_14widelane_lanes5modelINtB2_5ModelKj4_E3new",
+        ] {
+            assert_eq!(found(name), [name]);
+        }
+        for name in [
+            "widelane_planted_mb8",
+            "_ZN14widelane_lanes5trace5Trace3new17h0123456789abcdefE",
+            "_ZN15widelane_engine6models3run17h0123456789abcdefE",
+        ] {
+            assert_eq!(found(name), [""; 0]);
+        }
     }
 
     /// An object file with one function of this name and size.

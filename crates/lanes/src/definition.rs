@@ -101,27 +101,26 @@ pub trait Definition: Copy + PartialEq {
     /// order, and last a pointer to as many vectors as [`Report::slots`] says, for intermediate
     /// values.
     fn assembly(self, width: Width) -> String {
-        let arrays = self.arrays(width.lanes());
-        let arrays = arrays
-            .iter()
-            .map(|spec| format!("{}[{}]", spec.name, spec.len));
-        let comment = format!(
-            "{}; {}",
-            self.formula(),
-            arrays.clone().collect::<Vec<_>>().join(" ")
-        );
-        print(
-            &self.symbol(width),
-            &comment,
-            arrays.len(),
-            width,
-            &allocated(self, width),
-        )
+        self.code(width).0
     }
 
     /// Instruction mix, licence level and port bound of the kernel.
     fn report(self, width: Width) -> Report {
         Report::new(width, &allocated(self, width))
+    }
+
+    /// [`assembly`](Self::assembly) and [`report`](Self::report) of one recording.
+    fn code(self, width: Width) -> (String, Report) {
+        let code = allocated(self, width);
+        let arrays = self.arrays(width.lanes());
+        let arrays: Vec<_> = arrays
+            .iter()
+            .map(|spec| format!("{}[{}]", spec.name, spec.len))
+            .collect();
+        let comment = format!("{}; {}", self.formula(), arrays.join(" "));
+        let symbol = self.symbol(width);
+        let assembly = print(&symbol, &comment, arrays.len(), width, &code);
+        (assembly, Report::new(width, &code))
     }
 }
 

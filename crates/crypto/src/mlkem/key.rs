@@ -1,8 +1,7 @@
 //! Decapsulation keys: their forms, and the check of what is loaded.
 
-use super::lanes::Pass;
 use super::parts::Parts;
-use super::pass::Passes;
+use super::seed;
 use super::size::{SEED_LEN, Size};
 use crate::AgreeError;
 use aws_lc_rs::{digest, kem};
@@ -21,7 +20,7 @@ pub struct DecapsulationKey {
 
 impl DecapsulationKey {
     /// Loads a key in seed form: `d || z` (FIPS 203, section 7.1). The rest of it is computed, in
-    /// portable code, which takes some milliseconds.
+    /// portable code, which takes less than a millisecond.
     ///
     /// # Errors
     ///
@@ -31,8 +30,7 @@ impl DecapsulationKey {
             .try_into()
             .map_err(|_| KeyError::SeedLength { found: seed.len() })?;
         let seed = Zeroizing::new(seed);
-        let mut expanded = Pass::<4>::model(size).keygen(std::slice::from_ref(&seed));
-        let expanded = expanded.pop().expect("one key for one seed");
+        let expanded = seed::expand(size, &seed);
         Ok(Self::trusted(size, expanded, Some(seed)))
     }
 

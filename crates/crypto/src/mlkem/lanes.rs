@@ -46,7 +46,8 @@ impl Family for Size {
 }
 
 impl<const L: usize> Pass<L> {
-    /// The same in portable Rust: the oracle, and for keys that are loaded once.
+    /// The same in portable Rust: the oracle, and far too slow for anything else.
+    #[cfg(test)]
     pub(super) fn model(size: Size) -> Self {
         let lanes = Lanes {
             size,

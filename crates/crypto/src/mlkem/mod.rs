@@ -18,6 +18,7 @@ mod lanes;
 mod parts;
 mod pass;
 mod request;
+mod seed;
 mod size;
 #[cfg(test)]
 mod tests;

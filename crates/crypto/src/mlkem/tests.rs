@@ -395,3 +395,17 @@ fn poison_mlkem768_branches_on_no_secret() {
         });
     }
 }
+
+#[test]
+fn poison_seeds_are_expanded_without_a_branch_on_them() {
+    for size in Size::ALL {
+        let seed = [7; SEED_LEN];
+        let expected = Pass::<4>::model(size).keygen(&[seed]);
+        crate::secrecy::assert_no_secret_branch(|| {
+            widelane_poison::secret(&seed);
+            let key = DecapsulationKey::from_seed(size, &seed).unwrap();
+            widelane_poison::public(key.expanded());
+            assert_eq!(key.expanded(), &**expected[0]);
+        });
+    }
+}

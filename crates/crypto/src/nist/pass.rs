@@ -5,6 +5,7 @@
 use super::Curve;
 use crate::faults;
 use crate::passes::{Family, Memory, Passes, memory};
+use crate::rsa::arithmetic::{be_bytes, integer_from_be_bytes, limbs, mod_pow2, mul_mod};
 use crate::secrecy;
 use crate::{Backend, BackendUnavailable};
 use std::fmt;
@@ -367,17 +368,21 @@ impl<const L: usize> Lanes for Pass<L> {
     }
 }
 
-/// A secret in Montgomery form modulo the order, as digits.
+/// A secret in Montgomery form modulo the order, `secret R mod n`, as digits. Computed once for a
+/// key, so that one by one is fast enough.
 pub(crate) fn secret_digits(curve: Curve, secret: &[u8]) -> Zeroizing<Vec<u64>> {
-    use widelane_lanes::nist::Nist;
-    use widelane_lanes::{Definition, Kernel};
-    let d = curve.in_lanes().digits();
-    let mut digits = Zeroizing::new(vec![[0; 1]; d]);
-    set(&mut digits, 0, DIGIT_BITS, secret);
-    let mut out = Zeroizing::new(vec![[0; 1]; d]);
-    // In portable Rust: once for a key.
-    Kernel::from(Nist::EnterOrder(curve.in_lanes())).model(&mut [&mut out], &[&digits]);
-    Zeroizing::new(out.as_flattened().to_vec())
+    let integer = |bytes: &[u8]| {
+        limbs(
+            &integer_from_be_bytes(bytes, 8 * bytes.len()),
+            bytes.len() / 8,
+        )
+    };
+    let (secret, order) = (integer(secret), integer(curve.order()));
+    let mut digits = Zeroizing::new(vec![[0; 1]; curve.in_lanes().digits()]);
+    let r = mod_pow2(digits.len() * DIGIT_BITS as usize, &order);
+    let product = be_bytes(&mul_mod(&secret, &r, &order), curve.bytes());
+    set(&mut digits, 0, DIGIT_BITS, &product);
+    Zeroizing::new(digits.as_flattened().to_vec())
 }
 
 /// Big-endian bytes to a lane of a number in radix 2^bits.
@@ -431,3 +436,58 @@ fn is_zero<const L: usize>(number: &[[u64; L]], lane: usize) -> bool {
 
 /// Limbs of the longest number, 8 digits of 52 bits, and a zero.
 const MAX_LIMBS: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rsa::arithmetic::Limbs;
+    use widelane_lanes::nist::Nist;
+    use widelane_lanes::{Definition, Kernel};
+
+    /// By the kernel that enters the order's field.
+    #[test]
+    fn digits_of_secrets_are_those_of_the_kernel() {
+        for curve in Curve::ALL {
+            let mut largest = curve.order().to_vec();
+            *largest.last_mut().unwrap() -= 1;
+            let mut one = vec![0; curve.bytes()];
+            one[curve.bytes() - 1] = 1;
+            let random = crate::nist::random_scalar(curve).unwrap().to_vec();
+            for secret in [one, largest, random] {
+                let mut plain = vec![[0; 1]; curve.in_lanes().digits()];
+                set(&mut plain, 0, DIGIT_BITS, &secret);
+                let mut expected = plain.clone();
+                let kernel = Kernel::from(Nist::EnterOrder(curve.in_lanes()));
+                kernel.model(&mut [&mut expected], &[&plain]);
+                let digits = secret_digits(curve, &secret);
+                assert_eq!(
+                    remainder(curve, &digits),
+                    remainder(curve, expected.as_flattened())
+                );
+                // Canonical, so that it is within every kernel's bounds.
+                let canonical = remainder(curve, &digits);
+                assert_eq!(canonical[..], number(curve, &digits)[..canonical.len()]);
+            }
+        }
+    }
+
+    /// Digits as limbs, one more than the order has.
+    fn number(curve: Curve, digits: &[u64]) -> Limbs {
+        let (digits, _) = digits.as_chunks::<1>();
+        let mut bytes = vec![0; curve.bytes() + 8];
+        get(digits, 0, DIGIT_BITS, &mut bytes);
+        limbs(
+            &integer_from_be_bytes(&bytes, 8 * bytes.len()),
+            bytes.len() / 8,
+        )
+    }
+
+    fn remainder(curve: Curve, digits: &[u64]) -> Limbs {
+        let order = integer_from_be_bytes(curve.order(), 8 * curve.bytes());
+        mul_mod(
+            &number(curve, digits),
+            &[1],
+            &limbs(&order, curve.bytes() / 8),
+        )
+    }
+}

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 pub(crate) type Limbs = Zeroizing<Vec<u64>>;
 
 /// A secret integer in crypto-bigint's form.
-pub(super) type Secret = Zeroizing<BoxedUint>;
+pub(crate) type Secret = Zeroizing<BoxedUint>;
 
 /// The system's random generator failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,14 +85,14 @@ pub(super) fn integer(limbs: &[u64]) -> Secret {
 
 /// Reads big-endian bytes as an integer of this precision, which must suffice: the time depends
 /// on it, and not on how many zero bytes the encoding left out.
-pub(super) fn integer_from_be_bytes(bytes: &[u8], bits: usize) -> Secret {
+pub(crate) fn integer_from_be_bytes(bytes: &[u8], bits: usize) -> Secret {
     debug_assert!(bytes.len() * 8 < bits + 8, "precision too low");
     let bits = u32::try_from(bits).expect("callers bound the precision by that of a modulus");
     Zeroizing::new(BoxedUint::from_be_slice_truncated(bytes, bits))
 }
 
 /// Writes `length` little-endian limbs; what lies above them must be zero.
-pub(super) fn limbs(value: &BoxedUint, length: usize) -> Limbs {
+pub(crate) fn limbs(value: &BoxedUint, length: usize) -> Limbs {
     let words = value.as_words();
     let (low, high) = words.split_at(length.min(words.len()));
     debug_assert!(high.iter().all(|&word| word == 0), "value too long");
@@ -103,7 +103,7 @@ pub(super) fn limbs(value: &BoxedUint, length: usize) -> Limbs {
 }
 
 /// Writes `length` big-endian bytes; what lies above them must be zero.
-pub(super) fn be_bytes(limbs: &[u64], length: usize) -> Zeroizing<Vec<u8>> {
+pub(crate) fn be_bytes(limbs: &[u64], length: usize) -> Zeroizing<Vec<u8>> {
     let mut out = Zeroizing::new(vec![0u8; length]);
     for (index, byte) in out.iter_mut().rev().enumerate() {
         let limb = limbs.get(index / LIMB_BYTES).copied().unwrap_or(0);

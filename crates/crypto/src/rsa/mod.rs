@@ -22,7 +22,7 @@
 //! Signatures by a [`PublicKey`], which has 2048 bits, are verified in lanes too: [`Verification`]
 //! answers several [`VerifyRequest`]s at once. Keys of other sizes are for aws-lc-rs.
 
-mod arithmetic;
+pub(crate) mod arithmetic;
 #[cfg(test)]
 mod campaign;
 #[cfg(test)]

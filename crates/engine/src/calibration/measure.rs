@@ -1,11 +1,57 @@
 //! The measurement itself: few trials, by turns.
 
+use std::error::Error;
 use std::time::Duration;
 
 use widelane_batching::Costs;
 use widelane_crypto::{Operation, Request};
 
 use crate::background;
+
+/// An operation to be measured, whatever its requests are: so the measurement is compiled once, and
+/// not for each operation.
+pub(super) trait Subject {
+    fn name(&self) -> &'static str;
+
+    fn lanes(&self) -> usize;
+
+    fn methods(&self) -> &'static [&'static str];
+
+    /// The time of a pass with so many new specimens, in nanoseconds of this thread's CPU time;
+    /// `None` if an answer fails.
+    fn pass(&self, method: usize, specimens: usize) -> Option<u64>;
+
+    /// The same of one specimen's answer by itself.
+    fn alone(&self) -> Option<u64>;
+}
+
+/// An operation, measured by its specimens. New ones each time: the same request may be cheaper the
+/// second time.
+pub(super) struct Specimens<'a, R: Request>(pub(super) &'a dyn Operation<Request = R>);
+
+impl<R: Request> Subject for Specimens<'_, R> {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn lanes(&self) -> usize {
+        self.0.lanes()
+    }
+
+    fn methods(&self) -> &'static [&'static str] {
+        self.0.methods()
+    }
+
+    fn pass(&self, method: usize, specimens: usize) -> Option<u64> {
+        let specimens: Vec<R> = (0..specimens).map(|_| self.0.specimen()).collect();
+        time::<R>(|| self.0.pass_by(method, &specimens))
+    }
+
+    fn alone(&self) -> Option<u64> {
+        let specimen = self.0.specimen();
+        time::<R>(|| vec![self.0.alone(&specimen)])
+    }
+}
 
 /// Measures what answers to specimens cost, in nanoseconds of this thread's CPU time.
 ///
@@ -15,12 +61,8 @@ use crate::background;
 /// A single pass, a single job and a full pass take turns, so a change of the clock affects all
 /// three. The median counts, not the minimum: some signatures (ML-DSA) take a random number of
 /// attempts, and the luckiest trial says little about the next one.
-pub(super) fn costs<R: Request>(
-    operation: &dyn Operation<Request = R>,
-    method: usize,
-) -> Option<Costs> {
-    let lanes = operation.lanes();
-    let specimens = |count| -> Vec<R> { (0..count).map(|_| operation.specimen()).collect() };
+pub(super) fn costs(subject: &dyn Subject, method: usize) -> Option<Costs> {
+    let lanes = subject.lanes();
     let mut trials = [const { Vec::new() }; 3];
     let start = thread_time();
     // The first round is not counted: it derives what operations keep after their first use.
@@ -28,12 +70,10 @@ pub(super) fn costs<R: Request>(
         if background::is_ending() {
             return None;
         }
-        // New ones each time: the same request may be cheaper the second time.
-        let (one, another, all) = (specimens(1), specimens(1), specimens(lanes));
         let taken = [
-            time::<R>(|| operation.pass_by(method, &one))?,
-            time::<R>(|| vec![operation.alone(&another[0])])?,
-            time::<R>(|| operation.pass_by(method, &all))?,
+            subject.pass(method, 1)?,
+            subject.alone()?,
+            subject.pass(method, lanes)?,
         ];
         if round == 0 {
             continue;
@@ -59,8 +99,8 @@ pub(super) fn costs<R: Request>(
 /// turns.
 ///
 /// `None` if an answer fails, and if the process ends.
-pub(super) fn methods<R: Request>(operation: &dyn Operation<Request = R>) -> Option<Vec<usize>> {
-    let count = operation.methods().len();
+pub(super) fn methods(subject: &dyn Subject) -> Option<Vec<usize>> {
+    let count = subject.methods().len();
     let mut order: Vec<usize> = (0..count).collect();
     if count <= 1 {
         return Some(order);
@@ -72,10 +112,7 @@ pub(super) fn methods<R: Request>(operation: &dyn Operation<Request = R>) -> Opt
             return None;
         }
         for (method, trials) in trials.iter_mut().enumerate() {
-            let all: Vec<R> = (0..operation.lanes())
-                .map(|_| operation.specimen())
-                .collect();
-            let taken = time::<R>(|| operation.pass_by(method, &all))?;
+            let taken = subject.pass(method, subject.lanes())?;
             if round > 0 {
                 trials.push(taken);
             }
@@ -92,10 +129,14 @@ fn time<R: Request>(answer: impl FnOnce() -> Vec<R::Output>) -> Option<u64> {
     let outputs = std::hint::black_box(answer());
     let taken = thread_time().saturating_sub(before).as_nanos();
     if let Some(error) = outputs.iter().find_map(R::failure) {
-        tracing::debug!(error, "a specimen failed");
+        tell_failure(error);
         return None;
     }
     Some(u64::try_from(taken).unwrap_or(u64::MAX).max(1))
+}
+
+fn tell_failure(error: &(dyn Error + 'static)) {
+    tracing::debug!(error, "a specimen failed");
 }
 
 /// CPU time of this thread: time that the CPU spends on other threads does not count.

@@ -24,6 +24,7 @@ use widelane_batching::Methods;
 use widelane_crypto::{Backend, Operation, Request};
 
 use crate::cost::{CostModel, lock};
+use measure::{Specimens, Subject};
 
 /// Reads costs from this file, and writes to it what is measured from now on. For programs, and for
 /// libraries whose user names a file.
@@ -44,7 +45,7 @@ pub fn known() -> Vec<Entry> {
 /// The place of the fastest of an operation's methods, as measured now; for programs that run
 /// passes themselves. The first if a measurement fails.
 pub fn fastest_method<R: Request>(operation: &dyn Operation<Request = R>) -> usize {
-    let order = measure::methods(operation).unwrap_or_default();
+    let order = measure::methods(&Specimens(operation)).unwrap_or_default();
     order.first().copied().unwrap_or(0)
 }
 
@@ -109,6 +110,10 @@ impl Table {
         operation: &dyn Operation<Request = R>,
         backend: Backend,
     ) {
+        self.measure_subject(&Specimens(operation), backend);
+    }
+
+    fn measure_subject(&self, operation: &dyn Subject, backend: Backend) {
         let _alone = lock(&self.measuring);
         let name = operation.name();
         let methods = operation.methods();
