@@ -1,35 +1,44 @@
 //! How a sub-command ends when it does not end well.
 
 use crate::output;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::error::Error;
 use std::fmt::Write as _;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::process::ExitCode;
 
-/// The exit status of a sub-command that runs a program: the program's, or, as with `nice` and its
-/// like, one that programs hardly use if anything failed before.
-pub(crate) fn status_of_program(ran: Result<u8, Failure>) -> ExitCode {
+/// The exit status of a sub-command of `program` that runs another program: that one's, or, as with
+/// `nice` and its like, one that programs hardly use if anything failed before.
+pub fn status_of_program(program: &str, ran: Result<u8, Failure>) -> ExitCode {
     match ran {
         Ok(status) => ExitCode::from(status),
-        Err(wrong @ Failure::Usage(_)) => wrong.report(),
+        Err(wrong @ Failure::Usage(_)) => wrong.report(program),
         Err(failure) => {
-            failure.report();
+            failure.report(program);
             ExitCode::from(STATUS_NOTHING_RAN)
         }
     }
 }
 
 /// The status in place of a program's that could not be started.
-pub(crate) fn status_of_unstarted(kind: ErrorKind) -> u8 {
+pub fn status_of_unstarted(kind: io::ErrorKind) -> u8 {
     match kind {
-        ErrorKind::NotFound => STATUS_MISSING,
+        io::ErrorKind::NotFound => STATUS_MISSING,
         _ => STATUS_UNSTARTED,
+    }
+}
+
+/// The sub-command that clap did not find, if that is the error.
+pub fn unknown_command(error: &clap::Error) -> Option<&str> {
+    match (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
+        (ErrorKind::InvalidSubcommand, Some(ContextValue::String(name))) => Some(name),
+        _ => None,
     }
 }
 
 /// Why a sub-command stopped, and with it the exit status.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// It was called rightly and did not work: status 1.
     Failed(String),
     /// It was called wrongly: status 2, as for clap's own complaints.
@@ -40,16 +49,16 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Says on standard error what went wrong and gives the exit status.
-    pub(crate) fn report(self) -> ExitCode {
+    /// Says on standard error what went wrong in `program`, and gives the exit status.
+    pub fn report(self, program: &str) -> ExitCode {
         match self {
             Self::Failed(message) => {
-                output::complain(&format!("widelane: {message}\n"));
+                output::complain(&format!("{program}: {message}\n"));
                 ExitCode::from(STATUS_FAILED)
             }
             Self::Usage(message) => {
                 output::complain(&format!(
-                    "widelane: {message}\n\nFor more information, try '--help'.\n"
+                    "{program}: {message}\n\nFor more information, try '--help'.\n"
                 ));
                 ExitCode::from(STATUS_USAGE)
             }
@@ -59,7 +68,7 @@ impl Failure {
 
     /// A library's error as a failure of status 1. Causes that its message does not already
     /// contain are appended, so that nothing an error knows is lost on the way out.
-    pub(crate) fn from_error(error: &dyn Error) -> Self {
+    pub fn from_error(error: &dyn Error) -> Self {
         let mut message = error.to_string();
         let mut cause = error.source();
         while let Some(inner) = cause {
@@ -120,6 +129,21 @@ mod tests {
             Failure::Failed(text) => text,
             other => panic!("a library error is a failure, not {other:?}"),
         }
+    }
+
+    #[test]
+    fn only_an_unknown_command_has_a_name() {
+        let program = || clap::Command::new("x").subcommand(clap::Command::new("known"));
+        let unknown = |words: &[&str]| {
+            let error = program().try_get_matches_from(words).expect_err("an error");
+            unknown_command(&error).map(str::to_owned)
+        };
+        assert_eq!(
+            unknown(&["x", "other", "--json", "a"]),
+            Some("other".into())
+        );
+        assert_eq!(unknown(&["x", "help", "other"]), Some("other".into()));
+        assert_eq!(unknown(&["x", "known", "--json"]), None);
     }
 
     #[test]

@@ -1,35 +1,15 @@
 //! The profile of this machine, for the commands that use it.
 
-use crate::failure::Failure;
-use crate::places::{Places, profile_name};
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use widelane_cpu::licence::turbo_of;
-use widelane_engine::Clock;
-use widelane_frequency::{Machine, Profile, Stale, Subject, clock as clock_of};
+use std::path::PathBuf;
+use widelane_frequency::{Machine, Profile, Stale};
 
-/// What wide code does to the clock of this machine. The named profile or model says it, or else
-/// the profile that `widelane probe` left. `None`: there is none, and wide code counts as free.
-pub(crate) fn clock(named: Option<&str>) -> Result<Option<Clock>, Failure> {
-    if let Some(name) = named {
-        return by_name(name).map(Some);
-    }
-    match kept(&Places::here().to_read(profile_name()), &Machine::here()) {
-        Ok((path, profile)) => {
-            tracing::info!(path = %path.display(), "uses the profile of this machine");
-            Ok(Some(clock_of(Subject::Measured(&profile))))
-        }
-        Err(why) => {
-            tracing::info!(
-                "{why}; until `widelane probe` has measured this machine, wide code counts as free"
-            );
-            Ok(None)
-        }
-    }
-}
-
-/// The newest profile of `machine` in these files, or why there is none.
-pub(crate) fn kept(files: &[PathBuf], machine: &Machine) -> Result<(PathBuf, Profile), String> {
+/// The newest profile of `machine` in these files.
+///
+/// # Errors
+///
+/// A text for people: why each of the files has none.
+pub fn kept(files: &[PathBuf], machine: &Machine) -> Result<(PathBuf, Profile), String> {
     let mut best: Option<(PathBuf, Profile)> = None;
     let mut why = String::from("no profile of this machine");
     for file in files {
@@ -55,7 +35,7 @@ pub(crate) fn kept(files: &[PathBuf], machine: &Machine) -> Result<(PathBuf, Pro
 }
 
 /// Why a profile cannot be used on `machine`.
-pub(crate) fn fault(profile: &Profile, machine: &Machine) -> Option<String> {
+pub fn fault(profile: &Profile, machine: &Machine) -> Option<String> {
     match profile.stale(machine)? {
         Stale::Machine => Some(format!(
             "is of another machine ({}{}, microcode {}, {} CPUs)",
@@ -69,28 +49,6 @@ pub(crate) fn fault(profile: &Profile, machine: &Machine) -> Option<String> {
         )),
         Stale::Format => Some("was made by another version of widelane".to_owned()),
     }
-}
-
-fn by_name(name: &str) -> Result<Clock, Failure> {
-    let path = Path::new(name);
-    // With all cores active, as on a busy server.
-    if let Some(model) = turbo_of(name).last()
-        && !path.exists()
-    {
-        return Ok(clock_of(Subject::Published(model)));
-    }
-    let profile = Profile::load(path).map_err(|error| {
-        Failure::Usage(format!(
-            "--profile: {error}, and no model with published figures; `widelane advise x` lists those"
-        ))
-    })?;
-    if profile.stale(&Machine::here()).is_some() {
-        tracing::warn!(
-            profile = name,
-            "is of another machine, and taken as it was asked for"
-        );
-    }
-    Ok(clock_of(Subject::Measured(&profile)))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use std::borrow::Cow;
 use std::fs;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::iter;
 use std::path::Path;
 
@@ -11,26 +11,34 @@ use std::path::Path;
 ///
 /// Rust programs ignore SIGPIPE, and `println!` panics on the error they get in its place; a
 /// reader that has seen enough must end us quietly.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
+///
+/// # Errors
+///
+/// [`Failure::ReaderGone`] if nobody reads any more, [`Failure::Failed`] if writing fails.
+pub fn print(text: &str) -> Result<(), Failure> {
     write_all(io::stdout().lock(), text)
 }
 
 /// Writes `text` to standard error; an error there is ignored, as it cannot be told.
-pub(crate) fn complain(text: &str) {
+pub fn complain(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// How this program was called, for records: without the folder in which it is.
-pub(crate) fn command_line() -> String {
+/// How `program`, which runs here, was called, for records: without the folder in which it is.
+pub fn command_line(program: &str) -> String {
     let words = std::env::args_os().skip(1);
     let words = words.map(|word| word.to_string_lossy().into_owned());
-    let all: Vec<_> = iter::once("widelane".to_owned()).chain(words).collect();
+    let all: Vec<_> = iter::once(program.to_owned()).chain(words).collect();
     all.join(" ")
 }
 
 /// Writes `text` to a file that is whole at every moment, for programs that read it at any time. What
 /// is there and no file, such as a pipe or /dev/null, is written to and stays what it is.
-pub(crate) fn replace(path: &Path, text: &str) -> Result<(), Failure> {
+///
+/// # Errors
+///
+/// [`Failure::Failed`] with the name of the file.
+pub fn replace(path: &Path, text: &str) -> Result<(), Failure> {
     let failed = |error| {
         let name = path.display();
         Failure::Failed(format!("cannot write {name}: {error}"))
@@ -44,15 +52,9 @@ pub(crate) fn replace(path: &Path, text: &str) -> Result<(), Failure> {
     fs::rename(&draft, path).map_err(failed)
 }
 
-/// Whether standard output is a terminal on which a picture can replace the one before.
-pub(crate) fn is_renewable() -> bool {
-    let term = std::env::var_os("TERM").unwrap_or_default();
-    io::stdout().is_terminal() && !term.is_empty() && term != "dumb"
-}
-
 /// A name in a line for people. Any user can choose the name of a program or a file: nothing
 /// of them may steer a terminal or look like another line.
-pub(crate) fn plain(name: &str) -> Cow<'_, str> {
+pub fn plain(name: &str) -> Cow<'_, str> {
     match name.contains(char::is_control) {
         true => name.replace(char::is_control, "?").into(),
         false => name.into(),

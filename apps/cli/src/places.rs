@@ -3,23 +3,20 @@
 use rustix::process::{Uid, geteuid};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use widelane_steer::Folder;
 
 /// The folders for this process: by its user and its environment, which only this reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Places {
+pub struct Places {
     /// What the service manager gave us (`StateDirectory=` of a unit).
     given: Option<PathBuf>,
     /// The state folder of this user.
     users: Option<PathBuf>,
-    /// For what must not outlive the machine.
-    runtime: PathBuf,
     root: bool,
 }
 
 impl Places {
     /// Those of this process.
-    pub(crate) fn here() -> Self {
+    pub fn here() -> Self {
         Self::of(|name| std::env::var_os(name), geteuid())
     }
 
@@ -37,22 +34,16 @@ impl Places {
         };
         let home = || Some(folder("HOME")?.join(".local/state"));
         let users = folder("XDG_STATE_HOME").or_else(home);
-        let runtime = match folder("XDG_RUNTIME_DIR") {
-            _ if user.is_root() => PathBuf::from(Folder::ROOTS),
-            Some(folder) => folder.join(OURS),
-            None => PathBuf::from(format!("/tmp/widelane-{}", user.as_raw())),
-        };
         Self {
             given: given(),
             users: users.map(|folder| folder.join(OURS)),
-            runtime,
             root: user.is_root(),
         }
     }
 
     /// Where to look for a file of this name, the most important place first: the state folder of
     /// the service, that of the machine, that of the user.
-    pub(crate) fn to_read(&self, name: &str) -> Vec<PathBuf> {
+    pub fn to_read(&self, name: &str) -> Vec<PathBuf> {
         let mut folders: Vec<&Path> = Vec::new();
         folders.extend(self.given.as_deref());
         folders.push(Path::new(MACHINES));
@@ -63,20 +54,15 @@ impl Places {
 
     /// Where to keep a file of this name: the first of these folders that is this user's. `None` if
     /// there is none.
-    pub(crate) fn to_write(&self, name: &str) -> Option<PathBuf> {
+    pub fn to_write(&self, name: &str) -> Option<PathBuf> {
         let machines = self.root.then_some(Path::new(MACHINES));
         let folder = self.given.as_deref().or(machines);
         Some(folder.or(self.users.as_deref())?.join(name))
     }
-
-    /// The folder for what must not outlive the machine.
-    pub(crate) fn runtime(&self) -> &Path {
-        &self.runtime
-    }
 }
 
-/// The file with the profile of the machine; under a brake (`widelane emulate`), of what it emulates.
-pub(crate) fn profile_name() -> &'static str {
+/// The file with the profile of the machine; under a brake (`widelane-lab emulate`), of what it emulates.
+pub fn profile_name() -> &'static str {
     match widelane_marks::emulated_model() {
         None => PROFILE,
         Some(_) => EMULATED,
@@ -86,9 +72,9 @@ pub(crate) fn profile_name() -> &'static str {
 const PROFILE: &str = "profile.json";
 const EMULATED: &str = "profile-emulated.json";
 /// The file with what passes cost.
-pub(crate) const CALIBRATION: &str = "calibration";
+pub const CALIBRATION: &str = "calibration";
 /// The folder with OCSP responses that were fetched.
-pub(crate) const RESPONSES: &str = "ocsp";
+pub const RESPONSES: &str = "ocsp";
 /// Our folder in one that is for many programs.
 const OURS: &str = "widelane";
 /// The state folder of the machine.
@@ -146,7 +132,6 @@ mod tests {
             root.to_write("x"),
             Some(PathBuf::from("/var/lib/widelane/x"))
         );
-        assert_eq!(root.runtime(), Path::new("/run/widelane"));
     }
 
     #[test]
@@ -155,16 +140,6 @@ mod tests {
             let nowhere = places(NOBODY, variables);
             assert_eq!(nowhere.to_write("x"), None);
             assert_eq!(nowhere.to_read("x"), paths(&["/var/lib/widelane/x"]));
-        }
-    }
-
-    #[test]
-    fn every_user_has_a_runtime_folder() {
-        let runtime = |variables: &[(&str, &str)]| places(NOBODY, variables).runtime;
-        let given = runtime(&[("XDG_RUNTIME_DIR", "/run/user/7")]);
-        assert_eq!(given, Path::new("/run/user/7/widelane"));
-        for none in [&[][..], &[("XDG_RUNTIME_DIR", "")]] {
-            assert_eq!(runtime(none), Path::new("/tmp/widelane-65534"));
         }
     }
 }

@@ -1,17 +1,15 @@
-//! `widelane speed`: arguments and output of the measurement of single operations.
+//! The command `speed`: arguments and output of the measurement of single operations.
 
 use crate::failure::Failure;
-use crate::features;
 use crate::output;
 use crate::values;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
-use widelane_speed::{Plan, Progress, SpeedError};
+use widelane_speed::{Library, Plan, Progress, SpeedError};
 
 /// Measure operations a second on one core, batched and single, beside openssl
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub struct Args {
     /// What to measure, like x25519-derive, or a group, like mlkem [default: all; see --list]
     #[arg(value_name = "OPERATION")]
     operations: Vec<String>,
@@ -37,8 +35,13 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Runs it.
-pub(crate) fn run(args: Args) -> Result<(), Failure> {
+/// Runs it as a command of `program`, with other `libraries` beside ours.
+///
+/// # Errors
+///
+/// [`Failure::Usage`] for an operation or a CPU that is not there, [`Failure::Failed`] if an
+/// operation fails.
+pub fn run(program: &str, args: Args, libraries: Vec<Library>) -> Result<(), Failure> {
     if args.list {
         return output::print(&list());
     }
@@ -46,21 +49,14 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     plan.cpu = args.cpu;
     plan.span = args.seconds;
     plan.openssl = !args.no_openssl;
-    plan.command = output::command_line();
+    plan.libraries = libraries;
+    plan.command = output::command_line(program);
     let mut told = Told::default();
     let report = widelane_speed::run(&plan, |progress| told.tell(progress));
     told.clear();
     let report = report?;
     if !args.json {
-        let mut text = report.to_string();
-        let left_out = |row: &widelane_speed::Row| row.backend == "libcrux" && row.reason.is_some();
-        if report.rows().iter().any(left_out) {
-            text.push_str(&format!(
-                "\nlibcrux is not in this program; {}\n",
-                features::build_in("peers")
-            ));
-        }
-        return output::print(&text);
+        return output::print(&report.to_string());
     }
     let mut lines = String::new();
     for row in report.rows() {
@@ -68,6 +64,11 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         lines.push('\n');
     }
     output::print(&lines)
+}
+
+/// The text behind the options, with examples for `program`.
+pub fn examples(program: &str) -> String {
+    EXAMPLES.replace("PROGRAM", program)
 }
 
 fn list() -> String {
@@ -122,15 +123,15 @@ impl From<SpeedError> for Failure {
 
 const EXAMPLES: &str = "\
 Examples:
-  widelane speed x25519-derive
+  PROGRAM speed x25519-derive
       shared secrets a second with 1 to 16 in flight, by backend, beside openssl
-  widelane speed mlkem768 p256
-      all operations with ML-KEM-768, beside libcrux, and all with P-256
-  widelane speed sign --seconds 0.2
+  PROGRAM speed mlkem768 p256
+      all operations with ML-KEM-768, and all with P-256
+  PROGRAM speed sign --seconds 0.2
       every signature, quickly
-  widelane speed --cpu 3 --seconds 5 --json
+  PROGRAM speed --cpu 3 --seconds 5 --json
       everything, on CPU 3, as one JSON object a line; this takes an hour
-  nice -n -10 widelane speed rsa4096-sign
+  nice -n -10 PROGRAM speed rsa4096-sign
       ahead of most of what else runs on the CPU
 
 The name of a group is the beginning of names, or a part of them between dashes.

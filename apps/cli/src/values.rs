@@ -1,21 +1,17 @@
-//! Argument values that several sub-commands share.
+//! Argument values that sub-commands share.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// A list of CPU numbers and ranges, like `0,2-3`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cpus(pub(crate) Vec<usize>);
-
-/// Whether something is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Switch {
-    On,
-    Off,
-}
+pub struct Cpus(pub Vec<usize>);
 
 /// Reads a [`Cpus`].
-pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
+///
+/// # Errors
+///
+/// A text for people: what is no number or no range.
+pub fn cpus(text: &str) -> Result<Cpus, String> {
     let number = |text: &str| {
         text.trim()
             .parse::<usize>()
@@ -37,8 +33,12 @@ pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
     Ok(Cpus(cpus))
 }
 
-/// Reads a span of time in seconds, like `10` or `0.5`.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+/// Reads a span of time in seconds, like `10` or `0.5`, up to a week.
+///
+/// # Errors
+///
+/// A text for people: what is no number of seconds.
+pub fn seconds(text: &str) -> Result<Duration, String> {
     text.parse::<f64>()
         .ok()
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
@@ -51,24 +51,6 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
         })
 }
 
-/// Reads an address with a port to listen on.
-pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        format!(
-            "{text:?} is no address with a port; write for example 127.0.0.1:8443, 0.0.0.0:443 for all \
-             of IPv4, or [::]:443 for all of IPv6"
-        )
-    })
-}
-
-/// Reads a span of time in seconds that is not zero.
-pub(crate) fn some_seconds(text: &str) -> Result<Duration, String> {
-    match seconds(text)? {
-        Duration::ZERO => Err("0 seconds measure nothing; give for example 0.5".to_owned()),
-        span => Ok(span),
-    }
-}
-
 const MOST_CPUS: usize = 65_536;
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -77,29 +59,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_seconds_measure_nothing() {
-        assert_eq!(some_seconds("0.5"), Ok(Duration::from_millis(500)));
-        assert!(some_seconds("0").is_err());
-    }
-
-    #[test]
     fn lists_of_cpus() {
         assert_eq!(cpus("0,2-3"), Ok(Cpus(vec![0, 2, 3])));
         assert_eq!(cpus("7"), Ok(Cpus(vec![7])));
         for wrong in ["", "a", "1,", "3-1", "-1", "0-99999999"] {
             assert!(cpus(wrong).is_err(), "{wrong:?}");
-        }
-    }
-
-    #[test]
-    fn addresses() {
-        assert!(address("127.0.0.1:443").is_ok() && address("[::1]:443").is_ok());
-        for wrong in ["443", ":443", "localhost:443", "127.0.0.1", "::1:x"] {
-            let error = address(wrong).unwrap_err();
-            assert!(
-                error.contains(wrong) && error.contains("0.0.0.0:443"),
-                "{error}"
-            );
         }
     }
 

@@ -1,16 +1,25 @@
-//! libcrux-ml-kem as a peer: ML-KEM in formally verified Rust, with AVX2.
+//! Other libraries beside which `widelane-lab speed` measures ours.
+//!
+//! libcrux-ml-kem: ML-KEM in formally verified Rust, with AVX2.
+//!
+//! A crate of its own, so that neither `widelane-speed` nor what ships links any of them.
 
-use crate::operation::{Done, Subject};
+#![forbid(unsafe_code)]
+
 use libcrux_ml_kem::{mlkem512, mlkem768, mlkem1024};
 use std::hint::black_box;
+use widelane_speed::{Done, Library, Prepared, Subject};
 
-/// The library's name in the output.
-pub(crate) const LIBCRUX: &str = "libcrux";
-
-type Prepared = Result<Box<dyn Subject>, String>;
+/// All of them.
+pub fn libraries() -> Vec<Library> {
+    vec![Library {
+        name: "libcrux",
+        find: libcrux,
+    }]
+}
 
 /// The same operation in libcrux-ml-kem, if it is one of ML-KEM.
-pub(crate) fn peer(name: &str) -> Option<fn() -> Prepared> {
+fn libcrux(name: &str) -> Option<fn() -> Prepared> {
     macro_rules! size {
         ($module:ident) => {
             Size {
@@ -83,4 +92,24 @@ fn double(seed: [u8; 32]) -> [u8; 64] {
     both[..32].copy_from_slice(&seed);
     both[32..].copy_from_slice(&seed);
     both
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use widelane_speed::operations;
+
+    #[test]
+    fn libcrux_has_every_operation_of_ml_kem_and_no_other() {
+        let mut found = 0;
+        for operation in operations() {
+            let prepared = libcrux(operation.name);
+            assert_eq!(prepared.is_some(), operation.name.starts_with("mlkem"));
+            let Some(prepared) = prepared else { continue };
+            let done = prepared().and_then(|mut subject| subject.run(2));
+            assert_eq!(done, Ok(Done::operations(2)), "{}", operation.name);
+            found += 1;
+        }
+        assert_eq!(found, 9);
+    }
 }

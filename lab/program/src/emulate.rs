@@ -1,15 +1,16 @@
-//! `widelane emulate`: runs a program on CPUs that behave as another model's under wide code.
+//! `widelane-lab emulate`: runs a program on CPUs that behave as another model's under wide code.
 
 mod truth;
 mod unmarked;
 
-use crate::failure::{Failure, status_of_program, status_of_unstarted};
-use crate::output;
-use crate::values::{self, cpus};
+use crate::PROGRAM;
 use std::ffi::OsString;
 use std::process::{Command, ExitCode};
 use widelane_affinity::{Cpus, allow, allowed, siblings};
 use widelane_brake::{Brake, BrakeError, Exactness, Model, Summary};
+use widelane_cli::failure::{Failure, status_of_program, status_of_unstarted};
+use widelane_cli::output;
+use widelane_cli::values::{self, cpus};
 
 /// Run a program on CPUs that behave as the named model's do under wide code
 ///
@@ -62,7 +63,7 @@ pub(crate) struct Args {
 
 /// Runs it; the program's status, or one of those that `nice` and its like give if there is none.
 pub(crate) fn run(args: Args) -> ExitCode {
-    status_of_program(ran(args))
+    status_of_program(PROGRAM, ran(args))
 }
 
 fn ran(args: Args) -> Result<u8, Failure> {
@@ -117,7 +118,7 @@ fn ran(args: Args) -> Result<u8, Failure> {
         Ok(status) => status,
         Err(error) => {
             let name = program.display();
-            Failure::Failed(format!("cannot start {name}: {error}")).report();
+            Failure::Failed(format!("cannot start {name}: {error}")).report(PROGRAM);
             return Ok(status_of_unstarted(error.kind()));
         }
     };
@@ -162,16 +163,16 @@ fn introduction(model: &Model, cpus: &Cpus, exactness: &[Exactness]) -> String {
         cores => format!("up to {cores} active cores"),
     };
     let mut text = format!(
-        "widelane: CPUs {cpus} behave as {} does with {cores}: {full} GHz, {level1} at level 1, \
+        "widelane-lab: CPUs {cpus} behave as {} does with {cores}: {full} GHz, {level1} at level 1, \
          {level2} at level 2 ({})\n",
         model.name, model.source
     );
     if let Some(assumed) = &model.assumed {
-        text += &format!("widelane: {assumed}\n");
+        text += &format!("widelane-lab: {assumed}\n");
     }
     for one in exactness {
         text += &format!(
-            "widelane: CPU {}: to take {:.1} % of the time, it took {:.1} %; a wake-up takes {:.0} µs, \
+            "widelane-lab: CPU {}: to take {:.1} % of the time, it took {:.1} %; a wake-up takes {:.0} µs, \
              by a mark {:.0}\n",
             one.cpu,
             100.0 * one.asked,
@@ -187,7 +188,7 @@ fn summary(model: &Model, of: &Summary) -> String {
     let percent = |ns: u64| 100.0 * ns as f64 / (of.time as f64).max(1.0);
     let [full, level1, level2] = of.levels.map(percent);
     format!(
-        "widelane: CPU {} as {}: {full:.1} % of {:.1} s at the full clock, {level1:.1} % at level 1, \
+        "widelane-lab: CPU {} as {}: {full:.1} % of {:.1} s at the full clock, {level1:.1} % at level 1, \
          {level2:.1} % at level 2; to take were {:.2} %, taken {:.2} %\n",
         of.cpu,
         model.name,
@@ -213,15 +214,15 @@ fn json(model: &Model, exactness: &[Exactness], summaries: &[Summary]) -> serde_
     })
 }
 
-const SEEN_BY_MARKS: &str = "widelane: only wide code that its program marks is seen: Widelane's own, \
+const SEEN_BY_MARKS: &str = "widelane-lab: only wide code that its program marks is seen: Widelane's own, \
      and what calls widelane_mark_wide; --unmarked sees that of others\n";
-const SEEN_BY_SLICES: &str = "widelane: of programs that do not mark, whole time slices at whose end \
+const SEEN_BY_SLICES: &str = "widelane-lab: of programs that do not mark, whole time slices at whose end \
      512-bit registers were in use count as wide\n";
 const EXAMPLES: &str = "\
 Examples:
-  sudo widelane emulate --as \"Silver 4116\" -- widelane probe
-  sudo widelane emulate --as \"Gold 6130\" --cpus 2-5 -- widelane serve --demo
-  sudo widelane emulate --as \"Gold 6326\" --level1-ghz 3.4 -- ./server
-  sudo widelane emulate --as \"Silver 4116\" --unmarked 1 -- openssl speed -evp chacha20-poly1305
-  sudo widelane emulate --as \"Gold 6130\" --check 5
+  sudo widelane-lab emulate --as \"Silver 4116\" -- widelane probe
+  sudo widelane-lab emulate --as \"Gold 6130\" --cpus 2-5 -- widelane serve --demo
+  sudo widelane-lab emulate --as \"Gold 6326\" --level1-ghz 3.4 -- ./server
+  sudo widelane-lab emulate --as \"Silver 4116\" --unmarked 1 -- openssl speed -evp chacha20-poly1305
+  sudo widelane-lab emulate --as \"Gold 6130\" --check 5
       whether the brake does what it should on this machine";

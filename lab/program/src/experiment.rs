@@ -1,4 +1,4 @@
-//! `widelane experiment`: published experiments, done again with real servers on this machine.
+//! `widelane-lab experiment`: published experiments, done again with real servers on this machine.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -10,8 +10,9 @@ use widelane_experiments::{
     Where, cloudflare, intel, kit, remedy, work, xu,
 };
 
-use crate::failure::Failure;
-use crate::output;
+use crate::PROGRAM;
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
 
 /// Do a published experiment again, with real servers on this machine
 #[derive(clap::Args)]
@@ -21,8 +22,8 @@ pub(crate) struct Args {
     #[arg(value_name = "NAME")]
     name: Name,
 
-    /// The model as which the servers' CPU is to behave in the second half (see `widelane emulate`)
-    /// [default: Silver 4116 of `cloudflare` and `remedy`, Gold 6130 of `kit`, Gold 6338N of `xu` and `intel`]
+    /// The model as which the servers' CPU is to behave in the second half (see `widelane-lab
+    /// emulate`) [default: Silver 4116 of `cloudflare` and `remedy`, Gold 6130 of `kit`, Gold 6338N of `xu` and `intel`]
     #[arg(long = "as", value_name = "MODEL")]
     model: Option<String>,
 
@@ -44,7 +45,7 @@ pub(crate) struct Args {
     rounds: Option<u16>,
 
     /// Seconds of a turn [default: 4; 1 with --quick, and 3 of `cloudflare`; 2 of `remedy`]
-    #[arg(long, value_name = "SECONDS", value_parser = crate::values::some_seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = some_seconds)]
     seconds: Option<Duration>,
 
     /// CPU of the servers [default: the first]
@@ -104,13 +105,11 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         }
     };
     let mut options = Options::find().map_err(|error| Failure::from_error(&error))?;
-    // This very program, whatever it is called.
-    options.widelane = std::env::current_exe()?;
     options.server_cpu = args.server_cpu.unwrap_or(options.server_cpu);
     options.load_cpu = args.load_cpu.unwrap_or(options.load_cpu);
     options.allow_modified = args.allow_modified;
     for note in &options.notes {
-        output::complain(&format!("widelane: {note}\n"));
+        output::complain(&format!("widelane-lab: {note}\n"));
     }
     let (rounds, seconds) = args.name.turns(args.quick);
     let plan = Plan {
@@ -120,9 +119,9 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
             .seconds
             .map_or(seconds, |seconds| seconds.as_secs_f64()),
         records: args.record,
-        command: output::command_line(),
+        command: output::command_line(PROGRAM),
     };
-    let tell = |line: &str| output::complain(&format!("widelane: {line}\n"));
+    let tell = |line: &str| output::complain(&format!("widelane-lab: {line}\n"));
     let model = match (args.native, args.model) {
         (true, _) => None,
         (false, model) => Some(model.unwrap_or_else(|| args.name.model().to_owned())),
@@ -188,6 +187,14 @@ impl Name {
             (_, true) => (2, 1.2),
             (_, false) => (7, 4.0),
         }
+    }
+}
+
+/// Reads a span of time in seconds that is not zero.
+fn some_seconds(text: &str) -> Result<Duration, String> {
+    match widelane_cli::values::seconds(text)? {
+        Duration::ZERO => Err("0 seconds measure nothing; give for example 0.5".to_owned()),
+        span => Ok(span),
     }
 }
 
@@ -387,15 +394,26 @@ struct Line<'a> {
 
 const EXAMPLES: &str = "\
 Examples:
-  sudo widelane experiment cloudflare --quick
+  sudo widelane-lab experiment cloudflare --quick
       first as this CPU is, then as a Silver 4116
-  widelane experiment cloudflare --native
-  sudo widelane experiment cloudflare --inside-nginx
-  sudo widelane experiment cloudflare --as \"Gold 6130\" --record records
-  sudo widelane experiment kit --as \"Gold 6130\" --quick
-  widelane experiment xu --quick --native
-  sudo widelane experiment remedy --rounds 40
+  widelane-lab experiment cloudflare --native
+  sudo widelane-lab experiment cloudflare --inside-nginx
+  sudo widelane-lab experiment cloudflare --as \"Gold 6130\" --record records
+  sudo widelane-lab experiment kit --as \"Gold 6130\" --quick
+  widelane-lab experiment xu --quick --native
+  sudo widelane-lab experiment remedy --rounds 40
 
 nginx, its modules for Lua and brotli, h2load and curl must be installed; if one is
 missing, the message names the packages. The brake takes real-time threads, and so root or
 CAP_SYS_NICE. All that is started is stopped at the end, also after Ctrl-C.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_seconds_measure_nothing() {
+        assert_eq!(some_seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert!(some_seconds("0").is_err());
+    }
+}

@@ -1,14 +1,13 @@
-//! `handshakes demo`, `handshakes bench` and `handshakes ways-in`: what `make demo`, `make bench`
-//! and `make ways-in` run; and closer looks at a part of it, each with a record.
-//!
-//! Exit status: 0 it worked, 1 it failed, 2 it was called wrongly, 130 interrupted.
+//! `widelane-lab handshakes demo`, `bench` and `ways-in`: what `make demo`, `make bench` and
+//! `make ways-in` run; and closer looks at a part of it, each with a record.
 
-#![forbid(unsafe_code)]
-
-use clap::{Parser, Subcommand};
+use crate::PROGRAM;
+use clap::Subcommand;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
 use widelane_handshakes::{
     BenchPlan, Condition, CurvePlan, DemoPlan, Options, PairPlan, RelayPlan, ScalingPlan, Side,
     Software, SpeedPlan, Stage, TimingPlan, Traffic, TrialError, WaysInPlan, bench, curve, demo,
@@ -16,15 +15,19 @@ use widelane_handshakes::{
 };
 
 /// TLS handshakes and relayed bytes of `widelane serve` beside its peers, on one core of this machine
-#[derive(Parser)]
-#[command(version, arg_required_else_help = true)]
-struct Cli {
+#[derive(clap::Args)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
 
     /// The `widelane` program [default: the one beside this]
     #[arg(long, global = true, value_name = "FILE")]
     widelane: Option<PathBuf>,
+
+    /// The `widelane-lab` program that measures single operations [default: this]
+    #[arg(long, global = true, value_name = "FILE")]
+    lab: Option<PathBuf>,
 
     /// The nginx to compare with [default: the installed one]
     #[arg(long, global = true, value_name = "FILE")]
@@ -89,7 +92,7 @@ enum Command {
         /// Idle connections whose memory is measured, 0 for none
         #[arg(long, default_value_t = 10_000)]
         idle: usize,
-        /// Leave `widelane speed` out
+        /// Leave `widelane-lab speed` out
         #[arg(long)]
         no_speed: bool,
         /// Leave out relayed bytes, latency against load, and the server side in memory
@@ -98,7 +101,7 @@ enum Command {
     },
     /// Two servers in many short turns, for small differences; writes a record
     ///
-    /// Example: handshakes pair widelane-on widelane-inline --condition rsa-x25519
+    /// Example: widelane-lab handshakes pair widelane-on widelane-inline --condition rsa-x25519
     Pair {
         /// Server: widelane-on, widelane-off, widelane-inline, widelane-old (see --old), nginx,
         /// nginx-stream, haproxy or hitch; nginx-trace-latency or nginx-trace-handshakes, which
@@ -121,7 +124,8 @@ enum Command {
     },
     /// Bytes through each server: its CPU time for a gibibyte and for a small request; writes a record
     ///
-    /// Example: handshakes relay bulk-download --sides widelane-on,widelane-old --old ../old/widelane
+    /// Example: widelane-lab handshakes relay bulk-download --sides widelane-on,widelane-old
+    /// --old ../old/widelane
     Relay {
         /// bulk-download, bulk-upload, bulk-download-chacha20, bulk-upload-chacha20, small-requests
         /// [default: all]
@@ -144,7 +148,7 @@ enum Command {
     },
     /// Latency against load, at shares of each server's knee; writes a record
     ///
-    /// Two minutes and a half for a condition. Example: handshakes curve --condition ecdsa-x25519
+    /// Two minutes and a half for a condition. Example: widelane-lab handshakes curve --condition ecdsa-x25519
     Curve {
         /// Servers
         #[arg(
@@ -169,7 +173,7 @@ enum Command {
     },
     /// The server side of handshakes in memory: one thread, and one on each CPU; writes a record
     ///
-    /// Half a minute. Example: handshakes scaling --cpus 0,2
+    /// Half a minute. Example: widelane-lab handshakes scaling --cpus 0,2
     Scaling {
         /// CPUs, of which each gets a thread [default: all]
         #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -186,7 +190,7 @@ enum Command {
     },
     /// Compare the figures of documents with the records that they name
     ///
-    /// Run it at the root of the sources. Example: handshakes figures --write README.md
+    /// Run it at the root of the sources. Example: widelane-lab handshakes figures --write README.md
     Figures {
         /// Write what the records say before comparing
         #[arg(long)]
@@ -197,7 +201,7 @@ enum Command {
     },
     /// Unmodified servers with OpenSSL alone and with Widelane in it; writes a record
     ///
-    /// Five minutes. Example: handshakes ways-in --servers nginx,haproxy --rounds 20
+    /// Five minutes. Example: widelane-lab handshakes ways-in --servers nginx,haproxy --rounds 20
     WaysIn {
         /// nginx, haproxy, apache2, lighttpd [default: all that are installed]
         #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -222,11 +226,11 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Operations on the servers' CPU, by `widelane speed`; writes a record
+    /// Operations on the servers' CPU, by `widelane-lab speed`; writes a record
     ///
-    /// Example: handshakes speed x25519 mlkem768 --seconds 0.2
+    /// Example: widelane-lab handshakes speed x25519 mlkem768 --seconds 0.2
     Speed {
-        /// Operations or groups of them, as `widelane speed --list` names them [default: all]
+        /// Operations or groups of them, as `widelane-lab speed --list` names them [default: all]
         operations: Vec<String>,
         /// Folder of the record
         #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
@@ -235,7 +239,7 @@ enum Command {
         #[arg(long, default_value_t = 0.4)]
         seconds: f64,
     },
-    /// Whether times depend on secrets, by the `timing` beside `widelane`; writes a record
+    /// Whether times depend on secrets, by `widelane-lab timing`; writes a record
     Timing {
         /// Folder of the record
         #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
@@ -246,34 +250,35 @@ enum Command {
     },
 }
 
-fn main() -> ExitCode {
-    match run(Cli::parse()) {
+/// Runs it, and gives the exit status: 130 if it was interrupted.
+pub(crate) fn run(args: Args) -> ExitCode {
+    let error = match compared(args) {
         Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
+            let printed = output::print(&text).map(|()| ExitCode::SUCCESS);
+            return printed.unwrap_or_else(|failure| failure.report(PROGRAM));
         }
-        Err(error) => {
-            eprintln!("handshakes: {error}");
-            if matches!(
-                error,
-                TrialError::Modified { .. } | TrialError::OtherProgram { .. }
-            ) {
-                eprintln!("handshakes: --modified writes a record that is marked");
-            }
-            ExitCode::from(match error {
-                TrialError::Interrupted => STATUS_INTERRUPTED,
-                _ => 1,
-            })
+        Err(error) => error,
+    };
+    let status = Failure::from_error(&error).report(PROGRAM);
+    match error {
+        TrialError::Interrupted => ExitCode::from(STATUS_INTERRUPTED),
+        TrialError::Modified { .. } | TrialError::OtherProgram { .. } => {
+            output::complain(&format!(
+                "{PROGRAM}: --modified writes a record that is marked\n"
+            ));
+            status
         }
+        _ => status,
     }
 }
 
-fn run(cli: Cli) -> Result<String, TrialError> {
+fn compared(cli: Args) -> Result<String, TrialError> {
     if let Command::Figures { write, documents } = &cli.command {
         return figures(*write, documents);
     }
     let mut options = Options::find()?;
     options.widelane = cli.widelane.unwrap_or(options.widelane);
+    options.lab = cli.lab.unwrap_or(options.lab);
     options.nginx = cli.nginx.or(options.nginx);
     options.haproxy = cli.haproxy.or(options.haproxy);
     options.hitch = cli.hitch.or(options.hitch);
@@ -422,7 +427,7 @@ fn run(cli: Cli) -> Result<String, TrialError> {
             Ok(format!("\n{table}\nRecord: {}\n", record.display()))
         }
         Command::Timing { records, seconds } => {
-            let mut plan = TimingPlan::new(&stage, records, command());
+            let mut plan = TimingPlan::new(records, command());
             plan.seconds = seconds;
             let (record, table) = timing(&stage, &plan, progress)?;
             Ok(format!("\n{table}\nRecord: {}\n", record.display()))

@@ -1,14 +1,16 @@
-//! `widelane report`: one HTML file out of records and the profile of this machine.
+//! `widelane-lab report`: one HTML file out of records and the profile of this machine.
 
-use crate::failure::Failure;
-use crate::features::commit;
-use crate::places::{Places, profile_name};
-use crate::{machine, output, simulate};
+use crate::features::COMMIT;
+use crate::simulate;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+use widelane_cli::failure::Failure;
+use widelane_cli::places::{Places, profile_name};
+use widelane_cli::version::known;
+use widelane_cli::{machine, output};
 use widelane_cpu::Avx512Ifma;
 use widelane_frequency::{Machine, Profile};
-use widelane_report::{Inputs, latency, records, report};
+use widelane_report::{Inputs, latency, picture, records, report};
 
 /// Write what is known of this machine, and what was measured on it and others, into one HTML file
 ///
@@ -18,7 +20,7 @@ use widelane_report::{Inputs, latency, records, report};
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Records of your own: a folder of .jsonl files or one such file; can be given several times.
-    /// Beside them, those in lab/records are read, or those that came with this program
+    /// Beside them, those in lab/records are read
     #[arg(long, value_name = "PLACE")]
     records: Vec<PathBuf>,
 
@@ -38,6 +40,10 @@ pub(crate) struct Args {
     #[arg(long)]
     no_simulation: bool,
 
+    /// Draw the clocks of the profile into this file (SVG), and no page
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "output", "records", "latency"])]
+    clocks: Option<PathBuf>,
+
     /// Write a picture of latency against load to this file (SVG), from the last record that has it, and
     /// no page
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "output"])]
@@ -56,15 +62,27 @@ pub(crate) struct Args {
 /// Runs it.
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let here = Machine::here();
+    if let Some(path) = &args.clocks {
+        let profile = profile(args.profile, &here)?;
+        let (_, profile) = profile.map_err(unmeasured)?;
+        return draw(path, &picture(&profile));
+    }
     let (records, faults) = records(&places(args.records)?);
     for fault in &faults {
         output::complain(&format!(
-            "widelane: {}\n",
+            "widelane-lab: {}\n",
             output::plain(&fault.to_string())
         ));
     }
     if let Some(path) = &args.latency {
-        return draw(path, latency(&records, &args.condition), &args.condition);
+        let condition = &args.condition;
+        let svg = latency(&records, condition).ok_or_else(|| {
+            Failure::Failed(format!(
+                "no record has latencies of {condition} at three loads or more: `widelane-lab \
+                 handshakes curve --condition {condition}` writes one (docs/bench.md)"
+            ))
+        })?;
+        return draw(path, &svg);
     }
     // Mistakes are told before the simulations, which take a while.
     let profile = profile(args.profile, &here)?;
@@ -98,7 +116,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         records,
         faults,
         predictions,
-        commit: commit(),
+        commit: known(COMMIT),
         page: args.output.clone(),
         made: made.map_or(0, |since| since.as_secs()),
     });
@@ -114,14 +132,8 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     ))
 }
 
-/// Writes a picture, or says why there is none.
-fn draw(path: &Path, svg: Option<String>, condition: &str) -> Result<(), Failure> {
-    let svg = svg.ok_or_else(|| {
-        Failure::Failed(format!(
-            "no record has latencies of {condition} at three loads or more: `handshakes curve \
-             --condition {condition}` of Widelane's sources writes one (docs/bench.md)"
-        ))
-    })?;
+/// Writes a picture.
+fn draw(path: &Path, svg: &str) -> Result<(), Failure> {
     let name = path.display();
     std::fs::write(path, svg)
         .map_err(|error| Failure::Failed(format!("cannot write {name}: {error}")))?;
@@ -136,12 +148,7 @@ fn places(named: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
             missing.display()
         )));
     }
-    let program = std::env::current_exe().unwrap_or_default();
-    let installed = program.parent().map(|folder| folder.join(INSTALLED));
-    let shared = [Some(PathBuf::from(SHARED)), installed]
-        .into_iter()
-        .flatten();
-    let shared = shared.filter(|folder| folder.is_dir()).take(1);
+    let shared = Some(PathBuf::from(SHARED)).filter(|folder| folder.is_dir());
     Ok(named.into_iter().chain(shared).collect())
 }
 
@@ -154,22 +161,24 @@ fn profile(
         return Ok(machine::kept(&Places::here().to_read(profile_name()), here));
     };
     let kept = machine::kept(std::slice::from_ref(&path), here);
-    kept.map(Ok).map_err(|why| {
-        Failure::Failed(format!("{why}; measure this machine with `widelane probe`"))
-    })
+    kept.map(Ok).map_err(unmeasured)
 }
 
-/// The records in Widelane's sources, and in a package, seen from the folder of the program.
+fn unmeasured(why: String) -> Failure {
+    Failure::Failed(format!("{why}; measure this machine with `widelane probe`"))
+}
+
+/// The records in Widelane's sources.
 const SHARED: &str = "lab/records";
-const INSTALLED: &str = "../share/widelane/records";
 
 const EXAMPLES: &str = "\
 Examples:
-  widelane probe && widelane report
+  widelane probe && widelane-lab report
       then open widelane-report.html in a browser
-  widelane report --records ~/measurements --output /tmp/report.html
-  widelane report --latency latency.svg --condition rsa-x25519
-  widelane report --json | jq 'select(.section == \"answer\")'
+  widelane-lab report --records ~/measurements --output /tmp/report.html
+  widelane-lab report --latency latency.svg --condition rsa-x25519
+  widelane-lab report --clocks clocks.svg
+  widelane-lab report --json | jq 'select(.section == \"answer\")'
 
 A line of a record that cannot be read is told on standard error and listed on the page; the report
 goes on without it.";

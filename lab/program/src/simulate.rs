@@ -1,4 +1,4 @@
-//! `widelane simulate`: what wide code would cost on a processor that is not at hand.
+//! `widelane-lab simulate`: what wide code would cost on a processor that is not at hand.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,8 +11,8 @@ use widelane_sim::{
     timeline,
 };
 
-use crate::failure::Failure;
-use crate::output;
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
 
 /// Simulate a server on cores whose clock follows what they run
 #[derive(clap::Args)]
@@ -603,7 +603,7 @@ impl Progress {
 
     pub(crate) fn done(&mut self, what: &str) {
         if self.began.elapsed() > SILENCE {
-            output::complain(&format!("widelane: simulated {what}\n"));
+            output::complain(&format!("widelane-lab: simulated {what}\n"));
         }
     }
 }
@@ -631,16 +631,16 @@ const TIME_LINE: u64 = 5_000;
 const SILENCE: Duration = Duration::from_secs(2);
 const EXAMPLES: &str = "\
 Examples:
-  widelane simulate --list
-  widelane simulate cloudflare-2017
-  widelane simulate cloudflare-2017 --machine \"Gold 6130\" --cores 16
-  widelane simulate cloudflare-2017 --run chacha20-100 --placements
-  widelane simulate cloudflare-2017 --run chacha20-10 --sweep chacha=0..40:9
-  widelane simulate kit-2019-6130 --run avx-512 --time-line core.svg
-  widelane simulate fleet --rate 2000000
-  widelane simulate cloudflare-2017 --show > mine.toml
-      then change it: widelane simulate mine.toml
-  widelane simulate --all --json
+  widelane-lab simulate --list
+  widelane-lab simulate cloudflare-2017
+  widelane-lab simulate cloudflare-2017 --machine \"Gold 6130\" --cores 16
+  widelane-lab simulate cloudflare-2017 --run chacha20-100 --placements
+  widelane-lab simulate cloudflare-2017 --run chacha20-10 --sweep chacha=0..40:9
+  widelane-lab simulate kit-2019-6130 --run avx-512 --time-line core.svg
+  widelane-lab simulate fleet --rate 2000000
+  widelane-lab simulate cloudflare-2017 --show > mine.toml
+      then change it: widelane-lab simulate mine.toml
+  widelane-lab simulate --all --json
       every published number beside the simulated one
 
 Costs are cycles of a class of instructions. What no source tells is a parameter, marked as assumed.";

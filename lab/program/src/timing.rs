@@ -1,19 +1,17 @@
-//! `timing`: prints for each operation whether its time depends on secrets.
+//! `widelane-lab timing`: prints for each operation whether its time depends on secrets.
 //!
-//! Exit status: 0 it measured, 1 it failed or did not find the planted leak, 2 wrong usage.
+//! It also fails if it does not find the planted leak.
 
-#![forbid(unsafe_code)]
-
-use clap::Parser;
 use serde_json::json;
-use std::process::ExitCode;
 use std::time::Duration;
-use widelane_timing::{Finding, Random, Subject, Unavailable, Verdict, measure, subjects};
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
+use widelane_timing::{Finding, Random, Subject, Verdict, measure, subjects};
 
 /// Measure whether the time of an operation depends on its secrets (Welch's t, as dudect does)
-#[derive(Parser)]
-#[command(version, after_help = HELP)]
-struct Cli {
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
     /// Operations [default: all and the planted leak]
     operations: Vec<String>,
 
@@ -34,85 +32,79 @@ struct Cli {
     list: bool,
 }
 
-fn main() -> ExitCode {
-    match run(&Cli::parse()) {
-        Ok(status) => status,
-        Err(error) => {
-            eprintln!("timing: {error}");
-            ExitCode::from(1)
-        }
-    }
-}
-
-fn run(cli: &Cli) -> Result<ExitCode, Unavailable> {
-    let mut subjects = subjects()?;
+/// Runs it.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let mut subjects = subjects().map_err(|error| Failure::from_error(&*error))?;
     let names: Vec<_> = subjects.iter().map(|subject| subject.name()).collect();
-    if cli.list {
-        println!("{}", names.join("\n"));
-        return Ok(ExitCode::SUCCESS);
+    if args.list {
+        return output::print(&format!("{}\n", names.join("\n")));
     }
-    if let Some(unknown) = cli
+    if let Some(unknown) = args
         .operations
         .iter()
         .find(|name| !names.contains(&name.as_str()))
     {
-        eprintln!(
-            "timing: there is no operation {unknown:?}; choose from {}",
+        return Err(Failure::Usage(format!(
+            "there is no operation {unknown:?}; choose from {}",
             names.join(", ")
-        );
-        return Ok(ExitCode::from(2));
+        )));
     }
     let cpus = widelane_affinity::allowed(None)?;
-    let cpu = cli.cpu.or(cpus.iter().last()).unwrap_or(0);
-    widelane_affinity::pin(cpu).map_err(|error| format!("cannot run on CPU {cpu}: {error}"))?;
+    let cpu = args.cpu.or(cpus.iter().last()).unwrap_or(0);
+    widelane_affinity::pin(cpu)
+        .map_err(|error| Failure::Failed(format!("cannot run on CPU {cpu}: {error}")))?;
     let mut random = Random::new();
     let mut found_leak = true;
     for subject in &mut subjects {
         let asked =
-            cli.operations.is_empty() || cli.operations.iter().any(|name| name == subject.name());
+            args.operations.is_empty() || args.operations.iter().any(|name| name == subject.name());
         if !asked {
             continue;
         }
-        let span = Duration::from_secs_f64(cli.seconds);
-        let finding = if cli.json {
+        let span = Duration::from_secs_f64(args.seconds);
+        let finding = if args.json {
             let finding = measure(subject.as_mut(), span, &mut random, |_| ());
-            println!("{}", line(subject.as_ref(), &finding));
+            output::print(&format!("{}\n", line(subject.as_ref(), &finding)))?;
             finding
         } else {
-            one(subject.as_mut(), span, &mut random)
+            one(subject.as_mut(), span, &mut random)?
         };
         if subject.name() == "planted-leak" {
             found_leak = finding.verdict() == Verdict::Depends;
         }
     }
     if !found_leak {
-        eprintln!("timing: the planted leak was not found, so the other results mean nothing");
-        return Ok(ExitCode::from(1));
+        return Err(Failure::Failed(
+            "the planted leak was not found, so the other results mean nothing".to_owned(),
+        ));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-fn one(subject: &mut dyn Subject, span: Duration, random: &mut Random) -> Finding {
+fn one(subject: &mut dyn Subject, span: Duration, random: &mut Random) -> Result<Finding, Failure> {
     let [a, b] = subject.classes();
-    println!("{} ({}): {a}, or {b}", subject.name(), subject.backend());
-    println!(
-        "  {:>12} {:>8}  {:<20} {:>22}",
+    let (name, backend) = (subject.name(), subject.backend());
+    output::print(&format!(
+        "{name} ({backend}): {a}, or {b}\n  {:>12} {:>8}  {:<20} {:>22}\n",
         "measurements", "max |t|", "in", "means, ns"
-    );
+    ))?;
+    // A measurement that has begun goes on; the end tells that nobody reads.
+    let mut told = Ok(());
     let finding = measure(subject, span, random, |finding| {
         let [a, b] = finding.means;
-        println!(
-            "  {:>12} {:>8.2}  {:<20} {a:>10.0} {b:>11.0}",
+        told = output::print(&format!(
+            "  {:>12} {:>8.2}  {:<20} {a:>10.0} {b:>11.0}\n",
             finding.measurements, finding.t, finding.test
-        );
+        ));
     });
+    told?;
     let verdict = match finding.verdict() {
         Verdict::NothingSeen => "nothing seen: |t| stays below 4.5",
         Verdict::Suspicious => "suspicious: measure longer; a real dependency makes t grow",
         Verdict::Depends => "the time depends on the class",
     };
-    println!("  {verdict}\n");
-    finding
+    output::print(&format!("  {verdict}\n\n"))?;
+    Ok(finding)
 }
 
 /// What was found, for `--json`.
@@ -144,9 +136,9 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 const HELP: &str = "\
 Examples:
-  timing
-  timing mlkem768-decaps tag-comparison --seconds 60
-  timing planted-leak --seconds 2
+  widelane-lab timing
+  widelane-lab timing mlkem768-decaps tag-comparison --seconds 60
+  widelane-lab timing planted-leak --seconds 2
 
 Two classes of secrets or inputs are measured in random order. |t| is the difference of their mean
 times in standard errors: the largest of 102 tests, over all times, over the times below 100

@@ -1,6 +1,9 @@
-//! `widelane emulate` as a process: a program that marks wide code loses time, one that does not loses
+//! `widelane-lab emulate` as a process: a program that marks wide code loses time, one that does not loses
 //! none; errors name what is wrong.
 
+mod common;
+
+use common::LAB;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -41,7 +44,7 @@ fn wide_code_is_slowed_down_as_on_the_model_and_scalar_code_is_not() {
 fn wide_code_without_marks_is_slowed_down_by_its_time_slices() {
     let speed = |more: &[&str]| {
         let cpu = last_cpu();
-        let output = widelane(&["emulate", "--as", "Silver 4116", "--json", "--cpus", &cpu])
+        let output = laboratory(&["emulate", "--as", "Silver 4116", "--json", "--cpus", &cpu])
             .args(more)
             .args(["--", "openssl", "speed", "-seconds", "1", "-bytes", "16384"])
             .args(["-evp", "chacha20-poly1305"])
@@ -93,7 +96,7 @@ fn last_cpu() -> String {
 /// What the brake says of the CPU on which a program marks a class; `None` where there can be none.
 fn emulated(class: &str) -> Option<Value> {
     let own = std::env::current_exe().expect("the test");
-    let output = widelane(&[
+    let output = laboratory(&[
         "emulate",
         "--as",
         "Silver 4116",
@@ -132,7 +135,7 @@ fn shares(of: &Value) -> (f64, f64, f64) {
 #[test]
 fn status_and_signals_are_the_programs_and_nothing_stays() {
     let run = |script: &str| {
-        let mut command = widelane(&["emulate", "--as", "Gold 6130", "--", "sh", "-c", script]);
+        let mut command = laboratory(&["emulate", "--as", "Gold 6130", "--", "sh", "-c", script]);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };
@@ -169,12 +172,15 @@ fn advice_is_that_for_the_model() {
         return println!("SKIP: this process may use one CPU only");
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let own = env!("CARGO_BIN_EXE_widelane");
+    let Some(product) = common::product() else {
+        return;
+    };
+    let own = product.display();
     let file = folder.path().join("profile.json").display().to_string();
     let script = format!(
         "'{own}' probe --quick --json --output '{file}' >&2 && '{own}' advise --json --profile '{file}'"
     );
-    let output = widelane(&["emulate", "--as", "Gold 6130", "--", "sh", "-c", &script])
+    let output = laboratory(&["emulate", "--as", "Gold 6130", "--", "sh", "-c", &script])
         .output()
         .expect("it starts");
     if cannot(&output) {
@@ -192,7 +198,8 @@ fn advice_is_that_for_the_model() {
     };
     assert_eq!(advice["placement"], expected, "{advice}");
     // Outside of the brake, that profile is of another machine.
-    let output = widelane(&["advise", "--profile", &file])
+    let output = Command::new(&product)
+        .args(["advise", "--profile", &file])
         .output()
         .expect("it starts");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -202,7 +209,7 @@ fn advice_is_that_for_the_model() {
 #[test]
 fn mistakes_are_named() {
     let said = |arguments: &[&str]| {
-        let output = widelane(arguments).output().expect("it starts");
+        let output = laboratory(arguments).output().expect("it starts");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         (output.status.code(), said)
     };
@@ -234,32 +241,13 @@ fn mistakes_are_named() {
         assert_eq!(found, Some(status), "{text}");
         assert!(text.contains(expected), "{text}");
     }
-    let missing = widelane(&["emulate", "--as", "Gold 6130", "--", "/no/such/program"]).output();
+    let missing = laboratory(&["emulate", "--as", "Gold 6130", "--", "/no/such/program"]).output();
     let missing = missing.expect("it starts");
     if !cannot(&missing) {
         assert_eq!(missing.status.code(), Some(127), "{missing:?}");
         let text = String::from_utf8_lossy(&missing.stderr);
         assert!(text.contains("/no/such/program"), "{text}");
     }
-}
-
-#[test]
-fn a_page_that_is_none_is_refused_once_and_ignored() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let profile = folder.path().join("profile.json");
-    let profile = profile.to_str().expect("a name");
-    let mut probe = widelane(&["probe", "--quick", "--json", "--output", profile]);
-    let output = probe
-        .env("WIDELANE_BRAKE", "/dev/null")
-        .output()
-        .expect("it starts");
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(
-        text.matches("WIDELANE_BRAKE=/dev/null is no memory of a brake")
-            .count(),
-        1,
-        "{text}"
-    );
 }
 
 /// Whether this machine or this user cannot have a brake.
@@ -277,8 +265,8 @@ fn cannot(output: &Output) -> bool {
     cannot
 }
 
-fn widelane(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+fn laboratory(arguments: &[&str]) -> Command {
+    let mut command = Command::new(LAB);
     command
         .args(arguments)
         .stdin(Stdio::null())

@@ -1,6 +1,9 @@
 //! Experiments, as short as they can be: that they run to their end, and what they say when they cannot.
 //! No rate is asserted.
 
+mod common;
+
+use common::LAB;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -9,10 +12,8 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_widelane");
-
 fn experiment(args: &[&str]) -> Output {
-    experiment_of(Path::new(PROGRAM), args)
+    experiment_of(Path::new(LAB), args)
 }
 
 fn experiment_of(program: &Path, args: &[&str]) -> Output {
@@ -34,6 +35,7 @@ fn ran(args: &[&str]) -> Option<(Vec<Value>, String)> {
 }
 
 fn judged(output: &Output) -> Option<(Vec<Value>, String)> {
+    common::product()?;
     let said = said(output);
     let lacks = [
         "not installed",
@@ -141,11 +143,12 @@ fn cloudflare_takes_each_form_at_each_share() {
     );
 }
 
-/// The program beside the provider and its shim, which cargo puts elsewhere when it builds tests only.
+/// Both programs beside the provider and its shim, which cargo puts elsewhere when it builds tests only.
 fn with_the_provider() -> Option<TempDir> {
-    let built = Path::new(PROGRAM).parent()?;
+    let built = Path::new(LAB).parent()?;
     let folder = tempfile::tempdir().expect("a folder");
-    fs::copy(PROGRAM, folder.path().join("widelane")).expect("copied");
+    fs::copy(LAB, folder.path().join("widelane-lab")).expect("copied");
+    fs::copy(common::product()?, folder.path().join("widelane")).expect("copied");
     for name in ["libwidelane_openssl.so", "libwidelane_openssl_shim.so"] {
         let places = [built.join("deps").join(name), built.join(name)];
         let found = places.iter().find(|place| place.is_file())?;
@@ -163,10 +166,10 @@ fn cloudflare_also_runs_inside_nginx() {
     );
     let Some(folder) = with_the_provider() else {
         return println!(
-            "SKIP: the provider is not built; cargo build -p widelane-openssl{{,-shim}}"
+            "SKIP: it is not all built; cargo build -p widelane -p widelane-openssl{{,-shim}}"
         );
     };
-    let output = experiment_of(&folder.path().join("widelane"), &args);
+    let output = experiment_of(&folder.path().join("widelane-lab"), &args);
     let Some((lines, _)) = judged(&output) else {
         return;
     };
@@ -249,7 +252,7 @@ fn a_remedy_is_not_proved_by_one_round() {
 
 #[test]
 fn what_is_missing_is_named() {
-    let mut command = Command::new(PROGRAM);
+    let mut command = Command::new(LAB);
     command.args(["experiment", "cloudflare", "--native"]);
     let nowhere = tempfile::tempdir().expect("a folder");
     let output = command
@@ -298,7 +301,7 @@ fn mistakes_are_named() {
 #[test]
 fn what_is_not_installed_is_named_with_its_packages() {
     let nothing = tempfile::tempdir().expect("a folder");
-    let output = Command::new(PROGRAM)
+    let output = Command::new(LAB)
         .args(["experiment", "cloudflare", "--native", "--quick"])
         .env("PATH", nothing.path())
         .output()

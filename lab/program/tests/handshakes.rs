@@ -1,4 +1,4 @@
-//! Which programs `handshakes` writes records of.
+//! Of which programs `widelane-lab handshakes` writes records.
 
 use serde_json::Value;
 use std::fs;
@@ -29,7 +29,7 @@ fn a_program_of_another_commit_gets_no_record_unless_it_is_asked_for() {
     let head = String::from_utf8(git(&tree, &["rev-parse", "HEAD"]).stdout).expect("text");
     let (short, _) = head.split_at(12);
 
-    let program = folder.path().join("widelane");
+    let programs = ["widelane", "widelane-lab"].map(|name| folder.path().join(name));
     for (commit, reason) in [
         ("0123456789ab", "and the tree is at"),
         (
@@ -38,24 +38,29 @@ fn a_program_of_another_commit_gets_no_record_unless_it_is_asked_for() {
         ),
         ("unknown", "does not say"),
     ] {
-        stand_in(&program, commit);
-        let output = handshakes(&tree, folder.path(), &["speed", "x"], &[]);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        for part in [reason, "cargo build", "--modified"] {
-            assert!(said.contains(part), "{part} is not in {said}");
+        // One of them is enough.
+        for other in &programs {
+            programs.iter().for_each(|program| stand_in(program, short));
+            stand_in(other, commit);
+            let output = handshakes(&tree, folder.path(), &["speed", "x"], &[]);
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{said}");
+            let name = format!("{} ", other.display());
+            for part in [reason, "cargo build", "--modified", &name] {
+                assert!(said.contains(part), "{part} is not in {said}");
+            }
+            assert!(records(folder.path()).is_empty());
+            let output = handshakes(&tree, folder.path(), &["speed", "x"], &["--modified"]);
+            assert!(output.status.success(), "{output:?}");
+            let [record] = &records(folder.path())[..] else {
+                panic!("one record");
+            };
+            assert_eq!(record["machine"]["modified"], true, "{record}");
+            fs::remove_dir_all(folder.path().join("records")).expect("the records");
         }
-        assert!(records(folder.path()).is_empty());
-        let output = handshakes(&tree, folder.path(), &["speed", "x"], &["--modified"]);
-        assert!(output.status.success(), "{output:?}");
-        let [record] = &records(folder.path())[..] else {
-            panic!("one record");
-        };
-        assert_eq!(record["machine"]["modified"], true, "{record}");
-        fs::remove_dir_all(folder.path().join("records")).expect("the records");
     }
 
-    stand_in(&program, short);
+    programs.iter().for_each(|program| stand_in(program, short));
     let output = handshakes(&tree, folder.path(), &["speed", "x"], &[]);
     assert!(output.status.success(), "{output:?}");
     let [record] = &records(folder.path())[..] else {
@@ -64,11 +69,9 @@ fn a_program_of_another_commit_gets_no_record_unless_it_is_asked_for() {
     assert_eq!(record["machine"]["modified"], false, "{record}");
     assert_eq!(record["machine"]["commit"], head.trim());
     assert_eq!(record["machine"]["widelane_commit"], short);
+    assert_eq!(record["machine"]["lab_commit"], short);
 
     // `timing` gets its record in the same way.
-    let finding =
-        r#"{"operation": "x", "classes": ["one", "two"], "measurements": 9000, "t": 1.25}"#;
-    script(&folder.path().join("timing"), &format!("echo '{finding}'"));
     let output = handshakes(&tree, folder.path(), &["timing"], &[]);
     assert!(output.status.success(), "{output:?}");
     let printed = String::from_utf8_lossy(&output.stdout);
@@ -82,38 +85,38 @@ fn a_program_of_another_commit_gets_no_record_unless_it_is_asked_for() {
         .expect("a finding");
     assert_eq!(
         line["finding"],
-        serde_json::from_str::<Value>(finding).expect("JSON")
+        serde_json::from_str::<Value>(FINDING).expect("JSON")
     );
 }
 
-/// A program that says of itself what is asked of `widelane` here.
+/// A program that says of itself what is asked of `widelane` and `widelane-lab` here.
 fn stand_in(program: &Path, commit: &str) {
     let text = format!(
-        "case $1 in\n\
+        "#!/bin/sh\ncase $1 in\n\
          --version) printf 'widelane 0.1.0\\ncommit: {commit}\\n' ;;\n\
          speed) echo '{{\"operation\": \"x\", \"backend\": \"y\", \"ops_per_s\": 1}}' ;;\n\
+         timing) echo '{FINDING}' ;;\n\
          *) exit 1 ;;\n\
-         esac"
+         esac\n"
     );
-    script(program, &text);
-}
-
-fn script(program: &Path, text: &str) {
-    fs::write(program, format!("#!/bin/sh\n{text}\n")).expect("the program");
+    fs::write(program, text).expect("the program");
     fs::set_permissions(program, fs::Permissions::from_mode(0o755)).expect("the program");
 }
 
 fn handshakes(tree: &Path, folder: &Path, command: &[&str], more: &[&str]) -> Output {
-    git_free(env!("CARGO_BIN_EXE_handshakes"))
+    git_free(env!("CARGO_BIN_EXE_widelane-lab"))
+        .arg("handshakes")
         .args(command)
         .arg("--records")
         .arg(folder.join("records"))
         .arg("--widelane")
         .arg(folder.join("widelane"))
+        .arg("--lab")
+        .arg(folder.join("widelane-lab"))
         .args(more)
         .current_dir(tree)
         .output()
-        .expect("handshakes runs")
+        .expect("it runs")
 }
 
 /// The first lines of all records.
@@ -153,3 +156,7 @@ fn git_free(program: &str) -> Command {
         .env("GIT_CONFIG_SYSTEM", "/dev/null");
     command
 }
+
+/// What `timing` prints.
+const FINDING: &str =
+    r#"{"operation": "x", "classes": ["one", "two"], "measurements": 9000, "t": 1.25}"#;

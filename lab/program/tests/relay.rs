@@ -10,15 +10,20 @@ fn bytes_pass_through_every_peer_that_is_installed() {
     // It is not started: no side is `widelane`.
     let program = folder.path().join("widelane");
     fs::write(&program, "").expect("a file");
-    let output = Command::new(env!("CARGO_BIN_EXE_handshakes"))
-        .args(["relay", "--sides", "nginx-stream,haproxy,hitch"])
+    let output = Command::new(env!("CARGO_BIN_EXE_widelane-lab"))
+        .args([
+            "handshakes",
+            "relay",
+            "--sides",
+            "nginx-stream,haproxy,hitch",
+        ])
         .args(["--mib", "3", "--seconds", "0.1", "--rounds", "1"])
         .args(["--modified", "--records"])
         .arg(folder.path())
         .arg("--widelane")
         .arg(&program)
         .output()
-        .expect("handshakes runs");
+        .expect("it runs");
     let printed = String::from_utf8_lossy(&output.stdout);
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{complaint}");

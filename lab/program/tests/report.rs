@@ -1,4 +1,4 @@
-//! `widelane report` as its users call it.
+//! `widelane-lab report` as its users call it.
 
 use serde_json::Value;
 use std::fs;
@@ -14,7 +14,7 @@ const RECORD: &str = r#"{"kind":"run","schema":5,"started":"2026-01-02T03:04:05Z
 
 /// In a folder of its own, and without a profile unless one is named.
 fn report(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane-lab"));
     command.arg("report").args(arguments).current_dir(folder);
     command.env("HOME", folder).env_remove("XDG_STATE_HOME");
     command.stdin(Stdio::null()).output().expect("it starts")
@@ -37,7 +37,7 @@ fn a_page_is_written_from_the_records_of_this_folder_and_others() {
     assert!(output.status.success(), "{output:?}");
     // Progress on slow machines, and nothing else.
     let told = text(&output.stderr);
-    let progress = |line: &str| line.starts_with("widelane: simulated ");
+    let progress = |line: &str| line.starts_with("widelane-lab: simulated ");
     assert!(told.lines().all(progress), "{told}");
     let said = text(&output.stdout);
     assert!(said.starts_with("widelane-report.html: ") && said.ends_with("from 2 records\n"));
@@ -48,27 +48,6 @@ fn a_page_is_written_from_the_records_of_this_folder_and_others() {
     // What the simulator says of published numbers.
     assert!(page.contains("cloudflare-2017") && page.contains("khalil-2019"));
     assert!(!page.contains("The simulator was left out"));
-}
-
-/// As the package installs them: the program in `bin`, its records in `share` beside that.
-#[test]
-fn an_installed_program_brings_its_records() {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    let shared = folder.path().join("share/widelane/records");
-    let programs = folder.path().join("bin");
-    fs::create_dir_all(&shared).expect("a folder");
-    fs::create_dir(&programs).expect("a folder");
-    fs::write(shared.join("shared.jsonl"), RECORD).expect("written");
-    let program = programs.join("widelane");
-    fs::hard_link(env!("CARGO_BIN_EXE_widelane"), &program).expect("one file system");
-    let mut command = Command::new(program);
-    command
-        .args(["report", "--json", "--no-simulation"])
-        .current_dir(&programs)
-        .env("HOME", folder.path());
-    let output = command.output().expect("it starts");
-    assert!(output.status.success(), "{output:?}");
-    assert!(text(&output.stdout).contains("shared.jsonl"), "{output:?}");
 }
 
 #[test]
@@ -176,6 +155,36 @@ fn the_profile_of_this_machine_answers_the_question() {
         page.contains("<strong>Yes. </strong>Wide code lowers the clock here"),
         "{page}"
     );
+}
+
+#[test]
+fn the_clocks_of_the_profile_are_drawn() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let sample = include_str!("../../../tools/frequency/tests/data/profile.json");
+    let mut profile = Profile::from_json(sample).expect("the sample is a profile");
+    let clocks = ["--clocks", "clocks.svg", "--profile", "p.json"];
+    profile
+        .save(&folder.path().join("p.json"))
+        .expect("written");
+    let output = report(folder.path(), &clocks);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("of another machine"));
+    profile.machine = Machine::here();
+    if !profile.machine.is_known() {
+        println!("SKIP: /proc/cpuinfo does not describe this machine");
+        return;
+    }
+    profile
+        .save(&folder.path().join("p.json"))
+        .expect("written");
+    let output = report(folder.path(), &clocks);
+    assert!(output.status.success(), "{output:?}");
+    let svg = fs::read_to_string(folder.path().join("clocks.svg")).expect("a picture");
+    assert!(
+        svg.starts_with("<svg ") && svg.contains("512-heavy"),
+        "{svg}"
+    );
+    assert!(!folder.path().join("widelane-report.html").exists());
 }
 
 #[test]

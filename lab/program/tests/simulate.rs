@@ -1,16 +1,16 @@
-//! `widelane simulate` and `advise --workload` as their users call them.
+//! `widelane-lab simulate` and `advise` as their users call them.
 
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-fn widelane(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+fn laboratory(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane-lab"));
     command.args(args).output().expect("the program starts")
 }
 
 fn objects(args: &[&str]) -> Vec<Value> {
-    let output = widelane(args);
+    let output = laboratory(args);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
     let text = String::from_utf8(output.stdout).expect("text");
@@ -21,7 +21,7 @@ fn objects(args: &[&str]) -> Vec<Value> {
 }
 
 fn failed(args: &[&str]) -> (Option<i32>, String) {
-    let output = widelane(args);
+    let output = laboratory(args);
     let said = String::from_utf8(output.stderr).expect("text");
     (output.status.code(), said)
 }
@@ -94,7 +94,7 @@ fn a_time_line_is_a_picture() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("core.svg");
     let file = file.to_str().expect("text");
-    let output = widelane(&[
+    let output = laboratory(&[
         "simulate",
         "kit-2018",
         "--run",
@@ -113,7 +113,7 @@ fn a_file_of_ones_own_is_simulated() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("mine.toml");
     let path = file.to_str().expect("text");
-    let shown = widelane(&["simulate", "downs-2020", "--show"]).stdout;
+    let shown = laboratory(&["simulate", "downs-2020", "--show"]).stdout;
     std::fs::write(&file, &shown).expect("written");
     assert_eq!(objects(&["simulate", path, "--json"]).len(), 3);
     let text = String::from_utf8(shown).expect("text");

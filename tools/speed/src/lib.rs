@@ -6,7 +6,7 @@
 //! alike. A condition's rate is the median of its slices, by CPU time, so that other programs on
 //! that CPU distort it little. Its spread is the distance of their quartiles. The [`Row`] keeps
 //! every slice. If the `openssl` program is installed, it is measured between the rounds, on the
-//! same CPU.
+//! same CPU. Other libraries stand beside ours if the plan names them ([`Library`]); this crate links none.
 //!
 //! The [operations] are those of the engine, on every backend and with the engine's own choice, and
 //! some that explain them. A new operation of the engine is measured without a change here, except
@@ -20,11 +20,6 @@
 
 mod chacha20poly1305;
 mod error;
-#[cfg(feature = "peers")]
-mod libcrux;
-#[cfg(not(feature = "peers"))]
-#[path = "without_libcrux.rs"]
-mod libcrux;
 mod multiply;
 mod openssl;
 mod operation;
@@ -36,6 +31,6 @@ mod works;
 
 pub use error::SpeedError;
 pub use multiply::{MethodSpeed, method_speeds};
-pub use operation::{Operation, operations};
+pub use operation::{Done, Library, Operation, Prepared, Subject, operations};
 pub use report::{Report, Row};
 pub use run::{Plan, Progress, run};

@@ -1,7 +1,6 @@
 //! The operations that can be measured: those of the engine, and those that explain them.
 
 use crate::chacha20poly1305;
-use crate::libcrux::{self, LIBCRUX};
 use crate::multiply::{self, PORT_LIMIT};
 use crate::openssl::Peer;
 use crate::works;
@@ -35,30 +34,59 @@ pub(crate) struct Implementation {
     pub(crate) prepare: Box<Prepare>,
 }
 
-type Prepare = dyn Fn() -> Result<Box<dyn Subject>, String> + Send + Sync;
+type Prepare = dyn Fn() -> Prepared + Send + Sync;
+
+/// A subject to measure, or why it cannot run on this machine.
+pub type Prepared = Result<Box<dyn Subject>, String>;
+
+/// Another library beside which operations are measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Library {
+    /// Its name in the output, in the place of a backend's.
+    pub name: &'static str,
+    /// Gives what makes its subject for the operation of a name; `None` if the library has no such
+    /// operation.
+    pub find: fn(&str) -> Option<fn() -> Prepared>,
+}
+
+impl Library {
+    /// Its implementation of an operation, if it has one. One job is in flight: a library without
+    /// lanes gains nothing by more.
+    pub(crate) fn of(&self, operation: &str) -> Option<Implementation> {
+        let prepare = (self.find)(operation)?;
+        Some(Implementation {
+            name: self.name,
+            in_flight: &[1],
+            prepare: Box::new(prepare),
+        })
+    }
+}
 
 /// An operation of an implementation, ready to be measured.
-pub(crate) trait Subject {
+pub trait Subject {
     /// Prepares for this many runs with this many jobs in flight. It is not measured.
     fn ready(&mut self, _in_flight: usize, _runs: usize) {}
 
     /// Does `in_flight` operations that wait together, and returns when the last of them is done.
-    /// The error is a text for people.
+    ///
+    /// # Errors
+    ///
+    /// A text for people.
     fn run(&mut self, in_flight: usize) -> Result<Done, String>;
 }
 
 /// What one [`Subject::run`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Done {
+pub struct Done {
     /// Operations.
-    pub(crate) operations: u64,
+    pub operations: u64,
     /// Vector multiply-adds, where they are counted.
-    pub(crate) multiply_adds: u64,
+    pub multiply_adds: u64,
 }
 
 impl Done {
     /// Operations whose multiply-adds are not counted.
-    pub(crate) fn operations(operations: usize) -> Self {
+    pub fn operations(operations: usize) -> Self {
         Self {
             operations: operations as u64,
             multiply_adds: 0,
@@ -116,7 +144,7 @@ fn work(name: &'static str) -> Operation {
         in_flight: IN_FLIGHT,
         prepare: Box::new(move || works::passes(name, backend)),
     };
-    let mut implementations = vec![
+    let implementations = vec![
         passes(Backend::Avx512Ifma),
         passes(Backend::Avx512Ifma256),
         passes(Backend::AwsLc),
@@ -126,13 +154,6 @@ fn work(name: &'static str) -> Operation {
             prepare: Box::new(move || works::engine(name)),
         },
     ];
-    if let Some(prepare) = libcrux::peer(name) {
-        implementations.push(Implementation {
-            name: LIBCRUX,
-            in_flight: &[1],
-            prepare: Box::new(prepare),
-        });
-    }
     let (what, beside, openssl) = describe(name);
     Operation {
         name,
@@ -341,11 +362,7 @@ mod tests {
                         }
                     }
                     Err(why) => {
-                        let missed = !cfg!(feature = "peers") && implementation.name == LIBCRUX;
-                        assert!(
-                            missed || !["aws-lc", AUTO, LIBCRUX].contains(&implementation.name),
-                            "{why}"
-                        );
+                        assert!(!["aws-lc", AUTO].contains(&implementation.name), "{why}");
                         eprintln!("SKIP: {} on {}: {why}", operation.name, implementation.name);
                     }
                 }

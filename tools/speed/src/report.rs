@@ -1,6 +1,5 @@
 //! The results: rows for programs, a table for people.
 
-use crate::libcrux::LIBCRUX;
 use crate::operation::Operation;
 use crate::run::OPENSSL;
 use crate::statistics::{median, quantile};
@@ -23,7 +22,7 @@ pub struct Row {
     /// The operation's name.
     pub operation: &'static str,
     /// `avx512ifma`, `avx512ifma-256`, `aws-lc`, `auto` (the engine, which chooses among them),
-    /// `openssl` or `libcrux`; for ChaCha20-Poly1305, the form instead of a vector backend.
+    /// `openssl` or another library; for ChaCha20-Poly1305, the form instead of a vector backend.
     pub backend: String,
     /// Jobs that wait together.
     pub in_flight: usize,
@@ -46,7 +45,7 @@ pub struct Row {
     pub times_openssl: Option<f64>,
     /// `ops_per_s` as a multiple of that of `aws-lc` with one job in flight in the same run.
     pub times_aws_lc: Option<f64>,
-    /// `ops_per_s` as a multiple of that of `libcrux` in the same run.
+    /// `ops_per_s` as a multiple of that of the library `libcrux` in the same run.
     pub times_libcrux: Option<f64>,
     /// Vector multiply-adds (VPMADD52 of any width) a nanosecond.
     pub multiply_adds_per_ns: Option<f64>,
@@ -323,6 +322,8 @@ fn round(value: f64) -> f64 {
 }
 
 const NOT_MEASURED: &str = "n/a";
+/// The library that stands in for `openssl` where that has no such operation.
+const LIBCRUX: &str = "libcrux";
 
 /// A row with at least this share of the CPU counts as undisturbed.
 const ALONE: f64 = 0.95;

@@ -2,7 +2,7 @@
 
 use crate::SpeedError;
 use crate::openssl::OpenSsl;
-use crate::operation::{Done, Implementation, Operation, Subject, named, operations};
+use crate::operation::{Done, Implementation, Library, Operation, Subject, named, operations};
 use crate::pin;
 use crate::report::{Machine, Report, Series};
 use std::time::{Duration, Instant};
@@ -17,6 +17,8 @@ pub struct Plan {
     pub span: Duration,
     /// Whether to measure the `openssl` program between the rounds.
     pub openssl: bool,
+    /// Other libraries to measure beside ours.
+    pub libraries: Vec<Library>,
     /// The command line, for the record.
     pub command: String,
 }
@@ -60,6 +62,7 @@ impl Plan {
             cpu: None,
             span: Duration::from_secs(1),
             openssl: true,
+            libraries: Vec::new(),
             command: String::new(),
         })
     }
@@ -127,8 +130,9 @@ fn measure(
     } else {
         Err("it was not asked for".to_owned())
     };
+    let libraries = libraries(plan);
     let mut subjects = Vec::new();
-    let mut conditions = conditions(plan, &openssl, &mut subjects)?;
+    let mut conditions = conditions(plan, &libraries, &openssl, &mut subjects)?;
     let mut earlier = Vec::new();
 
     let rounds = plan.span.div_duration_f64(SLICE).ceil().max(1.0) as usize;
@@ -207,13 +211,13 @@ fn measure(
 }
 
 /// A subject, and how to make another one like it.
-struct Prepared {
+struct Prepared<'a> {
     operation: &'static Operation,
-    implementation: &'static Implementation,
+    implementation: &'a Implementation,
     subject: Box<dyn Subject>,
 }
 
-impl Prepared {
+impl Prepared<'_> {
     /// Makes a new one with other memory, and returns the old one.
     fn again(&mut self) -> Result<Box<dyn Subject>, SpeedError> {
         let subject = (self.implementation.prepare)().map_err(|why| self.failed(why))?;
@@ -247,14 +251,25 @@ impl Prepared {
     }
 }
 
+/// What other libraries have for each operation of the plan, in the plan's order.
+fn libraries(plan: &Plan) -> Vec<Vec<Implementation>> {
+    let of = |operation: &&'static Operation| {
+        let name = operation.name;
+        let found = plan.libraries.iter().filter_map(|library| library.of(name));
+        found.collect()
+    };
+    plan.operations.iter().map(of).collect()
+}
+
 /// All conditions of the plan, with the subjects that they share.
-fn conditions(
+fn conditions<'a>(
     plan: &Plan,
+    libraries: &'a [Vec<Implementation>],
     openssl: &Result<OpenSsl, String>,
-    subjects: &mut Vec<Prepared>,
+    subjects: &mut Vec<Prepared<'a>>,
 ) -> Result<Vec<Condition>, SpeedError> {
     let mut conditions = Vec::new();
-    for &operation in &plan.operations {
+    for (&operation, others) in plan.operations.iter().zip(libraries) {
         if operation.openssl.is_some() {
             let mut series = Series::new(operation, OPENSSL, 1);
             let how = match openssl {
@@ -273,7 +288,7 @@ fn conditions(
                 how,
             });
         }
-        for implementation in &operation.implementations {
+        for implementation in operation.implementations.iter().chain(others) {
             let how = match (implementation.prepare)() {
                 Ok(subject) => {
                     let mut prepared = Prepared {
@@ -436,6 +451,38 @@ mod tests {
             assert_eq!(row.ops_per_s.is_none(), row.reason.is_some(), "{row:?}");
             assert_eq!(row.ops_per_s.is_none(), row.samples.is_empty(), "{row:?}");
         }
+    }
+
+    #[test]
+    fn another_library_has_rows_for_what_it_can_do() {
+        struct Quick;
+        impl Subject for Quick {
+            fn run(&mut self, in_flight: usize) -> Result<Done, String> {
+                std::thread::yield_now();
+                Ok(Done::operations(in_flight))
+            }
+        }
+        let mut plan = short(&["mlkem512"]);
+        plan.libraries = vec![Library {
+            name: "other",
+            find: |operation| match operation {
+                "mlkem512-keygen" => Some(|| Ok(Box::new(Quick))),
+                "mlkem512-decaps" => Some(|| Err("not on Sundays".to_owned())),
+                _ => None,
+            },
+        }];
+        let report = run(&plan, |_| {}).unwrap();
+        let rows = report.rows().iter().filter(|row| row.backend == "other");
+        let rows: Vec<_> = rows
+            .map(|row| (row.operation, row.in_flight, row.reason.as_deref()))
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                ("mlkem512-keygen", 1, None),
+                ("mlkem512-decaps", 1, Some("not on Sundays"))
+            ]
+        );
     }
 
     #[test]

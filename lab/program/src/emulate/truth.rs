@@ -1,12 +1,12 @@
 //! Whether brake and probe agree: what `widelane probe` measures under the brake is what the brake was
 //! told.
 
-use crate::failure::Failure;
-use crate::output;
 use std::fmt::{Display, Write as _};
 use std::process::Command;
 use widelane_affinity::{Cpus, allow, allowed};
 use widelane_brake::{Brake, Model, lost_when_idle};
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
 use widelane_cpu::licence::Class;
 use widelane_frequency::{Clock, Profile};
 
@@ -87,8 +87,14 @@ fn probe(cpus: &Cpus, brake: Option<&Brake>) -> Result<Profile, Failure> {
     let folder = tempfile::tempdir().map_err(|error| failed("no temporary folder", &error))?;
     let file = folder.path().join("profile.json");
     let own = std::env::current_exe().map_err(|error| failed("this program", &error))?;
+    let widelane = own.with_file_name("widelane");
+    if !widelane.is_file() {
+        let missing = "there is no such program, whose `probe` measures; build it: cargo build --release \
+                       -p widelane";
+        return Err(failed(&widelane.display().to_string(), &missing));
+    }
     let mut probe = Command::new("chrt");
-    probe.args(["--fifo", PRIORITY]).arg(own);
+    probe.args(["--fifo", PRIORITY]).arg(widelane);
     probe.args(["probe", "--json", "--output"]).arg(&file);
     if let Some(brake) = brake {
         probe.env(widelane_marks::VARIABLE, brake.variable());

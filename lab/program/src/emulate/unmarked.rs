@@ -8,7 +8,7 @@ use widelane_brake::{Brake, Seen};
 use widelane_cpu::licence::Class;
 use widelane_usage::{Slice, Slices};
 
-use crate::failure::Failure;
+use widelane_cli::failure::Failure;
 
 /// Lets the brake know of such slices. `level` is what they ask for.
 pub(super) fn watch(brake: &mut Brake, level: u8) -> Result<(), Failure> {

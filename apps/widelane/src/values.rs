@@ -1,0 +1,37 @@
+//! Argument values that several sub-commands of this program share.
+
+use std::net::SocketAddr;
+
+/// Whether something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Switch {
+    On,
+    Off,
+}
+
+/// Reads an address with a port to listen on.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        format!(
+            "{text:?} is no address with a port; write for example 127.0.0.1:8443, 0.0.0.0:443 for all \
+             of IPv4, or [::]:443 for all of IPv6"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        assert!(address("127.0.0.1:443").is_ok() && address("[::1]:443").is_ok());
+        for wrong in ["443", ":443", "localhost:443", "127.0.0.1", "::1:x"] {
+            let error = address(wrong).unwrap_err();
+            assert!(
+                error.contains(wrong) && error.contains("0.0.0.0:443"),
+                "{error}"
+            );
+        }
+    }
+}
