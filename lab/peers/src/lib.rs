@@ -8,7 +8,7 @@
 
 use libcrux_ml_kem::{mlkem512, mlkem768, mlkem1024};
 use std::hint::black_box;
-use widelane_speed::{Done, Library, Prepared, Subject};
+use widelane_speed::{Constructor, Done, Library, Prepared, Subject};
 
 /// All of them.
 pub fn libraries() -> Vec<Library> {
@@ -19,7 +19,7 @@ pub fn libraries() -> Vec<Library> {
 }
 
 /// The same operation in libcrux-ml-kem, if it is one of ML-KEM.
-fn libcrux(name: &str) -> Option<fn() -> Prepared> {
+fn libcrux(name: &str) -> Option<Constructor> {
     macro_rules! size {
         ($module:ident) => {
             Size {
@@ -56,9 +56,9 @@ fn libcrux(name: &str) -> Option<fn() -> Prepared> {
 
 /// Constructors of the three operations of one parameter set.
 struct Size {
-    keygen: fn() -> Prepared,
-    encaps: fn() -> Prepared,
-    decaps: fn() -> Prepared,
+    keygen: Constructor,
+    encaps: Constructor,
+    decaps: Constructor,
 }
 
 /// Operations one after the other, each with its own randomness.

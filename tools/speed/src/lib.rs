@@ -31,6 +31,6 @@ mod works;
 
 pub use error::SpeedError;
 pub use multiply::{MethodSpeed, method_speeds};
-pub use operation::{Done, Library, Operation, Prepared, Subject, operations};
+pub use operation::{Constructor, Done, Library, Operation, Prepared, Subject, operations};
 pub use report::{Report, Row};
 pub use run::{Plan, Progress, run};

@@ -39,6 +39,9 @@ type Prepare = dyn Fn() -> Prepared + Send + Sync;
 /// A subject to measure, or why it cannot run on this machine.
 pub type Prepared = Result<Box<dyn Subject>, String>;
 
+/// Makes a subject to measure.
+pub type Constructor = fn() -> Prepared;
+
 /// Another library beside which operations are measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Library {
@@ -46,7 +49,7 @@ pub struct Library {
     pub name: &'static str,
     /// Gives what makes its subject for the operation of a name; `None` if the library has no such
     /// operation.
-    pub find: fn(&str) -> Option<fn() -> Prepared>,
+    pub find: fn(&str) -> Option<Constructor>,
 }
 
 impl Library {
