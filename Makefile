@@ -2,7 +2,8 @@
 
 RELEASE = $${CARGO_TARGET_DIR:-target}/release
 
-.PHONY: help build report demo test check check-all fresh-test bench ways-in timing soak soak-minute brake-truth simulate-speed \
+.PHONY: help build lab report demo demo-programs test check check-all fresh-test bench ways-in timing soak \
+	soak-minute brake-truth simulate-speed \
 	install-c install-openssl uninstall-openssl package package-test image image-test fleet-test \
 	etcd-test trace-counts
 
@@ -20,10 +21,11 @@ help:
 	@echo 'make soak    nginx, HAProxy, Apache and lighttpd with Widelane, each with 20,000 clients that go'
 	@echo '             away and 150 seconds of load with reloads: a quarter of an hour'
 	@echo 'make build   builds target/release/widelane, and widelane.debug beside it'
+	@echo 'make lab     builds target/release/widelane-lab: comparisons, simulations, experiments; and widelane'
 	@echo 'make report  widelane-report.html, from lab/records and the profile of this machine'
 	@echo 'make install-c PREFIX=/usr/local   installs libraries, header and pkg-config file for C'
 	@echo 'make package   builds a Debian package: provider, program, units, manual pages'
-	@echo 'make brake-truth   whether `widelane emulate` and `widelane probe` agree here: ten minutes; root'
+	@echo 'make brake-truth   whether `widelane-lab emulate` and `widelane probe` agree: ten minutes; root'
 	@echo 'make package-test   installs, uses, upgrades and removes it on a new Debian 12'
 	@echo 'make image     builds an OCI image: the program and its libraries, no shell, not root'
 	@echo 'make image-test   runs it as Kubernetes would; root'
@@ -44,16 +46,22 @@ build:
 	cargo build --release --locked -p widelane --features widelane/etcd
 	@packaging/split-debug "$(RELEASE)/widelane"
 
-report:
+# The laboratory starts the other program, which it looks for beside itself.
+lab:
 	@.ci/setup build
-	cargo build --release --locked -p widelane
-	@"$(RELEASE)/widelane" report $(ARGS)
+	cargo build --release --locked -p widelane-lab -p widelane
 
-# Only what the comparison runs: no eBPF, no terminal pictures, no other libraries.
-demo:
-	@.ci/setup demo
-	cargo build --release --locked --no-default-features -p widelane -p widelane-handshakes
+report: lab
+	@"$(RELEASE)/widelane-lab" report $(ARGS)
+
+# Only what the comparison runs: a server, a load generator, and what compares them.
+demo: demo-programs
 	@.ci/compare demo $(ARGS)
+
+demo-programs:
+	@.ci/setup demo
+	cargo build --release --locked --no-default-features --features widelane-lab/handshakes \
+		-p widelane -p widelane-lab
 
 # STAGES='NAME…' runs some stages instead; .ci/stages.toml has them all.
 STAGES_OF = @.ci/setup test && cargo run --quiet --locked -p widelane-stages --
@@ -73,28 +81,28 @@ fresh-test:
 
 bench:
 	@.ci/setup bench
-	cargo build --release --locked --features widelane/peers -p widelane -p widelane-handshakes
+	cargo build --release --locked -p widelane -p widelane-lab
 	@.ci/compare bench $(ARGS)
 
 # The libraries that the servers load are taken from where the programs are built.
 ways-in:
 	@.ci/setup ways-in
-	cargo build --release --locked -p widelane -p widelane-handshakes -p widelane-openssl \
+	cargo build --release --locked -p widelane -p widelane-lab -p widelane-openssl \
 		-p widelane-openssl-shim
 	@.ci/compare ways-in $(ARGS)
 
 timing:
 	@.ci/setup build
-	cargo run --quiet --release --locked -p widelane-timing -- $(ARGS)
+	cargo run --quiet --release --locked -p widelane-lab -- timing $(ARGS)
 
 simulate-speed:
 	@.ci/setup build
 	cargo run --quiet --release --locked -p widelane-sim --example speed
 
 # Two models, five times each; the exit status tells.
-brake-truth: build
-	@"$(RELEASE)/widelane" emulate --as "Silver 4116" --check 5; first=$$?; \
-		"$(RELEASE)/widelane" emulate --as "Gold 6130" --check 5 && exit $$first
+brake-truth: lab
+	@"$(RELEASE)/widelane-lab" emulate --as "Silver 4116" --check 5; first=$$?; \
+		"$(RELEASE)/widelane-lab" emulate --as "Gold 6130" --check 5 && exit $$first
 
 # One server after the other; the last table has all of them. The exit status tells.
 soak soak-minute:

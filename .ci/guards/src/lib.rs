@@ -4,6 +4,7 @@
 //!   every other crate forbids them.
 //! - [`upward_edges`], [`unused_edges`]: [`EDGES`] lists exactly the dependencies between our crates.
 //! - [`shipped_test_features`]: nothing that ships turns on what is for tests, [`TEST_FEATURES`].
+//! - [`laboratory_in_product`]: what ships links nothing of the laboratory, nor libraries that only it needs.
 //! - [`refused_licences`]: `deny.toml` allows the licence of every dependency.
 //! - [`refused_packages`]: no dependency is one that `deny.toml` refuses.
 //! - [`words::archaic`]: texts have no words that are hard to understand.
@@ -179,19 +180,45 @@ pub fn refused_packages(tree: &str, deny: &str) -> Result<Vec<String>, toml::de:
     Ok(violations)
 }
 
+/// Packages of the laboratory, and libraries that nothing else may need, in what ships. Takes what
+/// [`product_tree`] gives, and the folder of the workspace.
+pub fn laboratory_in_product(tree: &str, root: &Path) -> Vec<String> {
+    let laboratory = format!("({}/lab/", root.display());
+    let mut found = BTreeSet::new();
+    for line in tree.lines() {
+        let name = line.split(' ').next().unwrap_or_default();
+        if line.contains(&laboratory) {
+            found.insert(format!("{name}: what ships must not need the laboratory"));
+        }
+        let is = |refused: &&str| match refused.strip_suffix('*') {
+            Some(begin) => name.starts_with(begin),
+            None => name == *refused,
+        };
+        if LABORATORY_ONLY.iter().any(is) {
+            found.insert(format!("{name}: only the laboratory may need it"));
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// What `cargo tree` says about all that is linked into what ships, with every feature.
+pub fn product_tree(root: &Path) -> io::Result<String> {
+    let packages = PRODUCT.iter().flat_map(|name| ["--package", name]);
+    let arguments: Vec<&str> = ["--edges", "normal"].into_iter().chain(packages).collect();
+    cargo_tree(root, &arguments)
+}
+
 /// What `cargo tree` says about the packages that are built on Linux for the workspace at `root`.
 pub fn tree(root: &Path) -> io::Result<String> {
+    cargo_tree(root, &["--workspace", "--edges", "normal,build,dev"])
+}
+
+fn cargo_tree(root: &Path, arguments: &[&str]) -> io::Result<String> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["tree", "--locked", "--workspace", "--all-features"])
+        .args(["tree", "--locked", "--all-features"])
         .args(["--target", "x86_64-unknown-linux-gnu"])
-        .args([
-            "--edges",
-            "normal,build,dev",
-            "--prefix",
-            "none",
-            "--format",
-            "{p}",
-        ])
+        .args(["--prefix", "none", "--format", "{p}"])
+        .args(arguments)
         .current_dir(root)
         .output()?;
     if !output.status.success() {
@@ -364,6 +391,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     ("widelane-terminator", &[CRYPTO, BATCHING, ENGINE, RUSTLS]),
     ("widelane-load", &[ENGINE, RUSTLS]),
+    (CLI, &[MARKS, FREQUENCY, SPEED]),
     ("widelane-sim", &[CPU, BATCHING, SAMPLES]),
     (
         "widelane-experiments",
@@ -376,18 +404,32 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "widelane-sim",
         ],
     ),
-    ("widelane-speed", &[CPU, AFFINITY, KERNELS, CRYPTO, ENGINE]),
+    (SPEED, &[CPU, AFFINITY, KERNELS, CRYPTO, ENGINE]),
+    ("widelane-peers", &[SPEED]),
     ("widelane-samples", &[]),
-    (
-        "widelane-report",
-        &[SAMPLES, "widelane-frequency", "widelane-sim"],
-    ),
+    ("widelane-report", &[SAMPLES, FREQUENCY, "widelane-sim"]),
     ("widelane-handshakes", &[AFFINITY, ENGINE, RUSTLS, SAMPLES]),
-    ("widelane-timing", &[AFFINITY, CRYPTO]),
+    ("widelane-timing", &[CRYPTO]),
     (
-        "widelane-frequency",
-        &[CPU, MARKS, AFFINITY, BATCHING, WIDE, THREADS],
+        "widelane-lab",
+        &[
+            CPU,
+            MARKS,
+            AFFINITY,
+            CLI,
+            FREQUENCY,
+            "widelane-brake",
+            "widelane-child",
+            "widelane-experiments",
+            "widelane-handshakes",
+            "widelane-peers",
+            "widelane-report",
+            "widelane-sim",
+            "widelane-timing",
+            "widelane-usage",
+        ],
     ),
+    (FREQUENCY, &[CPU, MARKS, AFFINITY, BATCHING, WIDE, THREADS]),
     (THREADS, &[]),
     ("widelane-scan", &[CPU, THREADS]),
     ("widelane-setup", &[]),
@@ -404,7 +446,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &[
             CPU,
             AFFINITY,
-            "widelane-frequency",
+            FREQUENCY,
             "widelane-status-tool",
             "widelane-trace",
             "widelane-usage",
@@ -424,21 +466,15 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &[
             LANES,
             CPU,
-            MARKS,
-            AFFINITY,
             ENGINE,
-            "widelane-brake",
-            "widelane-child",
             "widelane-terminator",
             "widelane-load",
-            "widelane-speed",
-            "widelane-frequency",
-            "widelane-report",
+            CLI,
+            SPEED,
+            FREQUENCY,
             "widelane-scan",
             THREADS,
-            "widelane-experiments",
             "widelane-setup",
-            "widelane-sim",
             "widelane-status-tool",
             "widelane-steer",
             "widelane-top",
@@ -466,6 +502,21 @@ const SAMPLES: &str = "widelane-samples";
 const STACKS: &str = "widelane-stacks";
 const STATUS: &str = "widelane-status";
 const THREADS: &str = "widelane-threads";
+const FREQUENCY: &str = "widelane-frequency";
+const SPEED: &str = "widelane-speed";
+const CLI: &str = "widelane-cli";
+
+/// What ships: the packages that `make package` and `make install-c` build.
+pub const PRODUCT: &[&str] = &[
+    "widelane",
+    "widelane-openssl",
+    "widelane-openssl-shim",
+    "widelane-c",
+];
+/// Libraries for pictures, pages, simulations and comparisons; a star stands for the rest of a name.
+pub const LABORATORY_ONLY: &[&str] = &[
+    "bindgen", "html5gum", "libcrux*", "maud", "plotters", "rayon",
+];
 
 const PROGRAMS: &[&str] = &["widelane", "widelane-terminator", "widelane-load"];
 /// Crates that only tests use.
@@ -534,6 +585,19 @@ mod tests {
             assert!(tree.lines().count() > 5, "{workspace}: {tree}");
             none(refused_packages(&tree, &deny).expect("deny.toml is TOML"));
         }
+    }
+
+    #[test]
+    fn what_ships_is_without_the_laboratory() {
+        let root = root().canonicalize().expect("a folder");
+        let tree = product_tree(&root).expect("cargo tree");
+        for name in PRODUCT {
+            let there = tree
+                .lines()
+                .any(|line| line.starts_with(&format!("{name} v")));
+            assert!(there, "{name}: {tree}");
+        }
+        none(laboratory_in_product(&tree, &root));
     }
 
     #[test]
@@ -692,6 +756,24 @@ mod tests {
             "rustls v0.22.1 and v0.23.4: refused by deny.toml",
         ];
         assert_eq!(refused_packages(&bad, &deny).expect("TOML"), expected);
+    }
+
+    #[test]
+    fn a_planted_laboratory_is_found() {
+        let root = Path::new("/w");
+        let good = "widelane v0.1.0 (/w/apps/widelane)\nwidelane-scan v0.1.0 (/w/tools/scan)\n\
+                    rayonette v1.0.0\nlabel v1.0.0\n";
+        assert_eq!(laboratory_in_product(good, root), [""; 0]);
+        let bad = format!(
+            "{good}widelane-sim v0.1.0 (/w/lab/sim)\nrayon v1.12.0\nlibcrux-sha3 v0.0.11\n\
+             rayon v1.12.0 (*)\n"
+        );
+        let expected = [
+            "libcrux-sha3: only the laboratory may need it",
+            "rayon: only the laboratory may need it",
+            "widelane-sim: what ships must not need the laboratory",
+        ];
+        assert_eq!(laboratory_in_product(&bad, root), expected);
     }
 
     #[test]

@@ -64,7 +64,7 @@ enum {
 
 /*
  * The calling thread runs code of this level from here on, until it calls this again; with
- * WIDELANE_NOT_WIDE when the code has ended. It marks where wide code runs for `widelane emulate`,
+ * WIDELANE_NOT_WIDE when the code has ended. It marks where wide code runs for `widelane-lab emulate`,
  * which makes this machine behave as another model does. Outside of it this is one relaxed load. What
  * widelane_run_wide runs is marked by itself, as WIDELANE_LEVEL_2. Leaves errno alone. Not to be
  * called in a signal handler.

@@ -6,15 +6,18 @@ use std::process::Command;
 /// The sources of the program, in a working tree or without a repository.
 pub(crate) struct Sources {
     root: PathBuf,
+    /// Its files and folders, seen from `root`.
+    names: Vec<&'static str>,
     /// Whether `root` is a working tree: not only a folder in one, as an unpacked archive may be.
     is_tree: bool,
 }
 
 impl Sources {
-    /// The sources in this folder.
-    pub(crate) fn at(root: &Path) -> Self {
+    /// The sources of a program, by the names of files and folders in this folder.
+    pub(crate) fn at(root: &Path, names: &[&'static str]) -> Self {
         let mut sources = Self {
             root: root.to_owned(),
+            names: names.to_vec(),
             is_tree: false,
         };
         let top = sources.git(&["rev-parse", "--show-toplevel"]);
@@ -31,7 +34,7 @@ impl Sources {
             return UNKNOWN.to_owned();
         };
         let mut status = vec!["status", "--porcelain", "--"];
-        status.extend(SOURCES);
+        status.extend(&self.names);
         match self.of_tree(&status) {
             Some(changes) if changes.is_empty() => hash,
             Some(_) => format!("{hash}-modified"),
@@ -53,7 +56,7 @@ impl Sources {
             let path = self.of_tree(&["rev-parse", "--git-path", name])?;
             Some(self.root.join(path))
         });
-        let sources = SOURCES.into_iter().map(|name| self.root.join(name));
+        let sources = self.names.iter().map(|name| self.root.join(name));
         files.chain(sources).filter(|path| path.exists()).collect()
     }
 
@@ -89,14 +92,13 @@ pub(crate) fn git(folder: &Path) -> Command {
     command
 }
 
-/// What the program is built from.
-const SOURCES: [&str; 7] = [
+/// What `widelane` is built from.
+pub(crate) const PRODUCT: [&str; 6] = [
     "Cargo.toml",
     "Cargo.lock",
     "crates",
     "adapters",
     "apps",
     "tools",
-    "lab/speed",
 ];
 const UNKNOWN: &str = "unknown";

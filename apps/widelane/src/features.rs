@@ -1,38 +1,64 @@
-//! What this build of the program is made from, what it leaves out, and how to build that in.
+//! The parts and the commit of this program, and how to get what it leaves out.
+
+use std::sync::LazyLock;
+use widelane_cli::failure::{Failure, unknown_command};
 
 /// How to get a program with `feature`, for the end of a message.
 pub(crate) fn build_in(feature: &str) -> String {
     format!("build it in with: cargo build --release -p widelane --features {feature}")
 }
 
-/// The commit of this program, if git knew it.
-pub(crate) fn commit() -> Option<String> {
-    let commit = env!("WIDELANE_COMMIT");
-    (commit != "unknown").then(|| commit.to_owned())
+/// Where a command is that clap did not find, if another build or program has it.
+pub(crate) fn elsewhere(error: &clap::Error) -> Option<Failure> {
+    let name = unknown_command(error)?;
+    if LABORATORY.contains(&name) {
+        return Some(Failure::Usage(format!(
+            "`{name}` is a command of widelane-lab, which `make lab` builds from Widelane's sources: \
+             widelane-lab {name}"
+        )));
+    }
+    INSTRUMENTS.contains(&name).then(|| {
+        Failure::Usage(format!(
+            "`{name}` is not in this build; {}",
+            build_in("instruments")
+        ))
+    })
 }
 
 /// What `--version` prints: the version, the commit, and the optional parts that are in this
-/// program. `handshakes` reads the commit.
+/// program.
 pub(crate) fn long_version() -> &'static str {
     // A program has one set of features; clap wants the text for as long as it runs.
-    static TEXT: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
-        let version = env!("CARGO_PKG_VERSION");
-        let mut text = format!("{version}\ncommit: {}\nfeatures:", env!("WIDELANE_COMMIT"));
-        for (name, built_in) in FEATURES {
-            text.push_str(if *built_in { " +" } else { " -" });
-            text.push_str(name);
-        }
-        text
-    });
+    static TEXT: LazyLock<String> =
+        LazyLock::new(|| widelane_cli::version::long_version(COMMIT, FEATURES));
     &TEXT
 }
 
+/// The commit of this program, or `unknown`.
+pub(crate) const COMMIT: &str = env!("WIDELANE_COMMIT");
+
 /// The Cargo features of this program, and whether they are on.
 const FEATURES: &[(&str, bool)] = &[
+    ("instruments", cfg!(feature = "instruments")),
     ("ebpf", cfg!(feature = "ebpf")),
     ("terminal", cfg!(feature = "terminal")),
-    ("peers", cfg!(feature = "peers")),
     ("etcd", cfg!(feature = "etcd")),
+];
+
+/// The commands of the feature `instruments`.
+const INSTRUMENTS: &[&str] = &[
+    "setup", "speed", "kernels", "probe", "advise", "scan", "steer", "run", "status", "usage",
+    "top", "trace",
+];
+
+/// The commands of `widelane-lab` that this program has none of its own for.
+const LABORATORY: &[&str] = &[
+    "simulate",
+    "emulate",
+    "experiment",
+    "report",
+    "handshakes",
+    "timing",
 ];
 
 #[cfg(test)]
@@ -56,5 +82,21 @@ mod tests {
                 .any(|word| word == name);
             assert!(found, "{name}: {}", long_version());
         }
+    }
+
+    #[test]
+    fn every_command_is_an_instrument_or_one_that_every_build_has() {
+        let program = crate::command();
+        let names = program.get_subcommands().map(clap::Command::get_name);
+        let (always, mut optional): (Vec<_>, Vec<_>) =
+            names.partition(|name| ["serve", "tickets", "load"].contains(name));
+        assert_eq!(always.len(), 3);
+        optional.sort_unstable();
+        let mut expected = match cfg!(feature = "instruments") {
+            true => INSTRUMENTS.to_vec(),
+            false => Vec::new(),
+        };
+        expected.sort_unstable();
+        assert_eq!(optional, expected);
     }
 }

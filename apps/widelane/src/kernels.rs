@@ -1,10 +1,10 @@
 //! `widelane kernels`: instruction counts and proofs of the kernels.
 
-use crate::failure::Failure;
-use crate::output;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
 use widelane_lanes::{ArraySpec, Definition, Kernel, Proof, Report, Width};
 
 /// Print the vector kernels: instruction mix, licence level, port bounds and proof

@@ -1,9 +1,6 @@
 //! `widelane load`: arguments and output of the handshake load generator.
 
-use crate::failure::Failure;
-use crate::output;
-use crate::places::{CALIBRATION, Places};
-use crate::values::{self, Cpus, Switch};
+use crate::values::Switch;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::{self, IsTerminal};
@@ -11,6 +8,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
+use widelane_cli::places::{CALIBRATION, Places};
+use widelane_cli::values::{self, Cpus};
 use widelane_engine::calibration;
 use widelane_load::{
     After, Arrivals, Close, Group, Identity, LoadError, Plan, SignatureAlgorithm, Spacing, Suite,
@@ -213,7 +214,8 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         let report = widelane_load::run_watched(&plan, &watch);
         finished.store(true, Ordering::Relaxed);
         report
-    })?;
+    });
+    let report = report.map_err(failure)?;
     if json {
         output::print(&format!("{}\n", serde_json::to_string(&report)?))?;
     } else {
@@ -233,7 +235,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
 }
 
 fn plan(args: Args) -> Result<Plan, Failure> {
-    let mut plan = Plan::new(&args.target)?;
+    let mut plan = Plan::new(&args.target).map_err(failure)?;
     if let Some(name) = args.server_name {
         plan.server_name = name;
     }
@@ -345,12 +347,10 @@ fn show_progress(length: Duration, watch: &Watch, finished: &AtomicBool) {
 }
 
 /// A contradictory plan is wrong usage. Every other error is a failure.
-impl From<LoadError> for Failure {
-    fn from(error: LoadError) -> Self {
-        match error {
-            LoadError::Plan(_) | LoadError::Target { .. } => Self::Usage(error.to_string()),
-            error => Self::from_error(&error),
-        }
+fn failure(error: LoadError) -> Failure {
+    match error {
+        LoadError::Plan(_) | LoadError::Target { .. } => Failure::Usage(error.to_string()),
+        error => Failure::from_error(&error),
     }
 }
 

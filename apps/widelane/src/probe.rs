@@ -1,14 +1,14 @@
 //! `widelane probe`: what wide code does to the clock of this machine.
 
-use crate::failure::Failure;
-use crate::places::{Places, profile_name};
-use crate::{features, machine, output};
+use crate::features;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Instant;
+use widelane_cli::failure::Failure;
+use widelane_cli::places::{Places, profile_name};
+use widelane_cli::{machine, output};
 use widelane_frequency::{Distribution, Estimate, Machine, Penalty, Profile, Siblings, probe};
-use widelane_report::picture;
 
 /// Measure what wide code does to the clock of this machine
 #[derive(clap::Args)]
@@ -22,10 +22,6 @@ pub(crate) struct Args {
     /// widelane/profile.json in the user's state directory]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-
-    /// Draw the clocks into this SVG file
-    #[arg(long, value_name = "FILE")]
-    picture: Option<PathBuf>,
 
     /// Show the profile that is kept, if it is of this machine; measure only if not
     #[arg(long)]
@@ -56,11 +52,6 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
             profile
         }
     };
-    if let Some(path) = &args.picture {
-        std::fs::write(path, picture(&profile)).map_err(|error| {
-            Failure::Failed(format!("cannot write {}: {error}", path.display()))
-        })?;
-    }
     if args.json {
         output::print(&format!("{}\n", serde_json::to_string(&profile)?))
     } else {
@@ -76,7 +67,7 @@ fn measure(quick: bool) -> Profile {
         }
     };
     let profile = Profile {
-        commit: features::commit(),
+        commit: widelane_cli::version::known(features::COMMIT),
         ..probe(quick, &progress)
     };
     if io::stderr().is_terminal() {
@@ -274,7 +265,7 @@ fn verdict(penalty: &Penalty) -> String {
 const EXAMPLES: &str = "\
 Examples:
   widelane probe
-  widelane probe --quick --picture clocks.svg
+  widelane probe --quick
   widelane probe --cached --json
   taskset -c 2,3 widelane probe
       only CPUs 2 and 3
@@ -282,4 +273,4 @@ Examples:
 The clock is that of a chain of multiplications with wide code in its shadow, timed by the
 time-stamp counter: no counters and no rights are needed. vanished: the share of the time in which
 the core was taken away, by the hypervisor, interrupts or other programs. Measure on a machine that
-is quiet.";
+is quiet. `widelane-lab report --clocks FILE` draws the clocks.";

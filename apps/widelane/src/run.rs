@@ -1,10 +1,11 @@
 //! `widelane run`: starts a program with its threads where their code belongs.
 
-use crate::failure::{Failure, status_of_program, status_of_unstarted};
-use crate::output;
+use crate::PROGRAM;
 use crate::steer::{Shared, event_text, failed, sensed, summary_text};
 use std::ffi::OsString;
 use std::process::ExitCode;
+use widelane_cli::failure::{Failure, status_of_program, status_of_unstarted};
+use widelane_cli::output;
 use widelane_steer::{All, Scope, Sensor, SteerError};
 
 /// Start a program and keep it and its descendants where their code belongs
@@ -50,7 +51,7 @@ struct Side {
 
 /// Runs it; the program's status, or one of those that `nice` and its like give if there is none.
 pub(crate) fn run(args: Args) -> ExitCode {
-    status_of_program(ran(args))
+    status_of_program(PROGRAM, ran(args))
 }
 
 fn ran(args: Args) -> Result<u8, Failure> {
@@ -85,7 +86,7 @@ fn ran(args: Args) -> Result<u8, Failure> {
     let ended = match ended {
         Err(SteerError::Start { program, source }) => {
             let status = status_of_unstarted(source.kind());
-            failed(SteerError::Start { program, source }).report();
+            failed(SteerError::Start { program, source }).report(PROGRAM);
             return Ok(status);
         }
         ended => ended.map_err(failed)?,

@@ -1,11 +1,11 @@
 //! `widelane scan`: wide code in a program, a library or a running process.
 
-use crate::failure::Failure;
-use crate::output::{self, plain};
 use clap::ValueEnum;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use widelane_cli::failure::Failure;
+use widelane_cli::output::{self, plain};
 use widelane_scan::{
     Class, Function, Generation, Image, Level, ScanError, scan_file, scan_process,
 };

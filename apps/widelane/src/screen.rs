@@ -1,14 +1,14 @@
 //! The terminal while a table is renewed on it: keys, signals and size.
 
-use crate::failure::Failure;
-use crate::output;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::io::{Read, stdin, stdout};
+use std::io::{IsTerminal, Read, stdin, stdout};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
 use widelane_threads::Proc;
 
 /// The signals that end a live view. What was ignored at the start stays so: `nohup` relies on it.
@@ -16,6 +16,12 @@ pub(crate) fn ending_signals() -> impl Iterator<Item = i32> {
     let ignored = Proc::here().ignored_signals();
     let heard = move |signal: &i32| ignored >> (signal - 1) & 1 == 0;
     [SIGHUP, SIGINT, SIGTERM].into_iter().filter(heard)
+}
+
+/// Whether standard output is a terminal on which a picture can replace the one before.
+pub(crate) fn is_renewable() -> bool {
+    let term = std::env::var_os("TERM").unwrap_or_default();
+    stdout().is_terminal() && !term.is_empty() && term != "dumb"
 }
 
 /// Shows tables until a key or a signal ends it.
@@ -36,7 +42,7 @@ impl Screen {
         for signal in ending_signals() {
             signal_hook::low_level::pipe::register(signal, raised.try_clone()?)?;
         }
-        let live = tables && output::is_renewable();
+        let live = tables && is_renewable();
         let mut keys = None;
         if live && let Ok(settings) = tcgetattr(stdin()) {
             let mut single = settings.clone();

@@ -1,9 +1,8 @@
 //! `widelane serve`: the TLS terminator.
 
-use crate::failure::Failure;
-use crate::places::{CALIBRATION, Places, RESPONSES};
+use crate::allocator;
+use crate::clock::clock;
 use crate::values::Switch;
-use crate::{allocator, machine, output};
 use clap::Args as ClapArgs;
 use std::error::Error;
 use std::io::IsTerminal;
@@ -14,6 +13,9 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
+use widelane_cli::places::{CALIBRATION, Places, RESPONSES};
 use widelane_engine::{Clock, calibration};
 use widelane_terminator::{
     Backend, Certificate, Config, ConfigError, CpuList, Demo, Document, Listener, LogFormat,
@@ -123,7 +125,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     };
     // Read once: the file may be a pipe.
     let document = source.document().map_err(failed)?;
-    let clock = machine::clock(document.config().batching.profile.as_deref())?;
+    let clock = clock(document.config().batching.profile.as_deref())?;
     let document = on_this_machine(document, clock);
     if args.check {
         Server::check(&document).map_err(failed)?;

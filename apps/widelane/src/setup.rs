@@ -1,13 +1,13 @@
 //! `widelane setup`: the OpenSSL provider in other people's servers.
 
-use crate::failure::Failure;
-use crate::machine;
-use crate::output;
-use crate::places::Places;
+use crate::clock::clock;
+use crate::runtime::runtime;
 use clap::builder::PossibleValue;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
 use widelane_setup::{
     Options, Parts, Plan, Server, Setup, SetupError, System, Way, already_set, environment, notes,
     undo,
@@ -217,7 +217,7 @@ fn config_by_hand(args: &Args) -> Result<PathBuf, Failure> {
     let name = format!("openssl-{}.cnf", args.server.0);
     Ok(match &args.config {
         Some(path) => std::path::absolute(path)?,
-        None => Places::here().runtime().join(name),
+        None => runtime().join(name),
     })
 }
 
@@ -237,7 +237,7 @@ fn setup(args: &Args) -> Result<Setup, Failure> {
     }
     // A folder for another machine gets no profile of this one.
     if args.root == Path::new("/") || args.profile.is_some() {
-        let clock = machine::clock(args.profile.as_deref())?.unwrap_or_default();
+        let clock = clock(args.profile.as_deref())?.unwrap_or_default();
         let penalties = [clock.wide, clock.narrow];
         options.set_clock(penalties.map(|one| (one.depth, one.stall, one.tail)));
     }

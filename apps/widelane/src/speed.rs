@@ -1,146 +1,16 @@
-//! `widelane speed`: arguments and output of the measurement of single operations.
+//! `widelane speed`: single operations, beside the openssl program.
 
-use crate::failure::Failure;
-use crate::features;
-use crate::output;
-use crate::values;
-use std::io::{self, IsTerminal};
-use std::time::Duration;
-use widelane_speed::{Plan, Progress, SpeedError};
-
-/// Measure operations a second on one core, batched and single, beside openssl
-#[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
-    /// What to measure, like x25519-derive, or a group, like mlkem [default: all; see --list]
-    #[arg(value_name = "OPERATION")]
-    operations: Vec<String>,
-
-    /// Measure on this CPU [default: the last that this process may run on]
-    #[arg(long, value_name = "N")]
-    cpu: Option<usize>,
-
-    /// Measure each condition for S seconds
-    #[arg(long, short, value_name = "S", default_value = "1", value_parser = values::seconds)]
-    seconds: Duration,
-
-    /// Do not measure the openssl program
-    #[arg(long)]
-    no_openssl: bool,
-
-    /// Print the operations and end
-    #[arg(long, conflicts_with = "json")]
-    list: bool,
-
-    /// Print one JSON object a line
-    #[arg(long)]
-    json: bool,
-}
+use crate::PROGRAM;
+use widelane_cli::failure::Failure;
+pub(crate) use widelane_cli::speed::Args;
 
 /// Runs it.
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
-    if args.list {
-        return output::print(&list());
-    }
-    let mut plan = Plan::new(&args.operations)?;
-    plan.cpu = args.cpu;
-    plan.span = args.seconds;
-    plan.openssl = !args.no_openssl;
-    plan.command = output::command_line();
-    let mut told = Told::default();
-    let report = widelane_speed::run(&plan, |progress| told.tell(progress));
-    told.clear();
-    let report = report?;
-    if !args.json {
-        let mut text = report.to_string();
-        let left_out = |row: &widelane_speed::Row| row.backend == "libcrux" && row.reason.is_some();
-        if report.rows().iter().any(left_out) {
-            text.push_str(&format!(
-                "\nlibcrux is not in this program; {}\n",
-                features::build_in("peers")
-            ));
-        }
-        return output::print(&text);
-    }
-    let mut lines = String::new();
-    for row in report.rows() {
-        lines.push_str(&serde_json::to_string(row)?);
-        lines.push('\n');
-    }
-    output::print(&lines)
+    widelane_cli::speed::run(PROGRAM, args, Vec::new())
 }
 
-fn list() -> String {
-    widelane_speed::operations()
-        .iter()
-        .map(|operation| format!("{:<18} {}\n", operation.name, operation.what))
-        .collect()
+/// The text behind the options.
+pub(crate) fn examples() -> String {
+    widelane_cli::speed::examples(PROGRAM)
+        + "\n\nOther libraries stand beside ours in `widelane-lab speed`, which `make lab` builds."
 }
-
-/// The progress line on the terminal.
-#[derive(Default)]
-struct Told {
-    last: Option<Duration>,
-}
-
-impl Told {
-    fn tell(&mut self, progress: Progress) {
-        let due = match self.last {
-            None => progress.elapsed > PATIENCE_WITHOUT_PROGRESS,
-            Some(last) => progress.elapsed - last > Duration::from_secs(1),
-        };
-        if !due || !io::stderr().is_terminal() {
-            return;
-        }
-        self.last = Some(progress.elapsed);
-        let elapsed = progress.elapsed.as_secs_f64();
-        output::complain(&format!(
-            "{CLEAR_LINE}{elapsed:.0} s, {:.0} % done: {}",
-            100.0 * progress.share,
-            progress.operation,
-        ));
-    }
-
-    fn clear(&self) {
-        if self.last.is_some() {
-            output::complain(CLEAR_LINE);
-        }
-    }
-}
-
-/// A wrong operation or CPU is wrong usage. Every other error is a failure.
-impl From<SpeedError> for Failure {
-    fn from(error: SpeedError) -> Self {
-        match error {
-            SpeedError::UnknownOperation { .. } | SpeedError::CpuNotAllowed { .. } => {
-                Self::Usage(error.to_string())
-            }
-            error => Self::from_error(&error),
-        }
-    }
-}
-
-const EXAMPLES: &str = "\
-Examples:
-  widelane speed x25519-derive
-      shared secrets a second with 1 to 16 in flight, by backend, beside openssl
-  widelane speed mlkem768 p256
-      all operations with ML-KEM-768, beside libcrux, and all with P-256
-  widelane speed sign --seconds 0.2
-      every signature, quickly
-  widelane speed --cpu 3 --seconds 5 --json
-      everything, on CPU 3, as one JSON object a line; this takes an hour
-  nice -n -10 widelane speed rsa4096-sign
-      ahead of most of what else runs on the CPU
-
-The name of a group is the beginning of names, or a part of them between dashes.
-
-All conditions are measured in turn, in slices of 50 ms: ops/s (by CPU time) is the median of the
-slices, spread the distance of their quartiles, placed the slowest of five sets of buffers at
-different addresses. A job's latency, in wall-clock time, ends when all jobs in flight are done.
-With 1 in flight a vector backend runs a pass here. auto is the engine as servers use it: it has
-measured when a pass is worth it, and chooses; the cost of submitting requests to it is included.
-power-... is the exponentiation kernel alone, beside the limit of the CPU's ports.";
-
-const PATIENCE_WITHOUT_PROGRESS: Duration = Duration::from_secs(2);
-const CLEAR_LINE: &str = "\r\x1b[K";

@@ -2,9 +2,9 @@
 
 mod show;
 
-use crate::failure::Failure;
-use crate::output;
 use std::path::PathBuf;
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
 use widelane_status_tool::{Survey, process, survey};
 
 /// Show which processes have loaded the OpenSSL provider, and what they do with it

@@ -1,13 +1,13 @@
 //! `widelane steer`: core specialisation for programs that know nothing of it.
 
-use crate::failure::Failure;
-use crate::output::{self, plain};
-use crate::places::Places;
-use crate::values;
+use crate::runtime::runtime;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
+use widelane_cli::failure::Failure;
+use widelane_cli::output::{self, plain};
+use widelane_cli::values;
 use widelane_steer::{
     Cpus, Either, Event, Folder, Limits, Named, Options, Returning, Scope, Sensor, SteerError,
     Summary, Traced, Why,
@@ -117,7 +117,7 @@ impl Shared {
     fn folder(&self) -> Folder {
         match &self.state_dir {
             Some(named) => Folder::at(named),
-            None => Folder::at(Places::here().runtime()),
+            None => Folder::at(&runtime()),
         }
     }
 }

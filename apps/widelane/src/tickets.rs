@@ -1,10 +1,10 @@
 //! `widelane tickets`: the keys of session tickets that several machines share.
 
-use crate::failure::Failure;
-use crate::output;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
 use widelane_terminator::{TicketDirectory, TicketFilesError, make_etcd_key};
 
 /// Make and rotate the keys with which clients resume sessions on any machine

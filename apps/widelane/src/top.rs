@@ -1,14 +1,14 @@
 //! `widelane top`: the live picture.
 
-use crate::failure::Failure;
 #[cfg(not(feature = "terminal"))]
 use crate::features;
-use crate::places::{Places, profile_name};
-use crate::screen::Screen;
+use crate::screen::{Screen, is_renewable};
 use crate::usage::seconds;
-use crate::{machine, output};
 use std::io::{IsTerminal, stdin};
 use std::time::{Duration, Instant};
+use widelane_cli::failure::Failure;
+use widelane_cli::places::{Places, profile_name};
+use widelane_cli::{machine, output};
 use widelane_frequency::Machine;
 use widelane_top::metrics::{MetricsError, place};
 use widelane_top::{Monitor, Options, plain};
@@ -58,7 +58,7 @@ pub(crate) struct Args {
 
 /// Runs it.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let terminal = stdin().is_terminal() && output::is_renewable();
+    let terminal = stdin().is_terminal() && is_renewable();
     let renewed = terminal && !args.once && !args.json;
     let options = Options {
         metrics: args.metrics.clone().ok_or_else(|| {

@@ -12,7 +12,7 @@ mod snoop;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::failure::Failure;
+use widelane_cli::failure::Failure;
 
 /// Show the TLS handshakes of running programs, live: what they are made of and how long they take
 #[derive(clap::Args)]
@@ -52,7 +52,7 @@ struct Common {
     exe: Vec<PathBuf>,
 
     /// End after so many seconds [default: at ^C or SIGTERM]
-    #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = widelane_cli::values::seconds)]
     duration: Option<Duration>,
 
     /// Print a JSON object for each line

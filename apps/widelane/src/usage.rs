@@ -3,14 +3,14 @@
 mod overhead;
 mod show;
 
-use crate::failure::Failure;
 use crate::features;
-use crate::output;
 use crate::screen::Screen;
 use clap::ValueEnum;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
 use widelane_usage::{By, Collector, Evidence, Method, UsageError, grouped};
 
 /// Show which processes, threads, cgroups or containers use 512-bit registers now

@@ -26,3 +26,23 @@ fn a_profile_keeps_the_commit_of_the_program_that_measured_it() {
     let expected = (commit != "unknown").then_some(commit);
     assert_eq!(profile["commit"].as_str(), expected);
 }
+
+/// What a brake would share with the program is not there.
+#[test]
+fn a_page_that_is_none_is_refused_once_and_ignored() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let profile = folder.path().join("profile.json");
+    let output = Command::new(env!("CARGO_BIN_EXE_widelane"))
+        .args(["probe", "--quick", "--json", "--output"])
+        .arg(profile)
+        .env("WIDELANE_BRAKE", "/dev/null")
+        .output()
+        .expect("it starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        text.matches("WIDELANE_BRAKE=/dev/null is no memory of a brake")
+            .count(),
+        1,
+        "{text}"
+    );
+}

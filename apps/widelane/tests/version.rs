@@ -3,7 +3,7 @@
 #[path = "../build/commit.rs"]
 mod commit;
 
-use commit::Sources;
+use commit::{PRODUCT, Sources};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -20,7 +20,7 @@ fn the_program_names_the_commit_of_this_tree() {
     // Other tests may leave files in the tree meanwhile: only the hash must be the same.
     let hash = |commit: &str| commit.trim_end_matches("-modified").to_owned();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    assert_eq!(hash(built), hash(&Sources::at(&root).commit()));
+    assert_eq!(hash(built), hash(&Sources::at(&root, &PRODUCT).commit()));
 }
 
 /// `-V` stays one line for scripts.
@@ -85,18 +85,18 @@ fn a_tree_has_the_commit_of_its_head_and_changes_of_sources_show() {
     // that is in none.
     let unpacked = root.join("crates");
     assert_eq!(commit(&unpacked), "unknown");
-    assert!(Sources::at(&unpacked).watched().is_empty());
+    assert!(Sources::at(&unpacked, &PRODUCT).watched().is_empty());
     assert_eq!(commit(Path::new("/")), "unknown");
 }
 
 fn commit(root: &Path) -> String {
-    Sources::at(root).commit()
+    Sources::at(root, &PRODUCT).commit()
 }
 
 /// The files of the repository that cargo watches, with their contents. Folders of sources are not
 /// among them.
 fn watched(root: &Path) -> Vec<(String, String)> {
-    let paths = Sources::at(root).watched();
+    let paths = Sources::at(root, &PRODUCT).watched();
     assert!(paths.iter().all(|path| path.exists()));
     let files = paths.into_iter().filter(|path| path.is_file());
     files

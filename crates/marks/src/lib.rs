@@ -1,6 +1,6 @@
 //! Marks where wide code runs, so that a brake can make a CPU behave as another model does.
 //!
-//! A brake (`widelane emulate`) lends a machine the clock penalty of a named processor: it takes CPU
+//! A brake (`widelane-lab emulate`) lends a machine the clock penalty of a named processor: it takes CPU
 //! time away wherever wide code runs, and for a while afterwards. It cannot see which code runs. So
 //! the code that is wide says so: [`wide`] before it, and the end of the [`Marked`] after it.
 //!

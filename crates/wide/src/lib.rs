@@ -20,7 +20,7 @@
 //! A [`Form`] says how and where the closure runs: in place, which is the default and costs
 //! nothing; on the threads of a pool, each pinned to one CPU; or on the calling thread, which moves
 //! to these CPUs and back. [`configure`] sets the form of the process. Each [`Wide`] has its own.
-//! A brake (`widelane emulate`) takes the closure for dense multiplications in 512-bit registers, which
+//! A brake (`widelane-lab emulate`) takes the closure for dense multiplications in 512-bit registers, which
 //! ask for most, unless [`run_wide_as`] says what it is.
 //! This crate reads nothing from the environment: a program that lets its operator choose reads
 //! [`FORM_VARIABLE`] and passes it on.

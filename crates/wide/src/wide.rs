@@ -81,7 +81,7 @@ impl Wide {
     }
 
     /// As [`run`](Self::run), for a closure of which the caller knows the class of its code. A brake
-    /// (`widelane emulate`) then asks for no more than that; nothing else depends on it.
+    /// (`widelane-lab emulate`) then asks for no more than that; nothing else depends on it.
     ///
     /// # Panics
     ///

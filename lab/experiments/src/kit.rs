@@ -186,13 +186,13 @@ fn worked(stage: &Stage, work: &Work, seconds: f64) -> Result<Value, ExperimentE
         records: work.records,
         seconds,
     };
-    let mut command = Command::new(&options.widelane);
+    let mut command = Command::new(&options.lab);
     command.args(["experiment", "kit", "--worker", &order.to_string()]);
     let mut command = options.emulated(command, None);
     let printed = output(&mut command, None, stage.interrupt())?;
     let line = serde_json::from_slice(&printed);
     line.map_err(|source| {
-        let command = "widelane experiment kit --worker".to_owned();
+        let command = "widelane-lab experiment kit --worker".to_owned();
         TrialError::Figures { command, source }.into()
     })
 }

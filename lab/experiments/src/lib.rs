@@ -2,7 +2,7 @@
 //!
 //! Each experiment starts its servers, takes turns between its conditions, checks the answers, and
 //! stands beside what was published and what the simulator predicts. Without a brake it shows what
-//! this CPU does, which may be no loss at all: the control. Under one (`widelane emulate`) the same
+//! this CPU does, which may be no loss at all: the control. Under one (`widelane-lab emulate`) the same
 //! servers run on CPUs that behave as a named model's.
 //!
 //! It is not a load generator and no simulator: it uses both. Start with [`cloudflare()`],

@@ -36,7 +36,7 @@ pub enum TrialError {
     /// The program is not that of the working tree's commit.
     #[error(
         "no record is written, because {} {reason}: the figures would belong to another commit. \
-         Build it again: cargo build --release -p widelane", program.display()
+         Build both again: cargo build --release -p widelane -p widelane-lab", program.display()
     )]
     OtherProgram {
         /// Which one.

@@ -9,9 +9,9 @@
 //! over the rounds.
 //!
 //! It is not a load generator (that is `widelane load`) and not a benchmark of single operations
-//! (that is `widelane speed`, to which [`speed()`] only adds a record, as [`timing()`] does to
-//! `timing`). What it measures it uses as a user would, by the `widelane` binary; only `scaling` has no
-//! process between, and calls the rustls adapter.
+//! (that is `widelane-lab speed`, to which [`speed()`] only adds a record, as [`timing()`] does to
+//! `widelane-lab timing`). What it measures it uses as a user would, by these programs; only `scaling` has
+//! no process between, and calls the rustls adapter.
 //!
 //! What is alike for all sides is a setup (`setup.rs`), one worker on the same CPU, no access log. Unless a
 //! [`Condition`] says otherwise: TLS 1.3 with AES-128-GCM, no session tickets, and a client that says

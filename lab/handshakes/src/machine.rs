@@ -33,8 +33,11 @@ pub(crate) fn describe(options: &Options) -> Result<Value, TrialError> {
     let nginx = options.nginx.as_ref().map(|nginx| said(nginx, &["-V"]));
     let tree = Tree::here();
     let widelane = said(&options.widelane, &["--version"]);
+    let lab = said(&options.lab, &["--version"]);
     // Figures of a program from elsewhere are as little the commit's as those of changed sources.
-    let other = tree.objection_to(&widelane).is_some();
+    let other = [&widelane, &lab]
+        .iter()
+        .any(|said| tree.objection_to(said).is_some());
     Ok(json!({
         "cpu": cpu_model(),
         "cpus": cpus.count(),
@@ -47,6 +50,7 @@ pub(crate) fn describe(options: &Options) -> Result<Value, TrialError> {
         "load_average_at_start": trimmed("/proc/loadavg"),
         "widelane": widelane.lines().next(),
         "widelane_commit": commit_in(&widelane),
+        "lab_commit": commit_in(&lab),
         "nginx": nginx.as_ref().map(|all| all.lines().take(4).collect::<Vec<_>>()),
         "haproxy": version(options.haproxy.as_ref(), "-v"),
         "hitch": version(options.hitch.as_ref(), "-V"),

@@ -11,6 +11,8 @@ use std::process::Command;
 pub struct Options {
     /// The `widelane` binary.
     pub widelane: PathBuf,
+    /// The `widelane-lab` binary, which emulates other CPUs and measures single operations.
+    pub lab: PathBuf,
     /// The `nginx` binary, if there is one to compare with.
     pub nginx: Option<PathBuf>,
     /// The `haproxy` binary, if there is one to compare with.
@@ -45,7 +47,7 @@ impl Options {
         let Some(model) = &self.model else {
             return command;
         };
-        let mut outer = Command::new(&self.widelane);
+        let mut outer = Command::new(&self.lab);
         outer.args(["emulate", "--json", "--as", model, "--cpus"]);
         outer
             .arg(format!("{},{}", self.server_cpu, self.load_cpu))
@@ -96,6 +98,7 @@ impl Options {
         };
         Ok(Self {
             widelane: me.with_file_name("widelane"),
+            lab: me,
             nginx: find_program("nginx"),
             haproxy: find_program("haproxy"),
             hitch: find_program("hitch"),

@@ -37,12 +37,13 @@ impl Record {
             if let Some(reason) = tree.objection() {
                 return Err(TrialError::Modified { reason });
             }
-            let program = &stage.options.widelane;
-            if let Some(reason) = tree.objection_to(&said(program, &["--version"])) {
-                return Err(TrialError::OtherProgram {
-                    program: program.clone(),
-                    reason,
-                });
+            for program in [&stage.options.widelane, &stage.options.lab] {
+                if let Some(reason) = tree.objection_to(&said(program, &["--version"])) {
+                    return Err(TrialError::OtherProgram {
+                        program: program.clone(),
+                        reason,
+                    });
+                }
             }
         }
         let started = machine::now(MOMENT);

@@ -63,7 +63,7 @@ pub(crate) fn other_setting(conditions: &[Condition]) -> Option<String> {
         .iter()
         .find(|one| one.setting() != Setting::Bare)?;
     Some(format!(
-        "{} needs servers with tickets; measure it with `handshakes bench` or `handshakes pair`",
+        "{} needs servers with tickets; measure it with `widelane-lab handshakes bench` or `pair`",
         other.id()
     ))
 }

@@ -1,4 +1,4 @@
-//! `widelane speed` with a record: machine and commit beside the raw samples.
+//! `widelane-lab speed` with a record: machine and commit beside the raw samples.
 
 use crate::error::TrialError;
 use crate::record::Record;
@@ -40,7 +40,7 @@ impl SpeedPlan {
 ///
 /// # Errors
 ///
-/// Whatever keeps `widelane speed` from running, such as an operation that it does not know.
+/// Whatever keeps `widelane-lab speed` from running, such as an operation that it does not know.
 pub fn speed(
     stage: &Stage,
     plan: &SpeedPlan,
@@ -52,16 +52,16 @@ pub fn speed(
     Ok((record.end(&table)?, table))
 }
 
-/// Runs `widelane speed`; its lines go into `record`, the most important of them into a table.
+/// Runs `widelane-lab speed`; its lines go into `record`, the most important of them into a table.
 pub(crate) fn measure(
     stage: &Stage,
     operations: &[String],
     seconds: f64,
     record: &mut Record,
 ) -> Result<String, TrialError> {
-    let mut command = Command::new(&stage.options.widelane);
+    let mut command = Command::new(&stage.options.lab);
     // Its lines say how it was called: the record needs no folder.
-    command.arg0("widelane");
+    command.arg0("widelane-lab");
     command.args(["speed", "--json", "--seconds", &seconds.to_string()]);
     command.args(["--cpu", &stage.options.server_cpu.to_string(), "--"]);
     command.args(operations);
@@ -70,7 +70,7 @@ pub(crate) fn measure(
     let mut rows = vec![titles.map(String::from).to_vec()];
     for line in String::from_utf8_lossy(&printed).lines() {
         let result: Value = serde_json::from_str(line).map_err(|source| TrialError::Figures {
-            command: "widelane speed".into(),
+            command: "widelane-lab speed".into(),
             source,
         })?;
         if let (Some(operation), Some(backend)) =

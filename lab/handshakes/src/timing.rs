@@ -1,4 +1,4 @@
-//! `timing` with a record: machine and commit beside its findings.
+//! `widelane-lab timing` with a record: machine and commit beside its findings.
 
 use crate::error::TrialError;
 use crate::record::Record;
@@ -13,8 +13,6 @@ use std::process::Command;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TimingPlan {
-    /// The program.
-    pub program: PathBuf,
     /// Seconds for each operation.
     pub seconds: f64,
     /// Folder of the record.
@@ -24,10 +22,9 @@ pub struct TimingPlan {
 }
 
 impl TimingPlan {
-    /// Twenty seconds each, with the `timing` beside the stage's `widelane`.
-    pub fn new(stage: &Stage, records: PathBuf, command: String) -> Self {
+    /// Twenty seconds each.
+    pub fn new(records: PathBuf, command: String) -> Self {
         Self {
-            program: stage.options.widelane.with_file_name("timing"),
             seconds: 20.0,
             records,
             command,
@@ -40,30 +37,24 @@ impl TimingPlan {
 ///
 /// # Errors
 ///
-/// Whatever keeps `timing` from running, and that it did not find its planted leak.
+/// Whatever keeps `widelane-lab timing` from running, and that it did not find its planted leak.
 pub fn timing(
     stage: &Stage,
     plan: &TimingPlan,
     mut progress: impl FnMut(&str),
 ) -> Result<(PathBuf, String), TrialError> {
-    if !plan.program.is_file() {
-        return Err(TrialError::Run {
-            command: plan.program.display().to_string(),
-            reason: "there is no such program; `cargo build --release -p widelane-timing`".into(),
-        });
-    }
     let (mut record, _) = Record::begin(stage, &plan.records, "timing", &plan.command)?;
     progress("whether times depend on secrets");
-    let mut command = Command::new(&plan.program);
-    command.arg0("timing");
-    command.args(["--json", "--seconds", &plan.seconds.to_string()]);
+    let mut command = Command::new(&stage.options.lab);
+    command.arg0("widelane-lab");
+    command.args(["timing", "--json", "--seconds", &plan.seconds.to_string()]);
     command.args(["--cpu", &stage.options.server_cpu.to_string()]);
     let printed = stage.printed(&mut command)?;
     let titles = ["operation", "measurements", "max |t|", "in", "verdict"];
     let mut rows = vec![titles.map(String::from).to_vec()];
     for line in String::from_utf8_lossy(&printed).lines() {
         let finding: Value = serde_json::from_str(line).map_err(|source| TrialError::Figures {
-            command: "timing".into(),
+            command: "widelane-lab timing".into(),
             source,
         })?;
         let word = |key: &str| finding[key].as_str().unwrap_or_default().to_owned();

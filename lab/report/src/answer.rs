@@ -59,7 +59,7 @@ fn penalty(
             Piece::Strong(answer.to_owned()),
             format!("{published}What it costs here ({machine}) was not measured. ").into(),
             "It takes twenty seconds: ".into(),
-            Piece::Code("widelane probe && widelane report".to_owned()),
+            Piece::Code("widelane probe && widelane-lab report".to_owned()),
         ];
     };
     let lowest = |wanted: &dyn Fn(&str, usize) -> bool| {

@@ -35,7 +35,7 @@ pub(crate) fn section(
     if predictions.is_empty() {
         blocks.push(Block::Text(vec![
             "The simulator was left out: ".into(),
-            Piece::Code("widelane report".to_owned()),
+            Piece::Code("widelane-lab report".to_owned()),
             " without ".into(),
             Piece::Code("--no-simulation".to_owned()),
             " shows all published numbers and what it says of them.".into(),
@@ -44,7 +44,7 @@ pub(crate) fn section(
     if shelf.with(KIND).next().is_none() {
         blocks.push(Block::Text(vec![
             "No record is of an experiment. ".into(),
-            Piece::Code("widelane experiment cloudflare --record DIR".to_owned()),
+            Piece::Code("widelane-lab experiment cloudflare --record DIR".to_owned()),
             " makes one.".into(),
         ]));
     }

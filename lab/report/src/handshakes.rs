@@ -48,8 +48,8 @@ pub(crate) fn section(shelf: &Shelf<'_>) -> Section {
     }
     if blocks.len() == 1 {
         blocks.push(Block::Text(cell(
-            "No record has any. `handshakes pair`, `bench` and `ways-in` of Widelane's sources write \
-             them (docs/bench.md).",
+            "No record has any. `widelane-lab handshakes pair`, `bench` and `ways-in` write them \
+             (docs/bench.md).",
         )));
     }
     Section {

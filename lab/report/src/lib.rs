@@ -120,4 +120,4 @@ impl Report {
 }
 
 /// What makes predictions.
-const SIMULATOR: &str = "widelane simulate --all --json";
+const SIMULATOR: &str = "widelane-lab simulate --all --json";

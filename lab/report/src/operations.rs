@@ -26,7 +26,7 @@ pub(crate) fn section(shelf: &Shelf<'_>) -> Section {
     );
     if blocks.len() == 1 {
         blocks.push(Block::Text(cell(
-            "No record has any. `handshakes speed` of Widelane's sources writes them (docs/bench.md).",
+            "No record has any. `widelane-lab handshakes speed` writes them (docs/bench.md).",
         )));
     }
     Section {

@@ -190,7 +190,7 @@ mod tests {
         ] {
             profile.commit = commit.map(str::to_owned);
             let measured = of_profile(Path::new("p.json"), &profile, Path::new("page.html"));
-            let computed = of_program("widelane simulate", commit, "2026-01-02");
+            let computed = of_program("widelane-lab simulate", commit, "2026-01-02");
             for source in [measured, computed] {
                 assert_eq!(source.commit.as_deref(), expected);
                 assert_eq!(source.notes.len(), notes, "{:?}", source.notes);

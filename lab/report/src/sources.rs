@@ -40,7 +40,7 @@ pub(crate) fn section(shelf: &Shelf<'_>, faults: &[Fault]) -> Section {
     blocks.push(match rows.is_empty() {
         true => Block::Text(vec![
             "No record was read. Run this command in Widelane's sources, or name a folder: ".into(),
-            Piece::Code("widelane report --records DIR".to_owned()),
+            Piece::Code("widelane-lab report --records DIR".to_owned()),
         ]),
         false => Table::new(
             ["record", "CPU", "date", "commit", "lines by kind", "notes"].map(text),

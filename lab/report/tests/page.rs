@@ -414,7 +414,7 @@ fn the_answer_is_that_of_the_profile_and_of_the_nearest_record() {
     let answer = text(&inputs);
     assert!(answer.starts_with("Not known yet."), "{answer}");
     assert!(
-        answer.contains("widelane probe && widelane report"),
+        answer.contains("widelane probe && widelane-lab report"),
         "{answer}"
     );
 
@@ -512,7 +512,7 @@ fn experiments_have_published_simulated_and_measured_numbers_beside_each_other()
     assert!(
         empty
             .text
-            .contains("widelane experiment cloudflare --record DIR")
+            .contains("widelane-lab experiment cloudflare --record DIR")
     );
 }
 

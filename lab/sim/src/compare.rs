@@ -32,7 +32,7 @@ pub struct RunFigures {
     pub events: u64,
 }
 
-/// A published number beside the simulated one; as JSON, a line of `widelane simulate --all`.
+/// A published number beside the simulated one; as JSON, a line of `widelane-lab simulate --all`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// The scenario.

@@ -152,7 +152,7 @@ fn measure(
     (0..conditions.len()).map(rounds).collect()
 }
 
-/// One slot on one core. Under a brake (`widelane emulate`) a lower clock comes in pieces: what it took,
+/// One slot on one core. Under a brake (`widelane-lab emulate`) a lower clock comes in pieces: what it took,
 /// by its own account, counts as clock.
 pub(crate) fn slot(class: Class, hertz: f64, schedule: Schedule) -> Option<Slot> {
     let span = |time: Duration| (time.as_secs_f64() * hertz) as u64;

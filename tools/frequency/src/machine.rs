@@ -27,7 +27,7 @@ pub struct Machine {
     pub cpus: usize,
     /// Whether it is a guest of a hypervisor.
     pub virtual_machine: bool,
-    /// The model whose behaviour a brake (`widelane emulate`) lends to it.
+    /// The model whose behaviour a brake (`widelane-lab emulate`) lends to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emulates: Option<String>,
 }

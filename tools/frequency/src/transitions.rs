@@ -5,7 +5,7 @@
 //! and then (an interrupt, the hypervisor) is found at any place; what belongs to the edge is found
 //! at the edge in most repetitions: hence distributions.
 //!
-//! Under a brake (`widelane emulate`) the clock itself never changes: slices are as short as ever, and
+//! Under a brake (`widelane-lab emulate`) the clock itself never changes: slices are as short as ever, and
 //! some are very long. There a tail ends when the brake takes something for the last time, and what
 //! it takes for the lower clock, by its own account, is no stall.
 

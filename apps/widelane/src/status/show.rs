@@ -1,7 +1,5 @@
 //! Processes with the provider as tables, as JSON and as Prometheus text.
 
-use crate::failure::Failure;
-use crate::output::plain;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -9,6 +7,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use serde::Serialize;
 use std::fmt::Write as _;
+use widelane_cli::failure::Failure;
+use widelane_cli::output::plain;
 use widelane_status_tool::{Facts, Operation, Process, Report, State, Totals};
 
 /// A paragraph for each process.

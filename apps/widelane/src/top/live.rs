@@ -1,13 +1,13 @@
 //! The picture that is renewed in place on a terminal.
 
 use super::Args;
-use crate::failure::Failure;
 use crate::screen;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
 use std::time::Duration;
+use widelane_cli::failure::Failure;
 use widelane_top::{Monitor, Options, Screen, Snapshot, Told};
 
 /// Shows pictures on the terminal until a key or a signal ends it.

@@ -10,10 +10,10 @@ use widelane_trace::{Clock, Want, Watch};
 
 use super::Common;
 use super::session::Session;
-use crate::failure::Failure;
-use crate::machine;
-use crate::output;
-use crate::places::{CALIBRATION, Places};
+use crate::clock::clock;
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
+use widelane_cli::places::{CALIBRATION, Places};
 
 /// Watch TLS servers in use, and say what Widelane would change for each
 #[derive(clap::Args)]
@@ -93,7 +93,7 @@ fn lanes() -> Result<Lanes, Failure> {
         calibration::keep_in(&file);
     }
     let config = Config {
-        clock: machine::clock(None)?.unwrap_or_default(),
+        clock: clock(None)?.unwrap_or_default(),
         ..Config::default()
     };
     let engine = Engine::start(config).map_err(|error| Failure::from_error(&error))?;

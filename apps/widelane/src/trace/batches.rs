@@ -6,8 +6,8 @@ use widelane_trace::{Batches, Role, Tells, Want};
 
 use super::session::Session;
 use super::{Common, Interval};
-use crate::failure::Failure;
-use crate::output;
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
 
 /// Show how many operations share a pass in Widelane, crypto_mb and QAT
 #[derive(clap::Args)]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::failure::Failure;
+use widelane_cli::failure::Failure;
 
 /// Answers every request with the text that was shown last.
 pub(super) struct Exposition {

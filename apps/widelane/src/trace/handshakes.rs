@@ -6,8 +6,8 @@ use widelane_trace::{Clock, Handshake, Handshakes, Want};
 
 use super::Common;
 use super::session::Session;
-use crate::failure::Failure;
-use crate::output;
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
 
 /// Show each TLS handshake: what was negotiated, how long it took and what it consisted of
 #[derive(clap::Args)]

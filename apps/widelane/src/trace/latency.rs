@@ -9,8 +9,8 @@ use widelane_trace::{Clock, Count, Latencies, Outcome, Role, Want};
 use super::exposition::Exposition;
 use super::session::Session;
 use super::{Common, Interval};
-use crate::failure::Failure;
-use crate::output;
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
 
 /// Show how long TLS and cryptographic functions take: a histogram for each, counted in the kernel
 #[derive(clap::Args)]

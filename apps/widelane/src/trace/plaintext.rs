@@ -12,8 +12,8 @@ use widelane_trace::{Call, Clock, Event, Pcapng, Role, Sender, Style, Want, reda
 
 use super::Common;
 use super::session::Session;
-use crate::failure::Failure;
-use crate::output;
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
 
 /// Show what TLS connections of programs carry, in plain text: secrets, too
 #[derive(clap::Args)]

@@ -9,9 +9,9 @@ use widelane_threads::Proc;
 use widelane_trace::{Count, Event, Filter, Table, Tracer, Want};
 
 use super::Common;
-use crate::failure::Failure;
-use crate::output;
 use crate::screen::Screen;
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
 
 /// Events of the processes that were asked for, until the end that was asked for.
 pub(super) struct Session {

@@ -6,8 +6,8 @@ use widelane_trace::{Clock, Event, Role, Snoop, Snooped, Want};
 
 use super::Common;
 use super::session::Session;
-use crate::failure::Failure;
-use crate::output;
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
 
 /// Show every call of TLS and cryptographic functions, in order, those inside others indented
 #[derive(clap::Args)]

@@ -1,9 +1,9 @@
 //! `widelane usage --overhead`: what looking at every switch costs here.
 
-use crate::failure::Failure;
-use crate::output;
 use crate::usage::told;
 use serde::Serialize;
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
 use widelane_usage::{Overhead, Spread, overhead};
 
 /// Measures and prints it.

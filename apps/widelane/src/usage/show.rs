@@ -1,7 +1,5 @@
 //! Use as a table, as JSON and as Prometheus text.
 
-use crate::failure::Failure;
-use crate::output::plain;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -12,6 +10,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
+use widelane_cli::failure::Failure;
+use widelane_cli::output::plain;
 use widelane_usage::{By, Key, Method, Row, Sampled, State};
 
 /// An interval, as it is shown.

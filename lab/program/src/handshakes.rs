@@ -1,0 +1,469 @@
+//! `widelane-lab handshakes demo`, `bench` and `ways-in`: what `make demo`, `make bench` and
+//! `make ways-in` run; and closer looks at a part of it, each with a record.
+
+use crate::PROGRAM;
+use clap::Subcommand;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
+use widelane_handshakes::{
+    BenchPlan, Condition, CurvePlan, DemoPlan, Options, PairPlan, RelayPlan, ScalingPlan, Side,
+    Software, SpeedPlan, Stage, TimingPlan, Traffic, TrialError, WaysInPlan, bench, curve, demo,
+    faults, pair, relay, renew, scaling, speed, timing, ways_in,
+};
+
+/// TLS handshakes and relayed bytes of `widelane serve` beside its peers, on one core of this machine
+#[derive(clap::Args)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+
+    /// The `widelane` program [default: the one beside this]
+    #[arg(long, global = true, value_name = "FILE")]
+    widelane: Option<PathBuf>,
+
+    /// The `widelane-lab` program that measures single operations [default: this]
+    #[arg(long, global = true, value_name = "FILE")]
+    lab: Option<PathBuf>,
+
+    /// The nginx to compare with [default: the installed one]
+    #[arg(long, global = true, value_name = "FILE")]
+    nginx: Option<PathBuf>,
+
+    /// The HAProxy to compare with [default: the installed one]
+    #[arg(long, global = true, value_name = "FILE")]
+    haproxy: Option<PathBuf>,
+
+    /// The hitch to compare with [default: the installed one]
+    #[arg(long, global = true, value_name = "FILE")]
+    hitch: Option<PathBuf>,
+
+    /// Another `widelane` program, like that of an earlier commit: the server widelane-old
+    #[arg(long, global = true, value_name = "FILE")]
+    old: Option<PathBuf>,
+
+    /// CPU of the servers [default: the first]
+    #[arg(long, global = true, value_name = "N")]
+    server_cpu: Option<usize>,
+
+    /// Only these kinds of handshake: rsa-x25519, ecdsa-x25519, ecdsa-x25519mlkem768,
+    /// rsa-x25519mlkem768; for `bench` and `pair` also rsa-usual, ecdsa-usual, resumed-tls13,
+    /// resumed-tls12, rsa-client-certificate, ecdsa-client-certificate [default: all, for `pair` the
+    /// first four]
+    #[arg(long, global = true, value_name = "LIST", value_delimiter = ',')]
+    condition: Vec<Condition>,
+
+    /// Write a record although the working tree has changes that no commit has, or the program is of
+    /// another commit; the record says so
+    #[arg(long, global = true)]
+    modified: bool,
+
+    /// CPU of the load [default: the first of another core]
+    #[arg(long, global = true, value_name = "N")]
+    load_cpu: Option<usize>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// About twenty seconds, one table
+    Demo {
+        /// Turns of each server
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+        rounds: u16,
+        /// Seconds of load in all
+        #[arg(long, default_value_t = 15.0)]
+        seconds: f64,
+    },
+    /// Twenty-five minutes: handshakes in closed and open loop, relayed bytes, latency against load,
+    /// memory, single operations; writes a record
+    Bench {
+        /// Folder of the record
+        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
+        records: PathBuf,
+        /// Turns of each server
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+        rounds: u16,
+        /// Seconds of each turn; those of the open loop take twice as long
+        #[arg(long, default_value_t = 1.0)]
+        seconds: f64,
+        /// Idle connections whose memory is measured, 0 for none
+        #[arg(long, default_value_t = 10_000)]
+        idle: usize,
+        /// Leave `widelane-lab speed` out
+        #[arg(long)]
+        no_speed: bool,
+        /// Leave out relayed bytes, latency against load, and the server side in memory
+        #[arg(long)]
+        only_handshakes: bool,
+    },
+    /// Two servers in many short turns, for small differences; writes a record
+    ///
+    /// Example: widelane-lab handshakes pair widelane-on widelane-inline --condition rsa-x25519
+    Pair {
+        /// Server: widelane-on, widelane-off, widelane-inline, widelane-old (see --old), nginx,
+        /// nginx-stream, haproxy or hitch; nginx-trace-latency or nginx-trace-handshakes, which
+        /// `widelane trace` looks at meanwhile (as root)
+        one: Side,
+        /// Server it is compared with
+        other: Side,
+        /// Folder of the record
+        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
+        records: PathBuf,
+        /// Pairs of turns under each condition; six at least for an interval
+        #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u16).range(1..))]
+        rounds: u16,
+        /// Seconds of each turn
+        #[arg(long, default_value_t = 0.5)]
+        seconds: f64,
+        /// Connections in flight
+        #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+        in_flight: u16,
+    },
+    /// Bytes through each server: its CPU time for a gibibyte and for a small request; writes a record
+    ///
+    /// Example: widelane-lab handshakes relay bulk-download --sides widelane-on,widelane-old
+    /// --old ../old/widelane
+    Relay {
+        /// bulk-download, bulk-upload, bulk-download-chacha20, bulk-upload-chacha20, small-requests
+        /// [default: all]
+        traffic: Vec<Traffic>,
+        /// Servers [default: widelane-on, with --old widelane-old, nginx-stream, haproxy, hitch]
+        #[arg(long, value_name = "LIST", value_delimiter = ',')]
+        sides: Vec<Side>,
+        /// Folder of the record
+        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
+        records: PathBuf,
+        /// Turns of each server
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+        rounds: u16,
+        /// Mebibytes of each bulk turn
+        #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
+        mib: u32,
+        /// Seconds of each turn with small requests
+        #[arg(long, default_value_t = 2.0)]
+        seconds: f64,
+    },
+    /// Latency against load, at shares of each server's knee; writes a record
+    ///
+    /// Two minutes and a half for a condition. Example: widelane-lab handshakes curve --condition ecdsa-x25519
+    Curve {
+        /// Servers
+        #[arg(
+            long,
+            value_name = "LIST",
+            value_delimiter = ',',
+            default_value = "widelane-on,widelane-off,nginx"
+        )]
+        sides: Vec<Side>,
+        /// Shares of the knee, like 0.5,0.7 [default: 0.1,0.3,0.5,0.6,0.7,0.8,0.9,0.95]
+        #[arg(long, value_name = "LIST", value_delimiter = ',')]
+        shares: Vec<f64>,
+        /// Folder of the record
+        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
+        records: PathBuf,
+        /// Turns of each server at each share
+        #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+        rounds: u16,
+        /// Seconds of each turn
+        #[arg(long, default_value_t = 2.5)]
+        seconds: f64,
+    },
+    /// The server side of handshakes in memory: one thread, and one on each CPU; writes a record
+    ///
+    /// Half a minute. Example: widelane-lab handshakes scaling --cpus 0,2
+    Scaling {
+        /// CPUs, of which each gets a thread [default: all]
+        #[arg(long, value_name = "LIST", value_delimiter = ',')]
+        cpus: Vec<usize>,
+        /// Folder of the record
+        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
+        records: PathBuf,
+        /// Runs of each arrangement
+        #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
+        rounds: u16,
+        /// Batches of 64 handshakes in each run
+        #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u16).range(1..))]
+        batches: u16,
+    },
+    /// Compare the figures of documents with the records that they name
+    ///
+    /// Run it at the root of the sources. Example: widelane-lab handshakes figures --write README.md
+    Figures {
+        /// Write what the records say before comparing
+        #[arg(long)]
+        write: bool,
+        /// Documents like README.md
+        #[arg(required = true)]
+        documents: Vec<PathBuf>,
+    },
+    /// Unmodified servers with OpenSSL alone and with Widelane in it; writes a record
+    ///
+    /// Five minutes. Example: widelane-lab handshakes ways-in --servers nginx,haproxy --rounds 20
+    WaysIn {
+        /// nginx, haproxy, apache2, lighttpd [default: all that are installed]
+        #[arg(long, value_name = "LIST", value_delimiter = ',')]
+        servers: Vec<Software>,
+        /// Numbers of connections in flight
+        #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1, 16, 64],
+            value_parser = clap::value_parser!(u16).range(1..=64))]
+        in_flight: Vec<u16>,
+        /// Turns of each side in each comparison; six at least for an interval
+        #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..))]
+        rounds: u16,
+        /// Seconds of each turn
+        #[arg(long, default_value_t = 0.8)]
+        seconds: f64,
+        /// Let Widelane do as on a CPU without AVX-512 IFMA
+        #[arg(long)]
+        disable_lanes: bool,
+        /// Folder of the record
+        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
+        records: PathBuf,
+        /// Print JSON, not a table
+        #[arg(long)]
+        json: bool,
+    },
+    /// Operations on the servers' CPU, by `widelane-lab speed`; writes a record
+    ///
+    /// Example: widelane-lab handshakes speed x25519 mlkem768 --seconds 0.2
+    Speed {
+        /// Operations or groups of them, as `widelane-lab speed --list` names them [default: all]
+        operations: Vec<String>,
+        /// Folder of the record
+        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
+        records: PathBuf,
+        /// Seconds of each condition
+        #[arg(long, default_value_t = 0.4)]
+        seconds: f64,
+    },
+    /// Whether times depend on secrets, by `widelane-lab timing`; writes a record
+    Timing {
+        /// Folder of the record
+        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
+        records: PathBuf,
+        /// Seconds for each operation
+        #[arg(long, default_value_t = 20.0)]
+        seconds: f64,
+    },
+}
+
+/// Runs it, and gives the exit status: 130 if it was interrupted.
+pub(crate) fn run(args: Args) -> ExitCode {
+    let error = match compared(args) {
+        Ok(text) => {
+            let printed = output::print(&text).map(|()| ExitCode::SUCCESS);
+            return printed.unwrap_or_else(|failure| failure.report(PROGRAM));
+        }
+        Err(error) => error,
+    };
+    let status = Failure::from_error(&error).report(PROGRAM);
+    match error {
+        TrialError::Interrupted => ExitCode::from(STATUS_INTERRUPTED),
+        TrialError::Modified { .. } | TrialError::OtherProgram { .. } => {
+            output::complain(&format!(
+                "{PROGRAM}: --modified writes a record that is marked\n"
+            ));
+            status
+        }
+        _ => status,
+    }
+}
+
+fn compared(cli: Args) -> Result<String, TrialError> {
+    if let Command::Figures { write, documents } = &cli.command {
+        return figures(*write, documents);
+    }
+    let mut options = Options::find()?;
+    options.widelane = cli.widelane.unwrap_or(options.widelane);
+    options.lab = cli.lab.unwrap_or(options.lab);
+    options.nginx = cli.nginx.or(options.nginx);
+    options.haproxy = cli.haproxy.or(options.haproxy);
+    options.hitch = cli.hitch.or(options.hitch);
+    options.old = cli.old;
+    options.server_cpu = cli.server_cpu.unwrap_or(options.server_cpu);
+    options.load_cpu = cli.load_cpu.unwrap_or(options.load_cpu);
+    options.allow_modified = cli.modified;
+    match &cli.command {
+        _ if !cli.condition.is_empty() => options.conditions.clone_from(&cli.condition),
+        Command::Bench { .. } => options.conditions = Condition::ALL.into(),
+        Command::Curve { .. } => options.conditions.truncate(1),
+        _ => {}
+    }
+    let stage = Stage::set(options)?;
+    let progress = |text: &str| eprintln!("  {text}");
+    match cli.command {
+        // It needs no servers, and has returned above.
+        Command::Figures { .. } => Ok(String::new()),
+        Command::Demo { rounds, seconds } => {
+            let mut plan = DemoPlan::default();
+            plan.rounds = rounds.into();
+            plan.seconds = seconds;
+            Ok(format!("\n{}", demo(&stage, plan, progress)?))
+        }
+        Command::Bench {
+            records,
+            rounds,
+            seconds,
+            idle,
+            no_speed,
+            only_handshakes,
+        } => {
+            let mut plan = BenchPlan::new(records, command());
+            plan.rounds = rounds.into();
+            plan.seconds = seconds;
+            plan.open_seconds = 2.0 * seconds;
+            plan.idle_connections = idle;
+            plan.speed = !no_speed;
+            plan.others = !only_handshakes;
+            let (record, summary) = bench(&stage, &plan, progress)?;
+            Ok(format!("\n{summary}\nRecord: {}\n", record.display()))
+        }
+        Command::Pair {
+            one,
+            other,
+            records,
+            rounds,
+            seconds,
+            in_flight,
+        } => {
+            let mut plan = PairPlan::new([one, other], records, command());
+            plan.rounds = rounds.into();
+            plan.seconds = seconds;
+            plan.in_flight = in_flight.into();
+            let (record, tables) = pair(&stage, &plan, progress)?;
+            Ok(format!("\n{tables}Record: {}\n", record.display()))
+        }
+        Command::Curve {
+            sides,
+            shares,
+            records,
+            rounds,
+            seconds,
+        } => {
+            let mut plan = CurvePlan::new(records, command());
+            plan.sides = sides;
+            if !shares.is_empty() {
+                plan.shares = shares;
+            }
+            plan.rounds = rounds.into();
+            plan.seconds = seconds;
+            let (record, tables) = curve(&stage, &plan, progress)?;
+            Ok(format!("\n{tables}\nRecord: {}\n", record.display()))
+        }
+        Command::Scaling {
+            cpus,
+            records,
+            rounds,
+            batches,
+        } => {
+            let mut plan = ScalingPlan::new(records, command());
+            plan.cpus = cpus;
+            plan.rounds = rounds.into();
+            plan.batches = batches.into();
+            let (record, table) = scaling(&stage, &plan, progress)?;
+            Ok(format!("\n{table}\nRecord: {}\n", record.display()))
+        }
+        Command::Relay {
+            traffic,
+            sides,
+            records,
+            rounds,
+            mib,
+            seconds,
+        } => {
+            let mut plan = RelayPlan::new(records, command());
+            if !traffic.is_empty() {
+                plan.traffic = traffic;
+            }
+            if !sides.is_empty() {
+                plan.sides = sides;
+            }
+            plan.rounds = rounds.into();
+            plan.bytes = u64::from(mib) << 20;
+            plan.duration = Duration::from_secs_f64(seconds);
+            let (record, tables) = relay(&stage, &plan, progress)?;
+            Ok(format!("\n{tables}\nRecord: {}\n", record.display()))
+        }
+        Command::WaysIn {
+            servers,
+            in_flight,
+            rounds,
+            seconds,
+            disable_lanes,
+            records,
+            json,
+        } => {
+            let mut plan = WaysInPlan::new(records, command());
+            if !servers.is_empty() {
+                plan.servers = servers;
+            }
+            plan.conditions = cli.condition;
+            plan.in_flight = in_flight.into_iter().map(usize::from).collect();
+            plan.rounds = rounds.into();
+            plan.seconds = seconds;
+            plan.disable_lanes = disable_lanes;
+            let done = ways_in(&stage, &plan, progress)?;
+            if json {
+                return Ok(format!("{}\n", done.figures));
+            }
+            Ok(format!(
+                "\n{}\nRecord: {}\n",
+                done.table,
+                done.record.display()
+            ))
+        }
+        Command::Speed {
+            operations,
+            records,
+            seconds,
+        } => {
+            let mut plan = SpeedPlan::new(records, command());
+            plan.operations = operations;
+            plan.seconds = seconds;
+            let (record, table) = speed(&stage, &plan, progress)?;
+            Ok(format!("\n{table}\nRecord: {}\n", record.display()))
+        }
+        Command::Timing { records, seconds } => {
+            let mut plan = TimingPlan::new(records, command());
+            plan.seconds = seconds;
+            let (record, table) = timing(&stage, &plan, progress)?;
+            Ok(format!("\n{table}\nRecord: {}\n", record.display()))
+        }
+    }
+}
+
+/// Compares the figures of documents with their records, or renews them first.
+fn figures(write: bool, documents: &[PathBuf]) -> Result<String, TrialError> {
+    let root = Path::new("");
+    let mut text = String::new();
+    let documents_to_write = if write { documents } else { &[] };
+    for document in documents_to_write {
+        if renew(root, document)? {
+            text.push_str(&format!("{}: renewed\n", document.display()));
+        }
+    }
+    for document in documents {
+        let faults = faults(root, document)?;
+        if !faults.is_empty() {
+            return Err(TrialError::Document {
+                document: document.clone(),
+                reason: format!("figures without a record\n{}", faults.join("\n")),
+            });
+        }
+    }
+    Ok(text)
+}
+
+/// How this was called, with paths relative to the current folder, which the record does not name.
+fn command() -> String {
+    let here = std::env::current_dir().unwrap_or_default();
+    let here = format!("{}/", here.display());
+    let words = std::env::args().map(|word| word.replace(&here, ""));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// As shells report a program that Ctrl-C ended.
+const STATUS_INTERRUPTED: u8 = 130;

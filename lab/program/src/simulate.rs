@@ -1,0 +1,646 @@
+//! `widelane-lab simulate`: what wide code would cost on a processor that is not at hand.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use widelane_sim::{
+    BUILTIN, Comparison, Figure, Fleet, Plan, RunFigures, Scenario, ScenarioError, Settings,
+    timeline,
+};
+
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
+
+/// Simulate a server on cores whose clock follows what they run
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// A scenario of the program (see --list), or a TOML file
+    #[arg(value_name = "SCENARIO", required_unless_present_any = ["all", "list"])]
+    scenario: Option<String>,
+
+    /// List the scenarios of the program
+    #[arg(long, conflicts_with_all = ["scenario", "all", "json"])]
+    list: bool,
+
+    /// Simulate all of them, and compare with what is published; exit status 1 if a number misses
+    /// its tolerance and no reason is given
+    #[arg(long, conflicts_with = "scenario")]
+    all: bool,
+
+    /// The processor, in place of the scenario's, like "Silver 4116"
+    #[arg(long, value_name = "MODEL", conflicts_with = "all")]
+    machine: Option<String>,
+
+    /// Its physical cores
+    #[arg(long, value_name = "N", conflicts_with = "all")]
+    cores: Option<u32>,
+
+    /// Another value for a parameter of the scenario, or for `seed`; can be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting, conflicts_with = "all")]
+    set: Vec<(String, f64)>,
+
+    /// One parameter in five steps between two values, or in so many
+    #[arg(long, value_name = "NAME=A..B[:STEPS]", value_parser = sweep, conflicts_with = "all")]
+    sweep: Option<Sweep>,
+
+    /// Only this run of the scenario
+    #[arg(long, value_name = "NAME", conflicts_with = "all")]
+    run: Option<String>,
+
+    /// Each run under every placement, with different numbers of vector cores
+    #[arg(long, conflicts_with_all = ["all", "sweep"])]
+    placements: bool,
+
+    /// Of a fleet: requests a second to serve
+    #[arg(long, value_name = "N", conflicts_with = "all")]
+    rate: Option<f64>,
+
+    /// Draw what one core does in 5 ms, as SVG; needs --run if the scenario has several
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["all", "sweep", "placements", "json"])]
+    time_line: Option<PathBuf>,
+
+    /// Print the scenario's file, to begin one's own
+    #[arg(long, conflicts_with_all = ["all", "json"])]
+    show: bool,
+
+    /// Print JSON, an object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it.
+pub(crate) fn run(args: Args) -> Result<(), Failure> {
+    if args.list {
+        return list();
+    }
+    if args.all {
+        return all(args.json);
+    }
+    let name = args.scenario.clone().unwrap_or_default();
+    let text = text(&name)?;
+    if args.show {
+        return output::print(&text);
+    }
+    let mut scenario = parse(&name, &text)?;
+    let settings = Settings {
+        model: args.machine.clone(),
+        cores: args.cores,
+        set: args.set.iter().cloned().collect(),
+        ..Settings::default()
+    };
+    if let Some(run) = &args.run {
+        scenario.run(run).map_err(|error| wrong(&name, &error))?;
+        scenario.runs.retain(|one| one.name == *run);
+        scenario.numbers.clear();
+    }
+    if args.time_line.is_some() {
+        return time_line(&args, &name, &scenario, &settings);
+    }
+    let wrong = |error: ScenarioError| wrong(&name, &error);
+    if scenario.fleet.is_some() {
+        let of_one_machine = [
+            ("--machine", args.machine.is_some()),
+            ("--cores", args.cores.is_some()),
+            ("--sweep", args.sweep.is_some()),
+            ("--placements", args.placements),
+        ];
+        if let Some((option, _)) = of_one_machine.iter().find(|(_, given)| *given) {
+            return Err(Failure::Usage(format!(
+                "{name} is a fleet, which chooses its machines; {option} is for one machine"
+            )));
+        }
+        let fleet = scenario.fleet(args.rate, &settings).map_err(wrong)?;
+        return output::print(&match args.json {
+            true => fleet_json(&fleet)?,
+            false => fleet_words(&fleet),
+        });
+    }
+    if args.rate.is_some() {
+        return Err(Failure::Usage(format!(
+            "{name} is no fleet; --rate is for one"
+        )));
+    }
+    let steps = match &args.sweep {
+        None => vec![(None, settings)],
+        Some(sweep) => sweep.settings(&settings),
+    };
+    let mut progress = Progress::new();
+    let mut text = String::new();
+    for (value, settings) in steps {
+        let runs = match args.placements {
+            true => under_every_placement(&scenario, &settings),
+            false => scenario.figures(&settings),
+        };
+        let runs = runs.map_err(wrong)?;
+        progress.done(value.as_deref().unwrap_or(&name));
+        if args.json {
+            for run in &runs {
+                text.push_str(&serde_json::to_string(&line(&name, value.as_deref(), run))?);
+                text.push('\n');
+            }
+            continue;
+        }
+        if let Some(value) = &value {
+            let _ = writeln!(text, "{value}");
+        }
+        text.push_str(&table(&runs));
+        if value.is_none() && !args.placements {
+            text.push_str(&below(&name, &scenario, &runs, &settings).map_err(wrong)?);
+        }
+    }
+    output::print(&text)
+}
+
+/// The text of a scenario of the program, or of a file.
+pub(crate) fn text(name: &str) -> Result<String, Failure> {
+    if let Some((_, text)) = BUILTIN.iter().find(|(known, _)| *known == name) {
+        return Ok((*text).to_owned());
+    }
+    std::fs::read_to_string(Path::new(name)).map_err(|error| {
+        let known = BUILTIN.map(|(name, _)| name).join(", ");
+        Failure::Usage(format!(
+            "{name}: {error}; give a file, or a scenario of the program: {known}"
+        ))
+    })
+}
+
+/// A scenario, or a message that names it.
+pub(crate) fn parse(name: &str, text: &str) -> Result<Scenario, Failure> {
+    Scenario::parse(text).map_err(|error| wrong(name, &error))
+}
+
+pub(crate) fn wrong(name: &str, error: &ScenarioError) -> Failure {
+    Failure::Usage(format!("{name}: {error}"))
+}
+
+fn list() -> Result<(), Failure> {
+    let mut text = String::new();
+    for (name, file) in BUILTIN {
+        let title = parse(name, file)?.title;
+        let _ = writeln!(text, "{name:22} {title}");
+    }
+    output::print(&text)
+}
+
+fn all(json: bool) -> Result<(), Failure> {
+    let mut progress = Progress::new();
+    let compared = compare_all(|name| progress.done(name))?;
+    let missed = compared.iter().filter(|one| !one.is_answered()).count();
+    let mut text = String::new();
+    if json {
+        for one in &compared {
+            text.push_str(&serde_json::to_string(one)?);
+            text.push('\n');
+        }
+    } else {
+        text.push_str(&compare_table(&compared));
+        let within = compared.iter().filter(|one| one.is_met()).count();
+        let held = compared.iter().filter(|one| one.held_out).count();
+        let _ = writeln!(
+            text,
+            "\n{} numbers: {within} within their tolerance, {} explained, {missed} neither; {held} held \
+             out from the choice of parameters",
+            compared.len(),
+            compared.len() - within - missed
+        );
+    }
+    output::print(&text)?;
+    match missed {
+        0 => Ok(()),
+        _ => Err(Failure::Failed(format!(
+            "{missed} numbers miss their tolerance and are not explained"
+        ))),
+    }
+}
+
+/// Every published number of the program's scenarios beside the simulated one. `done` is told each
+/// scenario.
+pub(crate) fn compare_all(mut done: impl FnMut(&str)) -> Result<Vec<Comparison>, Failure> {
+    let mut compared = Vec::new();
+    for (name, text) in BUILTIN {
+        let scenario = parse(name, text)?;
+        if scenario.numbers.is_empty() {
+            continue;
+        }
+        let runs = scenario.figures(&Settings::default());
+        let runs = runs.map_err(|error| wrong(name, &error))?;
+        let numbers = scenario.compare(name, &runs);
+        compared.extend(numbers.map_err(|error| wrong(name, &error))?);
+        done(name);
+    }
+    Ok(compared)
+}
+
+fn under_every_placement(
+    scenario: &Scenario,
+    settings: &Settings,
+) -> Result<Vec<RunFigures>, ScenarioError> {
+    let plans: Result<Vec<Plan>, _> = (scenario.runs.iter())
+        .map(|run| scenario.plan(run, settings))
+        .collect();
+    let mut runs = Vec::new();
+    for plan in plans? {
+        for plan in plan.placements() {
+            let mut figures = plan.figures();
+            if let Some(cores) = plan.vector_cores() {
+                let _ = write!(figures.run, ", {cores} vector");
+            }
+            runs.push(figures);
+        }
+    }
+    Ok(runs)
+}
+
+fn time_line(
+    args: &Args,
+    name: &str,
+    scenario: &Scenario,
+    settings: &Settings,
+) -> Result<(), Failure> {
+    let Some(file) = &args.time_line else {
+        return Ok(());
+    };
+    let [run] = &scenario.runs[..] else {
+        let runs: Vec<_> = scenario.runs.iter().map(|run| run.name.as_str()).collect();
+        return Err(Failure::Usage(format!(
+            "{name} has several runs; choose one with --run: {}",
+            runs.join(", ")
+        )));
+    };
+    let plan = scenario
+        .plan(run, settings)
+        .map_err(|error| wrong(name, &error))?;
+    let title = format!(
+        "{name}, {}: {} ({})",
+        run.name,
+        plan.model(),
+        plan.placement()
+    );
+    let svg = widelane_report::time_line(&timeline(&plan, 0, TIME_LINE), &title);
+    let svg = svg.ok_or_else(|| {
+        Failure::Failed(format!(
+            "{name}: the run {:?} gives its first core nothing to do",
+            run.name
+        ))
+    })?;
+    output::replace(file, &svg)?;
+    output::print(&format!("{}\n", file.display()))
+}
+
+// Tables.
+
+fn table(runs: &[RunFigures]) -> String {
+    let mut shown: Vec<_> = COLUMNS.to_vec();
+    shown.retain(|(figure, _)| runs.iter().any(|run| run.figures.contains_key(figure)));
+    let width = runs
+        .iter()
+        .map(|run| run.run.len())
+        .max()
+        .unwrap_or(0)
+        .max(3);
+    let placement = runs.iter().map(|run| run.placement.name().len()).max();
+    let placement = placement.unwrap_or(0).max(9);
+    let mut text = format!("{:width$}  {:placement$}", "run", "placement");
+    for (_, head) in &shown {
+        let _ = write!(text, " {head:>12}");
+    }
+    text.push('\n');
+    for run in runs {
+        let _ = write!(
+            text,
+            "{:width$}  {:placement$}",
+            run.run,
+            run.placement.name()
+        );
+        for (figure, _) in &shown {
+            match run.figures.get(figure) {
+                Some(value) => {
+                    let _ = write!(text, " {:>12}", rounded(*value));
+                }
+                None => {
+                    let _ = write!(text, " {:>12}", "");
+                }
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Published numbers and parameters, below the table of the runs.
+fn below(
+    name: &str,
+    scenario: &Scenario,
+    runs: &[RunFigures],
+    settings: &Settings,
+) -> Result<String, ScenarioError> {
+    let mut text = String::new();
+    // Another processor or parameter is not what was published.
+    let as_published =
+        settings.model.is_none() && settings.cores.is_none() && settings.set.is_empty();
+    let compared = scenario.compare(name, runs);
+    if as_published && !scenario.numbers.is_empty() {
+        let _ = write!(text, "\n{}", compare_table(&compared?));
+    }
+    let _ = writeln!(text, "\nenergy: n/a, because {NO_ENERGY}");
+    if !scenario.parameters.is_empty() {
+        text.push_str("\nparameters\n");
+    }
+    for (name, parameter) in &scenario.parameters {
+        let value = settings.set.get(name).unwrap_or(&parameter.value);
+        let _ = writeln!(text, "  {name} = {value}: {}", parameter.source);
+    }
+    Ok(text)
+}
+
+fn compare_table(compared: &[Comparison]) -> String {
+    let what = compared
+        .iter()
+        .map(|one| one.what.chars().count())
+        .max()
+        .unwrap_or(0);
+    let scenario = compared
+        .iter()
+        .map(|one| one.scenario.len())
+        .max()
+        .unwrap_or(0);
+    let mut text = format!(
+        "{:scenario$}  {:what$} {:>10} {:>10} {:>8} {:>9}\n",
+        "scenario", "what", "published", "simulated", "error", "tolerance"
+    );
+    for one in compared {
+        let _ = writeln!(
+            text,
+            "{:scenario$}  {:what$} {:>10} {:>10} {:>8} {:>9}{}{}",
+            one.scenario,
+            one.what,
+            rounded(one.published),
+            rounded(one.simulated),
+            rounded(one.error),
+            one.tolerance,
+            if one.held_out { "  held out" } else { "" },
+            if one.is_met() { "" } else { "  missed" },
+        );
+        if let Some(why) = one.explanation.as_ref().filter(|_| !one.is_met()) {
+            let _ = writeln!(text, "{:scenario$}    {why}", "");
+        }
+    }
+    text
+}
+
+fn fleet_words(fleet: &Fleet) -> String {
+    let mut text = String::new();
+    let model = fleet
+        .tried
+        .iter()
+        .map(|one| one.model.len())
+        .max()
+        .unwrap_or(0);
+    let setting = fleet
+        .tried
+        .iter()
+        .map(|one| one.setting.len())
+        .max()
+        .unwrap_or(0);
+    let _ = writeln!(
+        text,
+        "{:model$}  {:setting$} {:>11}  (99 % within {} us)",
+        "model", "setting", "requests/s", fleet.p99_us
+    );
+    for one in &fleet.tried {
+        let _ = writeln!(
+            text,
+            "{:model$}  {:setting$} {:>11.0}{}",
+            one.model,
+            one.setting,
+            one.rate,
+            if one.best { "  best of its model" } else { "" }
+        );
+    }
+    let _ = writeln!(
+        text,
+        "\nfor {:.0} requests/s, each machine planned for 80 % of what it can do:",
+        fleet.rate
+    );
+    for one in &fleet.chosen {
+        let (taken, of) = one.machines;
+        let _ = writeln!(
+            text,
+            "{:model$}  {:setting$} {taken:>5} of {of}",
+            one.model, one.setting
+        );
+    }
+    let total: u32 = fleet.chosen.iter().map(|one| one.machines.0).sum();
+    let _ = writeln!(
+        text,
+        "{total} machines serve {:.0} requests/s; the slowest one's 99th percentile is {:.0} us",
+        fleet.served, fleet.slowest_p99_us
+    );
+    if fleet.served < 0.98 * fleet.rate {
+        let _ = writeln!(
+            text,
+            "that is less than asked for: all machines together can do {:.0} requests/s",
+            fleet.most
+        );
+    }
+    text
+}
+
+fn rounded(value: f64) -> String {
+    match value.abs() {
+        least if least >= 1000.0 => format!("{value:.0}"),
+        less if less >= 100.0 => format!("{value:.1}"),
+        less if less >= 10.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+// Lines of JSON.
+
+fn line<'a>(scenario: &'a str, sweep: Option<&'a str>, run: &'a RunFigures) -> RunLine<'a> {
+    let figures = run
+        .figures
+        .iter()
+        .map(|(figure, value)| (figure.name(), *value));
+    let cores = run.cores.iter().map(|core| CoreLine {
+        ghz: core.ghz,
+        busy_s: core.busy(),
+        level_s: core.busy,
+        throttled_s: core.throttled,
+        halted_s: core.halted,
+    });
+    RunLine {
+        scenario,
+        sweep,
+        run: &run.run,
+        placement: run.placement.name(),
+        model: &run.model,
+        figures: figures.collect(),
+        seconds: run.seconds,
+        cores: cores.collect(),
+        energy_j: None,
+        energy_why: NO_ENERGY,
+    }
+}
+
+#[derive(Serialize)]
+struct RunLine<'a> {
+    scenario: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sweep: Option<&'a str>,
+    run: &'a str,
+    placement: &'static str,
+    model: &'a str,
+    #[serde(flatten)]
+    figures: BTreeMap<&'static str, f64>,
+    seconds: f64,
+    cores: Vec<CoreLine>,
+    energy_j: Option<f64>,
+    energy_why: &'static str,
+}
+
+#[derive(Serialize)]
+struct CoreLine {
+    ghz: Option<f64>,
+    busy_s: f64,
+    level_s: [f64; 3],
+    throttled_s: f64,
+    halted_s: f64,
+}
+
+fn fleet_json(fleet: &Fleet) -> Result<String, Failure> {
+    let tried: Vec<_> = (fleet.tried.iter())
+        .map(|one| {
+            serde_json::json!({
+                "model": one.model, "setting": one.setting, "requests_per_s": one.rate, "best": one.best
+            })
+        })
+        .collect();
+    let chosen: Vec<_> = (fleet.chosen.iter())
+        .map(|one| {
+            serde_json::json!({
+                "model": one.model, "setting": one.setting, "machines": one.machines.0,
+                "of": one.machines.1, "requests_per_s": one.rate
+            })
+        })
+        .collect();
+    let line = serde_json::json!({
+        "rate": fleet.rate, "p99_bound_us": fleet.p99_us, "served": fleet.served, "most": fleet.most,
+        "slowest_p99_us": fleet.slowest_p99_us, "chosen": chosen, "tried": tried
+    });
+    Ok(format!("{}\n", serde_json::to_string(&line)?))
+}
+
+// Arguments.
+
+/// A parameter in steps between two values.
+#[derive(Clone, Debug, PartialEq)]
+struct Sweep {
+    name: String,
+    from: f64,
+    to: f64,
+    steps: u32,
+}
+
+impl Sweep {
+    /// What each step is called, and its settings.
+    fn settings(&self, settings: &Settings) -> Vec<(Option<String>, Settings)> {
+        let last = f64::from(self.steps - 1);
+        let values = (0..self.steps).map(|step| {
+            let value = self.from + (self.to - self.from) * f64::from(step) / last;
+            let mut settings = settings.clone();
+            settings.set.insert(self.name.clone(), value);
+            (Some(format!("{} = {value}", self.name)), settings)
+        });
+        values.collect()
+    }
+}
+
+fn setting(text: &str) -> Result<(String, f64), String> {
+    let (name, value) = text.split_once('=').ok_or("it must be NAME=VALUE")?;
+    let value = value
+        .parse()
+        .map_err(|_| format!("{value:?} is no number"))?;
+    Ok((name.to_owned(), value))
+}
+
+fn sweep(text: &str) -> Result<Sweep, String> {
+    let form = "it must be NAME=A..B or NAME=A..B:STEPS";
+    let (name, range) = text.split_once('=').ok_or(form)?;
+    let (range, steps) = range.split_once(':').unwrap_or((range, "5"));
+    let (from, to) = range.split_once("..").ok_or(form)?;
+    let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number"));
+    let steps = steps
+        .parse()
+        .ok()
+        .filter(|steps| (2..=1000).contains(steps));
+    let (from, to): (f64, f64) = (number(from)?, number(to)?);
+    if !(from.is_finite() && to.is_finite()) || from >= to {
+        return Err(format!("{from} is not below {to}"));
+    }
+    Ok(Sweep {
+        name: name.to_owned(),
+        from,
+        to,
+        steps: steps.ok_or("there must be 2 to 1000 steps")?,
+    })
+}
+
+/// Says on standard error what is done, once the work has taken a while.
+pub(crate) struct Progress {
+    began: Instant,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        let began = Instant::now();
+        Self { began }
+    }
+
+    pub(crate) fn done(&mut self, what: &str) {
+        if self.began.elapsed() > SILENCE {
+            output::complain(&format!("widelane-lab: simulated {what}\n"));
+        }
+    }
+}
+
+/// The columns of the table of runs.
+const COLUMNS: [(Figure, &str); 14] = [
+    (Figure::Throughput, "requests/s"),
+    (Figure::P50, "p50 us"),
+    (Figure::P99, "p99 us"),
+    (Figure::StepP50, "step p50 us"),
+    (Figure::StepP99, "step p99 us"),
+    (Figure::Clock, "clock GHz"),
+    (Figure::Level1, "level 1 %"),
+    (Figure::Level2, "level 2 %"),
+    (Figure::Wide, "wide %"),
+    (Figure::Lanes, "in a pass"),
+    (Figure::DownP50, "down p50 us"),
+    (Figure::DownP95, "down p95 us"),
+    (Figure::TailP50, "tail p50 us"),
+    (Figure::Steady, "steady GHz"),
+];
+const NO_ENERGY: &str = "no source gives the power of a core by level";
+/// Microseconds of a time line.
+const TIME_LINE: u64 = 5_000;
+const SILENCE: Duration = Duration::from_secs(2);
+const EXAMPLES: &str = "\
+Examples:
+  widelane-lab simulate --list
+  widelane-lab simulate cloudflare-2017
+  widelane-lab simulate cloudflare-2017 --machine \"Gold 6130\" --cores 16
+  widelane-lab simulate cloudflare-2017 --run chacha20-100 --placements
+  widelane-lab simulate cloudflare-2017 --run chacha20-10 --sweep chacha=0..40:9
+  widelane-lab simulate kit-2019-6130 --run avx-512 --time-line core.svg
+  widelane-lab simulate fleet --rate 2000000
+  widelane-lab simulate cloudflare-2017 --show > mine.toml
+      then change it: widelane-lab simulate mine.toml
+  widelane-lab simulate --all --json
+      every published number beside the simulated one
+
+Costs are cycles of a class of instructions. What no source tells is a parameter, marked as assumed.";
