@@ -14,7 +14,7 @@ use std::path::Path;
 ///
 /// # Errors
 ///
-/// [`Failure::ReaderGone`] if nobody reads any more, [`Failure::Failed`] if writing fails.
+/// [`Failure::ReaderGone`] if the reader has left, [`Failure::Failed`] if writing fails.
 pub fn print(text: &str) -> Result<(), Failure> {
     write_all(io::stdout().lock(), text)
 }
