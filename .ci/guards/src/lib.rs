@@ -5,6 +5,7 @@
 //! - [`upward_edges`], [`unused_edges`]: [`EDGES`] lists exactly the dependencies between our crates.
 //! - [`refused_licences`]: `deny.toml` allows the licence of every dependency.
 //! - [`refused_packages`]: no dependency is one that `deny.toml` refuses.
+//! - [`programs::not_apart`]: tests start `widelane` so that it sees no folder of the machine.
 //! - [`words::archaic`]: texts have no words that are hard to understand.
 //!
 //! It does not check style; rustfmt and clippy do. Each rule is a function from a tree to the list
@@ -13,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod files;
+pub mod programs;
 pub mod words;
 
 use proc_macro2::{TokenStream, TokenTree};
@@ -314,7 +316,10 @@ pub const EDGES: &[(&str, &[&str])] = &[
     (STATUS, &[]),
     ("widelane-poison", &[]),
     ("widelane-c", &[CPU, MARKS, WIDE]),
-    ("widelane-openssl", &[CRYPTO, ENGINE, MARKS, STATUS, TABLES]),
+    (
+        "widelane-openssl",
+        &[CPU, CRYPTO, ENGINE, MARKS, STATUS, TABLES],
+    ),
     (TABLES, &[]),
     // The provider is for its tests.
     (
@@ -343,9 +348,12 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-samples", &[]),
     (
         "widelane-report",
-        &[SAMPLES, "widelane-frequency", "widelane-sim"],
+        &[CPU, SAMPLES, "widelane-frequency", "widelane-sim"],
     ),
-    ("widelane-handshakes", &[AFFINITY, ENGINE, RUSTLS, SAMPLES]),
+    (
+        "widelane-handshakes",
+        &[CPU, AFFINITY, ENGINE, RUSTLS, SAMPLES],
+    ),
     ("widelane-timing", &[AFFINITY, CRYPTO]),
     (
         "widelane-frequency",
@@ -376,7 +384,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     (BPF, &[]),
     ("widelane-brake", &[CPU, MARKS, AFFINITY, QUIET]),
-    ("widelane-trace", &[BATCHING, BPF, PROBES, THREADS]),
+    ("widelane-trace", &[CPU, BATCHING, BPF, PROBES, THREADS]),
     ("widelane-usage", &[AFFINITY, BPF, THREADS, "widelane-scan"]),
     ("widelane-guards", &[]),
     ("widelane-manual", &["widelane"]),

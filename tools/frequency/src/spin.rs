@@ -77,11 +77,9 @@ pub(crate) fn runs(class: Class) -> bool {
     {
         match class {
             Class::Scalar | Class::Vector128 => true,
-            Class::Light256 | Class::Heavy256 => is_x86_feature_detected!("avx2"),
-            Class::Light512 => is_x86_feature_detected!("avx512f"),
-            Class::Heavy512 => {
-                is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512ifma")
-            }
+            Class::Light256 | Class::Heavy256 => widelane_cpu::has_avx2(),
+            Class::Light512 => widelane_cpu::has_avx512f(),
+            Class::Heavy512 => widelane_cpu::Avx512Ifma::detect().is_some(),
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
