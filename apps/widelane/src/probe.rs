@@ -45,7 +45,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         .or_else(|| places.to_write(profile_name()));
     let kept = match &args.output {
         _ if !args.cached => None,
-        Some(named) => machine::kept(std::slice::from_ref(named), &Machine::here()).ok(),
+        Some(named) => machine::kept(&[vec![named.clone()]], &Machine::here()).ok(),
         None => machine::kept(&places.to_read(profile_name()), &Machine::here()).ok(),
     };
     let profile = match kept {

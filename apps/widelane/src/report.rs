@@ -6,7 +6,6 @@ use crate::places::{Places, profile_name};
 use crate::{machine, output, simulate};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-use widelane_cpu::Avx512Ifma;
 use widelane_frequency::{Machine, Profile};
 use widelane_report::{Inputs, latency, records, report};
 
@@ -94,7 +93,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
             true => "a machine that /proc/cpuinfo does not describe".to_owned(),
             false => here.name,
         },
-        lanes: Avx512Ifma::detect().is_some(),
+        lanes: widelane_cpu::lanes(),
         records,
         faults,
         predictions,
@@ -153,7 +152,7 @@ fn profile(
     let Some(path) = named else {
         return Ok(machine::kept(&Places::here().to_read(profile_name()), here));
     };
-    let kept = machine::kept(std::slice::from_ref(&path), here);
+    let kept = machine::kept(&[vec![path.clone()]], here);
     kept.map(Ok).map_err(|why| {
         Failure::Failed(format!("{why}; measure this machine with `widelane probe`"))
     })

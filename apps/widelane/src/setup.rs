@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::machine;
 use crate::output;
-use crate::places::Places;
+use crate::places::{CACHE, Places};
 use clap::builder::PossibleValue;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _};
@@ -270,7 +270,7 @@ fn remarks_about_here(args: &Args, setup: &Setup) -> Vec<String> {
         ));
     }
     if args.root == Path::new("/") {
-        let lacking = widelane_cpu::why_not();
+        let lacking = widelane_cpu::lanes().why_none();
         remarks.extend(
             lacking.map(|lacking| format!("OpenSSL will do everything by itself here: {lacking}.")),
         );
@@ -314,8 +314,6 @@ impl clap::ValueEnum for Named {
     }
 }
 
-/// The folder for what servers measure. Root starts them, and only root writes there.
-const CACHE: &str = "/var/cache/widelane";
 /// What passes cost on this machine.
 const CALIBRATION: &str = "openssl-calibration";
 /// The folder that tells that systemd is the init of this system: `sd_booted(3)`.

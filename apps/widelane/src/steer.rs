@@ -111,6 +111,7 @@ impl Shared {
             },
             dry_run,
             folder: self.folder(),
+            roots: Folder::at(Places::here().roots()),
         })
     }
 

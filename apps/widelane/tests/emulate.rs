@@ -1,6 +1,8 @@
 //! `widelane emulate` as a process: a program that marks wide code loses time, one that does not loses
 //! none; errors name what is wrong.
 
+mod under_test;
+
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -169,7 +171,7 @@ fn advice_is_that_for_the_model() {
         return println!("SKIP: this process may use one CPU only");
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let own = env!("CARGO_BIN_EXE_widelane");
+    let own = under_test::PROGRAM;
     let file = folder.path().join("profile.json").display().to_string();
     let script = format!(
         "'{own}' probe --quick --json --output '{file}' >&2 && '{own}' advise --json --profile '{file}'"
@@ -278,7 +280,7 @@ fn cannot(output: &Output) -> bool {
 }
 
 fn widelane(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    let mut command = under_test::widelane();
     command
         .args(arguments)
         .stdin(Stdio::null())

@@ -1,6 +1,8 @@
 //! Experiments, as short as they can be: that they run to their end, and what they say when they cannot.
 //! No rate is asserted.
 
+mod under_test;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -9,17 +11,15 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_widelane");
-
 fn experiment(args: &[&str]) -> Output {
-    experiment_of(Path::new(PROGRAM), args)
+    experiment_of(Path::new(under_test::PROGRAM), args)
 }
 
 fn experiment_of(program: &Path, args: &[&str]) -> Output {
     // One at a time: on few CPUs two of them would starve each other.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut command = Command::new(program);
+    let mut command = under_test::apart(Command::new(program));
     command.arg("experiment").args(args);
     command.output().expect("it starts")
 }
@@ -40,7 +40,7 @@ fn judged(output: &Output) -> Option<(Vec<Value>, String)> {
         "takes two CPUs",
         "does not run here",
         "real-time threads are not allowed",
-        "has no AVX-512 IFMA",
+        "has no lanes",
     ];
     if let Some(what) = said
         .lines()
@@ -143,9 +143,9 @@ fn cloudflare_takes_each_form_at_each_share() {
 
 /// The program beside the provider and its shim, which cargo puts elsewhere when it builds tests only.
 fn with_the_provider() -> Option<TempDir> {
-    let built = Path::new(PROGRAM).parent()?;
+    let built = Path::new(under_test::PROGRAM).parent()?;
     let folder = tempfile::tempdir().expect("a folder");
-    fs::copy(PROGRAM, folder.path().join("widelane")).expect("copied");
+    fs::copy(under_test::PROGRAM, folder.path().join("widelane")).expect("copied");
     for name in ["libwidelane_openssl.so", "libwidelane_openssl_shim.so"] {
         let places = [built.join("deps").join(name), built.join(name)];
         let found = places.iter().find(|place| place.is_file())?;
@@ -249,7 +249,7 @@ fn a_remedy_is_not_proved_by_one_round() {
 
 #[test]
 fn what_is_missing_is_named() {
-    let mut command = Command::new(PROGRAM);
+    let mut command = under_test::widelane();
     command.args(["experiment", "cloudflare", "--native"]);
     let nowhere = tempfile::tempdir().expect("a folder");
     let output = command
@@ -298,7 +298,7 @@ fn mistakes_are_named() {
 #[test]
 fn what_is_not_installed_is_named_with_its_packages() {
     let nothing = tempfile::tempdir().expect("a folder");
-    let output = Command::new(PROGRAM)
+    let output = under_test::widelane()
         .args(["experiment", "cloudflare", "--native", "--quick"])
         .env("PATH", nothing.path())
         .output()

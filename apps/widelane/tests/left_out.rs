@@ -2,13 +2,15 @@
 //!
 //! Each test runs where its feature is off: `cargo test -p widelane --no-default-features`.
 
+mod under_test;
+
 #[cfg(not(all(
     feature = "ebpf",
     feature = "terminal",
     feature = "peers",
     feature = "etcd"
 )))]
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
 #[cfg(not(all(
     feature = "ebpf",
@@ -17,7 +19,7 @@ use std::process::{Command, Output, Stdio};
     feature = "etcd"
 )))]
 fn widelane(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    let mut command = under_test::widelane();
     command.args(arguments).stdin(Stdio::null());
     command.output().expect("it starts")
 }

@@ -1,10 +1,11 @@
 //! `widelane probe` as its users call it.
 
+mod under_test;
+
 use serde_json::Value;
-use std::process::Command;
 
 fn widelane(arguments: &[&str]) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    let mut command = under_test::widelane();
     let output = command.args(arguments).output().expect("it starts");
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).expect("text")

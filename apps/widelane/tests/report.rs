@@ -1,5 +1,7 @@
 //! `widelane report` as its users call it.
 
+mod under_test;
+
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -14,9 +16,8 @@ const RECORD: &str = r#"{"kind":"run","schema":5,"started":"2026-01-02T03:04:05Z
 
 /// In a folder of its own, and without a profile unless one is named.
 fn report(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    let mut command = under_test::widelane();
     command.arg("report").args(arguments).current_dir(folder);
-    command.env("HOME", folder).env_remove("XDG_STATE_HOME");
     command.stdin(Stdio::null()).output().expect("it starts")
 }
 
@@ -60,12 +61,11 @@ fn an_installed_program_brings_its_records() {
     fs::create_dir(&programs).expect("a folder");
     fs::write(shared.join("shared.jsonl"), RECORD).expect("written");
     let program = programs.join("widelane");
-    fs::hard_link(env!("CARGO_BIN_EXE_widelane"), &program).expect("one file system");
-    let mut command = Command::new(program);
+    fs::hard_link(under_test::PROGRAM, &program).expect("one file system");
+    let mut command = under_test::apart(Command::new(program));
     command
         .args(["report", "--json", "--no-simulation"])
-        .current_dir(&programs)
-        .env("HOME", folder.path());
+        .current_dir(&programs);
     let output = command.output().expect("it starts");
     assert!(output.status.success(), "{output:?}");
     assert!(text(&output.stdout).contains("shared.jsonl"), "{output:?}");

@@ -1,11 +1,13 @@
 //! `widelane simulate` and `advise --workload` as their users call them.
 
-use std::process::{Command, Output};
+mod under_test;
+
+use std::process::Output;
 
 use serde_json::Value;
 
 fn widelane(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    let mut command = under_test::widelane();
     command.args(args).output().expect("the program starts")
 }
 
