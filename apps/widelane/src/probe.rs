@@ -7,7 +7,11 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Instant;
-use widelane_frequency::{Distribution, Estimate, Machine, Penalty, Profile, Siblings, probe};
+use widelane_cpu::lanes;
+use widelane_cpu::licence::Class;
+use widelane_frequency::{
+    Distribution, Estimate, Machine, Penalty, Profile, Siblings, probe, runs,
+};
 use widelane_report::picture;
 
 /// Measure what wide code does to the clock of this machine
@@ -150,6 +154,19 @@ fn table(profile: &Profile) -> String {
             100.0 * clock.vanished.value,
         );
     }
+    for class in Class::ALL {
+        if !profile
+            .clocks
+            .iter()
+            .any(|clock| clock.class == class.name())
+        {
+            let why = match runs(class) {
+                true => "not measured",
+                false => "this CPU has no such instructions that can be used here",
+            };
+            let _ = writeln!(text, "{:<10} n/a: {why}", class.name());
+        }
+    }
     let _ = writeln!(
         text,
         "\n{:<10} {:>20} {:>20} {:>12} {:>20}",
@@ -209,6 +226,9 @@ fn table(profile: &Profile) -> String {
         let _ = writeln!(text, "  {}: {said}", counter.name);
     }
     let _ = writeln!(text, "\n{}", verdict(&profile.penalty()));
+    if let Some(none) = lanes().why_none() {
+        let _ = writeln!(text, "For Widelane itself that does not matter: {none}.");
+    }
     text
 }
 

@@ -25,7 +25,7 @@ pub fn lanes() -> Lanes {
 
 impl Lanes {
     /// The instructions that lanes take.
-    pub const INSTRUCTIONS: &str = "AVX-512 IFMA";
+    const INSTRUCTIONS: &str = "AVX-512 IFMA";
 
     /// The value of [`DISABLE_VARIABLE`] that takes all lanes away.
     pub const ALL_DISABLED: &str = "avx512ifma";

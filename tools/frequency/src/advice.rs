@@ -141,10 +141,9 @@ impl Figures {
         let has_lanes = self.lanes.exist();
         if !has_lanes {
             words.push(format!(
-                "Widelane has no lanes on this CPU, which would take {}: AWS-LC does all of its \
-                 public-key operations, and none in wide registers of ours. What follows is about wide \
-                 code of other programs.",
-                Lanes::INSTRUCTIONS
+                "{} AWS-LC does Widelane's public-key operations. What follows is about wide code of \
+                 other programs.",
+                self.lanes.sentence()
             ));
         }
         let percent = |share: f64| format!("{:.0} %", 100.0 * share);
@@ -321,7 +320,7 @@ mod tests {
             let advice = advise(Subject::Measured(&measured), Lanes::NONE);
             assert_eq!((advice.heavy_width, advice.light_width), (None, None));
             let words = advice.words.join("\n");
-            let beginning = "Widelane has no lanes on this CPU, which would take AVX-512 IFMA";
+            let beginning = "This CPU has no lanes that Widelane uses: it lacks AVX-512 IFMA";
             assert!(words.starts_with(beginning), "{words}");
             assert!(!words.contains("widest registers"), "{words}");
         }

@@ -71,8 +71,8 @@ macro_rules! chain {
     }};
 }
 
-/// Whether this CPU can run code of a class.
-pub(crate) fn runs(class: Class) -> bool {
+/// Whether this process can run code of a class.
+pub fn runs(class: Class) -> bool {
     #[cfg(target_arch = "x86_64")]
     {
         match class {
