@@ -4,6 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use widelane_cpu::Lanes;
 use widelane_frequency::{Penalty, Profile, Subject, advise};
 use widelane_report::picture;
 
@@ -22,7 +23,7 @@ fuzz_target!(|text: &str| {
         }
         Penalty::Unknown => {}
     }
-    let advice = advise(Subject::Measured(&profile));
+    let advice = advise(Subject::Measured(&profile), Lanes::ALL);
     assert!(advice.share.is_none_or(|share| (0.0..=1.0).contains(&share)));
     for us in advice.burst_us.into_iter().flatten() {
         assert!(us.is_finite() && us >= 0.0);

@@ -7,6 +7,7 @@
 //! - [`laboratory_in_product`]: what ships links nothing of the laboratory, nor libraries that only it needs.
 //! - [`refused_licences`]: `deny.toml` allows the licence of every dependency.
 //! - [`refused_packages`]: no dependency is one that `deny.toml` refuses.
+//! - [`programs::not_apart`]: tests start `widelane` so that it sees no folder of the machine.
 //! - [`words::archaic`]: texts have no words that are hard to understand.
 //!
 //! It does not check style; rustfmt and clippy do. Each rule is a function from a tree to the list
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod files;
+pub mod programs;
 pub mod words;
 
 use proc_macro2::{TokenStream, TokenTree};
@@ -378,7 +380,10 @@ pub const EDGES: &[(&str, &[&str])] = &[
     (STATUS, &[]),
     ("widelane-poison", &[]),
     ("widelane-c", &[CPU, MARKS, WIDE]),
-    ("widelane-openssl", &[CRYPTO, ENGINE, MARKS, STATUS, TABLES]),
+    (
+        "widelane-openssl",
+        &[CPU, CRYPTO, ENGINE, MARKS, STATUS, TABLES],
+    ),
     (TABLES, &[]),
     // The provider is for its tests.
     (
@@ -407,8 +412,14 @@ pub const EDGES: &[(&str, &[&str])] = &[
     (SPEED, &[CPU, AFFINITY, KERNELS, CRYPTO, ENGINE]),
     ("widelane-peers", &[SPEED]),
     ("widelane-samples", &[]),
-    ("widelane-report", &[SAMPLES, FREQUENCY, "widelane-sim"]),
-    ("widelane-handshakes", &[AFFINITY, ENGINE, RUSTLS, SAMPLES]),
+    (
+        "widelane-report",
+        &[CPU, SAMPLES, FREQUENCY, "widelane-sim"],
+    ),
+    (
+        "widelane-handshakes",
+        &[CPU, AFFINITY, ENGINE, RUSTLS, SAMPLES],
+    ),
     ("widelane-timing", &[CRYPTO]),
     (
         "widelane-lab",
@@ -455,7 +466,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     (BPF, &[]),
     ("widelane-brake", &[CPU, MARKS, AFFINITY, QUIET]),
-    ("widelane-trace", &[BATCHING, BPF, PROBES, THREADS]),
+    ("widelane-trace", &[CPU, BATCHING, BPF, PROBES, THREADS]),
     ("widelane-usage", &[AFFINITY, BPF, THREADS, "widelane-scan"]),
     ("widelane-guards", &[]),
     ("widelane-stages", &[]),

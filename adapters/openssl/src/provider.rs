@@ -94,7 +94,10 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
             calibration::keep_in(file);
         }
     } else if options.backend == Preference::Auto {
-        log::once("this CPU has no AVX-512 IFMA: OpenSSL does everything by itself");
+        log::once(&format!(
+            "{}. OpenSSL does everything by itself",
+            widelane_cpu::lanes()
+        ));
     }
     // Asked now, because servers give up the rights to find out before their first handshake.
     if let Some(model) = widelane_marks::emulated_model() {

@@ -4,32 +4,37 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use widelane_frequency::{Machine, Profile, Stale};
 
-/// The newest profile of `machine` in these files.
+/// The newest profile of `machine` in the first of these groups of files that has one.
 ///
 /// # Errors
 ///
 /// A text for people: why each of the files has none.
-pub fn kept(files: &[PathBuf], machine: &Machine) -> Result<(PathBuf, Profile), String> {
+pub fn kept(groups: &[Vec<PathBuf>], machine: &Machine) -> Result<(PathBuf, Profile), String> {
     let mut best: Option<(PathBuf, Profile)> = None;
     let mut why = String::from("no profile of this machine");
-    for file in files {
-        let fault = match Profile::load(file) {
-            Ok(profile) => match fault(&profile, machine) {
-                None => {
-                    if best
-                        .as_ref()
-                        .is_none_or(|(_, best)| best.taken < profile.taken)
-                    {
-                        best = Some((file.clone(), profile));
+    for group in groups {
+        for file in group {
+            let fault = match Profile::load(file) {
+                Ok(profile) => match fault(&profile, machine) {
+                    None => {
+                        if best
+                            .as_ref()
+                            .is_none_or(|(_, best)| best.taken < profile.taken)
+                        {
+                            best = Some((file.clone(), profile));
+                        }
+                        continue;
                     }
-                    continue;
-                }
-                Some(fault) => format!("{} {fault}", file.display()),
-            },
-            Err(error) => error.to_string(),
-        };
-        let separator = if why.contains(": ") { "; " } else { ": " };
-        let _ = write!(why, "{separator}{fault}");
+                    Some(fault) => format!("{} {fault}", file.display()),
+                },
+                Err(error) => error.to_string(),
+            };
+            let separator = if why.contains(": ") { "; " } else { ": " };
+            let _ = write!(why, "{separator}{fault}");
+        }
+        if best.is_some() {
+            break;
+        }
     }
     best.ok_or(why)
 }
@@ -71,9 +76,14 @@ mod tests {
         };
         let (old, new) = (file("old", 1, 0), file("new", 2, 0));
         let (foreign, missing) = (file("foreign", 3, 1), folder.path().join("missing"));
-        let all = [missing.clone(), old, new.clone(), foreign.clone()];
-        assert_eq!(kept(&all, &machine).unwrap().0, new);
-        let why = kept(&[missing, foreign], &machine).unwrap_err();
+        let all = vec![missing.clone(), old.clone(), new.clone(), foreign.clone()];
+        assert_eq!(kept(&[all], &machine).unwrap().0, new);
+        // The folder that a service was given comes first, however old its profile is.
+        let groups = [vec![old.clone()], vec![new.clone()]];
+        assert_eq!(kept(&groups, &machine).unwrap().0, old);
+        let groups = [vec![foreign.clone()], vec![new.clone()]];
+        assert_eq!(kept(&groups, &machine).unwrap().0, new);
+        let why = kept(&[vec![missing], vec![foreign]], &machine).unwrap_err();
         assert!(why.contains("/missing: "), "{why}");
         assert!(why.contains("/foreign is of another machine"), "{why}");
     }

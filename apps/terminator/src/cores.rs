@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 
 use crate::config::{Batching, Config, CpuList, Fault, SigningBackend};
 use widelane_batching::{self as batching, Placement};
+use widelane_crypto::{Backend, Preference};
 
 /// CPUs by what runs on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,10 +27,11 @@ pub(crate) enum Workers {
 }
 
 impl Cores {
-    /// Decides for a process that may use the CPUs `allowed`, and whose quota pays for as many as `paid`.
-    pub(crate) fn decide(config: &Config, allowed: &[usize], paid: usize) -> Self {
+    /// Decides for a process that may use the CPUs `allowed`, and whose quota pays for as many as `paid`,
+    /// on CPUs that have lanes or not.
+    pub(crate) fn decide(config: &Config, allowed: &[usize], paid: usize, lanes: bool) -> Self {
         let chosen = usable(&config.cpus, allowed);
-        let vector = vector_cpus(&config.batching, &chosen, allowed, paid);
+        let vector = vector_cpus(&config.batching, &chosen, allowed, paid, lanes);
         let workers = if !chosen.is_empty() {
             Workers::Pinned(chosen)
         } else {
@@ -108,6 +110,11 @@ pub(crate) fn allowed() -> Vec<usize> {
         .collect()
 }
 
+/// Whether this CPU has lanes that Widelane uses.
+pub(crate) fn have_lanes() -> bool {
+    Preference::Auto.resolve() != Ok(Backend::AwsLc)
+}
+
 /// Whether there are passes at all.
 fn has_lanes(batching: &Batching) -> bool {
     batching.enabled && batching.backend != SigningBackend::AwsLc
@@ -118,12 +125,15 @@ fn vector_cpus(
     workers: &[usize],
     allowed: &[usize],
     paid: usize,
+    lanes: bool,
 ) -> Vec<usize> {
     let named = usable(&batching.vector_cpus, allowed);
     match batching.placement {
         _ if !has_lanes(batching) => Vec::new(),
         Placement::Inline => Vec::new(),
         Placement::VectorCores => named,
+        // AWS-LC's code lowers no clock that vector cores would keep.
+        Placement::Auto if !lanes => Vec::new(),
         // Workers and vector cores would stop each other.
         Placement::Auto if paid < 2 => Vec::new(),
         Placement::Auto => {
@@ -183,7 +193,7 @@ mod tests {
 
     /// Without a quota.
     fn decide(config: &Config, allowed: &[usize]) -> Cores {
-        Cores::decide(config, allowed, allowed.len())
+        Cores::decide(config, allowed, allowed.len(), true)
     }
 
     fn inline() -> Cores {
@@ -268,10 +278,19 @@ mod tests {
     }
 
     #[test]
+    fn without_lanes_no_core_is_taken_from_workers_unless_that_was_asked_for() {
+        let without = |config: &Config| Cores::decide(config, &[0, 1], 2, false);
+        assert_eq!(without(&config(Placement::Auto, lowered())), inline());
+        let mut fixed = config(Placement::VectorCores, lowered());
+        fixed.batching.vector_cpus = CpuList(vec![1]);
+        assert_eq!(without(&fixed), beside(&[0], &[1]));
+    }
+
+    #[test]
     fn the_quota_pays_for_vector_cores_too() {
         let auto = config(Placement::Auto, lowered());
         let all: Vec<usize> = (0..64).collect();
-        let count = |config: &Config, paid| Cores::decide(config, &all, paid).vector.len();
+        let count = |config: &Config, paid| Cores::decide(config, &all, paid, true).vector.len();
         assert_eq!(count(&auto, 64), 16);
         assert_eq!(count(&auto, 9), 2);
         assert_eq!(count(&auto, 2), 1);

@@ -87,7 +87,7 @@ impl Server {
         let account = privileges::lookup(config).map_err(locate)?;
         let allowed = cores::allowed();
         cores::check(config, &allowed).map_err(locate)?;
-        let cores = Cores::decide(config, &allowed, cores::paid());
+        let cores = Cores::decide(config, &allowed, cores::paid(), cores::have_lanes());
         let left_out = |key, named: &CpuList, used: &[usize]| {
             if !named.0.is_empty() && !used.is_empty() && *used != named.0 {
                 tracing::warn!(cpus = ?used, "of the CPUs in `{key}`, this process may use these only");
@@ -241,7 +241,7 @@ impl Server {
         access_log::check(config, is_final).map_err(locate)?;
         let allowed = cores::allowed();
         cores::check(config, &allowed).map_err(locate)?;
-        let cores = Cores::decide(config, &allowed, cores::paid());
+        let cores = Cores::decide(config, &allowed, cores::paid(), cores::have_lanes());
         let signing = SigningSource::start(
             &config.batching,
             &cores.vector,

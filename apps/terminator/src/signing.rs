@@ -176,7 +176,7 @@ impl SigningSource {
         let gauges = [
             (
                 "widelane_lanes",
-                "1 if passes have lanes, 0 if AWS-LC does all operations, as on CPUs without AVX-512 IFMA",
+                "1 if passes have lanes, 0 if AWS-LC does all operations, as on CPUs without lanes that Widelane uses",
                 i64::from(self.has_lanes),
             ),
             (

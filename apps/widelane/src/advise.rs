@@ -6,6 +6,7 @@ use widelane_cli::failure::Failure;
 use widelane_cli::places::{Places, profile_name};
 use widelane_cli::values::{Cpus, cpus};
 use widelane_cli::{machine, output};
+use widelane_cpu::lanes;
 use widelane_cpu::licence::{turbo, turbo_of};
 use widelane_frequency::{Advice, Machine, Profile, ProfileError, Subject, advise, run_wide};
 
@@ -38,7 +39,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     }
     let advice = match &args.model {
         Some(model) => published(model)?,
-        None => vec![advise(Subject::Measured(&profile(args.profile)?))],
+        None => vec![advise(Subject::Measured(&profile(args.profile)?), lanes())],
     };
     let mut text = String::new();
     for advice in &advice {
@@ -64,7 +65,7 @@ fn published(model: &str) -> Result<Vec<Advice>, Failure> {
     }
     Ok(rows
         .into_iter()
-        .map(|row| advise(Subject::Published(row)))
+        .map(|row| advise(Subject::Published(row), lanes()))
         .collect())
 }
 
@@ -97,11 +98,13 @@ fn words(advice: &Advice) -> String {
     for line in &advice.words {
         let _ = writeln!(text, "  {line}");
     }
-    let _ = writeln!(
-        text,
-        "  placement {}; registers of {} bits for kernels that multiply, of {} for others\n",
-        advice.placement, advice.heavy_width, advice.light_width
-    );
+    let registers = match (advice.heavy_width, advice.light_width) {
+        (Some(heavy), Some(light)) => {
+            format!("registers of {heavy} bits for kernels that multiply, of {light} for others")
+        }
+        _ => "no registers for kernels of Widelane, which has no lanes there".to_owned(),
+    };
+    let _ = writeln!(text, "  placement {}; {registers}\n", advice.placement);
     text
 }
 

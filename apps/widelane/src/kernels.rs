@@ -55,7 +55,7 @@ fn measure(json: bool) -> Result<(), Failure> {
     let speeds = widelane_speed::method_speeds();
     let speeds = speeds.map_err(|error| Failure::Usage(error.to_string()))?;
     if speeds.is_empty() {
-        let why = widelane_cpu::why_not().unwrap_or_default();
+        let why = widelane_cpu::lanes();
         return Err(Failure::Failed(format!(
             "there is nothing to measure: {why}"
         )));

@@ -28,8 +28,6 @@ mod probe;
 #[cfg(feature = "instruments")]
 mod run;
 #[cfg(feature = "instruments")]
-mod runtime;
-#[cfg(feature = "instruments")]
 mod scan;
 #[cfg(feature = "instruments")]
 mod screen;

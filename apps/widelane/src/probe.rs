@@ -8,7 +8,11 @@ use std::time::Instant;
 use widelane_cli::failure::Failure;
 use widelane_cli::places::{Places, profile_name};
 use widelane_cli::{machine, output};
-use widelane_frequency::{Distribution, Estimate, Machine, Penalty, Profile, Siblings, probe};
+use widelane_cpu::lanes;
+use widelane_cpu::licence::Class;
+use widelane_frequency::{
+    Distribution, Estimate, Machine, Penalty, Profile, Siblings, probe, runs,
+};
 
 /// Measure what wide code does to the clock of this machine
 #[derive(clap::Args)]
@@ -41,7 +45,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         .or_else(|| places.to_write(profile_name()));
     let kept = match &args.output {
         _ if !args.cached => None,
-        Some(named) => machine::kept(std::slice::from_ref(named), &Machine::here()).ok(),
+        Some(named) => machine::kept(&[vec![named.clone()]], &Machine::here()).ok(),
         None => machine::kept(&places.to_read(profile_name()), &Machine::here()).ok(),
     };
     let profile = match kept {
@@ -141,6 +145,19 @@ fn table(profile: &Profile) -> String {
             100.0 * clock.vanished.value,
         );
     }
+    for class in Class::ALL {
+        if !profile
+            .clocks
+            .iter()
+            .any(|clock| clock.class == class.name())
+        {
+            let why = match runs(class) {
+                true => "not measured",
+                false => "this CPU has no such instructions that can be used here",
+            };
+            let _ = writeln!(text, "{:<10} n/a: {why}", class.name());
+        }
+    }
     let _ = writeln!(
         text,
         "\n{:<10} {:>20} {:>20} {:>12} {:>20}",
@@ -200,6 +217,9 @@ fn table(profile: &Profile) -> String {
         let _ = writeln!(text, "  {}: {said}", counter.name);
     }
     let _ = writeln!(text, "\n{}", verdict(&profile.penalty()));
+    if let Some(none) = lanes().why_none() {
+        let _ = writeln!(text, "For Widelane itself that does not matter: {none}.");
+    }
     text
 }
 

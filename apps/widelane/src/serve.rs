@@ -127,6 +127,10 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let document = source.document().map_err(failed)?;
     let clock = clock(document.config().batching.profile.as_deref())?;
     let document = on_this_machine(document, clock);
+    let without_lanes = widelane_cpu::lanes().why_none();
+    if let Some(why) = without_lanes.filter(|_| document.config().batching.enabled) {
+        tracing::info!("{why}; AWS-LC does all public-key operations, one at a time");
+    }
     if args.check {
         Server::check(&document).map_err(failed)?;
         return output::print("The configuration can be served.\n");

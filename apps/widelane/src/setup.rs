@@ -1,13 +1,13 @@
 //! `widelane setup`: the OpenSSL provider in other people's servers.
 
 use crate::clock::clock;
-use crate::runtime::runtime;
 use clap::builder::PossibleValue;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use widelane_cli::failure::Failure;
 use widelane_cli::output;
+use widelane_cli::places::{CACHE, Places};
 use widelane_setup::{
     Options, Parts, Plan, Server, Setup, SetupError, System, Way, already_set, environment, notes,
     undo,
@@ -217,7 +217,7 @@ fn config_by_hand(args: &Args) -> Result<PathBuf, Failure> {
     let name = format!("openssl-{}.cnf", args.server.0);
     Ok(match &args.config {
         Some(path) => std::path::absolute(path)?,
-        None => runtime().join(name),
+        None => Places::here().runtime().join(name),
     })
 }
 
@@ -270,7 +270,7 @@ fn remarks_about_here(args: &Args, setup: &Setup) -> Vec<String> {
         ));
     }
     if args.root == Path::new("/") {
-        let lacking = widelane_cpu::why_not();
+        let lacking = widelane_cpu::lanes().why_none();
         remarks.extend(
             lacking.map(|lacking| format!("OpenSSL will do everything by itself here: {lacking}.")),
         );
@@ -314,8 +314,6 @@ impl clap::ValueEnum for Named {
     }
 }
 
-/// The folder for what servers measure. Root starts them, and only root writes there.
-const CACHE: &str = "/var/cache/widelane";
 /// What passes cost on this machine.
 const CALIBRATION: &str = "openssl-calibration";
 /// The folder that tells that systemd is the init of this system: `sd_booted(3)`.

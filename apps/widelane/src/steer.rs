@@ -1,12 +1,12 @@
 //! `widelane steer`: core specialisation for programs that know nothing of it.
 
-use crate::runtime::runtime;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 use widelane_cli::failure::Failure;
 use widelane_cli::output::{self, plain};
+use widelane_cli::places::Places;
 use widelane_cli::values;
 use widelane_steer::{
     Cpus, Either, Event, Folder, Limits, Named, Options, Returning, Scope, Sensor, SteerError,
@@ -111,13 +111,14 @@ impl Shared {
             },
             dry_run,
             folder: self.folder(),
+            roots: Folder::at(Places::here().roots()),
         })
     }
 
     fn folder(&self) -> Folder {
         match &self.state_dir {
             Some(named) => Folder::at(named),
-            None => Folder::at(&runtime()),
+            None => Folder::at(Places::here().runtime()),
         }
     }
 }

@@ -3,10 +3,12 @@
 //! Each test runs where its feature is off: `cargo test -p widelane --no-default-features`, for some
 //! with `--features instruments`.
 
-use std::process::{Command, Output, Stdio};
+mod under_test;
+
+use std::process::{Output, Stdio};
 
 fn widelane(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    let mut command = under_test::widelane();
     command.args(arguments).stdin(Stdio::null());
     command.output().expect("it starts")
 }

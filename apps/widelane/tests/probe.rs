@@ -1,10 +1,11 @@
 //! `widelane probe` as its users call it.
 
+mod under_test;
+
 use serde_json::Value;
-use std::process::Command;
 
 fn widelane(arguments: &[&str]) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    let mut command = under_test::widelane();
     let output = command.args(arguments).output().expect("it starts");
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).expect("text")
@@ -32,7 +33,7 @@ fn a_profile_keeps_the_commit_of_the_program_that_measured_it() {
 fn a_page_that_is_none_is_refused_once_and_ignored() {
     let folder = tempfile::tempdir().expect("a folder");
     let profile = folder.path().join("profile.json");
-    let output = Command::new(env!("CARGO_BIN_EXE_widelane"))
+    let output = under_test::widelane()
         .args(["probe", "--quick", "--json", "--output"])
         .arg(profile)
         .env("WIDELANE_BRAKE", "/dev/null")

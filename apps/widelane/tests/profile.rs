@@ -1,15 +1,17 @@
 //! `widelane serve` finds the profile of the machine, also in the environment of the shipped unit.
 
+mod under_test;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use under_test::{PROGRAM, ROOT, apart, widelane};
 use widelane_frequency::{Machine, Profile};
 
 /// A user that is not root and owns nothing.
 const NOBODY: u32 = 65534;
-const PROGRAM: &str = env!("CARGO_BIN_EXE_widelane");
 
 /// A profile of this machine, in a folder that everybody can read.
 fn profile_in(folder: &Path) -> Option<PathBuf> {
@@ -36,19 +38,19 @@ fn log(command: &mut Command) -> String {
 
 /// As the unit starts it: with an empty environment, as a user without a home.
 fn as_a_service() -> Option<Command> {
-    let mut command = Command::new(PROGRAM);
-    command.env_clear();
-    if rustix::process::geteuid().is_root() {
-        command.uid(NOBODY).gid(NOBODY);
-        if command.arg("--version").output().is_err() {
-            println!("SKIP: {PROGRAM} cannot be started by another user");
-            return None;
+    let service = |arguments: &[&str]| {
+        let mut command = widelane();
+        command.env_clear().args(arguments);
+        if rustix::process::geteuid().is_root() {
+            command.uid(NOBODY).gid(NOBODY);
         }
-        command = Command::new(PROGRAM);
-        command.env_clear().uid(NOBODY).gid(NOBODY);
+        apart(command)
+    };
+    if service(&["--version"]).output().is_err() {
+        println!("SKIP: {PROGRAM} cannot be started by another user");
+        return None;
     }
-    command.args(["serve", "--demo", "--check"]);
-    Some(command)
+    Some(service(&["serve", "--demo", "--check"]))
 }
 
 #[test]
@@ -66,6 +68,33 @@ fn a_service_finds_the_profile_in_its_state_directory_and_says_so() {
     assert!(text.contains(&path), "{text}");
 }
 
+/// Root has measured since; the folder that the service was given has precedence.
+#[test]
+fn the_state_directory_of_a_service_has_precedence_over_the_machines() {
+    let (given, machines) = (
+        tempfile::tempdir().expect("a folder"),
+        tempfile::tempdir().expect("a folder"),
+    );
+    let folder = machines.path().join("var/lib/widelane");
+    fs::create_dir_all(&folder).expect("it is ours");
+    let (Some(path), Some(mut command)) = (profile_in(given.path()), as_a_service()) else {
+        return;
+    };
+    let mut newer = Profile::load(&path).expect("it was written");
+    newer.taken += 1;
+    newer.save(&folder.join("profile.json")).expect("written");
+    for folder in [machines.path(), &machines.path().join("var/lib/widelane")] {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    command.env("WIDELANE_ROOT", machines.path());
+    let text = log(command.env("STATE_DIRECTORY", given.path()));
+    assert!(text.contains(&path.display().to_string()), "{text}");
+    // Without a profile of its own, the service uses the machine's.
+    let text = log(command.env("STATE_DIRECTORY", machines.path()));
+    let path = folder.join("profile.json");
+    assert!(text.contains(&path.display().to_string()), "{text}");
+}
+
 #[test]
 fn a_service_without_a_profile_says_where_it_looked() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -74,15 +103,10 @@ fn a_service_without_a_profile_says_where_it_looked() {
     };
     let missing = folder.path().join("none");
     let text = log(command.env("STATE_DIRECTORY", &missing));
-    let text = text.as_str();
-    if text.contains("uses the profile") {
-        println!("SKIP: this machine has a profile in /var/lib/widelane");
-        return;
-    }
     assert!(text.contains("INFO no profile of this machine: "), "{text}");
     for place in [
         missing.join("profile.json"),
-        "/var/lib/widelane/profile.json".into(),
+        ROOT.join("var/lib/widelane/profile.json"),
     ] {
         assert!(text.contains(&place.display().to_string()), "{text}");
     }
@@ -95,7 +119,7 @@ fn a_service_finds_what_root_measured() {
     let Some(profile) = profile_in(folder.path()) else {
         return;
     };
-    // A `/var/lib` for this test alone.
+    // A `/var/lib` for this test alone, in the place where the program looks for it.
     let script = "mount -t tmpfs none /var/lib && mkdir /var/lib/widelane && \
                   chmod 755 /var/lib /var/lib/widelane && \
                   cp -p \"$1\" /var/lib/widelane/ && \

@@ -21,9 +21,9 @@ fn half_a_cpu_is_one_worker() {
     let script = "echo $$ > \"$1\"/cgroup.procs && shift && exec \"$@\"";
     command.args(["-c", script, "sh"]).arg(&group.0);
     command
-        .args([env!("CARGO_BIN_EXE_widelane"), "serve", "--config"])
+        .args([under_test::PROGRAM, "serve", "--config"])
         .arg(config);
-    let mut server = Process::start(&mut command);
+    let mut server = Process::start(&mut under_test::apart(command));
     let line = server.line_with("listening");
     assert!(line.contains("workers=1"), "{line}");
     let tasks = format!("/proc/{}/task", server.child.id());
@@ -51,15 +51,9 @@ fn cpus_outside_the_cpuset_are_left_out() {
     let on_the_first_cpu = |cpus: &str| {
         let config = site.config("127.0.0.1:0", &format!("cpus = {cpus:?}\n"));
         let mut command = Command::new("taskset");
-        command.args([
-            "-c",
-            "0",
-            env!("CARGO_BIN_EXE_widelane"),
-            "serve",
-            "--config",
-        ]);
+        command.args(["-c", "0", under_test::PROGRAM, "serve", "--config"]);
         command.arg(config);
-        command
+        under_test::apart(command)
     };
     let mut server = Process::start(&mut on_the_first_cpu("0-3"));
     let line = server.line_with("this process may use these only");

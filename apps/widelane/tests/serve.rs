@@ -482,11 +482,11 @@ fn a_full_disk_stops_no_client_and_tears_no_line() {
         .args([
             "-c",
             "trap '' XFSZ; exec \"$0\" \"$@\"",
-            env!("CARGO_BIN_EXE_widelane"),
+            under_test::PROGRAM,
         ])
         .args(["serve", "--config"])
         .arg(&config);
-    let mut server = Process::start(&mut command);
+    let mut server = Process::start(&mut under_test::apart(command));
     let address = server.listening();
     let process = Some(rustix::process::Pid::from_child(&server.child));
     let limit = |bytes: Option<u64>| {
@@ -630,11 +630,11 @@ fn a_socket_of_the_service_manager_in_the_way_is_named() {
 fn passed(socket: &TcpListener, config: &Path) -> Command {
     let script = "exec 3<&0 0</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\"";
     let mut command = Command::new("sh");
-    command.args(["-c", script, env!("CARGO_BIN_EXE_widelane")]);
+    command.args(["-c", script, under_test::PROGRAM]);
     command.args(["serve", "--config"]).arg(config);
     let socket = socket.try_clone().expect("a descriptor");
     command.stdin(Stdio::from(OwnedFd::from(socket)));
-    command
+    under_test::apart(command)
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! `widelane setup` on a tree of its own, and OpenSSL with the files that it writes.
 
+mod under_test;
+
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs;
@@ -166,7 +168,7 @@ fn openssl_loads_both_providers_and_keeps_the_settings_of_the_system() {
             folder.path().join("x.cnf"),
         );
         fs::write(&kept, system).unwrap();
-        let mut setup = Command::new(env!("CARGO_BIN_EXE_widelane"));
+        let mut setup = under_test::widelane();
         setup.args([
             "setup",
             "haproxy",
@@ -253,7 +255,7 @@ impl Tree {
     }
 
     fn command(&self, server: &str, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+        let mut command = under_test::widelane();
         command
             .args(["setup", server, "--root"])
             .arg(self.root.path())
@@ -287,7 +289,7 @@ fn below(folder: &Path) -> Vec<PathBuf> {
 
 /// Where cargo puts it when it builds tests.
 fn provider() -> Option<PathBuf> {
-    let program = Path::new(env!("CARGO_BIN_EXE_widelane"));
+    let program = Path::new(under_test::PROGRAM);
     let path = program.with_file_name("deps/libwidelane_openssl.so");
     path.exists().then_some(path)
 }

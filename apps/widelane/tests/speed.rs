@@ -1,11 +1,13 @@
 //! `widelane speed` and `widelane kernels` as scripts see them.
 
+mod under_test;
+
 use serde_json::Value;
 use std::process::{Command, Output};
 use widelane_lanes::{Definition, Kernel, Modular, Width};
 
 fn widelane(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    let mut command = under_test::widelane();
     command.args(arguments);
     command
 }

@@ -1,9 +1,11 @@
 //! `widelane status` as its users see it, where no process has the provider.
 
-use std::process::{Command, Output};
+mod under_test;
+
+use std::process::Output;
 
 fn status(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    let mut command = under_test::widelane();
     command.arg("status").args(arguments);
     command.output().expect("it starts")
 }

@@ -1,6 +1,8 @@
 //! `widelane steer` and `widelane run` on real processes, with what is wide named by hand. No test
 //! moves a process that it did not start.
 
+mod under_test;
+
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::HashSet;
@@ -256,12 +258,12 @@ fn ignored_signals_stay_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP USR1; exec \"$@\"", "sh"]);
-    command.arg(widelane().get_program());
+    command.arg(under_test::PROGRAM);
     command
         .args(["run", "--wide", "--state-dir"])
         .arg(folder.path());
     command.args(["--", "grep", "SigIgn", "/proc/self/status"]);
-    let said = text(&command.output().unwrap());
+    let said = text(&under_test::apart(command).output().unwrap());
     let mask = said.split_whitespace().last().unwrap();
     let mask = u64::from_str_radix(mask, 16).unwrap();
     assert_eq!(mask & 0b10_0000_0001, 0b10_0000_0001, "{said}");
@@ -298,10 +300,11 @@ fn a_container_without_its_session_leader_will_do() {
         return;
     }
     let mut command = Command::new("unshare");
-    command.args(apart).arg(widelane().get_program());
+    command.args(apart).arg(under_test::PROGRAM);
     command.args(["run", "--wide", "--state-dir"]);
     command.arg(folder.path()).args(["--", "echo", "done"]);
-    assert_eq!(text(&command.output().unwrap()), "done\n");
+    let output = under_test::apart(command).output().unwrap();
+    assert_eq!(text(&output), "done\n");
 }
 
 #[test]
@@ -417,7 +420,7 @@ fn wide_program() -> Option<Started> {
 }
 
 fn widelane() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_widelane"))
+    under_test::widelane()
 }
 
 /// Steers `only`, of which `wide` counts as wide.

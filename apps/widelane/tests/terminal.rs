@@ -3,6 +3,8 @@
 
 #![cfg(feature = "terminal")]
 
+mod under_test;
+
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -92,7 +94,7 @@ fn the_only_table_of_users_is_plain_text() {
         let Some(mut terminal) = Terminal::new(80, 24) else {
             return;
         };
-        let mut usage = setsid(env!("CARGO_BIN_EXE_widelane").as_ref());
+        let mut usage = setsid(under_test::PROGRAM.as_ref());
         usage.args(["usage", "--method", "poll", "--interval", "0.1", option]);
         let mut usage = terminal.run(usage.env("TERM", term));
         let status = terminal.end(&mut usage);
@@ -279,7 +281,7 @@ impl Terminal {
 
 /// `widelane top` without what takes long.
 fn top(arguments: &[&str]) -> Command {
-    let mut command = setsid(env!("CARGO_BIN_EXE_widelane").as_ref());
+    let mut command = setsid(under_test::PROGRAM.as_ref());
     command.args(["top", "--no-users"]).args(arguments);
     command.env("TERM", "xterm-256color").env_remove("NO_COLOR");
     command
@@ -289,7 +291,7 @@ fn top(arguments: &[&str]) -> Command {
 fn setsid(program: &std::path::Path) -> Command {
     let mut command = Command::new("setsid");
     command.arg("--ctty").arg(program);
-    command
+    under_test::apart(command)
 }
 
 /// Does something again and again until the program has ended.

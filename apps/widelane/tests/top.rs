@@ -1,15 +1,17 @@
 //! `widelane top` as its users see it, beside an endpoint that answers as a server would.
 
+mod under_test;
+
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 
 fn top(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    let mut command = under_test::widelane();
     command.arg("top").args(arguments).stdin(Stdio::null());
     command.output().expect("it starts")
 }
@@ -50,7 +52,7 @@ fn endpoint(scrapes: u64) -> (SocketAddr, thread::JoinHandle<()>) {
 
 #[test]
 fn a_signal_ends_it_well() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    let mut command = under_test::widelane();
     command.args(["top", "--json", "--no-users", "--interval", "0.1"]);
     let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));

@@ -1,5 +1,7 @@
 //! `widelane usage` as its users see it: what it prints, and how it ends.
 
+mod under_test;
+
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::Path;
@@ -7,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 fn usage(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    let mut command = under_test::widelane();
     command.arg("usage").args(arguments).stdin(Stdio::null());
     command
 }

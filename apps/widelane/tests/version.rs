@@ -2,15 +2,15 @@
 
 #[path = "../build/commit.rs"]
 mod commit;
+mod under_test;
 
 use commit::{PRODUCT, Sources};
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 #[test]
 fn the_program_names_the_commit_of_this_tree() {
-    let output = Command::new(env!("CARGO_BIN_EXE_widelane"))
+    let output = under_test::widelane()
         .arg("--version")
         .output()
         .expect("the program runs");
@@ -26,7 +26,7 @@ fn the_program_names_the_commit_of_this_tree() {
 /// `-V` stays one line for scripts.
 #[test]
 fn the_short_version_is_one_line() {
-    let output = Command::new(env!("CARGO_BIN_EXE_widelane"))
+    let output = under_test::widelane()
         .arg("-V")
         .output()
         .expect("the program runs");

@@ -9,7 +9,10 @@
 
 #![forbid(unsafe_code)]
 
+mod lanes;
 pub mod licence;
+
+pub use lanes::{Lanes, lanes};
 
 use std::sync::OnceLock;
 
@@ -44,28 +47,46 @@ impl Avx512IfmaVl {
     }
 }
 
-/// Why the wide kernels cannot run in this process, for people: `None` if they can.
-pub fn why_not() -> Option<String> {
-    if Avx512Ifma::detect().is_some() {
-        return None;
-    }
-    Some(if hardware().ifma {
-        format!("{DISABLE_VARIABLE} disables avx512ifma")
-    } else {
-        "this CPU or its hypervisor does not offer AVX-512 IFMA, or the operating system does not \
-         save 512-bit registers"
-            .to_owned()
-    })
+/// Whether 256-bit registers and AVX2 may be used, for measurements of what they cost.
+pub fn has_avx2() -> bool {
+    features().avx2
 }
 
-/// The environment variable that takes features away, for tests: a list such as `avx512ifma` or
-/// `avx512vl`, separated by commas. Read once.
+/// Whether 512-bit registers and AVX512F may be used, for measurements of what they cost.
+pub fn has_avx512f() -> bool {
+    features().avx512f
+}
+
+/// The environment variable that takes features away, so that tests play other CPUs: a list of
+/// `avx2`, `avx512f`, `avx512ifma` and `avx512vl`, separated by commas. Each takes away what needs it:
+/// `avx512f` plays a CPU without AVX-512, `avx2` one without AVX2. Read once.
+///
+/// AWS-LC and OpenSSL do not read it.
 pub const DISABLE_VARIABLE: &str = "WIDELANE_CPU_DISABLE";
 
-#[derive(Clone, Copy)]
+/// The features that [`DISABLE_VARIABLE`] knows. Each is only set if those above it are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Features {
+    avx2: bool,
+    avx512f: bool,
     ifma: bool,
     vl: bool,
+}
+
+impl Features {
+    const NONE: Self = Self {
+        avx2: false,
+        avx512f: false,
+        ifma: false,
+        vl: false,
+    };
+    #[cfg(test)]
+    const ALL: Self = Self {
+        avx2: true,
+        avx512f: true,
+        ifma: true,
+        vl: true,
+    };
 }
 
 fn features() -> Features {
@@ -76,7 +97,7 @@ fn features() -> Features {
         for name in unknown {
             eprintln!(
                 "widelane: {DISABLE_VARIABLE} names `{name}`, which is not a feature; the \
-                 features are avx512ifma and avx512vl"
+                 features are avx2, avx512f, avx512ifma and avx512vl"
             );
         }
         features
@@ -91,16 +112,26 @@ fn disable(mut features: Features, list: &str) -> (Features, Vec<&str>) {
         .map(str::trim)
         .filter(|name| !name.is_empty())
     {
-        match name {
-            "avx512ifma" => {
-                features = Features {
-                    ifma: false,
-                    vl: false,
-                }
+        features = match name {
+            "avx2" => Features::NONE,
+            "avx512f" => Features {
+                avx2: features.avx2,
+                ..Features::NONE
+            },
+            "avx512ifma" => Features {
+                ifma: false,
+                vl: false,
+                ..features
+            },
+            "avx512vl" => Features {
+                vl: false,
+                ..features
+            },
+            _ => {
+                unknown.push(name);
+                features
             }
-            "avx512vl" => features.vl = false,
-            _ => unknown.push(name),
-        }
+        };
     }
     (features, unknown)
 }
@@ -108,10 +139,14 @@ fn disable(mut features: Features, list: &str) -> (Features, Vec<&str>) {
 #[cfg(target_arch = "x86_64")]
 fn hardware() -> Features {
     // The macro looks at CPUID and, for features with registers of their own, at XCR0.
-    let ifma = std::arch::is_x86_feature_detected!("avx512f")
+    let avx2 = std::arch::is_x86_feature_detected!("avx2");
+    let avx512f = avx2 && std::arch::is_x86_feature_detected!("avx512f");
+    let ifma = avx512f
         && std::arch::is_x86_feature_detected!("avx512bw")
         && std::arch::is_x86_feature_detected!("avx512ifma");
     Features {
+        avx2,
+        avx512f,
         ifma,
         vl: ifma && std::arch::is_x86_feature_detected!("avx512vl"),
     }
@@ -119,42 +154,30 @@ fn hardware() -> Features {
 
 #[cfg(not(target_arch = "x86_64"))]
 fn hardware() -> Features {
-    Features {
-        ifma: false,
-        vl: false,
-    }
+    Features::NONE
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const BOTH: Features = Features {
-        ifma: true,
-        vl: true,
-    };
-
     #[test]
-    fn disabling_ifma_takes_both_widths() {
-        let (left, unknown) = disable(BOTH, " avx512ifma ");
-        assert!(!left.ifma && !left.vl && unknown.is_empty());
-    }
-
-    #[test]
-    fn disabling_vl_leaves_512_bit() {
-        let (left, unknown) = disable(BOTH, "avx512vl");
-        assert!(left.ifma && !left.vl && unknown.is_empty());
+    fn disabling_a_feature_takes_what_needs_it() {
+        let left = |list| {
+            let (left, unknown) = disable(Features::ALL, list);
+            assert!(unknown.is_empty(), "{unknown:?}");
+            [left.avx2, left.avx512f, left.ifma, left.vl]
+        };
+        assert_eq!(left(" avx512vl "), [true, true, true, false]);
+        assert_eq!(left("avx512ifma"), [true, true, false, false]);
+        assert_eq!(left("avx512f"), [true, false, false, false]);
+        assert_eq!(left("avx512vl,avx2"), [false; 4]);
     }
 
     #[test]
     fn unknown_names_are_reported() {
-        let (left, unknown) = disable(BOTH, "sse9,,avx512vl");
+        let (left, unknown) = disable(Features::ALL, "sse9,,avx512vl");
         assert!(left.ifma && !left.vl);
         assert_eq!(unknown, ["sse9"]);
-    }
-
-    #[test]
-    fn reason_exists_exactly_without_token() {
-        assert_eq!(Avx512Ifma::detect().is_none(), why_not().is_some());
     }
 }

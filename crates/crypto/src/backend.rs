@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+use widelane_cpu::{Avx512Ifma, Avx512IfmaVl, lanes};
 
 /// The code that does the arithmetic of a pass.
 ///
@@ -111,8 +111,8 @@ impl FromStr for Preference {
 /// The backend asked for by name does not run on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the backend {backend} does not run here: the CPU or the operating system lacks AVX-512 IFMA, \
-     or WIDELANE_CPU_DISABLE switches it off; use auto or aws-lc"
+    "the backend {backend} does not run here: {}; use auto or aws-lc",
+    lanes()
 )]
 pub struct BackendUnavailable {
     /// The backend that was asked for.

@@ -5,6 +5,7 @@ use crate::condition::Condition;
 use crate::curve::{self, CurvePlan};
 use crate::drive::{Drive, SERVER_CPU};
 use crate::error::TrialError;
+use crate::lanes::{distinct, introduction, label};
 use crate::machine;
 use crate::memory;
 use crate::record::Record;
@@ -71,17 +72,16 @@ pub fn bench(
     plan: &BenchPlan,
     progress: impl FnMut(&str),
 ) -> Result<(PathBuf, String), TrialError> {
-    let sides: Vec<Side> = SIDES
-        .into_iter()
-        .filter(|side| side.is_installed(&stage.options))
-        .collect();
+    let lanes = widelane_cpu::lanes();
+    let mut sides = distinct(&SIDES, lanes);
+    sides.retain(|side| side.is_installed(&stage.options));
     let (record, machine) = Record::begin(stage, &plan.records, "", &plan.command)?;
     let mut bench = Bench {
         stage,
         plan,
         record,
         progress,
-        summary: String::new(),
+        summary: introduction(lanes, &SIDES),
     };
     let _ = writeln!(
         bench.summary,
@@ -303,7 +303,7 @@ impl<F: FnMut(&str)> Bench<'_, F> {
         let mut runs: Vec<(usize, f64, &str, Vec<Value>)> = Vec::new();
         for (index, knee) in knees.iter().enumerate() {
             runs.push((index, knee * SHARE_OF_KNEE, "its own knee", Vec::new()));
-            if Some(index) != alone {
+            if alone.is_some_and(|alone| alone != index) {
                 runs.push((index, common, "the knee with batching off", Vec::new()));
             }
         }
@@ -413,7 +413,9 @@ impl<F: FnMut(&str)> Bench<'_, F> {
 
     fn name(&self, side: Side) -> String {
         let nginx = (side == Side::Nginx).then(|| machine::nginx_name(&self.stage.options));
-        nginx.flatten().unwrap_or_else(|| side.label().into())
+        let lanes = widelane_cpu::lanes();
+        let label = || label(side, &distinct(&SIDES, lanes), lanes).into();
+        nginx.flatten().unwrap_or_else(label)
     }
 }
 

@@ -4,6 +4,7 @@ use crate::backend::{Backend, no_backend};
 use crate::condition::Condition;
 use crate::drive::Drive;
 use crate::error::TrialError;
+use crate::lanes::{distinct, introduction, label};
 use crate::record::Record;
 use crate::servers::{self, Contender, Side};
 use crate::setup::Setup;
@@ -31,11 +32,11 @@ pub struct CurvePlan {
 }
 
 impl CurvePlan {
-    /// Batching on, off, and nginx, from a tenth of the knee to 95 %: two minutes and a half for a
+    /// Batching on, off (where that differs), and nginx, from a tenth of the knee to 95 %: two minutes and a half for a
     /// condition.
     pub fn new(records: PathBuf, command: String) -> Self {
         Self {
-            sides: vec![Side::Batched, Side::Alone, Side::Nginx],
+            sides: distinct(&SIDES, widelane_cpu::lanes()),
             shares: vec![0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95],
             rounds: 2,
             seconds: 2.5,
@@ -57,7 +58,7 @@ pub fn curve(
     mut progress: impl FnMut(&str),
 ) -> Result<(PathBuf, String), TrialError> {
     let (mut record, _) = Record::begin(stage, &plan.records, "curve", &plan.command)?;
-    let mut text = String::new();
+    let mut text = format!("{}\n", introduction(widelane_cpu::lanes(), &plan.sides));
     for &condition in &stage.options.conditions {
         text.push_str(&measure(
             stage,
@@ -144,7 +145,10 @@ pub(crate) fn measure(
         plan.rounds,
         shown(
             &plan.shares,
-            &curves.iter().map(Curve::row).collect::<Vec<_>>()
+            &curves
+                .iter()
+                .map(|curve| curve.row(&plan.sides))
+                .collect::<Vec<_>>()
         )
     ))
 }
@@ -163,8 +167,9 @@ impl Curve {
         median_of(&self.knees, "handshakes_per_s").filter(|knee| *knee >= 1.0)
     }
 
-    fn row(&self) -> Row<'_> {
-        (self.contender.side.label(), self.knee(), &self.reports)
+    fn row(&self, sides: &[Side]) -> Row<'_> {
+        let name = label(self.contender.side, sides, widelane_cpu::lanes());
+        (name, self.knee(), &self.reports)
     }
 }
 
@@ -200,6 +205,8 @@ fn shown(shares: &[f64], curves: &[Row<'_>]) -> String {
 
 /// The kinds of a record's lines.
 pub(crate) const KIND: &str = "curve";
+/// The servers unless others are named.
+const SIDES: [Side; 3] = [Side::Batched, Side::Alone, Side::Nginx];
 const KNEE: &str = "curve-knee";
 /// Where the knee is measured: more in flight than fill several passes.
 const CROWD: usize = 64;

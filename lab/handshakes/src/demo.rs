@@ -3,6 +3,7 @@
 use crate::condition::Condition;
 use crate::drive::{Drive, SERVER_CPU};
 use crate::error::TrialError;
+use crate::lanes::{distinct, introduction, label};
 use crate::machine;
 use crate::options::Options;
 use crate::servers::{self, Side};
@@ -11,6 +12,7 @@ use crate::stage::Stage;
 use crate::summary::{median_of, median_ratio, ratio, sum_of, table, whole};
 use serde_json::Value;
 use std::fmt::Write as _;
+use widelane_cpu::Lanes;
 
 /// How long the short comparison takes.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +34,7 @@ impl Default for DemoPlan {
 }
 
 /// Compares batching off, on and nginx under every condition, says on `progress` what it is doing,
-/// and gives the tables.
+/// and gives the tables. Where both settings run the same code, there is one of them.
 ///
 /// # Errors
 ///
@@ -42,7 +44,8 @@ pub fn demo(
     plan: DemoPlan,
     mut progress: impl FnMut(&str),
 ) -> Result<String, TrialError> {
-    let mut sides = vec![Side::Alone, Side::Batched];
+    let lanes = widelane_cpu::lanes();
+    let mut sides = distinct(&SETTINGS, lanes);
     if stage.options.nginx.is_some() {
         sides.push(Side::Nginx);
     }
@@ -83,7 +86,7 @@ pub fn demo(
             }
         }
     }
-    Ok(report(stage, plan, &results))
+    Ok(report(&stage.options, lanes, plan, &results))
 }
 
 /// One side under one condition.
@@ -108,9 +111,10 @@ impl Results {
     }
 }
 
-fn report(stage: &Stage, plan: DemoPlan, results: &[Results]) -> String {
-    let options = &stage.options;
-    let mut text = format!(
+fn report(options: &Options, lanes: Lanes, plan: DemoPlan, results: &[Results]) -> String {
+    let mut text = introduction(lanes, &SETTINGS);
+    let _ = write!(
+        text,
         "Full TLS 1.3 handshakes: AES-128-GCM, no resumption.\n\
          {}; one worker on CPU {}, load on CPU {}.\n\
          {CROWD} connections in flight unless it says 1 at a time; medians of {} rounds.\n",
@@ -124,7 +128,7 @@ fn report(stage: &Stage, plan: DemoPlan, results: &[Results]) -> String {
             .iter()
             .filter(|one| one.condition == condition)
             .collect();
-        let _ = write!(text, "\n{}", compared(options, condition, &own));
+        let _ = write!(text, "\n{}", compared(options, lanes, condition, &own));
     }
     let mut notes = options.notes.clone();
     if options.nginx.is_none() {
@@ -143,7 +147,7 @@ fn report(stage: &Stage, plan: DemoPlan, results: &[Results]) -> String {
                 "The load generator was at its limit ({:.0} % of its CPU) for {}, {}: the server \
                  may be faster than this; its CPU time for a handshake tells.",
                 busy * 100.0,
-                one.side.label(),
+                label(one.side, &distinct(&SETTINGS, lanes), lanes),
                 one.condition
             ));
         }
@@ -159,7 +163,7 @@ fn report(stage: &Stage, plan: DemoPlan, results: &[Results]) -> String {
 }
 
 /// The table of one condition.
-fn compared(options: &Options, condition: Condition, results: &[&Results]) -> String {
+fn compared(options: &Options, lanes: Lanes, condition: Condition, results: &[&Results]) -> String {
     let of = |side| results.iter().find(|one| one.side == side);
     let against = |one: &Results, side| {
         let other = of(side)?;
@@ -188,7 +192,7 @@ fn compared(options: &Options, condition: Condition, results: &[&Results]) -> St
             _ => None,
         };
         rows.push(vec![
-            name.unwrap_or_else(|| one.side.label().into()),
+            name.unwrap_or_else(|| label(one.side, &distinct(&SETTINGS, lanes), lanes).into()),
             whole(median_of(&one.crowd, "handshakes_per_s")),
             ratio(against(one, Side::Nginx)),
             ratio(against(one, Side::Alone)),
@@ -200,9 +204,18 @@ fn compared(options: &Options, condition: Condition, results: &[&Results]) -> St
             errors.to_string(),
         ]);
     }
+    if of(Side::Alone).is_none() {
+        for row in &mut rows {
+            row.remove(TIMES_OFF);
+        }
+    }
     table(&rows)
 }
 
+/// Settings of `widelane serve`.
+const SETTINGS: [Side; 2] = [Side::Alone, Side::Batched];
+/// The column that compares with the first of them.
+const TIMES_OFF: usize = 3;
 /// Connections in flight where the rate is measured: more than fill several passes.
 const CROWD: usize = 64;
 /// The part of the time for [`CROWD`]; the rest is for one connection at a time.
@@ -210,3 +223,57 @@ const CROWD_SHARE: f64 = 0.65;
 /// Seconds before each measurement, on top of the plan's.
 const WARMUP: f64 = 0.1;
 pub(crate) const GENERATOR_LIMIT: f64 = 0.97;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn shown(lanes: Lanes) -> String {
+        let mut options = Options::find().expect("CPUs");
+        options.nginx = None;
+        options.conditions = vec![Condition::RsaX25519];
+        let mut sides = distinct(&SETTINGS, lanes);
+        sides.push(Side::Nginx);
+        let results = sides.into_iter().enumerate().map(|(index, side)| {
+            let mut own = Results::new(index, side, Condition::RsaX25519);
+            own.crowd.push(json!({"handshakes_per_s": 1000.0}));
+            own
+        });
+        report(
+            &options,
+            lanes,
+            DemoPlan::default(),
+            &results.collect::<Vec<_>>(),
+        )
+    }
+
+    #[test]
+    fn without_lanes_one_setting_is_compared_with_nginx() {
+        let text = shown(Lanes::NONE);
+        let first = text.lines().next().expect("a line");
+        assert!(
+            first.starts_with("This CPU has no lanes that Widelane uses"),
+            "{text}"
+        );
+        assert!(first.contains("the same AWS-LC code"), "{text}");
+        assert!(
+            !text.contains("widelane, batching") && !text.contains("x off"),
+            "{text}"
+        );
+        let rows = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
+        assert_eq!([rows("widelane "), rows("nginx ")], [1, 1], "{text}");
+    }
+
+    #[test]
+    fn with_lanes_both_settings_are_compared() {
+        let text = shown(Lanes::ALL);
+        assert!(
+            text.starts_with("This CPU has lanes that Widelane uses"),
+            "{text}"
+        );
+        for part in ["widelane, batching off", "widelane, batching on", "x off"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}

@@ -34,6 +34,7 @@ mod drive;
 mod error;
 mod figures;
 mod interrupt;
+mod lanes;
 mod machine;
 mod memory;
 mod options;

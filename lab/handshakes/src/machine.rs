@@ -42,6 +42,7 @@ pub(crate) fn describe(options: &Options) -> Result<Value, TrialError> {
         "cpu": cpu_model(),
         "cpus": cpus.count(),
         "avx512ifma": ifma,
+        "lanes": widelane_cpu::lanes().widths(),
         "hypervisor": facts.contains(" hypervisor"),
         "server_cpu": options.server_cpu,
         "load_cpu": options.load_cpu,

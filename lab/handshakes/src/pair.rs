@@ -5,6 +5,7 @@ use crate::backend::{Backend, no_backend};
 use crate::condition::Condition;
 use crate::drive::{Drive, SERVER_CPU};
 use crate::error::TrialError;
+use crate::lanes::introduction;
 use crate::record::Record;
 use crate::servers::{self, Contender, Side};
 use crate::setup::{Setting, Setup};
@@ -64,7 +65,7 @@ pub fn pair(
     let what = format!("{one} {other} {}", plan.in_flight);
     let (mut record, _) = Record::begin(stage, &plan.records, &what, &plan.command)?;
     let backend = Backend::start(stage.options.load_cpu).map_err(no_backend)?;
-    let mut text = String::new();
+    let mut text = format!("{}\n", introduction(widelane_cpu::lanes(), &plan.sides));
     let mut running: Option<(Setting, [Contender; 2])> = None;
     for &condition in &stage.options.conditions {
         let setting = condition.setting();

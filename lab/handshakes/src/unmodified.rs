@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 use std::time::Duration;
+use widelane_cpu::Lanes;
 
 /// A web server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +147,7 @@ pub(crate) fn with_widelane(
     let mut command = command(stage, software, condition, true, &folder, address)?;
     command.envs(variables(&String::from_utf8_lossy(&printed)));
     if !lanes {
-        command.env(DISABLE, NO_LANES);
+        command.env(widelane_cpu::DISABLE_VARIABLE, Lanes::ALL_DISABLED);
     }
     let mut running = Running::start(stage, software.with_widelane(), command, address, &folder)?;
     let said = introduction(stage, &mut running.server)?;
@@ -341,9 +342,6 @@ ssl.openssl.ssl-conf-cmd = ("MinProtocol" => "TLSv1.3", "Options" => "-SessionTi
 
 /// The groups that a server offers if it is asked for a hybrid one.
 const HYBRIDS: &str = "X25519MLKEM768:X25519";
-/// What hides the lanes of a CPU from Widelane.
-pub(crate) const DISABLE: &str = "WIDELANE_CPU_DISABLE";
-pub(crate) const NO_LANES: &str = "avx512ifma";
 /// Where Debian has Apache's modules.
 const MODULES: &str = "/usr/lib/apache2/modules";
 /// HAProxy ends where the limit of descriptors, often 1024, is below twice this.

@@ -11,10 +11,11 @@ use crate::servers::Running;
 use crate::setup::other_setting;
 use crate::stage::Stage;
 use crate::summary::{interval_of_median, median, median_of, ratio, ratios, sum_of, table, whole};
-use crate::unmodified::{self, DISABLE, NO_LANES, Software};
+use crate::unmodified::{self, Software};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use widelane_cpu::{DISABLE_VARIABLE, Lanes};
 
 /// What is compared, and for how long.
 #[derive(Clone, Debug)]
@@ -95,11 +96,8 @@ pub fn ways_in(
     if ways.is_empty() {
         return Err(TrialError::Nothing(notes.join(" ")));
     }
-    if plan.disable_lanes {
-        notes.push(format!(
-            "{DISABLE}={NO_LANES} is set beside Widelane: it does as on a CPU without AVX-512 IFMA."
-        ));
-    }
+    let lanes = widelane_cpu::lanes();
+    notes.extend(without_lanes(plan.disable_lanes, lanes));
     let (mut record, _) = Record::begin(stage, &plan.records, "ways in", &plan.command)?;
     let mut comparisons = Vec::new();
     let mut servers = Vec::new();
@@ -174,6 +172,23 @@ pub fn ways_in(
             "notes": notes,
         }),
         record,
+    })
+}
+
+/// What a reader must know where Widelane has no lanes.
+fn without_lanes(disabled: bool, lanes: Lanes) -> Option<String> {
+    if disabled {
+        return Some(format!(
+            "{DISABLE_VARIABLE}={} is set beside Widelane: it does as on a CPU without lanes.",
+            Lanes::ALL_DISABLED
+        ));
+    }
+    lanes.why_none().map(|_| {
+        format!(
+            "{} With Widelane as without it, OpenSSL does everything by itself: what differs is \
+             the cost of the loaded provider.",
+            lanes.sentence()
+        )
     })
 }
 
@@ -504,6 +519,19 @@ mod tests {
         );
         let asked = pairs(&[ECDSA]);
         assert_eq!(asked, Software::ALL.map(|software| (software, ECDSA)));
+    }
+
+    #[test]
+    fn without_lanes_a_note_says_what_is_compared() {
+        assert_eq!(without_lanes(false, Lanes::ALL), None);
+        let disabled = without_lanes(true, Lanes::ALL).expect("a note");
+        assert!(disabled.contains("as on a CPU without lanes"), "{disabled}");
+        let lacking = without_lanes(false, Lanes::NONE).expect("a note");
+        assert!(lacking.starts_with("This CPU has no lanes"), "{lacking}");
+        assert!(
+            lacking.contains("the cost of the loaded provider"),
+            "{lacking}"
+        );
     }
 
     #[test]

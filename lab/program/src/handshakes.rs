@@ -150,13 +150,8 @@ enum Command {
     ///
     /// Two minutes and a half for a condition. Example: widelane-lab handshakes curve --condition ecdsa-x25519
     Curve {
-        /// Servers
-        #[arg(
-            long,
-            value_name = "LIST",
-            value_delimiter = ',',
-            default_value = "widelane-on,widelane-off,nginx"
-        )]
+        /// Servers [default: widelane-on, widelane-off where it differs, nginx]
+        #[arg(long, value_name = "LIST", value_delimiter = ',')]
         sides: Vec<Side>,
         /// Shares of the knee, like 0.5,0.7 [default: 0.1,0.3,0.5,0.6,0.7,0.8,0.9,0.95]
         #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -216,7 +211,7 @@ enum Command {
         /// Seconds of each turn
         #[arg(long, default_value_t = 0.8)]
         seconds: f64,
-        /// Let Widelane do as on a CPU without AVX-512 IFMA
+        /// Let Widelane do as on a CPU without lanes
         #[arg(long)]
         disable_lanes: bool,
         /// Folder of the record
@@ -344,7 +339,9 @@ fn compared(cli: Args) -> Result<String, TrialError> {
             seconds,
         } => {
             let mut plan = CurvePlan::new(records, command());
-            plan.sides = sides;
+            if !sides.is_empty() {
+                plan.sides = sides;
+            }
             if !shares.is_empty() {
                 plan.shares = shares;
             }

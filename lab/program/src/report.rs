@@ -8,7 +8,6 @@ use widelane_cli::failure::Failure;
 use widelane_cli::places::{Places, profile_name};
 use widelane_cli::version::known;
 use widelane_cli::{machine, output};
-use widelane_cpu::Avx512Ifma;
 use widelane_frequency::{Machine, Profile};
 use widelane_report::{Inputs, latency, picture, records, report};
 
@@ -112,7 +111,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
             true => "a machine that /proc/cpuinfo does not describe".to_owned(),
             false => here.name,
         },
-        lanes: Avx512Ifma::detect().is_some(),
+        lanes: widelane_cpu::lanes(),
         records,
         faults,
         predictions,
@@ -160,7 +159,7 @@ fn profile(
     let Some(path) = named else {
         return Ok(machine::kept(&Places::here().to_read(profile_name()), here));
     };
-    let kept = machine::kept(std::slice::from_ref(&path), here);
+    let kept = machine::kept(&[vec![path]], here);
     kept.map(Ok).map_err(unmeasured)
 }
 

@@ -1,9 +1,8 @@
 //! `widelane-lab emulate` as a process: a program that marks wide code loses time, one that does not loses
 //! none; errors name what is wrong.
 
-mod common;
+mod under_test;
 
-use common::LAB;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -172,7 +171,7 @@ fn advice_is_that_for_the_model() {
         return println!("SKIP: this process may use one CPU only");
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let Some(product) = common::product() else {
+    let Some(product) = under_test::product() else {
         return;
     };
     let own = product.display();
@@ -191,14 +190,14 @@ fn advice_is_that_for_the_model() {
     if advice["penalty"].is_null() {
         return println!("SKIP: the machine is too busy to measure");
     }
-    // Without 512-bit registers nothing is measured of what passes use, and nothing moves.
-    let expected = match std::arch::is_x86_feature_detected!("avx512f") {
+    // Without lanes nothing is measured of what passes use, and nothing moves.
+    let expected = match widelane_cpu::lanes().exist() {
         true => "vector-cores",
         false => "inline",
     };
     assert_eq!(advice["placement"], expected, "{advice}");
     // Outside of the brake, that profile is of another machine.
-    let output = Command::new(&product)
+    let output = under_test::apart(Command::new(&product))
         .args(["advise", "--profile", &file])
         .output()
         .expect("it starts");
@@ -266,7 +265,7 @@ fn cannot(output: &Output) -> bool {
 }
 
 fn laboratory(arguments: &[&str]) -> Command {
-    let mut command = Command::new(LAB);
+    let mut command = under_test::laboratory();
     command
         .args(arguments)
         .stdin(Stdio::null())

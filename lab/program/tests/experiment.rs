@@ -1,9 +1,8 @@
 //! Experiments, as short as they can be: that they run to their end, and what they say when they cannot.
 //! No rate is asserted.
 
-mod common;
+mod under_test;
 
-use common::LAB;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -13,14 +12,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 fn experiment(args: &[&str]) -> Output {
-    experiment_of(Path::new(LAB), args)
+    experiment_of(Path::new(under_test::PROGRAM), args)
 }
 
 fn experiment_of(program: &Path, args: &[&str]) -> Output {
     // One at a time: on few CPUs two of them would starve each other.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut command = Command::new(program);
+    let mut command = under_test::apart(Command::new(program));
     command.arg("experiment").args(args);
     command.output().expect("it starts")
 }
@@ -35,14 +34,14 @@ fn ran(args: &[&str]) -> Option<(Vec<Value>, String)> {
 }
 
 fn judged(output: &Output) -> Option<(Vec<Value>, String)> {
-    common::product()?;
+    under_test::product()?;
     let said = said(output);
     let lacks = [
         "not installed",
         "takes two CPUs",
         "does not run here",
         "real-time threads are not allowed",
-        "has no AVX-512 IFMA",
+        "has no lanes",
     ];
     if let Some(what) = said
         .lines()
@@ -145,10 +144,10 @@ fn cloudflare_takes_each_form_at_each_share() {
 
 /// Both programs beside the provider and its shim, which cargo puts elsewhere when it builds tests only.
 fn with_the_provider() -> Option<TempDir> {
-    let built = Path::new(LAB).parent()?;
+    let built = Path::new(under_test::PROGRAM).parent()?;
     let folder = tempfile::tempdir().expect("a folder");
-    fs::copy(LAB, folder.path().join("widelane-lab")).expect("copied");
-    fs::copy(common::product()?, folder.path().join("widelane")).expect("copied");
+    fs::copy(under_test::PROGRAM, folder.path().join("widelane-lab")).expect("copied");
+    fs::copy(under_test::product()?, folder.path().join("widelane")).expect("copied");
     for name in ["libwidelane_openssl.so", "libwidelane_openssl_shim.so"] {
         let places = [built.join("deps").join(name), built.join(name)];
         let found = places.iter().find(|place| place.is_file())?;
@@ -252,7 +251,7 @@ fn a_remedy_is_not_proved_by_one_round() {
 
 #[test]
 fn what_is_missing_is_named() {
-    let mut command = Command::new(LAB);
+    let mut command = under_test::laboratory();
     command.args(["experiment", "cloudflare", "--native"]);
     let nowhere = tempfile::tempdir().expect("a folder");
     let output = command
@@ -301,7 +300,7 @@ fn mistakes_are_named() {
 #[test]
 fn what_is_not_installed_is_named_with_its_packages() {
     let nothing = tempfile::tempdir().expect("a folder");
-    let output = Command::new(LAB)
+    let output = under_test::laboratory()
         .args(["experiment", "cloudflare", "--native", "--quick"])
         .env("PATH", nothing.path())
         .output()

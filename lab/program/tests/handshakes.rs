@@ -1,5 +1,7 @@
 //! Of which programs `widelane-lab handshakes` writes records.
 
+mod under_test;
+
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -104,7 +106,7 @@ fn stand_in(program: &Path, commit: &str) {
 }
 
 fn handshakes(tree: &Path, folder: &Path, command: &[&str], more: &[&str]) -> Output {
-    git_free(env!("CARGO_BIN_EXE_widelane-lab"))
+    git_free(under_test::PROGRAM)
         .arg("handshakes")
         .args(command)
         .arg("--records")
@@ -142,7 +144,7 @@ fn git(tree: &Path, arguments: &[&str]) -> Output {
 
 /// A command without what a hook of another repository, or this machine, tells git.
 fn git_free(program: &str) -> Command {
-    let mut command = Command::new(program);
+    let mut command = under_test::apart(Command::new(program));
     for name in [
         "GIT_DIR",
         "GIT_WORK_TREE",

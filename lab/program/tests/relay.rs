@@ -1,8 +1,9 @@
 //! Bytes through the servers that are installed here.
 
+mod under_test;
+
 use serde_json::Value;
 use std::fs;
-use std::process::Command;
 
 #[test]
 fn bytes_pass_through_every_peer_that_is_installed() {
@@ -10,7 +11,7 @@ fn bytes_pass_through_every_peer_that_is_installed() {
     // It is not started: no side is `widelane`.
     let program = folder.path().join("widelane");
     fs::write(&program, "").expect("a file");
-    let output = Command::new(env!("CARGO_BIN_EXE_widelane-lab"))
+    let output = under_test::laboratory()
         .args([
             "handshakes",
             "relay",

@@ -1,9 +1,11 @@
 //! `widelane-lab report` as its users call it.
 
+mod under_test;
+
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use widelane_frequency::{Machine, Profile};
 
 const RECORD: &str = r#"{"kind":"run","schema":5,"started":"2026-01-02T03:04:05Z","command":"c","machine":{"cpu":"A","commit":"0123456789","modified":false}}
@@ -14,9 +16,8 @@ const RECORD: &str = r#"{"kind":"run","schema":5,"started":"2026-01-02T03:04:05Z
 
 /// In a folder of its own, and without a profile unless one is named.
 fn report(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane-lab"));
+    let mut command = under_test::laboratory();
     command.arg("report").args(arguments).current_dir(folder);
-    command.env("HOME", folder).env_remove("XDG_STATE_HOME");
     command.stdin(Stdio::null()).output().expect("it starts")
 }
 

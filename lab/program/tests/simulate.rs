@@ -1,11 +1,13 @@
 //! `widelane-lab simulate` and `advise` as their users call them.
 
-use std::process::{Command, Output};
+mod under_test;
+
+use std::process::Output;
 
 use serde_json::Value;
 
 fn laboratory(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane-lab"));
+    let mut command = under_test::laboratory();
     command.args(args).output().expect("the program starts")
 }
 

@@ -1,10 +1,11 @@
 //! `widelane-lab speed`, `timing` and `--version` as scripts see them.
 
+mod under_test;
+
 use serde_json::Value;
-use std::process::Command;
 
 fn printed(arguments: &[&str]) -> String {
-    let output = Command::new(LAB).args(arguments).output();
+    let output = under_test::laboratory().args(arguments).output();
     let output = output.expect("it starts");
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).expect("text")
@@ -37,7 +38,9 @@ fn other_libraries_stand_beside_ours() {
 #[test]
 fn timing_lists_its_operations_and_refuses_others() {
     assert!(printed(&["timing", "--list"]).contains("\nplanted-leak\n"));
-    let output = Command::new(LAB).args(["timing", "nothing"]).output();
+    let output = under_test::laboratory()
+        .args(["timing", "nothing"])
+        .output();
     let output = output.expect("it starts");
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -51,5 +54,3 @@ fn the_version_names_program_and_commit() {
     assert_eq!(printed(&["-V"]), short);
     assert!(printed(&["--version"]).contains("\ncommit: "));
 }
-
-const LAB: &str = env!("CARGO_BIN_EXE_widelane-lab");

@@ -9,6 +9,7 @@ use crate::order::{Near, Shelf};
 use crate::profile::{of_scalar, tail};
 use crate::source::MODIFIED;
 use std::rc::Rc;
+use widelane_cpu::Lanes;
 use widelane_frequency::{Penalty, Profile, Subject, advise};
 
 /// The section.
@@ -23,7 +24,7 @@ pub(crate) fn section(
         Block::Text(penalty(profile, inputs, &mut tiles)),
         Block::Text(placement(profile, inputs.lanes)),
     ];
-    blocks.extend(worth(shelf, inputs.lanes, &mut tiles).map(Block::Text));
+    blocks.extend(worth(shelf, inputs.lanes.exist(), &mut tiles).map(Block::Text));
     blocks.push(Block::Tiles(tiles));
     Section {
         id: "answer",
@@ -145,22 +146,23 @@ const PROBLEM: &str = "Wide vector code (AVX2, AVX-512) can lower the clock of a
                        there is slower, ordinary (scalar) code too, and for a while afterwards.";
 
 /// What Widelane does here.
-fn placement(profile: Option<(&Profile, &Rc<Source>)>, lanes: bool) -> Vec<Piece> {
-    if !lanes {
+fn placement(profile: Option<(&Profile, &Rc<Source>)>, lanes: Lanes) -> Vec<Piece> {
+    let Some(&widest) = lanes.widths().first() else {
+        let here = lanes.sentence();
         return vec![
-            "This CPU has no AVX-512 IFMA instructions: Widelane works here, through AWS-LC, and gains \
-             nothing."
-                .into(),
-        ];
-    }
-    let Some((profile, _)) = profile else {
-        return vec![
-            "Until it is measured, Widelane takes wide code for free: it computes handshakes in 512-bit \
-             registers, on the server's own threads."
-                .into(),
+            format!("{here} Widelane works here, through AWS-LC, and gains nothing.").into(),
         ];
     };
-    let advice = advise(Subject::Measured(profile));
+    let Some((profile, _)) = profile else {
+        return vec![
+            format!(
+                "Until it is measured, Widelane takes wide code for free: it computes handshakes in \
+                 {widest}-bit registers, on the server's own threads."
+            )
+            .into(),
+        ];
+    };
+    let advice = advise(Subject::Measured(profile), lanes);
     let place = match advice.placement.name() {
         "vector-cores" => {
             "on cores of their own, so that the scalar code beside them keeps its clock"
@@ -169,7 +171,7 @@ fn placement(profile: Option<(&Profile, &Rc<Source>)>, lanes: bool) -> Vec<Piece
     };
     let text = format!(
         "Widelane would compute handshakes in {}-bit registers, {place}.",
-        advice.heavy_width
+        advice.heavy_width.unwrap_or(widest)
     );
     vec![text.into()]
 }

@@ -39,6 +39,7 @@ use block::Section;
 use order::Shelf;
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use widelane_cpu::Lanes;
 use widelane_frequency::Profile;
 use widelane_samples::{Fault, Record};
 use widelane_sim::Comparison;
@@ -48,8 +49,8 @@ use widelane_sim::Comparison;
 pub struct Inputs {
     /// The name of this machine's CPU.
     pub machine: String,
-    /// Whether the CPU has the instructions for Widelane's kernels (AVX-512 IFMA).
-    pub lanes: bool,
+    /// The lanes that Widelane uses here.
+    pub lanes: Lanes,
     /// Whether processors of its generation have licence levels, where that is published.
     pub licences: Option<bool>,
     /// The profile of this machine with its file, or why there is none.

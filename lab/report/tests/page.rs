@@ -425,7 +425,7 @@ fn the_answer_is_that_of_the_profile_and_of_the_nearest_record() {
         assert!(answer.contains("was not measured"), "{answer}");
     }
 
-    inputs.lanes = false;
+    inputs.lanes = widelane_cpu::Lanes::NONE;
     let answer = text(&inputs);
     assert!(answer.contains("gains nothing"), "{answer}");
     assert!(!answer.contains("On a CPU of this name"), "{answer}");

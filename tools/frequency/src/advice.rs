@@ -5,6 +5,7 @@ use crate::profile::{Penalty, Profile};
 use crate::subject::{Subject, deepest};
 use serde::Serialize;
 use widelane_batching::{Clock, Core, Placement, Width, place, width};
+use widelane_cpu::Lanes;
 use widelane_cpu::licence::{Class, Generation, Level, Range, Turbo};
 
 /// Advice, in words and for programs.
@@ -19,10 +20,10 @@ pub struct Advice {
     /// Where passes should run.
     pub placement: Placement,
     /// Bits of the registers to use for kernels that multiply (public-key operations), and for
-    /// those that do not (hashes).
-    pub heavy_width: u32,
+    /// those that do not (hashes); `None` where Widelane has no lanes.
+    pub heavy_width: Option<u32>,
     /// See [`heavy_width`](Self::heavy_width).
-    pub light_width: u32,
+    pub light_width: Option<u32>,
     /// From which share of a core's time on wide code should have a core of its own; `None` where
     /// the share does not matter.
     pub share: Option<f64>,
@@ -32,15 +33,19 @@ pub struct Advice {
     pub words: Vec<String>,
 }
 
-/// Advice about a machine.
-pub fn advise(subject: Subject<'_>) -> Advice {
+/// Advice about a machine. `here` are the lanes of this one, to which a measured profile belongs; those
+/// of a published machine are its generation's.
+pub fn advise(subject: Subject<'_>, here: Lanes) -> Advice {
     match subject {
-        Subject::Measured(profile) => measured(profile),
-        Subject::Published(turbo) => published(turbo),
+        Subject::Measured(profile) => measured(profile, here),
+        Subject::Published(turbo) => published(
+            turbo,
+            Lanes::of_generation(turbo.generation).unwrap_or(here),
+        ),
     }
 }
 
-fn measured(profile: &Profile) -> Advice {
+fn measured(profile: &Profile, lanes: Lanes) -> Advice {
     let generation = {
         let machine = &profile.machine;
         Generation::of(
@@ -51,6 +56,7 @@ fn measured(profile: &Profile) -> Advice {
         )
     };
     let figures = Figures {
+        lanes,
         clock: clock(Subject::Measured(profile)),
         // One of them would be a vector core.
         others: profile.cpus.len().saturating_sub(1),
@@ -78,7 +84,7 @@ fn measured(profile: &Profile) -> Advice {
     advice
 }
 
-fn published(turbo: &Turbo) -> Advice {
+fn published(turbo: &Turbo, lanes: Lanes) -> Advice {
     let depth = |class| {
         let level = turbo.generation.level(class)?;
         Some((1.0 - turbo.clock(level)? / turbo.clock(Level::L0)?).max(0.0))
@@ -88,6 +94,7 @@ fn published(turbo: &Turbo) -> Advice {
         Some(transition.burst_cost(turbo.clock(Level::L0)?, turbo.clock(Level::L2)?))
     };
     Figures {
+        lanes,
         clock: clock(Subject::Published(turbo)),
         // The row is about active cores; a machine has more.
         others: turbo.cores as usize,
@@ -116,6 +123,7 @@ fn tail(profile: &Profile) -> Option<Range> {
 
 /// What advice is made of: losses of clock as shares, by class.
 struct Figures {
+    lanes: Lanes,
     clock: Clock,
     /// Cores beside one vector core.
     others: usize,
@@ -130,6 +138,14 @@ struct Figures {
 impl Figures {
     fn advice(self) -> Advice {
         let mut words = Vec::new();
+        let has_lanes = self.lanes.exist();
+        if !has_lanes {
+            words.push(format!(
+                "{} AWS-LC does Widelane's public-key operations. What follows is about wide code of \
+                 other programs.",
+                self.lanes.sentence()
+            ));
+        }
         let percent = |share: f64| format!("{:.0} %", 100.0 * share);
         let penalty = match (self.heavy512, self.light512, self.heavy256) {
             (None, None, None) => None,
@@ -143,9 +159,13 @@ impl Figures {
                 "Nothing is known about what wide code costs here: run `widelane probe`."
                     .to_owned(),
             ),
-            Some(false) => words.push(
+            Some(false) if has_lanes => words.push(
                 "Wide code costs no clock here. Use the widest registers, on the threads that \
                  submit; nothing is to be gained from cores of their own."
+                    .to_owned(),
+            ),
+            Some(false) => words.push(
+                "Wide code costs no clock here: nothing is to be gained from cores of its own."
                     .to_owned(),
             ),
             Some(true) => {
@@ -172,13 +192,19 @@ impl Figures {
             since: Some(0),
         };
         let (wide, narrow) = (time(1.0, heavy512), time(2.0, heavy256));
-        let heavy_width = match width(&self.clock, &dedicated, wide, narrow) {
+        let wished = match width(&self.clock, &dedicated, wide, narrow) {
             Width::Wide => 512,
             Width::Narrow => 256,
         };
         // There is no decision about code that does not multiply: the same rule.
         let worthwhile = |wide: f64, narrow: f64| 2.0 * (1.0 - wide) > 1.0 - narrow;
-        let light_width = if worthwhile(light512, 0.0) { 512 } else { 256 };
+        let light = if worthwhile(light512, 0.0) { 512 } else { 256 };
+        let widths = self.lanes.widths();
+        // The nearest that there is.
+        let available = |wished: u32| {
+            let nearest = widths.iter().min_by_key(|width| width.abs_diff(wished));
+            nearest.copied()
+        };
         let costs = penalty == Some(true);
         // A core that spends the share s of its time on wide code of double speed, and the rest at
         // the lowered clock, gains s and loses (1 - s) times the depth.
@@ -221,8 +247,8 @@ impl Figures {
             basis: self.basis,
             penalty,
             placement,
-            heavy_width,
-            light_width,
+            heavy_width: available(wished),
+            light_width: available(light),
             share,
             burst_us: burst_us.map(|burst| [burst.low, burst.high]),
             words,
@@ -234,22 +260,23 @@ impl Figures {
 mod tests {
     use super::*;
     use crate::profile::tests::profile;
+    use widelane_cpu::Lanes;
     use widelane_cpu::licence::turbo_of;
 
     #[test]
     fn a_machine_without_penalty_is_left_alone() {
-        let advice = advise(Subject::Measured(&profile(3.7, 3.7)));
+        let advice = advise(Subject::Measured(&profile(3.7, 3.7)), Lanes::ALL);
         assert_eq!(
             (advice.penalty, advice.placement),
             (Some(false), Placement::Inline)
         );
-        assert_eq!((advice.heavy_width, advice.share), (512, None));
+        assert_eq!((advice.heavy_width, advice.share), (Some(512), None));
     }
 
     #[test]
     fn a_gold_6130_gets_vector_cores() {
         let rows = turbo_of("Gold 6130");
-        let advice = advise(Subject::Published(rows.last().unwrap()));
+        let advice = advise(Subject::Published(rows.last().unwrap()), Lanes::ALL);
         assert_eq!(
             (advice.penalty, advice.placement),
             (Some(true), Placement::VectorCores)
@@ -264,7 +291,7 @@ mod tests {
             "{advice:?}"
         );
         // The same figures, as if they were measured.
-        let measured = advise(Subject::Measured(&profile(2.8, 1.9)));
+        let measured = advise(Subject::Measured(&profile(2.8, 1.9)), Lanes::ALL);
         assert_eq!(measured.placement, Placement::VectorCores);
     }
 
@@ -273,7 +300,7 @@ mod tests {
     fn a_penalty_of_other_code_moves_no_passes() {
         let mut lowered = profile(2.8, 1.9);
         lowered.clocks[1].class = "256-heavy".to_owned();
-        let advice = advise(Subject::Measured(&lowered));
+        let advice = advise(Subject::Measured(&lowered), Lanes::ALL);
         assert_eq!(
             (advice.penalty, advice.placement),
             (Some(true), Placement::Inline)
@@ -287,12 +314,37 @@ mod tests {
         assert!(!words.contains("no CPU to spare"), "{words}");
     }
 
+    #[test]
+    fn without_lanes_no_width_is_advised() {
+        for measured in [profile(3.7, 3.7), profile(2.8, 1.9)] {
+            let advice = advise(Subject::Measured(&measured), Lanes::NONE);
+            assert_eq!((advice.heavy_width, advice.light_width), (None, None));
+            let words = advice.words.join("\n");
+            let beginning = "This CPU has no lanes that Widelane uses: it lacks AVX-512 IFMA";
+            assert!(words.starts_with(beginning), "{words}");
+            assert!(!words.contains("widest registers"), "{words}");
+        }
+        // The instructions came with the generation after next.
+        let rows = turbo_of("Gold 6130");
+        let advice = advise(Subject::Published(rows.last().unwrap()), Lanes::ALL);
+        assert_eq!(advice.heavy_width, None);
+    }
+
+    #[test]
+    fn only_a_width_that_there_is_is_advised() {
+        // 512-bit multiplications take so much of the clock that 256 bits would be better.
+        let slow = profile(4.0, 1.0);
+        let advised = |lanes| advise(Subject::Measured(&slow), lanes).heavy_width;
+        assert_eq!(advised(Lanes::ALL), Some(256));
+        assert_eq!(advised(Lanes::WIDEST), Some(512));
+    }
+
     /// As `serve` decides there, and never against it.
     #[test]
     fn a_machine_with_one_cpu_has_none_to_spare() {
         let mut lowered = profile(2.8, 1.9);
         lowered.cpus = vec![0];
-        let advice = advise(Subject::Measured(&lowered));
+        let advice = advise(Subject::Measured(&lowered), Lanes::ALL);
         assert_eq!(
             (advice.penalty, advice.placement),
             (Some(true), Placement::Inline)
@@ -306,7 +358,7 @@ mod tests {
     fn where_nothing_is_known_nothing_is_claimed() {
         let mut unknown = profile(3.0, 3.0);
         unknown.clocks.clear();
-        let advice = advise(Subject::Measured(&unknown));
+        let advice = advise(Subject::Measured(&unknown), Lanes::ALL);
         assert_eq!(
             (advice.penalty, advice.placement),
             (None, Placement::Inline)

@@ -33,5 +33,6 @@ pub use machine::Machine;
 pub use policy::{clock, run_wide};
 pub use profile::{Depth, Penalty, Profile, ProfileError, Stale, probe};
 pub use siblings::{Beside, Siblings};
+pub use spin::runs;
 pub use subject::Subject;
 pub use transitions::Transition;

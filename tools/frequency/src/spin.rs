@@ -71,17 +71,15 @@ macro_rules! chain {
     }};
 }
 
-/// Whether this CPU can run code of a class.
-pub(crate) fn runs(class: Class) -> bool {
+/// Whether this process can run code of a class.
+pub fn runs(class: Class) -> bool {
     #[cfg(target_arch = "x86_64")]
     {
         match class {
             Class::Scalar | Class::Vector128 => true,
-            Class::Light256 | Class::Heavy256 => is_x86_feature_detected!("avx2"),
-            Class::Light512 => is_x86_feature_detected!("avx512f"),
-            Class::Heavy512 => {
-                is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512ifma")
-            }
+            Class::Light256 | Class::Heavy256 => widelane_cpu::has_avx2(),
+            Class::Light512 => widelane_cpu::has_avx512f(),
+            Class::Heavy512 => widelane_cpu::Avx512Ifma::detect().is_some(),
         }
     }
     #[cfg(not(target_arch = "x86_64"))]

@@ -1,16 +1,18 @@
 //! The results: rows for programs, a table for people.
 
-use crate::operation::Operation;
+use crate::operation::{AUTO, Operation};
 use crate::run::OPENSSL;
 use crate::statistics::{median, quantile};
 use serde::Serialize;
 use std::fmt;
+use widelane_cpu::Lanes;
 use widelane_crypto::Backend;
 
 /// Everything that a run measured.
 #[derive(Clone, Debug)]
 pub struct Report {
     rows: Vec<Row>,
+    lanes: Lanes,
 }
 
 /// One condition: an operation on a backend with a number of jobs in flight.
@@ -105,7 +107,10 @@ impl Report {
             row.times_libcrux = libcrux;
             row.port_limit_share = share;
         }
-        Self { rows }
+        Self {
+            rows,
+            lanes: machine.lanes,
+        }
     }
 }
 
@@ -114,6 +119,10 @@ impl fmt::Display for Report {
         if let Some(Row { cpu, cpu_model, .. }) = self.rows.first() {
             let model = cpu_model.as_deref().unwrap_or("unknown model");
             writeln!(f, "CPU {cpu}: {model}")?;
+        }
+        writeln!(f, "{}", self.lanes.sentence())?;
+        if !self.lanes.exist() && self.rows.iter().any(|row| row.backend == AUTO) {
+            writeln!(f, "{SAME_CODE}")?;
         }
         let mut rest = &self.rows[..];
         while let Some(first) = rest.first() {
@@ -124,7 +133,7 @@ impl fmt::Display for Report {
             let (rows, after) = rest.split_at(same);
             rest = after;
             writeln!(f)?;
-            table(f, rows)?;
+            table(f, rows, self.lanes)?;
         }
         let crowded = |row: &&Row| row.cpu_share.is_some_and(|share| share < ALONE);
         let crowded = self.rows.iter().filter(crowded).count();
@@ -145,6 +154,7 @@ impl fmt::Display for Report {
 pub(crate) struct Machine {
     pub(crate) cpu: usize,
     pub(crate) cpu_model: Option<String>,
+    pub(crate) lanes: Lanes,
     pub(crate) command: String,
 }
 
@@ -242,7 +252,7 @@ impl Series {
 }
 
 /// The rows of one operation.
-fn table(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
+fn table(f: &mut fmt::Formatter<'_>, rows: &[Row], lanes: Lanes) -> fmt::Result {
     let counted = rows.iter().any(|row| row.multiply_adds_per_ns.is_some());
     let libcrux = rows.iter().any(|row| row.backend == LIBCRUX);
     let (left, right) = if counted {
@@ -259,14 +269,23 @@ fn table(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
         "{:<28} {:>9} {:>12} {:>7} {:>7} {:>10} {last:>10} {left:>9} {right:>8}",
         rows[0].operation, "in flight", "ops/s", "spread", "placed", "latency us",
     )?;
-    for row in rows {
+    for alike in rows.chunk_by(missing_alike) {
+        let row = &alike[0];
         let name = match &row.version {
             Some(version) => version.as_str(),
             None => &row.backend,
         };
-        write!(f, "  {name:<26} {:>9} ", row.in_flight)?;
+        let in_flight = match alike {
+            [_, .., last] => format!("{}-{}", row.in_flight, last.in_flight),
+            _ => row.in_flight.to_string(),
+        };
+        write!(f, "  {name:<26} {in_flight:>9} ")?;
         let Some(rate) = row.ops_per_s else {
-            let reason = row.reason.as_deref().unwrap_or("not measured");
+            let reason = match row.reason.as_deref().unwrap_or("not measured") {
+                // It is in the second line.
+                long if !lanes.exist() && long.ends_with(&lanes.to_string()) => "no lanes",
+                reason => reason,
+            };
             writeln!(f, "{:>12} ({reason})", NOT_MEASURED)?;
             continue;
         };
@@ -309,6 +328,11 @@ fn table(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
     Ok(())
 }
 
+/// Whether two rows lack their figures for the same reason, and need one line.
+fn missing_alike(one: &Row, other: &Row) -> bool {
+    one.reason.is_some() && (&one.backend, &one.reason) == (&other.backend, &other.reason)
+}
+
 fn number(value: Option<f64>, decimals: usize) -> String {
     value.map_or_else(
         || NOT_MEASURED.to_owned(),
@@ -325,6 +349,10 @@ const NOT_MEASURED: &str = "n/a";
 /// The library that stands in for `openssl` where that has no such operation.
 const LIBCRUX: &str = "libcrux";
 
+/// Of a CPU without lanes.
+const SAME_CODE: &str = "auto and aws-lc run the same code here: they differ by noise and by the \
+                         cost of submitting requests.";
+
 /// A row with at least this share of the CPU counts as undisturbed.
 const ALONE: f64 = 0.95;
 
@@ -334,9 +362,14 @@ mod tests {
     use crate::operation::operations;
 
     fn report() -> Report {
+        report_of(Lanes::WIDEST, "no AVX-512 VL")
+    }
+
+    fn report_of(lanes: Lanes, reason: &str) -> Report {
         let machine = Machine {
             cpu: 3,
             cpu_model: Some("A CPU".to_owned()),
+            lanes,
             command: "widelane speed".to_owned(),
         };
         let named = |name| operations().iter().find(|o| o.name == name).unwrap();
@@ -352,13 +385,16 @@ mod tests {
             ..series(operation, "avx512ifma", &[10.0])
         };
         let mut missing = Series::new(named("rsa2048-sign"), "avx512ifma-256", 1);
-        missing.reason = Some("no AVX-512 VL".to_owned());
+        missing.reason = Some(reason.to_owned());
+        let mut more = Series::new(named("rsa2048-sign"), "avx512ifma-256", 8);
+        more.reason = missing.reason.clone();
         Report::new(
             machine,
             vec![
                 series("rsa2048-sign", OPENSSL, &[1000.0]),
                 series("rsa2048-sign", "avx512ifma", &[5000.0, 1000.0, 4000.0]),
                 missing,
+                more,
                 series("rsa2048-sign", "aws-lc", &[2000.0]),
                 counted("power-1024", 4.5),
                 counted("port-limit", 5.0),
@@ -384,8 +420,8 @@ mod tests {
         );
         assert_eq!(row.ops_per_s_by_placement, [5000.0, 2500.0]);
         assert_eq!(report.rows()[0].latency_us, Some(1000.0));
-        assert_eq!(report.rows()[4].port_limit_share, Some(0.9));
-        assert_eq!(report.rows()[5].latency_us, None);
+        assert_eq!(report.rows()[5].port_limit_share, Some(0.9));
+        assert_eq!(report.rows()[6].latency_us, None);
     }
 
     #[test]
@@ -408,10 +444,27 @@ mod tests {
     #[test]
     fn the_table_says_what_is_missing_and_what_was_disturbed() {
         let text = report().to_string();
-        assert!(text.starts_with("CPU 3: A CPU\n"), "{text}");
+        let head = "CPU 3: A CPU\nThis CPU has lanes that Widelane uses: ";
+        assert!(text.starts_with(head), "{text}");
         assert!(text.contains("n/a (no AVX-512 VL)"), "{text}");
         assert!(text.contains("90.0%") && text.contains("-37.5%"), "{text}");
-        assert!(text.contains("5 of 6 rows had less than 95 %"), "{text}");
+        assert!(text.contains("5 of 7 rows had less than 95 %"), "{text}");
         assert!(text.lines().all(|line| line.len() <= 120), "{text}");
+    }
+
+    #[test]
+    fn without_lanes_the_reason_is_said_once() {
+        let reason = format!("avx512ifma-256 does not run here: {}", Lanes::NONE);
+        let text = report_of(Lanes::NONE, &reason).to_string();
+        let second = text.lines().nth(1).expect("a line");
+        assert!(
+            second.starts_with("This CPU has no lanes that Widelane uses"),
+            "{text}"
+        );
+        assert_eq!(text.matches("has no lanes").count(), 1, "{text}");
+        let mut rows = text.lines().filter(|line| line.contains("avx512ifma-256"));
+        let row: Vec<_> = rows.next().expect("a row").split_whitespace().collect();
+        assert_eq!(row, ["avx512ifma-256", "1-8", "n/a", "(no", "lanes)"]);
+        assert_eq!(rows.next(), None, "{text}");
     }
 }

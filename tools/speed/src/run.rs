@@ -204,6 +204,7 @@ fn measure(
     let machine = Machine {
         cpu,
         cpu_model: pin::cpu_model(),
+        lanes: widelane_cpu::lanes(),
         command: plan.command.clone(),
     };
     let series = conditions.into_iter().map(|condition| condition.series);

@@ -115,12 +115,7 @@ pub(crate) fn engine(name: &str) -> Result<Box<dyn Subject>, String> {
 
 /// Why a vector backend cannot run here.
 pub(crate) fn why_not(backend: Backend) -> String {
-    widelane_cpu::why_not().unwrap_or_else(|| {
-        format!(
-            "{backend} needs AVX-512 VL, which this CPU does not offer or {} disables",
-            widelane_cpu::DISABLE_VARIABLE
-        )
-    })
+    format!("{backend} does not run here: {}", widelane_cpu::lanes())
 }
 
 struct Passes<O: Operation> {

@@ -14,9 +14,6 @@ use std::path::{Path, PathBuf};
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// That of root, whose steerer of the machine every other one looks for.
-    pub const ROOTS: &str = "/run/widelane";
-
     /// This folder.
     pub fn at(path: &Path) -> Self {
         Self(path.to_owned())
@@ -91,8 +88,8 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     /// For a steerer of the whole machine; refused while there is another.
-    pub(crate) fn of_machine(folder: &Folder) -> Result<Self, SteerError> {
-        if let Some(pid) = overruled() {
+    pub(crate) fn of_machine(folder: &Folder, roots: &Folder) -> Result<Self, SteerError> {
+        if let Some(pid) = overruled(roots) {
             return Err(SteerError::Busy { pid });
         }
         let lock = lock(folder)?;
@@ -164,13 +161,11 @@ pub(crate) fn lock(folder: &Folder) -> Result<File, SteerError> {
 }
 
 /// The process of root's steerer of the machine, for anybody else: root's has precedence.
-pub(crate) fn overruled() -> Option<i32> {
+pub(crate) fn overruled(roots: &Folder) -> Option<i32> {
     if rustix::process::geteuid().is_root() {
         return None;
     }
-    let state = read(&Path::new(Folder::ROOTS).join(MACHINE))
-        .ok()
-        .flatten()?;
+    let state = read(&roots.0.join(MACHINE)).ok().flatten()?;
     owner(&state)
 }
 
@@ -220,13 +215,14 @@ mod tests {
     fn one_steerer_at_a_time() {
         let folder = tempfile::tempdir().unwrap();
         let folder = Folder::at(folder.path());
-        let first = Keeper::of_machine(&folder).unwrap();
+        let nowhere = Folder::at(&folder.0.join("none"));
+        let first = Keeper::of_machine(&folder, &nowhere).unwrap();
         first.save(&state()).unwrap();
         let own = std::process::id() as i32;
-        let second = Keeper::of_machine(&folder);
+        let second = Keeper::of_machine(&folder, &nowhere);
         assert!(matches!(second, Err(SteerError::Busy { pid }) if pid == own));
         drop(first);
-        Keeper::of_machine(&folder).unwrap();
+        Keeper::of_machine(&folder, &nowhere).unwrap();
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct Options {
     pub dry_run: bool,
     /// Where to keep what must be undone.
     pub folder: Folder,
+    /// Where root keeps it, whose steerer of the machine has precedence over every other one.
+    pub roots: Folder,
 }
 
 /// Which threads are steered.
@@ -172,7 +174,7 @@ impl Steering {
         let keeper = match options.scope {
             _ if options.dry_run => None,
             Scope::Machine | Scope::Only(_) => {
-                let keeper = Keeper::of_machine(&options.folder)?;
+                let keeper = Keeper::of_machine(&options.folder, &options.roots)?;
                 restore_abandoned(&options.folder)?;
                 Some(keeper)
             }
@@ -262,7 +264,8 @@ impl Steering {
     /// The process of a steerer that has precedence over this one, which must end.
     pub(crate) fn overruled(&self) -> Option<i32> {
         let machine = self.options.scope != Scope::Descendants && !self.options.dry_run;
-        machine.then(keeper::overruled).flatten()
+        let roots = &self.options.roots;
+        machine.then(|| keeper::overruled(roots)).flatten()
     }
 
     /// How wide threads are found.

@@ -204,9 +204,7 @@ pub(crate) fn provider() -> PathBuf {
 
 /// Whether this CPU runs the kernels: without them, the provider offers nothing.
 pub(crate) fn has_lanes() -> bool {
-    let flags = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let disabled = std::env::var("WIDELANE_CPU_DISABLE").unwrap_or_default();
-    flags.contains("avx512ifma") && !disabled.contains("avx512ifma")
+    widelane_cpu::lanes().exist()
 }
 
 pub(crate) fn text(output: &Output) -> String {

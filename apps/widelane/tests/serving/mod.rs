@@ -6,6 +6,9 @@
     reason = "each test file uses its own part"
 )]
 
+#[path = "../under_test/mod.rs"]
+pub mod under_test;
+
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -22,7 +25,7 @@ use tempfile::TempDir;
 pub type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 pub fn widelane() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    let mut command = under_test::widelane();
     command
         .env_remove("NOTIFY_SOCKET")
         .env_remove("RUST_LOG")

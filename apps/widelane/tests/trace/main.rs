@@ -7,6 +7,8 @@ mod marks;
 mod probes;
 mod programs;
 mod support;
+#[path = "../under_test/mod.rs"]
+mod under_test;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -161,7 +163,7 @@ fn a_server_in_use_is_advised() {
     assert_eq!(line["kinds"][0]["signature"], "rsa-2048", "{line}");
     assert_eq!(line["kinds"][0]["count"], done, "{line}");
     assert!(line["looks"].as_u64().unwrap() > 0, "{line}");
-    if line["why"] == "no AVX-512 IFMA" {
+    if line["why"] == "no lanes" {
         return println!("SKIP: {}", line["why"]);
     }
     assert!(line["why"].is_null(), "{line}");
@@ -192,7 +194,7 @@ fn top_shows_handshakes_and_their_functions() {
 fn a_server_that_nobody_uses_is_not_advised() {
     let _alone = alone();
     let nginx = nginx!();
-    let output = Command::new(env!("CARGO_BIN_EXE_widelane"))
+    let output = under_test::widelane()
         .args([
             "trace",
             "advise",
@@ -376,7 +378,7 @@ fn a_capture_from_before_is_kept_if_there_is_nothing_to_trace() {
     let folder = tempfile::tempdir().unwrap();
     let capture = folder.path().join("capture.pcapng");
     fs::write(&capture, "of yesterday").unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    let mut command = under_test::widelane();
     command.args(["trace", "plaintext", "--pid", "4194304", "--pcap"]);
     let output = command.arg(&capture).output().unwrap();
     assert!(!output.status.success(), "{output:?}");
@@ -430,9 +432,9 @@ fn a_tracer_in_a_pid_namespace_sees_what_is_in_it() {
         port.to_string(),
         at("certificate"),
         at("key"),
-        env!("CARGO_BIN_EXE_widelane").to_owned(),
+        under_test::PROGRAM.to_owned(),
     ]);
-    let mut tracer = match Tracer::run(&mut command) {
+    let mut tracer = match Tracer::run(&mut under_test::apart(command)) {
         Ok(tracer) => tracer,
         Err(why) => return println!("SKIP: {why}"),
     };
@@ -513,7 +515,7 @@ fn a_traced_server_may_reload_and_end() {
 #[test]
 fn mistakes_are_named() {
     let wrong = |arguments: &[&str], status: i32, said: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+        let mut command = under_test::widelane();
         let output = command
             .arg("trace")
             .args(arguments)

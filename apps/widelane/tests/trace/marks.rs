@@ -1,7 +1,6 @@
 //! `widelane trace` on Widelane's own static probes, beside the metrics of the terminator.
 
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 use widelane_trace::{Image, Place, Table, Tells};
@@ -18,7 +17,7 @@ struct Terminator {
 impl Terminator {
     fn start(options: &[&str]) -> Self {
         let (port, metrics) = (free_port(), free_port());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+        let mut command = crate::under_test::widelane();
         let command = command
             .args(["serve", "--demo", "--workers", "1"])
             .args(["--listen", &format!("127.0.0.1:{port}")])
@@ -185,7 +184,7 @@ fn passes_are_as_many_as_the_engine_counts() {
 /// A linker could leave the notes out.
 #[test]
 fn the_program_has_every_probe_with_all_its_arguments() {
-    let path = Path::new(env!("CARGO_BIN_EXE_widelane"));
+    let path = Path::new(crate::under_test::PROGRAM);
     let image = Image::of(&std::fs::read(path).unwrap(), path, &Table::builtin()).unwrap();
     for tells in Tells::HANDSHAKES.into_iter().chain(Tells::PASSES) {
         let places: Vec<_> = (image.marks.iter())

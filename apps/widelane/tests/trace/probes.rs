@@ -19,7 +19,7 @@ fn probes_that_are_made_one_by_one_tell_the_same() {
         Ok(nginx) => nginx,
         Err(why) => return println!("SKIP: {why}"),
     };
-    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    let mut command = crate::under_test::widelane();
     command.env("WIDELANE_TRACE_PROBES", "single");
     command.args(["trace", "handshakes", "--json", "--pid", &nginx.pids()]);
     let mut tracer = match Tracer::run(&mut command) {

@@ -424,7 +424,7 @@ fn aws_lc_with_rustls() {
     };
     let (_server, port) = openssl_server(Path::new("/usr/bin/openssl"), folder.path());
     let [certificate, key] = files(folder.path());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    let mut command = crate::under_test::widelane();
     command.args(["load", &format!("127.0.0.1:{port}"), "--insecure"]);
     command.args(["--batching", "off", "--rate", "20", "--duration", "120"]);
     command.arg("--certificate").arg(certificate);

@@ -210,7 +210,7 @@ pub(crate) fn kernels() -> Result<(), String> {
 /// missing here.
 pub(crate) fn shown_by_top(pid: u32, mut come: impl FnMut()) -> Result<Value, String> {
     first_namespace()?;
-    let mut top = Command::new(env!("CARGO_BIN_EXE_widelane"));
+    let mut top = crate::under_test::widelane();
     top.args(["top", "--json", "--handshakes", "--no-users"]);
     let top = top.args(["--interval", "2"]).stdout(Stdio::piped());
     let mut child = top.spawn().unwrap();
@@ -291,7 +291,7 @@ pub(crate) fn openssl_server_at(program: &Path, folder: &Path, port: u16) -> Run
 
 /// Makes so many full handshakes, as fast as the server answers.
 pub(crate) fn load(port: u16, count: usize) {
-    let output = Command::new(env!("CARGO_BIN_EXE_widelane"))
+    let output = crate::under_test::widelane()
         .args([
             "load",
             &format!("127.0.0.1:{port}"),
@@ -368,7 +368,7 @@ pub(crate) struct Tracer {
 impl Tracer {
     /// The error is what is missing here.
     pub(crate) fn start(arguments: &[&str]) -> Result<Self, String> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_widelane"));
+        let mut command = crate::under_test::widelane();
         Self::run(command.arg("trace").args(arguments))
     }
 

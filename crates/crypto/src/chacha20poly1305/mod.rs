@@ -30,7 +30,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
 use widelane_cpu::licence::Class;
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+use widelane_cpu::{Avx512Ifma, Avx512IfmaVl, lanes};
 use widelane_kernels::ChaCha20Poly1305 as Kernels;
 use widelane_lanes::{Licence, Multiplier};
 use zeroize::Zeroizing;
@@ -450,8 +450,8 @@ pub struct OpenError;
 /// The form asked for by name does not run on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the form {form} of ChaCha20-Poly1305 does not run here: the CPU or the operating system lacks \
-     AVX-512 IFMA, or WIDELANE_CPU_DISABLE switches it off; use auto or aws-lc"
+    "the form {form} of ChaCha20-Poly1305 does not run here: {}; use auto or aws-lc",
+    lanes()
 )]
 pub struct FormUnavailable {
     /// The form that was asked for.

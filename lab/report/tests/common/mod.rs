@@ -19,7 +19,7 @@ pub(crate) fn inputs(folder: &Path) -> Inputs {
     fs::write(&kept, PROFILE).expect("written");
     Inputs {
         machine: "Intel(R) Xeon(R) Gold 6130 CPU @ 2.10GHz".to_owned(),
-        lanes: true,
+        lanes: widelane_cpu::Lanes::ALL,
         licences: None,
         profile: Ok((kept, profile())),
         records,

@@ -19,8 +19,8 @@ pub enum Lanes {
         /// What it costs that a thread sleeps until a pass has ended: [`hand_over`](super::hand_over).
         hand_over: f64,
     },
-    /// This CPU has none that Widelane uses.
-    None,
+    /// This CPU has none that Widelane uses, and this says why.
+    None(widelane_cpu::Lanes),
 }
 
 /// Why there is no estimate.
@@ -30,8 +30,8 @@ pub enum Unestimated {
     NoHandshakes,
     /// It used too little CPU time.
     NoTime,
-    /// This CPU has no AVX-512 IFMA.
-    NoLanes,
+    /// This CPU has no lanes that Widelane uses.
+    NoLanes(widelane_cpu::Lanes),
     /// The costs of passes are not known.
     NoCosts,
     /// Widelane is in the server already: its calls contain the wait for their passes.
@@ -99,12 +99,9 @@ impl Estimate {
         if observed.cpu < LEAST_CPU {
             return Err(Unestimated::NoTime);
         }
-        let Lanes::Costs {
-            passes: costs,
-            hand_over,
-        } = lanes
-        else {
-            return Err(Unestimated::NoLanes);
+        let (costs, hand_over) = match lanes {
+            Lanes::Costs { passes, hand_over } => (passes, hand_over),
+            Lanes::None(here) => return Err(Unestimated::NoLanes(*here)),
         };
         // A loop puts the handshake aside and goes on with another; a thread that waits has to sleep.
         let sleep = match observed.program.has_loops() {

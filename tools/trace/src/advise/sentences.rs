@@ -138,7 +138,7 @@ fn simultaneous(observed: &Observed) -> String {
 fn may_gain(estimate: &Result<Estimate, Unestimated>) -> bool {
     match estimate {
         Ok(estimate) => saves(estimate),
-        Err(Unestimated::NoLanes | Unestimated::NoOperations) => false,
+        Err(Unestimated::NoLanes(_) | Unestimated::NoOperations) => false,
         Err(_) => true,
     }
 }
@@ -223,9 +223,10 @@ fn unestimated(observed: &Observed, why: Unestimated) -> Option<String> {
             "It used {} of CPU time, too little for an estimate: watch it for longer with --duration.",
             time(observed.cpu as f64)
         ),
-        Unestimated::NoLanes => "This CPU has no AVX-512 IFMA (or it is switched off): OpenSSL and \
-                                 AWS-LC would compute as before, and Widelane would save nothing."
-            .to_owned(),
+        Unestimated::NoLanes(lanes) => format!(
+            "{} OpenSSL and AWS-LC would compute as before, and Widelane would save nothing.",
+            lanes.sentence()
+        ),
         Unestimated::NoCosts => "What passes cost on this machine is not known: no operation could be \
                                  measured, so that there is no estimate."
             .to_owned(),

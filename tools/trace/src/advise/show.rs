@@ -66,7 +66,7 @@ fn reason(why: Unestimated) -> &'static str {
     match why {
         Unestimated::NoHandshakes => "no handshakes",
         Unestimated::NoTime => "too little CPU time",
-        Unestimated::NoLanes => "no AVX-512 IFMA",
+        Unestimated::NoLanes(_) => "no lanes",
         Unestimated::NoCosts => "no calibration",
         Unestimated::Loaded => "loaded",
         Unestimated::NoOperations => "no operations",

@@ -314,12 +314,17 @@ fn without_an_estimate_the_reason_is_said() {
         of(&others, "No operation was seen"),
         Unestimated::NoOperations
     );
+    let none = Lanes::None(widelane_cpu::Lanes::NONE);
     assert_eq!(
-        why(&usual, &Lanes::None, "no AVX-512 IFMA"),
-        Unestimated::NoLanes
+        why(
+            &usual,
+            &none,
+            "This CPU has no lanes that Widelane uses: it lacks"
+        ),
+        Unestimated::NoLanes(widelane_cpu::Lanes::NONE)
     );
     // Where nothing is saved, there is nothing to set up.
-    let useless = sentences(&usual, &Estimate::of(&usual, &Lanes::None));
+    let useless = sentences(&usual, &Estimate::of(&usual, &none));
     assert!(!useless.contains("The way in"), "{useless}");
     let unknown = Lanes::Costs {
         passes: BTreeMap::new(),
@@ -430,10 +435,11 @@ fn programs_get_the_same_figures() {
     near(line["now"]["saved_us"].as_f64().unwrap(), 310.0);
     assert_eq!(line["kinds"][0]["signature"], "rsa-2048");
     assert!(line["why"].is_null());
-    let line = json(&observed, &Estimate::of(&observed, &Lanes::None));
+    let none = Lanes::None(widelane_cpu::Lanes::NONE);
+    let line = json(&observed, &Estimate::of(&observed, &none));
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert!(line["now"].is_null());
-    assert_eq!(line["why"], "no AVX-512 IFMA");
+    assert_eq!(line["why"], "no lanes");
 }
 
 #[test]
