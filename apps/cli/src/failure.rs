@@ -36,6 +36,14 @@ pub fn unknown_command(error: &clap::Error) -> Option<&str> {
     }
 }
 
+/// The option that clap did not find, if that is its complaint.
+pub fn unknown_option(error: &clap::Error) -> Option<&str> {
+    match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(name))) => Some(name),
+        _ => None,
+    }
+}
+
 /// Why a sub-command stopped, and with it the exit status.
 #[derive(Debug)]
 pub enum Failure {

@@ -1,15 +1,22 @@
 //! The parts and the commit of this program, and how to get what it leaves out.
 
 use std::sync::LazyLock;
-use widelane_cli::failure::{Failure, unknown_command};
+use widelane_cli::failure::{Failure, unknown_command, unknown_option};
 
 /// How to get a program with `feature`, for the end of a message.
 pub(crate) fn build_in(feature: &str) -> String {
     format!("build it in with: cargo build --release -p widelane --features {feature}")
 }
 
-/// Where a command is that clap did not find, if another build or program has it.
+/// Where a command or an option is that clap did not find, if another build or program has it.
 pub(crate) fn elsewhere(error: &clap::Error) -> Option<Failure> {
+    if let Some(option) = unknown_option(error) {
+        let (_, there) = OPTIONS.iter().find(|(name, _)| *name == option)?;
+        return Some(Failure::Usage(format!(
+            "`{option}` is an option of widelane-lab, which `make lab` builds from Widelane's \
+             sources: {there}"
+        )));
+    }
     let name = unknown_command(error)?;
     if LABORATORY.contains(&name) {
         return Some(Failure::Usage(format!(
@@ -59,6 +66,16 @@ const LABORATORY: &[&str] = &[
     "report",
     "handshakes",
     "timing",
+];
+
+/// Options that `widelane-lab` has, because they take its simulator or its pictures.
+const OPTIONS: &[(&str, &str)] = &[
+    ("--picture", "widelane-lab report --clocks FILE"),
+    ("--workload", "widelane-lab advise --workload NAME"),
+    (
+        "--cores",
+        "widelane-lab advise --workload NAME --cores NUMBER",
+    ),
 ];
 
 #[cfg(test)]

@@ -35,6 +35,26 @@ fn commands_of_the_laboratory_say_where_they_are() {
     }
 }
 
+#[test]
+#[cfg(feature = "instruments")]
+fn options_of_the_laboratory_say_where_they_are() {
+    for (arguments, there) in [
+        (
+            &["probe", "--picture", "clocks.svg"][..],
+            "report --clocks FILE",
+        ),
+        (&["advise", "--workload", "fleet"], "advise --workload NAME"),
+    ] {
+        let output = widelane(arguments);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            said.contains(&format!(": widelane-lab {there}\n")),
+            "{said}"
+        );
+    }
+}
+
 /// A mistake in the name of a command stays one.
 #[test]
 fn commands_that_nothing_has_are_refused_by_name() {
