@@ -122,7 +122,7 @@ fn encode(to: &mut Vec<u8>, polynomial: &[u32; N]) {
 /// `x mod q`, without a division, whose time could depend on it.
 fn reduce(x: u32) -> u32 {
     // Too small by at most one: 2^40 / q is rounded down, and x is below 2^32.
-    let quotient = (u64::from(x) * ((1 << 40) / u64::from(Q)) >> 40) as u32;
+    let quotient = ((u64::from(x) * ((1 << 40) / u64::from(Q))) >> 40) as u32;
     let rest = x - quotient * Q;
     let less = rest.wrapping_sub(Q);
     // The highest bit says whether that was too much.
