@@ -15,11 +15,8 @@ use std::path::Path;
 pub fn archaic(root: &Path) -> io::Result<Vec<String>> {
     let mut violations = Vec::new();
     for path in files::below(root)? {
-        if !is_text(&path)? {
-            continue;
-        }
         let name = files::relative(root, &path);
-        if EXEMPT.iter().any(|exempt| name.starts_with(exempt)) {
+        if EXEMPT.iter().any(|exempt| name.starts_with(exempt)) || !is_text(&path)? {
             continue;
         }
         let text = match fs::read_to_string(&path) {
@@ -31,6 +28,7 @@ pub fn archaic(root: &Path) -> io::Result<Vec<String>> {
         let mut before = String::new();
         for (line, number) in text.lines().zip(1..) {
             let prose = if rust { prose(line) } else { line.to_owned() };
+            let prose = prose.to_lowercase();
             let both = format!(
                 "{before} {}",
                 prose.trim_start_matches(['#', '/', '!', ' ', '*'])
@@ -81,9 +79,8 @@ fn prose(line: &str) -> String {
     prose
 }
 
-/// Whether `text` has `word` as a whole word, in any case, and not in quotes of its own.
+/// Whether `text`, in lower case, has `word` as a whole word, and not in quotes of its own.
 fn says(text: &str, word: &str) -> bool {
-    let text = text.to_lowercase();
     text.match_indices(word).any(|(at, _)| {
         let before = text[..at].chars().next_back();
         let after = text[at + word.len()..].chars().next();

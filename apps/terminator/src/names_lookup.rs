@@ -25,6 +25,8 @@ pub(crate) struct System {
     resolv: PathBuf,
     /// Of the servers in `resolv`.
     port: u16,
+    /// For all tries with all servers, if there are few.
+    answering: Duration,
     /// Whether this machine could send to an address.
     reaches: fn(IpAddr) -> bool,
 }
@@ -63,6 +65,7 @@ impl Default for System {
             hosts: "/etc/hosts".into(),
             resolv: "/etc/resolv.conf".into(),
             port: 53,
+            answering: ANSWERING,
             reaches,
         }
     }
@@ -84,7 +87,7 @@ impl System {
                 [] => self.plan(host, &name)?,
                 servers => plan_of(servers, &name),
             };
-            let found = ask(plan, before).await?;
+            let found = ask(plan, self.answering, before).await?;
             let now = Instant::now();
             let lifetime = found.ends.map(|end| end.saturating_duration_since(now));
             (found.addresses, lifetime.unwrap_or_default())
@@ -209,8 +212,8 @@ fn candidates(host: &str, name: &Name, search: &[Name], ndots: usize) -> Vec<Nam
 
 /// Goes on to the next name only if a server says that the one before does not exist, or has no
 /// address. After any other failure, the next one might be a stranger's.
-async fn ask(plan: Plan, before: &[IpAddr]) -> Result<Found, NoAnswer> {
-    let resolvers = resolvers(plan.servers, &plan.options)?;
+async fn ask(plan: Plan, answering: Duration, before: &[IpAddr]) -> Result<Found, NoAnswer> {
+    let resolvers = resolvers(plan.servers, &plan.options, answering)?;
     let mut exists = false;
     for candidate in plan.candidates {
         let (v4, v6) = tokio::join!(
@@ -234,15 +237,17 @@ async fn ask(plan: Plan, before: &[IpAddr]) -> Result<Found, NoAnswer> {
 fn resolvers(
     servers: Vec<NameServerConfig>,
     options: &ResolverOpts,
+    answering: Duration,
 ) -> Result<Vec<Resolver<Sockets>>, NoAnswer> {
     let tries = u32::try_from(servers.len()).unwrap_or(u32::MAX);
-    let patience = (ANSWERING / TRIES / tries.max(1)).max(LEAST_PATIENCE);
+    let least = answering / MOST_TRIES;
+    let patience = (answering / TRIES / tries.max(1)).max(least);
     let build = |server| {
         let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
         let mut builder = Resolver::builder_with_config(config, Sockets::default());
         let own = builder.options_mut();
         *own = options.clone();
-        own.timeout = options.timeout.clamp(LEAST_PATIENCE, patience);
+        own.timeout = options.timeout.clamp(least, patience);
         own.attempts = 0;
         own.use_hosts_file = ResolveHosts::Never;
         own.cache_size = 0;
@@ -385,12 +390,11 @@ fn reaches(address: IpAddr) -> bool {
 pub(crate) const SHORTEST: Duration = Duration::from_secs(1);
 /// Names of `/etc/hosts` have no time of their own.
 const LONGEST: Duration = Duration::from_secs(300);
-/// For all tries with all servers, if there are few. It is less than `FIRST_ANSWER`, so that one family comes
-/// without the other.
+/// Less than `FIRST_ANSWER`, so that one family comes without the other.
 const ANSWERING: Duration = Duration::from_secs(4);
 const TRIES: u32 = 2;
-/// For one try.
-const LEAST_PATIENCE: Duration = Duration::from_millis(500);
+/// More tries take longer: each has half a second.
+const MOST_TRIES: u32 = 8;
 const ANY_PORT: u16 = 9;
 
 #[cfg(test)]
@@ -422,6 +426,7 @@ mod tests {
                 hosts: directory.path().join("hosts"),
                 resolv: directory.path().join("resolv.conf"),
                 port: dns.address.port(),
+                answering: ANSWERING / FASTER,
                 reaches: |_| true,
             };
             fs::write(&system.hosts, hosts).unwrap();
@@ -457,6 +462,8 @@ mod tests {
     }
 
     const SERVER: &str = "nameserver 127.0.0.1\n";
+    /// A silent server costs these tests so many times less than others.
+    const FASTER: u32 = 10;
 
     #[test]
     fn a_name_of_the_hosts_file_is_asked_of_no_server() {
@@ -515,7 +522,8 @@ mod tests {
         let machine = Machine::new("", &format!("search a.test b.test\n{SERVER}"));
         machine.dns.answer("app.b.test", &["10.9.9.9"]);
         machine.dns.answer("app", &["10.9.9.9"]);
-        for how in [How::ServFail, How::Silent] {
+        // Answers that are not for us are none.
+        for how in [How::ServFail, How::Silent, How::WrongId, How::Garbage] {
             machine.how("app.a.test", how);
             let fault = machine.look_up("app").unwrap_err();
             assert!(fault.passing, "{fault}");
@@ -540,7 +548,7 @@ mod tests {
         machine
             .dns
             .change("app.test", |records| records.how_aaaa = Some(How::Silent));
-        let limit = crate::names::FIRST_ANSWER;
+        let limit = crate::names::FIRST_ANSWER / FASTER;
         let lookup = machine.system.look_up("app.test", &[], &[]);
         let answer = wait_for(async { tokio::time::timeout(limit, lookup).await });
         let answer = answer.expect("in time").unwrap();

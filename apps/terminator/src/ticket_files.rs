@@ -169,6 +169,14 @@ impl TicketDirectory {
     /// one. Refuses if the next key is younger than `least_age`: other machines may not have it yet,
     /// and could not decrypt the tickets that this one would make.
     pub fn rotate(&self, least_age: Duration) -> Result<(), TicketFilesError> {
+        self.rotate_by(&mut Clock, least_age)
+    }
+
+    fn rotate_by(
+        &self,
+        clock: &mut impl Waiting,
+        least_age: Duration,
+    ) -> Result<(), TicketFilesError> {
         let _lock = self.lock()?;
         let path = |file: &str| self.0.join(file);
         let current = self.read(CURRENT)?.ok_or_else(|| TicketFilesError {
@@ -180,7 +188,7 @@ impl TicketDirectory {
         })?;
         let Some(next) = self.read(NEXT)? else {
             // A rotation was cut off before its last step, or the file was lost.
-            let now = later_second(&current.metadata);
+            let now = later_second(clock, &current.metadata);
             return self.write(NEXT, Some(&current.metadata), now);
         };
         let age = next.age();
@@ -213,7 +221,8 @@ impl TicketDirectory {
         // If both were the same file already, the rename has left the draft.
         let _ = fs::remove_file(&draft);
         step(fs::rename(path(NEXT), path(CURRENT)))?;
-        self.write(NEXT, Some(&current.metadata), later_second(&next.metadata))
+        let now = later_second(clock, &next.metadata);
+        self.write(NEXT, Some(&current.metadata), now)
     }
 
     /// The keys, the one that encrypts first.
@@ -307,18 +316,37 @@ impl Held {
     }
 }
 
+/// A clock on which one can wait.
+trait Waiting {
+    fn now(&self) -> SystemTime;
+    fn wait(&mut self, time: Duration);
+}
+
+/// The clock of this machine.
+struct Clock;
+
+impl Waiting for Clock {
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
+    }
+
+    fn wait(&mut self, time: Duration) {
+        std::thread::sleep(time);
+    }
+}
+
 /// The present, but not in the second in which a file was written: waits for the next one then. Programs
 /// that copy files take two of one size and one second for the same.
-fn later_second(than: &fs::Metadata) -> SystemTime {
+fn later_second(clock: &mut impl Waiting, than: &fs::Metadata) -> SystemTime {
     loop {
-        let now = SystemTime::now();
+        let now = clock.now();
         let since = now.duration_since(SystemTime::UNIX_EPOCH);
         let since = since.unwrap_or_default();
         if i64::try_from(since.as_secs()).ok() != Some(than.mtime()) {
             return now;
         }
         let over = u64::from(since.subsec_nanos());
-        std::thread::sleep(Duration::from_nanos(1_000_000_000 - over));
+        clock.wait(Duration::from_nanos(1_000_000_000 - over));
     }
 }
 
@@ -522,6 +550,27 @@ mod tests {
 
     use super::*;
 
+    /// A clock that goes on by itself where it is waited for.
+    #[derive(Default)]
+    struct Fast {
+        ahead: Duration,
+    }
+
+    impl Waiting for Fast {
+        fn now(&self) -> SystemTime {
+            SystemTime::now() + self.ahead
+        }
+
+        fn wait(&mut self, time: Duration) {
+            self.ahead += time;
+        }
+    }
+
+    fn rotate(directory: &TicketDirectory) {
+        let mut clock = Fast::default();
+        directory.rotate_by(&mut clock, Duration::ZERO).unwrap();
+    }
+
     fn names(paths: &[PathBuf]) -> Vec<String> {
         let keys = read("tickets.keys", paths, None).unwrap();
         keys.iter().map(|key| key.name()).collect()
@@ -547,7 +596,7 @@ mod tests {
         let mut before = names(std::slice::from_ref(&path));
         assert_eq!(before.len(), 2);
         for _ in 0..3 {
-            directory.rotate(Duration::ZERO).unwrap();
+            rotate(&directory);
             let after = names(std::slice::from_ref(&path));
             assert_eq!(after.len(), 3);
             assert_eq!(after[0], before[1], "the next one encrypts");
@@ -570,9 +619,11 @@ mod tests {
             let of = |file| fs::metadata(path.join(file)).ok();
             FILES.map(|file| of(file).map(|metadata| metadata.mtime()))
         };
+        let mut clock = Fast::default();
+        let mut rotate = || directory.rotate_by(&mut clock, Duration::ZERO).unwrap();
         let mut before = seconds();
         for _ in 0..3 {
-            directory.rotate(Duration::ZERO).unwrap();
+            rotate();
             let after = seconds();
             for (before, after) in before.into_iter().zip(after) {
                 assert!(after.is_some() && before != after);
@@ -581,10 +632,14 @@ mod tests {
         }
         // A rotation was cut off before its last step.
         fs::remove_file(path.join(NEXT)).unwrap();
-        directory.rotate(Duration::ZERO).unwrap();
+        rotate();
         assert_ne!(seconds()[0], seconds()[1]);
-        let mut ages = directory.list().unwrap().into_iter().map(|key| key.age);
-        assert!(ages.all(|age| age.is_some()), "none is from the future");
+        let written = |file| fs::metadata(path.join(file)).unwrap().modified().unwrap();
+        let now = clock.now();
+        assert!(
+            FILES.iter().all(|file| written(file) <= now),
+            "none is from the future"
+        );
     }
 
     #[test]
@@ -592,7 +647,7 @@ mod tests {
         let parent = TempDir::new().unwrap();
         let path = parent.path().join("tickets");
         let directory = TicketDirectory::create(&path).unwrap();
-        directory.rotate(Duration::ZERO).unwrap();
+        rotate(&directory);
         let [current, next, _] = &names(std::slice::from_ref(&path))[..] else {
             panic!("three keys")
         };
@@ -611,13 +666,13 @@ mod tests {
         );
         // A draft that was not finished is in the way of no later one.
         put(&path.join(DRAFT), b"half");
-        directory.rotate(Duration::ZERO).unwrap();
+        rotate(&directory);
         let after = names(std::slice::from_ref(&path));
         assert_eq!([&after[0], &after[2]], [next, current]);
         // All three steps, from the first one on.
         fs::remove_file(path.join(PREVIOUS)).unwrap();
         fs::hard_link(path.join(CURRENT), path.join(PREVIOUS)).unwrap();
-        directory.rotate(Duration::ZERO).unwrap();
+        rotate(&directory);
         assert_eq!(names(std::slice::from_ref(&path))[0], after[1]);
         assert!(!path.join(DRAFT).exists());
     }
@@ -633,7 +688,7 @@ mod tests {
         assert!(error.to_string().contains("other machines"), "{error}");
         let shared = fs::Permissions::from_mode(0o640);
         fs::set_permissions(path.join(CURRENT), shared).unwrap();
-        directory.rotate(Duration::ZERO).unwrap();
+        rotate(&directory);
         let mode = fs::metadata(path.join(NEXT)).unwrap().mode();
         assert_eq!(mode & 0o777, 0o640);
         let lock = directory.lock().unwrap();
@@ -704,7 +759,7 @@ mod tests {
             error.contains("next.key is from the future") && error.contains("set the clock"),
             "{error}"
         );
-        directory.rotate(Duration::ZERO).unwrap();
+        rotate(&directory);
     }
 
     #[test]

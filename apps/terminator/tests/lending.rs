@@ -102,7 +102,7 @@ fn workers_without_a_cpu_leave_connections_to_others() {
     let Some(cpus) = two_cpus() else { return };
     let files = Files::new();
     let mut config = settings(&files);
-    config.batching.rest = Some(Duration::from_secs(2));
+    config.batching.rest = Some(Duration::from_millis(500));
     let server = start(&config);
     let address = server.addresses()[0];
     let spare = format!("widelane-{}", cpus.len() - 1);

@@ -143,15 +143,16 @@ fn after_a_pause_the_first_records_fit_a_segment_and_the_others_are_large() {
         }
     });
     let server = serve(&files, backend);
-    for wish in [Wish::default(), Wish::tls12()] {
-        let mut stream = connect(server.addresses()[0], "a.example", &wish.config()).expect("TLS");
-        for pause in [false, true] {
-            if pause {
-                // The rule is one of time.
-                sleep(Duration::from_millis(1100));
-            }
+    let mut streams = [Wish::default(), Wish::tls12()]
+        .map(|wish| connect(server.addresses()[0], "a.example", &wish.config()).expect("TLS"));
+    for pause in [false, true] {
+        if pause {
+            // The rule is one of time.
+            sleep(Duration::from_millis(1100));
+        }
+        for stream in &mut streams {
             stream.write_all(b"?").expect("sent");
-            let lengths = record_lengths(&mut stream, BODY);
+            let lengths = record_lengths(stream, BODY);
             let small = lengths.iter().take_while(|length| **length <= 1428).count();
             assert!(small >= 10, "{lengths:?}");
             assert!(lengths.iter().any(|length| *length > 16_000), "{lengths:?}");

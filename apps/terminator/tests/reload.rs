@@ -154,6 +154,7 @@ fn whoever_waits_in_a_closed_socket_is_still_served() {
     server.reload(&document(&config)).expect("a reload");
     for socket in waiting {
         socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        socket.set_nodelay(true).expect("no delay");
         let name = "a.example".try_into().expect("a name");
         let tls = rustls::ClientConnection::new(Wish::default().config(), name).expect("a client");
         ping(&mut rustls::StreamOwned::new(tls, socket)).expect("an answer");

@@ -125,7 +125,8 @@ fn places_are_those_that_binutils_tell() {
     }
 }
 
-/// A program that serves TLS, compiled so; `None` if that takes what is not here.
+/// A program that serves TLS, compiled so; `None` if that takes what is not here. All tests share what Go
+/// has compiled of its own library.
 fn go_program(folder: &Path, flags: &[&str]) -> Option<PathBuf> {
     let program = folder.join("program");
     fs::write(folder.join("main.go"), GO).unwrap();
@@ -140,7 +141,7 @@ fn go_program(folder: &Path, flags: &[&str]) -> Option<PathBuf> {
         .env("GOFLAGS", "-mod=mod")
         .env("GOTOOLCHAIN", "local")
         .env("GOPROXY", "off")
-        .env("GOCACHE", folder.parent()?.join("cache"))
+        .env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go"))
         .output();
     match output {
         Ok(output) if output.status.success() => Some(program),

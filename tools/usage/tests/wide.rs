@@ -2,6 +2,8 @@
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 use widelane_scan::{Class, scan_process};
 use widelane_usage::{By, Collector, Evidence, Key, Method, UsageError, Verdict, grouped};
 
@@ -33,13 +35,21 @@ fn finds_the_wide_program(mut collector: Collector, at_least: Verdict) {
     };
     let scalar = Running::start("sh", &["-c", "while :; do :; done"]).expect("there is a shell");
     let (wide_pid, scalar_pid) = (wide.0.id(), scalar.0.id());
+    let both = |signal| {
+        for child in [&wide.0, &scalar.0] {
+            kill_process(Pid::from_child(child), signal).expect("a child of ours");
+        }
+    };
 
     let mut evidence = Evidence::new();
     let mut last = Vec::new();
     // Under load it may take a while until both have run.
     for _ in 0..TRIES {
-        std::thread::sleep(Duration::from_millis(500));
+        both(Signal::CONT);
+        std::thread::sleep(Duration::from_millis(200));
         let mut interval = collector.interval().expect("it began, so it goes on");
+        // They leave the CPUs to the search for their code.
+        both(Signal::STOP);
         let uses = &interval.uses;
         let ran = |pid| uses.iter().any(|r#use| r#use.thread.pid == pid);
         if !ran(wide_pid) {
@@ -99,4 +109,4 @@ fn programs_in_the_kernel_find_it_with_certainty() {
     }
 }
 
-const TRIES: usize = 240;
+const TRIES: usize = 600;

@@ -6,9 +6,11 @@
     reason = "each test file uses its own part"
 )]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use tempfile::TempDir;
 
@@ -79,29 +81,37 @@ impl Folder {
         ended.expect("the openssl program is here")
     }
 
-    /// Builds a program of this folder of tests; `None`, and the reason is printed, if it cannot be
-    /// built here.
+    /// A program of this folder of tests, which all tests of a process share. `None`, and the reason is
+    /// printed, if it cannot be built here.
     pub fn build(&self, name: &str) -> Option<PathBuf> {
-        if !Path::new("/usr/include/openssl/async.h").exists() {
-            println!("SKIP: OpenSSL's headers are not installed (Debian: libssl-dev)");
-            return None;
-        }
-        let source = format!("{}/tests/{name}.c", env!("CARGO_MANIFEST_DIR"));
-        let built = Command::new("cc")
-            .args(["-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
-            .arg(self.path(name))
-            .args([&source, "-lcrypto"])
-            .output();
-        let built = match built {
-            Ok(built) => built,
-            Err(error) => {
-                println!("SKIP: cc: {error}");
-                return None;
+        static BUILT: Mutex<BTreeMap<String, Result<PathBuf, String>>> =
+            Mutex::new(BTreeMap::new());
+        let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+        let program = built.entry(name.into()).or_insert_with(|| compile(name));
+        match program {
+            Ok(program) => Some(program.clone()),
+            Err(reason) => {
+                println!("SKIP: {reason}");
+                None
             }
-        };
-        assert!(built.status.success(), "{built:?}");
-        Some(self.path(name))
+        }
     }
+}
+
+fn compile(name: &str) -> Result<PathBuf, String> {
+    if !Path::new("/usr/include/openssl/async.h").exists() {
+        return Err("OpenSSL's headers are not installed (Debian: libssl-dev)".into());
+    }
+    let source = format!("{}/tests/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("openssl-{name}"));
+    let built = Command::new("cc")
+        .args(["-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+        .arg(&program)
+        .args([&source, "-lcrypto"])
+        .output();
+    let built = built.map_err(|error| format!("cc: {error}"))?;
+    assert!(built.status.success(), "{built:?}");
+    Ok(program)
 }
 
 /// Whether there is a program `openssl` of version 3 or later.

@@ -9,6 +9,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -29,29 +30,23 @@ pub(crate) enum With {
 }
 
 impl Scratch {
-    /// One for each program: the system's, and those of OpenSSL 3.5 and 4.0 that the variables name.
-    /// What is missing is printed.
+    /// One for each program: the system's, and those that `WIDELANE_OPENSSL` and `WIDELANE_OPENSSL_4` name.
     pub(crate) fn all(options: &str) -> Vec<Self> {
-        let built = |variable: &str| {
-            let program = std::env::var_os(variable).map(PathBuf::from);
-            if program.is_none() {
-                println!("SKIP: {variable} names no openssl program; .ci/test openssl builds one");
-            }
-            program
-        };
+        let named = ["WIDELANE_OPENSSL", "WIDELANE_OPENSSL_4"].map(|variable| {
+            let program = PathBuf::from(std::env::var_os(variable)?);
+            let is_one = version(&program).is_some();
+            assert!(is_one, "{variable} names no openssl program: {program:?}");
+            Some(program)
+        });
         let system = PathBuf::from("openssl");
         let system = version(&system).map(|_| system);
-        if system.is_none() {
+        let programs: Vec<_> = [system].into_iter().chain(named).flatten().collect();
+        if programs.is_empty() {
             println!("SKIP: the system has no openssl program of version 3 or later");
         }
-        let programs = [
-            system,
-            built("WIDELANE_OPENSSL"),
-            built("WIDELANE_OPENSSL_4"),
-        ];
-        let programs = programs.into_iter().flatten();
         programs
-            .map(|program| Self::new(&program, options))
+            .iter()
+            .map(|program| Self::new(program, options))
             .collect()
     }
 
@@ -160,13 +155,21 @@ impl Scratch {
         );
     }
 
-    /// Keys of all kinds, made without the provider.
+    /// Keys of all kinds, made without the provider. All tests of a process share them.
     pub(crate) fn keys(&self) {
-        for (name, algorithm) in KEYS {
-            self.succeeds(
-                With::Default,
-                &format!("genpkey -algorithm {algorithm} -out {name}.pem"),
-            );
+        static MADE: OnceLock<[Vec<u8>; KEYS.len()]> = OnceLock::new();
+        let file = |name: &str| self.path(&format!("{name}.pem"));
+        let made = MADE.get_or_init(|| {
+            KEYS.map(|(name, algorithm)| {
+                self.succeeds(
+                    With::Default,
+                    &format!("genpkey -algorithm {algorithm} -out {name}.pem"),
+                );
+                fs::read(file(name)).unwrap()
+            })
+        });
+        for ((name, _), pem) in KEYS.iter().zip(made) {
+            fs::write(file(name), pem).unwrap();
         }
     }
 }

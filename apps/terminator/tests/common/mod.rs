@@ -330,6 +330,7 @@ pub fn connect(address: SocketAddr, name: &str, config: &Arc<ClientConfig>) -> i
     let socket = TcpStream::connect(address)?;
     socket.set_read_timeout(Some(PATIENCE))?;
     socket.set_write_timeout(Some(PATIENCE))?;
+    socket.set_nodelay(true)?;
     let name = ServerName::try_from(name.to_owned()).expect("a name");
     let tls = ClientConnection::new(config.clone(), name).map_err(io::Error::other)?;
     let mut stream = StreamOwned::new(tls, socket);

@@ -29,7 +29,52 @@ pub(crate) struct Vector {
 }
 
 /// The PKCS#1 v1.5 signatures of keys with so many bits.
-pub(crate) fn pkcs1(modulus_bits: usize) -> Vec<Group> {
+pub(crate) fn pkcs1(modulus_bits: usize) -> Vec<&'static Group> {
+    static ALL: LazyLock<Vec<Group>> = LazyLock::new(all_pkcs1);
+    let has_size = |group: &&Group| group.key.modulus_bits() == modulus_bits;
+    ALL.iter().filter(has_size).collect()
+}
+
+/// The PSS signatures of keys with so many bits, where salt and mask follow the hash.
+pub(crate) fn pss(modulus_bits: usize) -> Vec<&'static Group> {
+    pss_any_salt(modulus_bits)
+        .into_iter()
+        .filter(|(group, salt_len)| *salt_len == group.scheme.hash().output_len())
+        .map(|(group, _)| group)
+        .collect()
+}
+
+/// The PSS signatures of keys with so many bits, with any length of salt, which is given.
+pub(crate) fn pss_any_salt(modulus_bits: usize) -> Vec<(&'static Group, usize)> {
+    static ALL: LazyLock<Vec<(Group, usize)>> = LazyLock::new(all_pss);
+    let has_size = |(group, _): &&(Group, usize)| group.key.modulus_bits() == modulus_bits;
+    let groups = ALL.iter().filter(has_size);
+    groups.map(|(group, salt_len)| (group, *salt_len)).collect()
+}
+
+/// Every private key of the decryption files as PKCS#8, with its bits as stated there.
+pub(crate) fn private_keys() -> Vec<(usize, Vec<u8>)> {
+    let oaep = rsa_oaep::TestName::all().into_iter().flat_map(|name| {
+        let groups = rsa_oaep::TestSet::load(name).unwrap().test_groups;
+        groups
+            .into_iter()
+            .map(|group| (group.key_size, group.pkcs8.to_vec()))
+    });
+    let pkcs1 = rsa_pkcs1_decrypt::TestName::all()
+        .into_iter()
+        .flat_map(|name| {
+            let groups = rsa_pkcs1_decrypt::TestSet::load(name).unwrap().test_groups;
+            groups
+                .into_iter()
+                .map(|group| (group.key_size, group.pkcs8.to_vec()))
+        });
+    let mut keys: Vec<_> = oaep.chain(pkcs1).collect();
+    keys.sort();
+    keys.dedup();
+    keys
+}
+
+fn all_pkcs1() -> Vec<Group> {
     let mut groups = Vec::new();
     for name in rsa_pkcs1_verify::TestName::all() {
         let set = rsa_pkcs1_verify::TestSet::load(name).unwrap();
@@ -37,9 +82,6 @@ pub(crate) fn pkcs1(modulus_bits: usize) -> Vec<Group> {
             let (Some(key), Some(hash)) = (key(&group.key.n), hash(group.hash)) else {
                 continue;
             };
-            if key.modulus_bits() != modulus_bits {
-                continue;
-            }
             let valid = group
                 .tests
                 .iter()
@@ -60,17 +102,7 @@ pub(crate) fn pkcs1(modulus_bits: usize) -> Vec<Group> {
     groups
 }
 
-/// The PSS signatures of keys with so many bits, where salt and mask follow the hash.
-pub(crate) fn pss(modulus_bits: usize) -> Vec<Group> {
-    pss_any_salt(modulus_bits)
-        .into_iter()
-        .filter(|(group, salt_len)| *salt_len == group.scheme.hash().output_len())
-        .map(|(group, _)| group)
-        .collect()
-}
-
-/// The PSS signatures of keys with so many bits, with any length of salt, which is given.
-pub(crate) fn pss_any_salt(modulus_bits: usize) -> Vec<(Group, usize)> {
+fn all_pss() -> Vec<(Group, usize)> {
     let mut groups = Vec::new();
     for name in rsa_pss_verify::TestName::all() {
         let set = rsa_pss_verify::TestSet::load(name).unwrap();
@@ -79,10 +111,10 @@ pub(crate) fn pss_any_salt(modulus_bits: usize) -> Vec<(Group, usize)> {
                 continue;
             };
             let same_hash = group.mgf == Mgf::Mgf1 && group.mgf_hash == Some(group.hash);
-            if key.modulus_bits() != modulus_bits || !same_hash {
+            if !same_hash {
                 continue;
             }
-            let salt_len = group.salt_size;
+            let (salt_len, modulus_bits) = (group.salt_size, key.modulus_bits());
             let valid = group
                 .tests
                 .iter()
@@ -109,28 +141,6 @@ pub(crate) fn pss_any_salt(modulus_bits: usize) -> Vec<(Group, usize)> {
         }
     }
     groups
-}
-
-/// Every private key of the decryption files as PKCS#8, with its bits as stated there.
-pub(crate) fn private_keys() -> Vec<(usize, Vec<u8>)> {
-    let oaep = rsa_oaep::TestName::all().into_iter().flat_map(|name| {
-        let groups = rsa_oaep::TestSet::load(name).unwrap().test_groups;
-        groups
-            .into_iter()
-            .map(|group| (group.key_size, group.pkcs8.to_vec()))
-    });
-    let pkcs1 = rsa_pkcs1_decrypt::TestName::all()
-        .into_iter()
-        .flat_map(|name| {
-            let groups = rsa_pkcs1_decrypt::TestSet::load(name).unwrap().test_groups;
-            groups
-                .into_iter()
-                .map(|group| (group.key_size, group.pkcs8.to_vec()))
-        });
-    let mut keys: Vec<_> = oaep.chain(pkcs1).collect();
-    keys.sort();
-    keys.dedup();
-    keys
 }
 
 fn key(modulus: &[u8]) -> Option<PrivateKey> {

@@ -129,11 +129,16 @@ impl Instance {
 
 /// An instance that has a set of etcd can decrypt what all others encrypt with a key of etcd.
 fn all_can_decrypt(instances: &[Instance], at: Instant) -> Result<(), String> {
-    let all: Vec<_> = instances.iter().map(|one| one.names(at)).collect();
-    for (one, (first, _, _)) in all.iter().enumerate() {
-        let Some(first) = first else { continue };
-        for (other, (_, known, has_set)) in all.iter().enumerate() {
-            if *has_set && !known.contains(first) {
+    let all: Vec<_> = (instances.iter())
+        .map(|one| (one.member.in_force(at), one.member.set(at).is_some()))
+        .collect();
+    for (one, (force, _)) in all.iter().enumerate() {
+        let Some(first) = force.keys.first().filter(|_| force.shared) else {
+            continue;
+        };
+        let is_first = |key: &&Entry| key.bytes.as_bytes() == first.bytes.as_bytes();
+        for (other, (known, has_set)) in all.iter().enumerate() {
+            if *has_set && !known.keys.iter().any(is_first) {
                 return Err(format!(
                     "{other} does not know the key with which {one} encrypts"
                 ));
