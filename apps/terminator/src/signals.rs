@@ -86,6 +86,7 @@ impl Signals {
                 Event::Look => {
                     let before = mem::replace(&mut seen, server.changed_files());
                     if seen.is_none() {
+                        tracing::debug!("files are as they were");
                         if watch.is_lost() {
                             watch.follow(server.document().config());
                         }

@@ -354,6 +354,8 @@ fn go_program(folder: &Path) -> Result<Command, String> {
     fs::write(&source, GO_PROGRAM).unwrap();
     let mut go = Command::new("go");
     go.args(["build", "-o"]).args([&program, &source]);
+    // All tests share what Go has compiled of its own library.
+    go.env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go"));
     let built = go.current_dir(folder).output();
     let built = built.map_err(|error| format!("go: {error}"))?;
     assert!(built.status.success(), "{built:?}");
