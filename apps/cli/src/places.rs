@@ -53,7 +53,7 @@ impl Places {
             None => PathBuf::from(format!("/tmp/widelane-{}", user.as_raw())),
         };
         Self {
-            // The caller that sets this has named a folder.
+            // The service manager has named a folder: no root applies.
             given: given(),
             machines: below(Path::new(MACHINES)),
             users: users.map(|folder| below(&folder).join(OURS)),
@@ -137,7 +137,7 @@ const ROOTS: &str = "/run/widelane";
 /// The variable with a folder below which all other folders here are looked for, as in a chroot: tests
 /// set it, so that they see nothing of this machine.
 ///
-/// It gives no caller a right: options, `STATE_DIRECTORY`, `HOME` and `XDG_*` move the same folders. It is
+/// It gives no rights: options, `STATE_DIRECTORY`, `HOME` and `XDG_*` move the same folders. It is
 /// ignored nevertheless where the program has more rights than its caller.
 const ROOT: &str = "WIDELANE_ROOT";
 /// `AT_SECURE` of `linux/auxvec.h`.
