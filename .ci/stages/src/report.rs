@@ -124,6 +124,13 @@ impl Report {
         }
     }
 
+    /// Reports a stage for which the run has no time left.
+    pub(crate) fn no_time(&mut self, stage: &Stage) {
+        let reason = "no time is left; run it by itself, or `make check-all`".to_owned();
+        let nothing = Results::default();
+        self.finish(stage, Verdict::NotHere(reason), &nothing, Duration::ZERO);
+    }
+
     /// Prints the sum and the slowest tests. True if nothing failed.
     pub(crate) fn end(mut self) -> Result<bool, String> {
         self.times.sort_by(|(a, _), (b, _)| b.total_cmp(a));

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Runs what is selected. True if nothing failed.
 ///
@@ -26,11 +26,16 @@ pub(crate) fn run(root: &Path, table: &Table, selection: &Selection) -> Result<b
         programs: BTreeSet::new(),
     };
     let mut entered = None;
+    let started = Instant::now();
     for tier in Tier::ALL {
         for stage in table.stages.iter().filter(|stage| stage.tier == tier) {
             let Some(reason) = wanted(root, &passes, selection, stage) else {
                 continue;
             };
+            if out_of_time(selection, tier, started.elapsed()) {
+                run.report.no_time(stage);
+                continue;
+            }
             if entered != Some(tier) {
                 set_up(root, tier)?;
                 entered = Some(tier);
@@ -55,6 +60,11 @@ fn wanted(root: &Path, passes: &Passes, selection: &Selection, stage: &Stage) ->
         }
         Selection::Tier(_) => None,
     }
+}
+
+/// Whether it is too late for a stage that only a changed room brings.
+fn out_of_time(selection: &Selection, tier: Tier, elapsed: Duration) -> bool {
+    matches!(selection, Selection::Tier(selected) if *selected < tier) && elapsed > BUDGET
 }
 
 struct Run<'a> {
@@ -217,6 +227,10 @@ fn target(root: &Path) -> PathBuf {
     root.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
+/// After so much time, `make check` begins no long stage that a changed room brings: it is counted as
+/// skipped, and stays one that has not passed.
+const BUDGET: Duration = Duration::from_secs(50 * 60);
+
 /// The status with which a command says that it cannot run on this machine.
 const NOT_HERE: i32 = 77;
 
@@ -315,5 +329,19 @@ mod tests {
             "it has never passed"
         );
         assert!(runs(Tier::CheckAll, &of(Tier::CheckAll, &[])));
+    }
+
+    #[test]
+    fn only_stages_of_changed_rooms_have_a_limit_of_time() {
+        let late = |selection, tier| out_of_time(&selection, tier, 2 * BUDGET);
+        assert!(late(Selection::Tier(Tier::Check), Tier::CheckAll));
+        assert!(!out_of_time(
+            &Selection::Tier(Tier::Check),
+            Tier::CheckAll,
+            BUDGET / 2
+        ));
+        assert!(!late(Selection::Tier(Tier::Check), Tier::Check));
+        assert!(!late(Selection::Tier(Tier::CheckAll), Tier::CheckAll));
+        assert!(!late(Selection::Stages(vec!["one".into()]), Tier::CheckAll));
     }
 }
