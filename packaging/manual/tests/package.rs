@@ -55,6 +55,7 @@ fn the_package_has_each_file_in_its_place_and_starts_nothing() {
         "/usr/lib/x86_64-linux-gnu/ossl-modules/widelane.so",
         "/usr/share/bash-completion/completions/widelane",
         "/usr/share/fish/vendor_completions.d/widelane.fish",
+        "/usr/share/lintian/overrides/widelane",
         "/usr/share/zsh/vendor-completions/_widelane",
     ];
     // Newer versions of debhelper put units below /usr.
@@ -141,7 +142,7 @@ fn succeed(command: &mut Command) -> String {
     String::from_utf8(stdout).expect("text")
 }
 
+/// Whether a tool is installed. `dh` tells its version only beside a `debian/control`.
 fn runs(tool: &str) -> bool {
-    let output = Command::new(tool).arg("--version").output();
-    output.is_ok_and(|output| output.status.success())
+    Command::new(tool).arg("--version").output().is_ok()
 }
