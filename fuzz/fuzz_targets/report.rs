@@ -24,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let report = report(&Inputs {
         machine: "Intel".to_owned(),
-        lanes: true,
+        lanes: widelane_cpu::Lanes::ALL,
         licences: None,
         profile: Err("none".to_owned()),
         records: record.into_iter().collect(),
