@@ -103,7 +103,7 @@ impl Run<'_> {
         let status = File::create(&log).and_then(|output| {
             let errors = output.try_clone()?;
             Command::new("bash")
-                .args(["-c", command])
+                .args(["-euo", "pipefail", "-c", command])
                 .envs(&stage.environment)
                 .current_dir(self.root)
                 .stdin(Stdio::null())
