@@ -88,6 +88,12 @@ impl Lanes {
         (!self.exist()).then(|| self.to_string())
     }
 
+    /// A sentence that another CPU, known by its model, has none.
+    pub fn none_in_model() -> String {
+        let lacking = Self::INSTRUCTIONS;
+        format!("This model has no lanes that Widelane uses: it lacks {lacking}.")
+    }
+
     /// The same as [`Display`](fmt::Display), as a sentence.
     pub fn sentence(self) -> String {
         let clause = self.to_string();

@@ -57,6 +57,7 @@ fn measured(profile: &Profile, lanes: Lanes) -> Advice {
     };
     let figures = Figures {
         lanes,
+        no_lanes: lanes.sentence(),
         clock: clock(Subject::Measured(profile)),
         // One of them would be a vector core.
         others: profile.cpus.len().saturating_sub(1),
@@ -85,6 +86,7 @@ fn measured(profile: &Profile, lanes: Lanes) -> Advice {
 }
 
 fn published(turbo: &Turbo, lanes: Lanes) -> Advice {
+    let is_known = Lanes::of_generation(turbo.generation).is_some();
     let depth = |class| {
         let level = turbo.generation.level(class)?;
         Some((1.0 - turbo.clock(level)? / turbo.clock(Level::L0)?).max(0.0))
@@ -95,6 +97,11 @@ fn published(turbo: &Turbo, lanes: Lanes) -> Advice {
     };
     Figures {
         lanes,
+        no_lanes: if is_known {
+            Lanes::none_in_model()
+        } else {
+            lanes.sentence()
+        },
         clock: clock(Subject::Published(turbo)),
         // The row is about active cores; a machine has more.
         others: turbo.cores as usize,
@@ -124,6 +131,8 @@ fn tail(profile: &Profile) -> Option<Range> {
 /// What advice is made of: losses of clock as shares, by class.
 struct Figures {
     lanes: Lanes,
+    /// What is said if there are none.
+    no_lanes: String,
     clock: Clock,
     /// Cores beside one vector core.
     others: usize,
@@ -143,7 +152,7 @@ impl Figures {
             words.push(format!(
                 "{} AWS-LC does Widelane's public-key operations. What follows is about wide code of \
                  other programs.",
-                self.lanes.sentence()
+                self.no_lanes
             ));
         }
         let percent = |share: f64| format!("{:.0} %", 100.0 * share);
@@ -328,6 +337,8 @@ mod tests {
         let rows = turbo_of("Gold 6130");
         let advice = advise(Subject::Published(rows.last().unwrap()), Lanes::ALL);
         assert_eq!(advice.heavy_width, None);
+        let words = advice.words.join("\n");
+        assert!(words.starts_with("This model has no lanes"), "{words}");
     }
 
     #[test]
