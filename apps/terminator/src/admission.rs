@@ -5,16 +5,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::shared::{Shared, Site};
-use crate::sources::Place;
+use crate::sources::{Place, PlaceOf};
 use crate::stats::Refusal;
 
 /// A connection's share of the limits, given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    shared: Arc<Shared>,
+    places: Places,
     in_handshake: bool,
-    /// Of its source, while the handshake lasts.
-    place: Option<Place>,
+}
+
+/// What a connection holds of its source's limits, given back when dropped.
+#[derive(Debug)]
+struct Places {
+    shared: Arc<Shared>,
+    handshake: Option<Place>,
+    /// `None`: its source has no such limit.
+    connection: Option<Place>,
 }
 
 impl Admission {
@@ -29,16 +36,21 @@ impl Admission {
     ) -> Result<Self, Refusal> {
         // The source's limit comes first: a source that has reached it must not close connections
         // of others.
-        let place = source.map(|source| Self::place(shared, site, source));
-        let place = place.transpose()?;
+        let mut places = Places {
+            shared: shared.clone(),
+            handshake: None,
+            connection: None,
+        };
+        if let Some(source) = source {
+            places.take(site, source)?;
+        }
         let mut refusal = Refusal::Handshakes;
         for _ in 0..MOST_ATTEMPTS {
             match Self::count(shared, site) {
                 Ok(()) => {
                     return Ok(Self {
-                        shared: shared.clone(),
+                        places,
                         in_handshake: true,
-                        place,
                     });
                 }
                 Err(_) if make_room() => {}
@@ -48,35 +60,26 @@ impl Admission {
                 }
             }
         }
-        if let Some(place) = place {
-            shared.sources.give_back(place);
-        }
         Err(refusal)
     }
 
     /// Counts the connection to its source, if that is within its limits.
     pub(crate) fn attribute(&mut self, site: &Site, source: IpAddr) -> Result<(), Refusal> {
-        self.place = Some(Self::place(&self.shared, site, source)?);
-        Ok(())
+        self.places.take(site, source)
     }
 
     /// Ends the handshake's share; the connection's remains.
     pub(crate) fn handshake_done(&mut self) {
-        if std::mem::take(&mut self.in_handshake) {
-            self.shared.handshakes.fetch_sub(1, Relaxed);
-        }
-        if let Some(place) = self.place.take() {
-            self.shared.sources.give_back(place);
-        }
+        self.handshake_failed();
+        self.places.give_back_handshake();
     }
 
-    fn place(shared: &Shared, site: &Site, source: IpAddr) -> Result<Place, Refusal> {
-        let source = shared.sources.source(source, &site.source);
-        if !shared.sources.within_rate(source, &site.source) {
-            return Err(Refusal::SourceRate);
+    /// Ends the server's share of a handshake that has failed. The source's remains until the connection is closed:
+    /// it lingers, and one source must not fill the server with such connections.
+    pub(crate) fn handshake_failed(&mut self) {
+        if std::mem::take(&mut self.in_handshake) {
+            self.places.shared.handshakes.fetch_sub(1, Relaxed);
         }
-        let place = shared.sources.place(source, &site.source);
-        place.ok_or(Refusal::SourceHandshakes)
     }
 
     fn count(shared: &Shared, site: &Site) -> Result<(), Refusal> {
@@ -93,8 +96,40 @@ impl Admission {
 
 impl Drop for Admission {
     fn drop(&mut self) {
-        self.handshake_done();
-        self.shared.connections.fetch_sub(1, Relaxed);
+        self.handshake_failed();
+        self.places.shared.connections.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Places {
+    fn take(&mut self, site: &Site, source: IpAddr) -> Result<(), Refusal> {
+        let (sources, limits) = (&self.shared.sources, &site.source);
+        let source = sources.source(source, limits);
+        if !sources.within_rate(source, limits) {
+            return Err(Refusal::SourceRate);
+        }
+        let place = sources.place(source, PlaceOf::Handshake, limits.handshakes);
+        self.handshake = Some(place.ok_or(Refusal::SourceHandshakes)?);
+        if let Some(most) = limits.connections {
+            let place = sources.place(source, PlaceOf::Connection, most);
+            self.connection = Some(place.ok_or(Refusal::SourceConnections)?);
+        }
+        Ok(())
+    }
+
+    fn give_back_handshake(&mut self) {
+        if let Some(place) = self.handshake.take() {
+            self.shared.sources.give_back(place);
+        }
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        self.give_back_handshake();
+        if let Some(place) = self.connection.take() {
+            self.shared.sources.give_back(place);
+        }
     }
 }
 

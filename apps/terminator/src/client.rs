@@ -23,7 +23,11 @@ use crate::connection::poll_write;
 
 /// A nonblocking socket of a client.
 #[derive(Debug)]
-pub(crate) struct Client(State);
+pub(crate) struct Client {
+    state: State,
+    /// Bytes that were read too early, and are read again first.
+    unread: Vec<u8>,
+}
 
 #[derive(Debug)]
 enum State {
@@ -36,23 +40,28 @@ enum State {
 }
 
 impl Client {
+    fn new(state: State) -> Self {
+        let unread = Vec::new();
+        Self { state, unread }
+    }
+
     /// Accepts a connection that waits at `listener`.
     pub(crate) fn accept(listener: &TcpListener) -> io::Result<(Self, SocketAddr)> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (socket, peer) = acceptfrom_with(listener, flags)?;
         let peer = peer.and_then(|peer| peer.try_into().ok());
         let peer = peer.ok_or(Errno::AFNOSUPPORT)?;
-        Ok((Self(State::Bare(socket)), peer))
+        Ok((Self::new(State::Bare(socket)), peer))
     }
 
     /// Whether the event loop does not watch it yet.
     pub(crate) fn is_bare(&self) -> bool {
-        matches!(self.0, State::Bare(_))
+        matches!(self.state, State::Bare(_))
     }
 
     /// Has the event loop watch it from now on.
     pub(crate) fn watch(&mut self) -> io::Result<()> {
-        self.0 = match std::mem::replace(&mut self.0, State::Lost) {
+        self.state = match std::mem::replace(&mut self.state, State::Lost) {
             State::Bare(socket) => State::Watched(TcpStream::from_std(socket.into())?),
             other => other,
         };
@@ -62,10 +71,15 @@ impl Client {
     /// The watched socket.
     pub(crate) fn into_stream(mut self) -> io::Result<TcpStream> {
         self.watch()?;
-        match self.0 {
+        match self.state {
             State::Watched(stream) => Ok(stream),
             State::Bare(_) | State::Lost => Err(lost()),
         }
+    }
+
+    /// Has the next reads bring these bytes.
+    pub(crate) fn unread(&mut self, bytes: &[u8]) {
+        self.unread = [bytes, &self.unread].concat();
     }
 
     pub(crate) fn poll_read(
@@ -73,7 +87,13 @@ impl Client {
         cx: &mut Context<'_>,
         bytes: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        if let State::Bare(socket) = &self.0 {
+        if !self.unread.is_empty() {
+            let read = bytes.len().min(self.unread.len());
+            bytes[..read].copy_from_slice(&self.unread[..read]);
+            self.unread.drain(..read);
+            return Poll::Ready(Ok(read));
+        }
+        if let State::Bare(socket) = &self.state {
             match receive(socket, bytes) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.watch()?,
                 received => return Poll::Ready(received),
@@ -89,7 +109,7 @@ impl Client {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if let State::Bare(socket) = &self.0 {
+        if let State::Bare(socket) = &self.state {
             match send(socket, slices, SendFlags::empty()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.watch()?,
                 sent => return Poll::Ready(sent),
@@ -100,7 +120,7 @@ impl Client {
 
     /// Ends our direction.
     pub(crate) fn shut_down(&self) -> io::Result<()> {
-        let fd = match &self.0 {
+        let fd = match &self.state {
             State::Bare(socket) => socket.as_fd(),
             State::Watched(stream) => stream.as_fd(),
             State::Lost => return Err(lost()),
@@ -120,7 +140,7 @@ impl Client {
     }
 
     fn stream(&mut self) -> io::Result<&mut TcpStream> {
-        match &mut self.0 {
+        match &mut self.state {
             State::Watched(stream) => Ok(stream),
             State::Bare(_) | State::Lost => Err(lost()),
         }
@@ -129,7 +149,7 @@ impl Client {
 
 impl From<TcpStream> for Client {
     fn from(stream: TcpStream) -> Self {
-        Self(State::Watched(stream))
+        Self::new(State::Watched(stream))
     }
 }
 
@@ -169,7 +189,7 @@ impl Write for LastWords<'_> {
 
     /// rustls has tickets and close_notify in two pieces: one system call sends both.
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match &self.0.0 {
+        match &self.0.state {
             State::Bare(socket) => send(socket, slices, SendFlags::MORE),
             State::Watched(stream) => {
                 stream.try_io(Interest::WRITABLE, || send(stream, slices, SendFlags::MORE))
@@ -241,6 +261,16 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_is_given_back_is_read_first() {
+        let (mut peer, mut client) = pair();
+        peer.write_all(b" at last").unwrap();
+        client.unread(b"you");
+        client.unread(b"to ");
+        let heard = [read(&mut client).await, read(&mut client).await].concat();
+        assert_eq!(heard, b"to you at last");
+    }
+
+    #[tokio::test]
     async fn a_client_that_has_to_be_waited_for_is_watched() {
         let (mut peer, mut client) = pair();
         let late = tokio::spawn(async move {
@@ -288,7 +318,7 @@ mod tests {
             let (mut peer, mut client) = pair();
             if watched {
                 client.watch().unwrap();
-                let Client(State::Watched(stream)) = &client else {
+                let State::Watched(stream) = &client.state else {
                     unreachable!()
                 };
                 stream.writable().await.unwrap();

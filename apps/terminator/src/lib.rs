@@ -61,9 +61,11 @@ mod ticket_etcd;
 mod ticket_files;
 mod ticket_key;
 mod tls;
+mod turn;
 mod upstream;
 mod waiting;
 mod watch;
+mod whole_hello;
 mod worker;
 
 pub use config::{

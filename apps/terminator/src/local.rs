@@ -14,6 +14,7 @@ use crate::shared::Shared;
 use crate::signing::Signing;
 use crate::silent::Silent;
 use crate::stats::Stats;
+use crate::turn::Probe;
 
 /// What the connections of one worker share, on its thread only.
 pub(crate) struct Local {
@@ -24,6 +25,7 @@ pub(crate) struct Local {
     pub(crate) plain: RefCell<Buffer>,
     pub(crate) stats: Arc<Stats>,
     pub(crate) nearby: Nearby,
+    pub(crate) probe: Probe,
     /// Connections that have not sent anything yet.
     pub(crate) silent: Rc<Silent>,
     /// When this worker last complained about a backend or a load balancer: an outage must not flood
@@ -49,6 +51,7 @@ impl Local {
             plain: RefCell::new(Buffer::for_decrypted(PLAIN_BYTES)),
             stats: shared.stats[worker].clone(),
             nearby: Nearby::new(),
+            probe: Probe::default(),
             silent: Rc::default(),
             complained: Cell::new(None),
             worker,

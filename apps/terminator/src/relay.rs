@@ -23,6 +23,7 @@ use crate::pace::{MOST_READ, Pace, Records};
 use crate::proxy;
 use crate::shared::Site;
 use crate::stats::End;
+use crate::turn::Turn;
 use crate::upstream::{Attempt, Lease};
 
 /// What a load balancer has told: the client, and the address that it has connected to. Boxed, because
@@ -174,6 +175,7 @@ impl Session {
         let mut last_active = Instant::now();
         let end = poll_fn(|cx| {
             let now = Instant::now();
+            local.probe.begin(now, &local.stats);
             if let Poll::Ready(end) = relay.poll(cx, local, now) {
                 return Poll::Ready(end);
             }
@@ -355,6 +357,7 @@ impl Relay<'_> {
             let plain = &mut *local.plain.borrow_mut();
             // What rustls has decrypted before, or the end that it has seen.
             let mut opened = decrypt(&mut self.session.tls, &[], plain);
+            let mut cost = opened.0;
             if opened == (0, None) {
                 let scratch = &mut *local.scratch.borrow_mut();
                 let mut buffer = ReadBuf::new(&mut scratch[..self.up_pace.limit()]);
@@ -363,15 +366,15 @@ impl Relay<'_> {
                     return Poll::Ready(Err(End::Client));
                 }
                 let received = buffer.filled();
-                self.up_pace.read(received.len());
                 if received.is_empty() {
                     let _ = self.session.tls.read_tls(&mut io::empty());
                 }
                 opened = decrypt(&mut self.session.tls, received, plain);
+                cost = self.up_pace.read(received.len(), opened.0);
             }
+            turn.moved(cost);
             let (opened, stop) = opened;
             if opened > 0 {
-                turn.moved(opened);
                 self.pass_on(cx, local, &plain[..opened]);
                 if !matches!(stop, Some(Stop::Broken(_))) {
                     // An end is seen again when all that came before it is gone.
@@ -483,7 +486,8 @@ impl Relay<'_> {
             ready!(turn.poll(cx));
             let scratch = &mut *local.scratch.borrow_mut();
             let plain = &mut *local.plain.borrow_mut();
-            let read = read_backend(&mut self.backend, &mut self.down_pace, cx, scratch, plain);
+            let pace = &mut self.down_pace;
+            let read = read_backend(&mut self.backend, pace, &mut turn, cx, scratch, plain);
             // An error is the end without a goodbye.
             let (bytes, stop) = ready!(read).unwrap_or((&[], Some(Stop::Truncated)));
             if !bytes.is_empty() {
@@ -492,7 +496,6 @@ impl Relay<'_> {
                 {
                     lease.answered();
                 }
-                turn.moved(bytes.len());
                 self.moved += bytes.len() as u64;
                 self.note.sent(bytes.len());
                 local
@@ -539,6 +542,7 @@ impl Relay<'_> {
 fn read_backend<'a>(
     backend: &mut BackendStream,
     pace: &mut Pace,
+    turn: &mut Turn,
     cx: &mut Context<'_>,
     scratch: &'a mut [u8],
     plain: &'a mut [u8],
@@ -548,14 +552,14 @@ fn read_backend<'a>(
         None => (0, None),
     };
     if opened != (0, None) {
+        turn.moved(opened.0);
         return Poll::Ready(Ok((&plain[..opened.0], opened.1)));
     }
     let mut buffer = ReadBuf::new(&mut scratch[..pace.limit()]);
     ready!(backend.socket.poll_read(cx, &mut buffer))?;
     let read = buffer.filled().len();
-    pace.read(read);
     let received = &scratch[..read];
-    Poll::Ready(Ok(match &mut backend.tls {
+    let (bytes, stop) = match &mut backend.tls {
         Some(tls) => {
             if received.is_empty() {
                 let _ = tls.read_tls(&mut io::empty());
@@ -564,7 +568,9 @@ fn read_backend<'a>(
             (&plain[..opened], stop)
         }
         None => (received, received.is_empty().then_some(Stop::Goodbye)),
-    }))
+    };
+    turn.moved(pace.read(read, bytes.len()));
+    Poll::Ready(Ok((bytes, stop)))
 }
 
 /// Decrypts what `tls` has received before and `received`, all of it, into `plain`. Returns how
@@ -603,26 +609,6 @@ fn decrypt<D>(
     }
 }
 
-/// What one direction has moved within one poll. A stream that is as fast as the worker must leave
-/// time for the worker's other connections.
-#[derive(Default)]
-struct Turn(usize);
-
-impl Turn {
-    fn moved(&mut self, bytes: usize) {
-        self.0 += bytes;
-    }
-
-    /// Pending at the end of the turn; the next one comes after all other tasks that are ready.
-    fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.0 < TURN_BYTES {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    }
-}
-
 /// Ready when `deadline` has passed. The timer is set again only when it fires, not for each byte.
 fn poll_idle(mut timer: Pin<&mut Sleep>, deadline: Instant, cx: &mut Context<'_>) -> Poll<End> {
     while timer.as_mut().poll(cx).is_ready() {
@@ -639,5 +625,3 @@ pub(crate) const SCRATCH_BYTES: usize = MOST_READ;
 /// What a worker decrypts into: all of one read, what rustls has of an incomplete record, and what
 /// it has decrypted at the end of the handshake (a record and the bytes of two reads).
 pub(crate) const PLAIN_BYTES: usize = SCRATCH_BYTES + 64 * 1024;
-/// What one direction of a connection moves before others have their turn.
-const TURN_BYTES: usize = MOST_READ;

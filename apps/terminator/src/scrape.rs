@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::SystemTime;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
@@ -443,6 +444,16 @@ impl Collector for Scrape {
         ];
         let gauges = gauges.map(|(name, help, value)| (name, help, ConstGauge::new(value)));
         encode_plain(&mut encoder, gauges)?;
+        let now = SystemTime::now();
+        let looks = self.0.stats.iter().map(|stats| stats.longest_look.get(now));
+        let longest = looks.max().unwrap_or_default().as_secs_f64();
+        let longest = (
+            "widelane_longest_look_seconds",
+            "The longest time in the last one to two minutes that a busy worker took to look at its sockets and timers \
+             again",
+            ConstGauge::new(longest),
+        );
+        encode_plain(&mut encoder, [longest])?;
         self.handshakes(&mut encoder)?;
         self.durations(&mut encoder)?;
         let refusals =

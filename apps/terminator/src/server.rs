@@ -728,6 +728,7 @@ fn build_sites(
         ipv4_prefix: source.ipv4_prefix,
         ipv6_prefix: source.ipv6_prefix,
         handshakes: source.handshakes_of(places) as u64,
+        connections: source.connections.map(|most| most as u64),
         rate: source.connections_per_second.map(u64::from),
     };
     let mut sites = Vec::new();

@@ -1,20 +1,34 @@
-//! Connections that have not said anything yet, on one worker.
+//! Connections that others may take the place of, on one worker: those that have cost nothing yet, since their
+//! ClientHello is not whole, and those that have had their answer and linger.
 //!
-//! They hold places that others may need. The oldest of them makes room when all are taken.
+//! When all places are taken, one of them makes room: one that lingers before one that is silent, and the oldest of
+//! its kind.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use crate::admission::Admission;
+use crate::shared::Site;
+use crate::stats::Refusal;
 
-/// The silent connections of one worker, oldest first.
+/// The connections of one worker that can make room, in the order in which they do.
 #[derive(Debug, Default)]
 pub(crate) struct Silent {
     next: Cell<u64>,
-    waiting: RefCell<BTreeMap<u64, Waiting>>,
+    waiting: RefCell<BTreeMap<(Kind, u64), Waiting>>,
+}
+
+/// Why a connection can make room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// It has had its answer; what its client still sends is dropped.
+    Lingering,
+    /// Its ClientHello is not whole.
+    Silent,
 }
 
 #[derive(Debug)]
@@ -23,37 +37,37 @@ struct Waiting {
     waker: Option<Waker>,
 }
 
-/// One silent connection. Its places are given back when it is dropped.
+/// One of these connections. Its places are given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Guest {
     list: Rc<Silent>,
-    number: u64,
+    place: (Kind, u64),
 }
 
-/// A silent connection's places were needed by another one.
+/// A connection's places were needed by another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MadeRoom;
 
 impl Silent {
     /// Adds a connection.
-    pub(crate) fn enter(self: &Rc<Self>, admission: Admission) -> Guest {
-        let number = self.next.get();
-        self.next.set(number + 1);
+    pub(crate) fn enter(self: &Rc<Self>, kind: Kind, admission: Admission) -> Guest {
+        let place = (kind, self.next.get());
+        self.next.set(place.1 + 1);
         let waiting = Waiting {
             admission,
             waker: None,
         };
-        self.waiting.borrow_mut().insert(number, waiting);
+        self.waiting.borrow_mut().insert(place, waiting);
         Guest {
             list: self.clone(),
-            number,
+            place,
         }
     }
 
-    /// Ends the oldest connection and gives back its places. `false`: there is none.
+    /// Ends a connection and gives back its places. `false`: there is none.
     pub(crate) fn make_room(&self) -> bool {
-        let oldest = self.waiting.borrow_mut().pop_first();
-        let Some((_, Waiting { admission, waker })) = oldest else {
+        let first = self.waiting.borrow_mut().pop_first();
+        let Some((_, Waiting { admission, waker })) = first else {
             return false;
         };
         drop(admission);
@@ -65,21 +79,36 @@ impl Silent {
 }
 
 impl Guest {
-    /// Waits for the client's first bytes, which `receive` takes in.
+    /// Waits until `receive` is done with what the client sends.
     pub(crate) async fn until<T>(
-        self,
+        &self,
         mut receive: impl FnMut(&mut Context<'_>) -> Poll<T>,
-    ) -> Result<(Admission, T), MadeRoom> {
+    ) -> Result<T, MadeRoom> {
         let received = poll_fn(|cx| match receive(cx) {
-            Poll::Ready(received) => Poll::Ready(Some(received)),
-            Poll::Pending => self.poll_made_room(cx).map(|()| None),
+            Poll::Ready(received) => Poll::Ready(Ok(received)),
+            Poll::Pending => self.poll_made_room(cx).map(|()| Err(MadeRoom)),
         });
-        let received = received.await;
-        self.leave().zip(received).ok_or(MadeRoom)
+        received.await
+    }
+
+    /// Counts the connection to its source, which was not known before.
+    pub(crate) fn attribute(
+        &self,
+        site: &Site,
+        source: IpAddr,
+    ) -> Result<Result<(), Refusal>, MadeRoom> {
+        let mut waiting = self.list.waiting.borrow_mut();
+        let waiting = waiting.get_mut(&self.place).ok_or(MadeRoom)?;
+        Ok(waiting.admission.attribute(site, source))
+    }
+
+    /// The connection needs to make room no more.
+    pub(crate) fn leave(self) -> Result<Admission, MadeRoom> {
+        self.take().ok_or(MadeRoom)
     }
 
     fn poll_made_room(&self, cx: &mut Context<'_>) -> Poll<()> {
-        match self.list.waiting.borrow_mut().get_mut(&self.number) {
+        match self.list.waiting.borrow_mut().get_mut(&self.place) {
             None => Poll::Ready(()),
             Some(waiting) => {
                 match &mut waiting.waker {
@@ -91,14 +120,14 @@ impl Guest {
         }
     }
 
-    fn leave(&self) -> Option<Admission> {
-        let waiting = self.list.waiting.borrow_mut().remove(&self.number);
+    fn take(&self) -> Option<Admission> {
+        let waiting = self.list.waiting.borrow_mut().remove(&self.place);
         waiting.map(|waiting| waiting.admission)
     }
 }
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        drop(self.leave());
+        drop(self.take());
     }
 }

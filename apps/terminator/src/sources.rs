@@ -1,4 +1,4 @@
-//! What one source of connections may hold: places for handshakes, and new connections a second.
+//! What one source of connections may hold: places for handshakes and for connections, and new connections a second.
 //!
 //! A source is one network of clients: an IPv4 address or an IPv6 /64 by default. The table has a
 //! fixed size and no lock. A hash with a secret key gives each source two cells, and each cell has
@@ -23,6 +23,8 @@ pub(crate) struct SourceLimits {
     pub(crate) ipv6_prefix: u8,
     /// Connections inside their handshake.
     pub(crate) handshakes: u64,
+    /// Connections, from accept to their end. `None`: any number.
+    pub(crate) connections: Option<u64>,
     /// New connections a second. `None`: any number.
     pub(crate) rate: Option<u64>,
 }
@@ -34,6 +36,8 @@ pub(crate) struct Sources {
     started: Instant,
     /// Connections inside their handshake, by cell.
     pending: Box<[AtomicU64]>,
+    /// Connections whose sources have a limit of them, by cell.
+    open: Box<[AtomicU64]>,
     /// When the connections accepted so far would have come at the permitted rate, in nanoseconds
     /// since `started`, by cell.
     due: Box<[AtomicU64]>,
@@ -48,7 +52,17 @@ pub(crate) struct Source {
 
 /// The cell in which a connection holds a place. Has to be given back.
 #[derive(Debug)]
-pub(crate) struct Place(u16);
+pub(crate) struct Place {
+    of: PlaceOf,
+    cell: u16,
+}
+
+/// What a place is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PlaceOf {
+    Handshake,
+    Connection,
+}
 
 impl Sources {
     pub(crate) fn new() -> Self {
@@ -57,6 +71,7 @@ impl Sources {
             hasher: RandomState::new(),
             started: Instant::now(),
             pending: cells(),
+            open: cells(),
             due: cells(),
         }
     }
@@ -90,17 +105,24 @@ impl Sources {
             || passes(&self.due[usize::from(source.second)], now, other)
     }
 
-    /// A place for a handshake of `source`, if it has one left.
-    pub(crate) fn place(&self, source: Source, limits: &SourceLimits) -> Option<Place> {
-        let [one, other] = halves(limits.handshakes);
+    /// A place for a handshake or a connection of `source`, if it has one of `limit` left.
+    pub(crate) fn place(&self, source: Source, of: PlaceOf, limit: u64) -> Option<Place> {
+        let [one, other] = halves(limit);
         [(source.first, one), (source.second, other)]
             .into_iter()
-            .find(|&(cell, limit)| take(&self.pending[usize::from(cell)], limit))
-            .map(|(cell, _)| Place(cell))
+            .find(|&(cell, limit)| take(&self.table(of)[usize::from(cell)], limit))
+            .map(|(cell, _)| Place { of, cell })
     }
 
     pub(crate) fn give_back(&self, place: Place) {
-        give(&self.pending[usize::from(place.0)]);
+        give(&self.table(place.of)[usize::from(place.cell)]);
+    }
+
+    fn table(&self, of: PlaceOf) -> &[AtomicU64] {
+        match of {
+            PlaceOf::Handshake => &self.pending,
+            PlaceOf::Connection => &self.open,
+        }
     }
 }
 
@@ -133,7 +155,7 @@ fn passes(due: &impl Number, now: u64, rate: u64) -> bool {
     .is_some()
 }
 
-/// Two tables of 128 KiB. A power of two: the hash is cut without a bias.
+/// Three tables of 128 KiB. A power of two: the hash is cut without a bias.
 const CELLS: u64 = 1 << 14;
 const SECOND: u64 = Duration::from_secs(1).as_nanos() as u64;
 
@@ -151,6 +173,7 @@ mod tests {
         ipv4_prefix: 32,
         ipv6_prefix: 64,
         handshakes: 5,
+        connections: None,
         rate: Some(5),
     };
 
@@ -169,17 +192,26 @@ mod tests {
         let sources = Sources::new();
         let one = sources.source(address("192.0.2.1"), &LIMITS);
         let mut held: Vec<Place> = (0..5)
-            .map(|_| sources.place(one, &LIMITS).expect("a place"))
+            .map(|_| sources.place(one, PlaceOf::Handshake, 5).expect("a place"))
             .collect();
-        assert!(sources.place(one, &LIMITS).is_none(), "a sixth place");
+        assert!(
+            sources.place(one, PlaceOf::Handshake, 5).is_none(),
+            "a sixth place"
+        );
         let other = sources.source(address("192.0.2.2"), &LIMITS);
-        assert!(sources.place(other, &LIMITS).is_some());
+        assert!(sources.place(other, PlaceOf::Handshake, 5).is_some());
         sources.give_back(held.pop().expect("a place"));
-        held.push(sources.place(one, &LIMITS).expect("the place given back"));
-        assert!(sources.place(one, &LIMITS).is_none());
+        held.push(
+            sources
+                .place(one, PlaceOf::Handshake, 5)
+                .expect("the place given back"),
+        );
+        assert!(sources.place(one, PlaceOf::Handshake, 5).is_none());
         for place in held {
             sources.give_back(place);
         }
+        let open = sources.place(one, PlaceOf::Connection, 1);
+        sources.give_back(open.expect("places of connections are others"));
         let left: u64 = sources.pending.iter().map(|cell| cell.load(Relaxed)).sum();
         assert_eq!(left, 1, "the other source's");
     }
@@ -191,7 +223,7 @@ mod tests {
             first: 1,
             second: 2,
         };
-        while let Some(place) = sources.place(one, &LIMITS) {
+        while let Some(place) = sources.place(one, PlaceOf::Handshake, 5) {
             // Held for good.
             let _ = place;
         }
@@ -199,12 +231,12 @@ mod tests {
             first: 2,
             second: 3,
         };
-        assert!(sources.place(shares_one, &LIMITS).is_some());
+        assert!(sources.place(shares_one, PlaceOf::Handshake, 5).is_some());
         let shares_both = Source {
             first: 2,
             second: 1,
         };
-        assert!(sources.place(shares_both, &LIMITS).is_none());
+        assert!(sources.place(shares_both, PlaceOf::Handshake, 5).is_none());
     }
 
     #[test]

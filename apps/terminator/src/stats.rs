@@ -10,6 +10,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use rustls::{HandshakeKind, ProtocolVersion};
 
 use crate::resumption::TicketRefusal;
+use crate::turn::Longest;
 
 /// What one worker counts.
 #[derive(Debug, Default)]
@@ -27,6 +28,8 @@ pub(crate) struct Stats {
     pub(crate) refusals: [AtomicU64; Refusal::ALL.len()],
     pub(crate) ends: [AtomicU64; End::ALL.len()],
     pub(crate) tickets_refused: [AtomicU64; TicketRefusal::ALL.len()],
+    /// Between an instant at which the worker had work and its event loop's next look at sockets and timers.
+    pub(crate) longest_look: Longest,
 }
 
 /// Why a handshake did not come to its end.
@@ -59,6 +62,8 @@ pub(crate) enum Refusal {
     Handshakes,
     /// The limit `source.handshakes`.
     SourceHandshakes,
+    /// The limit `source.connections`.
+    SourceConnections,
     /// The limit `source.connections_per_second`.
     SourceRate,
     /// The engine's queue is full.
@@ -146,10 +151,11 @@ impl Failure {
 }
 
 impl Refusal {
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Connections,
         Self::Handshakes,
         Self::SourceHandshakes,
+        Self::SourceConnections,
         Self::SourceRate,
         Self::Engine,
     ];
@@ -159,6 +165,7 @@ impl Refusal {
             Self::Connections => "connections",
             Self::Handshakes => "handshakes",
             Self::SourceHandshakes => "source_handshakes",
+            Self::SourceConnections => "source_connections",
             Self::SourceRate => "source_rate",
             Self::Engine => "engine",
         }

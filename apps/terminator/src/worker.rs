@@ -17,6 +17,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::LocalOptions;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_local;
+use tokio::time::Instant;
 
 use crate::access_log::Note;
 use crate::admission::Admission;
@@ -26,6 +27,7 @@ use crate::lending::Borrowers;
 use crate::local::{Alive, Local};
 use crate::resumption::roll_in_time;
 use crate::shared::{Shared, Slot};
+use crate::silent::Kind;
 use crate::sockets::BACKLOG;
 
 /// What the server tells a worker to do.
@@ -254,8 +256,8 @@ async fn give_back_memory(local: Rc<Local>, shared: Arc<Shared>) {
     }
 }
 
-/// Starts a connection's task. If a limit is reached, closes this connection or an older one that
-/// has sent nothing.
+/// Starts a connection's task. If a limit is reached, closes this connection or another one that can make
+/// room.
 fn welcome(client: Client, peer: SocketAddr, slot: &Slot, shared: &Arc<Shared>, local: &Rc<Local>) {
     local.stats.accepted.fetch_add(1, Relaxed);
     let site = slot.site.load_full();
@@ -264,7 +266,8 @@ fn welcome(client: Client, peer: SocketAddr, slot: &Slot, shared: &Arc<Shared>, 
     match Admission::ask(shared, &site, source, || local.silent.make_room()) {
         Ok(admission) => {
             let alive = Alive::new(local);
-            let guest = local.silent.enter(admission);
+            let guest = local.silent.enter(Kind::Silent, admission);
+            local.probe.begin(Instant::now(), &local.stats);
             // Before its task runs, so that jobs of other handshakes wait for its jobs.
             let announced = local.signing.handshake();
             spawn_local(async move {

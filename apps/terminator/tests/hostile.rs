@@ -39,18 +39,6 @@ fn last_words(socket: &mut TcpStream) -> Vec<u8> {
     words
 }
 
-fn client_hello() -> Vec<u8> {
-    client_hello_for("a.example", &Wish::default())
-}
-
-fn client_hello_for(name: &'static str, wish: &Wish) -> Vec<u8> {
-    let name = name.try_into().expect("a name");
-    let mut client = rustls::ClientConnection::new(wish.config(), name).expect("a client");
-    let mut bytes = Vec::new();
-    client.write_tls(&mut bytes).expect("in memory");
-    bytes
-}
-
 /// Groups of one curve, which TLS 1.2 has as well.
 const CURVES: [NamedGroup; 3] = [
     NamedGroup::X25519,

@@ -192,35 +192,113 @@ fn the_oldest_silent_connection_makes_room() {
     }
 }
 
-#[test]
-fn those_who_have_spoken_are_not_pushed_out() {
+/// Holds all of `places` with connections that have sent `words`, and says whether another client finds a place.
+fn another_finds_a_place(places: usize, words: &[u8]) -> bool {
     let files = Files::new();
     let mut config = simple(&files);
     config.workers = NonZeroUsize::new(1);
-    config.limits.handshakes = 3;
+    config.limits.handshakes = places;
     let server = start(&config);
     let address = server.addresses()[0];
-    let begun: Vec<_> = (1..=3)
-        .map(|count| {
-            let mut stream = from(CLIENT, address).expect("a connection");
-            eventually("it is accepted", || server.connections() == count);
-            stream.write_all(&[22]).expect("sent");
-            stream
-        })
-        .collect();
-    // A byte counts once the server has read it: until then a new one may push the oldest out.
-    eventually("a new one is refused", || {
-        let mut stream = from(CLIENT, address).expect("a connection");
-        let _ = stream.read(&mut [0]);
-        refused(&server, "handshakes") > 0
-    });
-    let still_open = begun.iter().filter(|stream| is_open(stream)).count();
-    let pushed = failed(&server, "made_room") as usize;
+    let mut held = Vec::new();
+    for count in 1..=places {
+        let mut stream = from(ATTACKER, address).expect("a connection");
+        eventually("it is accepted", || server.connections() == count);
+        stream.write_all(words).expect("sent");
+        held.push(stream);
+    }
+    if words.len() > 1000 {
+        // A place counts as taken for good once the server has answered.
+        for stream in &mut held {
+            stream.read_exact(&mut [0]).expect("ServerHello");
+        }
+    }
+    let found = hello(address)
+        .and_then(|mut stream| ping(&mut stream))
+        .is_ok();
+    assert_eq!(failed(&server, "made_room"), u64::from(found));
+    assert_eq!(refused(&server, "handshakes"), u64::from(!found));
+    drop(held);
+    found
+}
+
+#[test]
+fn a_connection_makes_room_until_its_client_hello_is_whole() {
+    let hello = client_hello();
+    assert!(another_finds_a_place(3, &hello[..1]));
+    assert!(another_finds_a_place(3, &hello[..hello.len() - 1]));
     assert!(
-        still_open + pushed >= 3,
-        "{still_open} open, {pushed} pushed out"
+        !another_finds_a_place(3, &hello),
+        "its handshake has cost something"
     );
-    assert!(still_open > 0);
+}
+
+/// Connections from `source` that are told with an alert that they speak no TLS, and stay open.
+fn lingering(source: Ipv4Addr, address: SocketAddr, count: usize) -> Vec<TcpStream> {
+    let opened = (0..count).map(|_| {
+        let mut stream = from(source, address).expect("a connection");
+        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("sent");
+        // Refused connections have no alert.
+        let _ = stream.read(&mut [0; 7]);
+        stream
+    });
+    opened.collect()
+}
+
+#[test]
+fn connections_that_linger_make_room() {
+    let files = Files::new();
+    let mut config = simple(&files);
+    config.workers = NonZeroUsize::new(1);
+    config.limits.connections = Some(4);
+    let server = start(&config);
+    let address = server.addresses()[0];
+    let held = lingering(ATTACKER, address, 3);
+    // It has said nothing, and is still not the one that has to go.
+    let silent = from(CLIENT, address).expect("a connection");
+    eventually("it is accepted", || server.connections() == 4);
+    for _ in 0..3 {
+        serve_one(&server);
+        eventually("it has ended", || server.connections() <= 4);
+    }
+    assert!(is_open(&silent));
+    assert_eq!(refused(&server, "connections"), 0);
+    drop(held);
+}
+
+#[test]
+fn connections_that_linger_count_for_their_source() {
+    let files = Files::new();
+    let mut config = simple(&files);
+    config.workers = NonZeroUsize::new(1);
+    config.limits.source.handshakes = Some(4);
+    let server = start(&config);
+    let address = server.addresses()[0];
+    let held = lingering(ATTACKER, address, 10);
+    assert_eq!(refused(&server, "source_handshakes"), 6);
+    assert_eq!(metric(&server, "widelane_handshakes_pending"), 0);
+    serve_one(&server);
+    drop(held);
+    eventually("all places are given back", || server.connections() == 0);
+    let again = lingering(ATTACKER, address, 4);
+    assert_eq!(refused(&server, "source_handshakes"), 6);
+    drop(again);
+}
+
+#[test]
+fn a_source_has_its_connections() {
+    let files = Files::new();
+    let mut config = simple(&files);
+    config.limits.source.connections = Some(2);
+    let server = start(&config);
+    let address = server.addresses()[0];
+    let mut held: Vec<_> = (0..2).map(|_| hello(address).expect("a place")).collect();
+    assert!(hello(address).is_err(), "a third one of this source");
+    assert_eq!(refused(&server, "source_connections"), 1);
+    drop(from(ATTACKER, address).expect("another source has its own"));
+    finish(&mut held[0]).expect("an orderly end");
+    eventually("a place is free again", || hello(address).is_ok());
+    assert_eq!(refused(&server, "source_handshakes"), 0);
 }
 
 #[test]

@@ -52,6 +52,7 @@ pub(super) fn check(config: &Config) -> Result<(), Fault> {
         ("limits.connections", config.limits.connections.unwrap_or(1)),
         ("limits.handshakes", config.limits.handshakes),
         ("limits.source.handshakes", source.handshakes.unwrap_or(1)),
+        ("limits.source.connections", source.connections.unwrap_or(1)),
         (
             "limits.source.connections_per_second",
             source

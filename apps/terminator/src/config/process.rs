@@ -119,6 +119,8 @@ pub struct PerSource {
     /// Connections that have not finished their handshake. `None`: half of those that the whole
     /// server may have, but at least [`PerSource::LEAST_HANDSHAKES`].
     pub handshakes: Option<usize>,
+    /// Connections, from accept to their end. `None`: not limited.
+    pub connections: Option<usize>,
     /// New connections a second; as many again may come at once. `None`: not limited.
     pub connections_per_second: Option<u32>,
 }
@@ -185,6 +187,7 @@ impl Default for PerSource {
             ipv4_prefix: 32,
             ipv6_prefix: 64,
             handshakes: None,
+            connections: None,
             connections_per_second: None,
         }
     }

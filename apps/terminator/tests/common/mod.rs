@@ -344,6 +344,20 @@ pub fn hello(address: SocketAddr) -> io::Result<Tls> {
     connect(address, "a.example", &Wish::default().config())
 }
 
+/// The record of a client's ClientHello.
+pub fn client_hello() -> Vec<u8> {
+    client_hello_for("a.example", &Wish::default())
+}
+
+/// The same for another host name and other wishes.
+pub fn client_hello_for(name: &'static str, wish: &Wish) -> Vec<u8> {
+    let name = name.try_into().expect("a name");
+    let mut client = rustls::ClientConnection::new(wish.config(), name).expect("a client");
+    let mut bytes = Vec::new();
+    client.write_tls(&mut bytes).expect("in memory");
+    bytes
+}
+
 /// Says goodbye in TLS and TCP and reads to the end.
 pub fn finish(stream: &mut Tls) -> io::Result<Vec<u8>> {
     close_sending(stream)?;
