@@ -421,7 +421,7 @@ impl Keys {
         rotation: Duration,
         now: Instant,
     ) -> Result<Self, NoKey> {
-        let first = Arc::new(TicketKey::generate()?);
+        let first = TicketKey::generate()?;
         Ok(Self::with(client_auth, Some(rotation), now, vec![first]))
     }
 
@@ -462,7 +462,7 @@ impl Keys {
             // `in_force` refuses the old ones. No randomness now; there may be some in a moment.
             return Some(now + RETRY);
         };
-        let mut keys = vec![Arc::new(new)];
+        let mut keys = vec![new];
         // The old key's second half is over, too, if it was not rolled for so long.
         let late = age >= 2 * rotation;
         let since = if late { now } else { old.since + rotation };

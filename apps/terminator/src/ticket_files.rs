@@ -70,7 +70,7 @@ pub(crate) fn read(
                 };
                 let made = TicketKey::new(&bytes, Some(source))
                     .map_err(|error| fault(error.to_string(), "start again".into()))?;
-                found.push((bytes, Arc::new(made)));
+                found.push((bytes, made));
             }
         }
         if found.is_empty() {

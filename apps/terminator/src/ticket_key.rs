@@ -10,6 +10,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use aws_lc_rs::cipher::{
@@ -19,7 +20,7 @@ use aws_lc_rs::cipher::{
 use aws_lc_rs::iv::FixedLength;
 use aws_lc_rs::{constant_time, hmac, rand};
 use base64ct::{Base64, Encoding};
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 /// A key that encrypts and decrypts tickets.
 pub(crate) struct TicketKey {
@@ -49,21 +50,29 @@ pub(crate) struct NoKey;
 
 impl TicketKey {
     /// A new one that only this process knows.
-    pub(crate) fn generate() -> Result<Self, NoKey> {
+    pub(crate) fn generate() -> Result<Arc<Self>, NoKey> {
         Self::new(&KeyBytes::generate()?, None)
     }
 
-    pub(crate) fn new(bytes: &KeyBytes, source: Option<KeySource>) -> Result<Self, NoKey> {
+    /// The key with these bytes, in one place: it is never moved, since a move leaves a copy behind.
+    pub(crate) fn new(bytes: &KeyBytes, source: Option<KeySource>) -> Result<Arc<Self>, NoKey> {
+        let made = Self::assemble(bytes, source);
+        erase_stack();
+        made
+    }
+
+    #[inline(never)]
+    fn assemble(bytes: &KeyBytes, source: Option<KeySource>) -> Result<Arc<Self>, NoKey> {
         let (name, aes, mac) = bytes.parts();
         let algorithm = if aes.len() == 16 { &AES_128 } else { &AES_256 };
         let unbound = || UnboundCipherKey::new(algorithm, aes).map_err(|_| NoKey);
-        Ok(Self {
+        Ok(Arc::new(Self {
             name: *name,
             encrypting: PaddedBlockEncryptingKey::cbc_pkcs7(unbound()?).map_err(|_| NoKey)?,
             decrypting: PaddedBlockDecryptingKey::cbc_pkcs7(unbound()?).map_err(|_| NoKey)?,
             mac: hmac::Key::new(hmac::HMAC_SHA256, mac),
             source,
-        })
+        }))
     }
 
     /// The name, which each ticket carries in plain.
@@ -247,6 +256,14 @@ impl fmt::Debug for KeyBytes {
     }
 }
 
+/// Erases what functions that have returned to the caller have left on the stack.
+#[inline(never)]
+fn erase_stack() {
+    let mut left = [0_u8; LEFT_ON_STACK];
+    left.zeroize();
+    std::hint::black_box(&left);
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -260,6 +277,8 @@ const TAG: usize = 32;
 const SHORT: usize = 48;
 /// Name, HMAC key of 32 bytes, AES-256 key.
 const LONG: usize = 80;
+/// Several times what the functions that make a key use.
+const LEFT_ON_STACK: usize = 32 * 1024;
 /// How many keys of a file HAProxy keeps.
 const LAST: usize = 3;
 
@@ -271,7 +290,7 @@ mod tests {
         (0..length).map(|at| seed ^ at as u8).collect()
     }
 
-    fn key(bytes: &[u8]) -> TicketKey {
+    fn key(bytes: &[u8]) -> Arc<TicketKey> {
         TicketKey::new(&KeyBytes::parse(bytes).unwrap()[0], None).unwrap()
     }
 
@@ -297,6 +316,85 @@ mod tests {
             }
         }
     }
+
+    /// How often 32 bytes, each changed by [`MASK`], are in this process' writable memory.
+    fn in_memory(masked: &[u8; 32]) -> usize {
+        use std::os::unix::fs::FileExt;
+        let memory = std::fs::File::open("/proc/self/mem").unwrap();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let mut chunk = Zeroizing::new(vec![0; 1 << 20]);
+        let own = chunk.as_ptr().addr()..chunk.as_ptr().addr() + chunk.len();
+        let mut found = 0;
+        for line in maps.lines().filter(|line| line.contains(" rw")) {
+            let (from, rest) = line.split_once('-').unwrap();
+            let until = rest.split_once(' ').unwrap().0;
+            let [mut from, until] = [from, until].map(|at| usize::from_str_radix(at, 16).unwrap());
+            while from < until {
+                // What is read lies in the chunk as well.
+                if own.contains(&from) {
+                    from = own.end;
+                    continue;
+                }
+                let ends = if from < own.start {
+                    until.min(own.start)
+                } else {
+                    until
+                };
+                let length = chunk.len().min(ends - from);
+                let Ok(read) = memory.read_at(&mut chunk[..length], from as u64) else {
+                    break;
+                };
+                let is_it = |bytes: &[u8]| bytes.iter().zip(masked).all(|(a, b)| *a == b ^ MASK);
+                found += chunk[..read]
+                    .windows(32)
+                    .filter(|bytes| is_it(bytes))
+                    .count();
+                // The next chunk begins before what could be cut in two.
+                from += if read == ends - from {
+                    read
+                } else {
+                    read.saturating_sub(31).max(1)
+                };
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn a_key_that_is_dropped_is_nowhere_in_memory() {
+        if !std::arch::is_x86_feature_detected!("aes") {
+            println!("SKIP: without AES-NI, a key schedule does not begin with the key");
+            return;
+        }
+        // In a thread of its own, whose stack is searched while it waits.
+        let (say, hear) = std::sync::mpsc::channel();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let bytes = KeyBytes::generate().unwrap();
+            let masked: Vec<u8> = bytes.parts().1.iter().map(|byte| byte ^ MASK).collect();
+            let masked: [u8; 32] = masked.try_into().unwrap();
+            let key = TicketKey::new(&bytes, None).unwrap();
+            drop(bytes);
+            say.send(masked).unwrap();
+            wait.recv().unwrap();
+            let ticket = key.encrypt(b"a session", 1).unwrap();
+            assert_eq!(key.decrypt(&ticket, 1).unwrap()[..], *b"a session");
+            drop(key);
+            say.send(masked).unwrap();
+            wait.recv().unwrap();
+        });
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            let masked = hear.recv().unwrap();
+            seen.push(in_memory(&masked));
+            go.send(()).unwrap();
+        }
+        thread.join().unwrap();
+        // Both objects of the library have the schedule that encrypts, which begins with the key.
+        assert_eq!(seen, [2, 0], "while the key exists, and after");
+    }
+
+    const MASK: u8 = 0x5a;
 
     /// OpenSSL's own commands decrypt a ticket with the bytes at nginx's places.
     #[test]

@@ -514,7 +514,7 @@ fn clone_of(key: &KeyPair) -> KeyPair {
 }
 
 fn ticket_keys<const N: usize>() -> [Arc<TicketKey>; N] {
-    [(); N].map(|()| Arc::new(TicketKey::generate().unwrap()))
+    [(); N].map(|()| TicketKey::generate().unwrap())
 }
 
 #[test]
