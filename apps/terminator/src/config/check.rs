@@ -1,5 +1,6 @@
 //! What holds between keys, which the types cannot say.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use rustls_pki_types::{DnsName, ServerName};
@@ -246,6 +247,11 @@ fn check_etcd(key: &str, listener: &Listener, etcd: &Etcd) -> Result<(), Fault> 
                 "set `ca`, in a private etcd to its own authority",
             );
         }
+        if !tls && etcd.password_file.is_some() && !is_loopback(endpoint) {
+            let problem = format!("the password would cross the network to {endpoint} unencrypted");
+            let remedy = "write https:// and set `ca`, or name an etcd on this machine by its loopback address";
+            return fault(&name, problem, remedy);
+        }
         if !tls && (etcd.ca.is_some() || etcd.cert.is_some()) {
             let problem = format!("{endpoint} is without TLS, and `ca` or `cert` is set");
             return fault(
@@ -294,6 +300,18 @@ fn is_endpoint(endpoint: &str) -> bool {
         let is_plain =
             address.path() == "/" && address.query().is_none() && !endpoint.contains('@');
         schemes.contains(&address.scheme()) && has_host && address.port().is_some() && is_plain
+    })
+}
+
+/// Whether the host is this machine by an address, or by the name that is always its own (RFC 6761, section 6.3).
+fn is_loopback(endpoint: &str) -> bool {
+    let address = endpoint.parse::<Uri>();
+    address.is_ok_and(|address| {
+        let host = address.host().unwrap_or_default();
+        let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        ip.map_or(host.eq_ignore_ascii_case("localhost"), |ip| {
+            ip.to_canonical().is_loopback()
+        })
     })
 }
 

@@ -580,8 +580,13 @@ fn the_example_of_etcd_is_accepted_and_mistakes_in_it_are_named() {
         ),
         (
             "https://etcd1.example.org:2379",
-            "http://etcd1.example.org:2379",
+            "http://127.0.0.1:2379",
             "is without TLS",
+        ),
+        (
+            "https://etcd1.example.org:2379",
+            "http://etcd1.example.org:2379",
+            "would cross the network",
         ),
         ("ca = ", "# ca = ", "no authority is named"),
         (

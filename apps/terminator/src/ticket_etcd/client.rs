@@ -253,6 +253,7 @@ impl Link {
             holder: match (holder, self.lease) {
                 (None, _) => Holder::None,
                 (Some(of), Some(own)) if of == own => Holder::This(own),
+                (Some(0), _) => Holder::WithoutLease,
                 (Some(_), _) => Holder::Another,
             },
         })

@@ -5,6 +5,10 @@
 //! one instance that may write has its lease. `fresh` exists for one rotation after each change: etcd
 //! itself lets it expire, so no clock of a terminator decides when the next key encrypts.
 //!
+//! Who may write into etcd, but does not have the secret, can put back an old value, keep `fresh` or `holder` from
+//! expiring, or delete entries. So a set that has not changed for two rotations is told of and changed without
+//! `fresh`, and one that was written long ago is not taken: the instances then use keys of their own.
+//!
 //! Why no key encrypts that another instance cannot know: an instance goes by the set that it has read, for
 //! at most two rotations after it was last seen to be the one in etcd. Two changes are a rotation apart, so in that
 //! time etcd gets at most two newer sets. The key that encrypts in a set waits in both sets before, and
@@ -55,6 +59,8 @@ pub(crate) enum Holder {
     /// This instance, by the lease of this number.
     This(i64),
     Another,
+    /// An entry without a lease, which no instance makes, and which never expires.
+    WithoutLease,
 }
 
 /// What an instance has to do in etcd. Whether it has worked is seen when etcd is read again.
@@ -87,8 +93,14 @@ pub(crate) enum Problem {
     Unreadable(Unreadable),
     /// Older than the one in force: etcd has an old state, or an old value was put there.
     Older,
+    /// Written longer ago than [`Set::is_outdated`] allows.
+    Outdated,
+    /// It has not changed for more than two rotations.
+    Unchanged,
     /// The entry is gone.
     Gone,
+    /// Nobody may write, because the entry `holder` has no lease.
+    HolderWithoutLease,
 }
 
 /// What one instance knows.
@@ -96,6 +108,8 @@ pub(crate) enum Problem {
 pub(crate) struct Member {
     rotation: Duration,
     held: Option<Held>,
+    /// Since when etcd has had an outdated set at each look, if it has.
+    outdated: Option<Instant>,
     own: Own,
     /// What was wrong when etcd was read last.
     pub(crate) problem: Option<Problem>,
@@ -109,7 +123,9 @@ pub(crate) struct Member {
 #[derive(Debug)]
 struct Held {
     set: Set,
-    /// When it was last seen in etcd.
+    /// When it was first seen in etcd.
+    since: Instant,
+    /// When it was last seen there.
     seen: Instant,
     /// The lease under which this instance has seen it, if it could write then.
     under: Option<i64>,
@@ -167,6 +183,13 @@ impl Set {
     fn rotation(&self) -> Duration {
         Duration::from_secs(self.rotation.into())
     }
+
+    /// Whether it was written so long ago that somebody has kept it, by a clock that may be wrong by an hour: etcd has
+    /// an old value again, or its keys are held in force by an entry that does not expire.
+    fn is_outdated(&self, wall: u64) -> bool {
+        let lasts = MOST_ROTATIONS * u64::from(self.rotation) + WRONG_CLOCK;
+        wall.saturating_sub(self.written) > lasts
+    }
 }
 
 impl Entry {
@@ -179,12 +202,13 @@ impl Entry {
 }
 
 impl Member {
-    /// An instance that knows nothing of etcd yet. `wall` is its clock in seconds since 1970, which is only
-    /// ever told, and decides nothing.
+    /// An instance that knows nothing of etcd yet. `wall` is its clock in seconds since 1970, which is decides nothing but
+    /// whether a set is outdated.
     pub(crate) fn new(rotation: Duration, now: Instant, wall: u64) -> Result<Self, NoKey> {
         Ok(Self {
             rotation,
             held: None,
+            outdated: None,
             own: Own {
                 now: Entry::generate(wall)?,
                 before: None,
@@ -199,11 +223,14 @@ impl Member {
 
     /// Takes in what etcd has, and says what to do there. `asked` is the moment before etcd was asked.
     pub(crate) fn observe(&mut self, view: View, asked: Instant, wall: u64) -> Result<Act, NoKey> {
-        self.expire(asked);
-        self.problem = None;
+        self.expire(asked, wall);
+        self.problem = match view.holder {
+            Holder::WithoutLease => Some(Problem::HolderWithoutLease),
+            _ => None,
+        };
         let lease = match view.holder {
             Holder::This(lease) => Some(lease),
-            Holder::None | Holder::Another => None,
+            Holder::None | Holder::Another | Holder::WithoutLease => None,
         };
         self.holds = lease.is_some();
         let free = view.holder == Holder::None;
@@ -235,6 +262,10 @@ impl Member {
             }
             Some((revision, Ok(set))) => (revision, set),
         };
+        if set.is_outdated(wall) {
+            return self.refuse(&set, revision, (lease, free), asked, wall);
+        }
+        self.outdated = None;
         if let Some(held) = &self.held
             && set.generation < held.set.generation
         {
@@ -257,10 +288,19 @@ impl Member {
         if just_written || is_worse {
             self.ahead = Some(ahead);
         }
+        let same = self.held.as_ref();
+        let same = same.filter(|held| held.set.generation == set.generation);
+        let since = same.map_or(asked, |held| held.since);
+        // etcd lets `fresh` expire after a rotation. Where it does not, it was put there by somebody else, and this
+        // instance's own clock decides.
+        let unchanged = asked.saturating_duration_since(since) > 2 * set.rotation() + BETWEEN_LOOKS;
+        if unchanged {
+            self.problem.get_or_insert(Problem::Unchanged);
+        }
         let act = match lease {
-            Some(_) if !view.fresh => Act::Write(Write {
+            Some(_) if !view.fresh || unchanged => Act::Write(Write {
                 revision,
-                turn: true,
+                turn: !unchanged,
                 fresh: set.rotation,
                 set: set.rotated(wall)?,
             }),
@@ -269,16 +309,41 @@ impl Member {
         };
         self.held = Some(Held {
             set,
+            since,
             seen: asked,
             under: lease,
         });
         Ok(act)
     }
 
+    /// Says what to do about a set that is outdated. The one that writes begins anew, but not before all others must
+    /// have forgotten that set, by their clocks.
+    fn refuse(
+        &mut self,
+        set: &Set,
+        revision: i64,
+        (lease, free): (Option<i64>, bool),
+        asked: Instant,
+        wall: u64,
+    ) -> Result<Act, NoKey> {
+        self.problem.get_or_insert(Problem::Outdated);
+        let since = *self.outdated.get_or_insert(asked);
+        let refused = asked.saturating_duration_since(since);
+        Ok(match lease {
+            Some(_) if refused >= 2 * set.rotation() + CLOCKS_APART => {
+                let mut first = self.first(wall)?;
+                first.set.generation = set.generation.saturating_add(1);
+                Act::Write(Write { revision, ..first })
+            }
+            None if free => Act::Claim,
+            _ => Act::Nothing,
+        })
+    }
+
     /// Forgets keys whose time is over, and renews those of this instance. To be called from time to time,
     /// also if etcd cannot be reached.
     pub(crate) fn pass(&mut self, now: Instant, wall: u64) -> Result<(), NoKey> {
-        self.expire(now);
+        self.expire(now, wall);
         if self.is_shared() {
             if self.own.before.is_some() && now - self.own.used >= self.rotation {
                 self.own.before = None;
@@ -333,8 +398,11 @@ impl Member {
         held.is_some_and(|held| held.set.encrypts.is_some())
     }
 
-    fn expire(&mut self, now: Instant) {
-        let old = |held: &Held| now.saturating_duration_since(held.seen) >= 2 * held.set.rotation();
+    fn expire(&mut self, now: Instant, wall: u64) {
+        let old = |held: &Held| {
+            let seen = now.saturating_duration_since(held.seen);
+            seen >= 2 * held.set.rotation() || held.set.is_outdated(wall)
+        };
         if self.held.as_ref().is_some_and(old) {
             self.held = None;
         }
@@ -369,6 +437,12 @@ pub(crate) const WAITING: usize = 2;
 pub(crate) const PAST: usize = 2;
 /// Two looks that are further apart do not tell when the set has changed between them.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(15);
+/// How many rotations a set may be old: it lasts one, and an outage of etcd leaves it in force for two.
+const MOST_ROTATIONS: u64 = 4;
+/// How wrong a clock may be, in seconds, for a set to be good by it.
+const WRONG_CLOCK: u64 = 3600;
+/// How long clocks that the tickets themselves tolerate may differ in what is outdated: 90 seconds each.
+const CLOCKS_APART: Duration = Duration::from_secs(180);
 /// How long the keys of the first set wait, in seconds: many times as long as etcd is not read.
 const LEARNING: u32 = 15;
 

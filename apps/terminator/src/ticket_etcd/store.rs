@@ -218,7 +218,7 @@ impl State {
                     .find(|key| key.name() == entry.bytes.name());
                 keys.push(match known {
                     Some(key) => key.clone(),
-                    None => Arc::new(TicketKey::new(&entry.bytes, Some(source))?),
+                    None => TicketKey::new(&entry.bytes, Some(source))?,
                 });
             }
             self.keys = keys;
@@ -338,6 +338,27 @@ fn explain(name: &StoreName, problem: Problem, act: &Act) -> String {
                 _ =>
                     "; the instance that writes puts newer ones there, or these are taken after two rotations",
             }
+        ),
+        Problem::Outdated => format!(
+            "the ticket keys at `{key}` in etcd were written too long ago and are not used: etcd has an old value again, \
+             or the clock of this machine is wrong; until there are new ones, each instance uses keys of its own{}",
+            match act {
+                Act::Write(_) => "; this instance puts new ones there",
+                _ => "",
+            }
+        ),
+        Problem::Unchanged => format!(
+            "the ticket keys at `{key}` in etcd have not changed for more than two rotations: no instance that writes \
+             can be reached, or somebody keeps the entry `fresh` from expiring{}",
+            match act {
+                Act::Write(_) => "; this instance changes them",
+                _ => "",
+            }
+        ),
+        Problem::HolderWithoutLease => format!(
+            "no instance can change the ticket keys in etcd, because the entry `{}/{HOLDER}` has no lease, which no \
+             terminator makes; find out who has put it there, and delete it: etcdctl del {0}/{HOLDER}",
+            name.etcd.prefix
         ),
         Problem::Gone => format!(
             "the ticket keys at `{key}` are gone from etcd; find out who deletes them{}",

@@ -10,7 +10,11 @@ struct Store {
     revision: i64,
     keys: Option<(i64, Result<Set, Unreadable>)>,
     fresh_until: u64,
+    /// Somebody else keeps `fresh` until then.
+    kept_fresh: u64,
     holder: Option<(i64, u64)>,
+    /// Somebody has put in a `holder` without a lease.
+    blocked: bool,
     leases: i64,
     written: Vec<Written>,
 }
@@ -31,6 +35,7 @@ impl Store {
             keys: self.keys.clone(),
             fresh: now < self.fresh_until,
             holder: match self.holder {
+                _ if self.blocked => Holder::WithoutLease,
                 None => Holder::None,
                 Some((of, _)) if Some(of) == lease => Holder::This(of),
                 Some(_) => Holder::Another,
@@ -40,7 +45,7 @@ impl Store {
 
     fn claim(&mut self, now: u64) -> Option<i64> {
         self.holder = self.holder.filter(|(_, until)| now < *until);
-        if self.holder.is_some() {
+        if self.holder.is_some() || self.blocked {
             return None;
         }
         self.leases += 1;
@@ -64,7 +69,7 @@ impl Store {
             at: now,
         });
         self.keys = Some((self.revision, Ok(write.set)));
-        self.fresh_until = now + u64::from(write.fresh);
+        self.fresh_until = self.kept_fresh.max(now + u64::from(write.fresh));
     }
 }
 
@@ -157,6 +162,10 @@ enum Step {
     Send(usize),
     Restart(usize),
     Corrupt,
+    /// Somebody keeps `fresh` or `holder` from expiring, or stops that.
+    Block(bool, bool),
+    /// A long time passes without etcd, for some.
+    Long(u8),
     /// etcd gets a new leader, which gives all leases their whole time again.
     Leader,
 }
@@ -170,6 +179,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..3usize).prop_map(Step::Restart),
         1 => Just(Step::Corrupt),
         1 => Just(Step::Leader),
+        1 => any::<(bool, bool)>().prop_map(|(fresh, holder)| Step::Block(fresh, holder)),
+        1 => (1..=60u8).prop_map(Step::Long),
     ]
 }
 
@@ -199,7 +210,8 @@ proptest! {
                             instance.read(&mut store, start, now);
                             instance.send(&mut store, now);
                         } else {
-                            instance.member.pass(at, now).unwrap();
+                            let wall = (1_000_000 + now as i64 + instance.wrong) as u64;
+                            instance.member.pass(at, wall).unwrap();
                         }
                     }
                     // All have looked at the same second, as far as they can.
@@ -221,20 +233,36 @@ proptest! {
                 }
                 Step::Leader => {
                     if now < store.fresh_until {
-                        store.fresh_until = now + ROTATION;
+                        store.fresh_until = store.fresh_until.max(now + ROTATION);
                     }
                 }
+                Step::Block(fresh, holder) => {
+                    store.kept_fresh = if fresh { u64::MAX } else { 0 };
+                    store.fresh_until = store.fresh_until.min(now + ROTATION).max(store.kept_fresh);
+                    store.blocked = holder;
+                }
+                Step::Long(minutes) => for _ in 0..minutes {
+                    now += 60;
+                    let at = start + Duration::from_secs(now);
+                    for instance in &mut instances {
+                        let wall = (1_000_000 + now as i64 + instance.wrong) as u64;
+                        instance.member.pass(at, wall).unwrap();
+                    }
+                },
                 Step::Read(_) => {}
             }
         }
-        // A set that was never there comes no earlier than a rotation after whatever was written before it.
-        // What is put back after damage was there before: maybe the newest, maybe the one before.
+        // A set that was never there comes no earlier than a rotation after the one before it came first. What is put
+        // back after damage was there before: maybe the newest, maybe the one before.
         for (place, new) in store.written.iter().enumerate().skip(1) {
             let (before, last) = (&store.written[..place], &store.written[place - 1]);
             if before.iter().all(|old| old.keys != new.keys) {
                 prop_assert_eq!(new.generation, last.generation + 1);
-                let waits = if place == 1 { u64::from(LEARNING) } else { ROTATION };
-                prop_assert!(new.at - last.at >= waits, "{:?}", store.written);
+                let begins = last.keys.len() == WAITING;
+                let waits = if begins { u64::from(LEARNING) } else { ROTATION };
+                let came = before.iter().find(|old| old.keys == last.keys);
+                let came = came.map_or(0, |came| came.at);
+                prop_assert!(new.at - came >= waits, "{:?}", store.written);
             }
         }
     }
@@ -382,6 +410,92 @@ fn an_old_state_of_etcd_is_not_taken_and_a_lost_one_comes_back() {
     assert_eq!(all[1].member.problem, Some(Problem::Gone));
     passing(&mut all, &mut store, start, now, 2);
     assert!(store.keys.unwrap().1.unwrap().generation >= generation);
+}
+
+#[test]
+fn an_entry_that_does_not_expire_is_told_of_and_does_not_stop_the_changes() {
+    let start = Instant::now();
+    let mut store = Store::default();
+    let mut all = [60, -60].map(|wrong| Instance::new(start, wrong));
+    let now = passing(&mut all, &mut store, start, 0, 100);
+    let keys = all[0].names(start).1;
+    (store.kept_fresh, store.fresh_until) = (u64::MAX, u64::MAX);
+    let now = passing(&mut all, &mut store, start, now, 2 * ROTATION);
+    assert!(all.iter().all(|one| one.member.problem.is_none()));
+    let mut seen = BTreeSet::new();
+    let mut told = [false; 2];
+    let mut last = now;
+    for later in now + 1..now + 20 * ROTATION {
+        last = passing(&mut all, &mut store, start, later - 1, 1);
+        seen.extend(first_of(&all[0], start, later));
+        for (told, one) in told.iter_mut().zip(&all) {
+            *told |= one.member.problem == Some(Problem::Unchanged);
+        }
+        all_can_decrypt(&all, start + Duration::from_secs(later)).unwrap();
+    }
+    assert_eq!(told, [true; 2]);
+    assert!(
+        (6..=10).contains(&seen.len()),
+        "{} keys in 20 rotations",
+        seen.len()
+    );
+    let now = all[0].names(start + Duration::from_secs(last)).1;
+    assert!(now.is_disjoint(&keys));
+}
+
+#[test]
+fn keys_that_nobody_may_change_are_not_used_for_ever() {
+    let start = Instant::now();
+    let mut store = Store::default();
+    let mut all = [60, -60].map(|wrong| Instance::new(start, wrong));
+    let now = passing(&mut all, &mut store, start, 0, 100);
+    let keys = all[0].names(start).1;
+    store.blocked = true;
+    let now = passing(&mut all, &mut store, start, now, 1);
+    let problem = Some(Problem::HolderWithoutLease);
+    assert!(all.iter().all(|one| one.member.problem == problem));
+    let now = passing(
+        &mut all,
+        &mut store,
+        start,
+        now,
+        4 * ROTATION + WRONG_CLOCK + 100,
+    );
+    for one in &all {
+        let (_, known, has_set) = one.names(start + Duration::from_secs(now));
+        assert!(!has_set && known.is_disjoint(&keys));
+    }
+    // With the entry gone, there are new ones.
+    store.blocked = false;
+    let now = passing(&mut all, &mut store, start, now, 2 * ROTATION + 300);
+    let [one, other] = [0, 1].map(|place| all[place].names(start + Duration::from_secs(now)));
+    assert!(one.0.is_some() && one.0 == other.0 && one.1.is_disjoint(&keys));
+}
+
+#[test]
+fn an_old_value_is_not_taken_after_a_restart_and_the_holder_begins_anew() {
+    let start = Instant::now();
+    let mut store = Store::default();
+    let mut all = [60, -60].map(|wrong| Instance::new(start, wrong));
+    let now = passing(&mut all, &mut store, start, 0, 100);
+    let old = store.keys.clone();
+    let keys = all[0].names(start).1;
+    let mut now = passing(&mut all, &mut store, start, now, 2 * WRONG_CLOCK);
+    store.keys = old;
+    let mut all = [60, -60].map(|wrong| Instance::new(start + Duration::from_secs(now), wrong));
+    let mut told = [false; 2];
+    for _ in 0..10 * ROTATION {
+        now = passing(&mut all, &mut store, start, now, 1);
+        for (told, one) in told.iter_mut().zip(&all) {
+            let (_, known, _) = one.names(start + Duration::from_secs(now));
+            assert!(known.is_disjoint(&keys));
+            *told |= one.member.problem == Some(Problem::Outdated);
+        }
+    }
+    assert_eq!(told, [true; 2]);
+    let [one, other] = [0, 1].map(|place| all[place].names(start + Duration::from_secs(now)));
+    assert!(one.0.is_some() && one.0 == other.0);
+    assert!(all.iter().all(|one| one.member.problem.is_none()));
 }
 
 /// The transaction decides, whatever an instance believes.
