@@ -89,6 +89,7 @@ pub mod fuzzing {
     use crate::proxy::{Facts, header};
     use crate::ticket_etcd::sealed::{self, Secret};
     use crate::ticket_key::KeyBytes;
+    use crate::whole_hello::WholeHello;
     use rustls_pki_types::{CertificateDer, UnixTime};
     use std::net::SocketAddr;
     use std::time::Duration;
@@ -125,6 +126,13 @@ pub mod fuzzing {
         let offer = Offer::read(bytes);
         let newest = offer.version.map(u16::from);
         (offer != Offer::default()).then_some((newest, !offer.lacks_groups))
+    }
+
+    /// How much of `bytes` has to come until the server answers them. `None`: more than all.
+    pub fn whole_hello(bytes: &[u8], piece: usize) -> Option<usize> {
+        let mut hello = WholeHello::default();
+        let mut lengths = (0..bytes.len()).step_by(piece.max(1)).chain([bytes.len()]);
+        lengths.find(|&length| hello.is_in(&bytes[..length]))
     }
 
     /// The status in the answer of a backend to a check. `Ok(None)`: there is more to come.
