@@ -6,6 +6,8 @@ use crate::error::Fault;
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     head: Vec<u8>,
+    /// Bytes of interim answers, which are as many as the server likes.
+    interim: usize,
     body: Option<Body>,
 }
 
@@ -40,17 +42,28 @@ impl Answer {
             return body.complete();
         }
         self.head.extend_from_slice(bytes);
-        let Some(end) = self.head.windows(4).position(|four| four == b"\r\n\r\n") else {
-            return if self.head.len() > MAX_HEAD {
-                Err(Fault::HttpMalformed)
-            } else {
-                Ok(false)
+        loop {
+            let Some(end) = self.head.windows(4).position(|four| four == b"\r\n\r\n") else {
+                return if self.head.len() > MAX_HEAD {
+                    Err(Fault::HttpMalformed)
+                } else {
+                    Ok(false)
+                };
             };
-        };
-        let mut body = Body::parse(&self.head[..end])?;
-        body.received = (self.head.len() - end - 4) as u64;
-        self.head = Vec::new();
-        self.body.insert(body).complete()
+            let mut body = Body::parse(&self.head[..end])?;
+            if body.is_interim() {
+                // The answer comes behind it (RFC 9110, section 15.2).
+                self.interim += end;
+                if self.interim > MAX_HEAD {
+                    return Err(Fault::HttpMalformed);
+                }
+                self.head.drain(..end + 4);
+                continue;
+            }
+            body.received = (self.head.len() - end - 4) as u64;
+            self.head = Vec::new();
+            return self.body.insert(body).complete();
+        }
     }
 
     /// Checks the answer when the connection has ended.
@@ -65,7 +78,8 @@ impl Answer {
 
 impl Body {
     fn parse(head: &[u8]) -> Result<Self, Fault> {
-        let head = std::str::from_utf8(head).map_err(|_| Fault::HttpMalformed)?;
+        // Values may be in any encoding (RFC 9110, section 5.5).
+        let head = String::from_utf8_lossy(head);
         let mut lines = head.split("\r\n");
         let status = lines
             .next()
@@ -90,6 +104,11 @@ impl Body {
             length,
             received: 0,
         })
+    }
+
+    /// Whether it is no answer yet. 101 is one: nothing that this client asked for.
+    fn is_interim(&self) -> bool {
+        (100..200).contains(&self.status) && self.status != 101
     }
 
     fn complete(&self) -> Result<bool, Fault> {
@@ -161,6 +180,36 @@ mod tests {
         );
         let length = "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n";
         assert_eq!(outcome(length), Err(Fault::HttpMalformed.kind()));
+    }
+
+    #[test]
+    fn interim_answers_are_passed_over() {
+        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+        for interim in [
+            "HTTP/1.1 100 Continue\r\n\r\n",
+            "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n",
+        ] {
+            assert_eq!(outcome(&format!("{interim}{answer}")), Ok(true));
+            assert_eq!(outcome(interim), Err(Fault::Truncated.kind()));
+        }
+        let switched = format!("HTTP/1.1 101 Switching Protocols\r\n\r\n{answer}");
+        assert_eq!(outcome(&switched), Err("http 101".into()));
+        let mut endless = Answer::default();
+        let hints = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(MAX_HEAD / 20);
+        assert_eq!(
+            endless.feed(hints.as_bytes()).map_err(|fault| fault.kind()),
+            Err(Fault::HttpMalformed.kind())
+        );
+    }
+
+    #[test]
+    fn values_of_headers_may_be_in_any_encoding() {
+        let mut answer = Answer::default();
+        assert!(
+            answer
+                .feed(b"HTTP/1.1 200 OK\r\nX: \xfc\r\nContent-Length: 0\r\n\r\n")
+                .is_ok_and(|done| done)
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The short comparison: less than half a minute, one table a condition.
 
 use crate::condition::Condition;
-use crate::drive::{Drive, SERVER_CPU};
+use crate::drive::{Drive, SERVER_CPU, SHORTEST};
 use crate::error::TrialError;
 use crate::lanes::{distinct, introduction, label};
 use crate::machine;
@@ -33,6 +33,19 @@ impl Default for DemoPlan {
     }
 }
 
+impl DemoPlan {
+    /// Seconds of load in a turn with many connections and with one, where there are `results`.
+    fn turns(&self, results: usize) -> Result<[f64; 2], TrialError> {
+        let turn = self.seconds / (self.rounds * results) as f64;
+        let turns = [CROWD_SHARE, 1.0 - CROWD_SHARE].map(|share| turn * share);
+        let shortest = turns[0].min(turns[1]);
+        match shortest >= SHORTEST {
+            true => Ok(turns),
+            false => Err(TrialError::TooShort { seconds: shortest }),
+        }
+    }
+}
+
 /// Compares batching off, on and nginx under every condition, says on `progress` what it is doing,
 /// and gives the tables. Where both settings run the same code, there is one of them.
 ///
@@ -52,19 +65,20 @@ pub fn demo(
     if let Some(other) = other_setting(&stage.options.conditions) {
         return Err(TrialError::Nothing(other));
     }
-    let mut contenders = Vec::new();
     let mut results = Vec::new();
-    for (index, side) in sides.into_iter().enumerate() {
-        contenders.push(servers::start(stage, side, Setup::BARE)?);
+    for (index, &side) in sides.iter().enumerate() {
         for &condition in &stage.options.conditions {
             if side.can(condition, &stage.options) {
                 results.push(Results::new(index, side, condition));
             }
         }
     }
-    let turns = (plan.rounds * results.len()) as f64;
-    let crowd = plan.seconds / turns * CROWD_SHARE;
-    let single = plan.seconds / turns * (1.0 - CROWD_SHARE);
+    let [crowd, single] = plan.turns(results.len())?;
+    let contenders: Result<Vec<_>, _> = sides
+        .into_iter()
+        .map(|side| servers::start(stage, side, Setup::BARE))
+        .collect();
+    let mut contenders = contenders?;
     for round in 0..plan.rounds {
         progress(&format!("round {} of {}", round + 1, plan.rounds));
         for &condition in &stage.options.conditions {
@@ -227,6 +241,21 @@ pub(crate) const GENERATOR_LIMIT: f64 = 0.97;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_turn_without_time_for_a_handshake_is_refused_before_anything_starts() {
+        assert!(DemoPlan::default().turns(6).is_ok());
+        let plan = DemoPlan {
+            rounds: 5,
+            seconds: 1.0,
+        };
+        let error = plan.turns(6).expect_err("12 ms a turn").to_string();
+        assert!(
+            error.contains("raise --seconds, or lower --rounds"),
+            "{error}"
+        );
+    }
+
     use serde_json::json;
 
     fn shown(lanes: Lanes) -> String {

@@ -27,6 +27,9 @@ impl Stage {
         drive: Drive,
         (warmup, seconds): (f64, f64),
     ) -> Result<Value, TrialError> {
+        if seconds < SHORTEST {
+            return Err(TrialError::TooShort { seconds });
+        }
         target.server.alive()?;
         let mut command = Command::new(&self.options.widelane);
         command.arg("load").arg(target.address.to_string());
@@ -80,6 +83,8 @@ fn cpu_of_each(spent: Duration, rate: f64, seconds: f64, drive: Drive) -> Option
     (rate > 0.0).then(|| spent.as_secs_f64() * 1e6 / (rate * seconds + left))
 }
 
+/// A generator that shares its machine with other programs can wait that long for its CPU.
+pub(crate) const SHORTEST: f64 = 0.05;
 /// A server's CPU time for a handshake, in microseconds: what one core could do is its reciprocal,
 /// also where the generator was the limit.
 pub(crate) const SERVER_CPU: &str = "server_cpu_us_per_handshake";

@@ -68,6 +68,15 @@ pub enum TrialError {
         /// What is wrong.
         reason: String,
     },
+    /// A measurement that can have no figures.
+    #[error(
+        "each measurement would last {seconds:.3} s, which is too short for handshakes to begin in it; raise \
+         --seconds, or lower --rounds"
+    )]
+    TooShort {
+        /// How long.
+        seconds: f64,
+    },
     /// Nothing to start.
     #[error("{0} is not installed; install it or leave it out of the comparison")]
     NoServer(&'static str),
