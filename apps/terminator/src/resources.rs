@@ -18,6 +18,25 @@ pub(crate) fn raise_descriptor_limit() {
     }
 }
 
+/// Keeps the memory of this process, in which private keys lie, from core files.
+///
+/// The limit is one byte: a limit of 0 ends core files only, while Linux also starts no program that takes them
+/// (`core_pattern` with `|`) for a process with the limit 1 (`fs/coredump.c`).
+pub(crate) fn forbid_core_files() {
+    let now = getrlimit(Resource::Core);
+    let least = match now.maximum {
+        Some(0) => 0,
+        _ => 1,
+    };
+    let limit = Rlimit {
+        current: Some(least),
+        maximum: now.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Core, limit) {
+        tracing::warn!(%error, "a crash can leave private keys in a core file; set RLIMIT_CORE to 0");
+    }
+}
+
 /// How many connections to accept: the configured number, or as many as there are descriptors for.
 pub(crate) fn connection_limit(limits: &Limits) -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);

@@ -82,6 +82,9 @@ impl Server {
         let config = document.config();
         let locate = |fault| ServerError::Config(document.locate(fault));
         resources::raise_descriptor_limit();
+        if !config.core_files {
+            resources::forbid_core_files();
+        }
         let files = Fingerprint::of(config);
         let material = material::read(config).map_err(locate)?;
         let account = privileges::lookup(config).map_err(locate)?;
@@ -804,6 +807,7 @@ fn fixed_keys_changed(before: &Config, after: &Config) -> Vec<&'static str> {
         ("cpus", before.cpus == after.cpus),
         ("user", before.user == after.user),
         ("group", before.group == after.group),
+        ("core_files", before.core_files == after.core_files),
         ("batching", before.batching == after.batching),
         (
             "chacha20poly1305",

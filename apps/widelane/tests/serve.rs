@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit, setrlimit};
 use serving::*;
 
 #[test]
@@ -421,6 +421,24 @@ fn root_is_left_behind_by_every_thread() {
     connect(address, &site.path("a.pem")).expect("still served");
     server.signal(Signal::TERM);
     assert!(server.wait().success());
+}
+
+#[test]
+fn a_crash_leaves_no_core_file_unless_it_is_asked_for() {
+    let site = Site::new();
+    for (setting, is_kept) in [("", false), ("core_files = true\n", true)] {
+        let config = site.config("127.0.0.1:0", setting);
+        let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&config));
+        server.listening();
+        // What it had is what this process has, whose children inherit it.
+        let own = getrlimit(Resource::Core);
+        let server_is = Some(Pid::from_child(&server.child));
+        let had = prlimit(server_is, Resource::Core, own.clone()).expect("allowed");
+        let expected = if is_kept { own.current } else { Some(1) };
+        assert_eq!(had.current, expected, "{setting}");
+        server.signal(Signal::TERM);
+        assert!(server.wait().success());
+    }
 }
 
 #[test]

@@ -30,6 +30,8 @@ pub struct Config {
     pub user: Option<String>,
     /// Group to become once the sockets are bound. `None`: the user's own group.
     pub group: Option<String>,
+    /// Let a crash leave a core file, which has private keys in it.
+    pub core_files: bool,
     /// Which registers ChaCha20-Poly1305 uses.
     #[serde(deserialize_with = "choice")]
     pub chacha20poly1305: Choice,
@@ -132,6 +134,7 @@ impl Default for Config {
             cpus: CpuList::default(),
             user: None,
             group: None,
+            core_files: false,
             chacha20poly1305: Choice::default(),
             name_servers: Vec::new(),
             watch: true,
