@@ -51,6 +51,7 @@ fn what_the_chart_renders_is_as_good_as_plain_manifests() {
         for check in [
             checks::fits_together,
             checks::allows_no_more_than_needed,
+            checks::keeps_metrics_from_strangers,
             checks::drains_in_time,
             checks::calls_the_program_right,
             checks::configures_the_program_right,

@@ -17,6 +17,11 @@ fn nothing_more_is_allowed_than_needed() {
 }
 
 #[test]
+fn metrics_are_kept_from_strangers() {
+    each(checks::keeps_metrics_from_strangers);
+}
+
+#[test]
 fn connections_have_the_time_that_the_server_gives_them() {
     each(checks::drains_in_time);
 }

@@ -16,7 +16,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "widelane.image" -}}
 {{- $repository := required "image.repository is empty: name your image, for example --set image.repository=registry.example.org/widelane; `make image` builds it, and `skopeo copy` puts it into your registry" .Values.image.repository -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" $repository .Values.image.digest -}}
+{{- else -}}
 {{- printf "%s:%s" $repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "widelane.preStop" -}}

@@ -180,6 +180,41 @@ pub fn allows_no_more_than_needed(manifest: &Manifest) {
     }
 }
 
+/// Metrics have no access control: they are on a loopback address, or a policy says who may ask.
+pub fn keeps_metrics_from_strangers(manifest: &Manifest) {
+    let name = &manifest.name;
+    let Some((_, terminator)) = manifest.terminator() else {
+        return;
+    };
+    let listen = manifest.config().metrics.listen;
+    if listen.is_none_or(|address| address.ip().is_loopback()) {
+        return;
+    }
+    let ports = terminator.ports.iter().flatten();
+    let metrics: Vec<_> = ports
+        .filter(|port| port.name.as_deref() == Some("metrics"))
+        .collect();
+    assert_eq!(metrics.len(), 1, "{name}");
+    let policies: Vec<_> = (manifest.others())
+        .filter(|object| object["kind"] == "NetworkPolicy")
+        .collect();
+    assert_eq!(policies.len(), 1, "{name}: who may read the metrics?");
+    let rules = policies[0]["spec"]["ingress"].as_array().unwrap();
+    let opens_metrics = |rule: &&Value| {
+        let ports = rule["ports"].as_array();
+        ports.is_none_or(|ports| ports.iter().any(|port| port["port"] == "metrics"))
+    };
+    let opening: Vec<_> = rules.iter().filter(opens_metrics).collect();
+    assert!(!opening.is_empty(), "{name}: nobody may");
+    for rule in opening {
+        let from = rule["from"].as_array();
+        assert!(
+            from.is_some_and(|from| !from.is_empty()),
+            "{name}: everybody may"
+        );
+    }
+}
+
 /// Connections have the time that the server gives them.
 pub fn drains_in_time(manifest: &Manifest) {
     let name = &manifest.name;
