@@ -8,6 +8,7 @@
 //! - [`refused_licences`]: `deny.toml` allows the licence of every dependency.
 //! - [`refused_packages`]: no dependency is one that `deny.toml` refuses.
 //! - [`programs::not_apart`]: tests start `widelane` so that it sees no folder of the machine.
+//! - [`promises::unkept`]: each promise of `SECURITY.md` names tests that exist.
 //! - [`words::archaic`]: texts have no words that are hard to understand.
 //!
 //! It does not check style; rustfmt and clippy do. Each rule is a function from a tree to the list
@@ -17,6 +18,7 @@
 
 mod files;
 pub mod programs;
+pub mod promises;
 pub mod words;
 
 use proc_macro2::{TokenStream, TokenTree};

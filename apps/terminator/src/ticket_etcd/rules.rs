@@ -99,7 +99,7 @@ pub(crate) enum Problem {
     Unchanged,
     /// The entry is gone.
     Gone,
-    /// Nobody may write, because the entry `holder` has no lease.
+    /// No instance may write, because the entry `holder` has no lease.
     HolderWithoutLease,
 }
 
@@ -184,7 +184,7 @@ impl Set {
         Duration::from_secs(self.rotation.into())
     }
 
-    /// Whether it was written so long ago that somebody has kept it, by a clock that may be wrong by an hour: etcd has
+    /// Whether it was written so long ago that a stranger has kept it, by a clock that may be wrong by an hour: etcd has
     /// an old value again, or its keys are held in force by an entry that does not expire.
     fn is_outdated(&self, wall: u64) -> bool {
         let lasts = MOST_ROTATIONS * u64::from(self.rotation) + WRONG_CLOCK;
@@ -291,7 +291,7 @@ impl Member {
         let same = self.held.as_ref();
         let same = same.filter(|held| held.set.generation == set.generation);
         let since = same.map_or(asked, |held| held.since);
-        // etcd lets `fresh` expire after a rotation. Where it does not, it was put there by somebody else, and this
+        // etcd lets `fresh` expire after a rotation. Where it does not, it was put there by a stranger, and this
         // instance's own clock decides.
         let unchanged = asked.saturating_duration_since(since) > 2 * set.rotation() + BETWEEN_LOOKS;
         if unchanged {

@@ -349,7 +349,7 @@ fn explain(name: &StoreName, problem: Problem, act: &Act) -> String {
         ),
         Problem::Unchanged => format!(
             "the ticket keys at `{key}` in etcd have not changed for more than two rotations: no instance that writes \
-             can be reached, or somebody keeps the entry `fresh` from expiring{}",
+             can be reached, or a stranger keeps the entry `fresh` from expiring{}",
             match act {
                 Act::Write(_) => "; this instance changes them",
                 _ => "",
@@ -357,7 +357,7 @@ fn explain(name: &StoreName, problem: Problem, act: &Act) -> String {
         ),
         Problem::HolderWithoutLease => format!(
             "no instance can change the ticket keys in etcd, because the entry `{}/{HOLDER}` has no lease, which no \
-             terminator makes; find out who has put it there, and delete it: etcdctl del {0}/{HOLDER}",
+             terminator makes; find out who put it there, and delete it: etcdctl del {0}/{HOLDER}",
             name.etcd.prefix
         ),
         Problem::Gone => format!(

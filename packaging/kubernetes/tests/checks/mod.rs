@@ -205,7 +205,7 @@ pub fn keeps_metrics_from_strangers(manifest: &Manifest) {
         ports.is_none_or(|ports| ports.iter().any(|port| port["port"] == "metrics"))
     };
     let opening: Vec<_> = rules.iter().filter(opens_metrics).collect();
-    assert!(!opening.is_empty(), "{name}: nobody may");
+    assert!(!opening.is_empty(), "{name}: no pod may");
     for rule in opening {
         let from = rule["from"].as_array();
         assert!(

@@ -10,10 +10,10 @@ struct Store {
     revision: i64,
     keys: Option<(i64, Result<Set, Unreadable>)>,
     fresh_until: u64,
-    /// Somebody else keeps `fresh` until then.
+    /// A stranger keeps `fresh` until then.
     kept_fresh: u64,
     holder: Option<(i64, u64)>,
-    /// Somebody has put in a `holder` without a lease.
+    /// A stranger has put in a `holder` without a lease.
     blocked: bool,
     leases: i64,
     written: Vec<Written>,
@@ -162,7 +162,7 @@ enum Step {
     Send(usize),
     Restart(usize),
     Corrupt,
-    /// Somebody keeps `fresh` or `holder` from expiring, or stops that.
+    /// A stranger keeps `fresh` or `holder` from expiring, or stops that.
     Block(bool, bool),
     /// A long time passes without etcd, for some.
     Long(u8),
