@@ -44,6 +44,8 @@ pub(crate) enum Failure {
     ProxyHeader,
     /// The client's bytes are not TLS, or not a TLS that we speak.
     Protocol,
+    /// The client has named no host that a certificate has, and `unknown_names` refuses that.
+    UnknownName,
     /// The client's certificate is missing or bad.
     Certificate,
     /// Our own fault: a signature that could not be made.
@@ -120,13 +122,14 @@ impl Stats {
 }
 
 impl Failure {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Timeout,
         Self::Silent,
         Self::MadeRoom,
         Self::Closed,
         Self::ProxyHeader,
         Self::Protocol,
+        Self::UnknownName,
         Self::Certificate,
         Self::Internal,
     ];
@@ -139,6 +142,7 @@ impl Failure {
             Self::Closed => "closed",
             Self::ProxyHeader => "proxy_header",
             Self::Protocol => "protocol",
+            Self::UnknownName => "unknown_name",
             Self::Certificate => "certificate",
             Self::Internal => "internal",
         }
