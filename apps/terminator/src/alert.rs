@@ -78,6 +78,8 @@ fn instead(
                 _ => None,
             }
         }
+        // RFC 6066, section 3.
+        rustls::Error::General(text) if text == NO_CERTIFICATE => Some(Alert::UnrecognisedName),
         // RFC 5246, section 7.4.6; the alert of rustls came with TLS 1.3.
         rustls::Error::NoCertificatesPresented if agreed == Some(ProtocolVersion::TLSv1_2) => {
             Some(Alert::HandshakeFailure)
@@ -176,11 +178,13 @@ fn misbehaviour(error: &PeerMisbehaved) -> AlertDescription {
     }
 }
 
+/// What rustls says when there is no certificate for the host name that the client asks for.
+pub(crate) const NO_CERTIFICATE: &str = "no server certificate chain resolved";
 const ALERT: u8 = 21;
 const WARNING: u8 = 1;
 const FATAL: u8 = 2;
 /// What rustls says in TLS 1.2 when the certificate's key has no scheme that the client verifies.
-const NO_SIGNATURE_SCHEME: &str = "incompatible signing key";
+pub(crate) const NO_SIGNATURE_SCHEME: &str = "incompatible signing key";
 
 #[cfg(test)]
 mod tests {
@@ -228,7 +232,7 @@ mod tests {
         use rustls::Error::NoCertificatesPresented;
         use rustls::ProtocolVersion::{TLSv1_1, TLSv1_2, TLSv1_3};
         // One that is never due here.
-        let own = UnrecognisedName;
+        let own = UserCanceled;
         let finished = |error: rustls::Error, offered, lacks_groups, agreed| {
             let mut words = [22, 3, 3, 0, 1, 2, ALERT, 3, 3, 0, 2, FATAL, own.into()].to_vec();
             let offer = Offer {
@@ -266,6 +270,8 @@ mod tests {
             let alert = finished(error, Some(version), lacks_groups, Some(version));
             assert_eq!(alert, expected);
         }
+        let no_name = rustls::Error::General(NO_CERTIFICATE.into());
+        assert_eq!(finished(no_name, None, false, None), UnrecognisedName);
         let agreed = |error, version| finished(error, Some(version), false, Some(version));
         let no_share = Cannot::KeyShareExtensionRequired.into();
         assert_eq!(agreed(no_share, TLSv1_3), MissingExtension);

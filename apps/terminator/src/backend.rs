@@ -1,5 +1,6 @@
 //! A connection to a backend, over TCP or a UNIX socket, with TLS or without.
 
+use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -33,6 +34,16 @@ pub(crate) enum Missed {
     Tls(TlsFailure),
     /// It took too long.
     Late,
+}
+
+impl fmt::Display for Missed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket(error) => error.fmt(f),
+            Self::Tls(failure) => failure.fmt(f),
+            Self::Late => f.write_str("no answer in time"),
+        }
+    }
 }
 
 impl BackendStream {

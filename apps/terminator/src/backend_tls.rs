@@ -20,8 +20,10 @@ use crate::backend::Socket;
 use crate::config::{Backend, BackendTls, Fault};
 use crate::connection::{pending_if_blocked, write_all};
 use crate::material::ClientFiles;
+use crate::pinned::Pinned;
+use crate::reason;
 use crate::signing::{ClientHandshake, ProcessFailure, SigningSource};
-use crate::tls::protocol_versions;
+use crate::tls::{protocol_versions, usual_groups};
 
 /// How one backend is spoken to.
 pub(crate) struct Speech {
@@ -48,7 +50,8 @@ pub(crate) struct Handshakes {
 #[derive(Debug)]
 pub(crate) struct TlsFailure {
     pub(crate) reason: Reason,
-    text: String,
+    problem: String,
+    remedy: String,
 }
 
 /// The same for metrics.
@@ -64,6 +67,8 @@ pub(crate) enum Reason {
     Certificate,
     /// What it sends is no TLS.
     NotTls,
+    /// It does not speak the application protocol that the client has agreed on.
+    Alpn,
     /// It has sent an alert.
     Alert,
     /// It has closed the connection.
@@ -86,18 +91,24 @@ impl Speech {
     ) -> Result<Arc<Self>, Fault> {
         let mut roots = RootCertStore::empty();
         let of_system = wanted.ca.is_none();
+        let listed = match of_system {
+            true => Vec::new(),
+            false => files.authorities.clone(),
+        };
         for authority in files.authorities {
             match roots.add(authority) {
                 // A machine's store may have a relic among hundreds.
                 Err(_) if of_system => {}
                 Err(error) => {
                     let remedy = "give CA certificates (X.509 v3, PEM)";
-                    return Err(Fault::new(format!("{key}.ca"), error.to_string(), remedy));
+                    return Err(Fault::new(format!("{key}.ca"), reason::of(&error), remedy));
                 }
                 Ok(()) => {}
             }
         }
-        let provider = Arc::new(signing.provider.clone());
+        let mut provider = signing.provider.clone();
+        provider.kx_groups = usual_groups(signing);
+        let provider = Arc::new(provider);
         let verifier =
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone());
         let verifier = verifier.build().map_err(|error| {
@@ -110,7 +121,8 @@ impl Speech {
                 let remedy = "write [\"1.2\", \"1.3\"]";
                 Fault::new(format!("{key}.versions"), error.to_string(), remedy)
             })?
-            .with_webpki_verifier(verifier);
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Pinned::new(verifier, listed, &[])));
         let mut base =
             match files.identity {
                 None => builder.with_no_client_auth(),
@@ -118,7 +130,7 @@ impl Speech {
                     |error| {
                         let remedy = "give the key that the certificate was made for: RSA, ECDSA, \
                                       Ed25519 or ML-DSA";
-                        Fault::new(format!("{key}.key"), error.to_string(), remedy)
+                        Fault::new(format!("{key}.key"), reason::of(&error), remedy)
                     },
                 )?,
             };
@@ -152,6 +164,20 @@ impl Speech {
             config.alpn_protocols = alpn.map(<[u8]>::to_vec).into_iter().collect();
         }
         Arc::new(config)
+    }
+
+    /// Refuses a backend that has not agreed on the protocol of the client, whose bytes it would take for others.
+    pub(crate) fn agreed(
+        &self,
+        tls: Box<ClientConnection>,
+        alpn: Option<&[u8]>,
+    ) -> Result<Box<ClientConnection>, TlsFailure> {
+        match alpn.filter(|_| self.pass_alpn) {
+            Some(wanted) if tls.alpn_protocol() != Some(wanted) => {
+                Err(TlsFailure::no_protocol(wanted))
+            }
+            _ => Ok(tls),
+        }
     }
 
     fn sessions_with(
@@ -247,47 +273,74 @@ impl TlsFailure {
         self.reason == Reason::Timeout
     }
 
+    /// Whether the client can be the cause. Then one failure says nothing of the address.
+    pub(crate) fn may_be_the_clients(&self) -> bool {
+        matches!(self.reason, Reason::Closed | Reason::Alpn)
+    }
+
     pub(crate) fn late() -> Self {
         Self {
             reason: Reason::Timeout,
-            text: "it takes connections but does not answer a TLS handshake in time; let it speak TLS at \
-                   this address, or take `backend_tls` out"
-                .into(),
+            problem: "it takes connections but does not answer a TLS handshake in time".into(),
+            remedy: SPEAK_TLS.into(),
         }
     }
 
     fn closed(error: Option<&io::Error>) -> Self {
-        let how = error.map_or("closes the connection".into(), ToString::to_string);
+        let how = error.map_or("it closes the connection".into(), ToString::to_string);
         Self {
             reason: Reason::Closed,
-            text: format!(
-                "the TLS handshake broke off ({how}); let the backend speak TLS at this address, or take \
-                 `backend_tls` out"
-            ),
+            problem: format!("the TLS handshake broke off ({how})"),
+            remedy: SPEAK_TLS.into(),
         }
     }
 
+    fn no_protocol(wanted: &[u8]) -> Self {
+        Self {
+            reason: Reason::Alpn,
+            problem: format!(
+                "it does not agree on the application protocol of the client, `{}`",
+                wanted.escape_ascii()
+            ),
+            remedy: OTHER_PROTOCOL.into(),
+        }
+    }
+
+    /// The same failure, of a handshake to which this PROXY header was the prelude.
+    pub(crate) fn behind(mut self, header: &[u8]) -> Self {
+        if !header.is_empty()
+            && matches!(
+                self.reason,
+                Reason::Closed | Reason::NotTls | Reason::Timeout
+            )
+        {
+            self.remedy = format!(
+                "a PROXY header of {} bytes came first: let the backend expect one at this address (nginx: \
+                 `listen … ssl proxy_protocol`; before 1.23.2 it reads 107 bytes at most, which `v2-records` can \
+                 exceed), or take `proxy_protocol_to` out; or else {}",
+                header.len(),
+                self.remedy
+            );
+        }
+        self
+    }
+
     fn of(failure: &ProcessFailure, name: &ServerName<'_>) -> Self {
+        let internal = |problem: String| Self {
+            reason: Reason::Internal,
+            problem,
+            remedy: String::new(),
+        };
         let error = match failure {
             ProcessFailure::Tls(error) => error,
-            ProcessFailure::Overloaded => {
-                let text = "the engine's queue is full".into();
-                return Self {
-                    reason: Reason::Internal,
-                    text,
-                };
-            }
-            ProcessFailure::Internal(text) => {
-                return Self {
-                    reason: Reason::Internal,
-                    text: text.clone(),
-                };
-            }
+            ProcessFailure::Overloaded => return internal("the engine's queue is full".into()),
+            ProcessFailure::Internal(text) => return internal(text.clone()),
         };
         let (reason, remedy) = Self::diagnose(error, name);
         Self {
             reason,
-            text: format!("TLS handshake failed: {error}; {remedy}"),
+            problem: format!("TLS handshake failed: {}", reason::of(error)),
+            remedy,
         }
     }
 
@@ -323,10 +376,7 @@ impl TlsFailure {
                     "give the backend a certificate of a server (X.509 v3)".into(),
                 ),
             },
-            Error::InvalidMessage(_) => (
-                Reason::NotTls,
-                "let the backend speak TLS at this address, or take `backend_tls` out".into(),
-            ),
+            Error::InvalidMessage(_) => (Reason::NotTls, SPEAK_TLS.into()),
             Error::AlertReceived(
                 AlertDescription::CertificateRequired
                 | AlertDescription::BadCertificate
@@ -340,12 +390,9 @@ impl TlsFailure {
                 "give a client certificate that the backend takes in `backend_tls.cert` and `backend_tls.key`"
                     .into(),
             ),
-            Error::AlertReceived(AlertDescription::NoApplicationProtocol) => (
-                Reason::Alert,
-                "let the backend speak the protocol that clients agree on, or set `backend_tls.pass_alpn` \
-                 to false"
-                    .into(),
-            ),
+            Error::AlertReceived(AlertDescription::NoApplicationProtocol) => {
+                (Reason::Alpn, OTHER_PROTOCOL.into())
+            }
             Error::AlertReceived(AlertDescription::UnrecognisedName) => (
                 Reason::Alert,
                 format!(
@@ -369,17 +416,21 @@ impl TlsFailure {
 
 impl fmt::Display for TlsFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        match &self.remedy[..] {
+            "" => f.write_str(&self.problem),
+            remedy => write!(f, "{}; {remedy}", self.problem),
+        }
     }
 }
 
 impl Reason {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::UnknownCa,
         Self::WrongName,
         Self::Expired,
         Self::Certificate,
         Self::NotTls,
+        Self::Alpn,
         Self::Alert,
         Self::Closed,
         Self::Timeout,
@@ -394,6 +445,7 @@ impl Reason {
             Self::Expired => "expired",
             Self::Certificate => "certificate",
             Self::NotTls => "not_tls",
+            Self::Alpn => "alpn",
             Self::Alert => "alert",
             Self::Closed => "closed",
             Self::Timeout => "timeout",
@@ -403,5 +455,7 @@ impl Reason {
     }
 }
 
+const SPEAK_TLS: &str = "let the backend speak TLS at this address, or take `backend_tls` out";
+const OTHER_PROTOCOL: &str = "let the backend speak the protocols that clients agree on, or set `backend_tls.pass_alpn` to false";
 /// What one worker keeps of one address: rustls has eight tickets for one server.
 const SESSIONS: usize = 8;

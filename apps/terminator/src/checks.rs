@@ -212,7 +212,7 @@ async fn probe(subject: &Subject) -> Result<(), String> {
     let header: &[u8] = match subject.check.proxy_header {
         None => b"",
         Some(ProxyVersion::V1) => b"PROXY UNKNOWN\r\n",
-        Some(ProxyVersion::V2) => b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0",
+        Some(ProxyVersion::V2 | ProxyVersion::V2Records) => b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0",
     };
     let mut sent = 0;
     while sent < header.len() {

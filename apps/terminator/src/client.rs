@@ -23,11 +23,7 @@ use crate::connection::poll_write;
 
 /// A nonblocking socket of a client.
 #[derive(Debug)]
-pub(crate) struct Client {
-    state: State,
-    /// Bytes that were read too early, and are read again first.
-    unread: Vec<u8>,
-}
+pub(crate) struct Client(State);
 
 #[derive(Debug)]
 enum State {
@@ -40,28 +36,23 @@ enum State {
 }
 
 impl Client {
-    fn new(state: State) -> Self {
-        let unread = Vec::new();
-        Self { state, unread }
-    }
-
     /// Accepts a connection that waits at `listener`.
     pub(crate) fn accept(listener: &TcpListener) -> io::Result<(Self, SocketAddr)> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (socket, peer) = acceptfrom_with(listener, flags)?;
         let peer = peer.and_then(|peer| peer.try_into().ok());
         let peer = peer.ok_or(Errno::AFNOSUPPORT)?;
-        Ok((Self::new(State::Bare(socket)), peer))
+        Ok((Self(State::Bare(socket)), peer))
     }
 
     /// Whether the event loop does not watch it yet.
     pub(crate) fn is_bare(&self) -> bool {
-        matches!(self.state, State::Bare(_))
+        matches!(self.0, State::Bare(_))
     }
 
     /// Has the event loop watch it from now on.
     pub(crate) fn watch(&mut self) -> io::Result<()> {
-        self.state = match std::mem::replace(&mut self.state, State::Lost) {
+        self.0 = match std::mem::replace(&mut self.0, State::Lost) {
             State::Bare(socket) => State::Watched(TcpStream::from_std(socket.into())?),
             other => other,
         };
@@ -71,15 +62,10 @@ impl Client {
     /// The watched socket.
     pub(crate) fn into_stream(mut self) -> io::Result<TcpStream> {
         self.watch()?;
-        match self.state {
+        match self.0 {
             State::Watched(stream) => Ok(stream),
             State::Bare(_) | State::Lost => Err(lost()),
         }
-    }
-
-    /// Has the next reads bring these bytes.
-    pub(crate) fn unread(&mut self, bytes: &[u8]) {
-        self.unread = [bytes, &self.unread].concat();
     }
 
     pub(crate) fn poll_read(
@@ -87,13 +73,7 @@ impl Client {
         cx: &mut Context<'_>,
         bytes: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        if !self.unread.is_empty() {
-            let read = bytes.len().min(self.unread.len());
-            bytes[..read].copy_from_slice(&self.unread[..read]);
-            self.unread.drain(..read);
-            return Poll::Ready(Ok(read));
-        }
-        if let State::Bare(socket) = &self.state {
+        if let State::Bare(socket) = &self.0 {
             match receive(socket, bytes) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.watch()?,
                 received => return Poll::Ready(received),
@@ -109,7 +89,7 @@ impl Client {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if let State::Bare(socket) = &self.state {
+        if let State::Bare(socket) = &self.0 {
             match send(socket, slices, SendFlags::empty()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.watch()?,
                 sent => return Poll::Ready(sent),
@@ -120,7 +100,7 @@ impl Client {
 
     /// Ends our direction.
     pub(crate) fn shut_down(&self) -> io::Result<()> {
-        let fd = match &self.state {
+        let fd = match &self.0 {
             State::Bare(socket) => socket.as_fd(),
             State::Watched(stream) => stream.as_fd(),
             State::Lost => return Err(lost()),
@@ -140,7 +120,7 @@ impl Client {
     }
 
     fn stream(&mut self) -> io::Result<&mut TcpStream> {
-        match &mut self.state {
+        match &mut self.0 {
             State::Watched(stream) => Ok(stream),
             State::Bare(_) | State::Lost => Err(lost()),
         }
@@ -149,7 +129,7 @@ impl Client {
 
 impl From<TcpStream> for Client {
     fn from(stream: TcpStream) -> Self {
-        Self::new(State::Watched(stream))
+        Self(State::Watched(stream))
     }
 }
 
@@ -189,7 +169,7 @@ impl Write for LastWords<'_> {
 
     /// rustls has tickets and close_notify in two pieces: one system call sends both.
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match &self.0.state {
+        match &self.0.0 {
             State::Bare(socket) => send(socket, slices, SendFlags::MORE),
             State::Watched(stream) => {
                 stream.try_io(Interest::WRITABLE, || send(stream, slices, SendFlags::MORE))
@@ -261,16 +241,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_given_back_is_read_first() {
-        let (mut peer, mut client) = pair();
-        peer.write_all(b" at last").unwrap();
-        client.unread(b"you");
-        client.unread(b"to ");
-        let heard = [read(&mut client).await, read(&mut client).await].concat();
-        assert_eq!(heard, b"to you at last");
-    }
-
-    #[tokio::test]
     async fn a_client_that_has_to_be_waited_for_is_watched() {
         let (mut peer, mut client) = pair();
         let late = tokio::spawn(async move {
@@ -318,7 +288,7 @@ mod tests {
             let (mut peer, mut client) = pair();
             if watched {
                 client.watch().unwrap();
-                let State::Watched(stream) = &client.state else {
+                let Client(State::Watched(stream)) = &client else {
                     unreachable!()
                 };
                 stream.writable().await.unwrap();

@@ -1,6 +1,8 @@
 //! How often one thing is told in the log: what clients cause must not fill it.
 
+use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
+use std::time::Instant;
 
 use crate::number::{Number, update};
 
@@ -13,8 +15,15 @@ pub(crate) struct Complaints {
 }
 
 impl Complaints {
-    /// Whether to tell it `now`, in milliseconds since some beginning: how often it was not told before.
-    pub(crate) fn tell(&self, now: u64) -> Option<u64> {
+    /// Whether to tell it now: how often it was not told before.
+    pub(crate) fn tell(&self) -> Option<u64> {
+        static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+        let now = BEGAN.elapsed().as_millis();
+        self.tell_at(u64::try_from(now).unwrap_or(u64::MAX))
+    }
+
+    /// The same at a moment, in milliseconds since some beginning.
+    pub(crate) fn tell_at(&self, now: u64) -> Option<u64> {
         tell(&self.next, &self.untold, now)
     }
 }
@@ -50,7 +59,7 @@ mod tests {
         let complaints = Complaints::default();
         let told: Vec<_> = [0, 1, 999, 1000, 1500, 9000, 10_000]
             .into_iter()
-            .map(|now| complaints.tell(now))
+            .map(|now| complaints.tell_at(now))
             .collect();
         let expected = [Some(0), None, None, Some(2), None, Some(1), Some(0)];
         assert_eq!(told, expected);

@@ -43,6 +43,8 @@ use crate::introduction;
 use crate::local::Local;
 use crate::nearby::Expected;
 use crate::offer::Offer;
+use crate::opening::{FIRST_READ, Opening, TOO_LONG};
+use crate::reason;
 use crate::relay::{Session, Told};
 use crate::shared::Site;
 use crate::signing::{self, ProcessFailure};
@@ -63,7 +65,7 @@ pub(crate) async fn serve(
 ) {
     let accepted = Instant::now();
     let mut told = Told::default();
-    let (mut admission, started) = {
+    let (mut admission, (tls, mut opening)) = {
         let silence_ends = accepted + site.limits.first_byte.min(site.limits.handshake);
         let first = match site.has_proxy(peer.ip()) {
             false => timeout_at(silence_ends, first_bytes(&mut client, local, &guest)).await,
@@ -87,13 +89,15 @@ pub(crate) async fn serve(
             Err(NotBegun::Failed(failure)) => {
                 local.stats.failed(failure);
                 note.failed(failure);
-                tracing::debug!(%peer, ?failure, "closed before the handshake began");
+                let failure = failure.label();
+                tracing::debug!(%peer, failure, "closed before the handshake began");
                 return;
             }
             Err(NotBegun::Refused(refusal)) => {
                 local.stats.refused(refusal);
                 note.refused(refusal);
-                tracing::debug!(%peer, ?refusal, "refused: a limit of the source");
+                let limit = refusal.label();
+                tracing::debug!(%peer, limit, "refused: a limit of the source");
                 return;
             }
         }
@@ -101,7 +105,8 @@ pub(crate) async fn serve(
     let speaks_first = site.speaks_first;
     let shaken = handshake(
         &mut client,
-        started,
+        tls,
+        &mut opening,
         speaks_first,
         &mut announced,
         local,
@@ -111,27 +116,21 @@ pub(crate) async fn serve(
     let shaken = timeout_at(accepted + site.limits.handshake, Box::pin(shaken));
     let shaken = match shaken.await {
         Ok(shaken) => shaken,
-        Err(_) => Err(HandshakeError::Failed(Failure::Timeout)),
+        Err(_) => Err(Failure::Timeout.into()),
     };
     // It is under way no more: jobs of others need not wait for its jobs.
     drop(announced);
+    if let Some(name) = opening.odd_name() {
+        let peer = told.client(peer);
+        tracing::debug!(%peer, name, "a client asks for what is no host name; it counts as a client that names none");
+    }
     admission.handshake_failed();
     let (tls, presence) = match shaken {
         Ok(shaken) => shaken,
-        Err(HandshakeError::Failed(failure)) => {
-            local.stats.failed(failure);
-            note.failed(failure);
-            tracing::debug!(peer = %told.client(peer), ?failure, "handshake failed");
-            if failure != Failure::Timeout {
+        Err(error) => {
+            if fail(error, told.client(peer), &mut note, local) {
                 linger(&mut client, local, admission, true).await;
             }
-            return;
-        }
-        Err(HandshakeError::Overloaded) => {
-            local.stats.refused(Refusal::Engine);
-            note.refused(Refusal::Engine);
-            tracing::debug!(peer = %told.client(peer), "refused: the engine's queue is full");
-            linger(&mut client, local, admission, true).await;
             return;
         }
     };
@@ -221,7 +220,7 @@ async fn begin(
         let rest = timeout_at(hello_ends, Box::pin(rest)).await;
         rest.unwrap_or(Err(NotBegun::Failed(Failure::Timeout)))?;
     }
-    Ok((guest.leave()?, start_tls(client, site, &early)?))
+    Ok((guest.leave()?, start_tls(site, &early)?))
 }
 
 /// Reads once and has `take` take the bytes.
@@ -309,23 +308,18 @@ impl From<Failure> for NotBegun {
     }
 }
 
-/// The TLS state that has read a client's first bytes, and what they offer.
-type Started = (Box<ServerConnection>, Offer);
+/// The TLS state of a client, and its first messages as far as they have come.
+type Started = (Box<ServerConnection>, Opening);
 
-/// Makes the TLS state, and gives back to `client` what it does not take at once, which is some kilobytes.
-fn start_tls(client: &mut Client, site: &Site, mut received: &[u8]) -> Result<Started, Failure> {
+fn start_tls(site: &Site, received: &[u8]) -> Result<Started, Failure> {
     if alert::is_goodbye(received) {
         return Err(Failure::Closed);
     }
-    let offer = Offer::read(received);
+    let mut opening = Opening::default();
     let started = ServerConnection::new(site.tls.clone()).and_then(|mut tls| {
-        match tls.read_tls(&mut received) {
-            Ok(taken) if taken > 0 => {
-                client.unread(received);
-                Ok((Box::new(tls), offer))
-            }
-            _ => Err(rustls::Error::General("it does not take bytes".into())),
-        }
+        let taken = opening.take(&mut tls, received);
+        taken.map_err(|error| rustls::Error::General(error.to_string()))?;
+        Ok((Box::new(tls), opening))
     });
     started.map_err(|error| {
         tracing::error!(%error, "no TLS state for a new connection");
@@ -341,23 +335,29 @@ enum Presence {
 }
 
 enum HandshakeError {
-    Failed(Failure),
+    Failed(Failure, Option<Box<rustls::Error>>),
     Overloaded,
+}
+
+impl From<Failure> for HandshakeError {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure, None)
+    }
 }
 
 async fn handshake(
     client: &mut Client,
-    started: Started,
+    mut tls: Box<ServerConnection>,
+    opening: &mut Opening,
     speaks_first: bool,
     announced: &mut signing::Handshake,
     local: &Local,
     note: &mut Note,
 ) -> Result<(Box<ServerConnection>, Presence), HandshakeError> {
-    let closed = |_: io::Error| HandshakeError::Failed(Failure::Closed);
-    let (mut tls, offer) = started;
+    let closed = |_: io::Error| HandshakeError::from(Failure::Closed);
     let mut spoken = false;
-    // rustls has read the first bytes already.
-    let mut received = true;
+    // rustls may have the first bytes already.
+    let mut received = !opening.is_awaited();
     let mut reads = 0;
     let mut answer: Option<Expected<'_>> = None;
     while tls.is_handshaking() {
@@ -366,25 +366,33 @@ async fn handshake(
             if reads % READS_A_TURN == 0 {
                 tokio::task::yield_now().await;
             }
-            let received = poll_fn(|cx| poll_receive(client, &mut tls, cx)).await;
+            let received = poll_fn(|cx| opening.poll_receive(client, &mut tls, local, cx)).await;
             if received.map_err(closed)? == 0 {
-                return Err(HandshakeError::Failed(Failure::Closed));
+                return Err(Failure::Closed.into());
             }
             if let Some(answer) = answer.take() {
                 answer.came(client);
             }
         }
+        if let Some(changed) = opening.changed() {
+            announced.change(changed);
+        }
         let result;
-        (tls, result) = announced.process(tls).await;
+        if opening.is_too_long() {
+            result = Err(ProcessFailure::Tls(TOO_LONG));
+        } else {
+            (tls, result) = announced.process(tls).await;
+        }
         note.handshake(&tls);
         if let Err(failure) = result {
-            note.alert(refuse(client, &mut tls, &failure, offer, spoken).await);
+            note.alert(refuse(client, &mut tls, &failure, opening.offer, spoken).await);
             return Err(blame(failure));
         }
         if tls.is_handshaking() {
             // Else the client's own flight is not complete yet.
             if tls.wants_write() {
                 spoken = true;
+                opening.answered(&tls);
                 poll_fn(|cx| poll_flight(client, &mut tls, cx))
                     .await
                     .map_err(closed)?;
@@ -513,20 +521,53 @@ fn is_in_plain(tls: &ServerConnection, spoken: bool) -> bool {
 }
 
 fn blame(failure: ProcessFailure) -> HandshakeError {
-    HandshakeError::Failed(match failure {
+    let error = match failure {
         ProcessFailure::Overloaded => return HandshakeError::Overloaded,
         ProcessFailure::Internal(error) => {
             tracing::error!("a handshake failed by our own fault: {error}");
-            Failure::Internal
+            let error = Box::new(rustls::Error::General(error));
+            return HandshakeError::Failed(Failure::Internal, Some(error));
         }
-        ProcessFailure::Tls(
-            rustls::Error::NoCertificatesPresented
-            | rustls::Error::InvalidCertificate(_)
-            | rustls::Error::InvalidCertRevocationList(_),
-        ) => Failure::Certificate,
-        ProcessFailure::Tls(rustls::Error::AlertReceived(_)) => Failure::Closed,
-        ProcessFailure::Tls(_) => Failure::Protocol,
-    })
+        ProcessFailure::Tls(error) => error,
+    };
+    let failure = match &error {
+        rustls::Error::NoCertificatesPresented
+        | rustls::Error::InvalidCertificate(_)
+        | rustls::Error::InvalidCertRevocationList(_) => Failure::Certificate,
+        rustls::Error::AlertReceived(_) => Failure::Closed,
+        rustls::Error::General(text) if text == alert::NO_CERTIFICATE => Failure::UnknownName,
+        _ => Failure::Protocol,
+    };
+    HandshakeError::Failed(failure, Some(Box::new(error)))
+}
+
+/// Counts and tells a handshake that failed. Returns whether the client may have something to read, and to send.
+fn fail(error: HandshakeError, peer: SocketAddr, note: &mut Note, local: &Local) -> bool {
+    let (failure, error) = match error {
+        HandshakeError::Failed(failure, error) => (failure, error),
+        HandshakeError::Overloaded => {
+            local.stats.refused(Refusal::Engine);
+            note.refused(Refusal::Engine);
+            tracing::debug!(%peer, "refused: the engine's queue is full");
+            return true;
+        }
+    };
+    local.stats.failed(failure);
+    note.failed(failure);
+    let (result, reason) = (failure.label(), error.as_deref().map(reason::of));
+    // Of certificates the log always tells, since the operator has chosen who may come; of all else, which anybody can
+    // cause, only on demand.
+    match failure {
+        Failure::Certificate => {
+            if let Some(untold) = local.certificates.tell() {
+                let reason = reason.as_deref();
+                tracing::info!(%peer, reason, untold, "a client is refused for its certificate");
+            }
+        }
+        _ => tracing::debug!(%peer, result, reason = reason.as_deref(), "handshake failed"),
+    }
+    note.reason(reason);
+    failure != Failure::Timeout
 }
 
 fn has_plaintext(tls: &mut ServerConnection) -> bool {
@@ -661,8 +702,6 @@ async fn poll_once<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Poll
     poll_fn(|cx| Poll::Ready(poll(cx))).await
 }
 
-/// What rustls takes in one call during a handshake.
-const FIRST_READ: usize = 4096;
 /// Reads of one handshake before the event loop looks at other sockets and timers. Few handshakes have more.
 const READS_A_TURN: usize = 4;
 /// How long a client that gets no further may go on sending, and for how many bytes if it was refused.
@@ -683,7 +722,6 @@ mod tests {
     #[test]
     fn an_idle_connection_costs_a_small_task() {
         let size = size_of_future(serve);
-
         assert!(size <= 960, "{size} bytes a connection; what has grown?");
     }
 }

@@ -15,6 +15,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
 use crate::scrape::Scrape;
+use crate::scrape_format::{Format, classic};
 use crate::shared::Shared;
 
 /// A thread of its own: a scrape does not wait for handshakes, and handshakes do not wait for it.
@@ -136,7 +137,7 @@ impl Asking {
 /// What a client wants.
 #[derive(Debug, PartialEq, Eq)]
 enum Request {
-    Metrics,
+    Metrics(Format),
     Health,
     /// Another path.
     Unknown,
@@ -171,7 +172,11 @@ fn parse(bytes: &[u8]) -> Option<Request> {
     }
     let path = parsed.path.map(path);
     let wanted = match path {
-        Some("/metrics") => Request::Metrics,
+        Some("/metrics") => {
+            let asked = parsed.headers.iter();
+            let asked = asked.filter(|header| header.name.eq_ignore_ascii_case("accept"));
+            Request::Metrics(Format::asked_for(asked.map(|header| header.value)))
+        }
         Some("/healthz") => Request::Health,
         _ => Request::Unknown,
     };
@@ -205,11 +210,13 @@ fn respond(request: &Request, registry: &Registry, shared: &Shared) -> String {
         wanted => (wanted, false),
     };
     let (status, kind, body) = match request {
-        Request::Metrics => {
+        Request::Metrics(format) => {
             let mut text = String::new();
-            match prometheus_client::encoding::text::encode(&mut text, registry) {
-                Ok(()) => ("200 OK", OPENMETRICS, text),
-                Err(_) => ("500 Internal Server Error", PLAIN, "not encodable\n".into()),
+            let encoded = prometheus_client::encoding::text::encode(&mut text, registry);
+            match (encoded, format) {
+                (Ok(()), Format::OpenMetrics) => ("200 OK", OPENMETRICS, text),
+                (Ok(()), Format::Classic) => ("200 OK", CLASSIC, classic(&text)),
+                (Err(_), _) => ("500 Internal Server Error", PLAIN, "not encodable\n".into()),
             }
         }
         Request::Health if shared.is_draining() => {
@@ -229,12 +236,13 @@ fn respond(request: &Request, registry: &Registry, shared: &Shared) -> String {
     let length = body.len();
     let body = if is_head { "" } else { &body };
     format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nVary: Accept\r\nContent-Length: {length}\r\n\
          Connection: close\r\n\r\n{body}"
     )
 }
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 const LONGEST_REQUEST: usize = 8 * 1024;
 const MOST_HEADERS: usize = 64;
@@ -255,17 +263,24 @@ mod tests {
     #[test]
     fn requests_are_read_in_any_pieces() {
         let head = |wanted| Some(Request::Head(Box::new(wanted)));
+        let metrics = Request::Metrics(Format::Classic);
+        let open = || Some(Request::Metrics(Format::OpenMetrics));
         for (text, expected) in [
             (
                 "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
-                Some(Request::Metrics),
+                Some(Request::Metrics(Format::Classic)),
+            ),
+            (
+                "GET /metrics HTTP/1.1\r\naccept: text/plain;q=0.5\r\nAccept: \
+                 application/openmetrics-text\r\n\r\n",
+                open(),
             ),
             ("GET /healthz?now=1 HTTP/1.0\r\n\r\n", Some(Request::Health)),
-            ("HEAD /metrics HTTP/1.1\r\n\r\n", head(Request::Metrics)),
+            ("HEAD /metrics HTTP/1.1\r\n\r\n", head(metrics)),
             ("HEAD / HTTP/1.1\r\n\r\n", head(Request::Unknown)),
             (
                 "GET http://a:9090/metrics HTTP/1.1\r\nHost: a:9090\r\n\r\n",
-                Some(Request::Metrics),
+                Some(Request::Metrics(Format::Classic)),
             ),
             (
                 "GET HTTP://a/healthz?now=1 HTTP/1.1\r\n\r\n",

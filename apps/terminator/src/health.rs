@@ -27,6 +27,13 @@ pub(crate) enum State {
     Paused(u64),
 }
 
+impl Seen {
+    /// Whether the address had answered.
+    pub(crate) fn is_good(self) -> bool {
+        unpack(self.0).1 == 0
+    }
+}
+
 impl Health {
     pub(crate) fn state(&self, now: u64) -> (State, Seen) {
         let word = self.0.now();

@@ -39,17 +39,22 @@ mod nearby;
 mod number;
 mod ocsp;
 mod offer;
+mod opening;
 mod pace;
+mod pinned;
 mod privileges;
 mod proxy;
+mod reason;
 mod regular;
 mod relay;
 mod resources;
 mod resumption;
 mod routes;
 mod scrape;
+mod scrape_format;
 mod server;
 mod shared;
+mod short_nonces;
 mod signals;
 mod signing;
 mod silent;
@@ -57,10 +62,12 @@ mod sockets;
 mod sources;
 mod stapling;
 mod stats;
+mod suites;
 mod ticket_etcd;
 mod ticket_files;
 mod ticket_key;
 mod tls;
+mod transcript;
 mod turn;
 mod upstream;
 mod waiting;
@@ -72,7 +79,7 @@ pub use config::{
     Backend, BackendTls, Batching, Certificate, CheckKind, ClientAuth, ClientAuthMode, Config,
     ConfigError, CpuList, Document, Drain, Etcd, HealthCheck, HostPort, KeyKind, Limits, Listener,
     LogFormat, LogTarget, Metrics, Network, OcspSource, PerSource, ProxyVersion, Route, SecretFile,
-    SigningBackend, Tickets, TlsVersion,
+    SigningBackend, Tickets, TlsVersion, UnknownNames,
 };
 pub use demo::{Demo, DemoError};
 pub use server::{Server, ServerError};
@@ -85,8 +92,10 @@ pub use widelane_batching::Placement;
 pub mod fuzzing {
     use crate::introduction;
     use crate::ocsp::{Subject, check};
-    use crate::offer::Offer;
+    use crate::offer::Hello;
+    use crate::opening::Opening;
     use crate::proxy::{Facts, header};
+    use crate::scrape_format::Format;
     use crate::ticket_etcd::sealed::{self, Secret};
     use crate::ticket_key::KeyBytes;
     use crate::whole_hello::WholeHello;
@@ -123,9 +132,21 @@ pub mod fuzzing {
     /// What the first bytes of a connection offer, if they are a record with a whole ClientHello: the newest
     /// version, and whether there are groups.
     pub fn offer(bytes: &[u8]) -> Option<(Option<u16>, bool)> {
-        let offer = Offer::read(bytes);
-        let newest = offer.version.map(u16::from);
-        (offer != Offer::default()).then_some((newest, !offer.lacks_groups))
+        let (Hello { offer, .. }, _) = Hello::in_record(bytes)?;
+        Some((offer.version.map(u16::from), !offer.lacks_groups))
+    }
+
+    /// What rustls gets of the first bytes of a connection, which come in pieces of a size; and the same again as the
+    /// client has sent it, if that differs.
+    pub fn opening(bytes: &[u8], size: usize) -> (Vec<u8>, Option<Vec<u8>>) {
+        let (passed, changed) = Opening::default().passed(bytes.chunks(size));
+        let restored = changed.map(|changed| changed.restore(&passed));
+        (passed, restored)
+    }
+
+    /// Whether a reader of metrics whose request has this field `Accept` gets OpenMetrics.
+    pub fn accepts_openmetrics(accept: &[u8]) -> bool {
+        Format::asked_for([accept].into_iter()) == Format::OpenMetrics
     }
 
     /// How much of `bytes` has to come until the server answers them. `None`: more than all.

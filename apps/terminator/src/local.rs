@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use crate::buffer::Buffer;
+use crate::complaints::Complaints;
 use crate::nearby::Nearby;
 use crate::relay::{PLAIN_BYTES, SCRATCH_BYTES};
 use crate::shared::Shared;
@@ -31,6 +32,8 @@ pub(crate) struct Local {
     /// When this worker last complained about a backend or a load balancer: an outage must not flood
     /// the log.
     complained: Cell<Option<Instant>>,
+    /// Clients that were refused for their certificates.
+    pub(crate) certificates: Complaints,
     /// Its number.
     pub(crate) worker: usize,
     /// Counts searches for a backend, so that equal addresses are taken in turn.
@@ -54,6 +57,7 @@ impl Local {
             probe: Probe::default(),
             silent: Rc::default(),
             complained: Cell::new(None),
+            certificates: Complaints::default(),
             worker,
             turn: Cell::new(worker),
             live: Cell::new(0),

@@ -96,7 +96,7 @@ impl Session {
                 Err(_) if stage.in_handshake => Missed::Tls(TlsFailure::late()),
                 Err(_) => Missed::Late,
             };
-            tracing::debug!(backend = %address, ?why, "cannot connect");
+            tracing::debug!(backend = %address, %why, "cannot connect");
             end = match &why {
                 Missed::Socket(_) => End::BackendUnreachable,
                 Missed::Tls(failure) if !failure.is_late() => End::BackendUnreachable,
@@ -124,8 +124,10 @@ impl Session {
             Some(ends) => **ends,
             None => [peer, self.client.local_addr()?],
         };
-        if version == ProxyVersion::V1 {
-            return Ok(proxy::line(client, server));
+        match version {
+            ProxyVersion::V1 => return Ok(proxy::line(client, server)),
+            ProxyVersion::V2 => return Ok(proxy::addresses(client, server)),
+            ProxyVersion::V2Records => {}
         }
         let certificate = self.tls.peer_certificates().and_then(<[_]>::first);
         let name = certificate.and_then(|der| crate::material::common_name(der));
@@ -231,7 +233,8 @@ async fn open(
         let config = speech.config(local.worker, address, alpn);
         let announced = local.signing.client_handshake();
         let shaken = shake(&mut socket, announced, config, name).await;
-        let mut shaken = shaken.map_err(Missed::Tls)?;
+        let shaken = shaken.and_then(|shaken| speech.agreed(shaken, alpn));
+        let mut shaken = shaken.map_err(|failure| Missed::Tls(failure.behind(header)))?;
         attempt.lease.shaken(&shaken);
         // What waits in it is bounded by the size of a read.
         shaken.set_buffer_limit(None);

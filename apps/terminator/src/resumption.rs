@@ -39,6 +39,7 @@ use zeroize::Zeroizing;
 use crate::config::ClientAuthMode;
 use crate::ticket_etcd::store::{Store, StoreName};
 use crate::ticket_key::{NoKey, TicketKey};
+use crate::transcript::Changed;
 
 /// What one connection's handshake knows about its session. Small while that is nothing.
 #[derive(Default)]
@@ -54,6 +55,8 @@ struct Known {
     verified: u8,
     /// Why the last ticket was refused.
     refused: Option<TicketRefusal>,
+    /// What rustls got in place of the client's last ClientHello.
+    changed: Option<Changed>,
 }
 
 /// Why a ticket does not resume its session.
@@ -122,6 +125,11 @@ impl Session {
         known.refused.filter(|_| known.resumed.is_none())
     }
 
+    /// Takes note of a ClientHello that rustls gets in another form.
+    pub(crate) fn change(&mut self, changed: Changed) {
+        self.known().changed = Some(changed);
+    }
+
     fn known(&mut self) -> &mut Known {
         self.0.get_or_insert_default()
     }
@@ -150,6 +158,15 @@ fn current<T>(use_it: impl FnOnce(&mut Session) -> T) -> Option<T> {
     let result = use_it(&mut session);
     CURRENT.set(Some(session));
     Some(result)
+}
+
+/// Runs `use_it` if rustls works for a connection whose ClientHello it got in another form. It must not suspend.
+pub(crate) fn with_changed<T>(use_it: impl FnOnce(&Changed) -> T) -> Option<T> {
+    current(|session| {
+        let known = session.0.as_deref()?;
+        known.changed.as_ref().map(use_it)
+    })
+    .flatten()
 }
 
 /// Makes and takes the tickets of one listener.
@@ -237,7 +254,7 @@ impl ProducesTickets for Tickets {
                 Some(plain)
             }
             Err(refusal) => {
-                tracing::debug!(?refusal, "a session is not resumed");
+                tracing::debug!(why = refusal.label(), "a session is not resumed");
                 current(|session| session.known().refused = Some(refusal));
                 None
             }
@@ -370,7 +387,11 @@ impl ClientCertVerifier for Noting {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls12_signature(message, certificate, signed)
+        // All messages before, as the client knows them.
+        match with_changed(|changed| changed.restore(message)) {
+            Some(message) => self.0.verify_tls12_signature(&message, certificate, signed),
+            None => self.0.verify_tls12_signature(message, certificate, signed),
+        }
     }
 
     fn verify_tls13_signature(

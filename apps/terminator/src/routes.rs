@@ -96,8 +96,13 @@ impl Routes {
 }
 
 fn fitting<'a>(routes: &'a [Route], alpn: Option<&[u8]>) -> Option<&'a Arc<Pool>> {
-    let lists =
-        |route: &&Route| alpn.is_some_and(|alpn| route.alpn.iter().any(|listed| listed == alpn));
+    // Servers of HTTP/1.1 speak HTTP/1.0, and a route for that alone wins by its place.
+    let is_for = |listed: &Vec<u8>, alpn: &[u8]| {
+        listed == alpn || (alpn == b"http/1.0" && listed == b"http/1.1")
+    };
+    let lists = |route: &&Route| {
+        alpn.is_some_and(|alpn| route.alpn.iter().any(|listed| is_for(listed, alpn)))
+    };
     let listing = routes.iter().find(lists);
     let found = listing.or_else(|| routes.iter().find(|route| route.alpn.is_empty()));
     found.map(|route| &route.pool)

@@ -24,6 +24,7 @@ use crate::config::{Batching, Fault, SigningBackend};
 use crate::lending::Borrowers;
 use crate::resumption::{Session, TicketRefusal};
 use crate::stats::encode_plain;
+use crate::transcript::Changed;
 
 /// Does a server's public-key operations.
 pub(crate) struct SigningSource {
@@ -283,6 +284,11 @@ impl Handshake {
     /// Why a ticket that the client offered was refused, if none was accepted.
     pub(crate) fn refused_ticket(&self) -> Option<TicketRefusal> {
         self.session.refused_ticket()
+    }
+
+    /// Takes note of a ClientHello that rustls gets in another form.
+    pub(crate) fn change(&mut self, changed: Changed) {
+        self.session.change(changed);
     }
 
     /// Processes the bytes that `tls` has received. The connection comes back also with an error,

@@ -47,6 +47,8 @@ pub(crate) enum Failure {
     ProxyHeader,
     /// The client's bytes are not TLS, or not a TLS that we speak.
     Protocol,
+    /// The client has named no host that a certificate has, and `unknown_names` refuses that.
+    UnknownName,
     /// The client's certificate is missing or bad.
     Certificate,
     /// Our own fault: a signature that could not be made.
@@ -125,13 +127,14 @@ impl Stats {
 }
 
 impl Failure {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Timeout,
         Self::Silent,
         Self::MadeRoom,
         Self::Closed,
         Self::ProxyHeader,
         Self::Protocol,
+        Self::UnknownName,
         Self::Certificate,
         Self::Internal,
     ];
@@ -144,6 +147,7 @@ impl Failure {
             Self::Closed => "closed",
             Self::ProxyHeader => "proxy_header",
             Self::Protocol => "protocol",
+            Self::UnknownName => "unknown_name",
             Self::Certificate => "certificate",
             Self::Internal => "internal",
         }

@@ -5,12 +5,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::candidate::Candidate;
-use crate::config::{ClientAuth, ClientAuthMode, Fault, KeyKind, Listener, TlsVersion};
+use crate::config::{
+    ClientAuth, ClientAuthMode, Fault, KeyKind, Listener, TlsVersion, UnknownNames,
+};
 use crate::material::{Facts, Material};
+use crate::pinned::Pinned;
+use crate::reason;
 use crate::resumption::{KeySupply, Noting, TicketKeys, TicketScope, Tickets};
 use crate::signing::SigningSource;
+use crate::suites;
 use crate::ticket_key::TicketKey;
-use rustls::crypto::CryptoProvider;
+use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ResolvesServerCert, VerifierBuilderError,
@@ -68,11 +73,7 @@ pub(crate) fn build(
         Some(verifier) => builder.with_client_cert_verifier(Arc::new(Noting(verifier.clone()))),
     };
     let mut config = builder.with_cert_resolver(Arc::new(resolver));
-    config.alpn_protocols = listener
-        .alpn
-        .iter()
-        .map(|name| name.as_bytes().to_vec())
-        .collect();
+    config.alpn_protocols = protocols(&listener.alpn);
     // The server's order: AES-128-GCM with SHA-256 costs the least on CPUs with instructions for
     // both, and is strong enough.
     config.ignore_client_order = true;
@@ -102,6 +103,17 @@ pub(crate) fn build(
         certificates,
         ticket_keys,
     })
+}
+
+/// The protocols for rustls. HTTP/1.0 has a name of its own there, which some clients offer alone, and
+/// servers of HTTP/1.1 speak it.
+fn protocols(alpn: &[String]) -> Vec<Vec<u8>> {
+    let mut names: Vec<_> = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+    let has = |wanted: &str| alpn.iter().any(|name| name == wanted);
+    if has(HTTP_1_1) && !has(HTTP_1_0) {
+        names.push(HTTP_1_0.into());
+    }
+    names
 }
 
 /// The versions as rustls names them.
@@ -135,20 +147,20 @@ fn restrict(
             |suite| iana_name(suite.suite()),
         )?,
     };
-    provider.cipher_suites = suites;
-    let groups = match &listener.groups[..] {
-        [] => {
-            provider
-                .kx_groups
-                .sort_by_key(|group| group.name() != NamedGroup::X25519MLKEM768);
-            provider.kx_groups
-        }
+    provider.cipher_suites = suites.into_iter().map(suites::for_server).collect();
+    provider.kx_groups = match &listener.groups[..] {
+        [] => usual_groups(signing),
         names => pick(key, "groups", names, &signing.groups, |group| {
             group_name(group.name())
         })?,
     };
-    provider.kx_groups = groups;
     Ok(provider)
+}
+
+/// The groups of a listener and of backends that name none: the same, in the same order, whoever computes them.
+pub(crate) fn usual_groups(signing: &SigningSource) -> Vec<&'static dyn SupportedKxGroup> {
+    let find = |name| signing.groups.iter().find(|group| group.name() == name);
+    USUAL_GROUPS.into_iter().filter_map(find).copied().collect()
 }
 
 /// Refuses a listener that has no version on which a client could agree, and tells of one of two that
@@ -306,7 +318,7 @@ fn client_verifier(
     for authority in &material.client_ca {
         roots
             .add(authority.clone())
-            .map_err(|error| fault(error.to_string()))?;
+            .map_err(|error| fault(reason::of(&error)))?;
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
     let builder = match wanted.mode {
@@ -316,14 +328,16 @@ fn client_verifier(
     let builder = builder
         .with_crls(material.client_crl.iter().cloned())
         .enforce_revocation_expiration();
-    builder.build().map_err(|error| match error {
+    let verifier = builder.build().map_err(|error| match error {
         VerifierBuilderError::InvalidCrl(error) => Fault::new(
             format!("{key}.client_auth.crl"),
-            rustls::Error::from(error).to_string(),
+            reason::of(&error.into()),
             "give whole version 2 lists (PEM), as `openssl ca -gencrl` makes them",
         ),
         error => fault(error.to_string()),
-    })
+    })?;
+    let (listed, lists) = (material.client_ca.clone(), &material.client_crl);
+    Ok(Arc::new(Pinned::new(verifier, listed, lists)))
 }
 
 fn resolver(
@@ -340,6 +354,7 @@ fn resolver(
         first: Names::default(),
         companions: 0,
         tls13: listener.versions.contains(&TlsVersion::Tls13),
+        refuses_unknown: listener.unknown_names == UnknownNames::Refuse,
         clock,
     };
     for (index, (files, pair)) in listener
@@ -384,6 +399,13 @@ fn resolver(
         };
         resolver.add(names, Arc::new(Candidate::new(certified, pair.staple)));
     }
+    if resolver.refuses_unknown && resolver.exact.is_empty() && resolver.wildcard.is_empty() {
+        return Err(Fault::new(
+            format!("{key}.unknown_names"),
+            "no certificate has a host name, so that every client would be refused",
+            "set `names` of a certificate, or unknown_names = \"default\"",
+        ));
+    }
     resolver.prefer(&listener.certificate_preference);
     Ok(resolver)
 }
@@ -406,6 +428,8 @@ struct BySni {
     companions: usize,
     /// Whether the listener speaks TLS 1.3.
     tls13: bool,
+    /// Whether a client gets no certificate that names no host or an unknown one.
+    refuses_unknown: bool,
     /// For OCSP responses, which expire.
     clock: Arc<dyn TimeProvider>,
 }
@@ -469,18 +493,19 @@ impl BySni {
     }
 
     fn candidates(&self, name: Option<&str>) -> &[Arc<Candidate>] {
-        let Some(name) = name else {
-            return &self.default;
-        };
-        let name = asked_for(name);
-        if let Some(found) = self.exact.get(&name) {
-            return found;
-        }
-        let parent = name.split_once('.').map(|(_, parent)| parent);
-        match parent.and_then(|parent| self.wildcard.get(parent)) {
+        match name.and_then(|name| self.named(&asked_for(name))) {
             Some(found) => found,
+            None if self.refuses_unknown => &[],
             None => &self.default,
         }
+    }
+
+    fn named(&self, name: &str) -> Option<&Vec<Arc<Candidate>>> {
+        let wildcard = || {
+            let (_, parent) = name.split_once('.')?;
+            self.wildcard.get(parent)
+        };
+        self.exact.get(name).or_else(wildcard)
     }
 }
 
@@ -535,6 +560,17 @@ const ML_DSA: [SignatureScheme; 3] = [
     SignatureScheme::ML_DSA_44,
     SignatureScheme::ML_DSA_65,
     SignatureScheme::ML_DSA_87,
+];
+
+const HTTP_1_0: &str = "http/1.0";
+const HTTP_1_1: &str = "http/1.1";
+
+/// As packaging/widelane.toml has them. Others cost more, and have to be asked for by name.
+const USUAL_GROUPS: [NamedGroup; 4] = [
+    NamedGroup::X25519MLKEM768,
+    NamedGroup::X25519,
+    NamedGroup::secp256r1,
+    NamedGroup::secp384r1,
 ];
 
 /// The group SecP384r1MLKEM1024 of draft-ietf-tls-ecdhe-mlkem. rustls has no name for it.

@@ -599,7 +599,7 @@ impl Attempt {
         upstream.connected.fetch_add(1, Relaxed);
         let now = upstream.now();
         if upstream.health.succeeded()
-            && let Some(untold) = upstream.answers.tell(now)
+            && let Some(untold) = upstream.answers.tell_at(now)
         {
             let backend = &upstream.address;
             tracing::info!(%backend, untold, "it answers again");
@@ -635,17 +635,26 @@ impl Attempt {
         if is_ours || (is_late && self.is_cut) {
             return;
         }
+        let is_good = self.seen.is_some_and(Seen::is_good);
+        if matches!(why, Missed::Tls(failure) if is_good && failure.may_be_the_clients()) {
+            let is_left_out = self.lease.broke_at(now);
+            if let (false, Some(untold)) = (is_left_out, upstream.fails.tell_at(now)) {
+                let (backend, reason) = (&upstream.address, why.to_string());
+                tracing::warn!(
+                    %backend,
+                    %reason,
+                    untold,
+                    "a connection is broken in its handshake; after ten of these in sequence, the address is left out"
+                );
+            }
+            return;
+        }
         let pause = self.seen.and_then(|seen| upstream.health.failed(seen, now));
         let Some(pause) = pause else { return };
-        let Some(untold) = upstream.fails.tell(now) else {
+        let Some(untold) = upstream.fails.tell_at(now) else {
             return;
         };
-        let backend = &upstream.address;
-        let reason = match why {
-            Missed::Socket(error) => error.to_string(),
-            Missed::Tls(failure) => failure.to_string(),
-            Missed::Late => "no answer in time".to_owned(),
-        };
+        let (backend, reason) = (&upstream.address, why.to_string());
         let seconds = pause.as_secs();
         match self.is_only {
             true => tracing::warn!(
@@ -687,19 +696,20 @@ impl Lease {
         self.broke_at(self.0.now());
     }
 
-    fn broke_at(&self, now: u64) {
+    /// Returns whether that is told.
+    fn broke_at(&self, now: u64) -> bool {
         let upstream = &self.0;
         let in_sequence = upstream.broken.fetch_add(1, Relaxed).saturating_add(1);
         let Some(times) = in_sequence
             .checked_sub(MOST_BROKEN - 1)
             .filter(|times| *times > 0)
         else {
-            return;
+            return false;
         };
         let Some(pause) = upstream.health.broke(times, now) else {
-            return;
+            return false;
         };
-        if let Some(untold) = upstream.fails.tell(now) {
+        if let Some(untold) = upstream.fails.tell_at(now) {
             let backend = &upstream.address;
             let seconds = pause.as_secs();
             tracing::warn!(
@@ -710,6 +720,7 @@ impl Lease {
                  at once if no other address is left. Its log may say why"
             );
         }
+        true
     }
 
     pub(crate) fn shaken(&self, tls: &ClientConnection) {
@@ -946,7 +957,7 @@ mod tests {
             next().failed_at(0, &Missed::Late);
             next().succeeded();
         }
-        assert_eq!(pool.upstreams.load()[0].fails.tell(1000), Some(4));
+        assert_eq!(pool.upstreams.load()[0].fails.tell_at(1000), Some(4));
     }
 
     /// Without a look at the metrics.

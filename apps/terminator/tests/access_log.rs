@@ -170,14 +170,22 @@ fn handshakes_that_fail_say_why() {
     garbage.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("sent");
     drop(garbage);
     let failed = |end: &str| json!({"outcome": "handshake_failed", "end": end, "backend": null});
-    next(&mut server, failed("protocol"));
+    let with_reason = |end: &str, reason: &str| {
+        let mut expected = failed(end);
+        expected["reason"] = json!(reason);
+        expected
+    };
+    next(
+        &mut server,
+        with_reason("protocol", "what it sends is no record of TLS"),
+    );
 
     let silent = TcpStream::connect(address).expect("a connection");
     next(&mut server, failed("silent"));
     drop(silent);
 
     assert!(connect(address, "a.example", &Wish::tls12().config()).is_err());
-    let mut expected = failed("protocol");
+    let mut expected = with_reason("protocol", "no version of TLS in common");
     expected["alert_sent"] = json!("protocol_version");
     next(&mut server, expected);
 
@@ -201,7 +209,7 @@ fn handshakes_that_fail_say_why() {
     let error = ping(&mut stream).expect_err("no certificate").to_string();
     assert!(error.contains("CertificateRequired"), "{error}");
     drop(stream);
-    let mut expected = failed("certificate");
+    let mut expected = with_reason("certificate", "it shows no certificate");
     expected["alert_sent"] = json!("certificate_required");
     next(&mut server, expected);
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use common::*;
+use rcgen::ExtendedKeyUsagePurpose;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use widelane_terminator::{Backend, BackendTls, Config, ProxyVersion, Server};
@@ -176,13 +177,123 @@ fn what_is_wrong_with_a_backend_is_told_and_another_one_is_taken() {
         works(&server);
         works(&server);
         assert_eq!(handshakes(&server, &bad, reason), 1, "{reason}");
-        assert_eq!(up(&server, &bad), 0, "{reason}");
+        // A client can be the cause of an end: one of these says nothing of the address.
+        let is_up = u64::from(reason == "closed");
+        assert_eq!(up(&server, &bad), is_up, "{reason}");
         assert_eq!(handshakes(&server, &good, reason), 0, "{reason}");
 
         let server = start(&world.config(vec![bad], world.tls()));
         let mut stream = hello(server.addresses()[0]).expect("TLS");
         assert_unanswered(&mut stream);
     }
+}
+
+/// As nginx does before 1.23.2 with a long PROXY header.
+#[test]
+fn an_address_that_ends_handshakes_is_left_out_after_ten_in_sequence_and_not_before() {
+    let world = World::new();
+    let bad = tcp_backend(|mut client| {
+        let _ = client.read(&mut [0; 4096]);
+    });
+    let good = backend(world.good(), echo_in_tls);
+    let mut config = world.config(vec![bad.clone(), good], world.tls());
+    config.workers = std::num::NonZeroUsize::new(1);
+    config.listeners[0].proxy_protocol_to = None;
+    let server = start(&config);
+    for _ in 0..40 {
+        let known = handshakes(&server, &bad, "closed");
+        assert_eq!(up(&server, &bad), u64::from(known < 10), "{known}");
+        if known == 10 {
+            return;
+        }
+        works(&server);
+    }
+    panic!("it was not asked ten times");
+}
+
+/// Else it would take what it gets for another protocol.
+#[test]
+fn a_backend_that_does_not_agree_on_the_clients_protocol_does_not_get_its_bytes() {
+    let world = World::new();
+    let speaking = |protocols: &[&str]| {
+        let mut tls = world.good();
+        tls.alpn_protocols = protocols
+            .iter()
+            .map(|name| name.as_bytes().to_vec())
+            .collect();
+        backend(tls, echo_in_tls)
+    };
+    let (none, other, good) = (speaking(&[]), speaking(&["http/1.1"]), speaking(&["h2"]));
+    let mut tls = world.tls();
+    tls.pass_alpn = true;
+    let mut config = world.config(vec![none.clone(), other.clone(), good.clone()], tls.clone());
+    config.workers = std::num::NonZeroUsize::new(1);
+    config.listeners[0].alpn = vec!["h2".into()];
+    let server = start(&config);
+    let wish = Wish {
+        alpn: vec![b"h2".to_vec()],
+        ..Wish::default()
+    };
+    for _ in 0..4 {
+        let mut stream = connect(server.addresses()[0], "a.example", &wish.config()).expect("TLS");
+        ping(&mut stream).expect("an answer");
+        finish(&mut stream).expect("an orderly end");
+    }
+    let full =
+        |backend| handshakes(&server, backend, "full") + handshakes(&server, backend, "resumed");
+    assert_eq!((full(&none), full(&other), full(&good)), (0, 0, 4));
+    assert!(handshakes(&server, &none, "alpn") > 0 && handshakes(&server, &other, "alpn") > 0);
+    assert_eq!(
+        (up(&server, &none), up(&server, &other)),
+        (1, 1),
+        "others may be served there"
+    );
+    // A client that has agreed on nothing is served by any of them.
+    works(&server);
+
+    let server = start(&{
+        let mut config = world.config(vec![none], tls);
+        config.listeners[0].alpn = vec!["h2".into()];
+        config
+    });
+    let mut stream = connect(server.addresses()[0], "a.example", &wish.config()).expect("TLS");
+    assert_unanswered(&mut stream);
+}
+
+/// As `openssl req -x509` makes it, and many have it.
+#[test]
+fn a_backends_certificate_that_is_listed_itself_is_taken_if_all_else_is_right() {
+    let world = World::new();
+    let now = time::OffsetDateTime::now_utc();
+    let day = time::Duration::days(1);
+    let file = world.files.path("itself.pem");
+    let own = |name: &str, until: time::OffsetDateTime, usages: &[ExtendedKeyUsagePurpose]| {
+        let identity = itself(name, until, usages);
+        std::fs::write(&file, &identity.pem).expect("written");
+        let config = server(identity);
+        (backend(config, echo_in_tls), BackendTls::new(&file))
+    };
+    let (backend, tls) = own("127.0.0.1", now + day, &[]);
+    works(&start(&world.config(vec![backend.clone()], tls)));
+    // Another one, also of the same name.
+    std::fs::write(&file, itself("127.0.0.1", now + day, &[]).pem).expect("written");
+    let refused = |backend: Backend, tls: BackendTls, reason: &str| {
+        let server = start(&world.config(vec![backend.clone()], tls));
+        let mut stream = hello(server.addresses()[0]).expect("TLS");
+        assert_unanswered(&mut stream);
+        assert_eq!(handshakes(&server, &backend, reason), 1, "{reason}");
+    };
+    refused(backend, BackendTls::new(&file), "certificate");
+    let (backend, tls) = own("b.example", now + day, &[]);
+    refused(backend, tls, "wrong_name");
+    let (backend, tls) = own("127.0.0.1", now - day, &[]);
+    refused(backend, tls, "expired");
+    let (backend, tls) = own(
+        "127.0.0.1",
+        now + day,
+        &[ExtendedKeyUsagePurpose::ClientAuth],
+    );
+    refused(backend, tls, "certificate");
 }
 
 #[test]

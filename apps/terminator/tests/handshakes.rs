@@ -6,10 +6,13 @@ mod common;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use common::*;
-use rustls::{HandshakeKind, SignatureScheme};
+use rcgen::ExtendedKeyUsagePurpose;
+use rustls::crypto::tls13::{Hkdf, HkdfExpander, OkmBlock, OutputLengthError};
+use rustls::crypto::{CipherSuiteCommon, hmac};
+use rustls::{HandshakeKind, SignatureScheme, SupportedCipherSuite, Tls13CipherSuite};
 use rustls_pki_types::ServerName;
 use widelane_terminator::{Certificate, ClientAuth, ClientAuthMode, KeyKind, Server};
 
@@ -262,6 +265,11 @@ fn alpn_takes_the_servers_first_choice_and_refuses_strangers() {
     assert_eq!(one.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
     let none = ask(&[]).expect("TLS");
     assert_eq!(none.conn.alpn_protocol(), None);
+    // As with nginx: a server of HTTP/1.1 speaks HTTP/1.0, which `curl --http1.0` offers alone.
+    let old = ask(&[b"http/1.0"]).expect("TLS");
+    assert_eq!(old.conn.alpn_protocol(), Some(&b"http/1.0"[..]));
+    let both = ask(&[b"http/1.0", b"http/1.1"]).expect("TLS");
+    assert_eq!(both.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
     let stranger = ask(&[b"smtp"]).expect_err("no common protocol").to_string();
     assert!(stranger.contains("NoApplicationProtocol"), "{stranger}");
 }
@@ -500,6 +508,239 @@ fn a_reload_with_a_new_revocation_list_ends_only_the_sessions_that_it_names() {
             let error = kind(bad).expect_err("revoked").to_string();
             assert!(error.contains("CertificateRevoked"), "{error}");
         }
+    }
+}
+
+/// As `openssl req -x509` makes it, and many have it.
+#[test]
+fn a_client_certificate_that_is_listed_itself_is_taken_if_all_else_is_right() {
+    let files = Files::new();
+    let log = files.path("access.log");
+    let now = time::OffsetDateTime::now_utc();
+    let day = time::Duration::days(1);
+    let both = [
+        ExtendedKeyUsagePurpose::ServerAuth,
+        ExtendedKeyUsagePurpose::ClientAuth,
+    ];
+    let identities = [
+        itself("plain", now + day, &[]),
+        itself("both", now + day, &both),
+        itself("server", now + day, &both[..1]),
+        itself("old", now - day, &[]),
+    ];
+    let pems: Vec<_> = identities.iter().map(|one| one.pem.as_str()).collect();
+    std::fs::write(files.path("listed.pem"), pems.concat()).expect("written");
+    let client_auth = ClientAuth::new(ClientAuthMode::Required, files.path("listed.pem"));
+    let mut one = listener(echo(), vec![files.certificate(Kind::Ecdsa, &["a.example"])]);
+    one.client_auth = Some(client_auth);
+    let mut config = config(vec![one]);
+    config.access_log = log.to_str().expect("text").parse().expect("a target");
+    let server = start(&config);
+    let [plain, both, server_only, old] = identities.map(Arc::new);
+    let other = Arc::new(itself("plain", now + day, &[]));
+    let mut expected = 0;
+    for versions in [Wish::default().versions, Wish::tls12().versions] {
+        for (identity, refusal) in [
+            (&plain, None),
+            (&both, None),
+            (&server_only, Some("it lacks clientAuth")),
+            (&old, Some("has expired, on ")),
+            (&other, Some("is that of an authority (CA:TRUE)")),
+        ] {
+            let wish = Wish {
+                versions: versions.clone(),
+                identity: Some(identity.clone()),
+                ..Wish::default()
+            };
+            let client = wish.config();
+            let served = || {
+                let stream = connect(server.addresses()[0], "a.example", &client);
+                stream
+                    .and_then(|mut stream| ping(&mut stream).map(|()| stream.conn.handshake_kind()))
+            };
+            match refusal {
+                None => {
+                    assert_eq!(served().expect("served"), Some(HandshakeKind::Full));
+                    // Its ticket is good for as long as it is listed.
+                    assert_eq!(served().expect("served"), Some(HandshakeKind::Resumed));
+                }
+                Some(reason) => {
+                    assert!(served().is_err(), "{reason}");
+                    expected += 1;
+                    eventually(reason, || {
+                        let log = std::fs::read_to_string(&log).unwrap_or_default();
+                        let refused = log
+                            .lines()
+                            .filter(|line| line.contains(r#""end":"certificate""#));
+                        refused.clone().count() == expected
+                            && refused.last().is_some_and(|line| line.contains(reason))
+                    });
+                }
+            }
+        }
+        // Its own key is wanted, as ever.
+        let thief = Identity {
+            chain: plain.chain.clone(),
+            key: other.key.clone_key(),
+            pem: String::new(),
+            key_pem: String::new(),
+        };
+        let wish = Wish {
+            versions,
+            identity: Some(Arc::new(thief)),
+            ..Wish::default()
+        };
+        let stolen = connect(
+            server.addresses()[0],
+            "a.example",
+            &wish.config_with_any_key(),
+        );
+        assert!(stolen.and_then(|mut stream| ping(&mut stream)).is_err());
+        expected += 1;
+    }
+}
+
+/// HKDF as the provider has it, which notes the nonces of tickets.
+struct Noting(&'static dyn Hkdf);
+
+static NONCES: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+impl Hkdf for Noting {
+    fn extract_from_zero_ikm(&self, salt: Option<&[u8]>) -> Box<dyn HkdfExpander> {
+        self.0.extract_from_zero_ikm(salt)
+    }
+
+    fn extract_from_secret(&self, salt: Option<&[u8]>, secret: &[u8]) -> Box<dyn HkdfExpander> {
+        self.0.extract_from_secret(salt, secret)
+    }
+
+    fn expander_for_okm(&self, okm: &OkmBlock) -> Box<dyn HkdfExpander> {
+        Box::new(NotingExpander(self.0.expander_for_okm(okm)))
+    }
+
+    fn hmac_sign(&self, key: &OkmBlock, message: &[u8]) -> hmac::Tag {
+        self.0.hmac_sign(key, message)
+    }
+}
+
+struct NotingExpander(Box<dyn HkdfExpander>);
+
+impl HkdfExpander for NotingExpander {
+    fn expand_slice(&self, info: &[&[u8]], output: &mut [u8]) -> Result<(), OutputLengthError> {
+        self.0.expand_slice(info, output)
+    }
+
+    fn expand_block(&self, info: &[&[u8]]) -> OkmBlock {
+        if let [_, _, b"tls13 ", b"resumption", _, nonce] = info {
+            NONCES.lock().expect("a lock").push(nonce.len());
+        }
+        self.0.expand_block(info)
+    }
+
+    fn hash_len(&self) -> usize {
+        self.0.hash_len()
+    }
+}
+
+/// wolfSSL before 5.6 ends a connection with longer ones.
+#[test]
+fn ticket_nonces_have_eight_bytes_and_sessions_resume() {
+    let files = Files::new();
+    let (ca, identity) = files.client_authority("somebody");
+    let mut identity = identity;
+    // So that a ticket has more than one record.
+    let filler = files.path("filler.pem");
+    let filler = Authority::new("filler", &filler).identity(Kind::MlDsa87, "filler");
+    identity
+        .chain
+        .extend(std::iter::repeat_n(filler.chain[0].clone(), 7));
+    let identity = Arc::new(identity);
+    for enabled in [true, false] {
+        for client_auth in [None, Some(ClientAuth::new(ClientAuthMode::Required, &ca))] {
+            let mut one = listener(echo(), vec![files.certificate(Kind::Ecdsa, &["a.example"])]);
+            one.tickets.count = 3;
+            one.client_auth = client_auth;
+            let mut config = config(vec![one]);
+            config.batching.enabled = enabled;
+            let server = start(&config);
+            for suite in provider().cipher_suites {
+                let SupportedCipherSuite::Tls13(suite) = suite else {
+                    continue;
+                };
+                let suite = Tls13CipherSuite {
+                    common: CipherSuiteCommon {
+                        suite: suite.common.suite,
+                        hash_provider: suite.common.hash_provider,
+                        confidentiality_limit: suite.common.confidentiality_limit,
+                    },
+                    hkdf_provider: Box::leak(Box::new(Noting(suite.hkdf_provider))),
+                    aead_alg: suite.aead_alg,
+                    quic: None,
+                };
+                let wish = Wish {
+                    suites: vec![SupportedCipherSuite::Tls13(Box::leak(Box::new(suite)))],
+                    identity: Some(identity.clone()),
+                    ..Wish::default()
+                };
+                let client = wish.config();
+                for kind in [
+                    HandshakeKind::Full,
+                    HandshakeKind::Resumed,
+                    HandshakeKind::Resumed,
+                ] {
+                    let mut stream =
+                        connect(server.addresses()[0], "a.example", &client).expect("TLS");
+                    ping(&mut stream).expect("an answer");
+                    assert_eq!(stream.conn.handshake_kind(), Some(kind));
+                    let nonces = std::mem::take(&mut *NONCES.lock().expect("a lock"));
+                    assert_eq!(nonces, [8; 3]);
+                }
+            }
+        }
+    }
+}
+
+/// As the reference says, whoever computes them.
+#[test]
+fn the_usual_groups_are_the_same_with_and_without_batching() {
+    let files = Files::new();
+    for enabled in [true, false] {
+        let mut config = config(vec![listener(
+            echo(),
+            vec![files.certificate(Kind::Ecdsa, &["a.example"])],
+        )]);
+        config.batching.enabled = enabled;
+        let server = start(&config);
+        use rustls::crypto::aws_lc_rs::{ALL_KX_GROUPS, kx_group};
+        for group in ALL_KX_GROUPS {
+            let wish = Wish {
+                groups: vec![*group],
+                ..Wish::default()
+            };
+            let agreed = connect(server.addresses()[0], "a.example", &wish.config());
+            let usual = [
+                kx_group::X25519MLKEM768,
+                kx_group::X25519,
+                kx_group::SECP256R1,
+                kx_group::SECP384R1,
+            ];
+            let is_usual = usual.iter().any(|usual| usual.name() == group.name());
+            assert_eq!(agreed.is_ok(), is_usual, "{:?}", group.name());
+        }
+        let wish = Wish {
+            groups: vec![
+                kx_group::SECP384R1,
+                kx_group::SECP256R1,
+                kx_group::X25519MLKEM768,
+            ],
+            ..Wish::default()
+        };
+        let stream = connect(server.addresses()[0], "a.example", &wish.config()).expect("TLS");
+        let group = stream
+            .conn
+            .negotiated_key_exchange_group()
+            .expect("a group");
+        assert_eq!(group.name(), kx_group::X25519MLKEM768.name());
     }
 }
 

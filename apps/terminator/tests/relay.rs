@@ -482,7 +482,7 @@ fn the_backend_is_told_who_connects() {
             .expect("reported");
     });
     let mut one = listener(backend, vec![files.certificate(Kind::Rsa, &["a.example"])]);
-    one.proxy_protocol_to = Some(ProxyVersion::V2);
+    one.proxy_protocol_to = Some(ProxyVersion::V2Records);
     one.alpn = vec!["h2".into()];
     one.client_auth = Some(ClientAuth::new(ClientAuthMode::Optional, ca));
     let server = start(&config(vec![one]));

@@ -209,7 +209,36 @@ fn metrics_are_well_formed_and_certificates_have_their_expiry() {
     let mut stream = connect(address, "r.example", &rsa.config()).expect("TLS");
     ping(&mut stream).expect("an answer");
     let page = metrics(&server);
-    assert!(page.ends_with("# EOF\n"));
+    assert!(!page.contains("# EOF"), "the older form");
+    let address = server.metrics_address().expect("metrics");
+    let (head, open) = ask(address, "Accept: application/openmetrics-text");
+    assert!(
+        head.contains("Content-Type: application/openmetrics-text; version=1.0.0;"),
+        "{head}"
+    );
+    assert!(open.ends_with("# EOF\n") && open.contains("# TYPE widelane_handshakes counter"));
+    let (head, _) = ask(address, "Accept: application/json");
+    assert!(
+        head.contains("Content-Type: text/plain; version=0.0.4;"),
+        "{head}"
+    );
+    // Each sample is declared under its own name, but for the parts of a histogram.
+    let types: Vec<_> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "))
+        .collect();
+    let names: Vec<_> = types
+        .iter()
+        .filter_map(|line| line.split_once(' '))
+        .collect();
+    for line in page.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().expect("a name");
+        let is_declared = |(declared, kind): &(&str, &str)| match *kind {
+            "histogram" => name.starts_with(declared),
+            _ => name == *declared,
+        };
+        assert!(names.iter().any(is_declared), "{line}");
+    }
     for line in page.lines().filter(|line| !line.starts_with('#')) {
         let (series, value) = line.rsplit_once(' ').expect("a value");
         assert!(series.starts_with("widelane_"), "{line}");
@@ -241,4 +270,19 @@ fn metrics_are_well_formed_and_certificates_have_their_expiry() {
     );
     let health = server.metrics_address().expect("metrics");
     assert_eq!(get(health, "/").0, "HTTP/1.1 404 Not Found");
+}
+
+/// Head and body of the metrics, for a request with this field.
+fn ask(address: SocketAddr, field: &str) -> (String, String) {
+    let mut client = std::net::TcpStream::connect(address).expect("a connection");
+    client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    write!(
+        client,
+        "GET /metrics HTTP/1.1\r\nHost: test\r\n{field}\r\n\r\n"
+    )
+    .expect("sent");
+    let mut response = String::new();
+    client.read_to_string(&mut response).expect("a response");
+    let (head, body) = response.split_once("\r\n\r\n").expect("a head");
+    (head.to_owned(), body.to_owned())
 }

@@ -59,6 +59,7 @@ pub(super) fn connection(out: &mut Vec<u8>, format: LogFormat, entry: &Entry) {
     };
     line.word("alert_sent", sent);
     line.word("alert_received", received);
+    line.text("reason", entry.reason.as_deref());
     line.end();
 }
 
@@ -226,7 +227,7 @@ mod tests {
             "time=2026-11-25T00:01:01.009Z client=192.0.2.7:5 listener=[2001:db8::1]:443 server_name=- \
              tls=- cipher_suite=- group=- resumed=- alpn=- client_certificate_sha256=- backend=- \
              backend_tries=0 received=0 sent=0 handshake_ms=- duration_ms=1234.567 outcome=handshake_failed end=stopped \
-             closed_first=- alert_sent=- alert_received=-\n"
+             closed_first=- alert_sent=- alert_received=- reason=-\n"
         );
         entry.handshake = Some(Duration::from_micros(1007));
         entry.server_name = Some("a.example".into());
@@ -239,6 +240,7 @@ mod tests {
         entry.backend = Some("unix:/run/\"a b\"".parse().unwrap());
         entry.alert = Some(Alert::Received(AlertDescription::UnknownCA));
         entry.closed_first = Some(Side::Backend);
+        entry.reason = Some("it sends the alert unknown_ca".into());
         assert_eq!(
             line(LogFormat::Json, &entry),
             concat!(
@@ -248,7 +250,8 @@ mod tests {
                 r#""a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5","#,
                 r#""backend":"unix:/run/\"a b\"","backend_tries":0,"received":0,"sent":0,"handshake_ms":1.007,"#,
                 r#""duration_ms":1234.567,"outcome":"handshake_failed","end":"stopped","#,
-                r#""closed_first":"backend","alert_sent":null,"alert_received":"unknown_ca"}"#,
+                r#""closed_first":"backend","alert_sent":null,"alert_received":"unknown_ca","#,
+                r#""reason":"it sends the alert unknown_ca"}"#,
                 "\n"
             )
         );

@@ -49,6 +49,8 @@ pub(super) struct Entry {
     /// Bytes from the backend, before encryption.
     pub(super) sent: u64,
     pub(super) alert: Option<Alert>,
+    /// Why the handshake failed, for people.
+    pub(super) reason: Option<Box<str>>,
     /// Who ended its direction first.
     pub(super) closed_first: Option<Side>,
     is_complete: bool,
@@ -141,6 +143,10 @@ impl Note {
         self.with(|entry| entry.alert = alert);
     }
 
+    pub(crate) fn reason(&mut self, reason: Option<String>) {
+        self.with(|entry| entry.reason = reason.map(String::into_boxed_str));
+    }
+
     pub(crate) fn backend(&mut self, backend: &Backend) {
         self.with(|entry| {
             entry.backend = Some(backend.clone());
@@ -201,6 +207,7 @@ impl Entry {
             received: 0,
             sent: 0,
             alert: None,
+            reason: None,
             closed_first: None,
             is_complete: false,
             end: Ending::Stopped,

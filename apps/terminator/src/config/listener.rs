@@ -70,6 +70,9 @@ pub struct Listener {
     /// names. Kinds that are not listed come after those that are.
     #[serde(default = "usual_preference")]
     pub certificate_preference: Vec<KeyKind>,
+    /// What a client gets that names no host, or one that no certificate has.
+    #[serde(default)]
+    pub unknown_names: UnknownNames,
     /// Certificates. Those with all names of the first one answer clients that name no host or an
     /// unknown one.
     #[serde(rename = "certificate", default)]
@@ -248,6 +251,17 @@ pub enum ClientAuthMode {
     Required,
 }
 
+/// What a client gets that names no host, or one that no certificate has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UnknownNames {
+    /// The first certificate.
+    #[default]
+    Default,
+    /// The alert unrecognized_name.
+    Refuse,
+}
+
 /// A kind of private key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -292,6 +306,7 @@ impl Listener {
             client_auth: None,
             tickets: Tickets::default(),
             certificate_preference: usual_preference(),
+            unknown_names: UnknownNames::default(),
             certificates: Vec::new(),
         }
     }

@@ -19,7 +19,7 @@ pub use document::{ConfigError, Document};
 pub(crate) use fault::{Fault, is_passing, is_shortage};
 pub use listener::{
     BackendTls, Certificate, CheckKind, ClientAuth, ClientAuthMode, Etcd, HealthCheck, KeyKind,
-    Listener, Route, Tickets, TlsVersion,
+    Listener, Route, Tickets, TlsVersion, UnknownNames,
 };
 pub use process::{Config, Drain, Limits, Metrics, PerSource};
 pub(crate) use values::is_responder;

@@ -53,8 +53,10 @@ pub struct Network(IpNet);
 pub enum ProxyVersion {
     /// A line of text with both addresses.
     V1,
-    /// Binary, with what the handshake has agreed on.
+    /// Binary, with both addresses.
     V2,
+    /// Binary, also with what the handshake has agreed on, in records.
+    V2Records,
 }
 
 /// Where the access log goes: a path, `stderr`, `-` for standard output, or `off`.
@@ -160,8 +162,9 @@ impl FromStr for ProxyVersion {
         match text {
             "v1" => Ok(Self::V1),
             "v2" => Ok(Self::V2),
+            "v2-records" => Ok(Self::V2Records),
             _ => Err(format!(
-                "`{text}` is no version of the PROXY protocol; write v1 or v2"
+                "`{text}` is no version of the PROXY protocol; write v1, v2 or v2-records"
             )),
         }
     }
@@ -452,7 +455,7 @@ pub(super) fn optional_proxy_version<'de, D: Deserializer<'de>>(
     #[derive(Deserialize)]
     #[serde(
         untagged,
-        expecting = "no version of the PROXY protocol; write \"v1\" or \"v2\""
+        expecting = "no version of the PROXY protocol; write \"v1\", \"v2\" or \"v2-records\""
     )]
     enum Version {
         Named(ProxyVersion),

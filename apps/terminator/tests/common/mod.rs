@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rcgen::{
-    CertificateParams, CertificateRevocationListParams, CertifiedIssuer, IsCa, KeyIdMethod,
-    KeyPair, KeyUsagePurpose, RevokedCertParams,
+    CertificateParams, CertificateRevocationListParams, CertifiedIssuer, ExtendedKeyUsagePurpose,
+    IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams,
 };
 use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -171,6 +171,25 @@ pub struct Identity {
     pub key: PrivateKeyDer<'static>,
     pub pem: String,
     pub key_pem: String,
+}
+
+/// A certificate of an authority (CA:TRUE) that signs itself and is used for one side of a connection, as
+/// `openssl req -x509` makes it.
+pub fn itself(name: &str, until: OffsetDateTime, usages: &[ExtendedKeyUsagePurpose]) -> Identity {
+    let key = key(Kind::Ecdsa);
+    let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+    params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.not_before = OffsetDateTime::now_utc() - time::Duration::days(100);
+    params.not_after = until;
+    params.serial_number = Some(name.as_bytes().to_vec().into());
+    params.extended_key_usages = usages.to_vec();
+    let certificate = params.self_signed(&key).expect("a certificate");
+    Identity {
+        chain: vec![certificate.der().clone()],
+        key: PrivateKeyDer::try_from(key.serialize_der()).expect("a key"),
+        pem: certificate.pem(),
+        key_pem: key.serialize_pem(),
+    }
 }
 
 fn key(kind: Kind) -> KeyPair {
