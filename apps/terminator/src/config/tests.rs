@@ -321,7 +321,10 @@ fn the_backend_is_told_as_in_earlier_releases_too() {
     assert_eq!(told("proxy_protocol = true"), Some(ProxyVersion::V2));
     assert_eq!(told("proxy_protocol = false"), None);
     let message = error(&GOOD.replace("backend =", "proxy_protocol_to = \"v3\"\nbackend ="));
-    assert!(message.contains("write \"v1\", \"v2\" or \"v2-records\""), "{message}");
+    assert!(
+        message.contains("write \"v1\", \"v2\" or \"v2-records\""),
+        "{message}"
+    );
 }
 
 #[test]
