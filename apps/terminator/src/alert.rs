@@ -92,9 +92,9 @@ fn instead(
 fn invalid(error: InvalidMessage) -> AlertDescription {
     match error {
         InvalidMessage::MessageTooLarge => AlertDescription::RecordOverflow,
-        InvalidMessage::InvalidContentType | InvalidMessage::InvalidCcs => {
-            AlertDescription::UnexpectedMessage
-        }
+        InvalidMessage::InvalidContentType
+        | InvalidMessage::InvalidCcs
+        | InvalidMessage::InvalidEmptyPayload => AlertDescription::UnexpectedMessage,
         error => error.into(),
     }
 }
@@ -248,6 +248,7 @@ mod tests {
             (InvalidMessage::MessageTooLarge, RecordOverflow),
             (InvalidMessage::InvalidContentType, UnexpectedMessage),
             (InvalidMessage::InvalidCcs, UnexpectedMessage),
+            (InvalidMessage::InvalidEmptyPayload, UnexpectedMessage),
             (InvalidMessage::MessageTooShort, DecodeError),
         ] {
             assert_eq!(finished(error.into(), None, false, None), expected);

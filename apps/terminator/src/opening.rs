@@ -300,7 +300,7 @@ pub(crate) const TOO_LONG: rustls::Error =
 /// What rustls takes in one call during a handshake.
 pub(crate) const FIRST_READ: usize = 4096;
 /// What rustls takes in a record that is not encrypted.
-const LONGEST_RECORD: usize = (1 << 14) + 2048;
+const LONGEST_RECORD: usize = (1 << 14) + 2047;
 /// What rustls takes of a message is 65,535 bytes with the headers of its records, of which such a one has four.
 const LONGEST_HELLO: usize = 65_535 - 4 * RECORD_HEADER;
 

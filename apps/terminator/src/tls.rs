@@ -27,6 +27,7 @@ use rustls::{
     CipherSuite, NamedGroup, ProtocolVersion, RootCertStore, ServerConfig, SignatureAlgorithm,
     SignatureScheme, SupportedProtocolVersion,
 };
+use rustls_pki_types::DnsName;
 
 /// The TLS side of a listener, checked and ready to use.
 #[derive(Debug)]
@@ -385,7 +386,7 @@ fn resolver(
                     ),
                     // rustls would print "unexpected error" before this text.
                     rustls::Error::General(reason) => unusable(&reason),
-                    error => unusable(&error),
+                    error => unusable(&reason::of(&error)),
                 };
                 Fault::new(format!("{key}.key"), problem, remedy)
             })?;
@@ -399,7 +400,9 @@ fn resolver(
         };
         resolver.add(names, Arc::new(Candidate::new(certified, pair.staple)));
     }
-    if resolver.refuses_unknown && resolver.exact.is_empty() && resolver.wildcard.is_empty() {
+    let mut named = resolver.exact.keys().chain(resolver.wildcard.keys());
+    // A common name that stands for the names that a certificate lacks may be any text.
+    if resolver.refuses_unknown && !named.any(|name| DnsName::try_from(name.as_str()).is_ok()) {
         return Err(Fault::new(
             format!("{key}.unknown_names"),
             "no certificate has a host name, so that every client would be refused",

@@ -727,20 +727,6 @@ fn the_usual_groups_are_the_same_with_and_without_batching() {
             let is_usual = usual.iter().any(|usual| usual.name() == group.name());
             assert_eq!(agreed.is_ok(), is_usual, "{:?}", group.name());
         }
-        let wish = Wish {
-            groups: vec![
-                kx_group::SECP384R1,
-                kx_group::SECP256R1,
-                kx_group::X25519MLKEM768,
-            ],
-            ..Wish::default()
-        };
-        let stream = connect(server.addresses()[0], "a.example", &wish.config()).expect("TLS");
-        let group = stream
-            .conn
-            .negotiated_key_exchange_group()
-            .expect("a group");
-        assert_eq!(group.name(), kx_group::X25519MLKEM768.name());
     }
 }
 

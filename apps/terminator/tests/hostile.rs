@@ -364,7 +364,8 @@ fn records_in_the_wrong_place_are_unexpected() {
     let interleaved = [&fragment(&client_hello(), 20)[..], &changed].concat();
     // More warnings than anybody has reason to send.
     let warnings = [21, 3, 3, 0, 2, 1, 90].repeat(16);
-    for bytes in [interleaved, warnings] {
+    let empty = [21, 3, 3, 0, 0].to_vec();
+    for bytes in [interleaved, warnings, empty] {
         let mut socket = raw(server.addresses()[0]);
         socket.write_all(&bytes).expect("sent");
         assert_eq!(last_words(&mut socket), UNEXPECTED_MESSAGE, "{bytes:?}");
@@ -400,7 +401,7 @@ fn records_in_the_wrong_place_are_unexpected() {
     let bytes = [&key_exchange[..], &half_finished, &changed].concat();
     socket.write_all(&bytes).expect("sent");
     assert_eq!(last_words(&mut socket), UNEXPECTED_MESSAGE);
-    eventually("all counted", || metric(&server, FAILED_PROTOCOL) == 4);
+    eventually("all counted", || metric(&server, FAILED_PROTOCOL) == 5);
 }
 
 #[test]
@@ -502,6 +503,27 @@ fn broken_records_after_the_handshake_end_the_connection() {
     eventually("counted", || {
         metric(&server, r#"widelane_connections_ended_total{how="client"}"#) == 1
     });
+}
+
+/// As docs/serve.md says where the answers differ from the RFCs: only rustls can encrypt an alert.
+#[test]
+fn encrypted_alerts_are_those_of_rustls() {
+    let files = Files::new();
+    let server = start(&simple(&files));
+    let record = |kind: u8, content: u8| [kind, 3, 3, 0, 1, content];
+    for (wish, bytes, alert) in [
+        (Wish::default(), record(99, 1), "DecodeError"),
+        (Wish::tls12(), record(99, 1), "DecodeError"),
+        (Wish::tls12(), record(20, 1), "UnexpectedMessage"),
+        (Wish::tls12(), record(20, 2), "DecodeError"),
+        (Wish::default(), record(20, 2), "DecodeError"),
+    ] {
+        let mut stream = connect(server.addresses()[0], "a.example", &wish.config()).expect("TLS");
+        ping(&mut stream).expect("an answer");
+        stream.sock.write_all(&bytes).expect("sent");
+        let error = stream.read(&mut [0]).expect_err("an alert").to_string();
+        assert!(error.contains(alert), "{bytes:?}: {error}");
+    }
 }
 
 #[test]

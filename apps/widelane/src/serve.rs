@@ -50,15 +50,16 @@ pub(crate) struct Args {
     /// Where the decrypted bytes go (repeatable: to the address with the fewest connections)
     #[arg(long, value_name = "ADDR:PORT|HOST:PORT|unix:PATH")]
     backend: Vec<Backend>,
-    /// Application protocol of the backend for ALPN, most wanted first (repeatable)
-    #[arg(long, value_name = "NAME")]
+    /// Application protocol of the backend for ALPN, most wanted first (repeatable, or a list with commas)
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     alpn: Vec<String>,
     /// Network of load balancers that send a PROXY protocol header, version 1 or 2, from which the
     /// client's address is taken (repeatable); all other clients are taken for what they are
     #[arg(long, value_name = "CIDR")]
     proxy_protocol_from: Vec<Network>,
-    /// Tell the backend who connects, by a PROXY protocol header of this version [without one: v2]
-    #[arg(long, value_name = "v1|v2", alias = "proxy-protocol", num_args = 0..=1,
+    /// Tell the backend who connects, by a PROXY protocol header of this version; with records, also host name,
+    /// protocol and client certificate [without one: v2]
+    #[arg(long, value_name = "v1|v2|v2-records", alias = "proxy-protocol", num_args = 0..=1,
           default_missing_value = "v2")]
     proxy_protocol_to: Option<ProxyVersion>,
     /// Ticket keys that other machines have as well, so that clients can resume their sessions there: a
@@ -344,6 +345,17 @@ mod tests {
         let both = ["--proxy-protocol", "--listen", "127.0.0.1:1"];
         assert_eq!(told(&both), Some(Some(ProxyVersion::V2)));
         assert_eq!(told(&["--proxy-protocol-to", "v3"]), None);
+    }
+
+    #[test]
+    fn protocols_may_be_a_list() {
+        for words in [
+            &["--alpn", "h2,http/1.1"][..],
+            &["--alpn", "h2", "--alpn", "http/1.1"],
+        ] {
+            let cli = Cli::try_parse_from(["serve"].iter().chain(words)).expect("right usage");
+            assert_eq!(cli.args.alpn, ["h2", "http/1.1"]);
+        }
     }
 
     #[test]
