@@ -10,10 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::client::{ClientSessionMemoryCache, Resumption, WebPkiServerVerifier};
-use rustls::{
-    AlertDescription, CertificateError, ClientConfig, ClientConnection, HandshakeKind,
-    RootCertStore,
-};
+use rustls::sign::SingleCertAndKey;
+use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, HandshakeKind};
 use rustls_pki_types::ServerName;
 
 use crate::backend::Socket;
@@ -84,44 +82,29 @@ impl Speech {
         signing: &SigningSource,
         workers: usize,
     ) -> Result<Arc<Self>, Fault> {
-        let mut roots = RootCertStore::empty();
-        let of_system = wanted.ca.is_none();
-        for authority in files.authorities {
-            match roots.add(authority) {
-                // A machine's store may have a relic among hundreds.
-                Err(_) if of_system => {}
-                Err(error) => {
-                    let remedy = "give CA certificates (X.509 v3, PEM)";
-                    return Err(Fault::new(format!("{key}.ca"), error.to_string(), remedy));
-                }
-                Ok(()) => {}
-            }
-        }
         let provider = Arc::new(signing.provider.clone());
-        let verifier =
-            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone());
-        let verifier = verifier.build().map_err(|error| {
-            let remedy = "give CA certificates (X.509 v3, PEM)";
-            Fault::new(format!("{key}.ca"), error.to_string(), remedy)
+        let verifier = WebPkiServerVerifier::builder_with_provider(
+            Arc::new(files.authorities),
+            provider.clone(),
+        );
+        let verifier = verifier.build().map_err(|_| {
+            let remedy = "give CA certificates (X.509, PEM)";
+            Fault::new(format!("{key}.ca"), "there are no authorities", remedy)
         })?;
-        let builder = ClientConfig::builder_with_provider(provider)
+        let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&protocol_versions(&wanted.versions))
             .map_err(|error| {
                 let remedy = "write [\"1.2\", \"1.3\"]";
                 Fault::new(format!("{key}.versions"), error.to_string(), remedy)
             })?
             .with_webpki_verifier(verifier);
-        let mut base =
-            match files.identity {
-                None => builder.with_no_client_auth(),
-                Some((chain, private)) => builder.with_client_auth_cert(chain, private).map_err(
-                    |error| {
-                        let remedy = "give the key that the certificate was made for: RSA, ECDSA, \
-                                      Ed25519 or ML-DSA";
-                        Fault::new(format!("{key}.key"), error.to_string(), remedy)
-                    },
-                )?,
-            };
+        let mut base = match files.identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => {
+                let certified = identity.certify(&provider)?;
+                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certified)))
+            }
+        };
         base.resumption = Resumption::disabled();
         let name = wanted.server_name.as_deref();
         Ok(Arc::new(Self {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::candidate::Candidate;
@@ -19,15 +20,16 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{
-    CipherSuite, NamedGroup, ProtocolVersion, RootCertStore, ServerConfig, SignatureAlgorithm,
-    SignatureScheme, SupportedProtocolVersion,
+    CipherSuite, NamedGroup, ProtocolVersion, ServerConfig, SignatureAlgorithm, SignatureScheme,
+    SupportedProtocolVersion,
 };
 
 /// The TLS side of a listener, checked and ready to use.
 #[derive(Debug)]
 pub(crate) struct Built {
     pub(crate) config: Arc<ServerConfig>,
-    pub(crate) certificates: Vec<Facts>,
+    /// The file of each certificate, and what is in that.
+    pub(crate) certificates: Vec<(PathBuf, Facts)>,
     /// Those from files, the one that encrypts first.
     pub(crate) ticket_keys: Vec<Arc<TicketKey>>,
 }
@@ -51,11 +53,11 @@ pub(crate) fn build(
     let certificates = material
         .certificates
         .iter()
-        .map(|pair| pair.facts.clone())
+        .map(|pair| (pair.files.cert.clone(), pair.identity.facts.clone()))
         .collect();
     let ticket_keys = std::mem::take(&mut material.ticket_keys);
     let store = material.store.take();
-    let resolver = resolver(key, listener, material, &provider, clock.clone())?;
+    let resolver = resolver(listener, material, &provider, clock.clone())?;
     check_versions(key, listener, &provider, &resolver.default)?;
     let builder = ServerConfig::builder_with_details(provider.clone(), clock)
         .with_protocol_versions(&protocol_versions(&listener.versions))
@@ -295,39 +297,58 @@ fn client_verifier(
     material: &Material,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, Fault> {
-    let fault = |problem: String| {
-        Fault::new(
-            format!("{key}.client_auth.ca"),
-            problem,
-            "give CA certificates (X.509 v3, PEM)",
-        )
-    };
-    let mut roots = RootCertStore::empty();
-    for authority in &material.client_ca {
-        roots
-            .add(authority.clone())
-            .map_err(|error| fault(error.to_string()))?;
-    }
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+    let builder = WebPkiClientVerifier::builder_with_provider(
+        Arc::new(material.client_ca.clone()),
+        provider.clone(),
+    );
     let builder = match wanted.mode {
         ClientAuthMode::Optional => builder.allow_unauthenticated(),
         ClientAuthMode::Required => builder,
+    };
+    let names = material.client_ca.roots.iter();
+    // Each name is a SEQUENCE behind two bytes of length.
+    let length: usize = names.map(|one| 2 + sequence(one.subject.len())).sum();
+    let builder = if length > MOST_NAMES {
+        tracing::warn!(
+            "{key}.client_auth.ca: {} is too long to be shown to clients: the names of its {} authorities have \
+             {length} bytes, and a request for a certificate has room for {MOST_NAMES}; clients are asked for one \
+             without these names, and some of those that have several may choose a wrong one; name fewer authorities",
+            wanted.ca.display(),
+            material.client_ca.len(),
+        );
+        builder.clear_root_hint_subjects()
+    } else {
+        builder
     };
     let builder = builder
         .with_crls(material.client_crl.iter().cloned())
         .enforce_revocation_expiration();
     builder.build().map_err(|error| match error {
-        VerifierBuilderError::InvalidCrl(error) => Fault::new(
+        VerifierBuilderError::InvalidCrl(_) => Fault::new(
             format!("{key}.client_auth.crl"),
-            rustls::Error::from(error).to_string(),
+            "one of the revocation lists cannot be used",
             "give whole version 2 lists (PEM), as `openssl ca -gencrl` makes them",
         ),
-        error => fault(error.to_string()),
+        _ => Fault::new(
+            format!("{key}.client_auth.ca"),
+            "there are no authorities",
+            "give CA certificates (X.509, PEM)",
+        ),
     })
 }
 
+/// How long a SEQUENCE with contents of this length is (X.690, section 8.1.3).
+fn sequence(contents: usize) -> usize {
+    contents
+        + match contents {
+            0..=0x7f => 2,
+            0x80..=0xff => 3,
+            0x100..=0xffff => 4,
+            _ => 5,
+        }
+}
+
 fn resolver(
-    key: &str,
     listener: &Listener,
     material: Material,
     provider: &CryptoProvider,
@@ -342,45 +363,16 @@ fn resolver(
         tls13: listener.versions.contains(&TlsVersion::Tls13),
         clock,
     };
-    for (index, (files, pair)) in listener
-        .certificates
-        .iter()
-        .zip(material.certificates)
-        .enumerate()
-    {
-        let key = format!("{key}.certificate[{index}]");
-        let path = files.key.display();
-        let certified =
-            CertifiedKey::from_der(pair.chain, pair.key, provider).map_err(|error| {
-                let unusable = |reason: &dyn fmt::Display| {
-                    (
-                        format!("the key in {path} cannot be used: {reason}"),
-                        "give an RSA (2048 to 8192 bits), ECDSA (P-256, P-384, P-521), Ed25519 or \
-                         ML-DSA key"
-                            .to_owned(),
-                    )
-                };
-                let (problem, remedy) = match error {
-                    rustls::Error::InconsistentKeys(_) => (
-                        format!(
-                            "the key in {path} does not belong to {}",
-                            files.cert.display()
-                        ),
-                        "give the key that the certificate was made for".to_owned(),
-                    ),
-                    // rustls would print "unexpected error" before this text.
-                    rustls::Error::General(reason) => unusable(&reason),
-                    error => unusable(&error),
-                };
-                Fault::new(format!("{key}.key"), problem, remedy)
-            })?;
-        let names = match &files.names[..] {
-            [] => &pair.facts.names[..],
+    for pair in material.certificates {
+        let facts = pair.identity.facts.clone();
+        let certified = pair.identity.certify(provider)?;
+        let names = match &pair.files.names[..] {
+            [] => &facts.names[..],
             names => names,
         };
         let names = Names {
             hosts: names.iter().map(|name| name.to_ascii_lowercase()).collect(),
-            addresses: pair.facts.addresses,
+            addresses: facts.addresses,
         };
         resolver.add(names, Arc::new(Candidate::new(certified, pair.staple)));
     }
@@ -536,6 +528,10 @@ const ML_DSA: [SignatureScheme; 3] = [
     SignatureScheme::ML_DSA_65,
     SignatureScheme::ML_DSA_87,
 ];
+
+/// Of the names in a request for a certificate, whose length has two bytes (RFC 5246, section 7.4.4); in TLS 1.3
+/// those of all extensions together have two (RFC 8446, section 4.3.2).
+const MOST_NAMES: usize = 0xffff - 1024;
 
 /// The group SecP384r1MLKEM1024 of draft-ietf-tls-ecdhe-mlkem. rustls has no name for it.
 const SECP384R1_MLKEM1024: u16 = 0x11ed;

@@ -31,7 +31,7 @@ impl Element {
         let (&tag, rest) = bytes.split_first()?;
         let (&first, rest) = rest.split_first()?;
         let (header, contents) = match first {
-            0..0x80 => (2, usize::from(first)),
+            0..=0x7f => (2, usize::from(first)),
             0x81..=0x84 => {
                 let digits = usize::from(first & 0x7f);
                 let length = rest.get(..digits)?;

@@ -75,31 +75,31 @@ pub(crate) fn none(text: &[u8], wanted: &Wanted) -> Fault {
     let bytes = text.trim_ascii();
     let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/= \t\r\n".contains(byte);
     if bytes.is_empty() {
-        return Fault::whole("it is empty", *remedy);
+        return Fault::whole("is empty", *remedy);
     }
     if bytes.starts_with(&[0xfe, 0xed, 0xfe, 0xed]) {
         let remedy = "convert it: keytool -importkeystore -srckeystore OLD.jks -destkeystore NEW.p12 \
                       -deststoretype pkcs12, then openssl pkcs12 -in NEW.p12 -nodes -out NEW.pem";
-        return Fault::whole("it is a key store of Java, not PEM", remedy);
+        return Fault::whole("is a key store of Java, not PEM", remedy);
     }
     let outer = der::Element::first(text);
     if outer.is_some_and(|outer| outer.tag == der::SEQUENCE && outer.length <= text.len()) {
         return match der::is_pkcs12(text) {
             true => Fault::whole(
-                "it is PKCS#12, not PEM",
+                "is PKCS#12, not PEM",
                 "convert it: openssl pkcs12 -in OLD.p12 -nodes -out NEW.pem",
             ),
             false => Fault::whole(
-                "it is DER, not PEM",
+                "is DER, not PEM",
                 format!("convert it: openssl {tool} -inform der -in OLD -out NEW.pem"),
             ),
         };
     }
     if bytes.len() > 64 && bytes.iter().all(is_base64) {
-        let problem = "it is base64 without a first and a last line that say of what";
+        let problem = "is base64 without a first and a last line that say of what";
         return Fault::whole(problem, *remedy);
     }
-    Fault::whole(format!("there is no {name} in it"), *remedy)
+    Fault::whole(format!("has no {name}"), *remedy)
 }
 
 pub(crate) const CERTIFICATE: Wanted = Wanted {

@@ -17,6 +17,7 @@ mod labels;
 mod lines;
 
 use std::mem;
+use std::path::Path;
 
 use base64ct::{Base64, Encoding};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
@@ -37,11 +38,11 @@ pub struct Placed<T> {
 
 /// What is wrong with a file, and what to do. It shows no text of the file but labels.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}{problem}; {remedy}", .line.map(|line| format!("line {line}: ")).unwrap_or_default())]
+#[error("{}{problem}; {remedy}", .line.map_or("the file ".into(), |line| format!("line {line}: ")))]
 pub struct Fault {
     /// Where, from 1. `None`: it is not at one place.
     pub line: Option<usize>,
-    /// What is wrong.
+    /// What is wrong; without a line, said of the file.
     pub problem: String,
     /// What to do.
     pub remedy: String,
@@ -156,6 +157,21 @@ pub fn private_key(text: &[u8]) -> Result<Zeroizing<PrivateKeyDer<'static>>, Fau
     found.map(|(_, key)| key).ok_or_else(none)
 }
 
+/// Certificates as every reader of PEM takes them, for libraries that have their own.
+pub fn to_pem(certificates: &[Placed<CertificateDer<'static>>]) -> String {
+    let mut text = String::new();
+    for certificate in certificates {
+        let digits = Base64::encode_string(&certificate.value);
+        text.push_str("-----BEGIN CERTIFICATE-----\n");
+        for line in digits.as_bytes().chunks(64) {
+            text.extend(line.iter().copied().map(char::from));
+            text.push('\n');
+        }
+        text.push_str("-----END CERTIFICATE-----\n");
+    }
+    text
+}
+
 /// Whether a file is text in UTF-16 or UTF-32, as some editors of Windows write it.
 pub fn is_utf16(text: &[u8]) -> bool {
     let has_mark = text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff]);
@@ -174,6 +190,15 @@ pub fn without_mark(text: &[u8]) -> &[u8] {
 }
 
 impl Fault {
+    /// What is wrong, with the name of the file.
+    pub fn in_file(&self, path: &Path) -> String {
+        let (path, problem) = (path.display(), &self.problem);
+        match self.line {
+            Some(line) => format!("{path}, line {line}: {problem}"),
+            None => format!("{path} {problem}"),
+        }
+    }
+
     fn at(line: usize, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             line: Some(line),

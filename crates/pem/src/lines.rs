@@ -36,7 +36,7 @@ impl Section<'_> {
 pub(crate) fn sections(text: &[u8]) -> Result<Vec<Section<'_>>, Fault> {
     if is_utf16(text) {
         return Err(Fault::whole(
-            "it is text in UTF-16",
+            "is text in UTF-16",
             "convert it: iconv -f UTF-16 -t UTF-8 OLD.pem > NEW.pem",
         ));
     }

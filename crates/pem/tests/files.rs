@@ -149,7 +149,11 @@ fn what_is_in_a_section_is_whole_and_alone() {
     refused(lengths(text(&[])), 1, "is empty");
     refused(lengths(text(b"some other bytes")), 1, "does not hold DER");
     refused(lengths(text(&pkcs8(1))), 1, "holds no certificate");
-    refused(lengths(cert(1).replacen("AQEB", "A!EB", 1)), 2, "is not base64");
+    refused(
+        lengths(cert(1).replacen("AQEB", "A!EB", 1)),
+        2,
+        "is not base64",
+    );
     refused(
         lengths(cert(1).replace("-----\nM", "-----\n")),
         1,
@@ -208,7 +212,7 @@ fn a_file_has_one_key() {
         4,
         "the first is at line 1",
     );
-    refused(read(cert(1)), None, "there is no private key");
+    refused(read(cert(1)), None, "the file has no private key");
     for (label, header) in [
         ("ENCRYPTED PRIVATE KEY", ""),
         (
@@ -223,6 +227,20 @@ fn a_file_has_one_key() {
             Ok(1)
         );
     }
+}
+
+#[test]
+fn what_is_written_anew_is_the_same() {
+    let text = format!(
+        "\u{feff}{}text\n{}",
+        cert(1),
+        pem("X509 CERTIFICATE", &certificate(2))
+    );
+    let read = widelane_pem::chain(text.as_bytes()).unwrap();
+    assert_eq!(
+        widelane_pem::to_pem(&read),
+        format!("{}{}", cert(1), cert(2))
+    );
 }
 
 #[test]
@@ -270,18 +288,14 @@ fn what_is_no_pem_is_named() {
     let store = sequence(&[0x02, 1, 3, 0x30, 0, 0x30, 0]);
     refused(widelane_pem::private_key(&store), None, "openssl pkcs12");
     refused(lengths([0xfe, 0xed, 0xfe, 0xed, 1]), None, "keytool");
-    refused(lengths(""), None, "it is empty");
-    refused(lengths("\u{feff} \n"), None, "it is empty");
+    refused(lengths(""), None, "is empty");
+    refused(lengths("\u{feff} \n"), None, "is empty");
     refused(
         lengths(Base64::encode_string(&certificate(1))),
         None,
         "base64 without",
     );
-    refused(
-        lengths("certificate: none"),
-        None,
-        "there is no certificate",
-    );
+    refused(lengths("certificate: none"), None, "has no certificate");
     for (label, words) in [
         ("PKCS7", "openssl pkcs7"),
         ("OPENSSH PRIVATE KEY", "ssh-keygen"),

@@ -74,6 +74,10 @@ pub struct Listener {
     /// unknown one.
     #[serde(rename = "certificate", default)]
     pub certificates: Vec<Certificate>,
+    /// Directories of more certificates, whose files are named after each other. They come behind `certificates`,
+    /// in the order of the files' names.
+    #[serde(rename = "certificates", default, deserialize_with = "paths")]
+    pub certificate_directories: Vec<PathBuf>,
 }
 
 /// A backend for some of a listener's connections.
@@ -293,6 +297,7 @@ impl Listener {
             tickets: Tickets::default(),
             certificate_preference: usual_preference(),
             certificates: Vec::new(),
+            certificate_directories: Vec::new(),
         }
     }
 }

@@ -17,7 +17,8 @@ use time::OffsetDateTime;
 
 use super::*;
 use crate::config::{Backend, Batching, Certificate, ClientAuth, Listener};
-use crate::material::{Facts, Material, Pair};
+use crate::identity::Identity;
+use crate::material::{Material, Pair};
 use crate::signing::{ProcessFailure, Signing, SigningSource};
 
 /// When the tests begin, in seconds since 1970.
@@ -85,13 +86,16 @@ impl World {
             backend_tls: None,
             route_tls: Vec::new(),
             certificates: vec![Pair {
-                chain: vec![self.server.0.clone()],
-                key,
-                facts: Facts::default(),
+                files: self.listener.certificates[0].clone(),
+                identity: Identity::made(vec![self.server.0.clone()], key),
                 ocsp: None,
                 staple: None,
             }],
-            client_ca: vec![self.authority.der().clone()],
+            client_ca: [webpki::anchor_from_trusted_cert(self.authority.der())
+                .unwrap()
+                .to_owned()]
+            .into_iter()
+            .collect(),
             client_crl: self.lists.clone(),
             ticket_keys: self.files.clone(),
             etcd: None,
