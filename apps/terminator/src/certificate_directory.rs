@@ -112,3 +112,113 @@ fn ending(file: &Path) -> &str {
     let ending = file.extension().and_then(|ending| ending.to_str());
     ending.unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+    use tempfile::TempDir;
+
+    use super::*;
+
+    struct Place(TempDir);
+
+    impl Place {
+        fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+            fs::write(self.0.path().join(name), text).unwrap();
+        }
+
+        /// The names of the files of each certificate.
+        fn list(&self) -> Result<Vec<String>, String> {
+            let found = list("c", self.0.path());
+            let found = found.map_err(|fault| format!("{}; {}", fault.problem, fault.remedy))?;
+            let name = |path: &Path| path.strip_prefix(&self.0).unwrap().display().to_string();
+            let shown = found.iter().map(|one| {
+                let response = match &one.ocsp {
+                    Some(OcspSource::File(path)) => name(path),
+                    _ => "none".into(),
+                };
+                format!("{} {} {response}", name(&one.cert), name(&one.key))
+            });
+            Ok(shown.collect())
+        }
+    }
+
+    fn pair(is_authority: bool) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        if is_authority {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        }
+        (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
+    }
+
+    #[test]
+    fn files_are_found_by_their_names_in_order() {
+        let place = Place(TempDir::new().unwrap());
+        let (cert, key) = pair(false);
+        let both = format!("{cert}{key}");
+        for (name, text) in [
+            ("d.pem", &both),
+            ("b.crt", &cert),
+            ("b.key", &key),
+            ("b.ocsp", &key),
+            ("c.pem", &cert),
+            ("c.pem.key", &key),
+            ("c.pem.ocsp", &key),
+            ("a.cer", &both),
+            (".hidden.pem", &cert),
+            ("README", &cert),
+            ("lone.key", &key),
+            ("lone.pem", &key),
+        ] {
+            place.write(name, text);
+        }
+        // As cert-manager writes them, and as Kubernetes mounts them.
+        place.write("ca.crt", pair(true).0);
+        fs::create_dir(place.0.path().join("folder")).unwrap();
+        let found = [
+            "a.cer a.cer none",
+            "b.crt b.key b.ocsp",
+            "c.pem c.pem.key c.pem.ocsp",
+            "d.pem d.pem none",
+        ];
+        assert_eq!(place.list().unwrap(), found);
+        let mount = Place(TempDir::new().unwrap());
+        fs::create_dir(mount.0.path().join("..1")).unwrap();
+        symlink("..1", mount.0.path().join("..data")).unwrap();
+        for (name, text) in [("tls.crt", &cert), ("tls.key", &key)] {
+            mount.write(&format!("..1/{name}"), text);
+            symlink(format!("..data/{name}"), mount.0.path().join(name)).unwrap();
+        }
+        assert_eq!(mount.list().unwrap(), ["tls.crt tls.key none"]);
+    }
+
+    #[test]
+    fn a_certificate_without_a_key_is_no_smaller_directory() {
+        let place = Place(TempDir::new().unwrap());
+        let message = place.list().unwrap_err();
+        assert!(
+            message.starts_with("there is no certificate in "),
+            "{message}"
+        );
+        let (cert, key) = pair(false);
+        place.write("a.pem", format!("{cert}{key}"));
+        place.write("b.crt", &cert);
+        let message = place.list().unwrap_err();
+        assert!(
+            message.contains("no key for ") && message.contains("b.key"),
+            "{message}"
+        );
+        place.write("b.crt", "nothing");
+        assert!(
+            place
+                .list()
+                .unwrap_err()
+                .contains("b.crt has no certificate")
+        );
+        let file = list("c", &place.0.path().join("a.pem")).unwrap_err();
+        assert!(file.problem.contains("is no directory"), "{}", file.problem);
+    }
+}

@@ -85,7 +85,14 @@ pub(crate) fn check(config: &Config, allowed: &[usize]) -> Result<(), Fault> {
         if !named.0.is_empty() && usable(named, allowed).is_empty() {
             return Err(Fault::new(
                 key,
-                format!("this process may use none of these CPUs, only CPUs {allowed:?}"),
+                format!(
+                    "this process may use none of these CPUs, only CPUs {}",
+                    allowed
+                        .iter()
+                        .map(usize::to_string)
+                        .collect::<Vec<_>>()
+                        .join(",")
+                ),
                 "name some of them, or change the cpuset (of the container, of taskset)",
             ));
         }

@@ -249,3 +249,160 @@ const FRAME: usize = 3 + 2;
 const LONGEST: usize = (1 << 24) - (1 << 17);
 /// rustls takes no longer messages; OpenSSL takes 100 KiB.
 const LONG: usize = (1 << 16) - 1;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+    use rustls::crypto::aws_lc_rs::default_provider;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A root, an authority that it has signed, and a leaf of that, as PEM, with the leaf's key.
+    fn chain() -> [String; 4] {
+        let authority = |name: &str| {
+            let mut params = CertificateParams::default();
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            params
+                .distinguished_name
+                .push(rcgen::DnType::CommonName, name);
+            params
+        };
+        let new = || KeyPair::generate().unwrap();
+        let root = CertifiedIssuer::self_signed(authority("root"), new()).unwrap();
+        let middle = CertifiedIssuer::signed_by(authority("middle"), new(), &root).unwrap();
+        let key = new();
+        let leaf = CertificateParams::new(vec!["a.test".to_owned()]).unwrap();
+        let leaf = leaf.signed_by(&key, &middle).unwrap();
+        [root.pem(), middle.pem(), leaf.pem(), key.serialize_pem()]
+    }
+
+    /// What becomes of these two files: how many certificates are shown, or the message.
+    fn certified(cert: &str, key: &str) -> Result<usize, String> {
+        let folder = TempDir::new().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("a.pem"), cert).unwrap();
+        fs::write(path("a.key"), key).unwrap();
+        let read = Identity::read(At::section("c"), &path("a.pem"), &path("a.key"));
+        let certified = read.and_then(|identity| identity.certify(&default_provider()));
+        let message = |fault: Fault| format!("{}: {}; {}", fault.key, fault.problem, fault.remedy);
+        certified
+            .map(|certified| certified.cert.len())
+            .map_err(message)
+    }
+
+    #[track_caller]
+    fn refused(cert: &str, key: &str, words: [&str; 3]) {
+        let message = certified(cert, key).unwrap_err();
+        assert!(
+            words.iter().all(|words| message.contains(words)),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn the_certificate_or_the_key_is_blamed_whichever_it_is() {
+        let [root, middle, leaf, key] = chain();
+        assert_eq!(certified(&format!("{leaf}{middle}"), &key), Ok(2));
+        // As HAProxy has them.
+        let both = format!("{leaf}{middle}{key}");
+        assert_eq!(certified(&both, &both), Ok(2));
+        let second = middle.lines().count() + 1;
+        refused(
+            &format!("{middle}{leaf}"),
+            &key,
+            [
+                "c.cert: the key in",
+                "belongs to certificate 2 of",
+                &format!("(line {second}), not to the first; put"),
+            ],
+        );
+        refused(
+            &format!("{middle}{root}"),
+            &key,
+            ["c.key:", "does not belong to", "a.pem"],
+        );
+        let nothing = "-----BEGIN CERTIFICATE-----\nMAgwADAAAwIAAA==\n-----END CERTIFICATE-----\n";
+        let line = leaf.lines().count() + 1;
+        refused(
+            &format!("{leaf}{nothing}"),
+            &key,
+            [
+                "c.cert: certificate 2 of",
+                &format!("(line {line}) is damaged"),
+                "anew",
+            ],
+        );
+        refused(&leaf, &leaf, ["c.key:", "a.key has no private key", "PEM"]);
+        refused(&key, &key, ["c.cert:", "a.pem has no certificate", "PEM"]);
+        let bad = "-----BEGIN PRIVATE KEY-----\nMAoCAQAwAAQDAQID\n-----END PRIVATE KEY-----\n";
+        refused(
+            &leaf,
+            bad,
+            ["c.key: the key in", "a.key cannot be used", "give an RSA"],
+        );
+    }
+
+    /// A client may refuse it; a server need not.
+    #[test]
+    fn what_a_client_would_not_take_is_served() {
+        let both = include_str!("identity/version1.pem");
+        assert_eq!(certified(both, both), Ok(1));
+        let key = KeyPair::generate().unwrap();
+        let names: Vec<_> = (0..3000).map(|n| format!("a{n}.test")).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        let mut extension = rcgen::CustomExtension::from_oid_content(&[1, 2, 3, 4], vec![5, 0]);
+        extension.set_criticality(true);
+        params.custom_extensions.push(extension);
+        let leaf = params.self_signed(&key).unwrap();
+        assert_eq!(Facts::of(leaf.der()).unwrap().names.len(), 3000);
+        assert_eq!(certified(&leaf.pem(), &key.serialize_pem()), Ok(1));
+    }
+
+    #[test]
+    fn a_key_for_pss_alone_is_named() {
+        let [.., key] = chain();
+        let cert = include_str!("identity/pss.pem");
+        refused(
+            cert,
+            &key,
+            ["c.cert:", "for PSS alone (id-RSASSA-PSS)", "rsaEncryption"],
+        );
+    }
+
+    #[test]
+    fn the_first_certificate_that_leads_nowhere_is_found() {
+        let [root, middle, leaf, _] = chain();
+        let place = |order: [&String; 3]| {
+            let text = order.map(String::as_str).concat();
+            let found = widelane_pem::chain(text.as_bytes()).unwrap();
+            let facts: Vec<_> = found
+                .iter()
+                .map(|one| Facts::of(&one.value).unwrap())
+                .collect();
+            out_of_order(&facts)
+        };
+        assert_eq!(place([&leaf, &middle, &root]), None);
+        assert_eq!(place([&leaf, &root, &middle]), Some(1));
+        assert_eq!(place([&leaf, &middle, &middle]), Some(2));
+        assert_eq!(place([&leaf, &middle, &leaf]), Some(2));
+    }
+
+    #[test]
+    fn a_chain_that_no_message_has_room_for_is_refused() {
+        let one = |length| Placed {
+            line: 1,
+            value: vec![0; length].into(),
+        };
+        let check = |chain: &[_]| check_length("c", Path::new("a.pem"), chain);
+        assert!(check(&[one(LONGEST - 2 * FRAME - 1), one(1)]).is_ok());
+        let fault = check(&[one(LONGEST - 2 * FRAME), one(1)]).unwrap_err();
+        assert!(
+            fault.problem.contains("TLS has no room"),
+            "{}",
+            fault.problem
+        );
+    }
+}

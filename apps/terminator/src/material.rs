@@ -303,6 +303,13 @@ pub(crate) fn unreadable(key: &str, path: &Path, error: &io::Error) -> Fault {
                  0440`); note that a reload runs after root privileges were dropped",
             crate::privileges::current()
         ),
+        io::ErrorKind::NotFound if path.is_relative() => format!(
+            "correct the path: it counts from {}, and `~` and variables mean nothing in it",
+            std::env::current_dir().map_or_else(
+                |_| "the folder of this process".into(),
+                |folder| folder.display().to_string()
+            )
+        ),
         io::ErrorKind::NotFound => {
             "correct the path (in Kubernetes: mount the Secret that has the file)".into()
         }

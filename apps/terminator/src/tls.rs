@@ -371,7 +371,7 @@ fn resolver(
             names => names,
         };
         let names = Names {
-            hosts: names.iter().map(|name| name.to_ascii_lowercase()).collect(),
+            hosts: names.iter().map(|name| asked_for(name)).collect(),
             addresses: facts.addresses,
         };
         resolver.add(names, Arc::new(Candidate::new(certified, pair.staple)));

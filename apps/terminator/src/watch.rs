@@ -239,8 +239,9 @@ impl Settling {
         let long = |(first, _)| now.saturating_duration_since(first) > COMPLAINT;
         if !self.complained && !self.open.is_empty() && self.since.is_some_and(long) {
             self.complained = true;
-            let files: Vec<_> = self.open.keys().map(|(_, name)| name).collect();
-            tracing::warn!(?files, "not read again: they were written and not closed");
+            let names = self.open.keys().map(|(_, name)| name.display().to_string());
+            let files = names.collect::<Vec<_>>().join(", ");
+            tracing::warn!(files, "not read again: they were written and not closed");
         }
     }
 }
