@@ -42,6 +42,10 @@ pub(crate) fn list(key: &str, directory: &Path) -> Result<Vec<Certificate>, Faul
         let text = read_file(key, file)?;
         let contents =
             widelane_pem::contents(&text).map_err(|fault| pem_fault(key, file, fault))?;
+        if contents.certificates == 0 && contents.keys > 0 {
+            tracing::warn!(file = %file.display(), "not served: it has a private key and no certificate");
+            continue;
+        }
         let key_file = match beside(".key") {
             Some(private) => {
                 used.insert(private.clone());
@@ -53,10 +57,6 @@ pub(crate) fn list(key: &str, directory: &Path) -> Result<Vec<Certificate>, Faul
                     );
                 }
                 private
-            }
-            None if contents.certificates == 0 && contents.keys > 0 => {
-                tracing::warn!(file = %file.display(), "not served: it has a private key and no certificate");
-                continue;
             }
             None if contents.keys > 0 => file.clone(),
             None => {
