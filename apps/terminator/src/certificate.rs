@@ -3,6 +3,7 @@
 use rustls_pki_types::UnixTime;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::revocation_list::CertificateRevocationList;
 
 use crate::config::is_responder;
 use crate::ocsp;
@@ -102,6 +103,12 @@ pub(crate) fn common_name(der: &[u8]) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let name = certificate.subject().iter_common_name().next()?;
     name.as_str().ok().map(str::to_owned)
+}
+
+/// When a revocation list is to be renewed at the latest, in seconds since 1970.
+pub(crate) fn next_update(der: &[u8]) -> Option<i64> {
+    let (_, list) = CertificateRevocationList::from_der(der).ok()?;
+    list.next_update().map(|time| time.timestamp())
 }
 
 /// The first address over HTTP at which a certificate says that its status can be asked.

@@ -13,8 +13,8 @@ use webpki::{BorrowedCertRevocationList, anchor_from_trusted_cert};
 use widelane_pem::Placed;
 use zeroize::Zeroizing;
 
-use crate::certificate::told;
 pub(crate) use crate::certificate::{Facts, common_name};
+use crate::certificate::{next_update, told};
 use crate::certificate_directory;
 use crate::config::{BackendTls, Certificate, Config, Fault, Listener, OcspSource, is_shortage};
 use crate::identity::{At, Identity};
@@ -237,6 +237,15 @@ fn read_lists(key: &str, path: &Path) -> Result<Vec<CertificateRevocationListDer
             let remedy = "give whole version 2 lists (PEM), as `openssl ca -gencrl` makes them";
             Fault::new(key, problem, remedy)
         })?;
+        let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
+        if next_update(value).is_some_and(|next| next < now) {
+            tracing::warn!(
+                file = %path.display(),
+                "revocation list {} (line {line}) is past its next update: all clients of its authority are refused; \
+                 renew it",
+                place + 1,
+            );
+        }
     }
     Ok(found.into_iter().map(|one| one.value).collect())
 }
