@@ -84,7 +84,7 @@ impl Speech {
     ) -> Result<Arc<Self>, Fault> {
         let provider = Arc::new(signing.provider.clone());
         let verifier = WebPkiServerVerifier::builder_with_provider(
-            Arc::new(files.authorities),
+            Arc::new(files.authorities.roots),
             provider.clone(),
         );
         let verifier = verifier.build().map_err(|_| {

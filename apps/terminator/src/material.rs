@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::RootCertStore;
-use rustls_pki_types::{CertificateRevocationListDer, PrivateKeyDer, UnixTime};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
 use webpki::{BorrowedCertRevocationList, anchor_from_trusted_cert};
 use widelane_pem::Placed;
 use zeroize::Zeroizing;
@@ -31,7 +31,7 @@ use crate::ticket_key::TicketKey;
 pub(crate) struct Material {
     /// Those of the configuration in its order, and behind them those of its directories.
     pub(crate) certificates: Vec<Pair>,
-    pub(crate) client_ca: RootCertStore,
+    pub(crate) client_ca: Authorities,
     pub(crate) client_crl: Vec<CertificateRevocationListDer<'static>>,
     /// The first encrypts. Empty: the process makes its own.
     pub(crate) ticket_keys: Vec<Arc<TicketKey>>,
@@ -44,10 +44,18 @@ pub(crate) struct Material {
     pub(crate) route_tls: Vec<Option<ClientFiles>>,
 }
 
+/// Authorities whose signatures count.
+#[derive(Debug)]
+pub(crate) struct Authorities {
+    pub(crate) roots: RootCertStore,
+    /// Their certificates. Empty: they are those of the system.
+    pub(crate) listed: Vec<CertificateDer<'static>>,
+}
+
 /// What this server needs as a client of a backend.
 #[derive(Debug)]
 pub(crate) struct ClientFiles {
-    pub(crate) authorities: RootCertStore,
+    pub(crate) authorities: Authorities,
     pub(crate) identity: Option<Identity>,
 }
 
@@ -60,6 +68,15 @@ pub(crate) struct Pair {
     /// The file with its OCSP response. Whatever is wrong with that, the certificate can be served.
     pub(crate) ocsp: Option<FromFile>,
     pub(crate) staple: Option<Arc<Staple>>,
+}
+
+impl Authorities {
+    pub(crate) fn none() -> Self {
+        Self {
+            roots: RootCertStore::empty(),
+            listed: Vec::new(),
+        }
+    }
 }
 
 /// Reads the files of every listener.
@@ -91,7 +108,7 @@ fn read_listener(key: &str, listener: &Listener, user: Option<u32>) -> Result<Ma
     }
     let mut material = Material {
         certificates,
-        client_ca: RootCertStore::empty(),
+        client_ca: Authorities::none(),
         client_crl: Vec::new(),
         ticket_keys: ticket_files::read(
             &format!("{key}.tickets.keys"),
@@ -173,12 +190,12 @@ fn read_client_files(key: &str, tls: &BackendTls) -> Result<ClientFiles, Fault> 
 }
 
 /// All that can be used. A machine's store may have a relic among hundreds.
-fn authorities_of_system(key: &str) -> Result<RootCertStore, Fault> {
+fn authorities_of_system(key: &str) -> Result<Authorities, Fault> {
     let found = rustls_native_certs::load_native_certs();
-    let mut authorities = RootCertStore::empty();
-    let (_, unusable) = authorities.add_parsable_certificates(found.certs);
+    let mut authorities = Authorities::none();
+    let (_, unusable) = authorities.roots.add_parsable_certificates(found.certs);
     let error = found.errors.first();
-    if authorities.is_empty() {
+    if authorities.roots.is_empty() {
         let problem = match error {
             Some(error) => format!("cannot read the authorities of the system: {error}"),
             None => "the system has no authorities".to_owned(),
@@ -198,10 +215,10 @@ fn authorities_of_system(key: &str) -> Result<RootCertStore, Fault> {
     Ok(authorities)
 }
 
-fn read_authorities(key: &str, path: &Path) -> Result<RootCertStore, Fault> {
+fn read_authorities(key: &str, path: &Path) -> Result<Authorities, Fault> {
     let text = read_file(key, path)?;
     let found = widelane_pem::authorities(&text).map_err(|fault| pem_fault(key, path, fault))?;
-    let mut authorities = RootCertStore::empty();
+    let mut authorities = Authorities::none();
     for (place, one) in found.iter().enumerate() {
         let anchor = anchor_from_trusted_cert(&one.value).map_err(|error| {
             let reason = told(&error);
@@ -222,8 +239,9 @@ fn read_authorities(key: &str, path: &Path) -> Result<RootCertStore, Fault> {
                 one.line,
             );
         }
-        authorities.roots.push(anchor.to_owned());
+        authorities.roots.roots.push(anchor.to_owned());
     }
+    authorities.listed = found.into_iter().map(|one| one.value).collect();
     Ok(authorities)
 }
 

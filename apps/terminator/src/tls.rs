@@ -1,6 +1,6 @@
 //! Makes a `rustls::ServerConfig` out of a listener's configuration and its files.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub(crate) fn build(
         .collect();
     let ticket_keys = std::mem::take(&mut material.ticket_keys);
     let store = material.store.take();
-    let resolver = resolver(listener, material, &provider, clock.clone())?;
+    let resolver = resolver(key, listener, material, &provider, clock.clone())?;
     check_versions(key, listener, &provider, &resolver.default)?;
     let builder = ServerConfig::builder_with_details(provider.clone(), clock)
         .with_protocol_versions(&protocol_versions(&listener.versions))
@@ -298,14 +298,14 @@ fn client_verifier(
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, Fault> {
     let builder = WebPkiClientVerifier::builder_with_provider(
-        Arc::new(material.client_ca.clone()),
+        Arc::new(material.client_ca.roots.clone()),
         provider.clone(),
     );
     let builder = match wanted.mode {
         ClientAuthMode::Optional => builder.allow_unauthenticated(),
         ClientAuthMode::Required => builder,
     };
-    let names = material.client_ca.roots.iter();
+    let names = material.client_ca.roots.roots.iter();
     // Each name is a SEQUENCE behind two bytes of length.
     let length: usize = names.map(|one| 2 + sequence(one.subject.len())).sum();
     let builder = if length > MOST_NAMES {
@@ -314,7 +314,7 @@ fn client_verifier(
              {length} bytes, and a request for a certificate has room for {MOST_NAMES}; clients are asked for one \
              without these names, and some of those that have several may choose a wrong one; name fewer authorities",
             wanted.ca.display(),
-            material.client_ca.len(),
+            material.client_ca.roots.len(),
         );
         builder.clear_root_hint_subjects()
     } else {
@@ -349,6 +349,7 @@ fn sequence(contents: usize) -> usize {
 }
 
 fn resolver(
+    key: &str,
     listener: &Listener,
     material: Material,
     provider: &CryptoProvider,
@@ -363,6 +364,7 @@ fn resolver(
         tls13: listener.versions.contains(&TlsVersion::Tls13),
         clock,
     };
+    let mut all = Vec::new();
     for pair in material.certificates {
         let facts = pair.identity.facts.clone();
         let certified = pair.identity.certify(provider)?;
@@ -374,9 +376,18 @@ fn resolver(
             hosts: names.iter().map(|name| asked_for(name)).collect(),
             addresses: facts.addresses,
         };
-        resolver.add(names, Arc::new(Candidate::new(certified, pair.staple)));
+        let candidate = Arc::new(Candidate::new(certified, pair.staple));
+        all.push((candidate.clone(), pair.files.cert));
+        resolver.add(names, candidate);
     }
     resolver.prefer(&listener.certificate_preference);
+    for file in resolver.never_shown(&all) {
+        tracing::warn!(
+            "{key}: no client gets the certificate in {}: others before it have its names, and keys of the same kind; \
+             remove it, or put it first",
+            file.display()
+        );
+    }
     Ok(resolver)
 }
 
@@ -460,6 +471,26 @@ impl BySni {
         sort(others);
     }
 
+    /// The files of certificates that stand behind another one for each name, whatever the client verifies.
+    fn never_shown<'a>(&self, all: &'a [(Arc<Candidate>, PathBuf)]) -> Vec<&'a PathBuf> {
+        let kinds: HashMap<_, _> = all
+            .iter()
+            .map(|(one, _)| (Arc::as_ptr(one), schemes(&one.plain)))
+            .collect();
+        let named = self.exact.values().chain(self.wildcard.values());
+        let mut shown = HashSet::new();
+        for candidates in named.chain([&self.default]) {
+            let mut before = HashSet::new();
+            for one in candidates.iter().map(Arc::as_ptr) {
+                if before.insert(kinds.get(&one)) {
+                    shown.insert(one);
+                }
+            }
+        }
+        let is_hidden = |(one, _): &&(Arc<Candidate>, _)| !shown.contains(&Arc::as_ptr(one));
+        all.iter().filter(is_hidden).map(|(_, file)| file).collect()
+    }
+
     fn candidates(&self, name: Option<&str>) -> &[Arc<Candidate>] {
         let Some(name) = name else {
             return &self.default;
@@ -522,6 +553,24 @@ fn kind(certified: &CertifiedKey) -> Option<KeyKind> {
         _ => certified.key.choose_scheme(&ML_DSA).map(|_| KeyKind::MlDsa),
     }
 }
+
+/// The signatures that a key makes, by their place in [`SCHEMES`].
+fn schemes(certified: &CertifiedKey) -> [bool; SCHEMES.len()] {
+    SCHEMES.map(|scheme| certified.key.choose_scheme(&[scheme]).is_some())
+}
+
+/// One for each kind of key that clients can tell.
+const SCHEMES: [SignatureScheme; 9] = [
+    SignatureScheme::ECDSA_NISTP256_SHA256,
+    SignatureScheme::ECDSA_NISTP384_SHA384,
+    SignatureScheme::ECDSA_NISTP521_SHA512,
+    SignatureScheme::ED25519,
+    SignatureScheme::RSA_PSS_SHA256,
+    SignatureScheme::RSA_PSS_SHA512,
+    SignatureScheme::ML_DSA_44,
+    SignatureScheme::ML_DSA_65,
+    SignatureScheme::ML_DSA_87,
+];
 
 const ML_DSA: [SignatureScheme; 3] = [
     SignatureScheme::ML_DSA_44,

@@ -196,6 +196,8 @@ fn a_directory_of_certificates_is_served_and_watched() {
     site.certificate("new");
     fs::copy(site.path("new.key"), place("a.key")).expect("copied");
     fs::copy(site.path("new.pem"), place("a.crt")).expect("copied");
+    let hidden = server.line_with("no client gets the certificate in");
+    assert!(hidden.contains("b.pem"), "{hidden}");
     server.line_with("reloaded");
     connect(address, &site.path("new.pem")).expect("the first by name");
 

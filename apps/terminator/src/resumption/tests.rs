@@ -18,7 +18,7 @@ use time::OffsetDateTime;
 use super::*;
 use crate::config::{Backend, Batching, Certificate, ClientAuth, Listener};
 use crate::identity::Identity;
-use crate::material::{Material, Pair};
+use crate::material::{Authorities, Material, Pair};
 use crate::signing::{ProcessFailure, Signing, SigningSource};
 
 /// When the tests begin, in seconds since 1970.
@@ -82,6 +82,8 @@ impl World {
     /// As a start or a reload makes it.
     fn config(&mut self) -> Arc<ServerConfig> {
         let key = PrivateKeyDer::try_from(self.server.1.serialize_der()).unwrap();
+        let mut client_ca = Authorities::none();
+        client_ca.roots.add(self.authority.der().clone()).unwrap();
         let material = Material {
             backend_tls: None,
             route_tls: Vec::new(),
@@ -91,11 +93,7 @@ impl World {
                 ocsp: None,
                 staple: None,
             }],
-            client_ca: [webpki::anchor_from_trusted_cert(self.authority.der())
-                .unwrap()
-                .to_owned()]
-            .into_iter()
-            .collect(),
+            client_ca,
             client_crl: self.lists.clone(),
             ticket_keys: self.files.clone(),
             etcd: None,
