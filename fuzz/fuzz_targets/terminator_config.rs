@@ -27,7 +27,8 @@ fuzz_target!(|text: &str| {
             assert!(config.batching.queue > 0);
             for listener in &config.listeners {
                 assert!(!listener.listen.is_empty());
-                assert!(!listener.certificates.is_empty());
+                let directories = &listener.certificate_directories;
+                assert!(!listener.certificates.is_empty() || !directories.is_empty());
                 assert!(!listener.versions.is_empty());
                 assert!(listener.alpn.iter().all(|name| (1..=255).contains(&name.len())));
             }

@@ -381,6 +381,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     (MARKS, &[CPU]),
     (AFFINITY, &[]),
     (QUIET, &[]),
+    (PEM, &[]),
     (PROBES, &[]),
     ("widelane-kernels", &[LANES, CPU]),
     ("widelane-crypto", &[LANES, CPU, MARKS, KERNELS]),
@@ -408,8 +409,11 @@ pub const EDGES: &[(&str, &[&str])] = &[
         "widelane-rustls",
         &[CRYPTO, ENGINE, PROBES, STACKS, "widelane-poison"],
     ),
-    ("widelane-terminator", &[CRYPTO, BATCHING, ENGINE, RUSTLS]),
-    ("widelane-load", &[ENGINE, RUSTLS]),
+    (
+        "widelane-terminator",
+        &[CRYPTO, BATCHING, ENGINE, PEM, RUSTLS],
+    ),
+    ("widelane-load", &[ENGINE, PEM, RUSTLS]),
     (CLI, &[MARKS, FREQUENCY, SPEED]),
     ("widelane-sim", &[CPU, BATCHING, SAMPLES]),
     (
@@ -518,6 +522,7 @@ const KERNELS: &str = "widelane-kernels";
 const CRYPTO: &str = "widelane-crypto";
 const BATCHING: &str = "widelane-batching";
 const QUIET: &str = "widelane-quiet";
+const PEM: &str = "widelane-pem";
 const PROBES: &str = "widelane-probes";
 const ENGINE: &str = "widelane-engine";
 const RUSTLS: &str = "widelane-rustls";

@@ -15,7 +15,7 @@ pub fn cpus(text: &str) -> Result<Cpus, String> {
     let number = |text: &str| {
         text.trim()
             .parse::<usize>()
-            .map_err(|_| format!("{text:?} is no CPU number (like 0,2-3)"))
+            .map_err(|_| format!("`{}` is no CPU number (like 0,2-3)", text.escape_debug()))
     };
     let mut cpus = Vec::new();
     for part in text.split(',') {
@@ -24,7 +24,10 @@ pub fn cpus(text: &str) -> Result<Cpus, String> {
             Some((first, last)) => {
                 let (first, last) = (number(first)?, number(last)?);
                 if first > last || last - first > MOST_CPUS {
-                    return Err(format!("{part:?} is no range of CPUs (like 2-3)"));
+                    return Err(format!(
+                        "`{}` is no range of CPUs (like 2-3)",
+                        part.escape_debug()
+                    ));
                 }
                 cpus.extend(first..=last);
             }
@@ -45,7 +48,8 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
         .filter(|span| *span <= LONGEST)
         .ok_or_else(|| {
             format!(
-                "{text:?} is no number of seconds between 0 and {}",
+                "`{}` is no number of seconds between 0 and {}",
+                text.escape_debug(),
                 LONGEST.as_secs()
             )
         })

@@ -12,7 +12,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum LoadError {
     /// The caller: the target is not an address, or its name does not resolve.
-    #[error("cannot use {target:?} as the target: {reason}")]
+    #[error("cannot use `{}` as the target: {reason}", .target.escape_debug())]
     Target {
         /// What was given.
         target: String,
@@ -54,7 +54,7 @@ pub enum LoadError {
     },
     /// The server: its certificate is not trusted.
     #[error(
-        "{address} shows a certificate that is not trusted as {server_name:?}: {reason}; name its \
+        "{address} shows a certificate that is not trusted as `{server_name}`: {reason}; name its \
          issuer with --ca FILE, the name it is for with --server-name, or skip the check with \
          --insecure"
     )]

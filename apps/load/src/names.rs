@@ -33,7 +33,7 @@ pub struct Suite(pub(crate) SupportedCipherSuite);
 
 /// An unknown name, with the list of the known ones.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown {what} {name:?}; known are {known}")]
+#[error("unknown {what} `{}`; known are {known}", .name.escape_debug())]
 pub struct UnknownName {
     what: &'static str,
     name: String,

@@ -177,7 +177,8 @@ impl Plan {
         if let After::Get(path) = &self.after {
             if !path.starts_with('/') || path.bytes().any(|b| b <= b' ' || b == 0x7f) {
                 return wrong(format!(
-                    "--get {path:?} is not a path: it must begin with / and contain no spaces"
+                    "--get `{}` is not a path: it must begin with / and contain no spaces",
+                    path.escape_debug()
                 ));
             }
             if self.offer.alpn.iter().any(|name| name != "http/1.1") {
@@ -207,8 +208,8 @@ impl Plan {
     pub(crate) fn server_name(&self) -> Result<ServerName<'static>, LoadError> {
         ServerName::try_from(self.server_name.clone()).map_err(|_| {
             LoadError::Plan(format!(
-                "{:?} is neither a DNS name nor an IP address; give one with --server-name",
-                self.server_name
+                "`{}` is neither a DNS name nor an IP address; give one with --server-name",
+                self.server_name.escape_debug()
             ))
         })
     }

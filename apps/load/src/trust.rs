@@ -3,9 +3,9 @@
 use crate::error::LoadError;
 use rustls::client::WantsClientCert;
 use rustls::{ClientConfig, ConfigBuilder, Error as TlsError, RootCertStore};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::CertificateDer;
 use std::path::{Path, PathBuf};
+use zeroize::Zeroizing;
 
 /// Which servers' certificates are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,19 +38,17 @@ impl Identity {
             path: path.to_owned(),
             reason,
         };
-        let read = |path: &Path| std::fs::read(path).map_err(|e| wrong(path, e.to_string()));
-        let chain: Vec<CertificateDer<'static>> =
-            CertificateDer::pem_slice_iter(&read(&self.certificate)?)
-                .collect::<Result<_, _>>()
-                .map_err(|error| wrong(&self.certificate, format!("it is no PEM: {error}")))?;
-        if chain.is_empty() {
-            let reason = "it holds no certificate (no line `-----BEGIN CERTIFICATE-----`)";
-            return Err(wrong(&self.certificate, reason.into()));
-        }
-        let key = PrivateKeyDer::from_pem_slice(&read(&self.key)?)
-            .map_err(|error| wrong(&self.key, format!("it holds no private key: {error}")))?;
+        let read = |path: &Path| {
+            let text = std::fs::read(path).map(Zeroizing::new);
+            text.map_err(|error| wrong(path, error.to_string()))
+        };
+        let chain = widelane_pem::chain(&read(&self.certificate)?)
+            .map_err(|fault| wrong(&self.certificate, fault.to_string()))?;
+        let chain = chain.into_iter().map(|one| one.value).collect();
+        let key = widelane_pem::private_key(&read(&self.key)?)
+            .map_err(|fault| wrong(&self.key, fault.to_string()))?;
         builder
-            .with_client_auth_cert(chain, key)
+            .with_client_auth_cert(chain, key.clone_key())
             .map_err(|error| match error {
                 TlsError::InconsistentKeys(_) => wrong(
                     &self.key,
@@ -98,20 +96,17 @@ fn trusted_in(path: &Path) -> Result<Trusted, LoadError> {
     // Reading and parsing are two steps, so that a missing file and a malformed one give different
     // errors.
     let pem = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
-    let certificates: Vec<_> = CertificateDer::pem_slice_iter(&pem)
-        .collect::<Result<_, _>>()
-        .map_err(|error| wrong(format!("it is no PEM: {error}")))?;
+    let found = widelane_pem::authorities(&pem).map_err(|fault| wrong(fault.to_string()))?;
     let mut roots = RootCertStore::empty();
-    for certificate in &certificates {
-        roots
-            .add(certificate.clone())
-            .map_err(|error| wrong(format!("a certificate in it cannot be used: {error}")))?;
+    for one in &found {
+        roots.add(one.value.clone()).map_err(|_| {
+            wrong(format!(
+                "the certificate in line {} of it cannot be used: it is damaged",
+                one.line
+            ))
+        })?;
     }
-    if roots.is_empty() {
-        return Err(wrong(
-            "it holds no certificate (no line `-----BEGIN CERTIFICATE-----`)".into(),
-        ));
-    }
+    let certificates = found.into_iter().map(|one| one.value).collect();
     Ok(Trusted {
         roots,
         certificates,

@@ -164,12 +164,8 @@ fn a_client_certificate_is_shown_to_servers_that_ask() {
     let other = write_pem(&Identity::new().key_pem);
     for (certificate, key, reason) in [
         (certificate.path(), other.path(), "does not belong to"),
-        (key.path(), key.path(), "holds no certificate"),
-        (
-            certificate.path(),
-            certificate.path(),
-            "holds no private key",
-        ),
+        (key.path(), key.path(), "has no certificate"),
+        (certificate.path(), certificate.path(), "has no private key"),
         (Path::new("/nowhere"), key.path(), "No such file"),
     ] {
         let mut plan = server.plan();
@@ -506,7 +502,7 @@ fn unusable_authorities_are_named() {
     for (path, reason) in [
         (missing, "No such file"),
         (empty, "no certificate"),
-        (broken, "cannot be used"),
+        (broken, "does not hold DER"),
     ] {
         let mut plan = Plan::new("127.0.0.1:9").expect("an address");
         plan.offer.trust = Trust::File(path.clone());

@@ -10,16 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::client::{ClientSessionMemoryCache, Resumption, WebPkiServerVerifier};
-use rustls::{
-    AlertDescription, CertificateError, ClientConfig, ClientConnection, HandshakeKind,
-    RootCertStore,
-};
+use rustls::sign::SingleCertAndKey;
+use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, HandshakeKind};
 use rustls_pki_types::ServerName;
 
 use crate::backend::Socket;
 use crate::config::{Backend, BackendTls, Fault};
 use crate::connection::{pending_if_blocked, write_all};
-use crate::material::ClientFiles;
+use crate::material::{Authorities, ClientFiles};
 use crate::pinned::Pinned;
 use crate::reason;
 use crate::signing::{ClientHandshake, ProcessFailure, SigningSource};
@@ -89,33 +87,17 @@ impl Speech {
         signing: &SigningSource,
         workers: usize,
     ) -> Result<Arc<Self>, Fault> {
-        let mut roots = RootCertStore::empty();
-        let of_system = wanted.ca.is_none();
-        let listed = match of_system {
-            true => Vec::new(),
-            false => files.authorities.clone(),
-        };
-        for authority in files.authorities {
-            match roots.add(authority) {
-                // A machine's store may have a relic among hundreds.
-                Err(_) if of_system => {}
-                Err(error) => {
-                    let remedy = "give CA certificates (X.509 v3, PEM)";
-                    return Err(Fault::new(format!("{key}.ca"), reason::of(&error), remedy));
-                }
-                Ok(()) => {}
-            }
-        }
         let mut provider = signing.provider.clone();
         provider.kx_groups = usual_groups(signing);
         let provider = Arc::new(provider);
+        let Authorities { roots, listed } = files.authorities;
         let verifier =
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone());
-        let verifier = verifier.build().map_err(|error| {
-            let remedy = "give CA certificates (X.509 v3, PEM)";
-            Fault::new(format!("{key}.ca"), error.to_string(), remedy)
+        let verifier = verifier.build().map_err(|_| {
+            let remedy = "give CA certificates (X.509, PEM)";
+            Fault::new(format!("{key}.ca"), "there are no authorities", remedy)
         })?;
-        let builder = ClientConfig::builder_with_provider(provider)
+        let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&protocol_versions(&wanted.versions))
             .map_err(|error| {
                 let remedy = "write [\"1.2\", \"1.3\"]";
@@ -123,17 +105,13 @@ impl Speech {
             })?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Pinned::new(verifier, listed, &[])));
-        let mut base =
-            match files.identity {
-                None => builder.with_no_client_auth(),
-                Some((chain, private)) => builder.with_client_auth_cert(chain, private).map_err(
-                    |error| {
-                        let remedy = "give the key that the certificate was made for: RSA, ECDSA, \
-                                      Ed25519 or ML-DSA";
-                        Fault::new(format!("{key}.key"), reason::of(&error), remedy)
-                    },
-                )?,
-            };
+        let mut base = match files.identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => {
+                let certified = identity.certify(&provider)?;
+                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certified)))
+            }
+        };
         base.resumption = Resumption::disabled();
         let name = wanted.server_name.as_deref();
         Ok(Arc::new(Self {

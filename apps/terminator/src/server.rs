@@ -737,22 +737,22 @@ fn build_sites(
     let mut sites = Vec::new();
     for (index, (listener, mut material)) in config.listeners.iter().zip(material).enumerate() {
         let key = format!("listener[{index}]");
-        let pairs = listener.certificates.iter().zip(&mut material.certificates);
+        let pairs = material.certificates.iter_mut();
         let store = stapling::store(config);
-        let notes = pairs.map(|(files, pair)| {
-            stapling::find(files, pair, store.as_ref(), staples, next_staples)
-        });
+        let notes = pairs.map(|pair| stapling::find(pair, store.as_ref(), staples, next_staples));
         let notes: Vec<_> = notes.flatten().collect();
         let clock = Arc::new(DefaultTimeProvider);
         let speeches = speeches(&key, listener, &mut material, shared)?;
         let built = tls::build(&key, listener, material, &shared.signing, clock, keys, next)?;
-        let files = listener
-            .certificates
-            .iter()
-            .map(|one| one.cert.display().to_string());
-        let certificates = files
-            .zip(built.certificates)
-            .map(|(file, facts)| (file, facts.names.join(","), facts.not_after))
+        let certificates = built.certificates.into_iter();
+        let certificates = certificates
+            .map(|(file, facts)| {
+                (
+                    file.display().to_string(),
+                    facts.names.join(","),
+                    facts.not_after,
+                )
+            })
             .collect();
         sites.push(Arc::new(Site {
             tls: built.config,

@@ -11,14 +11,16 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
+use rustls::crypto::{CryptoProvider, KeyProvider, SupportedKxGroup, aws_lc_rs};
+use rustls::sign::SigningKey;
 use rustls::{ClientConfig, ClientConnection, ConnectionCommon, ServerConnection};
-use rustls_pki_types::ServerName;
+use rustls_pki_types::{PrivateKeyDer, ServerName};
 use widelane_batching::{self as batching, Placement, Records};
 use widelane_crypto::chacha20poly1305::{Choice, Cipher, Form, FormUnavailable};
 use widelane_crypto::{Backend, Preference};
 use widelane_engine::{CoreLending, Engine, OperationCounters, StartError};
 use widelane_rustls::{Driver, HandshakeError, Observed};
+use zeroize::Zeroizing;
 
 use crate::config::{Batching, Fault, SigningBackend};
 use crate::lending::Borrowers;
@@ -150,7 +152,10 @@ impl SigningSource {
             }
         }
         Self {
-            provider: aws_lc_rs::default_provider(),
+            provider: CryptoProvider {
+                key_provider: &Wiping,
+                ..aws_lc_rs::default_provider()
+            },
             groups,
             engine: None,
             has_lanes: false,
@@ -227,6 +232,19 @@ impl SigningSource {
             }
         }
         Ok(())
+    }
+}
+
+/// Loads keys into AWS-LC, as its own provider does, and wipes what they were read from.
+#[derive(Debug)]
+struct Wiping;
+
+impl KeyProvider for Wiping {
+    fn load_private_key(
+        &self,
+        der: PrivateKeyDer<'static>,
+    ) -> Result<Arc<dyn SigningKey>, rustls::Error> {
+        aws_lc_rs::sign::any_supported_type(&Zeroizing::new(der))
     }
 }
 

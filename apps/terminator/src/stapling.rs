@@ -31,20 +31,20 @@ pub(crate) fn prepare(config: &Config, account: Option<&Account>) {
 
 /// Finds the staple of a certificate, and says what is wrong if it can have none.
 pub(crate) fn find(
-    files: &Certificate,
     pair: &mut Pair,
     store: Option<&Store>,
     before: &Staples,
     next: &mut Staples,
 ) -> Option<StapleNote> {
+    let files = &pair.files;
     let file = files.cert.display().to_string();
-    let must = pair.facts.must_staple;
+    let must = pair.identity.facts.must_staple;
     if files.ocsp.is_none() && !must {
         return None;
     }
     let mut fetched = false;
     if files.ocsp.is_some() {
-        match next.get(&file, &pair.chain, before) {
+        match next.get(&file, &pair.identity.chain, before) {
             Ok(staple) => pair.staple = Some(staple),
             Err(error) => tracing::warn!(
                 certificate = file,
@@ -56,7 +56,7 @@ pub(crate) fn find(
         let responder = match source {
             OcspSource::File(_) => None,
             OcspSource::Responder(address) => Some(address.clone()),
-            OcspSource::Fetch => pair.facts.responder.clone(),
+            OcspSource::Fetch => pair.identity.facts.responder.clone(),
         };
         if *source == OcspSource::Fetch && responder.is_none() {
             tracing::warn!(

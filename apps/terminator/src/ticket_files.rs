@@ -31,6 +31,9 @@ pub(crate) fn read(
     let mut found: Vec<(KeyBytes, Arc<TicketKey>)> = Vec::new();
     for path in paths {
         let fault = |problem: String, remedy: String| Fault::new(key, problem, remedy);
+        if path.is_dir() {
+            tell_strangers(path);
+        }
         for file in files(path).map_err(|error| unreadable(key, path, &error))? {
             // As the operator knows it. What Kubernetes mounts is elsewhere after each update.
             let shown = match file.file_name() {
@@ -387,6 +390,21 @@ fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files)
+}
+
+/// Says what is in a directory beside files, which is not read. Hidden names are for others.
+pub(crate) fn tell_strangers(directory: &Path) {
+    for entry in fs::read_dir(place(directory))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let path = entry.path();
+        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        if !is_hidden && fs::metadata(&path).is_ok_and(|seen| !seen.is_file()) {
+            tracing::warn!(path = %path.display(), "not read: it is no regular file");
+        }
+    }
 }
 
 /// Where the files of a directory are. What Kubernetes mounts is behind a link that it replaces as a

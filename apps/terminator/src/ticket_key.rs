@@ -169,8 +169,8 @@ impl KeyBytes {
             format!("it has {length} bytes, which are neither 48 nor 80, nor lines of base64")
         };
         let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/= \t\r\n".contains(byte);
-        let text = std::str::from_utf8(file).ok();
-        let text = text.filter(|_| file.iter().all(is_base64));
+        let text = std::str::from_utf8(widelane_pem::without_mark(file)).ok();
+        let text = text.filter(|text| text.as_bytes().iter().all(is_base64));
         let text = text.ok_or_else(not_base64)?;
         let lines: Vec<&str> = text
             .lines()

@@ -1,7 +1,8 @@
 //! Makes a `rustls::ServerConfig` out of a listener's configuration and its files.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::candidate::Candidate;
@@ -24,8 +25,8 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{
-    CipherSuite, NamedGroup, ProtocolVersion, RootCertStore, ServerConfig, SignatureAlgorithm,
-    SignatureScheme, SupportedProtocolVersion,
+    CipherSuite, NamedGroup, ProtocolVersion, ServerConfig, SignatureAlgorithm, SignatureScheme,
+    SupportedProtocolVersion,
 };
 use rustls_pki_types::DnsName;
 
@@ -33,7 +34,8 @@ use rustls_pki_types::DnsName;
 #[derive(Debug)]
 pub(crate) struct Built {
     pub(crate) config: Arc<ServerConfig>,
-    pub(crate) certificates: Vec<Facts>,
+    /// The file of each certificate, and what is in that.
+    pub(crate) certificates: Vec<(PathBuf, Facts)>,
     /// Those from files, the one that encrypts first.
     pub(crate) ticket_keys: Vec<Arc<TicketKey>>,
 }
@@ -57,7 +59,7 @@ pub(crate) fn build(
     let certificates = material
         .certificates
         .iter()
-        .map(|pair| pair.facts.clone())
+        .map(|pair| (pair.files.cert.clone(), pair.identity.facts.clone()))
         .collect();
     let ticket_keys = std::mem::take(&mut material.ticket_keys);
     let store = material.store.take();
@@ -308,23 +310,28 @@ fn client_verifier(
     material: &Material,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, Fault> {
-    let fault = |problem: String| {
-        Fault::new(
-            format!("{key}.client_auth.ca"),
-            problem,
-            "give CA certificates (X.509 v3, PEM)",
-        )
-    };
-    let mut roots = RootCertStore::empty();
-    for authority in &material.client_ca {
-        roots
-            .add(authority.clone())
-            .map_err(|error| fault(reason::of(&error)))?;
-    }
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+    let builder = WebPkiClientVerifier::builder_with_provider(
+        Arc::new(material.client_ca.roots.clone()),
+        provider.clone(),
+    );
     let builder = match wanted.mode {
         ClientAuthMode::Optional => builder.allow_unauthenticated(),
         ClientAuthMode::Required => builder,
+    };
+    let names = material.client_ca.roots.roots.iter();
+    // Each name is a SEQUENCE behind two bytes of length.
+    let length: usize = names.map(|one| 2 + sequence(one.subject.len())).sum();
+    let builder = if length > MOST_NAMES {
+        tracing::warn!(
+            "{key}.client_auth.ca: {} is too long to be shown to clients: the names of its {} authorities have \
+             {length} bytes, and a request for a certificate has room for {MOST_NAMES}; clients are asked for one \
+             without these names, and some of those that have several may choose a wrong one; name fewer authorities",
+            wanted.ca.display(),
+            material.client_ca.roots.len(),
+        );
+        builder.clear_root_hint_subjects()
+    } else {
+        builder
     };
     let builder = builder
         .with_crls(material.client_crl.iter().cloned())
@@ -335,10 +342,25 @@ fn client_verifier(
             reason::of(&error.into()),
             "give whole version 2 lists (PEM), as `openssl ca -gencrl` makes them",
         ),
-        error => fault(error.to_string()),
+        _ => Fault::new(
+            format!("{key}.client_auth.ca"),
+            "there are no authorities",
+            "give CA certificates (X.509, PEM)",
+        ),
     })?;
-    let (listed, lists) = (material.client_ca.clone(), &material.client_crl);
+    let (listed, lists) = (material.client_ca.listed.clone(), &material.client_crl);
     Ok(Arc::new(Pinned::new(verifier, listed, lists)))
+}
+
+/// How long a SEQUENCE with contents of this length is (X.690, section 8.1.3).
+fn sequence(contents: usize) -> usize {
+    contents
+        + match contents {
+            0..=0x7f => 2,
+            0x80..=0xff => 3,
+            0x100..=0xffff => 4,
+            _ => 5,
+        }
 }
 
 fn resolver(
@@ -358,47 +380,21 @@ fn resolver(
         refuses_unknown: listener.unknown_names == UnknownNames::Refuse,
         clock,
     };
-    for (index, (files, pair)) in listener
-        .certificates
-        .iter()
-        .zip(material.certificates)
-        .enumerate()
-    {
-        let key = format!("{key}.certificate[{index}]");
-        let path = files.key.display();
-        let certified =
-            CertifiedKey::from_der(pair.chain, pair.key, provider).map_err(|error| {
-                let unusable = |reason: &dyn fmt::Display| {
-                    (
-                        format!("the key in {path} cannot be used: {reason}"),
-                        "give an RSA (2048 to 8192 bits), ECDSA (P-256, P-384, P-521), Ed25519 or \
-                         ML-DSA key"
-                            .to_owned(),
-                    )
-                };
-                let (problem, remedy) = match error {
-                    rustls::Error::InconsistentKeys(_) => (
-                        format!(
-                            "the key in {path} does not belong to {}",
-                            files.cert.display()
-                        ),
-                        "give the key that the certificate was made for".to_owned(),
-                    ),
-                    // rustls would print "unexpected error" before this text.
-                    rustls::Error::General(reason) => unusable(&reason),
-                    error => unusable(&reason::of(&error)),
-                };
-                Fault::new(format!("{key}.key"), problem, remedy)
-            })?;
-        let names = match &files.names[..] {
-            [] => &pair.facts.names[..],
+    let mut all = Vec::new();
+    for pair in material.certificates {
+        let facts = pair.identity.facts.clone();
+        let certified = pair.identity.certify(provider)?;
+        let names = match &pair.files.names[..] {
+            [] => &facts.names[..],
             names => names,
         };
         let names = Names {
-            hosts: names.iter().map(|name| name.to_ascii_lowercase()).collect(),
-            addresses: pair.facts.addresses,
+            hosts: names.iter().map(|name| asked_for(name)).collect(),
+            addresses: facts.addresses,
         };
-        resolver.add(names, Arc::new(Candidate::new(certified, pair.staple)));
+        let candidate = Arc::new(Candidate::new(certified, pair.staple));
+        all.push((candidate.clone(), pair.files.cert));
+        resolver.add(names, candidate);
     }
     let mut named = resolver.exact.keys().chain(resolver.wildcard.keys());
     // A common name that stands for the names that a certificate lacks may be any text.
@@ -410,6 +406,13 @@ fn resolver(
         ));
     }
     resolver.prefer(&listener.certificate_preference);
+    for file in resolver.never_shown(&all) {
+        tracing::warn!(
+            "{key}: no client gets the certificate in {}: others before it have its names, and keys of the same kind; \
+             remove it, or put it first",
+            file.display()
+        );
+    }
     Ok(resolver)
 }
 
@@ -495,6 +498,26 @@ impl BySni {
         sort(others);
     }
 
+    /// The files of certificates that stand behind another one for each name, whatever the client verifies.
+    fn never_shown<'a>(&self, all: &'a [(Arc<Candidate>, PathBuf)]) -> Vec<&'a PathBuf> {
+        let kinds: HashMap<_, _> = all
+            .iter()
+            .map(|(one, _)| (Arc::as_ptr(one), schemes(&one.plain)))
+            .collect();
+        let named = self.exact.values().chain(self.wildcard.values());
+        let mut shown = HashSet::new();
+        for candidates in named.chain([&self.default]) {
+            let mut before = HashSet::new();
+            for one in candidates.iter().map(Arc::as_ptr) {
+                if before.insert(kinds.get(&one)) {
+                    shown.insert(one);
+                }
+            }
+        }
+        let is_hidden = |(one, _): &&(Arc<Candidate>, _)| !shown.contains(&Arc::as_ptr(one));
+        all.iter().filter(is_hidden).map(|(_, file)| file).collect()
+    }
+
     fn candidates(&self, name: Option<&str>) -> &[Arc<Candidate>] {
         match name.and_then(|name| self.named(&asked_for(name))) {
             Some(found) => found,
@@ -559,6 +582,24 @@ fn kind(certified: &CertifiedKey) -> Option<KeyKind> {
     }
 }
 
+/// The signatures that a key makes, by their place in [`SCHEMES`].
+fn schemes(certified: &CertifiedKey) -> [bool; SCHEMES.len()] {
+    SCHEMES.map(|scheme| certified.key.choose_scheme(&[scheme]).is_some())
+}
+
+/// One for each kind of key that clients can tell.
+const SCHEMES: [SignatureScheme; 9] = [
+    SignatureScheme::ECDSA_NISTP256_SHA256,
+    SignatureScheme::ECDSA_NISTP384_SHA384,
+    SignatureScheme::ECDSA_NISTP521_SHA512,
+    SignatureScheme::ED25519,
+    SignatureScheme::RSA_PSS_SHA256,
+    SignatureScheme::RSA_PSS_SHA512,
+    SignatureScheme::ML_DSA_44,
+    SignatureScheme::ML_DSA_65,
+    SignatureScheme::ML_DSA_87,
+];
+
 const ML_DSA: [SignatureScheme; 3] = [
     SignatureScheme::ML_DSA_44,
     SignatureScheme::ML_DSA_65,
@@ -575,6 +616,9 @@ const USUAL_GROUPS: [NamedGroup; 4] = [
     NamedGroup::secp256r1,
     NamedGroup::secp384r1,
 ];
+/// Of the names in a request for a certificate, whose length has two bytes (RFC 5246, section 7.4.4); in TLS 1.3
+/// those of all extensions together have two (RFC 8446, section 4.3.2).
+const MOST_NAMES: usize = 0xffff - 1024;
 
 /// The group SecP384r1MLKEM1024 of draft-ietf-tls-ecdhe-mlkem. rustls has no name for it.
 const SECP384R1_MLKEM1024: u16 = 0x11ed;

@@ -239,8 +239,9 @@ impl Settling {
         let long = |(first, _)| now.saturating_duration_since(first) > COMPLAINT;
         if !self.complained && !self.open.is_empty() && self.since.is_some_and(long) {
             self.complained = true;
-            let files: Vec<_> = self.open.keys().map(|(_, name)| name).collect();
-            tracing::warn!(?files, "not read again: they were written and not closed");
+            let names = self.open.keys().map(|(_, name)| name.display().to_string());
+            let files = names.collect::<Vec<_>>().join(", ");
+            tracing::warn!(files, "not read again: they were written and not closed");
         }
     }
 }
@@ -273,7 +274,7 @@ impl Names {
     }
 }
 
-/// All that a configuration names: files, and directories of ticket keys.
+/// All that a configuration names: files, and directories of certificates and of ticket keys.
 fn paths(config: &Config) -> Vec<PathBuf> {
     let mut paths = Vec::new();
     for listener in &config.listeners {
@@ -283,6 +284,7 @@ fn paths(config: &Config) -> Vec<PathBuf> {
                 paths.push(path.clone());
             }
         }
+        paths.extend(listener.certificate_directories.iter().cloned());
         if let Some(client_auth) = &listener.client_auth {
             paths.push(client_auth.ca.clone());
             paths.extend(client_auth.crl.clone());
@@ -328,7 +330,11 @@ fn look_at(file: &Path) -> Option<[i64; 7]> {
 /// to time.
 fn watch_all(inotify: &OwnedFd, paths: &[PathBuf]) -> HashMap<i32, Names> {
     let mut directories: HashMap<PathBuf, Names> = HashMap::new();
-    for path in paths {
+    // As certbot has them: what they lead to changes elsewhere.
+    let inside = paths.iter().filter(|path| path.is_dir());
+    let inside = inside.filter_map(|path| ticket_files::files(path).ok());
+    let links: Vec<PathBuf> = inside.flatten().filter(|file| file.is_symlink()).collect();
+    for path in paths.iter().chain(&links) {
         let inside = path.is_dir();
         let target = match inside {
             true => ticket_files::place(path),

@@ -94,7 +94,10 @@ fn a_bad_configuration_keeps_the_old_one() {
     for (bad, expected) in [
         (missing, "--key: cannot read"),
         (mismatched, "does not belong to"),
-        (broken, "cannot be used: the PKCS#8 key is malformed"),
+        (
+            broken,
+            "broken.key, line 1: the section `PRIVATE KEY` holds no private key",
+        ),
         (unbindable, "cannot listen on"),
     ] {
         let error = server

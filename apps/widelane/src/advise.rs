@@ -59,7 +59,8 @@ fn published(model: &str) -> Result<Vec<Advice>, Failure> {
         let mut known: Vec<_> = turbo().iter().map(|row| row.cpu).collect();
         known.dedup();
         return Err(Failure::Usage(format!(
-            "no published figures for {model:?}; there are some for {}",
+            "no published figures for `{}`; there are some for {}",
+            model.escape_debug(),
             known.join("; ")
         )));
     }

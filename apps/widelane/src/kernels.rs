@@ -247,7 +247,8 @@ fn assembly(name: &str) -> Result<String, Failure> {
     if text.is_empty() {
         let names: Vec<_> = Kernel::all().into_iter().map(Kernel::name).collect();
         return Err(Failure::Usage(format!(
-            "there is no kernel {name:?}; the kernels are {}",
+            "there is no kernel `{}`; the kernels are {}",
+            name.escape_debug(),
             names.join(", ")
         )));
     }

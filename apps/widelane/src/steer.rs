@@ -281,14 +281,19 @@ fn line(what: &impl Serialize) -> Result<String, Failure> {
 
 fn cores(text: &str) -> Result<Cpus, String> {
     let cpus = text.parse::<Cpus>().ok().filter(|cpus| !cpus.is_empty());
-    cpus.ok_or_else(|| format!("{text:?} is no list of CPUs (like 0,2-3)"))
+    cpus.ok_or_else(|| format!("`{}` is no list of CPUs (like 0,2-3)", text.escape_debug()))
 }
 
 fn returning(text: &str) -> Result<Return, String> {
     if text == "measured" {
         return Ok(Return::Measured);
     }
-    let wrong = |_| format!("{text:?} is neither a number of seconds nor \"measured\"");
+    let wrong = |_| {
+        format!(
+            "`{}` is neither a number of seconds nor `measured`",
+            text.escape_debug()
+        )
+    };
     values::seconds(text).map(Return::After).map_err(wrong)
 }
 

@@ -13,8 +13,9 @@ pub(crate) enum Switch {
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         format!(
-            "{text:?} is no address with a port; write for example 127.0.0.1:8443, 0.0.0.0:443 for all \
-             of IPv4, or [::]:443 for all of IPv6"
+            "`{}` is no address with a port; write for example 127.0.0.1:8443, 0.0.0.0:443 for all \
+             of IPv4, or [::]:443 for all of IPv6",
+            text.escape_debug()
         )
     })
 }

@@ -168,7 +168,7 @@ fn wrong_usage_is_told_apart_from_failure() {
         (
             "a.key",
             "a.pem",
-            "w.toml:7: listener[0].certificate[0].key: no private key in",
+            "a.pem has no private key; give a PEM file with",
         ),
     ] {
         let text = fs::read_to_string(&config)

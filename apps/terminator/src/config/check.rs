@@ -140,11 +140,11 @@ fn check_listener(key: &str, listener: &Listener) -> Result<(), Fault> {
     let tls = listener.backend_tls.as_ref();
     check_health_check(key, &listener.backend, tls, listener.health_check.as_ref())?;
     check_routes(key, listener)?;
-    if listener.certificates.is_empty() {
+    if listener.certificates.is_empty() && listener.certificate_directories.is_empty() {
         return fault(
             "certificate",
             "no certificate",
-            "add cert and key (--cert, --key)",
+            "add cert and key (--cert, --key), or a directory (`certificates`)",
         );
     }
     for (index, certificate) in listener.certificates.iter().enumerate() {

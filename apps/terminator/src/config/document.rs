@@ -35,17 +35,30 @@ enum Origin {
 impl Document {
     /// Reads and checks a configuration file.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
+        let bytes = std::fs::read(path).map_err(|error| ConfigError {
             place: path.display().to_string(),
             problem: format!("cannot read the configuration: {error}"),
             remedy: "give --config a readable TOML file".into(),
             passing: is_passing(&error),
         })?;
+        let text = text(&bytes).map_err(|(line, problem, remedy)| ConfigError {
+            place: match line {
+                Some(line) => format!("{}:{line}", path.display()),
+                None => path.display().to_string(),
+            },
+            problem: problem.into(),
+            remedy: remedy.into(),
+            passing: false,
+        })?;
         Self::parse(path, text)
     }
 
     /// Checks the text of a configuration file; `path` is only for messages.
-    pub fn parse(path: &Path, text: String) -> Result<Self, ConfigError> {
+    pub fn parse(path: &Path, mut text: String) -> Result<Self, ConfigError> {
+        // Some editors put a byte order mark before it. Places are counted without.
+        if text.starts_with('\u{feff}') {
+            text.remove(0);
+        }
         let config = toml::from_str(&text).map_err(|error| syntax(path, &text, &error))?;
         let origin = Origin::File {
             path: path.to_owned(),
@@ -110,6 +123,23 @@ impl ConfigError {
     }
 }
 
+/// The text of a file, or the line, what is wrong and what to do.
+fn text(bytes: &[u8]) -> Result<String, (Option<usize>, &'static str, &'static str)> {
+    if widelane_pem::is_utf16(bytes) {
+        let remedy = "convert it to UTF-8: iconv -f UTF-16 -t UTF-8 OLD.toml > NEW.toml";
+        return Err((None, "it is text in UTF-16, and TOML is UTF-8", remedy));
+    }
+    std::str::from_utf8(bytes)
+        .map(str::to_owned)
+        .map_err(|error| {
+            let before = &bytes[..error.valid_up_to()];
+            let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
+            let problem = "a character is not UTF-8 (perhaps Latin-1)";
+            let remedy = "convert it to UTF-8: iconv -f LATIN1 -t UTF-8 OLD.toml > NEW.toml";
+            (Some(line), problem, remedy)
+        })
+}
+
 /// An error of the TOML reader, with file, line and key.
 fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
     let file = path.display();
@@ -123,14 +153,37 @@ fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
         }
         None => file.to_string(),
     };
-    let remedy = "correct it; packaging/widelane.toml shows every key".into();
+    let problem = error.message().trim().replace('\n', " ");
+    // The sections that there may be several of.
+    let several = error
+        .span()
+        .and_then(|span| text.get(span.start..)?.split(']').next());
+    let several = several
+        .filter(|_| problem == NOT_SEVERAL)
+        .and_then(|header| {
+            let name = header.strip_prefix('[')?.trim();
+            (!name.is_empty() && !name.contains(['[', '\n'])).then_some(name)
+        });
+    let (problem, remedy) = match several {
+        Some(name) => (
+            format!("there may be several of these sections, and `[{name}]` is for one"),
+            format!("write [[{name}]]"),
+        ),
+        None => (
+            problem,
+            "correct it; packaging/widelane.toml shows every key".into(),
+        ),
+    };
     ConfigError {
         place,
-        problem: error.message().trim().replace('\n', " "),
+        problem,
         remedy,
         passing: false,
     }
 }
+
+/// What serde says of a table where an array of tables is meant.
+const NOT_SEVERAL: &str = "invalid type: map, expected a sequence";
 
 /// The command line flag that sets a key, for configurations that came from flags.
 fn flag(key: &str) -> &str {

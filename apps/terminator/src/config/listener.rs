@@ -77,6 +77,10 @@ pub struct Listener {
     /// unknown one.
     #[serde(rename = "certificate", default)]
     pub certificates: Vec<Certificate>,
+    /// Directories of more certificates, whose files are named after each other. They come behind `certificates`,
+    /// in the order of the files' names.
+    #[serde(rename = "certificates", default, deserialize_with = "paths")]
+    pub certificate_directories: Vec<PathBuf>,
 }
 
 /// A backend for some of a listener's connections.
@@ -308,6 +312,7 @@ impl Listener {
             certificate_preference: usual_preference(),
             unknown_names: UnknownNames::default(),
             certificates: Vec::new(),
+            certificate_directories: Vec::new(),
         }
     }
 }

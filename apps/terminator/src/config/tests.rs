@@ -189,6 +189,80 @@ fn the_age_of_a_session_is_limited_to_what_a_ticket_may_live() {
 }
 
 #[test]
+fn a_text_in_another_encoding_is_read_or_named() {
+    let marked = Document::parse(Path::new("w.toml"), format!("\u{feff}{GOOD}oops = 1\n"));
+    let message = marked.unwrap_err().to_string();
+    assert!(
+        message.starts_with("w.toml:8: listener[0].certificate[0].oops: "),
+        "{message}"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.toml");
+    let read = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        Document::read(&path)
+            .map(drop)
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(read(GOOD.as_bytes()), Ok(()));
+    assert_eq!(read(format!("\u{feff}{GOOD}").as_bytes()), Ok(()));
+    let utf16: Vec<u8> = GOOD.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    for text in [utf16.clone(), [&[0xff, 0xfe], &utf16[..]].concat()] {
+        let message = read(&text).unwrap_err();
+        assert!(
+            message.contains("w.toml: it is text in UTF-16"),
+            "{message}"
+        );
+    }
+    let latin1 = [GOOD.as_bytes(), b"# caf\xe9\n"].concat();
+    let message = read(&latin1).unwrap_err();
+    assert!(
+        message.contains("w.toml:8: a character is not UTF-8"),
+        "{message}"
+    );
+}
+
+#[test]
+fn one_pair_of_brackets_too_few_is_told() {
+    for (right, wrong, name) in [
+        ("[[listener]]", "[listener]", "listener"),
+        (
+            "[[listener.certificate]]",
+            "[ listener.certificate ]",
+            "listener.certificate",
+        ),
+    ] {
+        let message = error(&GOOD.replace(right, wrong));
+        let expected = format!(
+            "there may be several of these sections, and `[{name}]` is for one; write [[{name}]]"
+        );
+        assert!(message.ends_with(&expected), "{message}");
+    }
+}
+
+#[test]
+fn directories_of_certificates_are_one_path_or_several() {
+    let (listener, _) = GOOD.split_once("[[listener.certificate]]").unwrap();
+    for (value, paths) in [("\"a\"", &["a"][..]), ("[\"a\", \"b\"]", &["a", "b"])] {
+        let text = format!("{listener}certificates = {value}\n");
+        let document = Document::parse(Path::new("w.toml"), text).unwrap();
+        let listener = &document.config().listeners[0];
+        assert_eq!(
+            listener.certificate_directories,
+            paths
+                .iter()
+                .map(std::path::PathBuf::from)
+                .collect::<Vec<_>>()
+        );
+    }
+    let message = error(&format!("{listener}certificates = []\n"));
+    assert!(
+        message.contains("or a directory (`certificates`)"),
+        "{message}"
+    );
+}
+
+#[test]
 fn damaged_texts_get_one_line_that_names_the_file() {
     let example = include_str!("../../../../packaging/widelane.toml");
     // Not the keys of etcd: not every build has them, and they exclude others.

@@ -27,6 +27,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::message::{Answers, Basic, Response, Status};
 use super::subject::Subject;
+use crate::certificate::told;
 
 /// What a response says that may be stapled. Times are in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +44,11 @@ pub(crate) struct Verdict {
 pub(crate) enum Refusal {
     #[error("it is longer than {LONGEST} bytes")]
     TooLong,
+    #[error("it is text, such as PEM, and not DER; write it with: openssl ocsp -respout")]
+    Text,
     #[error("it is no OCSP response: {0}")]
     Malformed(der::Error),
-    #[error("the responder gives none: {0:?}")]
+    #[error("the responder gives none: {}", .0.told())]
     Unsuccessful(Status),
     #[error("it is of an unknown kind")]
     UnknownKind,
@@ -59,7 +62,7 @@ pub(crate) enum Refusal {
     Certificates,
     #[error("neither the issuer has signed it nor a certificate in it")]
     Unsigned,
-    #[error("its signer may not sign for the issuer: {0}")]
+    #[error("its signer may not sign for the issuer: {}", told(.0))]
     Unauthorised(webpki::Error),
     #[error("its signature is wrong, or of an algorithm that is not supported")]
     Signature,
@@ -110,6 +113,10 @@ fn inspect(
 ) -> Result<Verdict, Refusal> {
     if response.len() > LONGEST {
         return Err(Refusal::TooLong);
+    }
+    let is_text = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
+    if !response.is_empty() && response.iter().all(is_text) {
+        return Err(Refusal::Text);
     }
     // 1
     let response = Response::from_der(response)?;

@@ -60,6 +60,20 @@ pub(crate) enum Status {
     Unauthorized = 6,
 }
 
+impl Status {
+    /// What it says, in words.
+    pub(crate) fn told(self) -> &'static str {
+        match self {
+            Self::Successful => "it has succeeded",
+            Self::MalformedRequest => "it does not understand the question",
+            Self::InternalError => "it has an internal error",
+            Self::TryLater => "it asks to try again later",
+            Self::SignatureRequired => "it answers signed questions only",
+            Self::Unauthorized => "it does not answer about this certificate, or not to us",
+        }
+    }
+}
+
 /// ResponseBytes.
 #[derive(Debug, Sequence)]
 pub(crate) struct Content<'a> {

@@ -17,7 +17,8 @@ use time::OffsetDateTime;
 
 use super::*;
 use crate::config::{Backend, Batching, Certificate, ClientAuth, Listener};
-use crate::material::{Facts, Material, Pair};
+use crate::identity::Identity;
+use crate::material::{Authorities, Material, Pair};
 use crate::signing::{ProcessFailure, Signing, SigningSource};
 
 /// When the tests begin, in seconds since 1970.
@@ -81,17 +82,18 @@ impl World {
     /// As a start or a reload makes it.
     fn config(&mut self) -> Arc<ServerConfig> {
         let key = PrivateKeyDer::try_from(self.server.1.serialize_der()).unwrap();
+        let mut client_ca = Authorities::none();
+        client_ca.roots.add(self.authority.der().clone()).unwrap();
         let material = Material {
             backend_tls: None,
             route_tls: Vec::new(),
             certificates: vec![Pair {
-                chain: vec![self.server.0.clone()],
-                key,
-                facts: Facts::default(),
+                files: self.listener.certificates[0].clone(),
+                identity: Identity::made(vec![self.server.0.clone()], key),
                 ocsp: None,
                 staple: None,
             }],
-            client_ca: vec![self.authority.der().clone()],
+            client_ca,
             client_crl: self.lists.clone(),
             ticket_keys: self.files.clone(),
             etcd: None,

@@ -84,7 +84,10 @@ impl Secret {
 
     /// The line of a file.
     pub(crate) fn to_line(&self) -> Zeroizing<String> {
-        let mut line = Zeroizing::new(Base64::encode_string(&self.0[..]));
+        let digits = Zeroizing::new(Base64::encode_string(&self.0[..]));
+        // With room for all: a text that moves leaves a copy behind.
+        let mut line = Zeroizing::new(String::with_capacity(digits.len() + 1));
+        line.push_str(&digits);
         line.push('\n');
         line
     }

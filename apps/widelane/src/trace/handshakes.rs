@@ -74,7 +74,12 @@ fn print(args: &Args, ended: &[Handshake]) -> Result<(), Failure> {
 
 /// Reads a time with its unit.
 fn time(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no time with its unit, such as 5ms, 800us or 1s");
+    let wrong = || {
+        format!(
+            "`{}` is no time with its unit, such as 5ms, 800us or 1s",
+            text.escape_debug()
+        )
+    };
     let digits = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.');
     let (number, unit) = text.split_at(digits.ok_or_else(wrong)?);
     let seconds = match unit {
