@@ -96,7 +96,7 @@ pub fn writable_by_others(path: &Path) -> io::Result<Option<PathBuf>> {
 fn open(path: &Path) -> io::Result<rustix::fd::OwnedFd> {
     let opened = openat(CWD, path, FOLDER.union(OFlags::NOFOLLOW), Mode::empty());
     opened.map_err(|error| match error {
-        Errno::LOOP => io::ErrorKind::NotADirectory.into(),
+        Errno::LOOP | Errno::NOTDIR => io::ErrorKind::NotADirectory.into(),
         error => error.into(),
     })
 }

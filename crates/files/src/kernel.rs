@@ -1,6 +1,7 @@
 //! Files of the kernel: `/proc` and `/sys`.
 
-use crate::read::bounded;
+use crate::read::{READ, bounded};
+use rustix::fs::{CWD, Mode, openat};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -11,7 +12,7 @@ use std::path::Path;
 ///
 /// When it is not there, may not be read, or is longer than any is.
 pub fn kernel(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
-    bounded(File::open(path)?, MOST)
+    bounded(open_kernel(path)?, MOST)
 }
 
 /// The same as text.
@@ -26,8 +27,17 @@ pub fn kernel_text(path: impl AsRef<Path>) -> io::Result<String> {
 /// The beginning of a file of the kernel, as far as it can be read.
 pub fn kernel_beginning(path: impl AsRef<Path>, most: u64) -> Vec<u8> {
     let mut content = Vec::new();
-    let _ = File::open(path).map(|file| file.take(most).read_to_end(&mut content));
+    let _ = open_kernel(path).map(|file| file.take(most).read_to_end(&mut content));
     content
+}
+
+/// Opens a file of the kernel, also one of `/dev`.
+///
+/// # Errors
+///
+/// When it is not there or may not be read.
+pub fn open_kernel(path: impl AsRef<Path>) -> io::Result<File> {
+    Ok(openat(CWD, path.as_ref(), READ, Mode::empty())?.into())
 }
 
 /// Writes to a file of the kernel.

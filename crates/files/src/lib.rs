@@ -1,6 +1,6 @@
 //! One way to write and to read files, for programs that run as root in folders of other users.
 //!
-//! Who may write into a folder can lay a link there, a pipe that nobody reads, or a device, and can exchange
+//! Who may write into a folder can lay a link there, a pipe without a reader, or a device, and can exchange
 //! one for the other at any moment. So:
 //!
 //! - What is written becomes a new file with a random name, and takes the place of the old one in one step:
@@ -27,8 +27,8 @@ mod read;
 mod root;
 
 pub use folder::{check_folder, folder, is_untrusted, make_folder, writable_by_others};
-pub use kernel::{kernel, kernel_beginning, kernel_text, set_kernel};
+pub use kernel::{kernel, kernel_beginning, kernel_text, open_kernel, set_kernel};
 pub use named::{Output, create_named, replace_named};
-pub use place::{create, remove, replace};
+pub use place::{create, lock_file, remove, replace};
 pub use read::{open_named, read, read_named};
 pub use root::Root;

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// # Errors
 ///
 /// As with [`replace`]; when it is a block device, a socket or a link to something that is no file; when
-/// nobody reads from the pipe.
+/// no program reads from the pipe.
 pub fn replace_named(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     match special(path)? {
         Some(file) => Output(file).write_all(content),
@@ -72,7 +72,7 @@ fn wait(pipe: &File) -> io::Result<()> {
 fn special(path: &Path) -> io::Result<Option<File>> {
     let refused = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     match own_descriptor(path) {
-        // Shared with whoever gave it to us: where a file ends stays common.
+        // Shared with the program that gave it to us: the end of the file stays common.
         Some(own) if own.ends_with("1") => return own_file(io::stdout()),
         Some(own) if own.ends_with("2") => return own_file(io::stderr()),
         Some(own) => {

@@ -1,5 +1,6 @@
 //! Files that take the place of others in one step.
 
+use crate::read::regular;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fchmod, fsync, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use std::collections::hash_map::RandomState;
@@ -31,7 +32,18 @@ pub fn create(path: &Path, mode: u32) -> io::Result<File> {
     put(&folder, name, &[], mode)
 }
 
-/// Removes a regular file or a link. Anything else stays, as nobody here has made it.
+/// Opens a file to be locked, for this user alone; made if it is not there. What it holds is nothing.
+///
+/// # Errors
+///
+/// When it cannot be made, or is no regular file.
+pub fn lock_file(path: &Path) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mode = Mode::RUSR | Mode::WUSR;
+    regular(openat(CWD, path, flags | OFlags::CLOEXEC, mode)?.into())
+}
+
+/// Removes a regular file or a link. Anything else stays: this crate makes none.
 ///
 /// # Errors
 ///

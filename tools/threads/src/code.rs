@@ -75,7 +75,7 @@ impl Code {
     /// When there is no such process, or it belongs to another user.
     pub fn of(pid: u32) -> io::Result<Self> {
         let folder = PathBuf::from(format!("/proc/{pid}"));
-        let mappings = Mapping::parse(&fs::read(folder.join("maps"))?);
+        let mappings = Mapping::parse(&widelane_files::kernel(folder.join("maps"))?);
         Ok(Self {
             mappings,
             paths: Paths::of(&folder),
