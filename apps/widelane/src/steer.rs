@@ -368,13 +368,15 @@ mod tests {
     fn an_event_is_a_line_whatever_a_thread_is_called() {
         let refused = Event::Refused {
             tid: 7,
-            name: "a\x1bb\nc".into(),
+            name: "a\u{9b}\u{202e}b\nc".into(),
             error: "no".into(),
         };
-        for event in [moved("a\x1bb\nc"), refused] {
+        for event in [moved("a\u{9b}\u{202e}b\nc"), refused] {
             let text = event_text(&event, false, false).unwrap();
-            assert!(text.contains("a\\u{1b}b\\nc (7)"), "{text}");
+            assert!(text.contains("a\\u{9b}\\u{202e}b\\nc (7)"), "{text}");
             assert_eq!(text.matches('\n').count(), 1);
+            let json = event_text(&event, true, false).unwrap();
+            assert!(json.contains(r#""a\u009b\u202eb\nc""#), "{json}");
         }
     }
 

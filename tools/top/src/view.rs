@@ -473,7 +473,7 @@ pub(crate) mod specimens {
                 at_most: 1.2,
                 processes: vec![User {
                     pid: 4711,
-                    name: "evil\x1b[2J".to_owned(),
+                    name: "evil\x1b[2J\u{9b}\u{202e}".to_owned(),
                     cpus: 0.97,
                     verdict: "wide",
                 }],
@@ -532,7 +532,7 @@ mod tests {
             shown.lines().any(|line| line.trim() == "cpu3   halted"),
             "{shown}"
         );
-        assert!(!shown.contains('\x1b'));
+        assert_eq!(widelane_text::printable(&shown), shown);
         assert_eq!(
             shown
                 .lines()

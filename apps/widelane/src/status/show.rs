@@ -358,7 +358,7 @@ mod tests {
             },
             operations: vec![operation("rsa2048-sign", 31), operation("x25519", 0)],
             reasons: vec![Reason {
-                text: "evil\x1b[2J".to_owned(),
+                text: "evil\x1b[2J\u{9b}\u{202e}".to_owned(),
                 count: 3,
             }],
             unlisted: 2,
@@ -390,7 +390,7 @@ mod tests {
         );
         let row: Vec<_> = lines[3].split_whitespace().collect();
         assert_eq!(row, ["rsa2048-sign", "31", "1", "4", "7.5", "of", "8", "0"]);
-        assert_eq!(lines[4], "         3 times: evil\\u{1b}[2J");
+        assert_eq!(lines[4], "         3 times: evil\\u{1b}[2J\\u{9b}\\u{202e}");
         assert_eq!(lines[5], "         2 times: other reasons");
         assert!(!text.contains("x25519"), "it did nothing: {text}");
         assert!(text.contains("by its parent, nothing done yet"), "{text}");
@@ -399,6 +399,19 @@ mod tests {
             text.ends_with("10 sh\n  nothing to do here: no shared libssl\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn nothing_of_a_page_steers_a_terminal() {
+        let processes = processes();
+        let texts = [
+            table(&processes),
+            json(&processes).unwrap(),
+            prometheus(&processes).unwrap(),
+        ];
+        for text in texts {
+            assert_eq!(widelane_text::printable(&text), text);
+        }
     }
 
     #[test]

@@ -342,16 +342,26 @@ mod tests {
             row(7, "evil\x1b[2J", 250, Verdict::Wide),
             row(8, "b", 1, Verdict::Copies),
         ];
+        assert!(table(&picture(&rows), 0).contains("copies"));
+        assert!(table(&picture(&[]), 5).contains("no process"));
         let text = table(&picture(&rows), 1);
         assert!(
             text.contains("      7  evil\\u{1b}[2J     50.0   25.0  wide      reason"),
             "{text}"
         );
-        assert!(!text.contains('\x1b'));
+        let rows = [row(7, "a\u{9b}\u{202e}\n", 250, Verdict::Wide)];
+        let picture = picture(&rows);
+        let mut sums = Sums::default();
+        sums.add(&picture);
+        for text in [
+            table(&picture, 0),
+            json(&picture).unwrap(),
+            sums.text().unwrap(),
+        ] {
+            assert_eq!(widelane_text::printable(&text), text);
+        }
         assert!(text.ends_with("… and 1 more\n"), "{text}");
-        assert!(table(&picture(&rows), 0).contains("copies"));
         assert!(text.contains("no rights"), "{text}");
-        assert!(table(&picture(&[]), 5).contains("no process"));
     }
 
     #[test]
