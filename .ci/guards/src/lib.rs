@@ -8,6 +8,7 @@
 //! - [`refused_licences`]: `deny.toml` allows the licence of every dependency.
 //! - [`refused_packages`]: no dependency is one that `deny.toml` refuses.
 //! - [`programs::not_apart`]: tests start `widelane` so that it sees no folder of the machine.
+//! - [`opened::by_itself`]: what may run as root opens and writes files in one way.
 //! - [`promises::unkept`]: each promise of `SECURITY.md` names tests that exist.
 //! - [`words::archaic`]: texts have no words that are hard to understand.
 //!
@@ -17,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod files;
+pub mod opened;
 pub mod programs;
 pub mod promises;
 pub mod words;
@@ -388,11 +390,13 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-batching", &[]),
     (
         "widelane-engine",
-        &[AFFINITY, CRYPTO, BATCHING, PROBES, QUIET],
+        &[AFFINITY, CRYPTO, BATCHING, FILES, PROBES, QUIET],
     ),
     (WIDE, &[CPU, MARKS, QUIET]),
     (STACKS, &[]),
     (STATUS, &[]),
+    (FILES, &[]),
+    (TEXT, &[]),
     ("widelane-poison", &[]),
     ("widelane-c", &[CPU, MARKS, WIDE]),
     (
@@ -411,10 +415,10 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "widelane-terminator",
-        &[CRYPTO, BATCHING, ENGINE, PEM, RUSTLS],
+        &[CRYPTO, BATCHING, ENGINE, FILES, PEM, RUSTLS],
     ),
     ("widelane-load", &[ENGINE, PEM, RUSTLS]),
-    (CLI, &[MARKS, FREQUENCY, SPEED]),
+    (CLI, &[MARKS, FILES, TEXT, FREQUENCY, SPEED]),
     ("widelane-sim", &[CPU, BATCHING, SAMPLES]),
     (
         "widelane-experiments",
@@ -427,7 +431,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "widelane-sim",
         ],
     ),
-    (SPEED, &[CPU, AFFINITY, KERNELS, CRYPTO, ENGINE]),
+    (SPEED, &[CPU, AFFINITY, KERNELS, CRYPTO, ENGINE, FILES]),
     ("widelane-peers", &[SPEED]),
     ("widelane-samples", &[]),
     (
@@ -458,23 +462,31 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "widelane-usage",
         ],
     ),
-    (FREQUENCY, &[CPU, MARKS, AFFINITY, BATCHING, WIDE, THREADS]),
-    (THREADS, &[]),
+    (
+        FREQUENCY,
+        &[CPU, MARKS, AFFINITY, BATCHING, WIDE, FILES, THREADS],
+    ),
+    (THREADS, &[FILES]),
     ("widelane-scan", &[CPU, THREADS]),
-    ("widelane-setup", &[]),
+    ("widelane-setup", &[FILES]),
     // The adapter is for its tests: a process that counts.
     (
         "widelane-status-tool",
         &[STATUS, THREADS, "widelane-openssl"],
     ),
     ("widelane-child", &[THREADS]),
-    ("widelane-steer", &[AFFINITY, THREADS, "widelane-child"]),
+    (
+        "widelane-steer",
+        &[AFFINITY, FILES, THREADS, "widelane-child"],
+    ),
     // The adapter is for its tests: a process that counts.
     (
         "widelane-top",
         &[
             CPU,
             AFFINITY,
+            FILES,
+            TEXT,
             FREQUENCY,
             "widelane-status-tool",
             "widelane-trace",
@@ -484,11 +496,17 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     (BPF, &[]),
     ("widelane-brake", &[CPU, MARKS, AFFINITY, QUIET]),
-    ("widelane-trace", &[CPU, BATCHING, BPF, PROBES, THREADS]),
-    ("widelane-usage", &[AFFINITY, BPF, THREADS, "widelane-scan"]),
+    (
+        "widelane-trace",
+        &[CPU, BATCHING, FILES, TEXT, BPF, PROBES, THREADS],
+    ),
+    (
+        "widelane-usage",
+        &[AFFINITY, FILES, BPF, THREADS, "widelane-scan"],
+    ),
     ("widelane-guards", &[]),
     ("widelane-stages", &[]),
-    ("widelane-manual", &["widelane"]),
+    ("widelane-manual", &[FILES, "widelane"]),
     ("widelane-kubernetes", &["widelane", "widelane-terminator"]),
     (
         "widelane",
@@ -496,6 +514,8 @@ pub const EDGES: &[(&str, &[&str])] = &[
             LANES,
             CPU,
             ENGINE,
+            FILES,
+            TEXT,
             "widelane-terminator",
             "widelane-load",
             CLI,
@@ -531,6 +551,8 @@ const TABLES: &str = "widelane-openssl-tables";
 const SAMPLES: &str = "widelane-samples";
 const STACKS: &str = "widelane-stacks";
 const STATUS: &str = "widelane-status";
+const FILES: &str = "widelane-files";
+const TEXT: &str = "widelane-text";
 const THREADS: &str = "widelane-threads";
 const FREQUENCY: &str = "widelane-frequency";
 const SPEED: &str = "widelane-speed";

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use widelane_frequency::{Machine, Profile, Stale};
+use widelane_text::escaped;
 
 /// The newest profile of `machine` in the first of these groups of files that has one.
 ///
@@ -44,12 +45,12 @@ pub fn fault(profile: &Profile, machine: &Machine) -> Option<String> {
     match profile.stale(machine)? {
         Stale::Machine => Some(format!(
             "is of another machine ({}{}, microcode {}, {} CPUs)",
-            profile.machine.name,
+            escaped(&profile.machine.name),
             match &profile.machine.emulates {
-                Some(model) => format!(", which emulates {model}"),
+                Some(model) => format!(", which emulates {}", escaped(model)),
                 None => String::new(),
             },
-            profile.machine.microcode,
+            escaped(&profile.machine.microcode),
             profile.machine.cpus
         )),
         Stale::Format => Some("was made by another version of widelane".to_owned()),

@@ -1,13 +1,13 @@
 //! Writing to the terminal or a pipe without ever panicking because the reader left.
 
 use crate::failure::Failure;
-use std::borrow::Cow;
-use std::fs;
 use std::io::{self, Write};
 use std::iter;
 use std::path::Path;
+use widelane_text::printable;
 
-/// Writes `text` to standard output and flushes it.
+/// Writes `text` to standard output and flushes it. Names in it are [`escaped`](widelane_text::escaped); should
+/// one not be, it cannot steer the terminal either.
 ///
 /// Rust programs ignore SIGPIPE, and `println!` panics on the error they get in its place; a
 /// reader that has seen enough must end us quietly.
@@ -16,12 +16,28 @@ use std::path::Path;
 ///
 /// [`Failure::ReaderGone`] if the reader has left, [`Failure::Failed`] if writing fails.
 pub fn print(text: &str) -> Result<(), Failure> {
-    write_all(io::stdout().lock(), text)
+    write_all(io::stdout().lock(), &printable(text))
+}
+
+/// Writes `text` to standard output in place of the picture before.
+///
+/// # Errors
+///
+/// As with [`print`].
+pub fn print_anew(text: &str) -> Result<(), Failure> {
+    let text = format!("{HOME_AND_CLEAR}{}", printable(text));
+    write_all(io::stdout().lock(), &text)
 }
 
 /// Writes `text` to standard error; an error there is ignored, as it cannot be told.
 pub fn complain(text: &str) {
-    let _ = io::stderr().lock().write_all(text.as_bytes());
+    let _ = io::stderr().lock().write_all(printable(text).as_bytes());
+}
+
+/// Writes a line on progress to standard error, in place of the one before; an empty one removes that.
+pub fn progress(text: &str) {
+    let line = format!("\r{}\x1b[K", printable(text));
+    let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
 /// How `program`, which runs here, was called, for records: without the folder in which it is.
@@ -32,33 +48,17 @@ pub fn command_line(program: &str) -> String {
     all.join(" ")
 }
 
-/// Writes `text` to a file that is whole at every moment, for programs that read it at any time. What
-/// is there and no file, such as a pipe or /dev/null, is written to and stays what it is.
+/// Writes `text` to a file that the user named and that is whole at every moment, for programs that read it at
+/// any time. What is there and no file, such as a pipe or /dev/null, is written to and stays what it is.
 ///
 /// # Errors
 ///
 /// [`Failure::Failed`] with the name of the file.
 pub fn replace(path: &Path, text: &str) -> Result<(), Failure> {
-    let failed = |error| {
+    widelane_files::replace_named(path, text.as_bytes(), 0o644).map_err(|error| {
         let name = path.display();
         Failure::Failed(format!("cannot write {name}: {error}"))
-    };
-    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
-        return fs::write(path, text).map_err(failed);
-    }
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(".new");
-    fs::write(&draft, text).map_err(failed)?;
-    fs::rename(&draft, path).map_err(failed)
-}
-
-/// A name in a line for people. Any user can choose the name of a program or a file: nothing
-/// of them may steer a terminal or look like another line.
-pub fn plain(name: &str) -> Cow<'_, str> {
-    match name.contains(char::is_control) {
-        true => name.replace(char::is_control, "?").into(),
-        false => name.into(),
-    }
+    })
 }
 
 fn write_all(mut to: impl Write, text: &str) -> Result<(), Failure> {
@@ -71,9 +71,12 @@ fn write_all(mut to: impl Write, text: &str) -> Result<(), Failure> {
     }
 }
 
+const HOME_AND_CLEAR: &str = "\x1b[H\x1b[J";
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     struct Broken(io::ErrorKind);
 
@@ -86,31 +89,21 @@ mod tests {
         }
     }
 
+    /// Who owns the folder may guess the name of a draft.
     #[test]
-    fn names_cannot_steer_a_terminal() {
-        assert_eq!(plain("a\x1b[2J\nb\u{9b}é"), "a?[2J?b?é");
-        assert!(matches!(plain("plain"), Cow::Borrowed("plain")));
-    }
-
-    #[test]
-    fn what_is_no_file_stays_what_it_is() {
+    fn a_file_is_replaced_and_nothing_beside_it_is_written_to() {
         let folder = tempfile::tempdir().expect("a folder");
-        let pipe = folder.path().join("pipe");
-        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
-        assert!(made.is_ok_and(|status| status.success()), "mkfifo");
-        let reader = std::thread::spawn({
-            let pipe = pipe.clone();
-            move || fs::read_to_string(pipe)
-        });
-        replace(&pipe, "text").expect("written");
-        let read = reader.join().expect("no panic").expect("read");
-        assert_eq!(read, "text");
-        let kind = fs::metadata(&pipe).expect("it is there").file_type();
-        assert!(!kind.is_file());
-        let file = folder.path().join("file");
+        let [file, other] = ["file", "other"].map(|name| folder.path().join(name));
+        fs::write(&other, "secret").expect("written");
+        let guessed = folder.path().join("file.new");
+        std::os::unix::fs::symlink(&other, &guessed).expect("a link");
         replace(&file, "one").expect("written");
         replace(&file, "two").expect("written");
         assert_eq!(fs::read_to_string(&file).expect("read"), "two");
+        assert_eq!(fs::read_to_string(&other).expect("read"), "secret");
+        replace(Path::new("/dev/null"), "text").expect("written");
+        let error = replace(folder.path(), "text").expect_err("a folder");
+        assert!(matches!(error, Failure::Failed(text) if text.contains("it is a folder")));
     }
 
     #[test]

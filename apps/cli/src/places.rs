@@ -99,7 +99,7 @@ impl Places {
 /// capabilities of the file (`AT_SECURE` of getauxval(3)). Where the kernel does not tell, it counts as so.
 fn has_more_rights_than_its_caller() -> bool {
     // Pairs of machine words.
-    let told = std::fs::read("/proc/self/auxv").unwrap_or_default();
+    let told = widelane_files::kernel("/proc/self/auxv").unwrap_or_default();
     let words = told.as_chunks::<{ size_of::<usize>() }>().0;
     let words: Vec<usize> = words
         .iter()

@@ -6,6 +6,7 @@ use crate::values;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 use widelane_speed::{Library, Plan, Progress, SpeedError};
+use widelane_text::json_line;
 
 /// Measure operations a second on one core, batched and single, beside openssl
 #[derive(Debug, clap::Args)]
@@ -60,8 +61,7 @@ pub fn run(program: &str, args: Args, libraries: Vec<Library>) -> Result<(), Fai
     }
     let mut lines = String::new();
     for row in report.rows() {
-        lines.push_str(&serde_json::to_string(row)?);
-        lines.push('\n');
+        lines.push_str(&json_line(row));
     }
     output::print(&lines)
 }
@@ -95,8 +95,8 @@ impl Told {
         }
         self.last = Some(progress.elapsed);
         let elapsed = progress.elapsed.as_secs_f64();
-        output::complain(&format!(
-            "{CLEAR_LINE}{elapsed:.0} s, {:.0} % done: {}",
+        output::progress(&format!(
+            "{elapsed:.0} s, {:.0} % done: {}",
             100.0 * progress.share,
             progress.operation,
         ));
@@ -104,7 +104,7 @@ impl Told {
 
     fn clear(&self) {
         if self.last.is_some() {
-            output::complain(CLEAR_LINE);
+            output::progress("");
         }
     }
 }
@@ -144,4 +144,3 @@ measured when a pass is worth it, and chooses; the cost of submitting requests t
 power-... is the exponentiation kernel alone, beside the limit of the CPU's ports.";
 
 const PATIENCE_WITHOUT_PROGRESS: Duration = Duration::from_secs(2);
-const CLEAR_LINE: &str = "\r\x1b[K";

@@ -2,25 +2,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-
-use rustix::fs::OFlags;
 
 /// Opens a regular file to be read. Anything else is an error: a named pipe, for example, would hold the server until
 /// another program writes into it.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
-    let mut options = File::options();
-    // Else the pipe would be waited for here.
-    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
-    let file = options.read(true).custom_flags(nonblocking).open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "it is no regular file",
-        )),
-    }
+    widelane_files::open_named(path)
 }
 
 #[cfg(test)]

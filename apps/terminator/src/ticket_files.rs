@@ -277,7 +277,7 @@ impl TicketDirectory {
     fn read(&self, file: &str) -> Result<Option<Held>, TicketFilesError> {
         let path = self.0.join(file);
         let read = || -> io::Result<_> {
-            let mut opened = File::open(&path)?;
+            let mut opened = regular::open(&path)?;
             Ok((read_all(&mut opened)?, opened.metadata()?))
         };
         let (bytes, metadata) = match read() {

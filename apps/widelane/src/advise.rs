@@ -9,6 +9,7 @@ use widelane_cli::{machine, output};
 use widelane_cpu::lanes;
 use widelane_cpu::licence::{turbo, turbo_of};
 use widelane_frequency::{Advice, Machine, Profile, ProfileError, Subject, advise, run_wide};
+use widelane_text::{escaped, json_line};
 
 /// Say what follows for this machine, or for a model that is known from published figures
 #[derive(clap::Args)]
@@ -44,8 +45,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let mut text = String::new();
     for advice in &advice {
         if args.json {
-            text.push_str(&serde_json::to_string(advice)?);
-            text.push('\n');
+            text.push_str(&json_line(advice));
         } else {
             text.push_str(&words(advice));
         }
@@ -79,7 +79,7 @@ fn profile(path: Option<PathBuf>) -> Result<Profile, Failure> {
         })?;
         return Ok(profile);
     };
-    let profile = Profile::load(&path).map_err(|error| {
+    let profile = Profile::load_named(&path).map_err(|error| {
         Failure::Failed(match error {
             ProfileError::NotAProfile { .. } => error.to_string(),
             _ => format!("{error}; measure this machine first with `widelane probe`"),
@@ -95,7 +95,12 @@ fn profile(path: Option<PathBuf>) -> Result<Profile, Failure> {
 }
 
 fn words(advice: &Advice) -> String {
-    let mut text = format!("{} ({})\n", advice.machine, advice.basis);
+    let mut text = format!(
+        "{} ({})
+",
+        escaped(&advice.machine),
+        advice.basis
+    );
     for line in &advice.words {
         let _ = writeln!(text, "  {line}");
     }

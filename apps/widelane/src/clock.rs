@@ -36,7 +36,7 @@ fn by_name(name: &str) -> Result<Clock, Failure> {
     {
         return Ok(clock_of(Subject::Published(model)));
     }
-    let profile = Profile::load(path).map_err(|error| {
+    let profile = Profile::load_named(path).map_err(|error| {
         Failure::Usage(format!(
             "--profile: {error}, and no model with published figures; `widelane advise x` lists those"
         ))

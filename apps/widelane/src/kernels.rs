@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use widelane_cli::failure::Failure;
 use widelane_cli::output;
 use widelane_lanes::{ArraySpec, Definition, Kernel, Proof, Report, Width};
+use widelane_text::json_line;
 
 /// Print the vector kernels: instruction mix, licence level, port bounds and proof
 #[derive(Debug, clap::Args)]
@@ -61,10 +62,8 @@ fn measure(json: bool) -> Result<(), Failure> {
         )));
     }
     if json {
-        let lines = speeds
-            .iter()
-            .map(|speed| Ok(serde_json::to_string(speed)? + "\n"));
-        return output::print(&lines.collect::<Result<String, Failure>>()?);
+        let lines = speeds.iter().map(json_line);
+        return output::print(&lines.collect::<String>());
     }
     let mut text = format!(
         "{:>4} {:>5} {:<16} {:>12} {:>12}  {}\n",
@@ -143,8 +142,7 @@ struct Claim {
 fn lines(proved: &[(Kernel, Width, Proof)]) -> Result<String, Failure> {
     let mut lines = String::new();
     for (kernel, width, proof) in proved {
-        lines.push_str(&serde_json::to_string(&line(*kernel, *width, proof))?);
-        lines.push('\n');
+        lines.push_str(&json_line(&line(*kernel, *width, proof)));
     }
     Ok(lines)
 }

@@ -17,6 +17,7 @@ use widelane_load::{
     After, Arrivals, Close, Group, Identity, LoadError, Plan, SignatureAlgorithm, Spacing, Suite,
     Trust, Version, Watch,
 };
+use widelane_text::json_line;
 
 /// Drive a TLS server with handshakes and measure rate and latency
 #[derive(Debug, clap::Args)]
@@ -217,7 +218,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     });
     let report = report.map_err(failure)?;
     if json {
-        output::print(&format!("{}\n", serde_json::to_string(&report)?))?;
+        output::print(&json_line(&report))?;
     } else {
         output::print(&report.to_string())?;
     }
@@ -321,7 +322,7 @@ fn show_progress(length: Duration, watch: &Watch, finished: &AtomicBool) {
         for _ in 0..20 {
             thread::sleep(Duration::from_millis(50));
             if finished.load(Ordering::Relaxed) {
-                output::complain(CLEAR_LINE);
+                output::progress("");
                 return;
             }
         }
@@ -335,8 +336,8 @@ fn show_progress(length: Duration, watch: &Watch, finished: &AtomicBool) {
         } else {
             ""
         };
-        output::complain(&format!(
-            "{CLEAR_LINE}{:.0} of {:.0} s: {} completed, {rate:.0}/s, {} errors{waiting}",
+        output::progress(&format!(
+            "{:.0} of {:.0} s: {} completed, {rate:.0}/s, {} errors{waiting}",
             elapsed.as_secs_f64().min(length.as_secs_f64()),
             length.as_secs_f64(),
             snapshot.completed,
@@ -369,7 +370,6 @@ Latencies and errors are those of the connections whose intended start is in the
 handshakes/s counts the handshakes done in that time. Exit status 1 if no handshake completed.";
 
 const PATIENCE_WITHOUT_PROGRESS: Duration = Duration::from_secs(2);
-const CLEAR_LINE: &str = "\r\x1b[K";
 /// As shells report a process killed by SIGINT.
 const STATUS_KILLED: i32 = 130;
 

@@ -2,7 +2,7 @@
 
 use crate::features;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::Instant;
 use widelane_cli::failure::Failure;
@@ -13,6 +13,7 @@ use widelane_cpu::licence::Class;
 use widelane_frequency::{
     Distribution, Estimate, Machine, Penalty, Profile, Siblings, probe, runs,
 };
+use widelane_text::json_line;
 
 /// Measure what wide code does to the clock of this machine
 #[derive(clap::Args)]
@@ -57,7 +58,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         }
     };
     if args.json {
-        output::print(&format!("{}\n", serde_json::to_string(&profile)?))
+        output::print(&json_line(&profile))
     } else {
         output::print(&table(&profile))
     }
@@ -67,7 +68,7 @@ fn measure(quick: bool) -> Profile {
     let started = Instant::now();
     let progress = |what: &str, done: f64| {
         if io::stderr().is_terminal() && started.elapsed().as_secs() >= 2 {
-            let _ = write!(io::stderr(), "\r{what}: {:3.0} %\x1b[K", 100.0 * done);
+            output::progress(&format!("{what}: {:3.0} %", 100.0 * done));
         }
     };
     let profile = Profile {
@@ -75,7 +76,7 @@ fn measure(quick: bool) -> Profile {
         ..probe(quick, &progress)
     };
     if io::stderr().is_terminal() {
-        let _ = write!(io::stderr(), "\r\x1b[K");
+        output::progress("");
     }
     profile
 }
@@ -84,7 +85,13 @@ fn measure(quick: bool) -> Profile {
 /// showing; a place that the user named must work.
 fn keep(profile: &Profile, path: Option<PathBuf>, named: bool) -> Result<(), Failure> {
     let kept = match path {
-        Some(path) => profile.save(&path).map_err(|error| error.to_string()),
+        Some(path) => {
+            let save = match named {
+                true => Profile::save_named,
+                false => Profile::save,
+            };
+            save(profile, &path).map_err(|error| error.to_string())
+        }
         None => Err("this user has no state directory (HOME is not set)".to_owned()),
     };
     match kept {

@@ -5,10 +5,11 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use widelane_cli::failure::Failure;
-use widelane_cli::output::{self, plain};
+use widelane_cli::output;
 use widelane_scan::{
     Class, Function, Generation, Image, Level, ScanError, scan_file, scan_process,
 };
+use widelane_text::{escaped, json_line};
 
 /// Find functions with wide vector code, and the clock that they ask for
 #[derive(clap::Args)]
@@ -137,8 +138,7 @@ fn lines(images: &[Image], args: &Args) -> Result<String, Failure> {
                 heavy512,
                 digit_products: function.digit_products,
             };
-            text.push_str(&serde_json::to_string(&line)?);
-            text.push('\n');
+            text.push_str(&json_line(&line));
         }
     }
     Ok(text)
@@ -151,7 +151,7 @@ fn tables(images: &[Image], args: &Args) -> String {
         let _ = writeln!(
             text,
             "{}: {wide} of {} functions have code of class {} or heavier{}",
-            plain(&image.path.to_string_lossy()),
+            escaped(&image.path.to_string_lossy()),
             image.examined,
             args.from.class(),
             if image.symbols {
@@ -181,7 +181,7 @@ fn tables(images: &[Image], args: &Args) -> String {
                 heavy256,
                 light512,
                 heavy512,
-                plain(&title(function)),
+                escaped(&title(function)),
             );
         }
         let left_out = wide - shown(image, args).count();
@@ -248,6 +248,7 @@ nearest to it among the code, if that looks like the label of a module: hints, n
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -255,7 +256,14 @@ mod tests {
     #[test]
     fn a_number_is_a_process_and_anything_else_a_file() {
         // Has less code than the tests. It ends when its input ends.
-        let mut cat = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let piped = Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut cat = piped.unwrap();
+        // At its start, it has no code yet.
+        cat.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        cat.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let exe = std::fs::read_link(format!("/proc/{}/exe", cat.id())).unwrap();
         let (images, _) = scan(Path::new(&cat.id().to_string())).unwrap();
         assert!(images.iter().any(|image| image.path == exe));

@@ -109,7 +109,7 @@ impl Screen {
             _ => (24, 80),
         };
         let cut = cut(table, lines.into(), columns.into());
-        output::print(&format!("{HOME_AND_CLEAR}{cut}"))
+        output::print_anew(&cut)
     }
 }
 
@@ -131,8 +131,6 @@ fn cut(text: &str, lines: usize, columns: usize) -> String {
     }
     cut
 }
-
-const HOME_AND_CLEAR: &str = "\x1b[H\x1b[J";
 
 #[cfg(test)]
 mod tests {

@@ -9,8 +9,8 @@ use widelane_cli::failure::Failure;
 use widelane_cli::output;
 use widelane_cli::places::{CACHE, Places};
 use widelane_setup::{
-    Options, Parts, Plan, Server, Setup, SetupError, System, Way, already_set, environment, notes,
-    undo,
+    Options, Parts, Plan, Root, Server, Setup, SetupError, System, Way, already_set, environment,
+    notes, undo,
 };
 
 /// Let nginx, HAProxy, Apache or lighttpd compute handshakes in shared passes, through OpenSSL
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     #[arg(long)]
     yes: bool,
 
-    /// Replace or remove files that were edited, too
+    /// Replace or remove files that were edited, too, and load libraries that other users can change
     #[arg(long)]
     force: bool,
 
@@ -109,22 +109,33 @@ pub(crate) struct Args {
 
 /// Runs it.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let root = Root::open(&args.root).map_err(|source| {
+        let path = args.root.clone();
+        failed(SetupError::Read { path, source })
+    })?;
     if args.undo {
-        return remove(args);
+        return remove(args, &root);
     }
     let server = args.server.0;
-    let setup = setup(args)?;
+    let setup = setup(args, &root)?;
+    let checked = match args.force {
+        true => Ok(()),
+        false => setup.parts.check(),
+    };
     if args.env {
-        return by_hand(args, &setup);
+        checked.map_err(failed)?;
+        return by_hand(args, &root, &setup);
     }
     let plan = setup
-        .plan(&args.root, args.force || args.print)
+        .plan(&root, args.force || args.print)
         .map_err(failed)?;
-    let mut remarks = notes(&args.root, server).map_err(failed)?;
+    let mut remarks = notes(&root, server).map_err(failed)?;
     remarks.extend(remarks_about_here(args, &setup));
-    match already_set(&args.root, server, setup.way) {
-        Err(error) if args.print => remarks.push(format!("{error}.")),
-        other => other.map_err(failed)?,
+    for found in [checked, already_set(&root, server, setup.way)] {
+        match found {
+            Err(error) if args.print => remarks.push(format!("{error}.")),
+            other => other.map_err(failed)?,
+        }
     }
     let mut text = plan.diff();
     if plan.changes().is_empty() {
@@ -140,8 +151,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     carry_out(args, &plan, "Write these files?")
 }
 
-fn remove(args: &Args) -> Result<(), Failure> {
-    let plan = undo(args.server.0, &args.root, args.force).map_err(failed)?;
+fn remove(args: &Args, root: &Root) -> Result<(), Failure> {
+    let plan = undo(args.server.0, root, args.force).map_err(failed)?;
     if plan.changes().is_empty() {
         let server = args.server.0;
         return output::print(&format!("There is nothing to undo for {server}.\n"));
@@ -151,7 +162,7 @@ fn remove(args: &Args) -> Result<(), Failure> {
 }
 
 /// Asks, does it, and says what is done and what is left to do.
-fn carry_out(args: &Args, plan: &Plan, question: &str) -> Result<(), Failure> {
+fn carry_out(args: &Args, plan: &Plan<'_>, question: &str) -> Result<(), Failure> {
     // Who is asked must see the question.
     let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     if !args.yes && !terminal {
@@ -198,9 +209,9 @@ fn left_to_do(server: Server, undone: bool, systemd: bool) -> String {
     }
 }
 
-fn by_hand(args: &Args, setup: &Setup) -> Result<(), Failure> {
+fn by_hand(args: &Args, root: &Root, setup: &Setup) -> Result<(), Failure> {
     let (plan, variables) =
-        environment(setup, &config_by_hand(args)?, args.force).map_err(failed)?;
+        environment(setup, root, &config_by_hand(args)?, args.force).map_err(failed)?;
     plan.apply().map_err(failed)?;
     for remark in remarks_about_here(args, setup) {
         output::complain(&format!("widelane: {remark}\n"));
@@ -221,7 +232,7 @@ fn config_by_hand(args: &Args) -> Result<PathBuf, Failure> {
     })
 }
 
-fn setup(args: &Args) -> Result<Setup, Failure> {
+fn setup(args: &Args, root: &Root) -> Result<Setup, Failure> {
     let options = Options::new(
         args.operations.as_deref(),
         args.backend.as_deref(),
@@ -251,7 +262,7 @@ fn setup(args: &Args) -> Result<Setup, Failure> {
     Ok(Setup {
         server,
         parts: Parts::find(server, &program, provider, shim).map_err(failed)?,
-        system: System::read(&args.root, args.system_config.as_deref()).map_err(failed)?,
+        system: System::read(root, args.system_config.as_deref()).map_err(failed)?,
         options,
         way: match args.imports {
             true => Way::Imports,
@@ -274,6 +285,13 @@ fn remarks_about_here(args: &Args, setup: &Setup) -> Vec<String> {
         remarks.extend(
             lacking.map(|lacking| format!("OpenSSL will do everything by itself here: {lacking}.")),
         );
+    }
+    if let Some(copied) = setup.system.copied() {
+        remarks.push(format!(
+            "{} begins with a byte order mark, and OpenSSL cannot include it: it is copied. Run this again when \
+             it changes.",
+            copied.display()
+        ));
     }
     if setup.parts.is_build() && !args.env {
         remarks.push(format!(

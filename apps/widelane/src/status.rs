@@ -34,6 +34,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Some(pid) => Survey {
             processes: Vec::from_iter(process(pid).map_err(|error| Failure::from_error(&error))?),
             hidden: 0,
+            held_up: 0,
         },
         None => survey()
             .map_err(|error| Failure::Failed(format!("processes cannot be listed: {error}")))?,
@@ -55,6 +56,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         output::complain(&format!(
             "widelane: processes that this user may not look at: {hidden}; it takes root with \
              CAP_SYS_PTRACE\n"
+        ));
+    }
+    if found.held_up > 0 {
+        let held_up = found.held_up;
+        output::complain(&format!(
+            "widelane: processes whose memory could not be read in time: {held_up}; their owners hold that up\n"
         ));
     }
     if found.processes.iter().any(|one| one.state.is_loaded()) {

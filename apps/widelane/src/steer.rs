@@ -5,13 +5,14 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 use widelane_cli::failure::Failure;
-use widelane_cli::output::{self, plain};
+use widelane_cli::output;
 use widelane_cli::places::Places;
 use widelane_cli::values;
 use widelane_steer::{
     Cpus, Either, Event, Folder, Limits, Named, Options, Returning, Scope, Sensor, SteerError,
     Summary, Traced, Why,
 };
+use widelane_text::{escaped, json_line};
 
 /// Keep threads that use wide registers on vector cores, and the others off them
 ///
@@ -197,11 +198,11 @@ pub(crate) fn event_text(event: &Event, json: bool, dry_run: bool) -> Result<Str
             ..
         } => {
             let verb = if dry_run { "would move" } else { "moved" };
-            let (name, why) = (plain(name), reason(*why));
+            let (name, why) = (escaped(name), reason(*why));
             writeln!(text, "{verb} {name} ({tid}) from CPU {from} to {to}: {why}")
         }
         Event::Refused { tid, name, error } => {
-            writeln!(text, "left {} ({tid}) alone: {error}", plain(name))
+            writeln!(text, "left {} ({tid}) alone: {error}", escaped(name))
         }
         Event::Failed { error } => writeln!(text, "nothing done this time: {error}"),
         Event::Overruled { pid } => {
@@ -276,7 +277,7 @@ fn named(wide: &[String]) -> Named {
 }
 
 fn line(what: &impl Serialize) -> Result<String, Failure> {
-    Ok(serde_json::to_string(what)? + "\n")
+    Ok(json_line(what))
 }
 
 fn cores(text: &str) -> Result<Cpus, String> {
@@ -372,13 +373,15 @@ mod tests {
     fn an_event_is_a_line_whatever_a_thread_is_called() {
         let refused = Event::Refused {
             tid: 7,
-            name: "a\x1bb\nc".into(),
+            name: "a\u{9b}\u{202e}b\nc".into(),
             error: "no".into(),
         };
-        for event in [moved("a\x1bb\nc"), refused] {
+        for event in [moved("a\u{9b}\u{202e}b\nc"), refused] {
             let text = event_text(&event, false, false).unwrap();
-            assert!(text.contains("a?b?c (7)"), "{text}");
+            assert!(text.contains("a\\u{9b}\\u{202e}b\\nc (7)"), "{text}");
             assert_eq!(text.matches('\n').count(), 1);
+            let json = event_text(&event, true, false).unwrap();
+            assert!(json.contains(r#""a\u009b\u202eb\nc""#), "{json}");
         }
     }
 

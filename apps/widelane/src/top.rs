@@ -10,6 +10,7 @@ use widelane_cli::failure::Failure;
 use widelane_cli::places::{Places, profile_name};
 use widelane_cli::{machine, output};
 use widelane_frequency::Machine;
+use widelane_text::json_line;
 use widelane_top::metrics::{MetricsError, place};
 use widelane_top::{Monitor, Options, plain};
 
@@ -95,7 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let snapshot = monitor.snapshot();
         shown += 1;
         if args.json {
-            output::print(&(serde_json::to_string(&snapshot)? + "\n"))?;
+            output::print(&json_line(&snapshot))?;
         } else {
             // An empty line between two.
             let gap = if shown > 1 { "\n" } else { "" };

@@ -6,7 +6,6 @@ mod show;
 use crate::features;
 use crate::screen::Screen;
 use clap::ValueEnum;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use widelane_cli::failure::Failure;
@@ -190,8 +189,8 @@ impl Replaced<'_> {
 
 impl Drop for Replaced<'_> {
     fn drop(&mut self) {
-        // It may never have been written.
-        let _ = fs::remove_file(self.0);
+        // It may never have been written, or be a pipe or /dev/null, which stay.
+        let _ = widelane_files::remove(self.0);
     }
 }
 
@@ -234,6 +233,7 @@ Examples:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn intervals_are_seconds_within_reason() {

@@ -68,10 +68,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     }
     let (records, faults) = records(&places(args.records)?);
     for fault in &faults {
-        output::complain(&format!(
-            "widelane-lab: {}\n",
-            output::plain(&fault.to_string())
-        ));
+        output::complain(&format!("widelane-lab: {}\n", fault));
     }
     if let Some(path) = &args.latency {
         let condition = &args.condition;

@@ -13,10 +13,10 @@ mod page;
 
 use clap::Command;
 use clap_complete::{Shell, generate};
+use std::env;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
-use std::{env, fs};
 
 fn main() -> ExitCode {
     let mut arguments = env::args_os().skip(1);
@@ -37,13 +37,13 @@ fn main() -> ExitCode {
 /// names that `man` and the shells look for.
 fn write(mut program: Command, folder: &Path) -> io::Result<()> {
     let pages = folder.join("man");
-    fs::create_dir_all(&pages)?;
+    widelane_files::make_folder(&pages)?;
     for (name, text) in page::all(program.clone())? {
-        fs::write(pages.join(name), text)?;
+        widelane_files::replace(&pages.join(name), &text, 0o644)?;
     }
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         let place = folder.join(shell.to_string());
-        fs::create_dir_all(&place)?;
+        widelane_files::make_folder(&place)?;
         let name = match shell {
             Shell::Zsh => "_widelane",
             Shell::Fish => "widelane.fish",
@@ -51,7 +51,7 @@ fn write(mut program: Command, folder: &Path) -> io::Result<()> {
         };
         let mut script = Vec::new();
         generate(shell, &mut program, "widelane", &mut script);
-        fs::write(place.join(name), script)?;
+        widelane_files::replace(&place.join(name), &script, 0o644)?;
     }
     Ok(())
 }
@@ -60,6 +60,7 @@ fn write(mut program: Command, folder: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+    use std::fs;
     use std::process::{Command as Process, Stdio};
 
     fn subcommands() -> Vec<String> {

@@ -6,7 +6,7 @@ use crate::spin::{runs, spin, ticks};
 use perf_event::events::{Hardware, Raw};
 use perf_event::{Builder, Group};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -44,7 +44,7 @@ fn aperf(cpu: usize, hertz: f64) -> Counter {
         registers.read_exact_at(&mut bytes, APERF)?;
         Ok(u64::from_le_bytes(bytes))
     };
-    let measured = File::open(&path).and_then(|registers| {
+    let measured = widelane_files::open_kernel(&path).and_then(|registers| {
         by_class(cpu, |class| {
             let (start, from) = (ticks(), read(&registers)?);
             spin(class, MEASURE);
@@ -121,7 +121,7 @@ fn counted(cpu: usize, events: &[Builder<'static>]) -> Result<Samples, String> {
         })
     };
     measured().map_err(|error| {
-        let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+        let paranoid = widelane_files::kernel_text("/proc/sys/kernel/perf_event_paranoid");
         let paranoid = paranoid.ok().and_then(|text| text.trim().parse().ok());
         let there = ["cpu", "cpu_core"].map(|name| Path::new(DEVICES).join(name).exists());
         reason(&error, there.contains(&true), paranoid)

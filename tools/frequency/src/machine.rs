@@ -1,7 +1,6 @@
 //! Which machine this is, and which of its CPUs may be used.
 
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::time::{Duration, Instant};
 
 use crate::spin::ticks;
@@ -38,7 +37,7 @@ impl Machine {
     pub fn here() -> Self {
         Self {
             emulates: widelane_marks::emulated_model().map(str::to_owned),
-            ..Self::from_cpuinfo(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
+            ..Self::from_cpuinfo(&widelane_files::kernel_text("/proc/cpuinfo").unwrap_or_default())
         }
     }
 

@@ -9,12 +9,9 @@ use crate::siblings::{Siblings, interplay};
 use crate::transitions::{Transition, transitions};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
-use std::fs;
-use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tempfile::NamedTempFile;
 use widelane_cpu::licence::Class;
 
 /// What was measured on one machine.
@@ -155,20 +152,29 @@ pub fn probe(quick: bool, progress: &(dyn Fn(&str, f64) + Sync)) -> Profile {
 }
 
 impl Profile {
-    /// Reads a profile.
+    /// Reads a profile that the user named.
     ///
     /// # Errors
     ///
     /// When there is none, or the file holds something else.
+    pub fn load_named(path: &Path) -> Result<Self, ProfileError> {
+        Self::from_read(path, widelane_files::read_named(path, LONGEST as u64))
+    }
+
+    /// Reads a profile in its usual place, which may belong to another user: no link is followed.
+    ///
+    /// # Errors
+    ///
+    /// As with [`load_named`](Self::load_named).
     pub fn load(path: &Path) -> Result<Self, ProfileError> {
-        let mut bytes = Vec::new();
-        // Whatever it is, it need not end.
-        fs::File::open(path)
-            .and_then(|file| file.take(LONGEST as u64 + 1).read_to_end(&mut bytes))
-            .map_err(|cause| ProfileError::File {
-                path: path.to_owned(),
-                cause,
-            })?;
+        Self::from_read(path, widelane_files::read(path, LONGEST as u64))
+    }
+
+    fn from_read(path: &Path, read: io::Result<Vec<u8>>) -> Result<Self, ProfileError> {
+        let bytes = read.map_err(|cause| ProfileError::File {
+            path: path.to_owned(),
+            cause,
+        })?;
         let text = String::from_utf8(bytes).map_err(|_| "it is no text".to_owned());
         let profile = text.and_then(|text| Self::from_json(&text));
         profile.map_err(|why| ProfileError::NotAProfile {
@@ -268,12 +274,26 @@ impl Profile {
         None
     }
 
-    /// Keeps the profile; a reader never sees half of it.
+    /// Keeps the profile in a file that the user named, which may be a pipe; a reader never sees half of it.
     ///
     /// # Errors
     ///
     /// When the file cannot be written, or this machine could not be told from another one.
+    pub fn save_named(&self, path: &Path) -> Result<(), ProfileError> {
+        self.save_by(path, widelane_files::replace_named)
+    }
+
+    /// Keeps the profile in its usual place: a link or a device that is there is replaced, as another user may
+    /// have put it there.
+    ///
+    /// # Errors
+    ///
+    /// As with [`save_named`](Self::save_named).
     pub fn save(&self, path: &Path) -> Result<(), ProfileError> {
+        self.save_by(path, widelane_files::replace)
+    }
+
+    fn save_by(&self, path: &Path, replace: Replace) -> Result<(), ProfileError> {
         if !self.machine.is_known() {
             return Err(ProfileError::NoMachine);
         }
@@ -282,24 +302,12 @@ impl Profile {
             cause,
         };
         let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))?;
-        let folder = path.parent().unwrap_or(Path::new(""));
-        let folder = match folder.as_os_str().is_empty() {
-            true => Path::new("."),
-            false => folder,
-        };
         let write = || {
-            // Root would replace a device or a pipe, such as /dev/null, by a file.
-            if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
-                return fs::write(path, &text);
+            if let Some(folder) = path.parent() {
+                widelane_files::make_folder(folder)?;
             }
-            fs::create_dir_all(folder)?;
-            let mut draft = NamedTempFile::new_in(folder)?;
-            draft.write_all(text.as_bytes())?;
             // Services read what root has measured, whatever root's umask is.
-            let mode = fs::Permissions::from_mode(0o644);
-            draft.as_file().set_permissions(mode)?;
-            draft.persist(path)?;
-            Ok(())
+            replace(path, text.as_bytes(), 0o644)
         };
         write().map_err(failed)
     }
@@ -345,6 +353,8 @@ impl Profile {
     }
 }
 
+type Replace = fn(&Path, &[u8], u32) -> io::Result<()>;
+
 /// The version of the format.
 const FORMAT: u32 = 3;
 /// What no profile exceeds: bytes, entries of a list, GHz, a share of something, and a time in
@@ -373,6 +383,8 @@ const QUICK: Schedule = Schedule {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
     use std::sync::Mutex;
 
     /// A profile with these clocks of scalar and 512-bit heavy code on all cores.
@@ -489,10 +501,10 @@ pub(crate) mod tests {
         let error = Profile::from_json(&long.to_string()).unwrap_err();
         assert!(error.contains("more than"), "{error}");
         assert!(Profile::from_json(&" ".repeat(LONGEST + 1)).is_err());
-        let endless = Profile::load(Path::new("/dev/zero"))
-            .unwrap_err()
-            .to_string();
-        assert!(endless.contains("longer than"), "{endless}");
+        for load in [Profile::load, Profile::load_named] {
+            let error = load(Path::new("/dev/zero")).unwrap_err().to_string();
+            assert!(error.contains("no regular file"), "{error}");
+        }
     }
 
     #[test]
@@ -554,20 +566,27 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_device_is_written_to_and_not_replaced() {
+    fn only_a_device_that_the_user_named_is_written_to() {
         let folder = tempfile::tempdir().unwrap();
-        let pipe = folder.path().join("pipe");
+        let profile = profile(3.0, 2.0);
+        profile.save_named(Path::new("/dev/null")).unwrap();
+        // The service user owns the folder of root's profile.
+        let path = folder.path().join("profile.json");
+        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+        assert!(profile.save_named(&path).is_err());
+        profile.save(&path).unwrap();
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+        assert_eq!(Profile::load(&path).unwrap(), profile);
+        // A pipe is not waited for, and a link is not followed.
+        let other = folder.path().join("other");
+        fs::rename(&path, &other).unwrap();
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        assert!(Profile::load(&path).is_err());
+        assert!(Profile::load_named(&path).is_ok());
+        fs::remove_file(&path).unwrap();
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         let kind = rustix::fs::FileType::Fifo;
-        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
-        let reader = std::thread::spawn({
-            let pipe = pipe.clone();
-            move || fs::read_to_string(pipe).unwrap()
-        });
-        let profile = profile(3.0, 2.0);
-        profile.save(&pipe).unwrap();
-        let read = reader.join().unwrap();
-        assert_eq!(Profile::from_json(&read), Ok(profile));
-        assert!(!fs::metadata(&pipe).unwrap().is_file());
+        rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
+        assert!(Profile::load(&path).is_err());
     }
 }

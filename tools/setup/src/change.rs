@@ -3,12 +3,10 @@
 use crate::diff::unified;
 use crate::error::SetupError;
 use crate::stamp;
-use crate::system::{below, read};
-use rustix::fs::{Access, access};
-use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use crate::system::read;
+use std::io;
 use std::path::{Path, PathBuf};
+use widelane_files::Root;
 
 /// One file, before and after. `None` is no file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,32 +29,34 @@ impl Change {
 }
 
 /// The changes of one call, in their order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    root: PathBuf,
+#[derive(Debug)]
+pub struct Plan<'a> {
+    root: &'a Root,
     changes: Vec<Change>,
 }
 
-impl Plan {
+impl<'a> Plan<'a> {
     /// A plan for files below `root`, each with its text afterwards. A file that is right already is
     /// left out.
     ///
     /// A file that was edited, or was never ours, is refused; with `force` it is replaced or removed.
     pub(crate) fn new(
-        root: &Path,
+        root: &'a Root,
         files: Vec<(PathBuf, Option<String>)>,
         force: bool,
     ) -> Result<Self, SetupError> {
         let mut changes = Vec::new();
         for (path, after) in files {
-            let place = below(root, &path);
-            let before = read(&place)?;
-            let ours = || before.as_deref().is_some_and(stamp::is_untouched) && !place.is_symlink();
+            let before = read(root, &path)?;
+            let ours =
+                || before.as_deref().is_some_and(stamp::is_untouched) && !root.has_link(&path);
             if before == after {
                 continue;
             }
             if before.is_some() && !ours() && !force {
-                return Err(SetupError::Changed { path: place });
+                return Err(SetupError::Changed {
+                    path: root.outside(&path),
+                });
             }
             changes.push(Change {
                 path,
@@ -64,10 +64,7 @@ impl Plan {
                 after,
             });
         }
-        Ok(Self {
-            root: root.to_owned(),
-            changes,
-        })
+        Ok(Self { root, changes })
     }
 
     /// The changes; none if everything is as it should be.
@@ -92,10 +89,8 @@ impl Plan {
     /// With the first file that cannot be written.
     pub fn check(&self) -> Result<(), SetupError> {
         for change in &self.changes {
-            let place = below(&self.root, &change.path);
-            let folder = place.ancestors().skip(1).find(|folder| folder.exists());
-            let folder = folder.unwrap_or(Path::new("/"));
-            access(folder, Access::WRITE_OK).map_err(|error| failed(&place)(error.into()))?;
+            let checked = self.root.check_writable(&change.path);
+            checked.map_err(self.failed(change))?;
         }
         Ok(())
     }
@@ -109,16 +104,24 @@ impl Plan {
     /// before it are made then; a new plan goes on from there.
     pub fn apply(&self) -> Result<(), SetupError> {
         for change in &self.changes {
-            let place = below(&self.root, &change.path);
-            if read(&place)? != change.before {
-                return Err(SetupError::Changed { path: place });
+            if read(self.root, &change.path)? != change.before {
+                return Err(SetupError::Changed {
+                    path: self.root.outside(&change.path),
+                });
             }
-            match &change.after {
-                Some(text) => write(&place, text).map_err(failed(&place))?,
-                None => remove(&place).map_err(failed(&place))?,
-            }
+            // A server may read it as another user.
+            let done = match &change.after {
+                Some(text) => self.root.replace(&change.path, text.as_bytes(), 0o644),
+                None => remove(self.root, &change.path),
+            };
+            done.map_err(self.failed(change))?;
         }
         Ok(())
+    }
+
+    fn failed(&self, change: &Change) -> impl FnOnce(io::Error) -> SetupError {
+        let path = self.root.outside(&change.path);
+        move |source| SetupError::Write { path, source }
     }
 }
 
@@ -129,58 +132,24 @@ impl Plan {
 ///
 /// When it cannot be made, or other users can write to it.
 pub(crate) fn own_folder(path: &Path) -> Result<(), SetupError> {
-    fs::create_dir_all(path).map_err(failed(path))?;
-    // A link is not followed: in /tmp any user could have made it.
-    let found = fs::symlink_metadata(path).map_err(failed(path))?;
-    let user = rustix::process::geteuid().as_raw();
-    if !found.is_dir() || found.uid() != user || found.mode() & 0o022 != 0 {
-        return Err(SetupError::Untrusted {
-            path: path.to_owned(),
-        });
-    }
-    Ok(())
+    widelane_files::folder(path).map_err(|source| {
+        let path = path.to_owned();
+        match widelane_files::is_untrusted(&source) {
+            true => SetupError::Untrusted { path },
+            false => SetupError::Write { path, source },
+        }
+    })
 }
 
-fn failed(path: &Path) -> impl FnOnce(io::Error) -> SetupError {
-    let path = path.to_owned();
-    move |source| SetupError::Write { path, source }
-}
-
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    let no_folder = || io::Error::from(io::ErrorKind::NotADirectory);
-    let folder = path.parent().ok_or_else(no_folder)?;
-    fs::create_dir_all(folder)?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // A name that no server includes: they take `*.conf` and `*.cnf`.
-    let draft = folder.join(format!(".{name}.{}", std::process::id()));
-    let written = (|| {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o644)
-            .open(&draft)?;
-        // Whatever the umask is: a server may read it as another user.
-        file.set_permissions(Permissions::from_mode(0o644))?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&draft, path)
-    })();
-    if written.is_err() {
-        let _ = fs::remove_file(&draft);
-    }
-    written?;
-    File::open(folder)?.sync_all()
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    fs::remove_file(path)?;
+fn remove(root: &Root, path: &Path) -> io::Result<()> {
+    root.remove(path)?;
     let Some(folder) = path.parent() else {
         return Ok(());
     };
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     if name == "widelane" || name.ends_with(".service.d") {
         // Fails if there are other files.
-        let _ = fs::remove_dir(folder);
+        let _ = root.remove_folder(folder);
     }
     Ok(())
 }
@@ -190,18 +159,21 @@ mod tests {
     use super::*;
     use crate::server::Server;
     use crate::stamp::stamped;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
-    fn plan(root: &Path, after: Option<&str>, force: bool) -> Result<Plan, SetupError> {
+    fn plan<'a>(root: &'a Root, after: Option<&str>, force: bool) -> Result<Plan<'a>, SetupError> {
         let after = after.map(|body| stamped(Server::Nginx, body));
         Plan::new(root, vec![("/etc/widelane/x.cnf".into(), after)], force)
     }
 
     #[test]
     fn a_file_is_written_replaced_and_removed_with_its_folder() {
-        let root = tempfile::tempdir().unwrap();
-        let file = root.path().join("etc/widelane/x.cnf");
+        let folder = tempfile::tempdir().unwrap();
+        let root = &Root::open(folder.path()).unwrap();
+        let file = folder.path().join("etc/widelane/x.cnf");
         for body in ["a\n", "b\n"] {
-            let plan = plan(root.path(), Some(body), false).unwrap();
+            let plan = plan(root, Some(body), false).unwrap();
             plan.check().unwrap();
             plan.apply().unwrap();
             assert_eq!(
@@ -210,47 +182,65 @@ mod tests {
             );
             assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o644);
         }
-        let again = plan(root.path(), Some("b\n"), false).unwrap();
+        let again = plan(root, Some("b\n"), false).unwrap();
         assert!(again.changes().is_empty());
-        let folder = file.parent().unwrap();
-        assert_eq!(fs::read_dir(folder).unwrap().count(), 1);
-        plan(root.path(), None, false).unwrap().apply().unwrap();
-        assert!(!folder.exists() && root.path().join("etc").exists());
+        let above = file.parent().unwrap();
+        assert_eq!(fs::read_dir(above).unwrap().count(), 1);
+        plan(root, None, false).unwrap().apply().unwrap();
+        assert!(!above.exists() && root.has(Path::new("/etc")));
     }
 
     #[test]
     fn a_folder_with_other_files_stays() {
-        let root = tempfile::tempdir().unwrap();
-        let other = root.path().join("etc/widelane/widelane.toml");
-        plan(root.path(), Some("a\n"), false)
-            .unwrap()
-            .apply()
-            .unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let root = &Root::open(folder.path()).unwrap();
+        let other = folder.path().join("etc/widelane/widelane.toml");
+        plan(root, Some("a\n"), false).unwrap().apply().unwrap();
         fs::write(&other, "").unwrap();
-        plan(root.path(), None, false).unwrap().apply().unwrap();
+        plan(root, None, false).unwrap().apply().unwrap();
         assert!(other.exists());
     }
 
     #[test]
     fn an_edited_file_and_a_link_are_kept() {
-        let root = tempfile::tempdir().unwrap();
-        let file = root.path().join("etc/widelane/x.cnf");
-        let first = plan(root.path(), Some("a\n"), false).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let root = &Root::open(folder.path()).unwrap();
+        let file = folder.path().join("etc/widelane/x.cnf");
+        let first = plan(root, Some("a\n"), false).unwrap();
         first.apply().unwrap();
         fs::write(&file, stamped(Server::Nginx, "a\n") + "edited\n").unwrap();
         for after in [Some("b\n"), None] {
-            let refused = plan(root.path(), after, false);
+            let refused = plan(root, after, false);
             assert!(matches!(refused, Err(SetupError::Changed { path }) if path == file));
         }
         // Edited between the plan and its changes.
         assert!(matches!(first.apply(), Err(SetupError::Changed { .. })));
-        plan(root.path(), None, true).unwrap().apply().unwrap();
+        plan(root, None, true).unwrap().apply().unwrap();
         assert!(!file.exists());
-        let other = root.path().join("other");
+        let other = folder.path().join("other");
         fs::write(&other, stamped(Server::Nginx, "a\n")).unwrap();
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink(&other, &file).unwrap();
-        assert!(plan(root.path(), Some("b\n"), false).is_err());
+        assert!(plan(root, Some("b\n"), false).is_err());
+    }
+
+    /// Who made an image chose its links.
+    #[test]
+    fn no_link_of_an_image_leads_to_files_of_this_system() {
+        let outer = tempfile::tempdir().unwrap();
+        let [image, host] = ["image", "host"].map(|name| outer.path().join(name));
+        fs::create_dir(&image).unwrap();
+        fs::create_dir(&host).unwrap();
+        symlink(&host, image.join("etc")).unwrap();
+        let root = &Root::open(&image).unwrap();
+        let written = plan(root, Some("a\n"), true).and_then(|plan| plan.apply());
+        assert!(written.is_err());
+        assert_eq!(fs::read_dir(&host).unwrap().count(), 0);
+        fs::remove_file(image.join("etc")).unwrap();
+        symlink("/real", image.join("etc")).unwrap();
+        fs::create_dir(image.join("real")).unwrap();
+        plan(root, Some("a\n"), false).unwrap().apply().unwrap();
+        assert!(image.join("real/widelane/x.cnf").is_file());
     }
 
     #[test]

@@ -99,8 +99,15 @@ pub(crate) fn text(
     let mut text = String::new();
     if let Some(include) = &system.include {
         let include = plain(include)?;
-        let _ = writeln!(text, "# Everything that the system configures stays.");
-        let _ = writeln!(text, ".include {include}\n");
+        if let Some(copy) = &system.copy {
+            let _ = writeln!(
+                text,
+                "# A copy of {include}, which begins with a byte order mark: OpenSSL cannot include it.\n{copy}\n"
+            );
+        } else {
+            let _ = writeln!(text, "# Everything that the system configures stays.");
+            let _ = writeln!(text, ".include {include}\n");
+        }
     }
     if system.start.is_none() {
         let _ = writeln!(text, "[{TOP}]\nopenssl_conf = {start}\n");
@@ -225,9 +232,25 @@ default_properties = ?widelane.batch=yes";
     }
 
     #[test]
+    fn a_file_that_cannot_be_included_is_copied() {
+        let system = System {
+            include: Some("/etc/ssl/openssl.cnf".into()),
+            copy: Some("openssl_conf = init\n[init]\nx = y".into()),
+            start: Some("init".into()),
+            ..System::default()
+        };
+        let text = text(&system, Path::new("/w.so"), None, &Options::default()).unwrap();
+        assert!(!text.contains(".include"), "{text}");
+        let copied =
+            "mark: OpenSSL cannot include it.\nopenssl_conf = init\n[init]\nx = y\n\n[init]\n";
+        assert!(text.contains(copied), "{text}");
+    }
+
+    #[test]
     fn sections_of_the_system_are_added_to() {
         let system = System {
             include: Some("/etc/ssl/openssl.cnf".into()),
+            copy: None,
             start: Some("init".into()),
             providers: Some("list".into()),
             default: Some("def".into()),

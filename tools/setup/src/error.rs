@@ -40,6 +40,19 @@ pub enum SetupError {
         /// What it should be.
         library: &'static Library,
     },
+    /// Others can change a library that the server is to load.
+    #[error(
+        "other users can change {}, and with it what the server loads from {}; make root own it and take their \
+         right to write (chmod go-w), or accept it with --force",
+        .place.display(),
+        .library.display()
+    )]
+    Exposed {
+        /// The library.
+        library: PathBuf,
+        /// The file itself, or a folder above it.
+        place: PathBuf,
+    },
     /// A path cannot be written into the files.
     #[error(
         "{path:?} cannot be written into configurations: it must be absolute, and of letters, \
@@ -82,7 +95,7 @@ pub enum SetupError {
         path: PathBuf,
     },
     /// A folder for the configuration could be changed by other users.
-    #[error("other users can write to {}; name a file of your own with --config", .path.display())]
+    #[error("other users can write to {}, or it is a link; name a file of your own with --config", .path.display())]
     Untrusted {
         /// The folder.
         path: PathBuf,
@@ -105,7 +118,7 @@ pub enum SetupError {
     /// OpenSSL cannot read the system's configuration.
     #[error(
         "{}:{line}: OpenSSL refuses a file with this line, and would not load the provider: a section needs `]`, \
-         a setting `=`; correct it first",
+         a setting `=`, and a file that is included begins without a byte order mark; correct it first",
         .path.display()
     )]
     Malformed {

@@ -7,7 +7,8 @@
 //!
 //! Start with [`Setup::plan`] and [`undo`], which give a [`Plan`]: [`Plan::diff`] shows it,
 //! [`Plan::apply`] carries it out. [`Parts`] finds the libraries, and [`System`] is what the system's
-//! OpenSSL configuration says already. [`environment`] is for servers that are started by hand.
+//! OpenSSL configuration says already. All paths of the system are
+//! below a [`Root`]. [`environment`] is for servers that are started by hand.
 
 #![forbid(unsafe_code)]
 
@@ -30,3 +31,4 @@ pub use plan::{Setup, Variables, Way, environment, undo};
 pub use server::Server;
 pub use surroundings::{already_set, notes};
 pub use system::System;
+pub use widelane_files::Root;

@@ -2,7 +2,6 @@
 
 use crate::error::{EXTRA, SetupError};
 use crate::server::Server;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The libraries for one server.
@@ -33,6 +32,29 @@ impl Parts {
             false => None,
         };
         Ok(Self { provider, shim })
+    }
+
+    /// Refuses libraries that others than root and this user can change: the server loads them, as root where it
+    /// is started so, for as long as it is set up.
+    ///
+    /// # Errors
+    ///
+    /// With the file, or the folder above it, that they can change.
+    pub fn check(&self) -> Result<(), SetupError> {
+        for library in [Some(&self.provider), self.shim.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            let read = |source| SetupError::Read {
+                path: library.clone(),
+                source,
+            };
+            if let Some(place) = widelane_files::writable_by_others(library).map_err(read)? {
+                let library = library.clone();
+                return Err(SetupError::Exposed { library, place });
+            }
+        }
+        Ok(())
     }
 
     /// Whether a file is one that `cargo` built, which its next run may replace or remove.
@@ -66,11 +88,11 @@ fn choose(
                 path: path.clone(),
                 source,
             };
-            if !library.is(&fs::read(&path).map_err(read)?) {
+            if !library.is(&widelane_files::read_named(&path, MOST_BYTES).map_err(read)?) {
                 return Err(SetupError::OtherFile { path, library });
             }
             // A relative path means something else to a server.
-            fs::canonicalize(&path).map_err(read)?
+            path.canonicalize().map_err(read)?
         }
         None => {
             let looked = places();
@@ -145,12 +167,16 @@ fn prefixes(program: &Path) -> Vec<PathBuf> {
 const SHIM_FILE: &str = "libwidelane_openssl_shim.so";
 /// Where distributions put libraries: Debian's, those of Red Hat and SUSE, others.
 const LIBRARIES: [&str; 3] = ["lib/x86_64-linux-gnu", "lib64", "lib"];
+/// With the debug information of everything, a library is smaller.
+const MOST_BYTES: u64 = 1 << 30;
 /// A file that cargo keeps beside what it builds.
 const BUILD: &str = ".cargo-lock";
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     const PROVIDER_CONTENT: &str = "\x7fELF OSSL_provider_init";
 
@@ -193,6 +219,36 @@ mod tests {
         ] {
             assert!(message.contains(part), "{message}");
         }
+    }
+
+    #[test]
+    fn libraries_that_others_can_change_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a/w.so");
+        put(&file);
+        let parts = |shim| Parts {
+            provider: file.clone(),
+            shim,
+        };
+        let allow = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        allow(&file, 0o644);
+        allow(&folder.path().join("a"), 0o755);
+        parts(None).check().unwrap();
+        let shim = folder.path().join("b/shim.so");
+        put(&shim);
+        allow(&shim, 0o644);
+        allow(&folder.path().join("b"), 0o777);
+        let error = parts(Some(shim)).check().unwrap_err().to_string();
+        assert!(
+            error.contains("/b, and with it what the server loads"),
+            "{error}"
+        );
+        allow(&file, 0o666);
+        assert!(
+            matches!(parts(None).check(), Err(SetupError::Exposed { place, .. }) if place.ends_with("w.so"))
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::stamp::stamped;
 use crate::surroundings::{Reexec, reexec};
 use crate::system::System;
 use std::path::{Path, PathBuf};
+use widelane_files::Root;
 
 /// What the files of a server are made from.
 #[derive(Clone, Debug)]
@@ -42,7 +43,7 @@ impl Setup {
     /// # Errors
     ///
     /// When a file cannot be read, or was edited.
-    pub fn plan(&self, root: &Path, force: bool) -> Result<Plan, SetupError> {
+    pub fn plan<'a>(&self, root: &'a Root, force: bool) -> Result<Plan<'a>, SetupError> {
         let server = self.server;
         let config = PathBuf::from(config_of(server));
         let mut files = vec![(config.clone(), Some(self.config()?))];
@@ -82,22 +83,23 @@ impl Setup {
 pub type Variables = Vec<(&'static str, String)>;
 
 /// For a server that is started by hand: the plan that writes its OpenSSL configuration to `config`,
-/// and the variables of its environment.
+/// and the variables of its environment. `root` is that of this system.
 ///
 /// # Errors
 ///
 /// When a file cannot be read, was edited and `force` is not set, or is in a folder of other users.
-pub fn environment(
+pub fn environment<'a>(
     setup: &Setup,
+    root: &'a Root,
     config: &Path,
     force: bool,
-) -> Result<(Plan, Variables), SetupError> {
+) -> Result<(Plan<'a>, Variables), SetupError> {
     let variables = setup.variables(config)?;
     if let Some(folder) = config.parent() {
         own_folder(folder)?;
     }
     let files = vec![(config.to_owned(), Some(setup.config()?))];
-    Ok((Plan::new(Path::new("/"), files, force)?, variables))
+    Ok((Plan::new(root, files, force)?, variables))
 }
 
 /// Removes what [`Setup::plan`] writes, below `root`. With `force`, edited files too.
@@ -105,7 +107,7 @@ pub fn environment(
 /// # Errors
 ///
 /// When a file cannot be read, or was edited.
-pub fn undo(server: Server, root: &Path, force: bool) -> Result<Plan, SetupError> {
+pub fn undo(server: Server, root: &Root, force: bool) -> Result<Plan<'_>, SetupError> {
     // The server stops naming the configuration before this goes.
     let mut files = vec![(drop_in(server), None)];
     if server == Server::Nginx {
@@ -154,7 +156,7 @@ mod tests {
         }
     }
 
-    fn paths(plan: &Plan) -> Vec<&str> {
+    fn paths<'a>(plan: &'a Plan<'_>) -> Vec<&'a str> {
         let paths = plan.changes().iter().map(|change| change.path());
         paths.map(|path| path.to_str().unwrap()).collect()
     }
@@ -162,12 +164,13 @@ mod tests {
     #[test]
     fn each_server_gets_its_files_and_undo_removes_them_all() {
         for server in Server::ALL {
-            let root = tempfile::tempdir().unwrap();
-            let nginx = root.path().join("etc/nginx");
+            let folder = tempfile::tempdir().unwrap();
+            let root = &Root::open(folder.path()).unwrap();
+            let nginx = folder.path().join("etc/nginx");
             fs::create_dir_all(&nginx).unwrap();
             let include = "include /etc/nginx/modules-enabled/*.conf;";
             fs::write(nginx.join("nginx.conf"), include).unwrap();
-            let plan = setup(server).plan(root.path(), false).unwrap();
+            let plan = setup(server).plan(root, false).unwrap();
             let mut expected = vec![
                 format!("/etc/widelane/openssl-{server}.cnf"),
                 format!("/etc/systemd/system/{server}.service.d/widelane.conf"),
@@ -184,33 +187,29 @@ mod tests {
             plan.apply().unwrap();
             assert!(
                 setup(server)
-                    .plan(root.path(), false)
+                    .plan(root, false)
                     .unwrap()
                     .changes()
                     .is_empty()
             );
-            let undone = undo(server, root.path(), false).unwrap();
+            let undone = undo(server, root, false).unwrap();
             expected.reverse();
             assert_eq!(paths(&undone), expected);
             assert!(undone.changes().iter().all(|change| change.removes()));
             undone.apply().unwrap();
-            assert!(
-                undo(server, root.path(), false)
-                    .unwrap()
-                    .changes()
-                    .is_empty()
-            );
+            assert!(undo(server, root, false).unwrap().changes().is_empty());
         }
     }
 
     #[test]
     fn a_library_in_the_imports_is_named_in_the_configuration_and_not_preloaded() {
-        let root = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let root = &Root::open(folder.path()).unwrap();
         let setup = Setup {
             way: Way::Imports,
             ..setup(Server::Lighttpd)
         };
-        let diff = setup.plan(root.path(), false).unwrap().diff();
+        let diff = setup.plan(root, false).unwrap().diff();
         assert!(diff.contains("+library = /lib/shim.so\n"), "{diff}");
         assert!(!diff.contains("LD_PRELOAD"), "{diff}");
     }
@@ -219,7 +218,9 @@ mod tests {
     fn by_hand_one_file_and_the_variables_suffice() {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("own/x.cnf");
-        let (plan, variables) = environment(&setup(Server::Lighttpd), &config, false).unwrap();
+        let system = &Root::of_this_system();
+        let (plan, variables) =
+            environment(&setup(Server::Lighttpd), system, &config, false).unwrap();
         plan.apply().unwrap();
         assert!(
             fs::read_to_string(&config)
@@ -234,7 +235,7 @@ mod tests {
                 ("LD_PRELOAD", "/lib/shim.so".into())
             ]
         );
-        let relative = environment(&setup(Server::Haproxy), Path::new("x.cnf"), false);
+        let relative = environment(&setup(Server::Haproxy), system, Path::new("x.cnf"), false);
         assert!(matches!(relative, Err(SetupError::Path { .. })));
     }
 }

@@ -4,16 +4,16 @@
 use crate::error::SetupError;
 use crate::plan::{LD_PRELOAD, NGINX_KEEPS, OPENSSL_CONF, Way, drop_in, needs_preload};
 use crate::server::Server;
-use crate::system::{below, read};
-use std::fs;
+use crate::system::read;
 use std::path::{Path, PathBuf};
+use widelane_files::Root;
 
 /// What the administrator should know or do besides, a sentence or two each.
 ///
 /// # Errors
 ///
 /// When a configuration of the server cannot be read.
-pub fn notes(root: &Path, server: Server) -> Result<Vec<String>, SetupError> {
+pub fn notes(root: &Root, server: Server) -> Result<Vec<String>, SetupError> {
     let mut notes = Vec::new();
     if units(root, server).is_empty() {
         notes.push(format!(
@@ -25,7 +25,7 @@ pub fn notes(root: &Path, server: Server) -> Result<Vec<String>, SetupError> {
         Server::Nginx => notes.extend(nginx(root)?),
         Server::Haproxy => notes.push(haproxy(root)?),
         Server::Apache2 => {
-            let prefork = below(root, Path::new(PREFORK)).exists();
+            let prefork = root.has(Path::new(PREFORK));
             notes.extend(prefork.then(|| {
                 "Apache uses the MPM prefork, in which each process has one connection and passes \
                  are never shared. Use the MPM event: `a2dismod mpm_prefork && a2enmod mpm_event`."
@@ -43,37 +43,35 @@ pub fn notes(root: &Path, server: Server) -> Result<Vec<String>, SetupError> {
 /// # Errors
 ///
 /// With the file and the line, or when a file cannot be read.
-pub fn already_set(root: &Path, server: Server, way: Way) -> Result<(), SetupError> {
+pub fn already_set(root: &Root, server: Server, way: Way) -> Result<(), SetupError> {
     let mut files = units(root, server);
     for folder in UNITS {
-        files.extend(drop_ins(&below(root, Path::new(folder)), server));
+        files.extend(drop_ins(root, Path::new(folder), server));
     }
     // Environment files of units override what our drop-in sets.
     let read_by_units = [
         format!("/etc/default/{server}"),
         format!("/etc/sysconfig/{server}"),
     ];
-    files.extend(
-        read_by_units
-            .iter()
-            .map(|path| below(root, Path::new(path))),
-    );
+    files.extend(read_by_units.map(PathBuf::from));
     if server == Server::Apache2 {
-        files.push(below(root, Path::new(ENVVARS)));
+        files.push(PathBuf::from(ENVVARS));
     }
-    let ours = below(root, &drop_in(server));
+    let ours = drop_in(server);
     files.retain(|path| *path != ours);
     let needed: &[&'static str] = match needs_preload(server, way) {
         true => &[OPENSSL_CONF, LD_PRELOAD],
         false => &[OPENSSL_CONF],
     };
     for path in files {
-        let Some(text) = read(&path)? else { continue };
+        let Some(text) = read(root, &path)? else {
+            continue;
+        };
         for (line, number) in text.lines().zip(1..) {
             let found = needed.iter().find(|variable| sets(line, variable));
             if let Some(variable) = found {
                 return Err(SetupError::AlreadySet {
-                    path,
+                    path: root.outside(&path),
                     line: number,
                     variable,
                     server,
@@ -98,8 +96,8 @@ pub(crate) enum Reexec {
 }
 
 /// Looks at nginx.conf.
-pub(crate) fn reexec(root: &Path) -> Result<Reexec, SetupError> {
-    let Some(text) = read(&below(root, Path::new(NGINX_CONF)))? else {
+pub(crate) fn reexec(root: &Root) -> Result<Reexec, SetupError> {
+    let Some(text) = read(root, Path::new(NGINX_CONF))? else {
         return Ok(Reexec::NoFile);
     };
     let main = main_context(&text);
@@ -116,7 +114,7 @@ pub(crate) fn reexec(root: &Path) -> Result<Reexec, SetupError> {
     })
 }
 
-fn nginx(root: &Path) -> Result<Option<String>, SetupError> {
+fn nginx(root: &Root) -> Result<Option<String>, SetupError> {
     let lines = || {
         NGINX_KEEPS
             .map(|variable| format!("  env {variable};\n"))
@@ -137,9 +135,8 @@ fn nginx(root: &Path) -> Result<Option<String>, SetupError> {
     })
 }
 
-fn haproxy(root: &Path) -> Result<String, SetupError> {
-    let path = below(root, Path::new(HAPROXY_CFG));
-    let Some(text) = read(&path)? else {
+fn haproxy(root: &Root) -> Result<String, SetupError> {
+    let Some(text) = read(root, Path::new(HAPROXY_CFG))? else {
         return Ok(format!(
             "HAProxy needs `ssl-mode-async` in its section `global`. There is no {HAPROXY_CFG}."
         ));
@@ -208,24 +205,19 @@ fn main_context(text: &str) -> Vec<Vec<String>> {
 }
 
 /// The files of its unit that exist.
-fn units(root: &Path, server: Server) -> Vec<PathBuf> {
+fn units(root: &Root, server: Server) -> Vec<PathBuf> {
     let name = format!("{server}.service");
-    let paths = UNITS
-        .iter()
-        .map(|folder| below(root, Path::new(folder)).join(&name));
-    paths.filter(|path| path.exists()).collect()
+    let paths = UNITS.iter().map(|folder| Path::new(folder).join(&name));
+    paths.filter(|path| root.has(path)).collect()
 }
 
-fn drop_ins(folder: &Path, server: Server) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(folder.join(format!("{server}.service.d"))) else {
-        return Vec::new();
-    };
-    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut paths: Vec<_> = paths
-        .filter(|path| path.extension().is_some_and(|end| end == "conf"))
-        .collect();
-    paths.sort();
+fn drop_ins(root: &Root, folder: &Path, server: Server) -> Vec<PathBuf> {
+    let folder = folder.join(format!("{server}.service.d"));
+    let names = root.names(&folder).unwrap_or_default();
+    let paths = names.iter().map(|name| folder.join(name));
     paths
+        .filter(|path| path.extension().is_some_and(|end| end == "conf"))
+        .collect()
 }
 
 /// Whether a line of a unit, an environment file or a shell script sets a variable.
@@ -279,20 +271,34 @@ const PREFORK: &str = "/etc/apache2/mods-enabled/mpm_prefork.load";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ops::Deref;
 
-    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let root = tempfile::tempdir().unwrap();
-        for (name, text) in files {
-            let path = below(root.path(), Path::new(name));
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
+    struct Tree(
+        Root,
+        #[expect(dead_code, reason = "goes when this does")] tempfile::TempDir,
+    );
+
+    impl Deref for Tree {
+        type Target = Root;
+
+        fn deref(&self) -> &Root {
+            &self.0
         }
-        root
+    }
+
+    fn tree(files: &[(&str, &str)]) -> Tree {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        for (name, text) in files {
+            let written = root.replace(Path::new(name), text.as_bytes(), 0o644);
+            written.unwrap();
+        }
+        Tree(root, folder)
     }
 
     #[test]
     fn an_include_counts_only_in_the_main_context() {
-        let of = |text: &str| reexec(tree(&[(NGINX_CONF, text)]).path()).unwrap();
+        let of = |text: &str| reexec(&tree(&[(NGINX_CONF, text)])).unwrap();
         let include = "include /etc/nginx/modules-enabled/*.conf;";
         assert_eq!(
             of(&format!("user x;\n{include}\nevents {{ }}")),
@@ -312,7 +318,7 @@ mod tests {
             Reexec::Kept
         );
         assert_eq!(of("env LD_PRELOAD; env OPENSSL_CONF=/a;"), Reexec::Lost);
-        assert_eq!(reexec(tree(&[]).path()).unwrap(), Reexec::NoFile);
+        assert_eq!(reexec(&tree(&[])).unwrap(), Reexec::NoFile);
     }
 
     #[test]
@@ -321,7 +327,7 @@ mod tests {
             (NGINX_CONF, "user x;"),
             ("/lib/systemd/system/nginx.service", ""),
         ]);
-        let notes = notes(root.path(), Server::Nginx).unwrap();
+        let notes = notes(&root, Server::Nginx).unwrap();
         assert_eq!(notes.len(), 1);
         assert!(
             notes[0].ends_with("  env OPENSSL_CONF;\n  env LD_PRELOAD;"),
@@ -331,7 +337,7 @@ mod tests {
 
     #[test]
     fn haproxy_is_asynchronous_only_if_its_global_section_says_so() {
-        let of = |text: &str| haproxy(tree(&[(HAPROXY_CFG, text)]).path()).unwrap();
+        let of = |text: &str| haproxy(&tree(&[(HAPROXY_CFG, text)])).unwrap();
         let right = "as it should";
         assert!(of("global\n\tdaemon\n\tssl-mode-async # x\ndefaults\n").contains(right));
         for wrong in [
@@ -342,23 +348,23 @@ mod tests {
         ] {
             assert!(of(wrong).contains("Add it to"), "{wrong}");
         }
-        assert!(haproxy(tree(&[]).path()).unwrap().contains("There is no"));
+        assert!(haproxy(&tree(&[])).unwrap().contains("There is no"));
     }
 
     #[test]
     fn apache_with_one_connection_a_process_is_told() {
         let unit = ("/lib/systemd/system/apache2.service", "");
         let event = tree(&[unit, ("/etc/apache2/mods-enabled/mpm_event.load", "")]);
-        assert_eq!(notes(event.path(), Server::Apache2).unwrap(), [""; 0]);
+        assert_eq!(notes(&event, Server::Apache2).unwrap(), [""; 0]);
         let prefork = tree(&[unit, (PREFORK, "")]);
-        assert!(notes(prefork.path(), Server::Apache2).unwrap()[0].contains("mpm_event"));
+        assert!(notes(&prefork, Server::Apache2).unwrap()[0].contains("mpm_event"));
     }
 
     #[test]
     fn variables_that_others_set_are_found_with_their_line() {
         let refused = |server, name: &str, text: &str| {
             let root = tree(&[(name, text)]);
-            match already_set(root.path(), server, Way::Preload) {
+            match already_set(&root, server, Way::Preload) {
                 Err(SetupError::AlreadySet { line, variable, .. }) => Some((line, variable)),
                 other => other.map(|()| None).unwrap(),
             }
@@ -368,7 +374,7 @@ mod tests {
         assert_eq!(refused(Server::Nginx, unit, text), Some((3, LD_PRELOAD)));
         assert_eq!(refused(Server::Lighttpd, unit, text), None);
         let others = tree(&[(unit, text)]);
-        already_set(others.path(), Server::Nginx, Way::Imports).unwrap();
+        already_set(&others, Server::Nginx, Way::Imports).unwrap();
         // HAProxy needs only the other variable.
         let default = "/etc/default/haproxy";
         assert_eq!(refused(Server::Haproxy, default, "LD_PRELOAD=/x\n"), None);

@@ -9,15 +9,18 @@ use crate::error::SetupError;
 use crate::parts::plain;
 use crate::stamp;
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use widelane_files::Root;
 
 /// What it says about the settings that ours adds to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct System {
     /// The file to include.
     pub(crate) include: Option<PathBuf>,
+    /// Its text, where it must be copied because it begins with a byte order mark: OpenSSL leaves that out of
+    /// the file that it reads first, and refuses one that is included.
+    pub(crate) copy: Option<String>,
     /// The section that `openssl_conf` names.
     pub(crate) start: Option<String>,
     /// The section with the list of providers.
@@ -36,13 +39,8 @@ impl System {
     /// # Errors
     ///
     /// When it cannot be read, or says something that ours cannot be added to.
-    pub fn read(root: &Path, file: Option<&Path>) -> Result<Self, SetupError> {
-        let usual = || {
-            USUAL
-                .iter()
-                .map(Path::new)
-                .find(|path| below(root, path).exists())
-        };
+    pub fn read(root: &Root, file: Option<&Path>) -> Result<Self, SetupError> {
+        let usual = || USUAL.iter().map(Path::new).find(|path| root.has(path));
         let Some(path) = file.or_else(usual) else {
             return Ok(Self::default());
         };
@@ -50,6 +48,11 @@ impl System {
         let mut settings = Settings::default();
         settings.read(root, path, 0)?;
         Self::of(path, &settings)
+    }
+
+    /// The file that is copied and not included: what changes in it later has no effect on the server.
+    pub fn copied(&self) -> Option<&Path> {
+        self.include.as_deref().filter(|_| self.copy.is_some())
     }
 
     fn of(path: &Path, settings: &Settings) -> Result<Self, SetupError> {
@@ -87,6 +90,7 @@ impl System {
         }
         Ok(Self {
             include: Some(path.to_owned()),
+            copy: settings.copy.clone(),
             start,
             providers,
             default,
@@ -103,23 +107,19 @@ fn is_readable(line: &str) -> bool {
         .any(|name| line.starts_with(name));
     match line.chars().next() {
         None => true,
+        Some(MARK) => false,
         Some('[') => line.contains(']'),
         Some(_) => is_directive || line.contains('='),
     }
 }
 
-/// An absolute path below another root.
-pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
-    root.join(path.strip_prefix("/").unwrap_or(path))
-}
-
 /// The text of a file, `None` if there is none.
-pub(crate) fn read(path: &Path) -> Result<Option<String>, SetupError> {
-    match fs::read(path) {
+pub(crate) fn read(root: &Root, path: &Path) -> Result<Option<String>, SetupError> {
+    match root.read(path, MOST_BYTES) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(SetupError::Read {
-            path: path.to_owned(),
+            path: root.outside(path),
             source,
         }),
     }
@@ -130,25 +130,31 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>, SetupError> {
 struct Settings {
     sections: BTreeMap<String, BTreeMap<String, String>>,
     current: Option<String>,
+    /// The text of the first file, if it begins with a byte order mark.
+    copy: Option<String>,
 }
 
 impl Settings {
-    fn read(&mut self, root: &Path, path: &Path, depth: usize) -> Result<(), SetupError> {
-        let place = below(root, path);
-        if place.is_dir() {
+    fn read(&mut self, root: &Root, path: &Path, depth: usize) -> Result<(), SetupError> {
+        if root.has_folder(path) {
             return self.read_folder(root, path, depth);
         }
-        let text = match fs::read(&place) {
-            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        let Some(mut text) = read(root, path)? else {
             // OpenSSL ignores a file that is included and does not exist.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && depth > 0 => return Ok(()),
-            Err(source) => {
-                return Err(SetupError::Read {
-                    path: place,
-                    source,
-                });
-            }
+            return match depth {
+                0 => Err(SetupError::Read {
+                    path: root.outside(path),
+                    source: io::ErrorKind::NotFound.into(),
+                }),
+                _ => Ok(()),
+            };
         };
+        if depth == 0
+            && let Some(rest) = text.strip_prefix(MARK)
+        {
+            text = rest.to_owned();
+            self.copy = Some(text.clone());
+        }
         if stamp::is_ours(&text) {
             return Err(SetupError::AlreadyThere {
                 path: path.to_owned(),
@@ -173,28 +179,21 @@ impl Settings {
         Ok(())
     }
 
-    fn read_folder(&mut self, root: &Path, path: &Path, depth: usize) -> Result<(), SetupError> {
-        let failed = |source| SetupError::Read {
-            path: below(root, path),
+    fn read_folder(&mut self, root: &Root, path: &Path, depth: usize) -> Result<(), SetupError> {
+        let names = root.names(path).map_err(|source| SetupError::Read {
+            path: root.outside(path),
             source,
+        })?;
+        let is_read = |path: &PathBuf| {
+            let end = path.extension();
+            end.is_some_and(|end| end == "cnf" || end == "conf")
         };
-        let mut names = Vec::new();
-        for entry in fs::read_dir(below(root, path)).map_err(failed)? {
-            let name = PathBuf::from(entry.map_err(failed)?.file_name());
-            if name
-                .extension()
-                .is_some_and(|end| end == "cnf" || end == "conf")
-            {
-                names.push(name);
-            }
-        }
-        names.sort();
-        names
-            .iter()
-            .try_for_each(|name| self.read(root, &path.join(name), depth))
+        let mut paths = names.iter().map(|name| path.join(name)).filter(is_read);
+        // What is in the folder is included by it.
+        paths.try_for_each(|path| self.read(root, &path, depth.max(1)))
     }
 
-    fn line(&mut self, root: &Path, line: &str, depth: usize) -> Result<(), SetupError> {
+    fn line(&mut self, root: &Root, line: &str, depth: usize) -> Result<(), SetupError> {
         let section = line.strip_prefix('[').and_then(|rest| rest.split_once(']'));
         if let Some((section, _)) = section {
             self.current = Some(section.trim().to_owned());
@@ -245,12 +244,17 @@ fn unquoted(value: &str) -> String {
 pub(crate) const TOP: &str = "default";
 /// Debian's, and that of Red Hat.
 const USUAL: [&str; 2] = ["/etc/ssl/openssl.cnf", "/etc/pki/tls/openssl.cnf"];
+/// The byte order mark.
+const MARK: char = '\u{feff}';
+/// No configuration is so long.
+pub(crate) const MOST_BYTES: u64 = 16 << 20;
 /// Deeper includes are those of a file that includes itself.
 const DEEPEST: usize = 8;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn system(files: &[(&str, &str)]) -> Result<System, SetupError> {
         let root = tempfile::tempdir().unwrap();
@@ -259,7 +263,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        System::read(root.path(), None)
+        System::read(&Root::open(root.path()).unwrap(), None)
     }
 
     fn debian(text: &str) -> Result<System, SetupError> {
@@ -269,7 +273,7 @@ mod tests {
     #[test]
     fn without_a_file_there_is_nothing_to_keep() {
         assert_eq!(system(&[]).unwrap(), System::default());
-        let named = System::read(Path::new("/"), Some(Path::new("/no/such.cnf")));
+        let named = System::read(&Root::of_this_system(), Some(Path::new("/no/such.cnf")));
         assert!(matches!(named, Err(SetupError::Read { .. })));
     }
 
@@ -310,6 +314,7 @@ mod tests {
         ]);
         let expected = System {
             include: Some("/etc/pki/tls/openssl.cnf".into()),
+            copy: None,
             start: Some("start".into()),
             providers: Some("list".into()),
             default: Some("def".into()),
@@ -317,6 +322,26 @@ mod tests {
             query: Some("?tpm=yes".into()),
         };
         assert_eq!(found.unwrap(), expected);
+    }
+
+    /// OpenSSL leaves a byte order mark out of the first file alone.
+    #[test]
+    fn a_file_with_a_byte_order_mark_is_copied_and_an_included_one_refused() {
+        let text = "openssl_conf = s\n[s]\nproviders = p\n";
+        let found = debian(&format!("{MARK}{text}")).unwrap();
+        assert_eq!(found.start.as_deref(), Some("s"));
+        assert_eq!(found.copy.as_deref(), Some(text));
+        assert_eq!(found.copied(), Some(Path::new("/etc/ssl/openssl.cnf")));
+        assert_eq!(debian(text).unwrap().copied(), None);
+        let included = system(&[
+            ("etc/ssl/openssl.cnf", ".include /etc/more.cnf\n"),
+            ("etc/more.cnf", &format!("{MARK}a = b\n")),
+        ]);
+        let message = included.unwrap_err().to_string();
+        assert!(
+            message.starts_with("/etc/more.cnf:1: OpenSSL refuses"),
+            "{message}"
+        );
     }
 
     #[test]

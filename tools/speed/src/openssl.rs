@@ -103,7 +103,7 @@ impl OpenSsl {
 /// The CPU time of a process so far, which the kernel counts in nanoseconds: finer than `openssl`
 /// measures it.
 fn cpu_time(process: u32) -> Option<Duration> {
-    let text = std::fs::read_to_string(format!("/proc/{process}/schedstat")).ok()?;
+    let text = widelane_files::kernel_text(format!("/proc/{process}/schedstat")).ok()?;
     let nanoseconds = text.split_whitespace().next()?.parse().ok()?;
     Some(Duration::from_nanos(nanoseconds))
 }

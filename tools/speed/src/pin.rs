@@ -36,7 +36,7 @@ pub(crate) fn thread_time() -> Duration {
 
 /// The model name of the CPU.
 pub(crate) fn cpu_model() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let text = widelane_files::kernel_text("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;
     Some(line.split_once(':')?.1.trim().to_owned())
 }

@@ -16,6 +16,8 @@ pub struct Survey {
     pub processes: Vec<Process>,
     /// How many processes this user may not look at.
     pub hidden: usize,
+    /// How many processes could not be read in time: their owners hold that up.
+    pub held_up: usize,
 }
 
 /// A process that has to do with the provider.
@@ -77,6 +79,11 @@ pub fn survey() -> io::Result<Survey> {
         match process(pid) {
             Ok(found) => survey.processes.extend(found),
             Err(StatusError::NotAllowed { .. }) => survey.hidden += 1,
+            Err(StatusError::Unreadable { cause, .. })
+                if cause.kind() == io::ErrorKind::TimedOut =>
+            {
+                survey.held_up += 1;
+            }
             // It has ended meanwhile, or has no memory that could be listed.
             Err(StatusError::NoProcess { .. } | StatusError::Unreadable { .. }) => {}
         }

@@ -1,13 +1,12 @@
 //! The CPUs that control groups allow.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::Path;
 use widelane_affinity::Cpus;
 
 /// The name of the cpuset that a thread is in.
 pub(crate) fn cpuset_of(tid: i32) -> Option<String> {
-    let name = fs::read_to_string(format!("/proc/{tid}/cpuset")).ok()?;
+    let name = widelane_files::kernel_text(format!("/proc/{tid}/cpuset")).ok()?;
     Some(name.trim().to_owned())
 }
 
@@ -30,7 +29,7 @@ fn cpuset_cpus(name: &str) -> Option<Cpus> {
             .ancestors()
             .take_while(|group| group.starts_with(folder));
         for group in groups {
-            if let Ok(text) = fs::read_to_string(group.join(file)) {
+            if let Ok(text) = widelane_files::kernel_text(group.join(file)) {
                 let cpus: Option<Cpus> = text.trim().parse().ok();
                 return cpus.filter(|cpus| !cpus.is_empty());
             }

@@ -27,8 +27,8 @@ pub enum SteerError {
     },
     /// Others could have written what is there.
     #[error(
-        "{path} belongs to another user, or other users can write to it, so that its content cannot \
-         be trusted",
+        "{path} belongs to another user, is a link, or other users can write to it, so that its content \
+         cannot be trusted",
         path = .path.display()
     )]
     Untrusted {

@@ -600,7 +600,7 @@ fn restore_abandoned(folder: &Folder) -> Result<u64, SteerError> {
             restored += undo(&state.records, state.owner);
         }
         // A file of another boot, or one that has been dealt with.
-        let _ = std::fs::remove_file(&path);
+        let _ = widelane_files::remove(&path);
     }
     Ok(restored)
 }

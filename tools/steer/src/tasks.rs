@@ -76,9 +76,11 @@ pub(crate) fn own_session() -> i32 {
 
 /// This boot, by a number that no other boot has.
 pub(crate) fn boot() -> io::Result<String> {
-    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?
-        .trim()
-        .to_owned())
+    Ok(
+        widelane_files::kernel_text("/proc/sys/kernel/random/boot_id")?
+            .trim()
+            .to_owned(),
+    )
 }
 
 /// The affinity of a thread.

@@ -12,9 +12,8 @@ use crate::error::SteerError;
 use crate::sensor::Sensor;
 use crate::tasks::{self, Task};
 use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -93,13 +92,10 @@ impl Traced {
             if !path.exists() {
                 fs::create_dir(path)?;
             }
-            let write = |name: &str, text: &str| fs::write(path.join(name), text);
+            let write = |name: &str, text: &str| widelane_files::set_kernel(path.join(name), text);
             write("buffer_size_kb", BUFFER_KB)?;
             write(&format!("{EVENT}/filter"), FILTER)?;
-            let pipe = OpenOptions::new()
-                .read(true)
-                .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
-                .open(path.join("trace_pipe"))?;
+            let pipe = widelane_files::open_kernel(path.join("trace_pipe"))?;
             write(&format!("{EVENT}/enable"), "1")?;
             Ok(pipe)
         };
@@ -164,7 +160,7 @@ pub(crate) fn remove_abandoned() {
 
 /// An instance whose event is enabled cannot be removed on some kernels.
 fn remove(instance: &Path) {
-    let _ = fs::write(instance.join(EVENT).join("enable"), "0");
+    let _ = widelane_files::set_kernel(instance.join(EVENT).join("enable"), "0");
     let _ = fs::remove_dir(instance);
 }
 

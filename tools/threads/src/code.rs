@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::file::RegularFile;
+use crate::patience::{SHORT, within};
 
 /// The mappings of a process with the right to execute.
 #[derive(Debug)]
@@ -75,7 +76,8 @@ impl Code {
     /// When there is no such process, or it belongs to another user.
     pub fn of(pid: u32) -> io::Result<Self> {
         let folder = PathBuf::from(format!("/proc/{pid}"));
-        let mappings = Mapping::parse(&fs::read(folder.join("maps"))?);
+        let path = folder.join("maps");
+        let mappings = Mapping::parse(&within(SHORT, || widelane_files::kernel(path))?);
         Ok(Self {
             mappings,
             paths: Paths::of(&folder),

@@ -10,6 +10,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::patience::{LONG, within};
+
 /// A regular file. It is found once, and whatever is asked of it afterwards is asked of the same
 /// file, whatever stands at its path by then.
 ///
@@ -20,6 +22,8 @@ pub struct RegularFile {
     /// Opened with `O_PATH`: names the file without opening it.
     place: OwnedFd,
     identity: Identity,
+    /// The longest content that is read.
+    most: u64,
 }
 
 /// Which file it is, and which content of it.
@@ -54,7 +58,11 @@ impl RegularFile {
     ///
     /// When there is none, or it is a directory, a device, a pipe or a socket.
     pub fn named(path: &Path) -> io::Result<Self> {
-        Self::of(openat(CWD, path, PATH_ONLY, Mode::empty())?)
+        let file = Self::of(openat(CWD, path, PATH_ONLY, Mode::empty())?)?;
+        Ok(Self {
+            most: u64::MAX,
+            ..file
+        })
     }
 
     /// The file at a path that the kernel named. Such a path has no link at its end: one that is
@@ -66,7 +74,7 @@ impl RegularFile {
 
     /// The file behind a link of `/proc` that leads to the file itself and not to a path.
     pub(crate) fn behind(link: &Path) -> io::Result<Self> {
-        Self::named(link)
+        Self::of(openat(CWD, link, PATH_ONLY, Mode::empty())?)
     }
 
     /// The file at a path below a directory that is the root of another process. The path cannot
@@ -86,7 +94,11 @@ impl RegularFile {
             FileType::Symlink => return Err(io::Error::other("it was replaced by a link")),
             _ => return Err(io::Error::other("it is a device, a pipe or a socket")),
         }
-        Ok(Self { place, identity })
+        Ok(Self {
+            place,
+            identity,
+            most: most_of(status.stx_uid),
+        })
     }
 
     /// Whether it still has the content and the names that it had when it was found.
@@ -102,35 +114,54 @@ impl RegularFile {
     /// A path that leads this process, and the kernel on its behalf, to this very file: as long as
     /// this lives, and wherever the file is.
     pub fn link(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.place.as_fd().as_raw_fd()))
+        link(&self.place)
     }
 
     /// Its content.
     ///
     /// # Errors
     ///
-    /// When it may not be read, or is longer than `most` bytes.
+    /// When it may not be read, or is longer than `most` bytes. A file that a process has mapped, and that belongs
+    /// neither to root nor to this user, may have 128 MiB: it costs its owner nothing to make a longer one. When
+    /// the read hangs.
     pub fn read(&self, most: u64) -> io::Result<Vec<u8>> {
+        let most = most.min(self.most);
         let too_long = || io::Error::other(format!("it is larger than {} MiB", most >> 20));
         if self.identity.length > most {
             return Err(too_long());
         }
-        // The link leads to the very file that was found. A process may hold a lease on it: then
-        // this does not wait.
-        let link = self.link();
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = openat(CWD, link, flags, Mode::empty()).map_err(|error| match error {
-            Errno::NOENT => io::Error::other("/proc is not mounted"),
-            error => error.into(),
-        })?;
-        let file = File::from(file);
-        let mut data = Vec::new();
-        // It may grow while it is read.
-        file.take(most.saturating_add(1)).read_to_end(&mut data)?;
+        let place = self.place.try_clone()?;
+        let data = within(LONG, move || content(&place, most.saturating_add(1)))?;
         match data.len() as u64 > most {
             true => Err(too_long()),
             false => Ok(data),
         }
+    }
+}
+
+fn link(place: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", place.as_fd().as_raw_fd()))
+}
+
+/// The content, up to that many bytes: it may grow while it is read.
+fn content(place: &OwnedFd, most: u64) -> io::Result<Vec<u8>> {
+    // The link leads to the very file that was found. A process may hold a lease on it: then this
+    // does not wait.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = openat(CWD, link(place), flags, Mode::empty()).map_err(|error| match error {
+        Errno::NOENT => io::Error::other("/proc is not mounted"),
+        error => error.into(),
+    })?;
+    let mut data = Vec::new();
+    File::from(file).take(most).read_to_end(&mut data)?;
+    Ok(data)
+}
+
+/// The longest content of a file that a process has mapped, by its owner.
+fn most_of(owner: u32) -> u64 {
+    match owner == 0 || owner == rustix::process::geteuid().as_raw() {
+        true => u64::MAX,
+        false => MOST_OF_OTHERS,
     }
 }
 
@@ -140,6 +171,8 @@ fn status(place: &OwnedFd) -> io::Result<Statx> {
     Ok(statx(place, "", flags, StatxFlags::BASIC_STATS)?)
 }
 
+/// As much as `usage` reads of any file.
+const MOST_OF_OTHERS: u64 = 128 << 20;
 /// Finds a file and opens nothing: no FIFO blocks and no device notices.
 const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
@@ -259,5 +292,26 @@ mod tests {
         // It was small when it was found.
         fs::write(&path, [0; 101]).unwrap();
         assert!(found.read(100).is_err());
+    }
+
+    /// A sparse file costs its owner nothing, however long it is.
+    #[test]
+    fn of_a_mapped_file_of_another_user_less_is_read() {
+        assert_eq!(most_of(0), u64::MAX);
+        assert_eq!(most_of(rustix::process::geteuid().as_raw()), u64::MAX);
+        assert_eq!(most_of(12_345), MOST_OF_OTHERS);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sparse");
+        let sparse = fs::File::create(&path).unwrap();
+        sparse.set_len(MOST_OF_OTHERS + 1).unwrap();
+        if let Err(error) = std::os::unix::fs::chown(&path, Some(12_345), None) {
+            println!("SKIP: {error}: only root gives files to other users");
+            return;
+        }
+        for found in [RegularFile::at, RegularFile::behind] {
+            let error = found(&path).unwrap().read(1 << 30).unwrap_err();
+            assert_eq!(error.to_string(), "it is larger than 128 MiB");
+        }
+        assert_eq!(RegularFile::named(&path).unwrap().most, u64::MAX);
     }
 }

@@ -19,6 +19,7 @@ mod cgroup;
 mod code;
 mod file;
 mod memory;
+mod patience;
 mod proc;
 mod socket_diag;
 mod sockets;

@@ -9,6 +9,7 @@ use std::path::Path;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::code::Mapping;
+use crate::patience::{SHORT, within};
 
 /// What a process has mapped, and its content.
 ///
@@ -30,8 +31,12 @@ impl Memory {
         let path = format!("/proc/{pid}");
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = openat(CWD, Path::new(&path), flags, Mode::empty())?;
-        let mut maps = Vec::new();
-        open(&folder, "maps")?.read_to_end(&mut maps)?;
+        let own = folder.try_clone()?;
+        let maps = within(SHORT, move || {
+            let mut maps = Vec::new();
+            open(&own, "maps")?.read_to_end(&mut maps)?;
+            Ok(maps)
+        })?;
         Ok(Self {
             mappings: Mapping::parse_all(&maps),
             folder,
@@ -42,7 +47,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// When it may not be read, is longer than `most` bytes, or is gone.
+    /// When it may not be read, is longer than `most` bytes, or is gone; when the read hangs.
     pub fn read(&self, mapping: &Mapping, most: usize) -> io::Result<Vec<u8>> {
         let length = mapping.range.end.saturating_sub(mapping.range.start);
         let length = usize::try_from(length)
@@ -51,9 +56,12 @@ impl Memory {
         let Some(length) = length else {
             return Err(io::Error::other(format!("it is longer than {most} bytes")));
         };
-        let mut content = vec![0; length];
-        open(&self.folder, "mem")?.read_exact_at(&mut content, mapping.range.start)?;
-        Ok(content)
+        let (folder, start) = (self.folder.try_clone()?, mapping.range.start);
+        within(SHORT, move || {
+            let mut content = vec![0; length];
+            open(&folder, "mem")?.read_exact_at(&mut content, start)?;
+            Ok(content)
+        })
     }
 }
 

@@ -11,6 +11,7 @@ use procfs_core::FromRead;
 use procfs_core::process::{Schedstat, Status};
 
 use crate::cgroup::Cgroups;
+use crate::patience::{SHORT, within};
 
 /// A thread, by its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -136,7 +137,7 @@ impl Proc {
     /// The same of any thread, by its number alone.
     pub fn stat_of(&self, tid: u32) -> Option<Stat> {
         let path = self.root.join(format!("{tid}/stat"));
-        Stat::parse(&fs::read(path).ok()?)
+        Stat::parse(&widelane_files::kernel(path).ok()?)
     }
 
     /// Its CPU time: to the nanosecond where the kernel counts so, else in clock ticks.
@@ -162,7 +163,7 @@ impl Proc {
     ///
     /// When the kernel has no such file, or it cannot be read.
     pub fn own_avx512(&self) -> io::Result<Avx512> {
-        let text = fs::read(self.root.join("thread-self/arch_status"))?;
+        let text = widelane_files::kernel(self.root.join("thread-self/arch_status"))?;
         Ok(Avx512::parse(&text))
     }
 
@@ -178,7 +179,8 @@ impl Proc {
 
     /// Its control groups, or if it has ended those of its process.
     pub fn cgroups(&self, thread: Thread) -> Option<Cgroups> {
-        let of_process = || fs::read(self.root.join(format!("{}/cgroup", thread.pid))).ok();
+        let of_process =
+            || widelane_files::kernel(self.root.join(format!("{}/cgroup", thread.pid))).ok();
         let text = self.read(thread, "cgroup").or_else(of_process)?;
         Some(Cgroups::parse(&text))
     }
@@ -201,7 +203,8 @@ impl Proc {
     /// A variable of the environment with which a process was started. `None` if it is not there or
     /// may not be read.
     pub fn variable(&self, pid: u32, name: &str) -> Option<OsString> {
-        let bytes = fs::read(self.root.join(format!("{pid}/environ"))).ok()?;
+        let path = self.root.join(format!("{pid}/environ"));
+        let bytes = within(SHORT, || widelane_files::kernel(path)).ok()?;
         let mut entries = bytes.split(|&byte| byte == 0);
         let value = |entry: &[u8]| {
             let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
@@ -229,12 +232,12 @@ impl Proc {
 
     fn read(&self, thread: Thread, name: &str) -> Option<Vec<u8>> {
         let Thread { pid, tid } = thread;
-        fs::read(self.root.join(format!("{pid}/task/{tid}/{name}"))).ok()
+        widelane_files::kernel(self.root.join(format!("{pid}/task/{tid}/{name}"))).ok()
     }
 
     fn name_in(&self, folder: &Path) -> String {
         // A name is bytes, and need not be text.
-        let bytes = fs::read(folder.join("comm")).unwrap_or_default();
+        let bytes = widelane_files::kernel(folder.join("comm")).unwrap_or_default();
         let name = String::from_utf8_lossy(&bytes);
         name.strip_suffix('\n').unwrap_or(&name).to_owned()
     }
@@ -304,7 +307,7 @@ pub fn cpu_info(text: &str) -> Option<(HashMap<String, String>, usize)> {
 
 fn status(path: &Path) -> Option<Status> {
     // The name in it is bytes, and need not be text.
-    let bytes = fs::read(path).ok()?;
+    let bytes = widelane_files::kernel(path).ok()?;
     Status::from_read(String::from_utf8_lossy(&bytes).as_bytes()).ok()
 }
 

@@ -1,6 +1,6 @@
 //! TCP sockets: who listens, and what waits in them.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::BufReader;
 use std::os::unix::ffi::OsStrExt;
 
@@ -36,7 +36,9 @@ impl Proc {
         let here = self.network(std::process::id())? == self.network(pid)?;
         let namespace = match here {
             true => None,
-            false => Some(File::open(self.root().join(format!("{pid}/ns/net"))).ok()?),
+            false => {
+                Some(widelane_files::open_kernel(self.root().join(format!("{pid}/ns/net"))).ok()?)
+            }
         };
         socket_diag::sockets(namespace).ok()
     }
@@ -73,7 +75,7 @@ impl Proc {
 }
 
 fn entries(path: &std::path::Path) -> Option<Vec<Socket>> {
-    let file = BufReader::new(File::open(path).ok()?);
+    let file = BufReader::new(widelane_files::open_kernel(path).ok()?);
     // Of this, only the byte order counts here.
     let info = ExplicitSystemInfo {
         boot_time_secs: 0,

@@ -1,7 +1,6 @@
 //! What share of the CPUs the kernel gives a control group.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::cgroup::Cgroups;
@@ -86,7 +85,7 @@ impl Weights {
             Kind::Weight => ("cpu.weight", 100.0),
             Kind::Shares => ("cpu.shares", 1024.0),
         };
-        let text = fs::read_to_string(folder.join(file)).ok();
+        let text = widelane_files::kernel_text(folder.join(file)).ok();
         let number = text.and_then(|text| text.trim().parse::<u32>().ok());
         // An idle group says 0 and gets next to nothing.
         let weight = number.map(|number| (f64::from(number) * 100.0 / usual).max(LEAST));
@@ -109,6 +108,7 @@ const LEAST: f64 = 0.3;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();

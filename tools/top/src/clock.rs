@@ -1,7 +1,7 @@
 //! The clock of each CPU now, from the best source that this process may read.
 
 use serde::Serialize;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -103,7 +103,7 @@ impl Reader {
             Err(why) => why_not_better.push(why),
         }
         let path = self.root.join("proc/cpuinfo");
-        let cores = cpuinfo(&fs::read_to_string(&path).unwrap_or_default());
+        let cores = cpuinfo(&widelane_files::kernel_text(&path).unwrap_or_default());
         if cores.is_empty() {
             why_not_better.push(format!("no \"cpu MHz\" in {}", path.display()));
             return Err(why_not_better.join("; "));
@@ -115,7 +115,7 @@ impl Reader {
         let core = |cpu: usize| -> Result<Core, String> {
             let file = format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq");
             let path = self.root.join(file);
-            let text = fs::read_to_string(&path)
+            let text = widelane_files::kernel_text(&path)
                 .map_err(|error| format!("no cpufreq: {}: {error}", path.display()))?;
             let khz: f64 = text
                 .trim()
@@ -157,7 +157,7 @@ struct Counts {
 
 impl Registers {
     fn open(cpu: usize, path: &std::path::Path) -> io::Result<Self> {
-        let file = File::open(path)?;
+        let file = widelane_files::open_kernel(path)?;
         let before = Self::counts(&file)?;
         Ok(Self { cpu, file, before })
     }
@@ -229,6 +229,7 @@ const APERF: u64 = 0xe8;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::time::Duration;
 
     fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {

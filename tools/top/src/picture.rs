@@ -113,7 +113,7 @@ mod tests {
         for expected in [
             "512/s  passes 120/s  lanes 6.7  queue 41.0 us",
             "x25519-derive",
-            "4711  evil?[2J",
+            "4711  evil\\u{1b}[2J",
             "cpu63",
             "halted",
             "512-heavy   2.90 GHz   78.4 %",

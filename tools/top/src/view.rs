@@ -2,7 +2,7 @@
 
 use crate::provider::Work;
 use crate::snapshot::{Known, Snapshot};
-use std::borrow::Cow;
+use widelane_text::escaped;
 
 /// All of it, uncut, for a pipe.
 pub fn plain(snapshot: &Snapshot) -> String {
@@ -332,14 +332,14 @@ fn machine(snapshot: &Snapshot, keys: bool) -> Vec<Line> {
 
 fn head(name: &str, text: &str) -> Line {
     Line {
-        text: plainly(&format!("{name:<11}{text}")).into_owned(),
+        text: escaped(&format!("{name:<11}{text}")),
         kind: Kind::Head,
     }
 }
 
 fn detail(text: String) -> Line {
     Line {
-        text: plainly(&format!("  {text}")).into_owned(),
+        text: escaped(&format!("  {text}")),
         kind: Kind::Detail,
     }
 }
@@ -376,14 +376,6 @@ fn missing(name: &str, why: &str) -> Vec<Line> {
     let mut line = head(name, &format!("n/a: {why}"));
     line.kind = Kind::Missing;
     vec![line]
-}
-
-/// Names come from the owner of a program or of an address: nothing in them may steer a terminal.
-fn plainly(text: &str) -> Cow<'_, str> {
-    match text.contains(char::is_control) {
-        true => text.replace(char::is_control, "?").into(),
-        false => text.into(),
-    }
 }
 
 /// Where the second line of a reason begins.
@@ -481,7 +473,7 @@ pub(crate) mod specimens {
                 at_most: 1.2,
                 processes: vec![User {
                     pid: 4711,
-                    name: "evil\x1b[2J".to_owned(),
+                    name: "evil\x1b[2J\u{9b}\u{202e}".to_owned(),
                     cpus: 0.97,
                     verdict: "wide",
                 }],
@@ -540,7 +532,7 @@ mod tests {
             shown.lines().any(|line| line.trim() == "cpu3   halted"),
             "{shown}"
         );
-        assert!(!shown.contains('\x1b'));
+        assert_eq!(widelane_text::printable(&shown), shown);
         assert_eq!(
             shown
                 .lines()
@@ -557,7 +549,7 @@ mod tests {
         let shown = plain(&traced());
         for expected in [
             "\nTLS        1234 handshakes/s, failed 3/s; 1 process\n  7 events/s were lost",
-            "     812  nginx?           openssl      1234/s  failed 3/s  p50 1.50 ms  p99 n/a ms\n",
+            "     812  nginx\\n           openssl      1234/s  failed 3/s  p50 1.50 ms  p99 n/a ms\n",
             "rsa-2048 sign                 1234/s   42.0 % of a CPU\n",
         ] {
             assert!(shown.contains(expected), "{expected}\n{shown}");
@@ -576,8 +568,8 @@ mod tests {
         let shown = plain(&full());
         for expected in [
             "provider   900 jobs/s, alone 11/s, failed 2/s, left to OpenSSL 5/s; 2 processes\n",
-            "\n       812  nginx?           avx512ifma, left to OpenSSL 5/s\n",
-            "\n       812  nginx?           avx512ifma, nothing done yet\n",
+            "\n       812  nginx\\n           avx512ifma, left to OpenSSL 5/s\n",
+            "\n       812  nginx\\n           avx512ifma, nothing done yet\n",
             "3.9 of 4         2\n",
         ] {
             assert!(shown.contains(expected), "{expected}\n{shown}");

@@ -468,7 +468,7 @@ fn places_of(places: &[Place]) -> Places {
 
 /// Says what the kernel lacks before it says so by a number.
 fn check_kernel() -> Result<(), TraceError> {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = widelane_files::kernel_text("/proc/sys/kernel/osrelease").unwrap_or_default();
     if version(&release).is_some_and(|version| version < OLDEST) {
         let release = release.trim().to_owned();
         return Err(TraceError::OldKernel { release });
@@ -479,7 +479,7 @@ fn check_kernel() -> Result<(), TraceError> {
     if !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
         return Err(TraceError::NoUprobes);
     }
-    let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+    let lockdown = widelane_files::kernel_text("/sys/kernel/security/lockdown").unwrap_or_default();
     if lockdown.contains("[confidentiality]") {
         let mode = "confidentiality".to_owned();
         return Err(TraceError::Lockdown { mode });

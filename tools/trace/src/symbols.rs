@@ -204,6 +204,7 @@ impl<'a> Elf<'a> {
             return Vec::new();
         }
         let pairs = table.get(12..).unwrap_or_default().chunks_exact(8);
+        let pairs = pairs.take(MOST_STARTS);
         let starts = pairs.filter_map(|pair| {
             let distance = i32::from_le_bytes(pair.get(..4)?.try_into().ok()?);
             base.checked_add_signed(distance.into())
@@ -256,6 +257,8 @@ fn name_at(strings: &[u8], offset: u64) -> Option<&[u8]> {
 const ENDIAN: LittleEndian = LittleEndian;
 /// No name that is wanted is longer.
 const MOST_NAME: usize = 512;
+/// The largest browsers have half as many functions. A file that was made for it could have a hundred times more.
+const MOST_STARTS: usize = 4 << 20;
 /// One, or a few where a linker has cut the code.
 const MOST_CODES: usize = 8;
 /// `.rela.dyn`, `.rela.plt`, and some room.

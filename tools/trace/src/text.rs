@@ -1,20 +1,8 @@
-//! What lines for people have in common: escaped names, times, and tables of fixed columns.
+//! What lines for people have in common: names and times.
 
 use std::fmt::Write as _;
 
-/// A name from outside, so that nothing of it steers a terminal or looks like another line: what is
-/// not printable is written as `\u{…}`, a backslash as two.
-pub fn escaped(name: &str) -> String {
-    let mut text = String::with_capacity(name.len());
-    for character in name.chars() {
-        match character {
-            ' ' | '"' | '\'' => text.push(character),
-            // Direction marks, unassigned code points and the like are escaped by the standard library.
-            _ => text.extend(character.escape_debug()),
-        }
-    }
-    text
-}
+pub(crate) use widelane_text::{escaped, json_line};
 
 /// The name of a thread, as the kernel has it: up to the first zero byte.
 pub fn thread_name(comm: &[u8; 16]) -> String {
@@ -50,7 +38,7 @@ pub fn time_of_day(ns: u64) -> String {
 /// A label of the text format of Prometheus, with what the format escapes.
 pub(crate) fn label(text: &mut String, name: &str, value: &str) {
     let _ = write!(text, "{name}=\"");
-    for character in value.chars() {
+    for character in widelane_text::label(value).chars() {
         match character {
             '\\' => text.push_str("\\\\"),
             '"' => text.push_str("\\\""),
@@ -61,31 +49,6 @@ pub(crate) fn label(text: &mut String, name: &str, value: &str) {
     text.push('"');
 }
 
-/// A line of JSON. Control characters and direction marks that JSON allows are escaped too, as terminals obey
-/// them.
-pub fn json_line(value: &impl serde::Serialize) -> String {
-    // Numbers, strings and lists always become JSON.
-    let json = serde_json::to_string(value).unwrap_or_default();
-    let mut line = String::with_capacity(json.len() + 1);
-    for character in json.chars() {
-        // As in `escaped`.
-        let is_shown = (' '..='~').contains(&character) || {
-            let mut escape = character.escape_debug();
-            escape.next() == Some(character)
-        };
-        match is_shown {
-            true => line.push(character),
-            false => {
-                for unit in character.encode_utf16(&mut [0; 2]) {
-                    let _ = write!(line, "\\u{unit:04x}");
-                }
-            }
-        }
-    }
-    line.push('\n');
-    line
-}
-
 /// Microseconds, for JSON.
 pub(crate) fn micros(ns: u64) -> f64 {
     ns as f64 / 1e3
@@ -94,25 +57,6 @@ pub(crate) fn micros(ns: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_cannot_steer_a_terminal() {
-        let escape = escaped("a\x1b[2J\nb\u{9b}\u{202e}c é\\");
-        assert_eq!(escape, "a\\u{1b}[2J\\nb\\u{9b}\\u{202e}c é\\\\");
-        assert_eq!(escaped("it's \"plain\""), "it's \"plain\"");
-    }
-
-    #[test]
-    fn lines_of_json_cannot_steer_a_terminal_and_mean_the_same() {
-        let value = "a\x1b[2J\u{9b}\u{7f}\u{202e}é\u{e0001}\\\"\n";
-        let line = json_line(&value);
-        assert_eq!(
-            line,
-            "\"a\\u001b[2J\\u009b\\u007f\\u202eé\\udb40\\udc01\\\\\\\"\\n\"\n"
-        );
-        let back: String = serde_json::from_str(&line).unwrap();
-        assert_eq!(back, value);
-    }
 
     #[test]
     fn a_thread_name_ends_at_zero_and_may_be_anything() {

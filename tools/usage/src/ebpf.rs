@@ -249,7 +249,7 @@ fn xfeatures() -> Result<i16, UsageError> {
     let mut failure = None;
     for tracefs in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
         let path = Path::new(tracefs).join("events/x86_fpu/x86_fpu_regs_deactivated/format");
-        match fs::read_to_string(&path) {
+        match widelane_files::kernel_text(&path) {
             Ok(format) => {
                 let field = tracepoint::field(&format, "xfeatures").filter(|field| field.size == 8);
                 let offset = field.and_then(|field| i16::try_from(field.offset).ok());

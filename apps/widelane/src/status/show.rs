@@ -8,8 +8,8 @@ use prometheus_client::registry::Registry;
 use serde::Serialize;
 use std::fmt::Write as _;
 use widelane_cli::failure::Failure;
-use widelane_cli::output::plain;
 use widelane_status_tool::{Facts, Operation, Process, Report, State, Totals};
+use widelane_text::{escaped, json_line, label};
 
 /// A paragraph for each process.
 pub(crate) fn table(processes: &[Process]) -> String {
@@ -18,7 +18,7 @@ pub(crate) fn table(processes: &[Process]) -> String {
         if !text.is_empty() {
             text.push('\n');
         }
-        let _ = writeln!(text, "{} {}", process.pid, plain(&process.name));
+        let _ = writeln!(text, "{} {}", process.pid, escaped(&process.name));
         if let Some(facts) = facts(&process.state) {
             let _ = writeln!(text, "  {}", described(facts));
         }
@@ -65,8 +65,7 @@ pub(crate) fn json(processes: &[Process]) -> Result<String, Failure> {
             }),
             other_fallbacks: report.map(|report| report.unlisted),
         };
-        text.push_str(&serde_json::to_string(&object)?);
-        text.push('\n');
+        text.push_str(&json_line(&object));
     }
     Ok(text)
 }
@@ -88,14 +87,14 @@ pub(crate) fn prometheus(processes: &[Process]) -> Result<String, Failure> {
     for process in processes {
         let own = vec![
             ("pid", process.pid.to_string()),
-            ("name", process.name.clone()),
+            ("name", label(&process.name)),
         ];
         let mut labels = own.clone();
         labels.push(("state", state_name(&process.state).to_owned()));
         if let Some(facts) = facts(&process.state) {
-            labels.push(("version", facts.provider.clone()));
-            labels.push(("openssl", facts.openssl.clone()));
-            labels.push(("backend", facts.backend.clone()));
+            labels.push(("version", label(&facts.provider)));
+            labels.push(("openssl", label(&facts.openssl)));
+            labels.push(("backend", label(&facts.backend)));
             labels.push(("suspends_handshakes", facts.suspends.to_string()));
         }
         info.get_or_create(&labels).set(1);
@@ -151,7 +150,7 @@ fn counted(text: &mut String, report: &Report) {
         let _ = writeln!(
             text,
             "  {:<24} {:>10} {:>10} {:>10} {filled:>12} {:>8}",
-            plain(name),
+            escaped(name),
             totals.jobs,
             totals.alone,
             totals.passes,
@@ -159,7 +158,12 @@ fn counted(text: &mut String, report: &Report) {
         );
     }
     for reason in &report.reasons {
-        let _ = writeln!(text, "  {:>8} times: {}", reason.count, plain(&reason.text));
+        let _ = writeln!(
+            text,
+            "  {:>8} times: {}",
+            reason.count,
+            escaped(&reason.text)
+        );
     }
     if report.unlisted > 0 {
         let _ = writeln!(text, "  {:>8} times: {OTHER}", report.unlisted);
@@ -169,7 +173,7 @@ fn counted(text: &mut String, report: &Report) {
 fn described(facts: &Facts) -> String {
     let or_unknown = |text: &str| match text {
         "" => "n/a".to_owned(),
-        text => plain(text).into_owned(),
+        text => escaped(text),
     };
     format!(
         "provider {}, OpenSSL {}, backend {}, suspends handshakes: {}",
@@ -256,7 +260,7 @@ fn known(text: &str) -> Option<&str> {
 
 fn with(labels: &Labels, name: &'static str, value: &str) -> Labels {
     let mut labels = labels.clone();
-    labels.push((name, value.to_owned()));
+    labels.push((name, label(value)));
     labels
 }
 
@@ -354,7 +358,7 @@ mod tests {
             },
             operations: vec![operation("rsa2048-sign", 31), operation("x25519", 0)],
             reasons: vec![Reason {
-                text: "evil\x1b[2J".to_owned(),
+                text: "evil\x1b[2J\u{9b}\u{202e}".to_owned(),
                 count: 3,
             }],
             unlisted: 2,
@@ -379,14 +383,14 @@ mod tests {
     fn a_table_says_what_works_and_cannot_steer_a_terminal() {
         let text = table(&processes());
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines[0], "7 nginx?");
+        assert_eq!(lines[0], "7 nginx\\n");
         assert_eq!(
             lines[1],
             "  provider 0.1.0, OpenSSL 3.0.2, backend n/a, suspends handshakes: yes"
         );
         let row: Vec<_> = lines[3].split_whitespace().collect();
         assert_eq!(row, ["rsa2048-sign", "31", "1", "4", "7.5", "of", "8", "0"]);
-        assert_eq!(lines[4], "         3 times: evil?[2J");
+        assert_eq!(lines[4], "         3 times: evil\\u{1b}[2J\\u{9b}\\u{202e}");
         assert_eq!(lines[5], "         2 times: other reasons");
         assert!(!text.contains("x25519"), "it did nothing: {text}");
         assert!(text.contains("by its parent, nothing done yet"), "{text}");
@@ -395,6 +399,19 @@ mod tests {
             text.ends_with("10 sh\n  nothing to do here: no shared libssl\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn nothing_of_a_page_steers_a_terminal() {
+        let processes = processes();
+        let texts = [
+            table(&processes),
+            json(&processes).unwrap(),
+            prometheus(&processes).unwrap(),
+        ];
+        for text in texts {
+            assert_eq!(widelane_text::printable(&text), text);
+        }
     }
 
     #[test]

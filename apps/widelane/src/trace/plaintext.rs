@@ -1,13 +1,13 @@
 //! `widelane trace plaintext`: what TLS connections carry.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
-use widelane_trace::text::{escaped, json_line, thread_name};
+use widelane_files::{Output, create_named};
+use widelane_text::{escaped, json_line};
+use widelane_trace::text::thread_name;
 use widelane_trace::{Call, Clock, Event, Pcapng, Role, Sender, Style, Want, redacted, shown};
 
 use super::Common;
@@ -100,13 +100,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A new file that other users cannot read.
-fn pcapng(path: &Path) -> Result<Pcapng<BufWriter<File>>, Failure> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let file = options
-        .open(path)
-        .map_err(|error| cannot_write(path, &error))?;
+/// A new file that other users cannot read, whatever was there before.
+fn pcapng(path: &Path) -> Result<Pcapng<BufWriter<Output>>, Failure> {
+    let file = create_named(path, 0o600).map_err(|error| cannot_write(path, &error))?;
     Pcapng::new(BufWriter::new(file)).map_err(|error| cannot_write(path, &error))
 }
 

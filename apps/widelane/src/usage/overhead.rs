@@ -4,6 +4,7 @@ use crate::usage::told;
 use serde::Serialize;
 use widelane_cli::failure::Failure;
 use widelane_cli::output;
+use widelane_text::json_line;
 use widelane_usage::{Overhead, Spread, overhead};
 
 /// Measures and prints it.
@@ -18,7 +19,7 @@ pub(crate) fn run(json: bool) -> Result<(), Failure> {
             cost_ns: quartiles(overhead.cost),
             share_at_100000_a_second: overhead.share(100_000.0),
         };
-        return output::print(&(serde_json::to_string(&object)? + "\n"));
+        return output::print(&json_line(&object));
     }
     output::print(&words(&overhead))
 }

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use widelane_cli::failure::Failure;
-use widelane_cli::output::plain;
+use widelane_text::{escaped, json_line, label};
 use widelane_usage::{By, Key, Method, Row, Sampled, State};
 
 /// An interval, as it is shown.
@@ -53,15 +53,15 @@ pub(crate) fn table(picture: &Picture<'_>, limit: usize) -> String {
     let most = if limit == 0 { usize::MAX } else { limit };
     for row in picture.rows.iter().take(most) {
         let _ = match &row.key {
-            Key::Process(pid) => write!(text, "{pid:>7}  {:<15}", plain(&row.name)),
+            Key::Process(pid) => write!(text, "{pid:>7}  {:<15}", escaped(&row.name)),
             Key::Thread(thread) => write!(
                 text,
                 "{:>7} {:>7}  {:<15}",
                 thread.pid,
                 thread.tid,
-                plain(&row.name)
+                escaped(&row.name)
             ),
-            Key::Group(name) => write!(text, "{:<44}", plain(name)),
+            Key::Group(name) => write!(text, "{:<44}", escaped(name)),
         };
         let percent = |part: Duration| 100.0 * part.as_secs_f64() / picture.elapsed.as_secs_f64();
         let cpu = row
@@ -79,7 +79,7 @@ pub(crate) fn table(picture: &Picture<'_>, limit: usize) -> String {
             text,
             "  {:<8}  {}",
             finding.verdict.name(),
-            plain(&finding.why)
+            escaped(&finding.why)
         );
     }
     if picture.rows.is_empty() {
@@ -125,7 +125,7 @@ pub(crate) fn json(picture: &Picture<'_>) -> Result<String, Failure> {
         fallback: picture.fallback,
         rows: rows.collect(),
     };
-    Ok(serde_json::to_string(&object)? + "\n")
+    Ok(json_line(&object))
 }
 
 /// Sums since the start, as Prometheus counts.
@@ -280,21 +280,21 @@ fn labels(row: &Row, by: By) -> Labels {
             ("tid", thread.tid.to_string()),
         ],
         Key::Group(name) => {
-            let label = match by {
+            let what = match by {
                 By::Cgroup => "cgroup",
                 By::Process | By::Thread | By::Container => "container",
             };
-            return vec![(label, name.clone())];
+            return vec![(what, label(name))];
         }
     };
-    labels.push(("name", row.name.clone()));
-    labels.push(("cgroup", row.cgroup.clone().unwrap_or_default()));
+    labels.push(("name", label(&row.name)));
+    labels.push(("cgroup", label(row.cgroup.as_deref().unwrap_or_default())));
     labels
 }
 
 fn with(labels: &Labels, name: &'static str, value: &str) -> Labels {
     let mut labels = labels.clone();
-    labels.push((name, value.to_owned()));
+    labels.push((name, label(value)));
     labels
 }
 
@@ -342,16 +342,26 @@ mod tests {
             row(7, "evil\x1b[2J", 250, Verdict::Wide),
             row(8, "b", 1, Verdict::Copies),
         ];
+        assert!(table(&picture(&rows), 0).contains("copies"));
+        assert!(table(&picture(&[]), 5).contains("no process"));
         let text = table(&picture(&rows), 1);
         assert!(
-            text.contains("      7  evil?[2J          50.0   25.0  wide      reason"),
+            text.contains("      7  evil\\u{1b}[2J     50.0   25.0  wide      reason"),
             "{text}"
         );
-        assert!(!text.contains('\x1b'));
+        let rows = [row(7, "a\u{9b}\u{202e}\n", 250, Verdict::Wide)];
+        let picture = picture(&rows);
+        let mut sums = Sums::default();
+        sums.add(&picture);
+        for text in [
+            table(&picture, 0),
+            json(&picture).unwrap(),
+            sums.text().unwrap(),
+        ] {
+            assert_eq!(widelane_text::printable(&text), text);
+        }
         assert!(text.ends_with("… and 1 more\n"), "{text}");
-        assert!(table(&picture(&rows), 0).contains("copies"));
         assert!(text.contains("no rights"), "{text}");
-        assert!(table(&picture(&[]), 5).contains("no process"));
     }
 
     #[test]

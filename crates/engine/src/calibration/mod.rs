@@ -187,8 +187,18 @@ impl Table {
         let mut entries = record::read(&file).map_or_else(Vec::new, Record::current);
         entries.retain(|entry| !ours.iter().any(|our| our.is_about_the_same(entry)));
         entries.extend(ours);
-        if let Err(error) = record::write(&file, &Record::new(entries)) {
-            tracing::debug!(file = %file.display(), %error, "cannot keep measured costs");
+        match record::write(&file, &Record::new(entries)) {
+            Ok(()) => {}
+            Err(error) if widelane_files::is_untrusted(&error) => {
+                tracing::warn!(
+                    file = %file.display(),
+                    %error,
+                    "does not keep measured costs in this folder; let it belong to the user who starts the server, with mode 0755"
+                );
+            }
+            Err(error) => {
+                tracing::debug!(file = %file.display(), %error, "cannot keep measured costs");
+            }
         }
     }
 }

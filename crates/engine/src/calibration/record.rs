@@ -1,9 +1,9 @@
 //! The file that keeps costs: JSON, with the machine and the age of each entry.
 
 use std::fmt;
-use std::fs::{self, File, Permissions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -183,36 +183,37 @@ impl FromStr for Record {
     }
 }
 
-/// Reads a file; `None` if it holds no record.
+/// Reads a file; `None` if it holds no record, or is in a folder that other users can write to.
 pub(super) fn read(file: &Path) -> Option<Record> {
-    // Opening a pipe would block.
-    if !fs::metadata(file).ok()?.is_file() {
-        return None;
+    let read = || {
+        widelane_files::check_folder(folder(file)?)?;
+        let bytes = widelane_files::read(file, MOST_BYTES as u64)?;
+        let text = String::from_utf8(bytes).map_err(io::Error::other)?;
+        text.parse::<Record>().map_err(io::Error::other)
+    };
+    match read() {
+        Ok(record) => Some(record),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            tracing::debug!(file = %file.display(), %error, "measured anew");
+            None
+        }
     }
-    let mut text = String::new();
-    let most = MOST_BYTES as u64 + 1;
-    File::open(file)
-        .ok()?
-        .take(most)
-        .read_to_string(&mut text)
-        .ok()?;
-    let record = text.parse();
-    if let Err(error) = &record {
-        tracing::debug!(file = %file.display(), %error, "measured anew");
-    }
-    record.ok()
 }
 
-/// Replaces a file by a record, whole or not at all.
+/// Replaces a file by a record, whole or not at all. Its folder is made, and refused if other users can write to
+/// it: they would decide when passes run.
 pub(super) fn write(file: &Path, record: &Record) -> io::Result<()> {
-    let directory = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    fs::create_dir_all(directory)?;
-    let mut new = tempfile::Builder::new()
-        .permissions(Permissions::from_mode(0o644))
-        .tempfile_in(directory)?;
-    new.write_all(record.to_string().as_bytes())?;
-    new.persist(file)?;
-    Ok(())
+    widelane_files::folder(folder(file)?)?;
+    widelane_files::replace(file, record.to_string().as_bytes(), 0o644)
+}
+
+fn folder(file: &Path) -> io::Result<&Path> {
+    match file.parent() {
+        Some(folder) if folder.as_os_str().is_empty() => Ok(Path::new(".")),
+        Some(folder) => Ok(folder),
+        None => Err(io::ErrorKind::InvalidInput.into()),
+    }
 }
 
 fn write_backend<S: Serializer>(backend: &Backend, serializer: S) -> Result<S::Ok, S::Error> {
@@ -232,16 +233,15 @@ fn this_machine() -> &'static str {
 
 /// The beginning of `/proc/cpuinfo`, which describes one CPU. The rest takes long on machines with many.
 fn first_cpu() -> String {
-    let mut text = String::new();
-    // What was read before an error stays.
-    let _ = File::open("/proc/cpuinfo").map(|file| file.take(4096).read_to_string(&mut text));
-    text
+    let bytes = widelane_files::kernel_beginning("/proc/cpuinfo", 4096);
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Tells this code from other builds of the same version, whose kernels may have other costs. A
 /// question mark if the system hides its file.
 fn this_program() -> String {
-    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let maps = widelane_files::kernel("/proc/self/maps").unwrap_or_default();
+    let maps = String::from_utf8_lossy(&maps);
     let code = (this_program as *const ()).addr();
     let file = file_mapped_at(&maps, code).and_then(|path| fs::metadata(path).ok());
     file.map_or_else(

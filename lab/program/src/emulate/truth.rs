@@ -110,7 +110,7 @@ fn probe(cpus: &Cpus, brake: Option<&Brake>) -> Result<Profile, Failure> {
         let said = String::from_utf8_lossy(&ended.stderr);
         return Err(failed("probe failed", &said));
     }
-    Profile::load(&file).map_err(|error| Failure::Failed(error.to_string()))
+    Profile::load_named(&file).map_err(|error| Failure::Failed(error.to_string()))
 }
 
 /// Clocks by class, and that nothing vanished that was not clock. A machine that lowers its clock by
