@@ -3,8 +3,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs what this library does for a call; `None` if it panics.
+/// Runs what this library does for a call; `None` if it panics. A thread that panics calls us, too, while
+/// it says so: a second panic would end the process.
 pub(crate) fn guarded<R>(work: impl FnOnce() -> R) -> Option<R> {
+    if std::thread::panicking() {
+        return None;
+    }
     let caught = catch_unwind(AssertUnwindSafe(|| {
         #[cfg(test)]
         assert!(!tests::FAILS.get(), "a test wants this to fail");

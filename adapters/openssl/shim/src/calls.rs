@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::{ptr, slice};
 
-use libc::{epoll_event, sigset_t, sockaddr, socklen_t, timespec};
+use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval};
 
 use crate::boundary::guarded;
 use crate::connections;
@@ -23,7 +23,7 @@ use crate::table;
 /// `SSL_ERROR_WANT_READ`.
 const WANT_READ: c_int = 2;
 /// `SSL_READING`.
-const READING: c_int = 2;
+const READING: c_int = 3;
 
 /// Does the rest of a handshake that a call of another kind would do first, so that no buffer of the
 /// server is held while it is suspended. `Some` with what the server gets if the handshake has not
@@ -310,6 +310,34 @@ stand_ins! {
             wait(epoll, events, max, can_last(timeout), look)
         };
 
+    /// `poll(2)`.
+    poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = poll,
+        instead { polls(fds, count) };
+
+    /// `poll(2)` of programs that are built with checks.
+    __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, len: usize) -> c_int = poll_chk,
+        instead { polls(fds, count) };
+
+    /// `ppoll(2)`.
+    ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int
+        = ppoll, instead { polls(fds, count) };
+
+    /// `ppoll(2)` of programs that are built with checks.
+    __ppoll_chk(
+        fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, len: usize
+    ) -> c_int = ppoll_chk, instead { polls(fds, count) };
+
+    /// `select(2)`.
+    select(
+        count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set, timeout: *mut timeval
+    ) -> c_int = select, instead { selects(count, read) };
+
+    /// `pselect(2)`.
+    pselect(
+        count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
+        timeout: *const timespec, mask: *const sigset_t
+    ) -> c_int = pselect, instead { selects(count, read) };
+
     /// `accept(2)`.
     accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int = accept,
         then |accepted| { is_accepted(accepted) };
@@ -370,6 +398,27 @@ stand_ins! {
 /// Before a function that changes what a suspended call uses.
 fn settled<R>(ssl: Ssl) -> Option<R> {
     handshakes::settle(ssl);
+    None
+}
+
+/// Before a server waits for these descriptors.
+fn polls(fds: *const pollfd, count: nfds_t) -> Option<c_int> {
+    if handshakes::suspended() > 0 && !fds.is_null() {
+        // SAFETY: the server passes so many.
+        let fds = unsafe { slice::from_raw_parts(fds, count as usize) };
+        handshakes::settle_before_wait(|fd| fds.iter().any(|one| one.fd == fd));
+    }
+    None
+}
+
+/// Before a server waits until one of these descriptors is readable.
+fn selects(count: c_int, read: *const fd_set) -> Option<c_int> {
+    if handshakes::suspended() > 0 && !read.is_null() {
+        let count = count.min(libc::FD_SETSIZE as c_int);
+        // SAFETY: the set has a bit for each number below `count`.
+        let is_in = |fd: c_int| fd < count && unsafe { libc::FD_ISSET(fd, read) };
+        handshakes::settle_before_wait(is_in);
+    }
     None
 }
 

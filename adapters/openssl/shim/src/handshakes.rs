@@ -260,7 +260,7 @@ pub(crate) fn settle(ssl: Ssl) {
     {
         // SAFETY: rule 2.
         let handshake = unsafe { &*handshake };
-        if !handshake.is_left() {
+        if !handshake.is_left() || handshake.is_cancelled.get() {
             return;
         }
         run_all_passes(handshake);
@@ -282,6 +282,16 @@ pub(crate) fn settle_before_move(fd: c_int, epoll: c_int) {
     }
     let of_fd = |one: &Handshake| one.fd == fd && one.is_left();
     own(of_fd).into_iter().for_each(settle);
+}
+
+/// The server waits for descriptors in another way, which tells it nothing of ours: calls for connections that
+/// it waits for so, or for an instance that has them, go on before that.
+pub(crate) fn settle_before_wait(is_watched: impl Fn(c_int) -> bool) {
+    let is_watched = |one: &Handshake| {
+        let instance = || Some(one.registration()?.epoll.descriptor() as c_int);
+        one.is_left() && (is_watched(one.fd) || instance().is_some_and(&is_watched))
+    };
+    own(is_watched).into_iter().for_each(settle);
 }
 
 /// Frees the connections that other threads have freed meanwhile.

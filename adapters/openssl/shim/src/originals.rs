@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use std::{mem, ptr};
 
-use libc::{epoll_event, sigset_t, sockaddr, socklen_t, timespec};
+use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval};
 
 use crate::handshakes::set_errno;
 
@@ -133,6 +133,22 @@ originals! {
     epoll_pwait2 = c"epoll_pwait2" in LIBC:
         fn(epoll: c_int, events: *mut epoll_event, max: c_int, timeout: *const timespec
             , mask: *const sigset_t) -> c_int, otherwise missing();
+    poll = c"poll" in LIBC:
+        fn(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int, otherwise missing();
+    poll_chk = c"__poll_chk" in LIBC:
+        fn(fds: *mut pollfd, count: nfds_t, timeout: c_int, len: usize) -> c_int, otherwise missing();
+    ppoll = c"ppoll" in LIBC:
+        fn(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int
+        , otherwise missing();
+    ppoll_chk = c"__ppoll_chk" in LIBC:
+        fn(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, len: usize)
+            -> c_int, otherwise missing();
+    select = c"select" in LIBC:
+        fn(count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set
+            , timeout: *mut timeval) -> c_int, otherwise missing();
+    pselect = c"pselect" in LIBC:
+        fn(count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set
+            , timeout: *const timespec, mask: *const sigset_t) -> c_int, otherwise missing();
     accept = c"accept" in LIBC:
         fn(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int, otherwise missing();
     accept4 = c"accept4" in LIBC:

@@ -34,7 +34,8 @@ impl Instance {
         Self(u64::from(file) << 32 | descriptor as u64 + 1)
     }
 
-    fn descriptor(self) -> usize {
+    /// Its descriptor.
+    pub(crate) fn descriptor(self) -> usize {
         (self.0 as u32 - 1) as usize
     }
 }
