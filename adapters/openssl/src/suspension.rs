@@ -165,7 +165,7 @@ fn with_worker<T: Default>(use_it: impl FnOnce(&Worker) -> T) -> T {
 }
 
 static PASSES: Passes = Passes {
-    size: size_of::<Passes>(),
+    size: Passes::SIZE,
     turn,
     waiting: waiting_jobs,
     submitted,

@@ -1,38 +1,55 @@
 //! The functions that stand in for OpenSSL's and the C library's. Each does what the original does,
 //! except for handshakes that are suspended.
+//!
+//! A stand-in calls the original itself, outside of everything that this library does before and after: what
+//! fails here is left to the original, and a thread that is cancelled in the original unwinds through
+//! functions that allow it.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::cell::RefCell;
+use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::{ptr, slice};
 
-use libc::{epoll_event, sigset_t};
+use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval};
 
+use crate::boundary::guarded;
+use crate::connections;
 use crate::events::{Loop, Next, Seen};
-use crate::handshakes::{self, Outcome};
+use crate::handshakes;
 use crate::imports;
-use crate::originals::{self, Ssl};
-use crate::registrations::{self, Registration};
+use crate::originals::{self, InfoCallback, Ssl};
+use crate::registrations;
 use crate::table;
 
 /// `SSL_ERROR_WANT_READ`.
 const WANT_READ: c_int = 2;
+/// `SSL_READING`.
+const READING: c_int = 3;
 
 /// Does the rest of a handshake that a call of another kind would do first, so that no buffer of the
 /// server is held while it is suspended. `Some` with what the server gets if the handshake has not
 /// ended well.
 fn handshake_first(ssl: Ssl) -> Option<c_int> {
-    if !handshakes::concerns(ssl) {
-        return None;
-    }
-    match handshakes::drive(ssl) {
-        Outcome::Done(1) => None,
-        Outcome::Done(result) => Some(result),
-        Outcome::Suspended => Some(-1),
-    }
+    handshakes::drive(ssl, originals::ssl_do_handshake).filter(|result| *result != 1)
 }
 
-/// Functions that OpenSSL exports.
+/// The same for functions that return 0 where others return -1.
+fn handshake_first_or_0(ssl: Ssl) -> Option<c_int> {
+    handshake_first(ssl).map(|_| 0)
+}
+
+/// Functions that OpenSSL and the C library export, each with its original. `instead` may say what the
+/// caller gets without the original, `apart` of which connection the call is, and `then` takes notice of
+/// the result. `waits` is as `instead` for functions that wait in an epoll instance.
 macro_rules! stand_ins {
-    ($($(#[$meta:meta])* $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? $body:block)*) => {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $original:ident
+        $(, apart $ssl:ident)?
+        $(, instead $instead:block)?
+        $(, then |$done:ident| $then:block)?
+        $(, waits $waits:block)?
+        ;
+    )*) => {
         /// The address of the function that stands in for the one with this name.
         pub(crate) fn stand_in(name: &CStr) -> Option<*const c_void> {
             match name.to_str().ok()? {
@@ -49,176 +66,406 @@ macro_rules! stand_ins {
         /// As the original.
         #[unsafe(no_mangle)]
         #[allow(non_snake_case, unreachable_pub)]
-        pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? $body
+        pub unsafe extern "C-unwind" fn $name($($argument: $type),*) $(-> $result)? {
+            $(
+            if let Some(answer) = guarded(|| $instead).flatten() {
+                return answer;
+            }
+            )?
+            $(
+            if let Some(answer) = $waits {
+                return answer;
+            }
+            )?
+            $(let _apart = handshakes::apart($ssl);)?
+            // SAFETY: the caller's promise.
+            let result = unsafe { originals::$original($($argument),*) };
+            $(
+            guarded(|| {
+                let $done = result;
+                $then
+            });
+            )?
+            result
+        }
         )*
     };
 }
 
 stand_ins! {
+    /// `SSL_new(3)`.
+    SSL_new(context: *mut c_void) -> Ssl = ssl_new, then |ssl| { handshakes::is_new(ssl) };
+
     /// `SSL_do_handshake(3)`.
-    SSL_do_handshake(ssl: Ssl) -> c_int {
-        if !handshakes::concerns(ssl) {
-            // SAFETY: the caller's promise.
-            return unsafe { originals::ssl_do_handshake(ssl) };
+    SSL_do_handshake(ssl: Ssl) -> c_int = ssl_do_handshake,
+        apart ssl, instead { handshakes::drive(ssl, originals::ssl_do_handshake) };
+
+    /// `SSL_accept(3)`, which makes a connection a server's that does not know yet what it is.
+    SSL_accept(ssl: Ssl) -> c_int = ssl_accept,
+        apart ssl, instead { handshakes::drive(ssl, originals::ssl_accept) };
+
+    /// `SSL_connect(3)`.
+    SSL_connect(ssl: Ssl) -> c_int = ssl_connect, apart ssl;
+
+    /// `SSL_read(3)`.
+    SSL_read(ssl: Ssl, to: *mut c_void, len: c_int) -> c_int = ssl_read,
+        apart ssl, instead { handshake_first(ssl) };
+
+    /// `SSL_read_ex(3)`.
+    SSL_read_ex(ssl: Ssl, to: *mut c_void, len: usize, read: *mut usize) -> c_int = ssl_read_ex,
+        apart ssl, instead { handshake_first_or_0(ssl) };
+
+    /// `SSL_read_early_data(3)`, which does its part of the handshake by `SSL_accept`.
+    SSL_read_early_data(ssl: Ssl, to: *mut c_void, len: usize, read: *mut usize) -> c_int
+        = ssl_read_early_data,
+        apart ssl, instead {
+            if !handshakes::is_left(ssl) {
+                return None;
+            }
+            handshake_first_or_0(ssl)
+        };
+
+    /// `SSL_peek(3)`.
+    SSL_peek(ssl: Ssl, to: *mut c_void, len: c_int) -> c_int = ssl_peek,
+        apart ssl, instead { handshake_first(ssl) };
+
+    /// `SSL_peek_ex(3)`.
+    SSL_peek_ex(ssl: Ssl, to: *mut c_void, len: usize, read: *mut usize) -> c_int = ssl_peek_ex,
+        apart ssl, instead { handshake_first_or_0(ssl) };
+
+    /// `SSL_write(3)`.
+    SSL_write(ssl: Ssl, from: *const c_void, len: c_int) -> c_int = ssl_write,
+        apart ssl, instead { handshake_first(ssl) };
+
+    /// `SSL_write_ex(3)`.
+    SSL_write_ex(ssl: Ssl, from: *const c_void, len: usize, written: *mut usize) -> c_int
+        = ssl_write_ex,
+        apart ssl, instead { handshake_first_or_0(ssl) };
+
+    /// `SSL_write_early_data(3)`.
+    SSL_write_early_data(ssl: Ssl, from: *const c_void, len: usize, written: *mut usize) -> c_int
+        = ssl_write_early_data,
+        apart ssl, instead {
+            if !handshakes::is_left(ssl) {
+                return None;
+            }
+            handshake_first_or_0(ssl)
+        };
+
+    /// `SSL_shutdown(3)`, which in the middle of a handshake only says so. The middle of another thread's
+    /// call is not to be looked at.
+    SSL_shutdown(ssl: Ssl) -> c_int = ssl_shutdown, apart ssl, instead {
+        handshakes::is_told_no_more(ssl);
+        handshakes::is_told(ssl).then_some(-1)
+    };
+
+    /// `SSL_free(3)`.
+    SSL_free(ssl: Ssl) = ssl_free, instead {
+        if ssl.is_null() || connections::release(ssl) || handshakes::end(ssl) {
+            return None;
         }
-        match handshakes::drive(ssl) {
-            Outcome::Done(result) => result,
-            Outcome::Suspended => -1,
+        // It is in the middle of another thread's call, which frees it.
+        connections::abandon(ssl).then_some(())
+    };
+
+    /// `SSL_up_ref(3)`.
+    SSL_up_ref(ssl: Ssl) -> c_int = ssl_up_ref, then |done| {
+        if done == 1 {
+            connections::refer(ssl);
         }
-    }
+    };
+
+    /// `SSL_dup(3)`: in the middle of a handshake one more reference.
+    SSL_dup(ssl: Ssl) -> Ssl = ssl_dup, then |copy| {
+        if copy == ssl && !ssl.is_null() {
+            connections::refer(ssl);
+        }
+    };
+
+    /// `SSL_clear(3)`.
+    SSL_clear(ssl: Ssl) -> c_int = ssl_clear,
+        instead { (!ssl.is_null() && !handshakes::end(ssl)).then_some(0) };
+
+    /// `SSL_get_error(3)`.
+    SSL_get_error(ssl: Ssl, result: c_int) -> c_int = ssl_get_error,
+        instead { (result <= 0 && handshakes::is_told(ssl)).then_some(WANT_READ) };
+
+    /// `SSL_want(3)`.
+    SSL_want(ssl: Ssl) -> c_int = ssl_want, instead { handshakes::is_told(ssl).then_some(READING) };
+
+    /// `SSL_get_info_callback(3)`.
+    SSL_get_info_callback(ssl: Ssl) -> Option<InfoCallback> = ssl_get_info_callback,
+        instead { handshakes::info_callback(ssl) };
+
+    /// `SSL_set_info_callback(3)`.
+    SSL_set_info_callback(ssl: Ssl, callback: Option<InfoCallback>) = ssl_set_info_callback,
+        instead { handshakes::keep_info_callback(ssl, callback).then_some(()) };
+
+    /// `SSL_set_fd(3)`.
+    SSL_set_fd(ssl: Ssl, fd: c_int) -> c_int = ssl_set_fd, instead { settled(ssl) };
+
+    /// `SSL_set_rfd(3)`.
+    SSL_set_rfd(ssl: Ssl, fd: c_int) -> c_int = ssl_set_rfd, instead { settled(ssl) };
+
+    /// `SSL_set_wfd(3)`.
+    SSL_set_wfd(ssl: Ssl, fd: c_int) -> c_int = ssl_set_wfd, instead { settled(ssl) };
+
+    /// `SSL_set_bio(3)`.
+    SSL_set_bio(ssl: Ssl, read: *mut c_void, write: *mut c_void) = ssl_set_bio,
+        instead { settled(ssl) };
+
+    /// `SSL_set0_rbio(3)`.
+    SSL_set0_rbio(ssl: Ssl, bio: *mut c_void) = ssl_set0_rbio, instead { settled(ssl) };
+
+    /// `SSL_set0_wbio(3)`.
+    SSL_set0_wbio(ssl: Ssl, bio: *mut c_void) = ssl_set0_wbio, instead { settled(ssl) };
+
+    /// `SSL_set_accept_state(3)`.
+    SSL_set_accept_state(ssl: Ssl) = ssl_set_accept_state, instead { settled(ssl) };
+
+    /// `SSL_set_connect_state(3)`.
+    SSL_set_connect_state(ssl: Ssl) = ssl_set_connect_state, instead { settled(ssl) };
+
+    /// `SSL_set_session(3)`.
+    SSL_set_session(ssl: Ssl, session: *mut c_void) -> c_int = ssl_set_session,
+        instead { settled(ssl) };
+
+    /// `SSL_set_SSL_CTX(3)`.
+    SSL_set_SSL_CTX(ssl: Ssl, context: *mut c_void) -> *mut c_void = ssl_set_ssl_ctx,
+        instead { settled(ssl) };
+
+    /// `SSL_use_certificate(3)`.
+    SSL_use_certificate(ssl: Ssl, certificate: *mut c_void) -> c_int = ssl_use_certificate,
+        instead { settled(ssl) };
+
+    /// `SSL_use_PrivateKey(3)`.
+    SSL_use_PrivateKey(ssl: Ssl, key: *mut c_void) -> c_int = ssl_use_private_key,
+        instead { settled(ssl) };
+
+    /// `SSL_certs_clear(3)`.
+    SSL_certs_clear(ssl: Ssl) = ssl_certs_clear, instead { settled(ssl) };
 
     /// `SSL_CTX_use_PrivateKey(3)`. Servers load their keys before they fork: what the first signature
     /// with a key has to prepare is prepared here, once for all workers.
-    SSL_CTX_use_PrivateKey(context: *mut c_void, key: *mut c_void) -> c_int {
-        // SAFETY: the caller's promise.
-        let used = unsafe { originals::ssl_ctx_use_private_key(context, key) };
-        imports::take_new();
-        if used == 1 {
-            // SAFETY: the key is the caller's, and whole.
-            unsafe { prepare(key) };
-        }
-        used
-    }
-
-    /// `SSL_accept(3)`.
-    SSL_accept(ssl: Ssl) -> c_int {
-        // SAFETY: the caller's promise. A connection that does not know yet that it is a server's is
-        // told so by the original, which then begins the handshake by `SSL_do_handshake`.
-        unsafe {
-            match originals::ssl_is_server(ssl) {
-                1 => SSL_do_handshake(ssl),
-                _ => originals::ssl_accept(ssl),
+    SSL_CTX_use_PrivateKey(context: *mut c_void, key: *mut c_void) -> c_int
+        = ssl_ctx_use_private_key, then |used| {
+            imports::take_new();
+            if used == 1 {
+                // SAFETY: the key is the caller's, and whole.
+                unsafe { prepare(key) };
             }
-        }
-    }
-
-    /// `SSL_read(3)`.
-    SSL_read(ssl: Ssl, to: *mut c_void, len: c_int) -> c_int {
-        // SAFETY: the caller's promise.
-        handshake_first(ssl).unwrap_or_else(|| unsafe { originals::ssl_read(ssl, to, len) })
-    }
-
-    /// `SSL_read_ex(3)`.
-    SSL_read_ex(ssl: Ssl, to: *mut c_void, len: usize, read: *mut usize) -> c_int {
-        match handshake_first(ssl) {
-            Some(_) => 0,
-            // SAFETY: the caller's promise.
-            None => unsafe { originals::ssl_read_ex(ssl, to, len, read) },
-        }
-    }
-
-    /// `SSL_peek(3)`.
-    SSL_peek(ssl: Ssl, to: *mut c_void, len: c_int) -> c_int {
-        // SAFETY: the caller's promise.
-        handshake_first(ssl).unwrap_or_else(|| unsafe { originals::ssl_peek(ssl, to, len) })
-    }
-
-    /// `SSL_peek_ex(3)`.
-    SSL_peek_ex(ssl: Ssl, to: *mut c_void, len: usize, read: *mut usize) -> c_int {
-        match handshake_first(ssl) {
-            Some(_) => 0,
-            // SAFETY: the caller's promise.
-            None => unsafe { originals::ssl_peek_ex(ssl, to, len, read) },
-        }
-    }
-
-    /// `SSL_write(3)`.
-    SSL_write(ssl: Ssl, from: *const c_void, len: c_int) -> c_int {
-        // SAFETY: the caller's promise.
-        handshake_first(ssl).unwrap_or_else(|| unsafe { originals::ssl_write(ssl, from, len) })
-    }
-
-    /// `SSL_write_ex(3)`.
-    SSL_write_ex(ssl: Ssl, from: *const c_void, len: usize, written: *mut usize) -> c_int {
-        match handshake_first(ssl) {
-            Some(_) => 0,
-            // SAFETY: the caller's promise.
-            None => unsafe { originals::ssl_write_ex(ssl, from, len, written) },
-        }
-    }
-
-    /// `SSL_shutdown(3)`.
-    SSL_shutdown(ssl: Ssl) -> c_int {
-        if handshakes::is_suspended(ssl) {
-            // As during any handshake: there is nothing to shut down.
-            return -1;
-        }
-        // SAFETY: the caller's promise.
-        unsafe { originals::ssl_shutdown(ssl) }
-    }
-
-    /// `SSL_free(3)`.
-    SSL_free(ssl: Ssl) {
-        // A connection in the middle of another thread's call is never freed.
-        if handshakes::end(ssl) {
-            // SAFETY: the caller's promise.
-            unsafe { originals::ssl_free(ssl) }
-        }
-    }
-
-    /// `SSL_clear(3)`.
-    SSL_clear(ssl: Ssl) -> c_int {
-        if !handshakes::end(ssl) {
-            return 0;
-        }
-        // SAFETY: the caller's promise.
-        unsafe { originals::ssl_clear(ssl) }
-    }
-
-    /// `SSL_get_error(3)`.
-    SSL_get_error(ssl: Ssl, result: c_int) -> c_int {
-        if result <= 0 && handshakes::is_suspended(ssl) {
-            return WANT_READ;
-        }
-        // SAFETY: the caller's promise.
-        unsafe { originals::ssl_get_error(ssl, result) }
-    }
+        };
 
     /// `epoll_ctl(2)`.
-    epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
-        // SAFETY: the caller's promise.
-        let result = unsafe { originals::epoll_ctl(epoll, operation, fd, event) };
-        // Connections come after the provider, which OpenSSL loads before it knows any.
-        if result == 0 && table::passes().is_some() {
-            match operation {
-                libc::EPOLL_CTL_DEL => registrations::remove(fd, epoll),
-                // SAFETY: the kernel has read it.
-                _ => registrations::set(fd, Registration { epoll, data: unsafe { (*event).u64 } }),
+    epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int
+        = epoll_ctl,
+        instead {
+            if operation != libc::EPOLL_CTL_DEL {
+                handshakes::settle_before_move(fd, epoll);
             }
-        }
-        result
-    }
-
-    /// `close(2)`.
-    close(fd: c_int) -> c_int {
-        if table::passes().is_some() {
-            registrations::close(fd);
-        }
-        // SAFETY: the caller's promise.
-        unsafe { originals::close(fd) }
-    }
+            None
+        },
+        then |result| {
+            // Connections come after the provider, which OpenSSL loads before it knows any.
+            if result == 0 && table::passes().is_some() {
+                match operation {
+                    libc::EPOLL_CTL_DEL => registrations::remove(fd, epoll),
+                    _ => {
+                        // SAFETY: the kernel has read it.
+                        let event = unsafe { *event };
+                        let added = operation == libc::EPOLL_CTL_ADD;
+                        registrations::set(fd, epoll, added, event.events, event.u64);
+                    }
+                }
+            }
+        };
 
     /// `epoll_wait(2)`.
-    epoll_wait(epoll: c_int, events: *mut epoll_event, max: c_int, timeout: c_int) -> c_int {
-        // SAFETY: the caller's promise.
-        wait(epoll, events, max, timeout, |timeout| unsafe {
-            originals::epoll_wait(epoll, events, max, timeout)
-        })
-    }
+    epoll_wait(epoll: c_int, events: *mut epoll_event, max: c_int, timeout: c_int) -> c_int
+        = epoll_wait,
+        waits {
+            // SAFETY: the caller's promise.
+            let look = || unsafe { originals::epoll_wait(epoll, events, max, 0) };
+            wait(epoll, events, max, timeout != 0, look)
+        };
 
     /// `epoll_pwait(2)`.
     epoll_pwait(
-        epoll: c_int,
-        events: *mut epoll_event,
-        max: c_int,
-        timeout: c_int,
+        epoll: c_int, events: *mut epoll_event, max: c_int, timeout: c_int, mask: *const sigset_t
+    ) -> c_int = epoll_pwait,
+        waits {
+            // SAFETY: the caller's promise.
+            let look = || unsafe { originals::epoll_pwait(epoll, events, max, 0, mask) };
+            wait(epoll, events, max, timeout != 0, look)
+        };
+
+    /// `epoll_pwait2(2)`.
+    epoll_pwait2(
+        epoll: c_int, events: *mut epoll_event, max: c_int, timeout: *const timespec,
         mask: *const sigset_t
-    ) -> c_int {
-        // SAFETY: the caller's promise.
-        wait(epoll, events, max, timeout, |timeout| unsafe {
-            originals::epoll_pwait(epoll, events, max, timeout, mask)
-        })
+    ) -> c_int = epoll_pwait2,
+        waits {
+            // SAFETY: the caller's promise.
+            let look = || unsafe { originals::epoll_pwait2(epoll, events, max, &NOW, mask) };
+            wait(epoll, events, max, can_last(timeout), look)
+        };
+
+    /// `poll(2)`.
+    poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = poll,
+        instead { polls(fds, count) };
+
+    /// `poll(2)` of programs that are built with checks.
+    __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, len: usize) -> c_int = poll_chk,
+        instead { polls(fds, count) };
+
+    /// `ppoll(2)`.
+    ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int
+        = ppoll, instead { polls(fds, count) };
+
+    /// `ppoll(2)` of programs that are built with checks.
+    __ppoll_chk(
+        fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, len: usize
+    ) -> c_int = ppoll_chk, instead { polls(fds, count) };
+
+    /// `select(2)`.
+    select(
+        count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set, timeout: *mut timeval
+    ) -> c_int = select, instead { selects(count, read) };
+
+    /// `pselect(2)`.
+    pselect(
+        count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
+        timeout: *const timespec, mask: *const sigset_t
+    ) -> c_int = pselect, instead { selects(count, read) };
+
+    /// `accept(2)`.
+    accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int = accept,
+        then |accepted| { is_accepted(accepted) };
+
+    /// `accept4(2)`.
+    accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int = accept4,
+        then |accepted| { is_accepted(accepted) };
+
+    /// `close(2)`.
+    close(fd: c_int) -> c_int = close, instead {
+        if table::passes().is_some() {
+            registrations::close(fd);
+        }
+        None
+    };
+
+    /// `close_range(2)`.
+    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = close_range,
+        then |closed| {
+            if closed == 0 && flags as c_uint & libc::CLOSE_RANGE_CLOEXEC == 0 {
+                registrations::close_all(first, last);
+            }
+        };
+
+    /// `closefrom(3)`.
+    closefrom(first: c_int) = closefrom,
+        then |_done| { registrations::close_all(first.max(0) as c_uint, c_uint::MAX) };
+
+    /// `dup(2)`.
+    dup(fd: c_int) -> c_int = dup, then |to| { is_duplicated(fd, to) };
+
+    /// `dup2(2)`.
+    dup2(fd: c_int, to: c_int) -> c_int = dup2, then |result| {
+        if fd != to {
+            is_duplicated(fd, result);
+        }
+    };
+
+    /// `dup3(2)`.
+    dup3(fd: c_int, to: c_int, flags: c_int) -> c_int = dup3,
+        then |result| { is_duplicated(fd, result) };
+
+    /// `fcntl(2)`: a call has room for the one value that it may have.
+    fcntl(fd: c_int, command: c_int, value: usize) -> c_int = fcntl, then |result| {
+        if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+            is_duplicated(fd, result);
+        }
+    };
+
+    /// `fcntl(2)` of programs for large files.
+    fcntl64(fd: c_int, command: c_int, value: usize) -> c_int = fcntl64, then |result| {
+        if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+            is_duplicated(fd, result);
+        }
+    };
+}
+
+/// Before a function that changes what a suspended call uses.
+fn settled<R>(ssl: Ssl) -> Option<R> {
+    handshakes::settle(ssl);
+    None
+}
+
+/// Before a server waits for these descriptors.
+fn polls(fds: *const pollfd, count: nfds_t) -> Option<c_int> {
+    if handshakes::suspended() > 0 && !fds.is_null() {
+        // SAFETY: the server passes so many.
+        let fds = unsafe { slice::from_raw_parts(fds, count as usize) };
+        handshakes::settle_before_wait(|fd| fds.iter().any(|one| one.fd == fd));
     }
+    None
+}
+
+/// Before a server waits until one of these descriptors is readable.
+fn selects(count: c_int, read: *const fd_set) -> Option<c_int> {
+    if handshakes::suspended() > 0 && !read.is_null() {
+        let count = count.min(libc::FD_SETSIZE as c_int);
+        // SAFETY: the set has a bit for each number below `count`.
+        let is_in = |fd: c_int| fd < count && unsafe { libc::FD_ISSET(fd, read) };
+        handshakes::settle_before_wait(is_in);
+    }
+    None
+}
+
+fn is_accepted(fd: c_int) {
+    if table::passes().is_some() {
+        registrations::accepted(fd);
+    }
+}
+
+/// `to` is `fd`'s file from now on, whatever it was before.
+fn is_duplicated(fd: c_int, to: c_int) {
+    if to >= 0 && table::passes().is_some() {
+        registrations::duplicated(fd);
+        registrations::close(to);
+    }
+}
+
+const NOW: timespec = timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+/// Whether a wait may last for a while; null stands for ever.
+fn can_last(timeout: *const timespec) -> bool {
+    // SAFETY: the server passes a time or null.
+    let time = unsafe { timeout.as_ref() };
+    time.is_none_or(|time| time.tv_sec != 0 || time.tv_nsec != 0)
+}
+
+/// Looks up the functions of the C library while the library is loaded: later, they are called where nothing
+/// may be looked up.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = look_up;
+
+extern "C" fn look_up() {
+    guarded(|| {
+        // SAFETY: no file has these numbers, so that each does nothing.
+        unsafe {
+            originals::close(-1);
+            originals::dup(-1);
+            originals::dup2(-1, -1);
+            originals::accept(-1, ptr::null_mut(), ptr::null_mut());
+            originals::fcntl(-1, libc::F_GETFD, 0);
+            originals::fcntl64(-1, libc::F_GETFD, 0);
+        }
+    });
 }
 
 /// Begins a signature and drops it. What the provider has prepared for it stays with the key.
@@ -255,48 +502,64 @@ unsafe fn prepare(key: *mut c_void) {
     (passes.prepare)();
 }
 
-/// Waits for events as `original` does, or gives the server those of handshakes that can go on.
+/// What `epoll_wait` does before it waits as the server wants: runs passes, looks at the sockets, and gives the
+/// server the events of handshakes that can go on (`Some`).
 fn wait(
     epoll: c_int,
     events: *mut epoll_event,
     max: c_int,
-    timeout: c_int,
-    original: impl Fn(c_int) -> c_int,
-) -> c_int {
-    let Some(passes) = table::passes() else {
-        return original(timeout);
-    };
+    can_last: bool,
+    look: impl Fn() -> c_int,
+) -> Option<c_int> {
+    let passes = table::passes()?;
+    let instance = registrations::instance(epoll)?;
+    guarded(|| {
+        handshakes::waits(instance, can_last);
+        handshakes::free_abandoned();
+    });
     if max <= 0 || events.is_null() {
-        return original(timeout);
+        return None;
     }
     while handshakes::suspended() > 0 {
-        let seen = Seen {
-            ready: handshakes::ready(epoll),
-            waiting: (passes.waiting)(),
-            submitted: (passes.submitted)(),
+        let next = guarded(|| {
+            let seen = Seen {
+                ready: handshakes::ready(instance),
+                waiting: (passes.waiting)(),
+                submitted: (passes.submitted)(),
+            };
+            let next = LOOP.try_with(|state| state.borrow_mut().next(seen));
+            match next.unwrap_or(Next::Wait) {
+                Next::Deliver => {
+                    // SAFETY: the server gives room for `max` events.
+                    let events = unsafe { slice::from_raw_parts_mut(events, max as usize) };
+                    Turn::Answer(handshakes::deliver(instance, events) as c_int)
+                }
+                Next::Look => Turn::Look,
+                Next::Run if handshakes::run_pass(1) > 0 => Turn::Answer(0),
+                Next::Run | Next::Wait => Turn::Wait,
+            }
+        });
+        // Outside of what is guarded: a thread may be cancelled here.
+        let found = match next {
+            Some(Turn::Answer(found)) => found,
+            Some(Turn::Look) => look(),
+            Some(Turn::Wait) | None => return None,
         };
-        match LOOP.with_borrow_mut(|state| state.next(seen)) {
-            Next::Deliver => {
-                // SAFETY: the server gives room for `max` events.
-                let events = unsafe { slice::from_raw_parts_mut(events, max as usize) };
-                let written = handshakes::deliver(epoll, events);
-                if written > 0 {
-                    return written as c_int;
-                }
-            }
-            Next::Look => {
-                let found = original(0);
-                if found != 0 {
-                    return found;
-                }
-            }
-            Next::Run if (passes.turn)(1) > 0 => {}
-            Next::Run | Next::Wait => break,
+        if found != 0 {
+            return Some(found);
         }
     }
-    original(timeout)
+    None
+}
+
+/// One turn of a wait.
+enum Turn {
+    /// So many events are there; with none it goes on.
+    Answer(c_int),
+    Look,
+    Wait,
 }
 
 thread_local! {
-    static LOOP: std::cell::RefCell<Loop> = std::cell::RefCell::default();
+    static LOOP: RefCell<Loop> = const { RefCell::new(Loop::new()) };
 }

@@ -28,7 +28,7 @@ pub(crate) enum Next {
 }
 
 /// The state of one event loop.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Loop {
     /// How many jobs had been submitted at the last look at the sockets.
     looked_at: u64,
@@ -37,6 +37,13 @@ pub(crate) struct Loop {
 }
 
 impl Loop {
+    pub(crate) const fn new() -> Self {
+        Self {
+            looked_at: 0,
+            delivered: false,
+        }
+    }
+
     /// Decides what comes next.
     pub(crate) fn next(&mut self, seen: Seen) -> Next {
         if seen.ready > 0 && !self.delivered {
@@ -72,7 +79,7 @@ mod tests {
 
     #[test]
     fn without_jobs_the_loop_waits_as_the_server_wants() {
-        let mut state = Loop::default();
+        let mut state = Loop::new();
         for _ in 0..3 {
             assert_eq!(state.next(seen(0, 0, 0)), Next::Wait);
         }
@@ -81,7 +88,7 @@ mod tests {
 
     #[test]
     fn each_new_job_gets_one_look_and_then_its_pass() {
-        let mut state = Loop::default();
+        let mut state = Loop::new();
         assert_eq!(state.next(seen(0, 1, 1)), Next::Look);
         // The look brought another job.
         assert_eq!(state.next(seen(0, 2, 2)), Next::Look);
@@ -93,7 +100,7 @@ mod tests {
 
     #[test]
     fn sockets_get_a_turn_between_two_deliveries() {
-        let mut state = Loop::default();
+        let mut state = Loop::new();
         assert_eq!(state.next(seen(5, 0, 5)), Next::Deliver);
         assert_eq!(state.next(seen(3, 0, 5)), Next::Look);
         assert_eq!(state.next(seen(3, 0, 5)), Next::Deliver);

@@ -17,13 +17,17 @@ use std::{mem, ptr, slice};
 
 use libc::{Elf64_Addr, Elf64_Phdr, Elf64_Rela, Elf64_Sym, dl_phdr_info};
 
+use crate::boundary::guarded;
 use crate::calls;
 
 /// Replaces the imports of every object that was not looked at yet. Returns how many imports of
 /// OpenSSL's functions were replaced in all.
 pub(crate) extern "C" fn take() -> usize {
-    WANTED.store(true, Relaxed);
-    take_new()
+    guarded(|| {
+        WANTED.store(true, Relaxed);
+        take_new()
+    })
+    .unwrap_or(0)
 }
 
 /// The same once [`take`] was called; nothing before.
@@ -31,7 +35,11 @@ pub(crate) fn take_new() -> usize {
     if !WANTED.load(Relaxed) {
         return 0;
     }
-    let Ok(mut seen) = SEEN.lock() else { return 0 };
+    // A thread that waited for another one here could keep that one from ending: it may be loading a library,
+    // and fork meanwhile.
+    let Ok(mut seen) = SEEN.try_lock() else {
+        return TAKEN.load(Relaxed);
+    };
     let mut walk = Walk {
         seen: &mut seen,
         own: own_base(),
@@ -51,18 +59,26 @@ struct Walk<'a> {
 }
 
 unsafe extern "C" fn look(info: *mut dl_phdr_info, _: usize, walk: *mut c_void) -> c_int {
-    // SAFETY: `take_new` passes its own structure, and the linker a whole description.
-    let (walk, info) = unsafe { (&mut *walk.cast::<Walk<'_>>(), &*info) };
+    guarded(|| {
+        // SAFETY: `take_new` passes its own structure, and the linker a whole description.
+        unsafe { look_at(&*info, &mut *walk.cast::<Walk<'_>>()) }
+    });
+    0
+}
+
+/// # Safety
+///
+/// The object must be loaded, and stay so during the call.
+unsafe fn look_at(info: &dl_phdr_info, walk: &mut Walk<'_>) {
     let base = info.dlpi_addr;
     if base == walk.own || walk.seen.contains(&base) {
-        return 0;
+        return;
     }
     walk.seen.push(base);
-    // SAFETY: the linker describes an object that is loaded, and stays so during the call.
+    // SAFETY: the caller's promise.
     if let Some(object) = unsafe { Object::of(info) } {
         walk.taken += object.take();
     }
-    0
 }
 
 /// Where this library is loaded: its own imports are the originals.
@@ -99,12 +115,8 @@ impl Object {
             unsafe { slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
         let find = |kind| headers.iter().find(|header| header.p_type == kind);
         let dynamic = find(libc::PT_DYNAMIC)?;
-        let relro = find(libc::PT_GNU_RELRO).map(|header| {
-            (
-                base + header.p_vaddr,
-                base + header.p_vaddr + header.p_memsz,
-            )
-        });
+        let relro = find(libc::PT_GNU_RELRO)
+            .map(|header| read_only(base + header.p_vaddr, header.p_memsz));
         let entries = at::<[u64; 2]>(base + dynamic.p_vaddr);
         let most = dynamic.p_memsz as usize / size_of::<[u64; 2]>();
         let value = |tag: u64| {
@@ -173,7 +185,7 @@ impl Object {
 
     /// Writes a slot; false if its memory cannot be made writable.
     fn write(&self, slot: Elf64_Addr, value: u64) -> bool {
-        let page = slot & !(PAGE - 1);
+        let page = page_of(slot);
         let is_read_only = (self.relro.0..self.relro.1).contains(&slot);
         let protect = |how| {
             // SAFETY: a page of an object's data, which stays readable. No code relies on writes to
@@ -189,6 +201,16 @@ impl Object {
         protect(libc::PROT_READ);
         true
     }
+}
+
+/// The pages that the linker makes read-only for this part of an object: a page in which the part ends stays
+/// writable, because the object's data goes on there.
+fn read_only(start: u64, len: u64) -> (u64, u64) {
+    (page_of(start), page_of(start + len))
+}
+
+fn page_of(address: u64) -> u64 {
+    address & !(PAGE - 1)
 }
 
 fn at<T>(address: u64) -> *const T {
@@ -216,3 +238,15 @@ static TAKEN: AtomicUsize = AtomicUsize::new(0);
 static SEEN: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
 const _: () = assert!(mem::size_of::<Elf64_Rela>() == 24 && mem::size_of::<Elf64_Sym>() == 24);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_in_which_the_read_only_part_ends_is_left_writable() {
+        assert_eq!(read_only(0x3d10, 0x2f0), (0x3000, 0x4000), "it ends with a page");
+        assert_eq!(read_only(0x3d10, 0x300), (0x3000, 0x4000), "it ends inside the next");
+        assert_eq!(read_only(0x3d10, 0x20), (0x3000, 0x3000), "no page is its own");
+    }
+}

@@ -21,10 +21,13 @@
 
 #![deny(unsafe_code)]
 
+mod boundary;
 #[allow(unsafe_code)]
 mod calls;
-mod elsewhere;
+mod connections;
 mod events;
+#[allow(unsafe_code)]
+mod forks;
 #[allow(unsafe_code)]
 mod handshakes;
 #[allow(unsafe_code)]
@@ -32,5 +35,6 @@ mod imports;
 #[allow(unsafe_code)]
 mod originals;
 mod registrations;
+mod sync;
 #[allow(unsafe_code)]
 mod table;

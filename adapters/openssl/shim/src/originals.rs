@@ -1,15 +1,22 @@
 //! The functions that the program would call without this library.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::OnceLock;
+use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use std::{mem, ptr};
 
-use libc::{epoll_event, sigset_t};
+use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval};
+
+use crate::handshakes::set_errno;
 
 /// A connection of OpenSSL (`SSL *`).
 pub(crate) type Ssl = *mut c_void;
 
-/// Declares functions: each is looked up once, behind this library in the order of symbols.
+/// What OpenSSL calls while a handshake goes on (`SSL_set_info_callback(3)`).
+pub(crate) type InfoCallback = unsafe extern "C-unwind" fn(Ssl, c_int, c_int);
+
+/// Declares functions: each is looked up at its first call, behind this library in the order of symbols.
+/// Nothing is locked meanwhile, because a fork could leave that locked. A thread may be cancelled in a
+/// function, so that they unwind.
 macro_rules! originals {
     ($($name:ident = $symbol:literal in $library:ident: fn($($argument:ident: $type:ty),*) -> $result:ty
         , otherwise $missing:expr;)*) => {$(
@@ -17,29 +24,35 @@ macro_rules! originals {
         ///
         /// As the function of this name.
         pub(crate) unsafe fn $name($($argument: $type),*) -> $result {
-            static FOUND: OnceLock<Option<unsafe extern "C" fn($($type),*) -> $result>> =
-                OnceLock::new();
-            let found = FOUND.get_or_init(|| {
-                let symbol = find($symbol, $library);
-                // SAFETY: the type is that of the function's public declaration.
-                (!symbol.is_null()).then(|| unsafe {
-                    mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> $result>(symbol)
-                })
-            });
-            match found {
-                // SAFETY: the caller's promise.
-                Some(function) => unsafe { function($($argument),*) },
-                None => $missing,
+            static FOUND: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+            let mut found = FOUND.load(Relaxed);
+            if found.is_null() {
+                found = find($symbol, $library);
+                FOUND.store(found, Relaxed);
+            }
+            if found.is_null() {
+                return $missing;
+            }
+            // SAFETY: the type is that of the function's public declaration, and the caller promises the
+            // rest.
+            unsafe {
+                mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($type),*) -> $result>(found)(
+                    $($argument),*
+                )
             }
         }
     )*};
 }
 
 originals! {
+    ssl_new = c"SSL_new" in LIBSSL: fn(context: *mut c_void) -> Ssl, otherwise ptr::null_mut();
     ssl_do_handshake = c"SSL_do_handshake" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise -1;
     ssl_accept = c"SSL_accept" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise -1;
+    ssl_connect = c"SSL_connect" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise -1;
     ssl_read = c"SSL_read" in LIBSSL: fn(ssl: Ssl, to: *mut c_void, len: c_int) -> c_int, otherwise -1;
     ssl_read_ex = c"SSL_read_ex" in LIBSSL:
+        fn(ssl: Ssl, to: *mut c_void, len: usize, read: *mut usize) -> c_int, otherwise 0;
+    ssl_read_early_data = c"SSL_read_early_data" in LIBSSL:
         fn(ssl: Ssl, to: *mut c_void, len: usize, read: *mut usize) -> c_int, otherwise 0;
     ssl_peek = c"SSL_peek" in LIBSSL: fn(ssl: Ssl, to: *mut c_void, len: c_int) -> c_int, otherwise -1;
     ssl_peek_ex = c"SSL_peek_ex" in LIBSSL:
@@ -48,20 +61,51 @@ originals! {
         fn(ssl: Ssl, from: *const c_void, len: c_int) -> c_int, otherwise -1;
     ssl_write_ex = c"SSL_write_ex" in LIBSSL:
         fn(ssl: Ssl, from: *const c_void, len: usize, written: *mut usize) -> c_int, otherwise 0;
+    ssl_write_early_data = c"SSL_write_early_data" in LIBSSL:
+        fn(ssl: Ssl, from: *const c_void, len: usize, written: *mut usize) -> c_int, otherwise 0;
     ssl_shutdown = c"SSL_shutdown" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise -1;
+    ssl_get_shutdown = c"SSL_get_shutdown" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 0;
+    ssl_set_shutdown = c"SSL_set_shutdown" in LIBSSL: fn(ssl: Ssl, mode: c_int) -> (), otherwise ();
     ssl_free = c"SSL_free" in LIBSSL: fn(ssl: Ssl) -> (), otherwise ();
+    ssl_up_ref = c"SSL_up_ref" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 0;
+    ssl_dup = c"SSL_dup" in LIBSSL: fn(ssl: Ssl) -> Ssl, otherwise ptr::null_mut();
     ssl_clear = c"SSL_clear" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 0;
     ssl_get_error = c"SSL_get_error" in LIBSSL: fn(ssl: Ssl, result: c_int) -> c_int, otherwise 1;
+    ssl_want = c"SSL_want" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 1;
     ssl_is_server = c"SSL_is_server" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 0;
+    ssl_is_dtls = c"SSL_is_dtls" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 0;
     ssl_in_init = c"SSL_in_init" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 0;
+    ssl_ctrl = c"SSL_ctrl" in LIBSSL:
+        fn(ssl: Ssl, command: c_int, number: c_long, value: *mut c_void) -> c_long, otherwise 0;
     ssl_get_rfd = c"SSL_get_rfd" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise -1;
     ssl_get_wfd = c"SSL_get_wfd" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise -1;
+    ssl_get_rbio = c"SSL_get_rbio" in LIBSSL: fn(ssl: Ssl) -> *mut c_void, otherwise ptr::null_mut();
+    ssl_get_wbio = c"SSL_get_wbio" in LIBSSL: fn(ssl: Ssl) -> *mut c_void, otherwise ptr::null_mut();
+    ssl_set_fd = c"SSL_set_fd" in LIBSSL: fn(ssl: Ssl, fd: c_int) -> c_int, otherwise 0;
+    ssl_set_rfd = c"SSL_set_rfd" in LIBSSL: fn(ssl: Ssl, fd: c_int) -> c_int, otherwise 0;
+    ssl_set_wfd = c"SSL_set_wfd" in LIBSSL: fn(ssl: Ssl, fd: c_int) -> c_int, otherwise 0;
     ssl_set_bio = c"SSL_set_bio" in LIBSSL:
         fn(ssl: Ssl, read: *mut c_void, write: *mut c_void) -> (), otherwise ();
+    ssl_set0_rbio = c"SSL_set0_rbio" in LIBSSL: fn(ssl: Ssl, bio: *mut c_void) -> (), otherwise ();
+    ssl_set0_wbio = c"SSL_set0_wbio" in LIBSSL: fn(ssl: Ssl, bio: *mut c_void) -> (), otherwise ();
+    ssl_set_accept_state = c"SSL_set_accept_state" in LIBSSL: fn(ssl: Ssl) -> (), otherwise ();
+    ssl_set_connect_state = c"SSL_set_connect_state" in LIBSSL: fn(ssl: Ssl) -> (), otherwise ();
+    ssl_set_session = c"SSL_set_session" in LIBSSL:
+        fn(ssl: Ssl, session: *mut c_void) -> c_int, otherwise 0;
+    ssl_get_ssl_ctx = c"SSL_get_SSL_CTX" in LIBSSL: fn(ssl: Ssl) -> *mut c_void, otherwise ptr::null_mut();
+    ssl_set_ssl_ctx = c"SSL_set_SSL_CTX" in LIBSSL:
+        fn(ssl: Ssl, context: *mut c_void) -> *mut c_void, otherwise ptr::null_mut();
+    ssl_use_certificate = c"SSL_use_certificate" in LIBSSL:
+        fn(ssl: Ssl, certificate: *mut c_void) -> c_int, otherwise 0;
+    ssl_use_private_key = c"SSL_use_PrivateKey" in LIBSSL:
+        fn(ssl: Ssl, key: *mut c_void) -> c_int, otherwise 0;
+    ssl_certs_clear = c"SSL_certs_clear" in LIBSSL: fn(ssl: Ssl) -> (), otherwise ();
+    ssl_get_info_callback = c"SSL_get_info_callback" in LIBSSL:
+        fn(ssl: Ssl) -> Option<InfoCallback>, otherwise None;
     ssl_set_info_callback = c"SSL_set_info_callback" in LIBSSL:
-        fn(ssl: Ssl, callback: *mut c_void) -> (), otherwise ();
-    ssl_set_msg_callback = c"SSL_set_msg_callback" in LIBSSL:
-        fn(ssl: Ssl, callback: *mut c_void) -> (), otherwise ();
+        fn(ssl: Ssl, callback: Option<InfoCallback>) -> (), otherwise ();
+    ssl_ctx_get_info_callback = c"SSL_CTX_get_info_callback" in LIBSSL:
+        fn(context: *mut c_void) -> Option<InfoCallback>, otherwise None;
     ssl_ctx_use_private_key = c"SSL_CTX_use_PrivateKey" in LIBSSL:
         fn(context: *mut c_void, key: *mut c_void) -> c_int, otherwise 0;
     evp_md_ctx_new = c"EVP_MD_CTX_new" in LIBCRYPTO: fn() -> *mut c_void, otherwise ptr::null_mut();
@@ -75,15 +119,57 @@ originals! {
     bio_s_null = c"BIO_s_null" in LIBCRYPTO: fn() -> *const c_void, otherwise ptr::null();
     bio_new = c"BIO_new" in LIBCRYPTO:
         fn(method: *const c_void) -> *mut c_void, otherwise ptr::null_mut();
-    err_clear_error = c"ERR_clear_error" in LIBCRYPTO: fn() -> (), otherwise ();
+    bio_up_ref = c"BIO_up_ref" in LIBCRYPTO: fn(bio: *mut c_void) -> c_int, otherwise 0;
+    bio_next = c"BIO_next" in LIBCRYPTO: fn(bio: *mut c_void) -> *mut c_void, otherwise ptr::null_mut();
+    bio_method_type = c"BIO_method_type" in LIBCRYPTO: fn(bio: *mut c_void) -> c_int, otherwise 0;
     epoll_ctl = c"epoll_ctl" in LIBC:
-        fn(epoll: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int, otherwise -1;
+        fn(epoll: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int, otherwise missing();
     epoll_wait = c"epoll_wait" in LIBC:
-        fn(epoll: c_int, events: *mut epoll_event, max: c_int, timeout: c_int) -> c_int, otherwise -1;
+        fn(epoll: c_int, events: *mut epoll_event, max: c_int, timeout: c_int) -> c_int
+        , otherwise missing();
     epoll_pwait = c"epoll_pwait" in LIBC:
         fn(epoll: c_int, events: *mut epoll_event, max: c_int, timeout: c_int, mask: *const sigset_t)
-            -> c_int, otherwise -1;
-    close = c"close" in LIBC: fn(fd: c_int) -> c_int, otherwise -1;
+            -> c_int, otherwise missing();
+    epoll_pwait2 = c"epoll_pwait2" in LIBC:
+        fn(epoll: c_int, events: *mut epoll_event, max: c_int, timeout: *const timespec
+            , mask: *const sigset_t) -> c_int, otherwise missing();
+    poll = c"poll" in LIBC:
+        fn(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int, otherwise missing();
+    poll_chk = c"__poll_chk" in LIBC:
+        fn(fds: *mut pollfd, count: nfds_t, timeout: c_int, len: usize) -> c_int, otherwise missing();
+    ppoll = c"ppoll" in LIBC:
+        fn(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int
+        , otherwise missing();
+    ppoll_chk = c"__ppoll_chk" in LIBC:
+        fn(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, len: usize)
+            -> c_int, otherwise missing();
+    select = c"select" in LIBC:
+        fn(count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set
+            , timeout: *mut timeval) -> c_int, otherwise missing();
+    pselect = c"pselect" in LIBC:
+        fn(count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set
+            , timeout: *const timespec, mask: *const sigset_t) -> c_int, otherwise missing();
+    accept = c"accept" in LIBC:
+        fn(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int, otherwise missing();
+    accept4 = c"accept4" in LIBC:
+        fn(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int
+        , otherwise missing();
+    close = c"close" in LIBC: fn(fd: c_int) -> c_int, otherwise missing();
+    close_range = c"close_range" in LIBC:
+        fn(first: c_uint, last: c_uint, flags: c_int) -> c_int, otherwise missing();
+    closefrom = c"closefrom" in LIBC: fn(first: c_int) -> (), otherwise ();
+    dup = c"dup" in LIBC: fn(fd: c_int) -> c_int, otherwise missing();
+    dup2 = c"dup2" in LIBC: fn(fd: c_int, to: c_int) -> c_int, otherwise missing();
+    dup3 = c"dup3" in LIBC: fn(fd: c_int, to: c_int, flags: c_int) -> c_int, otherwise missing();
+    fcntl = c"fcntl" in LIBC: fn(fd: c_int, command: c_int, value: usize) -> c_int, otherwise missing();
+    fcntl64 = c"fcntl64" in LIBC:
+        fn(fd: c_int, command: c_int, value: usize) -> c_int, otherwise missing();
+}
+
+/// What a function of the C library returns that it does not have.
+fn missing() -> c_int {
+    set_errno(libc::ENOSYS);
+    -1
 }
 
 /// The names under which a library may have been loaded, newest first.
@@ -92,7 +178,7 @@ const LIBCRYPTO: &[&CStr] = &[c"libcrypto.so.4", c"libcrypto.so.3"];
 const LIBC: &[&CStr] = &[c"libc.so.6"];
 
 /// The symbol behind this library's own. A library that the program loads by `dlopen` is not in that
-/// order; it is asked by its name, if it is there.
+/// order; it is asked by its name, if it is there, and stays loaded.
 fn find(symbol: &CStr, libraries: &[&CStr]) -> *mut c_void {
     // SAFETY: strings of C; RTLD_NOLOAD loads nothing.
     unsafe {

@@ -1,68 +1,296 @@
 //! Which descriptors this process has registered with epoll, and with which data: a suspended
 //! connection is woken with the server's own.
+//!
+//! `close` may be called where nothing may wait: in signal handlers, and in the child of a process with
+//! threads. So there is no lock here, and no memory is asked for: each descriptor has a place in a table.
+//! Only the parts of the table that are used cost memory. A writer empties the place before it changes it,
+//! and a reader looks twice: what is read belongs together, and a fork in between leaves an
+//! empty place, whose handshakes OpenSSL does at once.
 
-use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicUsize;
+
+use crate::forks;
+use crate::sync::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::{AtomicU32, AtomicU64, fence};
 
 /// A descriptor in an epoll instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Registration {
     /// The epoll instance.
-    pub(crate) epoll: c_int,
+    pub(crate) epoll: Instance,
     /// The server's data, which comes with each event.
     pub(crate) data: u64,
+    /// Which of the files that had this number one after the other.
+    pub(crate) file: u32,
 }
 
-/// The server has added the descriptor, or changed it.
-pub(crate) fn set(fd: c_int, registration: Registration) {
-    all().insert(fd, registration);
+/// An epoll instance: its descriptor, and which of the files that had this number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Instance(u64);
+
+impl Instance {
+    fn new(descriptor: usize, file: u32) -> Self {
+        Self(u64::from(file) << 32 | descriptor as u64 + 1)
+    }
+
+    /// Its descriptor.
+    pub(crate) fn descriptor(self) -> usize {
+        (self.0 as u32 - 1) as usize
+    }
+}
+
+/// What is known of the descriptor with a number.
+struct Place {
+    /// The epoll instance; 0: not registered.
+    epoll: AtomicU64,
+    data: AtomicU64,
+    /// How many files with this number were closed.
+    file: AtomicU32,
+    marks: AtomicU32,
+}
+
+/// It was accepted and not registered yet.
+const NEW: u32 = 1;
+/// It is an epoll instance.
+const EPOLL: u32 = 2;
+
+/// A place of which nothing is known; not a function, because loom's values are no constants.
+macro_rules! empty {
+    () => {
+        Place {
+            epoll: AtomicU64::new(0),
+            data: AtomicU64::new(0),
+            file: AtomicU32::new(0),
+            marks: AtomicU32::new(0),
+        }
+    };
+}
+
+impl Place {
+    fn set(&self, epoll: Instance, data: u64) {
+        self.epoll.store(0, Relaxed);
+        fence(Release);
+        self.data.store(data, Relaxed);
+        self.epoll.store(epoll.0, Release);
+    }
+
+    fn get(&self) -> Option<(Instance, u64)> {
+        let epoll = self.epoll.load(Acquire);
+        let data = self.data.load(Relaxed);
+        fence(Acquire);
+        let same = epoll != 0 && self.epoll.load(Relaxed) == epoll;
+        same.then_some((Instance(epoll), data))
+    }
+
+    fn end(&self) {
+        self.epoll.store(0, Relaxed);
+        self.marks.store(0, Relaxed);
+        self.file.fetch_add(1, Release);
+    }
+}
+
+/// The server has added the descriptor to an instance, or changed it. An instance that wakes once, or one
+/// of several threads, gets no events of ours.
+pub(crate) fn set(fd: c_int, epoll: c_int, added: bool, events: u32, data: u64) {
+    let (Some(place), Some(instance)) = (place(fd), place(epoll)) else {
+        return;
+    };
+    HIGHEST.fetch_max(fd.max(epoll) as usize, Relaxed);
+    instance.marks.fetch_or(EPOLL, Relaxed);
+    let epoll = Instance::new(epoll as usize, instance.file.load(Acquire));
+    if added && place.epoll.load(Relaxed) == epoll.0 {
+        // The file that had the number before was closed unseen.
+        place.end();
+    }
+    place.marks.fetch_and(!NEW, Relaxed);
+    if events & (libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE) as u32 == 0 {
+        place.set(epoll, data);
+    } else {
+        place.epoll.store(0, Release);
+    }
 }
 
 /// The server has removed the descriptor from the instance.
 pub(crate) fn remove(fd: c_int, epoll: c_int) {
-    let mut all = all();
-    if all.get(&fd).is_some_and(|found| found.epoll == epoll) {
-        all.remove(&fd);
+    if let (Some(place), Some(epoll)) = (place(fd), instance(epoll)) {
+        let _ = place.epoll.compare_exchange(epoll.0, 0, Release, Relaxed);
+    }
+}
+
+/// The server has accepted a connection.
+pub(crate) fn accepted(fd: c_int) {
+    if let Some(place) = place(fd) {
+        HIGHEST.fetch_max(fd as usize, Relaxed);
+        place.end();
+        place.marks.store(NEW, Relaxed);
+    }
+}
+
+/// The descriptor's file got another number too, with which it may be registered unseen.
+pub(crate) fn duplicated(fd: c_int) {
+    if let Some(place) = place(fd) {
+        place.marks.fetch_and(!NEW, Relaxed);
     }
 }
 
 /// The server closes the descriptor: the kernel removes it from every instance, and an instance
-/// forgets all of its descriptors.
+/// forgets all of its descriptors, because it is another one from now on.
 pub(crate) fn close(fd: c_int) {
-    let mut all = all();
-    if all.remove(&fd).is_none() && all.values().any(|found| found.epoll == fd) {
-        all.retain(|_, found| found.epoll != fd);
+    if let Some(place) = place(fd)
+        && place.epoll.load(Relaxed) | u64::from(place.marks.load(Relaxed)) != 0
+        && forks::is_own()
+    {
+        place.end();
+    }
+}
+
+/// The server closes all descriptors from `first` to `last`.
+pub(crate) fn close_all(first: u32, last: u32) {
+    let highest = HIGHEST.load(Relaxed).min(last as usize);
+    for fd in first as usize..=highest {
+        close(fd as c_int);
     }
 }
 
 /// Where the descriptor is registered.
 pub(crate) fn get(fd: c_int) -> Option<Registration> {
-    all().get(&fd).copied()
+    let place = place(fd)?;
+    let file = place.file.load(Acquire);
+    let (epoll, data) = place.get()?;
+    let current = SLOTS.get(epoll.descriptor())?.file.load(Acquire);
+    let alive = Instance::new(epoll.descriptor(), current) == epoll;
+    alive.then_some(Registration { epoll, data, file })
 }
 
-fn all() -> MutexGuard<'static, HashMap<c_int, Registration>> {
-    static ALL: LazyLock<Mutex<HashMap<c_int, Registration>>> = LazyLock::new(Mutex::default);
-    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+/// The instance that has this descriptor now.
+pub(crate) fn instance(epoll: c_int) -> Option<Instance> {
+    let file = place(epoll)?.file.load(Acquire);
+    Some(Instance::new(epoll as usize, file))
 }
 
-#[cfg(test)]
+/// Whether the descriptor was accepted and neither registered nor duplicated since. It is no longer new
+/// afterwards.
+pub(crate) fn take_new(fd: c_int) -> bool {
+    place(fd).is_some_and(|place| place.marks.fetch_and(!NEW, Relaxed) & NEW != 0)
+}
+
+fn place(fd: c_int) -> Option<&'static Place> {
+    SLOTS.get(usize::try_from(fd).ok()?)
+}
+
+/// Descriptors from this one on are not known, and their handshakes are not suspended.
+const MOST: usize = 1 << 18;
+
+#[cfg(not(loom))]
+static SLOTS: [Place; MOST] = [const { empty!() }; MOST];
+#[cfg(loom)]
+static SLOTS: [Place; 0] = [];
+
+/// The highest number that was ever used.
+static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
+    const IN: u32 = libc::EPOLLIN as u32;
+
+    fn data(fd: c_int) -> Option<u64> {
+        get(fd).map(|found| found.data)
+    }
+
+    /// Numbers that no descriptor of the test has.
     #[test]
     fn a_closed_descriptor_is_forgotten() {
-        // Numbers that no descriptor of the test has.
-        let (epoll, other) = (1_000_000, 1_000_001);
-        for fd in [2_000_000, 2_000_001] {
-            set(fd, Registration { epoll, data: 7 });
+        forks::begin();
+        let (epoll, other) = (200_000, 200_001);
+        for fd in [201_000, 201_001] {
+            set(fd, epoll, true, IN, 7);
         }
-        assert_eq!(get(2_000_000), Some(Registration { epoll, data: 7 }));
-        remove(2_000_000, other);
-        assert!(get(2_000_000).is_some(), "it is not in that instance");
-        remove(2_000_000, epoll);
-        assert!(get(2_000_000).is_none());
+        assert_eq!(get(201_000).unwrap().epoll, instance(epoll).unwrap());
+        assert_eq!(data(201_000), Some(7));
+        remove(201_000, other);
+        assert!(data(201_000).is_some(), "it is not in that instance");
+        remove(201_000, epoll);
+        assert!(data(201_000).is_none());
         close(epoll);
-        assert!(get(2_000_001).is_none());
+        assert!(data(201_001).is_none());
+        set(201_001, epoll, true, IN, 8);
+        assert_eq!(data(201_001), Some(8));
+        close_all(201_001, u32::MAX);
+        assert!(data(201_001).is_none());
+    }
+
+    #[test]
+    fn files_that_had_a_number_one_after_the_other_are_told_apart() {
+        forks::begin();
+        let (fd, epoll) = (210_000, 210_001);
+        set(fd, epoll, true, IN, 1);
+        let first = get(fd).unwrap();
+        set(fd, epoll, false, IN, 2);
+        assert_eq!(get(fd).unwrap().file, first.file, "changed, not closed");
+        set(fd, epoll, true, IN, 3);
+        assert_ne!(get(fd).unwrap().file, first.file, "closed unseen");
+        close(fd);
+        accepted(fd);
+        assert!(get(fd).is_none() && take_new(fd) && !take_new(fd));
+        accepted(fd);
+        duplicated(fd);
+        assert!(!take_new(fd));
+    }
+
+    #[test]
+    fn what_wakes_once_gets_no_events_of_ours() {
+        let (fd, epoll) = (220_000, 220_001);
+        for flag in [libc::EPOLLONESHOT, libc::EPOLLEXCLUSIVE] {
+            set(fd, epoll, true, IN, 1);
+            set(fd, epoll, false, IN | flag as u32, 2);
+            assert!(get(fd).is_none());
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_not_known() {
+        for fd in [-1, MOST as c_int, c_int::MAX] {
+            set(fd, 200_000, true, IN, 1);
+            accepted(fd);
+            close(fd);
+            assert!(get(fd).is_none() && instance(fd).is_none() && !take_new(fd));
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::sync::Arc;
+
+    /// What a reader gets belongs together, while another thread closes the descriptor and registers the
+    /// next file with its number in another instance.
+    #[test]
+    fn a_registration_is_read_whole() {
+        loom::model(|| {
+            let (one, other) = (Instance::new(1, 0), Instance::new(2, 0));
+            let place = Arc::new(empty!());
+            place.set(one, 10);
+            let writer = {
+                let place = Arc::clone(&place);
+                loom::thread::spawn(move || {
+                    place.end();
+                    place.set(other, 20);
+                    place.set(other, 30);
+                })
+            };
+            let read = place.get();
+            let whole = match read {
+                None => true,
+                Some((epoll, data)) if epoll == one => data == 10,
+                Some((_, data)) => data == 20 || data == 30,
+            };
+            assert!(whole, "{read:?}");
+            writer.join().unwrap();
+            assert_eq!(place.get(), Some((other, 30)));
+        });
     }
 }

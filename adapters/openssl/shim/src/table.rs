@@ -4,7 +4,8 @@ use std::sync::OnceLock;
 
 use widelane_openssl_tables::{Passes, Suspension};
 
-use crate::{handshakes, imports};
+use crate::boundary::guarded;
+use crate::{forks, handshakes, imports};
 
 /// The provider's table.
 pub(crate) fn passes() -> Option<&'static Passes> {
@@ -12,17 +13,20 @@ pub(crate) fn passes() -> Option<&'static Passes> {
 }
 
 extern "C" fn attach(passes: &'static Passes) {
-    if passes.fits() && handshakes::can_switch_stacks() {
-        // A process has one provider; a second context of OpenSSL's brings the same table.
-        let _ = PASSES.set(passes);
-    }
+    guarded(|| {
+        if passes.fits() && handshakes::can_switch_stacks() {
+            forks::begin();
+            // A process has one provider; a second context of OpenSSL's brings the same table.
+            let _ = PASSES.set(passes);
+        }
+    });
 }
 
 /// What the provider looks for: its name is [`widelane_openssl_tables::SYMBOL`].
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, unreachable_pub)]
 pub static widelane_suspension_1: Suspension = Suspension {
-    size: size_of::<Suspension>(),
+    size: Suspension::SIZE,
     current: handshakes::current,
     suspend: handshakes::suspend,
     wake: handshakes::wake,

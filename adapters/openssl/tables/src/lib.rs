@@ -2,8 +2,8 @@
 //!
 //! They are two shared libraries in one process, and neither links to the other: the preloaded library
 //! exports a [`Suspension`] under the name [`SYMBOL`], the provider looks for it and passes its
-//! [`Passes`]. A table begins with its size, so that libraries of different builds notice each other
-//! and do not meet.
+//! [`Passes`]. A table begins with its size and the version of what its functions mean, so that libraries
+//! of different builds notice each other and do not meet.
 //!
 //! It is not an interface for other programs: it may change with every version.
 //!
@@ -21,7 +21,7 @@ pub const SYMBOL: &CStr = c"widelane_suspension_1";
 #[repr(C)]
 #[derive(Debug)]
 pub struct Suspension {
-    /// Bytes of this structure.
+    /// Bytes of this structure, and above them [`VERSION`].
     pub size: usize,
     /// The handshake on whose stack the caller runs; null on any other stack.
     pub current: extern "C" fn() -> *mut c_void,
@@ -41,7 +41,7 @@ pub struct Suspension {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Passes {
-    /// Bytes of this structure.
+    /// Bytes of this structure, and above them [`VERSION`].
     pub size: usize,
     /// Runs at most one pass: with 0 one that is full, otherwise any. Returns how many jobs it
     /// carried.
@@ -56,16 +56,60 @@ pub struct Passes {
     pub prepare: extern "C" fn(),
 }
 
+/// The version of what the functions mean. It changes with every change that leaves a table as large as it was.
+pub const VERSION: u32 = 0;
+
 impl Suspension {
+    /// What [`Suspension::size`] is in this build.
+    pub const SIZE: usize = size(size_of::<Self>());
+
     /// Whether the table is of this build.
     pub fn fits(&self) -> bool {
-        self.size == size_of::<Self>()
+        self.size == Self::SIZE
     }
 }
 
 impl Passes {
+    /// What [`Passes::size`] is in this build.
+    pub const SIZE: usize = size(size_of::<Self>());
+
     /// Whether the table is of this build.
     pub fn fits(&self) -> bool {
-        self.size == size_of::<Self>()
+        self.size == Self::SIZE
+    }
+}
+
+const fn size(bytes: usize) -> usize {
+    (VERSION as usize) << 32 | bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_of_another_version_or_size_does_not_fit() {
+        extern "C" fn turn(_: c_int) -> usize {
+            0
+        }
+        extern "C" fn waiting() -> usize {
+            0
+        }
+        extern "C" fn submitted() -> u64 {
+            0
+        }
+        extern "C" fn prepare_keys(_: c_int) {}
+        extern "C" fn prepare() {}
+        let of = |size| Passes {
+            size,
+            turn,
+            waiting,
+            submitted,
+            prepare_keys,
+            prepare,
+        };
+        assert!(of(Passes::SIZE).fits());
+        let next_version = (VERSION as usize + 1) << 32 | size_of::<Passes>();
+        assert!(!of(next_version).fits() && !of(Passes::SIZE + 8).fits());
     }
 }

@@ -1,0 +1,82 @@
+//! Where a mistake of this library ends. A panic must not leave a function that C calls: the host would
+//! be aborted for it. What panics counts as not done, and the original does it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs what this library does for a call; `None` if it panics. A thread that panics calls us, too, while
+/// it says so: a second panic would end the process.
+pub(crate) fn guarded<R>(work: impl FnOnce() -> R) -> Option<R> {
+    if std::thread::panicking() {
+        return None;
+    }
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        #[cfg(test)]
+        assert!(!tests::FAILS.get(), "a test wants this to fail");
+        work()
+    }));
+    // To drop what was thrown could panic again.
+    caught.map_err(std::mem::forget).ok()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::fs;
+    use std::path::Path;
+
+    thread_local! {
+        /// Makes everything on this thread fail that runs behind the boundary.
+        pub(crate) static FAILS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Runs `work` while everything behind the boundary panics.
+    pub(crate) fn failing<R>(work: impl FnOnce() -> R) -> R {
+        FAILS.set(true);
+        let result = work();
+        FAILS.set(false);
+        result
+    }
+
+    #[test]
+    fn a_panic_stays_inside() {
+        assert_eq!(guarded(|| 7), Some(7));
+        assert_eq!(failing(|| guarded(|| 7)), None);
+    }
+
+    /// Every function that C can call is a stand-in, which the macro in `calls` puts behind the boundary, or
+    /// begins with the boundary itself.
+    #[test]
+    fn no_function_for_c_is_without_the_boundary() {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut functions = 0;
+        for file in fs::read_dir(sources).unwrap() {
+            let path = file.unwrap().path();
+            let text = fs::read_to_string(&path).unwrap();
+            // This text names what it looks for.
+            let text = text.split("#[cfg(test)]").next().unwrap();
+            for word in ["extern \"C\" fn ", "extern \"C-unwind\" fn "] {
+                for (at, _) in text.match_indices(word) {
+                    let rest = &text[at + word.len()..];
+                    let Some(end) = rest.find(['{', ';']) else {
+                        continue;
+                    };
+                    let name = rest[..rest.find('(').unwrap()].trim();
+                    if name.is_empty() || &rest[end..=end] == ";" || rest[..end].contains("),*)") {
+                        // A type of functions.
+                        continue;
+                    }
+                    let body = rest[end + 1..].trim_start();
+                    let stand_in = name == "$name" && path.ends_with("calls.rs");
+                    assert!(
+                        stand_in || body.starts_with("guarded(") || body.starts_with("// SAFETY"),
+                        "{}: {name} does not begin with `guarded`",
+                        path.display()
+                    );
+                    functions += 1;
+                }
+            }
+        }
+        assert!(functions >= 8, "{functions}");
+    }
+}

@@ -1,0 +1,55 @@
+//! Forks: whose memory this is, and locks that no fork leaves locked.
+//!
+//! The child of a fork has only the thread that forked. A lock that another thread held stays locked in
+//! its copy for ever, so each fork waits until the locks of this library are free. Nothing waits for
+//! anything else while it holds one of them.
+//!
+//! The child of `vfork` runs in the memory of its parent. No function is called at such a fork:
+//! [`is_own`] tells it apart by its number.
+
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use crate::boundary::guarded;
+use crate::{connections, handshakes};
+
+/// Takes notice of forks from now on.
+pub(crate) fn begin() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        OWNER.store(std::process::id(), Relaxed);
+        // SAFETY: functions of this library, which is never unloaded.
+        unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+    });
+}
+
+/// Whether the memory is that of the process that runs.
+pub(crate) fn is_own() -> bool {
+    OWNER.load(Relaxed) == std::process::id()
+}
+
+unsafe extern "C" fn prepare() {
+    guarded(|| HELD.set(Some(ManuallyDrop::new(connections::lock()))));
+}
+
+unsafe extern "C" fn parent() {
+    guarded(|| drop(HELD.take().map(ManuallyDrop::into_inner)));
+}
+
+unsafe extern "C" fn child() {
+    guarded(|| {
+        OWNER.store(std::process::id(), Relaxed);
+        drop(HELD.take().map(ManuallyDrop::into_inner));
+        handshakes::forked();
+    });
+}
+
+/// The process in whose memory this library runs.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// The lock during a fork. A value that is never dropped is there as long as the thread.
+    static HELD: Cell<Option<ManuallyDrop<connections::Locked>>> = const { Cell::new(None) };
+}

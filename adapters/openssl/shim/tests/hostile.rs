@@ -1,0 +1,95 @@
+//! Programs in C that use libssl in ways that are allowed and unusual, with and without the library: both see
+//! the same. A stand-in for the provider suspends handshakes on any CPU.
+
+#![forbid(unsafe_code)]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+
+use common::{Files, libraries, sanitizer};
+
+/// Where handshakes are suspended, and the version of TLS.
+const PLANS: [(&str, &str); 3] = [("cert", "1.3"), ("all", "1.3"), ("all", "1.2")];
+
+#[test]
+fn programs_see_the_same_with_and_without_the_library() {
+    if !Path::new("/usr/include/openssl/ssl.h").exists() {
+        return println!("SKIP: OpenSSL's headers are not installed (Debian: libssl-dev)");
+    }
+    let files = Files::new();
+    let program = build(&files);
+    let names = Command::new(&program).output().expect("the program starts");
+    let names = String::from_utf8(names.stdout).expect("text");
+    let names: Vec<_> = names
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    assert!(names.len() > 50, "{names:?}");
+    let runs: Vec<_> = names
+        .iter()
+        .flat_map(|name| PLANS.map(|(points, version)| [*name, points, version]))
+        .collect();
+    let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(arguments) = runs.get(next.fetch_add(1, Relaxed)) {
+                    let plain = run(&files, &program, arguments, false);
+                    let with = run(&files, &program, arguments, true);
+                    if plain != with || !plain.starts_with("exit status: 0\n") {
+                        let line = format!("{arguments:?}\nwithout: {plain}\nwith: {with}");
+                        wrong.lock().expect("no panic").push(line);
+                    }
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().expect("no panic");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+fn build(files: &Files) -> PathBuf {
+    let program = files.path("hostile");
+    let mut compiler = Command::new(if sanitizer().is_some() { "clang" } else { "cc" });
+    if sanitizer().is_some() {
+        compiler.args(["-fsanitize=address", "-shared-libasan"]);
+    }
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hostile/hostile.c");
+    let built = compiler
+        .args(["-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+        .arg(&program)
+        .args([source, "-lssl", "-lcrypto", "-ldl"])
+        .output()
+        .expect("a C compiler");
+    assert!(built.status.success(), "{built:?}");
+    program
+}
+
+/// How the program ends, and all that it says.
+fn run(files: &Files, program: &Path, arguments: &[&str], with_library: bool) -> String {
+    let mut command = Command::new(program);
+    command.args(arguments).env_remove("OPENSSL_CONF");
+    let mut preloaded = Vec::from_iter(sanitizer());
+    if with_library {
+        preloaded.push(libraries().shim.clone());
+    }
+    let preloaded = preloaded.iter().map(|path| path.display().to_string());
+    command.env("LD_PRELOAD", Vec::from_iter(preloaded).join(" "));
+    if sanitizer().is_some() {
+        command.env("ASAN_OPTIONS", "detect_leaks=0");
+    }
+    let ended = command.current_dir(files.path("")).output();
+    let ended = ended.expect("the program starts");
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    format!(
+        "{}\n{}{}",
+        ended.status,
+        text(&ended.stdout),
+        text(&ended.stderr)
+    )
+}

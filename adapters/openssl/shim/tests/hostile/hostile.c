@@ -1,0 +1,1535 @@
+/* Uses of libssl that are allowed and unusual, while handshakes are suspended or not. Each prints what it
+ * sees; the same is seen with the library and without it. Arguments: the use, where handshakes are
+ * suspended (cert, hello, alpn, all), the TLS version (1.2, 1.3). Without arguments: the names of the uses. */
+
+#include "stand_in.h"
+
+#define CHECK(condition)                                              \
+    do {                                                              \
+        if (!(condition)) {                                           \
+            printf("line %d: not so: %s\n", __LINE__, #condition);    \
+            fflush(stdout);                                           \
+            _exit(1);                                                 \
+        }                                                             \
+    } while (0)
+
+/* What a server keeps of a connection. */
+struct connection {
+    SSL *server, *client;
+    int ends[2], epoll;
+    int server_done, client_done, is_alive;
+    unsigned events;
+    int calls, late_calls;
+};
+
+static SSL_CTX *context, *client_context;
+static const char *points;
+static int freed, ex_data;
+
+/* ---- The server's own callbacks. */
+
+static void (*in_callback)(SSL *);
+
+static int at_certificate(SSL *ssl, void *unused)
+{
+    (void)unused;
+    if (in_callback != NULL) {
+        void (*call)(SSL *) = in_callback;
+
+        in_callback = NULL;
+        call(ssl);
+    }
+    if (strcmp(points, "cert") != 0 && strcmp(points, "all") != 0)
+        return 1;
+    return wait_for_pass();
+}
+
+static int at_hello(SSL *ssl, int *alert, void *unused)
+{
+    (void)ssl, (void)unused;
+    *alert = SSL_AD_INTERNAL_ERROR;
+    if (strcmp(points, "hello") != 0 && strcmp(points, "all") != 0)
+        return SSL_CLIENT_HELLO_SUCCESS;
+    return wait_for_pass() ? SSL_CLIENT_HELLO_SUCCESS : SSL_CLIENT_HELLO_ERROR;
+}
+
+static int at_protocol(SSL *ssl, const unsigned char **out, unsigned char *len,
+                       const unsigned char *in, unsigned int in_len, void *unused)
+{
+    (void)ssl, (void)in_len, (void)unused;
+    *out = in + 1;
+    *len = in[0];
+    if (strcmp(points, "alpn") != 0 && strcmp(points, "all") != 0)
+        return SSL_TLSEXT_ERR_OK;
+    return wait_for_pass() ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+static void on_free(void *parent, void *value, CRYPTO_EX_DATA *data, int index, long argument, void *pointer)
+{
+    (void)parent, (void)data, (void)index, (void)argument, (void)pointer;
+    if (value != NULL)
+        __atomic_fetch_add(&freed, 1, __ATOMIC_SEQ_CST);
+}
+
+static void called_back(const SSL *ssl)
+{
+    struct connection *c = SSL_get_app_data(ssl);
+
+    if (c == NULL)
+        return;
+    c->calls++;
+    c->late_calls += !c->is_alive;
+}
+
+static void on_info(const SSL *ssl, int where, int result)
+{
+    (void)where, (void)result;
+    called_back(ssl);
+}
+
+static void on_message(int write, int version, int type, const void *data, size_t len, SSL *ssl, void *unused)
+{
+    (void)write, (void)version, (void)type, (void)data, (void)len, (void)unused;
+    called_back(ssl);
+}
+
+static int removals;
+
+static void on_removal(SSL_CTX *of, SSL_SESSION *session)
+{
+    (void)of, (void)session;
+    removals++;
+}
+
+/* ---- Making connections. */
+
+static SSL_CTX *server_context(int version)
+{
+    EVP_PKEY *key = EVP_PKEY_Q_keygen(NULL, NULL, "EC", "P-256");
+    X509 *certificate = X509_new();
+    X509_NAME *name = X509_get_subject_name(certificate);
+    SSL_CTX *made = SSL_CTX_new(TLS_server_method());
+
+    X509_set_version(certificate, 2);
+    ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
+    X509_gmtime_adj(X509_getm_notBefore(certificate), -3600);
+    X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
+    X509_set_pubkey(certificate, key);
+    X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, (const unsigned char *)"test", -1, -1, 0);
+    X509_set_issuer_name(certificate, name);
+    X509_sign(certificate, key, EVP_sha256());
+    CHECK(SSL_CTX_use_certificate(made, certificate) == 1 && SSL_CTX_use_PrivateKey(made, key) == 1);
+    X509_free(certificate);
+    EVP_PKEY_free(key);
+    SSL_CTX_set_max_proto_version(made, version);
+    SSL_CTX_set_cert_cb(made, at_certificate, NULL);
+    SSL_CTX_set_client_hello_cb(made, at_hello, NULL);
+    SSL_CTX_set_alpn_select_cb(made, at_protocol, NULL);
+    SSL_CTX_set_info_callback(made, on_info);
+    SSL_CTX_sess_set_remove_cb(made, on_removal);
+    return made;
+}
+
+static SSL *new_client(int fd)
+{
+    SSL *ssl = SSL_new(client_context);
+
+    CHECK(ssl != NULL && SSL_set_fd(ssl, fd) == 1);
+    SSL_set_connect_state(ssl);
+    return ssl;
+}
+
+static SSL *new_server(struct connection *c, int fd)
+{
+    SSL *ssl = SSL_new(context);
+
+    CHECK(ssl != NULL);
+    SSL_set_app_data(ssl, c);
+    SSL_set_ex_data(ssl, ex_data, c);
+    SSL_set_msg_callback(ssl, on_message);
+    if (fd >= 0)
+        CHECK(SSL_set_fd(ssl, fd) == 1);
+    return ssl;
+}
+
+static void watch(struct connection *c, int epoll, int operation, unsigned events)
+{
+    struct epoll_event event = { .events = events, .data.ptr = c };
+
+    c->epoll = epoll;
+    c->events = events;
+    CHECK(epoll_ctl(epoll, operation, c->ends[0], &event) == 0);
+}
+
+/* This thread waits, as an event loop does before its first connection. */
+static void wait_once(int epoll)
+{
+    struct epoll_event event;
+
+    CHECK(epoll_wait(epoll, &event, 1, 1) == 0);
+}
+
+static int new_epoll(void)
+{
+    int epoll = epoll_create1(EPOLL_CLOEXEC);
+
+    CHECK(epoll >= 0);
+    wait_once(epoll);
+    return epoll;
+}
+
+static struct connection *connect_unwatched(void)
+{
+    struct connection *c = calloc(1, sizeof *c);
+
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, c->ends) == 0);
+    c->is_alive = 1;
+    c->epoll = -1;
+    c->server = new_server(c, c->ends[0]);
+    c->client = new_client(c->ends[1]);
+    return c;
+}
+
+static struct connection *connect_one(int epoll)
+{
+    struct connection *c = connect_unwatched();
+
+    SSL_set_accept_state(c->server);
+    watch(c, epoll, EPOLL_CTL_ADD, EPOLLIN);
+    return c;
+}
+
+/* ---- Going on with them. */
+
+static void step_client(struct connection *c)
+{
+    int result = c->client_done ? 1 : SSL_do_handshake(c->client);
+
+    if (result == 1)
+        c->client_done = 1;
+    else
+        CHECK(SSL_get_error(c->client, result) == SSL_ERROR_WANT_READ);
+}
+
+static void step_server(struct connection *c)
+{
+    int result = c->server_done ? 1 : SSL_do_handshake(c->server);
+
+    if (result == 1)
+        c->server_done = 1;
+    else
+        CHECK(SSL_get_error(c->server, result) == SSL_ERROR_WANT_READ && SSL_want_read(c->server));
+}
+
+/* One turn of the event loop; how many events there were. */
+static int serve(int epoll, int timeout)
+{
+    struct epoll_event events[8];
+    int i, count = epoll_wait(epoll, events, 8, timeout);
+
+    CHECK(count >= 0);
+    for (i = 0; i < count; i++) {
+        struct connection *c = events[i].data.ptr;
+
+        CHECK(c->is_alive);
+        step_server(c);
+        if (c->events & EPOLLONESHOT)
+            watch(c, epoll, EPOLL_CTL_MOD, c->events);
+    }
+    return count;
+}
+
+static void greet(struct connection *c)
+{
+    char byte = 0;
+    int i, got = -1;
+
+    CHECK(SSL_write(c->client, "x", 1) == 1);
+    for (i = 0; i < 100 && got != 1; i++)
+        got = SSL_read(c->server, &byte, 1);
+    CHECK(got == 1 && byte == 'x');
+    CHECK(SSL_write(c->server, "y", 1) == 1);
+    for (got = -1, i = 0; i < 100 && got != 1; i++)
+        got = SSL_read(c->client, &byte, 1);
+    CHECK(got == 1 && byte == 'y');
+}
+
+static void complete(struct connection *c)
+{
+    int turns;
+
+    for (turns = 0; turns < 300 && !(c->server_done && c->client_done); turns++) {
+        step_client(c);
+        serve(c->epoll, 10);
+    }
+    CHECK(c->server_done && c->client_done);
+    greet(c);
+    puts("complete");
+}
+
+/* The server's first call, which sends its answer or is suspended: it is told to try again. */
+static void call_once(struct connection *c)
+{
+    int result;
+
+    step_client(c);
+    result = SSL_do_handshake(c->server);
+    CHECK(result == -1 && SSL_get_error(c->server, result) == SSL_ERROR_WANT_READ);
+}
+
+/* The server frees its own object, then the connection. */
+static void drop(struct connection *c)
+{
+    int before = c->calls;
+
+    c->is_alive = 0;
+    SSL_free(c->server);
+    c->server = NULL;
+    printf("calls back while it was freed: %d %d\n", c->calls - before, c->late_calls);
+    c->calls = before;
+}
+
+static void drop_all(struct connection *c)
+{
+    drop(c);
+    close(c->ends[0]);
+    SSL_free(c->client);
+    close(c->ends[1]);
+    free(c);
+}
+
+/* ---- The uses. */
+
+static void plain(void)
+{
+    struct connection *c = connect_one(new_epoll());
+
+    complete(c);
+    drop_all(c);
+}
+
+static void many(void)
+{
+    int epoll = new_epoll(), i, turns, done = 0;
+    struct connection *c[20];
+
+    for (i = 0; i < 20; i++)
+        c[i] = connect_one(epoll);
+    for (turns = 0; turns < 500 && done < 20; turns++) {
+        for (done = i = 0; i < 20; i++) {
+            step_client(c[i]);
+            done += c[i]->server_done && c[i]->client_done;
+        }
+        serve(epoll, 1);
+    }
+    printf("done: %d\n", done);
+    for (i = 0; i < 20; i++)
+        drop_all(c[i]);
+}
+
+static void edge(void)
+{
+    int epoll = new_epoll();
+    struct connection *c = connect_one(epoll);
+
+    watch(c, epoll, EPOLL_CTL_MOD, EPOLLIN | EPOLLET);
+    complete(c);
+    drop_all(c);
+}
+
+static void one_shot(void)
+{
+    int epoll = new_epoll();
+    struct connection *c = connect_one(epoll);
+
+    watch(c, epoll, EPOLL_CTL_MOD, EPOLLIN | EPOLLONESHOT);
+    complete(c);
+    drop_all(c);
+}
+
+/* No state is set: SSL_accept says by itself that this is a server. */
+static void accept_unset(void)
+{
+    struct connection *c = connect_unwatched();
+    int turns, result = 0, epoll = new_epoll();
+
+    watch(c, epoll, EPOLL_CTL_ADD, EPOLLIN);
+    for (turns = 0; turns < 300 && (result != 1 || !c->client_done); turns++) {
+        struct epoll_event event;
+
+        step_client(c);
+        epoll_wait(epoll, &event, 1, 10);
+        result = SSL_accept(c->server);
+        CHECK(result == 1 || SSL_get_error(c->server, result) == SSL_ERROR_WANT_READ);
+    }
+    CHECK(result == 1 && c->client_done);
+    greet(c);
+    drop_all(c);
+}
+
+/* No state is set, and nothing sets it. */
+static void handshake_unset(void)
+{
+    struct connection *c = connect_unwatched();
+    int result;
+
+    watch(c, new_epoll(), EPOLL_CTL_ADD, EPOLLIN);
+    step_client(c);
+    result = SSL_do_handshake(c->server);
+    printf("%d %d %s\n", result, SSL_get_error(c->server, result), ERR_reason_error_string(ERR_get_error()));
+    drop_all(c);
+}
+
+static void *blocking_client(void *of)
+{
+    struct connection *c = of;
+    char byte;
+
+    CHECK(SSL_connect(c->client) == 1 && SSL_write(c->client, "x", 1) == 1);
+    CHECK(SSL_read(c->client, &byte, 1) == 1);
+    return NULL;
+}
+
+static void blocking(void)
+{
+    struct connection *c = connect_unwatched();
+    pthread_t thread;
+    char byte;
+
+    watch(c, new_epoll(), EPOLL_CTL_ADD, EPOLLIN);
+    fcntl(c->ends[0], F_SETFL, 0);
+    fcntl(c->ends[1], F_SETFL, 0);
+    pthread_create(&thread, NULL, blocking_client, c);
+    printf("SSL_accept: %d\n", SSL_accept(c->server));
+    CHECK(SSL_read(c->server, &byte, 1) == 1 && SSL_write(c->server, "y", 1) == 1);
+    pthread_join(thread, NULL);
+    drop_all(c);
+}
+
+static int read_one(SSL *ssl)
+{
+    char byte;
+
+    return SSL_read(ssl, &byte, 1);
+}
+
+static int read_one_ex(SSL *ssl)
+{
+    char byte;
+    size_t len = 0;
+
+    return SSL_read_ex(ssl, &byte, 1, &len) == 1 ? (int)len : -1;
+}
+
+static int peek_one(SSL *ssl)
+{
+    char byte;
+
+    return SSL_peek(ssl, &byte, 1);
+}
+
+static int write_one(SSL *ssl)
+{
+    return SSL_write(ssl, "y", 1);
+}
+
+static int write_one_ex(SSL *ssl)
+{
+    size_t len = 0;
+
+    return SSL_write_ex(ssl, "y", 1, &len) == 1 ? (int)len : -1;
+}
+
+/* Reading and writing do the handshake. */
+static void started_by(int (*call)(SSL *))
+{
+    struct connection *c = connect_one(new_epoll());
+    int turns, result = -1, sent = 0;
+
+    for (turns = 0; turns < 300 && (result != 1 || !c->client_done); turns++) {
+        struct epoll_event event;
+
+        step_client(c);
+        if (c->client_done && !sent)
+            sent = SSL_write(c->client, "x", 1);
+        epoll_wait(c->epoll, &event, 1, 10);
+        if (result == 1)
+            continue;
+        result = call(c->server);
+        CHECK(result == 1 || SSL_get_error(c->server, result) == SSL_ERROR_WANT_READ);
+    }
+    printf("result %d, in the handshake: %d\n", result, SSL_in_init(c->server));
+    drop_all(c);
+}
+
+static void read_starts(void)
+{
+    started_by(read_one);
+}
+
+static void read_ex_starts(void)
+{
+    started_by(read_one_ex);
+}
+
+static void peek_starts(void)
+{
+    started_by(peek_one);
+}
+
+static void write_starts(void)
+{
+    started_by(write_one);
+}
+
+static void write_ex_starts(void)
+{
+    started_by(write_one_ex);
+}
+
+static void free_in_the_middle(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    int kept;
+
+    call_once(c);
+    ERR_clear_error();
+    ERR_raise(ERR_LIB_USER, 77);
+    kept = removals;
+    drop(c);
+    printf("sessions removed: %d\n", removals - kept);
+    printf("error of the server's: %d", ERR_GET_REASON(ERR_get_error()));
+    printf(", others: %lu, freed: %d\n", ERR_peek_error(), freed);
+}
+
+static void free_with_own_callback(void)
+{
+    struct connection *c = connect_one(new_epoll());
+
+    SSL_set_info_callback(c->server, on_info);
+    call_once(c);
+    CHECK(SSL_get_info_callback(c->server) == on_info);
+    drop_all(c);
+    c = connect_one(new_epoll());
+    call_once(c);
+    CHECK(SSL_get_info_callback(c->server) == NULL);
+    SSL_set_info_callback(c->server, on_info);
+    CHECK(SSL_get_info_callback(c->server) == on_info);
+    complete(c);
+    CHECK(SSL_get_info_callback(c->server) == on_info);
+    drop_all(c);
+}
+
+static char story[4096];
+
+static void on_story(const SSL *ssl, int where, int result)
+{
+    size_t len = strlen(story);
+
+    (void)ssl;
+    snprintf(story + len, sizeof story - len, "%x:%d ", where, result);
+}
+
+/* The server's callback comes as often as without the library, with the same values. */
+static void callbacks_in_order(void)
+{
+    struct connection *c = connect_one(new_epoll());
+
+    SSL_set_info_callback(c->server, on_story);
+    complete(c);
+    puts(story);
+    drop_all(c);
+}
+
+static void clear_in_the_middle(void)
+{
+    int epoll = new_epoll();
+    struct connection *c = connect_one(epoll);
+
+    SSL_set_info_callback(c->server, on_info);
+    call_once(c);
+    ERR_clear_error();
+    ERR_raise(ERR_LIB_USER, 77);
+    c->is_alive = 0;
+    printf("SSL_clear: %d\n", SSL_clear(c->server));
+    c->is_alive = 1;
+    printf("error of the server's: %d", ERR_GET_REASON(ERR_get_error()));
+    printf(", others: %lu\n", ERR_peek_error());
+    CHECK(SSL_get_rfd(c->server) == c->ends[0] && SSL_get_wfd(c->server) == c->ends[0]);
+    CHECK(SSL_get_info_callback(c->server) == on_info);
+    printf("late calls: %d\n", c->late_calls);
+    /* The same object serves another client. */
+    close(c->ends[0]);
+    close(c->ends[1]);
+    SSL_free(c->client);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, c->ends) == 0);
+    c->client = new_client(c->ends[1]);
+    SSL_set_fd(c->server, c->ends[0]);
+    SSL_set_accept_state(c->server);
+    watch(c, epoll, EPOLL_CTL_ADD, EPOLLIN);
+    complete(c);
+    drop_all(c);
+}
+
+static void two_references(void)
+{
+    struct connection *c = connect_one(new_epoll());
+
+    SSL_up_ref(c->server);
+    call_once(c);
+    SSL_free(c->server);
+    CHECK(SSL_get_rfd(c->server) == c->ends[0]);
+    complete(c);
+    SSL_up_ref(c->server);
+    SSL_free(c->server);
+    drop(c);
+    printf("freed: %d\n", freed);
+}
+
+static void two_references_and_a_free(void)
+{
+    struct connection *c = connect_one(new_epoll());
+
+    call_once(c);
+    SSL_up_ref(c->server);
+    SSL_free(c->server);
+    printf("freed: %d\n", freed);
+    drop(c);
+    printf("freed: %d\n", freed);
+}
+
+static void duplicate(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    SSL *copy;
+
+    call_once(c);
+    copy = SSL_dup(c->server);
+    printf("the same: %d\n", copy == c->server);
+    SSL_free(copy);
+    complete(c);
+    drop(c);
+    printf("freed: %d\n", freed);
+}
+
+static void another_descriptor(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    int other = dup(c->ends[0]);
+
+    call_once(c);
+    CHECK(SSL_set_fd(c->server, other) == 1);
+    complete(c);
+    drop_all(c);
+    close(other);
+}
+
+static void shut_down(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    int result;
+
+    call_once(c);
+    result = SSL_shutdown(c->server);
+    printf("SSL_shutdown: %d, %d", result, SSL_get_error(c->server, result));
+    printf(", %s\n", ERR_reason_error_string(ERR_get_error()));
+    complete(c);
+    printf("SSL_shutdown: %d\n", SSL_shutdown(c->server));
+    drop_all(c);
+}
+
+static void close_before_free(void)
+{
+    int epoll = new_epoll(), other;
+    struct connection *c = connect_one(epoll);
+    struct epoll_event event = { .events = EPOLLIN };
+
+    call_once(c);
+    close(c->ends[0]);
+    /* Another file with the same number, of which nothing is to be told. */
+    other = eventfd(0, EFD_NONBLOCK);
+    CHECK(other == c->ends[0] && epoll_ctl(epoll, EPOLL_CTL_ADD, other, &event) == 0);
+    printf("events: %d\n", epoll_wait(epoll, &event, 1, 20));
+    drop(c);
+    printf("events: %d, freed: %d\n", epoll_wait(epoll, &event, 1, 20), freed);
+}
+
+/* As before, but the number changes hands without a `close`. */
+static void replaced_by_dup2(void)
+{
+    int epoll = new_epoll(), other = eventfd(0, EFD_NONBLOCK);
+    struct connection *c = connect_one(epoll);
+    struct epoll_event event = { .events = EPOLLIN };
+
+    call_once(c);
+    CHECK(dup2(other, c->ends[0]) == c->ends[0]);
+    CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, c->ends[0], &event) == 0);
+    printf("events: %d\n", epoll_wait(epoll, &event, 1, 20));
+    drop(c);
+    printf("events: %d\n", epoll_wait(epoll, &event, 1, 20));
+}
+
+static void close_everything(void)
+{
+    int i;
+    struct connection *c[3];
+
+    for (i = 0; i < 3; i++) {
+        c[i] = connect_one(new_epoll());
+        call_once(c[i]);
+        if (i == 0)
+            closefrom(3);
+        else if (i == 1)
+            CHECK(close_range(3, ~0U, 0) == 0);
+        else
+            for (int fd = 3; fd < 100; fd++)
+                close(fd);
+    }
+    for (i = 0; i < 3; i++)
+        drop(c[i]);
+    c[0] = connect_one(new_epoll());
+    complete(c[0]);
+    printf("freed: %d\n", freed);
+}
+
+static int ended_well(pid_t child)
+{
+    int status = -1;
+
+    CHECK(waitpid(child, &status, 0) == child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+static void fork_and_free(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    pid_t child;
+
+    call_once(c);
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        drop_all(c);
+        fflush(stdout);
+        _exit(freed == 1 ? 5 : 6);
+    }
+    printf("child: %d\n", ended_well(child));
+    complete(c);
+    drop_all(c);
+}
+
+static void fork_and_serve(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    pid_t child;
+
+    call_once(c);
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        complete(c);
+        drop_all(c);
+        fflush(stdout);
+        _exit(5);
+    }
+    printf("child: %d\n", ended_well(child));
+    drop(c);
+}
+
+static void fork_and_exit(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    pid_t child;
+
+    call_once(c);
+    fflush(stdout);
+    child = fork();
+    if (child == 0)
+        exit(5);
+    printf("child: %d\n", ended_well(child));
+    complete(c);
+    drop_all(c);
+}
+
+static void vfork_and_close(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    char *arguments[] = { "true", NULL };
+    posix_spawn_file_actions_t actions;
+    pid_t child;
+
+    call_once(c);
+    child = vfork();
+    if (child == 0) {
+        close(c->ends[0]);
+        close(c->epoll);
+        execl("/bin/true", "true", NULL);
+        _exit(1);
+    }
+    printf("child: %d\n", ended_well(child));
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addclose(&actions, c->ends[0]);
+    CHECK(posix_spawn(&child, "/bin/true", &actions, NULL, arguments, NULL) == 0);
+    printf("child: %d\n", ended_well(child));
+    posix_spawn_file_actions_destroy(&actions);
+    complete(c);
+    drop_all(c);
+}
+
+static volatile int stop;
+
+static void *register_and_close(void *unused)
+{
+    int epoll = epoll_create1(0), ends[2];
+    struct epoll_event event = { .events = EPOLLIN };
+
+    CHECK(pipe(ends) == 0);
+    while (!stop) {
+        SSL *ssl = SSL_new(context);
+
+        epoll_ctl(epoll, EPOLL_CTL_ADD, ends[0], &event);
+        epoll_ctl(epoll, EPOLL_CTL_DEL, ends[0], &event);
+        close(dup(ends[0]));
+        SSL_up_ref(ssl);
+        SSL_free(ssl);
+        SSL_free(ssl);
+    }
+    return unused;
+}
+
+/* Nothing in a child waits for what a thread of the parent held. */
+static void fork_beside_threads(void)
+{
+    SSL *ssl = SSL_new(context);
+    pthread_t threads[2];
+    int i;
+
+    for (i = 0; i < 2; i++)
+        pthread_create(&threads[i], NULL, register_and_close, NULL);
+    for (i = 0; i < 300; i++) {
+        pid_t child = fork();
+
+        if (child == 0) {
+            int epoll = epoll_create1(0);
+            struct epoll_event event = { .events = EPOLLIN };
+
+            alarm(20);
+            epoll_ctl(epoll, EPOLL_CTL_ADD, 0, &event);
+            close(1000);
+            close(epoll);
+            SSL_up_ref(ssl);
+            SSL_free(ssl);
+            _exit(5);
+        }
+        CHECK(ended_well(child) == 5);
+    }
+    stop = 1;
+    for (i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    SSL_free(ssl);
+    puts("all ended");
+}
+
+static void two_instances(void)
+{
+    int one = new_epoll(), other = new_epoll(), turns;
+    struct connection *c = connect_one(one);
+
+    watch(c, other, EPOLL_CTL_ADD, EPOLLIN);
+    for (turns = 0; turns < 300 && !(c->server_done && c->client_done); turns++) {
+        step_client(c);
+        serve(one, 5);
+        serve(other, 5);
+    }
+    CHECK(c->server_done && c->client_done);
+    greet(c);
+    drop_all(c);
+}
+
+/* From one instance to another in which this thread has never waited. */
+static void another_instance(void)
+{
+    int one = new_epoll(), other = epoll_create1(0);
+    struct connection *c = connect_one(one);
+
+    call_once(c);
+    CHECK(epoll_ctl(one, EPOLL_CTL_DEL, c->ends[0], NULL) == 0);
+    watch(c, other, EPOLL_CTL_ADD, EPOLLIN);
+    complete(c);
+    drop_all(c);
+}
+
+static void unwatched_for_a_while(void)
+{
+    int epoll = new_epoll();
+    struct connection *c = connect_one(epoll);
+    struct epoll_event event;
+
+    call_once(c);
+    CHECK(epoll_ctl(epoll, EPOLL_CTL_DEL, c->ends[0], NULL) == 0);
+    printf("events: %d\n", epoll_wait(epoll, &event, 1, 10));
+    watch(c, epoll, EPOLL_CTL_ADD, EPOLLIN);
+    complete(c);
+    drop_all(c);
+}
+
+/* The instance is itself watched, in another one, or by poll. */
+static void nested_instances(void)
+{
+    int inner = epoll_create1(0), outer = new_epoll(), turns;
+    struct connection *c = connect_one(inner);
+    struct epoll_event event = { .events = EPOLLIN, .data.fd = inner };
+
+    CHECK(epoll_ctl(outer, EPOLL_CTL_ADD, inner, &event) == 0);
+    for (turns = 0; turns < 300 && !(c->server_done && c->client_done); turns++) {
+        step_client(c);
+        if (epoll_wait(outer, &event, 1, 10) == 1)
+            serve(inner, 0);
+    }
+    CHECK(c->server_done && c->client_done);
+    greet(c);
+    drop_all(c);
+}
+
+static void polled_instance(void)
+{
+    int epoll = new_epoll(), turns;
+    struct connection *c = connect_one(epoll);
+    struct pollfd watched = { .fd = epoll, .events = POLLIN };
+
+    for (turns = 0; turns < 300 && !(c->server_done && c->client_done); turns++) {
+        step_client(c);
+        if (poll(&watched, 1, 10) == 1)
+            serve(epoll, 0);
+    }
+    CHECK(c->server_done && c->client_done);
+    greet(c);
+    drop_all(c);
+}
+
+/* After one call the server waits for this connection in other ways. */
+static void other_waits(void)
+{
+    int way, turns;
+
+    for (way = 0; way < 5; way++) {
+        struct connection *c = connect_one(new_epoll());
+        struct pollfd watched = { .fd = c->ends[0], .events = POLLIN };
+        struct timespec short_time = { 0, 10000000 };
+        struct timeval as_short = { 0, 10000 };
+        struct epoll_event event;
+        fd_set set;
+        int ready = 0;
+
+        call_once(c);
+        for (turns = 0; turns < 300 && !(c->server_done && c->client_done); turns++) {
+            step_client(c);
+            FD_ZERO(&set);
+            FD_SET(c->ends[0], &set);
+            if (way == 0)
+                ready = poll(&watched, 1, 10);
+            else if (way == 1)
+                ready = ppoll(&watched, 1, &short_time, NULL);
+            else if (way == 2)
+                ready = select(c->ends[0] + 1, &set, NULL, NULL, &as_short);
+            else if (way == 3)
+                ready = pselect(c->ends[0] + 1, &set, NULL, NULL, &short_time, NULL);
+            else
+                ready = epoll_pwait2(c->epoll, &event, 1, &short_time, NULL);
+            if (ready == 1)
+                step_server(c);
+        }
+        printf("way %d: %d %d\n", way, c->server_done, c->client_done);
+        drop_all(c);
+    }
+}
+
+/* The server does not wait at all. */
+static void busy(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    int turns;
+
+    for (turns = 0; turns < 10000 && !(c->server_done && c->client_done); turns++) {
+        step_client(c);
+        step_server(c);
+    }
+    printf("done: %d %d\n", c->server_done, c->client_done);
+    drop_all(c);
+}
+
+/* A connection that was accepted; the first call comes before the socket is watched. */
+static void accepted(int alias)
+{
+    struct sockaddr_un name = { .sun_family = AF_UNIX };
+    int listener = socket(AF_UNIX, SOCK_STREAM, 0), epoll = new_epoll(), other = -1;
+    struct connection *c = calloc(1, sizeof *c);
+    socklen_t len = sizeof name;
+
+    /* The kernel chooses a name without a file. */
+    CHECK(bind(listener, (struct sockaddr *)&name, sizeof name.sun_family) == 0 && listen(listener, 1) == 0);
+    CHECK(getsockname(listener, (struct sockaddr *)&name, &len) == 0);
+    c->ends[1] = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(connect(c->ends[1], (struct sockaddr *)&name, len) == 0);
+    fcntl(c->ends[1], F_SETFL, O_NONBLOCK);
+    c->ends[0] = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
+    CHECK(c->ends[0] >= 0);
+    c->is_alive = 1;
+    c->server = new_server(c, c->ends[0]);
+    c->client = new_client(c->ends[1]);
+    SSL_set_accept_state(c->server);
+    step_client(c);
+    if (alias) {
+        struct epoll_event event = { .events = EPOLLIN | EPOLLET, .data.ptr = c };
+
+        /* Watched under another number, and the edge is gone before the first call. */
+        other = alias == 1 ? dup(c->ends[0]) : fcntl(c->ends[0], F_DUPFD_CLOEXEC, 50);
+        CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, other, &event) == 0);
+        CHECK(epoll_wait(epoll, &event, 1, 1000) == 1);
+        c->epoll = epoll;
+        step_server(c);
+    } else {
+        step_server(c);
+        watch(c, epoll, EPOLL_CTL_ADD, EPOLLIN | EPOLLET);
+    }
+    complete(c);
+    drop_all(c);
+    close(other);
+    close(listener);
+}
+
+static void accepted_and_called_first(void)
+{
+    accepted(0);
+}
+
+static void watched_under_other_numbers(void)
+{
+    accepted(1);
+    accepted(2);
+}
+
+static void context_goes_first(void)
+{
+    struct connection *c = connect_one(new_epoll()), *d = connect_one(new_epoll());
+
+    call_once(c);
+    call_once(d);
+    SSL_CTX_free(context);
+    context = NULL;
+    drop(c);
+    complete(d);
+    drop(d);
+    printf("freed: %d\n", freed);
+}
+
+static void another_context(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    SSL_CTX *other = server_context(SSL_CTX_get_max_proto_version(context));
+
+    call_once(c);
+    CHECK(SSL_set_SSL_CTX(c->server, other) == other);
+    SSL_CTX_free(other);
+    complete(c);
+    drop_all(c);
+}
+
+/* The handshake begins anew, on the client's old bytes: it fails or waits, and can be freed. */
+static void another_state(void)
+{
+    struct connection *c = connect_one(new_epoll());
+
+    call_once(c);
+    SSL_set_accept_state(c->server);
+    printf("before: %d\n", SSL_in_before(c->server));
+    drop_all(c);
+}
+
+static void memory(void)
+{
+    struct connection *c = connect_unwatched();
+    BIO *in = BIO_new(BIO_s_mem()), *out = BIO_new(BIO_s_mem());
+    char bytes[16384];
+    int turns, len;
+
+    wait_once(new_epoll());
+    SSL_set_bio(c->server, in, out);
+    SSL_set_accept_state(c->server);
+    for (turns = 0; turns < 300 && !(c->server_done && c->client_done); turns++) {
+        step_client(c);
+        len = recv(c->ends[0], bytes, sizeof bytes, 0);
+        if (len > 0)
+            BIO_write(in, bytes, len);
+        step_server(c);
+        len = BIO_read(out, bytes, sizeof bytes);
+        if (len > 0)
+            CHECK(send(c->ends[0], bytes, len, 0) == len);
+    }
+    printf("done: %d %d\n", c->server_done, c->client_done);
+    drop_all(c);
+}
+
+/* In the middle of the handshake, memory takes the place of the socket. */
+static void memory_in_the_middle(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    BIO *in = BIO_new(BIO_s_mem()), *out = BIO_new(BIO_s_mem());
+    char bytes[16384];
+    int turns, len;
+
+    call_once(c);
+    SSL_set_bio(c->server, in, out);
+    for (turns = 0; turns < 300 && !(c->server_done && c->client_done); turns++) {
+        step_client(c);
+        len = recv(c->ends[0], bytes, sizeof bytes, 0);
+        if (len > 0)
+            BIO_write(in, bytes, len);
+        step_server(c);
+        len = BIO_read(out, bytes, sizeof bytes);
+        if (len > 0)
+            CHECK(send(c->ends[0], bytes, len, 0) == len);
+    }
+    printf("done: %d %d\n", c->server_done, c->client_done);
+    drop_all(c);
+}
+
+static void buffer(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    BIO *socket = BIO_new_socket(c->ends[0], BIO_NOCLOSE);
+
+    BIO_up_ref(socket);
+    SSL_set_bio(c->server, BIO_push(BIO_new(BIO_f_buffer()), socket), socket);
+    complete(c);
+    drop_all(c);
+}
+
+static void own_jobs(void)
+{
+    struct connection *c = connect_one(new_epoll());
+
+    SSL_set_mode(c->server, SSL_MODE_ASYNC);
+    complete(c);
+    drop_all(c);
+}
+
+static struct connection *victim;
+
+static void free_victim(SSL *ssl)
+{
+    (void)ssl;
+    drop(victim);
+}
+
+static void callback_frees_another(void)
+{
+    int epoll = new_epoll();
+    struct connection *c;
+
+    victim = connect_one(epoll);
+    call_once(victim);
+    CHECK(epoll_ctl(epoll, EPOLL_CTL_DEL, victim->ends[0], NULL) == 0);
+    c = connect_one(epoll);
+    in_callback = free_victim;
+    complete(c);
+    drop(c);
+    printf("freed: %d\n", freed);
+}
+
+static void serve_victim(SSL *ssl)
+{
+    int turns;
+
+    (void)ssl;
+    for (turns = 0; turns < 300 && !(victim->server_done && victim->client_done); turns++) {
+        step_client(victim);
+        serve(victim->epoll, 10);
+    }
+    CHECK(victim->server_done && victim->client_done);
+}
+
+static void callback_waits(void)
+{
+    int epoll = new_epoll();
+    struct connection *c = connect_one(epoll);
+
+    /* In an instance of its own, as an inner event loop has. */
+    victim = connect_one(new_epoll());
+    call_once(victim);
+    in_callback = serve_victim;
+    complete(c);
+    drop(c);
+    drop(victim);
+}
+
+static void handshake_of_its_own(SSL *ssl)
+{
+    (void)ssl;
+    plain();
+}
+
+static void callback_has_a_handshake_of_its_own(void)
+{
+    struct connection *c = connect_one(new_epoll());
+
+    in_callback = handshake_of_its_own;
+    complete(c);
+    drop_all(c);
+}
+
+static void end_the_process(SSL *ssl)
+{
+    (void)ssl;
+    puts("ends in a callback");
+    exit(0);
+}
+
+static void drop_victim(void)
+{
+    drop(victim);
+}
+
+static void exit_in_a_callback(void)
+{
+    int epoll = new_epoll();
+    struct connection *c;
+
+    victim = connect_one(epoll);
+    call_once(victim);
+    atexit(drop_victim);
+    c = connect_one(new_epoll());
+    in_callback = end_the_process;
+    complete(c);
+}
+
+/* When thread-locals of the library are gone. */
+static void exit_with_a_handshake(void)
+{
+    struct connection *c = connect_one(new_epoll());
+
+    complete(c);
+    victim = c;
+    atexit(drop_victim);
+    exit(0);
+}
+
+static SSL *in_destructor;
+
+__attribute__((destructor)) static void at_the_very_end(void)
+{
+    SSL_free(in_destructor);
+}
+
+static void free_at_the_very_end(void)
+{
+    struct connection *c = connect_one(new_epoll());
+
+    complete(c);
+    in_destructor = c->server;
+}
+
+static void clear_late(void)
+{
+    SSL_clear(in_destructor);
+    SSL_free(SSL_new(context));
+}
+
+static void clear_at_exit(void)
+{
+    in_destructor = SSL_new(context);
+    atexit(clear_late);
+    SSL_free(SSL_new(context));
+}
+
+static pthread_key_t key;
+
+static void free_value(void *value)
+{
+    drop(value);
+    printf("freed: %d\n", freed);
+}
+
+static void *thread_with_value(void *middle)
+{
+    int epoll = new_epoll();
+    struct connection *c = connect_one(epoll), *d = connect_one(epoll);
+
+    call_once(d);
+    complete(d);
+    if (middle != NULL)
+        call_once(c);
+    else
+        complete(c);
+    pthread_setspecific(key, c);
+    drop(d);
+    return NULL;
+}
+
+static void thread_ends(void)
+{
+    pthread_t thread;
+    int middle;
+
+    pthread_key_create(&key, free_value);
+    for (middle = 0; middle < 2; middle++) {
+        pthread_create(&thread, NULL, thread_with_value, middle ? &middle : NULL);
+        pthread_join(thread, NULL);
+    }
+}
+
+static void *thread_calls_once(void *of)
+{
+    struct connection **c = of;
+
+    *c = connect_one(new_epoll());
+    call_once(*c);
+    return NULL;
+}
+
+/* The thread in which the handshake began is gone. */
+static void freed_after_its_thread(void)
+{
+    struct connection *c;
+    pthread_t thread;
+
+    pthread_create(&thread, NULL, thread_calls_once, &c);
+    pthread_join(thread, NULL);
+    drop(c);
+    printf("freed: %d\n", freed);
+}
+
+static void *thread_frees(void *of)
+{
+    struct connection *c = of;
+
+    drop(c);
+    return NULL;
+}
+
+/* Another thread frees a connection in the middle: no event comes for it any more. */
+static void freed_elsewhere(void)
+{
+    int epoll = new_epoll(), turns;
+    struct connection *c = connect_one(epoll), *d = connect_one(epoll);
+    struct epoll_event event;
+    pthread_t thread;
+
+    call_once(c);
+    pthread_create(&thread, NULL, thread_frees, c);
+    pthread_join(thread, NULL);
+    /* The socket stays open and watched; its bytes were read. */
+    for (turns = 0; turns < 3; turns++)
+        printf("events: %d\n", epoll_wait(epoll, &event, 1, 10));
+    printf("freed: %d\n", freed);
+    complete(d);
+    drop_all(d);
+    close(c->ends[0]);
+}
+
+static void *thread_gives_a_reference_back(void *of)
+{
+    struct connection *c = of;
+
+    SSL_free(c->server);
+    return NULL;
+}
+
+static void reference_given_back_elsewhere(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    pthread_t thread;
+
+    SSL_up_ref(c->server);
+    call_once(c);
+    pthread_create(&thread, NULL, thread_gives_a_reference_back, c);
+    pthread_join(thread, NULL);
+    complete(c);
+    drop(c);
+    printf("freed: %d\n", freed);
+}
+
+static void *thread_completes(void *of)
+{
+    complete(of);
+    return NULL;
+}
+
+/* Moved in the middle by the thread that has it, to one that waits elsewhere. */
+static void moved(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    pthread_t thread;
+
+    call_once(c);
+    CHECK(epoll_ctl(c->epoll, EPOLL_CTL_DEL, c->ends[0], NULL) == 0);
+    watch(c, epoll_create1(0), EPOLL_CTL_ADD, EPOLLIN);
+    pthread_create(&thread, NULL, thread_completes, c);
+    pthread_join(thread, NULL);
+    drop_all(c);
+}
+
+static void *cancelled(void *epoll)
+{
+    struct epoll_event event;
+
+    for (;;)
+        epoll_wait(*(int *)epoll, &event, 1, -1);
+    return NULL;
+}
+
+static void *cancelled_while_it_accepts(void *listener)
+{
+    for (;;)
+        accept(*(int *)listener, NULL, NULL);
+    return NULL;
+}
+
+/* A thread is cancelled in a function that waits. */
+static void cancelled_threads(void)
+{
+    struct sockaddr_un name = { .sun_family = AF_UNIX };
+    int epoll = new_epoll(), listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    pthread_t thread;
+    void *result;
+
+    CHECK(bind(listener, (struct sockaddr *)&name, sizeof name.sun_family) == 0 && listen(listener, 1) == 0);
+    pthread_create(&thread, NULL, cancelled, &epoll);
+    pthread_cancel(thread);
+    pthread_join(thread, &result);
+    CHECK(result == PTHREAD_CANCELED);
+    pthread_create(&thread, NULL, cancelled_while_it_accepts, &listener);
+    pthread_cancel(thread);
+    pthread_join(thread, &result);
+    CHECK(result == PTHREAD_CANCELED);
+    puts("cancelled");
+}
+
+static void unload(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    void *again = dlopen("libssl.so.3", RTLD_NOW), *other = dlopen("libz.so.1", RTLD_NOW);
+
+    call_once(c);
+    if (again != NULL)
+        dlclose(again);
+    if (other != NULL)
+        dlclose(other);
+    complete(c);
+    drop_all(c);
+}
+
+/* The descriptor's number is beyond all that is kept of descriptors, or no number at all. */
+static void odd_numbers(void)
+{
+    struct epoll_event event = { .events = EPOLLIN };
+
+    printf("%d", close(-1));
+    printf(" %d", close(1 << 30));
+    printf(" %d", epoll_ctl(-1, EPOLL_CTL_ADD, 0, &event));
+    printf(" %d", epoll_ctl(1 << 30, EPOLL_CTL_ADD, 1 << 30, &event));
+    printf(" %d", epoll_wait(-1, &event, 1, 0));
+    printf(" %d", epoll_wait(new_epoll(), NULL, 0, 0));
+    printf(" %d\n", dup2(-1, 1 << 30));
+    SSL_free(NULL);
+}
+
+#define USE(name, suspends) { #name, name, suspends }
+
+static const struct use {
+    const char *name;
+    void (*run)(void);
+    /* Whether it shows anything only if a handshake is suspended. */
+    int suspends;
+} uses[] = {
+    USE(plain, 1),
+    USE(many, 1),
+    USE(edge, 1),
+    USE(one_shot, 0),
+    USE(accept_unset, 1),
+    USE(handshake_unset, 0),
+    USE(blocking, 0),
+    USE(read_starts, 1),
+    USE(read_ex_starts, 1),
+    USE(peek_starts, 1),
+    USE(write_starts, 1),
+    USE(write_ex_starts, 1),
+    USE(free_in_the_middle, 1),
+    USE(free_with_own_callback, 1),
+    USE(callbacks_in_order, 1),
+    USE(clear_in_the_middle, 1),
+    USE(two_references, 1),
+    USE(two_references_and_a_free, 1),
+    USE(duplicate, 1),
+    USE(another_descriptor, 1),
+    USE(shut_down, 1),
+    USE(close_before_free, 1),
+    USE(replaced_by_dup2, 1),
+    USE(close_everything, 1),
+    USE(fork_and_free, 1),
+    USE(fork_and_serve, 1),
+    USE(fork_and_exit, 1),
+    USE(vfork_and_close, 1),
+    USE(fork_beside_threads, 0),
+    USE(two_instances, 0),
+    USE(another_instance, 1),
+    USE(unwatched_for_a_while, 1),
+    USE(nested_instances, 0),
+    USE(polled_instance, 1),
+    USE(other_waits, 1),
+    USE(busy, 1),
+    USE(accepted_and_called_first, 1),
+    USE(watched_under_other_numbers, 0),
+    USE(context_goes_first, 1),
+    USE(another_context, 1),
+    USE(another_state, 1),
+    USE(memory, 0),
+    USE(memory_in_the_middle, 1),
+    USE(buffer, 0),
+    USE(own_jobs, 0),
+    USE(callback_frees_another, 1),
+    USE(callback_waits, 1),
+    USE(callback_has_a_handshake_of_its_own, 1),
+    USE(exit_in_a_callback, 1),
+    USE(exit_with_a_handshake, 1),
+    USE(free_at_the_very_end, 1),
+    USE(clear_at_exit, 0),
+    USE(thread_ends, 1),
+    USE(freed_after_its_thread, 1),
+    USE(freed_elsewhere, 1),
+    USE(reference_given_back_elsewhere, 1),
+    USE(moved, 1),
+    USE(cancelled_threads, 0),
+    USE(unload, 1),
+    USE(odd_numbers, 0),
+};
+
+int main(int count, char **arguments)
+{
+    size_t i;
+    int version;
+
+    if (count != 4) {
+        for (i = 0; i < sizeof uses / sizeof *uses; i++)
+            printf("%s %d\n", uses[i].name, uses[i].suspends);
+        return 0;
+    }
+    alarm(20);
+    signal(SIGPIPE, SIG_IGN);
+    points = arguments[2];
+    version = strcmp(arguments[3], "1.2") == 0 ? TLS1_2_VERSION : TLS1_3_VERSION;
+    attach();
+    ex_data = SSL_get_ex_new_index(0, NULL, NULL, NULL, on_free);
+    context = server_context(version);
+    client_context = SSL_CTX_new(TLS_client_method());
+    SSL_CTX_set_alpn_protos(client_context, (const unsigned char *)"\x01x", 2);
+    for (i = 0; i < sizeof uses / sizeof *uses; i++) {
+        if (strcmp(uses[i].name, arguments[1]) == 0) {
+            uses[i].run();
+            if (library != NULL && uses[i].suspends && suspensions == 0)
+                puts("nothing was suspended");
+            return 0;
+        }
+    }
+    return 2;
+}
