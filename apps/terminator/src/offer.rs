@@ -29,7 +29,7 @@ pub(crate) struct Hello {
 pub(crate) struct OddName {
     /// Where the type of the extension server_name is.
     type_at: usize,
-    /// Where the name is. Empty: there are only names of other types.
+    /// Where the name is.
     name: Range<usize>,
     /// An extension that neither the client has sent nor anybody knows.
     other_type: u16,
@@ -143,17 +143,13 @@ fn odd_name_in(message: &[u8], content: Range<usize>) -> Option<Range<usize>> {
     while at < list.end && message[at] == HOST_NAME {
         at += 1;
         let name = vector(message, &mut at, 2)?;
-        // Two of them, or none, are an error.
-        if name.end > list.end || name.is_empty() || found.is_some() {
+        // Two of them are an error.
+        if name.end > list.end || found.is_some() {
             return None;
         }
         found = Some(name);
     }
-    match found {
-        Some(name) if ServerName::try_from(&message[name.clone()]).is_ok() => None,
-        Some(name) => Some(name),
-        None => Some(list.end..list.end),
-    }
+    found.filter(|name| ServerName::try_from(&message[name.clone()]).is_err())
 }
 
 /// Moves over a vector, whose length has `width` bytes. `None`: it is not whole.
@@ -308,10 +304,11 @@ mod tests {
             odd(&[(0, b"b\xc3\xbc\0")]).as_deref(),
             Some("b\\xc3\\xbc\\x00")
         );
-        assert_eq!(odd(&[(1, b"x"), (0, b"a.example")]).as_deref(), Some(""));
+        // As nginx serves it.
+        assert_eq!(odd(&[(0, b"")]).as_deref(), Some(""));
         // These are errors, which rustls answers.
         assert_eq!(odd(&[(0, b"-a"), (0, b"-b")]), None);
-        assert_eq!(odd(&[(0, b"")]), None);
+        assert_eq!(odd(&[(1, b"x"), (0, b"-a")]), None);
         assert_eq!(odd(&[]), None);
         let twice = list(&[(0, b"-a")]);
         let twice = hello(0x0303, &[(0, &twice), (0, &twice)]);

@@ -221,7 +221,7 @@ fn day(time: UnixTime) -> String {
 }
 
 const NO_SIGNATURE: &str = "it verifies no signature that a certificate here can make";
-const NO_PURPOSE: &str = "its certificate is not for this use (extended key usage)";
+const NO_PURPOSE: &str = "its certificate is not for this use (extended key usage, EKU)";
 
 /// Short forms in the names of rustls, and what they stand for.
 const TERMS: [(&str, &str); 10] = [

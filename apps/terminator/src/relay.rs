@@ -62,8 +62,8 @@ impl Session {
             if local.may_complain() {
                 let alpn = alpn.map(String::from_utf8_lossy);
                 tracing::warn!(
-                    ?name,
-                    ?alpn,
+                    name,
+                    alpn = alpn.as_deref(),
                     "a client asks for what no backend is configured for"
                 );
             }
