@@ -195,6 +195,14 @@ fn look_at(
             chain[place].line,
         );
     }
+    for name in all[0].names.iter().filter(|name| !is_for_hosts(name)) {
+        tracing::warn!(
+            %file,
+            "the name `{}` in the certificate is for no host: a `*` stands for the first label alone, as in \
+             `*.example.org`",
+            name.escape_debug(),
+        );
+    }
     if all[0].has_unknown_names {
         tracing::warn!(
             %file,
@@ -203,6 +211,12 @@ fn look_at(
     }
     check_length(key, path, chain)?;
     Ok(all.swap_remove(0))
+}
+
+/// Whether a name is one that a client can ask for, or stands for such names (RFC 9525, section 6.3).
+fn is_for_hosts(name: &str) -> bool {
+    let host = name.strip_prefix("*.").unwrap_or(name);
+    !host.is_empty() && !host.contains('*')
 }
 
 /// The first certificate that is not the issuer of the one before it.
@@ -359,6 +373,22 @@ mod tests {
         let leaf = params.self_signed(&key).unwrap();
         assert_eq!(Facts::of(leaf.der()).unwrap().names.len(), 3000);
         assert_eq!(certified(&leaf.pem(), &key.serialize_pem()), Ok(1));
+    }
+
+    #[test]
+    fn a_star_is_for_the_first_label_alone() {
+        for name in [
+            "a.test",
+            "*.a.test",
+            "xn--bcher-kva.test",
+            "a_b.test",
+            "a.test.",
+        ] {
+            assert!(is_for_hosts(name), "{name}");
+        }
+        for name in ["*", "*.", "f*.a.test", "a.*.test", "*.*.test", ""] {
+            assert!(!is_for_hosts(name), "{name}");
+        }
     }
 
     #[test]
