@@ -98,10 +98,11 @@ impl Identity {
         }
         let loaded = provider.key_provider.load_private_key(self.key.clone_key());
         let key = loaded.map_err(|error| {
-            let reason = match error {
+            let reason = match (unknown_kind(&self.facts.public_key), error) {
+                (Some(kind), _) => format!("it is a key of {kind}"),
                 // rustls would print "unexpected error" before this text.
-                rustls::Error::General(reason) => reason,
-                error => error.to_string(),
+                (None, rustls::Error::General(reason)) => reason,
+                (None, error) => error.to_string(),
             };
             Fault::new(
                 self.at.key.clone(),
@@ -153,6 +154,23 @@ fn is_same_key(one: &[u8], other: &[u8]) -> bool {
     one == other || bits(one).is_some_and(|bits_of_one| bits(other) == Some(bits_of_one))
 }
 
+/// The name of a kind of key (SubjectPublicKeyInfo) that is in use elsewhere, and that nothing here signs with.
+fn unknown_kind(public_key: &[u8]) -> Option<&'static str> {
+    let (_, info) = SubjectPublicKeyInfo::from_der(public_key).ok()?;
+    let curve = info
+        .algorithm
+        .parameters
+        .as_ref()
+        .and_then(|one| one.as_oid().ok());
+    let names = [Some(info.algorithm.algorithm), curve]
+        .into_iter()
+        .flatten();
+    names.map(|name| name.to_id_string()).find_map(|name| {
+        let known = |(prefix, _): &&(&str, &str)| name.starts_with(prefix);
+        UNKNOWN_KINDS.iter().find(known).map(|(_, kind)| *kind)
+    })
+}
+
 /// Looks at a chain, tells what clients will not like, and refuses what no client can take. What is
 /// in the first certificate.
 fn look_at(
@@ -195,6 +213,14 @@ fn look_at(
             chain[place].line,
         );
     }
+    for name in all[0].names.iter().filter(|name| !is_for_hosts(name)) {
+        tracing::warn!(
+            %file,
+            "the name `{}` in the certificate is for no host: a `*` stands for the first label alone, as in \
+             `*.example.org`",
+            name.escape_debug(),
+        );
+    }
     if all[0].has_unknown_names {
         tracing::warn!(
             %file,
@@ -203,6 +229,12 @@ fn look_at(
     }
     check_length(key, path, chain)?;
     Ok(all.swap_remove(0))
+}
+
+/// Whether a name is one that a client can ask for, or stands for such names (RFC 9525, section 6.3).
+fn is_for_hosts(name: &str) -> bool {
+    let host = name.strip_prefix("*.").unwrap_or(name);
+    !host.is_empty() && !host.contains('*')
 }
 
 /// The first certificate that is not the issuer of the one before it.
@@ -242,6 +274,19 @@ fn check_length(
     Ok(())
 }
 
+/// What the identifiers of kinds of key and of curves begin with.
+const UNKNOWN_KINDS: [(&str, &str); 10] = [
+    ("1.2.840.10040.4.1", "DSA"),
+    ("1.3.101.113", "Ed448"),
+    ("1.3.101.110", "X25519, which signs nothing"),
+    ("1.3.101.111", "X448, which signs nothing"),
+    ("1.3.132.0.10", "the curve secp256k1"),
+    ("1.3.132.0.33", "the curve P-224"),
+    ("1.2.840.10045.3.1.1", "the curve P-192"),
+    ("1.3.36.3.3.2.8.1.1", "a Brainpool curve"),
+    ("1.2.156.10197.1.301", "SM2"),
+    ("2.16.840.1.101.3.4.3.2", "SLH-DSA"),
+];
 const ORDER: &str = "put the certificate of the key first, and behind each one that of its issuer";
 /// Around each certificate in a message: two lengths (RFC 8446, section 4.4.2).
 const FRAME: usize = 3 + 2;
@@ -359,6 +404,36 @@ mod tests {
         let leaf = params.self_signed(&key).unwrap();
         assert_eq!(Facts::of(leaf.der()).unwrap().names.len(), 3000);
         assert_eq!(certified(&leaf.pem(), &key.serialize_pem()), Ok(1));
+    }
+
+    #[test]
+    fn kinds_of_keys_that_nothing_here_signs_with_are_named() {
+        let cert = include_str!("identity/ed448.pem");
+        refused(
+            cert,
+            cert,
+            ["c.key: the key in", "it is a key of Ed448", "give an RSA"],
+        );
+        let [_, _, leaf, _] = chain();
+        let found = widelane_pem::chain(leaf.as_bytes()).unwrap();
+        let facts = Facts::of(&found[0].value).unwrap();
+        assert_eq!(unknown_kind(&facts.public_key), None);
+    }
+
+    #[test]
+    fn a_star_is_for_the_first_label_alone() {
+        for name in [
+            "a.test",
+            "*.a.test",
+            "xn--bcher-kva.test",
+            "a_b.test",
+            "a.test.",
+        ] {
+            assert!(is_for_hosts(name), "{name}");
+        }
+        for name in ["*", "*.", "f*.a.test", "a.*.test", "*.*.test", ""] {
+            assert!(!is_for_hosts(name), "{name}");
+        }
     }
 
     #[test]

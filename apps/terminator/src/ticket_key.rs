@@ -456,6 +456,8 @@ mod tests {
         assert_eq!(keys(lines[0].as_bytes()), all[..1]);
         let two = format!("{}\n{}\n", lines[0], lines[1]);
         assert_eq!(keys(two.as_bytes()), all[..2], "the last but one encrypts");
+        let marked = format!("\u{feff}{two}");
+        assert_eq!(keys(marked.as_bytes()), all[..2], "as editors write it");
         let four = format!("\n{}\r\n", lines.join("\r\n\r\n"));
         let expected = [all[2].clone(), all[3].clone(), all[1].clone()];
         assert_eq!(keys(four.as_bytes()), expected, "the last three");

@@ -561,6 +561,36 @@ mod tests {
         assert!(!watch.is_lost());
     }
 
+    /// As certbot has them: links to files of another directory, into which it writes.
+    #[test]
+    fn files_that_links_in_a_directory_lead_to_are_watched() {
+        let root = TempDir::new().unwrap();
+        let [live, archive] = ["live", "archive"].map(|name| root.path().join(name));
+        for directory in [&live, &archive] {
+            fs::create_dir(directory).unwrap();
+        }
+        fs::write(archive.join("1.pem"), "a").unwrap();
+        symlink("../archive/1.pem", live.join("a.pem")).unwrap();
+        let mut listener = Listener::new(Vec::new(), Backend::Abstract("x".into()));
+        listener.certificate_directories = vec![live];
+        let config = Config {
+            listeners: vec![listener],
+            ..Config::default()
+        };
+        let before = Fingerprint::of(&config);
+        let mut watch = Watch::new();
+        watch.follow(&config);
+        watch.settling = Settling::default();
+        fs::write(archive.join("1.pem"), "bb").unwrap();
+        assert_ne!(before, Fingerprint::of(&config));
+        if watch.events().is_none() {
+            println!("SKIP: no inotify");
+            return;
+        }
+        watch.take_events(Instant::now());
+        assert!(watch.settling.since.is_some(), "a change is seen");
+    }
+
     #[test]
     fn changes_settle_and_open_files_are_waited_for() {
         let start = Instant::now();

@@ -5,7 +5,10 @@ mod serving;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
+    IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose,
+};
 use serving::*;
 
 /// One listener with these lines.
@@ -32,10 +35,26 @@ fn check(config: &Path) -> (bool, String) {
     (output.status.success(), log)
 }
 
+/// One authority's list, which was due for an update years ago.
+fn old_list(of: &CertifiedIssuer<'static, KeyPair>) -> String {
+    let list = CertificateRevocationListParams {
+        this_update: rcgen::date_time_ymd(2020, 1, 1),
+        next_update: rcgen::date_time_ymd(2020, 2, 1),
+        crl_number: vec![1].into(),
+        issuing_distribution_point: None,
+        revoked_certs: Vec::new(),
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    list.signed_by(of)
+        .and_then(|list| list.pem())
+        .expect("a list")
+}
+
 fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.distinguished_name.push(DnType::CommonName, name);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let key = KeyPair::generate().expect("a key");
     CertifiedIssuer::self_signed(params, key).expect("an authority")
 }
@@ -142,7 +161,8 @@ fn what_clients_may_not_like_is_told_and_served() {
 #[test]
 fn authorities_and_lists_that_cannot_be_used_are_named_by_number_and_line() {
     let site = Site::new();
-    let good = authority("good").pem();
+    let issuer = authority("good");
+    let good = issuer.pem();
     let broken = "-----BEGIN CERTIFICATE-----\nMAgwADAAAwIAAA==\n-----END CERTIFICATE-----\n";
     fs::write(site.path("ca.pem"), format!("{good}{broken}")).expect("written");
     let (ca, usual) = (site.path("ca.pem"), usual(&site));
@@ -168,6 +188,12 @@ fn authorities_and_lists_that_cannot_be_used_are_named_by_number_and_line() {
     assert!(!ok && log.contains("revocation list 1 of "), "{log}");
     assert!(
         log.contains("crl.pem (line 1) cannot be used: it is damaged"),
+        "{log}"
+    );
+    fs::write(&crl, old_list(&issuer)).expect("written");
+    let (ok, log) = check(&config(&site, &lines));
+    assert!(
+        ok && log.contains("revocation list 1 (line 1) is past its next update"),
         "{log}"
     );
 }

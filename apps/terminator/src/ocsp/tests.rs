@@ -240,6 +240,9 @@ fn errors_of_responders_are_named() {
         let refused = check(&specimen.subject, &response.to_der().unwrap(), at(NOW));
         assert_eq!(refused, Err(Refusal::Unsuccessful(status)));
     }
+    let text = b"-----BEGIN OCSP RESPONSE-----\nMAMKAQE=\n-----END OCSP RESPONSE-----\n";
+    let refused = check(&specimen.subject, text, at(NOW)).unwrap_err();
+    assert!(refused.to_string().contains("not DER"), "{refused}");
     let nothing = Response {
         status: Status::Successful,
         content: None,
