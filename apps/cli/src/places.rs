@@ -126,7 +126,7 @@ pub const CALIBRATION: &str = "calibration";
 /// The folder with OCSP responses that were fetched.
 pub const RESPONSES: &str = "ocsp";
 /// The folder for what servers with the OpenSSL provider measure; it is only named in what they read.
-/// Root starts them, and only root writes there.
+/// Root starts them; they do not use it if others can write there.
 pub const CACHE: &str = "/var/cache/widelane";
 /// Our folder in one that is for many programs.
 const OURS: &str = "widelane";

@@ -48,12 +48,12 @@ impl<'a> Plan<'a> {
         let mut changes = Vec::new();
         for (path, after) in files {
             let before = read(root, &path)?;
-            let ours =
-                || before.as_deref().is_some_and(stamp::is_untouched) && !root.has_link(&path);
+            let is_link = root.has_link(&path);
+            let ours = || before.as_deref().is_some_and(stamp::is_untouched) && !is_link;
             if before == after {
                 continue;
             }
-            if before.is_some() && !ours() && !force {
+            if (before.is_some() || is_link) && !ours() && !force {
                 return Err(SetupError::Changed {
                     path: root.outside(&path),
                 });

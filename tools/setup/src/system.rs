@@ -144,7 +144,7 @@ impl Settings {
             return match depth {
                 0 => Err(SetupError::Read {
                     path: root.outside(path),
-                    source: io::ErrorKind::NotFound.into(),
+                    source: rustix::io::Errno::NOENT.into(),
                 }),
                 _ => Ok(()),
             };

@@ -18,8 +18,12 @@ impl Folder {
         Self(path.to_owned())
     }
 
-    /// Makes it if it is not there.
+    /// Makes it if it is not there, in a folder that is.
     fn prepare(&self) -> Result<(), SteerError> {
+        let is_missing = |above: &Path| !above.as_os_str().is_empty() && !above.is_dir();
+        if self.0.parent().is_some_and(is_missing) {
+            return Err(self.failed(rustix::io::Errno::NOENT.into()));
+        }
         widelane_files::folder(&self.0).map_err(|error| self.failed(error))
     }
 

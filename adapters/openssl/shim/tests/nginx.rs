@@ -98,8 +98,10 @@ fn the_first_start_measures_what_passes_cost_for_all_others() {
     let config = files.write("nginx.conf", config);
     let kept = files.path("cache/calibration");
     let check = || {
-        let mut nginx = Command::new(&program);
-        nginx.arg("-t").arg("-c").arg(&config);
+        // As nginx has it from its start on.
+        let mut nginx = Command::new("sh");
+        nginx.args(["-c", "umask 0; exec \"$0\" \"$@\""]);
+        nginx.arg(&program).arg("-t").arg("-c").arg(&config);
         files.environment(&mut nginx, With::Shim);
         files.keep_calibration_in(&kept);
         let ended = nginx.output().expect("it starts");
@@ -111,6 +113,15 @@ fn the_first_start_measures_what_passes_cost_for_all_others() {
         return;
     }
     let measured = std::fs::read_to_string(&kept).expect("it was measured");
+    for made in [kept.as_path(), kept.parent().expect("a folder")] {
+        let mode = std::fs::metadata(made).expect("it is there").mode();
+        assert_eq!(
+            mode & 0o022,
+            0,
+            "other users can write to {}",
+            made.display()
+        );
+    }
     for operation in ["rsa2048-sign", "p256-ecdsa-sign", "x25519-derive"] {
         assert!(measured.contains(operation), "{operation}: {measured}");
     }

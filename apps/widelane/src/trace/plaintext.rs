@@ -178,3 +178,32 @@ Examples:
   widelane trace plaintext --comm curl --pcap /tmp/curl.pcapng
 
 What users send in secret becomes visible: passwords, cookies, keys. It takes root.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn a_capture_is_a_new_file_whatever_was_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, other] = ["capture", "other"].map(|name| folder.path().join(name));
+        fs::write(&other, "secret").unwrap();
+        for link in [false, true] {
+            match link {
+                false => fs::write(&path, "old").unwrap(),
+                true => symlink(&other, &path).unwrap(),
+            }
+            // Who has it open reads no capture.
+            let old = fs::File::open(&path).unwrap();
+            drop(pcapng(&path).unwrap());
+            let found = fs::symlink_metadata(&path).unwrap();
+            assert!(found.is_file() && found.len() > 3);
+            assert_eq!(found.permissions().mode() & 0o777, 0o600);
+            assert!(old.metadata().unwrap().len() <= 6);
+            fs::remove_file(&path).unwrap();
+        }
+        assert_eq!(fs::read(&other).unwrap(), b"secret");
+    }
+}

@@ -6,9 +6,9 @@
 //! measures all of them at once, and a server calls it before it listens. A process measures
 //! nothing twice; with [`keep_in`], neither does the next process.
 //!
-//! A file cannot do harm: [`Record`] refuses a damaged one, and an entry counts only if this
-//! version wrote it on this machine, not too long ago. A wrong entry only makes some requests
-//! slower.
+//! A file cannot do harm: it is used only in a folder that no other user can write to, [`Record`] refuses a damaged
+//! one, and an entry counts only if this version wrote it on this machine, not too long ago. A wrong entry only
+//! makes some requests slower.
 
 mod measure;
 mod record;
@@ -234,6 +234,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
     use widelane_batching::Costs;
 
     /// Answers; panics or fails if it is told to.
@@ -493,6 +495,35 @@ mod tests {
             third.keep_in(&file);
             assert!(!third.model("choice", BACKEND, 2, others).is_known());
         }
+    }
+
+    /// Who can write there would decide when passes run, and could lay a pipe there that holds the server up.
+    #[test]
+    fn a_folder_of_others_is_neither_read_nor_written_to() {
+        let (_directory, file) = file_saying(costs(10, 20));
+        let folder = file.parent().unwrap();
+        std::fs::set_permissions(folder, Permissions::from_mode(0o777)).unwrap();
+        let before = std::fs::read(&file).unwrap();
+        let table = Table::default();
+        table.keep_in(&file);
+        assert!(!model(&table).is_known());
+        measure(&table, &Toy::new(8));
+        assert!(model(&table).is_known());
+        assert_eq!(std::fs::read(&file).unwrap(), before);
+    }
+
+    #[test]
+    fn a_pipe_or_a_link_in_place_of_the_file_is_not_read() {
+        let (directory, file) = file_saying(costs(10, 20));
+        let other = directory.path().join("other");
+        std::fs::rename(&file, &other).unwrap();
+        std::os::unix::fs::symlink(&other, &file).unwrap();
+        assert_eq!(record::read(&file), None);
+        std::fs::remove_file(&file).unwrap();
+        let mode = rustix::fs::Mode::RUSR;
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &file, kind, mode, 0).unwrap();
+        assert_eq!(record::read(&file), None);
     }
 
     #[test]
