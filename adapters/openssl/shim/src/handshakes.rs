@@ -646,7 +646,11 @@ unsafe extern "C-unwind" fn tell(ssl: Ssl, what: c_int, value: c_int) {
             if (*handshake).is_cancelled.get() {
                 return None;
             }
-            (*handshake).info.get().flatten().or_else(|| of_context(ssl))
+            (*handshake)
+                .info
+                .get()
+                .flatten()
+                .or_else(|| of_context(ssl))
         }
     })
     .flatten()
