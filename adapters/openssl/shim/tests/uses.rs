@@ -54,12 +54,12 @@ fn programs_see_the_same_with_and_without_the_library() {
 }
 
 fn build(files: &Files) -> PathBuf {
-    let program = files.path("hostile");
+    let program = files.path("uses");
     let mut compiler = Command::new(if sanitizer().is_some() { "clang" } else { "cc" });
     if sanitizer().is_some() {
         compiler.args(["-fsanitize=address", "-shared-libasan"]);
     }
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hostile/hostile.c");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/uses/uses.c");
     let built = compiler
         .args(["-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
         .arg(&program)
