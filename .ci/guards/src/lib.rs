@@ -354,6 +354,7 @@ pub const UNSAFE_ROOMS: &[&str] = &[
     "adapters/openssl/src/status.rs",
     "adapters/openssl/src/suspension.rs",
     "adapters/openssl/shim/src/calls.rs",
+    "adapters/openssl/shim/src/forks.rs",
     "adapters/openssl/shim/src/handshakes.rs",
     "adapters/openssl/shim/src/imports.rs",
     "adapters/openssl/shim/src/originals.rs",

@@ -1,14 +1,49 @@
-//! Values that a fork must not hand to the child while a thread of the parent uses them.
+//! Values that a fork must not hand to the child while a thread of the parent uses them, and locks that each
+//! fork waits for.
 //!
 //! The child of a fork has a copy of all memory and only the thread that forked. What another thread was
 //! changing at that moment stays half changed in the copy, and a lock that it held is never released:
 //! AWS-LC's RSA keys end the process then. So each use of a value is counted. A child goes on with a
 //! value that was not in use, and otherwise makes another one.
 
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicUsize};
+use std::sync::{MutexGuard, OnceLock};
+
+use crate::keymgmt::guarded;
+use crate::{log, signers, waiting};
+
+/// Before a fork: takes the locks that all threads share, so that no thread leaves them locked in the child.
+/// Nothing waits for anything else while it holds one of them.
+pub(crate) extern "C" fn prepare() {
+    guarded((), || {
+        HELD.set(Some(ManuallyDrop::new(Held {
+            _known: signers::known(),
+            _choice: waiting::choice(),
+            _told: log::told(),
+        })));
+    });
+}
+
+/// After a fork, in both processes.
+pub(crate) extern "C" fn release() {
+    guarded((), || drop(HELD.take().map(ManuallyDrop::into_inner)));
+}
+
+struct Held {
+    _known: MutexGuard<'static, signers::Known>,
+    _choice: MutexGuard<'static, waiting::Choice>,
+    _told: MutexGuard<'static, BTreeSet<String>>,
+}
+
+thread_local! {
+    /// What is never dropped is there as long as the thread.
+    static HELD: Cell<Option<ManuallyDrop<Held>>> = const { Cell::new(None) };
+}
 
 /// A value that each process has for itself. No lock is held while it is made, because a fork could leave
 /// that locked: threads that race make the value several times, and one of them stays.
@@ -128,6 +163,17 @@ impl<T> Drop for InUse<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fork_waits_for_the_locks_of_all_threads() {
+        prepare();
+        let all = || drop((signers::known(), waiting::choice(), log::told()));
+        let waits = std::thread::spawn(all);
+        assert!(!waits.is_finished());
+        release();
+        waits.join().unwrap();
+        release();
+    }
 
     /// Makes the newest entry that of another process, as a fork does.
     fn fork(value: &Forked<u8>) {

@@ -9,17 +9,17 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{ptr, slice};
 
-use widelane_crypto::{AgreeError, ecdh, mlkem, x25519};
+use widelane_crypto::{AgreeError, Backend, Operation, ecdh, mlkem, x25519};
 use zeroize::Zeroizing;
 
 use crate::abi::{self, Dispatch, INTEGER, KEM, KEYPAIR, OCTETS, Object, PRIVATE_KEY, PUBLIC_KEY};
 use crate::abi::{Param, UTF8};
-use crate::keymgmt::guarded;
+use crate::keymgmt::{guarded, random_scalar, random_x25519};
 use crate::keys::Curve;
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::objects::{self, borrow, counted};
 use crate::params::{END, Params, described};
-use crate::waiting;
+use crate::waiting::{self, Alone};
 
 /// A group.
 pub(crate) struct Group {
@@ -179,11 +179,14 @@ enum CurveSecret {
 }
 
 impl CurveSecret {
-    fn generate(curve: Curve) -> Result<Self, AgreeError> {
-        Ok(match curve {
-            Curve::X25519 => Self::X25519(x25519::Secret::generate()?),
-            Curve::Nist(curve) => Self::Nist(ecdh::Secret::generate(curve)?),
-        })
+    /// From OpenSSL's generator, as where the curve stands alone.
+    fn generate(curve: Curve) -> Result<Self, Failure> {
+        let mut bytes = Zeroizing::new(vec![0; curve.len()]);
+        let secret = match curve {
+            Curve::X25519 => random_x25519(&mut bytes).map(Self::X25519),
+            Curve::Nist(curve) => random_scalar(curve, &mut bytes).map(Self::Nist),
+        };
+        secret.ok_or(Failure::Agree(AgreeError::Entropy))
     }
 }
 
@@ -200,21 +203,21 @@ impl Key {
     fn generate(group: &'static Group) -> Result<Self, Failure> {
         let keygen = mlkem::Keygen { size: group.kem };
         let (made, curve) = match group.curve.map(CurveSecret::generate).transpose()? {
-            None => (waiting::run(keygen)?, None),
+            None => (run(keygen)?, None),
             Some(CurveSecret::X25519(secret)) => {
                 let public = x25519::Public {
                     secret: secret.clone(),
                 };
-                let (made, public) = waiting::run_pair(keygen, Some(public))?;
-                let public = public.ok_or(AgreeError::Failed)??.to_vec();
+                let (made, public) = run_pair(keygen, public)?;
+                let public = public?.to_vec();
                 (made, Some((CurveSecret::X25519(secret), public)))
             }
             Some(CurveSecret::Nist(secret)) => {
                 let public = ecdh::Public {
                     secret: secret.clone(),
                 };
-                let (made, public) = waiting::run_pair(keygen, Some(public))?;
-                let public = public.ok_or(AgreeError::Failed)??.to_vec();
+                let (made, public) = run_pair(keygen, public)?;
+                let public = public?.to_vec();
                 (made, Some((CurveSecret::Nist(secret), public)))
             }
         };
@@ -250,14 +253,14 @@ impl Key {
             key: kem.to_vec(),
         };
         let (kem, curve) = match group.curve.map(CurveSecret::generate).transpose()? {
-            None => (waiting::run(encapsulate)?, None),
+            None => (run(encapsulate)?, None),
             Some(CurveSecret::X25519(secret)) => {
                 let public = x25519::Public {
                     secret: secret.clone(),
                 };
                 let peer = peer.try_into().map_err(|_| Failure::Missing)?;
                 let derive = x25519::Derive { secret, peer };
-                let (kem, public, shared) = waiting::run_triple(encapsulate, public, derive)?;
+                let (kem, public, shared) = run_triple(encapsulate, public, derive)?;
                 (kem, Some((public?.to_vec(), shared?)))
             }
             Some(CurveSecret::Nist(secret)) => {
@@ -266,7 +269,7 @@ impl Key {
                 };
                 let peer = peer.to_vec();
                 let derive = ecdh::Derive { secret, peer };
-                let (kem, public, shared) = waiting::run_triple(encapsulate, public, derive)?;
+                let (kem, public, shared) = run_triple(encapsulate, public, derive)?;
                 (kem, Some((public?.to_vec(), shared?)))
             }
         };
@@ -290,24 +293,79 @@ impl Key {
             ciphertext: ciphertext.to_vec(),
         };
         let (kem, shared) = match secret.curve {
-            None => (waiting::run(decapsulate)?, None),
+            None => (run(decapsulate)?, None),
             Some(CurveSecret::X25519(secret)) => {
                 let peer = peer.try_into().map_err(|_| Failure::Missing)?;
                 let derive = x25519::Derive { secret, peer };
-                waiting::run_pair(decapsulate, Some(derive))?
+                let (kem, shared) = run_pair(decapsulate, derive)?;
+                (kem, Some(shared))
             }
             Some(CurveSecret::Nist(secret)) => {
                 let derive = ecdh::Derive {
                     secret,
                     peer: peer.to_vec(),
                 };
-                waiting::run_pair(decapsulate, Some(derive))?
+                let (kem, shared) = run_pair(decapsulate, derive)?;
+                (kem, Some(shared))
             }
         };
         let shared = shared.transpose()?;
         let shared = shared.as_ref().map_or(&[][..], |shared| shared.as_bytes());
         Ok(group.join(kem?.as_bytes(), shared))
     }
+}
+
+/// No other provider knows these groups before OpenSSL 3.5, so that each request is answered in any case.
+fn run<A: Alone>(request: A) -> Result<A::Output, Failure> {
+    let answer = waiting::run_in_any_case(request, waiting::run, A::alone);
+    Ok(answer?)
+}
+
+fn run_pair<A: Alone, B: Alone>(first: A, second: B) -> Result<(A::Output, B::Output), Failure> {
+    let answers = waiting::run_in_any_case(
+        (first, second),
+        |(first, second)| {
+            let (first, second) = waiting::run_pair(first, Some(second))?;
+            Ok((first, second.expect("a request has an answer")))
+        },
+        |(first, second)| (first.alone(), second.alone()),
+    );
+    Ok(answers?)
+}
+
+fn run_triple<A: Alone, B: Alone, C: Alone>(
+    first: A,
+    second: B,
+    third: C,
+) -> Result<waiting::TripleOutputs<A, B, C>, Failure> {
+    let answers = waiting::run_in_any_case(
+        (first, second, third),
+        |(first, second, third)| waiting::run_triple(first, second, third),
+        |(first, second, third)| (first.alone(), second.alone(), third.alone()),
+    );
+    Ok(answers?)
+}
+
+/// Answers requests by the operation without lanes that takes them.
+macro_rules! alone {
+    ($($request:ty => |$own:ident| $operation:expr;)*) => { $(
+        impl Alone for $request {
+            fn alone(&self) -> Self::Output {
+                let $own = self;
+                $operation.map_err(|_| AgreeError::Failed)?.alone(self)
+            }
+        }
+    )* };
+}
+
+alone! {
+    mlkem::Keygen => |own| mlkem::KeyGeneration::new(Backend::AwsLc, own.size);
+    mlkem::Encapsulate => |own| mlkem::Encapsulation::new(Backend::AwsLc, own.size);
+    mlkem::Decapsulate => |own| mlkem::Decapsulation::new(Backend::AwsLc, own.key.size());
+    x25519::Public => |_own| x25519::Keygen::new(Backend::AwsLc);
+    x25519::Derive => |_own| x25519::Derivation::new(Backend::AwsLc);
+    ecdh::Public => |own| ecdh::Keygen::new(Backend::AwsLc, own.secret.curve());
+    ecdh::Derive => |own| ecdh::Derivation::new(Backend::AwsLc, own.secret.curve());
 }
 
 /// Why there is no share or secret.
@@ -666,6 +724,30 @@ mod tests {
                 "{:?}",
                 group.name
             );
+        }
+    }
+
+    /// Under overload, and while an engine ends, these groups go on one operation at a time.
+    #[test]
+    fn handshakes_go_on_with_an_engine_that_refuses() {
+        let _counts = crate::COUNTING
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for group in &GROUPS {
+            for refused in [[true; 3], [false, true, false], [true, false, true]] {
+                let client = on(refused[0], || Key::generate(group)).unwrap();
+                let server = Key::new(group, client.public(), None);
+                let (share, secret) = on(refused[1], || server.encapsulate()).unwrap();
+                let agreed = on(refused[2], || client.decapsulate(&share));
+                assert_eq!(agreed.unwrap(), secret, "{:?}", group.name);
+            }
+        }
+    }
+
+    fn on<R>(refused: bool, work: impl FnOnce() -> R) -> R {
+        match refused {
+            true => waiting::tests::refusing(work),
+            false => work(),
         }
     }
 

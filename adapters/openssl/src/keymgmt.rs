@@ -397,13 +397,13 @@ fn generate_share(curve: Curve, peer: Option<Vec<u8>>) -> Result<Option<Share>, 
 }
 
 /// A new secret, whose bytes are left in `secret`. `None`, with OpenSSL's error, without random bytes.
-fn random_x25519(secret: &mut [u8]) -> Option<x25519::Secret> {
+pub(crate) fn random_x25519(secret: &mut [u8]) -> Option<x25519::Secret> {
     random(secret)?;
     Some(x25519::Secret::from_bytes((&*secret).try_into().ok()?))
 }
 
 /// The same for a curve of NIST's. A random number is out of range once in 2^32 tries (P-256).
-fn random_scalar(curve: ecdh::Curve, secret: &mut [u8]) -> Option<ecdh::Secret> {
+pub(crate) fn random_scalar(curve: ecdh::Curve, secret: &mut [u8]) -> Option<ecdh::Secret> {
     (0..8).find_map(|_| {
         random(secret)?;
         ecdh::Secret::from_bytes(curve, secret).ok()
@@ -412,7 +412,13 @@ fn random_scalar(curve: ecdh::Curve, secret: &mut [u8]) -> Option<ecdh::Secret> 
 
 /// Fills the secret from OpenSSL's generator; `None`, with OpenSSL's error, if it gives nothing.
 fn random(secret: &mut [u8]) -> Option<()> {
-    LibCrypto::get().random(secret).then_some(())
+    let Some(libcrypto) = LibCrypto::started() else {
+        // In tests without OpenSSL.
+        // SAFETY: a place of so many bytes.
+        let len = unsafe { libc::getrandom(secret.as_mut_ptr().cast(), secret.len(), 0) };
+        return (len == secret.len() as isize).then_some(());
+    };
+    libcrypto.random(secret).then_some(())
 }
 
 unsafe extern "C" fn gen_init<const FAMILY: usize>(

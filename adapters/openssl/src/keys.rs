@@ -343,15 +343,20 @@ impl Key {
     }
 
     fn preparation(&self) -> Option<&Arc<Preparation>> {
-        let preparation = self.preparation.get_or_init(|| {
-            if !self.has(PRIVATE_KEY) {
-                return None;
-            }
-            self.export(KEYPAIR | DOMAIN_PARAMETERS, |params| {
-                Preparation::of(self.family, params)
-            })
-        });
-        preparation.as_ref()
+        if self.preparation.get().is_none() {
+            let begin = || {
+                if !self.has(PRIVATE_KEY) {
+                    return None;
+                }
+                self.export(KEYPAIR | DOMAIN_PARAMETERS, |params| {
+                    Preparation::of(self.family, params)
+                })
+            };
+            // Threads that race find the same one, or the first stays: no thread waits for another, which
+            // a fork may have left behind.
+            let _ = self.preparation.set(begin());
+        }
+        self.preparation.get()?.as_ref()
     }
 
     /// Calls `read` with the key's values.

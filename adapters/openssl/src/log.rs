@@ -1,8 +1,11 @@
 //! What the provider tells the administrator, on standard error: servers lead it to their log.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
+use std::io::stderr;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::io::{retry_on_intr, write};
 
 use crate::status;
 
@@ -36,17 +39,32 @@ pub(crate) fn once(message: &str) {
     if LEVEL.load(Relaxed) < Level::Warn as u8 {
         return;
     }
-    let mut told = TOLD.lock().unwrap_or_else(|error| error.into_inner());
     // Reasons are few; if one should hold changing text after all, memory stays bounded.
-    if told.len() < MOST && told.insert(message.to_owned()) {
+    let is_new = {
+        let mut told = told();
+        told.len() < MOST && told.insert(message.to_owned())
+    };
+    if is_new {
         tell(message);
     }
 }
 
+/// What was told. Nothing waits for anything else while it holds this, so that a fork can wait for it.
+pub(crate) fn told() -> MutexGuard<'static, BTreeSet<String>> {
+    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    TOLD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes one line. Rust's own standard error has a lock, which a fork may leave locked.
 fn tell(message: &str) {
-    eprintln!("widelane: {message}");
+    let line = format!("widelane: {message}\n");
+    let mut rest = line.as_bytes();
+    while !rest.is_empty()
+        && let Ok(written @ 1..) = retry_on_intr(|| write(stderr(), rest))
+    {
+        rest = &rest[written..];
+    }
 }
 
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Warn as u8);
-static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 const MOST: usize = 64;

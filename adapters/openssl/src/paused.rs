@@ -179,7 +179,7 @@ fn run_pass(worker: &Worker, idle: Idle) -> usize {
 }
 
 /// Runs what is too deep for the stack of OpenSSL's job on the one for passes.
-fn on_large_stack<R>(work: impl FnOnce() -> R) -> R {
+pub(crate) fn on_large_stack<R>(work: impl FnOnce() -> R) -> R {
     PASS_STACK.with(|stack| match stack.try_borrow_mut().as_deref_mut() {
         Ok(Some(stack)) => corosensei::on_stack(stack, work),
         // A pass is under way below us, or there is no memory for a stack.
@@ -191,7 +191,9 @@ fn log_no_stack() {
     crate::log::once("there is no memory for the stack of passes");
 }
 
-/// This thread's queue.
+/// This thread's queue. Not inlined: after a pause another thread may go on, whose queue is at another
+/// address.
+#[inline(never)]
 fn queue() -> Arc<Queue> {
     QUEUE.with(|queue| {
         let mut queue = queue.borrow_mut();

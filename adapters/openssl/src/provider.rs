@@ -1,7 +1,7 @@
 //! The provider as OpenSSL sees it: its start, its options, and what it offers.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 use std::{mem, ptr};
 
 use widelane_crypto::chacha20poly1305::{Choice, Cipher, Form};
@@ -15,6 +15,7 @@ use crate::abi::{
 };
 use crate::defaults::Defaults;
 use crate::family::Family;
+use crate::forks;
 use crate::hybrid::{self, Group};
 use crate::keymgmt::guarded;
 use crate::libcrypto::LibCrypto;
@@ -77,6 +78,16 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
         status::switch_off();
     }
     Defaults::start(libcrypto)?;
+    FORKS.call_once(|| {
+        // SAFETY: functions of this library, which is never unloaded.
+        unsafe {
+            libc::pthread_atfork(
+                Some(forks::prepare),
+                Some(forks::release),
+                Some(forks::release),
+            )
+        };
+    });
     let backend = options
         .backend
         .resolve()
@@ -488,6 +499,8 @@ static PROVIDER: [Dispatch; 6] = [
     abi::provider_get_capabilities::of(get_capabilities),
     Dispatch::END,
 ];
+
+static FORKS: Once = Once::new();
 
 /// What the provider offers: decided by the first configuration that loads it in a process.
 static OFFER: OnceLock<Offer> = OnceLock::new();

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
 use widelane_crypto::{ecdh, ecdsa, ed25519, mldsa, rsa};
@@ -225,13 +225,12 @@ fn refused(family: Family, reason: &str) {
     ));
 }
 
-type Known = HashMap<(Family, Vec<u8>), Weak<Preparation>>;
+pub(crate) type Known = HashMap<(Family, Vec<u8>), Weak<Preparation>>;
 
 /// The preparations that exist, by family and public half.
-fn known() -> MutexGuard<'static, Known> {
-    static KNOWN: OnceLock<Mutex<Known>> = OnceLock::new();
-    let known = KNOWN.get_or_init(Mutex::default);
-    known.lock().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn known() -> MutexGuard<'static, Known> {
+    static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 static AT_FIRST_USE: AtomicBool = AtomicBool::new(false);

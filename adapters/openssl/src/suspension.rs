@@ -96,10 +96,16 @@ pub(crate) fn run<J: Jobs>(frame: Frame, jobs: J) -> Result<J::Outputs, Failure>
         // The thread ends.
         return Ok(jobs.block(&waiting::engine().map_err(Failure::Start)?)?);
     };
+    let process = std::process::id();
     let mut tickets = jobs.submit(&worker)?;
     drop(worker);
     let waker = Waker::from(Arc::new(Waking(frame.handshake.addr())));
     loop {
+        if process != std::process::id() {
+            // The job, and what it is made of, is the parent's.
+            std::mem::forget(tickets);
+            return Err(Failure::Forked);
+        }
         if let Some(outputs) = tickets.poll(&waker) {
             return Ok(outputs?);
         }

@@ -11,7 +11,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use widelane_crypto::Preference;
@@ -44,6 +44,35 @@ pub(crate) fn run_triple<A: Request, B: Request, C: Request>(
     run_jobs(Triple(first, second, third))
 }
 
+/// Requests that have no other way in OpenSSL: those that the engine does not answer are answered at once by
+/// AWS-LC, on the caller's thread.
+pub(crate) trait Alone: Request + Clone {
+    /// The answer.
+    fn alone(&self) -> Self::Output;
+}
+
+/// Runs the jobs that `with` makes of these requests, or answers them by `alone`.
+///
+/// # Errors
+///
+/// When nobody waits for the answers any more.
+pub(crate) fn run_in_any_case<R: Clone, O>(
+    requests: R,
+    with: impl FnOnce(R) -> Result<O, Failure>,
+    alone: impl FnOnce(&R) -> O,
+) -> Result<O, Failure> {
+    match with(requests.clone()) {
+        Err(failure) if !failure.is_final() => {
+            log::once(&format!("one operation at a time: {failure}"));
+            Ok(match paused::current() {
+                Some(_) => paused::on_large_stack(|| alone(&requests)),
+                None => alone(&requests),
+            })
+        }
+        ended => ended,
+    }
+}
+
 /// Chooses the code that does the arithmetic, and what decides its width, before the first job.
 pub(crate) fn choose(backend: Preference, clock: Clock) {
     let mut choice = choice();
@@ -56,6 +85,10 @@ pub(crate) fn choose(backend: Preference, clock: Clock) {
 ///
 /// When the backend that was asked for cannot run here.
 pub(crate) fn engine() -> Result<Engine, StartError> {
+    #[cfg(test)]
+    if let Some(engine) = tests::ENGINE_OF_THREAD.with_borrow(Clone::clone) {
+        return Ok(engine);
+    }
     // After a fork, another process has the threads that hold the engine's locks: it starts anew.
     // The old engine is left alone, because its threads are not here to be joined.
     if let Some(engine) = ENGINE.get_own() {
@@ -115,6 +148,8 @@ pub(crate) enum Failure {
     NotPaused,
     /// The application went on with a paused job on another thread.
     Moved,
+    /// The process was forked while the job waited: it is the parent's.
+    Forked,
 }
 
 impl fmt::Display for Failure {
@@ -125,6 +160,7 @@ impl fmt::Display for Failure {
             Self::Cancelled => f.write_str("the handshake was ended while it waited"),
             Self::NotPaused => f.write_str("a job of OpenSSL's cannot be paused"),
             Self::Moved => f.write_str("the application resumed a paused job on another thread"),
+            Self::Forked => f.write_str("the process was forked while an operation waited"),
         }
     }
 }
@@ -133,16 +169,17 @@ impl Failure {
     /// Whether OpenSSL does the operation by itself, which is told once for each reason. If not, the
     /// error is in OpenSSL's queue.
     pub(crate) fn falls_back(&self) -> bool {
-        match self {
-            Self::Cancelled => {
-                LibCrypto::get().raise(INTERNAL_ERROR, &self.to_string());
-                false
-            }
-            _ => {
-                log::once(&format!("OpenSSL computes by itself: {self}"));
-                true
-            }
+        if self.is_final() {
+            LibCrypto::get().raise(INTERNAL_ERROR, &self.to_string());
+            return false;
         }
+        log::once(&format!("OpenSSL computes by itself: {self}"));
+        true
+    }
+
+    /// Whether nobody waits for the result any more.
+    fn is_final(&self) -> bool {
+        matches!(self, Self::Cancelled)
     }
 }
 
@@ -169,7 +206,9 @@ fn run_jobs<J: Jobs>(jobs: J) -> Result<J::Outputs, Failure> {
     Ok(status::blocking(&engine, || jobs.block(&engine))?)
 }
 
-/// This thread's worker; a new one after a fork. `None` while the thread ends.
+/// This thread's worker; a new one after a fork. `None` while the thread ends. Not inlined: after a pause
+/// another thread may go on, whose worker is at another address.
+#[inline(never)]
 pub(crate) fn worker() -> Result<Option<Rc<Worker>>, Failure> {
     let process = std::process::id();
     let found = WORKER.try_with(|local| {
@@ -339,12 +378,12 @@ static ENGINE: Forked<Engine> = Forked::new();
 
 /// What the engine is made with.
 #[derive(Default)]
-struct Choice {
+pub(crate) struct Choice {
     backend: Preference,
     clock: Clock,
 }
 
-fn choice() -> std::sync::MutexGuard<'static, Choice> {
+pub(crate) fn choice() -> MutexGuard<'static, Choice> {
     static CHOICE: LazyLock<Mutex<Choice>> = LazyLock::new(Mutex::default);
     CHOICE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -354,8 +393,48 @@ thread_local! {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    thread_local! {
+        /// Takes the place of the engine on this thread.
+        pub(crate) static ENGINE_OF_THREAD: RefCell<Option<Engine>> = const { RefCell::new(None) };
+    }
+
+    /// Runs `work` with an engine that refuses everything.
+    pub(crate) fn refusing<R>(work: impl FnOnce() -> R) -> R {
+        let engine = Engine::start(Config::default()).unwrap();
+        engine.shutdown();
+        ENGINE_OF_THREAD.set(Some(engine));
+        let result = work();
+        ENGINE_OF_THREAD.set(None);
+        result
+    }
+
+    /// What is not being ended is done in any case.
+    #[test]
+    fn a_job_that_the_engine_does_not_answer_is_done_alone() {
+        let _counts = crate::COUNTING
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let done = |failure| run_in_any_case(7, |_| Err(failure), |seven| seven + 1);
+        let full = SubmitError::Overloaded {
+            operation: "x25519-derive",
+            limit: 4096,
+        };
+        let unavailable = StartError::NoVectorCpus;
+        for failure in [
+            Failure::from(full),
+            Failure::Job(JobError::ShutDown),
+            Failure::Start(unavailable),
+            Failure::NotPaused,
+            Failure::Moved,
+            Failure::Forked,
+        ] {
+            assert_eq!(done(failure).unwrap(), 8);
+        }
+        assert!(matches!(done(Failure::Cancelled), Err(Failure::Cancelled)));
+    }
 
     /// OpenSSL does what lanes cannot; what is being ended is told apart by its caller.
     #[test]

@@ -9,9 +9,11 @@
 
 #![forbid(unsafe_code)]
 
+mod environment;
 mod lanes;
 pub mod licence;
 
+pub use environment::variable;
 pub use lanes::{Lanes, lanes};
 
 use std::sync::OnceLock;
@@ -92,8 +94,8 @@ impl Features {
 fn features() -> Features {
     static FEATURES: OnceLock<Features> = OnceLock::new();
     *FEATURES.get_or_init(|| {
-        let list = std::env::var(DISABLE_VARIABLE).unwrap_or_default();
-        let (features, unknown) = disable(hardware(), &list);
+        let list = variable(DISABLE_VARIABLE).unwrap_or_default();
+        let (features, unknown) = disable(hardware(), list.to_str().unwrap_or_default());
         for name in unknown {
             eprintln!(
                 "widelane: {DISABLE_VARIABLE} names `{name}`, which is not a feature; the \

@@ -1,12 +1,12 @@
 //! Marking, from inside of any program.
 
-use std::env;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::thread::{gettid, sched_getcpu};
 use widelane_cpu::licence::Class;
+use widelane_cpu::variable;
 
 use crate::page::{Page, nanoseconds};
 use crate::slot::{Kind, Slot};
@@ -103,7 +103,7 @@ impl Drop for Begun {
 fn page() -> Option<&'static Page> {
     static PAGE: OnceLock<Option<Page>> = OnceLock::new();
     let found = PAGE.get_or_init(|| {
-        let path = env::var_os(VARIABLE).filter(|path| !path.is_empty())?;
+        let path = variable(VARIABLE).filter(|path| !path.is_empty())?;
         match Page::open(Path::new(&path)) {
             Ok(page) => Some(page),
             Err(error) => {
@@ -130,7 +130,10 @@ mod tests {
 
     #[test]
     fn without_a_brake_nothing_is_marked() {
-        assert!(env::var_os(VARIABLE).is_none(), "the tests run without one");
+        assert!(
+            std::env::var_os(VARIABLE).is_none(),
+            "the tests run without one"
+        );
         drop(wide(Class::Heavy512));
         assert!(ABSENT.load(Relaxed));
         assert!(here().is_none() && emulated_model().is_none());

@@ -115,16 +115,6 @@ stand_ins! {
     SSL_read_ex(ssl: Ssl, to: *mut c_void, len: usize, read: *mut usize) -> c_int = ssl_read_ex,
         apart ssl, instead { handshake_first_or_0(ssl) };
 
-    /// `SSL_read_early_data(3)`, which does its part of the handshake by `SSL_accept`.
-    SSL_read_early_data(ssl: Ssl, to: *mut c_void, len: usize, read: *mut usize) -> c_int
-        = ssl_read_early_data,
-        apart ssl, instead {
-            if !handshakes::is_left(ssl) {
-                return None;
-            }
-            handshake_first_or_0(ssl)
-        };
-
     /// `SSL_peek(3)`.
     SSL_peek(ssl: Ssl, to: *mut c_void, len: c_int) -> c_int = ssl_peek,
         apart ssl, instead { handshake_first(ssl) };
@@ -141,16 +131,6 @@ stand_ins! {
     SSL_write_ex(ssl: Ssl, from: *const c_void, len: usize, written: *mut usize) -> c_int
         = ssl_write_ex,
         apart ssl, instead { handshake_first_or_0(ssl) };
-
-    /// `SSL_write_early_data(3)`.
-    SSL_write_early_data(ssl: Ssl, from: *const c_void, len: usize, written: *mut usize) -> c_int
-        = ssl_write_early_data,
-        apart ssl, instead {
-            if !handshakes::is_left(ssl) {
-                return None;
-            }
-            handshake_first_or_0(ssl)
-        };
 
     /// `SSL_shutdown(3)`, which in the middle of a handshake only says so. The middle of another thread's
     /// call is not to be looked at.
@@ -562,4 +542,41 @@ enum Turn {
 
 thread_local! {
     static LOOP: RefCell<Loop> = const { RefCell::new(Loop::new()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::boundary::tests::failing;
+
+    #[test]
+    fn a_stand_in_that_fails_leaves_the_call_to_the_original() {
+        let mut event = epoll_event {
+            events: libc::EPOLLOUT as u32,
+            u64: 7,
+        };
+        let place = &raw mut event;
+        // SAFETY: descriptors of the test's own, and places for what is answered.
+        unsafe {
+            let instance = libc::epoll_create1(0);
+            let pipe = libc::eventfd(0, 0);
+            failing(|| {
+                assert_eq!(epoll_ctl(instance, libc::EPOLL_CTL_ADD, pipe, place), 0);
+                assert_eq!(epoll_wait(instance, place, 1, 0), 1);
+                assert_eq!(epoll_pwait(instance, place, 1, 0, ptr::null()), 1);
+                assert_eq!(epoll_pwait2(instance, place, 1, &NOW, ptr::null()), 1);
+                let mut watched = pollfd {
+                    fd: pipe,
+                    events: libc::POLLOUT,
+                    revents: 0,
+                };
+                assert_eq!(poll(&raw mut watched, 1, 0), 1);
+                let copy = dup(pipe);
+                assert!(copy >= 0 && fcntl(copy, libc::F_GETFD, 0) == 0);
+                assert_eq!((close(copy), close(copy)), (0, -1));
+                SSL_free(ptr::null_mut());
+            });
+            assert_eq!((close(pipe), close(instance)), (0, 0));
+        }
+    }
 }

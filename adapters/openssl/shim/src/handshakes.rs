@@ -315,12 +315,6 @@ pub(crate) fn is_told(ssl: Ssl) -> bool {
     connections::is_under_way(ssl) && find(ssl).is_none()
 }
 
-/// Whether this thread has left a call for this connection in the middle.
-pub(crate) fn is_left(ssl: Ssl) -> bool {
-    // SAFETY: rule 2.
-    SUSPENDED.get() > 0 && find(ssl).is_some_and(|handshake| unsafe { (*handshake).is_left() })
-}
-
 /// A call that has an error of its own: the next question is about that one.
 pub(crate) fn is_told_no_more(ssl: Ssl) {
     if let Some(handshake) = find(ssl) {

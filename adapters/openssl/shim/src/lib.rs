@@ -10,14 +10,23 @@
 //! on get an event with the server's own data.
 //!
 //! What it is not: it has no cryptography and decides nothing about passes. It meets the provider in
-//! two tables of functions (`table`). Without the provider, every call goes straight through.
+//! two tables of functions (`table`). Without the provider, every call goes to the original.
 //!
 //! Only what is understood is suspended: a server's first handshake, on a socket without a buffer in
-//! between, whose descriptor this process has registered with epoll. The first call for a descriptor that
-//! is not registered yet is told that nothing has come. Everything else passes through untouched.
+//! between, whose descriptor this process has registered with an epoll instance in which the thread has
+//! waited by a function that we stand in for. The first call for a connection that was just accepted and
+//! is not registered yet is told that nothing has come. Everything else is the original's.
+//!
+//! Any program may get the library, so that none may notice it. Three rules follow:
+//!
+//! - Before a call that changes what a suspended handshake uses, or that waits where we cannot tell it of
+//!   anything, the handshake goes on as far as it can (`handshakes::settle`).
+//! - Nothing is asked of thread-locals that are gone, and no lock is taken where none may be
+//!   (`registrations`, `forks`).
+//! - A mistake of ours ends at one boundary, and the original does the call (`boundary`).
 //!
 //! Where to start: `calls` has the functions that stand in for the originals, `handshakes` what
-//! is suspended, `events` when passes run.
+//! is suspended, `events` when passes run, `tests/uses` what programs do.
 
 #![deny(unsafe_code)]
 

@@ -52,16 +52,12 @@ originals! {
     ssl_read = c"SSL_read" in LIBSSL: fn(ssl: Ssl, to: *mut c_void, len: c_int) -> c_int, otherwise -1;
     ssl_read_ex = c"SSL_read_ex" in LIBSSL:
         fn(ssl: Ssl, to: *mut c_void, len: usize, read: *mut usize) -> c_int, otherwise 0;
-    ssl_read_early_data = c"SSL_read_early_data" in LIBSSL:
-        fn(ssl: Ssl, to: *mut c_void, len: usize, read: *mut usize) -> c_int, otherwise 0;
     ssl_peek = c"SSL_peek" in LIBSSL: fn(ssl: Ssl, to: *mut c_void, len: c_int) -> c_int, otherwise -1;
     ssl_peek_ex = c"SSL_peek_ex" in LIBSSL:
         fn(ssl: Ssl, to: *mut c_void, len: usize, read: *mut usize) -> c_int, otherwise 0;
     ssl_write = c"SSL_write" in LIBSSL:
         fn(ssl: Ssl, from: *const c_void, len: c_int) -> c_int, otherwise -1;
     ssl_write_ex = c"SSL_write_ex" in LIBSSL:
-        fn(ssl: Ssl, from: *const c_void, len: usize, written: *mut usize) -> c_int, otherwise 0;
-    ssl_write_early_data = c"SSL_write_early_data" in LIBSSL:
         fn(ssl: Ssl, from: *const c_void, len: usize, written: *mut usize) -> c_int, otherwise 0;
     ssl_shutdown = c"SSL_shutdown" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise -1;
     ssl_get_shutdown = c"SSL_get_shutdown" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 0;

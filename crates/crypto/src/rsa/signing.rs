@@ -156,7 +156,7 @@ pub const METHOD_VARIABLE: &str = "WIDELANE_KERNELS";
 ///
 /// When it names none.
 pub fn forced_method() -> Result<Option<Method>, UnknownMethod> {
-    match std::env::var_os(METHOD_VARIABLE) {
+    match widelane_cpu::variable(METHOD_VARIABLE) {
         None => Ok(None),
         Some(value) if value.is_empty() => Ok(None),
         Some(value) => value

@@ -487,6 +487,48 @@ static void write_ex_starts(void)
     started_by(write_one_ex);
 }
 
+/* The second client sends data with its first message. */
+static void early_data(void)
+{
+    struct connection *c;
+    SSL_SESSION *session;
+    char bytes[16];
+    int turns, result = SSL_READ_EARLY_DATA_ERROR;
+    size_t len, all = 0;
+
+    SSL_CTX_set_max_early_data(context, 100);
+    SSL_CTX_set_options(context, SSL_OP_NO_ANTI_REPLAY);
+    c = connect_one(new_epoll());
+    complete(c);
+    session = SSL_get1_session(c->client);
+    SSL_shutdown(c->client);
+    drop_all(c);
+    if (SSL_SESSION_get_max_early_data(session) == 0) {
+        SSL_SESSION_free(session);
+        return;
+    }
+    c = connect_one(new_epoll());
+    CHECK(SSL_set_session(c->client, session) == 1);
+    CHECK(SSL_write_early_data(c->client, "early", 5, &len) == 1);
+    for (turns = 0; turns < 300 && result != SSL_READ_EARLY_DATA_FINISH; turns++) {
+        struct epoll_event event;
+
+        epoll_wait(c->epoll, &event, 1, 10);
+        result = SSL_read_early_data(c->server, bytes, sizeof bytes, &len);
+        if (result == SSL_READ_EARLY_DATA_ERROR)
+            CHECK(SSL_get_error(c->server, 0) == SSL_ERROR_WANT_READ);
+        else
+            all += len;
+        step_client(c);
+    }
+    printf("early data: %zu bytes, %d\n", all, SSL_get_early_data_status(c->server));
+    /* What comes next may have been read. */
+    step_server(c);
+    complete(c);
+    drop_all(c);
+    SSL_SESSION_free(session);
+}
+
 static void free_in_the_middle(void)
 {
     struct connection *c = connect_one(new_epoll());
@@ -692,6 +734,16 @@ static void close_everything(void)
     printf("freed: %d\n", freed);
 }
 
+/* A fork whose child ends by itself if it hangs. */
+static pid_t fork_once(void)
+{
+    pid_t child = fork();
+
+    if (child == 0)
+        alarm(20);
+    return child;
+}
+
 static int ended_well(pid_t child)
 {
     int status = -1;
@@ -707,7 +759,7 @@ static void fork_and_free(void)
 
     call_once(c);
     fflush(stdout);
-    child = fork();
+    child = fork_once();
     if (child == 0) {
         drop_all(c);
         fflush(stdout);
@@ -725,7 +777,7 @@ static void fork_and_serve(void)
 
     call_once(c);
     fflush(stdout);
-    child = fork();
+    child = fork_once();
     if (child == 0) {
         complete(c);
         drop_all(c);
@@ -743,7 +795,7 @@ static void fork_and_exit(void)
 
     call_once(c);
     fflush(stdout);
-    child = fork();
+    child = fork_once();
     if (child == 0)
         exit(5);
     printf("child: %d\n", ended_well(child));
@@ -806,14 +858,13 @@ static void fork_beside_threads(void)
 
     for (i = 0; i < 2; i++)
         pthread_create(&threads[i], NULL, register_and_close, NULL);
-    for (i = 0; i < 300; i++) {
-        pid_t child = fork();
+    for (i = 0; i < 100; i++) {
+        pid_t child = fork_once();
 
         if (child == 0) {
             int epoll = epoll_create1(0);
             struct epoll_event event = { .events = EPOLLIN };
 
-            alarm(20);
             epoll_ctl(epoll, EPOLL_CTL_ADD, 0, &event);
             close(1000);
             close(epoll);
@@ -1454,6 +1505,7 @@ static const struct use {
     USE(peek_starts, 1),
     USE(write_starts, 1),
     USE(write_ex_starts, 1),
+    USE(early_data, 1),
     USE(free_in_the_middle, 1),
     USE(free_with_own_callback, 1),
     USE(callbacks_in_order, 1),

@@ -54,12 +54,12 @@ fn programs_see_the_same_with_and_without_the_library() {
 }
 
 fn build(files: &Files) -> PathBuf {
-    let program = files.path("hostile");
+    let program = files.path("uses");
     let mut compiler = Command::new(if sanitizer().is_some() { "clang" } else { "cc" });
     if sanitizer().is_some() {
         compiler.args(["-fsanitize=address", "-shared-libasan"]);
     }
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hostile/hostile.c");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/uses/uses.c");
     let built = compiler
         .args(["-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
         .arg(&program)
@@ -85,11 +85,11 @@ fn run(files: &Files, program: &Path, arguments: &[&str], with_library: bool) ->
     }
     let ended = command.current_dir(files.path("")).output();
     let ended = ended.expect("the program starts");
-    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    format!(
-        "{}\n{}{}",
-        ended.status,
-        text(&ended.stdout),
-        text(&ended.stderr)
-    )
+    // The sanitizer says, with the number of the process, that it does not know OpenSSL's own stacks.
+    let said = [ended.stdout, ended.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    let lines = said
+        .lines()
+        .filter(|line| !line.contains("__asan_handle_no_return"));
+    format!("{}\n{}", ended.status, Vec::from_iter(lines).join("\n"))
 }
