@@ -155,6 +155,11 @@ pub const EXCEPTIONS: &[Exception] = &[
         "below everything; reads constant paths of the kernel",
     ),
     except(
+        "crates/cpu/src/environment.rs",
+        &["fs::read"],
+        "below everything; reads a constant path of the kernel",
+    ),
+    except(
         "crates/engine/src/calibration/record.rs",
         &["serde_json::to_string_pretty"],
         "makes the JSON of its own file",
@@ -187,7 +192,7 @@ pub const EXCEPTIONS: &[Exception] = &[
     ),
     except(
         "apps/terminator/src/config/document.rs",
-        &["fs::read_to_string"],
+        &["fs::read"],
         "the configuration, which its administrator may give by a pipe",
     ),
     except(

@@ -262,7 +262,7 @@ fn unknown_names_can_be_refused() {
     config.listeners[0].unknown_names = UnknownNames::Refuse;
     let error = Server::start(&document(&config))
         .err()
-        .expect("nobody would be served");
+        .expect("no client would be served");
     assert!(error.to_string().contains("unknown_names"), "{error}");
 }
 

@@ -35,7 +35,7 @@ enum Origin {
 impl Document {
     /// Reads and checks a configuration file.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let bytes = widelane_files::read_named(path, MOST_BYTES).map_err(|error| ConfigError {
+        let bytes = std::fs::read(path).map_err(|error| ConfigError {
             place: path.display().to_string(),
             problem: format!("cannot read the configuration: {error}"),
             remedy: "give --config a readable TOML file".into(),
@@ -203,6 +203,3 @@ fn flag(key: &str) -> &str {
         _ => key,
     }
 }
-
-/// A configuration of ten thousand listeners is shorter.
-const MOST_BYTES: u64 = 16 << 20;
