@@ -128,6 +128,7 @@ mod tests {
             route(&["A.example.org"], &["h2"], 3),
             route(&["*.example.org"], &["h2"], 4),
             route(&[], &["imap"], 5),
+            route(&["w.test"], &["http/1.1"], 6),
         ];
         let upstreams = Upstreams::default();
         let mut routes = Routes::new(&listener, &upstreams, &[]);
@@ -153,6 +154,9 @@ mod tests {
             ("b.example.org", "h2", "4"),
             ("", "imap", "5"),
             ("other.org", "imap", "5"),
+            ("w.test", "http/1.1", "6"),
+            ("w.test", "http/1.0", "6"),
+            ("w.test", "h2", "1"),
         ] {
             assert_eq!(chosen(&routes, name, alpn), expected, "{name} {alpn}");
         }

@@ -572,7 +572,8 @@ fn a_client_certificate_that_is_listed_itself_is_taken_if_all_else_is_right() {
                         let refused = log
                             .lines()
                             .filter(|line| line.contains(r#""end":"certificate""#));
-                        refused.clone().count() == expected
+                        let refused: Vec<_> = refused.collect();
+                        refused.len() == expected
                             && refused.last().is_some_and(|line| line.contains(reason))
                     });
                 }
