@@ -73,7 +73,6 @@ pub(crate) fn none(text: &[u8], wanted: &Wanted) -> Fault {
     let text = text.strip_prefix(MARK).unwrap_or(text);
     let Wanted { name, remedy, tool } = wanted;
     let bytes = text.trim_ascii();
-    let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/= \t\r\n".contains(byte);
     if bytes.is_empty() {
         return Fault::whole("is empty", *remedy);
     }
@@ -94,10 +93,6 @@ pub(crate) fn none(text: &[u8], wanted: &Wanted) -> Fault {
                 format!("convert it: openssl {tool} -inform der -in OLD -out NEW.pem"),
             ),
         };
-    }
-    if bytes.len() > 64 && bytes.iter().all(is_base64) {
-        let problem = "is base64 without a first and a last line that say of what";
-        return Fault::whole(problem, *remedy);
     }
     Fault::whole(format!("has no {name}"), *remedy)
 }

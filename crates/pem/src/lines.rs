@@ -46,6 +46,10 @@ pub(crate) fn sections(text: &[u8]) -> Result<Vec<Section<'_>>, Fault> {
         let number = index + 1;
         let line = trim(&text[range.clone()]);
         begun = match (begun, Line::of(line)) {
+            (None, Line::Text) if is_inside_of_section(line) => {
+                let problem = "this belongs into a section, whose first line is missing";
+                return Err(Fault::at(number, problem, ANEW));
+            }
             (None, Line::Text) => None,
             (None, Line::Begin(label)) => Some((number, label, range.end)),
             (None, Line::End(label)) => {
@@ -75,8 +79,8 @@ pub(crate) fn sections(text: &[u8]) -> Result<Vec<Section<'_>>, Fault> {
             }
             (_, Line::Damaged) => {
                 let problem = "this is meant as the first or last line of a section, and is none";
-                let remedy =
-                    "write it alone on its line, for example `-----BEGIN CERTIFICATE-----`";
+                let remedy = "write it alone on its line, for example `-----BEGIN CERTIFICATE-----`, or remove the \
+                              section";
                 return Err(Fault::at(number, problem, remedy));
             }
         };
@@ -149,6 +153,9 @@ fn is_meant_as_boundary(line: &[u8]) -> bool {
     if contains(line, b"-----BEGIN") || contains(line, b"-----END") {
         return true;
     }
+    if NAKED.iter().any(|naked| line.eq_ignore_ascii_case(naked)) {
+        return true;
+    }
     // Most lines need no copy to tell; and there may be a key in this one.
     let dash = |byte: Option<&u8>| byte.is_some_and(|byte| *byte == b'-' || !byte.is_ascii());
     if !dash(line.first()) && !dash(line.last()) {
@@ -160,6 +167,12 @@ fn is_meant_as_boundary(line: &[u8]) -> bool {
     let word = text.trim_start_matches(|c: char| is_dash(c) || c.is_whitespace());
     let begins = word.starts_with("BEGIN") || word.starts_with("END");
     has_dashes && begins && NOUNS.iter().any(|noun| text.contains(noun))
+}
+
+/// Whether a line is the beginning of what a section has: the tag of a SEQUENCE and a length, in base64.
+fn is_inside_of_section(line: &[u8]) -> bool {
+    let digit = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
+    line.starts_with(b"MI") && line.len() >= 40 && line.iter().all(digit)
 }
 
 /// The lines of a text, each with what ends it: a line feed, a carriage return, or both.
@@ -221,6 +234,15 @@ const NOUNS: [&str; 7] = [
     "CMS",
     "PARAMETERS",
 ];
+/// Boundaries without any dashes.
+const NAKED: [&[u8]; 6] = [
+    b"BEGIN CERTIFICATE",
+    b"END CERTIFICATE",
+    b"BEGIN PRIVATE KEY",
+    b"END PRIVATE KEY",
+    b"BEGIN X509 CRL",
+    b"END X509 CRL",
+];
 /// Those that are known have at most 24 characters.
 const LONGEST_LABEL: usize = 64;
 const ANEW: &str = "write this file anew";
@@ -248,6 +270,7 @@ mod tests {
             "\"-----BEGIN CERTIFICATE-----\"",
             "# -----BEGIN CERTIFICATE-----",
             "-- end certificate --",
+            "BEGIN CERTIFICATE",
         ] {
             assert_eq!(Line::of(damaged.as_bytes()), Line::Damaged, "{damaged}");
         }

@@ -116,7 +116,22 @@ fn what_is_not_a_boundary_and_looks_like_one_is_refused() {
         refused(lengths(format!("{first}{second}")), next, "is meant as");
     }
     let lost = cert(2).replace("-----BEGIN CERTIFICATE-----\n", "");
-    refused(lengths(format!("{first}{lost}")), next + 2, "has not begun");
+    refused(
+        lengths(format!("{first}{lost}")),
+        next,
+        "whose first line is missing",
+    );
+    let end = "-----END X509 CRL-----\n";
+    refused(lengths(format!("{first}{end}")), next, "has not begun");
+    // A certificate begins as these do, but for its length.
+    let both = cert(2).replace("\n-----END CERTIFICATE-----", "");
+    let both = both.replace("-----BEGIN CERTIFICATE-----\nMII", "MII");
+    assert!(both.starts_with("MI") && !both.contains('-'), "{both}");
+    refused(
+        lengths(format!("{first}{both}")),
+        next,
+        "whose first line is missing",
+    );
     let other = cert(2).replace("-----END CERTIFICATE", "-----END X509 CRL");
     refused(
         lengths(format!("{first}{other}")),
@@ -292,8 +307,8 @@ fn what_is_no_pem_is_named() {
     refused(lengths("\u{feff} \n"), None, "is empty");
     refused(
         lengths(Base64::encode_string(&certificate(1))),
-        None,
-        "base64 without",
+        1,
+        "whose first line is missing",
     );
     refused(lengths("certificate: none"), None, "has no certificate");
     for (label, words) in [
