@@ -25,7 +25,7 @@ enum Call {
     None,
     /// It runs or waits on a stack of ours.
     UnderWay,
-    /// So it does, and nobody else has the connection any more.
+    /// So it does, and all other owners have freed the connection.
     Abandoned,
 }
 
