@@ -55,7 +55,7 @@ pub(crate) trait Alone: Request + Clone {
 ///
 /// # Errors
 ///
-/// When no thread waits for the answers any more.
+/// When the handshake that asked is being ended.
 pub(crate) fn run_in_any_case<R: Clone, O>(
     requests: R,
     with: impl FnOnce(R) -> Result<O, Failure>,
@@ -177,7 +177,7 @@ impl Failure {
         true
     }
 
-    /// Whether no thread waits for the result any more.
+    /// Whether the handshake that asked is being ended: then its result is not used.
     fn is_final(&self) -> bool {
         matches!(self, Self::Cancelled)
     }

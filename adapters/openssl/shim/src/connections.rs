@@ -25,7 +25,7 @@ enum Call {
     None,
     /// It runs or waits on a stack of ours.
     UnderWay,
-    /// So it does, and no other thread has the connection any more.
+    /// So it does, and all other owners have freed the connection.
     Abandoned,
 }
 
@@ -56,13 +56,17 @@ pub(crate) fn abandon(ssl: Ssl) -> bool {
     })
 }
 
-/// Whether the connection was abandoned.
-pub(crate) fn is_abandoned(ssl: Ssl) -> bool {
-    // The count only grows: few programs have any.
-    ABANDONED.load(Relaxed) > 0 && look(ssl).is_some_and(|known| known.call == Call::Abandoned)
+/// Whether any connection was ever abandoned: few programs do that.
+pub(crate) fn were_abandoned() -> bool {
+    ABANDONED.load(Relaxed) > 0
 }
 
-/// Whether any connection was ever abandoned, or used on a thread that does not have its call.
+/// Whether the connection was abandoned.
+pub(crate) fn is_abandoned(ssl: Ssl) -> bool {
+    were_abandoned() && look(ssl).is_some_and(|known| known.call == Call::Abandoned)
+}
+
+/// Whether any connection was ever used on a thread that does not have its call.
 pub(crate) fn were_moved() -> bool {
     MOVED.load(Relaxed) > 0
 }

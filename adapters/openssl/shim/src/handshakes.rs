@@ -183,6 +183,12 @@ fn start(handshake: &Handshake, step: Step) -> Option<()> {
     if !waits_on(registration.epoll) {
         return None;
     }
+    // Once the client has ended a handshake, data of the server may come in the middle of the next, which a call
+    // that only does the handshake refuses.
+    // SAFETY: the server passes a connection; no place is needed for nothing.
+    if unsafe { originals::ssl_get_peer_finished(handshake.ssl, ptr::null_mut(), 0) } > 0 {
+        return None;
+    }
     let stack = STACKS
         .try_with(|stacks| stacks.take().ok())
         .ok()
@@ -296,6 +302,9 @@ pub(crate) fn settle_before_wait(is_watched: impl Fn(c_int) -> bool) {
 
 /// Frees the connections that other threads have freed meanwhile.
 pub(crate) fn free_abandoned() {
+    if !connections::were_abandoned() {
+        return;
+    }
     for ssl in own(|one| one.is_left() && connections::is_abandoned(one.ssl)) {
         end(ssl);
         // SAFETY: all other owners have freed it.

@@ -71,6 +71,8 @@ originals! {
     ssl_is_server = c"SSL_is_server" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 0;
     ssl_is_dtls = c"SSL_is_dtls" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 0;
     ssl_in_init = c"SSL_in_init" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 0;
+    ssl_get_peer_finished = c"SSL_get_peer_finished" in LIBSSL:
+        fn(ssl: Ssl, to: *mut c_void, len: usize) -> usize, otherwise 0;
     ssl_ctrl = c"SSL_ctrl" in LIBSSL:
         fn(ssl: Ssl, command: c_int, number: c_long, value: *mut c_void) -> c_long, otherwise 0;
     ssl_get_rfd = c"SSL_get_rfd" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise -1;

@@ -1,5 +1,6 @@
 /* A server that moves a suspended handshake to another thread: there it is told to try again. The
- * handshake ends where it began. The arguments are a certificate and its key. Ends with status 0 if all of that is so, and 77 if no handshake is suspended here. */
+ * handshake ends where it began. Then one that goes on in a forked process. The arguments are a
+ * certificate and its key. Ends with status 0 if all of that is so, and 77 if no handshake is suspended here. */
 
 #include <fcntl.h>
 #include <openssl/err.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static SSL *server;
@@ -43,6 +45,42 @@ static int step(SSL *ssl)
     if (SSL_get_error(ssl, result) != SSL_ERROR_WANT_READ)
         die("the handshake fails");
     return 0;
+}
+
+/* The child of a fork goes on with a handshake that waits in the parent: its jobs are the parent's. */
+static void fork_in_the_middle(SSL_CTX *context, int waits)
+{
+    SSL *client = SSL_new(SSL_CTX_new(TLS_client_method()));
+    struct epoll_event event = { .events = EPOLLIN };
+    int ends[2], done = 0, turns, status = -1;
+    pid_t child;
+
+    server = SSL_new(context);
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0
+        || epoll_ctl(waits, EPOLL_CTL_ADD, ends[0], &event) != 0)
+        die("no sockets");
+    SSL_set_accept_state(server);
+    SSL_set_connect_state(client);
+    SSL_set_fd(server, ends[0]);
+    SSL_set_fd(client, ends[1]);
+    step(client);
+    step(server);
+    child = fork();
+    if (child == 0) {
+        alarm(20);
+        for (turns = 0; done < 2 && turns < 100; turns++) {
+            epoll_wait(waits, &event, 1, 100);
+            done = step(server) + step(client);
+        }
+        SSL_free(server);
+        _exit(done == 2 ? 0 : 1);
+    }
+    if (waitpid(child, &status, 0) != child || status != 0)
+        die("the child does not go on with the handshake");
+    SSL_free(server);
+    SSL_free(client);
+    close(ends[0]);
+    close(ends[1]);
 }
 
 int main(int count, char **arguments)
@@ -82,5 +120,6 @@ int main(int count, char **arguments)
         die("the handshake does not end");
     SSL_free(server);
     SSL_free(client);
+    fork_in_the_middle(context, waits);
     return 0;
 }

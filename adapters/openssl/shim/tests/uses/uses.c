@@ -529,6 +529,36 @@ static void early_data(void)
     SSL_SESSION_free(session);
 }
 
+/* A second handshake on the same connection, in calls that read. */
+static void renegotiate(void)
+{
+    struct connection *c;
+    char byte;
+    int turns, got = 0, sent = 0;
+
+    SSL_CTX_set_options(context, SSL_OP_ALLOW_CLIENT_RENEGOTIATION);
+    c = connect_one(new_epoll());
+    complete(c);
+    if (SSL_version(c->server) != TLS1_2_VERSION)
+        return;
+    CHECK(SSL_renegotiate(c->client) == 1);
+    c->client_done = 0;
+    step_client(c);
+    for (turns = 0; turns < 300 && !(c->client_done && got == 1); turns++) {
+        struct epoll_event event;
+
+        epoll_wait(c->epoll, &event, 1, 10);
+        got = SSL_read(c->server, &byte, 1);
+        CHECK(got == 1 || SSL_get_error(c->server, got) == SSL_ERROR_WANT_READ);
+        step_client(c);
+        if (c->client_done && !sent)
+            sent = SSL_write(c->client, "x", 1);
+    }
+    printf("client done: %d, read: %d, in the handshake: %d\n", c->client_done, got, SSL_in_init(c->server));
+    greet(c);
+    drop_all(c);
+}
+
 static void free_in_the_middle(void)
 {
     struct connection *c = connect_one(new_epoll());
@@ -1506,6 +1536,7 @@ static const struct use {
     USE(write_starts, 1),
     USE(write_ex_starts, 1),
     USE(early_data, 1),
+    USE(renegotiate, 1),
     USE(free_in_the_middle, 1),
     USE(free_with_own_callback, 1),
     USE(callbacks_in_order, 1),
