@@ -701,7 +701,7 @@ fn ticket_nonces_have_eight_bytes_and_sessions_resume() {
     }
 }
 
-/// As the reference says, whoever computes them.
+/// As the reference says.
 #[test]
 fn the_usual_groups_are_the_same_with_and_without_batching() {
     let files = Files::new();

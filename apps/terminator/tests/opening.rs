@@ -260,7 +260,7 @@ fn unknown_names_can_be_refused() {
     config.listeners[0].certificates = vec![nameless];
     start(&config);
     config.listeners[0].unknown_names = UnknownNames::Refuse;
-    let error = Server::start(&document(&config)).expect_err("nobody would be served");
+    let error = Server::start(&document(&config)).expect_err("no client would be served");
     assert!(error.to_string().contains("unknown_names"), "{error}");
 }
 
