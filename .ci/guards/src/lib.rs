@@ -441,7 +441,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "widelane-handshakes",
-        &[CPU, AFFINITY, ENGINE, RUSTLS, SAMPLES],
+        &[CPU, AFFINITY, ENGINE, PEM, RUSTLS, SAMPLES],
     ),
     ("widelane-timing", &[CRYPTO]),
     (

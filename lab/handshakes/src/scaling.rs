@@ -18,8 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 use rustls::crypto::aws_lc_rs;
 use rustls::server::{NoServerSessionStorage, ServerConnection};
 use rustls::{ClientConfig, ClientConnection, ServerConfig};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls_pki_types::ServerName;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -248,14 +247,15 @@ impl Server {
         provider
             .cipher_suites
             .retain(|suite| suite.suite() == rustls::CipherSuite::TLS13_AES_128_GCM_SHA256);
-        let certificate =
-            CertificateDer::from_pem_file(certificate).map_err(std::io::Error::other)?;
-        let key = PrivateKeyDer::from_pem_file(key).map_err(std::io::Error::other)?;
+        let read = |path: &Path| std::fs::read(path);
+        let chain = widelane_pem::chain(&read(certificate)?).map_err(std::io::Error::other)?;
+        let chain = chain.into_iter().map(|one| one.value).collect();
+        let key = widelane_pem::private_key(&read(key)?).map_err(std::io::Error::other)?;
         let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .and_then(|builder| {
                 let builder = builder.with_no_client_auth();
-                builder.with_single_cert(vec![certificate], key)
+                builder.with_single_cert(chain, key.clone_key())
             })
             .map_err(std::io::Error::other)?;
         config.send_tls13_tickets = 2;
