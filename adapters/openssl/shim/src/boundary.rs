@@ -69,7 +69,7 @@ pub(crate) mod tests {
                     let body = rest[end + 1..].trim_start();
                     let stand_in = name == "$name" && path.ends_with("calls.rs");
                     assert!(
-                        stand_in || body.starts_with("guarded(") || body.starts_with("// SAFETY"),
+                        stand_in || body.starts_with("guarded("),
                         "{}: {name} does not begin with `guarded`",
                         path.display()
                     );

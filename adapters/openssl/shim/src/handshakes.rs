@@ -790,15 +790,13 @@ impl Drop for Table {
             let ended = handshake.is_left().then(|| guarded(|| cancel(&handshake)));
             handshake.set_state(State::Idle);
             match ended {
-                None => {}
-                Some(Some(())) => {
-                    if connections::end(handshake.ssl) {
-                        // SAFETY: all other owners have freed it.
-                        unsafe { originals::ssl_free(handshake.ssl) };
-                    }
-                }
+                // SAFETY: all other owners have freed it.
+                Some(Some(())) if connections::end(handshake.ssl) => unsafe {
+                    originals::ssl_free(handshake.ssl);
+                },
                 // What is on its stack still points to it.
                 Some(None) => std::mem::forget(handshake),
+                _ => {}
             }
         }
     }

@@ -30,15 +30,15 @@ macro_rules! originals {
                 found = find($symbol, $library);
                 FOUND.store(found, Relaxed);
             }
-            if found.is_null() {
-                return $missing;
-            }
-            // SAFETY: the type is that of the function's public declaration, and the caller promises the
-            // rest.
-            unsafe {
-                mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($type),*) -> $result>(found)(
-                    $($argument),*
-                )
+            match found.is_null() {
+                true => $missing,
+                // SAFETY: the type is that of the function's public declaration, and the caller promises
+                // the rest.
+                false => unsafe {
+                    mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($type),*) -> $result>(
+                        found,
+                    )($($argument),*)
+                },
             }
         }
     )*};

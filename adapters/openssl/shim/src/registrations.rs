@@ -31,7 +31,7 @@ pub(crate) struct Instance(u64);
 
 impl Instance {
     fn new(descriptor: usize, file: u32) -> Self {
-        Self(u64::from(file) << 32 | descriptor as u64 + 1)
+        Self((u64::from(file) << 32) | (descriptor as u64 + 1))
     }
 
     /// Its descriptor.

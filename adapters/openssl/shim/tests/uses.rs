@@ -23,12 +23,9 @@ fn programs_see_the_same_with_and_without_the_library() {
     }
     let files = Files::new();
     let program = build(&files);
-    let names = Command::new(&program).output().expect("the program starts");
-    let names = String::from_utf8(names.stdout).expect("text");
-    let names: Vec<_> = names
-        .lines()
-        .filter_map(|line| line.split(' ').next())
-        .collect();
+    let listed = run(&files, &program, &[], false);
+    let names = listed.lines().skip(1);
+    let names: Vec<_> = names.filter_map(|line| line.split(' ').next()).collect();
     assert!(names.len() > 50, "{names:?}");
     let runs: Vec<_> = names
         .iter()

@@ -80,7 +80,7 @@ impl Passes {
 }
 
 const fn size(bytes: usize) -> usize {
-    (VERSION as usize) << 32 | bytes
+    ((VERSION as usize) << 32) | bytes
 }
 
 #[cfg(test)]
@@ -109,7 +109,7 @@ mod tests {
             prepare,
         };
         assert!(of(Passes::SIZE).fits());
-        let next_version = (VERSION as usize + 1) << 32 | size_of::<Passes>();
+        let next_version = ((VERSION as usize + 1) << 32) | size_of::<Passes>();
         assert!(!of(next_version).fits() && !of(Passes::SIZE + 8).fits());
     }
 }
