@@ -1,6 +1,7 @@
 //! Folders whose files decide what a program does.
 
 use crate::place::FOLDER;
+use crate::read::bounded;
 use rustix::fs::{CWD, Mode, OFlags, fchmod, fstat, openat};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
@@ -69,7 +70,50 @@ pub fn check_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a folder was refused because of what other users can do to it.
+/// The content of a regular file whose values a program acts on: it belongs to root or to this user, and no other
+/// user can write to it. As root, its folder is checked, too. Elsewhere that may be open: a volume of a pod is, and
+/// who replaces a file there becomes its owner.
+///
+/// # Errors
+///
+/// As with [`read`](crate::read), and when it is refused: [`is_untrusted`].
+pub fn read_trusted(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    read_trusted_as(path, most, geteuid().is_root())
+}
+
+fn read_trusted_as(path: &Path, most: u64, root: bool) -> io::Result<Vec<u8>> {
+    if root {
+        check_folder(above(path))?;
+    }
+    let file = crate::read::open(path, OFlags::NOFOLLOW)?;
+    let found = file.metadata()?;
+    match is_foreign(&found) || found.mode() & others(&found) != 0 {
+        true => Err(untrusted("other users can change it")),
+        false => bounded(file, most),
+    }
+}
+
+/// Puts a file that [`read_trusted`] reads in the place of what is at a path, with mode 0644. Its folder is made.
+///
+/// # Errors
+///
+/// As with [`replace`](crate::replace), and as root when its folder is refused.
+pub fn replace_trusted(path: &Path, content: &[u8]) -> io::Result<()> {
+    match geteuid().is_root() {
+        true => folder(above(path))?,
+        false => make_folder(above(path))?,
+    }
+    crate::replace(path, content, 0o644)
+}
+
+fn above(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Whether a folder or a file was refused because of what other users can do to it.
 pub fn is_untrusted(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Untrusted>())
 }
@@ -169,6 +213,30 @@ mod tests {
         for path in [&file, &outer.path().join("none")] {
             let error = check_folder(path).unwrap_err();
             assert!(!is_untrusted(&error), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_others_is_refused() {
+        let outer = tempfile::tempdir().unwrap();
+        let path = outer.path().join("a/file");
+        replace_trusted(&path, b"x").unwrap();
+        let folder = path.parent().unwrap();
+        assert_eq!(read_trusted(&path, 9).unwrap(), b"x");
+        allow(folder, 0o777);
+        assert!(is_untrusted(&read_trusted_as(&path, 9, true).unwrap_err()));
+        assert_eq!(read_trusted_as(&path, 9, false).unwrap(), b"x");
+        if !geteuid().is_root() {
+            return println!("SKIP: only root gives files to other users");
+        }
+        assert!(is_untrusted(&replace_trusted(&path, b"y").unwrap_err()));
+        allow(folder, 0o755);
+        allow(&path, 0o664);
+        assert!(is_untrusted(&read_trusted(&path, 9).unwrap_err()));
+        allow(&path, 0o644);
+        chown(&path, Some(NOBODY), None).unwrap();
+        for root in [false, true] {
+            assert!(is_untrusted(&read_trusted_as(&path, 9, root).unwrap_err()));
         }
     }
 

@@ -11,7 +11,7 @@
 //! - What is read is a regular file, bounded, and never waited for: [`read`] follows no link, [`open_named`]
 //!   and [`read_named`] do.
 //! - Files whose content decides what a program does are in a folder that only root and this user can change:
-//!   [`folder`], [`check_folder`].
+//!   [`folder`], [`check_folder`], [`read_trusted`].
 //! - [`Root`] is a folder that stands for the whole system, such as an image: no link leads out of it.
 //! - [`kernel`] is for `/proc` and `/sys`, where no user can lay anything.
 //!
@@ -26,7 +26,10 @@ mod place;
 mod read;
 mod root;
 
-pub use folder::{check_folder, folder, is_untrusted, make_folder, writable_by_others};
+pub use folder::{
+    check_folder, folder, is_untrusted, make_folder, read_trusted, replace_trusted,
+    writable_by_others,
+};
 pub use kernel::{kernel, kernel_beginning, kernel_text, open_kernel, set_kernel};
 pub use named::{Output, create_named, replace_named};
 pub use place::{create, lock_file, remove, replace};
