@@ -3,11 +3,7 @@
 //! `openssl req -x509` makes certificates of authorities (CA:TRUE), and many use them for one server or one client
 //! without an authority of their own. webpki refuses an authority as the end of a chain, and finds no issuer for a
 //! listed certificate that another authority has signed. Here, a certificate is taken that is listed byte for byte.
-<<<<<<< HEAD
-//! That gives no client more rights: who has the key of a listed authority can sign any certificate.
-=======
 //! That gives no client and no backend more rights: the owner of a listed authority's key can sign any certificate.
->>>>>>> hello
 //!
 //! All else is checked: its time, its purpose, revocation lists, for servers the name, and that the other side has its
 //! key.

@@ -14,11 +14,7 @@ pub(crate) enum Format {
 
 impl Format {
     /// By the fields `Accept` of a request (RFC 9110, section 12.5.1). Who names OpenMetrics, and does not want the
-<<<<<<< HEAD
-    /// other one more, gets it. Who can take neither gets the other one all the same: a status instead would help no reader.
-=======
     /// other one more, gets it. Who can take neither gets the other one all the same: an error instead would help no reader.
->>>>>>> hello
     pub(crate) fn asked_for<'a>(accept: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut open = 0;
         // The more is named, the more it counts: of `*/*`, `text/*`, `text/plain` the last one.

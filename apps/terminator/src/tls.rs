@@ -160,11 +160,7 @@ fn restrict(
     Ok(provider)
 }
 
-<<<<<<< HEAD
-/// The groups of a listener and of backends that name none: the same, in the same order, with lanes and without.
-=======
 /// The groups of a listener and of backends that name none: the same, in the same order, with and without batching.
->>>>>>> hello
 pub(crate) fn usual_groups(signing: &SigningSource) -> Vec<&'static dyn SupportedKxGroup> {
     let find = |name| signing.groups.iter().find(|group| group.name() == name);
     USUAL_GROUPS.into_iter().filter_map(find).copied().collect()

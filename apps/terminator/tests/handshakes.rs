@@ -701,11 +701,7 @@ fn ticket_nonces_have_eight_bytes_and_sessions_resume() {
     }
 }
 
-<<<<<<< HEAD
-/// As the reference says, with lanes and without.
-=======
 /// As the reference says.
->>>>>>> hello
 #[test]
 fn the_usual_groups_are_the_same_with_and_without_batching() {
     let files = Files::new();

@@ -433,7 +433,7 @@ fn a_crash_leaves_no_core_file_unless_it_is_asked_for() {
         // What it had is what this process has, whose children inherit it.
         let own = getrlimit(Resource::Core);
         let server_is = Some(Pid::from_child(&server.child));
-        let had = prlimit(server_is, Resource::Core, own.clone()).expect("allowed");
+        let had = prlimit(server_is, Resource::Core, own).expect("allowed");
         let expected = if is_kept { own.current } else { Some(1) };
         assert_eq!(had.current, expected, "{setting}");
         server.signal(Signal::TERM);
