@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::file::RegularFile;
-use crate::patience::{SHORT, within};
+use crate::patience::{Patience, SHORT};
 
 /// The mappings of a process with the right to execute.
 #[derive(Debug)]
@@ -22,6 +22,7 @@ pub struct Code {
     pub mappings: Vec<Mapping>,
     folder: PathBuf,
     paths: Paths,
+    patience: Patience,
 }
 
 /// A part of a process's memory.
@@ -77,9 +78,11 @@ impl Code {
     pub fn of(pid: u32) -> io::Result<Self> {
         let folder = PathBuf::from(format!("/proc/{pid}"));
         let path = folder.join("maps");
-        let mappings = Mapping::parse(&within(SHORT, || widelane_files::kernel(path))?);
+        let patience = Patience::with(&folder);
+        let maps = patience.within(SHORT, || widelane_files::kernel(path))?;
         Ok(Self {
-            mappings,
+            mappings: Mapping::parse(&maps),
+            patience,
             paths: Paths::of(&folder),
             folder,
         })
@@ -100,7 +103,10 @@ impl Code {
         };
         let Range { start, end } = mapping.range;
         let link = self.folder.join(format!("map_files/{start:x}-{end:x}"));
-        match within(SHORT, move || RegularFile::behind(&link)) {
+        match self
+            .patience
+            .within(SHORT, move || RegularFile::behind(&link))
+        {
             Err(error) if unreachable(&error) => self.paths.open(path),
             found => found,
         }

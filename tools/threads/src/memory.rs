@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::code::Mapping;
-use crate::patience::{SHORT, within};
+use crate::patience::{Patience, SHORT};
 
 /// What a process has mapped, and its content.
 ///
@@ -19,6 +19,7 @@ pub struct Memory {
     /// In the order of the addresses; those of the kernel itself are left out.
     pub mappings: Vec<Mapping>,
     folder: OwnedFd,
+    patience: Patience,
 }
 
 impl Memory {
@@ -32,7 +33,8 @@ impl Memory {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = openat(CWD, Path::new(&path), flags, Mode::empty())?;
         let own = folder.try_clone()?;
-        let maps = within(SHORT, move || {
+        let patience = Patience::with(Path::new(&path));
+        let maps = patience.within(SHORT, move || {
             let mut maps = Vec::new();
             open(&own, "maps")?.read_to_end(&mut maps)?;
             Ok(maps)
@@ -40,6 +42,7 @@ impl Memory {
         Ok(Self {
             mappings: Mapping::parse_all(&maps),
             folder,
+            patience,
         })
     }
 
@@ -57,7 +60,7 @@ impl Memory {
             return Err(io::Error::other(format!("it is longer than {most} bytes")));
         };
         let (folder, start) = (self.folder.try_clone()?, mapping.range.start);
-        within(SHORT, move || {
+        self.patience.within(SHORT, move || {
             let mut content = vec![0; length];
             open(&folder, "mem")?.read_exact_at(&mut content, start)?;
             Ok(content)

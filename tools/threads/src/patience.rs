@@ -1,10 +1,53 @@
 //! Reads that the owner of a process can hold up.
 
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
+
+/// How reads about one process are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// At once: it belongs to root or to the user of this program, who holds up nothing but the own command. A process
+    /// that ends soon is read before it is gone.
+    Direct,
+    /// On a thread of its own.
+    Bounded,
+}
+
+impl Patience {
+    /// For the process of this folder in `/proc`. Its owner by `status`: that of the folder says less, since any process
+    /// can give its folder to root (`prctl(2)`, PR_SET_DUMPABLE).
+    pub(crate) fn with(process: &Path) -> Self {
+        let status = widelane_files::kernel(process.join("status")).unwrap_or_default();
+        Self::by(&status, rustix::process::geteuid().as_raw())
+    }
+
+    fn by(status: &[u8], own: u32) -> Self {
+        let mut lines = status.split(|byte| *byte == b'\n');
+        let ids = lines.find_map(|line| line.strip_prefix(b"Uid:"));
+        let ids = ids.and_then(|ids| std::str::from_utf8(ids).ok());
+        let is_ours = |id: &str| id.parse().is_ok_and(|id: u32| id == 0 || id == own);
+        match ids.is_some_and(|ids| ids.split_whitespace().all(is_ours)) {
+            true => Self::Direct,
+            false => Self::Bounded,
+        }
+    }
+
+    /// Does something, and waits for it no longer than `most` where its owner could hold it up.
+    pub(crate) fn within<T: Send + 'static>(
+        self,
+        most: Duration,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        match self {
+            Self::Direct => work(),
+            Self::Bounded => within(most, work),
+        }
+    }
+}
 
 /// Does something on a thread of its own, and waits for it no longer than `most`.
 ///
@@ -73,6 +116,22 @@ mod tests {
         let error = within(Duration::ZERO, hangs).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         drop(release);
+    }
+
+    #[test]
+    fn only_processes_of_root_and_of_this_user_are_read_at_once() {
+        for (ids, expected) in [
+            ("0\t0\t0\t0", Patience::Direct),
+            ("7\t7\t7\t7", Patience::Direct),
+            ("7\t0\t7\t0", Patience::Direct),
+            ("8\t8\t8\t8", Patience::Bounded),
+            ("0\t8\t0\t0", Patience::Bounded),
+        ] {
+            let status = format!("Name:\tUid: 0\nUmask:\t0022\nUid:\t{ids}\nGid:\t0\n");
+            assert_eq!(Patience::by(status.as_bytes(), 7), expected, "{ids}");
+        }
+        assert_eq!(Patience::by(b"", 0), Patience::Bounded);
+        assert_eq!(Patience::with(Path::new("/proc/self")), Patience::Direct);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use procfs_core::FromRead;
 use procfs_core::process::{Schedstat, Status};
 
 use crate::cgroup::Cgroups;
-use crate::patience::{SHORT, within};
+use crate::patience::{Patience, SHORT};
 
 /// A thread, by its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -203,8 +203,10 @@ impl Proc {
     /// A variable of the environment with which a process was started. `None` if it is not there or
     /// may not be read.
     pub fn variable(&self, pid: u32, name: &str) -> Option<OsString> {
-        let path = self.root.join(format!("{pid}/environ"));
-        let bytes = within(SHORT, || widelane_files::kernel(path)).ok()?;
+        let folder = self.root.join(pid.to_string());
+        let path = folder.join("environ");
+        let read = || widelane_files::kernel(path);
+        let bytes = Patience::with(&folder).within(SHORT, read).ok()?;
         let mut entries = bytes.split(|&byte| byte == 0);
         let value = |entry: &[u8]| {
             let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;

@@ -220,10 +220,26 @@ pub fn connect(address: SocketAddr, trusted: &Path) -> io::Result<Tls> {
 
 /// Succeeds only if the server shows the certificate in `trusted`.
 pub fn handshake(socket: TcpStream, trusted: &Path) -> io::Result<Tls> {
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let mut stream = StreamOwned::new(client(trusted)?, socket);
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock)?;
+    }
+    Ok(stream)
+}
+
+/// The first message of a client.
+pub fn client_hello(trusted: &Path) -> Vec<u8> {
+    let mut hello = Vec::new();
+    let mut client = client(trusted).expect("a client");
+    client.write_tls(&mut hello).expect("in memory");
+    hello
+}
+
+fn client(trusted: &Path) -> io::Result<ClientConnection> {
     use rustls::pki_types::pem::PemObject;
     static PROVIDER: LazyLock<Arc<rustls::crypto::CryptoProvider>> =
         LazyLock::new(|| rustls::crypto::aws_lc_rs::default_provider().into());
-    socket.set_read_timeout(Some(PATIENCE))?;
     let trusted = rustls::pki_types::CertificateDer::from_pem_file(trusted).expect("PEM");
     let mut roots = RootCertStore::empty();
     roots.add(trusted).expect("an authority");
@@ -233,12 +249,7 @@ pub fn handshake(socket: TcpStream, trusted: &Path) -> io::Result<Tls> {
         .with_root_certificates(roots)
         .with_no_client_auth();
     let name = "localhost".try_into().expect("a name");
-    let client = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
-    let mut stream = StreamOwned::new(client, socket);
-    while stream.conn.is_handshaking() {
-        stream.conn.complete_io(&mut stream.sock)?;
-    }
-    Ok(stream)
+    ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)
 }
 
 pub fn entries(directory: &Path) -> Vec<PathBuf> {
