@@ -228,14 +228,6 @@ pub fn handshake(socket: TcpStream, trusted: &Path) -> io::Result<Tls> {
     Ok(stream)
 }
 
-/// The first message of a client.
-pub fn client_hello(trusted: &Path) -> Vec<u8> {
-    let mut hello = Vec::new();
-    let mut client = client(trusted).expect("a client");
-    client.write_tls(&mut hello).expect("in memory");
-    hello
-}
-
 fn client(trusted: &Path) -> io::Result<ClientConnection> {
     use rustls::pki_types::pem::PemObject;
     static PROVIDER: LazyLock<Arc<rustls::crypto::CryptoProvider>> =
