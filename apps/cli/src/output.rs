@@ -23,7 +23,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 ///
-/// As with [`print`].
+/// As with [`print()`].
 pub fn print_anew(text: &str) -> Result<(), Failure> {
     let text = format!("{HOME_AND_CLEAR}{}", printable(text));
     write_all(io::stdout().lock(), &text)
