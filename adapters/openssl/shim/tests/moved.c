@@ -47,13 +47,11 @@ static int step(SSL *ssl)
     return 0;
 }
 
-/* The child of a fork goes on with a handshake that waits in the parent: its jobs are the parent's. */
-static void fork_in_the_middle(SSL_CTX *context, int waits)
+/* A client that has sent its ClientHello to `server`, which is new, and of whose socket `waits` tells. */
+static SSL *begin(SSL_CTX *context, int waits, int ends[2])
 {
     SSL *client = SSL_new(SSL_CTX_new(TLS_client_method()));
     struct epoll_event event = { .events = EPOLLIN };
-    int ends[2], done = 0, turns, status = -1;
-    pid_t child;
 
     server = SSL_new(context);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0
@@ -64,6 +62,18 @@ static void fork_in_the_middle(SSL_CTX *context, int waits)
     SSL_set_fd(server, ends[0]);
     SSL_set_fd(client, ends[1]);
     step(client);
+    return client;
+}
+
+/* The child of a fork goes on with a handshake that waits in the parent: its jobs are the parent's. */
+static void fork_in_the_middle(SSL_CTX *context, int waits)
+{
+    struct epoll_event event;
+    int ends[2], done = 0, turns, status = -1;
+    SSL *client;
+    pid_t child;
+
+    client = begin(context, waits, ends);
     step(server);
     child = fork();
     if (child == 0) {
@@ -86,23 +96,15 @@ static void fork_in_the_middle(SSL_CTX *context, int waits)
 int main(int count, char **arguments)
 {
     SSL_CTX *context = SSL_CTX_new(TLS_server_method());
-    SSL *client = SSL_new(SSL_CTX_new(TLS_client_method()));
-    struct epoll_event event = { .events = EPOLLIN };
+    struct epoll_event event;
     int ends[2], done = 0, turns, waits = epoll_create1(0);
     pthread_t thread;
+    SSL *client;
 
     if (count != 3 || SSL_CTX_use_certificate_chain_file(context, arguments[1]) != 1
         || SSL_CTX_use_PrivateKey_file(context, arguments[2], SSL_FILETYPE_PEM) != 1)
         die("no certificate");
-    server = SSL_new(context);
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0
-        || epoll_ctl(waits, EPOLL_CTL_ADD, ends[0], &event) != 0)
-        die("no sockets");
-    SSL_set_accept_state(server);
-    SSL_set_connect_state(client);
-    SSL_set_fd(server, ends[0]);
-    SSL_set_fd(client, ends[1]);
-    step(client);
+    client = begin(context, waits, ends);
     /* Only a thread that waits in the instance is told of its events. */
     if (epoll_wait(waits, &event, 1, 60000) != 1)
         die("no event");
