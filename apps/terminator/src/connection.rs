@@ -39,6 +39,7 @@ use crate::access_log::{Alert, Note};
 use crate::admission::Admission;
 use crate::alert;
 use crate::client::Client;
+use crate::evictable::{Guest, Kind, MadeRoom};
 use crate::introduction;
 use crate::local::Local;
 use crate::nearby::Expected;
@@ -48,10 +49,8 @@ use crate::reason;
 use crate::relay::{Session, Told};
 use crate::shared::Site;
 use crate::signing::{self, ProcessFailure};
-use crate::silent::{Guest, Kind, MadeRoom};
 use crate::stats::{End, Failure, Refusal};
 use crate::turn::Turn;
-use crate::whole_hello::WholeHello;
 
 /// Serves one accepted connection to its end.
 pub(crate) async fn serve(
@@ -199,18 +198,22 @@ async fn first_bytes(
 /// that says nothing, or not enough, costs no TLS state.
 async fn begin(
     client: &mut Client,
-    mut early: Vec<u8>,
+    early: Vec<u8>,
     site: &Site,
     local: &Local,
     guest: Guest,
     hello_ends: Instant,
 ) -> Result<(Admission, Started), NotBegun> {
-    let mut hello = WholeHello::default();
-    if !hello.is_in(&early) {
+    if alert::is_goodbye(&early) {
+        return Err(Failure::Closed.into());
+    }
+    let mut opening = Opening::default();
+    if !opening.gather(&early) {
         let rest = async {
-            while !hello.is_in(&early) {
+            let mut is_enough = false;
+            while !is_enough {
                 let more = guest.until(|cx| {
-                    poll_bytes(client, local, cx, |bytes| early.extend_from_slice(bytes))
+                    poll_bytes(client, local, cx, |bytes| is_enough = opening.gather(bytes))
                 });
                 more.await??;
             }
@@ -220,7 +223,7 @@ async fn begin(
         let rest = timeout_at(hello_ends, Box::pin(rest)).await;
         rest.unwrap_or(Err(NotBegun::Failed(Failure::Timeout)))?;
     }
-    Ok((guest.leave()?, start_tls(site, &early)?))
+    Ok((guest.leave()?, start_tls(site, opening)?))
 }
 
 /// Reads once and has `take` take the bytes.
@@ -311,14 +314,10 @@ impl From<Failure> for NotBegun {
 /// The TLS state of a client, and its first messages as far as they have come.
 type Started = (Box<ServerConnection>, Opening);
 
-fn start_tls(site: &Site, received: &[u8]) -> Result<Started, Failure> {
-    if alert::is_goodbye(received) {
-        return Err(Failure::Closed);
-    }
-    let mut opening = Opening::default();
+fn start_tls(site: &Site, mut opening: Opening) -> Result<Started, Failure> {
     let started = ServerConnection::new(site.tls.clone()).and_then(|mut tls| {
-        let taken = opening.take(&mut tls, received);
-        taken.map_err(|error| rustls::Error::General(error.to_string()))?;
+        let given = opening.give(&mut tls);
+        given.map_err(|error| rustls::Error::General(error.to_string()))?;
         Ok((Box::new(tls), opening))
     });
     started.map_err(|error| {
@@ -356,8 +355,8 @@ async fn handshake(
 ) -> Result<(Box<ServerConnection>, Presence), HandshakeError> {
     let closed = |_: io::Error| HandshakeError::from(Failure::Closed);
     let mut spoken = false;
-    // rustls may have the first bytes already.
-    let mut received = !opening.is_awaited();
+    // rustls has the first bytes already.
+    let mut received = true;
     let mut reads = 0;
     let mut answer: Option<Expected<'_>> = None;
     while tls.is_handshaking() {
@@ -590,7 +589,7 @@ async fn say_goodbye(client: &mut Client, tls: &mut ServerConnection) {
 /// before.
 async fn linger(client: &mut Client, local: &Local, admission: Admission, is_bounded: bool) {
     let mut left = if is_bounded { LINGER_BYTES } else { usize::MAX };
-    let guest = local.silent.enter(Kind::Lingering, admission);
+    let guest = local.evictable.enter(Kind::Lingering, admission);
     let drained = guest.until(|cx| {
         let mut turn = Turn::default();
         while left > 0 {

@@ -29,6 +29,7 @@ mod connection;
 mod cores;
 mod demo;
 mod endpoint;
+mod evictable;
 mod health;
 mod identity;
 mod introduction;
@@ -60,7 +61,7 @@ mod shared;
 mod short_nonces;
 mod signals;
 mod signing;
-mod silent;
+
 mod sockets;
 mod sources;
 mod stapling;
@@ -75,7 +76,6 @@ mod turn;
 mod upstream;
 mod waiting;
 mod watch;
-mod whole_hello;
 mod worker;
 
 pub use config::{
@@ -101,7 +101,6 @@ pub mod fuzzing {
     use crate::scrape_format::Format;
     use crate::ticket_etcd::sealed::{self, Secret};
     use crate::ticket_key::KeyBytes;
-    use crate::whole_hello::WholeHello;
     use rustls_pki_types::{CertificateDer, UnixTime};
     use std::net::SocketAddr;
     use std::time::Duration;
@@ -150,13 +149,6 @@ pub mod fuzzing {
     /// Whether a reader of metrics whose request has this field `Accept` gets OpenMetrics.
     pub fn accepts_openmetrics(accept: &[u8]) -> bool {
         Format::asked_for([accept].into_iter()) == Format::OpenMetrics
-    }
-
-    /// How much of `bytes` has to come until the server answers them. `None`: more than all.
-    pub fn whole_hello(bytes: &[u8], piece: usize) -> Option<usize> {
-        let mut hello = WholeHello::default();
-        let mut lengths = (0..bytes.len()).step_by(piece.max(1)).chain([bytes.len()]);
-        lengths.find(|&length| hello.is_in(&bytes[..length]))
     }
 
     /// The status in the answer of a backend to a check. `Ok(None)`: there is more to come.

@@ -9,11 +9,11 @@ use tokio::sync::Notify;
 
 use crate::buffer::Buffer;
 use crate::complaints::Complaints;
+use crate::evictable::Evictable;
 use crate::nearby::Nearby;
 use crate::relay::{PLAIN_BYTES, SCRATCH_BYTES};
 use crate::shared::Shared;
 use crate::signing::Signing;
-use crate::silent::Silent;
 use crate::stats::Stats;
 use crate::turn::Probe;
 
@@ -27,8 +27,8 @@ pub(crate) struct Local {
     pub(crate) stats: Arc<Stats>,
     pub(crate) nearby: Nearby,
     pub(crate) probe: Probe,
-    /// Connections that have not sent anything yet.
-    pub(crate) silent: Rc<Silent>,
+    /// Connections that can make room for others.
+    pub(crate) evictable: Rc<Evictable>,
     /// When this worker last complained about a backend or a load balancer: an outage must not flood
     /// the log.
     complained: Cell<Option<Instant>>,
@@ -55,7 +55,7 @@ impl Local {
             stats: shared.stats[worker].clone(),
             nearby: Nearby::new(),
             probe: Probe::default(),
-            silent: Rc::default(),
+            evictable: Rc::default(),
             complained: Cell::new(None),
             certificates: Complaints::default(),
             worker,

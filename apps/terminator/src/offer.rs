@@ -31,7 +31,7 @@ pub(crate) struct OddName {
     type_at: usize,
     /// Where the name is.
     name: Range<usize>,
-    /// An extension that neither the client has sent nor anybody knows.
+    /// An extension that the client has not sent and that no side knows.
     other_type: u16,
 }
 
@@ -68,7 +68,7 @@ impl Hello {
             lacks_groups: true,
         };
         let mut odd_name = None;
-        let mut types = Vec::new();
+        let mut names = 0;
         // TLS 1.2 and before may end here.
         let extensions = match message.len() - at.min(message.len()) {
             0 => at..at,
@@ -82,9 +82,9 @@ impl Hello {
             if content.end > extensions.end {
                 return None;
             }
-            types.push(kind);
             match kind {
                 SERVER_NAME => {
+                    names += 1;
                     odd_name = odd_name_in(message, content).map(|name| (type_at, name));
                 }
                 SUPPORTED_GROUPS => offer.lacks_groups = false,
@@ -98,17 +98,28 @@ impl Hello {
                 _ => {}
             }
         }
-        // For private use (RFC 8446, section 11); rustls knows none of them.
-        let other_type = (FIRST_PRIVATE..=u16::MAX).find(|kind| !types.contains(kind));
-        let is_repeated = types.iter().filter(|kind| **kind == SERVER_NAME).count() > 1;
-        let odd_name = odd_name.filter(|_| !is_repeated).zip(other_type);
-        let odd_name = odd_name.map(|((type_at, name), other_type)| OddName {
-            type_at,
-            name,
-            other_type,
+        // A repeated extension is left to rustls.
+        let odd_name = odd_name.filter(|_| names == 1).and_then(|(type_at, name)| {
+            Some(OddName {
+                type_at,
+                name,
+                other_type: unused_type(message, extensions)?,
+            })
         });
         Some(Self { offer, odd_name })
     }
+}
+
+/// A type of an extension that is not in this message. It is for private use (RFC 8446, section 11); rustls knows none
+/// of these.
+fn unused_type(message: &[u8], extensions: Range<usize>) -> Option<u16> {
+    let mut types = Vec::new();
+    let mut at = extensions.start;
+    while at < extensions.end {
+        types.push(number(message, &mut at)?);
+        vector(message, &mut at, 2)?;
+    }
+    (FIRST_PRIVATE..=u16::MAX).find(|kind| !types.contains(kind))
 }
 
 impl OddName {

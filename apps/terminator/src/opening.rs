@@ -58,8 +58,18 @@ struct Held {
 }
 
 impl Opening {
+    /// Takes what has come before there was a TLS state. Returns whether that is enough for one: a whole ClientHello, or
+    /// what cannot become one.
+    pub(crate) fn gather(&mut self, bytes: &[u8]) -> bool {
+        let direct = self.sort(bytes);
+        if !direct.is_empty() {
+            self.held().ready.extend_from_slice(direct);
+        }
+        self.stage != Stage::Awaited
+    }
+
     /// Takes what has come, and hands rustls what it may have.
-    pub(crate) fn take(&mut self, tls: &mut ServerConnection, bytes: &[u8]) -> io::Result<usize> {
+    fn take(&mut self, tls: &mut ServerConnection, bytes: &[u8]) -> io::Result<usize> {
         match self.sort(bytes) {
             mut direct @ [_, ..] => {
                 let taken = tls.read_tls(&mut direct)?;
@@ -70,11 +80,6 @@ impl Opening {
             }
             [] => self.give(tls),
         }
-    }
-
-    /// Whether rustls has nothing of the message that is due.
-    pub(crate) fn is_awaited(&self) -> bool {
-        self.stage == Stage::Awaited
     }
 
     /// Reads once from the socket, or more often until rustls may have something. 0 means end of file.
@@ -114,7 +119,7 @@ impl Opening {
             if let Some(held) = &mut self.held {
                 let rest = held.ready.split_off(held.taken);
                 (held.ready, held.taken) = (Vec::new(), 0);
-                self.gather(&rest);
+                self.part(&rest);
             }
         }
     }
@@ -149,11 +154,11 @@ impl Opening {
             }
             _ => {}
         }
-        self.gather(bytes);
+        self.part(bytes);
         &[]
     }
 
-    fn gather(&mut self, mut bytes: &[u8]) {
+    fn part(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             match self.stage {
                 Stage::Awaited => {}
@@ -252,7 +257,7 @@ impl Opening {
     }
 
     /// Hands rustls some of what it may have.
-    fn give(&mut self, tls: &mut ServerConnection) -> io::Result<usize> {
+    pub(crate) fn give(&mut self, tls: &mut ServerConnection) -> io::Result<usize> {
         let Some(held) = &mut self.held else {
             return Ok(0);
         };

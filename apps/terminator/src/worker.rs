@@ -23,11 +23,11 @@ use crate::access_log::Note;
 use crate::admission::Admission;
 use crate::client::Client;
 use crate::connection;
+use crate::evictable::Kind;
 use crate::lending::Borrowers;
 use crate::local::{Alive, Local};
 use crate::resumption::roll_in_time;
 use crate::shared::{Shared, Slot};
-use crate::silent::Kind;
 use crate::sockets::BACKLOG;
 
 /// What the server tells a worker to do.
@@ -263,10 +263,10 @@ fn welcome(client: Client, peer: SocketAddr, slot: &Slot, shared: &Arc<Shared>, 
     let site = slot.site.load_full();
     let source = Some(peer.ip()).filter(|peer| !site.has_proxy(*peer));
     let mut note = Note::new(site.access_log.as_ref(), peer, slot.address);
-    match Admission::ask(shared, &site, source, || local.silent.make_room()) {
+    match Admission::ask(shared, &site, source, || local.evictable.make_room()) {
         Ok(admission) => {
             let alive = Alive::new(local);
-            let guest = local.silent.enter(Kind::Silent, admission);
+            let guest = local.evictable.enter(Kind::Silent, admission);
             local.probe.begin(Instant::now(), &local.stats);
             // Before its task runs, so that jobs of other handshakes wait for its jobs.
             let announced = local.signing.handshake();

@@ -647,7 +647,7 @@ impl HkdfExpander for NotingExpander {
 #[test]
 fn ticket_nonces_have_eight_bytes_and_sessions_resume() {
     let files = Files::new();
-    let (ca, identity) = files.client_authority("somebody");
+    let (ca, identity) = files.client_authority("a client");
     let mut identity = identity;
     // So that a ticket has more than one record.
     let filler = files.path("filler.pem");

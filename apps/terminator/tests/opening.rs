@@ -146,7 +146,7 @@ fn a_client_with_an_odd_name_completes_its_handshake_whatever_that_is() {
         return;
     }
     let files = Files::new();
-    let (ca, identity) = files.client_authority("somebody");
+    let (ca, identity) = files.client_authority("a client");
     let pem = files.path("client.pem");
     std::fs::write(&pem, identity.pem + &identity.key_pem).expect("written");
     let pem = pem.to_str().expect("text").to_owned();

@@ -17,7 +17,7 @@ use crate::stats::Refusal;
 
 /// The connections of one worker that can make room, in the order in which they do.
 #[derive(Debug, Default)]
-pub(crate) struct Silent {
+pub(crate) struct Evictable {
     next: Cell<u64>,
     waiting: RefCell<BTreeMap<(Kind, u64), Waiting>>,
 }
@@ -40,7 +40,7 @@ struct Waiting {
 /// One of these connections. Its places are given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Guest {
-    list: Rc<Silent>,
+    list: Rc<Evictable>,
     place: (Kind, u64),
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Guest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MadeRoom;
 
-impl Silent {
+impl Evictable {
     /// Adds a connection.
     pub(crate) fn enter(self: &Rc<Self>, kind: Kind, admission: Admission) -> Guest {
         let place = (kind, self.next.get());
