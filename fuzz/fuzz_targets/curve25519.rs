@@ -8,11 +8,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
-use widelane_crypto::ed25519::{
-    PrivateKey, PublicKey, SignRequest, Signing, Verification, VerifyRequest,
-};
+use widelane_crypto::ed25519::{PublicKey, Signing, Verification, VerifyRequest};
+use widelane_crypto::sign::{Algorithm, Input, Key, Request, Scheme};
 use widelane_crypto::x25519::{Derivation, Derive, Keygen, Public, Secret};
-use widelane_crypto::{AgreeError, Backend, Shared, Operation};
+use widelane_crypto::{AgreeError, Backend, Operation, Shared};
 
 fuzz_target!(|data: &[u8]| {
     let stretches: Vec<_> = data
@@ -62,7 +61,10 @@ fn signatures(works: &Works, stretches: &[&[u8]]) {
     let requests: Vec<_> = keys
         .iter()
         .zip(stretches)
-        .map(|(key, part)| SignRequest::new(key, &message(part)))
+        .map(|(key, part)| {
+            let request = Request::new(key, Scheme::Ed25519, Input::Message(&message(part)));
+            request.expect("the scheme of the key")
+        })
         .collect();
     let signatures = works.signing.pass(&requests);
     let expected: Vec<_> = requests
@@ -77,7 +79,8 @@ fn signatures(works: &Works, stretches: &[&[u8]]) {
         .zip(signatures)
         .map(|((key, part), signature)| {
             let mut signature = signature.expect("a sound key signs");
-            let mut public = array(key.public_key().as_bytes());
+            let public = PublicKey::from_spki(&key.public_key_info_der());
+            let mut public = array(public.expect("a sound key").as_bytes());
             match part[0] & 7 {
                 0 => signature[..32].copy_from_slice(&part[33..65]),
                 1 => signature[32..].copy_from_slice(&part[33..65]),
@@ -98,13 +101,8 @@ fn signatures(works: &Works, stretches: &[&[u8]]) {
     assert_eq!(verification.pass(&requests), expected);
 }
 
-/// The key of a seed: PKCS#8 is fifteen bytes and the seed (RFC 8410, section 7).
-fn key(seed: &[u8; 32]) -> PrivateKey {
-    let mut der = vec![
-        0x30, 46, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 34, 4, 32,
-    ];
-    der.extend(seed);
-    PrivateKey::from_pkcs8_der(&der).expect("every seed is a key")
+fn key(seed: &[u8; 32]) -> Key {
+    Key::from_secret(Algorithm::Ed25519, seed).expect("every seed is a key")
 }
 
 fn array(bytes: &[u8]) -> [u8; 32] {

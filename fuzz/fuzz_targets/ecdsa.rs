@@ -4,10 +4,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
-use widelane_crypto::ecdsa::{
-    Curve, Hash, PrivateKey, SignRequest, Signing, Verification, VerifyRequest,
-};
-use widelane_crypto::{Backend, Preference, Operation};
+use widelane_crypto::ecdsa::{Curve, PublicKey, Signing, Verification, VerifyRequest};
+use widelane_crypto::sign::{Input, Key, Request};
+use widelane_crypto::{Backend, Hash, Operation, Preference};
 
 static WORKS: LazyLock<[(Signing, Verification); 2]> = LazyLock::new(|| {
     let backend = Preference::Auto.resolve().unwrap_or(Backend::AwsLc);
@@ -27,18 +26,19 @@ fuzz_target!(|data: &[u8]| {
     let Some((scalar, rest)) = rest.split_at_checked(curve.bytes()) else {
         return;
     };
-    let Ok(key) = PrivateKey::from_sec1_der(&sec1(scalar)) else {
+    let Ok(key) = Key::from_sec1_der(&sec1(scalar)) else {
         return;
     };
     let (message, made_up) = rest.split_at(rest.len() / 2);
-    let request = SignRequest::new(&key, message);
+    let request = Request::new(&key, key.schemes()[0], Input::Message(message));
+    let request = request.expect("the scheme of the key");
     let signature = signing.pass(&[request]).remove(0).expect("a good key signs");
     let mut damaged = signature.clone();
     if let Some((&place, &with)) = made_up.first().zip(made_up.get(1)) {
         let place = usize::from(place) % damaged.len();
         damaged[place] ^= with;
     }
-    let public = key.public_key();
+    let public = PublicKey::from_spki(&key.public_key_info_der()).expect("a good key");
     let hashes = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
     let other = hashes[usize::from(first >> 1) % 3];
     let own = Hash::of(curve);

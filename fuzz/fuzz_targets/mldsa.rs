@@ -8,17 +8,17 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
-use widelane_crypto::mldsa::{
-    PrivateKey, PublicKey, SignRequest, Signing, Size, Verification, VerifyRequest,
-};
-use widelane_crypto::{Preference, Operation};
+use widelane_crypto::mldsa::{PublicKey, Signing, Size, Verification, VerifyRequest};
+use widelane_crypto::sign::{Algorithm, Input, Key, Request};
+use widelane_crypto::{Operation, Preference};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&first, data)) = data.split_first() else {
         return;
     };
     let sound = &SOUND[usize::from(first) % SOUND.len()];
-    let public = sound.key.public_key().as_bytes();
+    let public = public_key(&sound.key);
+    let public = public.as_bytes();
     let (key, message, signature) = sound.changed(data);
     let changed = PublicKey::from_bytes(sound.size, &key).expect("every key of this length is one");
     let unchanged = PublicKey::from_bytes(sound.size, public).expect("it is sound");
@@ -39,11 +39,11 @@ fuzz_target!(|data: &[u8]| {
     if let Err(error) = PublicKey::from_spki(data) {
         assert!(!error.to_string().is_empty());
     }
-    match PrivateKey::from_pkcs8_der(data) {
-        Ok(key) if key.size() == sound.size => {
-            let answers = sound.signing.pass(&[SignRequest::new(&key, MESSAGE)]);
+    match Key::from_pkcs8_der(data) {
+        Ok(key) if key.algorithm() == Algorithm::MlDsa(sound.size) => {
+            let answers = sound.signing.pass(&[request(&key)]);
             let signature = answers[0].as_ref().expect("an accepted key signs");
-            let request = VerifyRequest::new(key.public_key(), MESSAGE, signature);
+            let request = VerifyRequest::new(&public_key(&key), MESSAGE, signature);
             assert!(sound.verification.alone(&request).is_ok());
         }
         Ok(_) => {}
@@ -53,7 +53,7 @@ fuzz_target!(|data: &[u8]| {
 
 struct Sound {
     size: Size,
-    key: PrivateKey,
+    key: Key,
     signature: Vec<u8>,
     signing: Signing,
     verification: Verification,
@@ -63,11 +63,11 @@ impl Sound {
     fn new(size: Size) -> Self {
         let backend = Preference::Auto.resolve().expect("some backend runs here");
         let signing = Signing::new(backend, size).expect("the backend runs here");
-        let key = PrivateKey::from_seed(size, &[5; 32]).expect("a seed has 32 bytes");
+        let key = Key::from_secret(Algorithm::MlDsa(size), &[5; 32]).expect("a seed has 32 bytes");
         Self {
             size,
             signature: signing
-                .alone(&SignRequest::new(&key, MESSAGE))
+                .alone(&request(&key))
                 .expect("a sound key signs"),
             key,
             signing,
@@ -78,7 +78,7 @@ impl Sound {
     /// Public key, message and signature with changes of three bytes each: where (big-endian) and
     /// what.
     fn changed(&self, data: &[u8]) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
-        let mut key = self.key.public_key().as_bytes().to_vec();
+        let mut key = public_key(&self.key).as_bytes().to_vec();
         let (mut message, mut signature) = (MESSAGE.to_vec(), self.signature.clone());
         for change in data.chunks_exact(3) {
             let mut at = usize::from(u16::from_be_bytes([change[0], change[1]]));
@@ -94,6 +94,15 @@ impl Sound {
         }
         (key, message, signature)
     }
+}
+
+fn request(key: &Key) -> Request {
+    let request = Request::new(key, key.schemes()[0], Input::Message(MESSAGE));
+    request.expect("the scheme of the key")
+}
+
+fn public_key(key: &Key) -> PublicKey {
+    PublicKey::from_spki(&key.public_key_info_der()).expect("a sound key")
 }
 
 const MESSAGE: &[u8] = b"message";

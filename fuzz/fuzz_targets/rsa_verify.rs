@@ -9,10 +9,9 @@ use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
 use crypto_bigint::{BoxedUint, ConcatenatingMul, Odd};
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
-use widelane_crypto::rsa::{
-    PrivateKey, PublicKey, Scheme, SignRequest, Verification, VerifyRequest, sign_single,
-};
-use widelane_crypto::{Backend, Preference, Operation};
+use widelane_crypto::rsa::{PublicKey, Scheme, Verification, VerifyRequest};
+use widelane_crypto::sign::{self, Input, Key, Request};
+use widelane_crypto::{Backend, Operation, Preference};
 
 static VERIFICATION: LazyLock<Verification> = LazyLock::new(|| {
     let backend = Preference::Auto.resolve().unwrap_or(Backend::AwsLc);
@@ -22,14 +21,16 @@ static VERIFICATION: LazyLock<Verification> = LazyLock::new(|| {
 /// [`MESSAGE`], padded for each scheme: what signatures of it open to.
 static PADDED: LazyLock<[Vec<u8>; 6]> = LazyLock::new(|| {
     let pem = include_bytes!("../../crates/crypto/tests/data/rsa2048_a.pem");
-    let key = PrivateKey::from_pem(pem).expect("a good key");
+    let key = Key::from_pem(pem).expect("a good key");
     // Behind the headers of three sequences, an algorithm, a bit string and an integer.
     let info = key.public_key_info_der();
     let n = BoxedUint::from_be_slice_truncated(&info[33..33 + SIZE], 8 * SIZE as u32);
     let n = BoxedMontyParams::new_vartime(Odd::new(n).expect("a modulus is odd"));
     Scheme::ALL.map(|scheme| {
-        let request = SignRequest::new(&key, scheme, MESSAGE).expect("a random generator");
-        let signature = sign_single(&request).expect("a good key signs");
+        let scheme = sign::Scheme::Rsa(scheme);
+        let request = Request::new(&key, scheme, Input::Message(MESSAGE));
+        let signature = request.expect("a random generator").alone();
+        let signature = signature.expect("a good key signs");
         let signature = BoxedUint::from_be_slice_truncated(&signature, 8 * SIZE as u32);
         let opened = BoxedMontyForm::new(signature, &n).pow(&BoxedUint::from(65537u64));
         opened.retrieve().to_be_bytes().to_vec()

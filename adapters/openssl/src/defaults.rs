@@ -140,7 +140,7 @@ impl Defaults {
         };
         let keys = Family::ALL.map(|family| table(KEYMGMT, family).and_then(KeyFunctions::of));
         let mut every = Family::ALL.iter().zip(&keys);
-        if every.any(|(family, keys)| keys.is_none() && family.ml_dsa().is_none()) {
+        if every.any(|(family, keys)| keys.is_none() && family.is_everywhere()) {
             return Err("the provider `default` misses a kind of key");
         }
         let signatures =

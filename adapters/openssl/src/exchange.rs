@@ -12,9 +12,9 @@ use widelane_crypto::{AgreeError, Shared, ecdh, x25519};
 
 use crate::abi::{self, Dispatch, Object, Param};
 use crate::defaults::{Defaults, ExchangeFunctions, Offered};
-use crate::family::Family;
+use crate::family::{Curve, Family};
 use crate::keymgmt::guarded;
-use crate::keys::{Curve, Key, Share};
+use crate::keys::{Key, Share};
 use crate::objects::{self, borrow, counted};
 use crate::params::Params;
 use crate::waiting;

@@ -1,8 +1,9 @@
-//! The kinds of keys that the provider offers.
+//! The kinds of keys that the provider offers, and their curves.
 
 use std::ffi::CStr;
 
-use widelane_crypto::mldsa;
+use widelane_crypto::sign::Algorithm;
+use widelane_crypto::{ecdh, ecdsa, mldsa};
 
 /// A kind of key, as OpenSSL names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,13 +64,111 @@ impl Family {
         }
     }
 
-    /// The parameter set, of ML-DSA keys.
-    pub(crate) const fn ml_dsa(self) -> Option<mldsa::Size> {
+    /// Whether each OpenSSL has keys of this kind; ML-DSA came with 3.5.
+    pub(crate) const fn is_everywhere(self) -> bool {
+        !matches!(self, Self::MlDsa44 | Self::MlDsa65 | Self::MlDsa87)
+    }
+
+    /// The algorithm of all keys of this kind, if they are for signatures only.
+    pub(crate) const fn algorithm(self) -> Option<Algorithm> {
         match self {
-            Self::MlDsa44 => Some(mldsa::Size::MlDsa44),
-            Self::MlDsa65 => Some(mldsa::Size::MlDsa65),
-            Self::MlDsa87 => Some(mldsa::Size::MlDsa87),
-            Self::Rsa | Self::Ec | Self::Ed25519 | Self::X25519 => None,
+            Self::Rsa => Some(Algorithm::Rsa),
+            Self::Ed25519 => Some(Algorithm::Ed25519),
+            Self::MlDsa44 => Some(Algorithm::MlDsa(mldsa::Size::MlDsa44)),
+            Self::MlDsa65 => Some(Algorithm::MlDsa(mldsa::Size::MlDsa65)),
+            Self::MlDsa87 => Some(Algorithm::MlDsa(mldsa::Size::MlDsa87)),
+            Self::Ec | Self::X25519 => None,
         }
+    }
+}
+
+/// The curves of key exchanges that run in lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Curve {
+    X25519,
+    Nist(ecdh::Curve),
+}
+
+impl Curve {
+    /// The curve that one of OpenSSL's names means; `None` for curves without lanes.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let is = |names: &[&str]| names.iter().any(|one| one.eq_ignore_ascii_case(name));
+        if is(&["P-256", "prime256v1", "secp256r1"]) {
+            Some(Self::Nist(ecdh::Curve::P256))
+        } else if is(&["P-384", "secp384r1"]) {
+            Some(Self::Nist(ecdh::Curve::P384))
+        } else if is(&["X25519"]) {
+            Some(Self::X25519)
+        } else {
+            None
+        }
+    }
+
+    /// OpenSSL's name of the group.
+    pub(crate) fn group(self) -> &'static CStr {
+        match self {
+            Self::X25519 => c"x25519",
+            Self::Nist(ecdh::Curve::P256) => c"prime256v1",
+            Self::Nist(ecdh::Curve::P384) => c"secp384r1",
+        }
+    }
+
+    /// Bits of the field.
+    pub(crate) fn bits(self) -> u32 {
+        match self {
+            Self::X25519 => 253,
+            Self::Nist(ecdh::Curve::P256) => 256,
+            Self::Nist(ecdh::Curve::P384) => 384,
+        }
+    }
+
+    pub(crate) fn security_bits(self) -> u32 {
+        match self {
+            Self::X25519 | Self::Nist(ecdh::Curve::P256) => 128,
+            Self::Nist(ecdh::Curve::P384) => 192,
+        }
+    }
+
+    /// Bytes of a secret, and of what two sides agree on.
+    pub(crate) fn len(self) -> usize {
+        match self {
+            Self::X25519 | Self::Nist(ecdh::Curve::P256) => 32,
+            Self::Nist(ecdh::Curve::P384) => 48,
+        }
+    }
+
+    /// Bytes of a public share.
+    pub(crate) fn public_len(self) -> usize {
+        match self {
+            Self::X25519 => 32,
+            Self::Nist(_) => 2 * self.len() + 1,
+        }
+    }
+
+    /// Whether bytes are a public share. On a curve of prime order each point of the curve is in the
+    /// group (SP 800-56A, section 5.6.2.3.4), and X25519 takes every 32 bytes (RFC 7748, section 5).
+    pub(crate) fn is_public(self, bytes: &[u8]) -> bool {
+        match self {
+            Self::X25519 => bytes.len() == 32,
+            Self::Nist(curve) => ecdsa::PublicKey::from_point(curve, bytes).is_ok(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn curves_have_openssls_names() {
+        for curve in [
+            Curve::X25519,
+            Curve::Nist(ecdh::Curve::P256),
+            Curve::Nist(ecdh::Curve::P384),
+        ] {
+            let name = curve.group().to_str().unwrap();
+            assert_eq!(Curve::named(name), Some(curve));
+        }
+        assert_eq!(Curve::named("P-521"), None);
     }
 }

@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::{MutexGuard, OnceLock};
 
 use crate::keymgmt::guarded;
-use crate::{log, signers, waiting};
+use crate::{log, prepared, waiting};
 
 /// Before a fork: takes the locks that all threads share, so that no thread leaves them locked in the child.
 /// Nothing waits for anything else while it holds one of them.
 pub(crate) extern "C" fn prepare() {
     guarded((), || {
         HELD.set(Some(ManuallyDrop::new(Held {
-            _known: signers::known(),
+            _known: prepared::known(),
             _choice: waiting::choice(),
             _told: log::told(),
         })));
@@ -35,7 +35,7 @@ pub(crate) extern "C" fn release() {
 }
 
 struct Held {
-    _known: MutexGuard<'static, signers::Known>,
+    _known: MutexGuard<'static, prepared::Known>,
     _choice: MutexGuard<'static, waiting::Choice>,
     _told: MutexGuard<'static, BTreeSet<String>>,
 }
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn a_fork_waits_for_the_locks_of_all_threads() {
         prepare();
-        let all = || drop((signers::known(), waiting::choice(), log::told()));
+        let all = || drop((prepared::known(), waiting::choice(), log::told()));
         let waits = std::thread::spawn(all);
         assert!(!waits.is_finished());
         release();

@@ -14,8 +14,8 @@ use zeroize::Zeroizing;
 
 use crate::abi::{self, Dispatch, INTEGER, KEM, KEYPAIR, OCTETS, Object, PRIVATE_KEY, PUBLIC_KEY};
 use crate::abi::{Param, UTF8};
+use crate::family::Curve;
 use crate::keymgmt::{guarded, random_scalar, random_x25519};
-use crate::keys::Curve;
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::objects::{self, borrow, counted};
 use crate::params::{END, Params, described};

@@ -16,8 +16,8 @@ use crate::abi::{
     self, Dispatch, KEYEXCH, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param, SIGNATURE,
 };
 use crate::defaults::Defaults;
-use crate::family::Family;
-use crate::keys::{Curve, Inner, Key, Share};
+use crate::family::{Curve, Family};
+use crate::keys::{Inner, Key, Share};
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::objects::{self, borrow, counted};
 use crate::params::Params;
@@ -122,9 +122,8 @@ fn answer(share: &Share, list: Params<'_>) -> Option<()> {
             b"security-bits" => value.set_integer(curve.security_bits()),
             b"max-size" => value.set_integer(match curve {
                 Curve::X25519 => 32,
-                // The longest ECDSA signature, for which OpenSSL answers with an EC key's size.
-                Curve::Nist(ecdh::Curve::P256) => 72,
-                Curve::Nist(ecdh::Curve::P384) => 104,
+                // OpenSSL answers with this for an EC key's size.
+                Curve::Nist(curve) => curve.signature_len() as u32,
             }),
             b"encoded-pub-key" => value.set_octets(share.public.as_ref()?),
             b"group" if curve != Curve::X25519 => value.set_text(curve.group()),
@@ -212,9 +211,7 @@ unsafe extern "C" fn import(key: Object, selection: c_int, params: *const Param)
         // token, it goes on with the provider that has the key, unless this copy was made. Without
         // such a provider, a public key is what it says. Keys of curves must be copied all the same: they
         // may be a peer's.
-        let for_signatures_only = matches!(key.family(), Family::Rsa | Family::Ed25519)
-            || key.family().ml_dsa().is_some();
-        if for_signatures_only
+        if key.family().algorithm().is_some()
             && selection & PRIVATE_KEY != 0
             && !key.has(PRIVATE_KEY)
             && key.may_be_elsewhere()

@@ -8,25 +8,26 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use widelane_crypto::{Shared, ecdh, ecdsa};
+use widelane_crypto::Shared;
+use widelane_crypto::sign::Algorithm;
 use zeroize::Zeroizing;
 
 use crate::abi::{
     ALL_PARAMETERS, DOMAIN_PARAMETERS, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param,
 };
 use crate::defaults::{Defaults, KeyFunctions};
-use crate::family::Family;
-use crate::params::{OwnParams, Params};
+use crate::family::{Curve, Family};
+use crate::params::{OwnParams, Params, sized};
+use crate::prepared::{KeyInUse, PreparedKey};
 use crate::provider::LibraryContext;
-use crate::signers::{Preparation, SignerInUse};
 
 /// A key of any family. OpenSSL holds it by a counted pointer ([`crate::objects`]).
 pub(crate) struct Key {
     family: Family,
     /// Signatures only read them: a fork may leave a reader behind, who stops no other.
     forms: RwLock<Forms>,
-    /// Its share of what signs with it in lanes; `None` if nothing does.
-    preparation: OnceLock<Option<Arc<Preparation>>>,
+    /// The key that lanes sign with; `None` if they do not.
+    prepared: OnceLock<Option<Arc<PreparedKey>>>,
     /// Where it was imported to; `None` if it was made here.
     library: Option<LibraryContext>,
 }
@@ -35,13 +36,6 @@ pub(crate) struct Key {
 struct Forms {
     inner: Option<Inner>,
     share: Option<Share>,
-}
-
-/// The curves of key exchanges that run in lanes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Curve {
-    X25519,
-    Nist(ecdh::Curve),
 }
 
 /// What a key exchange needs of a key.
@@ -84,72 +78,6 @@ impl Share {
     }
 }
 
-impl Curve {
-    /// The curve that one of OpenSSL's names means; `None` for curves without lanes.
-    pub(crate) fn named(name: &str) -> Option<Self> {
-        let is = |names: &[&str]| names.iter().any(|one| one.eq_ignore_ascii_case(name));
-        if is(&["P-256", "prime256v1", "secp256r1"]) {
-            Some(Self::Nist(ecdh::Curve::P256))
-        } else if is(&["P-384", "secp384r1"]) {
-            Some(Self::Nist(ecdh::Curve::P384))
-        } else if is(&["X25519"]) {
-            Some(Self::X25519)
-        } else {
-            None
-        }
-    }
-
-    /// OpenSSL's name of the group.
-    pub(crate) fn group(self) -> &'static CStr {
-        match self {
-            Self::X25519 => c"x25519",
-            Self::Nist(ecdh::Curve::P256) => c"prime256v1",
-            Self::Nist(ecdh::Curve::P384) => c"secp384r1",
-        }
-    }
-
-    /// Bits of the field.
-    pub(crate) fn bits(self) -> u32 {
-        match self {
-            Self::X25519 => 253,
-            Self::Nist(ecdh::Curve::P256) => 256,
-            Self::Nist(ecdh::Curve::P384) => 384,
-        }
-    }
-
-    pub(crate) fn security_bits(self) -> u32 {
-        match self {
-            Self::X25519 | Self::Nist(ecdh::Curve::P256) => 128,
-            Self::Nist(ecdh::Curve::P384) => 192,
-        }
-    }
-
-    /// Bytes of a secret, and of what two sides agree on.
-    pub(crate) fn len(self) -> usize {
-        match self {
-            Self::X25519 | Self::Nist(ecdh::Curve::P256) => 32,
-            Self::Nist(ecdh::Curve::P384) => 48,
-        }
-    }
-
-    /// Bytes of a public share.
-    pub(crate) fn public_len(self) -> usize {
-        match self {
-            Self::X25519 => 32,
-            Self::Nist(_) => 2 * self.len() + 1,
-        }
-    }
-
-    /// Whether bytes are a public share. On a curve of prime order each point of the curve is in the
-    /// group (SP 800-56A, section 5.6.2.3.4), and X25519 takes every 32 bytes (RFC 7748, section 5).
-    pub(crate) fn is_public(self, bytes: &[u8]) -> bool {
-        match self {
-            Self::X25519 => bytes.len() == 32,
-            Self::Nist(curve) => ecdsa::PublicKey::from_point(curve, bytes).is_ok(),
-        }
-    }
-}
-
 impl Key {
     /// An empty key, to be filled by an import, in a library context.
     pub(crate) fn empty(family: Family, library: Option<LibraryContext>) -> Option<Self> {
@@ -181,7 +109,7 @@ impl Key {
         Self {
             family,
             forms: RwLock::new(Forms { inner, share }),
-            preparation: OnceLock::new(),
+            prepared: OnceLock::new(),
             library: None,
         }
     }
@@ -317,46 +245,47 @@ impl Key {
             .unwrap_or(false)
     }
 
-    /// What signs with this key in lanes. `None` if it is not prepared yet, is no private key, or
-    /// is of a kind without lanes.
-    pub(crate) fn signer(&self) -> Option<SignerInUse<'_>> {
-        self.preparation.get()?.as_ref()?.signer()
+    /// The key as lanes sign with it. `None` if it is not prepared yet, is no private key, or is of a kind
+    /// without lanes.
+    pub(crate) fn prepared(&self) -> Option<KeyInUse<'_>> {
+        self.prepared.get()?.as_ref()?.get()
     }
 
-    /// The same at the beginning of a signature: [`Preparation::begin`] tells when keys are
+    /// The same at the beginning of a signature: [`PreparedKey::begin`] tells when keys are
     /// prepared.
-    pub(crate) fn begin_signature(&self) -> Option<SignerInUse<'_>> {
-        self.preparation()?.begin()
+    pub(crate) fn begin_signature(&self) -> Option<KeyInUse<'_>> {
+        self.to_prepare()?.begin()
     }
 
     /// OpenSSL has made a signature with it.
     pub(crate) fn signed(&self) {
-        if let Some(preparation) = self.preparation() {
-            preparation.signed();
+        if let Some(key) = self.to_prepare() {
+            key.signed();
         }
     }
 
-    /// Whether lanes may sign with it, which is known for sure once it is prepared.
-    pub(crate) fn may_sign(&self) -> bool {
-        self.preparation()
-            .is_some_and(|preparation| preparation.may_sign())
+    /// The algorithm by which lanes may sign with it. Whether they do is known for sure once it is
+    /// prepared.
+    pub(crate) fn algorithm_in_lanes(&self) -> Option<Algorithm> {
+        let key = self.to_prepare()?;
+        key.may_sign().then(|| key.algorithm())
     }
 
-    fn preparation(&self) -> Option<&Arc<Preparation>> {
-        if self.preparation.get().is_none() {
+    fn to_prepare(&self) -> Option<&Arc<PreparedKey>> {
+        if self.prepared.get().is_none() {
             let begin = || {
                 if !self.has(PRIVATE_KEY) {
                     return None;
                 }
                 self.export(KEYPAIR | DOMAIN_PARAMETERS, |params| {
-                    Preparation::of(self.family, params)
+                    PreparedKey::of(self.family, params)
                 })
             };
             // Threads that race find the same one, or the first stays: no thread waits for another, which
             // a fork may have left behind.
-            let _ = self.preparation.set(begin());
+            let _ = self.prepared.set(begin());
         }
-        self.preparation.get()?.as_ref()
+        self.prepared.get()?.as_ref()
     }
 
     /// Calls `read` with the key's values.
@@ -455,40 +384,5 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // SAFETY: the default provider's function with a key of its own, which is not used again.
         unsafe { (Defaults::get().keys(self.1).free)(self.0.as_ptr()) };
-    }
-}
-
-/// A big-endian integer with exactly so many bytes; `None` if it needs more.
-pub(crate) fn sized(bytes: &[u8], len: usize) -> Option<Zeroizing<Vec<u8>>> {
-    let extra = bytes.len().saturating_sub(len);
-    let (high, low) = bytes.split_at(extra);
-    let is_zero = high.iter().fold(0, |sum, byte| sum | byte) == 0;
-    let mut sized = Zeroizing::new(vec![0; len]);
-    sized[len - low.len()..].copy_from_slice(low);
-    is_zero.then_some(sized)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn integers_get_the_length_of_their_curve() {
-        assert_eq!(sized(&[1, 2], 4).unwrap()[..], [0, 0, 1, 2]);
-        assert_eq!(sized(&[0, 0, 1, 2], 2).unwrap()[..], [1, 2]);
-        assert!(sized(&[1, 0, 0], 2).is_none());
-    }
-
-    #[test]
-    fn curves_have_openssls_names() {
-        for curve in [
-            Curve::X25519,
-            Curve::Nist(ecdh::Curve::P256),
-            Curve::Nist(ecdh::Curve::P384),
-        ] {
-            let name = curve.group().to_str().unwrap();
-            assert_eq!(Curve::named(name), Some(curve));
-        }
-        assert_eq!(Curve::named("P-521"), None);
     }
 }

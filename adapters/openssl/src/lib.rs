@@ -10,7 +10,8 @@
 //! library that suspends handshakes in synchronous servers is in `shim/`.
 //!
 //! Where to start: `provider` says what is offered, `keymgmt`, `signature`, `exchange` and `cipher` are
-//! the functions that OpenSSL calls, `keys` is what they work on, `signers` says when a key is prepared.
+//! the functions that OpenSSL calls, `keys` is what they work on, `prepared` says when a key is prepared. A
+//! signature goes through `signature`, `signature_context` and `signers`.
 
 #![deny(unsafe_code)]
 
@@ -24,7 +25,6 @@ mod defaults;
 mod exchange;
 mod family;
 mod forks;
-mod hashed;
 #[allow(unsafe_code)]
 mod hybrid;
 #[allow(unsafe_code)]
@@ -44,7 +44,7 @@ mod options;
 mod params;
 #[allow(unsafe_code)]
 mod paused;
-mod plan;
+mod prepared;
 #[allow(unsafe_code)]
 mod provider;
 mod queue;

@@ -287,6 +287,16 @@ impl OwnParams {
     }
 }
 
+/// A big-endian integer with exactly so many bytes; `None` if it needs more.
+pub(crate) fn sized(bytes: &[u8], len: usize) -> Option<Zeroizing<Vec<u8>>> {
+    let extra = bytes.len().saturating_sub(len);
+    let (high, low) = bytes.split_at(extra);
+    let is_zero = high.iter().fold(0, |sum, byte| sum | byte) == 0;
+    let mut sized = Zeroizing::new(vec![0; len]);
+    sized[len - low.len()..].copy_from_slice(low);
+    is_zero.then_some(sized)
+}
+
 /// The end of a list.
 pub(crate) const END: Param = Param {
     key: ptr::null(),
@@ -353,6 +363,13 @@ mod tests {
         assert!(get(c"text").set_text(c"P-256"));
         assert_eq!(get(c"text").text(), Some("P-256"));
         assert!(!get(c"text").set_text(c"longer text"));
+    }
+
+    #[test]
+    fn integers_get_the_length_of_their_curve() {
+        assert_eq!(sized(&[1, 2], 4).unwrap()[..], [0, 0, 1, 2]);
+        assert_eq!(sized(&[0, 0, 1, 2], 2).unwrap()[..], [1, 2]);
+        assert!(sized(&[1, 0, 0], 2).is_none());
     }
 
     #[test]

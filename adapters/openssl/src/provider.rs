@@ -23,7 +23,7 @@ use crate::log;
 use crate::objects;
 use crate::options::{Operation, Options, Prepare};
 use crate::params::{self, OwnParams, Params, described};
-use crate::{cipher, exchange, keymgmt, signature, signers, status, suspension, waiting};
+use crate::{cipher, exchange, keymgmt, prepared, signature, status, suspension, waiting};
 
 /// What OpenSSL calls after it has loaded the file (`provider-base(7)`).
 ///
@@ -94,7 +94,7 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
         .map_err(|error| error.to_string())?;
     waiting::choose(options.backend, options.clock);
     if options.prepare == Prepare::AtFirstUse {
-        signers::prepare_at_first_use();
+        prepared::prepare_at_first_use();
     }
     let lanes = backend != Backend::AwsLc;
     if lanes {

@@ -1,12 +1,12 @@
 //! SIGNATURE: how OpenSSL signs with our keys (`provider-signature(7)`).
 //!
 //! Lanes sign whole messages. A context only takes notice of what is asked until the message is there:
-//! in one shot, or as a short stream, of which OpenSSL ends a copy ([`crate::plan`]). At
+//! in one shot, or as a short stream, of which OpenSSL ends a copy ([`crate::signers`]). At
 //! the first question that lanes have no answer to, the default provider's context takes over, with
 //! everything that was said before; verification, long streams and other hash functions are such
 //! questions. OpenSSL's contract is that of `keymgmt`.
 //!
-//! A context for hash values (`EVP_PKEY_sign`, [`crate::hashed`]) may sign many of them. So the
+//! A context for hash values (`EVP_PKEY_sign`) may sign many of them. So the
 //! default provider's context stands beside it, and signs those that lanes do not.
 
 use std::ffi::{CStr, c_char, c_int};
@@ -16,14 +16,13 @@ use std::{ptr, slice};
 use crate::abi::{self, Dispatch, Object, Param};
 use crate::defaults::{Defaults, Offered};
 use crate::family::Family;
-use crate::hashed::Hashed;
 use crate::keymgmt::guarded;
 use crate::keys::Key;
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::objects::{self, borrow, counted};
 use crate::params::Params;
-use crate::plan::Plan;
 use crate::signature_context::{Context, Inner, State};
+use crate::signers::{DigestSigner, MessageSigner};
 
 /// The functions that the family with this number in [`Family::ALL`] offers: those that the default
 /// provider of this OpenSSL has, too, because what it lacks it must be seen to lack. So OpenSSL makes
@@ -94,9 +93,9 @@ unsafe extern "C" fn dupctx(object: Object) -> Object {
             let context = context?;
             let state = match &context.state {
                 State::New => State::New,
-                State::Planned(plan) => State::Planned(plan.clone()),
+                State::Message(signer) => State::Message(signer.clone()),
                 // What stands beside it follows from it.
-                State::Hashed(hashed, _) => State::Hashed(hashed.clone(), None),
+                State::Digest(signer, _) => State::Digest(signer.clone(), None),
                 State::Inner(Inner(inner, family)) => {
                     State::Inner(Inner::copy_of(*inner, *family)?)
                 }
@@ -125,13 +124,13 @@ unsafe extern "C" fn sign_init(object: Object, key: Object, params: *const Param
         let Some(context) = context else { return 0 };
         // Without a key, the operation begins anew with the one that it has.
         let key = match (key, &context.state) {
-            (None, State::Hashed(hashed, _)) => Some(Arc::clone(hashed.key())),
+            (None, State::Digest(signer, _)) => Some(Arc::clone(&signer.key)),
             (key, _) => key,
         };
         if let Some(key) = &key
-            && let Some(hashed) = Hashed::new(Arc::clone(key), list)
+            && let Some(signer) = DigestSigner::new(Arc::clone(key), list)
         {
-            context.state = State::Hashed(hashed, None);
+            context.state = State::Digest(signer, None);
             return 1;
         }
         context.begin(key, |functions, object, key| {
@@ -161,7 +160,7 @@ unsafe extern "C" fn sign(
     guarded(0, || {
         let Some(context) = context else { return 0 };
         // SAFETY: the caller gives `room` bytes at `signature`, or null, and a place for the length.
-        if let Some(answer) = unsafe { context.sign_hashed(signature, len, room, hash_value) } {
+        if let Some(answer) = unsafe { context.sign_digest(signature, len, room, hash_value) } {
             return answer;
         }
         let mut called = || {
@@ -194,13 +193,13 @@ unsafe extern "C" fn digest_sign_init(
         let Some(context) = context else { return 0 };
         // Without a key, the operation begins anew with the one that it has.
         let key = match (key, &context.state) {
-            (None, State::Planned(plan)) => Some(Arc::clone(&plan.key)),
+            (None, State::Message(signer)) => Some(Arc::clone(&signer.key)),
             (key, _) => key,
         };
         if let Some(key) = &key
-            && let Some(plan) = Plan::new(Arc::clone(key), name, list)
+            && let Some(signer) = MessageSigner::new(Arc::clone(key), name, list)
         {
-            context.state = State::Planned(plan);
+            context.state = State::Message(signer);
             return 1;
         }
         if key.is_some() {
@@ -233,7 +232,7 @@ unsafe extern "C" fn digest_sign(
     guarded(0, || {
         let Some(context) = context else { return 0 };
         // SAFETY: the caller gives `room` bytes at `signature`, or null, and a place for the length.
-        if let Some(answer) = unsafe { context.sign_planned(signature, len, room, text) } {
+        if let Some(answer) = unsafe { context.sign_message(signature, len, room, text) } {
             return answer;
         }
         let mut called = || {
@@ -329,13 +328,13 @@ unsafe extern "C" fn digest_sign_update(object: Object, text: *const u8, len: us
     };
     guarded(0, || {
         let Some(context) = context else { return 0 };
-        if let State::Planned(plan) = &mut context.state {
-            if plan.ended {
+        if let State::Message(signer) = &mut context.state {
+            if signer.ended {
                 LibCrypto::get().raise(INTERNAL_ERROR, "the stream has been signed");
                 return 0;
             }
-            if plan.has_room_for(len) && plan.signature_len().is_some() {
-                plan.streamed.extend_from_slice(piece);
+            if signer.has_room_for(len) && signer.signature_len().is_some() {
+                signer.streamed.extend_from_slice(piece);
                 return 1;
             }
         }
@@ -359,18 +358,18 @@ unsafe extern "C" fn digest_sign_final(
     let context = unsafe { borrow::<Context>(object) };
     guarded(0, || {
         let Some(context) = context else { return 0 };
-        if let State::Planned(plan) = &context.state
-            && plan.ended
+        if let State::Message(signer) = &context.state
+            && signer.ended
         {
             LibCrypto::get().raise(INTERNAL_ERROR, "the stream has been signed");
             return 0;
         }
         // SAFETY: the caller gives `room` bytes at `signature`, or null, and a place for the length.
-        if let Some(answer) = unsafe { context.sign_planned(signature, len, room, &[]) } {
-            if let State::Planned(plan) = &mut context.state
+        if let Some(answer) = unsafe { context.sign_message(signature, len, room, &[]) } {
+            if let State::Message(signer) = &mut context.state
                 && !signature.is_null()
             {
-                plan.ended = true;
+                signer.ended = true;
             }
             return answer;
         }
@@ -391,19 +390,19 @@ unsafe extern "C" fn set_ctx_params(object: Object, params: *const Param) -> c_i
     let (context, list) = unsafe { (borrow::<Context>(object), Params::new(params)) };
     guarded(0, || {
         let Some(context) = context else { return 0 };
-        let noticed = match &mut context.state {
-            State::Planned(plan) => plan.notice(list),
-            State::Hashed(hashed, beside) => {
-                let noticed = hashed.notice(list);
-                if noticed {
+        let taken = match &mut context.state {
+            State::Message(signer) => signer.set_params(list),
+            State::Digest(signer, beside) => {
+                let taken = signer.set_params(list);
+                if taken {
                     // It would sign as was said before.
                     *beside = None;
                 }
-                noticed
+                taken
             }
             _ => false,
         };
-        if noticed {
+        if taken {
             return 1;
         }
         let Some((functions, inner)) = context.inner() else {

@@ -8,10 +8,9 @@ use std::{ptr, slice};
 use crate::abi::{Object, Param};
 use crate::defaults::{Defaults, SignatureFunctions};
 use crate::family::Family;
-use crate::hashed::Hashed;
 use crate::keys::Key;
 use crate::log;
-use crate::plan::{Made, Plan};
+use crate::signers::{Attempt, DigestSigner, MessageSigner};
 
 /// A signature or verification under way.
 pub(crate) struct Context {
@@ -27,9 +26,9 @@ pub(crate) enum State {
     /// No operation has begun.
     New,
     /// A signature in one shot, which lanes can do.
-    Planned(Plan),
+    Message(MessageSigner),
     /// Signatures of hash values, and what makes those that lanes do not: nothing until it is needed.
-    Hashed(Hashed, Option<Inner>),
+    Digest(DigestSigner, Option<Inner>),
     /// The default provider's context does it.
     Inner(Inner),
 }
@@ -113,17 +112,17 @@ impl Context {
     /// # Safety
     ///
     /// `signature` must be null or have `room` bytes, and `len` be null or a place for a length.
-    pub(crate) unsafe fn sign_planned(
+    pub(crate) unsafe fn sign_message(
         &mut self,
         signature: *mut u8,
         len: *mut usize,
         room: usize,
         text: &[u8],
     ) -> Option<c_int> {
-        let State::Planned(plan) = &self.state else {
+        let State::Message(signer) = &self.state else {
             return None;
         };
-        let wanted = plan.signature_len()?;
+        let wanted = signer.signature_len()?;
         if len.is_null() {
             return None;
         }
@@ -136,9 +135,9 @@ impl Context {
         if room < wanted {
             return None;
         }
-        let made = match plan.streamed.is_empty() {
-            true => plan.sign(text),
-            false => plan.sign(&[&plan.streamed, text].concat()),
+        let made = match signer.streamed.is_empty() {
+            true => signer.sign(text),
+            false => signer.sign(&[&signer.streamed, text].concat()),
         };
         // SAFETY: the caller's promise.
         unsafe { hand_over(made, signature, len, room) }
@@ -148,28 +147,28 @@ impl Context {
     ///
     /// # Safety
     ///
-    /// As for [`sign_planned`](Self::sign_planned).
-    pub(crate) unsafe fn sign_hashed(
+    /// As for [`sign_message`](Self::sign_message).
+    pub(crate) unsafe fn sign_digest(
         &self,
         signature: *mut u8,
         len: *mut usize,
         room: usize,
         value: &[u8],
     ) -> Option<c_int> {
-        let State::Hashed(hashed, _) = &self.state else {
+        let State::Digest(signer, _) = &self.state else {
             return None;
         };
         if len.is_null() {
             return None;
         }
         if signature.is_null() {
-            let wanted = hashed.signature_len()?;
+            let wanted = signer.signature_len()?;
             // SAFETY: the caller gives a place for the length.
             unsafe { *len = wanted };
             return Some(1);
         }
         // SAFETY: the caller's promise.
-        unsafe { hand_over(hashed.sign(value, room), signature, len, room) }
+        unsafe { hand_over(signer.sign(value, room), signature, len, room) }
     }
 
     /// The values that it takes now. After a hash function was named, it cannot be changed.
@@ -178,15 +177,15 @@ impl Context {
             [const { OnceLock::new() }; Family::COUNT];
         let all = || Inner::settable(ptr::null_mut(), self.family);
         match &self.state {
-            State::New | State::Hashed(..) => all(),
+            State::New | State::Digest(..) => all(),
             State::Inner(inner) => Inner::settable(inner.0, self.family),
             // TLS asks twice for each signature with PSS.
-            State::Planned(plan) => {
+            State::Message(signer) => {
                 let list = PLANNED[self.family as usize].get_or_init(|| {
                     let mut same = Self {
                         family: self.family,
                         properties: self.properties.clone(),
-                        state: State::Planned(plan.clone()),
+                        state: State::Message(signer.clone()),
                         signs: None,
                     };
                     Constant(match same.inner() {
@@ -211,22 +210,22 @@ impl Context {
 
     /// What signs hash values beside lanes takes over from them.
     pub(crate) fn take_over(&mut self) {
-        if let State::Hashed(_, beside) = &mut self.state {
+        if let State::Digest(_, beside) = &mut self.state {
             self.state = beside.take().map_or(State::New, State::Inner);
         }
     }
 
-    /// The default provider's context, which takes over from a plan, and stands beside one for hash
+    /// The default provider's context, which takes over from a message signer, and stands beside one for hash
     /// values. `None` if no operation has begun.
     pub(crate) fn inner(&mut self) -> Option<(&'static SignatureFunctions, Object)> {
-        if let State::Planned(plan) = &self.state {
-            let Plan {
+        if let State::Message(signer) = &self.state {
+            let MessageSigner {
                 key,
                 digest,
                 settings,
                 streamed,
                 ..
-            } = plan.clone();
+            } = signer.clone();
             let mut params = settings.as_params();
             let begun = self.begin(Some(key), |functions, object, key| {
                 let digest = digest.as_ref().map_or(ptr::null(), |text| text.as_ptr());
@@ -246,11 +245,11 @@ impl Context {
                 self.state = State::New;
             }
         }
-        if let State::Hashed(hashed, beside @ None) = &mut self.state {
+        if let State::Digest(signer, beside @ None) = &mut self.state {
             let inner = Inner::new(self.family, self.properties.as_deref())?;
             let functions = Defaults::get().signature(self.family)?;
-            let mut params = hashed.as_params();
-            let begun = hashed.key().with_inner(|_, key| {
+            let mut params = signer.as_params();
+            let begun = signer.key.with_inner(|_, key| {
                 // SAFETY: the default provider's function with a context and a key of its own, and a
                 // whole list.
                 functions
@@ -260,7 +259,7 @@ impl Context {
             *beside = (begun == Some(Some(1))).then_some(inner);
         }
         match &self.state {
-            State::Inner(Inner(object, _)) | State::Hashed(_, Some(Inner(object, _))) => {
+            State::Inner(Inner(object, _)) | State::Digest(_, Some(Inner(object, _))) => {
                 Some((Defaults::get().signature(self.family)?, *object))
             }
             _ => None,
@@ -273,19 +272,21 @@ impl Context {
 /// # Safety
 ///
 /// `signature` must have `room` bytes, and `len` be a place for a length.
-unsafe fn hand_over(made: Made, signature: *mut u8, len: *mut usize, room: usize) -> Option<c_int> {
-    let made = match made {
-        Ok(made) => made?,
-        Err(failure) if failure.falls_back() => return None,
-        Err(_) => return Some(0),
+unsafe fn hand_over(
+    attempt: Attempt,
+    signature: *mut u8,
+    len: *mut usize,
+    room: usize,
+) -> Option<c_int> {
+    let made = match attempt {
+        Attempt::Signed(made) if made.len() <= room => made,
+        Attempt::Signed(_) | Attempt::NotInLanes => return None,
+        Attempt::Withheld(reason) => {
+            log::once(&format!("OpenSSL signs by itself: {reason}"));
+            return None;
+        }
+        Attempt::Failed(failure) => return (!failure.falls_back()).then_some(0),
     };
-    // A signature that was withheld is made once more, by other code.
-    let made = made
-        .map_err(|reason| log::once(&format!("OpenSSL signs by itself: {reason}")))
-        .ok()?;
-    if room < made.len() {
-        return None;
-    }
     // SAFETY: the caller gives `room` bytes at `signature`, which are enough, and a place for
     // the length.
     unsafe {

@@ -1,418 +1,387 @@
-//! What signs with a private key in lanes: prepared when that pays, and shared by copies of the key.
+//! Signatures that lanes can make, as far as OpenSSL has described them.
 //!
-//! To prepare an RSA key takes as long as half a signature. A server that loads its keys at start
-//! signs with each of them again and again. nginx with `ssl_certificate $variable` loads a key for
-//! one handshake, and would pay each time. Two rules serve both without a timer:
-//!
-//! 1. A key is prepared when it has signed once. OpenSSL makes the first signature. One that is begun and
-//!    dropped does not count: libssl asks so, for each handshake, whether a key can sign.
-//! 2. Copies of a key that exist at the same time are one key. Signatures with any of them count,
-//!    and what was prepared for one serves the others. It goes away with the last copy.
+//! OpenSSL tells the parts of a signature one by one: the key, the hash function, how RSA pads. A signer
+//! takes them as long as lanes know them all. [`MessageSigner`] signs one message; [`DigestSigner`] signs
+//! hash values (`EVP_PKEY_sign(3)`), many in one context, and what is said between them holds for the next.
+//! Whatever is not as lanes want it (a value of a wrong length, a salt of another one, a small place for the
+//! signature) is left to the default provider, whose answer or error is the right one.
 
-use std::cell::Cell;
-use std::collections::HashMap;
-use std::ffi::CStr;
-use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::ffi::{CStr, CString};
+use std::sync::Arc;
 
-use rustls_pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
-use widelane_crypto::{ecdh, ecdsa, ed25519, mldsa, rsa};
-use zeroize::Zeroizing;
+use widelane_crypto::Hash;
+use widelane_crypto::sign::{self, Algorithm, Error, Input, Request, Scheme};
 
 use crate::family::Family;
-use crate::forks::{Forked, InUse};
-use crate::keys::{Curve, sized};
-use crate::log;
-use crate::params::Params;
+use crate::keys::Key;
+use crate::params::{OwnParams, Params, Value};
+use crate::waiting;
 
-/// A private key that lanes sign with.
-pub(crate) enum Signer {
-    Rsa(rsa::PrivateKey),
-    Ecdsa(ecdsa::PrivateKey),
-    Ed25519(ed25519::PrivateKey),
-    MlDsa(mldsa::PrivateKey),
+/// A signature of one message.
+#[derive(Clone)]
+pub(crate) struct MessageSigner {
+    pub(crate) key: Arc<Key>,
+    /// OpenSSL's name of the hash function, as it was said.
+    pub(crate) digest: Option<CString>,
+    pub(crate) settings: Settings,
+    /// What a stream has brought, up to [`MOST_STREAMED`].
+    pub(crate) streamed: Vec<u8>,
+    /// The stream has been signed.
+    pub(crate) ended: bool,
 }
 
-impl Signer {
-    /// The most bytes that a signature can have.
-    pub(crate) fn signature_len(&self) -> usize {
-        match self {
-            Self::Rsa(key) => key.modulus_bits().div_ceil(8),
-            // SEQUENCE of two INTEGERs, each with a sign byte.
-            Self::Ecdsa(key) => match key.curve() {
-                ecdh::Curve::P256 => 72,
-                ecdh::Curve::P384 => 104,
+/// Signatures of hash values.
+#[derive(Clone)]
+pub(crate) struct DigestSigner {
+    pub(crate) key: Arc<Key>,
+    algorithm: Algorithm,
+    settings: Settings,
+}
+
+/// The outcome of a signature.
+pub(crate) enum Attempt {
+    /// Lanes do not make such a one: OpenSSL does.
+    NotInLanes,
+    /// The signature.
+    Signed(Vec<u8>),
+    /// There is none that could leave. OpenSSL makes it once more, by other code.
+    Withheld(Error),
+    /// Lanes gave no answer.
+    Failed(waiting::Failure),
+}
+
+impl Attempt {
+    /// Signs, if a request could be made.
+    fn with(request: Result<Request, Error>) -> Self {
+        match request.map(waiting::run) {
+            Ok(Err(failure)) => Self::Failed(failure),
+            Ok(Ok(Ok(signature))) => Self::Signed(signature),
+            // AWS-LC does not pad a value as it is: only a pass signs that, and where none is worth while,
+            // OpenSSL does.
+            Err(Error::OnlyInLanes | Error::TooLong { .. }) | Ok(Ok(Err(Error::OnlyInLanes))) => {
+                Self::NotInLanes
+            }
+            Err(error) | Ok(Ok(Err(error))) => Self::Withheld(error),
+        }
+    }
+}
+
+impl MessageSigner {
+    /// A signer for this key and hash function; `None` if lanes do not sign so.
+    pub(crate) fn new(key: Arc<Key>, digest: Option<&CStr>, params: Params<'_>) -> Option<Self> {
+        let hash = match digest.and_then(|name| name.to_str().ok()).unwrap_or("") {
+            "" => None,
+            name => Some(hash_named(name)?),
+        };
+        let algorithm = key.begin_signature()?.algorithm();
+        let mut schemes = algorithm.schemes().iter();
+        let fits = schemes.any(|scheme| scheme.hash() == hash);
+        let mut signer = Self {
+            digest: digest.map(CStr::to_owned),
+            settings: Settings {
+                hash,
+                ..Settings::new(key.family())
             },
-            Self::Ed25519(_) => 64,
-            Self::MlDsa(key) => key.size().signature_len(),
+            streamed: Vec::new(),
+            ended: false,
+            key,
+        };
+        (fits && signer.set_params(params)).then_some(signer)
+    }
+
+    /// Takes values; false, and then nothing is changed, if lanes do not know them all.
+    pub(crate) fn set_params(&mut self, params: Params<'_>) -> bool {
+        self.settings.set_params(params)
+    }
+
+    /// Whether so many bytes more can be kept of a stream.
+    pub(crate) fn has_room_for(&self, len: usize) -> bool {
+        self.streamed.len().saturating_add(len) <= MOST_STREAMED
+    }
+
+    /// The most bytes that a signature can have; `None` if lanes do not sign so.
+    pub(crate) fn signature_len(&self) -> Option<usize> {
+        let key = self.key.prepared()?;
+        self.settings.scheme(key.algorithm())?;
+        Some(key.signature_len())
+    }
+
+    /// The signature.
+    pub(crate) fn sign(&self, message: &[u8]) -> Attempt {
+        let Some(key) = self.key.prepared() else {
+            return Attempt::NotInLanes;
+        };
+        match self.settings.scheme(key.algorithm()) {
+            Some(scheme) => Attempt::with(Request::new(&key, scheme, Input::Message(message))),
+            None => Attempt::NotInLanes,
         }
     }
 }
 
-/// A signer while it may sign.
-pub(crate) struct SignerInUse<'a>(InUse<'a, Option<Signer>>);
-
-impl<'a> SignerInUse<'a> {
-    fn of(signer: InUse<'a, Option<Signer>>) -> Option<Self> {
-        signer.is_some().then_some(Self(signer))
-    }
-}
-
-impl Deref for SignerInUse<'_> {
-    type Target = Signer;
-
-    fn deref(&self) -> &Signer {
-        self.0.as_ref().expect("there is one: `of` has looked")
-    }
-}
-
-/// A private key and, once it was prepared, its signer.
-pub(crate) struct Preparation {
-    family: Family,
-    /// The public half, by which copies find each other; empty if it is not known.
-    public: Vec<u8>,
-    /// PKCS#1, SEC 1 or PKCS#8, by the family; of ML-DSA the seed or the expanded key.
-    der: Zeroizing<Vec<u8>>,
-    has_signed: AtomicBool,
-    /// `None` if lanes do not take the key. A forked process prepares the key anew if it was signing.
-    signer: Forked<Option<Signer>>,
-}
-
-impl Preparation {
-    /// The preparation of the key with these values, which another copy may have begun. `None` if it
-    /// is of a kind without lanes.
-    pub(crate) fn of(family: Family, params: Params<'_>) -> Option<Arc<Self>> {
-        let read = match family {
-            Family::Rsa => rsa_key(params),
-            Family::Ec => ec_key(params),
-            Family::Ed25519 => ed25519_key(params),
-            Family::MlDsa44 | Family::MlDsa65 | Family::MlDsa87 => ml_dsa_key(params),
-            Family::X25519 => return None,
+impl DigestSigner {
+    /// A signer for this key; `None` if lanes do not sign so.
+    pub(crate) fn new(key: Arc<Key>, params: Params<'_>) -> Option<Self> {
+        let algorithm = key.algorithm_in_lanes()?;
+        let mut schemes = algorithm.schemes().iter();
+        // The others sign messages.
+        let signs_values = schemes.any(|scheme| scheme.hash().is_some());
+        let mut signer = Self {
+            algorithm,
+            settings: Settings {
+                takes_hash: true,
+                ..Settings::new(key.family())
+            },
+            key,
         };
-        match read? {
-            Ok((public, der)) => Some(Self::shared(Self {
-                family,
-                public,
-                der,
-                has_signed: AtomicBool::new(false),
-                signer: Forked::new(),
-            })),
-            Err(reason) => {
-                refused(family, &reason);
-                None
-            }
+        (signs_values && signer.set_params(params)).then_some(signer)
+    }
+
+    /// Takes values; false, and then nothing is changed, if lanes do not know them all.
+    pub(crate) fn set_params(&mut self, params: Params<'_>) -> bool {
+        self.settings.set_params(params)
+    }
+
+    /// The values that lead the default provider to the same.
+    pub(crate) fn as_params(&self) -> OwnParams {
+        let params = self.settings.as_params();
+        match self.settings.hash {
+            Some(hash) => params.text(c"digest", hash_name(hash)),
+            None => params,
         }
     }
 
-    /// A signature begins: what makes it in lanes, if anything does.
-    pub(crate) fn begin(&self) -> Option<SignerInUse<'_>> {
-        let is_due = || {
-            self.has_signed.load(Relaxed) || AT_FIRST_USE.load(Relaxed) || AT_ONCE.with(Cell::get)
+    /// The most bytes that a signature can have; `None` before the key is prepared.
+    pub(crate) fn signature_len(&self) -> Option<usize> {
+        self.key.prepared().map(|key| key.signature_len())
+    }
+
+    /// The signature of a hash value, for a place of `room` bytes. Without a hash function, RSA pads the
+    /// value as it is.
+    pub(crate) fn sign(&self, value: &[u8], room: usize) -> Attempt {
+        let Settings { hash, is_pss, .. } = self.settings;
+        let is_whole = hash.map_or(!value.is_empty(), |hash| hash.output_len() == value.len());
+        let scheme = match self.algorithm.schemes() {
+            // ECDSA takes the leftmost bits of a value by any hash function.
+            [only] => Some(*only),
+            _ => self.settings.scheme(self.algorithm),
         };
-        let found = match self.signer.get() {
-            None if !is_due() => return None,
-            found => found,
+        if !is_whole || scheme.is_none() && (hash.is_some() || is_pss) {
+            return Attempt::NotInLanes;
+        }
+        let Some(key) = self.key.begin_signature() else {
+            self.key.signed();
+            return Attempt::NotInLanes;
         };
-        SignerInUse::of(found.unwrap_or_else(|| self.signer.set(self.prepare())))
+        if room < key.signature_len() {
+            return Attempt::NotInLanes;
+        }
+        let key: &sign::Key = &key;
+        Attempt::with(match scheme {
+            Some(scheme) => Request::new(key, scheme, Input::Digest(value)),
+            None => Request::unhashed(key, value),
+        })
+    }
+}
+
+/// What decides the scheme of a signature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    is_rsa: bool,
+    /// The hash function may be named by a value, once.
+    takes_hash: bool,
+    hash: Option<Hash>,
+    is_pss: bool,
+    salt: Salt,
+    mgf1: Option<Hash>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Salt {
+    /// OpenSSL's default: as long as fits. Lanes do not do it.
+    Longest,
+    /// As long as the digest, as in TLS.
+    Digest,
+    /// So many bytes, which are as many as the digest has. OpenSSL tells the number, and goes on with it
+    /// if the hash function changes.
+    Bytes(usize),
+}
+
+impl Settings {
+    /// What holds before anything is said.
+    fn new(family: Family) -> Self {
+        Self {
+            is_rsa: family == Family::Rsa,
+            takes_hash: false,
+            hash: None,
+            is_pss: false,
+            salt: Salt::Longest,
+            mgf1: None,
+        }
     }
 
-    /// OpenSSL has made a signature.
-    pub(crate) fn signed(&self) {
-        self.has_signed.store(true, Relaxed);
+    fn set_params(&mut self, params: Params<'_>) -> bool {
+        let mut settings = *self;
+        let known = params.iter().all(|value| settings.set_param(value));
+        if known {
+            *self = settings;
+        }
+        known
     }
 
-    /// What was prepared.
-    pub(crate) fn signer(&self) -> Option<SignerInUse<'_>> {
-        SignerInUse::of(self.signer.get()?)
-    }
-
-    /// Whether lanes take the key, as far as that is known.
-    pub(crate) fn may_sign(&self) -> bool {
-        self.signer.get().is_none_or(|signer| signer.is_some())
-    }
-
-    fn prepare(&self) -> Option<Signer> {
-        let der = self.der.as_slice();
-        let signer = match self.family {
-            Family::Rsa => {
-                rsa::PrivateKey::from_der(&PrivateKeyDer::Pkcs1(PrivatePkcs1KeyDer::from(der)))
-                    .map(Signer::Rsa)
-                    .map_err(|error| error.to_string())
+    /// Takes one value; false if lanes do not know what it asks for, or if OpenSSL refuses it here: salts and
+    /// masks are for PSS only.
+    fn set_param(&mut self, value: Value<'_>) -> bool {
+        let text = value.text();
+        match (value.key().to_bytes(), text, value.integer()) {
+            // libssl from 4.0 on names the version, which only SM2 heeds, and repeats the hash function.
+            (b"tls-version", ..) => {}
+            (b"digest", name, _) if self.hash.is_some() || self.takes_hash => {
+                let hash = name.and_then(hash_named);
+                if hash.is_none() || self.hash.is_some_and(|said| Some(said) != hash) {
+                    return false;
+                }
+                self.hash = hash;
             }
-            Family::Ec => {
-                ecdsa::PrivateKey::from_der(&PrivateKeyDer::Sec1(PrivateSec1KeyDer::from(der)))
-                    .map(Signer::Ecdsa)
-                    .map_err(|error| error.to_string())
-            }
-            Family::Ed25519 => {
-                ed25519::PrivateKey::from_der(&PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(der)))
-                    .map(Signer::Ed25519)
-                    .map_err(|error| error.to_string())
-            }
-            Family::MlDsa44 | Family::MlDsa65 | Family::MlDsa87 => {
-                let size = self.family.ml_dsa()?;
-                let key = match der.len() {
-                    SEED => mldsa::PrivateKey::from_seed(size, der),
-                    _ => mldsa::PrivateKey::from_expanded(size, der),
+            _ if !self.is_rsa => return false,
+            (b"pad-mode", Some("pkcs1"), _) | (b"pad-mode", _, Some(1)) if !self.is_pss => {}
+            (b"pad-mode", Some("pss"), _) | (b"pad-mode", _, Some(6)) => self.is_pss = true,
+            (b"saltlen", text, number) if self.is_pss => {
+                let number = number.or_else(|| text?.parse().ok());
+                let bytes = number.and_then(|number| usize::try_from(number).ok());
+                let digest = self.hash.map(Hash::output_len);
+                self.salt = match bytes.filter(|bytes| digest == Some(*bytes)) {
+                    Some(bytes) => Salt::Bytes(bytes),
+                    None if text == Some("digest") || number == Some(-1) => Salt::Digest,
+                    None => return false,
                 };
-                key.map(Signer::MlDsa).map_err(|error| error.to_string())
             }
-            Family::X25519 => return None,
+            (b"mgf1-digest", Some(name), _) if self.is_pss => match hash_named(name) {
+                Some(hash) => self.mgf1 = Some(hash),
+                None => return false,
+            },
+            _ => return false,
+        }
+        true
+    }
+
+    /// The scheme that was asked for, if lanes have it.
+    fn scheme(self, algorithm: Algorithm) -> Option<Scheme> {
+        let salt_fits = match self.salt {
+            Salt::Longest => false,
+            Salt::Digest => true,
+            Salt::Bytes(bytes) => self.hash.map(Hash::output_len) == Some(bytes),
         };
-        let fit = signer.and_then(|signer| match &signer {
-            Signer::Rsa(key) if key.accelerated().is_none() => {
-                Err("lanes take 2048, 3072 and 4096 bits with primes of half as many".into())
-            }
-            _ => Ok(signer),
-        });
-        fit.map_err(|reason| refused(self.family, &reason)).ok()
+        let fits = !self.is_pss || salt_fits && (self.mgf1.is_none() || self.mgf1 == self.hash);
+        let is_asked =
+            |scheme: &Scheme| fits && scheme.hash() == self.hash && scheme.is_pss() == self.is_pss;
+        algorithm.schemes().iter().copied().find(is_asked)
     }
 
-    /// The preparation of another copy, if there is one, and else this one.
-    fn shared(self) -> Arc<Self> {
-        if self.public.is_empty() {
-            return Arc::new(self);
+    /// The values that lead the default provider to these settings.
+    pub(crate) fn as_params(self) -> OwnParams {
+        let mut params = OwnParams::default();
+        if self.is_pss {
+            params = params.text(c"pad-mode", "pss");
         }
-        let mut known = known();
-        let of = (self.family, self.public.clone());
-        if let Some(copy) = known.get(&of).and_then(Weak::upgrade) {
-            // The lock is not held when `self` goes away: that takes the lock too.
-            drop(known);
-            return match copy.is_same(&self) {
-                true => copy,
-                false => Arc::new(self),
-            };
-        }
-        let own = Arc::new(self);
-        known.insert(of, Arc::downgrade(&own));
-        own
-    }
-
-    /// Whether the private halves are the same, compared without a branch on a byte of them.
-    fn is_same(&self, other: &Self) -> bool {
-        let pairs = self.der.iter().zip(other.der.iter());
-        let difference = pairs.fold(0, |sum, (one, other)| sum | (one ^ other));
-        self.der.len() == other.der.len() && difference == 0
-    }
-}
-
-impl Drop for Preparation {
-    fn drop(&mut self) {
-        let of = (self.family, std::mem::take(&mut self.public));
-        let mut known = known();
-        // A newer copy may have taken the place.
-        if known.get(&of).is_some_and(|weak| weak.strong_count() == 0) {
-            known.remove(&of);
-        }
-    }
-}
-
-/// Chooses whether signatures that this thread begins prepare their keys at once.
-pub(crate) fn prepare_at_once(at_once: bool) {
-    AT_ONCE.set(at_once);
-}
-
-/// Chooses that keys are prepared at their first signature.
-pub(crate) fn prepare_at_first_use() {
-    AT_FIRST_USE.store(true, Relaxed);
-}
-
-fn refused(family: Family, reason: &str) {
-    log::once(&format!(
-        "OpenSSL signs by itself with a key {}: {reason}",
-        family.key_name().to_string_lossy()
-    ));
-}
-
-pub(crate) type Known = HashMap<(Family, Vec<u8>), Weak<Preparation>>;
-
-/// The preparations that exist, by family and public half.
-pub(crate) fn known() -> MutexGuard<'static, Known> {
-    static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-static AT_FIRST_USE: AtomicBool = AtomicBool::new(false);
-
-thread_local! {
-    static AT_ONCE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// A key's public half and its DER; or why lanes do not take it. `None` if it is not whole.
-type Read = Option<Result<(Vec<u8>, Zeroizing<Vec<u8>>), String>>;
-
-/// An RSA key from OpenSSL's integers, as PKCS#1 (RFC 8017, appendix A.1.2).
-fn rsa_key(params: Params<'_>) -> Read {
-    let value = |key: &CStr| Some(trimmed(params.get(key)?.big()?));
-    if params.get(c"rsa-factor3").is_some() {
-        return Some(Err("it has more than two primes".into()));
-    }
-    let parts = (|| {
-        Some([
-            value(c"n")?,
-            value(c"e")?,
-            value(c"d")?,
-            value(c"rsa-factor1")?,
-            value(c"rsa-factor2")?,
-            value(c"rsa-exponent1")?,
-            value(c"rsa-exponent2")?,
-            value(c"rsa-coefficient1")?,
-        ])
-    })();
-    let Some([n, e, d, p, q, dp, dq, qinv]) = &parts else {
-        return Some(Err("it has no primes".into()));
-    };
-    let der = || {
-        let integer = pkcs1::UintRef::new;
-        let key = pkcs1::RsaPrivateKey {
-            modulus: integer(n)?,
-            public_exponent: integer(e)?,
-            private_exponent: integer(d)?,
-            prime1: integer(p)?,
-            prime2: integer(q)?,
-            exponent1: integer(dp)?,
-            exponent2: integer(dq)?,
-            coefficient: integer(qinv)?,
-            other_prime_infos: None,
+        params = match self.salt {
+            Salt::Longest => params,
+            Salt::Digest => params.text(c"saltlen", "digest"),
+            Salt::Bytes(bytes) => params.text(c"saltlen", &bytes.to_string()),
         };
-        pkcs1::der::Encode::to_der(&key).map(Zeroizing::new)
-    };
-    let der = der().map_err(|error: pkcs1::der::Error| error.to_string());
-    Some(der.map(|der| (n.to_vec(), der)))
-}
-
-/// An ECDSA key from OpenSSL's values, as SEC 1 (RFC 5915).
-fn ec_key(params: Params<'_>) -> Read {
-    let group = params.get(c"group")?.text()?;
-    let Some(Curve::Nist(curve)) = Curve::named(group) else {
-        return Some(Err(format!("lanes take P-256 and P-384, not {group}")));
-    };
-    let secret = sized(&params.get(c"priv")?.big()?, Curve::Nist(curve).len())?;
-    let key = sec1::EcPrivateKey {
-        private_key: &secret,
-        parameters: Some(sec1::EcParameters::NamedCurve(match curve {
-            ecdh::Curve::P256 => P256,
-            ecdh::Curve::P384 => P384,
-        })),
-        public_key: None,
-    };
-    let der = sec1::der::Encode::to_der(&key).map(Zeroizing::new);
-    Some(
-        der.map_err(|error| error.to_string())
-            .map(|der| (public(params), der)),
-    )
-}
-
-/// An Ed25519 key from its 32 bytes, as PKCS#8 (RFC 8410, section 7).
-fn ed25519_key(params: Params<'_>) -> Read {
-    let seed = params.get(c"priv")?.octets()?;
-    if seed.len() != 32 {
-        return None;
+        match self.mgf1 {
+            None => params,
+            Some(hash) => params.text(c"mgf1-digest", hash_name(hash)),
+        }
     }
-    let mut der = Zeroizing::new(ED25519_PKCS8.to_vec());
-    der.extend_from_slice(seed);
-    Some(Ok((public(params), der)))
 }
 
-/// The public half of a key on a curve; empty if OpenSSL does not know it.
-fn public(params: Params<'_>) -> Vec<u8> {
-    let public = params.get(c"pub").and_then(|value| value.octets());
-    public.map(<[u8]>::to_vec).unwrap_or_default()
+/// The hash function of one of OpenSSL's names, if lanes have it.
+fn hash_named(name: &str) -> Option<Hash> {
+    let is = |names: &[&str]| names.iter().any(|one| one.eq_ignore_ascii_case(name));
+    if is(&["SHA256", "SHA2-256", "SHA-256"]) {
+        Some(Hash::Sha256)
+    } else if is(&["SHA384", "SHA2-384", "SHA-384"]) {
+        Some(Hash::Sha384)
+    } else if is(&["SHA512", "SHA2-512", "SHA-512"]) {
+        Some(Hash::Sha512)
+    } else {
+        None
+    }
 }
 
-/// Without leading zeros: OpenSSL pads the integers of keys. Their lengths are those of the file
-/// that they came from.
-fn trimmed(bytes: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {
-    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
-    Zeroizing::new(bytes[zeros..].to_vec())
+/// OpenSSL's name of a hash function.
+fn hash_name(hash: Hash) -> &'static str {
+    match hash {
+        Hash::Sha256 => "SHA256",
+        Hash::Sha384 => "SHA384",
+        Hash::Sha512 => "SHA512",
+    }
 }
 
-const P256: sec1::der::oid::ObjectIdentifier =
-    sec1::der::oid::ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");
-const P384: sec1::der::oid::ObjectIdentifier =
-    sec1::der::oid::ObjectIdentifier::new_unwrap("1.3.132.0.34");
-
-/// An ML-DSA key: the seed that FIPS 204 makes it of, or its expanded form.
-fn ml_dsa_key(params: Params<'_>) -> Read {
-    let octets = |key: &CStr| params.get(key)?.octets();
-    let key = octets(c"seed").filter(|seed| seed.len() == SEED);
-    let key = key.or_else(|| octets(c"priv"))?;
-    Some(Ok((public(params), Zeroizing::new(key.to_vec()))))
-}
-
-/// Bytes of a seed of ML-DSA (FIPS 204, section 5.1).
-const SEED: usize = 32;
-
-/// The DER of a `PrivateKeyInfo` for id-Ed25519 up to the key's bytes.
-const ED25519_PKCS8: [u8; 16] = [
-    0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
-];
+/// Bytes of a stream that are kept until it is signed.
+const MOST_STREAMED: usize = 65536;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use widelane_crypto::rsa;
 
-    fn ed25519(public: u8, seed: u8) -> Arc<Preparation> {
-        let mut der = Zeroizing::new(ED25519_PKCS8.to_vec());
-        der.extend_from_slice(&[seed; 32]);
-        Preparation::shared(Preparation {
-            family: Family::Ed25519,
-            public: vec![public; 32],
-            der,
-            has_signed: AtomicBool::new(false),
-            signer: Forked::new(),
-        })
+    fn settings(mut params: OwnParams) -> Option<Settings> {
+        let mut settings = Settings {
+            hash: Some(Hash::Sha256),
+            ..Settings::new(Family::Rsa)
+        };
+        settings.set_params(params.view()).then_some(settings)
     }
 
     #[test]
-    fn a_key_that_has_signed_is_prepared() {
-        let key = ed25519(1, 1);
-        for _ in 0..3 {
-            assert!(key.begin().is_none(), "begun and dropped");
-        }
-        key.signed();
-        assert!(key.signer().is_none(), "no signature has begun since");
-        assert!(key.begin().is_some() && key.signer().is_some());
+    fn only_what_lanes_do_is_planned() {
+        let scheme = |params| match settings(params)?.scheme(Algorithm::Rsa)? {
+            Scheme::Rsa(scheme) => Some(scheme),
+            _ => None,
+        };
+        let none = OwnParams::default;
+        assert_eq!(scheme(none()), Some(rsa::Scheme::Pkcs1Sha256));
+        let pss = || none().signed(c"pad-mode", 6);
+        assert_eq!(scheme(pss()), None, "OpenSSL's default salt is the longest");
+        let tls = |params: OwnParams| params.text(c"saltlen", "digest");
+        assert_eq!(scheme(tls(pss())), Some(rsa::Scheme::PssSha256));
+        assert_eq!(
+            scheme(pss().text(c"saltlen", "32")),
+            Some(rsa::Scheme::PssSha256)
+        );
+        assert_eq!(scheme(pss().signed(c"saltlen", 20)), None);
+        assert_eq!(scheme(tls(pss()).text(c"mgf1-digest", "SHA1")), None);
+        assert_eq!(scheme(tls(pss()).text(c"mgf1-digest", "SHA512")), None);
+        assert_eq!(scheme(none().text(c"pad-mode", "x931")), None);
+        assert_eq!(
+            scheme(tls(none())),
+            None,
+            "OpenSSL wants a salt with PSS only"
+        );
+        assert_eq!(scheme(tls(pss()).signed(c"pad-mode", 1)), None);
+        assert_eq!(
+            scheme(none().text(c"digest", "SHA512")),
+            None,
+            "fixed by the start"
+        );
     }
 
     #[test]
-    fn a_server_prepares_its_keys_at_its_start() {
-        let key = ed25519(5, 5);
-        prepare_at_once(true);
-        assert!(key.begin().is_some());
-        prepare_at_once(false);
-        assert!(ed25519(6, 6).begin().is_none());
-    }
-
-    #[test]
-    fn copies_that_exist_at_the_same_time_are_one_key() {
-        let one = ed25519(2, 2);
-        assert!(one.begin().is_none());
-        one.signed();
-        let copy = ed25519(2, 2);
-        assert!(Arc::ptr_eq(&one, &copy));
-        assert!(copy.begin().is_some() && one.signer().is_some());
-        drop(one);
-        assert!(ed25519(2, 2).signer().is_some(), "a copy is left");
-        drop(copy);
-        assert!(ed25519(2, 2).begin().is_none(), "the last copy has gone");
-    }
-
-    #[test]
-    fn keys_with_one_public_half_and_other_secrets_share_nothing() {
-        let [one, other] = [ed25519(3, 3), ed25519(3, 4)];
-        other.signed();
-        assert!(one.begin().is_none() && other.begin().is_some());
-        drop(other);
-        assert!(one.begin().is_none());
-        one.signed();
-        assert!(one.begin().is_some());
-        assert!(ed25519(3, 3).signer().is_some());
-    }
-
-    #[test]
-    fn integers_lose_their_padding() {
-        assert_eq!(trimmed(Zeroizing::new(vec![0, 0, 5, 0]))[..], [5, 0]);
+    fn the_default_provider_gets_the_same_settings() {
+        let said = settings(
+            OwnParams::default()
+                .signed(c"pad-mode", 6)
+                .signed(c"saltlen", -1)
+                .text(c"mgf1-digest", "SHA2-256"),
+        );
+        assert_eq!(settings(said.unwrap().as_params()), said);
+        let said = settings(
+            OwnParams::default()
+                .signed(c"pad-mode", 6)
+                .text(c"saltlen", "32"),
+        );
+        assert_eq!(said.unwrap().salt, Salt::Bytes(32));
+        assert_eq!(settings(said.unwrap().as_params()), said);
     }
 }

@@ -14,7 +14,7 @@ use widelane_openssl_tables::{Passes, SYMBOL, Suspension};
 use crate::abi::Object;
 use crate::keymgmt::guarded;
 use crate::log;
-use crate::signers;
+use crate::prepared;
 use crate::status;
 use crate::waiting::{self, Failure, Jobs, Tickets};
 
@@ -156,7 +156,7 @@ extern "C" fn submitted() -> u64 {
 }
 
 extern "C" fn prepare_keys(at_once: c_int) {
-    guarded((), || signers::prepare_at_once(at_once != 0));
+    guarded((), || prepared::prepare_at_once(at_once != 0));
 }
 
 extern "C" fn prepare() {

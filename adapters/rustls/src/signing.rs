@@ -7,7 +7,7 @@ use rustls::crypto::{KeyProvider, aws_lc_rs};
 use rustls::sign::{Signer, SigningKey};
 use rustls::{Error, SignatureAlgorithm, SignatureScheme};
 use rustls_pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer};
-use widelane_crypto::{ecdsa, ed25519, mldsa, rsa};
+use widelane_crypto::sign::{self, Input, Request, Scheme};
 use widelane_engine::Engine;
 use zeroize::Zeroize;
 
@@ -29,36 +29,16 @@ impl Keys {
     }
 
     fn load(&self, der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, Error> {
-        let kinds = [
-            Self::load_as::<rsa::PrivateKey>,
-            Self::load_as::<ecdsa::PrivateKey>,
-            Self::load_as::<ed25519::PrivateKey>,
-            Self::load_as::<mldsa::PrivateKey>,
-        ];
-        let theirs = || aws_lc_rs::sign::any_supported_type(der);
-        for load_as in kinds {
-            match load_as(self, der) {
-                Ok(Some(key)) => return Ok(key),
-                Ok(None) => {}
-                // If they refuse it as well, ours is the better reason.
-                Err(refused) => return theirs().map_err(|_| refused),
-            }
+        match sign::Key::from_der(der) {
+            Ok(key) => Ok(Arc::new(Key {
+                public: key.public_key_info_der().into(),
+                key,
+                engine: self.engine.clone(),
+            })),
+            // If aws-lc-rs refuses it as well, ours is the better reason.
+            Err(refused) => aws_lc_rs::sign::any_supported_type(der)
+                .map_err(|_| Error::General(refused.to_string())),
         }
-        theirs()
-    }
-
-    fn load_as<K: PrivateKey>(
-        &self,
-        der: &PrivateKeyDer<'_>,
-    ) -> Result<Option<Arc<dyn SigningKey>>, Error> {
-        let Some(key) = K::load(der)? else {
-            return Ok(None);
-        };
-        Ok(Some(Arc::new(Key {
-            public: key.public_key_info_der().into(),
-            key,
-            engine: self.engine.clone(),
-        })))
     }
 }
 
@@ -80,193 +60,17 @@ impl fmt::Debug for Keys {
     }
 }
 
-/// A private key as TLS sees it. Clones share one key.
-trait PrivateKey: Clone + fmt::Debug + Send + Sync + 'static {
-    /// Loads a key; `None` if it is of another kind.
-    fn load(der: &PrivateKeyDer<'_>) -> Result<Option<Self>, Error>;
-
-    fn algorithm(&self) -> SignatureAlgorithm;
-
-    /// What it can sign with, best first. TLS 1.3 allows fewer than 1.2; rustls offers what the
-    /// version allows.
-    fn schemes(&self) -> &'static [SignatureScheme];
-
-    fn public_key_info_der(&self) -> Vec<u8>;
-
-    /// Signs with one of its schemes.
-    fn sign(
-        &self,
-        engine: &Engine,
-        scheme: SignatureScheme,
-        message: &[u8],
-    ) -> Result<Vec<u8>, Failure>;
-}
-
-impl PrivateKey for rsa::PrivateKey {
-    fn load(der: &PrivateKeyDer<'_>) -> Result<Option<Self>, Error> {
-        match Self::from_der(der) {
-            Err(rsa::KeyError::NotRsa { .. }) => Ok(None),
-            loaded => loaded.map(Some).map_err(told),
-        }
-    }
-
-    fn algorithm(&self) -> SignatureAlgorithm {
-        SignatureAlgorithm::RSA
-    }
-
-    /// SHA-256 leads: CPUs have instructions for it, and the signature is as strong as the key with
-    /// it.
-    fn schemes(&self) -> &'static [SignatureScheme] {
-        &[
-            SignatureScheme::RSA_PSS_SHA256,
-            SignatureScheme::RSA_PSS_SHA384,
-            SignatureScheme::RSA_PSS_SHA512,
-            SignatureScheme::RSA_PKCS1_SHA256,
-            SignatureScheme::RSA_PKCS1_SHA384,
-            SignatureScheme::RSA_PKCS1_SHA512,
-        ]
-    }
-
-    fn public_key_info_der(&self) -> Vec<u8> {
-        self.public_key_info_der()
-    }
-
-    fn sign(
-        &self,
-        engine: &Engine,
-        scheme: SignatureScheme,
-        message: &[u8],
-    ) -> Result<Vec<u8>, Failure> {
-        let scheme = match scheme {
-            SignatureScheme::RSA_PSS_SHA256 => rsa::Scheme::PssSha256,
-            SignatureScheme::RSA_PSS_SHA384 => rsa::Scheme::PssSha384,
-            SignatureScheme::RSA_PSS_SHA512 => rsa::Scheme::PssSha512,
-            SignatureScheme::RSA_PKCS1_SHA256 => rsa::Scheme::Pkcs1Sha256,
-            SignatureScheme::RSA_PKCS1_SHA384 => rsa::Scheme::Pkcs1Sha384,
-            _ => rsa::Scheme::Pkcs1Sha512,
-        };
-        let request = rsa::SignRequest::new(self, scheme, message).map_err(Failure::operation)?;
-        run(engine, request)?.map_err(Failure::operation)
-    }
-}
-
-impl PrivateKey for ecdsa::PrivateKey {
-    fn load(der: &PrivateKeyDer<'_>) -> Result<Option<Self>, Error> {
-        match Self::from_der(der) {
-            Err(ecdsa::KeyError::NotEc { .. } | ecdsa::KeyError::OtherCurve { .. }) => Ok(None),
-            loaded => loaded.map(Some).map_err(told),
-        }
-    }
-
-    fn algorithm(&self) -> SignatureAlgorithm {
-        SignatureAlgorithm::ECDSA
-    }
-
-    fn schemes(&self) -> &'static [SignatureScheme] {
-        match self.curve() {
-            ecdsa::Curve::P256 => &[SignatureScheme::ECDSA_NISTP256_SHA256],
-            ecdsa::Curve::P384 => &[SignatureScheme::ECDSA_NISTP384_SHA384],
-        }
-    }
-
-    fn public_key_info_der(&self) -> Vec<u8> {
-        self.public_key_info_der()
-    }
-
-    fn sign(
-        &self,
-        engine: &Engine,
-        _: SignatureScheme,
-        message: &[u8],
-    ) -> Result<Vec<u8>, Failure> {
-        let request = ecdsa::SignRequest::new(self, message);
-        run(engine, request)?.map_err(Failure::operation)
-    }
-}
-
-impl PrivateKey for ed25519::PrivateKey {
-    fn load(der: &PrivateKeyDer<'_>) -> Result<Option<Self>, Error> {
-        match Self::from_der(der) {
-            Err(ed25519::KeyError::NotEd25519 { .. }) => Ok(None),
-            loaded => loaded.map(Some).map_err(told),
-        }
-    }
-
-    fn algorithm(&self) -> SignatureAlgorithm {
-        SignatureAlgorithm::ED25519
-    }
-
-    fn schemes(&self) -> &'static [SignatureScheme] {
-        &[SignatureScheme::ED25519]
-    }
-
-    fn public_key_info_der(&self) -> Vec<u8> {
-        self.public_key_info_der()
-    }
-
-    fn sign(
-        &self,
-        engine: &Engine,
-        _: SignatureScheme,
-        message: &[u8],
-    ) -> Result<Vec<u8>, Failure> {
-        let request = ed25519::SignRequest::new(self, message);
-        run(engine, request)?.map_err(Failure::operation)
-    }
-}
-
-impl PrivateKey for mldsa::PrivateKey {
-    fn load(der: &PrivateKeyDer<'_>) -> Result<Option<Self>, Error> {
-        match Self::from_der(der) {
-            Err(mldsa::KeyError::NotMlDsa { .. }) => Ok(None),
-            loaded => loaded.map(Some).map_err(told),
-        }
-    }
-
-    /// The numbers of TLS 1.2, which has none for it; so it is for TLS 1.3 only.
-    fn algorithm(&self) -> SignatureAlgorithm {
-        SignatureAlgorithm::Unknown(0)
-    }
-
-    fn schemes(&self) -> &'static [SignatureScheme] {
-        match self.size() {
-            mldsa::Size::MlDsa44 => &[SignatureScheme::ML_DSA_44],
-            mldsa::Size::MlDsa65 => &[SignatureScheme::ML_DSA_65],
-            mldsa::Size::MlDsa87 => &[SignatureScheme::ML_DSA_87],
-        }
-    }
-
-    fn public_key_info_der(&self) -> Vec<u8> {
-        self.public_key_info_der()
-    }
-
-    fn sign(
-        &self,
-        engine: &Engine,
-        _: SignatureScheme,
-        message: &[u8],
-    ) -> Result<Vec<u8>, Failure> {
-        let request = mldsa::SignRequest::new(self, message);
-        run(engine, request)?.map_err(Failure::operation)
-    }
-}
-
-/// Why a key was not loaded, as rustls can carry it.
-fn told(error: impl fmt::Display) -> Error {
-    Error::General(error.to_string())
-}
-
 /// A private key and the engine that uses it.
-struct Key<K> {
-    key: K,
+struct Key {
+    key: sign::Key,
     public: SubjectPublicKeyInfoDer<'static>,
     engine: Engine,
 }
 
-impl<K: PrivateKey> SigningKey for Key<K> {
+impl SigningKey for Key {
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
         let mut schemes = self.key.schemes().iter();
-        let &scheme = schemes.find(|scheme| offered.contains(scheme))?;
+        let &scheme = schemes.find(|scheme| offered.contains(&in_tls(**scheme)))?;
         Some(Box::new(KeySigner {
             key: self.key.clone(),
             engine: self.engine.clone(),
@@ -278,39 +82,52 @@ impl<K: PrivateKey> SigningKey for Key<K> {
         Some(SubjectPublicKeyInfoDer::from(self.public.as_ref()))
     }
 
+    /// The second byte of a scheme that TLS 1.2 has for the key (RFC 5246, section 7.4.1.4.1), which
+    /// is the last of them. It has none for ML-DSA, whose numbers there mean nothing: such a key is
+    /// for TLS 1.3 only.
     fn algorithm(&self) -> SignatureAlgorithm {
-        self.key.algorithm()
+        let [.., last] = self.key.schemes() else {
+            return SignatureAlgorithm::Anonymous;
+        };
+        let [_, algorithm] = last.tls_number().to_be_bytes();
+        algorithm.into()
     }
 }
 
-impl<K: PrivateKey> fmt::Debug for Key<K> {
+impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Key").field(&self.key).finish()
+        self.key.fmt(f)
     }
 }
 
 /// A private key and the scheme that the peers have agreed upon.
-struct KeySigner<K> {
-    key: K,
+struct KeySigner {
+    key: sign::Key,
     engine: Engine,
-    scheme: SignatureScheme,
+    scheme: Scheme,
 }
 
-impl<K: PrivateKey> Signer for KeySigner<K> {
+impl Signer for KeySigner {
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
-        Ok(self.key.sign(&self.engine, self.scheme, message)?)
+        let request = Request::new(&self.key, self.scheme, Input::Message(message));
+        let signature = run(&self.engine, request.map_err(Failure::operation)?)?;
+        Ok(signature.map_err(Failure::operation)?)
     }
 
     fn scheme(&self) -> SignatureScheme {
-        self.scheme
+        in_tls(self.scheme)
     }
 }
 
-impl<K: PrivateKey> fmt::Debug for KeySigner<K> {
+impl fmt::Debug for KeySigner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeySigner")
             .field("key", &self.key)
             .field("scheme", &self.scheme)
             .finish_non_exhaustive()
     }
+}
+
+fn in_tls(scheme: Scheme) -> SignatureScheme {
+    scheme.tls_number().into()
 }

@@ -10,7 +10,7 @@ use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls_pki_types::{
     AlgorithmIdentifier, InvalidSignature, SignatureVerificationAlgorithm, alg_id,
 };
-use widelane_crypto::{ecdsa, ed25519, mldsa, rsa};
+use widelane_crypto::{Hash, ecdsa, ed25519, mldsa, rsa};
 use widelane_engine::Engine;
 
 use crate::jobs::{Failure, run};
@@ -51,7 +51,7 @@ fn ours(theirs: Algorithm, engine: &Engine) -> Algorithm {
 /// What has lanes.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    Ecdsa(ecdsa::Curve, ecdsa::Hash),
+    Ecdsa(ecdsa::Curve, Hash),
     Ed25519,
     MlDsa(mldsa::Size),
     /// rustls has no algorithm for RSA that refuses 2048 bits.
@@ -71,9 +71,9 @@ impl Kind {
             _ => return None,
         };
         let hash = match signature {
-            alg_id::ECDSA_SHA256 => ecdsa::Hash::Sha256,
-            alg_id::ECDSA_SHA384 => ecdsa::Hash::Sha384,
-            alg_id::ECDSA_SHA512 => ecdsa::Hash::Sha512,
+            alg_id::ECDSA_SHA256 => Hash::Sha256,
+            alg_id::ECDSA_SHA384 => Hash::Sha384,
+            alg_id::ECDSA_SHA512 => Hash::Sha512,
             _ => return None,
         };
         Some(Self::Ecdsa(curve, hash))

@@ -608,7 +608,7 @@ fn at_once(engine: &Engine) -> (u64, u64) {
 struct Mine;
 
 impl Operation for Mine {
-    type Request = widelane_crypto::rsa::SignRequest;
+    type Request = widelane_crypto::sign::Request;
 
     fn name(&self) -> &'static str {
         "mine"

@@ -2,26 +2,27 @@
 //!
 //! What it is: the layer between arithmetic and protocols. It loads and checks keys, turns
 //! messages into the integers that the kernels work on, runs passes over several requests and
-//! releases a result only after it was verified. Families: [`rsa`], [`ecdsa`], [`ed25519`] and
-//! [`mldsa`] signatures, [`ecdh`] and [`x25519`] key agreement, [`mlkem`] key encapsulation.
+//! releases a result only after it was verified. [`sign`] has private keys and requests of all
+//! kinds of signatures; families: [`rsa`], [`ecdsa`], [`ed25519`] and [`mldsa`] signatures and
+//! their verification, [`ecdh`] and [`x25519`] key agreement, [`mlkem`] key encapsulation.
 //! And [`chacha20poly1305`], the cipher, whose lanes all work on one message.
 //!
 //! What it is not: a scheduler. Which requests share a pass, and when it runs, is decided by
 //! `batching` and carried out by `engine`. Nor does it contain arithmetic for vector registers
 //! (`kernels`) or protocol code (`adapters`).
 //!
-//! Where to start: [`rsa::PrivateKey::from_der`] loads a key, [`rsa::SignRequest::new`] makes a
-//! request, [`rsa::sign_single`] answers it at once and [`rsa::Signing`] answers several together,
-//! as every [`Operation`] does. [`Backend`] names the code that does the arithmetic.
+//! Where to start: [`sign::Key::from_der`] loads a key, [`sign::Request::new`] makes a request,
+//! [`sign::Request::alone`] answers it at once and [`rsa::Signing`] answers several together, as
+//! every [`Operation`] does. [`Backend`] names the code that does the arithmetic.
 //!
 //! ```
-//! use widelane_crypto::rsa::{PrivateKey, Scheme, SignRequest, sign_single};
+//! use widelane_crypto::sign::{Input, Key, Request};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let pem = include_bytes!("../tests/data/rsa2048_a.pem");
-//! let key = PrivateKey::from_pem(pem)?;
-//! let request = SignRequest::new(&key, Scheme::PssSha256, b"message")?;
-//! let signature = sign_single(&request)?;
+//! let key = Key::from_pem(pem)?;
+//! let request = Request::new(&key, key.schemes()[0], Input::Message(b"message"))?;
+//! let signature = request.alone()?;
 //! assert_eq!(signature.len(), 256);
 //! # Ok(())
 //! # }
@@ -38,17 +39,19 @@ pub mod ecdh;
 pub mod ecdsa;
 pub mod ed25519;
 mod faults;
+mod hash;
 mod lanes25519;
 pub mod mldsa;
 pub mod mlkem;
 mod nist;
 mod operation;
 mod passes;
-mod private_keys;
 pub mod rsa;
 mod secrecy;
+pub mod sign;
 pub mod x25519;
 
 pub use agreement::{AgreeError, Shared};
 pub use backend::{Backend, BackendUnavailable, ParseBackendError, Preference};
+pub use hash::Hash;
 pub use operation::{Operation, Request};

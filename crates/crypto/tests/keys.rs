@@ -7,7 +7,9 @@ use pkcs1::der::{Decode, Encode};
 use proptest::prelude::*;
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
-use widelane_crypto::rsa::{KeyError, PrivateKey, Scheme, SignRequest, Size, sign_single};
+use widelane_crypto::Operation;
+use widelane_crypto::rsa::{OtherSigning, Scheme, Signing, Size};
+use widelane_crypto::sign::{self, Algorithm, Input, Key, KeyError, Request};
 
 macro_rules! data {
     ($name:literal) => {
@@ -113,15 +115,21 @@ const SOUND: &[Sound] = &[
 
 #[test]
 fn sound_keys_are_accepted_and_sign() {
+    let backend = widelane_crypto::Backend::AwsLc;
     for &(name, pem, bits, size, aws_lc_verifies) in SOUND {
-        let key = PrivateKey::from_pem(pem).unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_eq!(key.modulus_bits(), bits, "{name}");
-        assert_eq!(key.accelerated(), size, "{name}");
+        let key = Key::from_pem(pem).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(key.algorithm(), Algorithm::Rsa, "{name}");
+        assert_eq!(key.signature_len(), bits.div_ceil(8), "{name}");
+        assert_eq!(key.clone().in_lanes().is_ok(), size.is_some(), "{name}");
         let public = key.public_key_info_der();
         for scheme in Scheme::ALL {
-            let request = SignRequest::new(&key, scheme, name.as_bytes()).unwrap();
-            assert_eq!(request.size(), size, "{name}");
-            let signature = sign_single(&request).unwrap();
+            let request = request(&key, scheme, name.as_bytes());
+            for of in Size::ALL {
+                let takes = Signing::new(backend, of).unwrap().takes(&request);
+                assert_eq!(takes, size == Some(of), "{name}");
+            }
+            assert!(OtherSigning.takes(&request));
+            let signature = request.alone().unwrap();
             assert_eq!(signature.len(), bits.div_ceil(8), "{name}");
             let verified = UnparsedPublicKey::new(verification(scheme), &public)
                 .verify(name.as_bytes(), &signature);
@@ -137,29 +145,26 @@ fn every_encoding_gives_the_same_key() {
         (data!("rsa3072_a.pem"), data!("rsa3072_a_pkcs1.pem")),
         (data!("rsa4096_a.pem"), data!("rsa4096_a_pkcs1.pem")),
     ] {
-        let from_pem = PrivateKey::from_pem(pkcs8).unwrap();
+        let from_pem = Key::from_pem(pkcs8).unwrap();
         let pkcs8 = PrivateKeyDer::from_pem_slice(pkcs8).unwrap();
         let pkcs1 = PrivateKeyDer::from_pem_slice(pkcs1).unwrap();
         for key in [
-            PrivateKey::from_pkcs8_der(pkcs8.secret_der()),
-            PrivateKey::from_pkcs1_der(pkcs1.secret_der()),
-            PrivateKey::from_der(&pkcs8),
-            PrivateKey::from_der(&pkcs1),
+            Key::from_pkcs8_der(pkcs8.secret_der()),
+            Key::from_pkcs1_der(pkcs1.secret_der()),
+            Key::from_der(&pkcs8),
+            Key::from_der(&pkcs1),
         ] {
             let key = key.unwrap();
             assert_eq!(key.public_key_info_der(), from_pem.public_key_info_der());
         }
-        assert!(PrivateKey::from_pkcs8_der(pkcs1.secret_der()).is_err());
-        assert!(PrivateKey::from_pkcs1_der(pkcs8.secret_der()).is_err());
+        assert!(Key::from_pkcs8_der(pkcs1.secret_der()).is_err());
+        assert!(Key::from_pkcs1_der(pkcs8.secret_der()).is_err());
     }
 }
 
 /// Each kind of unusable key gets its own error, and the message says what to do.
 #[test]
 fn unusable_keys_are_refused_by_name() {
-    let not_rsa = |found: &str| KeyError::NotRsa {
-        found: found.to_owned(),
-    };
     let cases: &[(&[u8], KeyError, &[&str])] = &[
         (
             data!("encrypted_pkcs8.pem"),
@@ -170,21 +175,6 @@ fn unusable_keys_are_refused_by_name() {
             data!("encrypted_traditional.pem"),
             KeyError::Encrypted,
             &["encrypted", "openssl pkey"],
-        ),
-        (
-            data!("ec_p256.pem"),
-            not_rsa("an elliptic-curve key"),
-            &["elliptic-curve", "use an RSA key"],
-        ),
-        (
-            data!("ec_p256_sec1.pem"),
-            not_rsa("an elliptic-curve key (SEC 1)"),
-            &["elliptic-curve", "use an RSA key"],
-        ),
-        (
-            data!("ed25519.pem"),
-            not_rsa("an Ed25519 key"),
-            &["Ed25519", "use an RSA key"],
         ),
         (
             data!("rsa2048_pss_oid.pem"),
@@ -229,7 +219,7 @@ fn unusable_keys_are_refused_by_name() {
         ),
     ];
     for (pem, expected, said) in cases {
-        let error = PrivateKey::from_pem(pem).unwrap_err();
+        let error = Key::from_pem(pem).unwrap_err();
         assert_eq!(error, *expected);
         for text in *said {
             assert!(error.to_string().contains(text), "{error}: {text}");
@@ -237,24 +227,79 @@ fn unusable_keys_are_refused_by_name() {
     }
 }
 
+/// The algorithm is read from the encoding, and a key tells what it signs.
+#[test]
+fn keys_of_every_kind_are_read() {
+    use widelane_crypto::ecdsa::Curve;
+    let p256 = Algorithm::Ecdsa(Curve::P256);
+    for (pem, algorithm, len) in [
+        (data!("rsa2048_a.pem"), Algorithm::Rsa, 256),
+        (data!("ec_p256.pem"), p256, 72),
+        (data!("ec_p256_sec1.pem"), p256, 72),
+        (data!("ed25519.pem"), Algorithm::Ed25519, 64),
+    ] {
+        let key = Key::from_pem(pem).unwrap();
+        assert_eq!(key.algorithm(), algorithm);
+        assert_eq!(key.signature_len(), len);
+        for scheme in key.schemes() {
+            let request = Request::new(&key, *scheme, Input::Message(b"message"));
+            assert!(request.unwrap().alone().unwrap().len() <= len);
+        }
+    }
+    assert_eq!(Algorithm::Ecdsa(Curve::P384).schemes().len(), 1);
+}
+
+/// A key for something else is called by its kind.
+#[test]
+fn keys_without_signatures_are_refused_by_name() {
+    let mut der = der(data!("ed25519.pem"));
+    // id-X25519 is id-Ed25519 less 2.
+    der[11] -= 2;
+    let error = Key::from_pkcs8_der(&der).unwrap_err().to_string();
+    assert!(error.contains("an X25519 key"), "{error}");
+    assert!(error.contains("use an RSA"), "{error}");
+}
+
+/// Keys refuse schemes of others, and hash values where they sign messages.
+#[test]
+fn keys_sign_by_their_own_schemes_only() {
+    let [rsa, ec, ed25519] = [
+        data!("rsa2048_a.pem"),
+        data!("ec_p256.pem"),
+        data!("ed25519.pem"),
+    ]
+    .map(|pem| Key::from_pem(pem).unwrap());
+    let refused = |key: &Key, scheme, input| {
+        let algorithm = key.algorithm();
+        let refused = Request::new(key, scheme, input).unwrap_err();
+        assert_eq!(refused, sign::Error::Scheme { algorithm });
+    };
+    let all = [&rsa, &ec, &ed25519];
+    for (one, key) in all.iter().enumerate() {
+        for (_, stranger) in all.iter().enumerate().filter(|(other, _)| *other != one) {
+            let scheme = stranger.schemes()[0];
+            refused(key, scheme, Input::Message(b"message"));
+        }
+    }
+    refused(&ed25519, ed25519.schemes()[0], Input::Digest(&[0; 32]));
+    assert!(Request::new(&ec, ec.schemes()[0], Input::Digest(&[0; 20])).is_ok());
+    let algorithm = ec.algorithm();
+    let refused = Request::unhashed(&ec, b"data").unwrap_err();
+    assert_eq!(refused, sign::Error::Scheme { algorithm });
+}
+
 #[test]
 fn an_encrypted_key_in_der_is_recognised() {
     let der = data!("encrypted_pkcs8.der");
-    assert_eq!(
-        PrivateKey::from_pkcs8_der(der).unwrap_err(),
-        KeyError::Encrypted
-    );
-    assert_eq!(
-        PrivateKey::from_pkcs1_der(der).unwrap_err(),
-        KeyError::Encrypted
-    );
+    assert_eq!(Key::from_pkcs8_der(der).unwrap_err(), KeyError::Encrypted);
+    assert_eq!(Key::from_pkcs1_der(der).unwrap_err(), KeyError::Encrypted);
 }
 
 #[test]
 fn broken_pem_says_that_it_is_broken() {
     let pem = data!("rsa2048_a.pem");
     let cut = &pem[..pem.len() / 2];
-    let error = PrivateKey::from_pem(cut).unwrap_err();
+    let error = Key::from_pem(cut).unwrap_err();
     assert!(
         matches!(
             error,
@@ -273,14 +318,14 @@ fn truncated_and_overlong_der_is_malformed() {
     let pkcs8 = der(data!("rsa2048_a.pem"));
     let pkcs1 = der(data!("rsa2048_a_pkcs1.pem"));
     for length in 0..pkcs8.len() {
-        let error = PrivateKey::from_pkcs8_der(&pkcs8[..length]).unwrap_err();
+        let error = Key::from_pkcs8_der(&pkcs8[..length]).unwrap_err();
         assert!(
             matches!(error, KeyError::Malformed { .. }),
             "{length}: {error}"
         );
     }
     for length in 0..pkcs1.len() {
-        let error = PrivateKey::from_pkcs1_der(&pkcs1[..length]).unwrap_err();
+        let error = Key::from_pkcs1_der(&pkcs1[..length]).unwrap_err();
         assert!(
             matches!(error, KeyError::Malformed { .. }),
             "{length}: {error}"
@@ -288,9 +333,9 @@ fn truncated_and_overlong_der_is_malformed() {
     }
     for mut long in [pkcs8, pkcs1] {
         long.push(0);
-        let error = PrivateKey::from_pkcs8_der(&long).unwrap_err();
+        let error = Key::from_pkcs8_der(&long).unwrap_err();
         assert!(matches!(error, KeyError::Malformed { .. }), "{error}");
-        let error = PrivateKey::from_pkcs1_der(&long).unwrap_err();
+        let error = Key::from_pkcs1_der(&long).unwrap_err();
         assert!(matches!(error, KeyError::Malformed { .. }), "{error}");
     }
 }
@@ -300,7 +345,7 @@ fn truncated_and_overlong_der_is_malformed() {
 fn malformed_der_says_where() {
     let mut der = der(data!("rsa2048_a.pem"));
     der.truncate(700);
-    let text = PrivateKey::from_pkcs8_der(&der).unwrap_err().to_string();
+    let text = Key::from_pkcs8_der(&der).unwrap_err().to_string();
     assert!(text.starts_with("the PKCS#8 key is malformed:"), "{text}");
     assert!(text.contains("byte"), "{text}");
 }
@@ -316,8 +361,8 @@ fn no_flipped_bit_is_accepted() {
     ] {
         let pristine = PrivateKeyDer::from_pem_slice(pem).unwrap();
         let load = |der: &[u8]| match &pristine {
-            PrivateKeyDer::Pkcs8(_) => PrivateKey::from_pkcs8_der(der),
-            _ => PrivateKey::from_pkcs1_der(der),
+            PrivateKeyDer::Pkcs8(_) => Key::from_pkcs8_der(der),
+            _ => Key::from_pkcs1_der(der),
         };
         let mut der = pristine.secret_der().to_vec();
         assert!(load(&der).is_ok());
@@ -339,7 +384,7 @@ fn each_wrong_number_is_named() {
     let change = |edit: &dyn Fn(&mut Numbers)| {
         let mut numbers = Numbers::of(&der);
         edit(&mut numbers);
-        PrivateKey::from_pkcs1_der(&numbers.to_der())
+        Key::from_pkcs1_der(&numbers.to_der())
             .map(|_| ())
             .unwrap_err()
     };
@@ -413,7 +458,7 @@ fn every_message_names_a_remedy() {
         },
         KeyError::NoKeyInPem,
         KeyError::Encrypted,
-        KeyError::NotRsa {
+        KeyError::Unsupported {
             found: "something".to_owned(),
         },
         KeyError::RestrictedToPss,
@@ -442,12 +487,13 @@ fn every_message_names_a_remedy() {
 
 #[test]
 fn debug_shows_the_size_and_nothing_else() {
-    let key = PrivateKey::from_pem(data!("rsa2048_a.pem")).unwrap();
-    assert_eq!(format!("{key:?}"), "PrivateKey { modulus_bits: 2048, .. }");
-    let request = SignRequest::new(&key, Scheme::PssSha256, b"m").unwrap();
+    let key = Key::from_pem(data!("rsa2048_a.pem")).unwrap();
+    let key_shown = "Rsa(PrivateKey { modulus_bits: 2048, .. })";
+    assert_eq!(format!("{key:?}"), format!("Key({key_shown})"));
+    let request = request(&key, Scheme::PssSha256, b"m");
     assert_eq!(
         format!("{request:?}"),
-        "SignRequest { key: PrivateKey { modulus_bits: 2048, .. }, scheme: Some(PssSha256), .. }"
+        "Request { key: PrivateKey { modulus_bits: 2048, .. }, .. }"
     );
 }
 
@@ -455,9 +501,9 @@ fn debug_shows_the_size_and_nothing_else() {
 #[test]
 fn everything_is_send_and_sync() {
     fn check<T: Send + Sync + 'static>() {}
-    check::<PrivateKey>();
-    check::<SignRequest>();
-    check::<widelane_crypto::rsa::Signing>();
+    check::<Key>();
+    check::<Request>();
+    check::<Signing>();
 }
 
 proptest! {
@@ -466,9 +512,9 @@ proptest! {
     /// Arbitrary bytes are refused in peace.
     #[test]
     fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
-        prop_assert!(PrivateKey::from_pkcs8_der(&bytes).is_err());
-        prop_assert!(PrivateKey::from_pkcs1_der(&bytes).is_err());
-        prop_assert!(PrivateKey::from_pem(&bytes).is_err());
+        prop_assert!(Key::from_pkcs8_der(&bytes).is_err());
+        prop_assert!(Key::from_pkcs1_der(&bytes).is_err());
+        prop_assert!(Key::from_pem(&bytes).is_err());
     }
 
     /// Arbitrary numbers in a well-formed structure are refused in peace.
@@ -487,7 +533,7 @@ proptest! {
                 number.push(1);
             }
         }
-        prop_assert!(PrivateKey::from_pkcs1_der(&numbers.to_der()).is_err());
+        prop_assert!(Key::from_pkcs1_der(&numbers.to_der()).is_err());
     }
 
     /// Several damaged bytes at once: refused, or, should a change be without effect, the same
@@ -501,7 +547,7 @@ proptest! {
         for (index, value) in changes {
             damaged[index.index(pristine.len())] = value;
         }
-        let accepted = PrivateKey::from_pkcs8_der(&damaged).is_ok();
+        let accepted = Key::from_pkcs8_der(&damaged).is_ok();
         prop_assert_eq!(accepted, damaged == pristine);
     }
 }
@@ -564,6 +610,11 @@ impl Numbers {
         .to_der()
         .unwrap()
     }
+}
+
+fn request(key: &Key, scheme: Scheme, message: &[u8]) -> Request {
+    let scheme = sign::Scheme::Rsa(scheme);
+    Request::new(key, scheme, Input::Message(message)).unwrap()
 }
 
 fn der(pem: &[u8]) -> Vec<u8> {

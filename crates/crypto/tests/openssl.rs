@@ -6,7 +6,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use widelane_crypto::rsa::{PrivateKey, Scheme, SignRequest, sign_single};
+use widelane_crypto::rsa::Scheme;
+use widelane_crypto::sign::{self, Algorithm, Input, Key, Request};
 
 const MESSAGE: &[u8] = b"signed here, verified there";
 
@@ -17,9 +18,12 @@ fn openssl_accepts_every_signature() {
         return;
     }
     for path in key_files() {
-        let Ok(key) = PrivateKey::from_pem(&fs::read(&path).unwrap()) else {
+        let Ok(key) = Key::from_pem(&fs::read(&path).unwrap()) else {
             continue;
         };
+        if key.algorithm() != Algorithm::Rsa {
+            continue;
+        }
         let directory = tempfile::tempdir().unwrap();
         let public = directory.path().join("public.der");
         let message = directory.path().join("message");
@@ -27,8 +31,9 @@ fn openssl_accepts_every_signature() {
         fs::write(&public, key.public_key_info_der()).unwrap();
         fs::write(&message, MESSAGE).unwrap();
         for scheme in Scheme::ALL {
-            let request = SignRequest::new(&key, scheme, MESSAGE).unwrap();
-            fs::write(&signature, sign_single(&request).unwrap()).unwrap();
+            let input = Input::Message(MESSAGE);
+            let request = Request::new(&key, sign::Scheme::Rsa(scheme), input).unwrap();
+            fs::write(&signature, request.alone().unwrap()).unwrap();
             let (hash, pss) = match scheme {
                 Scheme::Pkcs1Sha256 => ("-sha256", false),
                 Scheme::Pkcs1Sha384 => ("-sha384", false),
@@ -64,13 +69,16 @@ fn openssl_derives_the_same_public_key() {
     }
     for path in key_files() {
         let pem = fs::read(&path).unwrap();
-        let Ok(key) = PrivateKey::from_pem(&pem) else {
+        let Ok(key) = Key::from_pem(&pem) else {
             continue;
         };
         let derived = openssl(["pkey", "-pubout", "-outform", "DER", "-in"], &path);
         assert_eq!(key.public_key_info_der(), derived, "{}", path.display());
+        if key.algorithm() != Algorithm::Rsa {
+            continue;
+        }
         let pkcs1 = openssl(["rsa", "-traditional", "-outform", "DER", "-in"], &path);
-        let again = PrivateKey::from_pkcs1_der(&pkcs1).unwrap();
+        let again = Key::from_pkcs1_der(&pkcs1).unwrap();
         assert_eq!(again.public_key_info_der(), derived, "{}", path.display());
         assert!(PrivateKeyDer::from_pem_slice(&pem).is_ok());
     }

@@ -3,7 +3,8 @@
 #![cfg(not(loom))]
 
 use aws_lc_rs::signature::{self, RsaParameters, UnparsedPublicKey};
-use widelane_crypto::rsa::{PrivateKey, Scheme, SignRequest, Signing};
+use widelane_crypto::rsa::{Scheme, Signing, Size};
+use widelane_crypto::sign::{self, Input, Key};
 use widelane_crypto::{Backend, BackendUnavailable, Preference, x25519};
 use widelane_engine::{
     Clock, Config, Engine, Idle, Operation, OperationCounters, Placement, Request, Visitor,
@@ -13,7 +14,7 @@ use widelane_engine::{
 /// The keys of `widelane-crypto`'s own tests.
 macro_rules! key {
     ($name:literal) => {
-        PrivateKey::from_pem(include_bytes!(concat!("../../crypto/tests/data/", $name))).unwrap()
+        Key::from_pem(include_bytes!(concat!("../../crypto/tests/data/", $name))).unwrap()
     };
 }
 
@@ -26,8 +27,8 @@ fn every_size_signs_in_passes_of_its_own() {
         for (key, _) in keys() {
             // Two keys' worth of every padding and hash: mixed in every pass.
             for scheme in Scheme::ALL.into_iter().chain(Scheme::ALL) {
-                let message = format!("{} bits, {scheme:?}", key.modulus_bits()).into_bytes();
-                let request = SignRequest::new(&key, scheme, &message).unwrap();
+                let message = format!("{} bits, {scheme:?}", modulus_bits(&key)).into_bytes();
+                let request = request(&key, scheme, &message);
                 let ticket = worker.submit(request).unwrap();
                 signed.push((key.clone(), scheme, message, ticket));
             }
@@ -38,9 +39,10 @@ fn every_size_signs_in_passes_of_its_own() {
             verify(&key, scheme, &message, &signature);
         }
         for (key, name) in keys() {
-            let lanes = key
-                .accelerated()
-                .map_or(1, |size| Signing::new(backend, size).unwrap().lanes());
+            let size = Size::ALL
+                .into_iter()
+                .find(|size| size.modulus_bits() == modulus_bits(&key));
+            let lanes = size.map_or(1, |size| Signing::new(backend, size).unwrap().lanes());
             let counters = of(&engine, name);
             assert_eq!(counters.lanes, lanes, "{backend} {name}");
             let all = 2 * Scheme::ALL.len() as u64;
@@ -222,7 +224,7 @@ fn the_choice_is_made_and_counted() {
     let worker = engine.worker();
     let (key, name) = keys().swap_remove(0);
     for fill in 1..=8 {
-        let sign = |message: u8| SignRequest::new(&key, Scheme::Pkcs1Sha256, &[message]).unwrap();
+        let sign = |message: u8| request(&key, Scheme::Pkcs1Sha256, &[message]);
         let tickets: Vec<_> = (0..fill)
             .map(|message| (message, worker.submit(sign(message)).unwrap()))
             .collect();
@@ -252,7 +254,7 @@ fn every_placement_signs() {
                 for _ in 0..4 {
                     scope.spawn(|| {
                         let (key, _) = &keys()[0];
-                        let request = SignRequest::new(key, Scheme::PssSha256, b"hello").unwrap();
+                        let request = request(key, Scheme::PssSha256, b"hello");
                         let signature = engine.run(request).unwrap().unwrap();
                         verify(key, Scheme::PssSha256, b"hello", &signature);
                     });
@@ -281,7 +283,7 @@ fn a_backend_that_is_missing_is_an_error_that_says_so() {
 #[test]
 fn the_global_engine_is_one_engine() {
     let (key, name) = keys().swap_remove(0);
-    let request = SignRequest::new(&key, Scheme::Pkcs1Sha256, b"hello").unwrap();
+    let request = request(&key, Scheme::Pkcs1Sha256, b"hello");
     let signature = Engine::global().run(request).unwrap().unwrap();
     verify(&key, Scheme::Pkcs1Sha256, b"hello", &signature);
     let counters = Engine::global().counters();
@@ -293,7 +295,16 @@ fn of(engine: &Engine, name: &str) -> OperationCounters {
     counters.into_iter().find(|one| one.name == name).unwrap()
 }
 
-fn keys() -> Vec<(PrivateKey, &'static str)> {
+fn modulus_bits(key: &Key) -> usize {
+    8 * key.signature_len()
+}
+
+fn request(key: &Key, scheme: Scheme, message: &[u8]) -> sign::Request {
+    let scheme = sign::Scheme::Rsa(scheme);
+    sign::Request::new(key, scheme, Input::Message(message)).unwrap()
+}
+
+fn keys() -> Vec<(Key, &'static str)> {
     vec![
         (key!("rsa2048_a.pem"), "rsa2048-sign"),
         (key!("rsa3072_a.pem"), "rsa3072-sign"),
@@ -323,7 +334,7 @@ fn start(backend: Backend, placement: Placement) -> Engine {
     .unwrap()
 }
 
-fn verify(key: &PrivateKey, scheme: Scheme, message: &[u8], signature: &[u8]) {
+fn verify(key: &Key, scheme: Scheme, message: &[u8], signature: &[u8]) {
     let parameters: &'static RsaParameters = match scheme {
         Scheme::Pkcs1Sha256 => &signature::RSA_PKCS1_2048_8192_SHA256,
         Scheme::Pkcs1Sha384 => &signature::RSA_PKCS1_2048_8192_SHA384,

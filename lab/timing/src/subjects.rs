@@ -7,6 +7,7 @@ use std::error::Error;
 use std::hint::black_box;
 use std::slice;
 use widelane_crypto::chacha20poly1305::{Choice, Cipher, Key, NONCE_LEN, TAG_LEN};
+use widelane_crypto::sign::{self, Algorithm, Input, Scheme};
 use widelane_crypto::{
     Backend, BackendUnavailable, Operation, Preference, Request, ecdsa, mlkem, rsa,
 };
@@ -121,17 +122,18 @@ fn passes<O: Operation, M: FnMut(&[Class], &mut Random) -> Vec<O::Request>>(
 /// RSA-2048 signatures by one of two private keys, of random messages.
 fn rsa_signing() -> Result<impl Subject, Unavailable> {
     let keys = [
-        rsa::PrivateKey::from_pem(include_bytes!(
+        sign::Key::from_pem(include_bytes!(
             "../../../crates/crypto/tests/data/rsa2048_a.pem"
         ))?,
-        rsa::PrivateKey::from_pem(include_bytes!(
+        sign::Key::from_pem(include_bytes!(
             "../../../crates/crypto/tests/data/rsa2048_b.pem"
         ))?,
     ];
     let request = move |class: &Class, random: &mut Random| {
         let message = random.number().to_le_bytes();
         let key = &keys[*class as usize];
-        rsa::SignRequest::new(key, rsa::Scheme::PssSha256, &message)
+        let scheme = Scheme::Rsa(rsa::Scheme::PssSha256);
+        sign::Request::new(key, scheme, Input::Message(&message))
             .expect("a padding of SHA-256 fits into 2048 bits")
     };
     passes(
@@ -148,27 +150,19 @@ fn ecdsa_signing() -> Result<impl Subject, Unavailable> {
     small[31] = 3;
     let mut large = [0xa5; 32];
     large[0] = 0x7b;
-    let key = |scalar: &[u8; 32]| ecdsa::PrivateKey::from_sec1_der(&sec1(scalar));
+    let curve = ecdsa::Curve::P256;
+    let key = |scalar: &[u8; 32]| sign::Key::from_secret(Algorithm::Ecdsa(curve), scalar);
     let keys = [key(&small)?, key(&large)?];
     let request = move |class: &Class, random: &mut Random| {
         let message = random.number().to_le_bytes();
-        ecdsa::SignRequest::new(&keys[*class as usize], &message)
+        let (key, input) = (&keys[*class as usize], Input::Message(&message));
+        sign::Request::new(key, Scheme::Ecdsa(curve), input).expect("the scheme of the key")
     };
     passes(
-        |backend| ecdsa::Signing::new(backend, ecdsa::Curve::P256),
+        move |backend| ecdsa::Signing::new(backend, curve),
         ["private key 3", "private key with many one bits"],
         move |classes, random| classes.iter().map(|class| request(class, random)).collect(),
     )
-}
-
-/// A private key of P-256 as SEC 1 has it (RFC 5915), without its public key.
-fn sec1(scalar: &[u8; 32]) -> Vec<u8> {
-    let mut der = vec![0x30, 0x31, 0x02, 0x01, 0x01, 0x04, 0x20];
-    der.extend(scalar);
-    der.extend([
-        0xa0, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07,
-    ]);
-    der
 }
 
 /// ML-KEM-768 decapsulation of ciphertexts for this key, and of ciphertexts that must be rejected

@@ -1,29 +1,24 @@
 //! What leaves a pass of signatures when its memory is damaged at any moment.
 
-use super::work::Signing;
-use super::{Curve, Hash, Verification, VerifyRequest};
+use super::{Curve, PrivateKey, SignRequest, Verification, VerifyRequest};
 use crate::faults::{Campaign, Owner, Verdict};
 use crate::nist::chain::subjects;
 use crate::nist::{ToSign, secret_digits};
-use crate::{Backend, Operation};
+use crate::{Backend, Hash, Operation};
 use widelane_kernels::faults::{Damage, Moment};
 
 /// The widest passes there are here.
 fn run(curve: Curve, [sample, most]: [usize; 2]) {
     let (name, lanes) = subjects(curve).pop().unwrap();
     let scale = if name == "model" { 10 } else { 1 };
-    let key = Signing::new(Backend::AwsLc, curve)
-        .unwrap()
-        .specimen()
-        .key()
-        .clone();
+    let key = PrivateKey::from_scalar(curve, &vec![0x5a; curve.bytes()]).unwrap();
     let public = key.public_key();
     let verification = Verification::new(Backend::AwsLc, curve).unwrap();
     let digits = secret_digits(curve, key.secret());
     let message = |i: usize| vec![i as u8; 10];
     let digests: Vec<_> = (0..lanes.lanes())
         .map(|i| {
-            super::SignRequest::new(&key, &message(i))
+            SignRequest::new(&key, &message(i))
                 .digest()
                 .as_ref()
                 .to_vec()

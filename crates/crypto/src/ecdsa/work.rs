@@ -2,11 +2,12 @@
 
 use super::der;
 use super::key::PrivateKey;
-use super::request::{Hash, SignError, SignRequest, VerifyError, VerifyRequest};
+use super::request::{SignRequest, VerifyError, VerifyRequest};
 use crate::nist::{self, ADDED_BYTES, Curve, Lanes, ToSign, ToVerify};
 use crate::operation::{in_passes, requests};
 use crate::secrecy;
-use crate::{Backend, BackendUnavailable, Operation};
+use crate::sign::{Error, Key, Kind, Outcome, Prepared, Request, pass_of};
+use crate::{Backend, BackendUnavailable, Hash, Operation};
 use aws_lc_rs::rand;
 use aws_lc_rs::signature::{self as aws, EcdsaKeyPair};
 use std::sync::OnceLock;
@@ -30,6 +31,42 @@ impl Signing {
         Ok(Self { curve, lanes })
     }
 
+    /// The request, if its key is on this curve.
+    fn own<'a>(&self, request: &'a Request) -> Option<&'a SignRequest> {
+        match &request.0 {
+            Prepared::Ecdsa(request) if request.key().curve() == self.curve => Some(request),
+            _ => None,
+        }
+    }
+
+    /// Signs in one pass.
+    fn sign(&self, lanes: &dyn Lanes, requests: &[&SignRequest]) -> Vec<Outcome> {
+        let mut added = Zeroizing::new(vec![0; ADDED_BYTES * requests.len()]);
+        if rand::fill(&mut added).is_err() {
+            return vec![Err(Error::Random); requests.len()];
+        }
+        secrecy::secret(&added);
+        let nonces = requests.iter().zip(added.chunks(ADDED_BYTES));
+        let nonces = nonces.map(|(request, added)| {
+            let (secret, digest) = (request.key().secret(), request.digest().as_ref());
+            nist::nonce(self.curve, secret, digest, added)
+        });
+        let nonces: Vec<_> = nonces.collect();
+        let to_sign = requests.iter().zip(&nonces).map(|(request, nonce)| ToSign {
+            secret: request.key().secret(),
+            digits: request.key().secret_digits(),
+            digest: request.digest().as_ref(),
+            nonce,
+        });
+        let signatures = lanes.sign(&to_sign.collect::<Vec<_>>()).into_iter();
+        signatures
+            .map(|signature| match signature {
+                Ok((r, s)) => Ok(der::signature(&r, &s)),
+                Err(nist::Fault) => Err(Error::Fault),
+            })
+            .collect()
+    }
+
     #[cfg(test)]
     pub(super) fn with(curve: Curve, lanes: Box<dyn Lanes>) -> Self {
         let lanes = Some(lanes);
@@ -38,12 +75,11 @@ impl Signing {
 }
 
 requests! {
-    SignRequest => Vec<u8>, SignError;
     VerifyRequest => (), VerifyError;
 }
 
 impl Operation for Signing {
-    type Request = SignRequest;
+    type Request = Request;
 
     fn name(&self) -> &'static str {
         match self.curve {
@@ -56,53 +92,24 @@ impl Operation for Signing {
         self.lanes.as_ref().map_or(1, |lanes| lanes.lanes())
     }
 
-    fn takes(&self, request: &SignRequest) -> bool {
-        request.curve() == self.curve
+    fn takes(&self, request: &Request) -> bool {
+        self.own(request).is_some()
     }
 
-    fn pass(&self, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
-        let Some(lanes) = &self.lanes else {
-            return requests.iter().map(|request| self.alone(request)).collect();
-        };
-        let mut added = Zeroizing::new(vec![0; ADDED_BYTES * requests.len()]);
-        if rand::fill(&mut added).is_err() {
-            return vec![Err(SignError::Random); requests.len()];
-        }
-        secrecy::secret(&added);
-        let problems = requests
-            .iter()
-            .zip(added.chunks(ADDED_BYTES))
-            .map(|(request, added)| {
-                if request.curve() != self.curve {
-                    return Err(SignError::OtherCurve { curve: self.curve });
-                }
-                let (secret, digest) = (request.key().secret(), request.digest().as_ref());
-                Ok((request, nist::nonce(self.curve, secret, digest, added)))
-            });
-        in_passes(lanes.lanes(), problems.collect(), |problems| {
-            let to_sign = problems.iter().map(|(request, nonce)| ToSign {
-                secret: request.key().secret(),
-                digits: request.key().secret_digits(),
-                digest: request.digest().as_ref(),
-                nonce,
-            });
-            let signatures = lanes.sign(&to_sign.collect::<Vec<_>>()).into_iter();
-            signatures
-                .map(|signature| match signature {
-                    Ok((r, s)) => Ok(der::signature(&r, &s)),
-                    Err(nist::Fault) => Err(SignError::Fault),
-                })
-                .collect()
+    fn pass(&self, requests: &[Request]) -> Vec<Outcome> {
+        let own = |request| self.own(request);
+        pass_of(self, requests, own, |requests| match &self.lanes {
+            Some(lanes) => self.sign(&**lanes, requests),
+            None => requests.iter().map(|request| request.alone()).collect(),
         })
     }
 
-    fn alone(&self, request: &SignRequest) -> Result<Vec<u8>, SignError> {
-        let signature = request.key().aws_lc().sign_digest(request.digest());
-        Ok(signature.map_err(|_| SignError::AwsLc)?.as_ref().to_vec())
+    fn alone(&self, request: &Request) -> Outcome {
+        request.alone()
     }
 
-    fn specimen(&self) -> SignRequest {
-        SignRequest::new(specimen_key(self.curve), MESSAGE)
+    fn specimen(&self) -> Request {
+        SignRequest::new(specimen_key(self.curve), MESSAGE).into()
     }
 }
 
@@ -203,11 +210,10 @@ impl Operation for Verification {
 
     fn specimen(&self) -> VerifyRequest {
         let key = specimen_key(self.curve);
-        let request = SignRequest::new(key, MESSAGE);
-        let signature = key.aws_lc().sign_digest(request.digest());
+        let signature = SignRequest::new(key, MESSAGE).alone();
         let signature = signature.expect("aws-lc-rs signs with a good key");
         let hash = Hash::of(self.curve);
-        VerifyRequest::new(&key.public_key(), hash, MESSAGE, signature.as_ref())
+        VerifyRequest::new(&key.public_key(), hash, MESSAGE, &signature)
     }
 }
 
@@ -221,7 +227,10 @@ fn specimen_key(curve: Curve) -> &'static PrivateKey {
         };
         let der = EcdsaKeyPair::generate(algorithm).and_then(|pair| pair.to_pkcs8v1());
         let der = der.expect("aws-lc-rs makes keys");
-        PrivateKey::from_pkcs8_der(der.as_ref()).expect("a good key")
+        match Key::from_pkcs8_der(der.as_ref()).map(|key| key.0) {
+            Ok(Kind::Ecdsa(key)) => key,
+            _ => unreachable!("a good key"),
+        }
     })
 }
 

@@ -1,8 +1,7 @@
 //! Ed25519 signatures (RFC 8032, pure: without context and without prehash).
 //!
-//! A [`PrivateKey`] is parsed and checked once. A [`SignRequest`] owns the message and a counted
-//! reference to its key; [`Signing`] answers it. A [`VerifyRequest`] owns a [`PublicKey`], message
-//! and signature; [`Verification`] answers it. Signatures are deterministic: lanes and
+//! [`Signing`] answers [requests](crate::sign::Request) for signatures. A [`VerifyRequest`] owns a
+//! [`PublicKey`], message and signature; [`Verification`] answers it. Signatures are deterministic: lanes and
 //! aws-lc-rs make the same bytes.
 //!
 //! Verification accepts and refuses exactly what aws-lc-rs does: keys and R in canonical form only,
@@ -18,6 +17,8 @@ mod request;
 mod tests;
 mod work;
 
-pub use key::{KeyError, PrivateKey, PublicKey};
-pub use request::{SignError, SignRequest, VerifyError, VerifyRequest};
+pub use key::PublicKey;
+pub(crate) use key::{ID, PrivateKey};
+pub(crate) use request::SignRequest;
+pub use request::{VerifyError, VerifyRequest};
 pub use work::{Signing, Verification};

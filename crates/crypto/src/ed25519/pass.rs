@@ -1,12 +1,14 @@
 //! Passes: as many requests as there are lanes, each in a lane of its own. Lanes without a request
 //! repeat the first one's work, and their results are dropped.
 
-use super::{SignError, SignRequest, VerifyError, VerifyRequest};
+use super::{SignRequest, VerifyError, VerifyRequest};
 use crate::lanes25519::{Kernels, Kind, Pass, divide, get, set};
 use crate::passes::memory;
 use crate::secrecy;
+use crate::sign::{Error, Outcome};
 use aws_lc_rs::digest;
 use aws_lc_rs::signature::KeyPair;
+use std::borrow::Borrow;
 use widelane_kernels::Curve25519;
 use zeroize::{Zeroize, Zeroizing};
 
@@ -51,14 +53,14 @@ memory! {
 /// needs no doublings and no inversion. The hash for r is computed again too, and must be S - k a.
 pub(super) fn sign<const L: usize>(
     pass: &Pass<L>,
-    requests: &[SignRequest],
-) -> Vec<Result<Vec<u8>, SignError>> {
+    requests: &[impl Borrow<SignRequest>],
+) -> Vec<Outcome> {
     let mut results = Vec::with_capacity(requests.len());
     for requests in requests.chunks(L) {
         pass.with_memory(|kernels, vectors, space| {
             let mut w = Work::new(kernels, vectors);
             let lanes: [&SignRequest; L] =
-                std::array::from_fn(|lane| requests.get(lane).unwrap_or(&requests[0]));
+                std::array::from_fn(|lane| requests.get(lane).unwrap_or(&requests[0]).borrow());
             let curve = &kernels.curve;
             // The steps of RFC 8032, section 5.1.6. 1. and 2. r
             let to_r =
@@ -115,7 +117,7 @@ pub(super) fn sign<const L: usize>(
                     }
                     false => {
                         signature.zeroize();
-                        Err(SignError::Fault)
+                        Err(Error::Fault)
                     }
                 });
             }

@@ -1,12 +1,13 @@
 //! Requests, and their answers one by one, from aws-lc-rs.
 
 use super::{PrivateKey, PublicKey};
+use crate::sign::{Error, Outcome};
 use aws_lc_rs::signature::{self, UnparsedPublicKey};
 use std::fmt;
 
 /// Sign a message.
 #[derive(Clone)]
-pub struct SignRequest {
+pub(crate) struct SignRequest {
     key: PrivateKey,
     message: Box<[u8]>,
 }
@@ -21,14 +22,14 @@ pub struct VerifyRequest {
 
 impl SignRequest {
     /// Copies the message.
-    pub fn new(key: &PrivateKey, message: &[u8]) -> Self {
+    pub(crate) fn new(key: &PrivateKey, message: &[u8]) -> Self {
         Self {
             key: key.clone(),
             message: message.into(),
         }
     }
 
-    pub(super) fn key(&self) -> &PrivateKey {
+    pub(crate) fn key(&self) -> &PrivateKey {
         &self.key
     }
 
@@ -36,9 +37,10 @@ impl SignRequest {
         &self.message
     }
 
-    pub(super) fn alone(&self) -> Result<Vec<u8>, SignError> {
+    /// Signs through aws-lc-rs.
+    pub(crate) fn alone(&self) -> Outcome {
         let signature = self.key.aws_lc().try_sign(&self.message);
-        let signature = signature.map_err(|_| SignError::AwsLc)?;
+        let signature = signature.map_err(|_| Error::AwsLc)?;
         Ok(signature.as_ref().to_vec())
     }
 }
@@ -74,35 +76,12 @@ impl VerifyRequest {
     }
 }
 
-impl fmt::Debug for SignRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SignRequest")
-            .field("key", &self.key)
-            .finish_non_exhaustive()
-    }
-}
-
 impl fmt::Debug for VerifyRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("VerifyRequest")
             .field("key", &self.key)
             .finish_non_exhaustive()
     }
-}
-
-/// Why a request was not answered with a signature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SignError {
-    /// Computing twice gave two results, and both were withheld.
-    #[error(
-        "the signature failed its check and was withheld; \
-         if this repeats, the CPU or the memory of this machine is faulty"
-    )]
-    Fault,
-    /// aws-lc-rs gave no signature.
-    #[error("aws-lc-rs gave no signature; it may be out of memory")]
-    AwsLc,
 }
 
 /// The signature is not one of the message by this key, or the key is none.

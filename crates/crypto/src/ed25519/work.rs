@@ -1,10 +1,11 @@
 //! The two operations, each on one backend.
 
 use super::pass;
-use super::{PrivateKey, SignError, SignRequest, VerifyError, VerifyRequest};
+use super::{PrivateKey, SignRequest, VerifyError, VerifyRequest};
 use crate::lanes25519::Kind;
 use crate::operation::requests;
 use crate::passes::{Passes, with_pass};
+use crate::sign::{Outcome, Prepared, Request, pass_of};
 use crate::{Backend, BackendUnavailable, Operation};
 
 /// Signatures, `ed25519-sign`.
@@ -38,12 +39,19 @@ impl Verification {
 }
 
 requests! {
-    SignRequest => Vec<u8>, SignError;
     VerifyRequest => (), VerifyError;
 }
 
+/// The request, if its key is for Ed25519.
+fn own(request: &Request) -> Option<&SignRequest> {
+    match &request.0 {
+        Prepared::Ed25519(request) => Some(request),
+        _ => None,
+    }
+}
+
 impl Operation for Signing {
-    type Request = SignRequest;
+    type Request = Request;
 
     fn name(&self) -> &'static str {
         "ed25519-sign"
@@ -53,18 +61,24 @@ impl Operation for Signing {
         self.0.lanes()
     }
 
-    fn pass(&self, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
-        with_pass!(&self.0, lanes => pass::sign(lanes, requests), else {
-            requests.iter().map(SignRequest::alone).collect()
+    fn takes(&self, request: &Request) -> bool {
+        own(request).is_some()
+    }
+
+    fn pass(&self, requests: &[Request]) -> Vec<Outcome> {
+        pass_of(self, requests, own, |requests| {
+            with_pass!(&self.0, lanes => pass::sign(lanes, requests), else {
+                requests.iter().map(|request| request.alone()).collect()
+            })
         })
     }
 
-    fn alone(&self, request: &SignRequest) -> Result<Vec<u8>, SignError> {
+    fn alone(&self, request: &Request) -> Outcome {
         request.alone()
     }
 
-    fn specimen(&self) -> SignRequest {
-        SignRequest::new(&specimen_key(), &SPECIMEN_MESSAGE)
+    fn specimen(&self) -> Request {
+        SignRequest::new(&specimen_key(), &SPECIMEN_MESSAGE).into()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::prepared::Prepared;
 use super::size::Size;
-use crate::private_keys::{is_encrypted, kind_of_key};
+use crate::sign::{KeyError, check_no_parameters, kind_of_key, malformed};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::encoding::AsRawBytes;
 use aws_lc_rs::signature::{KeyPair, ParsedPublicKey, PqdsaKeyPair};
@@ -10,17 +10,13 @@ use pkcs8::PrivateKeyInfoRef;
 use pkcs8::der::asn1::{AnyRef, BitStringRef, OctetStringRef};
 use pkcs8::der::{self, Decode, Encode, Reader, SliceReader, Tag, TagMode, TagNumber};
 use pkcs8::spki::{AlgorithmIdentifierRef, SubjectPublicKeyInfo, SubjectPublicKeyInfoRef};
-use rustls_pki_types::PrivateKeyDer;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use zeroize::Zeroizing;
 
-/// An ML-DSA private key that has passed every check of [`from_pkcs8_der`](Self::from_pkcs8_der).
-///
-/// Cloning copies a counted reference. The secret parts are wiped when the last clone is dropped.
-/// [`Debug`](fmt::Debug) shows the size and nothing else.
+/// An ML-DSA private key.
 #[derive(Clone)]
-pub struct PrivateKey {
+pub(crate) struct PrivateKey {
     inner: Arc<Private>,
 }
 
@@ -34,36 +30,10 @@ struct Private {
 }
 
 impl PrivateKey {
-    /// Parses and checks a key in DER. The only form is PKCS#8.
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError`] says what is wrong and what to do about it.
-    pub fn from_der(der: &PrivateKeyDer<'_>) -> Result<Self, KeyError> {
-        let found = match der {
-            PrivateKeyDer::Pkcs8(der) => return Self::from_pkcs8_der(der.secret_pkcs8_der()),
-            PrivateKeyDer::Pkcs1(_) => "an RSA key (PKCS#1)",
-            PrivateKeyDer::Sec1(_) => "an elliptic-curve key (SEC 1)",
-            _ => "in an unknown encoding",
-        };
-        Err(KeyError::NotMlDsa {
-            found: found.to_owned(),
-        })
-    }
-
-    /// Parses and checks an unencrypted PKCS#8 key, as strict DER, in each of the three forms of
-    /// RFC 9881, section 6: the seed, the expanded key, or both, which must then agree.
-    ///
-    /// # Errors
-    ///
-    /// As for [`from_der`](Self::from_der).
-    pub fn from_pkcs8_der(der: &[u8]) -> Result<Self, KeyError> {
-        let info = match PrivateKeyInfoRef::from_der(der) {
-            Ok(info) => info,
-            Err(_) if is_encrypted(der) => return Err(KeyError::Encrypted),
-            Err(error) => return Err(malformed("the PKCS#8 key", error)),
-        };
-        let size = size(&info.algorithm)?;
+    /// Checks a key of this size, in each of the three forms of RFC 9881, section 6: the seed, the
+    /// expanded key, or both, which must then agree.
+    pub(crate) fn from_pkcs8(size: Size, info: &PrivateKeyInfoRef<'_>) -> Result<Self, KeyError> {
+        check_no_parameters(&info.algorithm, "the algorithm identifier")?;
         let form = read_private_key(info.private_key.as_bytes())
             .map_err(|error| malformed("the ML-DSA key inside PKCS#8", error))?;
         let key = match form {
@@ -78,65 +48,37 @@ impl PrivateKey {
         };
         match info.public_key {
             Some(public) if public.as_bytes() != Some(key.public_key().as_bytes()) => {
-                Err(KeyError::PublicKeyMismatch)
+                Err(KeyError::OtherPublicKey)
             }
             _ => Ok(key),
         }
     }
 
     /// The key that this seed of 32 bytes stands for (FIPS 204, algorithm 6).
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError::Length`] if the seed has another length.
-    pub fn from_seed(size: Size, seed: &[u8]) -> Result<Self, KeyError> {
-        if seed.len() != SEED_LEN {
-            return Err(KeyError::Length {
-                part: "the seed",
-                size,
-                expected: SEED_LEN,
-                found: seed.len(),
-            });
-        }
+    pub(crate) fn from_seed(size: Size, seed: &[u8]) -> Result<Self, KeyError> {
+        KeyError::check_length("the seed", SEED_LEN, seed.len())?;
         let pair = PqdsaKeyPair::from_seed(size.aws_lc_signing(), seed)
             .map_err(|_| KeyError::Inconsistent)?;
         Self::from_aws_lc(size, pair)
     }
 
-    /// A key in expanded form (FIPS 204, algorithm 24), whose parts must fit each other.
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError::Length`], and [`KeyError::Inconsistent`] if a coefficient is out of range or
-    /// the parts do not belong together.
-    pub fn from_expanded(size: Size, expanded: &[u8]) -> Result<Self, KeyError> {
-        let expected = size.expanded_key_len();
-        if expanded.len() != expected {
-            return Err(KeyError::Length {
-                part: "the expanded key",
-                size,
-                expected,
-                found: expanded.len(),
-            });
-        }
+    /// A key in expanded form (FIPS 204, algorithm 24), whose coefficients must be in range and whose
+    /// parts must fit each other.
+    pub(crate) fn from_expanded(size: Size, expanded: &[u8]) -> Result<Self, KeyError> {
+        KeyError::check_length("the expanded key", size.expanded_key_len(), expanded.len())?;
         let pair = PqdsaKeyPair::from_raw_private_key(size.aws_lc_signing(), expanded)
             .map_err(|_| KeyError::Inconsistent)?;
         Self::from_aws_lc(size, pair)
     }
 
     /// The parameter set.
-    pub fn size(&self) -> Size {
+    pub(crate) fn size(&self) -> Size {
         self.inner.public.size()
     }
 
     /// The public half.
-    pub fn public_key(&self) -> &PublicKey {
+    pub(crate) fn public_key(&self) -> &PublicKey {
         &self.inner.public
-    }
-
-    /// The public key as DER of `SubjectPublicKeyInfo` (RFC 9881, section 4).
-    pub fn public_key_info_der(&self) -> Vec<u8> {
-        self.inner.public.to_spki_der()
     }
 
     /// The same key inside aws-lc-rs.
@@ -206,7 +148,12 @@ impl PublicKey {
     pub fn from_spki(der: &[u8]) -> Result<Self, KeyError> {
         let info = SubjectPublicKeyInfoRef::from_der(der)
             .map_err(|error| malformed("the public key", error))?;
-        let size = size(&info.algorithm)?;
+        let named = |size: &Size| size.oid() == info.algorithm.oid;
+        let size = Size::ALL.into_iter().find(named);
+        let size = size.ok_or_else(|| KeyError::Unsupported {
+            found: kind_of_key(info.algorithm.oid),
+        })?;
+        check_no_parameters(&info.algorithm, "the algorithm identifier")?;
         let bytes = info.subject_public_key.as_bytes().ok_or_else(|| {
             let reason = "its bits are no whole bytes".to_owned();
             KeyError::Malformed {
@@ -223,15 +170,7 @@ impl PublicKey {
     ///
     /// [`KeyError::Length`] if there are more or fewer bytes than the size has.
     pub fn from_bytes(size: Size, bytes: &[u8]) -> Result<Self, KeyError> {
-        let expected = size.public_key_len();
-        if bytes.len() != expected {
-            return Err(KeyError::Length {
-                part: "the public key",
-                size,
-                expected,
-                found: bytes.len(),
-            });
-        }
+        KeyError::check_length("the public key", size.public_key_len(), bytes.len())?;
         let aws_lc = ParsedPublicKey::new(size.aws_lc_verification(), bytes)
             .map_err(|_| KeyError::Inconsistent)?;
         Ok(Self {
@@ -253,8 +192,8 @@ impl PublicKey {
         &self.inner.bytes
     }
 
-    /// DER of `SubjectPublicKeyInfo`.
-    pub fn to_spki_der(&self) -> Vec<u8> {
+    /// DER of `SubjectPublicKeyInfo` (RFC 9881, section 4).
+    pub(crate) fn to_spki(&self) -> Vec<u8> {
         let encode = || {
             SubjectPublicKeyInfo::<AnyRef<'_>, _> {
                 algorithm: AlgorithmIdentifierRef {
@@ -280,50 +219,6 @@ impl fmt::Debug for PublicKey {
             .field("size", &self.size())
             .finish_non_exhaustive()
     }
-}
-
-/// Why a key was refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum KeyError {
-    /// Not the encoding that it should be.
-    #[error("{part} is malformed: {reason}")]
-    Malformed {
-        /// What could not be read.
-        part: &'static str,
-        /// Why not.
-        reason: String,
-    },
-    /// The key is encrypted.
-    #[error("the key is encrypted; decrypt it first, for example with `openssl pkcs8`")]
-    Encrypted,
-    /// The key is for another algorithm.
-    #[error("the key is {found}; an ML-DSA key is needed")]
-    NotMlDsa {
-        /// What it is.
-        found: String,
-    },
-    /// A part is longer or shorter than it must be.
-    #[error("{part} has {found} bytes; {size} needs {expected}")]
-    Length {
-        /// Which part.
-        part: &'static str,
-        /// The size that the key is said to have.
-        size: Size,
-        /// Bytes that it must have.
-        expected: usize,
-        /// Bytes that it has.
-        found: usize,
-    },
-    /// The seed and the expanded key beside it are not the same key.
-    #[error("the expanded key does not belong to the seed beside it; make the key file anew")]
-    SeedMismatch,
-    /// The public key in the file belongs to another private key.
-    #[error("the public key in the file does not belong to the private key; make the file anew")]
-    PublicKeyMismatch,
-    /// Parts of the key contradict each other.
-    #[error("the parts of the expanded key do not belong together; make the key anew")]
-    Inconsistent,
 }
 
 /// `ML-DSA-PrivateKey` (RFC 9881, section 6).
@@ -352,28 +247,5 @@ fn read_private_key(der: &[u8]) -> der::Result<Form<'_>> {
     Ok(form)
 }
 
-/// The size that the identifier names. There must be no parameters (RFC 9881, section 2).
-fn size(algorithm: &AlgorithmIdentifierRef<'_>) -> Result<Size, KeyError> {
-    let named = |size: &Size| size.oid() == algorithm.oid;
-    let size = Size::ALL.into_iter().find(named);
-    let size = size.ok_or_else(|| KeyError::NotMlDsa {
-        found: kind_of_key(algorithm.oid),
-    })?;
-    match algorithm.parameters {
-        None => Ok(size),
-        Some(_) => Err(KeyError::Malformed {
-            part: "the algorithm identifier",
-            reason: "ML-DSA has no parameters, and there are some".to_owned(),
-        }),
-    }
-}
-
-fn malformed(part: &'static str, error: der::Error) -> KeyError {
-    KeyError::Malformed {
-        part,
-        reason: error.to_string(),
-    }
-}
-
 /// Bytes of a seed, in every size.
-const SEED_LEN: usize = 32;
+pub(crate) const SEED_LEN: usize = 32;

@@ -1,9 +1,9 @@
 //! ML-DSA signatures (FIPS 204): signing, hedged, and verification, with an empty context as in
 //! TLS.
 //!
-//! A [`PrivateKey`] or [`PublicKey`] is parsed and checked once (RFC 9881). A [`SignRequest`] or
-//! [`VerifyRequest`] owns its message and a counted reference to its key. Each has an operation
-//! that answers it, of one size on one backend: [`Signing`], [`Verification`].
+//! [`Signing`] answers [requests](crate::sign::Request) for signatures. A [`VerifyRequest`] owns its
+//! message and a counted reference to its [`PublicKey`]; [`Verification`] answers it. Each is of one
+//! size on one backend.
 
 #[cfg(test)]
 mod acvp_tests;
@@ -22,7 +22,9 @@ mod tests;
 mod verify;
 mod work;
 
-pub use key::{KeyError, PrivateKey, PublicKey};
-pub use request::{SignError, SignRequest, VerifyError, VerifyRequest};
+pub use key::PublicKey;
+pub(crate) use key::{PrivateKey, SEED_LEN};
+pub(crate) use request::SignRequest;
+pub use request::{VerifyError, VerifyRequest};
 pub use size::Size;
 pub use work::{Signing, Verification};

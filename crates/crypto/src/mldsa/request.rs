@@ -1,28 +1,27 @@
 //! Requests, their answer one by one, and how they fail.
 
 use super::key::{PrivateKey, PublicKey};
-use std::fmt;
+use crate::sign::{Error, Outcome};
 
 /// One signature to be made: owns its message and a counted reference to its key.
 ///
 /// Signatures are hedged: answering the same request twice gives two different ones.
 #[derive(Clone)]
-pub struct SignRequest {
+pub(crate) struct SignRequest {
     key: PrivateKey,
     message: Box<[u8]>,
 }
 
 impl SignRequest {
     /// A request to sign the message itself, with an empty context.
-    pub fn new(key: &PrivateKey, message: &[u8]) -> Self {
+    pub(crate) fn new(key: &PrivateKey, message: &[u8]) -> Self {
         Self {
             key: key.clone(),
             message: message.into(),
         }
     }
 
-    /// The key.
-    pub fn key(&self) -> &PrivateKey {
+    pub(crate) fn key(&self) -> &PrivateKey {
         &self.key
     }
 
@@ -32,48 +31,13 @@ impl SignRequest {
     }
 
     /// Signs through aws-lc-rs.
-    pub(super) fn sign_alone(&self) -> Result<Vec<u8>, SignError> {
+    pub(crate) fn alone(&self) -> Outcome {
         let mut signature = vec![0; self.key.size().signature_len()];
         match self.key.aws_lc().sign(&self.message, &mut signature) {
             Ok(_) => Ok(signature),
-            Err(_) => Err(SignError::AwsLc),
+            Err(_) => Err(Error::AwsLc),
         }
     }
-}
-
-impl fmt::Debug for SignRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SignRequest")
-            .field("key", &self.key)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Why a request was not answered with a signature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SignError {
-    /// The system's random generator failed.
-    #[error("the system's random generator failed; check that getrandom(2) is allowed here")]
-    Random,
-    /// The signature was not valid under the public key and was withheld.
-    #[error(
-        "the signature failed its check with the public key and was withheld; \
-         if this repeats, the CPU or the memory of this machine is faulty"
-    )]
-    Fault,
-    /// More attempts failed than ever should.
-    #[error(
-        "hundreds of attempts at a signature failed, where a few are usual; \
-         the CPU or the memory of this machine is faulty"
-    )]
-    Attempts,
-    /// aws-lc-rs gave no signature.
-    #[error(
-        "aws-lc-rs gave no signature, because it had no memory or no random bytes; \
-         if this repeats, the memory of this machine is too small or faulty"
-    )]
-    AwsLc,
 }
 
 /// One signature to be verified: owns the message and the signature.

@@ -27,9 +27,9 @@ use super::lanes::{
 };
 use super::message::Message;
 use super::prepared::Prepared;
-use super::request::SignError;
 use crate::faults;
 use crate::secrecy;
+use crate::sign::{Error, Outcome};
 use std::collections::VecDeque;
 use widelane_kernels::Sponge;
 use widelane_lanes::{Half, MlDsa as Constants};
@@ -45,12 +45,9 @@ pub(super) struct Job<'a> {
 }
 
 /// Signs every message, one result each.
-pub(super) fn sign<const L: usize>(
-    pass: &Pass<L>,
-    jobs: &[Job<'_>],
-) -> Vec<Result<Vec<u8>, SignError>> {
+pub(super) fn sign<const L: usize>(pass: &Pass<L>, jobs: &[Job<'_>]) -> Vec<Outcome> {
     let mut groups: Vec<(&PrivateKey, Vec<Progress>)> = Vec::new();
-    let mut results = vec![Err(SignError::Fault); jobs.len()];
+    let mut results = vec![Err(Error::Fault); jobs.len()];
     // Before the memory is taken: this takes some as well, if the key is new.
     for job in jobs {
         job.key.prepared(|| pass.prepare(job.key));
@@ -88,7 +85,7 @@ struct Progress {
     attempts: usize,
     /// Attempts that succeeded, the lowest counter first.
     found: VecDeque<Candidate>,
-    result: Option<Result<Vec<u8>, SignError>>,
+    result: Option<Outcome>,
 }
 
 /// A signature but for its hint, and the high part of its commitment.
@@ -148,7 +145,7 @@ fn sign_group<const L: usize>(
                 } => {}
                 Progress { found, .. } if !found.is_empty() => ready.push(place),
                 Progress { attempts, .. } if *attempts >= MAX_ATTEMPTS => {
-                    progress.result = Some(Err(SignError::Attempts));
+                    progress.result = Some(Err(Error::Attempts));
                 }
                 _ => open.push(place),
             }
@@ -379,7 +376,7 @@ fn complete<const L: usize>(
         }
         let hash = column::<RATE, L>(space.state, lane).map(u64::to_le_bytes);
         if space.bad[0][lane] != 0 || hash.as_flattened()[..hash_len] != signature[..hash_len] {
-            progress.result = Some(Err(SignError::Fault));
+            progress.result = Some(Err(Error::Fault));
         } else if let Some(packed) = packed {
             signature.extend(packed);
             progress.result = Some(Ok(signature));

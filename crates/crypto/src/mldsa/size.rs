@@ -110,7 +110,7 @@ impl Size {
     }
 
     /// The algorithm's identifier in keys and certificates (RFC 9881, section 2).
-    pub(super) const fn oid(self) -> ObjectIdentifier {
+    pub(crate) const fn oid(self) -> ObjectIdentifier {
         ObjectIdentifier::new_unwrap(match self {
             Self::MlDsa44 => "2.16.840.1.101.3.4.3.17",
             Self::MlDsa65 => "2.16.840.1.101.3.4.3.18",

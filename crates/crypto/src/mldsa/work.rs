@@ -3,17 +3,18 @@
 use super::key::{PrivateKey, PublicKey};
 use super::lanes::Kind;
 use super::message::Message;
-use super::request::{SignError, SignRequest, VerifyError, VerifyRequest};
+use super::request::{SignRequest, VerifyError, VerifyRequest};
 use super::sign::{Job, sign};
 use super::size::Size;
 use super::verify::{Claim, verify};
 use crate::operation::requests;
 use crate::passes::{Passes, with_pass};
+use crate::sign::{Error, Outcome, Prepared, Request, pass_of};
 use crate::{Backend, BackendUnavailable, Operation};
 use aws_lc_rs::rand;
 use std::sync::OnceLock;
 
-/// Answers [`SignRequest`]s of one size.
+/// Signatures with keys of one size.
 #[derive(Debug)]
 pub struct Signing {
     size: Size,
@@ -30,15 +31,40 @@ impl Signing {
         let passes = Passes::new(backend, Kind::signing(size))?;
         Ok(Self { size, passes })
     }
+
+    /// The request, if its key has this size.
+    fn own<'a>(&self, request: &'a Request) -> Option<&'a SignRequest> {
+        match &request.0 {
+            Prepared::MlDsa(request) if request.key().size() == self.size => Some(request),
+            _ => None,
+        }
+    }
+
+    /// Signs in one pass.
+    fn sign(&self, requests: &[&SignRequest]) -> Vec<Outcome> {
+        if let Passes::None = self.passes {
+            return requests.iter().map(|request| request.alone()).collect();
+        }
+        let mut random = vec![[0; 32]; requests.len()];
+        if rand::fill(random.as_flattened_mut()).is_err() {
+            return vec![Err(Error::Random); requests.len()];
+        }
+        let jobs = requests.iter().zip(random).map(|(request, random)| Job {
+            key: request.key(),
+            message: Message::plain(request.message()),
+            random,
+        });
+        let jobs: Vec<_> = jobs.collect();
+        with_pass!(&self.passes, pass => sign(pass, &jobs), else Vec::new())
+    }
 }
 
 requests! {
-    SignRequest => Vec<u8>, SignError;
     VerifyRequest => (), VerifyError;
 }
 
 impl Operation for Signing {
-    type Request = SignRequest;
+    type Request = Request;
 
     fn name(&self) -> &'static str {
         match self.size {
@@ -52,33 +78,21 @@ impl Operation for Signing {
         self.passes.lanes()
     }
 
-    fn takes(&self, request: &SignRequest) -> bool {
-        request.key().size() == self.size
+    fn takes(&self, request: &Request) -> bool {
+        self.own(request).is_some()
     }
 
-    fn pass(&self, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
-        if let Passes::None = self.passes {
-            return requests.iter().map(|request| self.alone(request)).collect();
-        }
-        let mut random = vec![[0; 32]; requests.len()];
-        if rand::fill(random.as_flattened_mut()).is_err() {
-            return vec![Err(SignError::Random); requests.len()];
-        }
-        let jobs = requests.iter().zip(random).map(|(request, random)| Job {
-            key: request.key(),
-            message: Message::plain(request.message()),
-            random,
-        });
-        let jobs: Vec<_> = jobs.collect();
-        with_pass!(&self.passes, pass => sign(pass, &jobs), else Vec::new())
+    fn pass(&self, requests: &[Request]) -> Vec<Outcome> {
+        let own = |request| self.own(request);
+        pass_of(self, requests, own, |requests| self.sign(requests))
     }
 
-    fn alone(&self, request: &SignRequest) -> Result<Vec<u8>, SignError> {
-        request.sign_alone()
+    fn alone(&self, request: &Request) -> Outcome {
+        request.alone()
     }
 
-    fn specimen(&self) -> SignRequest {
-        SignRequest::new(specimen_key(self.size), &SPECIMEN_MESSAGE)
+    fn specimen(&self) -> Request {
+        SignRequest::new(specimen_key(self.size), &SPECIMEN_MESSAGE).into()
     }
 }
 
@@ -141,7 +155,7 @@ impl Operation for Verification {
         let key = specimen_key(self.size);
         let signature = SIGNATURES[self.size as usize].get_or_init(|| {
             let request = SignRequest::new(key, &SPECIMEN_MESSAGE);
-            let signature = request.sign_alone();
+            let signature = request.alone();
             signature.expect("aws-lc-rs signs with its own key")
         });
         // A new one, as every peer's is.

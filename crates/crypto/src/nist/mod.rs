@@ -42,6 +42,11 @@ impl Curve {
         1 + 2 * self.bytes()
     }
 
+    /// The most bytes of an ECDSA signature: a sequence of two integers, each with a sign byte.
+    pub const fn signature_len(self) -> usize {
+        2 * self.bytes() + 8
+    }
+
     /// The order `n` of the curve, big endian.
     pub(crate) const fn order(self) -> &'static [u8] {
         match self {

@@ -4,8 +4,9 @@
 
 use super::key::PrivateKey;
 use super::padding::Padding;
-use super::request::{Scheme, SignError, SignRequest};
+use super::request::{Scheme, SignRequest};
 use super::{Size, portable, vectors};
+use crate::sign::{Error, Key, KeyError, Kind, Outcome};
 use aws_lc_rs::signature::UnparsedPublicKey;
 
 macro_rules! data {
@@ -27,9 +28,6 @@ pub(crate) struct Subject<'a> {
     /// Answers up to `lanes` requests.
     pub(crate) sign: &'a dyn Fn(&[SignRequest]) -> Vec<Outcome>,
 }
-
-/// What becomes of one request.
-pub(crate) type Outcome = Result<Vec<u8>, SignError>;
 
 /// Who pads the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +153,7 @@ impl Subject<'_> {
                     if index == position {
                         assert_eq!(
                             result,
-                            Err(SignError::Fault),
+                            Err(Error::Fault),
                             "{} {size} {corruption:?} at {position}",
                             self.name
                         );
@@ -203,7 +201,7 @@ impl Corruption {
 /// A fresh key, damaged before anything was derived from it.
 pub(crate) fn corrupted(size: Size, corruption: Corruption) -> PrivateKey {
     let [pem, ..] = pems(size);
-    let mut key = PrivateKey::from_pem(pem).unwrap();
+    let mut key = from_pem(pem);
     key.corrupt(|parts| match corruption {
         Corruption::ExponentOfP => parts.p.exponent[1] ^= 1 << 17,
         Corruption::ExponentOfQ => parts.q.exponent[3] ^= 1,
@@ -212,9 +210,26 @@ pub(crate) fn corrupted(size: Size, corruption: Corruption) -> PrivateKey {
     key
 }
 
+/// A key that must be sound.
+pub(crate) fn from_pem(pem: &[u8]) -> PrivateKey {
+    of_rsa(Key::from_pem(pem).unwrap())
+}
+
+/// A key of any size.
+pub(crate) fn from_pkcs8(der: &[u8]) -> Result<PrivateKey, KeyError> {
+    Key::from_pkcs8_der(der).map(of_rsa)
+}
+
+fn of_rsa(key: Key) -> PrivateKey {
+    match key.0 {
+        Kind::Rsa(key) => key,
+        _ => panic!("not an RSA key"),
+    }
+}
+
 /// Four keys of a size.
 pub(crate) fn keys(size: Size) -> [PrivateKey; 4] {
-    pems(size).map(|pem| PrivateKey::from_pem(pem).unwrap())
+    pems(size).map(|pem| from_pem(pem))
 }
 
 /// Keys of a size with public exponents other than 65537, where there are some.
@@ -231,9 +246,7 @@ pub(crate) fn odd_exponent_keys(size: Size) -> Vec<PrivateKey> {
         Size::Rsa3072 => &[data!("rsa3072_e3.pem")],
         Size::Rsa4096 => &[data!("rsa4096_e40bit.pem")],
     };
-    pems.iter()
-        .map(|pem| PrivateKey::from_pem(pem).unwrap())
-        .collect()
+    pems.iter().map(|pem| from_pem(pem)).collect()
 }
 
 /// A request that must be possible.
@@ -286,7 +299,8 @@ fn pems(size: Size) -> [&'static [u8]; 4] {
 
 mod subjects {
     use super::*;
-    use crate::rsa::{Signing, portable, sign_single};
+    use crate::rsa::{Signing, portable};
+    use crate::sign::pass;
     use crate::{Backend, Operation};
 
     #[test]
@@ -299,7 +313,7 @@ mod subjects {
                 lanes: 3,
                 pads: Pads::Subject,
                 vectors: usize::MAX,
-                sign: &|requests| signing.pass(requests),
+                sign: &|requests| pass(&signing, requests),
             };
             subject.check(size);
         }
@@ -333,7 +347,7 @@ mod subjects {
             lanes: 2,
             pads: Pads::Subject,
             vectors: 1,
-            sign: &|requests| requests.iter().rev().map(sign_single).collect(),
+            sign: &|requests| requests.iter().rev().map(SignRequest::alone).collect(),
         };
         subject.fills_every_lane_position(Size::Rsa2048);
     }
@@ -348,7 +362,7 @@ mod subjects {
             pads: Pads::Subject,
             vectors: 1,
             sign: &|requests| {
-                let sign = |_| sign_single(&request(&good, Scheme::PssSha256, b"m"));
+                let sign = |_| request(&good, Scheme::PssSha256, b"m").alone();
                 requests.iter().map(sign).collect()
             },
         };
@@ -363,7 +377,7 @@ mod subjects {
             assert_eq!(group.key.accelerated(), None);
             for vector in &group.vectors {
                 let request = request(&group.key, group.scheme, &vector.message);
-                assert_eq!(sign_single(&request), Ok(vector.signature.clone()));
+                assert_eq!(request.alone(), Ok(vector.signature.clone()));
             }
         }
     }
@@ -374,13 +388,12 @@ mod subjects {
         let [ours, ..] = keys(Size::Rsa2048);
         let [longer, ..] = keys(Size::Rsa3072);
         let requests = [&ours, &longer, &ours].map(|key| request(key, Scheme::PssSha384, b"m"));
-        let results = signing.pass(&requests);
+        let results = pass(&signing, &requests);
         assert!(results[0].is_ok() && results[2].is_ok());
         assert_eq!(
             results[1],
-            Err(SignError::WrongSize {
-                expected: Size::Rsa2048,
-                modulus_bits: 3072
+            Err(Error::OtherOperation {
+                operation: "rsa2048-sign"
             })
         );
     }

@@ -3,11 +3,11 @@
 use super::arithmetic::{
     Limbs, Secret, be_bytes, equal, integer_from_be_bytes, invert, less, limbs, mul, rem,
 };
-use super::padding::{Hash, emsa_pkcs1_v1_5};
+use super::padding::emsa_pkcs1_v1_5;
 use super::pass::Prepared;
 use super::{Size, portable};
-use crate::private_keys::{is_encrypted, kind_of_key};
-use aws_lc_rs::digest;
+use crate::Hash;
+use crate::sign::{KeyError, is_encrypted, malformed};
 use aws_lc_rs::rsa::{KeyPairComponents, PublicKeyComponents};
 use aws_lc_rs::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
 use crypto_bigint::BoxedUint;
@@ -16,69 +16,19 @@ use pkcs8::der::asn1::{AnyRef, BitStringRef, UintRef};
 use pkcs8::der::{self, Decode, Encode};
 use pkcs8::spki::{AlgorithmIdentifierRef, SubjectPublicKeyInfo};
 use pkcs8::{ObjectIdentifier, PrivateKeyInfoRef};
-use rustls_pki_types::PrivateKeyDer;
-use rustls_pki_types::pem::PemObject;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-/// An RSA private key that has passed every check of [`from_der`](Self::from_der).
-///
-/// Cloning copies a counted reference. The secret parts are wiped when the last clone is dropped.
-/// [`Debug`](fmt::Debug) shows the size and nothing else.
+/// An RSA private key that was checked as [`sign::Key`](crate::sign::Key) says.
 #[derive(Clone)]
-pub struct PrivateKey {
+pub(crate) struct PrivateKey {
     inner: Arc<Inner>,
 }
 
 impl PrivateKey {
-    /// Parses and checks a key in any of its DER forms.
-    ///
-    /// Accepted are two-prime keys with a modulus of 2048 to 8192 bits and an odd public exponent
-    /// of at least 3 and at most 256 bits. Checked are p ≠ q, p · q = n, d · e ≡ 1 modulo p - 1
-    /// and q - 1, both exponents and the coefficient of the Chinese remainder theorem, and one
-    /// trial signature, which no key with a composite "prime" gets right. The order of p and q
-    /// does not matter.
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError`] says what is wrong and what to do about it.
-    pub fn from_der(der: &PrivateKeyDer<'_>) -> Result<Self, KeyError> {
-        match der {
-            PrivateKeyDer::Pkcs1(der) => Self::from_pkcs1_der(der.secret_pkcs1_der()),
-            PrivateKeyDer::Pkcs8(der) => Self::from_pkcs8_der(der.secret_pkcs8_der()),
-            PrivateKeyDer::Sec1(_) => Err(KeyError::NotRsa {
-                found: "an elliptic-curve key (SEC 1)".to_owned(),
-            }),
-            _ => Err(KeyError::NotRsa {
-                found: "in an unknown encoding".to_owned(),
-            }),
-        }
-    }
-
-    /// Parses and checks an unencrypted PKCS#8 key (RFC 5208, RFC 5958), as strict DER.
-    ///
-    /// The algorithm must be rsaEncryption with NULL parameters. Keys under id-RSASSA-PSS are
-    /// refused, since they are forbidden to sign PKCS#1 v1.5, which TLS 1.2 clients may need.
-    ///
-    /// # Errors
-    ///
-    /// As for [`from_der`](Self::from_der).
-    pub fn from_pkcs8_der(der: &[u8]) -> Result<Self, KeyError> {
-        if is_encrypted(der) {
-            return Err(KeyError::Encrypted);
-        }
-        let info =
-            PrivateKeyInfoRef::from_der(der).map_err(|error| malformed("the PKCS#8 key", error))?;
-        match info.algorithm.oid {
-            RSA_ENCRYPTION => {}
-            RSASSA_PSS => return Err(KeyError::RestrictedToPss),
-            oid => {
-                return Err(KeyError::NotRsa {
-                    found: kind_of_key(oid),
-                });
-            }
-        }
+    /// Checks a key under rsaEncryption.
+    pub(crate) fn from_pkcs8(info: &PrivateKeyInfoRef<'_>) -> Result<Self, KeyError> {
         if info.algorithm.parameters != Some(AnyRef::NULL) {
             return Err(KeyError::Malformed {
                 part: "the PKCS#8 key",
@@ -88,54 +38,18 @@ impl PrivateKey {
         Self::from_pkcs1(info.private_key.as_bytes(), "the RSA key inside PKCS#8")
     }
 
-    /// Parses and checks a PKCS#1 key (`RSAPrivateKey` of RFC 8017, appendix A.1.2), as strict DER.
-    ///
-    /// # Errors
-    ///
-    /// As for [`from_der`](Self::from_der).
-    pub fn from_pkcs1_der(der: &[u8]) -> Result<Self, KeyError> {
-        Self::from_pkcs1(der, "the PKCS#1 key")
-    }
-
-    /// Parses and checks the first private key in a PEM text.
-    ///
-    /// # Errors
-    ///
-    /// As for [`from_der`](Self::from_der); [`KeyError::NoKeyInPem`] if there is none.
-    pub fn from_pem(pem: &[u8]) -> Result<Self, KeyError> {
-        match PrivateKeyDer::from_pem_slice(pem) {
-            Ok(mut der) => {
-                let key = Self::from_der(&der);
-                der.zeroize();
-                key
-            }
-            // An encrypted section is either skipped or stumbled over, by its form.
-            Err(_) if ENCRYPTED_PEM.iter().any(|mark| contains(pem, mark)) => {
-                Err(KeyError::Encrypted)
-            }
-            Err(rustls_pki_types::pem::Error::NoItemsFound) => Err(KeyError::NoKeyInPem),
-            Err(error) => Err(KeyError::Malformed {
-                part: "the PEM text",
-                reason: error.to_string(),
-            }),
-        }
-    }
-
     /// Bits in the modulus, 2048 to 8192.
-    pub fn modulus_bits(&self) -> usize {
+    pub(crate) fn modulus_bits(&self) -> usize {
         self.inner.modulus_bits
     }
 
     /// The public key as DER of `SubjectPublicKeyInfo` (RFC 5280).
-    pub fn public_key_info_der(&self) -> Vec<u8> {
+    pub(crate) fn public_key_info_der(&self) -> Vec<u8> {
         self.inner.public_key_info.clone()
     }
 
     /// The size under which lanes take this key; `None` if it is signed one by one.
-    ///
-    /// Lanes take keys of exactly 2048, 3072 or 4096 bits both of whose primes have exactly half
-    /// as many, with any public exponent.
-    pub fn accelerated(&self) -> Option<Size> {
+    pub(crate) fn accelerated(&self) -> Option<Size> {
         self.inner.size
     }
 
@@ -169,7 +83,8 @@ impl PrivateKey {
         damage(&mut inner.parts);
     }
 
-    fn from_pkcs1(der: &[u8], part: &'static str) -> Result<Self, KeyError> {
+    /// Reads and checks `RSAPrivateKey` (RFC 8017, appendix A.1.2), called `part` in errors.
+    pub(crate) fn from_pkcs1(der: &[u8], part: &'static str) -> Result<Self, KeyError> {
         let key = match RsaPrivateKeyRef::from_der(der) {
             Ok(key) => key,
             Err(_) if is_encrypted(der) => return Err(KeyError::Encrypted),
@@ -206,7 +121,7 @@ impl PrivateKey {
     /// too; with those, almost every signature comes out wrong.
     fn try_out(&self) -> Result<(), KeyError> {
         const MESSAGE: &[u8] = b"widelane trial signature";
-        let digest = digest::digest(&digest::SHA256, MESSAGE);
+        let digest = Hash::Sha256.digest(MESSAGE);
         let encoded = emsa_pkcs1_v1_5(Hash::Sha256, digest.as_ref(), self.modulus_bits());
         let signature = match self.aws_lc() {
             Some(pair) => {
@@ -254,127 +169,6 @@ pub(crate) struct Factor {
     pub(crate) prime: Limbs,
     /// The private exponent modulo `prime - 1`, as long as the prime.
     pub(crate) exponent: Limbs,
-}
-
-/// Why a private key was refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum KeyError {
-    /// The encoding is broken.
-    #[error(
-        "{part} is malformed: {reason}; check that the file is complete, or export it again \
-         with `openssl pkey`"
-    )]
-    Malformed {
-        /// The structure that could not be read.
-        part: &'static str,
-        /// What is wrong with it, and where.
-        reason: String,
-    },
-    /// A PEM text holds no private key.
-    #[error(
-        "the PEM text holds no private key; it needs a section `BEGIN PRIVATE KEY` or `BEGIN \
-         RSA PRIVATE KEY`"
-    )]
-    NoKeyInPem,
-    /// The key is protected by a passphrase.
-    #[error(
-        "the private key is encrypted; decrypt it with `openssl pkey -in KEY -out DECRYPTED` \
-         and guard that file by its permissions"
-    )]
-    Encrypted,
-    /// The key is for another algorithm.
-    #[error("the private key is not RSA but {found}; use an RSA key here")]
-    NotRsa {
-        /// What it is instead.
-        found: String,
-    },
-    /// The key is marked for PSS only.
-    #[error(
-        "the RSA key is marked id-RSASSA-PSS, for PSS signatures only; use a key marked \
-         rsaEncryption, which can sign PSS as well"
-    )]
-    RestrictedToPss,
-    /// The modulus has more than two prime factors.
-    #[error("the RSA key has more than two primes; make a key with two")]
-    MultiPrime,
-    /// The modulus is too short to be secure.
-    #[error(
-        "the RSA key is too small: its modulus has {bits} bits and needs at least 2048; make a \
-         larger one with `openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048`"
-    )]
-    TooSmall {
-        /// Bits in its modulus.
-        bits: usize,
-    },
-    /// The modulus is longer than any library would take.
-    #[error(
-        "the RSA key is too large: its modulus has {bits} bits and may have at most 8192; make \
-         a smaller one"
-    )]
-    TooLarge {
-        /// Bits in its modulus.
-        bits: usize,
-    },
-    /// The modulus is even, so not a product of two odd primes.
-    #[error(
-        "the RSA key is inconsistent: its modulus is even; restore it from a backup or make a \
-         new one"
-    )]
-    EvenModulus,
-    /// The public exponent is even.
-    #[error("the RSA key's public exponent is even; it must be odd, usually 65537: make a new key")]
-    EvenExponent,
-    /// The public exponent is 1.
-    #[error(
-        "the RSA key's public exponent is 1; it must be at least 3, usually 65537: make a new key"
-    )]
-    SmallExponent,
-    /// The public exponent is too long.
-    #[error(
-        "the RSA key's public exponent has {bits} bits and may have at most 256; make a new \
-         key, usually with 65537"
-    )]
-    LargeExponent {
-        /// Bits in the exponent.
-        bits: usize,
-    },
-    /// Both primes are the same.
-    #[error("the RSA key is inconsistent: its two primes are equal; make a new key")]
-    EqualPrimes,
-    /// The modulus is not the product of the primes.
-    #[error(
-        "the RSA key is inconsistent: its modulus is not the product of its primes; restore it \
-         from a backup or make a new one"
-    )]
-    Product,
-    /// The private exponent does not undo the public one.
-    #[error(
-        "the RSA key is inconsistent: its private exponent does not belong to its public \
-         exponent; restore it from a backup or make a new one"
-    )]
-    PrivateExponent,
-    /// An exponent for one of the primes does not belong to the private exponent.
-    #[error(
-        "the RSA key is inconsistent: its exponent{which} is not the private exponent modulo \
-         prime{which} - 1; restore it from a backup or make a new one"
-    )]
-    PrimeExponent {
-        /// Which one, as RFC 8017 numbers them: 1 or 2.
-        which: u8,
-    },
-    /// The coefficient is not the inverse of the second prime.
-    #[error(
-        "the RSA key is inconsistent: its coefficient is not the inverse of prime2 modulo \
-         prime1; restore it from a backup or make a new one"
-    )]
-    Coefficient,
-    /// A trial signature was wrong.
-    #[error(
-        "the RSA key makes wrong signatures: prime1 or prime2 is not a prime, or this machine \
-         is faulty; make a new key"
-    )]
-    TrialSignature,
 }
 
 struct Inner {
@@ -504,19 +298,12 @@ fn public_key_info(key: &RsaPrivateKeyRef<'_>) -> der::Result<Vec<u8>> {
     .to_der()?;
     SubjectPublicKeyInfo {
         algorithm: AlgorithmIdentifierRef {
-            oid: RSA_ENCRYPTION,
+            oid: ENCRYPTION,
             parameters: Some(AnyRef::NULL),
         },
         subject_public_key: BitStringRef::from_bytes(&public)?,
     }
     .to_der()
-}
-
-fn malformed(part: &'static str, error: der::Error) -> KeyError {
-    KeyError::Malformed {
-        part,
-        reason: error.to_string(),
-    }
 }
 
 /// Bits in an integer: for secret ones, public by the format of keys.
@@ -540,29 +327,20 @@ fn significant(value: &BoxedUint) -> Limbs {
     limbs(value, value.bits_vartime().div_ceil(64).max(1) as usize)
 }
 
-fn contains(text: &[u8], mark: &[u8]) -> bool {
-    text.windows(mark.len()).any(|window| window == mark)
-}
-
 const MIN_MODULUS_BITS: usize = 2048;
 const MAX_MODULUS_BITS: usize = 8192;
 /// The bound of FIPS 186-5, appendix A.1.1.
 const MAX_EXPONENT_BITS: usize = 256;
 
-pub(super) const RSA_ENCRYPTION: ObjectIdentifier =
+/// rsaEncryption and id-RSASSA-PSS (RFC 8017, appendix C).
+pub(crate) const ENCRYPTION: ObjectIdentifier =
     ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
-const RSASSA_PSS: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.10");
-
-/// What marks encrypted keys in PEM: PKCS#8, and the older form with header lines.
-const ENCRYPTED_PEM: [&[u8]; 2] = [
-    b"-----BEGIN ENCRYPTED PRIVATE KEY-----",
-    b"Proc-Type: 4,ENCRYPTED",
-];
+pub(crate) const SSA_PSS: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.10");
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rsa::chain::{keys, odd_exponent_keys};
+    use crate::rsa::chain::{self, keys, odd_exponent_keys};
     use crate::rsa::vectors;
 
     /// The sizes that lanes rely on, whichever order the file had.
@@ -615,7 +393,7 @@ mod tests {
     fn published_keys_are_accepted_if_large_enough() {
         let mut sizes = Vec::new();
         for (stated, der) in vectors::private_keys() {
-            match PrivateKey::from_pkcs8_der(&der) {
+            match chain::from_pkcs8(&der) {
                 Ok(key) => {
                     assert!(stated.abs_diff(key.modulus_bits()) <= 1, "{stated}");
                     assert!(key.aws_lc().is_some());

@@ -1,26 +1,28 @@
 //! RSA signatures (RFC 8017): PKCS#1 v1.5 and PSS with SHA-256, SHA-384 and SHA-512.
 //!
-//! A [`PrivateKey`] is parsed and checked once. A [`SignRequest`] owns everything that a
-//! signature needs: a counted reference to its key and the padded message. [`sign_single`]
-//! answers one request; [`Signing`] answers several, of any keys of one [`Size`], in one run of
-//! the chosen [`Backend`](crate::Backend).
+//! [`Signing`] answers several [requests](crate::sign::Request) by any keys of one [`Size`] in one
+//! run of the chosen [`Backend`](crate::Backend).
 //!
 //! Every private operation is blinded, and its result is raised to the public exponent and
-//! compared before it is released: a fault in one request yields [`SignError::Fault`] for that
-//! request ([`SignError::AwsLc`] where aws-lc-rs signs) and leaves its neighbours alone.
+//! compared before it is released: a fault in one request yields [`Error::Fault`] for that
+//! request ([`Error::AwsLc`] where aws-lc-rs signs) and leaves its neighbours alone.
 //!
 //! Which code signs depends on the key and on what it is asked by:
 //!
 //! | request | signed by |
 //! | --- | --- |
 //! | a pass, on a vector backend, of keys with 2048, 3072 or 4096 bits and both primes of half that size | lanes |
-//! | every other key; [`sign_single`]; every key on [`Backend::AwsLc`](crate::Backend::AwsLc) | aws-lc-rs |
+//! | every other key; [`Request::alone`]; every key on [`Backend::AwsLc`](crate::Backend::AwsLc) | aws-lc-rs |
 //! | … and aws-lc-rs refuses the key | portable code: correct, constant-time and slow |
 //!
 //! aws-lc-rs refuses public exponents of more than 33 bits.
 //!
 //! Signatures by a [`PublicKey`], which has 2048 bits, are verified in lanes too: [`Verification`]
 //! answers several [`VerifyRequest`]s at once. Keys of other sizes are for aws-lc-rs.
+//!
+//! [`Error::Fault`]: crate::sign::Error::Fault
+//! [`Error::AwsLc`]: crate::sign::Error::AwsLc
+//! [`Request::alone`]: crate::sign::Request::alone
 
 pub(crate) mod arithmetic;
 #[cfg(test)]
@@ -39,9 +41,10 @@ mod signing;
 mod vectors;
 mod verification;
 
-pub use key::{KeyError, PrivateKey};
+pub(crate) use key::{ENCRYPTION, PrivateKey, SSA_PSS};
 pub use public_key::{PublicKey, PublicKeyError};
-pub use request::{Scheme, SignError, SignRequest, sign_single};
+pub use request::Scheme;
+pub(crate) use request::SignRequest;
 pub use signing::{METHOD_VARIABLE, OtherSigning, Signing, UnknownMethod, forced_method};
 pub use verification::{Verification, VerifyError, VerifyRequest};
 

@@ -2,6 +2,7 @@
 //!
 //! An encoded message is public: it follows from the signature and the public key.
 
+use crate::Hash;
 use aws_lc_rs::digest::{self, Digest};
 
 /// How a digest is padded.
@@ -13,43 +14,6 @@ pub(super) enum Padding {
     Pss,
 }
 
-/// The hash functions that signatures use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Hash {
-    Sha256,
-    Sha384,
-    Sha512,
-}
-
-impl Hash {
-    /// The implementation.
-    pub(super) fn algorithm(self) -> &'static digest::Algorithm {
-        match self {
-            Self::Sha256 => &digest::SHA256,
-            Self::Sha384 => &digest::SHA384,
-            Self::Sha512 => &digest::SHA512,
-        }
-    }
-
-    /// Bytes in a digest, `hLen`.
-    pub(super) const fn output_len(self) -> usize {
-        match self {
-            Self::Sha256 => 32,
-            Self::Sha384 => 48,
-            Self::Sha512 => 64,
-        }
-    }
-
-    /// DER of `DigestInfo` up to the digest itself (RFC 8017, section 9.2, note 1).
-    const fn digest_info_prefix(self) -> &'static [u8; 19] {
-        match self {
-            Self::Sha256 => &SHA256_PREFIX,
-            Self::Sha384 => &SHA384_PREFIX,
-            Self::Sha512 => &SHA512_PREFIX,
-        }
-    }
-}
-
 /// EMSA-PKCS1-v1_5 (RFC 8017, section 9.2) of a message's digest.
 ///
 /// Returns the encoded message as big-endian bytes, as long as the modulus, which must have at
@@ -57,7 +21,7 @@ impl Hash {
 pub(super) fn emsa_pkcs1_v1_5(hash: Hash, digest: &[u8], modulus_bits: usize) -> Vec<u8> {
     debug_assert_eq!(digest.len(), hash.output_len());
     // Step 1, H = Hash(M), was the caller's. Step 2: T = DER of DigestInfo.
-    pad_pkcs1(&[hash.digest_info_prefix(), digest], modulus_bits)
+    pad_pkcs1(&[digest_info_prefix(hash), digest], modulus_bits)
 }
 
 /// Steps 3 to 6 of EMSA-PKCS1-v1_5: pads `T`, which comes in parts and has room.
@@ -165,6 +129,15 @@ pub(super) fn emsa_pss_verify(hash: Hash, digest: &[u8], em: &[u8], modulus_bits
     context.finish().as_ref() == h
 }
 
+/// DER of `DigestInfo` up to the digest itself (RFC 8017, section 9.2, note 1).
+const fn digest_info_prefix(hash: Hash) -> &'static [u8; 19] {
+    match hash {
+        Hash::Sha256 => &SHA256_PREFIX,
+        Hash::Sha384 => &SHA384_PREFIX,
+        Hash::Sha512 => &SHA512_PREFIX,
+    }
+}
+
 /// Xors MGF1 (RFC 8017, appendix B.2.1) of `seed` into `mask`.
 fn xor_mgf1(hash: Hash, seed: &[u8], mask: &mut [u8]) {
     let mut seeded = digest::Context::new(hash.algorithm());
@@ -209,7 +182,7 @@ pub(super) fn pss_salt(hash: Hash, em: &[u8], salt_len: usize, modulus_bits: usi
 mod tests {
     use super::*;
     use crate::rsa::chain::{keys, request};
-    use crate::rsa::{Scheme, Size, portable, sign_single, vectors};
+    use crate::rsa::{Scheme, Size, portable, vectors};
 
     const HASHES: [Hash; 3] = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
 
@@ -251,7 +224,7 @@ mod tests {
             for scheme in Scheme::ALL {
                 let hash = scheme.hash();
                 let digest = digest::digest(hash.algorithm(), b"message");
-                let signature = sign_single(&request(&key, scheme, b"message")).unwrap();
+                let signature = request(&key, scheme, b"message").alone().unwrap();
                 let opened = portable::open(key.parts(), &signature);
                 let bits = size.modulus_bits();
                 let ours = match scheme.padding() {

@@ -19,10 +19,12 @@
 
 use super::arithmetic::{Limbs, RandomFailed, invert_mod, mod_pow2, mul_mod, random_below};
 use super::key::{Factor, Parts};
-use super::request::{SignError, SignRequest};
+use super::request::SignRequest;
 use crate::faults;
 use crate::passes::{Family, lock, memory};
 use crate::secrecy;
+use crate::sign::{Error, Outcome};
+use std::borrow::Borrow;
 use std::sync::Mutex;
 use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
 use widelane_kernels::{Arena, Method, Moduli, Montgomery, PowerSpace};
@@ -74,23 +76,24 @@ impl<const L: usize> Pass<L> {
     pub(super) fn sign(
         &self,
         method: Method,
-        requests: &[SignRequest],
-    ) -> Vec<Result<Vec<u8>, SignError>> {
+        requests: &[impl Borrow<SignRequest>],
+    ) -> Vec<Outcome> {
+        let requests: Vec<&SignRequest> = requests.iter().map(Borrow::borrow).collect();
         assert!(
             (1..=L / 2).contains(&requests.len()),
             "{} requests",
             requests.len()
         );
         let mut blindings = Vec::with_capacity(requests.len());
-        for request in requests {
+        for request in &requests {
             match request.key().prepared().blinding(request.key().parts()) {
                 Ok(blinding) => blindings.push(blinding),
-                Err(RandomFailed) => return vec![Err(SignError::Random); requests.len()],
+                Err(RandomFailed) => return vec![Err(Error::Random); requests.len()],
             }
         }
         let results = self.run(|arena| {
             let lanes: [&SignRequest; L] =
-                std::array::from_fn(|lane| requests.get(lane / 2).unwrap_or(&requests[0]));
+                std::array::from_fn(|lane| *requests.get(lane / 2).unwrap_or(&requests[0]));
             let mut run = Run {
                 k: &self.kernels,
                 w: Work::new(&self.kernels, arena.vectors()),
@@ -109,7 +112,7 @@ impl<const L: usize> Pass<L> {
                     Ok(signature)
                 } else {
                     signature.zeroize();
-                    Err(SignError::Fault)
+                    Err(Error::Fault)
                 }
             };
             signatures

@@ -8,7 +8,7 @@ use super::arithmetic::{
     Secret, be_bytes, equal, integer, integer_from_be_bytes, invert, limbs, mul, random_below, rem,
 };
 use super::key::{Factor, Parts};
-use super::request::SignError;
+use crate::sign::Error;
 use crypto_bigint::BoxedUint;
 use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
 use zeroize::Zeroizing;
@@ -16,13 +16,13 @@ use zeroize::Zeroizing;
 /// `encoded^d mod n`, blinded, by the Chinese remainder theorem, and checked.
 ///
 /// `encoded` is big-endian, as long as the modulus and less than it.
-pub(super) fn sign(parts: &Parts, encoded: &[u8]) -> Result<Vec<u8>, SignError> {
+pub(super) fn sign(parts: &Parts, encoded: &[u8]) -> Result<Vec<u8>, Error> {
     let n = integer(&parts.n);
     let message = integer_from_be_bytes(encoded, encoded.len() * 8);
     // A random r is invertible unless it reveals a factor of n, which does not happen; should it
     // happen, another one serves.
     let (blind, unblind) = loop {
-        let r = random_below(&parts.n).map_err(|_| SignError::Random)?;
+        let r = random_below(&parts.n).map_err(|_| Error::Random)?;
         let r = integer(&r);
         if let Some(inverse) = invert(&r, &n) {
             break (raise_public(&r, parts), inverse);
@@ -41,7 +41,7 @@ pub(super) fn sign(parts: &Parts, encoded: &[u8]) -> Result<Vec<u8>, SignError> 
     let signature = rem(&mul(&result, &unblind), &n);
 
     if !equal(&raise_public(&signature, parts), &message) {
-        return Err(SignError::Fault);
+        return Err(Error::Fault);
     }
     let signature = limbs(&signature, parts.n.len());
     Ok(be_bytes(&signature, encoded.len()).to_vec())

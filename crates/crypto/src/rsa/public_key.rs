@@ -9,7 +9,7 @@ use pkcs8::spki::SubjectPublicKeyInfo;
 use std::fmt;
 use std::sync::Arc;
 
-use super::key::{RSA_ENCRYPTION, bits, is_odd};
+use super::key::{ENCRYPTION, bits, is_odd};
 use super::request::Scheme;
 
 /// An RSA public key of 2048 bits, the size for which verification has lanes.
@@ -65,7 +65,7 @@ impl PublicKey {
         let malformed = |reason: String| PublicKeyError::Malformed { reason };
         let info: SubjectPublicKeyInfo<AnyRef<'_>, BitStringRef<'_>> =
             SubjectPublicKeyInfo::from_der(der).map_err(|error| malformed(error.to_string()))?;
-        if info.algorithm.oid != RSA_ENCRYPTION {
+        if info.algorithm.oid != ENCRYPTION {
             return Err(PublicKeyError::NotRsa);
         }
         if info.algorithm.parameters != Some(AnyRef::NULL) {

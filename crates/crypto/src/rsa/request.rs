@@ -1,9 +1,11 @@
 //! Requests for signatures, and their answer one by one.
 
 use super::key::PrivateKey;
-use super::padding::{Hash, Padding, emsa_pkcs1_v1_5, emsa_pss, pad_pkcs1, room_in_pkcs1};
+use super::padding::{Padding, emsa_pkcs1_v1_5, emsa_pss, pad_pkcs1, room_in_pkcs1};
 use super::{Size, portable};
-use aws_lc_rs::digest::{self, Digest};
+use crate::Hash;
+use crate::sign::{Error, Outcome};
+use aws_lc_rs::digest::Digest;
 use aws_lc_rs::signature as aws;
 use std::fmt;
 
@@ -35,12 +37,18 @@ impl Scheme {
         Self::PssSha512,
     ];
 
-    pub(super) const fn hash(self) -> Hash {
+    /// The hash function.
+    pub const fn hash(self) -> Hash {
         match self {
             Self::Pkcs1Sha256 | Self::PssSha256 => Hash::Sha256,
             Self::Pkcs1Sha384 | Self::PssSha384 => Hash::Sha384,
             Self::Pkcs1Sha512 | Self::PssSha512 => Hash::Sha512,
         }
+    }
+
+    /// Whether the padding is that of PSS.
+    pub(crate) const fn is_pss(self) -> bool {
+        matches!(self.padding(), Padding::Pss)
     }
 
     pub(super) const fn padding(self) -> Padding {
@@ -74,11 +82,8 @@ impl Scheme {
 }
 
 /// One signature to be made: owns its padded message and a counted reference to its key.
-///
-/// A request can be moved to another thread and outlives its maker. Answering the same
-/// PSS request twice may give two different signatures.
 #[derive(Clone)]
-pub struct SignRequest {
+pub(crate) struct SignRequest {
     key: PrivateKey,
     /// What aws-lc-rs signs; it pads by itself. Absent where it cannot: it takes hash values only.
     hashed: Option<(Scheme, Digest)>,
@@ -88,58 +93,34 @@ pub struct SignRequest {
 
 impl SignRequest {
     /// Hashes and pads the message.
-    ///
-    /// # Errors
-    ///
-    /// [`SignError::Random`] when the system gives no random salt for PSS.
-    pub fn new(key: &PrivateKey, scheme: Scheme, message: &[u8]) -> Result<Self, SignError> {
-        Self::salted(
-            key,
-            scheme,
-            digest::digest(scheme.hash().algorithm(), message),
-        )
+    pub(crate) fn new(key: &PrivateKey, scheme: Scheme, message: &[u8]) -> Result<Self, Error> {
+        Self::salted(key, scheme, scheme.hash().digest(message))
     }
 
     /// Takes the hash value of a message, by the hash function of the scheme, and pads it.
-    ///
-    /// # Errors
-    ///
-    /// [`SignError::HashLength`] when the value is not as long as those of the hash function, and
-    /// [`SignError::Random`] when the system gives no random salt for PSS.
-    pub fn prehashed(
+    pub(crate) fn prehashed(
         key: &PrivateKey,
         scheme: Scheme,
         hash_value: &[u8],
-    ) -> Result<Self, SignError> {
+    ) -> Result<Self, Error> {
         let digest = Digest::import_less_safe(hash_value, scheme.hash().algorithm());
-        let wrong = |_| SignError::HashLength {
+        let wrong = |_| Error::HashLength {
             expected: scheme.hash().output_len(),
             found: hash_value.len(),
         };
         Self::salted(key, scheme, digest.map_err(wrong)?)
     }
 
-    /// Takes data that is padded as it is, without the name of a hash function: the encoding of
-    /// PKCS#1 v1.5 (RFC 8017, section 9.2) whose `T` is this data. TLS up to 1.1 signs two hash
-    /// values so.
-    ///
-    /// Only lanes answer such a request, and only for a key of an [accelerated](PrivateKey::accelerated)
-    /// size. The caller answers for what the data says: a peer that chooses it freely
-    /// gets signatures of messages of its choice.
-    ///
-    /// # Errors
-    ///
-    /// [`SignError::TooLong`] when the key has no room for the data, and [`SignError::OnlyInLanes`]
-    /// when lanes do not take the key.
-    pub fn unhashed(key: &PrivateKey, data: &[u8]) -> Result<Self, SignError> {
+    /// Takes data that is padded as it is: [`sign::Request::unhashed`](crate::sign::Request::unhashed).
+    pub(crate) fn unhashed(key: &PrivateKey, data: &[u8]) -> Result<Self, Error> {
         let bits = key.modulus_bits();
         let most = room_in_pkcs1(bits);
         if data.len() > most {
             let found = data.len();
-            return Err(SignError::TooLong { most, found });
+            return Err(Error::TooLong { most, found });
         }
         if key.accelerated().is_none() {
-            return Err(SignError::OnlyInLanes);
+            return Err(Error::OnlyInLanes);
         }
         Ok(Self {
             key: key.clone(),
@@ -149,20 +130,19 @@ impl SignRequest {
     }
 
     /// Pads a digest, for PSS with a random salt.
-    fn salted(key: &PrivateKey, scheme: Scheme, digest: Digest) -> Result<Self, SignError> {
+    fn salted(key: &PrivateKey, scheme: Scheme, digest: Digest) -> Result<Self, Error> {
         let mut salt = [0u8; MAX_SALT];
         let salt = match scheme.padding() {
             Padding::Pss if key.signs_encoded() => &mut salt[..scheme.hash().output_len()],
             Padding::Pss | Padding::Pkcs1 => &mut [],
         };
-        aws_lc_rs::rand::fill(salt).map_err(|_| SignError::Random)?;
+        aws_lc_rs::rand::fill(salt).map_err(|_| Error::Random)?;
         Ok(Self::padded(key, scheme, digest, salt))
     }
 
     /// Hashes the message and pads it with this salt, which only PSS uses.
     pub(super) fn with_salt(key: &PrivateKey, scheme: Scheme, message: &[u8], salt: &[u8]) -> Self {
-        let digest = digest::digest(scheme.hash().algorithm(), message);
-        Self::padded(key, scheme, digest, salt)
+        Self::padded(key, scheme, scheme.hash().digest(message), salt)
     }
 
     fn padded(key: &PrivateKey, scheme: Scheme, digest: Digest, salt: &[u8]) -> Self {
@@ -179,24 +159,34 @@ impl SignRequest {
         }
     }
 
-    /// The size of the key if lanes can answer the request; see [`PrivateKey::accelerated`].
-    pub fn size(&self) -> Option<Size> {
+    /// The size of the key if lanes can answer the request.
+    pub(crate) fn size(&self) -> Option<Size> {
         self.key.accelerated()
     }
 
     /// The padding and hash function; `None` for [`unhashed`](Self::unhashed) data.
-    pub fn scheme(&self) -> Option<Scheme> {
+    pub(crate) fn scheme(&self) -> Option<Scheme> {
         self.hashed.map(|(scheme, _)| scheme)
-    }
-
-    /// Bits in the modulus of the key.
-    pub fn modulus_bits(&self) -> usize {
-        self.key.modulus_bits()
     }
 
     /// The key.
     pub(crate) fn key(&self) -> &PrivateKey {
         &self.key
+    }
+
+    /// Signs through aws-lc-rs, or through portable code where that refuses the key.
+    pub(crate) fn alone(&self) -> Outcome {
+        match (self.key.aws_lc(), self.encoded()) {
+            (Some(pair), _) => {
+                let (scheme, digest) = self.hashed.as_ref().ok_or(Error::OnlyInLanes)?;
+                let mut signature = vec![0u8; pair.public_modulus_len()];
+                pair.sign_digest(scheme.aws_lc(), digest, &mut signature)
+                    .map_err(|_| Error::AwsLc)?;
+                Ok(signature)
+            }
+            (None, Some(encoded)) => portable::sign(self.key.parts(), encoded),
+            (None, None) => unreachable!("a key that aws-lc-rs refuses has its messages encoded"),
+        }
     }
 
     /// The padded message as big-endian bytes of modulus length, less than the modulus; present
@@ -215,92 +205,15 @@ impl fmt::Debug for SignRequest {
     }
 }
 
-/// Why a request was not answered with a signature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SignError {
-    /// The system's random generator failed.
-    #[error("the system's random generator failed; check that getrandom(2) is allowed here")]
-    Random,
-    /// The result did not match the request under the public key and was withheld.
-    #[error(
-        "the signature failed its check with the public key and was withheld; \
-         if this repeats, the CPU or the memory of this machine is faulty"
-    )]
-    Fault,
-    /// aws-lc-rs gave no signature.
-    #[error(
-        "aws-lc-rs gave no signature: there is no memory, or its own check failed; \
-         if this repeats, the CPU or the memory of this machine is faulty"
-    )]
-    AwsLc,
-    /// A hash value is not of the hash function that the scheme names.
-    #[error(
-        "the hash value has {found} bytes, and those of the signature's hash function have \
-         {expected}; give the value of that function"
-    )]
-    HashLength {
-        /// Bytes that a value has.
-        expected: usize,
-        /// Bytes that were given.
-        found: usize,
-    },
-    /// The key has no room for data that is padded as it is.
-    #[error("{found} bytes were to be signed, and the key has room for {most}; sign a hash value")]
-    TooLong {
-        /// The most bytes that the key has room for.
-        most: usize,
-        /// Bytes that were given.
-        found: usize,
-    },
-    /// Data that is no hash value was to be signed without lanes.
-    #[error(
-        "aws-lc-rs signs hash values only, and other data is signed in lanes, with keys of 2048, \
-         3072 or 4096 bits; sign it with another library"
-    )]
-    OnlyInLanes,
-    /// The caller put a request into a pass of another size.
-    #[error("a key of {modulus_bits} bits was put into a pass for {expected}; group by size")]
-    WrongSize {
-        /// The size of the pass.
-        expected: Size,
-        /// The bits in the modulus of the request's key.
-        modulus_bits: usize,
-    },
-}
-
-/// Answers one request at once, on this thread, through aws-lc-rs.
-///
-/// aws-lc-rs blinds the operation and checks the result. Keys whose public exponent it refuses
-/// are signed by portable code that does the same and is many times slower.
-///
-/// # Errors
-///
-/// [`SignError::AwsLc`], and for the portable code [`SignError::Random`] and [`SignError::Fault`].
-/// [`SignError::OnlyInLanes`] for [`unhashed`](SignRequest::unhashed) data, unless aws-lc-rs refuses
-/// the key.
-pub fn sign_single(request: &SignRequest) -> Result<Vec<u8>, SignError> {
-    match (request.key.aws_lc(), request.encoded()) {
-        (Some(pair), _) => {
-            let (scheme, digest) = request.hashed.as_ref().ok_or(SignError::OnlyInLanes)?;
-            let mut signature = vec![0u8; pair.public_modulus_len()];
-            pair.sign_digest(scheme.aws_lc(), digest, &mut signature)
-                .map_err(|_| SignError::AwsLc)?;
-            Ok(signature)
-        }
-        (None, Some(encoded)) => portable::sign(request.key().parts(), encoded),
-        (None, None) => unreachable!("a key that aws-lc-rs refuses has its messages encoded"),
-    }
-}
-
 /// The longest digest.
 const MAX_SALT: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rsa::chain::{assert_verifies, keys, odd_exponent_keys};
+    use crate::rsa::chain::{assert_verifies, from_pem, keys, odd_exponent_keys};
     use crate::rsa::{Signing, vectors};
+    use crate::sign::pass;
     use crate::{Backend, Operation};
 
     fn signings(size: Size) -> impl Iterator<Item = Signing> {
@@ -320,19 +233,19 @@ mod tests {
             for group in vectors::pkcs1(bits) {
                 let hash = group.scheme.hash();
                 for vector in group.vectors.iter().take(3) {
-                    let digest = digest::digest(hash.algorithm(), &vector.message);
+                    let digest = hash.digest(&vector.message);
                     let digest = digest.as_ref();
                     let em = emsa_pkcs1_v1_5(hash, digest, bits);
                     let zero = em.iter().skip(1).position(|byte| *byte == 0).unwrap() + 1;
                     let hashed = SignRequest::prehashed(&group.key, group.scheme, digest).unwrap();
                     let unhashed = SignRequest::unhashed(&group.key, &em[zero + 1..]).unwrap();
                     let expected = Ok(vector.signature.clone());
-                    assert_eq!(sign_single(&hashed), expected);
+                    assert_eq!(hashed.alone(), expected);
                     for signing in signings(size) {
-                        let results = signing.pass(&[hashed.clone(), unhashed.clone()]);
+                        let results = pass(&signing, &[hashed.clone(), unhashed.clone()]);
                         assert_eq!(results[0], expected);
                         match signing.lanes() {
-                            1 => assert_eq!(results[1], Err(SignError::OnlyInLanes)),
+                            1 => assert_eq!(results[1], Err(Error::OnlyInLanes)),
                             _ => {
                                 assert_eq!(results[1], expected);
                                 in_lanes += 1;
@@ -352,11 +265,11 @@ mod tests {
         for size in Size::ALL {
             let [key, ..] = keys(size);
             for scheme in Scheme::ALL {
-                let digest = digest::digest(scheme.hash().algorithm(), b"message");
+                let digest = scheme.hash().digest(b"message");
                 let request = SignRequest::prehashed(&key, scheme, digest.as_ref()).unwrap();
                 for signing in signings(size) {
-                    let mut results = signing.pass(std::slice::from_ref(&request));
-                    results.push(signing.alone(&request));
+                    let mut results = pass(&signing, std::slice::from_ref(&request));
+                    results.push(request.alone());
                     for result in results {
                         assert_verifies(signing.name(), &request, b"message", &result.unwrap());
                     }
@@ -375,15 +288,13 @@ mod tests {
                 let request = SignRequest::unhashed(key, &data).unwrap();
                 assert!(request.encoded().unwrap().ends_with(&data));
                 for signing in signings(size).filter(|signing| signing.lanes() > 1) {
-                    for result in signing.pass(&[request.clone(), request.clone()]) {
+                    for result in pass(&signing, &[request.clone(), request.clone()]) {
                         assert_verifies(signing.name(), &request, &data, &result.unwrap());
                     }
                 }
                 match key.aws_lc() {
-                    Some(_) => assert_eq!(sign_single(&request), Err(SignError::OnlyInLanes)),
-                    None => {
-                        assert_verifies("one", &request, &data, &sign_single(&request).unwrap())
-                    }
+                    Some(_) => assert_eq!(request.alone(), Err(Error::OnlyInLanes)),
+                    None => assert_verifies("one", &request, &data, &request.alone().unwrap()),
                 }
             }
         }
@@ -395,17 +306,14 @@ mod tests {
         for found in [0, 31, 33, 48] {
             let refused = SignRequest::prehashed(&key, Scheme::PssSha256, &vec![0; found]);
             let expected = 32;
-            assert_eq!(
-                refused.unwrap_err(),
-                SignError::HashLength { expected, found }
-            );
+            assert_eq!(refused.unwrap_err(), Error::HashLength { expected, found });
         }
         let refused = SignRequest::unhashed(&key, &[0; 246]).unwrap_err();
         let (most, found) = (245, 246);
-        assert_eq!(refused, SignError::TooLong { most, found });
+        assert_eq!(refused, Error::TooLong { most, found });
         let pem = include_bytes!("../../tests/data/rsa2560.pem");
-        let key = PrivateKey::from_pem(pem).unwrap();
+        let key = from_pem(pem);
         let refused = SignRequest::unhashed(&key, &[0; 36]).unwrap_err();
-        assert_eq!(refused, SignError::OnlyInLanes);
+        assert_eq!(refused, Error::OnlyInLanes);
     }
 }

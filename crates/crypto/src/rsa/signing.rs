@@ -1,11 +1,10 @@
 //! Signatures as [`Operation`].
 
 use super::Size;
-use super::key::PrivateKey;
 use super::pass::Signatures;
-use super::request::{Scheme, SignError, SignRequest, sign_single};
-use crate::operation::requests;
+use super::request::{Scheme, SignRequest};
 use crate::passes::{Passes, with_pass};
+use crate::sign::{Key, Kind, Outcome, Prepared, Request, pass_of};
 use crate::{Backend, BackendUnavailable, Operation};
 use std::sync::OnceLock;
 use widelane_kernels::Method;
@@ -33,24 +32,17 @@ impl Signing {
         Ok(Self { size, passes })
     }
 
-    /// Answers as many requests of this size as there are lanes.
-    fn one_pass(
-        &self,
-        method: Method,
-        requests: &[SignRequest],
-    ) -> Vec<Result<Vec<u8>, SignError>> {
-        with_pass!(&self.passes, pass => pass.sign(method, requests), else {
-            requests.iter().map(sign_single).collect()
-        })
+    /// The request, if its key has this size.
+    pub(super) fn own<'a>(&self, request: &'a Request) -> Option<&'a SignRequest> {
+        match &request.0 {
+            Prepared::Rsa(request) if request.size() == Some(self.size) => Some(request),
+            _ => None,
+        }
     }
 }
 
-requests! {
-    SignRequest => Vec<u8>, SignError;
-}
-
 impl Operation for Signing {
-    type Request = SignRequest;
+    type Request = Request;
 
     fn name(&self) -> &'static str {
         match self.size {
@@ -65,12 +57,11 @@ impl Operation for Signing {
         self.passes.lanes().div_ceil(2)
     }
 
-    fn takes(&self, request: &SignRequest) -> bool {
-        request.size() == Some(self.size)
+    fn takes(&self, request: &Request) -> bool {
+        self.own(request).is_some()
     }
 
-    /// A request of another size gets [`SignError::WrongSize`].
-    fn pass(&self, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
+    fn pass(&self, requests: &[Request]) -> Vec<Outcome> {
         self.pass_by(0, requests)
     }
 
@@ -78,38 +69,27 @@ impl Operation for Signing {
         &methods().1
     }
 
-    fn pass_by(&self, method: usize, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
+    fn pass_by(&self, method: usize, requests: &[Request]) -> Vec<Outcome> {
         let method = methods().0[method];
-        if requests.iter().all(|request| self.takes(request)) {
-            return requests
-                .chunks(self.lanes())
-                .flat_map(|some| self.one_pass(method, some))
-                .collect();
-        }
-        let sign = |request: &SignRequest| {
-            if self.takes(request) {
-                let mut results = self.one_pass(method, std::slice::from_ref(request));
-                results.pop().expect("one result for one request")
-            } else {
-                Err(SignError::WrongSize {
-                    expected: self.size,
-                    modulus_bits: request.modulus_bits(),
-                })
-            }
-        };
-        requests.iter().map(sign).collect()
+        let own = |request| self.own(request);
+        pass_of(self, requests, own, |requests| {
+            with_pass!(&self.passes, pass => pass.sign(method, requests), else {
+                requests.iter().map(|request| request.alone()).collect()
+            })
+        })
     }
 
-    fn alone(&self, request: &SignRequest) -> Result<Vec<u8>, SignError> {
-        sign_single(request)
+    fn alone(&self, request: &Request) -> Outcome {
+        request.alone()
     }
 
-    fn needs_lanes(&self, request: &SignRequest) -> bool {
-        request.key().aws_lc().is_none()
+    fn needs_lanes(&self, request: &Request) -> bool {
+        let own = self.own(request);
+        own.is_some_and(|request| request.key().aws_lc().is_none())
     }
 
-    fn specimen(&self) -> SignRequest {
-        static KEYS: [OnceLock<PrivateKey>; 3] = [const { OnceLock::new() }; 3];
+    fn specimen(&self) -> Request {
+        static KEYS: [OnceLock<Key>; 3] = [const { OnceLock::new() }; 3];
         specimen(
             &KEYS[self.size as usize],
             match self.size {
@@ -122,7 +102,7 @@ impl Operation for Signing {
 }
 
 impl Operation for OtherSigning {
-    type Request = SignRequest;
+    type Request = Request;
 
     fn name(&self) -> &'static str {
         "rsa-sign"
@@ -132,16 +112,20 @@ impl Operation for OtherSigning {
         1
     }
 
-    fn pass(&self, requests: &[SignRequest]) -> Vec<Result<Vec<u8>, SignError>> {
-        requests.iter().map(sign_single).collect()
+    fn takes(&self, request: &Request) -> bool {
+        matches!(request.0, Prepared::Rsa(_))
     }
 
-    fn alone(&self, request: &SignRequest) -> Result<Vec<u8>, SignError> {
-        sign_single(request)
+    fn pass(&self, requests: &[Request]) -> Vec<Outcome> {
+        requests.iter().map(Request::alone).collect()
     }
 
-    fn specimen(&self) -> SignRequest {
-        static KEY: OnceLock<PrivateKey> = OnceLock::new();
+    fn alone(&self, request: &Request) -> Outcome {
+        request.alone()
+    }
+
+    fn specimen(&self) -> Request {
+        static KEY: OnceLock<Key> = OnceLock::new();
         specimen(&KEY, include_bytes!("specimens/rsa2560.der"))
     }
 }
@@ -190,9 +174,12 @@ fn methods() -> &'static (Vec<Method>, Vec<&'static str>) {
 }
 
 /// What a server signs with this key, which is parsed once.
-fn specimen(key: &OnceLock<PrivateKey>, der: &[u8]) -> SignRequest {
-    let key = key.get_or_init(|| PrivateKey::from_pkcs8_der(der).expect("our own key is sound"));
-    SignRequest::with_salt(key, Scheme::PssSha256, MESSAGE, SALT)
+fn specimen(key: &OnceLock<Key>, der: &[u8]) -> Request {
+    let key = key.get_or_init(|| Key::from_pkcs8_der(der).expect("our own key is sound"));
+    let Kind::Rsa(key) = &key.0 else {
+        unreachable!("our own key is for RSA");
+    };
+    SignRequest::with_salt(key, Scheme::PssSha256, MESSAGE, SALT).into()
 }
 
 /// As long as what a TLS 1.3 server signs: 64 spaces, the context string, a zero, and the hash of
@@ -203,6 +190,7 @@ const SALT: &[u8] = &[0x5a; 32];
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rsa::PrivateKey;
     use crate::rsa::chain::{assert_verifies, keys, odd_exponent_keys};
 
     #[test]
@@ -218,16 +206,20 @@ mod tests {
                 let mut results = signing.pass(&requests);
                 results.push(signing.alone(&requests[0]));
                 assert_eq!(results.len(), 4);
+                let request = signing.own(&requests[0]).unwrap();
                 for result in results {
                     let signature = result.unwrap();
-                    assert_verifies(signing.name(), &requests[0], MESSAGE, &signature);
+                    assert_verifies(signing.name(), request, MESSAGE, &signature);
                 }
             }
         }
-        let request = OtherSigning.specimen();
+        let specimen = OtherSigning.specimen();
+        let Prepared::Rsa(request) = &specimen.0 else {
+            panic!("{specimen:?}");
+        };
         assert_eq!(request.size(), None);
-        for signature in OtherSigning.pass(&[request.clone(), request.clone()]) {
-            assert_verifies("other", &request, MESSAGE, &signature.unwrap());
+        for signature in OtherSigning.pass(&[specimen.clone(), specimen.clone()]) {
+            assert_verifies("other", request, MESSAGE, &signature.unwrap());
         }
     }
 
@@ -235,7 +227,9 @@ mod tests {
     fn only_what_aws_lc_refuses_needs_lanes() {
         let signing = Signing::new(Backend::AwsLc, Size::Rsa2048).unwrap();
         let needs = |key: &PrivateKey| {
-            let request = SignRequest::new(key, Scheme::PssSha256, b"m").unwrap();
+            let request = SignRequest::new(key, Scheme::PssSha256, b"m")
+                .unwrap()
+                .into();
             assert_eq!(signing.needs_lanes(&request), key.aws_lc().is_none());
             signing.needs_lanes(&request)
         };

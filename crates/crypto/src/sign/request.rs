@@ -1,0 +1,178 @@
+//! Requests: owned, so that they outlive the code that made them.
+
+use std::fmt;
+
+use super::{Error, Key, Kind, Scheme};
+use crate::operation::{in_passes, requests};
+use crate::{Operation, ecdsa, ed25519, mldsa, rsa};
+
+/// One signature to be made: owns its input and a counted reference to its key.
+///
+/// A request can be moved to another thread and outlives its maker. Answering the same request
+/// twice may give two different signatures.
+#[derive(Clone)]
+pub struct Request(pub(crate) Prepared);
+
+/// What is signed.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// A message.
+    Message(&'a [u8]),
+    /// The hash value of a message: of RSA by the hash function of the scheme, of ECDSA by any, of
+    /// which the leftmost bits are signed (FIPS 186-5, section 6.4.1, step 2). Ed25519 and ML-DSA
+    /// sign messages only.
+    ///
+    /// The caller answers for where the value comes from: a peer that chooses it freely gets
+    /// signatures of values for which no message is known.
+    Digest(&'a [u8]),
+}
+
+/// A request in the form of its family.
+#[derive(Clone)]
+pub(crate) enum Prepared {
+    Rsa(rsa::SignRequest),
+    Ecdsa(ecdsa::SignRequest),
+    Ed25519(ed25519::SignRequest),
+    MlDsa(mldsa::SignRequest),
+}
+
+/// What becomes of a request.
+pub(crate) type Outcome = Result<Vec<u8>, Error>;
+
+requests! {
+    Request => Vec<u8>, Error;
+}
+
+impl Request {
+    /// Hashes and pads what is to be signed, and copies the rest.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Scheme`] if the key does not sign so, [`Error::HashLength`] if an RSA hash value is
+    /// not as long as those of the hash function, and [`Error::Random`] if the system gives no
+    /// random salt for PSS.
+    pub fn new(key: &Key, scheme: Scheme, input: Input<'_>) -> Result<Self, Error> {
+        use Input::{Digest, Message};
+        Ok(match (&key.0, scheme, input) {
+            (Kind::Rsa(key), Scheme::Rsa(scheme), Message(message)) => {
+                rsa::SignRequest::new(key, scheme, message)?.into()
+            }
+            (Kind::Rsa(key), Scheme::Rsa(scheme), Digest(value)) => {
+                rsa::SignRequest::prehashed(key, scheme, value)?.into()
+            }
+            (Kind::Ecdsa(key), Scheme::Ecdsa(curve), Message(message)) if curve == key.curve() => {
+                ecdsa::SignRequest::new(key, message).into()
+            }
+            (Kind::Ecdsa(key), Scheme::Ecdsa(curve), Digest(value)) if curve == key.curve() => {
+                ecdsa::SignRequest::prehashed(key, value).into()
+            }
+            (Kind::Ed25519(key), Scheme::Ed25519, Message(message)) => {
+                ed25519::SignRequest::new(key, message).into()
+            }
+            (Kind::MlDsa(key), Scheme::MlDsa(size), Message(message)) if size == key.size() => {
+                mldsa::SignRequest::new(key, message).into()
+            }
+            _ => {
+                let algorithm = key.algorithm();
+                return Err(Error::Scheme { algorithm });
+            }
+        })
+    }
+
+    /// Takes data that an RSA key pads as it is, without the name of a hash function: the encoding
+    /// of PKCS#1 v1.5 (RFC 8017, section 9.2) whose `T` is this data. TLS up to 1.1 signs two hash
+    /// values so.
+    ///
+    /// Only lanes answer such a request, and only for a key that they [take](Key::in_lanes). The
+    /// caller answers for what the data says: a peer that chooses it freely gets signatures of
+    /// messages of its choice.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLong`] when the key has no room for the data, [`Error::OnlyInLanes`] when lanes
+    /// do not take the key, and [`Error::Scheme`] when it is not for RSA.
+    pub fn unhashed(key: &Key, data: &[u8]) -> Result<Self, Error> {
+        match &key.0 {
+            Kind::Rsa(key) => rsa::SignRequest::unhashed(key, data).map(Self::from),
+            _ => {
+                let algorithm = key.algorithm();
+                Err(Error::Scheme { algorithm })
+            }
+        }
+    }
+
+    /// Answers the request at once, on this thread, through aws-lc-rs, which checks the result.
+    ///
+    /// RSA keys whose public exponent aws-lc-rs refuses are signed with by portable code that does
+    /// the same and is many times slower.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AwsLc`], and for the portable code [`Error::Random`] and [`Error::Fault`].
+    /// [`Error::OnlyInLanes`] for [`unhashed`](Self::unhashed) data, unless aws-lc-rs refuses the
+    /// key.
+    pub fn alone(&self) -> Result<Vec<u8>, Error> {
+        match &self.0 {
+            Prepared::Rsa(request) => request.alone(),
+            Prepared::Ecdsa(request) => request.alone(),
+            Prepared::Ed25519(request) => request.alone(),
+            Prepared::MlDsa(request) => request.alone(),
+        }
+    }
+}
+
+macro_rules! prepared {
+    ($($family:ident($request:ty);)+) => { $(
+        impl From<$request> for Request {
+            fn from(request: $request) -> Self {
+                Self(Prepared::$family(request))
+            }
+        }
+    )+ };
+}
+
+prepared! {
+    Rsa(rsa::SignRequest);
+    Ecdsa(ecdsa::SignRequest);
+    Ed25519(ed25519::SignRequest);
+    MlDsa(mldsa::SignRequest);
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Request");
+        match &self.0 {
+            Prepared::Rsa(request) => shown.field("key", request.key()),
+            Prepared::Ecdsa(request) => shown.field("key", request.key()),
+            Prepared::Ed25519(request) => shown.field("key", request.key()),
+            Prepared::MlDsa(request) => shown.field("key", request.key()),
+        };
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// Answers those of the requests that `operation` takes, in passes, and refuses the others. `own`
+/// gives a request that it takes the form of its family.
+pub(crate) fn pass_of<'a, R: 'a, O: Operation<Request = Request>>(
+    operation: &O,
+    requests: &'a [Request],
+    own: impl Fn(&'a Request) -> Option<&'a R>,
+    pass: impl Fn(&[&'a R]) -> Vec<Outcome>,
+) -> Vec<Outcome> {
+    let taken = requests.iter().map(|request| {
+        own(request).ok_or(Error::OtherOperation {
+            operation: operation.name(),
+        })
+    });
+    in_passes(operation.lanes(), taken.collect(), pass)
+}
+
+/// What `operation` answers to requests of its family.
+#[cfg(test)]
+pub(crate) fn pass<R: Clone + Into<Request>>(
+    operation: &impl Operation<Request = Request>,
+    requests: &[R],
+) -> Vec<Outcome> {
+    let requests: Vec<Request> = requests.iter().cloned().map(Into::into).collect();
+    operation.pass(&requests)
+}
