@@ -208,7 +208,7 @@ fn unusable_keys_are_refused_by_name() {
         ),
         (
             data!("rsa2048_equal_primes.pem"),
-            KeyError::EqualPrimes,
+            EQUAL_PRIMES,
             &["inconsistent", "equal"],
         ),
         (b"", KeyError::NoKeyInPem, &["no private key", "BEGIN"]),
@@ -395,58 +395,59 @@ fn each_wrong_number_is_named() {
     let set = |number: &mut Vec<u8>, value: &[u8]| value.clone_into(number);
     let even = |number: &mut Vec<u8>| *number.last_mut().unwrap() &= 0xfe;
 
-    assert_eq!(change(&|k| flip(&mut k.n)), KeyError::Product);
-    assert_eq!(change(&|k| flip(&mut k.p)), KeyError::Product);
-    assert_eq!(change(&|k| flip(&mut k.q)), KeyError::Product);
-    assert_eq!(change(&|k| even(&mut k.n)), KeyError::EvenModulus);
-    assert_eq!(change(&|k| even(&mut k.p)), KeyError::Product);
-    assert_eq!(change(&|k| set(&mut k.p, &[1])), KeyError::Product);
-    assert_eq!(change(&|k| set(&mut k.q, &[0])), KeyError::Product);
-    assert_eq!(change(&|k| k.p = k.n.clone()), KeyError::Product);
-    assert_eq!(change(&|k| k.p = vec![0x7f; 5000]), KeyError::Product);
-    assert_eq!(change(&|k| k.p = k.q.clone()), KeyError::EqualPrimes);
+    assert_eq!(change(&|k| flip(&mut k.n)), PRODUCT);
+    assert_eq!(change(&|k| flip(&mut k.p)), PRODUCT);
+    assert_eq!(change(&|k| flip(&mut k.q)), PRODUCT);
+    assert_eq!(change(&|k| even(&mut k.n)), EVEN_MODULUS);
+    assert_eq!(change(&|k| even(&mut k.p)), PRODUCT);
+    assert_eq!(change(&|k| set(&mut k.p, &[1])), PRODUCT);
+    assert_eq!(change(&|k| set(&mut k.q, &[0])), PRODUCT);
+    assert_eq!(change(&|k| k.p = k.n.clone()), PRODUCT);
+    assert_eq!(change(&|k| k.p = vec![0x7f; 5000]), PRODUCT);
+    assert_eq!(change(&|k| k.p = k.q.clone()), EQUAL_PRIMES);
     assert_eq!(change(&|k| even(&mut k.e)), KeyError::EvenExponent);
     assert_eq!(change(&|k| set(&mut k.e, &[0])), KeyError::EvenExponent);
     assert_eq!(change(&|k| set(&mut k.e, &[1])), KeyError::SmallExponent);
-    assert_eq!(change(&|k| set(&mut k.e, &[3])), KeyError::PrivateExponent);
+    assert_eq!(change(&|k| set(&mut k.e, &[3])), PRIVATE_EXPONENT);
     assert_eq!(
         change(&|k| set(&mut k.e, &[1; 33])),
         KeyError::LargeExponent { bits: 257 }
     );
-    assert_eq!(change(&|k| flip(&mut k.d)), KeyError::PrivateExponent);
-    assert_eq!(change(&|k| set(&mut k.d, &[0])), KeyError::PrivateExponent);
-    assert_eq!(
-        change(&|k| set(&mut k.d, &[0x5a; 4000])),
-        KeyError::PrivateExponent
-    );
-    assert_eq!(
-        change(&|k| flip(&mut k.dp)),
-        KeyError::PrimeExponent { which: 1 }
-    );
-    assert_eq!(
-        change(&|k| flip(&mut k.dq)),
-        KeyError::PrimeExponent { which: 2 }
-    );
-    assert_eq!(
-        change(&|k| set(&mut k.dq, &[0x33; 4000])),
-        KeyError::PrimeExponent { which: 2 }
-    );
-    assert_eq!(change(&|k| flip(&mut k.q_inv)), KeyError::Coefficient);
-    assert_eq!(change(&|k| set(&mut k.q_inv, &[0])), KeyError::Coefficient);
-    assert_eq!(
-        change(&|k| k.q_inv = vec![0x71; 4000]),
-        KeyError::Coefficient
-    );
+    assert_eq!(change(&|k| flip(&mut k.d)), PRIVATE_EXPONENT);
+    assert_eq!(change(&|k| set(&mut k.d, &[0])), PRIVATE_EXPONENT);
+    assert_eq!(change(&|k| set(&mut k.d, &[0x5a; 4000])), PRIVATE_EXPONENT);
+    assert_eq!(change(&|k| flip(&mut k.dp)), PRIME_EXPONENT_1);
+    assert_eq!(change(&|k| flip(&mut k.dq)), PRIME_EXPONENT_2);
+    assert_eq!(change(&|k| set(&mut k.dq, &[0x33; 4000])), PRIME_EXPONENT_2);
+    assert_eq!(change(&|k| flip(&mut k.q_inv)), COEFFICIENT);
+    assert_eq!(change(&|k| set(&mut k.q_inv, &[0])), COEFFICIENT);
+    assert_eq!(change(&|k| k.q_inv = vec![0x71; 4000]), COEFFICIENT);
     // Exchanging the primes alone leaves the exponents behind; exchanging both leaves the
     // coefficient.
     let swap_primes = |k: &mut Numbers| std::mem::swap(&mut k.p, &mut k.q);
-    assert_eq!(change(&swap_primes), KeyError::PrimeExponent { which: 1 });
+    assert_eq!(change(&swap_primes), PRIME_EXPONENT_1);
     let swap_both = |k: &mut Numbers| {
         std::mem::swap(&mut k.p, &mut k.q);
         std::mem::swap(&mut k.dp, &mut k.dq);
     };
-    assert_eq!(change(&swap_both), KeyError::Coefficient);
+    assert_eq!(change(&swap_both), COEFFICIENT);
 }
+
+const fn inconsistent(reason: &'static str) -> KeyError {
+    KeyError::Inconsistent { key: "RSA", reason }
+}
+
+const EVEN_MODULUS: KeyError = inconsistent("its modulus is even");
+const EQUAL_PRIMES: KeyError = inconsistent("its two primes are equal");
+const PRODUCT: KeyError = inconsistent("its modulus is not the product of its primes");
+const PRIVATE_EXPONENT: KeyError =
+    inconsistent("its private exponent does not belong to its public exponent");
+const COEFFICIENT: KeyError =
+    inconsistent("its coefficient is not the inverse of prime2 modulo prime1");
+const PRIME_EXPONENT_1: KeyError =
+    inconsistent("its exponent1 is not the private exponent modulo prime1 - 1");
+const PRIME_EXPONENT_2: KeyError =
+    inconsistent("its exponent2 is not the private exponent modulo prime2 - 1");
 
 #[test]
 fn every_message_names_a_remedy() {
@@ -465,15 +466,10 @@ fn every_message_names_a_remedy() {
         KeyError::MultiPrime,
         KeyError::TooSmall { bits: 1 },
         KeyError::TooLarge { bits: 1 },
-        KeyError::EvenModulus,
         KeyError::EvenExponent,
         KeyError::SmallExponent,
         KeyError::LargeExponent { bits: 1 },
-        KeyError::EqualPrimes,
-        KeyError::Product,
-        KeyError::PrivateExponent,
-        KeyError::PrimeExponent { which: 1 },
-        KeyError::Coefficient,
+        PRODUCT,
         KeyError::TrialSignature,
     ];
     for error in errors {

@@ -345,5 +345,5 @@ fn verify(key: &Key, scheme: Scheme, message: &[u8], signature: &[u8]) {
     };
     UnparsedPublicKey::new(parameters, key.public_key_info_der())
         .verify(message, signature)
-        .unwrap_or_else(|_| panic!("{} bits, {scheme:?}", key.modulus_bits()));
+        .unwrap_or_else(|_| panic!("{} bits, {scheme:?}", modulus_bits(key)));
 }

@@ -17,12 +17,7 @@ fn run(curve: Curve, [sample, most]: [usize; 2]) {
     let digits = secret_digits(curve, key.secret());
     let message = |i: usize| vec![i as u8; 10];
     let digests: Vec<_> = (0..lanes.lanes())
-        .map(|i| {
-            SignRequest::new(&key, &message(i))
-                .digest()
-                .as_ref()
-                .to_vec()
-        })
+        .map(|i| SignRequest::new(&key, &message(i)).digest.as_ref().to_vec())
         .collect();
     let nonces: Vec<Vec<u8>> = (0..lanes.lanes())
         .map(|i| {

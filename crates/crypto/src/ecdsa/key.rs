@@ -1,7 +1,7 @@
 //! Keys: parsing and checks.
 
 use crate::nist::{self, Curve, Scalar, UNCOMPRESSED};
-use crate::sign::{KeyError, malformed};
+use crate::sign::{KeyError, kind_of_key, malformed};
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::signature::{self as aws, EcdsaKeyPair, KeyPair, ParsedPublicKey};
 use pkcs8::der::asn1::{AnyRef, BitStringRef};
@@ -37,7 +37,7 @@ impl PrivateKey {
             .map_err(|error| malformed("the EC key inside PKCS#8", error))?;
         let named = key.parameters.and_then(EcParameters::named_curve);
         if named.is_some_and(|oid| curve_of(oid) != Ok(curve)) {
-            return Err(KeyError::OtherPublicKey);
+            return Err(KeyError::OTHER_PUBLIC_KEY);
         }
         let beside = info
             .public_key
@@ -117,7 +117,7 @@ impl PrivateKey {
         let public = aws_lc.public_key();
         let is_ours = |said| is_point(said, public.as_ref());
         if !publics.into_iter().flatten().all(is_ours) {
-            return Err(KeyError::OtherPublicKey);
+            return Err(KeyError::OTHER_PUBLIC_KEY);
         }
         let info: PublicKeyX509Der<'_> = public.as_der().map_err(|_| KeyError::AwsLc)?;
         Ok(Self {
@@ -153,10 +153,10 @@ impl PublicKey {
     ///
     /// # Errors
     ///
-    /// [`PublicKeyError`] if it has another form, or is not on the curve.
-    pub fn from_point(curve: Curve, point: &[u8]) -> Result<Self, PublicKeyError> {
+    /// [`KeyError`] if it has another form, or is not on the curve.
+    pub fn from_point(curve: Curve, point: &[u8]) -> Result<Self, KeyError> {
         if point.len() != curve.point_bytes() || point[0] != UNCOMPRESSED {
-            return Err(PublicKeyError::Form { curve });
+            return Err(KeyError::Form { curve });
         }
         let algorithm = match curve {
             Curve::P256 => &aws::ECDSA_P256_SHA256_ASN1,
@@ -167,7 +167,7 @@ impl PublicKey {
                 curve,
                 point: point.into(),
             }),
-            Err(_) => Err(PublicKeyError::OffCurve { curve }),
+            Err(_) => Err(KeyError::OffCurve { curve }),
         }
     }
 
@@ -175,17 +175,18 @@ impl PublicKey {
     ///
     /// # Errors
     ///
-    /// [`PublicKeyError`] if it is malformed, for another algorithm or curve, or not on its curve.
-    pub fn from_spki(der: &[u8]) -> Result<Self, PublicKeyError> {
+    /// [`KeyError`] if it is malformed, for another algorithm or curve, or not on its curve.
+    pub fn from_spki(der: &[u8]) -> Result<Self, KeyError> {
         let info: SubjectPublicKeyInfo<AnyRef<'_>, BitStringRef<'_>> =
-            SubjectPublicKeyInfo::from_der(der).map_err(|_| PublicKeyError::Malformed)?;
+            SubjectPublicKeyInfo::from_der(der)
+                .map_err(|error| malformed("the public key", error))?;
         if info.algorithm.oid != PUBLIC_KEY {
-            return Err(PublicKeyError::Unsupported);
+            let found = kind_of_key(info.algorithm.oid);
+            return Err(KeyError::Unsupported { found });
         }
-        let curve =
-            curve_named(info.algorithm.parameters).map_err(|_| PublicKeyError::Unsupported)?;
-        let point = info.subject_public_key.as_bytes();
-        Self::from_point(curve, point.ok_or(PublicKeyError::Malformed)?)
+        let curve = curve_named(info.algorithm.parameters)?;
+        // A bit string that does not end with a whole byte has no bytes.
+        Self::from_point(curve, info.subject_public_key.as_bytes().unwrap_or(&[]))
     }
 
     /// The curve.
@@ -197,30 +198,6 @@ impl PublicKey {
     pub fn point(&self) -> &[u8] {
         &self.point
     }
-}
-
-/// Why a public key was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PublicKeyError {
-    /// The encoding is broken.
-    #[error("the public key is malformed: it is not DER of SubjectPublicKeyInfo")]
-    Malformed,
-    /// The key is for another algorithm, or on another curve.
-    #[error("the public key is not for ECDSA on P-256 or P-384")]
-    Unsupported,
-    /// The point is not of the only form that is taken.
-    #[error("the public key is not an uncompressed point of {curve}")]
-    Form {
-        /// The curve.
-        curve: Curve,
-    },
-    /// The point satisfies another equation.
-    #[error("the public key is not a point of {curve}")]
-    OffCurve {
-        /// The curve.
-        curve: Curve,
-    },
 }
 
 fn curve_named(parameters: Option<AnyRef<'_>>) -> Result<Curve, KeyError> {

@@ -14,8 +14,8 @@ mod tests;
 mod work;
 
 pub use crate::nist::Curve;
+pub use key::PublicKey;
 pub(crate) use key::{PUBLIC_KEY, PrivateKey};
-pub use key::{PublicKey, PublicKeyError};
 pub(crate) use request::SignRequest;
-pub use request::{VerifyError, VerifyRequest};
+pub use request::VerifyRequest;
 pub use work::{Signing, Verification};

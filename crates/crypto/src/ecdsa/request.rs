@@ -2,16 +2,14 @@
 
 use super::key::{PrivateKey, PublicKey};
 use crate::Hash;
-use crate::nist::Curve;
 use crate::sign::{Error, Outcome};
 use aws_lc_rs::digest::Digest;
-use std::fmt;
 
 /// One signature to be made: the digest of its message and a counted reference to its key.
 #[derive(Clone)]
 pub(crate) struct SignRequest {
-    key: PrivateKey,
-    digest: Digest,
+    pub(crate) key: PrivateKey,
+    pub(super) digest: Digest,
 }
 
 impl SignRequest {
@@ -43,23 +41,15 @@ impl SignRequest {
         let signature = self.key.aws_lc().sign_digest(&self.digest);
         Ok(signature.map_err(|_| Error::AwsLc)?.as_ref().to_vec())
     }
-
-    pub(crate) fn key(&self) -> &PrivateKey {
-        &self.key
-    }
-
-    pub(super) fn digest(&self) -> &Digest {
-        &self.digest
-    }
 }
 
 /// One signature to be verified.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct VerifyRequest {
-    key: PublicKey,
-    hash: Hash,
-    digest: Digest,
-    signature: Vec<u8>,
+    pub(super) key: PublicKey,
+    pub(super) hash: Hash,
+    pub(super) digest: Digest,
+    pub(super) signature: Vec<u8>,
 }
 
 impl VerifyRequest {
@@ -72,39 +62,4 @@ impl VerifyRequest {
             signature: signature.to_vec(),
         }
     }
-
-    /// The curve of the key.
-    pub fn curve(&self) -> Curve {
-        self.key.curve()
-    }
-
-    pub(super) fn key(&self) -> &PublicKey {
-        &self.key
-    }
-
-    pub(super) fn hash(&self) -> Hash {
-        self.hash
-    }
-
-    pub(super) fn digest(&self) -> &Digest {
-        &self.digest
-    }
-
-    pub(super) fn signature(&self) -> &[u8] {
-        &self.signature
-    }
 }
-
-impl fmt::Debug for VerifyRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VerifyRequest")
-            .field("curve", &self.curve())
-            .field("hash", &self.hash)
-            .finish_non_exhaustive()
-    }
-}
-
-/// The signature is not one of the message by the key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the ECDSA signature is wrong: malformed, or of another message or key")]
-pub struct VerifyError;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::nist::chain::subjects;
 use crate::nist::{self, ToSign};
-use crate::sign::{Key, KeyError, Kind, pass};
+use crate::sign::{Key, KeyError, Kind, VerifyError, pass};
 use crate::{Backend, Hash, Operation};
 use aws_lc_rs::encoding::{AsDer, EcPrivateKeyRfc5915Der};
 use aws_lc_rs::signature::{self as aws, EcdsaKeyPair, KeyPair};
@@ -122,12 +122,12 @@ fn public_keys_and_curves_that_are_told_must_be_of_the_secret() {
         for wrong in wrong {
             for (inside, beside) in [(Some(wrong), None), (None, Some(wrong))] {
                 let refused = load(None, inside, beside).unwrap_err();
-                assert_eq!(refused, KeyError::OtherPublicKey, "{wrong:x?}");
+                assert_eq!(refused, KeyError::OTHER_PUBLIC_KEY, "{wrong:x?}");
             }
         }
         let secp256k1 = ObjectIdentifier::new_unwrap("1.3.132.0.10");
         let refused = load(Some(secp256k1), Some(point), None).unwrap_err();
-        assert_eq!(refused, KeyError::OtherPublicKey);
+        assert_eq!(refused, KeyError::OTHER_PUBLIC_KEY);
     }
 }
 
@@ -139,7 +139,7 @@ fn damaged_keys_are_refused() {
     let mut mixed = p256.clone();
     mixed[7..39].copy_from_slice(&stranger[7..39]);
     let refused = PrivateKey::from_sec1(&mixed).unwrap_err();
-    assert_eq!(refused, KeyError::OtherPublicKey);
+    assert_eq!(refused, KeyError::OTHER_PUBLIC_KEY);
 
     let mut zero = p256.clone();
     zero[7..39].fill(0);
@@ -157,10 +157,10 @@ fn points_off_the_curve_are_no_public_keys() {
         let mut point = curve.generator().to_vec();
         assert!(PublicKey::from_point(curve, &point).is_ok());
         let refused = PublicKey::from_point(curve, &point[1..]).unwrap_err();
-        assert_eq!(refused, PublicKeyError::Form { curve });
+        assert_eq!(refused, KeyError::Form { curve });
         *point.last_mut().unwrap() ^= 1;
         let refused = PublicKey::from_point(curve, &point).unwrap_err();
-        assert_eq!(refused, PublicKeyError::OffCurve { curve });
+        assert_eq!(refused, KeyError::OffCurve { curve });
     }
 }
 
@@ -227,7 +227,7 @@ fn aws_lc_accepts_signatures_of_hash_values() {
         for len in [0, 1, 20, 36, curve.bytes() - 1, 200] {
             let value = vec![0xa5; len];
             let request = SignRequest::prehashed(&key, &value);
-            let digest = request.digest().as_ref();
+            let digest = request.digest.as_ref();
             let zeros = curve.bytes().saturating_sub(len);
             assert!(digest[..zeros].iter().all(|byte| *byte == 0));
             assert_eq!(digest[zeros..], value[..len.min(curve.bytes())]);

@@ -2,11 +2,11 @@
 
 use super::der;
 use super::key::PrivateKey;
-use super::request::{SignRequest, VerifyError, VerifyRequest};
+use super::request::{SignRequest, VerifyRequest};
 use crate::nist::{self, ADDED_BYTES, Curve, Lanes, ToSign, ToVerify};
 use crate::operation::{in_passes, requests};
 use crate::secrecy;
-use crate::sign::{Error, Key, Kind, Outcome, Prepared, Request, pass_of};
+use crate::sign::{Error, Key, Kind, Outcome, Prepared, Request, VerifyError, pass_of};
 use crate::{Backend, BackendUnavailable, Hash, Operation};
 use aws_lc_rs::rand;
 use aws_lc_rs::signature::{self as aws, EcdsaKeyPair};
@@ -34,7 +34,7 @@ impl Signing {
     /// The request, if its key is on this curve.
     fn own<'a>(&self, request: &'a Request) -> Option<&'a SignRequest> {
         match &request.0 {
-            Prepared::Ecdsa(request) if request.key().curve() == self.curve => Some(request),
+            Prepared::Ecdsa(request) if request.key.curve() == self.curve => Some(request),
             _ => None,
         }
     }
@@ -48,14 +48,14 @@ impl Signing {
         secrecy::secret(&added);
         let nonces = requests.iter().zip(added.chunks(ADDED_BYTES));
         let nonces = nonces.map(|(request, added)| {
-            let (secret, digest) = (request.key().secret(), request.digest().as_ref());
+            let (secret, digest) = (request.key.secret(), request.digest.as_ref());
             nist::nonce(self.curve, secret, digest, added)
         });
         let nonces: Vec<_> = nonces.collect();
         let to_sign = requests.iter().zip(&nonces).map(|(request, nonce)| ToSign {
-            secret: request.key().secret(),
-            digits: request.key().secret_digits(),
-            digest: request.digest().as_ref(),
+            secret: request.key.secret(),
+            digits: request.key.secret_digits(),
+            digest: request.digest.as_ref(),
             nonce,
         });
         let signatures = lanes.sign(&to_sign.collect::<Vec<_>>()).into_iter();
@@ -153,7 +153,7 @@ impl Operation for Verification {
     }
 
     fn takes(&self, request: &VerifyRequest) -> bool {
-        request.curve() == self.curve
+        request.key.curve() == self.curve
     }
 
     fn pass(&self, requests: &[VerifyRequest]) -> Vec<Result<(), VerifyError>> {
@@ -161,10 +161,10 @@ impl Operation for Verification {
             return requests.iter().map(|request| self.alone(request)).collect();
         };
         let problems = requests.iter().map(|request| {
-            if request.curve() != self.curve {
+            if request.key.curve() != self.curve {
                 return Err(VerifyError);
             }
-            let numbers = der::numbers(request.signature()).ok_or(VerifyError)?;
+            let numbers = der::numbers(&request.signature).ok_or(VerifyError)?;
             let [r, s] = numbers.map(|number| nist::scalar_from(self.curve, number));
             match (r, s) {
                 (Some(r), Some(s)) => Ok((request, r, s)),
@@ -174,9 +174,9 @@ impl Operation for Verification {
         in_passes(lanes.lanes(), problems.collect(), |problems| {
             let to_verify = problems.iter().map(|(request, r, s)| {
                 // FIPS 186-5, section 6.4.2, step 2: the leftmost bits of the digest.
-                let digest = request.digest().as_ref();
+                let digest = request.digest.as_ref();
                 ToVerify {
-                    point: &request.key().point()[1..],
+                    point: &request.key.point()[1..],
                     digest: &digest[..digest.len().min(self.curve.bytes())],
                     r,
                     s,
@@ -195,7 +195,7 @@ impl Operation for Verification {
     }
 
     fn alone(&self, request: &VerifyRequest) -> Result<(), VerifyError> {
-        let algorithm = match (request.curve(), request.hash()) {
+        let algorithm = match (request.key.curve(), request.hash) {
             (Curve::P256, Hash::Sha256) => &aws::ECDSA_P256_SHA256_ASN1,
             (Curve::P256, Hash::Sha384) => &aws::ECDSA_P256_SHA384_ASN1,
             (Curve::P256, Hash::Sha512) => &aws::ECDSA_P256_SHA512_ASN1,
@@ -203,8 +203,8 @@ impl Operation for Verification {
             (Curve::P384, Hash::Sha384) => &aws::ECDSA_P384_SHA384_ASN1,
             (Curve::P384, Hash::Sha512) => &aws::ECDSA_P384_SHA512_ASN1,
         };
-        aws::UnparsedPublicKey::new(algorithm, request.key().point())
-            .verify_digest(request.digest(), request.signature())
+        aws::UnparsedPublicKey::new(algorithm, request.key.point())
+            .verify_digest(&request.digest, &request.signature)
             .map_err(|_| VerifyError)
     }
 

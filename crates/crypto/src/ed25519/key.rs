@@ -44,7 +44,7 @@ impl PrivateKey {
         let key = Self::from_seed(seed.as_bytes())?;
         match info.public_key {
             Some(public) if public.as_bytes() != Some(key.public_key().as_bytes()) => {
-                Err(KeyError::OtherPublicKey)
+                Err(KeyError::OTHER_PUBLIC_KEY)
             }
             _ => Ok(key),
         }

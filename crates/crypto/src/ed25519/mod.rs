@@ -20,5 +20,5 @@ mod work;
 pub use key::PublicKey;
 pub(crate) use key::{ID, PrivateKey};
 pub(crate) use request::SignRequest;
-pub use request::{VerifyError, VerifyRequest};
+pub use request::VerifyRequest;
 pub use work::{Signing, Verification};

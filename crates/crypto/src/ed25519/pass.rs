@@ -1,11 +1,11 @@
 //! Passes: as many requests as there are lanes, each in a lane of its own. Lanes without a request
 //! repeat the first one's work, and their results are dropped.
 
-use super::{SignRequest, VerifyError, VerifyRequest};
+use super::{SignRequest, VerifyRequest};
 use crate::lanes25519::{Kernels, Kind, Pass, divide, get, set};
 use crate::passes::memory;
 use crate::secrecy;
-use crate::sign::{Error, Outcome};
+use crate::sign::{Error, Outcome, VerifyError};
 use aws_lc_rs::digest;
 use aws_lc_rs::signature::KeyPair;
 use std::borrow::Borrow;
@@ -64,7 +64,7 @@ pub(super) fn sign<const L: usize>(
             let curve = &kernels.curve;
             // The steps of RFC 8032, section 5.1.6. 1. and 2. r
             let to_r =
-                lanes.map(|request| [&request.key().expanded().prefix()[..], request.message()]);
+                lanes.map(|request| [&request.key.expanded().prefix()[..], &request.message]);
             kernels.hash.hash(w.wide, to_r, space);
             curve.scalar_reduce(w.r, w.wide, space);
             // 3. R
@@ -73,14 +73,14 @@ pub(super) fn sign<const L: usize>(
             w.rest();
             // 4. k
             let to_k = std::array::from_fn(|lane| {
-                let public = lanes[lane].key().public_key().as_bytes();
-                [&first[lane][..], public, lanes[lane].message()]
+                let public = lanes[lane].key.public_key().as_bytes();
+                [&first[lane][..], public, &lanes[lane].message]
             });
             kernels.hash.hash(w.wide, to_k, space);
             curve.scalar_reduce(w.k, w.wide, space);
             // 5. S
             for (lane, request) in lanes.into_iter().enumerate() {
-                set(w.a, lane, request.key().expanded().scalar());
+                set(w.a, lane, request.key.expanded().scalar());
             }
             w.rest();
             curve.scalar_mul_add(w.s, [w.k, w.a, w.r], space);
@@ -91,11 +91,11 @@ pub(super) fn sign<const L: usize>(
             for (lane, request) in lanes.into_iter().enumerate() {
                 set(w.encoded, lane, &signatures[lane][0]);
                 set(w.s, lane, &signatures[lane][1]);
-                set(w.minus_a, lane, request.key().expanded().negative());
+                set(w.minus_a, lane, request.key.expanded().negative());
             }
             let to_k = std::array::from_fn(|lane| {
-                let public = lanes[lane].key().aws_lc().public_key().as_ref();
-                [&signatures[lane][0][..], public, lanes[lane].message()]
+                let public = lanes[lane].key.aws_lc().public_key().as_ref();
+                [&signatures[lane][0][..], public, &lanes[lane].message]
             });
             kernels.hash.hash(w.wide, to_k, space);
             curve.scalar_reduce(w.k, w.wide, space);
@@ -143,14 +143,14 @@ pub(super) fn verify<const L: usize>(
             let halves = lanes.map(|request| request.halves().unwrap_or_default());
             for (lane, request) in lanes.into_iter().enumerate() {
                 set(s, lane, &halves[lane].1);
-                set(key, lane, request.key().as_bytes());
+                set(key, lane, request.key.as_bytes());
             }
             let to_k = std::array::from_fn(|lane| {
                 let request = lanes[lane];
                 [
                     &halves[lane].0[..],
-                    request.key().as_bytes(),
-                    request.message(),
+                    request.key.as_bytes(),
+                    &request.message,
                 ]
             });
             kernels.hash.hash(wide, to_k, space);

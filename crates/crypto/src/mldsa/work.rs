@@ -3,13 +3,13 @@
 use super::key::{PrivateKey, PublicKey};
 use super::lanes::Kind;
 use super::message::Message;
-use super::request::{SignRequest, VerifyError, VerifyRequest};
+use super::request::{SignRequest, VerifyRequest};
 use super::sign::{Job, sign};
 use super::size::Size;
 use super::verify::{Claim, verify};
 use crate::operation::requests;
 use crate::passes::{Passes, with_pass};
-use crate::sign::{Error, Outcome, Prepared, Request, pass_of};
+use crate::sign::{Error, Outcome, Prepared, Request, VerifyError, pass_of};
 use crate::{Backend, BackendUnavailable, Operation};
 use aws_lc_rs::rand;
 use std::sync::OnceLock;
@@ -35,7 +35,7 @@ impl Signing {
     /// The request, if its key has this size.
     fn own<'a>(&self, request: &'a Request) -> Option<&'a SignRequest> {
         match &request.0 {
-            Prepared::MlDsa(request) if request.key().size() == self.size => Some(request),
+            Prepared::MlDsa(request) if request.key.size() == self.size => Some(request),
             _ => None,
         }
     }
@@ -50,8 +50,8 @@ impl Signing {
             return vec![Err(Error::Random); requests.len()];
         }
         let jobs = requests.iter().zip(random).map(|(request, random)| Job {
-            key: request.key(),
-            message: Message::plain(request.message()),
+            key: &request.key,
+            message: Message::plain(&request.message),
             random,
         });
         let jobs: Vec<_> = jobs.collect();
@@ -131,14 +131,14 @@ impl Operation for Verification {
     }
 
     fn takes(&self, request: &VerifyRequest) -> bool {
-        request.key().size() == self.size
+        request.key.size() == self.size
     }
 
     fn pass(&self, requests: &[VerifyRequest]) -> Vec<Result<(), VerifyError>> {
         let claims = requests.iter().map(|request| Claim {
-            key: request.key(),
-            message: Message::plain(request.message()),
-            signature: request.signature(),
+            key: &request.key,
+            message: Message::plain(&request.message),
+            signature: &request.signature,
         });
         let claims: Vec<_> = claims.collect();
         with_pass!(&self.passes, pass => verify(pass, &claims), else {

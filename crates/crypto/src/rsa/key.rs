@@ -189,7 +189,7 @@ fn check(key: &RsaPrivateKeyRef<'_>) -> Result<Parts, KeyError> {
         _ => return Err(KeyError::TooLarge { bits: modulus_bits }),
     }
     if !is_odd(key.modulus) {
-        return Err(KeyError::EvenModulus);
+        return Err(inconsistent("its modulus is even"));
     }
     if !is_odd(key.public_exponent) {
         return Err(KeyError::EvenExponent);
@@ -202,7 +202,7 @@ fn check(key: &RsaPrivateKeyRef<'_>) -> Result<Parts, KeyError> {
     // Numbers of absurd length never reach the arithmetic. Odd and above 1 is all it needs.
     let plausible = |prime| is_odd(prime) && (2..modulus_bits).contains(&bits(prime));
     if !plausible(key.prime1) || !plausible(key.prime2) {
-        return Err(KeyError::Product);
+        return Err(inconsistent(PRODUCT));
     }
 
     let n = secret(key.modulus, modulus_bits);
@@ -210,46 +210,50 @@ fn check(key: &RsaPrivateKeyRef<'_>) -> Result<Parts, KeyError> {
     let p = secret(key.prime1, bits(key.prime1));
     let q = secret(key.prime2, bits(key.prime2));
     if equal(&p, &q) {
-        return Err(KeyError::EqualPrimes);
+        return Err(inconsistent("its two primes are equal"));
     }
     if !equal(&mul(&p, &q), &n) {
-        return Err(KeyError::Product);
+        return Err(inconsistent(PRODUCT));
     }
 
     if bits(key.private_exponent) > modulus_bits {
-        return Err(KeyError::PrivateExponent);
+        return Err(inconsistent(EXPONENT));
     }
     let d = secret(key.private_exponent, modulus_bits);
     if !less(&d, &n) {
-        return Err(KeyError::PrivateExponent);
+        return Err(inconsistent(EXPONENT));
     }
     let one = BoxedUint::one();
     let given = [key.exponent1, key.exponent2];
     let mut exponents = Vec::with_capacity(2);
-    for (which, (prime, given)) in (1..).zip([&p, &q].into_iter().zip(given)) {
+    let reasons = [
+        "its exponent1 is not the private exponent modulo prime1 - 1",
+        "its exponent2 is not the private exponent modulo prime2 - 1",
+    ];
+    for ((prime, given), reason) in [&p, &q].into_iter().zip(given).zip(reasons) {
         let order = Zeroizing::new(prime.wrapping_sub(&one));
         let exponent = rem(&d, &order);
         if !equal(&rem(&mul(&exponent, &e), &order), &one) {
-            return Err(KeyError::PrivateExponent);
+            return Err(inconsistent(EXPONENT));
         }
         if bits(given) > modulus_bits || !equal(&secret(given, modulus_bits), &exponent) {
-            return Err(KeyError::PrimeExponent { which });
+            return Err(inconsistent(reason));
         }
         exponents.push(exponent);
     }
 
     if bits(key.coefficient) > modulus_bits {
-        return Err(KeyError::Coefficient);
+        return Err(inconsistent(COEFFICIENT));
     }
     let coefficient = secret(key.coefficient, modulus_bits);
     let reduced = less(&coefficient, &p);
     if !reduced || !equal(&rem(&mul(&coefficient, &q), &p), &one) {
-        return Err(KeyError::Coefficient);
+        return Err(inconsistent(COEFFICIENT));
     }
 
     let factors = [(&p, &exponents[0]), (&q, &exponents[1])];
     let ([larger, smaller], coefficient) = if less(&p, &q) {
-        let inverse = invert(&p, &q).ok_or(KeyError::Product)?;
+        let inverse = invert(&p, &q).ok_or(inconsistent(PRODUCT))?;
         ([factors[1], factors[0]], inverse)
     } else {
         (factors, coefficient)
@@ -306,6 +310,11 @@ fn public_key_info(key: &RsaPrivateKeyRef<'_>) -> der::Result<Vec<u8>> {
     .to_der()
 }
 
+/// An RSA key whose numbers do not belong together.
+pub(super) fn inconsistent(reason: &'static str) -> KeyError {
+    KeyError::Inconsistent { key: "RSA", reason }
+}
+
 /// Bits in an integer: for secret ones, public by the format of keys.
 pub(super) fn bits(integer: UintRef<'_>) -> usize {
     match integer.as_bytes() {
@@ -326,6 +335,10 @@ fn secret(integer: UintRef<'_>, precision: usize) -> Secret {
 fn significant(value: &BoxedUint) -> Limbs {
     limbs(value, value.bits_vartime().div_ceil(64).max(1) as usize)
 }
+
+const PRODUCT: &str = "its modulus is not the product of its primes";
+const EXPONENT: &str = "its private exponent does not belong to its public exponent";
+const COEFFICIENT: &str = "its coefficient is not the inverse of prime2 modulo prime1";
 
 const MIN_MODULUS_BITS: usize = 2048;
 const MAX_MODULUS_BITS: usize = 8192;

@@ -42,11 +42,11 @@ mod vectors;
 mod verification;
 
 pub(crate) use key::{ENCRYPTION, PrivateKey, SSA_PSS};
-pub use public_key::{PublicKey, PublicKeyError};
+pub use public_key::PublicKey;
 pub use request::Scheme;
 pub(crate) use request::SignRequest;
 pub use signing::{METHOD_VARIABLE, OtherSigning, Signing, UnknownMethod, forced_method};
-pub use verification::{Verification, VerifyError, VerifyRequest};
+pub use verification::{Verification, VerifyRequest};
 
 use std::fmt;
 

@@ -9,8 +9,9 @@ use pkcs8::spki::SubjectPublicKeyInfo;
 use std::fmt;
 use std::sync::Arc;
 
-use super::key::{ENCRYPTION, bits, is_odd};
+use super::key::{ENCRYPTION, bits, inconsistent, is_odd};
 use super::request::Scheme;
+use crate::sign::{KeyError, kind_of_key, malformed};
 
 /// An RSA public key of 2048 bits, the size for which verification has lanes.
 ///
@@ -32,19 +33,17 @@ impl PublicKey {
     ///
     /// # Errors
     ///
-    /// [`PublicKeyError`] says what is wrong.
-    pub fn from_pkcs1_der(der: &[u8]) -> Result<Self, PublicKeyError> {
-        let key = RsaPublicKeyRef::from_der(der).map_err(|error| PublicKeyError::Malformed {
-            reason: error.to_string(),
-        })?;
+    /// [`KeyError`] says what is wrong.
+    pub fn from_pkcs1_der(der: &[u8]) -> Result<Self, KeyError> {
+        let key = RsaPublicKeyRef::from_der(der).map_err(|error| malformed(PART, error))?;
         let modulus_bits = bits(key.modulus);
         if modulus_bits != Self::MODULUS_BITS {
-            return Err(PublicKeyError::Size { bits: modulus_bits });
+            return Err(KeyError::PublicSize { bits: modulus_bits });
         }
         if !is_odd(key.modulus) {
-            return Err(PublicKeyError::EvenModulus);
+            return Err(inconsistent("its modulus is even"));
         }
-        let exponent = exponent(key.public_exponent).ok_or(PublicKeyError::Exponent)?;
+        let exponent = exponent(key.public_exponent).ok_or(KeyError::PublicExponent)?;
         let modulus = BoxedUint::from_be_slice_truncated(key.modulus.as_bytes(), 2048);
         Ok(Self {
             inner: Arc::new(Inner {
@@ -61,19 +60,22 @@ impl PublicKey {
     /// # Errors
     ///
     /// As for [`from_pkcs1_der`](Self::from_pkcs1_der), and if it is for another algorithm.
-    pub fn from_spki(der: &[u8]) -> Result<Self, PublicKeyError> {
-        let malformed = |reason: String| PublicKeyError::Malformed { reason };
+    pub fn from_spki(der: &[u8]) -> Result<Self, KeyError> {
         let info: SubjectPublicKeyInfo<AnyRef<'_>, BitStringRef<'_>> =
-            SubjectPublicKeyInfo::from_der(der).map_err(|error| malformed(error.to_string()))?;
+            SubjectPublicKeyInfo::from_der(der).map_err(|error| malformed(PART, error))?;
         if info.algorithm.oid != ENCRYPTION {
-            return Err(PublicKeyError::NotRsa);
+            let found = kind_of_key(info.algorithm.oid);
+            return Err(KeyError::Unsupported { found });
         }
+        let malformed = |reason: &str| KeyError::Malformed {
+            part: PART,
+            reason: reason.to_owned(),
+        };
         if info.algorithm.parameters != Some(AnyRef::NULL) {
-            let reason = "the parameters of rsaEncryption are not NULL";
-            return Err(malformed(reason.to_owned()));
+            return Err(malformed("the parameters of rsaEncryption are not NULL"));
         }
         let key = info.subject_public_key.as_bytes();
-        Self::from_pkcs1_der(key.ok_or_else(|| malformed("the key has a part of a byte".into()))?)
+        Self::from_pkcs1_der(key.ok_or_else(|| malformed("the key has a part of a byte"))?)
     }
 
     /// The modulus as little-endian limbs.
@@ -106,35 +108,7 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// Why a public key was refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PublicKeyError {
-    /// The encoding is broken.
-    #[error("the RSA public key is malformed: {reason}; it must be DER")]
-    Malformed {
-        /// What is wrong with it, and where.
-        reason: String,
-    },
-    /// The key is for another algorithm.
-    #[error("the public key is not marked rsaEncryption; use an RSA key here")]
-    NotRsa,
-    /// The modulus has another size than those with lanes.
-    #[error(
-        "the RSA public key has {bits} bits, and lanes verify signatures by keys of 2048 bits \
-         only; verify with aws-lc-rs"
-    )]
-    Size {
-        /// Bits in its modulus.
-        bits: usize,
-    },
-    /// The modulus is even, so not a product of two odd primes.
-    #[error("the RSA public key has an even modulus, which no sound key has")]
-    EvenModulus,
-    /// The public exponent is even, 1 or too long.
-    #[error("the RSA public key's exponent is not odd, at least 3 and at most 33 bits long")]
-    Exponent,
-}
+const PART: &str = "the RSA public key";
 
 #[derive(PartialEq, Eq)]
 struct Inner {
@@ -197,21 +171,21 @@ mod tests {
         assert!(PublicKey::from_pkcs1_der(&der(&modulus, &[3])).is_ok());
         for exponent in [&[0][..], &[1], &[2], &[1, 0], &[2, 0, 0, 0, 1], &[1; 9]] {
             let refused = PublicKey::from_pkcs1_der(&der(&modulus, exponent));
-            assert_eq!(refused, Err(PublicKeyError::Exponent), "{exponent:?}");
+            assert_eq!(refused, Err(KeyError::PublicExponent), "{exponent:?}");
         }
         let mut even = modulus;
         even[255] = 0xfe;
         let refused = PublicKey::from_pkcs1_der(&der(&even, &[3]));
-        assert_eq!(refused, Err(PublicKeyError::EvenModulus));
+        assert_eq!(refused, Err(inconsistent("its modulus is even")));
         let mut short = modulus;
         short[0] = 0x7f;
         let refused = PublicKey::from_pkcs1_der(&der(&short, &[3]));
-        assert_eq!(refused, Err(PublicKeyError::Size { bits: 2047 }));
+        assert_eq!(refused, Err(KeyError::PublicSize { bits: 2047 }));
         for size in [Size::Rsa3072, Size::Rsa4096] {
             let [key, ..] = keys(size);
             let bits = size.modulus_bits();
             let refused = PublicKey::from_spki(&key.public_key_info_der());
-            assert_eq!(refused, Err(PublicKeyError::Size { bits }));
+            assert_eq!(refused, Err(KeyError::PublicSize { bits }));
         }
 
         let good = der(&modulus, &[3]);
@@ -224,19 +198,22 @@ mod tests {
         for bad in [&good[1..], &good[..good.len() - 1], &longer, &negative, &[]] {
             let refused = PublicKey::from_pkcs1_der(bad);
             assert!(
-                matches!(refused, Err(PublicKeyError::Malformed { .. })),
+                matches!(refused, Err(KeyError::Malformed { .. })),
                 "{bad:?}"
             );
         }
         assert!(matches!(
             PublicKey::from_spki(&good),
-            Err(PublicKeyError::Malformed { .. })
+            Err(KeyError::Malformed { .. })
         ));
         let [key, ..] = keys(Size::Rsa2048);
         let mut other = key.public_key_info_der();
         // The last byte of the algorithm's identifier: 10 is id-RSASSA-PSS.
         let at = other.windows(2).position(|pair| pair == [1, 5]).unwrap();
         other[at] = 10;
-        assert_eq!(PublicKey::from_spki(&other), Err(PublicKeyError::NotRsa));
+        assert!(matches!(
+            PublicKey::from_spki(&other),
+            Err(KeyError::Unsupported { .. })
+        ));
     }
 }

@@ -8,13 +8,13 @@ use super::request::Scheme;
 use super::signing::{MESSAGE, Signing};
 use crate::operation::{in_passes, requests};
 use crate::passes::{Passes, with_pass};
+use crate::sign::VerifyError;
 use crate::{Backend, BackendUnavailable, Operation};
 use aws_lc_rs::digest::Digest;
-use std::fmt;
 use std::sync::OnceLock;
 
 /// One signature to be verified.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct VerifyRequest {
     key: PublicKey,
     scheme: Scheme,
@@ -44,20 +44,6 @@ impl VerifyRequest {
         }
     }
 }
-
-impl fmt::Debug for VerifyRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VerifyRequest")
-            .field("key", &self.key)
-            .field("scheme", &self.scheme)
-            .finish_non_exhaustive()
-    }
-}
-
-/// The signature is not one of the message by the key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the RSA signature is wrong: of another length, or of another message, key or scheme")]
-pub struct VerifyError;
 
 /// Verification of signatures by keys of 2048 bits: `rsa2048-verify`.
 #[derive(Debug)]

@@ -45,12 +45,6 @@ pub enum KeyError {
     /// The key is sound, but of a size without lanes.
     #[error("lanes take 2048, 3072 and 4096 bits with primes of half as many")]
     WithoutLanes,
-    /// The public key in the encoding belongs to another private key.
-    #[error(
-        "the private key is inconsistent: its public half is of another key; restore it from a \
-         backup or make a new one"
-    )]
-    OtherPublicKey,
     /// aws-lc-rs failed and does not say why.
     #[error("aws-lc-rs failed on a valid key; it may be out of memory")]
     AwsLc,
@@ -73,12 +67,38 @@ pub enum KeyError {
         /// Bytes that it has.
         found: usize,
     },
-    /// The seed and the expanded key beside it are not the same ML-DSA key.
-    #[error("the expanded key does not belong to the seed beside it; make the key file anew")]
-    SeedMismatch,
-    /// Parts of an expanded ML-DSA key contradict each other.
-    #[error("the parts of the expanded key do not belong together; make the key anew")]
-    Inconsistent,
+    /// Parts of the key contradict each other.
+    #[error("the {key} key is inconsistent: {reason}; restore it from a backup or make a new one")]
+    Inconsistent {
+        /// The kind of the key.
+        key: &'static str,
+        /// The contradiction.
+        reason: &'static str,
+    },
+    /// A public key is not an uncompressed point of its curve.
+    #[error("the public key is not an uncompressed point of {curve}")]
+    Form {
+        /// The curve.
+        curve: Curve,
+    },
+    /// A public key satisfies another equation than that of its curve.
+    #[error("the public key is not a point of {curve}")]
+    OffCurve {
+        /// The curve.
+        curve: Curve,
+    },
+    /// Lanes verify no signatures by RSA keys of this size.
+    #[error(
+        "the RSA public key has {bits} bits, and lanes verify signatures by keys of 2048 bits \
+         only; verify with aws-lc-rs"
+    )]
+    PublicSize {
+        /// Bits in its modulus.
+        bits: usize,
+    },
+    /// The exponent of an RSA public key is even, 1 or too long.
+    #[error("the RSA public key's exponent is not odd, at least 3 and at most 33 bits long")]
+    PublicExponent,
     /// The RSA key is marked for PSS only.
     #[error(
         "the RSA key is marked id-RSASSA-PSS, for PSS signatures only; use a key marked \
@@ -106,12 +126,6 @@ pub enum KeyError {
         /// Bits in its modulus.
         bits: usize,
     },
-    /// The RSA modulus is even, so not a product of two odd primes.
-    #[error(
-        "the RSA key is inconsistent: its modulus is even; restore it from a backup or make a \
-         new one"
-    )]
-    EvenModulus,
     /// The public exponent of RSA is even.
     #[error("the RSA key's public exponent is even; it must be odd, usually 65537: make a new key")]
     EvenExponent,
@@ -129,36 +143,6 @@ pub enum KeyError {
         /// Bits in the exponent.
         bits: usize,
     },
-    /// Both primes of an RSA key are the same.
-    #[error("the RSA key is inconsistent: its two primes are equal; make a new key")]
-    EqualPrimes,
-    /// The RSA modulus is not the product of the primes.
-    #[error(
-        "the RSA key is inconsistent: its modulus is not the product of its primes; restore it \
-         from a backup or make a new one"
-    )]
-    Product,
-    /// The private exponent of RSA does not undo the public one.
-    #[error(
-        "the RSA key is inconsistent: its private exponent does not belong to its public \
-         exponent; restore it from a backup or make a new one"
-    )]
-    PrivateExponent,
-    /// An exponent for one of the primes does not belong to the private exponent.
-    #[error(
-        "the RSA key is inconsistent: its exponent{which} is not the private exponent modulo \
-         prime{which} - 1; restore it from a backup or make a new one"
-    )]
-    PrimeExponent {
-        /// Which one, as RFC 8017 numbers them: 1 or 2.
-        which: u8,
-    },
-    /// The coefficient of an RSA key is not the inverse of the second prime.
-    #[error(
-        "the RSA key is inconsistent: its coefficient is not the inverse of prime2 modulo \
-         prime1; restore it from a backup or make a new one"
-    )]
-    Coefficient,
     /// A trial signature by an RSA key was wrong.
     #[error(
         "the RSA key makes wrong signatures: prime1 or prime2 is not a prime, or this machine \
@@ -231,7 +215,18 @@ pub enum Error {
     },
 }
 
+/// The signature is not one of this message by this key, or has no signature's form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the signature is not one of this message by this key")]
+pub struct VerifyError;
+
 impl KeyError {
+    /// The public key in the encoding belongs to another private key.
+    pub(crate) const OTHER_PUBLIC_KEY: Self = Self::Inconsistent {
+        key: "private",
+        reason: "its public half is of another key",
+    };
+
     /// A part of a key that has another length than it must have.
     pub(crate) fn check_length(
         part: &'static str,

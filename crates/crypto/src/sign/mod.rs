@@ -16,7 +16,7 @@ use std::fmt;
 
 use crate::{Hash, ecdsa, mldsa, rsa};
 
-pub use error::{Error, KeyError};
+pub use error::{Error, KeyError, VerifyError};
 pub use key::Key;
 pub(crate) use key::{Kind, check_no_parameters, is_encrypted, kind_of_key, malformed};
 #[cfg(test)]

@@ -143,9 +143,9 @@ impl fmt::Debug for Request {
         let mut shown = f.debug_struct("Request");
         match &self.0 {
             Prepared::Rsa(request) => shown.field("key", request.key()),
-            Prepared::Ecdsa(request) => shown.field("key", request.key()),
-            Prepared::Ed25519(request) => shown.field("key", request.key()),
-            Prepared::MlDsa(request) => shown.field("key", request.key()),
+            Prepared::Ecdsa(request) => shown.field("key", &request.key),
+            Prepared::Ed25519(request) => shown.field("key", &request.key),
+            Prepared::MlDsa(request) => shown.field("key", &request.key),
         };
         shown.finish_non_exhaustive()
     }
