@@ -1,8 +1,8 @@
 //! Objects of ours behind pointers that OpenSSL keeps: contexts, which one caller uses at a time, and
 //! keys, which are counted.
 
-use std::ptr;
 use std::sync::Arc;
+use std::{ptr, slice};
 
 use crate::abi::Object;
 use crate::keymgmt::guarded;
@@ -45,6 +45,19 @@ pub(crate) unsafe extern "C" fn free<T>(object: Object) {
         // SAFETY: the caller's promise.
         let context = unsafe { Box::from_raw(object.cast::<T>()) };
         guarded((), || drop(context));
+    }
+}
+
+/// Bytes of a caller's; none if the pointer is null, which it may be for an empty text.
+///
+/// # Safety
+///
+/// `start` must be null, or have `len` bytes that nothing changes during the call.
+pub(crate) unsafe fn bytes<'a>(start: *const u8, len: usize) -> &'a [u8] {
+    match start.is_null() {
+        true => &[],
+        // SAFETY: the caller's promise.
+        false => unsafe { slice::from_raw_parts(start, len) },
     }
 }
 

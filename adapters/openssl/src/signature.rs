@@ -10,8 +10,8 @@
 //! default provider's context stands beside it, and signs those that lanes do not.
 
 use std::ffi::{CStr, c_char, c_int};
+use std::ptr;
 use std::sync::Arc;
-use std::{ptr, slice};
 
 use crate::abi::{self, Dispatch, Object, Param};
 use crate::defaults::{Defaults, Offered};
@@ -19,7 +19,7 @@ use crate::family::Family;
 use crate::keymgmt::guarded;
 use crate::keys::Key;
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
-use crate::objects::{self, borrow, counted};
+use crate::objects::{self, borrow, bytes, counted};
 use crate::params::Params;
 use crate::signature_context::{Context, Inner, State};
 use crate::signers::{DigestSigner, MessageSigner};
@@ -150,26 +150,18 @@ unsafe extern "C" fn sign(
     value_len: usize,
 ) -> c_int {
     // SAFETY: OpenSSL's contract; an empty value may be null.
-    let (context, hash_value) = unsafe {
-        let hash_value = match value.is_null() {
-            true => &[],
-            false => slice::from_raw_parts(value, value_len),
-        };
-        (borrow::<Context>(object), hash_value)
-    };
+    let (context, hash_value) = unsafe { (borrow::<Context>(object), bytes(value, value_len)) };
     guarded(0, || {
         let Some(context) = context else { return 0 };
         // SAFETY: the caller gives `room` bytes at `signature`, or null, and a place for the length.
         if let Some(answer) = unsafe { context.sign_digest(signature, len, room, hash_value) } {
             return answer;
         }
-        let mut called = || {
-            let (functions, inner) = context.inner()?;
+        context.continue_inner(|functions, inner| {
             // SAFETY: the default provider's function with a context of its own, and what the
             // caller passed.
             Some(unsafe { functions.sign?(inner, signature, len, room, value, value_len) })
-        };
-        called().unwrap_or(0)
+        })
     })
 }
 
@@ -222,28 +214,20 @@ unsafe extern "C" fn digest_sign(
     message_len: usize,
 ) -> c_int {
     // SAFETY: OpenSSL's contract; an empty message may be null.
-    let (context, text) = unsafe {
-        let text = match message.is_null() {
-            true => &[],
-            false => slice::from_raw_parts(message, message_len),
-        };
-        (borrow::<Context>(object), text)
-    };
+    let (context, text) = unsafe { (borrow::<Context>(object), bytes(message, message_len)) };
     guarded(0, || {
         let Some(context) = context else { return 0 };
         // SAFETY: the caller gives `room` bytes at `signature`, or null, and a place for the length.
         if let Some(answer) = unsafe { context.sign_message(signature, len, room, text) } {
             return answer;
         }
-        let mut called = || {
-            let (functions, inner) = context.inner()?;
+        let result = context.continue_inner(|functions, inner| {
             // SAFETY: the default provider's function with a context of its own, and what the
             // caller passed.
             Some(unsafe {
                 functions.digest_sign?(inner, signature, len, room, message, message_len)
             })
-        };
-        let result = called().unwrap_or(0);
+        });
         context.signed(result, signature);
         result
     })
@@ -289,13 +273,12 @@ macro_rules! continuations {
             // SAFETY: OpenSSL's contract.
             let context = unsafe { borrow::<Context>(object) };
             guarded(0, || {
-                let called = || {
-                    let (functions, inner) = context?.inner()?;
+                let Some(context) = context else { return 0 };
+                context.continue_inner(|functions, inner| {
                     // SAFETY: the default provider's function with a context of its own, and what
                     // the caller passed.
                     Some(unsafe { functions.$name?(inner $(, $argument)*) })
-                };
-                called().unwrap_or(0)
+                })
             })
         }
     )*};
@@ -319,13 +302,7 @@ continuations! {
 /// A short stream is kept, and signed as in one shot. What is longer goes to the default provider.
 unsafe extern "C" fn digest_sign_update(object: Object, text: *const u8, len: usize) -> c_int {
     // SAFETY: OpenSSL's contract; an empty text may be null.
-    let (context, piece) = unsafe {
-        let piece = match text.is_null() {
-            true => &[],
-            false => slice::from_raw_parts(text, len),
-        };
-        (borrow::<Context>(object), piece)
-    };
+    let (context, piece) = unsafe { (borrow::<Context>(object), bytes(text, len)) };
     guarded(0, || {
         let Some(context) = context else { return 0 };
         if let State::Message(signer) = &mut context.state {
@@ -338,13 +315,11 @@ unsafe extern "C" fn digest_sign_update(object: Object, text: *const u8, len: us
                 return 1;
             }
         }
-        let mut called = || {
-            let (functions, inner) = context.inner()?;
+        context.continue_inner(|functions, inner| {
             // SAFETY: the default provider's function with a context of its own, and what the
             // caller passed.
             Some(unsafe { functions.digest_sign_update?(inner, text, len) })
-        };
-        called().unwrap_or(0)
+        })
     })
 }
 
@@ -373,13 +348,11 @@ unsafe extern "C" fn digest_sign_final(
             }
             return answer;
         }
-        let mut called = || {
-            let (functions, inner) = context.inner()?;
+        let result = context.continue_inner(|functions, inner| {
             // SAFETY: the default provider's function with a context of its own, and what the
             // caller passed.
             Some(unsafe { functions.digest_sign_final?(inner, signature, len, room) })
-        };
-        let result = called().unwrap_or(0);
+        });
         context.signed(result, signature);
         result
     })

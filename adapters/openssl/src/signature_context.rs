@@ -106,6 +106,17 @@ impl Context {
         begun().unwrap_or(0)
     }
 
+    /// Goes on with the default provider's context; 0 if no operation has begun, or the default provider
+    /// has no such function.
+    pub(crate) fn continue_inner(
+        &mut self,
+        call: impl FnOnce(&SignatureFunctions, Object) -> Option<c_int>,
+    ) -> c_int {
+        let called = self.inner();
+        let called = called.and_then(|(functions, inner)| call(functions, inner));
+        called.unwrap_or(0)
+    }
+
     /// Signs what a stream has brought and `text` after it, if lanes can; with no place for the
     /// signature, only tells its length.
     ///

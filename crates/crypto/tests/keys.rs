@@ -270,9 +270,8 @@ fn keys_sign_by_their_own_schemes_only() {
     ]
     .map(|pem| Key::from_pem(pem).unwrap());
     let refused = |key: &Key, scheme, input| {
-        let algorithm = key.algorithm();
         let refused = Request::new(key, scheme, input).unwrap_err();
-        assert_eq!(refused, sign::Error::Scheme { algorithm });
+        assert_eq!(refused, sign::Error::Scheme);
     };
     let all = [&rsa, &ec, &ed25519];
     for (one, key) in all.iter().enumerate() {
@@ -283,9 +282,8 @@ fn keys_sign_by_their_own_schemes_only() {
     }
     refused(&ed25519, ed25519.schemes()[0], Input::Digest(&[0; 32]));
     assert!(Request::new(&ec, ec.schemes()[0], Input::Digest(&[0; 20])).is_ok());
-    let algorithm = ec.algorithm();
     let refused = Request::unhashed(&ec, b"data").unwrap_err();
-    assert_eq!(refused, sign::Error::Scheme { algorithm });
+    assert_eq!(refused, sign::Error::Scheme);
 }
 
 #[test]

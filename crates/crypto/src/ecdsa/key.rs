@@ -1,12 +1,10 @@
 //! Keys: parsing and checks.
 
 use crate::nist::{self, Curve, Scalar, UNCOMPRESSED};
-use crate::sign::{KeyError, kind_of_key, malformed};
-use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
+use crate::sign::{KeyError, malformed, public_key_info, read_public_key_info, unsupported};
 use aws_lc_rs::signature::{self as aws, EcdsaKeyPair, KeyPair, ParsedPublicKey};
-use pkcs8::der::asn1::{AnyRef, BitStringRef};
+use pkcs8::der::asn1::AnyRef;
 use pkcs8::der::{Decode, Encode};
-use pkcs8::spki::SubjectPublicKeyInfo;
 use pkcs8::{ObjectIdentifier, PrivateKeyInfoRef};
 use sec1::{EcParameters, EcPrivateKey};
 use std::fmt;
@@ -25,7 +23,6 @@ struct Inner {
     /// The secret in the form in which lanes multiply by it.
     secret_digits: Zeroizing<Vec<u64>>,
     point: Vec<u8>,
-    public_key_info: Vec<u8>,
     aws_lc: EcdsaKeyPair,
 }
 
@@ -72,7 +69,8 @@ impl PrivateKey {
 
     /// The public key as DER of `SubjectPublicKeyInfo` (RFC 5480).
     pub(crate) fn public_key_info_der(&self) -> Vec<u8> {
-        self.inner.public_key_info.clone()
+        let curve = oid_of(self.curve());
+        public_key_info(PUBLIC_KEY, Some(AnyRef::from(&curve)), &self.inner.point)
     }
 
     /// The public key.
@@ -119,14 +117,12 @@ impl PrivateKey {
         if !publics.into_iter().flatten().all(is_ours) {
             return Err(KeyError::OTHER_PUBLIC_KEY);
         }
-        let info: PublicKeyX509Der<'_> = public.as_der().map_err(|_| KeyError::AwsLc)?;
         Ok(Self {
             inner: Arc::new(Inner {
                 curve,
                 secret_digits: nist::secret_digits(curve, &secret),
                 secret,
                 point: public.as_ref().to_vec(),
-                public_key_info: info.as_ref().to_vec(),
                 aws_lc,
             }),
         })
@@ -177,16 +173,11 @@ impl PublicKey {
     ///
     /// [`KeyError`] if it is malformed, for another algorithm or curve, or not on its curve.
     pub fn from_spki(der: &[u8]) -> Result<Self, KeyError> {
-        let info: SubjectPublicKeyInfo<AnyRef<'_>, BitStringRef<'_>> =
-            SubjectPublicKeyInfo::from_der(der)
-                .map_err(|error| malformed("the public key", error))?;
-        if info.algorithm.oid != PUBLIC_KEY {
-            let found = kind_of_key(info.algorithm.oid);
-            return Err(KeyError::Unsupported { found });
+        let (algorithm, point) = read_public_key_info(der)?;
+        if algorithm.oid != PUBLIC_KEY {
+            return Err(unsupported(algorithm.oid));
         }
-        let curve = curve_named(info.algorithm.parameters)?;
-        // A bit string that does not end with a whole byte has no bytes.
-        Self::from_point(curve, info.subject_public_key.as_bytes().unwrap_or(&[]))
+        Self::from_point(curve_named(algorithm.parameters)?, point)
     }
 
     /// The curve.

@@ -1,12 +1,12 @@
 //! Private and public keys: parsing and checks.
 
 use super::pass::{ORDER, sha512};
-use crate::sign::{KeyError, check_no_parameters, kind_of_key, malformed};
+use crate::sign::{KeyError, check_no_parameters, malformed};
+use crate::sign::{public_key_info, read_public_key_info, unsupported};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use crypto_bigint::{NonZero, U256};
-use pkcs8::der::asn1::{BitStringRef, OctetStringRef};
-use pkcs8::der::{Decode, Encode};
-use pkcs8::spki::{AlgorithmIdentifierRef, SubjectPublicKeyInfo, SubjectPublicKeyInfoRef};
+use pkcs8::der::Decode;
+use pkcs8::der::asn1::OctetStringRef;
 use pkcs8::{ObjectIdentifier, PrivateKeyInfoRef};
 use std::fmt;
 use std::sync::Arc;
@@ -163,16 +163,12 @@ impl PublicKey {
     ///
     /// [`KeyError`] if they are malformed or for another algorithm.
     pub fn from_spki(der: &[u8]) -> Result<Self, KeyError> {
-        const PART: &str = "the public key information";
-        let info =
-            SubjectPublicKeyInfoRef::from_der(der).map_err(|error| malformed(PART, error))?;
-        if info.algorithm.oid != ID {
-            let found = kind_of_key(info.algorithm.oid);
-            return Err(KeyError::Unsupported { found });
+        let (algorithm, key) = read_public_key_info(der)?;
+        if algorithm.oid != ID {
+            return Err(unsupported(algorithm.oid));
         }
-        check_no_parameters(&info.algorithm, PART)?;
-        // A bit string that does not end with a whole byte has no bytes.
-        Self::from_bytes(info.subject_public_key.as_bytes().unwrap_or_default())
+        check_no_parameters(&algorithm, "the public key")?;
+        Self::from_bytes(key)
     }
 
     /// The 32 bytes.
@@ -182,15 +178,7 @@ impl PublicKey {
 
     /// DER of `SubjectPublicKeyInfo` (RFC 8410, section 4).
     pub(crate) fn to_spki(self) -> Vec<u8> {
-        let key = BitStringRef::from_bytes(&self.bytes).expect("32 bytes are no overlong string");
-        let info = SubjectPublicKeyInfo {
-            algorithm: AlgorithmIdentifierRef {
-                oid: ID,
-                parameters: None,
-            },
-            subject_public_key: key,
-        };
-        info.to_der().expect("the lengths are fixed")
+        public_key_info(ID, None, &self.bytes)
     }
 }
 

@@ -2,14 +2,14 @@
 
 use super::prepared::Prepared;
 use super::size::Size;
-use crate::sign::{KeyError, check_no_parameters, kind_of_key, malformed};
+use crate::sign::{KeyError, check_no_parameters, malformed};
+use crate::sign::{public_key_info, read_public_key_info, unsupported};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::encoding::AsRawBytes;
 use aws_lc_rs::signature::{KeyPair, ParsedPublicKey, PqdsaKeyPair};
 use pkcs8::PrivateKeyInfoRef;
-use pkcs8::der::asn1::{AnyRef, BitStringRef, OctetStringRef};
-use pkcs8::der::{self, Decode, Encode, Reader, SliceReader, Tag, TagMode, TagNumber};
-use pkcs8::spki::{AlgorithmIdentifierRef, SubjectPublicKeyInfo, SubjectPublicKeyInfoRef};
+use pkcs8::der::asn1::OctetStringRef;
+use pkcs8::der::{self, Decode, Reader, SliceReader, Tag, TagMode, TagNumber};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use zeroize::Zeroizing;
@@ -146,22 +146,13 @@ impl PublicKey {
     ///
     /// [`KeyError`] says what is wrong.
     pub fn from_spki(der: &[u8]) -> Result<Self, KeyError> {
-        let info = SubjectPublicKeyInfoRef::from_der(der)
-            .map_err(|error| malformed("the public key", error))?;
-        let named = |size: &Size| size.oid() == info.algorithm.oid;
-        let size = Size::ALL.into_iter().find(named);
-        let size = size.ok_or_else(|| KeyError::Unsupported {
-            found: kind_of_key(info.algorithm.oid),
-        })?;
-        check_no_parameters(&info.algorithm, "the algorithm identifier")?;
-        let bytes = info.subject_public_key.as_bytes().ok_or_else(|| {
-            let reason = "its bits are no whole bytes".to_owned();
-            KeyError::Malformed {
-                part: "the public key",
-                reason,
-            }
-        })?;
-        Self::from_bytes(size, bytes)
+        let (algorithm, key) = read_public_key_info(der)?;
+        let size = Size::ALL
+            .into_iter()
+            .find(|size| size.oid() == algorithm.oid);
+        let size = size.ok_or_else(|| unsupported(algorithm.oid))?;
+        check_no_parameters(&algorithm, "the public key")?;
+        Self::from_bytes(size, key)
     }
 
     /// Reads the encoding of FIPS 204, algorithm 22. Of the right length every one is a key.
@@ -194,17 +185,7 @@ impl PublicKey {
 
     /// DER of `SubjectPublicKeyInfo` (RFC 9881, section 4).
     pub(crate) fn to_spki(&self) -> Vec<u8> {
-        let encode = || {
-            SubjectPublicKeyInfo::<AnyRef<'_>, _> {
-                algorithm: AlgorithmIdentifierRef {
-                    oid: self.size().oid(),
-                    parameters: None,
-                },
-                subject_public_key: BitStringRef::from_bytes(self.as_bytes())?,
-            }
-            .to_der()
-        };
-        encode().expect("a few thousand bytes can be encoded")
+        public_key_info(self.size().oid(), None, self.as_bytes())
     }
 
     /// The same key inside aws-lc-rs.

@@ -7,14 +7,14 @@ use super::padding::emsa_pkcs1_v1_5;
 use super::pass::Prepared;
 use super::{Size, portable};
 use crate::Hash;
-use crate::sign::{KeyError, is_encrypted, malformed};
+use crate::sign::{KeyError, is_encrypted, malformed, public_key_info};
 use aws_lc_rs::rsa::{KeyPairComponents, PublicKeyComponents};
 use aws_lc_rs::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
 use crypto_bigint::BoxedUint;
 use pkcs1::{RsaPrivateKeyRef, RsaPublicKeyRef};
-use pkcs8::der::asn1::{AnyRef, BitStringRef, UintRef};
-use pkcs8::der::{self, Decode, Encode};
-use pkcs8::spki::{AlgorithmIdentifierRef, SubjectPublicKeyInfo};
+use pkcs8::der::asn1::{AnyRef, UintRef};
+use pkcs8::der::{Decode, Encode};
+use pkcs8::spki::AlgorithmIdentifierRef;
 use pkcs8::{ObjectIdentifier, PrivateKeyInfoRef};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -29,12 +29,7 @@ pub(crate) struct PrivateKey {
 impl PrivateKey {
     /// Checks a key under rsaEncryption.
     pub(crate) fn from_pkcs8(info: &PrivateKeyInfoRef<'_>) -> Result<Self, KeyError> {
-        if info.algorithm.parameters != Some(AnyRef::NULL) {
-            return Err(KeyError::Malformed {
-                part: "the PKCS#8 key",
-                reason: "the parameters of rsaEncryption are not NULL".to_owned(),
-            });
-        }
+        check_parameters(&info.algorithm, "the PKCS#8 key")?;
         Self::from_pkcs1(info.private_key.as_bytes(), "the RSA key inside PKCS#8")
     }
 
@@ -94,8 +89,13 @@ impl PrivateKey {
             return Err(KeyError::MultiPrime);
         }
         let parts = check(&key)?;
-        let public_key_info =
-            public_key_info(&key).map_err(|error| malformed("the public half", error))?;
+        let public = RsaPublicKeyRef {
+            modulus: key.modulus,
+            public_exponent: key.public_exponent,
+        };
+        let public = public.to_der();
+        let public = public.map_err(|error| malformed("the public half", error))?;
+        let public_key_info = public_key_info(ENCRYPTION, Some(AnyRef::NULL), &public);
         let modulus_bits = bits(key.modulus);
         let size = Size::ALL.into_iter().find(|size| {
             modulus_bits == size.modulus_bits()
@@ -294,20 +294,18 @@ fn aws_lc_key(key: &RsaPrivateKeyRef<'_>, parts: &Parts) -> Option<RsaKeyPair> {
     .ok()
 }
 
-fn public_key_info(key: &RsaPrivateKeyRef<'_>) -> der::Result<Vec<u8>> {
-    let public = RsaPublicKeyRef {
-        modulus: key.modulus,
-        public_exponent: key.public_exponent,
+/// rsaEncryption has NULL parameters (RFC 8017, appendix A.1).
+pub(super) fn check_parameters(
+    algorithm: &AlgorithmIdentifierRef<'_>,
+    part: &'static str,
+) -> Result<(), KeyError> {
+    match algorithm.parameters == Some(AnyRef::NULL) {
+        true => Ok(()),
+        false => Err(KeyError::Malformed {
+            part,
+            reason: "the parameters of rsaEncryption are not NULL".to_owned(),
+        }),
     }
-    .to_der()?;
-    SubjectPublicKeyInfo {
-        algorithm: AlgorithmIdentifierRef {
-            oid: ENCRYPTION,
-            parameters: Some(AnyRef::NULL),
-        },
-        subject_public_key: BitStringRef::from_bytes(&public)?,
-    }
-    .to_der()
 }
 
 /// An RSA key whose numbers do not belong together.

@@ -4,14 +4,13 @@ use aws_lc_rs::signature::UnparsedPublicKey;
 use crypto_bigint::BoxedUint;
 use pkcs1::RsaPublicKeyRef;
 use pkcs8::der::Decode;
-use pkcs8::der::asn1::{AnyRef, BitStringRef, UintRef};
-use pkcs8::spki::SubjectPublicKeyInfo;
+use pkcs8::der::asn1::UintRef;
 use std::fmt;
 use std::sync::Arc;
 
-use super::key::{ENCRYPTION, bits, inconsistent, is_odd};
+use super::key::{ENCRYPTION, bits, check_parameters, inconsistent, is_odd};
 use super::request::Scheme;
-use crate::sign::{KeyError, kind_of_key, malformed};
+use crate::sign::{KeyError, malformed, read_public_key_info, unsupported};
 
 /// An RSA public key of 2048 bits, the size for which verification has lanes.
 ///
@@ -61,21 +60,12 @@ impl PublicKey {
     ///
     /// As for [`from_pkcs1_der`](Self::from_pkcs1_der), and if it is for another algorithm.
     pub fn from_spki(der: &[u8]) -> Result<Self, KeyError> {
-        let info: SubjectPublicKeyInfo<AnyRef<'_>, BitStringRef<'_>> =
-            SubjectPublicKeyInfo::from_der(der).map_err(|error| malformed(PART, error))?;
-        if info.algorithm.oid != ENCRYPTION {
-            let found = kind_of_key(info.algorithm.oid);
-            return Err(KeyError::Unsupported { found });
+        let (algorithm, key) = read_public_key_info(der)?;
+        if algorithm.oid != ENCRYPTION {
+            return Err(unsupported(algorithm.oid));
         }
-        let malformed = |reason: &str| KeyError::Malformed {
-            part: PART,
-            reason: reason.to_owned(),
-        };
-        if info.algorithm.parameters != Some(AnyRef::NULL) {
-            return Err(malformed("the parameters of rsaEncryption are not NULL"));
-        }
-        let key = info.subject_public_key.as_bytes();
-        Self::from_pkcs1_der(key.ok_or_else(|| malformed("the key has a part of a byte"))?)
+        check_parameters(&algorithm, PART)?;
+        Self::from_pkcs1_der(key)
     }
 
     /// The modulus as little-endian limbs.

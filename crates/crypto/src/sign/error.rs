@@ -1,7 +1,6 @@
 //! The reasons for which a key is refused, or a request has no signature.
 
 use crate::ecdsa::Curve;
-use crate::sign::Algorithm;
 
 /// The reason for which a key was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -177,11 +176,8 @@ pub enum Error {
     )]
     AwsLc,
     /// The scheme is not one of the key's, or signs messages and no hash values.
-    #[error("a key for {algorithm} does not sign so; choose one of the schemes of the key")]
-    Scheme {
-        /// The kind of the key.
-        algorithm: Algorithm,
-    },
+    #[error("the key does not sign so; choose one of its schemes, and give it messages")]
+    Scheme,
     /// A hash value is not of the hash function that the scheme names.
     #[error(
         "the hash value has {found} bytes, and those of the signature's hash function have \

@@ -1,8 +1,8 @@
 //! Private keys of every kind, and what their encodings have in common.
 
-use pkcs8::der::asn1::OctetStringRef;
-use pkcs8::der::{self, Decode, Reader, SliceReader};
-use pkcs8::spki::AlgorithmIdentifierRef;
+use pkcs8::der::asn1::{AnyRef, BitStringRef, OctetStringRef};
+use pkcs8::der::{self, Decode, Encode, Reader, SliceReader};
+use pkcs8::spki::{AlgorithmIdentifierRef, SubjectPublicKeyInfo, SubjectPublicKeyInfoRef};
 use pkcs8::{ObjectIdentifier, PrivateKeyInfoRef};
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
@@ -76,10 +76,7 @@ impl Key {
             ed25519::ID => Kind::Ed25519(ed25519::PrivateKey::from_pkcs8(&info)?),
             oid => match mldsa::Size::ALL.into_iter().find(|size| size.oid() == oid) {
                 Some(size) => Kind::MlDsa(mldsa::PrivateKey::from_pkcs8(size, &info)?),
-                None => {
-                    let found = kind_of_key(oid);
-                    return Err(KeyError::Unsupported { found });
-                }
+                None => return Err(unsupported(oid)),
             },
         }))
     }
@@ -235,13 +232,41 @@ pub(crate) fn check_no_parameters(
     }
 }
 
-/// The name of the keys of an algorithm, for [`KeyError::Unsupported`].
-pub(crate) fn kind_of_key(algorithm: ObjectIdentifier) -> String {
+/// A key for this algorithm, where it is not supported.
+pub(crate) fn unsupported(algorithm: ObjectIdentifier) -> KeyError {
     let known = KINDS.iter().find(|(known, _)| *known == algorithm);
-    known.map_or_else(
+    let found = known.map_or_else(
         || format!("of algorithm {algorithm}"),
         |(_, kind)| (*kind).to_owned(),
-    )
+    );
+    KeyError::Unsupported { found }
+}
+
+/// Algorithm and key in DER of `SubjectPublicKeyInfo` (RFC 5280, section 4.1).
+pub(crate) fn read_public_key_info(
+    der: &[u8],
+) -> Result<(AlgorithmIdentifierRef<'_>, &[u8]), KeyError> {
+    let info = SubjectPublicKeyInfoRef::from_der(der)
+        .map_err(|error| malformed("the public key", error))?;
+    // A bit string that does not end with a whole byte has no bytes.
+    let key = info.subject_public_key.as_bytes().unwrap_or_default();
+    Ok((info.algorithm, key))
+}
+
+/// DER of `SubjectPublicKeyInfo` (RFC 5280, section 4.1).
+pub(crate) fn public_key_info(
+    oid: ObjectIdentifier,
+    parameters: Option<AnyRef<'_>>,
+    key: &[u8],
+) -> Vec<u8> {
+    let encode = || {
+        SubjectPublicKeyInfo {
+            algorithm: AlgorithmIdentifierRef { oid, parameters },
+            subject_public_key: BitStringRef::from_bytes(key)?,
+        }
+        .to_der()
+    };
+    encode().expect("a few thousand bytes can be encoded")
 }
 
 /// RFC 8017, appendix A.1; RFC 5480, section 2.1; RFC 8410, section 3; RFC 3279, sections 2.3.2 and
@@ -281,7 +306,12 @@ mod tests {
 
     #[test]
     fn keys_are_called_by_their_kind() {
-        assert_eq!(kind_of_key(oid("1.3.101.112")), "an Ed25519 key");
-        assert_eq!(kind_of_key(oid("1.2.3.4")), "of algorithm 1.2.3.4");
+        for (algorithm, kind) in [
+            ("1.3.101.112", "an Ed25519 key"),
+            ("1.2.3.4", "of algorithm 1.2.3.4"),
+        ] {
+            let found = kind.to_owned();
+            assert_eq!(unsupported(oid(algorithm)), KeyError::Unsupported { found });
+        }
     }
 }

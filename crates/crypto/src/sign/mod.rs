@@ -12,13 +12,12 @@ mod error;
 mod key;
 mod request;
 
-use std::fmt;
-
 use crate::{Hash, ecdsa, mldsa, rsa};
 
 pub use error::{Error, KeyError, VerifyError};
 pub use key::Key;
-pub(crate) use key::{Kind, check_no_parameters, is_encrypted, kind_of_key, malformed};
+pub(crate) use key::{Kind, check_no_parameters, is_encrypted, malformed};
+pub(crate) use key::{public_key_info, read_public_key_info, unsupported};
 #[cfg(test)]
 pub(crate) use request::pass;
 pub use request::{Input, Request};
@@ -110,16 +109,5 @@ impl Scheme {
     /// Whether the scheme is RSASSA-PSS.
     pub const fn is_pss(self) -> bool {
         matches!(self, Self::Rsa(scheme) if scheme.is_pss())
-    }
-}
-
-impl fmt::Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rsa => f.write_str("RSA"),
-            Self::Ecdsa(curve) => write!(f, "ECDSA on {curve}"),
-            Self::Ed25519 => f.write_str("Ed25519"),
-            Self::MlDsa(size) => write!(f, "{size}"),
-        }
     }
 }

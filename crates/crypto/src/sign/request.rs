@@ -72,10 +72,7 @@ impl Request {
             (Kind::MlDsa(key), Scheme::MlDsa(size), Message(message)) if size == key.size() => {
                 mldsa::SignRequest::new(key, message).into()
             }
-            _ => {
-                let algorithm = key.algorithm();
-                return Err(Error::Scheme { algorithm });
-            }
+            _ => return Err(Error::Scheme),
         })
     }
 
@@ -94,10 +91,7 @@ impl Request {
     pub fn unhashed(key: &Key, data: &[u8]) -> Result<Self, Error> {
         match &key.0 {
             Kind::Rsa(key) => rsa::SignRequest::unhashed(key, data).map(Self::from),
-            _ => {
-                let algorithm = key.algorithm();
-                Err(Error::Scheme { algorithm })
-            }
+            _ => Err(Error::Scheme),
         }
     }
 
