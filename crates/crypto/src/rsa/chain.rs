@@ -229,7 +229,7 @@ fn of_rsa(key: Key) -> PrivateKey {
 
 /// Four keys of a size.
 pub(crate) fn keys(size: Size) -> [PrivateKey; 4] {
-    pems(size).map(|pem| from_pem(pem))
+    pems(size).map(from_pem)
 }
 
 /// Keys of a size with public exponents other than 65537, where there are some.

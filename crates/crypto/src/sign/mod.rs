@@ -5,12 +5,15 @@
 //! once; the operation that [takes](crate::Operation::takes) it answers several together:
 //! `rsa::Signing`, `ecdsa::Signing` and their like.
 //!
+//! A [`Verifier`] makes the requests that verify signatures.
+//!
 //! A new algorithm is a variant of [`Algorithm`] and [`Scheme`], and a key and a request of its own
 //! module. Callers that take keys and schemes as they come do not change.
 
 mod error;
 mod key;
 mod request;
+mod verifier;
 
 use crate::{Hash, ecdsa, mldsa, rsa};
 
@@ -22,6 +25,7 @@ pub(crate) use key::{public_key_info, read_public_key_info, unsupported};
 pub(crate) use request::pass;
 pub use request::{Input, Request};
 pub(crate) use request::{Outcome, Prepared, pass_of};
+pub use verifier::{Runner, Verifier};
 
 /// The kind of a private key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
