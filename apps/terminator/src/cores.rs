@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use crate::config::{Batching, Config, CpuList, Fault, SigningBackend};
+use crate::config::{Batching, Config, CpuList, Fault};
 use widelane_batching::{self as batching, Placement};
 use widelane_crypto::{Backend, Preference};
 
@@ -124,7 +124,7 @@ pub(crate) fn have_lanes() -> bool {
 
 /// Whether there are passes at all.
 fn has_lanes(batching: &Batching) -> bool {
-    batching.enabled && batching.backend != SigningBackend::AwsLc
+    batching.enabled && batching.backend != Preference::Exactly(Backend::AwsLc)
 }
 
 fn vector_cpus(

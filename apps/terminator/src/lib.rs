@@ -82,7 +82,7 @@ pub use config::{
     Backend, BackendTls, Batching, Certificate, CheckKind, ClientAuth, ClientAuthMode, Config,
     ConfigError, CpuList, Document, Drain, Etcd, HealthCheck, HostPort, KeyKind, Limits, Listener,
     LogFormat, LogTarget, Metrics, Network, OcspSource, PerSource, ProxyVersion, Route, SecretFile,
-    SigningBackend, Tickets, TlsVersion, UnknownNames,
+    Tickets, TlsVersion, UnknownNames,
 };
 pub use demo::{Demo, DemoError};
 pub use server::{Server, ServerError};

@@ -16,13 +16,13 @@ use rustls::sign::SigningKey;
 use rustls::{ClientConfig, ClientConnection, ConnectionCommon, ServerConnection};
 use rustls_pki_types::{PrivateKeyDer, ServerName};
 use widelane_batching::{self as batching, Placement, Records};
+use widelane_crypto::Backend;
 use widelane_crypto::chacha20poly1305::{Choice, Cipher, Form, FormUnavailable};
-use widelane_crypto::{Backend, Preference};
 use widelane_engine::{CoreLending, Engine, OperationCounters, StartError};
 use widelane_rustls::{Driver, HandshakeError, Observed};
 use zeroize::Zeroizing;
 
-use crate::config::{Batching, Fault, SigningBackend};
+use crate::config::{Batching, Fault};
 use crate::lending::Borrowers;
 use crate::resumption::{Session, TicketRefusal};
 use crate::stats::encode_plain;
@@ -105,12 +105,6 @@ impl SigningSource {
         if !batching.enabled {
             return Ok(Self::plain());
         }
-        let backend = match batching.backend {
-            SigningBackend::Auto => Preference::Auto,
-            SigningBackend::Avx512ifma => Preference::Exactly(Backend::Avx512Ifma),
-            SigningBackend::Avx512ifma256 => Preference::Exactly(Backend::Avx512Ifma256),
-            SigningBackend::AwsLc => Preference::Exactly(Backend::AwsLc),
-        };
         let engine = Engine::start(widelane_engine::Config {
             placement: match vector {
                 [] => Placement::Inline,
@@ -123,7 +117,7 @@ impl SigningSource {
                 to,
                 rest: batching.rest,
             }),
-            backend,
+            backend: batching.backend,
         });
         let engine = engine.map_err(|error| {
             let key = match error {
@@ -136,7 +130,7 @@ impl SigningSource {
             provider: widelane_rustls::provider(&engine),
             groups: widelane_rustls::kx_groups(&engine),
             engine: Some(engine),
-            has_lanes: backend.resolve() != Ok(Backend::AwsLc),
+            has_lanes: batching.backend.resolve() != Ok(Backend::AwsLc),
             has_profile: batching.clock.is_some(),
         })
     }

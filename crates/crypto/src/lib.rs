@@ -52,3 +52,4 @@ pub mod x25519;
 pub use agreement::{AgreeError, Shared};
 pub use backend::{Backend, BackendUnavailable, ParseBackendError, Preference};
 pub use operation::{Operation, Request};
+pub use widelane_cpu::Target;

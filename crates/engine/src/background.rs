@@ -81,7 +81,7 @@ mod tests {
     use std::sync::mpsc;
 
     use nix::sys::signal::{SigSet, Signal};
-    use widelane_crypto::{Backend, Operation, Request};
+    use widelane_crypto::{Backend, Operation, Request, Target};
 
     use crate::line::{Line, Variant};
 
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn the_thread_that_measures_takes_no_signals() {
         let (sender, received) = mpsc::channel();
-        let variant = Variant::measured(Spy(sender), Backend::Avx512Ifma);
+        let variant = Variant::measured(Spy(sender), Backend::Lanes(Target::Avx512Ifma));
         Line::new(variant, None).measure_once();
         let (name, mask) = received.recv().unwrap();
         assert_eq!(name.as_deref(), Some("calibration"));

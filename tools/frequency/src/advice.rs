@@ -347,7 +347,7 @@ mod tests {
         let slow = profile(4.0, 1.0);
         let advised = |lanes| advise(Subject::Measured(&slow), lanes).heavy_width;
         assert_eq!(advised(Lanes::ALL), Some(256));
-        assert_eq!(advised(Lanes::WIDEST), Some(512));
+        assert_eq!(advised(Lanes::PREFERRED), Some(512));
     }
 
     /// As `serve` decides there, and never against it.

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use widelane_batching::{Clock, Placement};
+use widelane_crypto::Preference;
 
-use super::values::{CpuList, optional_seconds};
+use super::values::{CpuList, choice, optional_seconds};
 
 /// How public-key operations are gathered across connections.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -27,7 +28,8 @@ pub struct Batching {
     /// before new ones are refused.
     pub queue: usize,
     /// Which code computes.
-    pub backend: SigningBackend,
+    #[serde(deserialize_with = "choice")]
+    pub backend: Preference,
     /// The machine's profile, by which [`Placement::Auto`], the width of passes and the form of
     /// ChaCha20-Poly1305 are decided: a file or a processor's name, for the code that sets `clock`.
     pub profile: Option<String>,
@@ -44,22 +46,6 @@ impl Batching {
     }
 }
 
-/// Which code does the batched operations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SigningBackend {
-    /// The widest this CPU has.
-    #[default]
-    Auto,
-    /// AVX-512 IFMA on 512-bit registers.
-    Avx512ifma,
-    /// AVX-512 IFMA on 256-bit registers.
-    #[serde(rename = "avx512ifma-256")]
-    Avx512ifma256,
-    /// AWS-LC, one by one.
-    AwsLc,
-}
-
 impl Default for Batching {
     fn default() -> Self {
         Self {
@@ -68,7 +54,7 @@ impl Default for Batching {
             vector_cpus: CpuList::default(),
             rest: None,
             queue: 4096,
-            backend: SigningBackend::Auto,
+            backend: Preference::Auto,
             profile: None,
             clock: None,
         }

@@ -14,7 +14,7 @@ mod process;
 mod tests;
 mod values;
 
-pub use batching::{Batching, SigningBackend};
+pub use batching::Batching;
 pub use document::{ConfigError, Document};
 pub(crate) use fault::{Fault, is_passing, is_shortage};
 pub use listener::{

@@ -1,6 +1,6 @@
 //! Single values as they are written: backends, lists of CPUs, seconds.
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -13,7 +13,6 @@ use serde::de::{self, DeserializeSeed, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use ureq::http::Uri;
 use ureq::http::uri::Scheme;
-use widelane_crypto::chacha20poly1305::Choice;
 
 /// Where the decrypted bytes go: `ADDR:PORT`, `HOST:PORT`, `unix:PATH`, or `unix:@NAME` for an abstract
 /// socket.
@@ -442,8 +441,10 @@ read_as_text!(
     SecretFile
 );
 
-/// A form of ChaCha20-Poly1305 by its name.
-pub(super) fn choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choice, D::Error> {
+/// A choice by its name: a backend, or a form of ChaCha20-Poly1305.
+pub(super) fn choice<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     let text = String::deserialize(deserializer)?;
     text.parse().map_err(serde::de::Error::custom)
 }
