@@ -379,7 +379,7 @@ pub const UNSAFE_ROOMS: &[&str] = &[
 
 /// Every crate of ours with those of ours that it depends on, also for its build and its tests.
 pub const EDGES: &[(&str, &[&str])] = &[
-    ("widelane-lanes", &[]),
+    ("widelane-lanes", &[CPU]),
     ("widelane-cpu", &[]),
     (MARKS, &[CPU]),
     (AFFINITY, &[]),
@@ -469,7 +469,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     (THREADS, &[FILES]),
     ("widelane-scan", &[CPU, THREADS]),
-    ("widelane-setup", &[FILES]),
+    ("widelane-setup", &[CPU, FILES]),
     // The adapter is for its tests: a process that counts.
     (
         "widelane-status-tool",

@@ -16,7 +16,7 @@ mod target;
 
 pub use environment::variable;
 pub use lanes::{Lanes, lanes};
-pub use target::{AnyToken, Target, Token};
+pub use target::{AnyToken, Product, Registers, Target, Token};
 
 use std::sync::OnceLock;
 

@@ -27,8 +27,24 @@ struct Row {
     /// What CPUID and XCR0 must say, in words.
     needs: &'static str,
     bits: u32,
+    registers: Registers,
+    product: Product,
     symbols: &'static str,
     class: Class,
+}
+
+/// The registers that code changes besides general ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Registers {
+    /// 32 of 512 bits, whatever part of them the code uses, and eight masks.
+    Avx512,
+}
+
+/// How code multiplies digits of 52 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Product {
+    /// By VPMADD52 with EVEX prefixes.
+    Vpmadd52,
 }
 
 impl Target {
@@ -42,6 +58,8 @@ impl Target {
                 instructions: "AVX-512 IFMA",
                 needs: "AVX-512 IFMA with AVX-512 VL",
                 bits: 256,
+                registers: Registers::Avx512,
+                product: Product::Vpmadd52,
                 symbols: "mb4",
                 class: Class::Heavy256,
             },
@@ -50,6 +68,8 @@ impl Target {
                 instructions: "AVX-512 IFMA",
                 needs: "AVX-512 IFMA",
                 bits: 512,
+                registers: Registers::Avx512,
+                product: Product::Vpmadd52,
                 symbols: "mb8",
                 class: Class::Heavy512,
             },
@@ -115,6 +135,16 @@ impl Target {
             256 => "ymm",
             _ => "zmm",
         }
+    }
+
+    /// The registers that its code changes.
+    pub const fn registers(self) -> Registers {
+        self.row().registers
+    }
+
+    /// How its code multiplies.
+    pub const fn product(self) -> Product {
+        self.row().product
     }
 
     /// The last part of the names of functions with such code. No two targets share one.

@@ -1,7 +1,7 @@
 //! Calls of assembled kernels. Only here slices become pointers.
 #![allow(unsafe_code)]
 
-use widelane_cpu::{Target, Token};
+use widelane_cpu::{Registers, Target, Token};
 use widelane_lanes::{Definition, Kernel};
 
 use crate::machine::Machine;
@@ -334,13 +334,11 @@ pub(crate) fn most_slots<'a, const L: usize>(
 
 /// Overwrites all vector and mask registers, in which kernels leave secrets behind.
 pub fn wipe_registers<const L: usize>(token: Token<L>) {
-    match token.target() {
+    match token.target().registers() {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the token of either target proves that the CPU has 32 512-bit registers and the
-        // masks; the function changes those only, which its calling convention lets it.
-        Target::Avx512Ifma256 | Target::Avx512Ifma => unsafe {
-            widelane_wipe_registers();
-        },
+        // SAFETY: the token proves that the CPU has these registers; the function changes those
+        // only, which its calling convention lets it.
+        Registers::Avx512 => unsafe { widelane_wipe_registers() },
         #[cfg(not(target_arch = "x86_64"))]
         _ => {}
     }

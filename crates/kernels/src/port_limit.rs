@@ -4,21 +4,22 @@
 //! same minute, because clocks change.
 #![allow(unsafe_code)]
 
-use widelane_cpu::{Target, Token};
+use widelane_cpu::{Product, Token};
 
 /// Runs `rounds` of the loop (0 counts as 1) with the multiply-adds of a target, and returns how many
 /// that was.
 pub fn run<const L: usize>(token: Token<L>, rounds: u32) -> u64 {
     let rounds = u64::from(rounds.max(1));
-    match token.target() {
+    let target = token.target();
+    match (target.product(), target.bits()) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the token proves that the CPU has VPMADD52 on registers of this width. The
-        // function takes a count above zero, touches no memory, and changes only its argument, rax,
-        // flags and vector registers, which its calling convention lets it.
-        Target::Avx512Ifma => unsafe { widelane_port_limit_zmm(rounds) },
+        // SAFETY: the token proves that the CPU has VPMADD52 on 256-bit registers. The function
+        // takes a count above zero, touches no memory, and changes only its argument, rax, flags
+        // and vector registers, which its calling convention lets it.
+        (Product::Vpmadd52, 256) => unsafe { widelane_port_limit_ymm(rounds) },
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        Target::Avx512Ifma256 => unsafe { widelane_port_limit_ymm(rounds) },
+        // SAFETY: as above, with 512-bit registers: there are no others.
+        (Product::Vpmadd52, _) => unsafe { widelane_port_limit_zmm(rounds) },
         #[cfg(not(target_arch = "x86_64"))]
         _ => {}
     }
