@@ -30,7 +30,7 @@ pub(crate) struct Group {
     pub(crate) id: u32,
     kem: mlkem::Size,
     curve: Option<Curve>,
-    /// Whether the curve's half comes first in shares and secrets.
+    /// True if the curve's half comes first in shares and secrets.
     curve_first: bool,
     pub(crate) security_bits: u32,
 }
@@ -113,7 +113,7 @@ pub(crate) static KEMS: [Dispatch; 7] = [
 ];
 
 impl Group {
-    /// Whether a curve stands beside ML-KEM.
+    /// True if a curve stands beside ML-KEM.
     pub(crate) fn is_hybrid(&self) -> bool {
         self.curve.is_some()
     }

@@ -90,7 +90,7 @@ pub(crate) fn run<R: Requests>(job: Object, requests: R) -> Result<R::Outputs, F
     }
 }
 
-/// What the application wants called, and with which pointer of its own.
+/// A function that the application wants called, and its argument: a pointer of the application's.
 #[derive(Clone, Copy)]
 pub(crate) struct Callback(WaitCallback, usize);
 

@@ -71,7 +71,7 @@ fn find(handle: *mut c_void) -> Option<&'static Suspension> {
     }
 }
 
-/// Whether the library is there.
+/// True if the library is loaded.
 pub(crate) fn is_attached() -> bool {
     table().is_some()
 }

@@ -1,4 +1,4 @@
-//! How a call of OpenSSL waits for its jobs, chosen anew for each call:
+//! Three ways in which a call of OpenSSL waits for its jobs; each call chooses anew:
 //!
 //! 1. On a stack of the library that suspends handshakes: the stack is left until a pass has
 //!    answered ([`crate::suspension`]).
@@ -133,7 +133,7 @@ pub(crate) enum Failure {
     /// The handshake that asked is being ended.
     #[error("the handshake was ended while it waited")]
     Cancelled,
-    /// OpenSSL's job cannot be paused, or its connection cannot be told of events.
+    /// OpenSSL's job cannot be paused, or its connection takes no events.
     #[error("a job of OpenSSL's cannot be paused")]
     NotPaused,
     /// The application went on with a paused job on another thread.
@@ -145,7 +145,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Whether OpenSSL does the operation by itself, which is told once for each reason. If not, the
+    /// True if OpenSSL does the operation by itself; the first time, the log says why. If false, the
     /// error is in OpenSSL's queue.
     pub(crate) fn falls_back(&self) -> bool {
         if self.is_final() {
@@ -156,7 +156,7 @@ impl Failure {
         true
     }
 
-    /// Whether the handshake that asked is being ended: then its result is not used.
+    /// True if the handshake that asked is being ended: its result is not used.
     fn is_final(&self) -> bool {
         matches!(self, Self::Cancelled)
     }
@@ -184,7 +184,7 @@ pub(crate) fn worker() -> Result<Option<Rc<Worker>>, Failure> {
 
 static ENGINE: Forked<Engine> = Forked::new();
 
-/// What the engine is made with.
+/// Configuration of the engine.
 #[derive(Default)]
 pub(crate) struct Choice {
     backend: Preference,
@@ -221,7 +221,7 @@ pub(crate) mod tests {
         result
     }
 
-    /// What is not being ended is done in any case.
+    /// A handshake that goes on gets an answer in any case.
     #[test]
     fn a_job_that_the_engine_does_not_answer_is_done_alone() {
         let _counts = crate::COUNTING
@@ -246,7 +246,7 @@ pub(crate) mod tests {
         assert!(matches!(done(Failure::Cancelled), Err(Failure::Cancelled)));
     }
 
-    /// OpenSSL does what lanes cannot; what is being ended is told apart by its caller.
+    /// OpenSSL does what lanes cannot do.
     #[test]
     fn openssl_takes_over_what_the_engine_does_not_do() {
         let _counts = crate::COUNTING

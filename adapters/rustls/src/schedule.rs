@@ -104,7 +104,7 @@ impl<S: Sha2> HkdfExpander for Expander<S> {
     }
 }
 
-/// As many zeros as the longest hash value has bytes.
+/// Zeros in the length of the longest hash value.
 const ZEROS: [u8; Sha384::LEN] = [0; Sha384::LEN];
 
 #[cfg(test)]

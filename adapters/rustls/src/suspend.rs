@@ -2,8 +2,7 @@
 //!
 //! rustls calls its provider synchronously. A [`Suspendable`] runs such a call on a stack of its
 //! own; when the provider has to wait for its jobs ([`Frame::run`]), it leaves that stack and lets
-//! the thread do something else. Polling the `Suspendable` again goes on where it
-//! stopped.
+//! the thread do something else. Polling the `Suspendable` again goes on where it stopped.
 //!
 //! The unsafe code of this file reads one pointer: [`CURRENT`], the frame on whose stack this thread
 //! runs at this moment. The rules that make reading it sound:
@@ -44,12 +43,12 @@ pub(crate) struct Suspendable<T: 'static> {
 
 impl<T: 'static> Suspendable<T> {
     /// Prepares `step` to run on `stack`; it does not run yet. Its jobs go to `worker`,
-    /// unless `quiet` says that no other job can join them.
+    /// unless `alone` says that no other job can join them.
     pub(crate) fn new(
         stacks: &Rc<Stacks>,
         stack: GuardedStack,
         worker: &Rc<Worker>,
-        quiet: impl Fn() -> bool + 'static,
+        alone: impl Fn() -> bool + 'static,
         step: impl FnOnce() -> T + 'static,
     ) -> Self {
         let worker = Rc::clone(worker);
@@ -58,7 +57,7 @@ impl<T: 'static> Suspendable<T> {
                 yielder,
                 waker: RefCell::new(waker),
                 worker,
-                quiet: &quiet,
+                alone: &alone,
             };
             frame.make_current();
             step()
@@ -114,13 +113,13 @@ impl<T: 'static> Drop for Suspendable<T> {
     }
 }
 
-/// What a suspendable call leaves at the bottom of its stack.
+/// The record of a suspendable call at the bottom of its stack.
 pub(crate) struct Frame<'stack> {
     yielder: &'stack Yielder<Option<Waker>, ()>,
     /// Whom to wake when this call can go on; `None` once it is cancelled.
     waker: RefCell<Option<Waker>>,
     worker: Rc<Worker>,
-    quiet: &'stack dyn Fn() -> bool,
+    alone: &'stack dyn Fn() -> bool,
 }
 
 impl Frame<'_> {
@@ -140,7 +139,7 @@ impl Frame<'_> {
         &self,
         requests: R,
     ) -> Result<Result<R::Outputs, JobError>, Cancelled> {
-        if !thread::panicking() && self.waker.borrow().is_some() && (self.quiet)() {
+        if !thread::panicking() && self.waker.borrow().is_some() && (self.alone)() {
             let engine = self.worker.engine();
             return Ok(self.on_thread_stack(|| requests.run_at_once(engine)));
         }

@@ -14,16 +14,6 @@ use crate::sync::{AtomicUsize, Ordering};
 use crate::worker::Worker;
 
 /// Requests that do not depend on one another: a tuple of one, two or three.
-///
-/// ```
-/// use widelane_crypto::x25519::{Public, Secret};
-/// use widelane_engine::{Engine, Requests};
-///
-/// let secrets = [(); 2].map(|()| Secret::generate().unwrap());
-/// let [first, second] = secrets.map(|secret| Public { secret });
-/// let (first, second) = (first, second).block(Engine::global()).unwrap();
-/// assert_ne!(first.unwrap(), second.unwrap());
-/// ```
 pub trait Requests: Send {
     /// The outputs, in the order of the requests.
     type Outputs;
