@@ -4,7 +4,8 @@
 //! messages into the integers that the kernels work on, runs passes over several requests and
 //! releases a result only after it was verified. Families: [`rsa`], [`ecdsa`], [`ed25519`] and
 //! [`mldsa`] signatures, [`ecdh`] and [`x25519`] key agreement, [`mlkem`] key encapsulation.
-//! And [`chacha20poly1305`], the cipher, whose lanes all work on one message.
+//! And [`chacha20poly1305`], the cipher, whose lanes all work on one message, and [`hmac`], without
+//! lanes, for key schedules.
 //!
 //! What it is not: a scheduler. Which requests share a pass, and when it runs, is decided by
 //! `batching` and carried out by `engine`. Nor does it contain arithmetic for vector registers
@@ -38,6 +39,7 @@ pub mod ecdh;
 pub mod ecdsa;
 pub mod ed25519;
 mod faults;
+pub mod hmac;
 mod lanes25519;
 pub mod mldsa;
 pub mod mlkem;

@@ -17,6 +17,8 @@
 //! * Any other thread calls [`Engine::run`] and blocks. Its job shares a pass with those of other
 //!   blocked threads.
 //!
+//! Several [`Requests`] of one caller go the same ways together.
+//!
 //! A job owns its input and its result slot, so its submitter may drop the ticket and go away at
 //! any time. `slot.rs` holds that protocol and all unsafe code of this crate.
 
@@ -32,6 +34,7 @@ mod counters;
 mod engine;
 mod error;
 mod group;
+mod join;
 mod lending;
 mod line;
 #[cfg(all(loom, test))]
@@ -52,6 +55,7 @@ pub use cost::CostModel;
 pub use counters::{OperationCounters, OperationTotals};
 pub use engine::Engine;
 pub use error::{JobError, StartError, SubmitError};
+pub use join::Requests;
 pub use lending::{CoreBorrower, CoreLending, VectorCoreCounters};
 pub use operations::Operations;
 pub use slot::Ticket;
