@@ -383,7 +383,6 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-cpu", &[]),
     (MARKS, &[CPU]),
     (AFFINITY, &[]),
-    (QUIET, &[]),
     (PEM, &[]),
     (PROBES, &[]),
     ("widelane-kernels", &[LANES, CPU]),
@@ -391,9 +390,9 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-batching", &[]),
     (
         "widelane-engine",
-        &[AFFINITY, CRYPTO, BATCHING, FILES, PROBES, QUIET],
+        &[AFFINITY, CRYPTO, BATCHING, FILES, PROBES],
     ),
-    (WIDE, &[CPU, MARKS, QUIET]),
+    (WIDE, &[CPU, MARKS, AFFINITY]),
     (STACKS, &[]),
     (STATUS, &[]),
     (FILES, &[]),
@@ -496,7 +495,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     (BPF, &[]),
-    ("widelane-brake", &[CPU, MARKS, AFFINITY, QUIET]),
+    ("widelane-brake", &[CPU, MARKS, AFFINITY]),
     (
         "widelane-trace",
         &[CPU, BATCHING, FILES, TEXT, BPF, PROBES, THREADS],
@@ -542,7 +541,6 @@ const BPF: &str = "widelane-bpf";
 const KERNELS: &str = "widelane-kernels";
 const CRYPTO: &str = "widelane-crypto";
 const BATCHING: &str = "widelane-batching";
-const QUIET: &str = "widelane-quiet";
 const PEM: &str = "widelane-pem";
 const PROBES: &str = "widelane-probes";
 const ENGINE: &str = "widelane-engine";

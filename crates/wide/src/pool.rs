@@ -6,7 +6,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use rustix::process::{Pid, getpid};
-use widelane_quiet::quietly;
+use widelane_affinity::without_signals;
 
 use crate::affinity::{Cpus, pin};
 use crate::error::StartError;
@@ -95,7 +95,7 @@ fn start(cpu: usize, spin: Duration, line: Arc<Line<Job>>) -> Result<JoinHandle<
         }
     };
     let thread = Builder::new().name(format!("wide-{cpu}")).stack_size(STACK);
-    let thread = quietly(|| thread.spawn(serve)).map_err(spawn_error)?;
+    let thread = without_signals(|| thread.spawn(serve)).map_err(spawn_error)?;
     match pinned.recv() {
         Ok(Ok(())) => Ok(thread),
         Ok(Err(source)) => Err(StartError::Unusable { cpu, source }),
