@@ -417,7 +417,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         "widelane-terminator",
         &[CRYPTO, BATCHING, ENGINE, FILES, PEM, RUSTLS],
     ),
-    ("widelane-load", &[ENGINE, PEM, RUSTLS]),
+    ("widelane-load", &[AFFINITY, ENGINE, PEM, RUSTLS]),
     (CLI, &[MARKS, FILES, TEXT, FREQUENCY, SPEED]),
     ("widelane-sim", &[CPU, BATCHING, SAMPLES]),
     (
@@ -498,7 +498,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-brake", &[CPU, MARKS, AFFINITY]),
     (
         "widelane-trace",
-        &[CPU, BATCHING, FILES, TEXT, BPF, PROBES, THREADS],
+        &[CPU, AFFINITY, BATCHING, FILES, TEXT, BPF, PROBES, THREADS],
     ),
     (
         "widelane-usage",
@@ -513,6 +513,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &[
             LANES,
             CPU,
+            AFFINITY,
             ENGINE,
             FILES,
             TEXT,

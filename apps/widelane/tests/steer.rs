@@ -14,7 +14,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
-use widelane_steer::{Cpus, Traced};
+use widelane_affinity::Cpus;
+use widelane_steer::Traced;
 
 #[test]
 fn wide_and_scalar_part_and_a_signal_restores_both() {

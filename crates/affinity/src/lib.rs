@@ -30,7 +30,9 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// When there is no such thread.
 pub fn allowed(thread: Option<Pid>) -> io::Result<Cpus> {
     let set = sched_getaffinity(thread)?;
-    Ok((0..Cpus::MOST).filter(|&cpu| set.is_set(cpu)).collect())
+    let cpus = (0..Cpus::MOST).filter(|&cpu| set.is_set(cpu));
+    // It ends at the last of them: calls of `run_wide` that migrate wait for this.
+    Ok(cpus.take(set.count() as usize).collect())
 }
 
 /// Lets a thread, by its number, and what it will start run on these CPUs only; `None` is the
