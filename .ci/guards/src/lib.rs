@@ -387,7 +387,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     (PROBES, &[]),
     ("widelane-kernels", &[LANES, CPU]),
     ("widelane-crypto", &[LANES, CPU, MARKS, KERNELS]),
-    ("widelane-batching", &[]),
+    (BATCHING, &[AFFINITY]),
     (
         "widelane-engine",
         &[AFFINITY, CRYPTO, BATCHING, FILES, PROBES],
@@ -415,7 +415,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "widelane-terminator",
-        &[CRYPTO, BATCHING, ENGINE, FILES, PEM, RUSTLS],
+        &[AFFINITY, CRYPTO, BATCHING, ENGINE, FILES, PEM, RUSTLS],
     ),
     ("widelane-load", &[AFFINITY, ENGINE, PEM, RUSTLS]),
     (CLI, &[MARKS, FILES, TEXT, FREQUENCY, SPEED]),

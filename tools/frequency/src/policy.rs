@@ -4,7 +4,9 @@ use crate::profile::Profile;
 use crate::subject::{Subject, deepest};
 use widelane::Form;
 use widelane_affinity::Cpus;
-use widelane_batching::{self as batching, Clock, ClockPenalty, TransferCosts};
+use widelane_batching::{
+    self as batching, Clock, ClockPenalty, PlacementChoice, Topology, TransferCosts,
+};
 use widelane_cpu::licence::{Class, Level, Turbo};
 
 /// What wide code does to the clock, for the engine. What was not measured, or is not published,
@@ -23,14 +25,11 @@ pub fn clock(subject: Subject<'_>) -> Clock {
 /// Where `widelane::run_wide` should run calls, with `cpus` for vector cores: the text of this is
 /// what its environment variable takes.
 pub fn run_wide(profile: &Profile, cpus: Cpus) -> Form {
-    let others = profile.cpus.iter().filter(|&&cpu| !cpus.has(cpu));
     let clock = clock(Subject::Measured(profile));
-    match batching::form(
-        &clock,
-        cpus.count(),
-        others.count(),
-        &transfer_costs(profile),
-    ) {
+    let all = cpus.or(&profile.cpus.iter().copied().collect());
+    let topology = Topology::new(all, cpus);
+    let placement = batching::placement(PlacementChoice::Auto, &clock, &topology);
+    match batching::form(&placement, &clock, &transfer_costs(profile)) {
         batching::Form::Inline => Form::Inline,
         batching::Form::Pool => Form::Pool { cpus },
         batching::Form::Migrate => Form::Migrate { cpus },
@@ -87,7 +86,6 @@ mod tests {
     use crate::handover::HandOver;
     use crate::profile::tests::profile;
     use crate::transitions::Transition;
-    use widelane_batching::{Placement, place};
     use widelane_cpu::licence::turbo_of;
 
     #[test]
@@ -131,7 +129,9 @@ mod tests {
             "{gold:?}"
         );
         assert_eq!(gold.wide.tail, 670_000);
-        assert_eq!(place(&gold, 1, 1), Placement::VectorCores);
+        let topology = Topology::new(Cpus::from_iter([0, 1]), Cpus::default());
+        let placement = batching::placement(PlacementChoice::Auto, &gold, &topology);
+        assert_eq!(placement.choice(), PlacementChoice::VectorCores);
         // The same figures, as if they were measured.
         let measured = clock(Subject::Measured(&profile(2.8, 1.9)));
         assert!((measured.wide.depth - gold.wide.depth).abs() < 0.02);
