@@ -344,6 +344,7 @@ mod tests {
         assert_eq!(returning("2"), Ok(Return::After(Duration::from_secs(2))));
         assert!(returning("soon").unwrap_err().contains("measured"));
         assert!(interval("0.001").is_err() && interval("0.02").is_ok());
+        let cores = Cpus::named;
         assert!(cores("").is_err() && cores("x").is_err() && cores("2-3").is_ok());
     }
 
