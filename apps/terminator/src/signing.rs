@@ -79,11 +79,10 @@ pub(crate) enum ProcessFailure {
 }
 
 impl SigningSource {
-    /// `vector`: the CPUs of the vector cores, which `borrowers` may use while they are idle. Empty:
-    /// passes run on the workers.
+    /// `borrowers` may use the vector cores of `placement` while they are idle.
     pub(crate) fn start(
         batching: &Batching,
-        vector: &[usize],
+        placement: Placement,
         borrowers: Option<Arc<Borrowers>>,
         records: Choice,
     ) -> Result<Self, Fault> {
@@ -91,7 +90,7 @@ impl SigningSource {
             let remedy = "or leave it out, which takes the widest that there is";
             Fault::new("chacha20poly1305", error.to_string(), remedy)
         })?;
-        let mut source = Self::without_records(batching, vector, borrowers)?;
+        let mut source = Self::without_records(batching, placement, borrowers)?;
         source.provider.cipher_suites = widelane_rustls::cipher_suites(cipher);
         Ok(source)
     }
@@ -99,18 +98,14 @@ impl SigningSource {
     /// The same with the provider's own cipher suites.
     fn without_records(
         batching: &Batching,
-        vector: &[usize],
+        placement: Placement,
         borrowers: Option<Arc<Borrowers>>,
     ) -> Result<Self, Fault> {
         if !batching.enabled {
             return Ok(Self::plain());
         }
         let engine = Engine::start(widelane_engine::Config {
-            placement: match vector {
-                [] => Placement::Inline,
-                _ => Placement::VectorCores,
-            },
-            vector_cpus: vector.to_vec(),
+            placement,
             clock: batching.clock(),
             queue_limit: batching.queue,
             lending: borrowers.map(|to| CoreLending {

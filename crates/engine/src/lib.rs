@@ -11,9 +11,8 @@
 //!
 //! * An event loop takes a [`Worker`], submits, and goes on with its sockets. With
 //!   [`Placement::Inline`] it calls [`Worker::turn`] to run passes itself.
-//! * With [`Placement::VectorCores`] pinned threads run the passes of these jobs. With
-//!   [`Placement::Auto`], [`Config::clock`] decides between the two. [`Config::lending`] lends the
-//!   CPUs of idle vector cores to other threads.
+//! * With [`Placement::VectorCores`] pinned threads run the passes of these jobs.
+//!   [`Config::lending`] lends the CPUs of idle vector cores to other threads.
 //! * Any other thread calls [`Engine::run`] and blocks. Its job shares a pass with those of other
 //!   blocked threads.
 //!
@@ -60,6 +59,6 @@ pub use lending::{CoreBorrower, CoreLending, VectorCoreCounters};
 pub use operations::Operations;
 pub use slot::Ticket;
 pub use standard::{Visitor, for_each_operation};
-pub use widelane_batching::{Clock, ClockPenalty, Costs, Idle, Placement, Width};
+pub use widelane_batching::{Clock, ClockPenalty, Costs, Cpus, Idle, Placement, Width};
 pub use widelane_crypto::{Operation, Request};
 pub use worker::Worker;

@@ -18,8 +18,8 @@ use crate::queue::Queue;
 use crate::sleepers::{Core, Sleepers};
 use crate::slot::Reply;
 use crate::{
-    Clock, Config, CoreBorrower, CoreLending, CostModel, Costs, Engine, Idle, JobError, Operation,
-    OperationCounters, Operations, Placement, Request, SubmitError, slot,
+    Clock, Config, CoreBorrower, CoreLending, CostModel, Costs, Cpus, Engine, Idle, JobError,
+    Operation, OperationCounters, Operations, Placement, Request, SubmitError, slot,
 };
 
 /// complete ∥ wait: no wake-up is lost and the output arrives whole.
@@ -275,8 +275,7 @@ fn a_lent_vector_core_answers() {
     bounded(2, || {
         let lent = Arc::new(Lent::default());
         let config = Config {
-            placement: Placement::VectorCores,
-            vector_cpus: vec![0],
+            placement: Placement::VectorCores(Cpus::from_iter([0])),
             queue_limit: 4,
             lending: Some(to(&lent)),
             ..Config::default()
@@ -416,8 +415,7 @@ fn bounded(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 fn on_a_vector_core() -> Engine {
     Engine::start_with(
         Config {
-            placement: Placement::VectorCores,
-            vector_cpus: vec![0],
+            placement: Placement::VectorCores(Cpus::from_iter([0])),
             queue_limit: 4,
             ..Config::default()
         },

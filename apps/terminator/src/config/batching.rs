@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use widelane_batching::{Clock, Placement};
+use widelane_affinity::Cpus;
+use widelane_batching::{Clock, PlacementChoice};
 use widelane_crypto::Preference;
 
-use super::values::{CpuList, choice, optional_seconds};
+use super::values::{choice, optional_seconds};
 
 /// How public-key operations are gathered across connections.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -15,10 +16,10 @@ use super::values::{CpuList, choice, optional_seconds};
 pub struct Batching {
     /// `false`: each operation is done alone, by AWS-LC, where it is asked for.
     pub enabled: bool,
-    /// Where passes run. [`Placement::Auto`] is decided by `clock`.
-    pub placement: Placement,
-    /// CPUs of the vector cores, for [`Placement::VectorCores`].
-    pub vector_cpus: CpuList,
+    /// Where passes run. [`PlacementChoice::Auto`] is decided by `clock`.
+    pub placement: PlacementChoice,
+    /// CPUs of the vector cores, for [`PlacementChoice::VectorCores`].
+    pub vector_cpus: Cpus,
     /// For how long a vector core has nothing to do before it is given back: workers that are not
     /// pinned may run on it until there are passes again. `None`: 50 milliseconds, or eight times as
     /// long as the clock stays low after a pass. Never less than that once.
@@ -30,7 +31,7 @@ pub struct Batching {
     /// Which code computes.
     #[serde(deserialize_with = "choice")]
     pub backend: Preference,
-    /// The machine's profile, by which [`Placement::Auto`], the width of passes and the form of
+    /// The machine's profile, by which [`PlacementChoice::Auto`], the width of passes and the form of
     /// ChaCha20-Poly1305 are decided: a file or a processor's name, for the code that sets `clock`.
     pub profile: Option<String>,
     /// What that profile says, `None` if there is none: wide code counts as free then. See
@@ -50,8 +51,8 @@ impl Default for Batching {
     fn default() -> Self {
         Self {
             enabled: true,
-            placement: Placement::Auto,
-            vector_cpus: CpuList::default(),
+            placement: PlacementChoice::Auto,
+            vector_cpus: Cpus::default(),
             rest: None,
             queue: 4096,
             backend: Preference::Auto,

@@ -24,5 +24,5 @@ pub use listener::{
 pub use process::{Config, Drain, Limits, Metrics, PerSource};
 pub(crate) use values::is_responder;
 pub use values::{
-    Backend, CpuList, HostPort, LogFormat, LogTarget, Network, OcspSource, ProxyVersion, SecretFile,
+    Backend, HostPort, LogFormat, LogTarget, Network, OcspSource, ProxyVersion, SecretFile,
 };
