@@ -52,7 +52,8 @@ impl Cores {
                 "set `vector_cpus` (--vector-cpus), for example \"3\", or placement \"inline\"",
             ));
         }
-        let has_passes = batching.enabled && batching.backend != Preference::Exactly(Backend::AwsLc);
+        let has_passes =
+            batching.enabled && batching.backend != Preference::Exactly(Backend::AwsLc);
         let choice = match has_passes {
             true => batching.placement,
             false => PlacementChoice::Inline,
