@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use widelane_lanes::nist::{Curve, Nist};
-use widelane_lanes::{Curve25519, Definition, Kernel, Width};
+use widelane_lanes::{Curve25519, Definition, Kernel, Target};
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -13,18 +13,18 @@ fn main() {
     let mut assembly = String::from("    .text\n");
     let mut declarations = String::from("unsafe extern \"sysv64\" {\n");
     let mut rows = Vec::new();
-    for width in Width::ALL {
-        // The code of one width is one piece that begins a page. The kernels of an exponentiation
+    for target in Target::ALL {
+        // The code of one target is one piece that begins a page. The kernels of an exponentiation
         // fill most of the instruction cache, in which each address has few places. Neighbouring
         // code uses the places evenly, and a fixed start makes that the same in every build.
         assembly.push_str("    .p2align 12\n");
         for kernel in Kernel::all() {
             // A kernel whose bounds are not proved must not reach a program.
-            let symbol = kernel.symbol(width);
-            if let Err(error) = kernel.prove(width) {
+            let symbol = kernel.symbol(target);
+            if let Err(error) = kernel.prove(target) {
                 panic!("{symbol} is not proved: {error}");
             }
-            let (code, report) = kernel.code(width);
+            let (code, report) = kernel.code(target);
             assembly.push_str(&code);
             let _ = writeln!(declarations, "    fn {symbol}({PARAMETERS});");
             rows.push(format!(

@@ -5,15 +5,15 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;
-use widelane_terminator::{Backend, CpuList, Document};
+use widelane_terminator::{Backend, Cpus, Document};
 
 fuzz_target!(|text: &str| {
     // The values that flags take as well.
     if let Ok(backend) = text.parse::<Backend>() {
         assert_eq!(backend.to_string().parse(), Ok(backend));
     }
-    if let Ok(CpuList(cpus)) = text.parse() {
-        assert!(cpus.len() <= 8192 && cpus.iter().all(|&cpu| cpu < 8192));
+    if let Ok(cpus) = text.parse::<Cpus>() {
+        assert_eq!(cpus.to_string().parse(), Ok(cpus));
     }
     match Document::parse(Path::new("w.toml"), text.into()) {
         Err(error) => {

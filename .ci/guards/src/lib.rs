@@ -379,21 +379,20 @@ pub const UNSAFE_ROOMS: &[&str] = &[
 
 /// Every crate of ours with those of ours that it depends on, also for its build and its tests.
 pub const EDGES: &[(&str, &[&str])] = &[
-    ("widelane-lanes", &[]),
+    ("widelane-lanes", &[CPU]),
     ("widelane-cpu", &[]),
     (MARKS, &[CPU]),
     (AFFINITY, &[]),
-    (QUIET, &[]),
     (PEM, &[]),
     (PROBES, &[]),
     ("widelane-kernels", &[LANES, CPU]),
     ("widelane-crypto", &[LANES, CPU, MARKS, KERNELS]),
-    ("widelane-batching", &[]),
+    (BATCHING, &[AFFINITY]),
     (
         "widelane-engine",
-        &[AFFINITY, CRYPTO, BATCHING, FILES, PROBES, QUIET],
+        &[AFFINITY, CRYPTO, BATCHING, FILES, PROBES],
     ),
-    (WIDE, &[CPU, MARKS, QUIET]),
+    (WIDE, &[CPU, MARKS, AFFINITY]),
     (STACKS, &[]),
     (STATUS, &[]),
     (FILES, &[]),
@@ -416,9 +415,9 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "widelane-terminator",
-        &[CRYPTO, BATCHING, ENGINE, FILES, PEM, RUSTLS],
+        &[AFFINITY, CRYPTO, BATCHING, ENGINE, FILES, PEM, RUSTLS],
     ),
-    ("widelane-load", &[ENGINE, PEM, RUSTLS]),
+    ("widelane-load", &[AFFINITY, ENGINE, PEM, RUSTLS]),
     (CLI, &[MARKS, FILES, TEXT, FREQUENCY, SPEED]),
     ("widelane-sim", &[CPU, BATCHING, SAMPLES]),
     (
@@ -469,7 +468,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     (THREADS, &[FILES]),
     ("widelane-scan", &[CPU, THREADS]),
-    ("widelane-setup", &[FILES]),
+    ("widelane-setup", &[CPU, FILES]),
     // The adapter is for its tests: a process that counts.
     (
         "widelane-status-tool",
@@ -496,10 +495,10 @@ pub const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     (BPF, &[]),
-    ("widelane-brake", &[CPU, MARKS, AFFINITY, QUIET]),
+    ("widelane-brake", &[CPU, MARKS, AFFINITY]),
     (
         "widelane-trace",
-        &[CPU, BATCHING, FILES, TEXT, BPF, PROBES, THREADS],
+        &[CPU, AFFINITY, BATCHING, FILES, TEXT, BPF, PROBES, THREADS],
     ),
     (
         "widelane-usage",
@@ -514,6 +513,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &[
             LANES,
             CPU,
+            AFFINITY,
             ENGINE,
             FILES,
             TEXT,
@@ -542,7 +542,6 @@ const BPF: &str = "widelane-bpf";
 const KERNELS: &str = "widelane-kernels";
 const CRYPTO: &str = "widelane-crypto";
 const BATCHING: &str = "widelane-batching";
-const QUIET: &str = "widelane-quiet";
 const PEM: &str = "widelane-pem";
 const PROBES: &str = "widelane-probes";
 const ENGINE: &str = "widelane-engine";

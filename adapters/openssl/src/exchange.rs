@@ -99,7 +99,7 @@ impl Context {
     }
 }
 
-/// What both shares agree on; in the inner result, why they do not.
+/// The secret that both shares agree on, or why they do not agree.
 fn agree(own: Share, peer: Share) -> Result<Result<Shared, AgreeError>, waiting::Failure> {
     let (Some(secret), Some(public)) = (own.secret, peer.public) else {
         return Ok(Err(AgreeError::InvalidSecret));

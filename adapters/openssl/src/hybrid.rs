@@ -9,7 +9,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{ptr, slice};
 
-use widelane_crypto::{AgreeError, Backend, Operation, ecdh, mlkem, x25519};
+use widelane_crypto::{AgreeError, Backend, Operation, Request, ecdh, mlkem, x25519};
+use widelane_engine::Requests;
 use zeroize::Zeroizing;
 
 use crate::abi::{self, Dispatch, INTEGER, KEM, KEYPAIR, OCTETS, Object, PRIVATE_KEY, PUBLIC_KEY};
@@ -19,7 +20,7 @@ use crate::keymgmt::{guarded, random_scalar, random_x25519};
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::objects::{self, borrow, counted};
 use crate::params::{END, Params, described};
-use crate::waiting::{self, Alone};
+use crate::waiting;
 
 /// A group.
 pub(crate) struct Group {
@@ -29,7 +30,7 @@ pub(crate) struct Group {
     pub(crate) id: u32,
     kem: mlkem::Size,
     curve: Option<Curve>,
-    /// Whether the curve's half comes first in shares and secrets.
+    /// True if the curve's half comes first in shares and secrets.
     curve_first: bool,
     pub(crate) security_bits: u32,
 }
@@ -112,7 +113,7 @@ pub(crate) static KEMS: [Dispatch; 7] = [
 ];
 
 impl Group {
-    /// Whether a curve stands beside ML-KEM.
+    /// True if a curve stands beside ML-KEM.
     pub(crate) fn is_hybrid(&self) -> bool {
         self.curve.is_some()
     }
@@ -203,12 +204,12 @@ impl Key {
     fn generate(group: &'static Group) -> Result<Self, Failure> {
         let keygen = mlkem::Keygen { size: group.kem };
         let (made, curve) = match group.curve.map(CurveSecret::generate).transpose()? {
-            None => (run(keygen)?, None),
+            None => (run((keygen,))?.0, None),
             Some(CurveSecret::X25519(secret)) => {
                 let public = x25519::Public {
                     secret: secret.clone(),
                 };
-                let (made, public) = run_pair(keygen, public)?;
+                let (made, public) = run((keygen, public))?;
                 let public = public?.to_vec();
                 (made, Some((CurveSecret::X25519(secret), public)))
             }
@@ -216,7 +217,7 @@ impl Key {
                 let public = ecdh::Public {
                     secret: secret.clone(),
                 };
-                let (made, public) = run_pair(keygen, public)?;
+                let (made, public) = run((keygen, public))?;
                 let public = public?.to_vec();
                 (made, Some((CurveSecret::Nist(secret), public)))
             }
@@ -253,14 +254,14 @@ impl Key {
             key: kem.to_vec(),
         };
         let (kem, curve) = match group.curve.map(CurveSecret::generate).transpose()? {
-            None => (run(encapsulate)?, None),
+            None => (run((encapsulate,))?.0, None),
             Some(CurveSecret::X25519(secret)) => {
                 let public = x25519::Public {
                     secret: secret.clone(),
                 };
                 let peer = peer.try_into().map_err(|_| Failure::Missing)?;
                 let derive = x25519::Derive { secret, peer };
-                let (kem, public, shared) = run_triple(encapsulate, public, derive)?;
+                let (kem, public, shared) = run((encapsulate, public, derive))?;
                 (kem, Some((public?.to_vec(), shared?)))
             }
             Some(CurveSecret::Nist(secret)) => {
@@ -269,7 +270,7 @@ impl Key {
                 };
                 let peer = peer.to_vec();
                 let derive = ecdh::Derive { secret, peer };
-                let (kem, public, shared) = run_triple(encapsulate, public, derive)?;
+                let (kem, public, shared) = run((encapsulate, public, derive))?;
                 (kem, Some((public?.to_vec(), shared?)))
             }
         };
@@ -293,11 +294,11 @@ impl Key {
             ciphertext: ciphertext.to_vec(),
         };
         let (kem, shared) = match secret.curve {
-            None => (run(decapsulate)?, None),
+            None => (run((decapsulate,))?.0, None),
             Some(CurveSecret::X25519(secret)) => {
                 let peer = peer.try_into().map_err(|_| Failure::Missing)?;
                 let derive = x25519::Derive { secret, peer };
-                let (kem, shared) = run_pair(decapsulate, derive)?;
+                let (kem, shared) = run((decapsulate, derive))?;
                 (kem, Some(shared))
             }
             Some(CurveSecret::Nist(secret)) => {
@@ -305,7 +306,7 @@ impl Key {
                     secret,
                     peer: peer.to_vec(),
                 };
-                let (kem, shared) = run_pair(decapsulate, derive)?;
+                let (kem, shared) = run((decapsulate, derive))?;
                 (kem, Some(shared))
             }
         };
@@ -315,41 +316,44 @@ impl Key {
     }
 }
 
-/// No other provider knows these groups before OpenSSL 3.5, so that each request is answered in any case.
-fn run<A: Alone>(request: A) -> Result<A::Output, Failure> {
-    let answer = waiting::run_in_any_case(request, waiting::run, A::alone);
-    Ok(answer?)
+/// Runs requests that are answered in any case: no other provider knows these groups before OpenSSL 3.5.
+fn run<R: Alone>(requests: R) -> Result<R::Outputs, waiting::Failure> {
+    let outputs = waiting::run_together(requests.clone());
+    waiting::in_any_case(outputs, || requests.alone())
 }
 
-fn run_pair<A: Alone, B: Alone>(first: A, second: B) -> Result<(A::Output, B::Output), Failure> {
-    let answers = waiting::run_in_any_case(
-        (first, second),
-        |(first, second)| {
-            let (first, second) = waiting::run_pair(first, Some(second))?;
-            Ok((first, second.expect("a request has an answer")))
-        },
-        |(first, second)| (first.alone(), second.alone()),
-    );
-    Ok(answers?)
+/// Requests that AWS-LC can answer at once, on the caller's thread.
+trait Alone: Requests + Clone {
+    fn alone(&self) -> Self::Outputs;
 }
 
-fn run_triple<A: Alone, B: Alone, C: Alone>(
-    first: A,
-    second: B,
-    third: C,
-) -> Result<waiting::TripleOutputs<A, B, C>, Failure> {
-    let answers = waiting::run_in_any_case(
-        (first, second, third),
-        |(first, second, third)| waiting::run_triple(first, second, third),
-        |(first, second, third)| (first.alone(), second.alone(), third.alone()),
-    );
-    Ok(answers?)
+impl<A: One> Alone for (A,) {
+    fn alone(&self) -> Self::Outputs {
+        (self.0.alone(),)
+    }
+}
+
+impl<A: One, B: One> Alone for (A, B) {
+    fn alone(&self) -> Self::Outputs {
+        (self.0.alone(), self.1.alone())
+    }
+}
+
+impl<A: One, B: One, C: One> Alone for (A, B, C) {
+    fn alone(&self) -> Self::Outputs {
+        (self.0.alone(), self.1.alone(), self.2.alone())
+    }
+}
+
+/// One of these requests.
+trait One: Request + Clone {
+    fn alone(&self) -> Self::Output;
 }
 
 /// Answers requests by the operation without lanes that takes them.
 macro_rules! alone {
     ($($request:ty => |$own:ident| $operation:expr;)*) => { $(
-        impl Alone for $request {
+        impl One for $request {
             fn alone(&self) -> Self::Output {
                 let $own = self;
                 $operation.map_err(|_| AgreeError::Failed)?.alone(self)
@@ -369,36 +373,21 @@ alone! {
 }
 
 /// Why there is no share or secret.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum Failure {
-    /// The key has no such part, or one of another length.
+    #[error("the key has no such part")]
     Missing,
     /// The peer's share is wrong, or the operation failed.
-    Agree(AgreeError),
-    Wait(waiting::Failure),
-}
-
-impl From<AgreeError> for Failure {
-    fn from(error: AgreeError) -> Self {
-        Self::Agree(error)
-    }
-}
-
-impl From<waiting::Failure> for Failure {
-    fn from(failure: waiting::Failure) -> Self {
-        Self::Wait(failure)
-    }
+    #[error(transparent)]
+    Agree(#[from] AgreeError),
+    #[error(transparent)]
+    Wait(#[from] waiting::Failure),
 }
 
 impl Failure {
     /// Puts the failure into OpenSSL's queue.
     fn raise(&self) {
-        let text = match self {
-            Self::Missing => "the key has no such part".to_owned(),
-            Self::Agree(error) => error.to_string(),
-            Self::Wait(failure) => failure.to_string(),
-        };
-        LibCrypto::get().raise(INTERNAL_ERROR, &text);
+        LibCrypto::get().raise(INTERNAL_ERROR, &self.to_string());
     }
 }
 

@@ -21,13 +21,13 @@ use std::task::Waker;
 
 use corosensei::stack::DefaultStack;
 use rustix::event::{EventfdFlags, eventfd};
-use widelane_engine::{Idle, Worker};
+use widelane_engine::{Idle, Requests, Worker};
 
 use crate::abi::Object;
 use crate::libcrypto::{LibCrypto, STATUS_OK, WaitCallback};
 use crate::queue::{Queue, Signal};
 use crate::status;
-use crate::waiting::{self, Failure, Jobs, Tickets};
+use crate::waiting::{self, Failure};
 
 /// The job of OpenSSL's in which the caller runs.
 pub(crate) fn current() -> Option<Object> {
@@ -37,12 +37,12 @@ pub(crate) fn current() -> Option<Object> {
 }
 
 /// Runs jobs inside OpenSSL's job `job`, which is paused meanwhile.
-pub(crate) fn run<J: Jobs>(job: Object, jobs: J) -> Result<J::Outputs, Failure> {
+pub(crate) fn run<R: Requests>(job: Object, requests: R) -> Result<R::Outputs, Failure> {
     // The first call starts the engine, which needs more stack than OpenSSL's job has.
     let Some(worker) = on_large_stack(waiting::worker)? else {
         return Err(Failure::NotPaused);
     };
-    let mut tickets = on_large_stack(|| jobs.submit(&worker))?;
+    let mut tickets = on_large_stack(|| requests.submit(&worker))?;
     let queue = queue();
     if queue.is_pause_worth_while() {
         while run_pass(&worker, Idle::No) > 0 {}
@@ -51,14 +51,14 @@ pub(crate) fn run<J: Jobs>(job: Object, jobs: J) -> Result<J::Outputs, Failure> 
     }
     let submitted = worker.submitted();
     drop(worker);
-    if let Some(outputs) = tickets.poll(Waker::noop()) {
+    if let Some(outputs) = waiting::poll(&mut tickets, Waker::noop()) {
         return Ok(outputs?);
     }
     // Only now: HAProxy must not find a descriptor on a connection that was never paused.
     let signal = signal_of(job, &queue).ok_or(Failure::NotPaused)?;
     let waker = Waker::from(Arc::clone(&signal));
     loop {
-        if let Some(outputs) = tickets.poll(&waker) {
+        if let Some(outputs) = waiting::poll(&mut tickets, &waker) {
             queue.leave(&signal);
             return Ok(outputs?);
         }
@@ -73,7 +73,7 @@ pub(crate) fn run<J: Jobs>(job: Object, jobs: J) -> Result<J::Outputs, Failure> 
         if !Arc::ptr_eq(&queue, &self::queue()) {
             // Its jobs belong to another thread's worker, which cannot be used from here.
             queue.leave(&signal);
-            return match tickets.poll(&waker) {
+            return match waiting::poll(&mut tickets, &waker) {
                 Some(outputs) => Ok(outputs?),
                 None => Err(Failure::Moved),
             };
@@ -90,7 +90,7 @@ pub(crate) fn run<J: Jobs>(job: Object, jobs: J) -> Result<J::Outputs, Failure> 
     }
 }
 
-/// What the application wants called, and with which pointer of its own.
+/// A function that the application wants called, and its argument: a pointer of the application's.
 #[derive(Clone, Copy)]
 pub(crate) struct Callback(WaitCallback, usize);
 

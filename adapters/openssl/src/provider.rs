@@ -307,12 +307,13 @@ fn algorithm(
 /// no wider than the backend. `None` if OpenSSL's own is as good.
 fn cipher_code(choice: Choice, options: &Options) -> Option<Cipher> {
     let lowers = |penalty: ClockPenalty| penalty.depth > 0.0;
-    let narrow = Preference::Exactly(Backend::Avx512Ifma256);
+    let is_narrow = match options.backend {
+        Preference::Auto => false,
+        Preference::Exactly(backend) => backend.target().is_some_and(|target| target.bits() < 512),
+    };
     let choice = match choice {
         Choice::Auto if lowers(options.clock.narrow) => Choice::Exactly(Form::Ymm256Light),
-        Choice::Auto if lowers(options.clock.wide) || options.backend == narrow => {
-            Choice::Exactly(Form::Ymm256)
-        }
+        Choice::Auto if lowers(options.clock.wide) || is_narrow => Choice::Exactly(Form::Ymm256),
         choice => choice,
     };
     match Cipher::new(choice) {

@@ -21,9 +21,9 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// Those that wait, the oldest first.
+    /// Signals of the jobs that wait, the oldest first.
     waiting: VecDeque<Arc<Signal>>,
-    /// What the worker had taken in all when the leader last looked.
+    /// Jobs that the worker had accepted when the leader last looked.
     looked_at: u64,
     pauses: Pauses,
 }
@@ -42,7 +42,7 @@ impl Queue {
         appoint(state);
     }
 
-    /// Whether a job that comes now shall be paused, so that others can join it.
+    /// True if a job that comes now shall be paused, so that others can join it.
     pub(crate) fn is_pause_worth_while(&self) -> bool {
         let mut state = self.lock();
         !state.waiting.is_empty() || state.pauses.next()
@@ -77,13 +77,13 @@ impl Queue {
         leader.leads.store(false, SeqCst);
     }
 
-    /// How many wait.
+    /// Number of jobs that wait.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.lock().waiting.len()
     }
 
-    /// Whether the queue is locked.
+    /// True while the queue is locked.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn is_locked(&self) -> bool {
         self.state.try_lock().is_err()
@@ -94,13 +94,13 @@ impl Queue {
     }
 }
 
-/// What came of the pauses of one thread: a pause costs two turns of the application's loop. After
-/// several that brought no other job, only some jobs are paused, to notice when others come again.
+/// Record of the pauses of one thread: a pause costs two turns of the application's loop. After
+/// several that brought no other job, only some jobs are paused, to see when others come again.
 #[derive(Debug, Default)]
 struct Pauses {
-    /// How many ended in a row without another job.
+    /// Pauses in a row that ended without another job.
     in_vain: u32,
-    /// How many jobs ran at once since the last pause.
+    /// Jobs that ran at once since the last pause.
     left_out: u32,
 }
 
@@ -108,7 +108,7 @@ impl Pauses {
     /// Pauses in vain before jobs run at once, and then jobs for one pause.
     const MOST: u32 = 8;
 
-    /// Whether the next job is paused.
+    /// True if the next job is paused.
     fn next(&mut self) -> bool {
         if self.in_vain < Self::MOST {
             return true;
@@ -126,7 +126,7 @@ impl Pauses {
     }
 }
 
-/// Makes the oldest waiting job the leader, unless there is one, and tells it without the lock.
+/// Makes the oldest waiting job the leader, unless there is one, and raises its signal without the lock.
 fn appoint(state: MutexGuard<'_, State>) {
     if state.waiting.iter().any(|one| one.leads()) {
         return;
@@ -141,7 +141,7 @@ fn appoint(state: MutexGuard<'_, State>) {
     }
 }
 
-/// How the application learns that a job can go on; one for each wait context.
+/// Event by which the application learns that a job can go on; one for each wait context.
 pub(crate) struct Signal {
     event: Mutex<Event>,
     leads: AtomicBool,
@@ -149,7 +149,7 @@ pub(crate) struct Signal {
 }
 
 enum Event {
-    /// What the application polls, and what it wants called beside, if anything.
+    /// The descriptor that the application polls, and the function that it wants called beside, if any.
     Live(OwnedFd, Option<Callback>),
     /// The wait context is gone.
     Gone,
@@ -172,12 +172,12 @@ impl Signal {
         }
     }
 
-    /// Whether it is a signal of this queue.
+    /// True for a signal of this queue.
     pub(crate) fn is_of(&self, queue: &Arc<Queue>) -> bool {
         self.queue.ptr_eq(&Arc::downgrade(queue))
     }
 
-    /// Whether its job leads.
+    /// True while its job leads.
     pub(crate) fn leads(&self) -> bool {
         self.leads.load(SeqCst)
     }
@@ -206,7 +206,7 @@ impl Signal {
         }
     }
 
-    /// The wait context is gone: nothing is left to be told, and another job leads.
+    /// The wait context is gone: no event is raised any more, and another job leads.
     pub(crate) fn vanish(self: &Arc<Self>) {
         *self.event() = Event::Gone;
         if let Some(queue) = self.queue.upgrade() {

@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 use std::task::{Wake, Waker};
 
-use widelane_engine::{Idle, Worker};
+use widelane_engine::{Idle, Requests, Worker};
 use widelane_openssl_tables::{Passes, SYMBOL, Suspension};
 
 use crate::abi::Object;
@@ -16,7 +16,7 @@ use crate::keymgmt::guarded;
 use crate::log;
 use crate::prepared;
 use crate::status;
-use crate::waiting::{self, Failure, Jobs, Tickets};
+use crate::waiting::{self, Failure};
 
 /// Looks for the library, once: it is preloaded, or else the file with this name, if one is given,
 /// takes its place in the imports of the program.
@@ -71,7 +71,7 @@ fn find(handle: *mut c_void) -> Option<&'static Suspension> {
     }
 }
 
-/// Whether the library is there.
+/// True if the library is loaded.
 pub(crate) fn is_attached() -> bool {
     table().is_some()
 }
@@ -91,13 +91,13 @@ pub(crate) struct Frame {
 }
 
 /// Runs jobs of a handshake whose stack is left meanwhile.
-pub(crate) fn run<J: Jobs>(frame: Frame, jobs: J) -> Result<J::Outputs, Failure> {
+pub(crate) fn run<R: Requests>(frame: Frame, requests: R) -> Result<R::Outputs, Failure> {
     let Some(worker) = waiting::worker()? else {
         // The thread ends.
-        return Ok(jobs.block(&waiting::engine().map_err(Failure::Start)?)?);
+        return Ok(requests.block(&waiting::engine()?)?);
     };
     let process = std::process::id();
-    let mut tickets = jobs.submit(&worker)?;
+    let mut tickets = requests.submit(&worker)?;
     drop(worker);
     let waker = Waker::from(Arc::new(Waking(frame.handshake.addr())));
     loop {
@@ -106,7 +106,7 @@ pub(crate) fn run<J: Jobs>(frame: Frame, jobs: J) -> Result<J::Outputs, Failure>
             std::mem::forget(tickets);
             return Err(Failure::Forked);
         }
-        if let Some(outputs) = tickets.poll(&waker) {
+        if let Some(outputs) = waiting::poll(&mut tickets, &waker) {
             return Ok(outputs?);
         }
         // Nothing is borrowed across the call.

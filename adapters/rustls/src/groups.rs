@@ -517,7 +517,7 @@ fn derive<C: Curve>(
     Ok(shared.as_bytes().into())
 }
 
-/// What rustls is to hear of an agreement that failed: whether the peer is to blame.
+/// The error for rustls when an agreement failed: it says whether the peer is to blame.
 fn refused(error: AgreeError) -> Error {
     match error {
         AgreeError::InvalidPeer(_) | AgreeError::WeakPeer => INVALID_SHARE,
@@ -527,5 +527,5 @@ fn refused(error: AgreeError) -> Error {
 
 const INVALID_SHARE: Error = Error::PeerMisbehaved(PeerMisbehaved::InvalidKeyShare);
 
-/// How many of [`kx_groups`] a provider offers.
+/// Number of the [`kx_groups`] that a provider offers.
 pub(crate) const OFFERED: usize = 6;

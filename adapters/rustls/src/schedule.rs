@@ -1,58 +1,49 @@
 //! The key schedule of TLS 1.3: HKDF without set-up.
 //!
-//! HKDF (RFC 5869) is HMAC (RFC 2104) over and over with few keys. An HMAC of a short message is
-//! four blocks of the hash, of which two depend on the key only: here they are hashed once a key,
-//! and nothing is allocated, looked up or initialised for a message. What that saves, and why
-//! nothing more is done, is in docs/decisions/key-schedule.md.
+//! HKDF (RFC 5869) is HMAC over and over with few keys, whose states [`Hmac`] keeps. What that saves,
+//! and why nothing more is done, is in docs/decisions/key-schedule.md.
 //!
 //! The time taken depends on lengths, never on contents. What is to be compared with what a peer
 //! sent, the MAC of a Finished message or of a ticket's binder, is compared by rustls, in constant
 //! time.
 
-use std::marker::PhantomData;
 use std::sync::LazyLock;
 
 use rustls::crypto::hash::HashAlgorithm;
 use rustls::crypto::hmac::Tag;
 use rustls::crypto::tls13::{Hkdf, HkdfExpander, OkmBlock, OutputLengthError};
-use sha2::digest::generic_array::GenericArray;
-use zeroize::{DefaultIsZeroes, Zeroize, Zeroizing};
+use widelane_crypto::hmac::{Hmac, Sha2, Sha256, Sha384, Value};
 
 /// HKDF with this hash function, if it is one of those in TLS 1.3.
 pub(crate) fn hkdf(hash: HashAlgorithm) -> Option<&'static dyn Hkdf> {
     match hash {
-        HashAlgorithm::SHA256 => Some(&Schedule::<Sha256>(PhantomData)),
-        HashAlgorithm::SHA384 => Some(&Schedule::<Sha384>(PhantomData)),
+        HashAlgorithm::SHA256 => Some(&SHA256),
+        HashAlgorithm::SHA384 => Some(&SHA384),
         _ => None,
     }
 }
 
+static SHA256: Schedule<Sha256> = Schedule::new();
+static SHA384: Schedule<Sha384> = Schedule::new();
+
 /// HKDF with a hash function, for rustls.
-struct Schedule<S>(PhantomData<S>);
+struct Schedule<S: Sha2> {
+    /// Extracted from zeros without a salt: every handshake without a ticket starts there.
+    early: LazyLock<Expander<S>>,
+}
 
-/// A hash function of the SHA-2 family (FIPS 180-4), as a function of blocks.
-trait Sha2: Clone + Send + Sync + 'static {
-    /// The hash value under way.
-    type State: Copy + Zeroize + Send + Sync;
-    /// Where it starts.
-    const INITIAL: Self::State;
-    /// Bytes of a block.
-    const BLOCK: usize;
-    /// Bytes of a hash value.
-    const LEN: usize;
-
-    /// Takes whole blocks.
-    fn compress(state: &mut Self::State, blocks: &[u8]);
-    /// The hash value; what is beyond [`LEN`](Self::LEN) bytes is not part of it.
-    fn value(state: &Self::State) -> Value;
-    /// What is extracted from zeros without a salt: every handshake without a ticket starts there.
-    fn from_zeros() -> &'static Hmac<Self>;
+impl<S: Sha2> Schedule<S> {
+    const fn new() -> Self {
+        Self {
+            early: LazyLock::new(|| extract(&ZEROS[..S::LEN], &ZEROS[..S::LEN])),
+        }
+    }
 }
 
 impl<S: Sha2> Hkdf for Schedule<S> {
     fn extract_from_zero_ikm(&self, salt: Option<&[u8]>) -> Box<dyn HkdfExpander> {
         Box::new(match salt {
-            None => S::from_zeros().clone(),
+            None => self.early.clone(),
             Some(salt) => extract::<S>(salt, &ZEROS[..S::LEN]),
         })
     }
@@ -63,46 +54,49 @@ impl<S: Sha2> Hkdf for Schedule<S> {
     }
 
     fn expander_for_okm(&self, okm: &OkmBlock) -> Box<dyn HkdfExpander> {
-        Box::new(Hmac::<S>::new(okm.as_ref()))
+        Box::new(Expander(Hmac::<S>::new(okm.as_ref())))
     }
 
     fn hmac_sign(&self, key: &OkmBlock, message: &[u8]) -> Tag {
-        let mac = Hmac::<S>::new(key.as_ref()).mac(&[message]);
-        Tag::new(&mac.0[..S::LEN])
+        Tag::new(&Hmac::<S>::new(key.as_ref()).mac(|hasher| hasher.update(message)))
     }
 }
 
 /// HKDF-Extract (RFC 5869, section 2.2), ready to expand.
-fn extract<S: Sha2>(salt: &[u8], secret: &[u8]) -> Hmac<S> {
-    let prk = Hmac::<S>::new(salt).mac(&[secret]);
-    Hmac::new(&prk.0[..S::LEN])
+fn extract<S: Sha2>(salt: &[u8], secret: &[u8]) -> Expander<S> {
+    Expander(Hmac::new(
+        &Hmac::<S>::new(salt).mac(|hasher| hasher.update(secret)),
+    ))
 }
 
-impl<S: Sha2> HkdfExpander for Hmac<S> {
+/// HMAC with a key that HKDF expands.
+#[derive(Clone)]
+struct Expander<S: Sha2>(Hmac<S>);
+
+impl<S: Sha2> HkdfExpander for Expander<S> {
     fn expand_slice(&self, info: &[&[u8]], output: &mut [u8]) -> Result<(), OutputLengthError> {
         if output.len() > 255 * S::LEN {
             return Err(OutputLengthError);
         }
         // RFC 5869, section 2.3: T(n) = HMAC(PRK, T(n - 1) | info | n).
-        let mut term = Value::default();
+        let mut last: Option<Value<S>> = None;
         for (n, chunk) in (1..=255_u8).zip(output.chunks_mut(S::LEN)) {
-            let mut hasher = self.start();
-            if n > 1 {
-                hasher.update(&term.0[..S::LEN]);
-            }
-            info.iter().for_each(|part| hasher.update(part));
-            hasher.update(&[n]);
-            term = self.end(hasher);
-            chunk.copy_from_slice(&term.0[..chunk.len()]);
+            let term = self.0.mac(|hasher| {
+                last.iter().for_each(|last| hasher.update(last));
+                info.iter().for_each(|part| hasher.update(part));
+                hasher.update(&[n]);
+            });
+            chunk.copy_from_slice(&term[..chunk.len()]);
+            last = Some(term);
         }
         Ok(())
     }
 
     fn expand_block(&self, info: &[&[u8]]) -> OkmBlock {
-        let mut hasher = self.start();
-        info.iter().for_each(|part| hasher.update(part));
-        hasher.update(&[1]);
-        OkmBlock::new(&self.end(hasher).0[..S::LEN])
+        OkmBlock::new(&self.0.mac(|hasher| {
+            info.iter().for_each(|part| hasher.update(part));
+            hasher.update(&[1]);
+        }))
     }
 
     fn hash_len(&self) -> usize {
@@ -110,237 +104,11 @@ impl<S: Sha2> HkdfExpander for Hmac<S> {
     }
 }
 
-/// HMAC with a key: the states after the blocks that depend on it only (RFC 2104, section 4).
-#[derive(Clone)]
-struct Hmac<S: Sha2> {
-    inner: S::State,
-    outer: S::State,
-}
-
-impl<S: Sha2> Hmac<S> {
-    fn new(key: &[u8]) -> Self {
-        let mut block = Zeroizing::new(Bytes::<MAX_BLOCK>::default());
-        if key.len() > S::BLOCK {
-            let mut hasher = Hasher::<S>::new();
-            hasher.update(key);
-            block.0[..S::LEN].copy_from_slice(&hasher.finish().0[..S::LEN]);
-        } else {
-            block.0[..key.len()].copy_from_slice(key);
-        }
-        let mut after = |pad: u8| {
-            let mut state = S::INITIAL;
-            block.0.iter_mut().for_each(|byte| *byte ^= pad);
-            S::compress(&mut state, &block.0[..S::BLOCK]);
-            state
-        };
-        Self {
-            inner: after(0x36),
-            outer: after(0x36 ^ 0x5c),
-        }
-    }
-
-    fn mac(&self, message: &[&[u8]]) -> Value {
-        let mut hasher = self.start();
-        message.iter().for_each(|part| hasher.update(part));
-        self.end(hasher)
-    }
-
-    fn start(&self) -> Hasher<S> {
-        Hasher::after_block(self.inner)
-    }
-
-    fn end(&self, mut hasher: Hasher<S>) -> Value {
-        let mut outer = Hasher::<S>::after_block(self.outer);
-        outer.update(&hasher.finish().0[..S::LEN]);
-        outer.finish()
-    }
-}
-
-impl<S: Sha2> Drop for Hmac<S> {
-    fn drop(&mut self) {
-        self.inner.zeroize();
-        self.outer.zeroize();
-    }
-}
-
-/// A hash under way.
-struct Hasher<S: Sha2> {
-    state: S::State,
-    /// Of a block that is not whole yet.
-    block: Bytes<MAX_BLOCK>,
-    filled: usize,
-    /// Bytes so far.
-    len: u64,
-}
-
-impl<S: Sha2> Hasher<S> {
-    fn new() -> Self {
-        Self {
-            state: S::INITIAL,
-            block: Bytes::default(),
-            filled: 0,
-            len: 0,
-        }
-    }
-
-    /// After one block, which made `state`.
-    fn after_block(state: S::State) -> Self {
-        Self {
-            state,
-            block: Bytes::default(),
-            filled: 0,
-            len: S::BLOCK as u64,
-        }
-    }
-
-    fn update(&mut self, mut data: &[u8]) {
-        self.len += data.len() as u64;
-        if self.filled > 0 {
-            let (now, rest) = data.split_at(data.len().min(S::BLOCK - self.filled));
-            self.block.0[self.filled..][..now.len()].copy_from_slice(now);
-            self.filled += now.len();
-            data = rest;
-            if self.filled < S::BLOCK {
-                return;
-            }
-            S::compress(&mut self.state, &self.block.0[..S::BLOCK]);
-            self.filled = 0;
-        }
-        let (whole, rest) = data.split_at(data.len() / S::BLOCK * S::BLOCK);
-        S::compress(&mut self.state, whole);
-        self.block.0[..rest.len()].copy_from_slice(rest);
-        self.filled = rest.len();
-    }
-
-    /// Pads (FIPS 180-4, section 5.1). Nothing may come after it.
-    fn finish(&mut self) -> Value {
-        let block = &mut self.block.0[..S::BLOCK];
-        block[self.filled] = 0x80;
-        block[self.filled + 1..].fill(0);
-        // The length is an eighth of a block long; its upper half is zero.
-        if self.filled + 1 > S::BLOCK - S::BLOCK / 8 {
-            S::compress(&mut self.state, block);
-            block.fill(0);
-        }
-        block[S::BLOCK - 8..].copy_from_slice(&(8 * self.len).to_be_bytes());
-        S::compress(&mut self.state, block);
-        S::value(&self.state)
-    }
-}
-
-impl<S: Sha2> Drop for Hasher<S> {
-    fn drop(&mut self) {
-        self.state.zeroize();
-        self.block.zeroize();
-    }
-}
-
-/// SHA-256.
-#[derive(Clone)]
-struct Sha256;
-
-impl Sha2 for Sha256 {
-    type State = [u32; 8];
-    const INITIAL: [u32; 8] = [
-        0x6a09_e667,
-        0xbb67_ae85,
-        0x3c6e_f372,
-        0xa54f_f53a,
-        0x510e_527f,
-        0x9b05_688c,
-        0x1f83_d9ab,
-        0x5be0_cd19,
-    ];
-    const BLOCK: usize = 64;
-    const LEN: usize = 32;
-
-    fn compress(state: &mut [u32; 8], blocks: &[u8]) {
-        for block in blocks.chunks_exact(Self::BLOCK) {
-            sha2::compress256(state, std::slice::from_ref(GenericArray::from_slice(block)));
-        }
-    }
-
-    fn value(state: &[u32; 8]) -> Value {
-        let mut value = Value::default();
-        for (bytes, word) in value.0.chunks_exact_mut(4).zip(state) {
-            bytes.copy_from_slice(&word.to_be_bytes());
-        }
-        value
-    }
-
-    fn from_zeros() -> &'static Hmac<Self> {
-        static EARLY: LazyLock<Hmac<Sha256>> =
-            LazyLock::new(|| extract(&ZEROS[..Sha256::LEN], &ZEROS[..Sha256::LEN]));
-        &EARLY
-    }
-}
-
-/// SHA-384.
-#[derive(Clone)]
-struct Sha384;
-
-impl Sha2 for Sha384 {
-    type State = [u64; 8];
-    const INITIAL: [u64; 8] = [
-        0xcbbb_9d5d_c105_9ed8,
-        0x629a_292a_367c_d507,
-        0x9159_015a_3070_dd17,
-        0x152f_ecd8_f70e_5939,
-        0x6733_2667_ffc0_0b31,
-        0x8eb4_4a87_6858_1511,
-        0xdb0c_2e0d_64f9_8fa7,
-        0x47b5_481d_befa_4fa4,
-    ];
-    const BLOCK: usize = 128;
-    const LEN: usize = 48;
-
-    fn compress(state: &mut [u64; 8], blocks: &[u8]) {
-        for block in blocks.chunks_exact(Self::BLOCK) {
-            sha2::compress512(state, std::slice::from_ref(GenericArray::from_slice(block)));
-        }
-    }
-
-    fn value(state: &[u64; 8]) -> Value {
-        let mut value = Value::default();
-        for (bytes, word) in value.0.chunks_exact_mut(8).zip(state) {
-            bytes.copy_from_slice(&word.to_be_bytes());
-        }
-        value
-    }
-
-    fn from_zeros() -> &'static Hmac<Self> {
-        static EARLY: LazyLock<Hmac<Sha384>> =
-            LazyLock::new(|| extract(&ZEROS[..Sha384::LEN], &ZEROS[..Sha384::LEN]));
-        &EARLY
-    }
-}
-
-/// A hash value.
-type Value = Zeroizing<Bytes<MAX_LEN>>;
-
-/// Bytes that are wiped by one store of all of them: `zeroize` stores the bytes of an array one by
-/// one, which takes half as long as hashing them does.
-#[derive(Clone, Copy)]
-struct Bytes<const N: usize>([u8; N]);
-
-impl<const N: usize> Default for Bytes<N> {
-    fn default() -> Self {
-        Self([0; N])
-    }
-}
-
-impl<const N: usize> DefaultIsZeroes for Bytes<N> {}
-
-/// Bytes of the longest hash value, SHA-512's before it is cut to SHA-384's.
-const MAX_LEN: usize = 64;
-/// Bytes of the longest block.
-const MAX_BLOCK: usize = 128;
-const ZEROS: [u8; MAX_LEN] = [0; MAX_LEN];
+/// Zeros in the length of the longest hash value.
+const ZEROS: [u8; Sha384::LEN] = [0; Sha384::LEN];
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use rustls::SupportedCipherSuite;
     use rustls::crypto::aws_lc_rs::cipher_suite::{
         TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384,
@@ -348,13 +116,13 @@ mod tests {
 
     use super::*;
 
-    const SHA256: &dyn Hkdf = &Schedule::<Sha256>(PhantomData);
-    const SHA384: &dyn Hkdf = &Schedule::<Sha384>(PhantomData);
+    /// Bytes beyond two blocks of either hash function.
+    const LONG: usize = 2 * Sha384::BLOCK + 1;
 
     #[test]
     fn everything_is_what_aws_lc_makes_of_it() {
-        is_theirs(SHA256, TLS13_AES_128_GCM_SHA256, 32);
-        is_theirs(SHA384, TLS13_AES_256_GCM_SHA384, 48);
+        is_theirs(&SHA256, TLS13_AES_128_GCM_SHA256, 32);
+        is_theirs(&SHA384, TLS13_AES_256_GCM_SHA384, 48);
     }
 
     fn is_theirs(ours: &dyn Hkdf, suite: SupportedCipherSuite, len: usize) {
@@ -362,7 +130,7 @@ mod tests {
         let text: Vec<u8> = (0..400_u16).map(|i| (i * 7) as u8).collect();
         let okm = OkmBlock::new(&text[5..][..len]);
         // Of every length to beyond two blocks: what is extracted from, what is signed, and salts.
-        for n in 0..=2 * MAX_BLOCK + 1 {
+        for n in 0..=LONG {
             let message = &text[..n];
             let tags = [ours, theirs].map(|h| h.hmac_sign(&okm, message));
             assert_eq!(tags[0].as_ref(), tags[1].as_ref(), "{n}");
@@ -384,7 +152,7 @@ mod tests {
 
     fn expands_as(ours: &dyn HkdfExpander, theirs: &dyn HkdfExpander, text: &[u8]) {
         assert_eq!(ours.hash_len(), theirs.hash_len());
-        for n in 0..=2 * MAX_BLOCK + 1 {
+        for n in 0..=LONG {
             let info = [&text[..n / 3], &[], &text[n / 3..n]];
             let blocks = [ours, theirs].map(|e| e.expand_block(&info));
             assert_eq!(blocks[0].as_ref(), blocks[1].as_ref(), "{n}");
@@ -522,69 +290,6 @@ mod tests {
             let info = [&head, label.as_bytes(), &[0]];
             expander.expand_slice(&info, &mut output).unwrap();
             assert_eq!(output, expected, "{label}");
-        }
-    }
-
-    #[test]
-    fn every_state_that_depends_on_a_key_is_wiped() {
-        let counted = |act: &dyn Fn()| {
-            let before = WIPED.get();
-            act();
-            WIPED.get() - before
-        };
-        let hmac = Hmac::<Counted>::new(&[1; 32]);
-        assert_eq!(counted(&|| drop(hmac.clone())), 2, "both states");
-        assert_eq!(
-            counted(&|| drop(hmac.start())),
-            1,
-            "a hash that is not finished"
-        );
-        assert_eq!(counted(&|| drop(hmac.mac(&[b"message"]))), 2, "both hashes");
-        let long = || drop(Hmac::<Counted>::new(&[1; 65]));
-        assert_eq!(counted(&long), 3, "the hash of a long key, and both states");
-        let schedule = Schedule::<Counted>(PhantomData);
-        let expand = || drop(schedule.expander_for_okm(&OkmBlock::new(&[1; 32])));
-        assert_eq!(counted(&expand), 2, "through rustls's trait objects");
-
-        let mut bytes = Bytes([1; MAX_BLOCK]);
-        bytes.zeroize();
-        assert_eq!(bytes.0, [0; MAX_BLOCK]);
-    }
-
-    thread_local! {
-        static WIPED: Cell<usize> = const { Cell::new(0) };
-    }
-
-    /// SHA-256 that counts how many of its states are wiped.
-    #[derive(Clone)]
-    struct Counted;
-
-    #[derive(Clone, Copy)]
-    struct CountedState([u32; 8]);
-
-    impl Zeroize for CountedState {
-        fn zeroize(&mut self) {
-            self.0.zeroize();
-            WIPED.set(WIPED.get() + 1);
-        }
-    }
-
-    impl Sha2 for Counted {
-        type State = CountedState;
-        const INITIAL: CountedState = CountedState(Sha256::INITIAL);
-        const BLOCK: usize = Sha256::BLOCK;
-        const LEN: usize = Sha256::LEN;
-
-        fn compress(state: &mut CountedState, blocks: &[u8]) {
-            Sha256::compress(&mut state.0, blocks);
-        }
-
-        fn value(state: &CountedState) -> Value {
-            Sha256::value(&state.0)
-        }
-
-        fn from_zeros() -> &'static Hmac<Self> {
-            unreachable!("no test extracts from zeros")
         }
     }
 

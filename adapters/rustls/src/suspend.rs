@@ -1,9 +1,8 @@
 //! Code that waits in the middle of a synchronous call, on a stack of its own.
 //!
 //! rustls calls its provider synchronously. A [`Suspendable`] runs such a call on a stack of its
-//! own; when the provider has to wait for its jobs it calls [`Frame::wait`], which leaves that
-//! stack and lets the thread do something else. Polling the `Suspendable` again goes on where it
-//! stopped.
+//! own; when the provider has to wait for its jobs ([`Frame::run`]), it leaves that stack and lets
+//! the thread do something else. Polling the `Suspendable` again goes on where it stopped.
 //!
 //! The unsafe code of this file reads one pointer: [`CURRENT`], the frame on whose stack this thread
 //! runs at this moment. The rules that make reading it sound:
@@ -31,7 +30,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use corosensei::{Coroutine, CoroutineResult, Yielder};
-use widelane_engine::Worker;
+use widelane_engine::{JobError, Requests, Worker};
 use widelane_stacks::{GuardedStack, Stacks};
 
 /// A synchronous call that can stop in the middle, on a stack taken from a pool.
@@ -44,12 +43,12 @@ pub(crate) struct Suspendable<T: 'static> {
 
 impl<T: 'static> Suspendable<T> {
     /// Prepares `step` to run on `stack`; it does not run yet. Its jobs go to `worker`,
-    /// unless `quiet` says that no other job can join them.
+    /// unless `alone` says that no other job can join them.
     pub(crate) fn new(
         stacks: &Rc<Stacks>,
         stack: GuardedStack,
         worker: &Rc<Worker>,
-        quiet: impl Fn() -> bool + 'static,
+        alone: impl Fn() -> bool + 'static,
         step: impl FnOnce() -> T + 'static,
     ) -> Self {
         let worker = Rc::clone(worker);
@@ -58,7 +57,7 @@ impl<T: 'static> Suspendable<T> {
                 yielder,
                 waker: RefCell::new(waker),
                 worker,
-                quiet: &quiet,
+                alone: &alone,
             };
             frame.make_current();
             step()
@@ -114,13 +113,13 @@ impl<T: 'static> Drop for Suspendable<T> {
     }
 }
 
-/// What a suspendable call leaves at the bottom of its stack.
+/// The record of a suspendable call at the bottom of its stack.
 pub(crate) struct Frame<'stack> {
     yielder: &'stack Yielder<Option<Waker>, ()>,
     /// Whom to wake when this call can go on; `None` once it is cancelled.
     waker: RefCell<Option<Waker>>,
     worker: Rc<Worker>,
-    quiet: &'stack dyn Fn() -> bool,
+    alone: &'stack dyn Fn() -> bool,
 }
 
 impl Frame<'_> {
@@ -134,25 +133,31 @@ impl Frame<'_> {
         use_it(CURRENT.get().map(|frame| unsafe { frame.as_ref() }))
     }
 
-    /// The worker that takes this call's jobs.
-    pub(crate) fn worker(&self) -> &Worker {
-        &self.worker
-    }
-
-    /// Whether this call's jobs should run without being queued.
-    pub(crate) fn is_quiet(&self) -> bool {
-        !thread::panicking() && self.waker.borrow().is_some() && (self.quiet)()
+    /// Runs jobs of this call to their end: on the thread's own stack, if no other job can join
+    /// them, else by suspending the call, once for all of them.
+    pub(crate) fn run<R: Requests>(
+        &self,
+        requests: R,
+    ) -> Result<Result<R::Outputs, JobError>, Cancelled> {
+        if !thread::panicking() && self.waker.borrow().is_some() && (self.alone)() {
+            let engine = self.worker.engine();
+            return Ok(self.on_thread_stack(|| requests.run_at_once(engine)));
+        }
+        match requests.submit(&self.worker) {
+            Ok(tickets) => self.wait(tickets),
+            Err(refused) => Ok(Err(refused)),
+        }
     }
 
     /// Does `work` on the thread's own stack, from which this call was resumed.
-    pub(crate) fn on_thread_stack<R>(&self, work: impl FnOnce() -> R + Send) -> R {
+    fn on_thread_stack<R>(&self, work: impl FnOnce() -> R + Send) -> R {
         let _restore = Restore(CURRENT.take());
         self.yielder.on_parent_stack(work)
     }
 
     /// Suspends this call until `future` is ready. The future is polled on this call's stack, so it
     /// must need little of it.
-    pub(crate) fn wait<F: Future>(&self, future: F) -> Result<F::Output, Cancelled> {
+    fn wait<F: Future>(&self, future: F) -> Result<F::Output, Cancelled> {
         if thread::panicking() {
             // The runtime counts panics by thread: one in flight must not be carried into other
             // calls.

@@ -18,7 +18,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{HandshakeKind, ServerConfig, SignatureAlgorithm, SignatureScheme};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::task::{spawn_local, yield_now};
-use widelane_engine::{Config, Engine, Operation, Operations, Placement, Request};
+use widelane_engine::{Config, Cpus, Engine, Operation, Operations, Placement, Request};
 use widelane_rustls::{Driver, HandshakeError, kx_groups, provider};
 
 #[test]
@@ -260,8 +260,7 @@ fn the_end_of_the_flusher_leaves_nobody_waiting() {
 #[test]
 fn vector_cores_serve_the_driver_too() {
     let config = Config {
-        placement: Placement::VectorCores,
-        vector_cpus: vec![an_allowed_cpu()],
+        placement: Placement::VectorCores(Cpus::from_iter([an_allowed_cpu()])),
         ..Config::default()
     };
     let engine = four_lanes(config);

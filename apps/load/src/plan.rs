@@ -5,6 +5,7 @@ use crate::offer::Offer;
 use rustls_pki_types::ServerName;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
+use widelane_affinity::Cpus;
 
 /// Everything a run needs to know. [`Plan::new`] fills in defaults; the fields are public.
 #[derive(Clone, Debug)]
@@ -24,7 +25,7 @@ pub struct Plan {
     /// Threads, each with its own loop and its share of the load.
     pub threads: usize,
     /// CPUs to pin the threads to, in turn. Empty: the threads are not pinned.
-    pub cpus: Vec<usize>,
+    pub cpus: Cpus,
     /// Most time one connection may take, from its start to the end of its handshake (and
     /// answer).
     pub timeout: Duration,
@@ -122,7 +123,7 @@ impl Plan {
             warmup: DEFAULT_WARMUP,
             limit: None,
             threads: 1,
-            cpus: Vec::new(),
+            cpus: Cpus::default(),
             timeout: DEFAULT_TIMEOUT,
             offer: Offer::default(),
             after: After::Close,

@@ -8,7 +8,6 @@ use crate::schedule::Schedule;
 use crate::tally::{Tally, Window};
 use crate::worker::Worker;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustix::thread::{CpuSet, sched_setaffinity};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -254,15 +253,8 @@ fn run_threads(
 }
 
 fn pin(plan: &Plan, index: usize) -> Result<(), LoadError> {
-    if !plan.cpus.is_empty() {
-        let cpu = plan.cpus[index % plan.cpus.len()];
-        let refused = |source| LoadError::Cpu { cpu, source };
-        if cpu >= CpuSet::MAX_CPU {
-            return Err(refused(io::ErrorKind::InvalidInput.into()));
-        }
-        let mut set = CpuSet::new();
-        set.set(cpu);
-        sched_setaffinity(None, &set).map_err(|errno| refused(errno.into()))?;
+    if let Some(cpu) = plan.cpus.iter().cycle().nth(index) {
+        widelane_affinity::pin(cpu).map_err(|source| LoadError::Cpu { cpu, source })?;
     }
     // By default the kernel may wake us 50 µs late, as long as a handshake takes. If this fails,
     // starts are later, which is measured.

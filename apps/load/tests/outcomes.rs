@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
+use widelane_affinity::Cpus;
 use widelane_load::{
     After, Arrivals, Close, LoadError, Plan, Report, Spacing, Trust, Version, Watch, run,
     run_watched,
@@ -472,9 +473,9 @@ fn what_fails_at_once_is_an_error_that_names_the_remedy() {
     );
 
     let mut plan = server.plan();
-    plan.cpus = vec![100_000];
+    plan.cpus = Cpus::from_iter([1023]);
     let text = run(&plan).expect_err("no such CPU").to_string();
-    assert!(text.contains("CPU 100000"), "{text}");
+    assert!(text.contains("CPU 1023"), "{text}");
 
     // Other tests are on 127.0.0.1 and cannot be given its port.
     let unused = TcpListener::bind("127.0.0.2:0").expect("a port");

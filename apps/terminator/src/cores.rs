@@ -2,57 +2,100 @@
 
 use std::num::NonZeroUsize;
 
-use crate::config::{Batching, Config, CpuList, Fault, SigningBackend};
-use widelane_batching::{self as batching, Placement};
+use crate::config::{Config, Fault};
+use widelane_affinity::{Cpus, allowed};
+use widelane_batching::{Clock, Placement, PlacementChoice, Topology, placement};
 use widelane_crypto::{Backend, Preference};
 
 /// CPUs by what runs on them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cores {
     pub(crate) workers: Workers,
-    /// Vector cores. Empty: passes run on the workers.
-    pub(crate) vector: Vec<usize>,
+    pub(crate) placement: Placement,
 }
 
 /// Where workers run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Workers {
     /// Wherever the process may.
     #[default]
     Anywhere,
     /// On one of these each, by turns: the operator has said so.
-    Pinned(Vec<usize>),
+    Pinned(Cpus),
     /// On any of these, and on vector cores while they are given back.
-    Beside(Vec<usize>),
+    Beside(Cpus),
+}
+
+/// What this process can run on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine {
+    /// CPUs that it may use. Empty: the system does not say.
+    pub(crate) allowed: Cpus,
+    /// CPUs that the quota of its cgroup pays for (`cpu.max`): whole ones, at least one, and not more
+    /// than it may use.
+    pub(crate) paid: usize,
+    /// Whether its CPUs have lanes that Widelane uses.
+    lanes: bool,
 }
 
 impl Cores {
-    /// Decides for a process that may use the CPUs `allowed`, and whose quota pays for as many as `paid`,
-    /// on CPUs that have lanes or not.
-    pub(crate) fn decide(config: &Config, allowed: &[usize], paid: usize, lanes: bool) -> Self {
-        let chosen = usable(&config.cpus, allowed);
-        let vector = vector_cpus(&config.batching, &chosen, allowed, paid, lanes);
-        let workers = if !chosen.is_empty() {
-            Workers::Pinned(chosen)
-        } else {
-            // What would slow down the workers is not to share their cores.
-            match without(allowed, &vector) {
-                others if vector.is_empty() || others.is_empty() => Workers::Anywhere,
-                others => Workers::Beside(others),
-            }
+    /// Decides for a process on `machine`.
+    ///
+    /// The fault is a list of CPUs of which it may use none. Without one, workers and passes would run
+    /// on others, which was not wanted.
+    pub(crate) fn decide(config: &Config, machine: &Machine) -> Result<Self, Fault> {
+        let batching = &config.batching;
+        if batching.placement == PlacementChoice::VectorCores && batching.vector_cpus.is_empty() {
+            return Err(Fault::new(
+                "batching.placement",
+                "vector cores need CPUs of their own",
+                "set `vector_cpus` (--vector-cpus), for example \"3\", or placement \"inline\"",
+            ));
+        }
+        let has_passes =
+            batching.enabled && batching.backend != Preference::Exactly(Backend::AwsLc);
+        let choice = match has_passes {
+            true => batching.placement,
+            false => PlacementChoice::Inline,
         };
-        Self { workers, vector }
+        let pinned = machine.usable("cpus", &config.cpus)?;
+        let named = match choice {
+            PlacementChoice::Inline => Cpus::default(),
+            _ => machine.usable("batching.vector_cpus", &batching.vector_cpus)?,
+        };
+        let clock = match machine.lanes {
+            true => batching.clock(),
+            // AWS-LC's code lowers no clock that vector cores would keep.
+            false => Clock::default(),
+        };
+        let topology = Topology {
+            allowed: machine.allowed,
+            paid: machine.paid,
+            pinned,
+            named,
+        };
+        let placement = placement(choice, &clock, &topology);
+        // What would slow down the workers is not to share their cores.
+        let others = machine.allowed.without(&placement.vector_cores());
+        let workers = if !pinned.is_empty() {
+            Workers::Pinned(pinned)
+        } else if placement == Placement::Inline || others.is_empty() {
+            Workers::Anywhere
+        } else {
+            Workers::Beside(others)
+        };
+        Ok(Self { workers, placement })
     }
 
     /// How many workers suit them, in a process that may use the CPUs `allowed`; `None`: as many
     /// as there are CPUs.
-    pub(crate) fn suited_workers(&self, allowed: &[usize]) -> Option<usize> {
+    pub(crate) fn suited_workers(&self, allowed: &Cpus) -> Option<usize> {
         match &self.workers {
             Workers::Anywhere => None,
-            Workers::Pinned(cpus) => Some(cpus.len()),
+            Workers::Pinned(cpus) => Some(cpus.count()),
             // One for each vector core as well, or those that are given back would be of no use:
             // a connection stays with the worker that accepted it.
-            Workers::Beside(_) => Some(allowed.len()),
+            Workers::Beside(_) => Some(allowed.count()),
         }
     }
 
@@ -60,125 +103,45 @@ impl Cores {
     pub(crate) fn regular_workers(&self, workers: usize) -> usize {
         match &self.workers {
             Workers::Anywhere | Workers::Pinned(_) => workers,
-            Workers::Beside(cpus) => workers.min(cpus.len()),
+            Workers::Beside(cpus) => workers.min(cpus.count()),
         }
     }
 }
 
-/// Those of the named CPUs that the process may use. Which ones a container gets, its configuration
-/// does not know.
-pub(crate) fn usable(named: &CpuList, allowed: &[usize]) -> Vec<usize> {
-    let named = named.0.iter().copied();
-    match allowed.is_empty() {
-        true => named.collect(),
-        false => named.filter(|cpu| allowed.contains(cpu)).collect(),
+impl Machine {
+    pub(crate) fn here() -> Self {
+        Self {
+            allowed: allowed(None).unwrap_or_default(),
+            paid: std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
+            lanes: Preference::Auto.resolve() != Ok(Backend::AwsLc),
+        }
     }
-}
 
-/// Checks that workers and vector cores have a CPU where some are named. Without one, they would run
-/// on others, which was not wanted.
-pub(crate) fn check(config: &Config, allowed: &[usize]) -> Result<(), Fault> {
-    let batching = &config.batching;
-    let has_vector_cores = has_lanes(batching) && batching.placement != Placement::Inline;
-    let vector = has_vector_cores.then_some(("batching.vector_cpus", &batching.vector_cpus));
-    for (key, named) in std::iter::once(("cpus", &config.cpus)).chain(vector) {
-        if !named.0.is_empty() && usable(named, allowed).is_empty() {
+    /// Those of the CPUs named at `key` that the process may use. Which ones a container gets, its
+    /// configuration does not know.
+    fn usable(&self, key: &str, named: &Cpus) -> Result<Cpus, Fault> {
+        let usable = match self.allowed.is_empty() {
+            true => *named,
+            false => named.and(&self.allowed),
+        };
+        if usable.is_empty() && !named.is_empty() {
+            let allowed = &self.allowed;
             return Err(Fault::new(
                 key,
-                format!(
-                    "this process may use none of these CPUs, only CPUs {}",
-                    allowed
-                        .iter()
-                        .map(usize::to_string)
-                        .collect::<Vec<_>>()
-                        .join(",")
-                ),
+                format!("this process may use none of these CPUs, only CPUs {allowed}"),
                 "name some of them, or change the cpuset (of the container, of taskset)",
             ));
         }
+        Ok(usable)
     }
-    Ok(())
-}
-
-/// How many CPUs the quota of this process's cgroup pays for (`cpu.max`): whole ones, at least one, and
-/// not more than it may use.
-pub(crate) fn paid() -> usize {
-    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
-}
-
-/// The CPUs that this process may use.
-pub(crate) fn allowed() -> Vec<usize> {
-    use rustix::thread::{CpuSet, sched_getaffinity};
-    let Ok(set) = sched_getaffinity(None) else {
-        return Vec::new();
-    };
-    (0..CpuSet::MAX_CPU)
-        .filter(|&cpu| set.is_set(cpu))
-        .collect()
-}
-
-/// Whether this CPU has lanes that Widelane uses.
-pub(crate) fn have_lanes() -> bool {
-    Preference::Auto.resolve() != Ok(Backend::AwsLc)
-}
-
-/// Whether there are passes at all.
-fn has_lanes(batching: &Batching) -> bool {
-    batching.enabled && batching.backend != SigningBackend::AwsLc
-}
-
-fn vector_cpus(
-    batching: &Batching,
-    workers: &[usize],
-    allowed: &[usize],
-    paid: usize,
-    lanes: bool,
-) -> Vec<usize> {
-    let named = usable(&batching.vector_cpus, allowed);
-    match batching.placement {
-        _ if !has_lanes(batching) => Vec::new(),
-        Placement::Inline => Vec::new(),
-        Placement::VectorCores => named,
-        // AWS-LC's code lowers no clock that vector cores would keep.
-        Placement::Auto if !lanes => Vec::new(),
-        // Workers and vector cores would stop each other.
-        Placement::Auto if paid < 2 => Vec::new(),
-        Placement::Auto => {
-            // A quarter: with RSA, passes take more of a core than the rest of a handshake on three
-            // others.
-            let quarter = (allowed.len().min(paid) / 4).max(1);
-            let candidates = if !named.is_empty() {
-                named
-            } else if !workers.is_empty() {
-                let mut left = without(allowed, workers);
-                if paid < allowed.len() {
-                    left.truncate(quarter);
-                }
-                left
-            } else {
-                allowed[allowed.len().saturating_sub(quarter)..].to_vec()
-            };
-            let others = without(allowed, &candidates).len();
-            match batching::place(&batching.clock(), candidates.len(), others) {
-                Placement::VectorCores => candidates,
-                _ => Vec::new(),
-            }
-        }
-    }
-}
-
-fn without(cpus: &[usize], others: &[usize]) -> Vec<usize> {
-    let kept = cpus.iter().filter(|cpu| !others.contains(cpu));
-    kept.copied().collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::CpuList;
-    use widelane_batching::{Clock, ClockPenalty};
+    use widelane_batching::ClockPenalty;
 
-    fn config(placement: Placement, clock: Clock) -> Config {
+    fn config(placement: PlacementChoice, clock: Clock) -> Config {
         let mut config = Config::default();
         config.batching.placement = placement;
         config.batching.clock = Some(clock);
@@ -198,141 +161,155 @@ mod tests {
         }
     }
 
-    /// Without a quota.
-    fn decide(config: &Config, allowed: &[usize]) -> Cores {
-        Cores::decide(config, allowed, allowed.len(), true)
+    fn cpus(text: &str) -> Cpus {
+        text.parse().unwrap()
+    }
+
+    /// With lanes and without a quota.
+    fn machine(allowed: &str) -> Machine {
+        let allowed = cpus(allowed);
+        Machine {
+            allowed,
+            paid: allowed.count(),
+            lanes: true,
+        }
+    }
+
+    fn decide(config: &Config, allowed: &str) -> Cores {
+        Cores::decide(config, &machine(allowed)).unwrap()
+    }
+
+    fn fault(config: &Config, allowed: &str) -> Fault {
+        Cores::decide(config, &machine(allowed)).unwrap_err()
     }
 
     fn inline() -> Cores {
         Cores::default()
     }
 
-    fn beside(workers: &[usize], vector: &[usize]) -> Cores {
+    fn beside(workers: &str, vector: &str) -> Cores {
         Cores {
-            workers: Workers::Beside(workers.to_vec()),
-            vector: vector.to_vec(),
+            workers: Workers::Beside(cpus(workers)),
+            placement: Placement::VectorCores(cpus(vector)),
         }
     }
 
-    fn shared(vector: &[usize]) -> Cores {
+    fn shared(vector: &str) -> Cores {
         Cores {
             workers: Workers::Anywhere,
-            vector: vector.to_vec(),
+            placement: Placement::VectorCores(cpus(vector)),
         }
     }
 
-    fn pinned(workers: &[usize], vector: &[usize]) -> Cores {
+    fn pinned(workers: &str, placement: Placement) -> Cores {
         Cores {
-            workers: Workers::Pinned(workers.to_vec()),
-            vector: vector.to_vec(),
+            workers: Workers::Pinned(cpus(workers)),
+            placement,
         }
     }
 
     #[test]
     fn workers_are_pinned_to_cpus_that_the_process_may_use() {
         let mut config = Config {
-            cpus: CpuList(vec![0, 2, 9]),
+            cpus: cpus("0,2,9"),
             ..Config::default()
         };
-        let cores = decide(&config, &[2, 3, 9]);
-        assert_eq!(cores.workers, Workers::Pinned(vec![2, 9]));
-        assert_eq!(check(&config, &[2, 3, 9]), Ok(()));
-        let fault = check(&config, &[3]).unwrap_err();
+        assert_eq!(decide(&config, "2,3,9"), pinned("2,9", Placement::Inline));
+        let fault = fault(&config, "3");
         assert!(fault.key == "cpus" && fault.problem.contains("CPUs 3"));
         // The system does not say.
-        assert_eq!(usable(&config.cpus, &[]), [0, 2, 9]);
-        config.cpus = CpuList::default();
-        assert_eq!(check(&config, &[3]), Ok(()));
+        assert_eq!(decide(&config, ""), pinned("0,2,9", Placement::Inline));
+        config.cpus = Cpus::default();
+        assert_eq!(decide(&config, "3"), inline());
     }
 
     #[test]
     fn without_a_penalty_auto_is_inline() {
-        let auto = config(Placement::Auto, Clock::default());
-        assert_eq!(decide(&auto, &[0, 1, 2, 3]), inline());
+        let auto = config(PlacementChoice::Auto, Clock::default());
+        assert_eq!(decide(&auto, "0-3"), inline());
     }
 
     #[test]
     fn with_one_wide_code_gets_cores_of_its_own_that_workers_leave_alone() {
-        let auto = config(Placement::Auto, lowered());
-        assert_eq!(decide(&auto, &[0, 1]), beside(&[0], &[1]));
-        let eight: Vec<usize> = (0..8).collect();
-        assert_eq!(decide(&auto, &eight), beside(&[0, 1, 2, 3, 4, 5], &[6, 7]));
-        let many = decide(&auto, &eight);
+        let auto = config(PlacementChoice::Auto, lowered());
+        assert_eq!(decide(&auto, "0-1"), beside("0", "1"));
+        let many = decide(&auto, "0-7");
+        assert_eq!(many, beside("0-5", "6-7"));
         assert_eq!(
-            many.suited_workers(&eight),
+            many.suited_workers(&cpus("0-7")),
             Some(8),
             "all that can ever run"
         );
         assert_eq!(many.regular_workers(8), 6);
         assert_eq!(many.regular_workers(3), 3);
-        assert_eq!(decide(&auto, &[5]), inline(), "no core to spare");
-        assert_eq!(decide(&auto, &[]), inline(), "nothing known");
+        assert_eq!(decide(&auto, "5"), inline(), "no core to spare");
+        assert_eq!(decide(&auto, ""), inline(), "nothing known");
 
         let mut named = auto.clone();
-        named.batching.vector_cpus = CpuList(vec![0]);
-        assert_eq!(decide(&named, &[0, 1, 2]), beside(&[1, 2], &[0]));
+        named.batching.vector_cpus = cpus("0");
+        assert_eq!(decide(&named, "0-2"), beside("1-2", "0"));
         let mut by_turns = auto.clone();
-        by_turns.cpus = CpuList(vec![0, 1]);
-        assert_eq!(decide(&by_turns, &[0, 1, 2]), pinned(&[0, 1], &[2]));
-        assert_eq!(
-            decide(&by_turns, &[0, 1]),
-            pinned(&[0, 1], &[]),
-            "none is left"
-        );
+        by_turns.cpus = cpus("0-1");
+        let third = Placement::VectorCores(cpus("2"));
+        assert_eq!(decide(&by_turns, "0-2"), pinned("0-1", third));
+        let none_is_left = pinned("0-1", Placement::Inline);
+        assert_eq!(decide(&by_turns, "0-1"), none_is_left);
         let mut off = auto;
         off.batching.enabled = false;
-        assert_eq!(decide(&off, &[0, 1]), inline());
+        assert_eq!(decide(&off, "0-1"), inline());
     }
 
     #[test]
     fn without_lanes_no_core_is_taken_from_workers_unless_that_was_asked_for() {
-        let without = |config: &Config| Cores::decide(config, &[0, 1], 2, false);
-        assert_eq!(without(&config(Placement::Auto, lowered())), inline());
-        let mut fixed = config(Placement::VectorCores, lowered());
-        fixed.batching.vector_cpus = CpuList(vec![1]);
-        assert_eq!(without(&fixed), beside(&[0], &[1]));
+        let without = |config: &Config| {
+            let machine = Machine {
+                lanes: false,
+                ..machine("0-1")
+            };
+            Cores::decide(config, &machine).unwrap()
+        };
+        assert_eq!(without(&config(PlacementChoice::Auto, lowered())), inline());
+        let mut fixed = config(PlacementChoice::VectorCores, lowered());
+        fixed.batching.vector_cpus = cpus("1");
+        assert_eq!(without(&fixed), beside("0", "1"));
     }
 
     #[test]
     fn the_quota_pays_for_vector_cores_too() {
-        let auto = config(Placement::Auto, lowered());
-        let all: Vec<usize> = (0..64).collect();
-        let count = |config: &Config, paid| Cores::decide(config, &all, paid, true).vector.len();
-        assert_eq!(count(&auto, 64), 16);
-        assert_eq!(count(&auto, 9), 2);
-        assert_eq!(count(&auto, 2), 1);
-        assert_eq!(count(&auto, 1), 0, "half a CPU, or one");
-        let mut pinned = auto;
-        pinned.cpus = CpuList(vec![0, 1]);
-        assert_eq!(count(&pinned, 64), 62);
-        assert_eq!(count(&pinned, 4), 1);
-        let mut fixed = config(Placement::VectorCores, lowered());
-        fixed.batching.vector_cpus = CpuList(vec![5]);
-        assert_eq!(count(&fixed, 1), 1, "as asked for");
+        let half = Machine {
+            paid: 1,
+            ..machine("0-63")
+        };
+        let auto = config(PlacementChoice::Auto, lowered());
+        assert_eq!(Cores::decide(&auto, &half).unwrap(), inline());
+        let mut fixed = config(PlacementChoice::VectorCores, lowered());
+        fixed.batching.vector_cpus = cpus("5");
+        let asked_for = Cores::decide(&fixed, &half).unwrap();
+        assert_eq!(asked_for.placement.vector_cores(), cpus("5"));
     }
 
     #[test]
     fn vector_cores_are_cpus_that_the_process_may_use() {
-        for placement in [Placement::Auto, Placement::VectorCores] {
+        for placement in [PlacementChoice::Auto, PlacementChoice::VectorCores] {
             let mut config = config(placement, lowered());
-            config.batching.vector_cpus = CpuList(vec![1, 9]);
-            assert_eq!(decide(&config, &[0, 1]), beside(&[0], &[1]));
-            assert_eq!(check(&config, &[0, 1]), Ok(()));
-            let fault = check(&config, &[0, 2]).unwrap_err();
+            config.batching.vector_cpus = cpus("1,9");
+            assert_eq!(decide(&config, "0-1"), beside("0", "1"));
+            let fault = fault(&config, "0,2");
             assert_eq!(fault.key, "batching.vector_cpus");
             assert!(fault.problem.contains("CPUs 0,2"), "{}", fault.problem);
             config.batching.enabled = false;
-            assert_eq!(check(&config, &[0, 2]), Ok(()), "they are not used");
+            assert_eq!(decide(&config, "0,2"), inline(), "they are not used");
         }
     }
 
     #[test]
     fn what_was_asked_for_is_done() {
-        let mut fixed = config(Placement::VectorCores, Clock::default());
-        fixed.batching.vector_cpus = CpuList(vec![1]);
-        assert_eq!(decide(&fixed, &[0, 1]), beside(&[0], &[1]));
-        assert_eq!(decide(&fixed, &[1]), shared(&[1]), "no other CPU");
-        let on_workers = config(Placement::Inline, lowered());
-        assert_eq!(decide(&on_workers, &[0, 1]), inline());
+        let mut fixed = config(PlacementChoice::VectorCores, Clock::default());
+        assert_eq!(fault(&fixed, "0-1").key, "batching.placement");
+        fixed.batching.vector_cpus = cpus("1");
+        assert_eq!(decide(&fixed, "0-1"), beside("0", "1"));
+        assert_eq!(decide(&fixed, "1"), shared("1"), "no other CPU");
+        let on_workers = config(PlacementChoice::Inline, lowered());
+        assert_eq!(decide(&on_workers, "0-1"), inline());
     }
 }

@@ -8,9 +8,9 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::io::Errno;
-use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
+use rustix::thread::gettid;
 use tokio::sync::watch;
+use widelane_affinity::{Cpus, Pid, allow};
 use widelane_engine::CoreBorrower;
 
 /// The workers of one server, which borrow its idle vector cores.
@@ -31,20 +31,20 @@ pub(crate) struct Borrower {
 #[derive(Debug)]
 struct Shared {
     /// Where workers may run now.
-    cpus: CpuSet,
+    cpus: Cpus,
     /// Where they may run at all.
-    allowed: CpuSet,
+    allowed: Cpus,
     workers: Vec<Pid>,
 }
 
 impl Borrowers {
     /// For workers that may always run on the CPUs `scalar`, and only on CPUs of `allowed`.
-    pub(crate) fn new(scalar: &[usize], allowed: &[usize]) -> Self {
+    pub(crate) fn new(scalar: Cpus, allowed: Cpus) -> Self {
         Self {
             lent: watch::Sender::new(0),
             shared: Mutex::new(Shared {
-                cpus: set(scalar),
-                allowed: set(allowed),
+                cpus: scalar,
+                allowed,
                 workers: Vec::new(),
             }),
         }
@@ -54,7 +54,7 @@ impl Borrowers {
     pub(crate) fn join(self: &Arc<Self>) -> Borrower {
         let thread = gettid();
         let mut shared = self.lock();
-        if let Err(error) = sched_setaffinity(Some(thread), &shared.cpus) {
+        if let Err(error) = allow(Some(thread), &shared.cpus) {
             tracing::warn!(%error, "cannot keep a worker off the vector cores");
         }
         shared.workers.push(thread);
@@ -78,10 +78,10 @@ impl Borrowers {
 impl CoreBorrower for Borrowers {
     fn lend(&self, cpu: usize) {
         let mut shared = self.lock();
-        if !shared.allowed.is_set(cpu) {
+        if !shared.allowed.has(cpu) {
             return;
         }
-        shared.cpus.set(cpu);
+        shared.cpus.add(cpu);
         if let Err(error) = shared.apply() {
             // They stay where they were.
             tracing::debug!(cpu, %error, "not every worker may use an idle vector core");
@@ -91,22 +91,22 @@ impl CoreBorrower for Borrowers {
 
     fn reclaim(&self, cpu: usize) -> io::Result<()> {
         let mut shared = self.lock();
-        if !shared.cpus.is_set(cpu) {
+        if !shared.cpus.has(cpu) {
             // It was not lent.
             return Ok(());
         }
-        shared.cpus.unset(cpu);
+        shared.cpus.remove(cpu);
         self.lent.send_modify(|lent| *lent -= 1);
-        Ok(shared.apply()?)
+        shared.apply()
     }
 }
 
 impl Shared {
     /// Sets the affinity of all workers; returns the first error.
-    fn apply(&self) -> Result<(), Errno> {
+    fn apply(&self) -> io::Result<()> {
         let mut result = Ok(());
         for &worker in &self.workers {
-            result = result.and(sched_setaffinity(Some(worker), &self.cpus));
+            result = result.and(allow(Some(worker), &self.cpus));
         }
         result
     }
@@ -119,31 +119,24 @@ impl Drop for Borrower {
     }
 }
 
-fn set(cpus: &[usize]) -> CpuSet {
-    let mut set = CpuSet::new();
-    for &cpu in cpus.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU) {
-        set.set(cpu);
-    }
-    set
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
 
-    use rustix::thread::sched_getaffinity;
+    use rustix::io::Errno;
+    use widelane_affinity::allowed;
 
     use super::*;
-    use crate::cores;
 
     #[test]
     fn workers_come_and_go_and_others_are_left_alone() {
-        let allowed = cores::allowed();
-        let &[first, second, ..] = &allowed[..] else {
+        let before = allowed(None).unwrap();
+        let &[first, second, ..] = &before.iter().collect::<Vec<_>>()[..] else {
             eprintln!("SKIP: one CPU, and this needs a vector core beside it");
             return;
         };
-        let borrowers = Arc::new(Borrowers::new(&[first], &[first, second]));
+        let [one, both] = [cpus(&[first]), cpus(&[first, second])];
+        let borrowers = Arc::new(Borrowers::new(one, both));
         let (ready, joined) = mpsc::channel();
         let (leave, left) = mpsc::channel::<()>();
         let worker = {
@@ -158,12 +151,12 @@ mod tests {
             })
         };
         let thread = joined.recv().unwrap();
-        assert_eq!(affinity(thread), [first]);
+        assert_eq!(affinity(thread), one);
         borrowers.lend(second);
-        assert_eq!(affinity(thread), [first, second]);
+        assert_eq!(affinity(thread), both);
         assert_eq!(*borrowers.lent().borrow(), 1);
         borrowers.reclaim(second).unwrap();
-        assert_eq!(affinity(thread), [first]);
+        assert_eq!(affinity(thread), one);
         assert_eq!(*borrowers.lent().borrow(), 0);
         // A late worker gets the same affinity.
         borrowers.lend(second);
@@ -174,24 +167,25 @@ mod tests {
                 affinity(gettid())
             }
         });
-        assert_eq!(late.join().unwrap(), [first, second]);
+        assert_eq!(late.join().unwrap(), both);
         // A worker that has left is not moved any more.
         leave.send(()).unwrap();
         joined.recv().unwrap();
         borrowers.reclaim(second).unwrap();
-        assert_eq!(affinity(thread), [first, second]);
-        assert_eq!(cores::allowed(), allowed);
+        assert_eq!(affinity(thread), both);
+        assert_eq!(allowed(None).unwrap(), before);
         drop(leave);
         worker.join().unwrap();
     }
 
     #[test]
     fn a_cpu_that_is_not_ours_is_never_lent() {
-        let Some(&first) = cores::allowed().first() else {
+        let Some(first) = allowed(None).unwrap().iter().next() else {
             eprintln!("SKIP: the system does not say which CPUs there are");
             return;
         };
-        let borrowers = Arc::new(Borrowers::new(&[first], &[first]));
+        let one = cpus(&[first]);
+        let borrowers = Arc::new(Borrowers::new(one, one));
         let worker = std::thread::spawn({
             let borrowers = borrowers.clone();
             move || {
@@ -202,17 +196,17 @@ mod tests {
                 lent
             }
         });
-        assert_eq!(worker.join().unwrap(), [first]);
+        assert_eq!(worker.join().unwrap(), one);
     }
 
     #[test]
     fn a_worker_that_cannot_be_moved_away_is_a_failure() {
         // Its only CPU is the lent one.
-        let Some(&only) = cores::allowed().first() else {
+        let Some(only) = allowed(None).unwrap().iter().next() else {
             eprintln!("SKIP: the system does not say which CPUs there are");
             return;
         };
-        let borrowers = Arc::new(Borrowers::new(&[], &[only]));
+        let borrowers = Arc::new(Borrowers::new(Cpus::default(), cpus(&[only])));
         let taken = std::thread::spawn({
             let borrowers = borrowers.clone();
             move || {
@@ -225,10 +219,11 @@ mod tests {
         assert_eq!(error.raw_os_error(), Some(Errno::INVAL.raw_os_error()));
     }
 
-    fn affinity(thread: Pid) -> Vec<usize> {
-        let set = sched_getaffinity(Some(thread)).unwrap();
-        (0..CpuSet::MAX_CPU)
-            .filter(|&cpu| set.is_set(cpu))
-            .collect()
+    fn affinity(thread: Pid) -> Cpus {
+        allowed(Some(thread)).unwrap()
+    }
+
+    fn cpus(numbers: &[usize]) -> Cpus {
+        numbers.iter().copied().collect()
     }
 }

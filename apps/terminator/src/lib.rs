@@ -80,15 +80,16 @@ mod worker;
 
 pub use config::{
     Backend, BackendTls, Batching, Certificate, CheckKind, ClientAuth, ClientAuthMode, Config,
-    ConfigError, CpuList, Document, Drain, Etcd, HealthCheck, HostPort, KeyKind, Limits, Listener,
+    ConfigError, Document, Drain, Etcd, HealthCheck, HostPort, KeyKind, Limits, Listener,
     LogFormat, LogTarget, Metrics, Network, OcspSource, PerSource, ProxyVersion, Route, SecretFile,
-    SigningBackend, Tickets, TlsVersion, UnknownNames,
+    Tickets, TlsVersion, UnknownNames,
 };
 pub use demo::{Demo, DemoError};
 pub use server::{Server, ServerError};
 pub use signals::Signals;
 pub use ticket_files::{TicketDirectory, TicketFile, TicketFilesError, make_etcd_key};
-pub use widelane_batching::Placement;
+pub use widelane_affinity::Cpus;
+pub use widelane_batching::PlacementChoice;
 
 /// What fuzz targets reach of the private modules. No part of the interface.
 #[doc(hidden)]

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use rustls::time_provider::DefaultTimeProvider;
 use rustls_pki_types::UnixTime;
+use widelane_affinity::Cpus;
 
 use crate::access_log::{self, Sink};
 use crate::backend_tls::Speech;
 use crate::checks::Checks;
-use crate::config::{Backend, Config, ConfigError, CpuList, Document, Fault, Listener};
-use crate::cores::{self, Cores, Workers};
+use crate::config::{Backend, Config, ConfigError, Document, Fault, Listener};
+use crate::cores::{Cores, Machine, Workers};
 use crate::endpoint::Endpoint;
 use crate::lending::Borrowers;
 use crate::material::{self, Material};
@@ -88,23 +89,23 @@ impl Server {
         let files = Fingerprint::of(config);
         let material = material::read(config).map_err(locate)?;
         let account = privileges::lookup(config).map_err(locate)?;
-        let allowed = cores::allowed();
-        cores::check(config, &allowed).map_err(locate)?;
-        let cores = Cores::decide(config, &allowed, cores::paid(), cores::have_lanes());
-        let left_out = |key, named: &CpuList, used: &[usize]| {
-            if !named.0.is_empty() && !used.is_empty() && *used != named.0 {
-                tracing::warn!(cpus = ?used, "of the CPUs in `{key}`, this process may use these only");
+        let machine = Machine::here();
+        let cores = Cores::decide(config, &machine).map_err(locate)?;
+        let vector = cores.placement.vector_cores();
+        let left_out = |key, named: &Cpus, used: &Cpus| {
+            if !named.is_empty() && !used.is_empty() && used != named {
+                tracing::warn!(cpus = %used, "of the CPUs in `{key}`, this process may use these only");
             }
         };
         if let Workers::Pinned(cpus) = &cores.workers {
             left_out("cpus", &config.cpus, cpus);
         }
-        left_out("vector_cpus", &config.batching.vector_cpus, &cores.vector);
-        let borrowers = match &cores.workers {
-            Workers::Beside(scalar) => Some(Arc::new(Borrowers::new(scalar, &allowed))),
+        left_out("vector_cpus", &config.batching.vector_cpus, &vector);
+        let borrowers = match cores.workers {
+            Workers::Beside(scalar) => Some(Arc::new(Borrowers::new(scalar, machine.allowed))),
             Workers::Anywhere | Workers::Pinned(_) => None,
         };
-        let workers = worker_count(config, &cores, &allowed);
+        let workers = worker_count(config, &cores, &machine);
         let regular = cores.regular_workers(workers);
         let inherited = Inherited::from_environment().map_err(locate)?;
         let mut bound = Vec::new();
@@ -134,13 +135,13 @@ impl Server {
         // Nothing above started a thread; everything below may.
         let signing = SigningSource::start(
             &config.batching,
-            &cores.vector,
+            cores.placement,
             borrowers.clone(),
             config.chacha20poly1305,
         )
         .map_err(locate)?;
-        if !cores.vector.is_empty() {
-            tracing::info!(cpus = ?cores.vector, "vector cores");
+        if !vector.is_empty() {
+            tracing::info!(cpus = %vector, "vector cores");
         }
         signing.calibrate();
         let shared = Arc::new(Shared::new(workers, signing));
@@ -172,7 +173,10 @@ impl Server {
         shared.ticket_keys.send_replace(keys.all());
         shared.stores.store(Arc::new(stores.all()));
         let run_on = |index: usize| match (&cores.workers, &borrowers) {
-            (Workers::Pinned(cpus), _) => RunOn::Cpu(cpus[index % cpus.len()]),
+            (Workers::Pinned(cpus), _) => {
+                let cpu = cpus.iter().cycle().nth(index);
+                cpu.map_or(RunOn::Any, RunOn::Cpu)
+            }
             (_, Some(borrowers)) => {
                 let rank = index.checked_sub(regular);
                 let lent = borrowers.lent();
@@ -242,12 +246,10 @@ impl Server {
         let account = privileges::lookup(config).map_err(locate)?;
         let is_final = account.is_none_or(|account| account.is_current());
         access_log::check(config, is_final).map_err(locate)?;
-        let allowed = cores::allowed();
-        cores::check(config, &allowed).map_err(locate)?;
-        let cores = Cores::decide(config, &allowed, cores::paid(), cores::have_lanes());
+        let cores = Cores::decide(config, &Machine::here()).map_err(locate)?;
         let signing = SigningSource::start(
             &config.batching,
-            &cores.vector,
+            cores.placement,
             None,
             config.chacha20poly1305,
         )
@@ -827,7 +829,7 @@ fn check_next_start(before: &Config, after: &Config) -> Result<(), Fault> {
         privileges::find(after)?;
     }
     if (&before.cpus, &before.batching) != (&after.cpus, &after.batching) {
-        cores::check(after, &cores::allowed())?;
+        Cores::decide(after, &Machine::here())?;
     }
     // At a port of our own, only the next start can tell.
     let own = places(before).into_iter().map(|(_, address)| address);
@@ -1012,9 +1014,13 @@ fn bind_fault(key: &str, address: SocketAddr, error: &std::io::Error) -> Fault {
 /// As configured, else as many as there are CPUs for them: of the process's cpuset, and not more than the
 /// quota of its cgroup pays for (`cpu.max`). Threads beyond the quota would be stopped together, each in
 /// the middle of its handshakes.
-fn worker_count(config: &Config, cores: &Cores, allowed: &[usize]) -> usize {
-    let paid = cores::paid();
-    let suited = || cores.suited_workers(allowed).filter(|suited| *suited > 0);
+fn worker_count(config: &Config, cores: &Cores, machine: &Machine) -> usize {
+    let paid = machine.paid;
+    let suited = || {
+        cores
+            .suited_workers(&machine.allowed)
+            .filter(|suited| *suited > 0)
+    };
     config.workers.map_or_else(
         || suited().map_or(paid, |suited| suited.min(paid)),
         NonZeroUsize::get,

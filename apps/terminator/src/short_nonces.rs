@@ -11,9 +11,11 @@
 //! A nonce only has to differ from those of the other tickets of its connection. This is for servers alone: a client
 //! takes nonces as they come.
 
+use std::borrow::Cow;
+
 use rustls::crypto::cipher::{
-    AeadKey, Iv, MessageDecrypter, MessageEncrypter, OutboundOpaqueMessage, OutboundPlainMessage,
-    Tls13AeadAlgorithm, UnsupportedOperationError,
+    AeadKey, Iv, MessageDecrypter, MessageEncrypter, OutboundChunks, OutboundOpaqueMessage,
+    OutboundPlainMessage, Tls13AeadAlgorithm, UnsupportedOperationError,
 };
 use rustls::crypto::tls13::{Hkdf, HkdfExpander, OkmBlock, OutputLengthError};
 use rustls::crypto::{ActiveKeyExchange, hmac};
@@ -85,14 +87,17 @@ impl HkdfExpander for Expander {
 /// The HkdfLabel (RFC 8446, section 7.1) of a ticket's key, with a shorter nonce. `None`: it is none, or
 /// short enough.
 fn shortened(info: &[&[u8]]) -> Option<Vec<u8>> {
+    // Most labels are shorter or differ early, and nothing is copied for them.
     let length: usize = info.iter().map(|part| part.len()).sum();
-    if length <= LABEL_AT + LABEL.len() + 1 + NONCE {
+    let mut bytes = info.iter().copied().flatten().skip(LABEL_AT);
+    if length <= LABEL_AT + LABEL.len() + 1 + NONCE
+        || LABEL.iter().any(|byte| bytes.next() != Some(byte))
+    {
         return None;
     }
     let info = info.concat();
     let (label, nonce) = info.split_at(LABEL_AT + LABEL.len() + 1);
     let is_ticket = usize::from(label[LABEL_AT - 1]) == LABEL.len()
-        && label[LABEL_AT..].starts_with(LABEL)
         && label.last().map(|length| usize::from(*length)) == Some(nonce.len());
     let before = label.split_last()?.1;
     is_ticket.then(|| [before, &[NONCE as u8], &nonce[..NONCE]].concat())
@@ -143,7 +148,14 @@ impl MessageEncrypter for Encrypter {
         if message.typ != ContentType::Handshake {
             return self.inner.encrypt(message, sequence);
         }
-        let payload = self.messages.pass(&message.payload.to_vec());
+        let record = match &message.payload {
+            OutboundChunks::Single(record) => Cow::Borrowed(*record),
+            pieces => Cow::Owned(pieces.to_vec()),
+        };
+        if self.messages.passes(&record) {
+            return self.inner.encrypt(message, sequence);
+        }
+        let payload = self.messages.pass(&record);
         let message = OutboundPlainMessage {
             typ: message.typ,
             version: message.version,
@@ -170,6 +182,19 @@ struct Messages {
 }
 
 impl Messages {
+    /// Whether a record has only whole messages of other kinds: nothing of it changes.
+    fn passes(&self, mut record: &[u8]) -> bool {
+        let is_between = self.head.is_empty() && self.keep + self.omit + self.rest == 0;
+        while let &[kind, high, middle, low, ref behind @ ..] = record {
+            let length = u32::from_be_bytes([0, high, middle, low]) as usize;
+            match behind.get(length..) {
+                Some(later) if kind != NEW_SESSION_TICKET => record = later,
+                _ => return false,
+            }
+        }
+        is_between && record.is_empty()
+    }
+
     fn pass(&mut self, mut bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.head.len() + bytes.len());
         while !bytes.is_empty() {
@@ -181,8 +206,14 @@ impl Messages {
                 (&mut self.rest, true)
             };
             if *run == 0 {
-                self.head.push(bytes[0]);
-                bytes = &bytes[1..];
+                // As many bytes as are needed to know more of the message.
+                let needed = match self.head.len() {
+                    length @ ..4 => 4 - length,
+                    length => 4 + NONCE_AT - length,
+                };
+                let (now, later) = bytes.split_at(bytes.len().min(needed));
+                self.head.extend_from_slice(now);
+                bytes = later;
                 self.begin(&mut out);
                 continue;
             }
@@ -276,9 +307,27 @@ mod tests {
         let (messages, expected) = (messages.concat(), expected.concat());
         for size in 1..messages.len() {
             let mut passing = Messages::default();
-            let records = messages.chunks(size).map(|record| passing.pass(record));
+            let records = messages.chunks(size).map(|record| {
+                let passes = passing.passes(record);
+                let passed = passing.pass(record);
+                assert!(!passes || passed == record, "{size}");
+                passed
+            });
             assert_eq!(records.collect::<Vec<_>>().concat(), expected, "{size}");
         }
+    }
+
+    #[test]
+    fn a_record_of_whole_messages_passes_unless_one_is_a_ticket() {
+        let others = [message(8, b"\0\0"), message(20, &[1; 40])].concat();
+        let with_ticket = [&others[..], &ticket(&[1; 32], b"ticket")].concat();
+        let between = Messages::default();
+        assert!(between.passes(&others) && between.passes(b""));
+        assert!(!between.passes(&with_ticket));
+        assert!(!between.passes(&others[1..]) && !between.passes(&others[..others.len() - 1]));
+        let mut within = Messages::default();
+        within.pass(&others[..others.len() - 1]);
+        assert!(!within.passes(&others));
     }
 
     #[test]

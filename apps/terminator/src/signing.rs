@@ -16,13 +16,13 @@ use rustls::sign::SigningKey;
 use rustls::{ClientConfig, ClientConnection, ConnectionCommon, ServerConnection};
 use rustls_pki_types::{PrivateKeyDer, ServerName};
 use widelane_batching::{self as batching, Placement, Records};
+use widelane_crypto::Backend;
 use widelane_crypto::chacha20poly1305::{Choice, Cipher, Form, FormUnavailable};
-use widelane_crypto::{Backend, Preference};
 use widelane_engine::{CoreLending, Engine, OperationCounters, StartError};
 use widelane_rustls::{Driver, HandshakeError, Observed};
 use zeroize::Zeroizing;
 
-use crate::config::{Batching, Fault, SigningBackend};
+use crate::config::{Batching, Fault};
 use crate::lending::Borrowers;
 use crate::resumption::{Session, TicketRefusal};
 use crate::stats::encode_plain;
@@ -79,11 +79,10 @@ pub(crate) enum ProcessFailure {
 }
 
 impl SigningSource {
-    /// `vector`: the CPUs of the vector cores, which `borrowers` may use while they are idle. Empty:
-    /// passes run on the workers.
+    /// `borrowers` may use the vector cores of `placement` while they are idle.
     pub(crate) fn start(
         batching: &Batching,
-        vector: &[usize],
+        placement: Placement,
         borrowers: Option<Arc<Borrowers>>,
         records: Choice,
     ) -> Result<Self, Fault> {
@@ -91,7 +90,7 @@ impl SigningSource {
             let remedy = "or leave it out, which takes the widest that there is";
             Fault::new("chacha20poly1305", error.to_string(), remedy)
         })?;
-        let mut source = Self::without_records(batching, vector, borrowers)?;
+        let mut source = Self::without_records(batching, placement, borrowers)?;
         source.provider.cipher_suites = widelane_rustls::cipher_suites(cipher);
         Ok(source)
     }
@@ -99,31 +98,21 @@ impl SigningSource {
     /// The same with the provider's own cipher suites.
     fn without_records(
         batching: &Batching,
-        vector: &[usize],
+        placement: Placement,
         borrowers: Option<Arc<Borrowers>>,
     ) -> Result<Self, Fault> {
         if !batching.enabled {
             return Ok(Self::plain());
         }
-        let backend = match batching.backend {
-            SigningBackend::Auto => Preference::Auto,
-            SigningBackend::Avx512ifma => Preference::Exactly(Backend::Avx512Ifma),
-            SigningBackend::Avx512ifma256 => Preference::Exactly(Backend::Avx512Ifma256),
-            SigningBackend::AwsLc => Preference::Exactly(Backend::AwsLc),
-        };
         let engine = Engine::start(widelane_engine::Config {
-            placement: match vector {
-                [] => Placement::Inline,
-                _ => Placement::VectorCores,
-            },
-            vector_cpus: vector.to_vec(),
+            placement,
             clock: batching.clock(),
             queue_limit: batching.queue,
             lending: borrowers.map(|to| CoreLending {
                 to,
                 rest: batching.rest,
             }),
-            backend,
+            backend: batching.backend,
         });
         let engine = engine.map_err(|error| {
             let key = match error {
@@ -136,7 +125,7 @@ impl SigningSource {
             provider: widelane_rustls::provider(&engine),
             groups: widelane_rustls::kx_groups(&engine),
             engine: Some(engine),
-            has_lanes: backend.resolve() != Ok(Backend::AwsLc),
+            has_lanes: batching.backend.resolve() != Ok(Backend::AwsLc),
             has_profile: batching.clock.is_some(),
         })
     }

@@ -11,7 +11,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::LocalOptions;
@@ -83,7 +82,9 @@ pub(crate) fn start(index: usize, run_on: RunOn, shared: Arc<Shared>) -> io::Res
         let (_borrower, spare) = match run_on {
             RunOn::Any => (None, None),
             RunOn::Cpu(cpu) => {
-                pin(cpu);
+                if let Err(error) = widelane_affinity::pin(cpu) {
+                    tracing::warn!(cpu, %error, "cannot pin a worker; is this CPU online and allowed?");
+                }
                 (None, None)
             }
             RunOn::Beside(borrowers, spare) => (Some(borrowers.join()), spare),
@@ -289,19 +290,6 @@ fn pause_after(error: &io::Error) -> Option<Duration> {
         .iter()
         .any(|errno| errno.raw_os_error() == code)
         .then_some(EXHAUSTED_PAUSE)
-}
-
-fn pin(cpu: usize) {
-    let pinned = if cpu < CpuSet::MAX_CPU {
-        let mut set = CpuSet::new();
-        set.set(cpu);
-        sched_setaffinity(None, &set)
-    } else {
-        Err(Errno::INVAL)
-    };
-    if let Err(error) = pinned {
-        tracing::warn!(cpu, %error, "cannot pin a worker; is this CPU online and allowed?");
-    }
 }
 
 /// Also the shortest time between two times that memory is given back.

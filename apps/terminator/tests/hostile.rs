@@ -13,7 +13,7 @@ use rustls::NamedGroup;
 use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::crypto::{ActiveKeyExchange, SharedSecret, SupportedKxGroup};
 use widelane_crypto::{Backend, Preference};
-use widelane_terminator::{ClientAuth, ClientAuthMode, Config, Placement, Server};
+use widelane_terminator::{ClientAuth, ClientAuthMode, Config, PlacementChoice, Server};
 
 fn simple(files: &Files) -> Config {
     config(vec![listener(
@@ -635,8 +635,8 @@ fn silent_clients_of_the_metrics_keep_out_nobody_who_asks() {
 fn a_full_engine_queue_refuses_some_and_serves_the_others() {
     let files = Files::new();
     let alone = Preference::Auto.resolve() == Ok(Backend::AwsLc);
-    for placement in [Placement::Inline, Placement::VectorCores] {
-        if alone && placement == Placement::Inline {
+    for placement in [PlacementChoice::Inline, PlacementChoice::VectorCores] {
+        if alone && placement == PlacementChoice::Inline {
             eprintln!(
                 "SKIP: without AVX-512 IFMA a pass has one lane, so nothing ever waits inline"
             );

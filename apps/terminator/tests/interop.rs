@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 
 use common::*;
 use widelane_terminator::{
-    Certificate, ClientAuth, ClientAuthMode, Config, Placement, Server, TlsVersion,
+    Certificate, ClientAuth, ClientAuthMode, Config, PlacementChoice, Server, TlsVersion,
 };
 
 /// An `openssl` program and what it can do.
@@ -102,7 +102,7 @@ fn servers(configure: impl Fn(&mut Config)) -> Vec<(&'static str, Server)> {
         let mut config = config(Vec::new());
         config.batching.enabled = mode != "off";
         if mode == "vector-cores" {
-            config.batching.placement = Placement::VectorCores;
+            config.batching.placement = PlacementChoice::VectorCores;
             config.batching.vector_cpus = "0".parse().expect("a list");
         }
         configure(&mut config);

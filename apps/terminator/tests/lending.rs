@@ -7,9 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use common::*;
-use rustix::thread::{CpuSet, sched_getaffinity};
+use widelane_affinity::allowed;
 use widelane_batching::Clock;
-use widelane_terminator::{Config, CpuList, Placement};
+use widelane_terminator::{Config, Cpus, PlacementChoice};
 
 /// With a clock that wide code lowers, `auto` keeps passes and workers apart, but lends the CPU of
 /// an idle vector core to the workers.
@@ -137,7 +137,7 @@ fn workers_that_the_operator_pinned_stay_where_they_are() {
     let files = Files::new();
     let mut config = settings(&files);
     config.batching.rest = Some(Duration::from_millis(1));
-    config.cpus = CpuList(vec![cpus[0]]);
+    config.cpus = Cpus::from_iter([cpus[0]]);
     let server = start(&config);
     for _ in 0..3 {
         finish(&mut hello(server.addresses()[0]).expect("a handshake")).expect("an end");
@@ -158,10 +158,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// The CPUs of this process, if there are two.
 fn two_cpus() -> Option<Vec<usize>> {
-    let set = sched_getaffinity(None).expect("an affinity");
-    let cpus: Vec<_> = (0..CpuSet::MAX_CPU)
-        .filter(|&cpu| set.is_set(cpu))
-        .collect();
+    let cpus: Vec<_> = allowed(None).expect("an affinity").iter().collect();
     if cpus.len() < 2 {
         eprintln!("SKIP: one CPU, which cannot be spared");
         return None;
@@ -174,7 +171,7 @@ fn settings(files: &Files) -> Config {
     let certificate = files.certificate(Kind::Ecdsa, &["a.example"]);
     let mut config = config(vec![listener(echo(), vec![certificate])]);
     config.workers = None;
-    config.batching.placement = Placement::Auto;
+    config.batching.placement = PlacementChoice::Auto;
     config.batching.clock = Some(Clock::GOLD_6130);
     config
 }
@@ -184,8 +181,8 @@ fn workers() -> Vec<Vec<usize>> {
     let of_worker = |status: &String| {
         let number = field(status, "Name:")?.strip_prefix("widelane-")?;
         number.parse::<usize>().ok()?;
-        let cpus: CpuList = field(status, "Cpus_allowed_list:")?.parse().ok()?;
-        Some(cpus.0)
+        let cpus: Cpus = field(status, "Cpus_allowed_list:")?.parse().ok()?;
+        Some(cpus.iter().collect())
     };
     statuses().iter().filter_map(of_worker).collect()
 }

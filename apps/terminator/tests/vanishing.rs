@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::*;
-use widelane_terminator::Placement;
+use widelane_terminator::PlacementChoice;
 
 /// Where a client stops.
 #[derive(Clone, Copy, Debug)]
@@ -81,9 +81,9 @@ fn vanishing_at_any_stage_under_load_leaks_nothing() {
         !has_thread("calibration")
     });
     for (enabled, placement) in [
-        (true, Placement::Inline),
-        (true, Placement::VectorCores),
-        (false, Placement::Inline),
+        (true, PlacementChoice::Inline),
+        (true, PlacementChoice::VectorCores),
+        (false, PlacementChoice::Inline),
     ] {
         let (descriptors_before, threads_before) = (open_descriptors(), threads());
         let mut config = config(vec![listener(backend.clone(), vec![certificate.clone()])]);

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use widelane_affinity::Cpus;
 use widelane_cli::failure::Failure;
 use widelane_cli::places::{Places, profile_name};
-use widelane_cli::values::{Cpus, cpus};
 use widelane_cli::{machine, output};
 use widelane_cpu::lanes;
 use widelane_cpu::licence::{turbo, turbo_of};
@@ -24,7 +24,7 @@ pub(crate) struct Args {
     profile: Option<PathBuf>,
 
     /// Print only what WIDELANE_RUN_WIDE should be, with these CPUs for `run_wide`
-    #[arg(long, value_name = "CPUS", value_parser = cpus, conflicts_with_all = ["model", "json"])]
+    #[arg(long, value_name = "CPUS", value_parser = Cpus::named, conflicts_with_all = ["model", "json"])]
     run_wide: Option<Cpus>,
 
     /// Print JSON, an object a line
@@ -34,7 +34,7 @@ pub(crate) struct Args {
 
 /// Runs it.
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
-    if let Some(Cpus(cpus)) = args.run_wide {
+    if let Some(cpus) = args.run_wide {
         let placement = run_wide(&profile(args.profile)?, cpus);
         return output::print(&format!("{placement}\n"));
     }

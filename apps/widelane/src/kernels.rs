@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use widelane_cli::failure::Failure;
 use widelane_cli::output;
-use widelane_lanes::{ArraySpec, Definition, Kernel, Proof, Report, Width};
+use widelane_lanes::{ArraySpec, Definition, Kernel, Proof, Report, Target};
 use widelane_text::json_line;
 
 /// Print the vector kernels: instruction mix, licence level, port bounds and proof
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Print the assembly of a kernel, like amm52x20_mb8; without _mb8 or _mb4, of both widths
+    /// Print the assembly of a kernel, like amm52x20_mb8; without _mb8 or _mb4, for all targets
     #[arg(long, value_name = "NAME", conflicts_with = "json")]
     assembly: Option<String>,
 
@@ -36,12 +36,12 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     }
     let every = Kernel::all()
         .into_iter()
-        .flat_map(|kernel| widths().map(move |width| (kernel, width)));
-    let proved = every.map(|(kernel, width)| match kernel.prove(width) {
-        Ok(proof) => Ok((kernel, width, proof)),
+        .flat_map(|kernel| targets().map(move |target| (kernel, target)));
+    let proved = every.map(|(kernel, target)| match kernel.prove(target) {
+        Ok(proof) => Ok((kernel, target, proof)),
         Err(error) => Err(Failure::Failed(format!(
             "{} is not proved: {error}",
-            kernel.symbol(width)
+            kernel.symbol(target)
         ))),
     });
     let proved = proved.collect::<Result<Vec<_>, _>>()?;
@@ -85,7 +85,7 @@ fn measure(json: bool) -> Result<(), Failure> {
     output::print(&text)
 }
 
-/// One kernel at one width.
+/// One kernel at one target.
 #[derive(Serialize)]
 struct Line {
     kernel: String,
@@ -139,23 +139,23 @@ struct Claim {
     why: &'static str,
 }
 
-fn lines(proved: &[(Kernel, Width, Proof)]) -> Result<String, Failure> {
+fn lines(proved: &[(Kernel, Target, Proof)]) -> Result<String, Failure> {
     let mut lines = String::new();
-    for (kernel, width, proof) in proved {
-        lines.push_str(&json_line(&line(*kernel, *width, proof)));
+    for (kernel, target, proof) in proved {
+        lines.push_str(&json_line(&line(*kernel, *target, proof)));
     }
     Ok(lines)
 }
 
-fn line(kernel: Kernel, width: Width, proof: &Proof) -> Line {
-    let report: Report = kernel.report(width);
+fn line(kernel: Kernel, target: Target, proof: &Proof) -> Line {
+    let report: Report = kernel.report(target);
     Line {
         kernel: kernel.name(),
-        symbol: kernel.symbol(width),
+        symbol: kernel.symbol(target),
         formula: kernel.formula(),
         reference: kernel.reference(),
-        arrays: kernel.arrays(width.lanes()).iter().map(array).collect(),
-        lanes: width.lanes(),
+        arrays: kernel.arrays(target.lanes()).iter().map(array).collect(),
+        lanes: target.lanes(),
         instructions: report.instructions,
         multiply_adds: report.multiply_adds,
         multiplies: report.multiplies,
@@ -177,7 +177,7 @@ fn line(kernel: Kernel, width: Width, proof: &Proof) -> Line {
     }
 }
 
-fn table(proved: &[(Kernel, Width, Proof)]) -> String {
+fn table(proved: &[(Kernel, Target, Proof)]) -> String {
     let mut text = format!(
         "{:<24} {:>5} {:>5} {:>6} {:>6} {:>6} {:>6} {:>6} {:>5} {:>6} {:>7} {:>8} {:>8} {:>6}\n",
         "kernel",
@@ -196,8 +196,8 @@ fn table(proved: &[(Kernel, Width, Proof)]) -> String {
         "widest"
     );
     let mut claims = BTreeMap::<(&str, u32), Vec<String>>::new();
-    for (kernel, width, proof) in proved {
-        let line = line(*kernel, *width, proof);
+    for (kernel, target, proof) in proved {
+        let line = line(*kernel, *target, proof);
         let _ = writeln!(
             text,
             "{:<24} {:>5} {:>5} {:>6} {:>6} {:>6} {:>6} {:>6} {:>5} {:>6} {:>7} {:>8} {:>8} {:>6}",
@@ -234,11 +234,11 @@ fn assembly(name: &str) -> Result<String, Failure> {
     let bare = name.strip_prefix("widelane_").unwrap_or(name);
     let mut text = String::new();
     for kernel in Kernel::all() {
-        for width in widths() {
-            let symbol = kernel.symbol(width);
+        for target in targets() {
+            let symbol = kernel.symbol(target);
             let named = symbol.strip_prefix("widelane_").unwrap_or(&symbol);
             if bare == named || bare == kernel.name() {
-                text.push_str(&kernel.assembly(width));
+                text.push_str(&kernel.assembly(target));
             }
         }
     }
@@ -253,9 +253,9 @@ fn assembly(name: &str) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Every width, the widest first.
-fn widths() -> impl Iterator<Item = Width> {
-    Width::ALL.into_iter().rev()
+/// Every target, the preferred one first.
+fn targets() -> impl Iterator<Item = Target> {
+    Target::ALL.into_iter().rev()
 }
 
 const LEGEND: &str = "
@@ -310,7 +310,11 @@ mod tests {
     fn a_row_states_bounds_and_secrets_of_the_arrays() {
         let is_wanted = |kernel: &Kernel| kernel.name() == "base25519add";
         let kernel = Kernel::all().into_iter().find(is_wanted).unwrap();
-        let line = line(kernel, Width::Ymm, &kernel.prove(Width::Ymm).unwrap());
+        let line = line(
+            kernel,
+            Target::Avx512Ifma256,
+            &kernel.prove(Target::Avx512Ifma256).unwrap(),
+        );
         let line = serde_json::to_value(line).unwrap();
         let array = |name, vectors, holds, [written, shared, secret]: [bool; 3]| {
             serde_json::json!({

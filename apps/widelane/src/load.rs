@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use widelane_affinity::Cpus;
 use widelane_cli::failure::Failure;
 use widelane_cli::output;
 use widelane_cli::places::{CALIBRATION, Places};
-use widelane_cli::values::{self, Cpus};
+use widelane_cli::values;
 use widelane_engine::calibration;
 use widelane_load::{
     After, Arrivals, Close, Group, Identity, LoadError, Plan, SignatureAlgorithm, Spacing, Suite,
@@ -80,7 +81,7 @@ pub(crate) struct Args {
     threads: Option<usize>,
 
     /// Pin the threads to these CPUs, like 0,2-3
-    #[arg(long, value_name = "LIST", value_parser = values::cpus, help_heading = "Load")]
+    #[arg(long, value_name = "LIST", value_parser = Cpus::named, help_heading = "Load")]
     cpus: Option<Cpus>,
 
     /// Batch the generator's own public-key operations [default: on]
@@ -266,8 +267,8 @@ fn plan(args: Args) -> Result<Plan, Failure> {
     };
     plan.limit = args.count;
     plan.timeout = args.timeout;
-    plan.cpus = args.cpus.map_or_else(Vec::new, |cpus| cpus.0);
-    plan.threads = args.threads.unwrap_or(plan.cpus.len().max(1));
+    plan.cpus = args.cpus.unwrap_or_default();
+    plan.threads = args.threads.unwrap_or(plan.cpus.count().max(1));
     plan.preflight = !args.no_preflight;
     plan.batching = args.batching != Some(Switch::Off);
     plan.offer.version = args.tls;
@@ -454,7 +455,7 @@ mod tests {
         assert_eq!(plan.offer.version, Some(Version::Tls12));
         let groups: Vec<_> = plan.offer.groups.iter().map(Group::to_string).collect();
         assert_eq!(groups, ["p256", "x25519"]);
-        assert_eq!((plan.threads, plan.cpus), (2, vec![0, 1]));
+        assert_eq!((plan.threads, plan.cpus), (2, Cpus::from_iter([0, 1])));
         assert_eq!(plan.after, After::Get("/x".into()));
         assert_eq!(plan.server_name, "a.test");
         assert_eq!(

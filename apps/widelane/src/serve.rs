@@ -18,8 +18,8 @@ use widelane_cli::output;
 use widelane_cli::places::{CALIBRATION, Places, RESPONSES};
 use widelane_engine::{Clock, calibration};
 use widelane_terminator::{
-    Backend, Certificate, Config, ConfigError, CpuList, Demo, Document, Listener, LogFormat,
-    LogTarget, Network, OcspSource, Placement, ProxyVersion, Server, Signals,
+    Backend, Certificate, Config, ConfigError, Cpus, Demo, Document, Listener, LogFormat,
+    LogTarget, Network, OcspSource, PlacementChoice, ProxyVersion, Server, Signals,
 };
 
 /// Terminate TLS in front of a backend
@@ -83,17 +83,17 @@ pub(crate) struct Args {
     workers: Option<NonZeroUsize>,
     /// Pin the workers to those of these CPUs that the process may use, for example 0,2,4-7
     #[arg(long, value_name = "LIST")]
-    cpus: Option<CpuList>,
+    cpus: Option<Cpus>,
     /// Run the public-key operations of concurrent handshakes together [default: on]
     #[arg(long, value_name = "on|off")]
     batching: Option<Switch>,
     /// Where batches run; auto: where the machine's profile makes it cheaper [default: auto]
     #[arg(long, value_name = "auto|inline|vector-cores")]
-    placement: Option<Placement>,
+    placement: Option<PlacementChoice>,
     /// CPUs of the vector cores [default with auto: those that --cpus leaves, else the last
     /// quarter]
-    #[arg(long, value_name = "LIST")]
-    vector_cpus: Option<CpuList>,
+    #[arg(long, value_name = "LIST", required_if_eq("placement", "vector-cores"))]
+    vector_cpus: Option<Cpus>,
     /// The machine's profile, or a model with published figures like "Gold 6130" [default: the newest
     /// that `widelane probe` kept]
     #[arg(long, value_name = "FILE|MODEL")]
@@ -236,16 +236,11 @@ impl Args {
         config.access_log = self.access_log.clone().unwrap_or_default();
         config.access_log_format = self.access_log_format.unwrap_or_default();
         config.workers = self.workers;
-        config.cpus = self.cpus.clone().unwrap_or_default();
+        config.cpus = self.cpus.unwrap_or_default();
         config.batching.enabled = self.batching != Some(Switch::Off);
-        config.batching.vector_cpus = self.vector_cpus.clone().unwrap_or_default();
+        config.batching.vector_cpus = self.vector_cpus.unwrap_or_default();
         config.batching.profile.clone_from(&self.profile);
         config.batching.placement = self.placement.unwrap_or_default();
-        if config.batching.placement == Placement::VectorCores
-            && config.batching.vector_cpus.0.is_empty()
-        {
-            return usage("--placement vector-cores needs --vector-cpus, for example 3");
-        }
         config.metrics.listen = self.metrics;
         config.listeners = vec![listener];
         Ok(config)

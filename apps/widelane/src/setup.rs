@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use widelane_cli::failure::Failure;
 use widelane_cli::output;
 use widelane_cli::places::{CACHE, Places};
+use widelane_cpu::Target;
 use widelane_setup::{
     Options, Parts, Plan, Root, Server, Setup, SetupError, System, Way, already_set, environment,
     notes, undo,
@@ -53,8 +54,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LIST")]
     operations: Option<String>,
 
-    /// The code that computes: auto (the default), avx512ifma, avx512ifma-256 or aws-lc
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help = backends())]
     backend: Option<String>,
 
     /// The code that encrypts with ChaCha20-Poly1305: auto, 512-ifma, 512, 256 or 256-light, for records of
@@ -336,6 +336,15 @@ impl clap::ValueEnum for Named {
 const CALIBRATION: &str = "openssl-calibration";
 /// The folder that tells that systemd is the init of this system: `sd_booted(3)`.
 const SYSTEMD: &str = "/run/systemd/system";
+/// The help of `--backend`.
+fn backends() -> String {
+    let targets: Vec<_> = Target::ALL.into_iter().rev().map(Target::name).collect();
+    format!(
+        "The code that computes: auto (the default), {} or aws-lc",
+        targets.join(", ")
+    )
+}
+
 const EXAMPLES: &str = "\
 Examples:
   sudo widelane setup nginx

@@ -4,13 +4,14 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
+use widelane_affinity::Cpus;
 use widelane_cli::failure::Failure;
 use widelane_cli::output;
 use widelane_cli::places::Places;
 use widelane_cli::values;
 use widelane_steer::{
-    Cpus, Either, Event, Folder, Limits, Named, Options, Returning, Scope, Sensor, SteerError,
-    Summary, Traced, Why,
+    Either, Event, Folder, Limits, Named, Options, Returning, Scope, Sensor, SteerError, Summary,
+    Traced, Why,
 };
 use widelane_text::{escaped, json_line};
 
@@ -54,7 +55,7 @@ pub(crate) struct Args {
 #[derive(clap::Args)]
 pub(crate) struct Shared {
     /// Only these CPUs, and the hyperthreads of their cores, may become vector cores (like 2-3)
-    #[arg(long, value_name = "CPUS", value_parser = cores)]
+    #[arg(long, value_name = "CPUS", value_parser = Cpus::named)]
     pub(crate) cores: Option<Cpus>,
 
     /// Keep at least so many vector cores, even while nothing is wide
@@ -280,11 +281,6 @@ fn line(what: &impl Serialize) -> Result<String, Failure> {
     Ok(json_line(what))
 }
 
-fn cores(text: &str) -> Result<Cpus, String> {
-    let cpus = text.parse::<Cpus>().ok().filter(|cpus| !cpus.is_empty());
-    cpus.ok_or_else(|| format!("`{}` is no list of CPUs (like 0,2-3)", text.escape_debug()))
-}
-
 fn returning(text: &str) -> Result<Return, String> {
     if text == "measured" {
         return Ok(Return::Measured);
@@ -348,6 +344,7 @@ mod tests {
         assert_eq!(returning("2"), Ok(Return::After(Duration::from_secs(2))));
         assert!(returning("soon").unwrap_err().contains("measured"));
         assert!(interval("0.001").is_err() && interval("0.02").is_ok());
+        let cores = Cpus::named;
         assert!(cores("").is_err() && cores("x").is_err() && cores("2-3").is_ok());
     }
 

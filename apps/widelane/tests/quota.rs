@@ -57,7 +57,7 @@ fn cpus_outside_the_cpuset_are_left_out() {
     };
     let mut server = Process::start(&mut on_the_first_cpu("0-3"));
     let line = server.line_with("this process may use these only");
-    assert!(line.contains("cpus=[0]"), "{line}");
+    assert!(line.trim_end().ends_with("cpus=0"), "{line}");
     let line = server.line_with("listening");
     assert!(line.contains("workers=1"), "{line}");
     drop(server);

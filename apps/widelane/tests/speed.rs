@@ -4,7 +4,7 @@ mod under_test;
 
 use serde_json::Value;
 use std::process::{Command, Output};
-use widelane_lanes::{Definition, Kernel, Modular, Width};
+use widelane_lanes::{Definition, Kernel, Modular, Target};
 
 fn widelane(arguments: &[&str]) -> Command {
     let mut command = under_test::widelane();
@@ -122,7 +122,7 @@ fn kernels_prints_one_object_a_kernel_and_width() {
     let rows = objects(&output);
     let row = |symbol: &str| rows.iter().find(|row| row["symbol"] == symbol).unwrap();
     let wide = row("widelane_amm52x20_mb8");
-    let report = Kernel::from(Modular::Amm(20)).report(Width::Zmm);
+    let report = Kernel::from(Modular::Amm(20)).report(Target::Avx512Ifma);
     assert_eq!(wide["multiply_adds"], report.multiply_adds);
     assert_eq!(wide["licence"], "LVL2");
     assert_eq!(row("widelane_amm52x20_mb4")["licence"], "LVL1");

@@ -3,8 +3,7 @@
 
 mod under_test;
 
-use rustix::process::{Pid, Signal, getpid, kill_process};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::process::{Signal, getpid, kill_process};
 use std::collections::HashSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +13,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
-use widelane_steer::{Cpus, Traced};
+use widelane_affinity::{Cpus, Pid, allow, allowed};
+use widelane_steer::Traced;
 
 #[test]
 fn wide_and_scalar_part_and_a_signal_restores_both() {
@@ -451,16 +451,13 @@ fn affinity(of: &Started) -> Vec<usize> {
 }
 
 fn affinity_of(pid: i32) -> Vec<usize> {
-    let set = sched_getaffinity(Pid::from_raw(pid)).unwrap();
-    (0..CpuSet::MAX_CPU)
-        .filter(|&cpu| set.is_set(cpu))
-        .collect()
+    let cpus = allowed(Pid::from_raw(pid)).unwrap();
+    cpus.iter().collect()
 }
 
 fn set_affinity(of: &Started, cpus: &[usize]) {
-    let mut set = CpuSet::new();
-    cpus.iter().for_each(|&cpu| set.set(cpu));
-    sched_setaffinity(Pid::from_raw(of.0.id() as i32), &set).unwrap();
+    let cpus = cpus.iter().copied().collect();
+    allow(Pid::from_raw(of.0.id() as i32), &cpus).unwrap();
 }
 
 fn apart(one: &Started, other: &Started) -> bool {

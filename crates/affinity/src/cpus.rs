@@ -13,11 +13,24 @@ use std::str::FromStr;
 pub struct Cpus([u64; WORDS]);
 
 impl Cpus {
-    /// As many as `sched_setaffinity` is called with here.
+    /// The size of the set that `sched_setaffinity` is called with here.
     pub const MOST: usize = 64 * WORDS;
 
     /// Every CPU that could ever be there.
     pub const ALL: Self = Self([u64::MAX; WORDS]);
+
+    /// Reads a list that a person wrote, and that names at least one CPU: `0,2-3`.
+    ///
+    /// # Errors
+    ///
+    /// With the first part that names none.
+    pub fn named(text: &str) -> Result<Self, ParseCpusError> {
+        let cpus: Self = text.parse()?;
+        match cpus.is_empty() {
+            true => Err(ParseCpusError(text.to_owned())),
+            false => Ok(cpus),
+        }
+    }
 
     /// Reads a file of the kernel's that holds such a list, like `/sys/devices/system/cpu/online`.
     ///
@@ -41,12 +54,19 @@ impl Cpus {
         }
     }
 
-    /// How many there are.
+    /// Removes `cpu`.
+    pub fn remove(&mut self, cpu: usize) {
+        if cpu < Self::MOST {
+            self.0[cpu / 64] &= !(1 << (cpu % 64));
+        }
+    }
+
+    /// The number of CPUs in it.
     pub fn count(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether there is none.
+    /// Whether it has no CPU.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -75,8 +95,14 @@ impl Cpus {
     }
 
     /// The numbers, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..Self::MOST).filter(|&cpu| self.has(cpu))
+    pub fn iter(&self) -> impl Iterator<Item = usize> + Clone + '_ {
+        let words = self.0.iter().enumerate();
+        words.flat_map(|(place, &word)| {
+            let rest = |word: u64| Some(word).filter(|&word| word != 0);
+            let lowest_first =
+                std::iter::successors(rest(word), move |word| rest(word & (word - 1)));
+            lowest_first.map(move |word| 64 * place + word.trailing_zeros() as usize)
+        })
     }
 }
 
@@ -92,13 +118,16 @@ impl FromIterator<usize> for Cpus {
 
 /// A part of a text that names no CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} names no CPUs; write numbers below {most} and ranges, like 0,2-3", most = Cpus::MOST)]
+#[error(
+    "`{}` names no CPUs; write numbers below {most} and ranges, like 0,2-3",
+    .0.escape_debug(), most = Cpus::MOST
+)]
 pub struct ParseCpusError(String);
 
 impl FromStr for Cpus {
     type Err = ParseCpusError;
 
-    /// Reads `0,2-3`; an empty text is the empty set.
+    /// Reads `0,2-3`, also with spaces around numbers; an empty text is the empty set.
     fn from_str(text: &str) -> Result<Self, ParseCpusError> {
         let mut cpus = Self::default();
         for part in text.split(',').filter(|_| !text.is_empty()) {
@@ -157,6 +186,7 @@ fn range(part: &str) -> Option<RangeInclusive<usize>> {
 
 /// Digits alone: `str::parse` would take a sign.
 fn number(text: &str) -> Option<usize> {
+    let text = text.trim();
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| digits)
 }
@@ -172,19 +202,40 @@ mod tests {
     fn texts() {
         let cpus = |text: &str| text.parse::<Cpus>();
         assert_eq!(cpus("0,2-3"), Ok([0, 2, 3].into_iter().collect()));
+        assert_eq!(
+            cpus("0,2, 4 - 6"),
+            Ok([0, 2, 4, 5, 6].into_iter().collect())
+        );
+        assert_eq!(cpus("0-1023,0-1023"), Ok(Cpus::ALL));
         assert_eq!(cpus(""), Ok(Cpus::default()));
         assert_eq!(Cpus::ALL.to_string(), "0-1023");
         for wrong in [
             "a",
             "1,",
             "3-1",
+            "1-",
+            "-",
             "-1",
             "+1",
             "1024",
             "0-99999999999999999999",
         ] {
             assert!(cpus(wrong).is_err(), "{wrong:?}");
+            assert!(Cpus::named(wrong).is_err(), "{wrong:?}");
         }
+        let error = cpus("0,x\u{1b}-,2").expect_err("no number").to_string();
+        assert!(error.starts_with("`x\\u{1b}-` names no CPUs"), "{error}");
+    }
+
+    #[test]
+    fn lists_of_cpus() {
+        assert_eq!(
+            Cpus::named("0,2-3").map(|cpus| cpus.to_string()),
+            Ok("0,2-3".into())
+        );
+        assert_eq!(Cpus::named("7"), Ok(Cpus::from_iter([7])));
+        let error = Cpus::named("").expect_err("no CPU").to_string();
+        assert!(error.starts_with("`` names no CPUs"), "{error}");
     }
 
     proptest! {
@@ -194,6 +245,10 @@ mod tests {
             prop_assert_eq!(cpus.to_string().parse(), Ok(cpus));
             prop_assert!(numbers.iter().all(|&cpu| cpus.has(cpu)));
             prop_assert_eq!(cpus.iter().count(), cpus.count());
+            prop_assert!(cpus.iter().is_sorted() && cpus.iter().all(|cpu| numbers.contains(&cpu)));
+            let mut left = cpus;
+            numbers.iter().for_each(|&cpu| left.remove(cpu));
+            prop_assert!(left.is_empty());
         }
     }
 }

@@ -1,18 +1,21 @@
-//! Sets of CPUs, and on which of them a thread may run.
+//! Sets of CPUs, on which of them a thread may run, and threads that take no signals.
 //!
 //! [`Cpus`] is a set of CPU numbers, read and written as the kernel does. [`allowed`] and [`allow`]
 //! get and set the affinity of a thread, [`pin`] keeps the calling one on a single CPU.
 //! [`siblings`] says which CPUs are hyperthreads of one core, [`cores`] lists all cores, and
-//! [`kept_free`] the CPUs that are reserved for other work.
+//! [`kept_free`] the CPUs that are reserved for other work. [`without_signals`] starts a library's
+//! threads.
 //!
 //! What a CPU can do is `widelane-cpu`'s; who should run where is decided elsewhere.
 
 #![forbid(unsafe_code)]
 
 mod cpus;
+mod signals;
 
 pub use cpus::{Cpus, ParseCpusError};
 pub use rustix::process::Pid;
+pub use signals::without_signals;
 
 use std::fs;
 use std::io;
@@ -27,7 +30,9 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// When there is no such thread.
 pub fn allowed(thread: Option<Pid>) -> io::Result<Cpus> {
     let set = sched_getaffinity(thread)?;
-    Ok((0..Cpus::MOST).filter(|&cpu| set.is_set(cpu)).collect())
+    let cpus = (0..Cpus::MOST).filter(|&cpu| set.is_set(cpu));
+    // It ends at the last of them: calls of `run_wide` that migrate wait for this.
+    Ok(cpus.take(set.count() as usize).collect())
 }
 
 /// Lets a thread, by its number, and what it will start run on these CPUs only; `None` is the

@@ -21,7 +21,7 @@
 //!
 //! [`Costs`] tells how many jobs are worth a pass, by the costs of passes and single jobs on a
 //! machine. [`Methods`] finds the fastest of several ways to run passes. [`Clock`] holds what wide
-//! code costs beyond its own time; [`place`] decides by it where passes run. [`wake`] and
+//! code costs beyond its own time; [`placement()`] decides by it where passes run. [`wake`] and
 //! [`Idleness`] decide how many vector cores are at work.
 
 #![forbid(unsafe_code)]
@@ -38,4 +38,7 @@ pub use cores::{Idleness, Sleeper, VectorCores, passes, usual_rest, wake};
 pub use costs::{Costs, NEVER, Split, worth_in_either};
 pub use methods::{Methods, TRIAL_EVERY};
 pub use passes::{BYPASS_LIMIT, Idle, Lead, Pass, Waiting, admit, lead, next_pass, quiet};
-pub use placement::{Form, Placement, PlacementError, TransferCosts, form, place};
+pub use placement::{
+    Form, Placement, PlacementChoice, PlacementError, Topology, TransferCosts, form, placement,
+};
+pub use widelane_affinity::Cpus;

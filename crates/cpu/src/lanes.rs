@@ -1,10 +1,10 @@
 //! The lanes in which passes compute here, in words and figures.
 //!
-//! Every message about them is made from this, so that one more set of instructions changes this file
-//! and no sentence elsewhere.
+//! Every message about them is made from this and from [`Target`], so that one more set of instructions
+//! changes no sentence elsewhere.
 
 use crate::licence::Generation;
-use crate::{DISABLE_VARIABLE, Features, features, hardware};
+use crate::{DISABLE_VARIABLE, Features, Target, features, hardware};
 use std::fmt;
 
 /// The lanes that Widelane uses on a CPU, or why there are none.
@@ -12,8 +12,8 @@ use std::fmt;
 /// It is a description and proves nothing: kernels take tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lanes {
-    /// Bits of the registers, the widest first; none without lanes.
-    widths: &'static [u32],
+    /// Which there are of [`Target::ALL`].
+    targets: [bool; Target::ALL.len()],
     /// Whether only [`DISABLE_VARIABLE`] keeps this process from using them.
     disabled: bool,
 }
@@ -24,38 +24,34 @@ pub fn lanes() -> Lanes {
 }
 
 impl Lanes {
-    /// The instructions that lanes take.
-    const INSTRUCTIONS: &str = "AVX-512 IFMA";
-
     /// The value of [`DISABLE_VARIABLE`] that takes all lanes away.
     pub const ALL_DISABLED: &str = "avx512ifma";
 
     /// Those of a CPU that has all of them.
     pub const ALL: Self = Self {
-        widths: &[512, 256],
+        targets: [true; Target::ALL.len()],
         disabled: false,
     };
 
-    /// Those of a CPU that has only the widest.
-    pub const WIDEST: Self = Self {
-        widths: &[512],
-        disabled: false,
+    /// Those of a CPU that has only the preferred ones.
+    pub const PREFERRED: Self = {
+        let mut lanes = Self::NONE;
+        lanes.targets[Target::ALL.len() - 1] = true;
+        lanes
     };
 
     /// Those of a CPU that has none.
     pub const NONE: Self = Self {
-        widths: &[],
+        targets: [false; Target::ALL.len()],
         disabled: false,
     };
 
     fn of(here: Features, hardware: Features) -> Self {
+        let [here, hardware] =
+            [here, hardware].map(|features| Target::ALL.map(|target| target.runs_on(features)));
         Self {
-            widths: match (here.ifma, here.vl) {
-                (false, _) => Self::NONE.widths,
-                (true, false) => Self::WIDEST.widths,
-                (true, true) => Self::ALL.widths,
-            },
-            disabled: hardware.ifma && !here.ifma,
+            targets: here,
+            disabled: hardware.contains(&true) && !here.contains(&true),
         }
     }
 
@@ -75,12 +71,21 @@ impl Lanes {
 
     /// Whether there are any.
     pub fn exist(self) -> bool {
-        !self.widths.is_empty()
+        self.targets.contains(&true)
+    }
+
+    /// The targets that there are, the preferred one first.
+    pub fn targets(self) -> impl Iterator<Item = Target> {
+        let all = Target::ALL.into_iter().zip(self.targets).rev();
+        all.filter_map(|(target, exists)| exists.then_some(target))
     }
 
     /// Bits of the registers in which passes can compute, the widest first.
-    pub fn widths(self) -> &'static [u32] {
-        self.widths
+    pub fn widths(self) -> Vec<u32> {
+        let mut widths: Vec<u32> = self.targets().map(Target::bits).collect();
+        widths.sort_unstable_by(|one, other| other.cmp(one));
+        widths.dedup();
+        widths
     }
 
     /// Why there are none, as a clause for people; `None` if there are some.
@@ -90,7 +95,7 @@ impl Lanes {
 
     /// A sentence that another CPU, known by its model, has none.
     pub fn none_in_model() -> String {
-        let lacking = Self::INSTRUCTIONS;
+        let lacking = instructions();
         format!("This model has no lanes that Widelane uses: it lacks {lacking}.")
     }
 
@@ -105,35 +110,52 @@ impl Lanes {
 /// A clause for people, like "this CPU has lanes that Widelane uses: …".
 impl fmt::Display for Lanes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self { widths: [], .. } if self.disabled => write!(
+        if !self.exist() && self.disabled {
+            return write!(
                 f,
                 "this CPU has no lanes that Widelane uses: {DISABLE_VARIABLE} takes {} away",
-                Self::INSTRUCTIONS
-            ),
-            Self { widths: [], .. } => write!(
+                instructions()
+            );
+        }
+        if !self.exist() {
+            return write!(
                 f,
                 "this CPU has no lanes that Widelane uses: it lacks {}, or the hypervisor or the \
                  operating system hides it",
-                Self::INSTRUCTIONS
-            ),
-            Self { widths, .. } => {
-                let widths: Vec<_> = widths.iter().map(u32::to_string).collect();
-                write!(
-                    f,
-                    "this CPU has lanes that Widelane uses: {} in registers of {} bits",
-                    Self::INSTRUCTIONS,
-                    widths.join(" and ")
-                )
+                instructions()
+            );
+        }
+        let mut sets: Vec<(&str, Vec<String>)> = Vec::new();
+        for target in self.targets() {
+            let bits = target.bits().to_string();
+            match sets.last_mut() {
+                Some((last, widths)) if *last == target.instructions() => widths.push(bits),
+                _ => sets.push((target.instructions(), vec![bits])),
             }
         }
+        let sets: Vec<_> = sets
+            .into_iter()
+            .map(|(set, widths)| format!("{set} in registers of {} bits", widths.join(" and ")))
+            .collect();
+        write!(
+            f,
+            "this CPU has lanes that Widelane uses: {}",
+            sets.join("; ")
+        )
     }
+}
+
+/// The sets of instructions of which lanes need one.
+fn instructions() -> String {
+    let mut sets = Target::ALL.map(Target::instructions).to_vec();
+    sets.dedup();
+    sets.join(" or ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Avx512Ifma, Avx512IfmaVl, disable};
+    use crate::disable;
 
     /// Every machine that [`DISABLE_VARIABLE`] can play, by its list.
     fn played(list: &str) -> Lanes {
@@ -145,11 +167,9 @@ mod tests {
     #[test]
     fn lanes_are_described_as_tokens_are_given() {
         let lanes = lanes();
-        assert_eq!(lanes.exist(), Avx512Ifma::detect().is_some());
-        assert_eq!(
-            lanes.widths().contains(&256),
-            Avx512IfmaVl::detect().is_some()
-        );
+        let mut available: Vec<_> = Target::available().collect();
+        available.reverse();
+        assert_eq!(lanes.targets().collect::<Vec<_>>(), available);
         assert_eq!(lanes.why_none().is_some(), !lanes.exist());
     }
 

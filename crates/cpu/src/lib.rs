@@ -1,8 +1,8 @@
 //! Facts about the CPU: which kernels may run here.
 //!
-//! A value of a token type is proof that the CPU and the operating system support a set of
-//! instructions. `detect` is the only constructor, and kernels take their token by value: holding
-//! one is having checked. No vendor and no model is looked at, only features.
+//! A [`Target`] is a kind of machine code, and its [`Token`] is proof that the CPU and the operating
+//! system support it. `detect` is the only constructor, and kernels take their token by value:
+//! holding one is having checked. No vendor and no model is looked at, only features.
 //!
 //! What wide code does to the clock is published for some processors: [`licence`] is the model of
 //! it. What it costs on this machine has to be measured, and is not said here.
@@ -12,42 +12,13 @@
 mod environment;
 mod lanes;
 pub mod licence;
+mod target;
 
 pub use environment::variable;
 pub use lanes::{Lanes, lanes};
+pub use target::{AnyToken, Product, Registers, Target, Token};
 
 use std::sync::OnceLock;
-
-/// Proof that 512-bit registers, VPMADD52 and arithmetic on 16-bit words may be used.
-///
-/// CPUID names AVX512F, AVX512BW and AVX512IFMA, and XCR0 says that the operating system saves all
-/// 32 512-bit registers and the masks. Every CPU with IFMA so far has BW.
-#[derive(Clone, Copy, Debug)]
-pub struct Avx512Ifma(());
-
-/// Proof that the same may be used on 256-bit registers, all 32 of them: [`Avx512Ifma`] and
-/// AVX512VL.
-#[derive(Clone, Copy, Debug)]
-pub struct Avx512IfmaVl(());
-
-impl Avx512Ifma {
-    /// The token, if CPU, operating system and [`DISABLE_VARIABLE`] allow it.
-    pub fn detect() -> Option<Self> {
-        features().ifma.then_some(Self(()))
-    }
-}
-
-impl Avx512IfmaVl {
-    /// What a CPU with 256-bit kernels can do besides.
-    pub fn zmm(self) -> Avx512Ifma {
-        Avx512Ifma(())
-    }
-
-    /// The token, if CPU, operating system and [`DISABLE_VARIABLE`] allow it.
-    pub fn detect() -> Option<Self> {
-        features().vl.then_some(Self(()))
-    }
-}
 
 /// Whether 256-bit registers and AVX2 may be used, for measurements of what they cost.
 pub fn has_avx2() -> bool {
@@ -67,6 +38,9 @@ pub fn has_avx512f() -> bool {
 pub const DISABLE_VARIABLE: &str = "WIDELANE_CPU_DISABLE";
 
 /// The features that [`DISABLE_VARIABLE`] knows. Each is only set if those above it are.
+///
+/// `ifma` stands for AVX512IFMA and AVX512BW, which every CPU with IFMA so far has. XCR0 says that the
+/// operating system saves all registers of a feature: for AVX-512 32 of 512 bits and the masks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Features {
     avx2: bool,

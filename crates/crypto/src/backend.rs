@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl, lanes};
+use widelane_cpu::{Target, lanes};
 
 /// The code that does the arithmetic of a pass.
 ///
@@ -14,31 +14,56 @@ use widelane_cpu::{Avx512Ifma, Avx512IfmaVl, lanes};
 pub enum Backend {
     /// One request after the other through aws-lc-rs; runs on every CPU. Spelt `aws-lc`.
     AwsLc,
-    /// AVX-512 IFMA in 256-bit registers (ymm, four lanes). Spelt `avx512ifma-256`.
-    Avx512Ifma256,
-    /// AVX-512 IFMA in 512-bit registers (zmm, eight lanes). Spelt `avx512ifma`.
-    Avx512Ifma,
+    /// Several requests in one pass, in the lanes of a target. Spelt like the target.
+    Lanes(Target),
 }
 
 impl Backend {
-    /// Every backend, the most widely available first.
-    pub const ALL: [Self; 3] = [Self::AwsLc, Self::Avx512Ifma256, Self::Avx512Ifma];
+    /// Every backend, in the order of preference: of those that run, the last is used unless
+    /// measurements say otherwise.
+    pub const ALL: [Self; 1 + Target::ALL.len()] = {
+        let mut all = [Self::AwsLc; 1 + Target::ALL.len()];
+        let mut place = 0;
+        while place < Target::ALL.len() {
+            all[1 + place] = Self::Lanes(Target::ALL[place]);
+            place += 1;
+        }
+        all
+    };
 
     /// Whether this backend runs here and now.
     pub fn is_available(self) -> bool {
+        self.target().is_none_or(Target::is_available)
+    }
+
+    /// The kind of lanes; `None` for aws-lc-rs.
+    pub const fn target(self) -> Option<Target> {
         match self {
-            Self::AwsLc => true,
-            Self::Avx512Ifma256 => Avx512IfmaVl::detect().is_some(),
-            Self::Avx512Ifma => Avx512Ifma::detect().is_some(),
+            Self::AwsLc => None,
+            Self::Lanes(target) => Some(target),
         }
+    }
+
+    /// The widest backend that runs here and has narrower registers than this one.
+    pub fn narrower(self) -> Option<Self> {
+        let bits = self.target()?.bits();
+        let target = Target::available().rfind(|target| target.bits() < bits)?;
+        Some(Self::Lanes(target))
+    }
+
+    /// The spellings of [`Preference`], for people.
+    pub fn choices() -> String {
+        let backends = Self::ALL.into_iter().rev();
+        let mut names: Vec<&str> = backends.map(Self::name).collect();
+        let last = names.pop().unwrap_or_default();
+        format!("{AUTO}, {} or {last}", names.join(", "))
     }
 
     /// The stable spelling.
     pub const fn name(self) -> &'static str {
         match self {
             Self::AwsLc => "aws-lc",
-            Self::Avx512Ifma256 => "avx512ifma-256",
-            Self::Avx512Ifma => "avx512ifma",
+            Self::Lanes(target) => target.name(),
         }
     }
 }
@@ -60,10 +85,10 @@ impl FromStr for Backend {
     }
 }
 
-/// What the operator asked for: the widest backend that runs here, or one in particular.
+/// What the operator asked for: the preferred backend of those that run here, or one in particular.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Preference {
-    /// The widest backend that this machine runs. Spelt `auto`.
+    /// The preferred backend of those that this machine runs. Spelt `auto`.
     #[default]
     Auto,
     /// Exactly this one, or an error. Spelt like the [`Backend`].
@@ -121,7 +146,7 @@ pub struct BackendUnavailable {
 
 /// A text that names no backend.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown backend {0:?}; use auto, avx512ifma, avx512ifma-256 or aws-lc")]
+#[error("unknown backend `{}`; use {}", .0.escape_debug(), Backend::choices())]
 pub struct ParseBackendError(String);
 
 const AUTO: &str = "auto";
@@ -147,7 +172,9 @@ mod tests {
     fn unknown_names_are_refused_with_the_choices() {
         for text in ["", "AWS-LC", "avx512", "Auto", "aws-lc "] {
             let error = text.parse::<Preference>().unwrap_err();
-            assert!(error.to_string().contains("avx512ifma-256"), "{error}");
+            let message =
+                format!("unknown backend `{text}`; use auto, avx512ifma, avx512ifma-256 or aws-lc");
+            assert_eq!(error.to_string(), message);
         }
     }
 

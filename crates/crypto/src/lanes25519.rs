@@ -2,8 +2,7 @@
 
 use crate::faults;
 use crate::passes::Family;
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_kernels::{Arena, Curve25519, Sha512};
+use widelane_kernels::{Arena, Curve25519, Machine, Sha512};
 
 /// An operation of X25519 or Ed25519: what it needs of memory, besides that of the kernels.
 #[derive(Clone, Copy, Debug)]
@@ -16,17 +15,10 @@ impl Family for Kind {
     type Kernels<const L: usize> = Kernels<L>;
     type Memory<const L: usize> = Arena<L>;
 
-    fn ymm(self, token: Avx512IfmaVl) -> Kernels<4> {
+    fn kernels<const L: usize>(self, machine: Machine<L>) -> Kernels<L> {
         Kernels {
-            curve: Curve25519::ymm(token),
-            hash: Sha512::ymm(token),
-        }
-    }
-
-    fn zmm(self, token: Avx512Ifma) -> Kernels<8> {
-        Kernels {
-            curve: Curve25519::zmm(token),
-            hash: Sha512::zmm(token),
+            curve: Curve25519::new(machine),
+            hash: Sha512::new(machine),
         }
     }
 
@@ -50,16 +42,6 @@ pub(crate) struct Kernels<const L: usize> {
 pub(crate) type Pass<const L: usize> = crate::passes::Pass<Kind, L>;
 
 impl<const L: usize> Pass<L> {
-    /// The same in portable Rust: the oracle, and far too slow for anything else.
-    #[cfg(test)]
-    pub(crate) fn model(operation: Kind) -> Self {
-        let kernels = Kernels {
-            curve: Curve25519::model(),
-            hash: Sha512::model(),
-        };
-        Self::new(operation, kernels, None)
-    }
-
     /// Runs `pass` on the kernels, the operation's vectors, and the kernels' working memory.
     pub(crate) fn with_memory<T>(
         &self,

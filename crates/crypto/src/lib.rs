@@ -5,7 +5,8 @@
 //! releases a result only after it was verified. [`sign`] has private keys and requests of all
 //! kinds of signatures; families: [`rsa`], [`ecdsa`], [`ed25519`] and [`mldsa`] signatures and
 //! their verification, [`ecdh`] and [`x25519`] key agreement, [`mlkem`] key encapsulation.
-//! And [`chacha20poly1305`], the cipher, whose lanes all work on one message.
+//! And [`chacha20poly1305`], the cipher, whose lanes all work on one message, and [`hmac`], without
+//! lanes, for key schedules.
 //!
 //! What it is not: a scheduler. Which requests share a pass, and when it runs, is decided by
 //! `batching` and carried out by `engine`. Nor does it contain arithmetic for vector registers
@@ -40,6 +41,7 @@ pub mod ecdsa;
 pub mod ed25519;
 mod faults;
 mod hash;
+pub mod hmac;
 mod lanes25519;
 pub mod mldsa;
 pub mod mlkem;
@@ -55,3 +57,4 @@ pub use agreement::{AgreeError, Shared};
 pub use backend::{Backend, BackendUnavailable, ParseBackendError, Preference};
 pub use hash::Hash;
 pub use operation::{Operation, Request};
+pub use widelane_cpu::Target;

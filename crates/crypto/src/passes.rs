@@ -1,6 +1,6 @@
-//! The runner of all passes: chooses the width, lends memory, and wipes what a pass leaves.
+//! The runner of all passes: chooses the lanes, lends memory, and wipes what a pass leaves.
 //!
-//! A [`Family`] says what its passes compute with; [`Passes`] holds them in the width of a backend.
+//! A [`Family`] says what its passes compute with; [`Passes`] holds them for a backend.
 //! [`Pass::run`] takes memory from a pool and gives it back wiped, together with the vector
 //! registers, also when the pass panics.
 
@@ -8,8 +8,8 @@ use crate::{Backend, BackendUnavailable};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use widelane_cpu::licence::Class;
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_kernels::{Arena, wipe_registers};
+use widelane_cpu::{AnyToken, Token};
+use widelane_kernels::{Arena, Machine, wipe_registers};
 
 /// What the passes of some operations have in common.
 pub(crate) trait Family: Copy {
@@ -18,11 +18,8 @@ pub(crate) trait Family: Copy {
     /// What it works in.
     type Memory<const L: usize>: Memory;
 
-    /// The kernels for 256-bit registers.
-    fn ymm(self, token: Avx512IfmaVl) -> Self::Kernels<4>;
-
-    /// The kernels for 512-bit registers.
-    fn zmm(self, token: Avx512Ifma) -> Self::Kernels<8>;
+    /// The kernels on a machine.
+    fn kernels<const L: usize>(self, machine: Machine<L>) -> Self::Kernels<L>;
 
     /// Memory for one pass, with zeros.
     fn memory<const L: usize>(self, kernels: &Self::Kernels<L>) -> Self::Memory<L>;
@@ -50,29 +47,22 @@ impl<const L: usize> Memory for Arena<L> {
 pub(crate) enum Passes<F: Family> {
     /// The backend has none: aws-lc-rs answers each request by itself.
     None,
-    /// In registers of 256 bits.
-    Ymm(Box<Pass<F, 4>>),
-    /// In registers of 512 bits.
-    Zmm(Box<Pass<F, 8>>),
-    /// In portable Rust.
-    #[cfg(test)]
-    Model(Box<Pass<F, 4>>),
+    /// In four lanes.
+    Four(Box<Pass<F, 4>>),
+    /// In eight lanes.
+    Eight(Box<Pass<F, 8>>),
 }
 
 impl<F: Family> Passes<F> {
     pub(crate) fn new(backend: Backend, family: F) -> Result<Self, BackendUnavailable> {
-        let missing = BackendUnavailable { backend };
-        Ok(match backend {
-            Backend::AwsLc => Self::None,
-            Backend::Avx512Ifma256 => {
-                let token = Avx512IfmaVl::detect().ok_or(missing)?;
-                Self::Ymm(Box::new(Pass::ymm(token, family)))
-            }
-            Backend::Avx512Ifma => {
-                let token = Avx512Ifma::detect().ok_or(missing)?;
-                Self::Zmm(Box::new(Pass::zmm(token, family)))
-            }
-        })
+        let Some(target) = backend.target() else {
+            return Ok(Self::None);
+        };
+        match AnyToken::detect(target) {
+            Some(AnyToken::Four(token)) => Ok(Self::Four(Box::new(Pass::new(family, token)))),
+            Some(AnyToken::Eight(token)) => Ok(Self::Eight(Box::new(Pass::new(family, token)))),
+            None => Err(BackendUnavailable { backend }),
+        }
     }
 
     /// Lanes of a pass; 1 where there are no passes.
@@ -81,15 +71,13 @@ impl<F: Family> Passes<F> {
     }
 }
 
-/// Evaluates an expression with the pass of whichever width there is.
+/// Evaluates an expression with the pass of as many lanes as there are.
 macro_rules! with_pass {
     ($passes:expr, $pass:ident => $some:expr, else $none:expr) => {
         match $passes {
             $crate::passes::Passes::None => $none,
-            $crate::passes::Passes::Ymm($pass) => $some,
-            $crate::passes::Passes::Zmm($pass) => $some,
-            #[cfg(test)]
-            $crate::passes::Passes::Model($pass) => $some,
+            $crate::passes::Passes::Four($pass) => $some,
+            $crate::passes::Passes::Eight($pass) => $some,
         }
     };
 }
@@ -100,32 +88,27 @@ pub(crate) struct Pass<F: Family, const L: usize> {
     pub(crate) family: F,
     pub(crate) kernels: F::Kernels<L>,
     /// Present where the kernels run in vector registers, to wipe those.
-    registers: Option<Avx512Ifma>,
+    registers: Option<Token<L>>,
     /// Memory of passes that are not running.
     idle: Mutex<Vec<F::Memory<L>>>,
 }
 
-impl<F: Family> Pass<F, 4> {
-    pub(crate) fn ymm(token: Avx512IfmaVl, family: F) -> Self {
-        Self::new(family, family.ymm(token), Some(token.zmm()))
-    }
-}
-
-impl<F: Family> Pass<F, 8> {
-    pub(crate) fn zmm(token: Avx512Ifma, family: F) -> Self {
-        Self::new(family, family.zmm(token), Some(token))
-    }
-}
-
 impl<F: Family, const L: usize> Pass<F, L> {
-    /// Passes with these kernels, in portable Rust unless there are `registers` to wipe.
-    pub(crate) fn new(family: F, kernels: F::Kernels<L>, registers: Option<Avx512Ifma>) -> Self {
+    /// Passes on this machine.
+    pub(crate) fn new(family: F, machine: impl Into<Machine<L>>) -> Self {
+        let machine = machine.into();
         Self {
             family,
-            kernels,
-            registers,
+            kernels: family.kernels(machine),
+            registers: machine.token(),
             idle: Mutex::default(),
         }
+    }
+
+    /// Passes in portable Rust: the oracle, and far too slow for anything else.
+    #[cfg(test)]
+    pub(crate) fn model(family: F) -> Self {
+        Self::new(family, Machine::model())
     }
 
     /// Lanes of a pass.
@@ -147,11 +130,8 @@ impl<F: Family, const L: usize> Pass<F, L> {
 
     /// What its code does to the clock: the passes of all families multiply.
     fn class(&self) -> Class {
-        match (self.registers.is_some(), L) {
-            (false, _) => Class::Scalar,
-            (true, 8) => Class::Heavy512,
-            (true, _) => Class::Heavy256,
-        }
+        let token = self.registers;
+        token.map_or(Class::Scalar, |token| token.target().class())
     }
 
     /// What the passes so far have left in their memory.
@@ -253,6 +233,7 @@ pub(crate) fn are_wiped<const L: usize>(arenas: &mut [Arena<L>]) -> bool {
 mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
+    use widelane_cpu::Target;
 
     #[derive(Clone, Copy)]
     struct Sums {
@@ -263,9 +244,7 @@ mod tests {
         type Kernels<const L: usize> = ();
         type Memory<const L: usize> = Arena<L>;
 
-        fn ymm(self, _: Avx512IfmaVl) {}
-
-        fn zmm(self, _: Avx512Ifma) {}
+        fn kernels<const L: usize>(self, _: Machine<L>) {}
 
         fn memory<const L: usize>(self, _: &()) -> Arena<L> {
             Arena::new(1000)
@@ -274,6 +253,12 @@ mod tests {
         fn is_secret(self) -> bool {
             self.is_secret
         }
+    }
+
+    /// Vector registers of eight lanes where there are any.
+    fn machine() -> Machine<8> {
+        let token = Target::available().find_map(Token::detect);
+        token.map_or_else(Machine::model, Machine::from)
     }
 
     /// A sum of the ones that it writes.
@@ -286,21 +271,20 @@ mod tests {
 
     #[test]
     fn secret_memory_is_wiped_and_used_again() {
-        let registers = Avx512Ifma::detect();
-        let pass = Pass::new(Sums { is_secret: true }, (), registers);
+        let pass = Pass::new(Sums { is_secret: true }, machine());
         for _ in 0..3 {
             assert_eq!(sum(&pass), 8000);
             assert_eq!(pass.idle().len(), 1);
             assert!(are_wiped(&mut pass.idle()));
         }
-        let public = Pass::new(Sums { is_secret: false }, (), registers);
+        let public = Pass::new(Sums { is_secret: false }, machine());
         assert_eq!(sum(&public), 8000);
         assert!(!are_wiped(&mut public.idle()));
     }
 
     #[test]
     fn a_panic_leaves_nothing_secret() {
-        let pass = Pass::new(Sums { is_secret: true }, (), Avx512Ifma::detect());
+        let pass = Pass::new(Sums { is_secret: true }, machine());
         let panicking = AssertUnwindSafe(|| {
             pass.run(|arena: &mut Arena<8>| {
                 arena.vectors().fill([1; 8]);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-use widelane_quiet::quietly;
+use widelane_affinity::without_signals;
 
 /// Starts a thread, unless the process ends.
 // In a box: each operation has work of its own, and a thread is much code.
@@ -28,7 +28,7 @@ pub(crate) fn start(work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
         let _ = of.thread.join();
     }
     let thread = Builder::new().name("calibration".to_owned());
-    let thread = quietly(|| thread.spawn(work))?;
+    let thread = without_signals(|| thread.spawn(work))?;
     threads.push(Measuring { process, thread });
     Ok(())
 }
@@ -81,7 +81,7 @@ mod tests {
     use std::sync::mpsc;
 
     use nix::sys::signal::{SigSet, Signal};
-    use widelane_crypto::{Backend, Operation, Request};
+    use widelane_crypto::{Backend, Operation, Request, Target};
 
     use crate::line::{Line, Variant};
 
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn the_thread_that_measures_takes_no_signals() {
         let (sender, received) = mpsc::channel();
-        let variant = Variant::measured(Spy(sender), Backend::Avx512Ifma);
+        let variant = Variant::measured(Spy(sender), Backend::Lanes(Target::Avx512Ifma));
         Line::new(variant, None).measure_once();
         let (name, mask) = received.recv().unwrap();
         assert_eq!(name.as_deref(), Some("calibration"));

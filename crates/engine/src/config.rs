@@ -8,16 +8,12 @@ use crate::lending::CoreLending;
 /// How an engine runs. With [`Config::default`], passes run on the threads that submit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Where passes run. [`Placement::Auto`] is decided once, when the engine starts: on vector
-    /// cores if by `clock` wide code slows down the code beside it and a CPU remains for that
-    /// code, else inline. [`Placement::VectorCores`] is a thread for each of `vector_cpus`, pinned
-    /// to it.
+    /// Where passes run; `widelane_batching::placement` decides it by the clock and the CPUs of a
+    /// machine. [`Placement::VectorCores`] is a thread for each CPU, pinned to it.
     pub placement: Placement,
-    /// CPUs for vector cores, as the kernel numbers them. Unused with [`Placement::Inline`].
-    pub vector_cpus: Vec<usize>,
-    /// What wide code does to the clock of this machine. Decides [`Placement::Auto`] and, unless
-    /// `backend` names one, the width of each pass. The default is a machine where wide code costs
-    /// nothing; then the width is not decided while passes run.
+    /// What wide code does to the clock of this machine. Decides the width of each pass, unless
+    /// `backend` names one. The default is a machine where wide code costs nothing; then the width
+    /// is not decided while passes run.
     pub clock: Clock,
     /// Jobs of one operation that may wait in one place: in each worker's gatherer, in the queue to
     /// the vector cores, in the waiting list of the blocking form. More are refused with
@@ -34,7 +30,6 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             placement: Placement::default(),
-            vector_cpus: Vec::new(),
             clock: Clock::default(),
             queue_limit: DEFAULT_QUEUE_LIMIT,
             lending: None,

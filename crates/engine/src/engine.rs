@@ -1,6 +1,5 @@
 //! The engine: operations, placement, start and shutdown.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -57,23 +56,18 @@ impl Engine {
     /// # Errors
     ///
     /// When `config` cannot be met on this machine.
-    pub fn start_with(mut config: Config, operations: Operations) -> Result<Self, StartError> {
+    pub fn start_with(config: Config, operations: Operations) -> Result<Self, StartError> {
         if config.queue_limit == 0 {
             return Err(StartError::QueueLimitZero);
         }
-        // Read once: it takes system calls.
-        let all = parallelism();
-        let candidates = config.vector_cpus.len();
-        let others = all.saturating_sub(candidates);
-        config.placement = config.placement.decided(&config.clock, candidates, others);
-        tracing::debug!(placement = %config.placement, cpus = ?config.vector_cpus, "engine starts");
-        let cpus = match config.placement {
-            Placement::VectorCores => checked(&config.vector_cpus)?,
-            Placement::Inline | Placement::Auto => Vec::new(),
-        };
+        let cpus = config.placement.vector_cores();
+        if cpus.is_empty() && config.placement != Placement::Inline {
+            return Err(StartError::NoVectorCpus);
+        }
+        tracing::debug!(placement = %config.placement.choice(), %cpus, "engine starts");
         let registry = operations.register((!cpus.is_empty()).then_some(config.queue_limit))?;
-        let group = Group::new(&registry.lines, all);
-        let sleepers = Sleepers::new(cpus.len(), config.lending.as_ref());
+        let group = Group::new(&registry.lines, parallelism());
+        let sleepers = Sleepers::new(cpus.count(), config.lending.as_ref());
         let shared = Arc::new(Shared {
             registry,
             config,
@@ -86,7 +80,7 @@ impl Engine {
             shared,
             threads: Mutex::new(Vec::new()),
         };
-        for cpu in cpus {
+        for cpu in cpus.iter() {
             let thread = vector::start(cpu, Arc::clone(&core.shared))?;
             lock(&core.threads).push(thread);
         }
@@ -144,14 +138,14 @@ impl Engine {
     /// When the job is refused, or an accepted job does not end with an output.
     pub fn run<R: Request>(&self, request: R) -> Result<R::Output, JobError> {
         match self.placement() {
-            Placement::Inline | Placement::Auto => {
+            Placement::Inline => {
                 let route = self.route(&request)?;
                 self.core
                     .shared
                     .group
                     .run(route, request, self.queue_limit())
             }
-            Placement::VectorCores => self.enqueue(request)?.wait(),
+            Placement::VectorCores(_) => self.enqueue(request)?.wait(),
         }
     }
 
@@ -190,9 +184,9 @@ impl Engine {
         self.core.shared.sleepers.counters()
     }
 
-    /// Where passes run; [`Placement::Auto`] has been decided.
-    pub fn placement(&self) -> Placement {
-        self.core.shared.config.placement
+    /// Where passes run.
+    pub fn placement(&self) -> &Placement {
+        &self.core.shared.config.placement
     }
 
     /// Refuses new jobs from now on. Returns when the vector cores have finished the queued jobs
@@ -282,18 +276,6 @@ impl Drop for Core {
     fn drop(&mut self) {
         self.shutdown();
     }
-}
-
-/// The CPUs for vector cores, each named once.
-fn checked(cpus: &[usize]) -> Result<Vec<usize>, StartError> {
-    let mut seen = HashSet::new();
-    if let Some(&cpu) = cpus.iter().find(|cpu| !seen.insert(**cpu)) {
-        return Err(StartError::DuplicateCpu { cpu });
-    }
-    if cpus.is_empty() {
-        return Err(StartError::NoVectorCpus);
-    }
-    Ok(cpus.to_vec())
 }
 
 /// Cores that this process may use; 1 if the system does not tell.

@@ -13,12 +13,6 @@ pub enum StartError {
         /// The name.
         name: &'static str,
     },
-    /// A vector core was named twice.
-    #[error("CPU {cpu} is named twice in `vector_cpus`; name each CPU once")]
-    DuplicateCpu {
-        /// The CPU.
-        cpu: usize,
-    },
     /// Vector cores without a CPU.
     #[error("placement `vector-cores` needs at least one CPU; name one in `vector_cpus`")]
     NoVectorCpus,

@@ -11,11 +11,12 @@
 //!
 //! * An event loop takes a [`Worker`], submits, and goes on with its sockets. With
 //!   [`Placement::Inline`] it calls [`Worker::turn`] to run passes itself.
-//! * With [`Placement::VectorCores`] pinned threads run the passes of these jobs. With
-//!   [`Placement::Auto`], [`Config::clock`] decides between the two. [`Config::lending`] lends the
-//!   CPUs of idle vector cores to other threads.
+//! * With [`Placement::VectorCores`] pinned threads run the passes of these jobs.
+//!   [`Config::lending`] lends the CPUs of idle vector cores to other threads.
 //! * Any other thread calls [`Engine::run`] and blocks. Its job shares a pass with those of other
 //!   blocked threads.
+//!
+//! Several [`Requests`] of one caller go the same ways together.
 //!
 //! A job owns its input and its result slot, so its submitter may drop the ticket and go away at
 //! any time. `slot.rs` holds that protocol and all unsafe code of this crate.
@@ -32,6 +33,7 @@ mod counters;
 mod engine;
 mod error;
 mod group;
+mod join;
 mod lending;
 mod line;
 #[cfg(all(loom, test))]
@@ -52,10 +54,11 @@ pub use cost::CostModel;
 pub use counters::{OperationCounters, OperationTotals};
 pub use engine::Engine;
 pub use error::{JobError, StartError, SubmitError};
+pub use join::Requests;
 pub use lending::{CoreBorrower, CoreLending, VectorCoreCounters};
 pub use operations::Operations;
 pub use slot::Ticket;
 pub use standard::{Visitor, for_each_operation};
-pub use widelane_batching::{Clock, ClockPenalty, Costs, Idle, Placement, Width};
+pub use widelane_batching::{Clock, ClockPenalty, Costs, Cpus, Idle, Placement, Width};
 pub use widelane_crypto::{Operation, Request};
 pub use worker::Worker;

@@ -2,21 +2,24 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p widelane-engine --lib --release`
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Poll, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use loom::thread;
 
 use crate::group::Group;
+use crate::join::{Joined, Part};
 use crate::operations::Registry;
 use crate::queue::Queue;
 use crate::sleepers::{Core, Sleepers};
 use crate::slot::Reply;
 use crate::{
-    Clock, Config, CoreBorrower, CoreLending, CostModel, Costs, Engine, Idle, JobError, Operation,
-    OperationCounters, Operations, Placement, Request, SubmitError, slot,
+    Clock, Config, CoreBorrower, CoreLending, CostModel, Costs, Cpus, Engine, Idle, JobError,
+    Operation, OperationCounters, Operations, Placement, Request, SubmitError, slot,
 };
 
 /// complete ∥ wait: no wake-up is lost and the output arrives whole.
@@ -87,6 +90,38 @@ fn a_dropped_ticket_and_its_pass_do_not_collide() {
             (Arc::strong_count(&output), Arc::strong_count(&wakes)),
             (1, 1)
         );
+    });
+}
+
+/// complete ∥ complete ∥ poll a join twice: its task is woken once both jobs have ended, or the poll sees
+/// both outputs. No wake-up is lost.
+#[test]
+fn a_join_wakes_its_task_when_the_last_job_ends() {
+    loom::model(|| {
+        let (tickets, replies): (Vec<_>, Vec<_>) = (0..2).map(|_| slot::pair()).unzip();
+        let mut parts = tickets.into_iter().map(Part::new);
+        let mut joined = Joined((parts.next().unwrap(), parts.next().unwrap()));
+        let runners: Vec<_> = (1..)
+            .zip(replies)
+            .map(|(output, reply)| thread::spawn(move || reply.complete(Ok(output))))
+            .collect();
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut poll = || Pin::new(&mut joined).poll(&mut Context::from_waker(&waker));
+        let mut done = poll();
+        if done.is_pending() {
+            done = poll();
+        }
+        for runner in runners {
+            runner.join().unwrap();
+        }
+        if done.is_pending() {
+            assert!(wakes.count() > 0, "a wake-up was lost");
+            done = poll();
+        }
+        assert_eq!(done, Poll::Ready(Ok((1, 2))));
+        drop((joined, waker));
+        assert_eq!(Arc::strong_count(&wakes), 1);
     });
 }
 
@@ -240,8 +275,7 @@ fn a_lent_vector_core_answers() {
     bounded(2, || {
         let lent = Arc::new(Lent::default());
         let config = Config {
-            placement: Placement::VectorCores,
-            vector_cpus: vec![0],
+            placement: Placement::VectorCores(Cpus::from_iter([0])),
             queue_limit: 4,
             lending: Some(to(&lent)),
             ..Config::default()
@@ -381,8 +415,7 @@ fn bounded(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 fn on_a_vector_core() -> Engine {
     Engine::start_with(
         Config {
-            placement: Placement::VectorCores,
-            vector_cpus: vec![0],
+            placement: Placement::VectorCores(Cpus::from_iter([0])),
             queue_limit: 4,
             ..Config::default()
         },

@@ -30,13 +30,13 @@ impl Operations {
     pub(crate) fn standard_for(preference: Preference, clock: Clock) -> Result<Self, StartError> {
         let backend = preference.resolve()?;
         let measured = preference == Preference::Auto;
-        let both_widths = measured && backend == Backend::Avx512Ifma && NARROW.is_available();
-        tracing::debug!(%backend, both_widths, "standard operations");
+        let narrow = backend.narrower().filter(|_| measured);
+        tracing::debug!(%backend, ?narrow, "standard operations");
         let mut registration = Registration {
             operations: Self::new(),
             backend,
             measured,
-            narrow: both_widths.then_some(clock),
+            narrow: narrow.map(|narrow| (narrow, clock)),
         };
         for_each_operation(&mut registration)?;
         Ok(registration.operations)
@@ -97,8 +97,8 @@ struct Registration {
     backend: Backend,
     /// Whether measured costs decide between the backend and aws-lc-rs.
     measured: bool,
-    /// The clock that decides the width of each pass, if there is a choice.
-    narrow: Option<Clock>,
+    /// The backend with narrower registers, if there is a choice, and the clock that decides for each pass.
+    narrow: Option<(Backend, Clock)>,
 }
 
 impl Visitor for Registration {
@@ -112,13 +112,10 @@ impl Visitor for Registration {
             false => Variant::without_choice(wide, self.backend),
         };
         let narrow = match self.narrow {
-            Some(clock) => Some((Variant::measured(make(NARROW)?, NARROW), clock)),
+            Some((narrow, clock)) => Some((Variant::measured(make(narrow)?, narrow), clock)),
             None => None,
         };
         self.operations.add(wide, narrow);
         Ok(())
     }
 }
-
-/// The backend with the narrower registers.
-const NARROW: Backend = Backend::Avx512Ifma256;

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use widelane_batching::{self as batching, Idle, Waiting};
 #[cfg(not(loom))]
-use widelane_quiet::quietly;
+use widelane_affinity::without_signals;
+use widelane_batching::{self as batching, Idle, Waiting};
 
 use crate::core;
 use crate::error::StartError;
@@ -28,7 +28,7 @@ pub(crate) fn start(cpu: usize, shared: Arc<Shared>) -> Result<thread::JoinHandl
         }
     };
     let thread = thread::Builder::new().name(format!("vector-{cpu}"));
-    let thread = quietly(|| thread.spawn(body));
+    let thread = without_signals(|| thread.spawn(body));
     let thread = thread.map_err(|source| StartError::Spawn { cpu, source })?;
     match pinned.recv() {
         Ok(Ok(())) => Ok(thread),

@@ -77,8 +77,8 @@ impl Worker {
     /// When the queue is full, the engine has been shut down or serves no such request.
     pub fn submit<R: Request>(&self, request: R) -> Result<Ticket<R::Output>, SubmitError> {
         let ticket = match self.engine.placement() {
-            Placement::Inline | Placement::Auto => self.gather(request)?,
-            Placement::VectorCores => self.engine.enqueue(request)?,
+            Placement::Inline => self.gather(request)?,
+            Placement::VectorCores(_) => self.engine.enqueue(request)?,
         };
         self.submitted.set(self.submitted.get() + 1);
         Ok(ticket)

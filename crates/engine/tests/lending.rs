@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use widelane_engine::{
-    Config, CoreBorrower, CoreLending, Engine, Operation, Operations, Placement, Request,
+    Config, CoreBorrower, CoreLending, Cpus, Engine, Operation, Operations, Placement, Request,
 };
 
 /// Several times: lent when idle, reclaimed before a pass.
@@ -38,8 +38,7 @@ fn an_idle_core_is_lent_and_reclaimed_before_the_next_pass() {
 #[test]
 fn without_a_borrower_no_core_is_lent() {
     let config = Config {
-        placement: Placement::VectorCores,
-        vector_cpus: vec![0],
+        placement: Placement::VectorCores(Cpus::from_iter([0])),
         ..Config::default()
     };
     let borrower = Arc::new(Borrower::default());
@@ -106,8 +105,7 @@ fn as_many_cores_are_reclaimed_as_the_load_needs() {
 
 fn start(cpus: &[usize], borrower: &Arc<Borrower>, operations: Operations) -> Engine {
     let config = Config {
-        placement: Placement::VectorCores,
-        vector_cpus: cpus.to_vec(),
+        placement: Placement::VectorCores(cpus.iter().copied().collect()),
         lending: Some(CoreLending {
             to: borrower.clone(),
             rest: Some(Duration::from_millis(1)),

@@ -3,11 +3,13 @@
 #![cfg(not(loom))]
 
 use aws_lc_rs::signature::{self, RsaParameters, UnparsedPublicKey};
+use widelane_affinity::allowed;
+use widelane_batching::{PlacementChoice, Topology, placement};
 use widelane_crypto::rsa::{Scheme, Signing, Size};
 use widelane_crypto::sign::{self, Input, Key};
 use widelane_crypto::{Backend, BackendUnavailable, Preference, x25519};
 use widelane_engine::{
-    Clock, Config, Engine, Idle, Operation, OperationCounters, Placement, Request, Visitor,
+    Clock, Config, Cpus, Engine, Idle, Operation, OperationCounters, Placement, Request, Visitor,
     for_each_operation,
 };
 
@@ -121,12 +123,11 @@ fn every_operation_serves_its_specimens() {
 #[test]
 fn a_machine_without_penalty_is_left_alone() {
     let engine = Engine::start(Config {
-        placement: Placement::Auto,
-        vector_cpus: vec![0],
+        placement: decided(&Clock::default()),
         ..Config::default()
     })
     .unwrap();
-    assert_eq!(engine.placement(), Placement::Inline);
+    assert_eq!(engine.placement(), &Placement::Inline);
     fill_passes(&engine);
     for one in engine.counters() {
         assert_eq!((one.on_vector_cores, one.narrow), (0, 0), "{one:?}");
@@ -137,18 +138,16 @@ fn a_machine_without_penalty_is_left_alone() {
 #[test]
 fn a_gold_6130_runs_passes_on_vector_cores_only() {
     let engine = Engine::start(Config {
-        placement: Placement::Auto,
-        vector_cpus: vec![0],
+        placement: decided(&Clock::GOLD_6130),
         clock: Clock::GOLD_6130,
         ..Config::default()
     })
     .unwrap();
-    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        assert_eq!(engine.placement(), Placement::Inline);
+    if engine.placement() == &Placement::Inline {
+        assert_eq!(allowed(None).unwrap().count(), 1);
         eprintln!("SKIP: one CPU, which cannot be spared");
         return;
     }
-    assert_eq!(engine.placement(), Placement::VectorCores);
     engine.calibrate();
     fill_passes(&engine);
     for one in engine.counters() {
@@ -248,7 +247,10 @@ fn the_choice_is_made_and_counted() {
 #[test]
 fn every_placement_signs() {
     for backend in available_backends() {
-        for placement in [Placement::Inline, Placement::VectorCores] {
+        for placement in [
+            Placement::Inline,
+            Placement::VectorCores(Cpus::from_iter([0])),
+        ] {
             let engine = start(backend, placement);
             std::thread::scope(|scope| {
                 for _ in 0..4 {
@@ -323,12 +325,17 @@ fn available_backends() -> Vec<Backend> {
     available
 }
 
+/// The placement on CPUs of this process whose clock is this one. The vector core is CPU 0.
+fn decided(clock: &Clock) -> Placement {
+    let topology = Topology::new(allowed(None).unwrap(), Cpus::from_iter([0]));
+    placement(PlacementChoice::Auto, clock, &topology)
+}
+
 fn start(backend: Backend, placement: Placement) -> Engine {
     let backend = Preference::Exactly(backend);
     Engine::start(Config {
         backend,
         placement,
-        vector_cpus: vec![0],
         ..Config::default()
     })
     .unwrap()

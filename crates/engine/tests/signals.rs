@@ -4,13 +4,12 @@
 use std::fs;
 
 use nix::sys::signal::Signal;
-use widelane_engine::{Config, Engine, Placement};
+use widelane_engine::{Config, Cpus, Engine, Placement};
 
 #[test]
 fn vector_cores_take_no_signals() {
     let engine = Engine::start(Config {
-        placement: Placement::VectorCores,
-        vector_cpus: vec![0],
+        placement: Placement::VectorCores(Cpus::from_iter([0])),
         ..Config::default()
     })
     .unwrap();

@@ -1,10 +1,10 @@
 //! Calls of assembled kernels. Only here slices become pointers.
 #![allow(unsafe_code)]
 
-use widelane_cpu::Avx512Ifma;
-use widelane_lanes::{Definition, Kernel, Width};
+use widelane_cpu::{Registers, Target, Token};
+use widelane_lanes::{Definition, Kernel};
 
-use crate::target::{Machine, Target};
+use crate::machine::Machine;
 
 /// A kernel that can be called on `L` lanes: as machine code, and in tests also in portable Rust.
 ///
@@ -41,7 +41,7 @@ pub enum Read<'a, const L: usize> {
 
 #[derive(Clone, Copy, Debug)]
 enum Code {
-    /// An assembled function, and what the build has counted in it. A target of its width exists.
+    /// An assembled function, and what the build has counted in it. The token of its target exists.
     #[cfg(target_arch = "x86_64")]
     Assembled {
         function: Function,
@@ -57,13 +57,15 @@ type Function =
     unsafe extern "sysv64" fn(*mut u64, *mut u64, *mut u64, *mut u64, *mut u64, *mut u64);
 
 impl<const L: usize> Callable<L> {
-    /// The kernel on this target.
-    pub fn new(target: Target<L>, kernel: impl Into<Kernel>) -> Self {
+    /// The kernel on this machine.
+    pub fn new(machine: impl Into<Machine<L>>, kernel: impl Into<Kernel>) -> Self {
         let kernel = kernel.into();
-        let code = match target.machine() {
-            Machine::Registers(width) => assembled(kernel, width),
+        let code = match machine.into().token() {
+            Some(token) => assembled(kernel, token.target()),
             #[cfg(any(test, feature = "model"))]
-            Machine::Model => Code::Model,
+            None => Code::Model,
+            #[cfg(not(any(test, feature = "model")))]
+            None => unreachable!("without the model, each machine has a token"),
         };
         let specs = kernel.arrays(L);
         let mut lens = [0; MAX_ARRAYS];
@@ -146,8 +148,8 @@ impl<const L: usize> Callable<L> {
                 // SAFETY: the lengths of all arrays were compared with the kernel's above, and a
                 // kernel addresses nothing beyond them, as its indices are constants within
                 // `Kernel::arrays`; it writes `written` and `scratch` only, which are borrowed
-                // mutably, so that they overlap nothing. A target of the function's width exists,
-                // which only a token gives, so that the CPU has its instructions. It keeps the
+                // mutably, so that they overlap nothing. The token of the function's target exists,
+                // so that the CPU has its instructions. It keeps the
                 // System V calling convention: besides vector and mask registers it changes
                 // argument registers and rax, which that convention lets it.
                 unsafe { function(a, b, c, d, e, f) }
@@ -331,18 +333,20 @@ pub(crate) fn most_slots<'a, const L: usize>(
 }
 
 /// Overwrites all vector and mask registers, in which kernels leave secrets behind.
-pub fn wipe_registers(_: Avx512Ifma) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: the token proves that the CPU has 32 512-bit registers and the masks; the function
-    // changes those only, which its calling convention lets it.
-    unsafe {
-        widelane_wipe_registers();
+pub fn wipe_registers<const L: usize>(token: Token<L>) {
+    match token.target().registers() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that the CPU has these registers; the function changes those
+        // only, which its calling convention lets it.
+        Registers::Avx512 => unsafe { widelane_wipe_registers() },
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => {}
     }
 }
 
 #[cfg(target_arch = "x86_64")]
-fn assembled(kernel: Kernel, width: Width) -> Code {
-    let symbol = kernel.symbol(width);
+fn assembled(kernel: Kernel, target: Target) -> Code {
+    let symbol = kernel.symbol(target);
     let place = TABLE.binary_search_by(|row| row.symbol.cmp(&symbol));
     let row = &TABLE[place.expect("the build assembles every kernel of the library")];
     Code::Assembled {
@@ -353,7 +357,7 @@ fn assembled(kernel: Kernel, width: Width) -> Code {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn assembled(_: Kernel, _: Width) -> Code {
+fn assembled(_: Kernel, _: Target) -> Code {
     unreachable!("no token exists on this architecture")
 }
 

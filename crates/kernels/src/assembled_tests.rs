@@ -1,32 +1,21 @@
 //! Every assembled kernel against the model, in every lane, on random and on boundary values.
 
 use crate::assembled::Callable;
-use crate::target::Target;
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+use crate::machine::Machine;
+use widelane_cpu::Token;
 use widelane_lanes::nist::Nist;
 use widelane_lanes::{ArraySpec, DIGIT_MASK, Definition, Holds, Kernel, MlDsa, Modular};
 
 #[test]
-fn zmm_kernels_are_the_model() {
-    match Avx512Ifma::detect() {
-        Some(token) => compare(Target::from(token)),
-        None => eprintln!("SKIP: no AVX-512 IFMA"),
-    }
+fn the_kernels_of_every_target_are_the_model() {
+    widelane_cpu::on_every_target!(token => compare(token));
 }
 
-#[test]
-fn ymm_kernels_are_the_model() {
-    match Avx512IfmaVl::detect() {
-        Some(token) => compare(Target::from(token)),
-        None => eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL"),
-    }
-}
-
-fn compare<const L: usize>(target: Target<L>) {
+fn compare<const L: usize>(token: Token<L>) {
     let mut random = Random(0x5eed);
     for kernel in Kernel::all() {
-        let wide = Callable::new(target, kernel);
-        let model = Callable::new(Target::model(), kernel);
+        let wide = Callable::new(token, kernel);
+        let model = Callable::new(Machine::model(), kernel);
         for round in 0..ROUNDS {
             let arrays = inputs(kernel, round, &mut random);
             let (mut found, mut expected) = (arrays.clone(), arrays);

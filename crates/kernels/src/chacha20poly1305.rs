@@ -3,7 +3,7 @@
 use widelane_lanes::{ChaCha20Poly1305 as Family, ChaCha20Poly1305Kernels, Multiplier};
 
 use crate::assembled::{Callable, Read, Written, most_slots};
-use crate::target::{Target, constructors};
+use crate::machine::Machine;
 
 /// The kernels of one form, in one width.
 ///
@@ -36,12 +36,6 @@ pub struct Sums<'a, const L: usize> {
     pub power: &'a [[u64; L]],
 }
 
-constructors!(
-    ChaCha20Poly1305,
-    multiplier: Option<Multiplier>,
-    "Without a multiplier ChaCha20 only."
-);
-
 impl<const L: usize> ChaCha20Poly1305<L> {
     /// Bytes of a chunk.
     pub const CHUNK: usize = Family::CHUNK * 8 * L;
@@ -54,11 +48,12 @@ impl<const L: usize> ChaCha20Poly1305<L> {
     /// Vectors of `parameters`.
     pub const PARAMETERS: usize = Family::PARAMETERS.div_ceil(L);
 
-    /// Kernels on a target. Without a multiplier ChaCha20 only.
-    pub fn new(target: Target<L>, multiplier: Option<Multiplier>) -> Self {
+    /// Kernels on a machine. Without a multiplier ChaCha20 only.
+    pub fn new(machine: impl Into<Machine<L>>, multiplier: Option<Multiplier>) -> Self {
+        let machine = machine.into();
         // The kernels that encrypt are the same for every multiplier.
         let any = multiplier.unwrap_or(Multiplier::Mul32);
-        let callable = |kernel| Callable::new(target, kernel);
+        let callable = |kernel| Callable::new(machine, kernel);
         Self {
             kernels: ChaCha20Poly1305Kernels::new(any, callable),
             multiplier,

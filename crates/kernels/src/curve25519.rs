@@ -4,7 +4,7 @@ use widelane_lanes::{Curve25519 as Family, Curve25519Kernels};
 
 use crate::arena::PageAligned;
 use crate::assembled::{Callable, most_slots};
-use crate::target::{Target, constructors};
+use crate::machine::Machine;
 
 /// The kernels of X25519 and Ed25519 in one width.
 ///
@@ -18,15 +18,14 @@ pub struct Curve25519<const L: usize> {
     kernels: Curve25519Kernels<Callable<L>>,
 }
 
-constructors!(Curve25519);
-
 impl<const L: usize> Curve25519<L> {
     /// Vectors of the table of [`base_multiple_less`](Self::base_multiple_less).
     pub const TABLE_LEN: usize = 8 * 4 * DIGITS;
 
-    /// Kernels on a target; `L` is 4 or 8.
-    pub fn new(target: Target<L>) -> Self {
-        let kernels = Curve25519Kernels::new(|kernel| Callable::new(target, kernel));
+    /// Kernels on a machine; `L` is 4 or 8.
+    pub fn new(machine: impl Into<Machine<L>>) -> Self {
+        let machine = machine.into();
+        let kernels = Curve25519Kernels::new(|kernel| Callable::new(machine, kernel));
         Self { kernels }
     }
 
@@ -450,7 +449,7 @@ mod tests {
 
     /// The kernels, working memory, and a result.
     fn model() -> (Curve25519<4>, Vec<[u64; 4]>, [[u64; 4]; 4]) {
-        let kernels = Curve25519::model();
+        let kernels = Curve25519::new(Machine::model());
         let space = vec![[0; 4]; kernels.space_len()];
         (kernels, space, [[0; 4]; 4])
     }

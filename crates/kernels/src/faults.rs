@@ -186,13 +186,13 @@ thread_local! {
 mod tests {
     use super::*;
     use crate::assembled::Callable;
-    use crate::target::Target;
+    use crate::machine::Machine;
     use widelane_lanes::Modular;
 
     /// One call with three arrays read and one written: four positions, and each fault is seen.
     #[test]
     fn a_call_has_a_position_for_each_array() {
-        let kernel = Callable::<4>::new(Target::model(), Modular::Amm(20));
+        let kernel = Callable::<4>::new(Machine::model(), Modular::Amm(20));
         let one: Vec<[u64; 4]> = (0..20).map(|i| [u64::from(i == 0); 4]).collect();
         let mut n = vec![[1; 4]; 21];
         n[20] = [(1 << 52) - 1; 4];

@@ -4,7 +4,7 @@ use widelane_lanes::{Keccak as Family, KeccakKernels};
 use zeroize::Zeroizing;
 
 use crate::assembled::{Callable, most_slots};
-use crate::target::{Target, constructors};
+use crate::machine::Machine;
 
 /// A function of FIPS 202: how many words a block has, and how messages are padded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,15 +96,14 @@ pub struct Keccak<const L: usize> {
     kernels: KeccakKernels<Callable<L>>,
 }
 
-constructors!(Keccak);
-
 impl<const L: usize> Keccak<L> {
     /// Vectors of a state.
     pub const STATE: usize = Family::STATE;
 
-    /// Kernels on a target.
-    pub fn new(target: Target<L>) -> Self {
-        let kernels = KeccakKernels::new(|kernel| Callable::new(target, kernel));
+    /// Kernels on a machine.
+    pub fn new(machine: impl Into<Machine<L>>) -> Self {
+        let machine = machine.into();
+        let kernels = KeccakKernels::new(|kernel| Callable::new(machine, kernel));
         Self { kernels }
     }
 
@@ -287,7 +286,6 @@ const LAST_BIT: u64 = 1 << 63;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
     use widelane_lanes::Definition;
 
     fn hex<const L: usize>(state: &[[u64; L]], lane: usize) -> String {
@@ -385,22 +383,11 @@ mod tests {
 
     #[test]
     fn the_model_hashes() {
-        check(Keccak::<4>::model());
+        check(Keccak::<4>::new(Machine::model()));
     }
 
     #[test]
-    fn zmm_hashes() {
-        match Avx512Ifma::detect() {
-            Some(token) => check(Keccak::zmm(token)),
-            None => eprintln!("SKIP: no AVX-512 IFMA"),
-        }
-    }
-
-    #[test]
-    fn ymm_hashes() {
-        match Avx512IfmaVl::detect() {
-            Some(token) => check(Keccak::ymm(token)),
-            None => eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL"),
-        }
+    fn every_target_hashes() {
+        widelane_cpu::on_every_target!(token => check(Keccak::new(token)));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use widelane_lanes::{Half, MlDsa as Family, MlDsaKernels, MlDsaShape};
 
 use crate::assembled::{Callable, most_slots};
-use crate::target::{Target, constructors};
+use crate::machine::Machine;
 
 /// The kernels for one parameter set, in one width.
 ///
@@ -31,17 +31,16 @@ pub struct MlDsa<const L: usize> {
 static ZETAS: LazyLock<Vec<u64>> = LazyLock::new(Family::zetas);
 static INVERSE_ZETAS: LazyLock<Vec<u64>> = LazyLock::new(Family::inverse_zetas);
 
-constructors!(MlDsa, shape: MlDsaShape, "They are those of the parameter set `shape`.");
-
 impl<const L: usize> MlDsa<L> {
     /// Coefficients of a polynomial.
     pub const N: usize = Family::N;
 
-    /// The kernels of a parameter set on a target.
-    pub fn new(target: Target<L>, shape: MlDsaShape) -> Self {
+    /// The kernels of a parameter set on a machine.
+    pub fn new(machine: impl Into<Machine<L>>, shape: MlDsaShape) -> Self {
+        let machine = machine.into();
         Self {
             shape,
-            kernels: MlDsaKernels::new(shape, |kernel| Callable::new(target, kernel)),
+            kernels: MlDsaKernels::new(shape, |kernel| Callable::new(machine, kernel)),
             zetas: &ZETAS,
             inverse_zetas: &INVERSE_ZETAS,
         }

@@ -6,7 +6,7 @@ use widelane_lanes::{MlKem as Family, MlKemKernels};
 
 use crate::arena::Arena;
 use crate::assembled::{Callable, most_slots};
-use crate::target::{Target, constructors, wrappers};
+use crate::machine::{Machine, wrappers};
 
 /// The kernels for one parameter set, in one width.
 ///
@@ -34,8 +34,6 @@ static FACTORS: LazyLock<Vec<(u64, u64)>> = LazyLock::new(|| {
         .collect()
 });
 
-constructors!(MlKem, rank: usize, "`rank` is 2, 3 or 4, for ML-KEM-512, 768 and 1024.");
-
 impl<const L: usize> MlKem<L> {
     /// Vectors of a polynomial.
     pub const POLYNOMIAL: usize = Family::POLYNOMIAL;
@@ -44,8 +42,9 @@ impl<const L: usize> MlKem<L> {
     /// Vectors of a polynomial in bytes of 12 bits a coefficient.
     pub const ENCODED: usize = 48;
 
-    /// Kernels on a target; `rank` is 2, 3 or 4, for ML-KEM-512, 768 and 1024.
-    pub fn new(target: Target<L>, rank: usize) -> Self {
+    /// Kernels on a machine; `rank` is 2, 3 or 4, for ML-KEM-512, 768 and 1024.
+    pub fn new(machine: impl Into<Machine<L>>, rank: usize) -> Self {
+        let machine = machine.into();
         assert!((2..=4).contains(&rank), "there is no ML-KEM of rank {rank}");
         let mut factors = Arena::new(2 * Family::POLYNOMIAL);
         let quarter = Family::POLYNOMIAL / Family::PARTS;
@@ -58,7 +57,7 @@ impl<const L: usize> MlKem<L> {
         }
         Self {
             rank,
-            kernels: MlKemKernels::new(rank, |kernel| Callable::new(target, kernel)),
+            kernels: MlKemKernels::new(rank, |kernel| Callable::new(machine, kernel)),
             factors,
         }
     }

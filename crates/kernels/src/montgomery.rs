@@ -3,7 +3,7 @@
 use widelane_lanes::{Modular, ModularKernels};
 
 use crate::assembled::{Callable, most_slots};
-use crate::target::{Target, constructors, wrappers};
+use crate::machine::{Machine, wrappers};
 
 /// The kernels for moduli of one size, in one width.
 ///
@@ -84,15 +84,10 @@ impl Method {
 /// Sizes of modulus that there are kernels for, in bits.
 pub const MODULUS_BITS: [usize; 3] = [1024, 1536, 2048];
 
-constructors!(
-    Montgomery,
-    bits: usize,
-    "`bits` is the size of the moduli, one of [`MODULUS_BITS`]."
-);
-
 impl<const L: usize> Montgomery<L> {
-    /// Kernels on a target, for moduli of `bits` bits, one of [`MODULUS_BITS`].
-    pub fn new(target: Target<L>, bits: usize) -> Self {
+    /// Kernels on a machine, for moduli of `bits` bits, one of [`MODULUS_BITS`].
+    pub fn new(machine: impl Into<Machine<L>>, bits: usize) -> Self {
+        let machine = machine.into();
         assert!(
             MODULUS_BITS.contains(&bits),
             "there are no kernels for {bits}-bit moduli; there are for {MODULUS_BITS:?}"
@@ -100,7 +95,7 @@ impl<const L: usize> Montgomery<L> {
         let digits = bits * 10 / 512;
         Self {
             digits,
-            kernels: ModularKernels::new(digits, |kernel| Callable::new(target, kernel)),
+            kernels: ModularKernels::new(digits, |kernel| Callable::new(machine, kernel)),
         }
     }
 
@@ -487,8 +482,7 @@ fn digit<const L: usize>(exponent: &[[u64; L]], at: usize, bits: usize) -> [u64;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-    use widelane_lanes::{DIGIT_MASK, Definition, Width};
+    use widelane_lanes::{DIGIT_MASK, Definition, Target};
 
     /// Moduli, bases and exponents, other ones in each lane; the last lanes' exponents are zero, one
     /// and all ones.
@@ -591,7 +585,7 @@ mod tests {
 
     fn compare<const L: usize>(of: impl Fn(usize) -> Montgomery<L>) {
         for bits in MODULUS_BITS {
-            let (k, model) = (of(bits), Montgomery::<L>::model(bits));
+            let (k, model) = (of(bits), Montgomery::<L>::new(Machine::model(), bits));
             let problem = Problem::<L>::new(k.digits(), k.limbs());
             let one = problem.one(&k);
             let expected = problem.power(&k, Method::Apart, &one);
@@ -625,14 +619,7 @@ mod tests {
 
     #[test]
     fn every_method_computes_the_same_powers() {
-        match Avx512Ifma::detect() {
-            Some(token) => compare(|bits| Montgomery::zmm(token, bits)),
-            None => eprintln!("SKIP: no AVX-512 IFMA"),
-        }
-        match Avx512IfmaVl::detect() {
-            Some(token) => compare(|bits| Montgomery::ymm(token, bits)),
-            None => eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL"),
-        }
+        widelane_cpu::on_every_target!(token => compare(|bits| Montgomery::new(token, bits)));
     }
 
     #[test]
@@ -646,9 +633,10 @@ mod tests {
     /// Not a claim about speed: less code than the larger kernels alone.
     #[test]
     fn the_code_of_blocks_is_small() {
-        let k = Montgomery::<8>::model(2048).kernels;
+        let k = Montgomery::<8>::new(Machine::model(), 2048).kernels;
         let instructions = |callables: &[&Callable<8>]| -> usize {
-            let count = |callable: &&Callable<8>| callable.kernel().report(Width::Zmm).instructions;
+            let count =
+                |callable: &&Callable<8>| callable.kernel().report(Target::Avx512Ifma).instructions;
             callables.iter().map(count).sum()
         };
         let small = instructions(&[

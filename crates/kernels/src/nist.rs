@@ -4,7 +4,7 @@ use widelane_lanes::nist::{Curve, Nist, NistKernels};
 
 use crate::arena::{Arena, PageAligned};
 use crate::assembled::{Callable, most_slots};
-use crate::target::{Target, constructors};
+use crate::machine::Machine;
 
 /// The kernels of one curve, in one width, and the multiples of its base point.
 ///
@@ -39,14 +39,13 @@ struct Parts<'a, const L: usize> {
     scratch: &'a mut [[u64; L]],
 }
 
-constructors!(NistCurve, curve: Curve, "They are those of `curve`.");
-
 impl<const L: usize> NistCurve<L> {
-    /// The kernels of a curve on a target.
-    pub fn new(target: Target<L>, curve: Curve) -> Self {
+    /// The kernels of a curve on a machine.
+    pub fn new(machine: impl Into<Machine<L>>, curve: Curve) -> Self {
+        let machine = machine.into();
         Self {
             curve,
-            kernels: NistKernels::new(curve, |kernel| Callable::new(target, kernel)),
+            kernels: NistKernels::new(curve, |kernel| Callable::new(machine, kernel)),
             table: base_table(curve),
         }
     }

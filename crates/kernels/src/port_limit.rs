@@ -4,29 +4,24 @@
 //! same minute, because clocks change.
 #![allow(unsafe_code)]
 
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+use widelane_cpu::{Product, Token};
 
-/// Runs `rounds` of the loop (0 counts as 1) on 512-bit registers and returns how many
-/// multiply-adds that was.
-pub fn zmm(_: Avx512Ifma, rounds: u32) -> u64 {
+/// Runs `rounds` of the loop (0 counts as 1) with the multiply-adds of a target, and returns how many
+/// that was.
+pub fn run<const L: usize>(token: Token<L>, rounds: u32) -> u64 {
     let rounds = u64::from(rounds.max(1));
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: the token proves that the CPU has 512-bit registers and VPMADD52. The function takes
-    // a count above zero, touches no memory, and changes only its argument, rax, flags and vector
-    // registers, which its calling convention lets it.
-    unsafe {
-        widelane_port_limit_zmm(rounds);
-    }
-    rounds * MULTIPLY_ADDS
-}
-
-/// The same on 256-bit registers.
-pub fn ymm(_: Avx512IfmaVl, rounds: u32) -> u64 {
-    let rounds = u64::from(rounds.max(1));
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: as in `zmm`; this token proves that the CPU has VPMADD52 on 256-bit registers.
-    unsafe {
-        widelane_port_limit_ymm(rounds);
+    let target = token.target();
+    match (target.product(), target.bits()) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that the CPU has VPMADD52 on 256-bit registers. The function
+        // takes a count above zero, touches no memory, and changes only its argument, rax, flags
+        // and vector registers, which its calling convention lets it.
+        (Product::Vpmadd52, 256) => unsafe { widelane_port_limit_ymm(rounds) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above, with 512-bit registers: there are no others.
+        (Product::Vpmadd52, _) => unsafe { widelane_port_limit_zmm(rounds) },
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => {}
     }
     rounds * MULTIPLY_ADDS
 }
@@ -105,16 +100,9 @@ mod tests {
 
     #[test]
     fn the_count_is_of_whole_rounds() {
-        match Avx512Ifma::detect() {
-            Some(token) => {
-                assert_eq!(zmm(token, 0), MULTIPLY_ADDS);
-                assert_eq!(zmm(token, 3), 3 * MULTIPLY_ADDS);
-            }
-            None => eprintln!("SKIP: no AVX-512 IFMA"),
-        }
-        match Avx512IfmaVl::detect() {
-            Some(token) => assert_eq!(ymm(token, 3), 3 * MULTIPLY_ADDS),
-            None => eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL"),
-        }
+        widelane_cpu::on_every_target!(token => {
+            assert_eq!(run(token, 0), MULTIPLY_ADDS);
+            assert_eq!(run(token, 3), 3 * MULTIPLY_ADDS);
+        });
     }
 }

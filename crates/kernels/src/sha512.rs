@@ -4,7 +4,7 @@ use widelane_lanes::{Sha512 as Family, Sha512Kernels};
 use zeroize::Zeroizing;
 
 use crate::assembled::Callable;
-use crate::target::{Target, constructors};
+use crate::machine::Machine;
 
 /// SHA-512 over the lanes of a register.
 ///
@@ -14,12 +14,11 @@ pub struct Sha512<const L: usize> {
     kernels: Sha512Kernels<Callable<L>>,
 }
 
-constructors!(Sha512);
-
 impl<const L: usize> Sha512<L> {
-    /// The kernel on a target.
-    pub fn new(target: Target<L>) -> Self {
-        let kernels = Sha512Kernels::new(|kernel| Callable::new(target, kernel));
+    /// The kernel on a machine.
+    pub fn new(machine: impl Into<Machine<L>>) -> Self {
+        let machine = machine.into();
+        let kernels = Sha512Kernels::new(|kernel| Callable::new(machine, kernel));
         Self { kernels }
     }
 
@@ -124,7 +123,7 @@ mod tests {
     /// FIPS 180-2, appendix C: one block, two blocks, and what is empty beside them.
     #[test]
     fn the_model_hashes_published_messages() {
-        let hash = Sha512::<4>::model();
+        let hash = Sha512::<4>::new(Machine::model());
         let mut space = vec![[0; 4]; hash.space_len()];
         let long = b"abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnop\
                      jklmnopqklmnopqrlmnopqrsmnopqrstnopqrstu";

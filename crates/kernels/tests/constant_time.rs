@@ -30,14 +30,14 @@ use iced_x86::{
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 use std::collections::BTreeSet;
 use std::path::Path;
-use widelane_cpu::Avx512Ifma;
+use widelane_cpu::Token;
 use widelane_kernels::Montgomery;
-use widelane_lanes::{Definition, Kernel, Width};
+use widelane_lanes::{Definition, Kernel, Target};
 
 #[test]
 fn the_kernels_in_the_program_are_constant_time() {
     // Keeps the linker from dropping what nothing here calls.
-    std::hint::black_box(Montgomery::<8>::zmm as fn(Avx512Ifma, usize) -> Montgomery<8>);
+    std::hint::black_box(Montgomery::<8>::new as fn(Token<8>, usize) -> Montgomery<8>);
     let named = std::env::var_os(PROGRAM_VARIABLE);
     let program = match &named {
         Some(path) => Path::new(WORKSPACE).join(path),
@@ -68,8 +68,8 @@ fn the_kernels_in_the_program_are_constant_time() {
 
 /// The symbols that a program with the kernels must have.
 fn expected() -> BTreeSet<String> {
-    let both = |kernel: Kernel| Width::ALL.map(|width| kernel.symbol(width));
-    Kernel::all().into_iter().flat_map(both).collect()
+    let of_all = |kernel: Kernel| Target::ALL.map(|target| kernel.symbol(target));
+    Kernel::all().into_iter().flat_map(of_all).collect()
 }
 
 /// What was looked at.

@@ -1,10 +1,11 @@
 //! What a kernel will cost, computed from its instructions.
 
+use widelane_cpu::Target;
+
 use crate::allocate::{Allocated, Instruction, Memory, Operand};
 use crate::trace::ThreeOp;
-use crate::width::Width;
 
-/// Instruction mix, licence level and port bound of one kernel at one width. Instructions of a loop
+/// Instruction mix, licence level and port bound of one kernel for one target. Instructions of a loop
 /// count as often as they run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
@@ -53,7 +54,7 @@ impl std::fmt::Display for Licence {
 }
 
 impl Report {
-    pub(crate) fn new(width: Width, code: &Allocated) -> Self {
+    pub(crate) fn new(target: Target, code: &Allocated) -> Self {
         let mut report = Self {
             multiply_adds: 0,
             multiplies: 0,
@@ -74,10 +75,10 @@ impl Report {
                 _ => (0..turns).for_each(|_| report.count(instruction)),
             }
         }
-        report.licence = match (width, report.multiply_adds + report.multiplies > 0) {
-            (Width::Ymm, false) => Licence::Level0,
-            (Width::Ymm, true) | (Width::Zmm, false) => Licence::Level1,
-            (Width::Zmm, true) => Licence::Level2,
+        report.licence = match (target.bits(), report.multiply_adds + report.multiplies > 0) {
+            (..=256, false) => Licence::Level0,
+            (..=256, true) | (_, false) => Licence::Level1,
+            (_, true) => Licence::Level2,
         };
         report
     }

@@ -5,6 +5,8 @@
 //! such as a size of modulus, which kernels belong together. The enum of the family, its
 //! documentation, the list of all kernels, the symbols and the set that callers hold follow.
 
+use widelane_cpu::Target;
+
 use crate::allocate::{Allocated, allocate};
 use crate::analysis::Report;
 use crate::bounds::{Bounds, BoundsError, Holds, Proof};
@@ -13,7 +15,6 @@ use crate::model::Model;
 use crate::print::print;
 use crate::schedule::{Multipliers, schedule};
 use crate::trace::Trace;
-use crate::width::Width;
 
 /// A kernel as its family defines it, and what follows from that.
 pub trait Definition: Copy + PartialEq {
@@ -41,9 +42,9 @@ pub trait Definition: Copy + PartialEq {
     /// Runs the body on any machine.
     fn run<M: Machine>(self, m: &mut M);
 
-    /// The symbol of the assembled kernel: its name and the number of its lanes.
-    fn symbol(self, width: Width) -> String {
-        format!("widelane_{}_mb{}", self.name(), width.lanes())
+    /// The symbol of the assembled kernel: its name and the last part of those of the target.
+    fn symbol(self, target: Target) -> String {
+        format!("widelane_{}_{}", self.name(), target.symbols())
     }
 
     /// Runs the kernel in portable Rust on `L` lanes: on the arrays that it writes and those that
@@ -86,8 +87,8 @@ pub trait Definition: Copy + PartialEq {
     }
 
     /// Proves that no lane overflows and that every array keeps its bound.
-    fn prove(self, width: Width) -> Result<Proof, BoundsError> {
-        let lanes = width.lanes();
+    fn prove(self, target: Target) -> Result<Proof, BoundsError> {
+        let lanes = target.lanes();
         let arrays = self.arrays(lanes);
         let arrays: Vec<_> = arrays.iter().map(|spec| (spec.len, spec.holds)).collect();
         let mut machine = Bounds::new(lanes, &arrays);
@@ -95,37 +96,37 @@ pub trait Definition: Copy + PartialEq {
         machine.finish()
     }
 
-    /// GNU assembly of the kernel (Intel syntax) for registers of `width`.
+    /// GNU assembly of the kernel (Intel syntax) for `target`.
     ///
     /// The function has the System V calling convention. It takes one pointer for each array, in
     /// order, and last a pointer to as many vectors as [`Report::slots`] says, for intermediate
     /// values.
-    fn assembly(self, width: Width) -> String {
-        self.code(width).0
+    fn assembly(self, target: Target) -> String {
+        self.code(target).0
     }
 
     /// Instruction mix, licence level and port bound of the kernel.
-    fn report(self, width: Width) -> Report {
-        Report::new(width, &allocated(self, width))
+    fn report(self, target: Target) -> Report {
+        Report::new(target, &allocated(self, target))
     }
 
     /// [`assembly`](Self::assembly) and [`report`](Self::report) of one recording.
-    fn code(self, width: Width) -> (String, Report) {
-        let code = allocated(self, width);
-        let arrays = self.arrays(width.lanes());
+    fn code(self, target: Target) -> (String, Report) {
+        let code = allocated(self, target);
+        let arrays = self.arrays(target.lanes());
         let arrays: Vec<_> = arrays
             .iter()
             .map(|spec| format!("{}[{}]", spec.name, spec.len))
             .collect();
         let comment = format!("{}; {}", self.formula(), arrays.join(" "));
-        let symbol = self.symbol(width);
-        let assembly = print(&symbol, &comment, arrays.len(), width, &code);
-        (assembly, Report::new(width, &code))
+        let symbol = self.symbol(target);
+        let assembly = print(&symbol, &comment, arrays.len(), target, &code);
+        (assembly, Report::new(target, &code))
     }
 }
 
-fn allocated(kernel: impl Definition, width: Width) -> Allocated {
-    let mut trace = Trace::new(width.lanes());
+fn allocated(kernel: impl Definition, target: Target) -> Allocated {
+    let mut trace = Trace::new(target.lanes());
     kernel.run(&mut trace);
     allocate(&schedule(&trace.ops, kernel.multipliers()))
 }

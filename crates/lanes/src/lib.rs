@@ -7,7 +7,7 @@
 //! * is proved, by [`Definition::prove`]: on intervals instead of numbers, no lane can overflow and
 //!   every digit meets its bound;
 //! * becomes machine code, by [`Definition::assembly`]: recorded, given registers, printed for
-//!   512-bit or 256-bit registers.
+//!   a [`Target`].
 //!
 //! No operation of a machine branches on a lane's value or forms an address from it, so that a
 //! kernel that can be written at all is constant time. [`Definition::report`] says what the machine
@@ -44,7 +44,6 @@ mod scalar25519;
 mod schedule;
 mod sha512;
 mod trace;
-mod width;
 
 pub use analysis::{Licence, Report};
 pub use bounds::{Bounds, BoundsError, Holds, Interval, Proof, Value};
@@ -61,7 +60,7 @@ pub use modular::{Modular, ModularKernels};
 pub use poly1305::Multiplier;
 pub use schedule::Multipliers;
 pub use sha512::{Sha512, Sha512Kernels};
-pub use width::Width;
+pub use widelane_cpu::Target;
 
 #[cfg(test)]
 mod tests;

@@ -3,20 +3,21 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use widelane_cpu::Target;
+
 use crate::allocate::{Allocated, Instruction, MaskRegister, Memory, Operand, Register};
 use crate::trace::{CompareOp, ShiftOp, ThreeOp, TwoOp};
-use crate::width::Width;
 
 /// The function `symbol` with `code`, for a kernel of `arrays` arrays.
 pub(crate) fn print(
     symbol: &str,
     comment: &str,
     arrays: usize,
-    width: Width,
+    target: Target,
     code: &Allocated,
 ) -> String {
     let printer = Printer {
-        width,
+        target,
         symbol,
         slots: arrays,
     };
@@ -54,7 +55,7 @@ pub(crate) fn print(
 }
 
 struct Printer<'a> {
-    width: Width,
+    target: Target,
     symbol: &'a str,
     /// The place of the pointer to the spill slots in the argument list.
     slots: usize,
@@ -180,7 +181,7 @@ impl Printer<'_> {
     }
 
     fn register(&self, register: Register) -> String {
-        format!("{}{}", self.width.register(), register.0)
+        format!("{}{}", self.target.register(), register.0)
     }
 
     fn mask(&self, mask: MaskRegister) -> String {
@@ -195,7 +196,7 @@ impl Printer<'_> {
                 format!(
                     "qword ptr {}{{1to{}}}",
                     self.address(memory),
-                    self.width.lanes()
+                    self.target.lanes()
                 )
             }
             Operand::Memory(memory) => self.memory(memory),
@@ -203,7 +204,11 @@ impl Printer<'_> {
     }
 
     fn memory(&self, memory: Memory) -> String {
-        format!("{}word ptr {}", self.width.register(), self.address(memory))
+        format!(
+            "{}word ptr {}",
+            self.target.register(),
+            self.address(memory)
+        )
     }
 
     fn address(&self, memory: Memory) -> String {
@@ -218,7 +223,7 @@ impl Printer<'_> {
                 return format!("[rip + {}]", self.label(&values));
             }
         };
-        format!("[{base} + {}]", index * self.width.bytes())
+        format!("[{base} + {}]", index * self.target.bytes())
     }
 
     fn label(&self, values: &[u64]) -> String {

@@ -8,13 +8,13 @@ use crypto_bigint::{BoxedUint, NonZero};
 
 use crate::trace::{Name, Op, Trace};
 use crate::{
-    ChaCha20Poly1305, Definition, Holds, Kernel, Licence, Model, Modular, Multipliers, Width,
+    ChaCha20Poly1305, Definition, Holds, Kernel, Licence, Model, Modular, Multipliers, Target,
 };
 
 #[test]
 fn every_kernel_is_proved() {
     for kernel in Kernel::all() {
-        for width in Width::ALL {
+        for width in Target::ALL {
             let proof = kernel
                 .prove(width)
                 .unwrap_or_else(|error| panic!("{}: {error}", kernel.symbol(width)));
@@ -29,7 +29,7 @@ fn definitions_are_complete() {
     for kernel in Kernel::all() {
         let name = kernel.name();
         assert!(names.insert(name.clone()), "two kernels are called {name}");
-        for width in Width::ALL {
+        for width in Target::ALL {
             let arrays = kernel.arrays(width.lanes());
             assert!(arrays.iter().all(|array| array.len > 0), "{name}");
             // Callers pass what is written first.
@@ -160,15 +160,27 @@ fn the_model_checks_claims() {
 #[test]
 fn multiplications_in_wide_registers_ask_for_the_slowest_clock() {
     let licence = |kernel: Modular, width| Kernel::from(kernel).report(width).licence;
-    assert_eq!(licence(Modular::Amm(20), Width::Zmm), Licence::Level2);
-    assert_eq!(licence(Modular::Amm(20), Width::Ymm), Licence::Level1);
-    assert_eq!(licence(Modular::Subtract(20), Width::Zmm), Licence::Level1);
-    assert_eq!(licence(Modular::Subtract(20), Width::Ymm), Licence::Level0);
+    assert_eq!(
+        licence(Modular::Amm(20), Target::Avx512Ifma),
+        Licence::Level2
+    );
+    assert_eq!(
+        licence(Modular::Amm(20), Target::Avx512Ifma256),
+        Licence::Level1
+    );
+    assert_eq!(
+        licence(Modular::Subtract(20), Target::Avx512Ifma),
+        Licence::Level1
+    );
+    assert_eq!(
+        licence(Modular::Subtract(20), Target::Avx512Ifma256),
+        Licence::Level0
+    );
 }
 
 #[test]
 fn assembly_names_itself_and_its_size() {
-    let text = Kernel::from(Modular::Ams(20)).assembly(Width::Zmm);
+    let text = Kernel::from(Modular::Ams(20)).assembly(Target::Avx512Ifma);
     for line in [
         "    .type widelane_ams52x20_mb8, @function",
         "widelane_ams52x20_mb8:",
@@ -365,10 +377,10 @@ fn a_loop_that_needs_more_than_it_is_given_is_found() {
 
 #[test]
 fn instructions_of_a_loop_count_as_often_as_they_run() {
-    let report = Kernel::from(ChaCha20Poly1305::Encrypt(1)).report(Width::Ymm);
+    let report = Kernel::from(ChaCha20Poly1305::Encrypt(1)).report(Target::Avx512Ifma256);
     // 20 rounds of 4 quarter rounds of 12 operations.
     assert!((960..1200).contains(&report.simple), "{report:?}");
-    let text = Kernel::from(ChaCha20Poly1305::Encrypt(1)).assembly(Width::Ymm);
+    let text = Kernel::from(ChaCha20Poly1305::Encrypt(1)).assembly(Target::Avx512Ifma256);
     assert!(text.lines().count() < 500, "{text}");
 }
 

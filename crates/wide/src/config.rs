@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::affinity::MOST_CPUS;
+use widelane_affinity::{Cpus, ParseCpusError};
 
 /// How a [`Wide`](crate::Wide) runs closures.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -62,25 +62,15 @@ pub enum Form {
     Inline,
     /// On threads of a pool, each pinned to one of the named CPUs. The calling thread waits.
     Pool {
-        /// The vector cores, as the kernel numbers CPUs.
-        cpus: Vec<usize>,
+        /// The vector cores.
+        cpus: Cpus,
     },
     /// On the calling thread, which moves to the named CPUs and back. Takes longer than the pool,
     /// but keeps thread-locals and priority.
     Migrate {
-        /// The vector cores, as the kernel numbers CPUs.
-        cpus: Vec<usize>,
+        /// The vector cores.
+        cpus: Cpus,
     },
-}
-
-impl Form {
-    /// The vector cores.
-    pub(crate) fn cpus(&self) -> &[usize] {
-        match self {
-            Self::Inline => &[],
-            Self::Pool { cpus } | Self::Migrate { cpus } => cpus,
-        }
-    }
 }
 
 impl FromStr for Form {
@@ -89,8 +79,12 @@ impl FromStr for Form {
     fn from_str(text: &str) -> Result<Self, FormError> {
         match text.trim().split_once(':') {
             None if text.trim() == "inline" => Ok(Self::Inline),
-            Some(("pool", list)) => Ok(Self::Pool { cpus: cpus(list)? }),
-            Some(("migrate", list)) => Ok(Self::Migrate { cpus: cpus(list)? }),
+            Some(("pool", list)) => Ok(Self::Pool {
+                cpus: Cpus::named(list)?,
+            }),
+            Some(("migrate", list)) => Ok(Self::Migrate {
+                cpus: Cpus::named(list)?,
+            }),
             _ => Err(FormError::Unknown(text.to_owned())),
         }
     }
@@ -98,13 +92,11 @@ impl FromStr for Form {
 
 impl fmt::Display for Form {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, cpus) = match self {
-            Self::Inline => return f.write_str("inline"),
-            Self::Pool { cpus } => ("pool", cpus),
-            Self::Migrate { cpus } => ("migrate", cpus),
-        };
-        let numbers: Vec<_> = cpus.iter().map(usize::to_string).collect();
-        write!(f, "{name}:{}", numbers.join(","))
+        match self {
+            Self::Inline => f.write_str("inline"),
+            Self::Pool { cpus } => write!(f, "pool:{cpus}"),
+            Self::Migrate { cpus } => write!(f, "migrate:{cpus}"),
+        }
     }
 }
 
@@ -113,32 +105,11 @@ impl fmt::Display for Form {
 #[non_exhaustive]
 pub enum FormError {
     /// It is none of the three forms.
-    #[error("{0:?} is none of `inline`, `pool:CPUS`, `migrate:CPUS`")]
+    #[error("`{}` is none of `inline`, `pool:CPUS`, `migrate:CPUS`", .0.escape_debug())]
     Unknown(String),
     /// The list of CPUs is wrong.
-    #[error("{0:?} names no CPUs; write numbers below {MOST_CPUS} and ranges, like 2-3,6")]
-    Cpus(String),
-}
-
-/// `2-3,6` as the kernel writes lists of CPUs.
-fn cpus(list: &str) -> Result<Vec<usize>, FormError> {
-    let number = |text: &str| text.parse().ok().filter(|&cpu| cpu < MOST_CPUS);
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (number(first)?, number(last)?);
-        (first <= last).then_some(first..=last)
-    };
-    let mut cpus = Vec::new();
-    for part in list.split(',') {
-        let range = range(part).ok_or_else(|| FormError::Cpus(part.to_owned()))?;
-        for cpu in range {
-            // A CPU that is named twice is in the list once, so a long text makes no long list.
-            if !cpus.contains(&cpu) {
-                cpus.push(cpu);
-            }
-        }
-    }
-    Ok(cpus)
+    #[error(transparent)]
+    Cpus(#[from] ParseCpusError),
 }
 
 /// About the cost of waking a thread on another CPU. A thread that spins for this long before it
@@ -152,11 +123,15 @@ mod tests {
 
     #[test]
     fn forms_are_read() {
-        let pool = |cpus: &[usize]| Form::Pool { cpus: cpus.into() };
+        let pool = |cpus: &[usize]| Form::Pool {
+            cpus: cpus.iter().copied().collect(),
+        };
         assert_eq!("inline".parse(), Ok(Form::Inline));
         assert_eq!("pool:2-4,7".parse(), Ok(pool(&[2, 3, 4, 7])));
-        assert_eq!("pool:3,1-3".parse(), Ok(pool(&[3, 1, 2])));
-        let migrate = Form::Migrate { cpus: vec![1] };
+        assert_eq!("pool:3,1-3".parse(), Ok(pool(&[1, 2, 3])));
+        let migrate = Form::Migrate {
+            cpus: Cpus::from_iter([1]),
+        };
         assert_eq!(" migrate:1\n".parse(), Ok(migrate));
     }
 
@@ -165,7 +140,7 @@ mod tests {
         let form = |text: &str| Config::from_variable(Some(text.into())).map(|config| config.form);
         assert_eq!(Config::from_variable(None), Ok(Config::default()));
         assert_eq!(form(" \n"), Ok(Form::Inline));
-        assert_eq!(form("pool:2"), Ok(Form::Pool { cpus: vec![2] }));
+        assert_eq!(form("pool:2"), "pool:2".parse());
         assert!(form("everywhere").is_err());
     }
 
@@ -176,12 +151,12 @@ mod tests {
             assert!(message(text).contains("none of `inline`"), "{text}");
         }
         for (text, part) in [
-            ("pool:", "\"\""),
-            ("pool:1,x", "\"x\""),
-            ("pool:3-2", "\"3-2\""),
-            ("migrate:1024", "\"1024\""),
-            ("pool:-1", "\"-1\""),
-            ("pool:1,", "\"\""),
+            ("pool:", "``"),
+            ("pool:1,x", "`x`"),
+            ("pool:3-2", "`3-2`"),
+            ("migrate:1024", "`1024`"),
+            ("pool:-1", "`-1`"),
+            ("pool:1,", "``"),
         ] {
             let message = message(text);
             assert!(message.starts_with(part), "{text}: {message}");
@@ -191,7 +166,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read_again(
-            cpus in proptest::collection::hash_set(0..MOST_CPUS, 1..20),
+            cpus in proptest::collection::hash_set(0..Cpus::MOST, 1..20),
             number in 0..3,
         ) {
             let cpus = cpus.into_iter().collect();

@@ -15,12 +15,6 @@ pub enum StartError {
         /// What it is.
         form: String,
     },
-    /// A CPU was named twice.
-    #[error("CPU {cpu} is named twice among the vector cores; name each CPU once")]
-    DuplicateCpu {
-        /// The CPU.
-        cpu: usize,
-    },
     /// Vector cores without a CPU.
     #[error("there are no vector cores; name at least one CPU, or choose `inline`")]
     NoCpus,

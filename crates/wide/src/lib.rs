@@ -38,8 +38,6 @@
 #![deny(unsafe_code)]
 
 #[cfg(not(loom))]
-mod affinity;
-#[cfg(not(loom))]
 mod config;
 #[cfg(not(loom))]
 mod error;
@@ -56,6 +54,8 @@ mod pool;
 mod process;
 mod sync;
 #[cfg(not(loom))]
+mod visit;
+#[cfg(not(loom))]
 mod wide;
 
 #[cfg(not(loom))]
@@ -66,5 +66,7 @@ pub use error::{RunError, StartError};
 pub use process::{FORM_VARIABLE, configure, run_wide, run_wide_as};
 #[cfg(not(loom))]
 pub use wide::Wide;
+#[cfg(not(loom))]
+pub use widelane_affinity::{Cpus, ParseCpusError};
 #[cfg(not(loom))]
 pub use widelane_cpu::licence::Class;

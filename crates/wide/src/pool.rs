@@ -6,9 +6,9 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use rustix::process::{Pid, getpid};
-use widelane_quiet::quietly;
+use rustix::thread::sched_getcpu;
+use widelane_affinity::{Cpus, pin, without_signals};
 
-use crate::affinity::{Cpus, pin};
 use crate::error::StartError;
 use crate::job::{Job, lend};
 use crate::line::Line;
@@ -27,18 +27,18 @@ pub(crate) struct Pool {
 impl Pool {
     /// Starts a thread for each CPU, and returns when they are pinned.
     pub(crate) fn start(
-        cpus: &[usize],
+        cpus: Cpus,
         vector_spin: Duration,
         caller_spin: Duration,
     ) -> Result<Self, StartError> {
         let mut pool = Self {
             line: Arc::new(Line::new()),
             threads: Vec::new(),
-            cpus: Cpus::new(cpus),
+            cpus,
             process: getpid(),
             caller_spin,
         };
-        for &cpu in cpus {
+        for cpu in cpus.iter() {
             // If this fails, dropping the pool ends the threads that run already.
             pool.threads
                 .push(start(cpu, vector_spin, Arc::clone(&pool.line))?);
@@ -54,7 +54,7 @@ impl Pool {
     /// Runs a closure on one of the vector cores. The pool must [be here](Self::is_here).
     pub(crate) fn run<R: Send>(&self, closure: impl FnOnce() -> R + Send) -> R {
         // A caller that spins on a vector core would block the thread that it waits for.
-        let patience = match self.cpus.are_here() {
+        let patience = match self.cpus.has(sched_getcpu()) {
             true => Duration::ZERO,
             false => self.caller_spin,
         };
@@ -95,7 +95,7 @@ fn start(cpu: usize, spin: Duration, line: Arc<Line<Job>>) -> Result<JoinHandle<
         }
     };
     let thread = Builder::new().name(format!("wide-{cpu}")).stack_size(STACK);
-    let thread = quietly(|| thread.spawn(serve)).map_err(spawn_error)?;
+    let thread = without_signals(|| thread.spawn(serve)).map_err(spawn_error)?;
     match pinned.recv() {
         Ok(Ok(())) => Ok(thread),
         Ok(Err(source)) => Err(StartError::Unusable { cpu, source }),

@@ -2,13 +2,14 @@
 
 use std::fmt;
 
+use widelane_affinity::{Cpus, allowed, pin};
 use widelane_cpu::licence::Class;
 
-use crate::affinity::{Cpus, Visit, pin};
 use crate::config::{Config, Form};
 use crate::error::{RunError, StartError};
 use crate::nested::{self, Nested};
 use crate::pool::Pool;
+use crate::visit::Visit;
 
 /// Runs closures where its configuration says. Threads share it by reference.
 ///
@@ -31,23 +32,23 @@ impl Wide {
     ///
     /// # Errors
     ///
-    /// When CPUs are named twice, not at all, or may not be used; when no thread could be started.
+    /// When no CPU is named, or one may not be used; when no thread could be started.
     pub fn new(config: Config) -> Result<Self, StartError> {
         let Config {
             form,
             vector_spin,
             caller_spin,
         } = config;
-        if form != Form::Inline {
-            check(form.cpus())?;
+        if let Form::Pool { cpus } | Form::Migrate { cpus } = &form {
+            check(cpus)?;
         }
-        let runner = match &form {
+        let runner = match form {
             Form::Inline => Runner::Inline,
-            Form::Pool { cpus } | Form::Migrate { cpus } if Cpus::new(cpus).are_the_only_one() => {
+            Form::Pool { cpus } | Form::Migrate { cpus } if is_the_only_one(&cpus) => {
                 Runner::Inline
             }
             Form::Pool { cpus } => Runner::Pool(Pool::start(cpus, vector_spin, caller_spin)?),
-            Form::Migrate { cpus } => Runner::Migrate(Cpus::new(cpus)),
+            Form::Migrate { cpus } => Runner::Migrate(cpus),
         };
         let form = match runner {
             Runner::Inline => Form::Inline,
@@ -122,7 +123,7 @@ impl Wide {
             Runner::Migrate(cpus) => match Visit::to(cpus) {
                 Ok(visit) => Ok(Way::Visit(Nested::new(), visit)),
                 Err(source) => Err(RunError::Migrate {
-                    cpus: self.form.to_string().replace("migrate:", ""),
+                    cpus: cpus.to_string(),
                     source,
                 }),
             },
@@ -169,25 +170,22 @@ fn marked<R: Send>(class: Class, closure: impl FnOnce() -> R + Send) -> impl FnO
     }
 }
 
-fn check(cpus: &[usize]) -> Result<(), StartError> {
-    if cpus.is_empty() {
-        return Err(StartError::NoCpus);
-    }
-    for (place, &cpu) in cpus.iter().enumerate() {
-        if cpus[..place].contains(&cpu) {
-            return Err(StartError::DuplicateCpu { cpu });
-        }
-    }
+/// Whether the calling thread may run on these CPUs alone, and they are one.
+fn is_the_only_one(cpus: &Cpus) -> bool {
+    cpus.count() == 1 && allowed(None).is_ok_and(|allowed| allowed == *cpus)
+}
+
+fn check(cpus: &Cpus) -> Result<(), StartError> {
+    let cpu = cpus.iter().next().ok_or(StartError::NoCpus)?;
     // On another thread, because the calling thread must stay where it is.
     let usable = || {
-        for &cpu in cpus {
+        for cpu in cpus.iter() {
             pin(cpu).map_err(|source| StartError::Unusable { cpu, source })?;
         }
         Ok(())
     };
     std::thread::scope(|scope| {
         let checker = std::thread::Builder::new().spawn_scoped(scope, usable);
-        let cpu = cpus[0];
         let checked = checker.map_err(|source| StartError::Spawn { cpu, source })?;
         checked
             .join()

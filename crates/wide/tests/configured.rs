@@ -2,16 +2,17 @@
 
 use std::thread;
 
-use widelane::{Form, StartError, configure, run_wide};
+use widelane::{Cpus, Form, StartError, configure, run_wide};
+use widelane_affinity::allowed;
 
 #[test]
 fn a_process_is_configured_once() {
-    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else {
+    let Ok(allowed) = allowed(None) else {
         return println!("SKIP: the CPUs of this process cannot be read");
     };
-    let last = (0..rustix::thread::CpuSet::MAX_CPU).rfind(|&cpu| allowed.is_set(cpu));
-    let cpus = vec![last.expect("we are somewhere")];
-    let wrong = configure(Form::Pool { cpus: vec![] }.into());
+    let cpus = Cpus::from_iter(allowed.iter().last());
+    let none = Cpus::default();
+    let wrong = configure(Form::Pool { cpus: none }.into());
     assert!(matches!(wrong, Err(StartError::NoCpus)));
 
     // What was refused does not count.

@@ -12,12 +12,12 @@ fn the_environment_does_not_choose_the_form() {
         assert_eq!(inside, thread::current().id());
         return;
     }
-    let allowed = rustix::thread::sched_getaffinity(None).expect("always there");
+    let allowed = widelane_affinity::allowed(None).expect("always there");
     if allowed.count() < 2 {
         return println!("SKIP: this process may use one CPU only");
     }
-    let last = (0..rustix::thread::CpuSet::MAX_CPU).rfind(|&cpu| allowed.is_set(cpu));
-    let form = format!("pool:{}", last.expect("we are somewhere"));
+    let last = allowed.iter().last().expect("we are somewhere");
+    let form = format!("pool:{last}");
     let this = std::env::current_exe().expect("this program");
     let again = Command::new(this).env(FORM_VARIABLE, form).output();
     let again = again.expect("it runs");

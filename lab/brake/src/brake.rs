@@ -10,11 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, Builder, JoinHandle};
 use std::time::Duration;
 
-use widelane_affinity::{Cpus, allowed, pin, siblings};
+use widelane_affinity::{Cpus, allowed, pin, siblings, without_signals};
 use widelane_cpu::licence::machine::Machine;
 use widelane_cpu::licence::{Class, Level};
 use widelane_marks::{Header, Page, Slot, nanoseconds};
-use widelane_quiet::quietly;
 
 use crate::account::Account;
 use crate::calibrate::{self, Exactness};
@@ -147,7 +146,7 @@ impl Brake {
             let tuning = Arc::clone(tuning);
             let thread = Builder::new().name(format!("brake-{}", place.number));
             let work = move || run(&shared, at, place, &tuning, &sender);
-            let thread = quietly(|| thread.spawn(work));
+            let thread = without_signals(|| thread.spawn(work));
             let thread = thread.map_err(|cause| BrakeError::System {
                 what: "a thread",
                 cause,
@@ -174,7 +173,7 @@ impl Brake {
         let (page, asked) = (&self.shared.page, model.missing(Level::L2));
         let lost_us = [Class::Light512, Class::Heavy512, Class::Heavy256]
             .map(|class| model.burst(class, BURST_US).lost_us);
-        let took: io::Result<Vec<f64>> = quietly(|| {
+        let took: io::Result<Vec<f64>> = without_signals(|| {
             thread::scope(|scope| {
                 let threads: Vec<_> = self
                     .places

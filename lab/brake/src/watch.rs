@@ -10,9 +10,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use widelane_affinity::pin;
+use widelane_affinity::without_signals;
 use widelane_cpu::licence::Class;
 use widelane_marks::{Kind, Page};
-use widelane_quiet::quietly;
 
 use crate::error::BrakeError;
 use crate::realtime::prioritise;
@@ -52,7 +52,7 @@ pub(crate) fn start(
         }
     };
     let thread = thread::Builder::new().name("brake-watch".to_owned());
-    let thread = quietly(|| thread.spawn(work));
+    let thread = without_signals(|| thread.spawn(work));
     thread.map_err(|cause| BrakeError::System {
         what: "a thread",
         cause,

@@ -10,7 +10,6 @@ use widelane_affinity::{Cpus, allow, allowed, siblings};
 use widelane_brake::{Brake, BrakeError, Exactness, Model, Summary};
 use widelane_cli::failure::{Failure, status_of_program, status_of_unstarted};
 use widelane_cli::output;
-use widelane_cli::values::{self, cpus};
 
 /// Run a program on CPUs that behave as the named model's do under wide code
 ///
@@ -32,8 +31,8 @@ pub(crate) struct Args {
 
     /// The CPUs that behave so, and on which alone the program runs [default: all that this process may
     /// use]. Their number chooses the clocks: published are those by active cores
-    #[arg(long, value_name = "CPUS", value_parser = cpus)]
-    cpus: Option<values::Cpus>,
+    #[arg(long, value_name = "CPUS", value_parser = Cpus::named)]
+    cpus: Option<Cpus>,
 
     /// The clock of level 1, where no source gives it, or instead of it
     #[arg(long, value_name = "GHZ")]
@@ -67,13 +66,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
 }
 
 fn ran(args: Args) -> Result<u8, Failure> {
-    let cpus = match &args.cpus {
-        Some(values::Cpus(list)) => {
-            if let Some(cpu) = list.iter().find(|&&cpu| cpu >= Cpus::MOST) {
-                return Err(Failure::Usage(format!("--cpus: there is no CPU {cpu}")));
-            }
-            list.iter().copied().collect()
-        }
+    let cpus = match args.cpus {
+        Some(cpus) => cpus,
         None => allowed(None).map_err(|error| Failure::Failed(format!("the CPUs: {error}")))?,
     };
     let model = Model::find(&args.model, cores(&cpus), args.level1_ghz)
@@ -130,11 +124,10 @@ fn ran(args: Args) -> Result<u8, Failure> {
 }
 
 /// Whether these CPUs can behave as this model: an error names what is missing.
-pub(crate) fn check(model: &str, cpus: &[usize]) -> Result<(), Failure> {
-    let cpus: Cpus = cpus.iter().copied().collect();
-    let model = Model::find(model, cores(&cpus), None)
+pub(crate) fn check(model: &str, cpus: &Cpus) -> Result<(), Failure> {
+    let model = Model::find(model, cores(cpus), None)
         .map_err(|error| Failure::Usage(format!("--as: {error}")))?;
-    start(&model, &cpus).map(|brake| _ = brake.stop())
+    start(&model, cpus).map(|brake| _ = brake.stop())
 }
 
 fn start(model: &Model, cpus: &Cpus) -> Result<Brake, Failure> {

@@ -11,6 +11,7 @@ use widelane_experiments::{
 };
 
 use crate::PROGRAM;
+use widelane_affinity::Cpus;
 use widelane_cli::failure::Failure;
 use widelane_cli::output;
 
@@ -129,7 +130,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let brake = model.as_deref();
     // Before the turns that go before it.
     if let Some(model) = brake {
-        let cpus = [plan.options.server_cpu, plan.options.load_cpu];
+        let cpus = Cpus::from_iter([plan.options.server_cpu, plan.options.load_cpu]);
         crate::emulate::check(model, &cpus)?;
     }
     let outcome = match (args.name, brake) {

@@ -230,9 +230,14 @@ fn mistakes_are_named() {
             "no source gives the clock",
         ),
         (
+            &["--as", "Gold 6130", "--cpus", "1023", "--", "true"],
+            2,
+            "CPU 1023",
+        ),
+        (
             &["--as", "Gold 6130", "--cpus", "8191", "--", "true"],
             2,
-            "CPU 8191",
+            "`8191` names no CPUs",
         ),
         (&["--as", "Gold 6130"], 2, "COMMAND"),
     ] {

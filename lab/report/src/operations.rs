@@ -5,6 +5,7 @@ use crate::chart::{Bar, Tone, columns};
 use crate::figure::{Figure, Source, Unit, ranges};
 use crate::order::{Shelf, folded};
 use std::rc::Rc;
+use widelane_cpu::Target;
 use widelane_samples::{Line, Record};
 
 /// The section.
@@ -119,10 +120,9 @@ fn beside_the_ports(record: &Record, source: &Rc<Source>) -> Vec<Block> {
         ) else {
             continue;
         };
-        let registers = match backend {
-            "avx512ifma" => "512 bits",
-            "avx512ifma-256" => "256 bits",
-            other => other,
+        let registers = match Target::named(backend) {
+            Some(target) => format!("{} bits", target.bits()),
+            None => backend.to_owned(),
         };
         let name = format!("{operation} in {registers}");
         let each = done / rate;

@@ -4,7 +4,7 @@ use crate::policy::clock;
 use crate::profile::{Penalty, Profile};
 use crate::subject::{Subject, deepest};
 use serde::Serialize;
-use widelane_batching::{Clock, Core, Placement, Width, place, width};
+use widelane_batching::{Clock, Core, PlacementChoice, Topology, Width, placement, width};
 use widelane_cpu::Lanes;
 use widelane_cpu::licence::{Class, Generation, Level, Range, Turbo};
 
@@ -18,7 +18,7 @@ pub struct Advice {
     /// Whether wide code lowers its clock; `None` where that is not known.
     pub penalty: Option<bool>,
     /// Where passes should run.
-    pub placement: Placement,
+    pub placement: PlacementChoice,
     /// Bits of the registers to use for kernels that multiply (public-key operations), and for
     /// those that do not (hashes); `None` where Widelane has no lanes.
     pub heavy_width: Option<u32>,
@@ -194,7 +194,8 @@ impl Figures {
         }
         // `batching` decides, as it does for a server. On a core that runs only passes, the same work
         // takes half as many passes in wide registers.
-        let placement = place(&self.clock, 1, self.others);
+        let topology = Topology::new((0..=self.others).collect(), (0..1).collect());
+        let placement = placement(PlacementChoice::Auto, &self.clock, &topology).choice();
         let time = |passes: f64, depth: f64| (passes * 1e6 / (1.0 - depth.min(0.99))) as u64;
         let dedicated = Core {
             dedicated: true,
@@ -218,7 +219,7 @@ impl Figures {
         // A core that spends the share s of its time on wide code of double speed, and the rest at
         // the lowered clock, gains s and loses (1 - s) times the depth.
         let share = (costs && heavy512 > 0.0).then(|| heavy512 / (1.0 + heavy512));
-        if placement != Placement::VectorCores {
+        if placement != PlacementChoice::VectorCores {
             if costs {
                 let why = match self.others {
                     0 => {
@@ -277,7 +278,7 @@ mod tests {
         let advice = advise(Subject::Measured(&profile(3.7, 3.7)), Lanes::ALL);
         assert_eq!(
             (advice.penalty, advice.placement),
-            (Some(false), Placement::Inline)
+            (Some(false), PlacementChoice::Inline)
         );
         assert_eq!((advice.heavy_width, advice.share), (Some(512), None));
     }
@@ -288,7 +289,7 @@ mod tests {
         let advice = advise(Subject::Published(rows.last().unwrap()), Lanes::ALL);
         assert_eq!(
             (advice.penalty, advice.placement),
-            (Some(true), Placement::VectorCores)
+            (Some(true), PlacementChoice::VectorCores)
         );
         let [low, high] = advice.burst_us.unwrap();
         assert!((250.0..300.0).contains(&low) && (250.0..300.0).contains(&high));
@@ -301,7 +302,7 @@ mod tests {
         );
         // The same figures, as if they were measured.
         let measured = advise(Subject::Measured(&profile(2.8, 1.9)), Lanes::ALL);
-        assert_eq!(measured.placement, Placement::VectorCores);
+        assert_eq!(measured.placement, PlacementChoice::VectorCores);
     }
 
     /// Of a CPU without 512-bit registers, that is all that is known.
@@ -312,7 +313,7 @@ mod tests {
         let advice = advise(Subject::Measured(&lowered), Lanes::ALL);
         assert_eq!(
             (advice.penalty, advice.placement),
-            (Some(true), Placement::Inline)
+            (Some(true), PlacementChoice::Inline)
         );
         let words = advice.words.join("\n");
         assert!(
@@ -347,7 +348,7 @@ mod tests {
         let slow = profile(4.0, 1.0);
         let advised = |lanes| advise(Subject::Measured(&slow), lanes).heavy_width;
         assert_eq!(advised(Lanes::ALL), Some(256));
-        assert_eq!(advised(Lanes::WIDEST), Some(512));
+        assert_eq!(advised(Lanes::PREFERRED), Some(512));
     }
 
     /// As `serve` decides there, and never against it.
@@ -358,7 +359,7 @@ mod tests {
         let advice = advise(Subject::Measured(&lowered), Lanes::ALL);
         assert_eq!(
             (advice.penalty, advice.placement),
-            (Some(true), Placement::Inline)
+            (Some(true), PlacementChoice::Inline)
         );
         let words = advice.words.join("\n");
         assert!(words.contains("no CPU to spare"), "{words}");
@@ -372,7 +373,7 @@ mod tests {
         let advice = advise(Subject::Measured(&unknown), Lanes::ALL);
         assert_eq!(
             (advice.penalty, advice.placement),
-            (None, Placement::Inline)
+            (None, PlacementChoice::Inline)
         );
         assert!(advice.words[0].contains("widelane probe"));
     }

@@ -5,7 +5,7 @@ use crate::spin::ticks;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use widelane::{Config, Form, Wide};
-use widelane_affinity::pin;
+use widelane_affinity::{Cpus, pin};
 
 /// The forms, by a closure that does nothing but look at the clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub(crate) fn hand_over(from: usize, to: usize, hertz: f64, times: usize) -> Opt
     };
     let measure = || {
         pin(from).ok()?;
-        let cpus = vec![to];
+        let cpus = Cpus::from_iter([to]);
         let spinning = calls(&pool(to, Duration::MAX)?, Duration::ZERO, times);
         let sleeping = calls(&pool(to, Duration::ZERO)?, UNTIL_ASLEEP, times / 4 + 1);
         let migrating = Wide::new(Form::Migrate { cpus }.into()).ok()?;
@@ -47,7 +47,8 @@ pub(crate) fn hand_over(from: usize, to: usize, hertz: f64, times: usize) -> Opt
 }
 
 fn pool(cpu: usize, vector_spin: Duration) -> Option<Wide> {
-    let form = Form::Pool { cpus: vec![cpu] };
+    let cpus = Cpus::from_iter([cpu]);
+    let form = Form::Pool { cpus };
     let caller_spin = Duration::MAX;
     Wide::new(Config {
         form,

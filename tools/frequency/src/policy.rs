@@ -3,7 +3,10 @@
 use crate::profile::Profile;
 use crate::subject::{Subject, deepest};
 use widelane::Form;
-use widelane_batching::{self as batching, Clock, ClockPenalty, TransferCosts};
+use widelane_affinity::Cpus;
+use widelane_batching::{
+    self as batching, Clock, ClockPenalty, PlacementChoice, Topology, TransferCosts,
+};
 use widelane_cpu::licence::{Class, Level, Turbo};
 
 /// What wide code does to the clock, for the engine. What was not measured, or is not published,
@@ -21,10 +24,12 @@ pub fn clock(subject: Subject<'_>) -> Clock {
 
 /// Where `widelane::run_wide` should run calls, with `cpus` for vector cores: the text of this is
 /// what its environment variable takes.
-pub fn run_wide(profile: &Profile, cpus: Vec<usize>) -> Form {
-    let others = profile.cpus.iter().filter(|cpu| !cpus.contains(cpu));
+pub fn run_wide(profile: &Profile, cpus: Cpus) -> Form {
     let clock = clock(Subject::Measured(profile));
-    match batching::form(&clock, cpus.len(), others.count(), &transfer_costs(profile)) {
+    let all = cpus.or(&profile.cpus.iter().copied().collect());
+    let topology = Topology::new(all, cpus);
+    let placement = batching::placement(PlacementChoice::Auto, &clock, &topology);
+    match batching::form(&placement, &clock, &transfer_costs(profile)) {
         batching::Form::Inline => Form::Inline,
         batching::Form::Pool => Form::Pool { cpus },
         batching::Form::Migrate => Form::Migrate { cpus },
@@ -81,14 +86,14 @@ mod tests {
     use crate::handover::HandOver;
     use crate::profile::tests::profile;
     use crate::transitions::Transition;
-    use widelane_batching::{Placement, place};
     use widelane_cpu::licence::turbo_of;
 
     #[test]
     fn calls_go_to_a_vector_core_where_that_is_cheaper_than_what_they_leave_behind() {
         let always = |value: f64| Distribution::of(&[value]).unwrap();
         let mut slow = profile(2.8, 1.9);
-        assert_eq!(run_wide(&slow, vec![1]), Form::Inline, "not measured");
+        let (one, two) = (Cpus::from_iter([1]), Cpus::from_iter([0, 1]));
+        assert_eq!(run_wide(&slow, one), Form::Inline, "not measured");
         slow.hand_over = Some(HandOver {
             spinning_ns: always(900.0),
             sleeping_ns: always(23_000.0),
@@ -102,15 +107,15 @@ mod tests {
             after: 0.68,
             tail_us: Some(always(670.0)),
         }];
-        assert_eq!(run_wide(&slow, vec![1]).to_string(), "pool:1");
-        assert_eq!(run_wide(&slow, vec![0, 1]), Form::Inline, "no other");
+        assert_eq!(run_wide(&slow, one).to_string(), "pool:1");
+        assert_eq!(run_wide(&slow, two), Form::Inline, "no other");
         slow.hand_over.as_mut().unwrap().sleeping_ns = always(90_000.0);
-        assert_eq!(run_wide(&slow, vec![1]).to_string(), "migrate:1");
+        assert_eq!(run_wide(&slow, one).to_string(), "migrate:1");
         let free = Profile {
             clocks: profile(3.7, 3.69).clocks,
             ..slow
         };
-        assert_eq!(run_wide(&free, vec![1]), Form::Inline);
+        assert_eq!(run_wide(&free, one), Form::Inline);
     }
 
     #[test]
@@ -124,7 +129,9 @@ mod tests {
             "{gold:?}"
         );
         assert_eq!(gold.wide.tail, 670_000);
-        assert_eq!(place(&gold, 1, 1), Placement::VectorCores);
+        let topology = Topology::new(Cpus::from_iter([0, 1]), Cpus::default());
+        let placement = batching::placement(PlacementChoice::Auto, &gold, &topology);
+        assert_eq!(placement.choice(), PlacementChoice::VectorCores);
         // The same figures, as if they were measured.
         let measured = clock(Subject::Measured(&profile(2.8, 1.9)));
         assert!((measured.wide.depth - gold.wide.depth).abs() < 0.02);

@@ -79,7 +79,7 @@ pub fn runs(class: Class) -> bool {
             Class::Scalar | Class::Vector128 => true,
             Class::Light256 | Class::Heavy256 => widelane_cpu::has_avx2(),
             Class::Light512 => widelane_cpu::has_avx512f(),
-            Class::Heavy512 => widelane_cpu::Avx512Ifma::detect().is_some(),
+            Class::Heavy512 => widelane_cpu::Target::Avx512Ifma.is_available(),
         }
     }
     #[cfg(not(target_arch = "x86_64"))]

@@ -5,6 +5,7 @@ use crate::parts::plain;
 use crate::system::{System, TOP};
 use std::fmt::Write as _;
 use std::path::Path;
+use widelane_cpu::Target;
 
 /// What goes into the provider's section. `None` leaves a setting to the provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,7 +45,7 @@ impl Options {
         Ok(Self {
             operations: operations.transpose()?,
             backend: backend
-                .map(|name| known("backend", name, &BACKENDS))
+                .map(|name| known("backend", name, &backends()))
                 .transpose()?,
             log: log.map(|name| known("log", name, &LEVELS)).transpose()?,
             ..Self::default()
@@ -176,11 +177,19 @@ fn known(option: &'static str, value: &str, known: &[&str]) -> Result<String, Se
     }
 }
 
+fn backends() -> Vec<&'static str> {
+    let lanes = Target::ALL.into_iter().rev().map(Target::name);
+    ["auto"]
+        .into_iter()
+        .chain(lanes)
+        .chain(["aws-lc"])
+        .collect()
+}
+
 const PROPERTY: &str = "?widelane.batch=yes";
 const OPERATIONS: [&str; 7] = [
     "rsa", "ecdsa", "ed25519", "x25519", "ecdh", "mlkem", "mldsa",
 ];
-const BACKENDS: [&str; 4] = ["auto", "avx512ifma", "avx512ifma-256", "aws-lc"];
 const FORMS: [&str; 5] = ["auto", "512-ifma", "512", "256", "256-light"];
 const LEVELS: [&str; 3] = ["off", "warn", "info"];
 

@@ -4,7 +4,7 @@ use crate::operation::{Done, Subject};
 use crate::works::why_not;
 use serde::Serialize;
 use std::time::{Duration, Instant};
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+use widelane_cpu::{AnyToken, Target, Token};
 use widelane_crypto::{Backend, rsa};
 use widelane_kernels::{Arena, MODULUS_BITS, Method, Moduli, Montgomery, PowerSpace, port_limit};
 
@@ -12,34 +12,24 @@ use widelane_kernels::{Arena, MODULUS_BITS, Method, Moduli, Montgomery, PowerSpa
 pub(crate) const PORT_LIMIT: &str = "port-limit";
 
 /// Independent multiply-adds.
-pub(crate) fn port_limit(backend: Backend) -> Result<Box<dyn Subject>, String> {
-    let run: Box<dyn Fn(u32) -> u64> = match backend {
-        Backend::Avx512Ifma => {
-            let token = Avx512Ifma::detect().ok_or_else(|| why_not(backend))?;
-            Box::new(move |rounds| port_limit::zmm(token, rounds))
-        }
-        Backend::Avx512Ifma256 => {
-            let token = Avx512IfmaVl::detect().ok_or_else(|| why_not(backend))?;
-            Box::new(move |rounds| port_limit::ymm(token, rounds))
-        }
-        Backend::AwsLc => return Err("aws-lc has no vector kernels of ours".to_owned()),
+pub(crate) fn port_limit(target: Target) -> Result<Box<dyn Subject>, String> {
+    let run: Box<dyn Fn(u32) -> u64> = match token(target)? {
+        AnyToken::Four(token) => Box::new(move |rounds| port_limit::run(token, rounds)),
+        AnyToken::Eight(token) => Box::new(move |rounds| port_limit::run(token, rounds)),
     };
     Ok(Box::new(PortLimit { run }))
 }
 
 /// Exponentiations with moduli of `bits` bits in all lanes of a register.
-pub(crate) fn power(bits: usize, backend: Backend) -> Result<Box<dyn Subject>, String> {
-    Ok(match backend {
-        Backend::Avx512Ifma => {
-            let token = Avx512Ifma::detect().ok_or_else(|| why_not(backend))?;
-            Box::new(Power::fastest(Montgomery::zmm(token, bits)))
-        }
-        Backend::Avx512Ifma256 => {
-            let token = Avx512IfmaVl::detect().ok_or_else(|| why_not(backend))?;
-            Box::new(Power::fastest(Montgomery::ymm(token, bits)))
-        }
-        Backend::AwsLc => return Err("aws-lc has no vector kernels of ours".to_owned()),
+pub(crate) fn power(bits: usize, target: Target) -> Result<Box<dyn Subject>, String> {
+    Ok(match token(target)? {
+        AnyToken::Four(token) => Box::new(Power::fastest(Montgomery::new(token, bits))),
+        AnyToken::Eight(token) => Box::new(Power::fastest(Montgomery::new(token, bits))),
     })
+}
+
+fn token(target: Target) -> Result<AnyToken, String> {
+    AnyToken::detect(target).ok_or_else(|| why_not(Backend::Lanes(target)))
 }
 
 struct PortLimit {
@@ -174,15 +164,12 @@ pub fn method_speeds() -> Result<Vec<MethodSpeed>, rsa::UnknownMethod> {
     let forced = rsa::forced_method()?;
     let mut speeds = Vec::new();
     for bits in MODULUS_BITS {
-        if let Some(token) = Avx512Ifma::detect() {
-            let limit = |rounds| port_limit::zmm(token, rounds);
-            let k = Montgomery::zmm(token, bits);
-            speeds.extend(speeds_of(bits, Backend::Avx512Ifma, k, forced, limit));
-        }
-        if let Some(token) = Avx512IfmaVl::detect() {
-            let limit = |rounds| port_limit::ymm(token, rounds);
-            let k = Montgomery::ymm(token, bits);
-            speeds.extend(speeds_of(bits, Backend::Avx512Ifma256, k, forced, limit));
+        for target in Target::available().rev() {
+            match AnyToken::detect(target) {
+                Some(AnyToken::Four(token)) => speeds.extend(speeds_of(bits, token, forced)),
+                Some(AnyToken::Eight(token)) => speeds.extend(speeds_of(bits, token, forced)),
+                None => {}
+            }
         }
     }
     Ok(speeds)
@@ -190,11 +177,10 @@ pub fn method_speeds() -> Result<Vec<MethodSpeed>, rsa::UnknownMethod> {
 
 fn speeds_of<const L: usize>(
     bits: usize,
-    backend: Backend,
-    kernels: Montgomery<L>,
+    token: Token<L>,
     forced: Option<Method>,
-    limit: impl Fn(u32) -> u64,
 ) -> Vec<MethodSpeed> {
+    let kernels = Montgomery::new(token, bits);
     let mut powers = Method::ALL.map(|method| (Power::new(kernels, method), Vec::new()));
     let mut limits = Vec::new();
     for _ in 0..SHOWN_TRIALS {
@@ -203,7 +189,7 @@ fn speeds_of<const L: usize>(
         }
         // Beside the trials, as the clock changes.
         let start = Instant::now();
-        let multiply_adds = limit(20 * ROUNDS);
+        let multiply_adds = port_limit::run(token, 20 * ROUNDS);
         limits.push(start.elapsed().div_f64(multiply_adds as f64 / 1e6));
     }
     let median = |times: &mut Vec<Duration>| {
@@ -217,7 +203,7 @@ fn speeds_of<const L: usize>(
             let seconds = median(times).as_secs_f64();
             MethodSpeed {
                 bits,
-                backend: backend.name(),
+                backend: token.target().name(),
                 lanes: L,
                 method: power.method.name(),
                 microseconds: seconds * 1e6,

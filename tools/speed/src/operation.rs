@@ -5,6 +5,7 @@ use crate::multiply::{self, PORT_LIMIT};
 use crate::openssl::Peer;
 use crate::works;
 use std::sync::LazyLock;
+use widelane_cpu::Target;
 use widelane_crypto::Backend;
 
 /// Something whose speed can be measured.
@@ -147,16 +148,12 @@ fn work(name: &'static str) -> Operation {
         in_flight: IN_FLIGHT,
         prepare: Box::new(move || works::passes(name, backend)),
     };
-    let implementations = vec![
-        passes(Backend::Avx512Ifma),
-        passes(Backend::Avx512Ifma256),
-        passes(Backend::AwsLc),
-        Implementation {
-            name: AUTO,
-            in_flight: &[1, 8],
-            prepare: Box::new(move || works::engine(name)),
-        },
-    ];
+    let mut implementations: Vec<_> = Backend::ALL.into_iter().rev().map(passes).collect();
+    implementations.push(Implementation {
+        name: AUTO,
+        in_flight: &[1, 8],
+        prepare: Box::new(move || works::engine(name)),
+    });
     let (what, beside, openssl) = describe(name);
     Operation {
         name,
@@ -259,6 +256,11 @@ fn describe(name: &str) -> Description {
     }
 }
 
+/// Every target, the preferred one first.
+fn targets() -> impl Iterator<Item = Target> {
+    Target::ALL.into_iter().rev()
+}
+
 /// The operations that explain those with RSA.
 fn kernels() -> impl Iterator<Item = Operation> {
     let kernel = |name, what, bits| Operation {
@@ -267,13 +269,16 @@ fn kernels() -> impl Iterator<Item = Operation> {
         beside: &[PORT_LIMIT],
         openssl: None,
         bytes: None,
-        implementations: [(Backend::Avx512Ifma, &[8]), (Backend::Avx512Ifma256, &[4])]
-            .map(|(backend, full)| Implementation {
-                name: backend.name(),
-                in_flight: full,
-                prepare: Box::new(move || multiply::power(bits, backend)),
+        implementations: targets()
+            .map(|target| Implementation {
+                name: target.name(),
+                in_flight: match target.lanes() {
+                    4 => &[4],
+                    _ => &[8],
+                },
+                prepare: Box::new(move || multiply::power(bits, target)),
             })
-            .into(),
+            .collect(),
     };
     let limit = Operation {
         name: PORT_LIMIT,
@@ -281,13 +286,13 @@ fn kernels() -> impl Iterator<Item = Operation> {
         beside: &[],
         openssl: None,
         bytes: None,
-        implementations: [Backend::Avx512Ifma, Backend::Avx512Ifma256]
-            .map(|backend| Implementation {
-                name: backend.name(),
+        implementations: targets()
+            .map(|target| Implementation {
+                name: target.name(),
                 in_flight: &[1],
-                prepare: Box::new(move || multiply::port_limit(backend)),
+                prepare: Box::new(move || multiply::port_limit(target)),
             })
-            .into(),
+            .collect(),
     };
     [
         kernel(

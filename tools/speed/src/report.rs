@@ -362,7 +362,7 @@ mod tests {
     use crate::operation::operations;
 
     fn report() -> Report {
-        report_of(Lanes::WIDEST, "no AVX-512 VL")
+        report_of(Lanes::PREFERRED, "no AVX-512 VL")
     }
 
     fn report_of(lanes: Lanes, reason: &str) -> Report {

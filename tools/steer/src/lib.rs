@@ -37,4 +37,3 @@ pub use state::{BadState, Original, Record, State};
 pub use steering::{Event, Options, Scope, Steering, Summary, restore};
 pub use tasks::Task;
 pub use traced::Traced;
-pub use widelane_affinity::Cpus;

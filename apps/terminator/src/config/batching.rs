@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use widelane_batching::{Clock, Placement};
+use widelane_affinity::Cpus;
+use widelane_batching::{Clock, PlacementChoice};
+use widelane_crypto::Preference;
 
-use super::values::{CpuList, optional_seconds};
+use super::values::{choice, optional_seconds};
 
 /// How public-key operations are gathered across connections.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -14,10 +16,10 @@ use super::values::{CpuList, optional_seconds};
 pub struct Batching {
     /// `false`: each operation is done alone, by AWS-LC, where it is asked for.
     pub enabled: bool,
-    /// Where passes run. [`Placement::Auto`] is decided by `clock`.
-    pub placement: Placement,
-    /// CPUs of the vector cores, for [`Placement::VectorCores`].
-    pub vector_cpus: CpuList,
+    /// Where passes run. [`PlacementChoice::Auto`] is decided by `clock`.
+    pub placement: PlacementChoice,
+    /// CPUs of the vector cores, for [`PlacementChoice::VectorCores`].
+    pub vector_cpus: Cpus,
     /// For how long a vector core has nothing to do before it is given back: workers that are not
     /// pinned may run on it until there are passes again. `None`: 50 milliseconds, or eight times as
     /// long as the clock stays low after a pass. Never less than that once.
@@ -27,8 +29,9 @@ pub struct Batching {
     /// before new ones are refused.
     pub queue: usize,
     /// Which code computes.
-    pub backend: SigningBackend,
-    /// The machine's profile, by which [`Placement::Auto`], the width of passes and the form of
+    #[serde(deserialize_with = "choice")]
+    pub backend: Preference,
+    /// The machine's profile, by which [`PlacementChoice::Auto`], the width of passes and the form of
     /// ChaCha20-Poly1305 are decided: a file or a processor's name, for the code that sets `clock`.
     pub profile: Option<String>,
     /// What that profile says, `None` if there is none: wide code counts as free then. See
@@ -44,31 +47,15 @@ impl Batching {
     }
 }
 
-/// Which code does the batched operations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SigningBackend {
-    /// The widest this CPU has.
-    #[default]
-    Auto,
-    /// AVX-512 IFMA on 512-bit registers.
-    Avx512ifma,
-    /// AVX-512 IFMA on 256-bit registers.
-    #[serde(rename = "avx512ifma-256")]
-    Avx512ifma256,
-    /// AWS-LC, one by one.
-    AwsLc,
-}
-
 impl Default for Batching {
     fn default() -> Self {
         Self {
             enabled: true,
-            placement: Placement::Auto,
-            vector_cpus: CpuList::default(),
+            placement: PlacementChoice::Auto,
+            vector_cpus: Cpus::default(),
             rest: None,
             queue: 4096,
-            backend: SigningBackend::Auto,
+            backend: Preference::Auto,
             profile: None,
             clock: None,
         }

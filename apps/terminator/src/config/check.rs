@@ -6,7 +6,6 @@ use std::time::Duration;
 use rustls_pki_types::{DnsName, ServerName};
 use ureq::http::Uri;
 use ureq::http::uri::Scheme;
-use widelane_batching::Placement;
 
 use super::fault::Fault;
 use super::listener::{BackendTls, CheckKind, Etcd, HealthCheck, LONGEST_ROTATION, Listener};
@@ -31,13 +30,6 @@ pub(super) fn check(config: &Config) -> Result<(), Fault> {
         ));
     }
     let batching = &config.batching;
-    if batching.placement == Placement::VectorCores && batching.vector_cpus.0.is_empty() {
-        return Err(Fault::new(
-            "batching.placement",
-            "vector cores need CPUs of their own",
-            "set `vector_cpus` (--vector-cpus), for example \"3\", or placement \"inline\"",
-        ));
-    }
     let source = &config.limits.source;
     for (key, prefix, most) in [
         ("limits.source.ipv4_prefix", source.ipv4_prefix, 32),

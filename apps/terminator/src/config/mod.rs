@@ -14,7 +14,7 @@ mod process;
 mod tests;
 mod values;
 
-pub use batching::{Batching, SigningBackend};
+pub use batching::Batching;
 pub use document::{ConfigError, Document};
 pub(crate) use fault::{Fault, is_passing, is_shortage};
 pub use listener::{
@@ -24,5 +24,5 @@ pub use listener::{
 pub use process::{Config, Drain, Limits, Metrics, PerSource};
 pub(crate) use values::is_responder;
 pub use values::{
-    Backend, CpuList, HostPort, LogFormat, LogTarget, Network, OcspSource, ProxyVersion, SecretFile,
+    Backend, HostPort, LogFormat, LogTarget, Network, OcspSource, ProxyVersion, SecretFile,
 };

@@ -6,13 +6,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+use widelane_affinity::Cpus;
 use widelane_crypto::chacha20poly1305::Choice;
 
 use super::batching::Batching;
 use super::listener::Listener;
-use super::values::{
-    CpuList, LogFormat, LogTarget, choice, metrics_address, name_servers, seconds,
-};
+use super::values::{LogFormat, LogTarget, choice, metrics_address, name_servers, seconds};
 
 /// A whole configuration. `Config::default()` listens nowhere; every other field has a usable
 /// value.
@@ -25,7 +24,7 @@ pub struct Config {
     pub workers: Option<NonZeroUsize>,
     /// CPUs to pin the workers to, round robin. Empty: not pinned; where there are vector cores,
     /// workers stay off those that are not given back.
-    pub cpus: CpuList,
+    pub cpus: Cpus,
     /// User to become once the sockets are bound. Only root can ask for that.
     pub user: Option<String>,
     /// Group to become once the sockets are bound. `None`: the user's own group.
@@ -131,7 +130,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             workers: None,
-            cpus: CpuList::default(),
+            cpus: Cpus::default(),
             user: None,
             group: None,
             core_files: false,

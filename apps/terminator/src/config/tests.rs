@@ -324,15 +324,6 @@ fn backends_that_no_connection_could_reach_are_refused() {
 }
 
 #[test]
-fn cpu_lists() {
-    assert_eq!("0,2, 4-6".parse(), Ok(CpuList(vec![0, 2, 4, 5, 6])));
-    assert_eq!("".parse(), Ok(CpuList(vec![])));
-    for wrong in ["a", "3-1", "1-", "-", "0-99999999999", "0-8191,0-8191"] {
-        assert!(wrong.parse::<CpuList>().is_err(), "{wrong}");
-    }
-}
-
-#[test]
 fn flags_are_named_as_flags() {
     let listener = Listener::new(
         vec!["127.0.0.1:1".parse().unwrap()],

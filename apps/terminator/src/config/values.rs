@@ -1,6 +1,6 @@
-//! Single values as they are written: backends, lists of CPUs, seconds.
+//! Single values as they are written: backends, networks, seconds.
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -13,7 +13,6 @@ use serde::de::{self, DeserializeSeed, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use ureq::http::Uri;
 use ureq::http::uri::Scheme;
-use widelane_crypto::chacha20poly1305::Choice;
 
 /// Where the decrypted bytes go: `ADDR:PORT`, `HOST:PORT`, `unix:PATH`, or `unix:@NAME` for an abstract
 /// socket.
@@ -36,11 +35,6 @@ pub struct HostPort {
     pub(crate) host: String,
     pub(crate) port: u16,
 }
-
-/// CPU numbers written as `0,2,4-7`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct CpuList(pub Vec<usize>);
 
 /// A network of addresses, written as `10.0.0.0/8` or, for one address, `10.0.0.1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -392,32 +386,6 @@ impl fmt::Display for Backend {
     }
 }
 
-impl FromStr for CpuList {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |part: &str| format!("`{part}` is no CPU list; write `0,2,4-7`");
-        let mut cpus = Vec::new();
-        for part in text
-            .split(',')
-            .map(str::trim)
-            .filter(|part| !part.is_empty())
-        {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let first: usize = first.trim().parse().map_err(|_| wrong(part))?;
-            let last: usize = last.trim().parse().map_err(|_| wrong(part))?;
-            if first > last || last >= MOST_CPUS {
-                return Err(wrong(part));
-            }
-            cpus.extend(first..=last);
-            if cpus.len() > MOST_CPUS {
-                return Err(format!("more than {MOST_CPUS} CPUs listed; name each once"));
-            }
-        }
-        Ok(Self(cpus))
-    }
-}
-
 /// Types that files have as texts, each as it is written on the command line.
 macro_rules! read_as_text {
     ($($type:ty),*) => {$(
@@ -433,7 +401,6 @@ macro_rules! read_as_text {
 
 read_as_text!(
     Backend,
-    CpuList,
     LogFormat,
     LogTarget,
     Network,
@@ -442,8 +409,10 @@ read_as_text!(
     SecretFile
 );
 
-/// A form of ChaCha20-Poly1305 by its name.
-pub(super) fn choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choice, D::Error> {
+/// A choice by its name: a backend, or a form of ChaCha20-Poly1305.
+pub(super) fn choice<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     let text = String::deserialize(deserializer)?;
     text.parse().map_err(serde::de::Error::custom)
 }
@@ -630,5 +599,3 @@ pub(super) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dura
 const MAPPED_PREFIX: u8 = 96;
 /// Of the path of a UNIX socket, with a zero behind it, or of an abstract name, with a zero before it (`unix(7)`).
 const LONGEST_UNIX: usize = 107;
-/// Linux's own limit for a CPU number (`CONFIG_NR_CPUS` at its largest).
-const MOST_CPUS: usize = 8192;

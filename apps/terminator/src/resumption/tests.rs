@@ -103,7 +103,8 @@ impl World {
             enabled: false,
             ..Batching::default()
         };
-        let signing = SigningSource::start(&alone, &[], None, Default::default()).unwrap();
+        let signing =
+            SigningSource::start(&alone, Default::default(), None, Default::default()).unwrap();
         let mut next = TicketKeys::default();
         let built = crate::tls::build(
             "listener[0]",

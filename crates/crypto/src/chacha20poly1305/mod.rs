@@ -30,8 +30,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
 use widelane_cpu::licence::Class;
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl, lanes};
-use widelane_kernels::ChaCha20Poly1305 as Kernels;
+use widelane_cpu::{AnyToken, Target, lanes};
 use widelane_lanes::{Licence, Multiplier};
 use zeroize::Zeroizing;
 
@@ -77,8 +76,8 @@ pub struct Cipher {
 #[derive(Clone, Copy, Debug)]
 enum Code {
     AwsLc,
-    Ymm(Form, Record<4>),
-    Zmm(Form, Record<8>),
+    Four(Form, Record<4>),
+    Eight(Form, Record<8>),
 }
 
 /// A key, and the code that uses it. Zeroised when dropped.
@@ -88,8 +87,8 @@ pub struct Key {
 
 enum Inner {
     AwsLc(aead::LessSafeKey),
-    Ymm(Form, Record<4>, Words),
-    Zmm(Form, Record<8>, Words),
+    Four(Form, Record<4>, Words),
+    Eight(Form, Record<8>, Words),
 }
 
 /// A key as the kernels take it, and for the messages that are left to aws-lc-rs, once there were
@@ -124,10 +123,15 @@ impl Form {
 
     /// Whether this form runs here and now.
     pub fn is_available(self) -> bool {
+        self.target().is_none_or(Target::is_available)
+    }
+
+    /// The kind of its machine code; `None` for aws-lc-rs.
+    const fn target(self) -> Option<Target> {
         match self {
-            Self::AwsLc => true,
-            Self::Ymm256Light | Self::Ymm256 => Avx512IfmaVl::detect().is_some(),
-            Self::Zmm512 | Self::Zmm512Ifma => Avx512Ifma::detect().is_some(),
+            Self::AwsLc => None,
+            Self::Ymm256Light | Self::Ymm256 => Some(Target::Avx512Ifma256),
+            Self::Zmm512 | Self::Zmm512Ifma => Some(Target::Avx512Ifma),
         }
     }
 
@@ -200,19 +204,15 @@ impl Cipher {
                 .unwrap_or(Form::AwsLc),
             Choice::Exactly(form) => form,
         };
-        let unavailable = FormUnavailable { form };
-        let code = match form {
-            Form::AwsLc => Code::AwsLc,
-            Form::Ymm256Light | Form::Ymm256 => {
-                let token = Avx512IfmaVl::detect().ok_or(unavailable)?;
-                let kernels = Kernels::ymm(token, form.multiplier());
-                Code::Ymm(form, Record::new(kernels, Some(token.zmm())))
+        let code = match form.target().map(AnyToken::detect) {
+            None => Code::AwsLc,
+            Some(Some(AnyToken::Four(token))) => {
+                Code::Four(form, Record::new(form.multiplier(), token))
             }
-            Form::Zmm512 | Form::Zmm512Ifma => {
-                let token = Avx512Ifma::detect().ok_or(unavailable)?;
-                let kernels = Kernels::zmm(token, form.multiplier());
-                Code::Zmm(form, Record::new(kernels, Some(token)))
+            Some(Some(AnyToken::Eight(token))) => {
+                Code::Eight(form, Record::new(form.multiplier(), token))
             }
+            Some(None) => return Err(FormUnavailable { form }),
         };
         let left = form.left_to_aws_lc();
         Ok(Self { code, left })
@@ -222,7 +222,7 @@ impl Cipher {
     pub fn form(&self) -> Form {
         match self.code {
             Code::AwsLc => Form::AwsLc,
-            Code::Ymm(form, _) | Code::Zmm(form, _) => form,
+            Code::Four(form, _) | Code::Eight(form, _) => form,
         }
     }
 
@@ -238,8 +238,8 @@ impl Cipher {
         };
         let inner = match self.code {
             Code::AwsLc => Inner::AwsLc(aws_lc(key)),
-            Code::Ymm(form, record) => Inner::Ymm(form, record, words()),
-            Code::Zmm(form, record) => Inner::Zmm(form, record, words()),
+            Code::Four(form, record) => Inner::Four(form, record, words()),
+            Code::Eight(form, record) => Inner::Eight(form, record, words()),
         };
         Key { inner }
     }
@@ -250,7 +250,7 @@ impl Key {
     pub fn form(&self) -> Form {
         match self.inner {
             Inner::AwsLc(_) => Form::AwsLc,
-            Inner::Ymm(form, ..) | Inner::Zmm(form, ..) => form,
+            Inner::Four(form, ..) | Inner::Eight(form, ..) => form,
         }
     }
 
@@ -282,8 +282,8 @@ impl Key {
         }
         let _marked = widelane_marks::wide(self.form().asks_for());
         Ok(match &self.inner {
-            Inner::Ymm(_, record, key) => record.seal(&key.words, nonce, aad, text),
-            Inner::Zmm(_, record, key) => record.seal(&key.words, nonce, aad, text),
+            Inner::Four(_, record, key) => record.seal(&key.words, nonce, aad, text),
+            Inner::Eight(_, record, key) => record.seal(&key.words, nonce, aad, text),
             Inner::AwsLc(_) => unreachable!("answered above"),
         })
     }
@@ -313,8 +313,8 @@ impl Key {
         let (text, tag) = sealed.split_last_chunk_mut().ok_or(OpenError)?;
         let _marked = widelane_marks::wide(self.form().asks_for());
         let genuine = match &self.inner {
-            Inner::Ymm(_, record, key) => record.open(&key.words, nonce, aad, text, tag),
-            Inner::Zmm(_, record, key) => record.open(&key.words, nonce, aad, text, tag),
+            Inner::Four(_, record, key) => record.open(&key.words, nonce, aad, text, tag),
+            Inner::Eight(_, record, key) => record.open(&key.words, nonce, aad, text, tag),
             Inner::AwsLc(_) => unreachable!("answered above"),
         };
         if genuine { Ok(text) } else { Err(OpenError) }
@@ -329,7 +329,7 @@ impl Key {
     pub fn message(&self, nonce: &[u8; NONCE_LEN]) -> Option<Message> {
         match &self.inner {
             Inner::AwsLc(_) => None,
-            Inner::Ymm(_, _, key) | Inner::Zmm(_, _, key) => {
+            Inner::Four(_, _, key) | Inner::Eight(_, _, key) => {
                 Some(Message(Stream::new(&key.words, nonce)))
             }
         }
@@ -373,8 +373,8 @@ impl Key {
         }
         let _marked = widelane_marks::wide(self.form().asks_for());
         match &self.inner {
-            Inner::Ymm(_, record, key) => record.piece(&key.words, message, text, seals),
-            Inner::Zmm(_, record, key) => record.piece(&key.words, message, text, seals),
+            Inner::Four(_, record, key) => record.piece(&key.words, message, text, seals),
+            Inner::Eight(_, record, key) => record.piece(&key.words, message, text, seals),
             Inner::AwsLc(_) => unreachable!("it begins no message"),
         }
         Ok(())
@@ -403,7 +403,7 @@ impl Inner {
     fn aws_lc(&self, len: usize) -> Option<&aead::LessSafeKey> {
         match self {
             Self::AwsLc(key) => Some(key),
-            Self::Ymm(_, _, key) | Self::Zmm(_, _, key) => {
+            Self::Four(_, _, key) | Self::Eight(_, _, key) => {
                 let [from, to] = key.left;
                 (from..to)
                     .contains(&len)

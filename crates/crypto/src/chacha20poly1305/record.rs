@@ -16,8 +16,8 @@ use super::block::{BLOCK as KEY_BLOCK, Initial};
 use super::poly1305::{BLOCK, Columns, Number, Poly1305};
 use super::{NONCE_LEN, TAG_LEN};
 use std::cell::RefCell;
-use widelane_cpu::Avx512Ifma;
-use widelane_kernels::{ChaCha20Poly1305 as Kernels, Sums, wipe_registers};
+use widelane_cpu::Token;
+use widelane_kernels::{ChaCha20Poly1305 as Kernels, Machine, Sums, wipe_registers};
 use widelane_lanes::{ChaCha20Poly1305 as Source, Multiplier};
 
 /// Seals and opens messages with the kernels of one form.
@@ -25,7 +25,7 @@ use widelane_lanes::{ChaCha20Poly1305 as Source, Multiplier};
 pub(super) struct Record<const L: usize> {
     kernels: Kernels<L>,
     /// Present where the kernels run in vector registers, to wipe those.
-    registers: Option<Avx512Ifma>,
+    registers: Option<Token<L>>,
 }
 
 /// Memory for one message at a time: each thread has its own, without secrets between messages.
@@ -55,10 +55,13 @@ impl<const L: usize> Record<L>
 where
     Workspace<L>: Local,
 {
-    pub(super) fn new(kernels: Kernels<L>, registers: Option<Avx512Ifma>) -> Self {
+    pub(super) fn new(multiplier: Option<Multiplier>, machine: impl Into<Machine<L>>) -> Self {
+        let machine = machine.into();
+        let kernels = Kernels::new(machine, multiplier);
         assert!(Kernels::<L>::PARAMETERS <= PARAMETERS);
         assert!(kernels.sums_len() <= SUMS && kernels.power_len() <= POWER);
         assert!(kernels.scratch_len() <= SCRATCH);
+        let registers = machine.token();
         Self { kernels, registers }
     }
 
@@ -437,7 +440,7 @@ mod tests {
 
     #[test]
     fn neither_a_message_nor_a_panic_leaves_a_key() {
-        let record = Record::<4>::new(Kernels::model(Some(Multiplier::Madd52)), None);
+        let record = Record::<4>::new(Some(Multiplier::Madd52), Machine::model());
         let (key, nonce) = ([7; 8], [1; NONCE_LEN]);
         record.seal(&key, &nonce, b"", &mut [0; 2000]);
         assert!(is_wiped());

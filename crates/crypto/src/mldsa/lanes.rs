@@ -11,8 +11,7 @@ use super::size::Size;
 use crate::faults;
 use crate::passes::{self, Family, memory};
 use crate::secrecy;
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_kernels::{Arena, Keccak, MlDsa, Sponge};
+use widelane_kernels::{Arena, Keccak, Machine, MlDsa, Sponge};
 use widelane_lanes::{MlDsa as Constants, MlDsaShape};
 use zeroize::Zeroizing;
 
@@ -42,14 +41,9 @@ impl Family for Kind {
     type Kernels<const L: usize> = Lanes<L>;
     type Memory<const L: usize> = Arena<L>;
 
-    fn ymm(self, token: Avx512IfmaVl) -> Lanes<4> {
-        let kernels = MlDsa::ymm(token, self.size.shape());
-        Lanes::new(self.size, kernels, Keccak::ymm(token))
-    }
-
-    fn zmm(self, token: Avx512Ifma) -> Lanes<8> {
-        let kernels = MlDsa::zmm(token, self.size.shape());
-        Lanes::new(self.size, kernels, Keccak::zmm(token))
+    fn kernels<const L: usize>(self, machine: Machine<L>) -> Lanes<L> {
+        let kernels = MlDsa::new(machine, self.size.shape());
+        Lanes::new(self.size, kernels, Keccak::new(machine))
     }
 
     fn memory<const L: usize>(self, lanes: &Lanes<L>) -> Arena<L> {
@@ -62,14 +56,6 @@ impl Family for Kind {
 }
 
 impl<const L: usize> Pass<L> {
-    /// The same in portable Rust: the oracle, and far too slow for anything else.
-    #[cfg(test)]
-    pub(super) fn model(operation: Kind) -> Self {
-        let kernels = MlDsa::model(operation.size.shape());
-        let lanes = Lanes::new(operation.size, kernels, Keccak::model());
-        Self::new(operation, lanes, None)
-    }
-
     /// Runs something that needs the memory of a pass.
     pub(super) fn with_space<R>(&self, run: impl FnOnce(&Lanes<L>, &mut Space<'_, L>) -> R) -> R {
         let lanes = &self.kernels;

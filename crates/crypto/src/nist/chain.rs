@@ -1,15 +1,14 @@
-//! What the tests of ECDH and ECDSA run on: passes of every width, and the model of them.
+//! What the tests of ECDH and ECDSA run on: passes of every target, and the model of them.
 
 use super::pass::Pass;
 use super::{Curve, Lanes, lanes};
 use crate::Backend;
-use std::sync::{Arc, OnceLock};
-use widelane_kernels::NistCurve;
+use widelane_cpu::Target;
 
-/// Passes of every width that there are here, by name. The model is slow.
+/// Passes of every target that there is here, by name. The model is slow.
 pub(crate) fn subjects(curve: Curve) -> Vec<(&'static str, Box<dyn Lanes>)> {
     let mut subjects = vec![("model", model(curve))];
-    for backend in [Backend::Avx512Ifma256, Backend::Avx512Ifma] {
+    for backend in Target::ALL.map(Backend::Lanes) {
         match lanes(backend, curve) {
             Ok(Some(lanes)) => subjects.push((backend.name(), lanes)),
             _ => eprintln!("SKIP: {backend} does not run here"),
@@ -18,10 +17,7 @@ pub(crate) fn subjects(curve: Curve) -> Vec<(&'static str, Box<dyn Lanes>)> {
     subjects
 }
 
-/// Passes in portable Rust, whose tables are made once.
+/// Passes in portable Rust.
 pub(crate) fn model(curve: Curve) -> Box<dyn Lanes> {
-    static KERNELS: [OnceLock<Arc<NistCurve<4>>>; 2] = [OnceLock::new(), OnceLock::new()];
-    let make = || Arc::new(NistCurve::model(curve.in_lanes()));
-    let kernels = Arc::clone(KERNELS[curve as usize].get_or_init(make));
-    Box::new(Pass::new(curve, kernels, None))
+    Box::new(Pass::<4>::model(curve))
 }

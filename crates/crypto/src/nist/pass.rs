@@ -4,14 +4,15 @@
 
 use super::Curve;
 use crate::faults;
-use crate::passes::{Family, Memory, Passes, memory};
+use crate::passes::{Family, Memory, Passes, lock, memory};
 use crate::rsa::arithmetic::{be_bytes, integer_from_be_bytes, limbs, mod_pow2, mul_mod};
 use crate::secrecy;
 use crate::{Backend, BackendUnavailable};
+use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_kernels::{Arena, NistCurve, NistSpace};
+use std::sync::{Arc, Mutex};
+use widelane_cpu::{Target, Token};
+use widelane_kernels::{Arena, Machine, NistCurve, NistSpace};
 use widelane_lanes::DIGIT_BITS;
 use zeroize::Zeroizing;
 
@@ -93,10 +94,8 @@ pub(crate) fn lanes(
 ) -> Result<Option<Box<dyn Lanes>>, BackendUnavailable> {
     Ok(match Passes::new(backend, curve)? {
         Passes::None => None,
-        Passes::Ymm(pass) => Some(pass),
-        Passes::Zmm(pass) => Some(pass),
-        #[cfg(test)]
-        Passes::Model(pass) => Some(pass),
+        Passes::Four(pass) => Some(pass),
+        Passes::Eight(pass) => Some(pass),
     })
 }
 
@@ -107,17 +106,18 @@ impl Family for Curve {
     type Kernels<const L: usize> = Arc<NistCurve<L>>;
     type Memory<const L: usize> = Space<L>;
 
-    fn ymm(self, token: Avx512IfmaVl) -> Arc<NistCurve<4>> {
-        // The tables of a curve are made once.
-        static KERNELS: [OnceLock<Arc<NistCurve<4>>>; 2] = [OnceLock::new(), OnceLock::new()];
-        let make = || Arc::new(NistCurve::ymm(token, self.in_lanes()));
-        Arc::clone(KERNELS[self as usize].get_or_init(make))
-    }
-
-    fn zmm(self, token: Avx512Ifma) -> Arc<NistCurve<8>> {
-        static KERNELS: [OnceLock<Arc<NistCurve<8>>>; 2] = [OnceLock::new(), OnceLock::new()];
-        let make = || Arc::new(NistCurve::zmm(token, self.in_lanes()));
-        Arc::clone(KERNELS[self as usize].get_or_init(make))
+    fn kernels<const L: usize>(self, machine: Machine<L>) -> Arc<NistCurve<L>> {
+        // The tables of a curve are made once for each target, and in tests for the model.
+        static KERNELS: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+        let of = (self, machine.token().map(Token::target));
+        let mut all = lock(&KERNELS);
+        let known = all.iter().find(|(known, _)| *known == of);
+        let known = known.and_then(|(_, kernels)| Arc::clone(kernels).downcast().ok());
+        known.unwrap_or_else(|| {
+            let made = Arc::new(NistCurve::new(machine, self.in_lanes()));
+            all.push((of, made.clone()));
+            made
+        })
     }
 
     fn memory<const L: usize>(self, kernels: &Arc<NistCurve<L>>) -> Space<L> {
@@ -127,6 +127,9 @@ impl Family for Curve {
         }
     }
 }
+
+/// The kernels of a curve, and what they run on: `None` is the model.
+type Known = ((Curve, Option<Target>), Arc<dyn Any + Send + Sync>);
 
 /// The memory of a pass.
 #[derive(Debug)]

@@ -8,35 +8,26 @@ use super::{Size, portable};
 use crate::faults::{Campaign, Owner, Verdict};
 use crate::passes::are_wiped;
 use aws_lc_rs::signature::UnparsedPublicKey;
-use widelane_cpu::Avx512Ifma;
+use widelane_cpu::on_preferred_target;
 use widelane_kernels::Method;
 
 const MESSAGE: &[u8] = b"a message";
 
 /// Damages passes in vector registers where there are some, otherwise a part in portable Rust.
 fn campaign(size: Size, method: Method, keys: Vec<PrivateKey>, fresh: bool, faults: [usize; 2]) {
-    match Avx512Ifma::detect() {
-        Some(token) => {
-            let prime_bits = size.prime_bits();
-            run(
-                &Pass::zmm(token, Signatures { prime_bits }),
-                (size, method),
-                keys,
-                fresh,
-                faults,
-            );
-        }
-        None => {
-            let pass = Pass::<4>::model(size.prime_bits());
-            run(
-                &pass,
-                (size, method),
-                keys,
-                fresh,
-                faults.map(|faults| faults / 10),
-            );
-        }
-    }
+    let prime_bits = size.prime_bits();
+    let signatures = Signatures { prime_bits };
+    let subject = (size, method);
+    on_preferred_target!(
+        token => run(&Pass::new(signatures, token), subject, keys, fresh, faults),
+        else run(
+            &Pass::<4>::model(signatures),
+            subject,
+            keys,
+            fresh,
+            faults.map(|faults| faults / 10),
+        )
+    );
 }
 
 fn run<const L: usize>(

@@ -91,7 +91,7 @@ mod tests {
     use super::chain::{Pads, Subject, assert_verifies, keys, request};
     use super::pass::{Pass, Signatures};
     use super::*;
-    use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
+    use widelane_cpu::on_every_target;
     use widelane_kernels::Method;
 
     const MESSAGE: &[u8] = b"a message";
@@ -114,27 +114,16 @@ mod tests {
 
     #[test]
     fn model_passes_sign_like_the_standard() {
-        check("model", 1, Pass::<4>::model);
+        check("model", 1, |prime_bits| {
+            Pass::<4>::model(Signatures { prime_bits })
+        });
     }
 
     #[test]
-    fn zmm_passes_sign_like_the_standard() {
-        match Avx512Ifma::detect() {
-            Some(token) => check("zmm", usize::MAX, |prime_bits| {
-                Pass::zmm(token, Signatures { prime_bits })
-            }),
-            None => eprintln!("SKIP: no AVX-512 IFMA"),
-        }
-    }
-
-    #[test]
-    fn ymm_passes_sign_like_the_standard() {
-        match Avx512IfmaVl::detect() {
-            Some(token) => check("ymm", usize::MAX, |prime_bits| {
-                Pass::ymm(token, Signatures { prime_bits })
-            }),
-            None => eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL"),
-        }
+    fn passes_of_every_target_sign_like_the_standard() {
+        on_every_target!(token => check(token.target().name(), usize::MAX, |prime_bits| {
+            Pass::new(Signatures { prime_bits }, token)
+        }));
     }
 
     /// Whole passes as portable Rust: private exponents, everything that lanes derive from a key,
@@ -148,7 +137,9 @@ mod tests {
             request(&one, Scheme::Pkcs1Sha256, MESSAGE),
             request(&other, Scheme::PssSha256, MESSAGE),
         ];
-        let pass = Pass::<4>::model(Size::Rsa2048.prime_bits());
+        let pass = Pass::<4>::model(Signatures {
+            prime_bits: Size::Rsa2048.prime_bits(),
+        });
         crate::secrecy::assert_no_secret_branch(|| {
             for key in [&one, &other] {
                 key.prepared().declare_secret();

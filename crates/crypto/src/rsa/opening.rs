@@ -15,8 +15,7 @@ use super::arithmetic::mod_pow2_vartime;
 use super::pass::{bytes, minus_inverse, set, set_bytes};
 use super::public_key::PublicKey;
 use crate::passes::{Family, Pass, memory};
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_kernels::{Arena, Moduli, Montgomery};
+use widelane_kernels::{Arena, Machine, Moduli, Montgomery};
 use widelane_lanes::DIGIT_BITS;
 
 /// Signatures by keys of [`PublicKey::MODULUS_BITS`].
@@ -27,12 +26,8 @@ impl Family for Openings {
     type Kernels<const L: usize> = Montgomery<L>;
     type Memory<const L: usize> = Arena<L>;
 
-    fn ymm(self, token: Avx512IfmaVl) -> Montgomery<4> {
-        Montgomery::ymm(token, PublicKey::MODULUS_BITS)
-    }
-
-    fn zmm(self, token: Avx512Ifma) -> Montgomery<8> {
-        Montgomery::zmm(token, PublicKey::MODULUS_BITS)
+    fn kernels<const L: usize>(self, machine: Machine<L>) -> Montgomery<L> {
+        Montgomery::new(machine, PublicKey::MODULUS_BITS)
     }
 
     fn memory<const L: usize>(self, kernels: &Montgomery<L>) -> Arena<L> {
@@ -48,12 +43,6 @@ impl Family for Openings {
 pub(super) type Opening<const L: usize> = Pass<Openings, L>;
 
 impl<const L: usize> Opening<L> {
-    /// The same in portable Rust: the oracle, and far too slow for anything else.
-    #[cfg(test)]
-    pub(super) fn model() -> Self {
-        Self::new(Openings, Montgomery::model(PublicKey::MODULUS_BITS), None)
-    }
-
     /// `s^e mod n` for up to `L` signatures that their keys [admit](PublicKey::admits), as
     /// big-endian bytes of modulus length.
     ///
@@ -185,6 +174,7 @@ mod tests {
     use pkcs8::der::Encode;
     use pkcs8::der::asn1::UintRef;
     use proptest::prelude::*;
+    use widelane_cpu::on_every_target;
 
     /// A public key whose private half need not exist.
     fn key(modulus: &[u8], exponent: u64) -> PublicKey {
@@ -216,15 +206,9 @@ mod tests {
     }
 
     fn check_all(problems: &[(PublicKey, Vec<u8>)]) {
-        check(&Opening::<4>::model(), &problems[..problems.len().min(6)]);
-        match Avx512Ifma::detect() {
-            Some(token) => check(&Opening::zmm(token, Openings), problems),
-            None => eprintln!("SKIP: no AVX-512 IFMA"),
-        }
-        match Avx512IfmaVl::detect() {
-            Some(token) => check(&Opening::ymm(token, Openings), problems),
-            None => eprintln!("SKIP: no AVX-512 IFMA with AVX-512 VL"),
-        }
+        let few = &problems[..problems.len().min(6)];
+        check(&Opening::<4>::model(Openings), few);
+        on_every_target!(token => check(&Opening::new(Openings, token), problems));
     }
 
     /// The largest and the smallest modulus with the largest and the smallest signatures and

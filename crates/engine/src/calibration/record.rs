@@ -291,6 +291,7 @@ const MOST_AGE: u64 = 90 * DAY;
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use widelane_crypto::Target;
 
     fn record() -> Record {
         let entry = |name, backend, first, alone| Entry {
@@ -311,9 +312,24 @@ mod tests {
             format: Format::Costs3,
             machine: "a CPU, microcode 1".to_owned(),
             entries: vec![
-                entry("x25519-derive", Backend::Avx512Ifma, 50_211, 28_012),
-                entry("x25519-derive", Backend::Avx512Ifma256, 48_000, 28_100),
-                entry("rsa2048-sign", Backend::Avx512Ifma, 230_000, 240_000),
+                entry(
+                    "x25519-derive",
+                    Backend::Lanes(Target::Avx512Ifma),
+                    50_211,
+                    28_012,
+                ),
+                entry(
+                    "x25519-derive",
+                    Backend::Lanes(Target::Avx512Ifma256),
+                    48_000,
+                    28_100,
+                ),
+                entry(
+                    "rsa2048-sign",
+                    Backend::Lanes(Target::Avx512Ifma),
+                    230_000,
+                    240_000,
+                ),
             ],
         }
     }

@@ -1,6 +1,8 @@
 //! What the engine's policy decides once, for a processor.
 
-use widelane_batching::{self as batching, Clock, Form, Records, TransferCosts};
+use widelane_batching::{
+    self as batching, Clock, Form, PlacementChoice, Records, Topology, TransferCosts,
+};
 
 use crate::core::CYCLE;
 use crate::placement::Placement;
@@ -21,10 +23,15 @@ impl Policy {
         let clock = plan.clock();
         let transfer = &plan.transfer;
         let (candidates, cores) = (transfer.vector_cores, plan.machine.cores);
-        let others = cores.saturating_sub(candidates);
         let ours = plan.placement == Placement::Widelane;
-        let placed = batching::place(&clock, candidates, others);
-        let ships = ours && placed == batching::Placement::VectorCores;
+        let choice = match candidates {
+            0 => PlacementChoice::Inline,
+            _ => PlacementChoice::Auto,
+        };
+        let last = (cores.saturating_sub(candidates)..cores).collect();
+        let topology = Topology::new((0..cores).collect(), last);
+        let placed = batching::placement(choice, &clock, &topology);
+        let ships = ours && placed != batching::Placement::Inline;
         let khz = plan.machine.all_active()[0];
         let ns = |cycles: f64| (cycles * CYCLE) as u64 / khz.max(1);
         let costs = TransferCosts {
@@ -43,7 +50,7 @@ impl Policy {
                 false => Records::Widest,
             },
             form: match ours {
-                true => batching::form(&clock, candidates, others, &costs),
+                true => batching::form(&placed, &clock, &costs),
                 false => Form::Inline,
             },
             clock,

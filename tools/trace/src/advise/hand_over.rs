@@ -4,18 +4,18 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, Thread};
 
-use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
+use rustix::thread::sched_getcpu;
 use rustix::time::{ClockId, clock_gettime};
+use widelane_affinity::pin;
 
 /// CPU time, in nanoseconds, that a thread and the one that wakes it need when it sleeps once: measured on
 /// this machine in some milliseconds, with two threads that take turns on one CPU.
 pub fn hand_over() -> f64 {
     let (turn, start) = (AtomicUsize::new(0), Barrier::new(2));
-    let mut here = CpuSet::new();
-    here.set(sched_getcpu());
+    let here = sched_getcpu();
     let take_turns = |own: usize, other: &Thread| {
         // Elsewhere they would wake up CPUs. Where that is not allowed, it is measured so.
-        let _ = sched_setaffinity(None, &here);
+        let _ = pin(here);
         start.wait();
         let before = thread_ns();
         for _ in 0..TURNS {

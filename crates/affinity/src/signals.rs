@@ -4,21 +4,20 @@
 //! (`kill(2)`) goes to any thread that does not block it, and the program's handlers must run on the
 //! program's own threads, as without the library.
 
-#![forbid(unsafe_code)]
-
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 
 /// Calls `start`. Threads that it starts never take a signal, except those that a thread causes
 /// itself.
-pub fn quietly<T>(start: impl FnOnce() -> T) -> T {
-    let _quiet = Quiet::new();
+pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+    let _blocked = Blocked::new();
     start()
 }
 
-/// Until it is dropped, the calling thread takes no signals; threads that it starts inherit that.
-struct Quiet(SigSet);
+/// The signals that the calling thread blocked before. Until this is dropped, that thread takes none;
+/// threads that it starts inherit that.
+struct Blocked(SigSet);
 
-impl Quiet {
+impl Blocked {
     fn new() -> Self {
         let mut signals = SigSet::all();
         // Blocked, they would end the process without the program's handler; and a profiler must see
@@ -42,7 +41,7 @@ impl Quiet {
     }
 }
 
-impl Drop for Quiet {
+impl Drop for Blocked {
     fn drop(&mut self) {
         let _ = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&self.0), None);
     }
@@ -59,7 +58,7 @@ mod tests {
             [Signal::SIGHUP, Signal::SIGTERM, Signal::SIGSEGV].map(|one| mask.contains(one))
         };
         let before = blocked();
-        let thread = quietly(|| std::thread::spawn(blocked));
+        let thread = without_signals(|| std::thread::spawn(blocked));
         assert_eq!(thread.join().unwrap(), [true, true, false]);
         assert_eq!(blocked(), before);
         assert_eq!(before, [false; 3]);
