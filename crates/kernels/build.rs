@@ -18,7 +18,7 @@ fn main() {
         // fill most of the instruction cache, in which each address has few places. Neighbouring
         // code uses the places evenly, and a fixed start makes that the same in every build.
         assembly.push_str("    .p2align 12\n");
-        for kernel in Kernel::all() {
+        for kernel in Kernel::all_for(target) {
             // A kernel whose bounds are not proved must not reach a program.
             let symbol = kernel.symbol(target);
             if let Err(error) = kernel.prove(target) {

@@ -27,8 +27,9 @@ fn wait_contexts_may_go_away_on_another_thread() {
     expect_paused("elsewhere", 16);
 }
 
-/// The program ends well, and at least so many jobs were paused if there are lanes.
-fn expect_paused(what: &str, least: usize) {
+/// The program ends well, and of so many jobs at least half were paused if there are lanes: where a pass has two
+/// lanes, every other job fills one and need not wait.
+fn expect_paused(what: &str, jobs: usize) {
     let folder = Folder::new();
     let Some(program) = folder.build("jobs").filter(|_| has_openssl()) else {
         return;
@@ -48,7 +49,7 @@ fn expect_paused(what: &str, least: usize) {
                 .and_then(|count| count.parse().ok())
                 .expect("a count");
             match has_lanes() {
-                true => assert!(paused >= least, "{what}, {algorithm}, {of}: {said}"),
+                true => assert!(paused >= jobs / 2, "{what}, {algorithm}, {of}: {said}"),
                 false => assert_eq!(paused, 0, "without lanes nothing waits"),
             }
         }

@@ -63,7 +63,7 @@ fn workers_have_an_idle_vector_core_and_leave_it_before_passes() {
     let on_vector_cores = sum(&page, "widelane_engine_passes_on_vector_cores_total{");
     assert_eq!(passes, on_vector_cores);
     if passes == 0 {
-        eprintln!("SKIP: no AVX-512 IFMA, so that there are no passes");
+        eprintln!("SKIP: no lanes, so that there are no passes");
     }
     server.stop(PATIENCE);
     eventually("the workers are gone", || workers().is_empty());

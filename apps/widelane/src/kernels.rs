@@ -12,7 +12,8 @@ use widelane_text::json_line;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Print the assembly of a kernel, like amm52x20_mb8; without _mb8 or _mb4, for all targets
+    /// Print the assembly of a kernel, like amm52x20_mb8; without _mb8, _mb4 or _avx2, for all
+    /// targets
     #[arg(long, value_name = "NAME", conflicts_with = "json")]
     assembly: Option<String>,
 
@@ -36,7 +37,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     }
     let every = Kernel::all()
         .into_iter()
-        .flat_map(|kernel| targets().map(move |target| (kernel, target)));
+        .flat_map(|kernel| targets_of(kernel).map(move |target| (kernel, target)));
     let proved = every.map(|(kernel, target)| match kernel.prove(target) {
         Ok(proof) => Ok((kernel, target, proof)),
         Err(error) => Err(Failure::Failed(format!(
@@ -234,7 +235,7 @@ fn assembly(name: &str) -> Result<String, Failure> {
     let bare = name.strip_prefix("widelane_").unwrap_or(name);
     let mut text = String::new();
     for kernel in Kernel::all() {
-        for target in targets() {
+        for target in targets_of(kernel) {
             let symbol = kernel.symbol(target);
             let named = symbol.strip_prefix("widelane_").unwrap_or(&symbol);
             if bare == named || bare == kernel.name() {
@@ -253,9 +254,10 @@ fn assembly(name: &str) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Every target, the preferred one first.
-fn targets() -> impl Iterator<Item = Target> {
-    Target::ALL.into_iter().rev()
+/// Every target for which there is the kernel, the preferred one first.
+fn targets_of(kernel: Kernel) -> impl Iterator<Item = Target> {
+    let all = Target::ALL.into_iter().rev();
+    all.filter(move |&target| kernel.is_for(target))
 }
 
 const LEGEND: &str = "

@@ -57,7 +57,7 @@ fn speed_prints_one_object_a_condition() {
 #[test]
 fn without_kernels_and_openssl_speed_says_why_and_measures_the_rest() {
     let output = widelane(&["speed", "rsa2048-sign", "--seconds", "0.01", "--json"])
-        .env("WIDELANE_CPU_DISABLE", "avx512ifma")
+        .env("WIDELANE_CPU_DISABLE", "avx2")
         .env("PATH", "")
         .output()
         .unwrap();
@@ -71,14 +71,14 @@ fn without_kernels_and_openssl_speed_says_why_and_measures_the_rest() {
             let expected = match row["backend"].as_str() {
                 Some("openssl") => "not installed",
                 // On a CPU without the kernels it is not the variable's fault.
-                _ => "avx512ifma AVX-512 IFMA",
+                _ => "takes lacks",
             };
             let fits = expected.split(' ').any(|word| reason.contains(word));
             assert!(fits, "{row}");
         }
     }
     let output = widelane(&["speed", "rsa2048-sign", "--seconds", "0.01"])
-        .env("WIDELANE_CPU_DISABLE", "avx512ifma")
+        .env("WIDELANE_CPU_DISABLE", "avx2")
         .env("PATH", "")
         .output()
         .unwrap();

@@ -25,12 +25,22 @@ pub fn lanes() -> Lanes {
 
 impl Lanes {
     /// The value of [`DISABLE_VARIABLE`] that takes all lanes away.
-    pub const ALL_DISABLED: &str = "avx512ifma";
+    pub const ALL_DISABLED: &str = "avx2";
+
+    /// The instructions without which there are none.
+    const LEAST: &str = Target::ALL[0].instructions();
 
     /// Those of a CPU that has all of them.
     pub const ALL: Self = Self {
         targets: [true; Target::ALL.len()],
         disabled: false,
+    };
+
+    /// Those of a CPU without AVX-512.
+    pub const WITHOUT_AVX512: Self = {
+        let mut lanes = Self::NONE;
+        lanes.targets[0] = true;
+        lanes
     };
 
     /// Those of a CPU that has only the preferred ones.
@@ -58,7 +68,7 @@ impl Lanes {
     /// Those of the processors of a generation; `None` where the generation is not known.
     pub fn of_generation(generation: Generation) -> Option<Self> {
         match generation {
-            Generation::Skylake | Generation::CascadeLake => Some(Self::NONE),
+            Generation::Skylake | Generation::CascadeLake => Some(Self::WITHOUT_AVX512),
             Generation::IceLake
             | Generation::SapphireRapids
             | Generation::EmeraldRapids
@@ -93,12 +103,6 @@ impl Lanes {
         (!self.exist()).then(|| self.to_string())
     }
 
-    /// A sentence that another CPU, known by its model, has none.
-    pub fn none_in_model() -> String {
-        let lacking = instructions();
-        format!("This model has no lanes that Widelane uses: it lacks {lacking}.")
-    }
-
     /// The same as [`Display`](fmt::Display), as a sentence.
     pub fn sentence(self) -> String {
         let clause = self.to_string();
@@ -114,7 +118,7 @@ impl fmt::Display for Lanes {
             return write!(
                 f,
                 "this CPU has no lanes that Widelane uses: {DISABLE_VARIABLE} takes {} away",
-                instructions()
+                Self::LEAST
             );
         }
         if !self.exist() {
@@ -122,7 +126,7 @@ impl fmt::Display for Lanes {
                 f,
                 "this CPU has no lanes that Widelane uses: it lacks {}, or the hypervisor or the \
                  operating system hides it",
-                instructions()
+                Self::LEAST
             );
         }
         let mut sets: Vec<(&str, Vec<String>)> = Vec::new();
@@ -143,13 +147,6 @@ impl fmt::Display for Lanes {
             sets.join("; ")
         )
     }
-}
-
-/// The sets of instructions of which lanes need one.
-fn instructions() -> String {
-    let mut sets = Target::ALL.map(Target::instructions).to_vec();
-    sets.dedup();
-    sets.join(" or ")
 }
 
 #[cfg(test)]
@@ -175,26 +172,36 @@ mod tests {
 
     #[test]
     fn a_clause_names_what_there_is_or_what_is_missing() {
-        let all =
-            "this CPU has lanes that Widelane uses: AVX-512 IFMA in registers of 512 and 256 bits";
+        let all = "this CPU has lanes that Widelane uses: AVX-512 IFMA in registers of 512 and 256 bits; AVX2 \
+                   with FMA in registers of 256 bits";
         assert_eq!(played("").to_string(), all);
         assert_eq!(played("").sentence(), format!("T{}.", &all[1..]));
         let wide = played("avx512vl").to_string();
-        assert!(wide.ends_with("in registers of 512 bits"), "{wide}");
-        for list in ["avx512ifma", "avx512f", "avx2"] {
+        assert!(
+            wide.contains("AVX-512 IFMA in registers of 512 bits;"),
+            "{wide}"
+        );
+        for list in ["avx512ifma", "avx512f"] {
+            let narrow = played(list).to_string();
+            assert!(
+                narrow.ends_with("uses: AVX2 with FMA in registers of 256 bits"),
+                "{narrow}"
+            );
+        }
+        for list in ["avx512ifma,fma", "avx2"] {
             let none = played(list).why_none().expect("no lanes");
             let expected = "this CPU has no lanes that Widelane uses: WIDELANE_CPU_DISABLE takes";
             assert!(none.starts_with(expected), "{none}");
         }
         assert!(!played(Lanes::ALL_DISABLED).exist());
         let lacking = Lanes::of(Features::NONE, Features::NONE).to_string();
-        assert!(lacking.contains("it lacks AVX-512 IFMA"), "{lacking}");
+        assert!(lacking.contains("it lacks AVX2 with FMA"), "{lacking}");
     }
 
     #[test]
-    fn a_processor_without_the_instructions_has_no_lanes() {
+    fn a_processor_without_avx512_has_lanes_of_avx2() {
         let of = Lanes::of_generation;
-        assert_eq!(of(Generation::Skylake), Some(Lanes::NONE));
+        assert_eq!(of(Generation::Skylake), Some(Lanes::WITHOUT_AVX512));
         assert_eq!(of(Generation::Zen4), Some(Lanes::ALL));
         assert_eq!(of(Generation::Unknown), None);
     }

@@ -31,7 +31,7 @@ pub fn has_avx512f() -> bool {
 }
 
 /// The environment variable that takes features away, so that tests play other CPUs: a list of
-/// `avx2`, `avx512f`, `avx512ifma` and `avx512vl`, separated by commas. Each takes away what needs it:
+/// `avx2`, `fma`, `avx512f`, `avx512ifma` and `avx512vl`, separated by commas. Each takes away what needs it:
 /// `avx512f` plays a CPU without AVX-512, `avx2` one without AVX2. Read once.
 ///
 /// AWS-LC and OpenSSL do not read it.
@@ -44,6 +44,8 @@ pub const DISABLE_VARIABLE: &str = "WIDELANE_CPU_DISABLE";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Features {
     avx2: bool,
+    /// With AVX2: there are 256-bit integer instructions, too.
+    fma: bool,
     avx512f: bool,
     ifma: bool,
     vl: bool,
@@ -52,6 +54,7 @@ struct Features {
 impl Features {
     const NONE: Self = Self {
         avx2: false,
+        fma: false,
         avx512f: false,
         ifma: false,
         vl: false,
@@ -59,6 +62,7 @@ impl Features {
     #[cfg(test)]
     const ALL: Self = Self {
         avx2: true,
+        fma: true,
         avx512f: true,
         ifma: true,
         vl: true,
@@ -73,7 +77,7 @@ fn features() -> Features {
         for name in unknown {
             eprintln!(
                 "widelane: {DISABLE_VARIABLE} names `{name}`, which is not a feature; the \
-                 features are avx2, avx512f, avx512ifma and avx512vl"
+                 features are avx2, fma, avx512f, avx512ifma and avx512vl"
             );
         }
         features
@@ -90,8 +94,13 @@ fn disable(mut features: Features, list: &str) -> (Features, Vec<&str>) {
     {
         features = match name {
             "avx2" => Features::NONE,
+            "fma" => Features {
+                fma: false,
+                ..features
+            },
             "avx512f" => Features {
                 avx2: features.avx2,
+                fma: features.fma,
                 ..Features::NONE
             },
             "avx512ifma" => Features {
@@ -122,6 +131,7 @@ fn hardware() -> Features {
         && std::arch::is_x86_feature_detected!("avx512ifma");
     Features {
         avx2,
+        fma: avx2 && std::arch::is_x86_feature_detected!("fma"),
         avx512f,
         ifma,
         vl: ifma && std::arch::is_x86_feature_detected!("avx512vl"),
@@ -142,12 +152,13 @@ mod tests {
         let left = |list| {
             let (left, unknown) = disable(Features::ALL, list);
             assert!(unknown.is_empty(), "{unknown:?}");
-            [left.avx2, left.avx512f, left.ifma, left.vl]
+            [left.avx2, left.fma, left.avx512f, left.ifma, left.vl]
         };
-        assert_eq!(left(" avx512vl "), [true, true, true, false]);
-        assert_eq!(left("avx512ifma"), [true, true, false, false]);
-        assert_eq!(left("avx512f"), [true, false, false, false]);
-        assert_eq!(left("avx512vl,avx2"), [false; 4]);
+        assert_eq!(left(" avx512vl "), [true, true, true, true, false]);
+        assert_eq!(left("avx512ifma"), [true, true, true, false, false]);
+        assert_eq!(left("fma"), [true, false, true, true, true]);
+        assert_eq!(left("avx512f"), [true, true, false, false, false]);
+        assert_eq!(left("avx512vl,avx2"), [false; 5]);
     }
 
     #[test]

@@ -14,6 +14,8 @@ use crate::{Features, features};
 /// say otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Target {
+    /// AVX2 and FMA (ymm, four lanes).
+    Avx2,
     /// AVX-512 IFMA in 256-bit registers (ymm, four lanes).
     Avx512Ifma256,
     /// AVX-512 IFMA in 512-bit registers (zmm, eight lanes).
@@ -36,6 +38,8 @@ struct Row {
 /// The registers that code changes besides general ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registers {
+    /// Sixteen of 256 bits.
+    Avx2,
     /// 32 of 512 bits, whatever part of them the code uses, and eight masks.
     Avx512,
 }
@@ -43,16 +47,28 @@ pub enum Registers {
 /// How code multiplies digits of 52 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Product {
+    /// By floating-point multiply-adds that round towards zero.
+    Fma,
     /// By VPMADD52 with EVEX prefixes.
     Vpmadd52,
 }
 
 impl Target {
     /// Every target, in the order of preference. The build assembles them in this order.
-    pub const ALL: [Self; 2] = [Self::Avx512Ifma256, Self::Avx512Ifma];
+    pub const ALL: [Self; 3] = [Self::Avx2, Self::Avx512Ifma256, Self::Avx512Ifma];
 
     const fn row(self) -> Row {
         match self {
+            Self::Avx2 => Row {
+                name: "avx2",
+                instructions: "AVX2 with FMA",
+                needs: "AVX2 and FMA",
+                bits: 256,
+                registers: Registers::Avx2,
+                product: Product::Fma,
+                symbols: "avx2",
+                class: Class::Heavy256,
+            },
             Self::Avx512Ifma256 => Row {
                 name: "avx512ifma-256",
                 instructions: "AVX-512 IFMA",
@@ -79,6 +95,7 @@ impl Target {
     /// Whether a CPU with these features runs the code.
     pub(crate) const fn runs_on(self, features: Features) -> bool {
         match self {
+            Self::Avx2 => features.fma,
             Self::Avx512Ifma256 => features.vl,
             Self::Avx512Ifma => features.ifma,
         }
@@ -140,6 +157,11 @@ impl Target {
     /// The registers that its code changes.
     pub const fn registers(self) -> Registers {
         self.row().registers
+    }
+
+    /// Whether there are sixteen registers, not 32.
+    pub const fn has_few_registers(self) -> bool {
+        matches!(self.registers(), Registers::Avx2)
     }
 
     /// How its code multiplies.

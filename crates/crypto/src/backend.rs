@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn spelling_is_stable_and_round_trips() {
         let spelt: Vec<String> = Backend::ALL.iter().map(Backend::to_string).collect();
-        assert_eq!(spelt, ["aws-lc", "avx512ifma-256", "avx512ifma"]);
+        assert_eq!(spelt, ["aws-lc", "avx2", "avx512ifma-256", "avx512ifma"]);
         for backend in Backend::ALL {
             assert_eq!(backend.name().parse(), Ok(backend));
             let preference = Preference::Exactly(backend);
@@ -172,8 +172,9 @@ mod tests {
     fn unknown_names_are_refused_with_the_choices() {
         for text in ["", "AWS-LC", "avx512", "Auto", "aws-lc "] {
             let error = text.parse::<Preference>().unwrap_err();
-            let message =
-                format!("unknown backend `{text}`; use auto, avx512ifma, avx512ifma-256 or aws-lc");
+            let message = format!(
+                "unknown backend `{text}`; use auto, avx512ifma, avx512ifma-256, avx2 or aws-lc"
+            );
             assert_eq!(error.to_string(), message);
         }
     }

@@ -177,7 +177,9 @@ fn an_isolated_pass_is_narrow_where_wide_ones_cost_their_neighbours() {
     }
     let derive = of(&engine, derivation.name());
     // This thread had run none before.
-    assert_eq!(derive.narrow, derive.passes, "{derive:?}");
+    let preferred = Preference::Auto.resolve().unwrap();
+    let narrow = preferred.narrower().map_or(0, |_| derive.passes);
+    assert_eq!(derive.narrow, narrow, "{derive:?}");
     assert_eq!((derive.jobs, derive.on_vector_cores), (lanes as u64, 0));
     skip_without_lanes(&engine);
 }
@@ -211,7 +213,7 @@ fn fill_passes(engine: &Engine) {
 
 fn skip_without_lanes(engine: &Engine) {
     if engine.counters().iter().all(|one| one.lanes == 1) {
-        eprintln!("SKIP: no AVX-512 IFMA, so that there are no passes");
+        eprintln!("SKIP: no lanes, so that there are no passes");
     }
 }
 
@@ -237,9 +239,10 @@ fn the_choice_is_made_and_counted() {
     assert_eq!(counters.jobs, 36);
     assert_eq!(counters.lanes_filled + counters.alone, 36);
     if counters.lanes == 1 {
-        eprintln!("SKIP: no AVX-512 IFMA, so that there is no choice");
-    } else {
-        // Whatever the machine, a pass for four beats four signatures one by one.
+        eprintln!("SKIP: no lanes, so that there is no choice");
+    } else if counters.lanes >= 4 {
+        // Whatever the machine, a pass for four beats four signatures one by one. One for two need not,
+        // where AWS-LC has instructions that lanes do without.
         assert!(counters.fills[4] >= 5, "{counters:?}");
     }
 }

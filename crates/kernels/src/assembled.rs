@@ -339,6 +339,9 @@ pub fn wipe_registers<const L: usize>(token: Token<L>) {
         // SAFETY: the token proves that the CPU has these registers; the function changes those
         // only, which its calling convention lets it.
         Registers::Avx512 => unsafe { widelane_wipe_registers() },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Registers::Avx2 => unsafe { widelane_wipe_ymm_registers() },
         #[cfg(not(target_arch = "x86_64"))]
         _ => {}
     }
@@ -385,6 +388,7 @@ core::arch::global_asm!(
 #[cfg(target_arch = "x86_64")]
 unsafe extern "sysv64" {
     fn widelane_wipe_registers();
+    fn widelane_wipe_ymm_registers();
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -405,4 +409,68 @@ core::arch::global_asm!(
     "    .endr",
     "    ret",
     "    .size widelane_wipe_registers, . - widelane_wipe_registers",
+    "    .p2align 4",
+    "    .globl widelane_wipe_ymm_registers",
+    "    .hidden widelane_wipe_ymm_registers",
+    "    .type widelane_wipe_ymm_registers, @function",
+    "widelane_wipe_ymm_registers:",
+    "    vzeroall",
+    "    ret",
+    "    .size widelane_wipe_ymm_registers, . - widelane_wipe_ymm_registers",
 );
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use std::arch::asm;
+
+    use widelane_cpu::{Product, on_every_target};
+    use widelane_lanes::{DIGIT_MASK, Modular};
+
+    use super::*;
+
+    /// MXCSR, and the same after it was set.
+    fn mxcsr(set: Option<u32>) -> u32 {
+        let mut now = set.unwrap_or_default();
+        let at = &raw mut now;
+        // SAFETY: `at` is a place for the four bytes that the instructions read or write. The test sets only
+        // values whose reserved bits are zero, and sets back what was there.
+        unsafe {
+            if set.is_some() {
+                asm!("ldmxcsr [{at}]", at = in(reg) at);
+            }
+            asm!("stmxcsr [{at}]", at = in(reg) at);
+        }
+        now
+    }
+
+    /// A caller may round in another way and want signals at inexact results.
+    #[test]
+    fn the_rounding_of_the_caller_changes_nothing_and_stays() {
+        const UPWARDS_AND_UNMASKED: u32 = 0x5000;
+        const FLUSHING_TO_ZERO: u32 = 0xffc0;
+        const FLAGS_SET: u32 = 0x1fbf;
+        fn products<const L: usize>(token: Token<L>) {
+            let kernel = Callable::new(token, Modular::BlockProduct);
+            let digits = vec![[DIGIT_MASK; L]; 10];
+            let run = || {
+                let mut columns = vec![[0; L]; 20];
+                let mut scratch = vec![[0; L]; kernel.slots()];
+                kernel.call([&mut columns], [&digits, &digits], &mut scratch);
+                columns
+            };
+            let (expected, before) = (run(), mxcsr(None));
+            for set in [UPWARDS_AND_UNMASKED, FLUSHING_TO_ZERO, FLAGS_SET] {
+                mxcsr(Some(set));
+                let found = run();
+                let after = mxcsr(None);
+                mxcsr(Some(before));
+                assert_eq!(after, set, "{}", token.target());
+                assert!(found == expected, "{}", token.target());
+            }
+            if token.target().product() == Product::Fma {
+                assert_ne!(expected[1], [0; L]);
+            }
+        }
+        on_every_target!(token => products(token));
+    }
+}

@@ -68,8 +68,12 @@ fn the_kernels_in_the_program_are_constant_time() {
 
 /// The symbols that a program with the kernels must have.
 fn expected() -> BTreeSet<String> {
-    let of_all = |kernel: Kernel| Target::ALL.map(|target| kernel.symbol(target));
-    Kernel::all().into_iter().flat_map(of_all).collect()
+    let of = |target: Target| {
+        Kernel::all_for(target)
+            .into_iter()
+            .map(move |kernel| kernel.symbol(target))
+    };
+    Target::ALL.into_iter().flat_map(of).collect()
 }
 
 /// What was looked at.
@@ -147,7 +151,12 @@ fn portable(data: &[u8]) -> Result<Vec<String>, String> {
 }
 
 fn is_kernel(name: &str) -> bool {
-    name.starts_with("widelane_") && (name.ends_with("_mb4") || name.ends_with("_mb8"))
+    let mut endings = Target::ALL.into_iter().map(Target::symbols);
+    let of = |ending: &str| {
+        name.strip_suffix(ending)
+            .is_some_and(|rest| rest.ends_with('_'))
+    };
+    name.starts_with("widelane_") && endings.any(of)
 }
 
 /// Whether nothing lies here but what assemblers and linkers align functions with.
@@ -168,6 +177,7 @@ fn check_function(bytes: &[u8], address: u64) -> Result<usize, String> {
         public: ARGUMENTS.into_iter().collect(),
         counters: counters(&code),
         flags: None,
+        rounding: Rounding::Callers,
         info: InstructionInfoFactory::new(),
     };
     for (at, instruction) in code.iter().enumerate() {
@@ -208,23 +218,66 @@ struct Checker {
     counters: BTreeSet<Register>,
     /// The register by whose decrease the flags were last written.
     flags: Option<Register>,
+    rounding: Rounding,
     info: InstructionInfoFactory,
+}
+
+/// How far a function has come in having its own rounding, or in giving back the caller's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rounding {
+    Callers,
+    Saved,
+    Ready,
+    TowardsZero,
 }
 
 impl Checker {
     fn check(&mut self, instruction: &Instruction, last: bool) -> Result<(), String> {
         match instruction.flow_control() {
             FlowControl::Next => {}
-            FlowControl::Return if last => return Ok(()),
+            FlowControl::Return if last && self.rounding == Rounding::Callers => return Ok(()),
+            FlowControl::Return if last => return Err("keeps a rounding of its own".to_owned()),
             FlowControl::ConditionalBranch => return self.branch(instruction),
             _ => return Err("leaves the straight line".to_owned()),
         }
+        if let Some(rounding) = self.rounding(instruction) {
+            self.rounding = rounding;
+            return Ok(());
+        }
         if is_vector(instruction) {
             vector(instruction)?;
+            let rounds = matches!(
+                instruction.mnemonic(),
+                Mnemonic::Vfmadd231pd | Mnemonic::Vsubpd
+            );
+            if rounds && self.rounding != Rounding::TowardsZero {
+                return Err("rounds as the caller has it".to_owned());
+            }
         } else {
             self.scalar(instruction)?;
         }
         self.registers(instruction)
+    }
+
+    /// The next step to a rounding of its own or back. MXCSR is saved and set through the red zone, where
+    /// nothing secret lies.
+    fn rounding(&self, instruction: &Instruction) -> Option<Rounding> {
+        let at = (instruction.memory_base() == Register::RSP
+            && instruction.memory_index() == Register::None)
+            .then_some(instruction.memory_displacement64() as i64)?;
+        match (self.rounding, instruction.mnemonic(), at) {
+            (Rounding::Callers, Mnemonic::Stmxcsr, -4) => Some(Rounding::Saved),
+            (Rounding::Saved, Mnemonic::Mov, -8)
+                if instruction.op0_kind() == OpKind::Memory
+                    && instruction.op1_kind() == OpKind::Immediate32
+                    && instruction.immediate32() == TOWARDS_ZERO =>
+            {
+                Some(Rounding::Ready)
+            }
+            (Rounding::Ready, Mnemonic::Ldmxcsr, -8) => Some(Rounding::TowardsZero),
+            (Rounding::TowardsZero, Mnemonic::Ldmxcsr, -4) => Some(Rounding::Callers),
+            _ => None,
+        }
     }
 
     /// A counted loop.
@@ -321,15 +374,19 @@ fn vector(instruction: &Instruction) -> Result<(), String> {
             0
         }
         Vpaddq | Vpsubq | Vpandq | Vpandnq | Vporq | Vpxorq => 0,
+        Vmovdqu | Vmovdqa | Vpand | Vpandn | Vpor | Vpxor => 0,
+        // No operand is ever subnormal, see `lower.rs` of `widelane-lanes`.
+        Vfmadd231pd | Vsubpd => 0,
+        Vblendvpd => 0,
         Vpaddd | Vpsubd | Vpaddw | Vpsubw => 0,
         Vpmadd52luq | Vpmadd52huq | Vpmuludq | Vpmullw | Vpmulhw => 0,
         Vpblendmq | Vpbroadcastq => 0,
         // Permutations within registers, whatever chooses: registers have no addresses.
-        Vpermq | Vpermt2q | Vpunpckldq | Vpunpckhdq | Vpunpcklqdq | Vpunpckhqdq => 0,
+        Vpermq | Vpermt2q | Vpermd | Vpunpckldq | Vpunpckhdq | Vpunpcklqdq | Vpunpckhqdq => 0,
         Vpcmpeqq | Vptestmq | Vptestnmq => 0,
         // Shifts by a register are as good, but no kernel has a reason to.
         Vpsllq | Vpsrlq | Vpsraq | Vpternlogq | Vpcmpq | Vpcmpuq => 1,
-        Vprolq | Vprold | Vpsrld | Vpsllw | Vpsrlw | Vpsraw => 1,
+        Vprolq | Vprold | Vpsrld | Vpslld | Vpsllw | Vpsrlw | Vpsraw => 1,
         Vzeroupper => 0,
         _ => return Err(NOT_IN_THE_LIST.to_owned()),
     };
@@ -392,6 +449,9 @@ const CALLEE_SAVED: [Register; 7] = [
     Register::R14,
     Register::R15,
 ];
+
+/// MXCSR with all exceptions masked, rounding towards zero, and subnormal numbers as they are.
+const TOWARDS_ZERO: u32 = 0x7f80;
 
 /// Kernels begin on pages of their own.
 const PAGE: usize = 4096;
@@ -591,6 +651,58 @@ mod planted {
         detected("not in the list", |a| a.vdivpd(zmm0, zmm0, zmm1));
         detected("not in the list", |a| a.vsqrtpd(zmm0, zmm0));
         detected("not in the list", |a| a.push(rcx));
+    }
+
+    fn with_rounding(
+        [mxcsr, saved_at]: [i32; 2],
+        body: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>,
+    ) -> Result<usize, String> {
+        verdict(|a| {
+            a.stmxcsr(dword_ptr(rsp - 4))?;
+            a.mov(dword_ptr(rsp - 8), mxcsr)?;
+            a.ldmxcsr(dword_ptr(rsp - 8))?;
+            a.vsubpd(ymm0, ymm1, ptr(rsi))?;
+            body(a)?;
+            a.ldmxcsr(dword_ptr(rsp + saved_at))
+        })
+    }
+
+    #[test]
+    fn rounding_that_is_given_back_passes() {
+        let found = with_rounding([0x7f80, -4], |a| a.vfmadd231pd(ymm0, ymm1, ptr(rdx)));
+        assert_eq!(found, Ok(11));
+    }
+
+    #[test]
+    fn rounding_of_the_caller() {
+        detected("rounds as the caller has it", |a| {
+            a.vsubpd(ymm0, ymm1, ymm2)
+        });
+        detected("rounds as the caller has it", |a| {
+            a.stmxcsr(dword_ptr(rsp - 4))?;
+            a.vfmadd231pd(ymm0, ymm1, ymm2)
+        });
+        for (values, body_restores) in [
+            ([0x1f80, -4], false),
+            ([0x7f80, -8], false),
+            ([0x7f80, -4], true),
+        ] {
+            let found = with_rounding(values, |a| match body_restores {
+                true => a.ldmxcsr(dword_ptr(rsp - 4)),
+                false => Ok(()),
+            });
+            assert!(found.is_err(), "{values:?}");
+        }
+        // Not given back.
+        let found = verdict(|a| {
+            a.stmxcsr(dword_ptr(rsp - 4))?;
+            a.mov(dword_ptr(rsp - 8), 0x7f80)?;
+            a.ldmxcsr(dword_ptr(rsp - 8))
+        });
+        assert_eq!(
+            found.unwrap_err().split(" a ").last(),
+            Some("rounding of its own")
+        );
     }
 
     #[test]

@@ -8,11 +8,11 @@
 //! A loop is a straight line between a head and a foot. At both, each value that the loop carries
 //! is in the same register, and the other registers are empty.
 
+use widelane_cpu::Registers;
+
 use crate::machine::Array;
 use crate::trace::{CompareOp, Name, Op, ShiftOp, ThreeOp, TwoOp};
 
-/// Vector registers of AVX-512, in either width.
-pub(crate) const VECTOR_REGISTERS: usize = 32;
 /// Mask registers that can mask: k0 cannot.
 const MASK_REGISTERS: usize = 7;
 
@@ -61,6 +61,13 @@ pub(crate) enum Instruction {
         to: Register,
         yes: Operand,
     },
+    /// `to := yes` in the lanes whose highest bit is set in `mask`, else `no`
+    Blend {
+        to: Register,
+        no: Register,
+        yes: Operand,
+        mask: Register,
+    },
     /// The instructions up to the foot run `times` times.
     Head { number: usize, times: usize },
     /// The end of that loop.
@@ -76,7 +83,8 @@ impl Instruction {
             | Instruction::Two { b: operand, .. }
             | Instruction::Three { b: operand, .. }
             | Instruction::Compare { b: operand, .. }
-            | Instruction::Select { yes: operand, .. } => Some(operand),
+            | Instruction::Select { yes: operand, .. }
+            | Instruction::Blend { yes: operand, .. } => Some(operand),
             Instruction::Store { .. }
             | Instruction::Zero { .. }
             | Instruction::Move { .. }
@@ -125,8 +133,8 @@ pub(crate) struct Allocated {
 ///
 /// A load happens when its value is first needed, and may happen again. That is safe because a
 /// trace stores to a vector in memory only when no later operation reads the old value.
-pub(crate) fn allocate(ops: &[Op]) -> Allocated {
-    let mut allocator = Allocator::new(ops);
+pub(crate) fn allocate(ops: &[Op], registers: Registers) -> Allocated {
+    let mut allocator = Allocator::new(ops, registers);
     for (at, op) in ops.iter().enumerate() {
         allocator.step(at, *op);
     }
@@ -143,7 +151,9 @@ struct Allocator<'a> {
     register_of: Vec<Option<Register>>,
     slot_of: Vec<Option<usize>>,
     mask_of: Vec<Option<MaskRegister>>,
-    holds: [Option<Name>; VECTOR_REGISTERS],
+    holds: Vec<Option<Name>>,
+    /// Whether instructions can read one 64-bit word for all lanes from memory, and shifts can read memory.
+    is_evex: bool,
     masks: [Option<Name>; MASK_REGISTERS],
     free_slots: Vec<usize>,
     /// Slots that the current operation is the last to read: free from the next one on, as the
@@ -157,7 +167,11 @@ struct Allocator<'a> {
 }
 
 impl<'a> Allocator<'a> {
-    fn new(ops: &'a [Op]) -> Self {
+    fn new(ops: &'a [Op], registers: Registers) -> Self {
+        let (count, is_evex) = match registers {
+            Registers::Avx2 => (16, false),
+            Registers::Avx512 => (32, true),
+        };
         let mut uses = vec![Vec::new(); ops.len()];
         for (at, op) in ops.iter().enumerate().rev() {
             for name in op.reads() {
@@ -170,7 +184,8 @@ impl<'a> Allocator<'a> {
             register_of: vec![None; ops.len()],
             slot_of: vec![None; ops.len()],
             mask_of: vec![None; ops.len()],
-            holds: [None; VECTOR_REGISTERS],
+            holds: vec![None; count],
+            is_evex,
             masks: [None; MASK_REGISTERS],
             free_slots: Vec::new(),
             dying_slots: Vec::new(),
@@ -226,6 +241,7 @@ impl<'a> Allocator<'a> {
                 });
                 self.done(at, op);
             }
+            Op::Blend(mask, yes, no) => self.blend(at, mask, yes, no),
             Op::Select(mask, yes, no) => {
                 let mask = self.mask_of[mask.0].expect("the mask is alive until its last use");
                 let keep: Vec<_> = self.register_of[no.0].into_iter().collect();
@@ -236,6 +252,27 @@ impl<'a> Allocator<'a> {
                 self.define(at, to);
             }
         }
+    }
+
+    fn blend(&mut self, at: usize, mask: Name, yes: Name, no: Name) {
+        let keep = |this: &Self, names: &[Name]| -> Vec<Register> {
+            names
+                .iter()
+                .filter_map(|name| this.register_of[name.0])
+                .collect()
+        };
+        let mask_in = self.in_register(mask, &keep(self, &[yes, no]));
+        let no_in = self.in_register(no, &keep(self, &[mask, yes]));
+        let yes = self.operand(at, yes, &[mask_in, no_in], false);
+        self.done(at, self.ops[at]);
+        let to = self.result(Some(no_in));
+        self.out.push(Instruction::Blend {
+            to,
+            no: no_in,
+            yes,
+            mask: mask_in,
+        });
+        self.define(at, to);
     }
 
     fn two(&mut self, at: usize, op: TwoOp, a: Name, b: Name) {
@@ -258,7 +295,10 @@ impl<'a> Allocator<'a> {
     }
 
     fn shift(&mut self, at: usize, op: ShiftOp, a: Name, bits: u32) {
-        let a = self.operand(at, a, &[], op.broadcasts());
+        let a = match self.is_evex {
+            true => self.operand(at, a, &[], op.broadcasts()),
+            false => Operand::Register(self.in_register(a, &[])),
+        };
         self.done(at, self.ops[at]);
         let to = self.result(a.register());
         self.out.push(Instruction::Shift { op, to, a, bits });
@@ -336,7 +376,7 @@ impl<'a> Allocator<'a> {
                 homes[i] = Some(register);
             }
         }
-        for register in (0..VECTOR_REGISTERS).map(Register) {
+        for register in (0..self.holds.len()).map(Register) {
             let Some(name) = self.holds[register.0] else {
                 continue;
             };
@@ -390,7 +430,7 @@ impl<'a> Allocator<'a> {
                 break;
             }
         }
-        for register in 0..VECTOR_REGISTERS {
+        for register in 0..self.holds.len() {
             if let Some(name) = self.holds[register] {
                 self.release(name);
             }
@@ -446,7 +486,9 @@ impl<'a> Allocator<'a> {
         let memory = self.memory(name);
         let unfit = match memory {
             Memory::Constant(0) => true,
-            Memory::Constant(_) | Memory::Word(..) => !broadcasts,
+            // Without embedded broadcasts, constants are whole vectors in memory.
+            Memory::Constant(_) => self.is_evex && !broadcasts,
+            Memory::Word(..) => !self.is_evex || !broadcasts,
             _ => false,
         };
         if worth || unfit {
@@ -471,6 +513,15 @@ impl<'a> Allocator<'a> {
                 self.out.push(Instruction::Move { to, from });
                 to
             }
+            // The addend of each product: a register costs less than a load for each.
+            None if again && !self.is_evex && matches!(self.ops[name.0], Op::Splat(_)) => {
+                let from = self.in_register(name, keep);
+                let mut keep = keep.to_vec();
+                keep.push(from);
+                let to = self.fresh(&keep);
+                self.out.push(Instruction::Move { to, from });
+                to
+            }
             None => {
                 let to = self.fresh(keep);
                 self.read(name, to);
@@ -482,7 +533,7 @@ impl<'a> Allocator<'a> {
     /// A register without a value. If none is free, the value that is needed last loses its own.
     fn fresh(&mut self, keep: &[Register]) -> Register {
         let free = |i: &usize| self.holds[*i].is_none() && !keep.contains(&Register(*i));
-        if let Some(free) = (0..VECTOR_REGISTERS).find(free) {
+        if let Some(free) = (0..self.holds.len()).find(free) {
             return Register(free);
         }
         let victim = self
@@ -511,7 +562,7 @@ impl<'a> Allocator<'a> {
     /// The register whose value is needed last. Of two needed almost as late, the one that can be
     /// dropped without writing it to memory.
     fn victim(&self, keep: &[Register]) -> Option<Register> {
-        (0..VECTOR_REGISTERS)
+        (0..self.holds.len())
             .map(Register)
             .filter(|register| !keep.contains(register))
             .filter_map(|register| Some((register, self.holds[register.0]?)))

@@ -115,7 +115,7 @@ impl Report {
             }
             Instruction::Zero { .. } | Instruction::Move { .. } => self.moves += 1,
             Instruction::Three {
-                op: ThreeOp::MaddLo | ThreeOp::MaddHi,
+                op: ThreeOp::MaddLo | ThreeOp::MaddHi | ThreeOp::MulLo | ThreeOp::Fma,
                 ..
             } => self.multiply_adds += 1,
             Instruction::Two { op, .. } if op.multiplies() => self.multiplies += 1,
@@ -123,7 +123,8 @@ impl Report {
             | Instruction::Shift { .. }
             | Instruction::Three { .. }
             | Instruction::Compare { .. }
-            | Instruction::Select { .. } => self.simple += 1,
+            | Instruction::Select { .. }
+            | Instruction::Blend { .. } => self.simple += 1,
         }
         if let Some(Operand::Memory(memory)) = instruction.operand() {
             self.loads += 1;

@@ -1,5 +1,7 @@
 //! The proof: kernels run on intervals instead of numbers.
 
+use widelane_cpu::Target;
+
 use crate::machine::{Array, DIGIT_BITS, DIGIT_MASK, Machine};
 
 /// Runs a kernel on intervals and records the first operation that could go wrong: a lane that
@@ -12,6 +14,7 @@ use crate::machine::{Array, DIGIT_BITS, DIGIT_MASK, Machine};
 /// purpose.
 pub struct Bounds {
     lanes: usize,
+    has_few_registers: bool,
     arrays: Vec<Vec<Value>>,
     holds: Vec<Holds>,
     fault: Option<BoundsError>,
@@ -82,10 +85,11 @@ impl std::fmt::Display for BoundsError {
 impl std::error::Error for BoundsError {}
 
 impl Bounds {
-    /// A machine of `lanes` lanes, with the length in vectors and the bound of each array.
-    pub(crate) fn new(lanes: usize, arrays: &[(usize, Holds)]) -> Self {
+    /// A machine with the lanes of a target, and the length in vectors and the bound of each array.
+    pub(crate) fn new(target: Target, arrays: &[(usize, Holds)]) -> Self {
         Self {
-            lanes,
+            lanes: target.lanes(),
+            has_few_registers: target.has_few_registers(),
             arrays: arrays
                 .iter()
                 .map(|&(len, holds)| vec![Value::holding(holds); len])
@@ -297,6 +301,10 @@ impl Machine for Bounds {
 
     fn lanes(&self) -> usize {
         self.lanes
+    }
+
+    fn has_few_registers(&self) -> bool {
+        self.has_few_registers
     }
 
     fn splat(&mut self, value: u64) -> Value {

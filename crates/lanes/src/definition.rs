@@ -5,11 +5,12 @@
 //! such as a size of modulus, which kernels belong together. The enum of the family, its
 //! documentation, the list of all kernels, the symbols and the set that callers hold follow.
 
-use widelane_cpu::Target;
+use widelane_cpu::{Product, Target};
 
 use crate::allocate::{Allocated, allocate};
 use crate::analysis::Report;
 use crate::bounds::{Bounds, BoundsError, Holds, Proof};
+use crate::lower::lower;
 use crate::machine::{Array, Machine};
 use crate::model::Model;
 use crate::print::print;
@@ -91,7 +92,7 @@ pub trait Definition: Copy + PartialEq {
         let lanes = target.lanes();
         let arrays = self.arrays(lanes);
         let arrays: Vec<_> = arrays.iter().map(|spec| (spec.len, spec.holds)).collect();
-        let mut machine = Bounds::new(lanes, &arrays);
+        let mut machine = Bounds::new(target, &arrays);
         self.run(&mut machine);
         machine.finish()
     }
@@ -126,9 +127,14 @@ pub trait Definition: Copy + PartialEq {
 }
 
 fn allocated(kernel: impl Definition, target: Target) -> Allocated {
-    let mut trace = Trace::new(target.lanes());
+    let mut trace = Trace::new(target);
     kernel.run(&mut trace);
-    allocate(&schedule(&trace.ops, kernel.multipliers()))
+    let ops = match target.product() {
+        Product::Vpmadd52 => trace.ops,
+        Product::Fma => lower(&trace.ops),
+    };
+    let order = schedule(&ops, kernel.multipliers(), target.registers());
+    allocate(&order, target.registers())
 }
 
 /// One of a kernel's arrays.

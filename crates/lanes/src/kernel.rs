@@ -1,5 +1,7 @@
 //! All kernels of all families.
 
+use widelane_cpu::{Product, Target};
+
 use crate::chacha20poly1305::ChaCha20Poly1305;
 use crate::curve25519::Curve25519;
 use crate::definition::{ArraySpec, Definition};
@@ -74,6 +76,21 @@ macro_rules! families {
             }
         }
     };
+}
+
+impl Kernel {
+    /// The kernels that there are for a target.
+    pub fn all_for(target: Target) -> Vec<Self> {
+        let mut all = Self::all();
+        all.retain(|kernel| kernel.is_for(target));
+        all
+    }
+
+    /// Whether there is the kernel for a target. ChaCha20-Poly1305, the only family with loops, is not
+    /// lowered: other code is as fast.
+    pub fn is_for(self, target: Target) -> bool {
+        target.product() == Product::Vpmadd52 || !matches!(self, Kernel::ChaCha20Poly1305(_))
+    }
 }
 
 families! {

@@ -31,6 +31,7 @@ mod edwards;
 mod field25519;
 mod keccak;
 mod kernel;
+mod lower;
 mod machine;
 mod mldsa;
 mod mlkem;

@@ -19,6 +19,12 @@ pub trait Machine {
     /// Lanes of a vector: public, as it says how wide the registers are.
     fn lanes(&self) -> usize;
 
+    /// Whether there are sixteen registers, not 32: then another order of operations may keep fewer values
+    /// alive.
+    fn has_few_registers(&self) -> bool {
+        false
+    }
+
     /// The same public constant in every lane.
     fn splat(&mut self, value: u64) -> Self::V;
     /// A public constant for each lane, as many of them as there are lanes.

@@ -15,6 +15,8 @@
 
 use crate::machine::{DIGIT_BITS, DIGIT_MASK, Machine};
 
+/// Rows that few registers hold beside their columns, constants and a product.
+const ROWS: usize = 3;
 /// Digits in a block: 20 columns of accumulators and 10 digits fit 32 registers.
 pub(crate) const BLOCK: usize = 10;
 
@@ -342,22 +344,39 @@ fn near(d: usize) -> usize {
 pub(crate) fn block_product<M: Machine>(m: &mut M, x: &[M::V], y: &[M::V]) -> Vec<M::V> {
     let zero = m.splat(0);
     let mut c = vec![zero; x.len() + y.len()];
-    for (i, &x) in x.iter().enumerate() {
+    // Few registers hold a few rows and the columns in which they are.
+    let together = if m.has_few_registers() { ROWS } else { 1 };
+    for rows in (0..x.len()).step_by(together) {
         for (j, &y) in y.iter().enumerate() {
-            c[i + j] = m.madd_lo(c[i + j], x, y);
-            c[i + j + 1] = m.madd_hi(c[i + j + 1], x, y);
+            for (i, &x) in x.iter().enumerate().skip(rows).take(together) {
+                c[i + j] = m.madd_lo(c[i + j], x, y);
+                c[i + j + 1] = m.madd_hi(c[i + j + 1], x, y);
+            }
         }
     }
     c
 }
 
 /// `x^2` of a block, in the order in which its digits become known: products of unlike digits
-/// first, doubled when their column is complete, then the squares.
+/// first, doubled when their column is complete, then the squares. With few registers, a few rows at
+/// a time.
 pub(crate) fn block_square<M: Machine>(m: &mut M, x: &[M::V]) -> Vec<M::V> {
     let zero = m.splat(0);
     let mut c = vec![zero; 2 * x.len()];
+    let few = m.has_few_registers();
+    if few {
+        for first in (0..x.len()).step_by(ROWS) {
+            let last = x.len().min(first + ROWS);
+            for i in 0..last {
+                for j in first.max(i + 1)..last {
+                    c[i + j] = m.madd_lo(c[i + j], x[i], x[j]);
+                    c[i + j + 1] = m.madd_hi(c[i + j + 1], x[i], x[j]);
+                }
+            }
+        }
+    }
     for j in 0..=x.len() {
-        if j < x.len() {
+        if j < x.len() && !few {
             for i in 0..j {
                 c[i + j] = m.madd_lo(c[i + j], x[i], x[j]);
                 c[i + j + 1] = m.madd_hi(c[i + j + 1], x[i], x[j]);

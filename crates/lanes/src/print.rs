@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use widelane_cpu::Target;
+use widelane_cpu::{Registers, Target};
 
 use crate::allocate::{Allocated, Instruction, MaskRegister, Memory, Operand, Register};
 use crate::trace::{CompareOp, ShiftOp, ThreeOp, TwoOp};
@@ -29,8 +29,19 @@ pub(crate) fn print(
     let _ = writeln!(out, "    .type {symbol}, @function");
     let _ = writeln!(out, "{symbol}:");
     let _ = writeln!(out, "    .cfi_startproc");
+    let rounds = code.instructions.iter().any(is_fma);
+    if rounds {
+        // The caller's rounding, and its flags of exceptions, come back at the end. The red zone below the
+        // stack pointer belongs to this function.
+        let _ = writeln!(out, "    stmxcsr dword ptr [rsp - 4]");
+        let _ = writeln!(out, "    mov dword ptr [rsp - 8], {TOWARDS_ZERO:#x}");
+        let _ = writeln!(out, "    ldmxcsr dword ptr [rsp - 8]");
+    }
     for instruction in &code.instructions {
         let _ = writeln!(out, "    {}", printer.instruction(instruction));
+    }
+    if rounds {
+        let _ = writeln!(out, "    ldmxcsr dword ptr [rsp - 4]");
     }
     let _ = writeln!(out, "    vzeroupper");
     let _ = writeln!(out, "    ret");
@@ -45,7 +56,12 @@ pub(crate) fn print(
             constants.iter().partition(|values| values.len() > 1);
         for values in vectors.into_iter().chain(single) {
             let _ = writeln!(out, "{}:", printer.label(values));
-            for value in values {
+            // A whole vector where instructions cannot broadcast it themselves.
+            let copies = match (values.len(), target.registers()) {
+                (1, Registers::Avx2) => target.lanes(),
+                _ => 1,
+            };
+            for value in (0..copies).flat_map(|_| values) {
                 let _ = writeln!(out, "    .quad {value:#x}");
             }
         }
@@ -78,25 +94,28 @@ impl Printer<'_> {
                 format!("vpbroadcastq {}, qword ptr {from}", self.register(to))
             }
             Instruction::Load { to, from } => {
-                format!("vmovdqu64 {}, {}", self.register(to), self.memory(from))
+                let mnemonic = self.evex("vmovdqu", "64");
+                format!("{mnemonic} {}, {}", self.register(to), self.memory(from))
             }
             Instruction::Store { to, from } => {
-                format!("vmovdqu64 {}, {}", self.memory(to), self.register(from))
+                let mnemonic = self.evex("vmovdqu", "64");
+                format!("{mnemonic} {}, {}", self.memory(to), self.register(from))
             }
             Instruction::Zero { to } => {
-                let to = self.register(to);
-                format!("vpxorq {to}, {to}, {to}")
+                let (mnemonic, to) = (self.evex("vpxor", "q"), self.register(to));
+                format!("{mnemonic} {to}, {to}, {to}")
             }
             Instruction::Move { to, from } => {
-                format!("vmovdqa64 {}, {}", self.register(to), self.register(from))
+                let mnemonic = self.evex("vmovdqa", "64");
+                format!("{mnemonic} {}, {}", self.register(to), self.register(from))
             }
             Instruction::Two { op, to, a, b } => {
                 let mnemonic = match op {
                     TwoOp::Add => "vpaddq",
                     TwoOp::Sub => "vpsubq",
-                    TwoOp::And => "vpandq",
-                    TwoOp::Or => "vporq",
-                    TwoOp::Xor => "vpxorq",
+                    TwoOp::And => &self.evex("vpand", "q"),
+                    TwoOp::Or => &self.evex("vpor", "q"),
+                    TwoOp::Xor => &self.evex("vpxor", "q"),
                     TwoOp::Mul32 => "vpmuludq",
                     TwoOp::Add32 => "vpaddd",
                     TwoOp::Sub32 => "vpsubd",
@@ -109,6 +128,10 @@ impl Printer<'_> {
                     TwoOp::UnpackHigh32 => "vpunpckhdq",
                     TwoOp::UnpackLow64 => "vpunpcklqdq",
                     TwoOp::UnpackHigh64 => "vpunpckhqdq",
+                    TwoOp::AndNot => "vpandn",
+                    TwoOp::Eq => "vpcmpeqq",
+                    TwoOp::Permute32 => "vpermd",
+                    TwoOp::SubDouble => "vsubpd",
                 };
                 let (to, a, b) = (self.register(to), self.register(a), self.operand(b));
                 format!("{mnemonic} {to}, {a}, {b}")
@@ -124,6 +147,7 @@ impl Printer<'_> {
                     ShiftOp::Left16 => "vpsllw",
                     ShiftOp::Right16 => "vpsrlw",
                     ShiftOp::RightSigned16 => "vpsraw",
+                    ShiftOp::Left32 => "vpslld",
                 };
                 format!(
                     "{mnemonic} {}, {}, {bits}",
@@ -134,11 +158,16 @@ impl Printer<'_> {
             Instruction::Three { op, acc, a, b } => {
                 let (acc, a, b) = (self.register(acc), self.register(a), self.operand(b));
                 match op {
-                    ThreeOp::MaddLo => format!("vpmadd52luq {acc}, {a}, {b}"),
+                    ThreeOp::MaddLo | ThreeOp::MulLo => format!("vpmadd52luq {acc}, {a}, {b}"),
                     ThreeOp::MaddHi => format!("vpmadd52huq {acc}, {a}, {b}"),
                     ThreeOp::Pick2 => format!("vpermt2q {acc}, {a}, {b}"),
                     ThreeOp::Ternary(table) => format!("vpternlogq {acc}, {a}, {b}, {table:#x}"),
+                    ThreeOp::Fma => format!("vfmadd231pd {acc}, {a}, {b}"),
                 }
+            }
+            Instruction::Blend { to, no, yes, mask } => {
+                let [to, no, mask] = [to, no, mask].map(|register| self.register(register));
+                format!("vblendvpd {to}, {no}, {}, {mask}", self.operand(yes))
             }
             Instruction::Compare { op, mask, a, b } => {
                 let mnemonic = match op {
@@ -176,6 +205,14 @@ impl Printer<'_> {
         }
     }
 
+    /// A mnemonic that has another ending with an EVEX prefix.
+    fn evex(&self, mnemonic: &'static str, ending: &'static str) -> String {
+        match self.target.registers() {
+            Registers::Avx2 => mnemonic.to_owned(),
+            Registers::Avx512 => format!("{mnemonic}{ending}"),
+        }
+    }
+
     fn head(&self, number: usize) -> String {
         format!(".L{}_loop{number}", self.symbol)
     }
@@ -192,7 +229,9 @@ impl Printer<'_> {
     fn operand(&self, operand: Operand) -> String {
         match operand {
             Operand::Register(register) => self.register(register),
-            Operand::Memory(memory @ (Memory::Constant(_) | Memory::Word(..))) => {
+            Operand::Memory(memory @ (Memory::Constant(_) | Memory::Word(..)))
+                if self.target.registers() == Registers::Avx512 =>
+            {
                 format!(
                     "qword ptr {}{{1to{}}}",
                     self.address(memory),
@@ -234,6 +273,15 @@ impl Printer<'_> {
         label
     }
 }
+
+/// Whether the instruction rounds.
+fn is_fma(instruction: &Instruction) -> bool {
+    let op = ThreeOp::Fma;
+    matches!(instruction, Instruction::Three { op: found, .. } if *found == op)
+}
+
+/// MXCSR with all exceptions masked, rounding towards zero, and subnormal numbers as they are.
+const TOWARDS_ZERO: u32 = 0x7f80;
 
 /// The constants that an instruction reads from memory.
 fn constant(instruction: &Instruction) -> Option<Vec<u64>> {

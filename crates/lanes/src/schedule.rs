@@ -8,6 +8,8 @@
 
 use std::collections::HashMap;
 
+use widelane_cpu::Registers;
+
 use crate::machine::Array;
 use crate::trace::{CompareOp, Name, Op, ThreeOp, TwoOp};
 
@@ -31,7 +33,7 @@ impl std::fmt::Display for Multipliers {
 }
 
 /// The same operations, the ones on the longest chains first.
-pub(crate) fn schedule(ops: &[Op], multipliers: Multipliers) -> Vec<Op> {
+pub(crate) fn schedule(ops: &[Op], multipliers: Multipliers, registers: Registers) -> Vec<Op> {
     let users = users(ops);
     let height = heights(ops, &users);
     // Readers of a vector in memory that are not scheduled yet: stores to it come after them.
@@ -60,10 +62,11 @@ pub(crate) fn schedule(ops: &[Op], multipliers: Multipliers) -> Vec<Op> {
     });
 
     // Operations that start in a cycle: multiplications, other arithmetic, stores.
-    let (starts, window) = match multipliers {
-        Multipliers::One => ([1, 2, 1], WINDOW),
-        Multipliers::Two if ops.len() < LONG => ([2, 2, 1], WINDOW),
-        Multipliers::Two => ([2, 2, 1], WINDOW_OF_LONG),
+    let (starts, window) = match (registers, multipliers) {
+        (Registers::Avx2, _) => ([2, 2, 1], WINDOW_OF_FEW),
+        (_, Multipliers::One) => ([1, 2, 1], WINDOW),
+        (_, Multipliers::Two) if ops.len() < LONG => ([2, 2, 1], WINDOW),
+        (_, Multipliers::Two) => ([2, 2, 1], WINDOW_OF_LONG),
     };
     let (mut cycle, mut idle) = (0, 0);
     let mut left = left.into_iter().peekable();
@@ -181,7 +184,7 @@ fn rename(ops: &[Op], order: &[usize]) -> Vec<Op> {
 
 fn port(op: Op) -> usize {
     match op {
-        Op::Three(ThreeOp::MaddLo | ThreeOp::MaddHi, ..) => 0,
+        Op::Three(ThreeOp::MaddLo | ThreeOp::MaddHi | ThreeOp::MulLo | ThreeOp::Fma, ..) => 0,
         Op::Two(op, ..) if op.multiplies() => 0,
         Op::Store(..) => 2,
         _ => 1,
@@ -191,8 +194,9 @@ fn port(op: Op) -> usize {
 fn latency(op: Op) -> usize {
     match op {
         Op::Splat(_) | Op::Vector(_) | Op::Load(..) | Op::Broadcast(..) => 0,
-        Op::Three(ThreeOp::MaddLo | ThreeOp::MaddHi, ..) => 4,
-        Op::Three(ThreeOp::Pick2, ..) | Op::Two(TwoOp::Pick, ..) => 3,
+        Op::Three(ThreeOp::MaddLo | ThreeOp::MaddHi | ThreeOp::MulLo | ThreeOp::Fma, ..) => 4,
+        Op::Two(TwoOp::SubDouble, ..) => 4,
+        Op::Three(ThreeOp::Pick2, ..) | Op::Two(TwoOp::Pick | TwoOp::Permute32, ..) => 3,
         Op::Two(op, ..) if op.multiplies() => 4,
         Op::Compare(CompareOp::Eq | CompareOp::Test, ..) => 3,
         _ => 1,
@@ -208,5 +212,7 @@ const LONGEST_LATENCY: usize = 4;
 /// window finds more parallel work, and keeps more values alive than there are registers.
 const WINDOW: usize = 48;
 const WINDOW_OF_LONG: usize = 32;
+/// The same for few registers: they hold nothing that is not needed yet, and CPUs look ahead themselves.
+const WINDOW_OF_FEW: usize = 2;
 /// A source with so many operations is long: it needs more registers than there are.
 const LONG: usize = 2500;

@@ -1,5 +1,7 @@
 //! What the machines promise, tried on all kernels.
 
+use widelane_cpu::Registers;
+
 use crate::allocate::{Instruction, Memory, Operand};
 use crate::bounds::Bounds;
 use crate::machine::{Array, DIGIT_MASK, Machine};
@@ -112,7 +114,10 @@ fn integer(digits: &[[u64; 1]]) -> BoxedUint {
 #[test]
 fn a_planted_overflow_is_found() {
     // Columns of 2^63 leave no room for a product.
-    let mut machine = Bounds::new(8, &[below(20, 63), below(20, 52), below(1, 52)]);
+    let mut machine = Bounds::new(
+        Target::Avx512Ifma,
+        &[below(20, 63), below(20, 52), below(1, 52)],
+    );
     let t = (0..40).map(|i| machine.load(Array(0), i % 20)).collect();
     let n: Vec<_> = (0..20).map(|i| machine.load(Array(1), i)).collect();
     let k0 = machine.load(Array(2), 0);
@@ -123,7 +128,7 @@ fn a_planted_overflow_is_found() {
 
 #[test]
 fn a_planted_carry_out_of_a_lane_is_found() {
-    let mut machine = Bounds::new(8, &[below(1, 64)]);
+    let mut machine = Bounds::new(Target::Avx512Ifma, &[below(1, 64)]);
     let a = machine.load(Array(0), 0);
     machine.add(a, a);
     let error = machine.finish().unwrap_err();
@@ -132,7 +137,7 @@ fn a_planted_carry_out_of_a_lane_is_found() {
 
 #[test]
 fn a_planted_wide_digit_is_found() {
-    let mut machine = Bounds::new(8, &[below(20, 53)]);
+    let mut machine = Bounds::new(Target::Avx512Ifma, &[below(20, 53)]);
     let a: Vec<_> = (0..20).map(|i| machine.load(Array(0), i)).collect();
     product(&mut machine, &a, &a);
     let error = machine.finish().unwrap_err();
@@ -141,7 +146,7 @@ fn a_planted_wide_digit_is_found() {
 
 #[test]
 fn a_planted_broken_promise_is_found() {
-    let mut machine = Bounds::new(8, &[below(1, 52), below(1, 52)]);
+    let mut machine = Bounds::new(Target::Avx512Ifma, &[below(1, 52), below(1, 52)]);
     let a = machine.load(Array(1), 0);
     let twice = machine.add(a, a);
     machine.store(Array(0), 0, twice);
@@ -193,7 +198,7 @@ fn assembly_names_itself_and_its_size() {
 #[test]
 fn a_planted_wrap_of_a_word_is_found() {
     let holds = Holds::Words16 { limit: 20_000 };
-    let mut machine = Bounds::new(8, &[(1, holds)]);
+    let mut machine = Bounds::new(Target::Avx512Ifma, &[(1, holds)]);
     let a = machine.load(Array(0), 0);
     machine.add16(a, a);
     let error = machine.finish().unwrap_err();
@@ -203,7 +208,7 @@ fn a_planted_wrap_of_a_word_is_found() {
 #[test]
 fn a_planted_broken_promise_of_words_is_found() {
     let words = |limit| (1, Holds::Words16 { limit });
-    let mut machine = Bounds::new(8, &[words(1700), words(1664)]);
+    let mut machine = Bounds::new(Target::Avx512Ifma, &[words(1700), words(1664)]);
     let a = machine.load(Array(0), 0);
     machine.store(Array(1), 0, a);
     let error = machine.finish().unwrap_err();
@@ -212,7 +217,7 @@ fn a_planted_broken_promise_of_words_is_found() {
 
 #[test]
 fn words_are_followed_through_lanes() {
-    let mut machine = Bounds::new(8, &[(1, Holds::Words16 { limit: 3328 })]);
+    let mut machine = Bounds::new(Target::Avx512Ifma, &[(1, Holds::Words16 { limit: 3328 })]);
     let a = machine.load(Array(0), 0);
     // The sign of each word is a mask for what is added to it.
     let sign = machine.sra16(a, 15);
@@ -227,7 +232,7 @@ fn words_are_followed_through_lanes() {
 
 #[test]
 fn a_vector_written_before_it_is_read_is_found() {
-    let mut trace = Trace::new(8);
+    let mut trace = Trace::new(Target::Avx512Ifma);
     let a = trace.load(Array(0), 0);
     trace.store(Array(0), 0, a);
     trace.load(Array(0), 1);
@@ -237,12 +242,12 @@ fn a_vector_written_before_it_is_read_is_found() {
 
 #[test]
 fn a_vector_may_be_put_back_where_it_was_read() {
-    let mut trace = Trace::new(8);
+    let mut trace = Trace::new(Target::Avx512Ifma);
     let a = trace.load(Array(0), 0);
     let twice = trace.add(a, a);
     trace.store(Array(0), 0, a);
     trace.store(Array(0), 1, twice);
-    let scheduled = crate::schedule::schedule(&trace.ops, Multipliers::Two);
+    let scheduled = crate::schedule::schedule(&trace.ops, Multipliers::Two, Registers::Avx512);
     assert_eq!(scheduled.len(), trace.ops.len());
     let stored = |op: &crate::trace::Op| matches!(op, crate::trace::Op::Store(_, 0, _));
     // The sum is read off before the place is written.
@@ -278,13 +283,13 @@ fn values_may_change_places_in_a_loop() {
     let mut expected = vec![[0; 1]; 9];
     shuffle(&mut Model::new(&mut [&mut expected], &[&text]));
 
-    let mut trace = Trace::new(1);
+    let mut trace = Trace::new(Target::Avx512Ifma);
     shuffle(&mut trace);
     for ops in [
         trace.ops.clone(),
-        crate::schedule::schedule(&trace.ops, Multipliers::Two),
+        crate::schedule::schedule(&trace.ops, Multipliers::Two, Registers::Avx512),
     ] {
-        let code = crate::allocate::allocate(&ops).instructions;
+        let code = crate::allocate::allocate(&ops, Registers::Avx512).instructions;
         let mut memory: Vec<_> = (0..8)
             .map(|i| (Memory::Array(Array(1), i), text[i][0]))
             .collect();
@@ -296,7 +301,7 @@ fn values_may_change_places_in_a_loop() {
 
 /// Runs the few instructions that the code above has, on one lane.
 fn execute(code: &[Instruction], memory: &mut Vec<(Memory, u64)>) {
-    let mut registers = [0; crate::allocate::VECTOR_REGISTERS];
+    let mut registers = [0; 32];
     let (mut at, mut head, mut left) = (0, 0, 0);
     while let Some(&instruction) = code.get(at) {
         match instruction {
@@ -329,7 +334,7 @@ fn read(memory: &[(Memory, u64)], place: Memory) -> u64 {
 
 #[test]
 fn a_loop_keeps_its_order() {
-    let mut trace = Trace::new(8);
+    let mut trace = Trace::new(Target::Avx512Ifma);
     let values = (0..40).map(|i| trace.load(Array(1), i)).collect();
     let values = trace.repeat(2, values, |m, mut values| {
         // The last one is the head of a chain.
@@ -354,14 +359,14 @@ fn a_loop_keeps_its_order() {
         let carried = body.filter_map(shift);
         carried.map(|from| matches!(from, Op::Carried(_))).collect()
     };
-    let scheduled = crate::schedule::schedule(&trace.ops, Multipliers::Two);
+    let scheduled = crate::schedule::schedule(&trace.ops, Multipliers::Two, Registers::Avx512);
     assert_eq!(shifts(&scheduled), shifts(&trace.ops));
 }
 
 #[test]
 fn a_loop_that_needs_more_than_it_is_given_is_found() {
     fn refused(body: impl Fn(&mut Trace, Name, Name) -> Name) {
-        let mut trace = Trace::new(8);
+        let mut trace = Trace::new(Target::Avx512Ifma);
         let a = trace.load(Array(1), 0);
         let outer = trace.add(a, a);
         let run = || trace.repeat(2, vec![a], |m, values| vec![body(m, values[0], outer)]);

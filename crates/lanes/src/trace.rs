@@ -2,12 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 
+use widelane_cpu::Target;
+
 use crate::machine::{Array, Machine};
 
 /// Records what a kernel does, in the order in which its source does it.
 pub(crate) struct Trace {
     pub(crate) ops: Vec<Op>,
     lanes: usize,
+    has_few_registers: bool,
     /// One name for each constant, so that it can stay in one register.
     constants: HashMap<Op, Name>,
     stored: HashSet<(Array, usize)>,
@@ -32,6 +35,8 @@ pub(crate) enum Op {
     Compare(CompareOp, Name, Name),
     /// Mask, yes, no.
     Select(Name, Name, Name),
+    /// The same, where the mask is the highest bit of each lane of a vector. Of lowered traces alone.
+    Blend(Name, Name, Name),
     /// The head of a loop that runs up to its [`End`](Op::End), this many times. All
     /// [`Carried`](Op::Carried) values come next, and as many [`Next`](Op::Next) ones last.
     Repeat(usize),
@@ -65,6 +70,15 @@ pub(crate) enum TwoOp {
     UnpackHigh32,
     UnpackLow64,
     UnpackHigh64,
+    // Of lowered traces alone:
+    /// `!a & b`.
+    AndNot,
+    /// All ones in the lanes in which both are equal.
+    Eq,
+    /// Indices of 32-bit words, then their table.
+    Permute32,
+    /// Of double-precision numbers.
+    SubDouble,
 }
 
 /// Operations on a vector and a constant number of bits.
@@ -79,6 +93,8 @@ pub(crate) enum ShiftOp {
     Left16,
     Right16,
     RightSigned16,
+    /// Of lowered traces alone.
+    Left32,
 }
 
 /// Operations on three vectors.
@@ -87,9 +103,13 @@ pub(crate) enum ThreeOp {
     /// Accumulator, then the factors.
     MaddLo,
     MaddHi,
+    /// The same as [`MaddLo`](Self::MaddLo), where the first factor may be wider than a digit.
+    MulLo,
     Ternary(u8),
     /// Low half of the table, index, high half.
     Pick2,
+    /// Addend, then the factors, which are double-precision numbers. Of lowered traces alone.
+    Fma,
 }
 
 /// Comparisons of two vectors.
@@ -105,7 +125,7 @@ impl TwoOp {
         use TwoOp::*;
         matches!(
             self,
-            Add | And | Or | Xor | Mul32 | Add32 | Add16 | MulLo16 | MulHi16
+            Add | And | Or | Xor | Mul32 | Add32 | Add16 | MulLo16 | MulHi16 | Eq
         )
     }
 
@@ -136,7 +156,7 @@ impl ThreeOp {
     /// The same operation when its last two operands change places.
     pub(crate) fn swapped(self) -> Option<Self> {
         match self {
-            ThreeOp::MaddLo | ThreeOp::MaddHi => Some(self),
+            ThreeOp::MaddLo | ThreeOp::MaddHi | ThreeOp::MulLo | ThreeOp::Fma => Some(self),
             // Rows are numbered 4 a + 2 b + c.
             ThreeOp::Ternary(table) => Some(ThreeOp::Ternary(permuted(table, [0, 2, 1]))),
             ThreeOp::Pick2 => None,
@@ -147,7 +167,7 @@ impl ThreeOp {
     pub(crate) fn rotated(self) -> Option<Self> {
         match self {
             ThreeOp::Ternary(table) => Some(ThreeOp::Ternary(permuted(table, [1, 0, 2]))),
-            ThreeOp::MaddLo | ThreeOp::MaddHi | ThreeOp::Pick2 => None,
+            _ => None,
         }
     }
 }
@@ -193,7 +213,7 @@ impl Op {
             Op::Store(_, _, a) | Op::Shift(_, a, _) | Op::Carried(a) | Op::Next(a) => ([a; 3], 1),
             Op::Two(_, a, b) | Op::Compare(_, a, b) => ([a, b, b], 2),
             Op::Three(_, acc, a, b) => ([acc, a, b], 3),
-            Op::Select(mask, yes, no) => ([no, yes, mask], 3),
+            Op::Select(mask, yes, no) | Op::Blend(mask, yes, no) => ([no, yes, mask], 3),
         };
         Reads { names, len, at: 0 }
     }
@@ -212,6 +232,7 @@ impl Op {
             Op::Three(op, acc, a, b) => Op::Three(op, n(acc), n(a), n(b)),
             Op::Compare(op, a, b) => Op::Compare(op, n(a), n(b)),
             Op::Select(mask, yes, no) => Op::Select(n(mask), n(yes), n(no)),
+            Op::Blend(mask, yes, no) => Op::Blend(n(mask), n(yes), n(no)),
         }
     }
 }
@@ -234,11 +255,12 @@ impl Iterator for Reads {
 }
 
 impl Trace {
-    /// An empty record, for vectors of `lanes` lanes.
-    pub(crate) fn new(lanes: usize) -> Self {
+    /// An empty record, for the vectors of a target.
+    pub(crate) fn new(target: Target) -> Self {
         Self {
             ops: Vec::new(),
-            lanes,
+            lanes: target.lanes(),
+            has_few_registers: target.has_few_registers(),
             constants: HashMap::new(),
             stored: HashSet::new(),
         }
@@ -276,6 +298,10 @@ impl Machine for Trace {
 
     fn lanes(&self) -> usize {
         self.lanes
+    }
+
+    fn has_few_registers(&self) -> bool {
+        self.has_few_registers
     }
 
     fn splat(&mut self, value: u64) -> Name {
@@ -346,7 +372,7 @@ impl Machine for Trace {
 
     fn mul_lo(&mut self, a: Name, b: Name) -> Name {
         let zero = self.splat(0);
-        self.madd_lo(zero, a, b)
+        self.push(Op::Three(ThreeOp::MulLo, zero, a, b))
     }
 
     fn pick(&mut self, table: Name, index: Name) -> Name {

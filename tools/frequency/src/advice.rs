@@ -5,8 +5,8 @@ use crate::profile::{Penalty, Profile};
 use crate::subject::{Subject, deepest};
 use serde::Serialize;
 use widelane_batching::{Clock, Core, PlacementChoice, Topology, Width, placement, width};
-use widelane_cpu::Lanes;
 use widelane_cpu::licence::{Class, Generation, Level, Range, Turbo};
+use widelane_cpu::{Lanes, Registers};
 
 /// Advice, in words and for programs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -57,7 +57,6 @@ fn measured(profile: &Profile, lanes: Lanes) -> Advice {
     };
     let figures = Figures {
         lanes,
-        no_lanes: lanes.sentence(),
         clock: clock(Subject::Measured(profile)),
         // One of them would be a vector core.
         others: profile.cpus.len().saturating_sub(1),
@@ -86,7 +85,6 @@ fn measured(profile: &Profile, lanes: Lanes) -> Advice {
 }
 
 fn published(turbo: &Turbo, lanes: Lanes) -> Advice {
-    let is_known = Lanes::of_generation(turbo.generation).is_some();
     let depth = |class| {
         let level = turbo.generation.level(class)?;
         Some((1.0 - turbo.clock(level)? / turbo.clock(Level::L0)?).max(0.0))
@@ -97,11 +95,6 @@ fn published(turbo: &Turbo, lanes: Lanes) -> Advice {
     };
     Figures {
         lanes,
-        no_lanes: if is_known {
-            Lanes::none_in_model()
-        } else {
-            lanes.sentence()
-        },
         clock: clock(Subject::Published(turbo)),
         // The row is about active cores; a machine has more.
         others: turbo.cores as usize,
@@ -131,8 +124,6 @@ fn tail(profile: &Profile) -> Option<Range> {
 /// What advice is made of: losses of clock as shares, by class.
 struct Figures {
     lanes: Lanes,
-    /// What is said if there are none.
-    no_lanes: String,
     clock: Clock,
     /// Cores beside one vector core.
     others: usize,
@@ -152,7 +143,7 @@ impl Figures {
             words.push(format!(
                 "{} AWS-LC does Widelane's public-key operations. What follows is about wide code of \
                  other programs.",
-                self.no_lanes
+                self.lanes.sentence()
             ));
         }
         let percent = |share: f64| format!("{:.0} %", 100.0 * share);
@@ -258,7 +249,11 @@ impl Figures {
             penalty,
             placement,
             heavy_width: available(wished),
-            light_width: available(light),
+            // The forms of ChaCha20-Poly1305 have AVX-512.
+            light_width: available(light).filter(|_| {
+                let mut targets = self.lanes.targets();
+                targets.any(|target| target.registers() == Registers::Avx512)
+            }),
             share,
             burst_us: burst_us.map(|burst| [burst.low, burst.high]),
             words,
@@ -330,16 +325,18 @@ mod tests {
             let advice = advise(Subject::Measured(&measured), Lanes::NONE);
             assert_eq!((advice.heavy_width, advice.light_width), (None, None));
             let words = advice.words.join("\n");
-            let beginning = "This CPU has no lanes that Widelane uses: it lacks AVX-512 IFMA";
+            let beginning = "This CPU has no lanes that Widelane uses: it lacks AVX2 with FMA";
             assert!(words.starts_with(beginning), "{words}");
             assert!(!words.contains("widest registers"), "{words}");
         }
-        // The instructions came with the generation after next.
+    }
+
+    #[test]
+    fn a_processor_without_ifma_is_advised_the_lanes_that_it_has() {
         let rows = turbo_of("Gold 6130");
         let advice = advise(Subject::Published(rows.last().unwrap()), Lanes::ALL);
-        assert_eq!(advice.heavy_width, None);
-        let words = advice.words.join("\n");
-        assert!(words.starts_with("This model has no lanes"), "{words}");
+        assert_eq!((advice.heavy_width, advice.light_width), (Some(256), None));
+        assert!(!advice.words.join("\n").contains("no lanes"));
     }
 
     #[test]

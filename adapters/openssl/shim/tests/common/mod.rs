@@ -237,7 +237,7 @@ impl Server {
 
     /// Whether its operations run in lanes; without them nothing waits.
     pub fn has_lanes(&self) -> bool {
-        self.log().contains("backend avx512ifma")
+        has_lanes(&self.log())
     }
 
     fn pid(&self) -> Pid {
@@ -399,6 +399,11 @@ pub fn sanitizer() -> Option<PathBuf> {
 
 /// What the files with a sanitizer's reports begin with.
 const REPORT: &str = "sanitizer-report";
+
+/// Whether a provider that has written this log computes in lanes.
+pub fn has_lanes(log: &str) -> bool {
+    log.contains("backend ") && !log.contains("backend aws-lc")
+}
 
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
