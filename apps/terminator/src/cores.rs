@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use crate::config::{Config, Fault};
 use widelane_affinity::{Cpus, allowed};
 use widelane_batching::{Clock, Placement, PlacementChoice, Topology, placement};
-use widelane_crypto::{Backend, Preference};
+use widelane_crypto::{Backend, Preference, Target};
 
 /// CPUs by what runs on them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,8 +34,8 @@ pub(crate) struct Machine {
     /// CPUs that the quota of its cgroup pays for (`cpu.max`): whole ones, at least one, and not more
     /// than it may use.
     pub(crate) paid: usize,
-    /// Whether its CPUs have lanes that Widelane uses.
-    lanes: bool,
+    /// The lanes that passes prefer on its CPUs; `None`: Widelane uses none of them.
+    lanes: Option<Target>,
 }
 
 impl Cores {
@@ -64,9 +64,9 @@ impl Cores {
             _ => machine.usable("batching.vector_cpus", &batching.vector_cpus)?,
         };
         let clock = match machine.lanes {
-            true => batching.clock(),
+            Some(target) => batching.clock().of_registers(target.bits()),
             // AWS-LC's code lowers no clock that vector cores would keep.
-            false => Clock::default(),
+            None => Clock::default(),
         };
         let topology = Topology {
             allowed: machine.allowed,
@@ -113,7 +113,7 @@ impl Machine {
         Self {
             allowed: allowed(None).unwrap_or_default(),
             paid: std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
-            lanes: Preference::Auto.resolve() != Ok(Backend::AwsLc),
+            lanes: Preference::Auto.resolve().ok().and_then(Backend::target),
         }
     }
 
@@ -171,7 +171,7 @@ mod tests {
         Machine {
             allowed,
             paid: allowed.count(),
-            lanes: true,
+            lanes: Some(Target::Avx512Ifma),
         }
     }
 
@@ -263,7 +263,7 @@ mod tests {
     fn without_lanes_no_core_is_taken_from_workers_unless_that_was_asked_for() {
         let without = |config: &Config| {
             let machine = Machine {
-                lanes: false,
+                lanes: None,
                 ..machine("0-1")
             };
             Cores::decide(config, &machine).unwrap()
@@ -272,6 +272,20 @@ mod tests {
         let mut fixed = config(PlacementChoice::VectorCores, lowered());
         fixed.batching.vector_cpus = cpus("1");
         assert_eq!(without(&fixed), beside("0", "1"));
+    }
+
+    /// A clock that only 512-bit multiplications lower.
+    #[test]
+    fn lanes_of_avx2_pay_for_256_bits_alone() {
+        let of = |lanes: Target| {
+            let machine = Machine {
+                lanes: Some(lanes),
+                ..machine("0-1")
+            };
+            Cores::decide(&config(PlacementChoice::Auto, lowered()), &machine).unwrap()
+        };
+        assert_eq!(of(Target::Avx512Ifma), beside("0", "1"));
+        assert_eq!(of(Target::Avx2), inline());
     }
 
     #[test]

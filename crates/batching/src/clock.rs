@@ -54,6 +54,14 @@ pub enum Records {
     Light,
 }
 
+impl Clock {
+    /// The same for passes in registers of at most `bits` bits: without 512-bit registers all are narrow.
+    pub fn of_registers(self, bits: u32) -> Self {
+        let wide = if bits < 512 { self.narrow } else { self.wide };
+        Self { wide, ..self }
+    }
+}
+
 impl ClockPenalty {
     /// Whether wide code of this kind costs nothing.
     pub fn is_free(&self) -> bool {
@@ -137,6 +145,16 @@ mod tests {
         dedicated: false,
         since: None,
     };
+
+    #[test]
+    fn passes_without_wide_registers_pay_for_narrow_ones() {
+        let clock = GOLD_6130.of_registers(256);
+        assert_eq!(
+            (clock.wide, clock.narrow),
+            (GOLD_6130.narrow, GOLD_6130.narrow)
+        );
+        assert_eq!(GOLD_6130.of_registers(512), GOLD_6130);
+    }
 
     #[test]
     fn a_machine_without_penalty_runs_wide() {

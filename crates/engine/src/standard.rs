@@ -30,6 +30,9 @@ impl Operations {
     pub(crate) fn standard_for(preference: Preference, clock: Clock) -> Result<Self, StartError> {
         let backend = preference.resolve()?;
         let measured = preference == Preference::Auto;
+        let clock = backend
+            .target()
+            .map_or(clock, |target| clock.of_registers(target.bits()));
         let narrow = backend.narrower().filter(|_| measured);
         tracing::debug!(%backend, ?narrow, "standard operations");
         let mut registration = Registration {

@@ -193,7 +193,7 @@ impl Lowering<'_> {
                 if !self.doubles.contains_key(&second) {
                     let (wide, mask) = (self.plain(second), self.splat(DIGIT_MASK));
                     let digit = self.push(Op::Two(TwoOp::And, wide, mask));
-                    let double = self.to_double(digit);
+                    let double = self.converted(digit);
                     self.doubles.insert(second, double);
                 }
                 let low = self.low(second, third);
@@ -275,7 +275,7 @@ impl Lowering<'_> {
             }
             _ => {
                 let digit = self.plain(digit);
-                self.to_double(digit)
+                self.converted(digit)
             }
         };
         self.doubles.insert(digit, double);
@@ -283,7 +283,7 @@ impl Lowering<'_> {
     }
 
     /// A digit is the fraction of the double 2^52 plus the digit.
-    fn to_double(&mut self, digit: Name) -> Name {
+    fn converted(&mut self, digit: Name) -> Name {
         let offset = self.splat(LOW);
         let sum = self.push(Op::Two(TwoOp::Or, digit, offset));
         self.push(Op::Two(TwoOp::SubDouble, sum, offset))
