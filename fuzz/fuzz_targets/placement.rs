@@ -1,5 +1,5 @@
-//! Reading a form of `run_wide` from any text never panics; what is accepted names CPUs that a
-//! system call could mean, each once, and is read again as it is written.
+//! Reading a form of `run_wide` from any text never panics; what is accepted names CPUs, and is read
+//! again as it is written.
 
 #![no_main]
 
@@ -11,11 +11,7 @@ fuzz_target!(|text: &str| {
         return;
     };
     if let Form::Pool { cpus } | Form::Migrate { cpus } = &form {
-        let mut once = cpus.clone();
-        once.sort_unstable();
-        once.dedup();
-        assert!(!cpus.is_empty() && once.len() == cpus.len());
-        assert!(once.last().is_some_and(|&last| last < 1024));
+        assert!(!cpus.is_empty());
     }
     assert_eq!(form.to_string().parse(), Ok(form));
 });
