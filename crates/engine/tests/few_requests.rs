@@ -21,7 +21,7 @@ fn an_operation_is_measured_after_its_sixteenth_request() {
         lines.any(|line| line.name == name && line.lanes > 1)
     };
     if !is_batched("x25519-derive") {
-        println!("SKIP: no AVX-512 IFMA");
+        println!("SKIP: no lanes");
         return;
     }
     let specimens = x25519::Derivation::new(widelane_crypto::Backend::AwsLc).unwrap();

@@ -32,7 +32,7 @@ pub struct WaysInPlan {
     pub rounds: usize,
     /// Seconds of each turn.
     pub seconds: f64,
-    /// Whether Widelane must do as on a CPU without AVX-512 IFMA.
+    /// Whether Widelane must do as on a CPU without lanes.
     pub disable_lanes: bool,
     /// Folder of the record.
     pub records: PathBuf,
