@@ -501,21 +501,16 @@ impl<'a> Allocator<'a> {
     /// A register with the value of `name` that the instruction at `at` may overwrite.
     fn overwritable(&mut self, at: usize, name: Name, keep: &[Register]) -> Register {
         let again = self.next_use_after(name, at) < NEVER;
+        // The addend of each product: a register costs less than a load for each.
+        if again && !self.is_evex && matches!(self.ops[name.0], Op::Splat(_)) {
+            self.in_register(name, keep);
+        }
         match self.register_of[name.0] {
             Some(register) if !again => {
                 self.release(name);
                 register
             }
             Some(from) => {
-                let mut keep = keep.to_vec();
-                keep.push(from);
-                let to = self.fresh(&keep);
-                self.out.push(Instruction::Move { to, from });
-                to
-            }
-            // The addend of each product: a register costs less than a load for each.
-            None if again && !self.is_evex && matches!(self.ops[name.0], Op::Splat(_)) => {
-                let from = self.in_register(name, keep);
                 let mut keep = keep.to_vec();
                 keep.push(from);
                 let to = self.fresh(&keep);

@@ -528,10 +528,6 @@ impl Machine for Bounds {
         self.word(a.word.low >> bits, a.word.high >> bits)
     }
 
-    fn pick(&mut self, table: Value, _: Value) -> Value {
-        self.either(table, table)
-    }
-
     fn pick2(&mut self, low: Value, high: Value, _: Value) -> Value {
         self.either(low, high)
     }

@@ -112,11 +112,6 @@ impl Lowering<'_> {
     fn two(&mut self, op: TwoOp, a: Name, b: Name) -> Value {
         match op {
             TwoOp::Add | TwoOp::Sub => self.sum(op, a, b),
-            TwoOp::Pick => {
-                let table = self.plain(b);
-                let index = self.words(a);
-                plain(self.push(Op::Two(TwoOp::Permute32, index, table)))
-            }
             _ => {
                 let (a, b) = (self.plain(a), self.plain(b));
                 plain(self.push(Op::Two(op, a, b)))
@@ -359,10 +354,6 @@ impl Lowering<'_> {
     /// A function of two bits: where the bits of `x` and `y` are the number `2 x + y`, the result has that
     /// bit of `table`.
     fn of_two(&mut self, x: Name, y: Name, table: u8) -> Name {
-        let not = |this: &mut Self, name| {
-            let ones = this.splat(u64::MAX);
-            this.push(Op::Two(TwoOp::Xor, name, ones))
-        };
         let op = match table {
             0b0000 => return self.splat(0),
             0b0010 => Op::Two(TwoOp::AndNot, x, y),
@@ -375,7 +366,7 @@ impl Lowering<'_> {
             0b1111 => return self.splat(u64::MAX),
             other => {
                 let opposite = self.of_two(x, y, !other & 0b1111);
-                return not(self, opposite);
+                Op::Two(TwoOp::Xor, opposite, self.splat(u64::MAX))
             }
         };
         self.push(op)

@@ -96,11 +96,9 @@ pub trait Machine {
     /// 16-bit words shifted right, the sign shifted in.
     fn sra16(&mut self, a: Self::V, bits: u32) -> Self::V;
 
-    /// Each lane chooses from the lanes of `table`: lane `l` is lane `index[l] mod lanes` of it
-    /// (VPERMQ). A table in a register has no addresses, so that the index may be secret.
-    fn pick(&mut self, table: Self::V, index: Self::V) -> Self::V;
-    /// The same with a table of two vectors: lane `l` is lane `index[l] mod (2 lanes)` of `low`
-    /// followed by `high` (VPERMT2Q).
+    /// Each lane chooses from the lanes of a table of two vectors: lane `l` is lane
+    /// `index[l] mod (2 lanes)` of `low` followed by `high` (VPERMT2Q). A table in registers has no
+    /// addresses, so that the index may be secret.
     fn pick2(&mut self, low: Self::V, high: Self::V, index: Self::V) -> Self::V;
     /// Of each pair of lanes `(a0, a1)`, `(b0, b1)`: the 32-bit words of `a0` and `b0`, in turn
     /// (VPUNPCKLDQ).

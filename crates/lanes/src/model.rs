@@ -120,10 +120,6 @@ impl<const L: usize> Machine for Model<'_, '_, L> {
         })
     }
 
-    fn pick(&mut self, table: [u64; L], index: [u64; L]) -> [u64; L] {
-        lanes(|i| picked(&[table], index[i]))
-    }
-
     fn pick2(&mut self, low: [u64; L], high: [u64; L], index: [u64; L]) -> [u64; L] {
         lanes(|i| picked(&[low, high], index[i]))
     }

@@ -94,28 +94,28 @@ impl Printer<'_> {
                 format!("vpbroadcastq {}, qword ptr {from}", self.register(to))
             }
             Instruction::Load { to, from } => {
-                let mnemonic = self.evex("vmovdqu", "64");
+                let mnemonic = self.by_prefix("vmovdqu", "vmovdqu64");
                 format!("{mnemonic} {}, {}", self.register(to), self.memory(from))
             }
             Instruction::Store { to, from } => {
-                let mnemonic = self.evex("vmovdqu", "64");
+                let mnemonic = self.by_prefix("vmovdqu", "vmovdqu64");
                 format!("{mnemonic} {}, {}", self.memory(to), self.register(from))
             }
             Instruction::Zero { to } => {
-                let (mnemonic, to) = (self.evex("vpxor", "q"), self.register(to));
+                let (mnemonic, to) = (self.by_prefix("vpxor", "vpxorq"), self.register(to));
                 format!("{mnemonic} {to}, {to}, {to}")
             }
             Instruction::Move { to, from } => {
-                let mnemonic = self.evex("vmovdqa", "64");
+                let mnemonic = self.by_prefix("vmovdqa", "vmovdqa64");
                 format!("{mnemonic} {}, {}", self.register(to), self.register(from))
             }
             Instruction::Two { op, to, a, b } => {
                 let mnemonic = match op {
                     TwoOp::Add => "vpaddq",
                     TwoOp::Sub => "vpsubq",
-                    TwoOp::And => &self.evex("vpand", "q"),
-                    TwoOp::Or => &self.evex("vpor", "q"),
-                    TwoOp::Xor => &self.evex("vpxor", "q"),
+                    TwoOp::And => self.by_prefix("vpand", "vpandq"),
+                    TwoOp::Or => self.by_prefix("vpor", "vporq"),
+                    TwoOp::Xor => self.by_prefix("vpxor", "vpxorq"),
                     TwoOp::Mul32 => "vpmuludq",
                     TwoOp::Add32 => "vpaddd",
                     TwoOp::Sub32 => "vpsubd",
@@ -123,7 +123,6 @@ impl Printer<'_> {
                     TwoOp::Sub16 => "vpsubw",
                     TwoOp::MulLo16 => "vpmullw",
                     TwoOp::MulHi16 => "vpmulhw",
-                    TwoOp::Pick => "vpermq",
                     TwoOp::UnpackLow32 => "vpunpckldq",
                     TwoOp::UnpackHigh32 => "vpunpckhdq",
                     TwoOp::UnpackLow64 => "vpunpcklqdq",
@@ -205,11 +204,11 @@ impl Printer<'_> {
         }
     }
 
-    /// A mnemonic that has another ending with an EVEX prefix.
-    fn evex(&self, mnemonic: &'static str, ending: &'static str) -> String {
+    /// The mnemonic of an instruction that has another one with an EVEX prefix.
+    fn by_prefix(&self, vex: &'static str, evex: &'static str) -> &'static str {
         match self.target.registers() {
-            Registers::Avx2 => mnemonic.to_owned(),
-            Registers::Avx512 => format!("{mnemonic}{ending}"),
+            Registers::Avx2 => vex,
+            Registers::Avx512 => evex,
         }
     }
 
@@ -276,8 +275,13 @@ impl Printer<'_> {
 
 /// Whether the instruction rounds.
 fn is_fma(instruction: &Instruction) -> bool {
-    let op = ThreeOp::Fma;
-    matches!(instruction, Instruction::Three { op: found, .. } if *found == op)
+    matches!(
+        instruction,
+        Instruction::Three {
+            op: ThreeOp::Fma,
+            ..
+        }
+    )
 }
 
 /// MXCSR with all exceptions masked, rounding towards zero, and subnormal numbers as they are.

@@ -196,7 +196,7 @@ fn latency(op: Op) -> usize {
         Op::Splat(_) | Op::Vector(_) | Op::Load(..) | Op::Broadcast(..) => 0,
         Op::Three(ThreeOp::MaddLo | ThreeOp::MaddHi | ThreeOp::MulLo | ThreeOp::Fma, ..) => 4,
         Op::Two(TwoOp::SubDouble, ..) => 4,
-        Op::Three(ThreeOp::Pick2, ..) | Op::Two(TwoOp::Pick | TwoOp::Permute32, ..) => 3,
+        Op::Three(ThreeOp::Pick2, ..) | Op::Two(TwoOp::Permute32, ..) => 3,
         Op::Two(op, ..) if op.multiplies() => 4,
         Op::Compare(CompareOp::Eq | CompareOp::Test, ..) => 3,
         _ => 1,

@@ -164,23 +164,19 @@ fn the_model_checks_claims() {
 
 #[test]
 fn multiplications_in_wide_registers_ask_for_the_slowest_clock() {
-    let licence = |kernel: Modular, width| Kernel::from(kernel).report(width).licence;
-    assert_eq!(
-        licence(Modular::Amm(20), Target::Avx512Ifma),
-        Licence::Level2
-    );
-    assert_eq!(
-        licence(Modular::Amm(20), Target::Avx512Ifma256),
-        Licence::Level1
-    );
-    assert_eq!(
-        licence(Modular::Subtract(20), Target::Avx512Ifma),
-        Licence::Level1
-    );
-    assert_eq!(
-        licence(Modular::Subtract(20), Target::Avx512Ifma256),
-        Licence::Level0
-    );
+    for (kernel, target, expected) in [
+        (Modular::Amm(20), Target::Avx512Ifma, Licence::Level2),
+        (Modular::Amm(20), Target::Avx512Ifma256, Licence::Level1),
+        (Modular::Amm(20), Target::Avx2, Licence::Level1),
+        (Modular::Subtract(20), Target::Avx512Ifma, Licence::Level1),
+        (
+            Modular::Subtract(20),
+            Target::Avx512Ifma256,
+            Licence::Level0,
+        ),
+    ] {
+        assert_eq!(Kernel::from(kernel).report(target).licence, expected);
+    }
 }
 
 #[test]

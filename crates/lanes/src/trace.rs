@@ -64,8 +64,6 @@ pub(crate) enum TwoOp {
     Sub16,
     MulLo16,
     MulHi16,
-    /// Index, then table.
-    Pick,
     UnpackLow32,
     UnpackHigh32,
     UnpackLow64,
@@ -139,7 +137,7 @@ impl TwoOp {
         use TwoOp::*;
         matches!(
             self,
-            Add | Sub | And | Or | Xor | Mul32 | Pick | UnpackLow64 | UnpackHigh64
+            Add | Sub | And | Or | Xor | Mul32 | UnpackLow64 | UnpackHigh64
         )
     }
 }
@@ -373,10 +371,6 @@ impl Machine for Trace {
     fn mul_lo(&mut self, a: Name, b: Name) -> Name {
         let zero = self.splat(0);
         self.push(Op::Three(ThreeOp::MulLo, zero, a, b))
-    }
-
-    fn pick(&mut self, table: Name, index: Name) -> Name {
-        self.push(Op::Two(TwoOp::Pick, index, table))
     }
 
     fn pick2(&mut self, low: Name, high: Name, index: Name) -> Name {
