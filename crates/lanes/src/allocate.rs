@@ -68,10 +68,15 @@ pub(crate) enum Instruction {
         yes: Operand,
         mask: Register,
     },
-    /// The instructions up to the foot run `times` times.
-    Head { number: usize, times: usize },
+    /// The instructions up to the foot run `times` times. Each turn begins `stride` vectors of scratch
+    /// memory after the one before.
+    Head {
+        number: usize,
+        times: usize,
+        stride: usize,
+    },
     /// The end of that loop.
-    Foot { number: usize },
+    Foot { number: usize, stride: usize },
 }
 
 impl Instruction {
@@ -113,8 +118,10 @@ pub(crate) enum Memory {
     Array(Array, usize),
     /// A 64-bit word of one of the kernel's arrays, broadcast.
     Word(Array, usize),
-    /// A spill slot.
+    /// A slot: of scratch memory, or of spilled values behind it.
     Slot(usize),
+    /// A vector of scratch memory, counted from where a turn of the loop begins.
+    Moving(usize),
     /// A 64-bit constant, broadcast.
     Constant(u64),
     /// A constant for each lane.
@@ -133,8 +140,10 @@ pub(crate) struct Allocated {
 ///
 /// A load happens when its value is first needed, and may happen again. That is safe because a
 /// trace stores to a vector in memory only when no later operation reads the old value.
-pub(crate) fn allocate(ops: &[Op], registers: Registers) -> Allocated {
-    let mut allocator = Allocator::new(ops, registers);
+///
+/// The first slots are the `scratch` vectors of scratch memory.
+pub(crate) fn allocate(ops: &[Op], scratch: usize, registers: Registers) -> Allocated {
+    let mut allocator = Allocator::new(ops, scratch, registers);
     for (at, op) in ops.iter().enumerate() {
         allocator.step(at, *op);
     }
@@ -163,11 +172,17 @@ struct Allocator<'a> {
     /// The registers of the values that the current loop carries, at its head and its foot.
     homes: Vec<Register>,
     loops: usize,
+    /// How far each turn of the current loop moves scratch memory.
+    stride: usize,
+    /// Values from before the current loop that each turn reads: memory keeps them until its end.
+    outer: Vec<Name>,
+    /// The vectors of scratch memory that the current turn has written.
+    overwritten: Vec<usize>,
     out: Vec<Instruction>,
 }
 
 impl<'a> Allocator<'a> {
-    fn new(ops: &'a [Op], registers: Registers) -> Self {
+    fn new(ops: &'a [Op], scratch: usize, registers: Registers) -> Self {
         let (count, is_evex) = match registers {
             Registers::Avx2 => (16, false),
             Registers::Avx512 => (32, true),
@@ -176,6 +191,23 @@ impl<'a> Allocator<'a> {
         for (at, op) in ops.iter().enumerate().rev() {
             for name in op.reads() {
                 uses[name.0].push(at);
+            }
+        }
+        // What a loop reads from before it, its next turn reads again.
+        let mut head = None;
+        for (at, op) in ops.iter().enumerate() {
+            match op {
+                Op::Repeat(..) => head = Some(at),
+                Op::End => {
+                    let head = head.take().expect("a loop has a head");
+                    for uses in &mut uses[..head] {
+                        let after = uses.iter().position(|&place| place < at);
+                        if let Some(place) = after.filter(|&place| uses[place] > head) {
+                            uses.insert(place, at);
+                        }
+                    }
+                }
+                _ => {}
             }
         }
         Self {
@@ -189,9 +221,12 @@ impl<'a> Allocator<'a> {
             masks: [None; MASK_REGISTERS],
             free_slots: Vec::new(),
             dying_slots: Vec::new(),
-            slots: 0,
+            slots: scratch,
             homes: Vec::new(),
             loops: 0,
+            stride: 0,
+            outer: Vec::new(),
+            overwritten: Vec::new(),
             out: Vec::new(),
         }
     }
@@ -199,7 +234,7 @@ impl<'a> Allocator<'a> {
     fn step(&mut self, at: usize, op: Op) {
         self.free_slots.append(&mut self.dying_slots);
         match op {
-            Op::Repeat(times) => self.head(at, times),
+            Op::Repeat(times, stride) => self.head(at, times, stride),
             Op::Carried(_) => self.done(at, op),
             Op::Next(_) => {
                 if !matches!(self.ops[at - 1], Op::Next(_)) {
@@ -208,18 +243,24 @@ impl<'a> Allocator<'a> {
                 self.done(at, op);
             }
             Op::End => {
-                self.out.push(Instruction::Foot { number: self.loops });
+                let (number, stride) = (self.loops, std::mem::take(&mut self.stride));
+                self.out.push(Instruction::Foot { number, stride });
                 self.homes.clear();
+                self.overwritten.clear();
                 self.loops += 1;
+                for name in std::mem::take(&mut self.outer) {
+                    self.used(at, name);
+                }
             }
             // Read when first needed.
             Op::Splat(_) | Op::Vector(_) | Op::Load(..) | Op::Broadcast(..) => {}
             Op::Store(array, index, value) => {
                 let from = self.in_register(value, &[]);
-                self.out.push(Instruction::Store {
-                    to: Memory::Array(array, index),
-                    from,
-                });
+                let to = self.place(array, index);
+                self.out.push(Instruction::Store { to, from });
+                if let Memory::Moving(index) = to {
+                    self.overwritten.push(index);
+                }
                 self.done(at, op);
             }
             Op::Two(op, a, b) => self.two(at, op, a, b),
@@ -358,7 +399,13 @@ impl<'a> Allocator<'a> {
     /// # Panics
     ///
     /// If the loop carries more than there are registers.
-    fn head(&mut self, at: usize, times: usize) {
+    fn head(&mut self, at: usize, times: usize, stride: usize) {
+        let end = self.ops[at..].iter().position(|op| *op == Op::End);
+        let end = at + end.expect("a loop has an end");
+        let names = (0..at).map(Name);
+        self.outer = names
+            .filter(|name| self.uses[name.0].contains(&end))
+            .collect();
         let first = |op: &Op| match *op {
             Op::Carried(name) => Some(name),
             _ => None,
@@ -396,7 +443,12 @@ impl<'a> Allocator<'a> {
         }
         self.homes = homes.into_iter().flatten().collect();
         let number = self.loops;
-        self.out.push(Instruction::Head { number, times });
+        self.stride = stride;
+        self.out.push(Instruction::Head {
+            number,
+            times,
+            stride,
+        });
     }
 
     /// Puts the values of the next turn into the registers in which the loop carries them. The
@@ -581,10 +633,28 @@ impl<'a> Allocator<'a> {
         match (self.ops[name.0], self.slot_of[name.0]) {
             (Op::Splat(value), _) => Memory::Constant(value),
             (Op::Vector(values), _) => Memory::Vector(values),
-            (Op::Load(array, index), _) => Memory::Array(array, index),
+            (Op::Load(array, index), _) => {
+                let place = self.place(array, index);
+                let is_old =
+                    matches!(place, Memory::Moving(index) if self.overwritten.contains(&index));
+                assert!(
+                    !is_old,
+                    "a loop reads scratch memory after it has written there"
+                );
+                place
+            }
             (Op::Broadcast(array, index), _) => Memory::Word(array, index),
             (_, Some(slot)) => Memory::Slot(slot),
             (op, None) => unreachable!("{op:?} is neither in a register nor in memory"),
+        }
+    }
+
+    /// Where a vector of an array lies now.
+    fn place(&self, array: Array, index: usize) -> Memory {
+        match (array == Array::SCRATCH, self.stride) {
+            (false, _) => Memory::Array(array, index),
+            (true, 0) => Memory::Slot(index),
+            (true, _) => Memory::Moving(index),
         }
     }
 
@@ -604,17 +674,21 @@ impl<'a> Allocator<'a> {
     /// Removes the uses by the operation at `at`, and frees what no later operation reads.
     fn done(&mut self, at: usize, op: Op) {
         for name in op.reads() {
-            while self.uses[name.0].last() == Some(&at) {
-                self.uses[name.0].pop();
+            self.used(at, name);
+        }
+    }
+
+    fn used(&mut self, at: usize, name: Name) {
+        while self.uses[name.0].last() == Some(&at) {
+            self.uses[name.0].pop();
+        }
+        if self.uses[name.0].is_empty() {
+            self.release(name);
+            if let Some(slot) = self.slot_of[name.0].take() {
+                self.dying_slots.push(slot);
             }
-            if self.uses[name.0].is_empty() {
-                self.release(name);
-                if let Some(slot) = self.slot_of[name.0].take() {
-                    self.dying_slots.push(slot);
-                }
-                if let Some(mask) = self.mask_of[name.0].take() {
-                    self.masks[mask.0] = None;
-                }
+            if let Some(mask) = self.mask_of[name.0].take() {
+                self.masks[mask.0] = None;
             }
         }
     }

@@ -16,6 +16,8 @@ pub struct Bounds {
     lanes: usize,
     has_few_registers: bool,
     arrays: Vec<Vec<Value>>,
+    /// What was stored, if anything was.
+    scratch: Vec<Option<Value>>,
     holds: Vec<Holds>,
     fault: Option<BoundsError>,
     claims: Vec<(u32, &'static str)>,
@@ -94,6 +96,7 @@ impl Bounds {
                 .iter()
                 .map(|&(len, holds)| vec![Value::holding(holds); len])
                 .collect(),
+            scratch: Vec::new(),
             holds: arrays.iter().map(|&(_, holds)| holds).collect(),
             fault: None,
             claims: Vec::new(),
@@ -322,7 +325,20 @@ impl Machine for Bounds {
             .unwrap_or(Value::of_lane(LANE))
     }
 
+    fn scratch(&mut self, len: usize) -> Array {
+        self.scratch = vec![None; len];
+        Array::SCRATCH
+    }
+
     fn load(&mut self, array: Array, index: usize) -> Value {
+        if array == Array::SCRATCH {
+            return self.scratch[index].unwrap_or_else(|| {
+                self.fail(format!(
+                    "vector {index} of scratch memory is read before it is written"
+                ));
+                Value::of_lane(Interval::exactly(0))
+            });
+        }
         self.arrays[array.0][index]
     }
 
@@ -331,6 +347,10 @@ impl Machine for Bounds {
     }
 
     fn store(&mut self, array: Array, index: usize, value: Value) {
+        if array == Array::SCRATCH {
+            self.scratch[index] = Some(value);
+            return;
+        }
         match self.holds[array.0] {
             Holds::Bits(bits) => {
                 let lane = value.lane;

@@ -134,7 +134,7 @@ fn allocated(kernel: impl Definition, target: Target) -> Allocated {
         false => trace.ops,
     };
     let order = schedule(&ops, kernel.multipliers(), target.registers());
-    allocate(&order, target.registers())
+    allocate(&order, trace.scratch, target.registers())
 }
 
 /// One of a kernel's arrays.

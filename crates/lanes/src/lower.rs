@@ -20,7 +20,7 @@ use std::collections::HashMap;
 
 use widelane_cpu::{Product, Registers, Target};
 
-use crate::machine::{DIGIT_BITS, DIGIT_MASK};
+use crate::machine::{Array, DIGIT_BITS, DIGIT_MASK};
 use crate::trace::{CompareOp, Name, Op, ShiftOp, ThreeOp, TwoOp};
 
 /// Whether a target lacks instructions that traces have.
@@ -30,26 +30,26 @@ pub(crate) fn is_lowered(target: Target) -> bool {
 
 /// The same computation with the instructions of a target.
 ///
-/// # Panics
-///
-/// If the trace has a loop.
+/// Vectors of scratch memory keep their biases through a loop, which must move it by one stride a turn: the
+/// bias of a vector depends only on its place in a turn. A first lowering finds what a turn adds at each
+/// place, a second one begins with what the turns to come will expect.
 pub(crate) fn lower(ops: &[Op], target: Target) -> Vec<Op> {
-    let mut lowering = Lowering {
-        product: target.product(),
-        is_evex: target.registers() == Registers::Avx512,
-        from: ops,
-        values: Vec::with_capacity(ops.len()),
-        ops: Vec::with_capacity(2 * ops.len()),
-        constants: HashMap::new(),
-        doubles: HashMap::new(),
-        highs: HashMap::new(),
-        indices: HashMap::new(),
-    };
-    for &op in ops {
-        let value = lowering.step(op);
-        lowering.values.push(value);
+    let first = Lowering::new(ops, target, HashMap::new()).run();
+    if first.added.is_empty() {
+        return first.ops;
     }
-    lowering.ops
+    let mut biases = HashMap::new();
+    let mut places: Vec<_> = first.added.keys().copied().collect();
+    places.sort_unstable();
+    for place in places
+        .into_iter()
+        .rev()
+        .filter(|&place| place >= first.stride)
+    {
+        let bias: u64 = biases.get(&place).copied().unwrap_or(0);
+        biases.insert(place - first.stride, bias.wrapping_add(first.added[&place]));
+    }
+    Lowering::new(ops, target, biases).run().ops
 }
 
 /// What a name of the trace has become.
@@ -76,13 +76,84 @@ struct Lowering<'a> {
     highs: HashMap<[Name; 2], Name>,
     /// Indices of lanes as indices of their 32-bit words, by their names in the trace.
     indices: HashMap<Name, Name>,
+    /// The biases of scratch memory at the beginning of a turn, where there are any.
+    biases: HashMap<usize, u64>,
+    /// How far the turns so far have moved scratch memory.
+    moved: usize,
+    /// Of the loop.
+    stride: usize,
+    /// Whether this is its body, and what was known before it.
+    before: Option<Known>,
+    /// What a turn adds to the biases of scratch memory.
+    added: HashMap<usize, u64>,
 }
 
-impl Lowering<'_> {
+/// What holds outside of a loop as well as inside.
+struct Known {
+    head: usize,
+    times: usize,
+    values: Vec<Value>,
+    doubles: HashMap<Name, Name>,
+    highs: HashMap<[Name; 2], Name>,
+    indices: HashMap<Name, Name>,
+}
+
+impl<'a> Lowering<'a> {
+    fn new(from: &'a [Op], target: Target, biases: HashMap<usize, u64>) -> Self {
+        Self {
+            product: target.product(),
+            is_evex: target.registers() == Registers::Avx512,
+            from,
+            values: Vec::with_capacity(from.len()),
+            ops: Vec::with_capacity(2 * from.len()),
+            constants: HashMap::new(),
+            doubles: HashMap::new(),
+            highs: HashMap::new(),
+            indices: HashMap::new(),
+            biases,
+            moved: 0,
+            stride: 0,
+            before: None,
+            added: HashMap::new(),
+        }
+    }
+
+    fn run(mut self) -> Self {
+        for &op in self.from {
+            let value = self.step(op);
+            self.values.push(value);
+        }
+        self
+    }
+
     fn step(&mut self, op: Op) -> Value {
         match op {
             Op::Splat(_) | Op::Vector(_) => plain(self.constant(op)),
+            Op::Load(Array::SCRATCH, index) => {
+                let place = index.checked_sub(self.moved);
+                assert!(place.is_some(), "a loop leaves behind it what no one reads");
+                Value {
+                    bias: self.bias_at(place),
+                    ..plain(self.push(op))
+                }
+            }
             Op::Load(..) | Op::Broadcast(..) => plain(self.push(op)),
+            Op::Store(Array::SCRATCH, index, value) => {
+                let value = self.values[value.0];
+                let expected = match self.before {
+                    None => self.bias_at(Some(index)),
+                    Some(_) => {
+                        let now = self.bias_at(Some(index));
+                        self.added.insert(index, value.bias.wrapping_sub(now));
+                        self.bias_at(index.checked_sub(self.stride))
+                    }
+                };
+                let value = self.unbiased(Value {
+                    bias: value.bias.wrapping_sub(expected),
+                    ..value
+                });
+                plain(self.push(Op::Store(Array::SCRATCH, index, value)))
+            }
             Op::Store(array, index, value) => {
                 let value = self.plain(value);
                 plain(self.push(Op::Store(array, index, value)))
@@ -122,10 +193,73 @@ impl Lowering<'_> {
                 plain(self.push(Op::Blend(mask.name, yes, no)))
             }
             Op::Blend(..) => unreachable!("kernels select"),
-            Op::Repeat(_) | Op::Carried(_) | Op::Next(_) | Op::End => {
-                panic!("kernels with loops are not lowered")
+            Op::Repeat(times, stride) => self.head((times, stride)),
+            Op::Carried(value) => {
+                let value = self.plain(value);
+                plain(self.push(Op::Carried(value)))
+            }
+            Op::Next(value) => {
+                // What one of them computes stands in front of all.
+                for op in &self.from[self.values.len()..] {
+                    let Op::Next(value) = *op else { break };
+                    self.plain(value);
+                }
+                let value = self.plain(value);
+                plain(self.push(Op::Next(value)))
+            }
+            Op::End => self.end(),
+        }
+    }
+
+    fn head(&mut self, (times, stride): (usize, usize)) -> Value {
+        let head = self.values.len();
+        // The body's factors from before it become doubles once, not in each turn. What its head and its
+        // end do with values must stand in front of them.
+        let frames = self.from[head..].iter();
+        for &op in frames.take_while(|op| **op != Op::End) {
+            let factors = match op {
+                Op::Three(ThreeOp::MaddLo | ThreeOp::MaddHi, _, a, b) => [Some(a), Some(b)],
+                Op::Three(ThreeOp::MulLo, _, _, b) => [None, Some(b)],
+                Op::Carried(value) => {
+                    self.plain(value);
+                    [None; 2]
+                }
+                _ => [None; 2],
+            };
+            for factor in factors.into_iter().flatten() {
+                if self.product == Product::Fma && factor.0 < head {
+                    self.double(factor);
+                }
             }
         }
+        assert_eq!(
+            self.moved, 0,
+            "a kernel has one loop that moves scratch memory"
+        );
+        self.stride = stride;
+        self.before = Some(Known {
+            head,
+            times,
+            values: self.values.clone(),
+            doubles: self.doubles.clone(),
+            highs: self.highs.clone(),
+            indices: self.indices.clone(),
+        });
+        plain(self.push(Op::Repeat(times, stride)))
+    }
+
+    /// What the loop has computed of values from before it, only the loop has.
+    fn end(&mut self) -> Value {
+        let known = self.before.take().expect("an end has a head");
+        self.values[..known.head].copy_from_slice(&known.values);
+        (self.doubles, self.highs, self.indices) = (known.doubles, known.highs, known.indices);
+        self.moved = known.times * self.stride;
+        plain(self.push(Op::End))
+    }
+
+    fn bias_at(&self, place: Option<usize>) -> u64 {
+        let bias = place.and_then(|place| self.biases.get(&place));
+        bias.copied().unwrap_or(0)
     }
 
     fn two(&mut self, op: TwoOp, a: Name, b: Name) -> Value {
@@ -478,7 +612,7 @@ const ONES_32: u64 = 1 << 32 | 1;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::{Array, Machine};
+    use crate::machine::Machine;
     use crate::trace::Trace;
 
     /// What a lowered trace of bitwise operations stores in its first array, of inputs by their index.

@@ -132,6 +132,24 @@ pub trait Machine {
         (0..times).fold(values, |values, _| body(self, values))
     }
 
+    /// Memory of the kernel's own, of `len` vectors without contents. A kernel asks for it once.
+    fn scratch(&mut self, len: usize) -> Array;
+    /// The same as [`repeat`](Self::repeat), where each turn finds the scratch memory `stride` vectors
+    /// further on. `body` is given where its turn begins, adds that to every index of scratch memory, and
+    /// may store there.
+    fn walk(
+        &mut self,
+        times: usize,
+        stride: usize,
+        values: Vec<Self::V>,
+        body: impl Fn(&mut Self, usize, Vec<Self::V>) -> Vec<Self::V>,
+    ) -> Vec<Self::V>
+    where
+        Self: Sized,
+    {
+        (0..times).fold(values, |values, turn| body(self, turn * stride, values))
+    }
+
     /// States that every lane of `value` is below 2^`bits`, for the reason `why`. The intervals of
     /// single digits cannot prove it: `Model` checks it on every run, `Bounds` lists it.
     fn claim(&mut self, value: Self::V, bits: u32, why: &'static str) -> Self::V;
@@ -140,6 +158,11 @@ pub trait Machine {
 /// One of a kernel's arrays, by its place in the kernel's argument list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Array(pub usize);
+
+impl Array {
+    /// What [`Machine::scratch`] returns.
+    pub(crate) const SCRATCH: Self = Self(usize::MAX);
+}
 
 /// Bits of a digit: the radix of every big number here is 2^52, as VPMADD52 multiplies it.
 pub const DIGIT_BITS: u32 = 52;

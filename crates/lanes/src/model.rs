@@ -9,6 +9,7 @@ use std::hint::black_box;
 pub struct Model<'a, 'b, const L: usize> {
     written: &'a mut [&'b mut [[u64; L]]],
     read: &'a [&'a [[u64; L]]],
+    scratch: Vec<[u64; L]>,
     checks_claims: bool,
 }
 
@@ -18,6 +19,7 @@ impl<'a, 'b, const L: usize> Model<'a, 'b, L> {
         Self {
             written,
             read,
+            scratch: Vec::new(),
             checks_claims: true,
         }
     }
@@ -62,7 +64,15 @@ impl<const L: usize> Machine for Model<'_, '_, L> {
         lanes(|i| values[i])
     }
 
+    fn scratch(&mut self, len: usize) -> Array {
+        self.scratch = vec![[0; L]; len];
+        Array::SCRATCH
+    }
+
     fn load(&mut self, array: Array, index: usize) -> [u64; L] {
+        if array == Array::SCRATCH {
+            return self.scratch[index];
+        }
         match self.written.get(array.0) {
             Some(written) => written[index],
             None => self.read[array.0 - self.written.len()][index],
@@ -75,6 +85,10 @@ impl<const L: usize> Machine for Model<'_, '_, L> {
     }
 
     fn store(&mut self, array: Array, index: usize, value: [u64; L]) {
+        if array == Array::SCRATCH {
+            self.scratch[index] = value;
+            return;
+        }
         let written = self
             .written
             .get_mut(array.0)

@@ -80,11 +80,23 @@ struct Printer<'a> {
 impl Printer<'_> {
     fn instruction(&self, instruction: &Instruction) -> String {
         match *instruction {
-            Instruction::Head { number, times } => {
-                format!("mov eax, {times}\n{}:", self.head(number))
+            Instruction::Head {
+                number,
+                times,
+                stride,
+            } => {
+                let start = match stride {
+                    0 => String::new(),
+                    _ => format!("mov {MOVING}, {}\n    ", ARGUMENTS[self.slots]),
+                };
+                format!("{start}mov eax, {times}\n{}:", self.head(number))
             }
-            Instruction::Foot { number } => {
-                format!("dec eax\n    jne {}", self.head(number))
+            Instruction::Foot { number, stride } => {
+                let step = match stride {
+                    0 => String::new(),
+                    _ => format!("add {MOVING}, {}\n    ", stride * self.target.bytes()),
+                };
+                format!("{step}dec eax\n    jne {}", self.head(number))
             }
             Instruction::Load {
                 to,
@@ -256,6 +268,7 @@ impl Printer<'_> {
                 return format!("[{} + {}]", ARGUMENTS[array.0], index * 8);
             }
             Memory::Slot(index) => (ARGUMENTS[self.slots], index),
+            Memory::Moving(index) => (MOVING, index),
             Memory::Constant(_) | Memory::Vector(_) => {
                 let values = constants_of(memory);
                 return format!("[rip + {}]", self.label(&values));
@@ -300,9 +313,11 @@ fn constants_of(memory: Memory) -> Vec<u64> {
     match memory {
         Memory::Constant(value) => vec![value],
         Memory::Vector(values) => values.to_vec(),
-        Memory::Array(..) | Memory::Word(..) | Memory::Slot(_) => Vec::new(),
+        Memory::Array(..) | Memory::Word(..) | Memory::Slot(_) | Memory::Moving(_) => Vec::new(),
     }
 }
 
+/// Where a turn of a loop finds scratch memory: a register that is the callee's to change.
+const MOVING: &str = "r10";
 /// Integer arguments of the System V calling convention for x86-64, in order.
 const ARGUMENTS: [&str; 6] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];

@@ -165,7 +165,8 @@ fn heights(ops: &[Op], users: &[Vec<usize>]) -> Vec<usize> {
 /// Where in memory a name was read from.
 fn loaded(ops: &[Op], name: Name) -> Option<(Array, usize)> {
     match ops[name.0] {
-        Op::Load(array, index) => Some((array, index)),
+        // Scratch memory is read in other parts of the trace than those that write it.
+        Op::Load(array, index) if array != Array::SCRATCH => Some((array, index)),
         _ => None,
     }
 }

@@ -4,11 +4,11 @@ use widelane_cpu::Registers;
 
 use crate::allocate::{Instruction, Memory, Operand};
 use crate::bounds::Bounds;
-use crate::machine::{Array, DIGIT_MASK, Machine};
+use crate::machine::{Array, DIGIT_BITS, DIGIT_MASK, Machine};
 use crate::montgomery::{product, reduce};
 use crypto_bigint::{BoxedUint, NonZero};
 
-use crate::trace::{Name, Op, Trace};
+use crate::trace::{Name, Op, ThreeOp, Trace, TwoOp};
 use crate::{
     ChaCha20Poly1305, Definition, Holds, Kernel, Licence, Model, Modular, Multipliers, Target,
 };
@@ -285,7 +285,7 @@ fn values_may_change_places_in_a_loop() {
         trace.ops.clone(),
         crate::schedule::schedule(&trace.ops, Multipliers::Two, Registers::Avx512),
     ] {
-        let code = crate::allocate::allocate(&ops, Registers::Avx512).instructions;
+        let code = crate::allocate::allocate(&ops, 0, Registers::Avx512).instructions;
         let mut memory: Vec<_> = (0..8)
             .map(|i| (Memory::Array(Array(1), i), text[i][0]))
             .collect();
@@ -295,29 +295,135 @@ fn values_may_change_places_in_a_loop() {
     }
 }
 
+/// Turns that add to the scratch memory before them, and carry a sum that they read again afterwards.
+fn walk<M: Machine>(m: &mut M) {
+    let memory = m.scratch(8);
+    let (one, factor) = (m.load(Array(1), 0), m.load(Array(1), 1));
+    for i in 0..8 {
+        let value = m.splat(100 + i);
+        let value = m.add(value, one);
+        m.store(memory, i as usize, value);
+    }
+    let last = m.walk(3, 2, vec![one], |m, at, values| {
+        let [a, b, c] = [0, 1, 2].map(|i| m.load(memory, at + i));
+        let sum = m.add(values[0], a);
+        // Both halves of a product, one of them in each vector that later turns read.
+        let b = m.madd_lo(b, factor, one);
+        let c = m.madd_hi(c, factor, factor);
+        let c = m.madd_lo(c, factor, factor);
+        let c = m.add(c, b);
+        m.store(memory, at + 2, c);
+        vec![sum]
+    });
+    m.store(Array(0), 0, last[0]);
+    for i in 6..8 {
+        let value = m.load(memory, i);
+        m.store(Array(0), i - 5, value);
+    }
+}
+
+#[test]
+fn a_loop_walks_through_scratch_memory() {
+    let read_only: [[u64; 1]; 2] = [[3], [0x000f_0123_4567_89ab]];
+    let mut expected = vec![[0; 1]; 3];
+    walk(&mut Model::new(&mut [&mut expected], &[&read_only]));
+
+    for target in [Target::Avx2, Target::Avx512Ifma] {
+        let mut trace = Trace::new(target);
+        walk(&mut trace);
+        let ops = match crate::lower::is_lowered(target) {
+            true => crate::lower::lower(&trace.ops, target),
+            false => trace.ops.clone(),
+        };
+        let ops = crate::schedule::schedule(&ops, Multipliers::Two, target.registers());
+        let code = crate::allocate::allocate(&ops, trace.scratch, target.registers()).instructions;
+        let mut memory: Vec<_> = (0..2)
+            .map(|i| (Memory::Array(Array(1), i), read_only[i][0]))
+            .collect();
+        execute(&code, &mut memory);
+        let found = (0..3).map(|i| [read(&memory, Memory::Array(Array(0), i))]);
+        assert!(found.eq(expected.iter().copied()), "{target}: {code:?}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "reads scratch memory after it has written there")]
+fn a_turn_that_needs_what_it_has_overwritten_is_found() {
+    let mut trace = Trace::new(Target::Avx512Ifma);
+    let memory = trace.scratch(4);
+    let one = trace.load(Array(1), 0);
+    (0..4).for_each(|i| trace.store(memory, i, one));
+    trace.walk(2, 1, vec![one], |m, at, values| {
+        let old = m.load(memory, at);
+        m.store(memory, at, values[0]);
+        vec![m.add(old, values[0])]
+    });
+    crate::allocate::allocate(&trace.ops, trace.scratch, Registers::Avx512);
+}
+
 /// Runs the few instructions that the code above has, on one lane.
 fn execute(code: &[Instruction], memory: &mut Vec<(Memory, u64)>) {
     let mut registers = [0; 32];
     let (mut at, mut head, mut left) = (0, 0, 0);
+    // Where a turn finds scratch memory.
+    let mut moved = 0;
+    let place = |place: Memory, moved: usize| match place {
+        Memory::Moving(index) => Memory::Slot(index + moved),
+        other => other,
+    };
+    let read = |memory: &[(Memory, u64)], from: Memory| match from {
+        Memory::Constant(value) => value,
+        from => read(memory, from),
+    };
     while let Some(&instruction) = code.get(at) {
         match instruction {
-            Instruction::Load { to, from } => registers[to.0] = read(memory, from),
-            Instruction::Store { to, from } => memory.push((to, registers[from.0])),
+            Instruction::Load { to, from } => registers[to.0] = read(memory, place(from, moved)),
+            Instruction::Store { to, from } => memory.push((place(to, moved), registers[from.0])),
+            Instruction::Zero { to } => registers[to.0] = 0,
             Instruction::Move { to, from } => registers[to.0] = registers[from.0],
-            Instruction::Two { to, a, b, .. } => {
+            Instruction::Two { op, to, a, b } => {
                 let b = match b {
                     Operand::Register(b) => registers[b.0],
-                    Operand::Memory(b) => read(memory, b),
+                    Operand::Memory(b) => read(memory, place(b, moved)),
                 };
-                registers[to.0] = registers[a.0] + b;
+                let a = registers[a.0];
+                registers[to.0] = match op {
+                    TwoOp::Sub => a.wrapping_sub(b),
+                    TwoOp::Or => a | b,
+                    TwoOp::SubDouble => (f64::from_bits(a) - f64::from_bits(b)).to_bits(),
+                    _ => a.wrapping_add(b),
+                };
             }
-            Instruction::Head { times, .. } => (head, left) = (at, times),
-            Instruction::Foot { .. } if left > 1 => (at, left) = (head, left - 1),
+            Instruction::Three { op, acc, a, b } => {
+                let b = match b {
+                    Operand::Register(b) => registers[b.0],
+                    Operand::Memory(b) => read(memory, place(b, moved)),
+                };
+                let (sum, a) = (registers[acc.0], registers[a.0]);
+                registers[acc.0] = match op {
+                    ThreeOp::MaddLo => sum + ((u128::from(a) * u128::from(b)) as u64 & DIGIT_MASK),
+                    ThreeOp::MaddHi => sum + ((u128::from(a) * u128::from(b)) >> DIGIT_BITS) as u64,
+                    ThreeOp::Fma => fma_towards_zero(a, b, sum),
+                    other => panic!("{other:?} is not expected"),
+                };
+            }
+            Instruction::Head { times, .. } => (head, left, moved) = (at, times, 0),
+            Instruction::Foot { stride, .. } if left > 1 => {
+                (at, left, moved) = (head, left - 1, moved + stride);
+            }
             Instruction::Foot { .. } => {}
             other => panic!("{other:?} is not expected"),
         }
         at += 1;
     }
+}
+
+/// `a b + c` of doubles that are integers, with a sum of at least 2^52, rounded towards zero.
+fn fma_towards_zero(a: u64, b: u64, c: u64) -> u64 {
+    let integer = |bits: u64| f64::from_bits(bits) as i128;
+    let sum = (integer(a) * integer(b) + integer(c)) as u128;
+    let dropped = (128 - sum.leading_zeros()) - 53;
+    (((sum >> dropped) << dropped) as f64).to_bits()
 }
 
 /// What was last written there.

@@ -14,6 +14,8 @@ pub(crate) struct Trace {
     /// One name for each constant, so that it can stay in one register.
     constants: HashMap<Op, Name>,
     stored: HashSet<(Array, usize)>,
+    /// Vectors of scratch memory.
+    pub(crate) scratch: usize,
 }
 
 /// A vector or mask: the place of the operation that made it.
@@ -37,9 +39,10 @@ pub(crate) enum Op {
     Select(Name, Name, Name),
     /// The same, where the mask is the highest bit of each lane of a vector. Of lowered traces alone.
     Blend(Name, Name, Name),
-    /// The head of a loop that runs up to its [`End`](Op::End), this many times. All
-    /// [`Carried`](Op::Carried) values come next, and as many [`Next`](Op::Next) ones last.
-    Repeat(usize),
+    /// The head of a loop that runs up to its [`End`](Op::End), this many times, and by how many vectors
+    /// each turn moves scratch memory. All [`Carried`](Op::Carried) values come next, and as many
+    /// [`Next`](Op::Next) ones last.
+    Repeat(usize, usize),
     /// A value that a loop carries from turn to turn, with its value in the first turn.
     Carried(Name),
     /// The value that replaces a carried one in the next turn. Its own name is the result of the
@@ -195,7 +198,10 @@ impl Op {
 
     /// Whether it belongs to the frame of a loop.
     pub(crate) fn frames_loop(self) -> bool {
-        matches!(self, Op::Repeat(_) | Op::Carried(_) | Op::Next(_) | Op::End)
+        matches!(
+            self,
+            Op::Repeat(..) | Op::Carried(_) | Op::Next(_) | Op::End
+        )
     }
 
     /// Whether its result is a mask.
@@ -207,7 +213,7 @@ impl Op {
     pub(crate) fn reads(self) -> Reads {
         let (names, len) = match self {
             Op::Splat(_) | Op::Vector(_) | Op::Load(..) | Op::Broadcast(..) => ([Name(0); 3], 0),
-            Op::Repeat(_) | Op::End => ([Name(0); 3], 0),
+            Op::Repeat(..) | Op::End => ([Name(0); 3], 0),
             Op::Store(_, _, a) | Op::Shift(_, a, _) | Op::Carried(a) | Op::Next(a) => ([a; 3], 1),
             Op::Two(_, a, b) | Op::Compare(_, a, b) => ([a, b, b], 2),
             Op::Three(_, acc, a, b) => ([acc, a, b], 3),
@@ -221,7 +227,7 @@ impl Op {
         let n = name;
         match self {
             Op::Splat(_) | Op::Vector(_) | Op::Load(..) | Op::Broadcast(..) => self,
-            Op::Repeat(_) | Op::End => self,
+            Op::Repeat(..) | Op::End => self,
             Op::Carried(a) => Op::Carried(n(a)),
             Op::Next(a) => Op::Next(n(a)),
             Op::Store(array, index, a) => Op::Store(array, index, n(a)),
@@ -261,12 +267,48 @@ impl Trace {
             has_few_registers: target.has_few_registers(),
             constants: HashMap::new(),
             stored: HashSet::new(),
+            scratch: 0,
         }
     }
 
     fn push(&mut self, op: Op) -> Name {
         self.ops.push(op);
         Name(self.ops.len() - 1)
+    }
+
+    /// Records a loop.
+    fn record_loop(
+        &mut self,
+        (times, stride): (usize, usize),
+        values: Vec<Name>,
+        body: impl FnOnce(&mut Self, Vec<Name>) -> Vec<Name>,
+    ) -> Vec<Name> {
+        self.push(Op::Repeat(times, stride));
+        let carried: Vec<_> = values
+            .into_iter()
+            .map(|value| self.push(Op::Carried(value)))
+            .collect();
+        let (start, count) = (self.ops.len(), carried.len());
+        let next = body(self, carried);
+        assert_eq!(
+            next.len(),
+            count,
+            "a loop returns as many values as it was given"
+        );
+        for op in &self.ops[start..] {
+            assert!(!op.frames_loop(), "a loop contains no other loop");
+            let inner = |name: Name| name.0 >= start - count || self.ops[name.0].is_read();
+            assert!(
+                op.reads().all(inner),
+                "the body of a loop reads only its values"
+            );
+        }
+        let next = next
+            .into_iter()
+            .map(|value| self.push(Op::Next(value)))
+            .collect();
+        self.push(Op::End);
+        next
     }
 
     fn constant(&mut self, op: Op) -> Name {
@@ -391,32 +433,40 @@ impl Machine for Trace {
         values: Vec<Name>,
         body: impl Fn(&mut Self, Vec<Name>) -> Vec<Name>,
     ) -> Vec<Name> {
-        self.push(Op::Repeat(times));
-        let carried: Vec<_> = values
-            .into_iter()
-            .map(|value| self.push(Op::Carried(value)))
-            .collect();
-        let (start, count) = (self.ops.len(), carried.len());
-        let next = body(self, carried);
-        assert_eq!(
-            next.len(),
-            count,
-            "a loop returns as many values as it was given"
-        );
-        for op in &self.ops[start..] {
-            assert!(!op.frames_loop(), "a loop contains no other loop");
-            let inner = |name: Name| name.0 >= start - count || self.ops[name.0].is_read();
-            assert!(
-                op.reads().all(inner),
-                "the body of a loop reads only its values"
-            );
-        }
+        let next = self.record_loop((times, 0), values, body);
         assert!(self.stored.is_empty(), "loops come before all stores");
-        let next = next
-            .into_iter()
-            .map(|value| self.push(Op::Next(value)))
-            .collect();
-        self.push(Op::End);
+        next
+    }
+
+    fn scratch(&mut self, len: usize) -> Array {
+        assert_eq!(self.scratch, 0, "a kernel asks for scratch memory once");
+        self.scratch = len;
+        Array::SCRATCH
+    }
+
+    /// # Panics
+    ///
+    /// If the body contains a loop, reads a value that it was not given or stores to an array, or if the
+    /// kernel stored to one before the loop.
+    fn walk(
+        &mut self,
+        times: usize,
+        stride: usize,
+        values: Vec<Name>,
+        body: impl Fn(&mut Self, usize, Vec<Name>) -> Vec<Name>,
+    ) -> Vec<Name> {
+        // Before, inside and after the loop, scratch memory holds other values.
+        let only_scratch = |stored: &HashSet<(Array, usize)>| {
+            stored.iter().all(|&(array, _)| array == Array::SCRATCH)
+        };
+        assert!(only_scratch(&self.stored), "loops come before all stores");
+        self.stored.clear();
+        let next = self.record_loop((times, stride), values, |m, values| body(m, 0, values));
+        assert!(
+            only_scratch(&self.stored),
+            "loops store to scratch memory alone"
+        );
+        self.stored.clear();
         next
     }
 
